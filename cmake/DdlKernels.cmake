@@ -1,0 +1,22 @@
+# src/backend/cpu/kernels/ once per instruction set. Every file there names its functions with DDL_KERNEL(name), which
+# appends the set's name; cpu/isa.c picks one set at start. Sets DDL_KERNEL_OBJECTS.
+file(GLOB DDL_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/kernels/*.c)
+set(DDL_KERNEL_OBJECTS "")
+
+function(ddl_kernels isa)
+  add_library(ddl_kernels_${isa} OBJECT ${DDL_KERNEL_SOURCES})
+  ddl_target(ddl_kernels_${isa})
+  target_compile_definitions(ddl_kernels_${isa} PRIVATE DDL_ISA=${isa})
+  # Sums may be reordered for vectors; infinities, NaNs and signed zeros keep their meaning.
+  target_compile_options(ddl_kernels_${isa} PRIVATE -O3 -fopenmp-simd -fno-trapping-math ${ARGN})
+  target_compile_definitions(ddl_objects PRIVATE DDL_HAS_ISA_${isa}=1)
+  set(DDL_KERNEL_OBJECTS ${DDL_KERNEL_OBJECTS} $<TARGET_OBJECTS:ddl_kernels_${isa}> PARENT_SCOPE)
+endfunction()
+
+if(DDL_KERNEL_SOURCES)
+  ddl_kernels(baseline)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    ddl_kernels(avx2 -march=x86-64-v3 -mtune=generic)
+    ddl_kernels(avx512 -march=x86-64-v4 -mtune=generic -mprefer-vector-width=512)
+  endif()
+endif()

@@ -1,0 +1,33 @@
+/* A backend: where numbers live and who computes with them. */
+#ifndef DDL_BACKEND_H
+#define DDL_BACKEND_H
+
+#include "ddl/status.h"
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddl_backend ddl_backend;
+
+/* `name`: "cpu" (oneDNN, OpenMP, vectorised kernels) or "ref" (scalar, double accumulators: the specification
+ * made executable); NULL means "cpu". `threads`: 0 means one for each core that OpenMP would use; "ref" is
+ * always single threaded. One backend serves one thread of the caller at a time; it must outlive what was
+ * made with it. */
+DDL_API ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t threads,
+                                      struct ddl_error *err);
+DDL_API void ddl_backend_free(ddl_backend *backend); /* NULL is allowed */
+
+/* "cpu (avx512, 2 threads, oneDNN 2.6)"; lent. */
+DDL_API const char *ddl_backend_description(const ddl_backend *backend);
+/* "cpu"; lent. */
+DDL_API const char *ddl_backend_name(const ddl_backend *backend);
+/* The name of backend number i ("cpu", "ref"), or NULL past the last. */
+DDL_API const char *ddl_backend_list(size_t i);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

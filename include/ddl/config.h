@@ -1,0 +1,94 @@
+/* The configuration of a model: spec section 2-5. A value: take defaults, change by name, check. */
+#ifndef DDL_CONFIG_H
+#define DDL_CONFIG_H
+
+#include "ddl/option.h"
+#include "ddl/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { DDL_MAX_LAYERS = 512 };
+
+enum ddl_residual { DDL_RESIDUAL_ADD, DDL_RESIDUAL_DELTA };
+enum ddl_map { DDL_MAP_K, DDL_MAP_V };
+enum ddl_update { DDL_UPDATE_DELTA, DDL_UPDATE_WRITE, DDL_UPDATE_ERASE };
+enum ddl_v_input { DDL_V_STREAM, DDL_V_CONTEXT };
+enum ddl_compress { DDL_COMPRESS_TOKEN, DDL_COMPRESS_CHANNEL, DDL_COMPRESS_MIX };
+enum ddl_embed { DDL_EMBED_REPEAT, DDL_EMBED_CONV };
+
+struct ddl_config {
+    /* backbone, spec 2 */
+    size_t vocab_size; /* V                                                       */
+    size_t n_layers;   /* num_hidden_layers                                       */
+    size_t n_heads;    /* H, num_attention_heads                                  */
+    size_t d_model;    /* d, hidden_size                                          */
+    size_t head_dim;   /* h                                                       */
+    size_t block_size; /* longest context                                         */
+    float rope_base;   /* base of the rotary angles                               */
+    float rope_ratio;  /* share of the h dimensions that turn, 0 to 1             */
+    bool qk_norm;      /* use_qk_rmsnorm                                          */
+    bool mup;          /* logits scaled by d_base / d                             */
+    size_t d_base;     /* hidden_size_base                                        */
+    /* initial values, spec 4 */
+    float embedding_init_std;
+    float hidden_init_std_factor;
+    float read_init; /* ddl_state_read_init; 0 means 1/c                        */
+    float beta_init; /* ddl_beta_init, in [0, 2]                                */
+    /* residual rule, spec 3; the enums are stored as int for the option table */
+    int residual;  /* enum ddl_residual                                       */
+    bool by_layer; /* residual_by_layer below is used (c = 1 only)            */
+    unsigned char residual_by_layer[DDL_MAX_LAYERS]; /* enum ddl_residual each          */
+    size_t channels;     /* c, ddl_value_channels                                   */
+    int map;             /* enum ddl_map                                            */
+    size_t k_rank;       /* v-map: rank r of phi_k, 0 is full                       */
+    int update;          /* enum ddl_update                                         */
+    int v_input;         /* enum ddl_v_input; k-map only                            */
+    int compress;        /* enum ddl_compress; c > 1 only                           */
+    int embed;           /* enum ddl_embed; c > 1 only                              */
+    size_t state_kernel; /* K of the compressor; 0 means 4 for token, c for channel */
+    size_t embed_kernel; /* taps of the conv embedding                              */
+    float k_eps;         /* epsilon inside |q|                                      */
+    bool beta_linear;    /* ddl_beta_single_linear                                  */
+    size_t beta_hidden;  /* hidden width of the gate's MLP otherwise                */
+    bool v_sigmoid;
+    float v_scale; /* s, ddl_v_sigmoid_scale                                  */
+    bool v_constant;
+    float v_constant_value;
+};
+
+/* The rows behind --key, YAML and config.json, named as in config.json (spec 5). */
+DDL_API const struct ddl_option *ddl_config_options(void);
+
+/* The paper's baseline at its small size. */
+DDL_API struct ddl_config ddl_config_defaults(void);
+
+/* Sets the residual fields (only) to those of a named model: "baseline", "ddl-1", "ddl-tc", "ddl-tc-ec",
+ * "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec". */
+DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
+/* Sets the size fields (only): "small", "medium" (spec 2), "mini", "tiny". */
+DDL_API ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, struct ddl_error *err);
+/* The preset whose residual fields equal the config's, or NULL. */
+DDL_API const char *ddl_config_preset_name(const struct ddl_config *config);
+/* Name number i of the tables above, or NULL past the last; *about (may be NULL) gets one line. */
+DDL_API const char *ddl_config_preset_list(size_t i, const char **about);
+DDL_API const char *ddl_config_size_list(size_t i, const char **about);
+
+/* Ranges and combinations: heads, kernels, rule by layer with c > 1, ... */
+DDL_API ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *err);
+
+/* Derived figures. */
+DDL_API size_t ddl_config_mlp_size(const struct ddl_config *config);     /* m = floor(8 d / 3)          */
+DDL_API size_t ddl_config_rope_dims(const struct ddl_config *config);    /* R, even                     */
+DDL_API size_t ddl_config_state_kernel(const struct ddl_config *config); /* K with its default resolved */
+DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer); /* enum ddl_residual     */
+DDL_API float ddl_config_logit_scale(const struct ddl_config *config); /* s of spec 2                 */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

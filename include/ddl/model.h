@@ -1,0 +1,129 @@
+/* A model: parameters, gradients, and the one forward pass that training, prefill and decoding share. */
+#ifndef DDL_MODEL_H
+#define DDL_MODEL_H
+
+#include "ddl/backend.h"
+#include "ddl/config.h"
+#include "ddl/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddl_model ddl_model;         /* configuration and parameters                       */
+typedef struct ddl_workspace ddl_workspace; /* activations of one pass, carved once               */
+typedef struct ddl_cache ddl_cache;         /* decode state of spec 9                             */
+
+/* A parameter, in the order and with the names and shapes of spec 5. */
+struct ddl_param {
+    const char *name; /* lent by the model */
+    size_t ndim, shape[3];
+    size_t count;   /* numbers in it                                                                    */
+    bool active;    /* takes part in the computation (spec 6: an inactive one is never touched)          */
+    float lr_scale; /* 1, or d_base/d for the matrices that muP scales                                   */
+    int group;      /* enum ddl_param_group, for weight decay by group                                   */
+};
+enum ddl_param_group {
+    DDL_GROUP_EMBEDDING,
+    DDL_GROUP_MATRIX, /* two or more dimensions, embedding and kernels aside */
+    DDL_GROUP_KERNEL, /* compressors' and embedding's convolution kernels, read vectors */
+    DDL_GROUP_NORM,
+    DDL_GROUP_BIAS,
+    DDL_GROUPS
+};
+DDL_API const char *ddl_param_group_name(int group);
+
+/* Creates a model whose parameters are zero. The configuration is checked and copied; the backend is
+ * borrowed. */
+DDL_API ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *config, ddl_backend *backend,
+                                    struct ddl_error *err);
+DDL_API void ddl_model_free(ddl_model *model);
+/* Initial values of spec 4; a function of the seed and of each parameter's name and shape alone. */
+DDL_API ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err);
+
+/* A folder with config.json and model.safetensors (spec 5), or its release form without our keys. Warnings
+ * (unknown keys, ignored tensors) go to `warn`, one sentence a call, if it is not NULL. */
+typedef void ddl_warn_fn(void *user, const char *sentence);
+DDL_API ddl_status ddl_model_load(ddl_model **out, const char *folder, ddl_backend *backend,
+                                  ddl_warn_fn *warn, void *user, struct ddl_error *err);
+/* Reads only the configuration of such a folder (tensor shapes decide where our keys are absent). */
+DDL_API ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
+                                   struct ddl_error *err);
+/* Writes config.json and model.safetensors (float32) into an existing folder, each atomically. */
+DDL_API ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl_error *err);
+DDL_API ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err);
+
+DDL_API const struct ddl_config *ddl_model_config(const ddl_model *model);
+DDL_API ddl_backend *ddl_model_backend(const ddl_model *model);
+DDL_API size_t ddl_model_n_params(const ddl_model *model); /* rows  */
+DDL_API const struct ddl_param *ddl_model_param(const ddl_model *model, size_t i);
+DDL_API size_t ddl_model_size(const ddl_model *model); /* numbers, over all rows */
+/* The same table without a model; *out is malloc'ed together with its names (free with free). */
+DDL_API ddl_status ddl_params_plan(const struct ddl_config *config, struct ddl_param **out, size_t *n,
+                                   struct ddl_error *err);
+
+/* Copies parameter i to or from host memory (count floats, row-major). */
+DDL_API void ddl_model_read_param(const ddl_model *model, size_t i, float *out);
+DDL_API void ddl_model_write_param(ddl_model *model, size_t i, const float *values);
+/* Gradients exist after ddl_model_enable_grad (zeroed). */
+DDL_API ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err);
+DDL_API void ddl_model_zero_grad(ddl_model *model);
+DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
+
+/* Room for passes over at most `batch` sequences of at most `tokens` tokens each. `train` keeps what backward
+ * needs. Logits exist a block of rows at a time. */
+DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, size_t batch,
+                                        size_t tokens, bool train, struct ddl_error *err);
+DDL_API void ddl_workspace_free(ddl_workspace *ws);
+/* Bytes that a workspace takes on the backend, without making it; SIZE_MAX where that does not fit. */
+DDL_API size_t ddl_workspace_bytes(const struct ddl_config *config, size_t batch, size_t tokens, bool train);
+
+/* tokens, targets: (B, T) host memory; a target of -1 is ignored. A token or target outside the vocabulary is
+ * an error. Targets may be NULL where no loss is wanted. */
+struct ddl_batch {
+    size_t B, T;
+    const int32_t *tokens, *targets;
+};
+struct ddl_loss {
+    double sum; /* of -log p over counted targets, in nats */
+    size_t n_targets;
+};
+
+/* Loss without gradients. row_loss (B*T host floats, 0 where ignored) may be NULL. */
+DDL_API ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                                  struct ddl_loss *loss, float *row_loss, struct ddl_error *err);
+/* Loss, and the gradient of scale * sum added to the model's gradients. For the mean over a step pass
+ * 1 / (targets of all its micro-batches). Needs enable_grad and a training workspace. */
+DDL_API ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                                      double scale, struct ddl_loss *loss, struct ddl_error *err);
+
+/* Appends T tokens to each of the B sequences of the cache (NULL: starts from nothing and keeps nothing) and
+ * gives logits for the last `rows` positions of every sequence: out (B, rows, V), host memory, rows <= T. */
+DDL_API ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cache *cache,
+                                    const struct ddl_batch *batch, size_t rows, float *out,
+                                    struct ddl_error *err);
+
+DDL_API ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, size_t batch, size_t max_tokens,
+                                    struct ddl_error *err);
+DDL_API void ddl_cache_free(ddl_cache *cache);
+DDL_API void ddl_cache_reset(ddl_cache *cache);          /* back to no tokens       */
+DDL_API size_t ddl_cache_length(const ddl_cache *cache); /* tokens in each sequence */
+
+/* What the delta sublayers of the last training-workspace pass did, in order (attention before MLP, layer by
+ * layer): beta (N), readout p (N, c), target v (N, c), N = B*T of that pass. Any pointer may be NULL. */
+DDL_API size_t ddl_workspace_n_delta(const ddl_workspace *ws);
+DDL_API void ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
+                                      float *target);
+
+/* Floating-point operations of one token, forward and backward (3 x forward), at context length T: the matrix
+ * products, attention, and the residual rule. */
+DDL_API double ddl_config_flops_per_token(const struct ddl_config *config, size_t T, bool train);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,68 @@
+/* Options: one table row a setting, from which flags, YAML keys, JSON keys, help and validation all come.
+ * A row names a field of a plain struct by its offset, so that a configuration stays a value. */
+#ifndef DDL_OPTION_H
+#define DDL_OPTION_H
+
+#include "ddl/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ddl_option_type {
+    DDL_OPTION_BOOL,   /* bool: true/false, yes/no, on/off, 1/0                          */
+    DDL_OPTION_SIZE,   /* size_t                                                         */
+    DDL_OPTION_U64,    /* uint64_t                                                       */
+    DDL_OPTION_FLOAT,  /* float                                                          */
+    DDL_OPTION_DOUBLE, /* double                                                         */
+    DDL_OPTION_STRING, /* char[size]                                                     */
+    DDL_OPTION_CHOICE, /* int: an index into `choices`                                   */
+};
+
+struct ddl_option {
+    const char *name; /* as in YAML or JSON; on the command line --name, where '-' and '_' are the same */
+    enum ddl_option_type type;
+    size_t offset;   /* of the field in its struct                                                     */
+    size_t size;     /* STRING: bytes of the array                                                      */
+    double min, max; /* numbers: the range, inclusive; both 0: any finite value of the type            */
+    const char *const *choices; /* CHOICE: names, ended by NULL                                        */
+    const char *value; /* what the help calls the value: "N", "DIR", ...; NULL for BOOL              */
+    const char *help;  /* one line, no final stop                                                     */
+};
+
+/* Tables end with a row whose name is NULL. */
+
+/* The row called `name` ('-' equals '_'), or NULL. */
+DDL_API const struct ddl_option *ddl_option_find(const struct ddl_option *table, const char *name);
+
+/* The row whose name is nearest by edit distance, if near enough to be worth suggesting; else NULL. */
+DDL_API const struct ddl_option *ddl_option_nearest(const struct ddl_option *table, const char *name);
+
+/* Parses `text` into the row's field of *object. The whole text must be a value in range. `where` starts the
+ * error sentence: "recipe.yaml:7", "--lr". */
+DDL_API ddl_status ddl_option_set(const struct ddl_option *option, void *object, const char *text,
+                                  const char *where, struct ddl_error *err);
+
+/* Writes the field's value as ddl_option_set reads it back (floats with all digits they need). Truncates to
+ * size. */
+DDL_API void ddl_option_format(const struct ddl_option *option, const void *object, char *out, size_t size);
+
+/* "unknown <kind> 'name'", with ", did you mean 'x'?" where one is near. Returns DDL_E_USAGE. */
+DDL_API ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where, const char *kind,
+                                      const char *name, struct ddl_error *err);
+
+/* Reads `--name value`, `--name=value` and, for BOOL, `--name` and `--no-name` from argv[1..argc-1] into
+ * *object. What is no option is kept, in order, as argv[1..*n_positional]; after "--" everything is. An
+ * option may be looked up in a second table for a second object (both may be NULL). */
+DDL_API ddl_status ddl_option_parse(const struct ddl_option *table, void *object,
+                                    const struct ddl_option *table2, void *object2, int argc, char **argv,
+                                    int *n_positional, struct ddl_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

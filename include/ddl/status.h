@@ -1,0 +1,54 @@
+/* Status codes and the error sentence.
+ *
+ * A function that depends on the world (files, memory, input) returns a ddl_status and, where the caller
+ * passes one, fills a struct ddl_error with one sentence: file, place, found, wanted. What depends on the
+ * programmer is an assert. */
+#ifndef DDL_STATUS_H
+#define DDL_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define DDL_API __attribute__((visibility("default")))
+#define DDL_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#else
+#define DDL_API
+#define DDL_PRINTF(f, a)
+#endif
+
+typedef enum ddl_status {
+    DDL_OK = 0,
+    DDL_E_USAGE,       /* an argument, flag, key or value that is out of range or unknown      */
+    DDL_E_IO,          /* the operating system refused: open, read, write, rename, ...         */
+    DDL_E_FORMAT,      /* a file that is not what it should be: truncated, malformed, mismatch */
+    DDL_E_MEMORY,      /* out of memory                                                        */
+    DDL_E_UNSUPPORTED, /* well-formed, but not something this build can do                     */
+    DDL_E_INTERRUPTED, /* a callback asked to stop                                             */
+    DDL_E_NUMERIC,     /* a value that is not finite where training needs one                  */
+} ddl_status;
+
+struct ddl_error {
+    ddl_status status;
+    char text[1024]; /* one sentence without a newline; empty if there was no error */
+};
+
+/* Fills *err (if not NULL) with the formatted sentence and returns `status`, so that a failing function can
+ * end in `return ddl_error_set(err, DDL_E_IO, "...", ...)`. Newlines in the text become spaces. */
+DDL_API ddl_status ddl_error_set(struct ddl_error *err, ddl_status status, const char *format, ...)
+    DDL_PRINTF(3, 4);
+
+/* Puts "prefix: " before the sentence already in *err; returns `status`. err may be NULL. */
+DDL_API ddl_status ddl_error_prefix(struct ddl_error *err, ddl_status status, const char *prefix);
+
+/* A short constant name: "ok", "usage", "io", ... */
+DDL_API const char *ddl_status_name(ddl_status status);
+
+/* The library's version, "MAJOR.MINOR.PATCH". */
+DDL_API const char *ddl_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,196 @@
+#define _POSIX_C_SOURCE 200809L
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ddl_status fail(struct ddl_error *err, const char *path, const char *verb)
+{
+    return ddl_error_set(err, DDL_E_IO, "%s: cannot %s: %s", path, verb, strerror(errno));
+}
+
+ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct ddl_error *err)
+{
+    *map = (struct ddl_file_map){ 0 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail(err, path, "open");
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        ddl_status status = ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
+        close(fd);
+        return status;
+    }
+    map->size = (size_t)st.st_size;
+    if (map->size == 0) {
+        map->data = (const unsigned char *)"";
+        close(fd);
+        return DDL_OK;
+    }
+    void *view = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (view == MAP_FAILED) {
+        map->size = 0;
+        return fail(err, path, "map");
+    }
+    map->data = view;
+    return DDL_OK;
+}
+
+void ddl_file_map_close(struct ddl_file_map *map)
+{
+    if (map->data && map->size)
+        munmap((void *)(uintptr_t)map->data, map->size);
+    *map = (struct ddl_file_map){ 0 };
+}
+
+ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err)
+{
+    *out = NULL;
+    struct ddl_file_map map;
+    ddl_status status = ddl_file_map_open(&map, path, err);
+    if (status)
+        return status;
+    if (map.size > limit) {
+        status =
+            ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, at most %zu are read", path, map.size, limit);
+    } else if (!(*out = malloc(map.size + 1))) {
+        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu bytes", path, map.size);
+    } else {
+        memcpy(*out, map.data, map.size);
+        (*out)[map.size] = '\0';
+        if (size)
+            *size = map.size;
+    }
+    ddl_file_map_close(&map);
+    return status;
+}
+
+ddl_status ddl_file_writer_begin(struct ddl_file_writer *w, const char *path, struct ddl_error *err)
+{
+    *w = (struct ddl_file_writer){ 0 };
+    if (strlen(path) >= sizeof w->path)
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: path longer than %zu bytes", path,
+                             sizeof w->path - 1);
+    strcpy(w->path, path);
+    snprintf(w->temporary, sizeof w->temporary, "%s.tmp-%ld", path, (long)getpid());
+    w->stream = fopen(w->temporary, "wb");
+    return w->stream ? DDL_OK : fail(err, w->temporary, "create");
+}
+
+ddl_status ddl_file_writer_write(struct ddl_file_writer *w, const void *data, size_t size,
+                                 struct ddl_error *err)
+{
+    if (size && fwrite(data, 1, size, w->stream) != size)
+        return fail(err, w->temporary, "write");
+    return DDL_OK;
+}
+
+ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail(err, path, "open folder");
+    ddl_status status = fsync(fd) == 0 ? DDL_OK : fail(err, path, "sync folder");
+    close(fd);
+    return status;
+}
+
+static ddl_status sync_parent(const char *path, struct ddl_error *err)
+{
+    char folder[1024];
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) : 0;
+    if (!slash)
+        strcpy(folder, ".");
+    else if (length == 0)
+        strcpy(folder, "/");
+    else
+        snprintf(folder, sizeof folder, "%.*s", (int)length, path);
+    return ddl_file_sync_dir(folder, err);
+}
+
+ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    if (fflush(w->stream) != 0)
+        status = fail(err, w->temporary, "write");
+    else if (fsync(fileno(w->stream)) != 0)
+        status = fail(err, w->temporary, "sync");
+    if (fclose(w->stream) != 0 && !status)
+        status = fail(err, w->temporary, "close");
+    w->stream = NULL;
+    if (!status && rename(w->temporary, w->path) != 0)
+        status = fail(err, w->path, "rename into place");
+    if (status) {
+        unlink(w->temporary);
+        return status;
+    }
+    return sync_parent(w->path, err);
+}
+
+void ddl_file_writer_discard(struct ddl_file_writer *w)
+{
+    if (!w->stream)
+        return;
+    fclose(w->stream);
+    unlink(w->temporary);
+    w->stream = NULL;
+}
+
+ddl_status ddl_file_replace(const char *path, const void *data, size_t size, struct ddl_error *err)
+{
+    struct ddl_file_writer w;
+    ddl_status status = ddl_file_writer_begin(&w, path, err);
+    if (status)
+        return status;
+    status = ddl_file_writer_write(&w, data, size, err);
+    if (status) {
+        ddl_file_writer_discard(&w);
+        return status;
+    }
+    return ddl_file_writer_commit(&w, err);
+}
+
+bool ddl_file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+bool ddl_file_is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err)
+{
+    char part[1024];
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof part)
+        return ddl_error_set(err, DDL_E_USAGE, "'%.200s': not a usable folder name", path);
+    strcpy(part, path);
+    for (size_t i = 1; i <= length; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        char kept = part[i];
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return fail(err, part, "make folder");
+        part[i] = kept;
+    }
+    if (!ddl_file_is_dir(path))
+        return ddl_error_set(err, DDL_E_IO, "%s: exists and is not a folder", path);
+    return DDL_OK;
+}
+
+bool ddl_path_join(char *out, size_t size, const char *folder, const char *name)
+{
+    int n = snprintf(out, size, "%s/%s", folder, name);
+    return n >= 0 && (size_t)n < size;
+}

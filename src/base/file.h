@@ -1,0 +1,49 @@
+/* Files: read whole, map, replace atomically. Every error sentence names the path and the system's reason. */
+#ifndef DDL_BASE_FILE_H
+#define DDL_BASE_FILE_H
+
+#include "ddl/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* A read-only view of a whole file. A file of zero bytes has data != NULL and size 0. */
+struct ddl_file_map {
+    const unsigned char *data;
+    size_t size;
+};
+ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct ddl_error *err);
+void ddl_file_map_close(struct ddl_file_map *map); /* a zeroed or closed map is allowed */
+
+/* The whole file as NUL-terminated bytes (free with free); refused beyond `limit` bytes. */
+ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err);
+
+/* A file that appears under `path` whole or not at all: written as a temporary beside it, synced, renamed,
+ * and its folder synced. commit closes and publishes; discard closes and removes. After begin exactly one of
+ * the two must be called; after a failed commit the temporary is gone. */
+struct ddl_file_writer {
+    FILE *stream;
+    char path[1024];
+    char temporary[1088];
+};
+ddl_status ddl_file_writer_begin(struct ddl_file_writer *w, const char *path, struct ddl_error *err);
+ddl_status ddl_file_writer_write(struct ddl_file_writer *w, const void *data, size_t size,
+                                 struct ddl_error *err);
+ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *err);
+void ddl_file_writer_discard(struct ddl_file_writer *w);
+
+/* Begin, write all, commit. */
+ddl_status ddl_file_replace(const char *path, const void *data, size_t size, struct ddl_error *err);
+
+bool ddl_file_exists(const char *path);
+bool ddl_file_is_dir(const char *path);
+/* Makes the folder and its parents; an existing folder is fine. */
+ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err);
+/* fsync of the folder, so that renames in it last. */
+ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err);
+/* "a/b": joins into out[size]; false if it does not fit. */
+bool ddl_path_join(char *out, size_t size, const char *folder, const char *name);
+
+#endif

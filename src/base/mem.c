@@ -1,0 +1,64 @@
+#include "base/mem.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *ddl_mem_alloc(size_t bytes)
+{
+    if (bytes > SIZE_MAX - DDL_ALIGN)
+        return NULL;
+    size_t rounded = (bytes + DDL_ALIGN - 1) / DDL_ALIGN * DDL_ALIGN;
+    return aligned_alloc(DDL_ALIGN, rounded ? rounded : DDL_ALIGN);
+}
+
+void *ddl_mem_zalloc(size_t bytes)
+{
+    void *block = ddl_mem_alloc(bytes);
+    if (block)
+        memset(block, 0, bytes);
+    return block;
+}
+
+void ddl_mem_free(void *block)
+{
+    free(block);
+}
+
+char *ddl_mem_strdup(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = malloc(size);
+    if (copy)
+        memcpy(copy, text, size);
+    return copy;
+}
+
+bool ddl_size_mul(size_t a, size_t b, size_t *out)
+{
+    if (b && a > SIZE_MAX / b)
+        return false;
+    *out = a * b;
+    return true;
+}
+
+bool ddl_size_add(size_t a, size_t b, size_t *out)
+{
+    if (a > SIZE_MAX - b)
+        return false;
+    *out = a + b;
+    return true;
+}
+
+void *ddl_arena_take(struct ddl_arena *arena, size_t count, size_t element_size)
+{
+    size_t bytes, end;
+    if (!ddl_size_mul(count, element_size, &bytes) || bytes > SIZE_MAX - DDL_ALIGN ||
+        !ddl_size_add(arena->used, (bytes + DDL_ALIGN - 1) / DDL_ALIGN * DDL_ALIGN, &end)) {
+        arena->overflow = true;
+        return NULL;
+    }
+    void *piece = arena->base ? arena->base + arena->used : NULL;
+    arena->used = end;
+    return piece;
+}

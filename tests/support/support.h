@@ -1,0 +1,41 @@
+/* What every test needs: cmocka with its headers in order, and where things lie. */
+#ifndef DDL_TEST_SUPPORT_H
+#define DDL_TEST_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "ddl/status.h"
+
+/* A path below the source tree ("data/tokenizer"), or below this test's scratch folder. Each call returns one
+ * of a few rotating static buffers. */
+const char *source_path(const char *relative);
+const char *scratch_path(const char *relative);
+/* The `ddl` program under test. */
+const char *ddl_program(void);
+
+/* Asserts that the call gave DDL_OK; prints the sentence otherwise. */
+#define assert_ok(status, err) assert_ok_at((status), &(err), __FILE__, __LINE__)
+void assert_ok_at(ddl_status status, const struct ddl_error *err, const char *file, int line);
+
+/* rms(a - b) / rms(expected); 0 if both are zero throughout, infinity for a NaN. */
+double relative_error(size_t n, const float *found, const float *expected);
+/* Fails if the above exceeds the limit. */
+#define assert_close(n, found, expected, limit)                                                              \
+    assert_close_at((n), (found), (expected), (limit), #found, __FILE__, __LINE__)
+void assert_close_at(size_t n, const float *found, const float *expected, double limit, const char *what,
+                     const char *file, int line);
+
+/* n floats, standard normal from a fixed stream; or NaN, for outputs. Free with ddl_mem_free. */
+float *random_floats(size_t n, uint64_t stream);
+float *poisoned_floats(size_t n);
+
+/* Runs a shell command, returns its exit status, and its standard output in out (NUL-terminated, truncated).
+ */
+int run_command(const char *command, char *out, size_t size);
+
+#endif
