@@ -1,0 +1,68 @@
+/* The generic delta block of spec section 3, for use outside Transformers: the caller brings a state X and a
+ * target v from a branch of its own; the block makes the direction and the gate from X and applies the
+ * operator. */
+#ifndef DDL_BLOCK_H
+#define DDL_BLOCK_H
+
+#include "ddl/backend.h"
+#include "ddl/status.h"
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ddl_direction {
+    DDL_DIRECTION_MLP,       /* q = W2 gelu(W1 z + b1) + b2, z = pool(X), exact (erf) GELU        */
+    DDL_DIRECTION_ATTENTION, /* a = softmax_j(w_a . X_:j / sqrt(d)), q = W sum_j a_j X_:j         */
+};
+enum ddl_pool {
+    DDL_POOL_MEAN,    /* z_i = (1/c) sum_j X_ij: Z = d    */
+    DDL_POOL_FLATTEN, /* z = X, all of it:       Z = d c  */
+};
+
+/* Gate: beta = 2 sigmoid(gate_out . tanh(gate_in z) + gate_bias). */
+struct ddl_block_config {
+    size_t d, c;
+    int direction;      /* enum ddl_direction                          */
+    int pool;           /* enum ddl_pool; the gate's z uses it in both */
+    size_t hidden;      /* of the direction's MLP                      */
+    size_t gate_hidden; /* of the gate                                 */
+    float eps;          /* 1e-5                                        */
+};
+
+/* Parameters, or their gradients. Row-major host float32; the caller owns them. Those of the other direction
+ * are not read and may be NULL. */
+struct ddl_block_params {
+    float *gate_in;   /* (gate_hidden, Z) */
+    float *gate_out;  /* (gate_hidden)    */
+    float *gate_bias; /* (1)              */
+    float *w1;        /* (hidden, Z)      */
+    float *b1;        /* (hidden)         */
+    float *w2;        /* (d, hidden)      */
+    float *b2;        /* (d)              */
+    float *w_a;       /* (d)              */
+    float *w;         /* (d, d)           */
+};
+
+typedef struct ddl_block ddl_block; /* configuration, and room for passes over at most max_rows rows */
+
+DDL_API ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_config *config, size_t max_rows,
+                                    ddl_backend *backend, struct ddl_error *err);
+DDL_API void ddl_block_free(ddl_block *block);
+
+/* X (N, d, c), v (N, c) -> X_out (N, d, c), which may be X. beta (N) and q (N, d) of the pass, or NULL. */
+DDL_API ddl_status ddl_block_forward(ddl_block *block, const struct ddl_block_params *params, size_t N,
+                                     const float *X, const float *v, float *X_out, float *beta, float *q,
+                                     struct ddl_error *err);
+/* From X, v and G = dL/dX_out: dX (N, d, c; may be G), dv (N, c), both written; parameter gradients are
+ * added. */
+DDL_API ddl_status ddl_block_backward(ddl_block *block, const struct ddl_block_params *params, size_t N,
+                                      const float *X, const float *v, const float *G, float *dX, float *dv,
+                                      struct ddl_block_params *grads, struct ddl_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

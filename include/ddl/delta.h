@@ -1,0 +1,112 @@
+/* The Delta operator on plain arrays: spec section 1.
+ *
+ *     n = sqrt(|q|^2 + eps^2),  k = q / n,  p = k^T X,  delta = beta (v - p),  X' = X + k delta^T
+ *
+ * for N independent rows; X is (N, d, c), feature-major (i*c + j), float32, host memory. Any N >= 0, d >= 1,
+ * c >= 1. A row whose beta is 0 is copied bit for bit. Sums are accumulated in float32 or wider. */
+#ifndef DDL_DELTA_H
+#define DDL_DELTA_H
+
+#include "ddl/backend.h"
+#include "ddl/config.h"
+#include "ddl/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How the direction is normalised. The two others are the paper's v1 and exist for the delta update only. */
+enum ddl_form {
+    DDL_FORM_UNIT,  /* k = q / sqrt(|q|^2 + eps^2)                                          */
+    DDL_FORM_RATIO, /* X' = X - beta q (q^T X) / (q^T q + eps) + beta q v^T, q as given     */
+    DDL_FORM_L2,    /* k = q / (|q| + eps)                                                  */
+};
+
+struct ddl_delta_args {
+    size_t N, d, c;
+    float eps;         /* 1e-5 in the paper                                                 */
+    int form;          /* enum ddl_form                                                     */
+    int update;        /* enum ddl_update                                                   */
+    const float *X;    /* (N, d, c) state                                                   */
+    const float *q;    /* (N, d)    direction, not normalised                               */
+    const float *v;    /* (N, c)    target                                                  */
+    const float *beta; /* (N)       gate in [0, 2]                                          */
+    float *X_out;      /* (N, d, c) X'; may be X                                            */
+    float *readout;    /* (N, c)    p, or NULL. For DDL_FORM_RATIO p = q^T X / (q^T q + eps) */
+};
+
+/* G = dL/dX'. Gradients are written, not added. */
+struct ddl_delta_grad_args {
+    size_t N, d, c;
+    float eps;
+    int form, update;
+    const float *X; /* (N, d, c) state before the step; ignored if X_next is given           */
+    float *X_next;  /* (N, d, c) or NULL: holds X' and becomes X = X' - k delta^T (in place) */
+    const float *q, *v, *beta;
+    const float *readout; /* (N, c) p as forward gave it, or NULL: computed (needed with X_next)     */
+    const float *G;       /* (N, d, c) */
+    float *dX;            /* (N, d, c) may be G                                                    */
+    float *dq;            /* (N, d)    */
+    float *dv;            /* (N, c)    zero for DDL_UPDATE_ERASE */
+    float *dbeta;         /* (N)       */
+};
+
+DDL_API ddl_status ddl_delta_forward(ddl_backend *backend, const struct ddl_delta_args *args,
+                                     struct ddl_error *err);
+DDL_API ddl_status ddl_delta_backward(ddl_backend *backend, const struct ddl_delta_grad_args *args,
+                                      struct ddl_error *err);
+
+/* The free inverse: X = X' - k delta^T, from q, v, beta and the readout p that forward gave. X may be X_out.
+ * Exact to rounding for every form and update. */
+struct ddl_delta_inverse_args {
+    size_t N, d, c;
+    float eps;
+    int form, update;
+    const float *X_out; /* (N, d, c) X' */
+    const float *q, *v, *beta;
+    const float *readout; /* (N, c) */
+    float *X;             /* (N, d, c) */
+};
+DDL_API ddl_status ddl_delta_inverse(ddl_backend *backend, const struct ddl_delta_inverse_args *args,
+                                     struct ddl_error *err);
+
+/* The element-wise form for plain vectors: x' = x - beta k (k . x) + beta k (*) v, v in R^d. */
+struct ddl_elementwise_args {
+    size_t N, d;
+    float eps;
+    const float *x, *q, *v; /* (N, d) each */
+    const float *beta;      /* (N)         */
+    float *x_out;           /* (N, d), may be x */
+};
+struct ddl_elementwise_grad_args {
+    size_t N, d;
+    float eps;
+    const float *x, *q, *v, *beta;
+    const float *G;              /* (N, d) */
+    float *dx, *dq, *dv, *dbeta; /* (N, d) x 3, (N); dx may be G */
+};
+DDL_API ddl_status ddl_elementwise_forward(ddl_backend *backend, const struct ddl_elementwise_args *args,
+                                           struct ddl_error *err);
+DDL_API ddl_status ddl_elementwise_backward(ddl_backend *backend,
+                                            const struct ddl_elementwise_grad_args *args,
+                                            struct ddl_error *err);
+
+/* The spectrum of A = I - beta k k^T for one row (of A = I - beta q q^T / (q^T q + eps) for DDL_FORM_RATIO):
+ * eigenvalue 1 with multiplicity d - 1, and `along` once; det A = along; of X -> A X on R^(d x c): along^c.
+ */
+struct ddl_spectrum {
+    double kappa;      /* |k|^2, or |q|^2 / (|q|^2 + eps) for the ratio form */
+    double along;      /* 1 - beta kappa                                     */
+    double det;        /* = along                                            */
+    double det_lifted; /* = along^c                                          */
+};
+DDL_API struct ddl_spectrum ddl_delta_spectrum(size_t d, size_t c, const float *q, float beta, float eps,
+                                               int form);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,365 @@
+/* The operations that a backend provides, and the table that holds them: struct ddl_ops.
+ *
+ * Every float pointer is memory of the backend (ops->alloc). Shapes use the letters of the specification;
+ * row-major, last index fastest. "=" marks an output that is written, "+=" one that is added to. Outputs may
+ * not overlap inputs except where a comment says so. Ops cannot fail: what they need beyond their arguments
+ * was reserved before (ops->reserve), sizes are the caller's duty. Parameter gradients are summed in an order
+ * that depends on the sizes and the backend's thread count alone. */
+#ifndef DDL_OPS_OPS_H
+#define DDL_OPS_OPS_H
+
+#include "ddl/delta.h"
+#include "ddl/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* C (M, N) = alpha op(A) op(B) + beta C, op(A) (M, K), op(B) (K, N); ld*: numbers from row to row as stored.
+ */
+struct matmul_args {
+    bool trans_a, trans_b;
+    size_t M, N, K;
+    float alpha;
+    const float *A;
+    size_t lda;
+    const float *B;
+    size_t ldb;
+    float beta; /* 0: C is only written, its old content (NaN included) does not matter */
+    float *C;
+    size_t ldc;
+};
+
+/* x_n = E[token_n].  spec 2 */
+struct embed_args {
+    size_t N, d;
+    const int32_t *tokens; /* (N) backend memory, each in [0, V) */
+    const float *E;        /* (V, d) */
+    float *x;              /* (N, d) = */
+};
+struct embed_grad_args {
+    size_t N, d;
+    const int32_t *tokens; /* (N)        */
+    const float *dx;       /* (N, d)     */
+    float *dE;             /* (V, d) +=  */
+};
+
+/* The input state X_0 from embeddings: repeated over the channels (w NULL), or a depthwise causal convolution
+ * over tokens, X_t,(i,j) = sum_s w_(ic+j),s x_(t-K+1+s),i.  spec 3, "Input embedding" */
+struct expand_args {
+    size_t B, T, d, c, K;
+    const float *x;    /* (B, T, d)                                                       */
+    const float *past; /* (B, K-1, d) embeddings before the first token, or NULL: zeros   */
+    const float *w;    /* (d*c, K), last tap on the current token; or NULL: repeat        */
+    float *X;          /* (B, T, d, c) =                                                  */
+};
+struct expand_grad_args {
+    size_t B, T, d, c, K;
+    const float *x, *w; /* no past: sequences start from nothing */
+    const float *dX;    /* (B, T, d, c)  */
+    float *dx;          /* (B, T, d) =   */
+    float *dw;          /* (d*c, K) +=, NULL where w is */
+};
+
+/* The compressor's weights collapsed to what acts on the state: token: e_s,(i,j) = r_j w_(ic+j),s with as
+ * many taps as the kernel; channel: e_0,(i,j) = sum_s w_i,s r_(j-s+(K-1)/2) over 0 <= j-s+(K-1)/2 < c; mix:
+ * e_0 = w.  spec 3 */
+struct collapse_args {
+    int kind; /* enum ddl_compress */
+    size_t d, c, K;
+    const float *w; /* token (d*c, K); channel (d, K); mix (d, c)       */
+    const float *r; /* (c), NULL for mix                                */
+    float *e;       /* (taps, d*c) =, taps = K for token, 1 otherwise   */
+};
+struct collapse_grad_args {
+    int kind;
+    size_t d, c, K;
+    const float *w, *r;
+    const float *de; /* (taps, d*c) */
+    float *dw, *dr;  /* +=, shapes of w and r */
+};
+
+/* x_in_t,i = sum_s sum_j e_s,(i,j) X_(t-taps+1+s),(i,j), zeros (or `past`) before the sequence.  spec 3 */
+struct compress_args {
+    size_t B, T, d, c, taps;
+    const float *X;    /* (B, T, d, c)               */
+    const float *past; /* (B, taps-1, d, c), or NULL */
+    const float *e;    /* (taps, d*c)                */
+    float *x_in;       /* (B, T, d) =                */
+};
+struct compress_grad_args {
+    size_t B, T, d, c, taps;
+    const float *X, *e;
+    const float *dx_in; /* (B, T, d)         */
+    float *dX;          /* (B, T, d, c) +=   */
+    float *de;          /* (taps, d*c) =     */
+};
+
+/* y = x rsqrt(mean(x^2) + eps) w.  spec 2 */
+struct rmsnorm_args {
+    size_t N, d;
+    float eps;
+    const float *x; /* (N, d) */
+    const float *w; /* (d)    */
+    float *y;       /* (N, d) =, may be x */
+    float *rstd;    /* (N) =, or NULL     */
+};
+struct rmsnorm_grad_args {
+    size_t N, d;
+    const float *x, *w, *rstd, *dy;
+    bool accumulate; /* dx += instead of dx = */
+    float *dx;       /* (N, d), may be dy     */
+    float *dw;       /* (d) +=                */
+};
+
+/* Rotary embedding of the first R dimensions of every head, half-split pairs (i, i + R/2), then RMSNorm over
+ * h with one weight for all heads (w NULL: none), eps inside.  spec 2. Row (b, t) of x stands at b*T + t; of
+ * y at b*y_batch + t*y_stride, so that keys can go straight into a cache. */
+struct rope_args {
+    size_t B, T, H, h, R;
+    size_t past; /* position of the first token                               */
+    float eps;
+    const float *cos, *sin; /* (positions, R/2)                                          */
+    const float *x;         /* (B*T) rows x_stride apart, each H*h                        */
+    size_t x_stride;
+    const float *w; /* (h) or NULL                                               */
+    float *y;
+    size_t y_stride, y_batch;
+};
+struct rope_grad_args { /* past 0, sequences dense: row (b, t) at (b*T + t) * stride */
+    size_t B, T, H, h, R;
+    float eps;
+    const float *cos, *sin;
+    const float *x; /* as forward had it */
+    size_t x_stride;
+    const float *w;
+    const float *dy;
+    size_t dy_stride;
+    float *dx; /* =, may be dy (with its stride) */
+    size_t dx_stride;
+    float *dw; /* (h) +=, NULL where w is */
+};
+
+/* Causal softmax attention: query t of sequence b sees keys 0 .. past + t.  spec 2. Head a of a row stands at
+ * a*h. */
+struct attention_args {
+    size_t B, T, H, h, past;
+    float scale;    /* 1/sqrt(h) */
+    const float *q; /* (B*T) rows q_stride apart                          */
+    size_t q_stride;
+    const float *k, *v; /* (past + T) rows kv_stride apart, sequences kv_batch apart */
+    size_t k_stride, k_batch, v_stride, v_batch;
+    float *y;   /* (B*T, H*h) =                                       */
+    float *lse; /* (B*T, H) = log of the softmax's denominator, or NULL */
+};
+struct attention_grad_args { /* past 0 */
+    size_t B, T, H, h;
+    float scale;
+    const float *q, *k, *v;
+    size_t q_stride, k_stride, v_stride; /* sequences dense: batch stride = T * stride */
+    const float *y, *lse, *dy;           /* (B*T, H*h), (B*T, H), (B*T, H*h)           */
+    float *dq, *dk, *dv;                 /* =                                          */
+    size_t dq_stride, dk_stride, dv_stride;
+};
+
+/* s = silu(u) (*) g, with u and g side by side: ug row = (u_0 .. u_(m-1), g_0 .. g_(m-1)).  spec 2 */
+struct swiglu_args {
+    size_t N, m;
+    const float *ug; /* (N, 2m) */
+    float *s;        /* (N, m) = */
+};
+struct swiglu_grad_args {
+    size_t N, m;
+    const float *ug; /* (N, 2m)                */
+    const float *ds; /* (N, m)                 */
+    float *dug;      /* (N, 2m) =, may be ug   */
+};
+
+/* y = scale sigmoid(x W^T + b), or x W^T + b without the sigmoid: the gate (c = 1, scale 2) and the target.
+ * spec 3 */
+struct project_args {
+    size_t N, d, c;
+    bool sigmoid;
+    float scale;
+    const float *x; /* (N, d)   */
+    const float *W; /* (c, d)   */
+    const float *b; /* (c)      */
+    float *y;       /* (N, c) = */
+};
+struct project_grad_args {
+    size_t N, d, c;
+    bool sigmoid;
+    float scale;
+    const float *x, *W;
+    const float *y;  /* (N, c) as forward gave it */
+    const float *dy; /* (N, c)    */
+    float *dx;       /* (N, d) += */
+    float *dW, *db;  /* +=        */
+};
+
+/* y = tanh(x) element by element; dx = dy (1 - y^2). In place allowed. */
+struct tanh_args {
+    size_t n;
+    const float *x;
+    float *y;
+};
+struct tanh_grad_args {
+    size_t n;
+    const float *y, *dy;
+    float *dx;
+};
+
+/* The exact GELU, y = x/2 (1 + erf(x/sqrt 2)), element by element. Backward may write dx over dy. */
+struct gelu_args {
+    size_t n;
+    const float *x;
+    float *y;
+};
+struct gelu_grad_args {
+    size_t n;
+    const float *x, *dy;
+    float *dx;
+};
+
+/* y_n += b for every row; db += sum_n dy_n. */
+struct bias_args {
+    size_t N, d;
+    const float *b; /* (d)       */
+    float *y;       /* (N, d) += */
+};
+struct bias_grad_args {
+    size_t N, d;
+    const float *dy; /* (N, d) */
+    float *db;       /* (d) += */
+};
+
+/* z_n = sum_j a_nj X_n,:j over the value channels; a_nj = 1/c everywhere where w_a is NULL, else
+ * a_n = softmax_j(w_a . X_n,:j / sqrt(d)).  spec 3, "Generic block" */
+struct pool_args {
+    size_t N, d, c;
+    const float *X;   /* (N, d, c)   */
+    const float *w_a; /* (d) or NULL */
+    float *a;         /* (N, c) =, NULL where w_a is */
+    float *z;         /* (N, d) =    */
+};
+struct pool_grad_args {
+    size_t N, d, c;
+    const float *X, *w_a, *a;
+    const float *dz; /* (N, d)       */
+    float *dX;       /* (N, d, c) += */
+    float *dw_a;     /* (d) +=, NULL where w_a is */
+};
+
+/* y += a x */
+struct axpy_args {
+    size_t n;
+    float a;
+    const float *x;
+    float *y;
+};
+
+/* x = value, n times */
+struct fill_args {
+    size_t n;
+    float value;
+    float *x;
+};
+
+/* loss_n = log sum_j exp(z_nj) - z_n,target; rows whose target is -1 give 0. If grad: z becomes
+ * grad_scale (softmax(z) - onehot(target)), zero rows where ignored.  spec 2 */
+struct cross_entropy_args {
+    size_t N, V;
+    float *z;               /* (N, V) logits */
+    const int32_t *targets; /* (N)           */
+    bool grad;
+    float grad_scale;
+    float *loss; /* (N) =         */
+};
+
+/* One AdamW step on n numbers, as PyTorch: spec 6. g is multiplied by g_scale (clipping) first. */
+struct adamw_args {
+    size_t n;
+    float *p;
+    const float *g;
+    float *m, *v;
+    float g_scale, lr, beta1, beta2, eps, weight_decay;
+    float bias1, bias2; /* 1 - beta1^t, 1 - beta2^t */
+};
+
+/* rows x width numbers from one strided place to another. */
+struct copy_args {
+    size_t rows, width;
+    const float *src;
+    size_t src_stride;
+    float *dst;
+    size_t dst_stride;
+};
+
+/* The largest sizes that will be used, so that scratch memory is found before the first op. 0: not used. */
+struct ddl_extent {
+    size_t d_c_taps; /* largest row-reduced parameter gradient: numbers (d*c*taps, d, h, ...) */
+    size_t T;        /* longest attention span, past included                                  */
+    size_t h;        /* head width                                                              */
+};
+
+struct ddl_ops {
+    const char *name;
+    /* *ctx is the backend's state, passed to everything below. `text` gets one line of description. */
+    ddl_status (*open)(void **ctx, size_t threads, char *text, size_t text_size, struct ddl_error *err);
+    void (*close)(void *ctx);
+    ddl_status (*reserve)(void *ctx, const struct ddl_extent *extent, struct ddl_error *err);
+
+    void *(*alloc)(void *ctx, size_t bytes); /* aligned to 64, NULL if there is no memory */
+    void (*free)(void *ctx, void *block);
+    void (*upload)(void *ctx, void *dst, const void *host, size_t bytes);
+    void (*download)(void *ctx, void *host, const void *src, size_t bytes);
+    void (*zero)(void *ctx, void *dst, size_t bytes);
+    void (*copy)(void *ctx, const struct copy_args *a);
+
+    void (*matmul)(void *ctx, const struct matmul_args *a);
+    void (*embed_fwd)(void *ctx, const struct embed_args *a);
+    void (*embed_bwd)(void *ctx, const struct embed_grad_args *a);
+    void (*expand_fwd)(void *ctx, const struct expand_args *a);
+    void (*expand_bwd)(void *ctx, const struct expand_grad_args *a);
+    void (*collapse_fwd)(void *ctx, const struct collapse_args *a);
+    void (*collapse_bwd)(void *ctx, const struct collapse_grad_args *a);
+    void (*compress_fwd)(void *ctx, const struct compress_args *a);
+    void (*compress_bwd)(void *ctx, const struct compress_grad_args *a);
+    void (*rmsnorm_fwd)(void *ctx, const struct rmsnorm_args *a);
+    void (*rmsnorm_bwd)(void *ctx, const struct rmsnorm_grad_args *a);
+    void (*rope_fwd)(void *ctx, const struct rope_args *a);
+    void (*rope_bwd)(void *ctx, const struct rope_grad_args *a);
+    void (*attention_fwd)(void *ctx, const struct attention_args *a);
+    void (*attention_bwd)(void *ctx, const struct attention_grad_args *a);
+    void (*swiglu_fwd)(void *ctx, const struct swiglu_args *a);
+    void (*swiglu_bwd)(void *ctx, const struct swiglu_grad_args *a);
+    void (*project_fwd)(void *ctx, const struct project_args *a);
+    void (*project_bwd)(void *ctx, const struct project_grad_args *a);
+    void (*tanh_fwd)(void *ctx, const struct tanh_args *a);
+    void (*tanh_bwd)(void *ctx, const struct tanh_grad_args *a);
+    void (*axpy)(void *ctx, const struct axpy_args *a);
+    void (*fill)(void *ctx, const struct fill_args *a);
+    void (*delta_fwd)(void *ctx, const struct ddl_delta_args *a);
+    void (*delta_bwd)(void *ctx, const struct ddl_delta_grad_args *a);
+    void (*delta_inverse)(void *ctx, const struct ddl_delta_inverse_args *a);
+    void (*elementwise_fwd)(void *ctx, const struct ddl_elementwise_args *a);
+    void (*elementwise_bwd)(void *ctx, const struct ddl_elementwise_grad_args *a);
+    void (*gelu_fwd)(void *ctx, const struct gelu_args *a);
+    void (*gelu_bwd)(void *ctx, const struct gelu_grad_args *a);
+    void (*bias_fwd)(void *ctx, const struct bias_args *a);
+    void (*bias_bwd)(void *ctx, const struct bias_grad_args *a);
+    void (*pool_fwd)(void *ctx, const struct pool_args *a);
+    void (*pool_bwd)(void *ctx, const struct pool_grad_args *a);
+    void (*cross_entropy)(void *ctx, const struct cross_entropy_args *a);
+    double (*sum_squares)(void *ctx, size_t n, const float *x);
+    void (*adamw)(void *ctx, const struct adamw_args *a);
+};
+
+/* A backend made by ddl_backend_create: the table and its state. */
+struct ddl_backend {
+    const struct ddl_ops *ops;
+    void *ctx;
+    char description[160];
+};
+
+#endif
