@@ -1,0 +1,82 @@
+#include "backend/ref/ref.h"
+
+#include <math.h>
+
+enum { MAX_HEAD = 1024 }; /* ddl_config_check's largest head_dim */
+
+static double dot(size_t h, const float *x, const float *y)
+{
+    double sum = 0;
+    for (size_t i = 0; i < h; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+void ref_attention_fwd(void *ctx, const struct attention_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->B * a->T; n++) {
+        size_t b = n / a->T, span = a->past + n % a->T + 1;
+        for (size_t head = 0; head < a->H; head++) {
+            const float *q = a->q + n * a->q_stride + head * a->h;
+            const float *k = a->k + b * a->k_batch + head * a->h, *v = a->v + b * a->v_batch + head * a->h;
+            float *y = a->y + (n * a->H + head) * a->h;
+            double top = -INFINITY, total = 0;
+            for (size_t s = 0; s < span; s++)
+                top = fmax(top, (double)a->scale * dot(a->h, q, k + s * a->k_stride));
+            for (size_t s = 0; s < span; s++)
+                total += exp((double)a->scale * dot(a->h, q, k + s * a->k_stride) - top);
+            double lse = top + log(total);
+            double sum[MAX_HEAD] = { 0 };
+            for (size_t s = 0; s < span; s++) {
+                double w = exp((double)a->scale * dot(a->h, q, k + s * a->k_stride) - lse);
+                for (size_t i = 0; i < a->h; i++)
+                    sum[i] += w * (double)v[s * a->v_stride + i];
+            }
+            for (size_t i = 0; i < a->h; i++)
+                y[i] = (float)sum[i];
+            if (a->lse)
+                a->lse[n * a->H + head] = (float)lse;
+        }
+    }
+}
+
+/* With w_ts = softmax weight: dv_s += w dy_t, ds = w (dy_t . v_s - dy_t . y_t) scale, dq_t += ds k_s, dk_s +=
+ * ds q_t. */
+static void head_bwd(const struct attention_grad_args *a, size_t b, size_t head)
+{
+    size_t first = b * a->T, offset = head * a->h, width = a->H * a->h;
+    for (size_t t = 0; t < a->T; t++) {
+        for (size_t i = 0; i < a->h; i++) {
+            a->dq[(first + t) * a->dq_stride + offset + i] = 0;
+            a->dk[(first + t) * a->dk_stride + offset + i] = 0;
+            a->dv[(first + t) * a->dv_stride + offset + i] = 0;
+        }
+    }
+    for (size_t t = 0; t < a->T; t++) {
+        size_t n = first + t;
+        const float *q = a->q + n * a->q_stride + offset, *y = a->y + n * width + offset,
+                    *dy = a->dy + n * width + offset;
+        double mean = dot(a->h, dy, y);
+        for (size_t s = 0; s <= t; s++) {
+            const float *k = a->k + (first + s) * a->k_stride + offset,
+                        *v = a->v + (first + s) * a->v_stride + offset;
+            double w = exp((double)a->scale * dot(a->h, q, k) - (double)a->lse[n * a->H + head]);
+            double ds = w * (dot(a->h, dy, v) - mean) * (double)a->scale;
+            for (size_t i = 0; i < a->h; i++) {
+                a->dv[(first + s) * a->dv_stride + offset + i] += (float)(w * (double)dy[i]);
+                a->dq[n * a->dq_stride + offset + i] += (float)(ds * (double)k[i]);
+                a->dk[(first + s) * a->dk_stride + offset + i] += (float)(ds * (double)q[i]);
+            }
+        }
+    }
+}
+
+void ref_attention_bwd(void *ctx, const struct attention_grad_args *a)
+{
+    (void)ctx;
+    for (size_t b = 0; b < a->B; b++) {
+        for (size_t head = 0; head < a->H; head++)
+            head_bwd(a, b, head);
+    }
+}

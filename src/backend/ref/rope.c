@@ -1,0 +1,74 @@
+#include "backend/ref/ref.h"
+
+#include <math.h>
+
+/* y = x turned by `sign` times the angles of position p; the part from R on unchanged. */
+static void turn(size_t h, size_t R, const float *cos_row, const float *sin_row, double sign, const double *x,
+                 double *y)
+{
+    for (size_t i = 0; i < h; i++)
+        y[i] = x[i];
+    for (size_t i = 0; i < R / 2; i++) {
+        double c = cos_row[i], s = sign * (double)sin_row[i], x1 = x[i], x2 = x[i + R / 2];
+        y[i] = x1 * c - x2 * s;
+        y[i + R / 2] = x1 * s + x2 * c;
+    }
+}
+
+static double inverse_rms(size_t h, const double *x, float eps)
+{
+    double squares = 0;
+    for (size_t i = 0; i < h; i++)
+        squares += x[i] * x[i];
+    return 1 / sqrt(squares / (double)h + (double)eps);
+}
+
+enum { MAX_HEAD = 1024 }; /* ddl_config_check's largest head_dim */
+
+void ref_rope_fwd(void *ctx, const struct rope_args *a)
+{
+    (void)ctx;
+    double in[MAX_HEAD], out[MAX_HEAD];
+    for (size_t n = 0; n < a->B * a->T; n++) {
+        size_t b = n / a->T, t = n % a->T, position = a->past + t;
+        for (size_t head = 0; head < a->H; head++) {
+            const float *x = a->x + n * a->x_stride + head * a->h;
+            float *y = a->y + b * a->y_batch + t * a->y_stride + head * a->h;
+            for (size_t i = 0; i < a->h; i++)
+                in[i] = x[i];
+            turn(a->h, a->R, a->cos + position * (a->R / 2), a->sin + position * (a->R / 2), 1, in, out);
+            double rstd = a->w ? inverse_rms(a->h, out, a->eps) : 1;
+            for (size_t i = 0; i < a->h; i++)
+                y[i] = (float)(out[i] * rstd * (a->w ? (double)a->w[i] : 1));
+        }
+    }
+}
+
+void ref_rope_bwd(void *ctx, const struct rope_grad_args *a)
+{
+    (void)ctx;
+    double x[MAX_HEAD], turned[MAX_HEAD], g[MAX_HEAD], dw[MAX_HEAD] = { 0 };
+    for (size_t n = 0; n < a->B * a->T; n++) {
+        const float *cos_row = a->cos + n % a->T * (a->R / 2), *sin_row = a->sin + n % a->T * (a->R / 2);
+        for (size_t head = 0; head < a->H; head++) {
+            const float *dy = a->dy + n * a->dy_stride + head * a->h;
+            float *dx = a->dx + n * a->dx_stride + head * a->h;
+            for (size_t i = 0; i < a->h; i++)
+                x[i] = a->x[n * a->x_stride + head * a->h + i];
+            turn(a->h, a->R, cos_row, sin_row, 1, x, turned);
+            double rstd = a->w ? inverse_rms(a->h, turned, a->eps) : 1, dot = 0;
+            for (size_t i = 0; i < a->h; i++) {
+                g[i] = (double)dy[i] * (a->w ? (double)a->w[i] : 1);
+                dot += g[i] * turned[i];
+                dw[i] += (double)dy[i] * turned[i] * rstd;
+            }
+            for (size_t i = 0; a->w && i < a->h; i++)
+                g[i] = rstd * (g[i] - turned[i] * rstd * rstd * dot / (double)a->h);
+            turn(a->h, a->R, cos_row, sin_row, -1, g, x); /* a rotation's transpose turns back */
+            for (size_t i = 0; i < a->h; i++)
+                dx[i] = (float)x[i];
+        }
+    }
+    for (size_t i = 0; a->dw && i < a->h; i++)
+        a->dw[i] += (float)dw[i];
+}
