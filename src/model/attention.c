@@ -1,0 +1,142 @@
+/* Causal self-attention: projections, rotary embedding, QK-norm, softmax, output (spec 2). The rows c_q, c_k,
+ * c_v stand side by side in memory, so that one product makes all three. */
+#include "model/internal.h"
+
+#include <math.h>
+
+static const float qk_eps = 1e-5f;
+
+/* The part of the fused projection that a rotation reads: 0 queries, 1 keys. */
+static void turn(const struct pass *p, const float *qkv, int part, int slot, float *y, size_t y_batch)
+{
+    const struct ddl_config *k = p->config;
+    size_t a = k->n_heads * k->head_dim;
+    p->ops->rope_fwd(p->ctx, &(struct rope_args){ .B = p->B,
+                                                  .T = p->T,
+                                                  .H = k->n_heads,
+                                                  .h = k->head_dim,
+                                                  .R = ddl_config_rope_dims(k),
+                                                  .past = p->past,
+                                                  .eps = qk_eps,
+                                                  .cos = p->m->rope_cos,
+                                                  .sin = p->m->rope_sin,
+                                                  .x = qkv + (size_t)part * a,
+                                                  .x_stride = 3 * a,
+                                                  .w = param_value(p, slot),
+                                                  .y = y,
+                                                  .y_stride = a,
+                                                  .y_batch = y_batch });
+}
+
+static void turn_bwd(const struct pass *p, const float *qkv, int part, int slot, float *dqkv)
+{
+    const struct ddl_config *k = p->config;
+    size_t a = k->n_heads * k->head_dim;
+    p->ops->rope_bwd(p->ctx, &(struct rope_grad_args){ .B = p->B,
+                                                       .T = p->T,
+                                                       .H = k->n_heads,
+                                                       .h = k->head_dim,
+                                                       .R = ddl_config_rope_dims(k),
+                                                       .eps = qk_eps,
+                                                       .cos = p->m->rope_cos,
+                                                       .sin = p->m->rope_sin,
+                                                       .x = qkv + (size_t)part * a,
+                                                       .x_stride = 3 * a,
+                                                       .w = param_value(p, slot),
+                                                       .dy = dqkv + (size_t)part * a,
+                                                       .dy_stride = 3 * a,
+                                                       .dx = dqkv + (size_t)part * a,
+                                                       .dx_stride = 3 * a,
+                                                       .dw = param_grad(p, slot) });
+}
+
+/* Puts this pass's values behind those of the cache. */
+static void cache_values(const struct pass *p, const float *qkv, float *v)
+{
+    size_t a = p->config->n_heads * p->config->head_dim;
+    for (size_t b = 0; b < p->B; b++)
+        p->ops->copy(p->ctx, &(struct copy_args){ .rows = p->T,
+                                                  .width = a,
+                                                  .src = qkv + b * p->T * 3 * a + 2 * a,
+                                                  .src_stride = 3 * a,
+                                                  .dst = v + (b * p->cache->max_tokens + p->past) * a,
+                                                  .dst_stride = a });
+}
+
+void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
+{
+    const struct ddl_config *k = p->config;
+    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    size_t a = k->n_heads * k->head_dim, dense = p->T * a;
+    linear_fwd(p, p->N, k->d_model, 3 * a, ctx, param_value(p, slots->c_q), acts->qkv, false);
+    turn(p, acts->qkv, 0, slots->q_rms, p->ws->qn, dense);
+    struct attention_args args = { .B = p->B,
+                                   .T = p->T,
+                                   .H = k->n_heads,
+                                   .h = k->head_dim,
+                                   .past = p->past,
+                                   .scale = (float)(1 / sqrt((double)k->head_dim)),
+                                   .q = p->ws->qn,
+                                   .q_stride = a,
+                                   .k_stride = a,
+                                   .y = acts->y,
+                                   .lse = acts->lse };
+    if (p->cache) {
+        const struct cache_layer *cache = &p->cache->layer[layer];
+        size_t batch = p->cache->max_tokens * a;
+        turn(p, acts->qkv, 1, slots->k_rms, cache->k + p->past * a, batch);
+        cache_values(p, acts->qkv, cache->v);
+        args.k = cache->k;
+        args.v = cache->v;
+        args.v_stride = a;
+        args.k_batch = args.v_batch = batch;
+    } else {
+        turn(p, acts->qkv, 1, slots->k_rms, p->ws->kn, dense);
+        args.k = p->ws->kn;
+        args.v = acts->qkv + 2 * a;
+        args.v_stride = 3 * a;
+        args.k_batch = dense;
+        args.v_batch = 3 * dense;
+    }
+    p->ops->attention_fwd(p->ctx, &args);
+    linear_fwd(p, p->N, a, k->d_model, acts->y, param_value(p, slots->attn_proj), f, add);
+}
+
+void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx)
+{
+    const struct ddl_config *k = p->config;
+    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    const struct ddl_workspace *ws = p->ws;
+    size_t a = k->n_heads * k->head_dim;
+    linear_bwd_w(p, p->N, a, k->d_model, df, acts->y, param_grad(p, slots->attn_proj));
+    linear_bwd_x(p, p->N, a, k->d_model, df, param_value(p, slots->attn_proj), ws->dy, false);
+    turn(p, acts->qkv, 0, slots->q_rms, ws->qn, p->T * a);
+    turn(p, acts->qkv, 1, slots->k_rms, ws->kn, p->T * a);
+    p->ops->attention_bwd(p->ctx,
+                          &(struct attention_grad_args){ .B = p->B,
+                                                         .T = p->T,
+                                                         .H = k->n_heads,
+                                                         .h = k->head_dim,
+                                                         .scale = (float)(1 / sqrt((double)k->head_dim)),
+                                                         .q = ws->qn,
+                                                         .k = ws->kn,
+                                                         .v = acts->qkv + 2 * a,
+                                                         .q_stride = a,
+                                                         .k_stride = a,
+                                                         .v_stride = 3 * a,
+                                                         .y = acts->y,
+                                                         .lse = acts->lse,
+                                                         .dy = ws->dy,
+                                                         .dq = ws->dqkv,
+                                                         .dk = ws->dqkv + a,
+                                                         .dv = ws->dqkv + 2 * a,
+                                                         .dq_stride = 3 * a,
+                                                         .dk_stride = 3 * a,
+                                                         .dv_stride = 3 * a });
+    turn_bwd(p, acts->qkv, 0, slots->q_rms, ws->dqkv);
+    turn_bwd(p, acts->qkv, 1, slots->k_rms, ws->dqkv);
+    linear_bwd_w(p, p->N, k->d_model, 3 * a, ws->dqkv, ctx, param_grad(p, slots->c_q));
+    linear_bwd_x(p, p->N, k->d_model, 3 * a, ws->dqkv, param_value(p, slots->c_q), dctx, false);
+}

@@ -1,0 +1,107 @@
+/* The decode state (spec 9): keys and values of past tokens, and the last states before each use of a causal
+ * convolution. */
+#include "model/internal.h"
+
+#include <stdlib.h>
+
+/* `keep` rows of `width` numbers for each sequence; none where the kernel has one tap. */
+static struct history take_history(struct ddl_arena *arena, size_t B, size_t taps, size_t width)
+{
+    struct history history = { .keep = taps - 1, .width = width };
+    history.rows = ddl_arena_take(arena, B * history.keep * width, sizeof(float));
+    return history;
+}
+
+static void carve(struct ddl_cache *cache, struct ddl_arena *arena)
+{
+    const struct ddl_config *k = &cache->model->config;
+    size_t a = k->n_heads * k->head_dim, dc = k->d_model * k->channels;
+    bool expanded = k->channels > 1;
+    size_t taps = expanded ? compress_taps(k) : 1;
+    for (size_t l = 0; l < k->n_layers; l++) {
+        struct cache_layer *layer = &cache->layer[l];
+        layer->k = ddl_arena_take(arena, cache->B * cache->max_tokens * a, sizeof(float));
+        layer->v = ddl_arena_take(arena, cache->B * cache->max_tokens * a, sizeof(float));
+        for (int sub = 0; sub < 2; sub++)
+            layer->compress[sub] = take_history(arena, cache->B, taps, dc);
+    }
+    cache->readout = take_history(arena, cache->B, taps, dc);
+    bool conv = expanded && k->embed == DDL_EMBED_CONV;
+    cache->embed = take_history(arena, cache->B, conv ? k->embed_kernel : 1, k->d_model);
+}
+
+ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, size_t batch, size_t max_tokens,
+                            struct ddl_error *err)
+{
+    *out = NULL;
+    const struct ddl_config *k = &model->config;
+    if (batch == 0 || max_tokens == 0 || max_tokens > k->block_size)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "cache: %zu sequences of %zu tokens asked for; the model's context is %zu",
+                             batch, max_tokens, k->block_size);
+    ddl_backend *backend = model->backend;
+    struct ddl_cache *cache = ddl_mem_zalloc(sizeof *cache);
+    if (!cache)
+        return ddl_error_set(err, DDL_E_MEMORY, "cache: out of memory");
+    *cache = (struct ddl_cache){ .model = model, .B = batch, .max_tokens = max_tokens };
+    cache->layer = calloc(k->n_layers, sizeof *cache->layer);
+    struct ddl_arena arena = { 0 };
+    if (cache->layer) {
+        carve(cache, &arena);
+        cache->bytes = arena.used;
+        if (!arena.overflow)
+            cache->memory = backend->ops->alloc(backend->ctx, arena.used);
+    }
+    if (!cache->memory) {
+        ddl_cache_free(cache);
+        return ddl_error_set(err, DDL_E_MEMORY,
+                             "cache: out of memory for %zu bytes (%zu sequences of %zu tokens)", arena.used,
+                             batch, max_tokens);
+    }
+    carve(cache, &(struct ddl_arena){ .base = cache->memory });
+    ddl_cache_reset(cache);
+    *out = cache;
+    return DDL_OK;
+}
+
+void ddl_cache_free(ddl_cache *cache)
+{
+    if (!cache)
+        return;
+    ddl_backend *backend = cache->model->backend;
+    if (cache->memory)
+        backend->ops->free(backend->ctx, cache->memory);
+    free(cache->layer);
+    ddl_mem_free(cache);
+}
+
+/* Zeros stand for what comes before the first token. */
+void ddl_cache_reset(ddl_cache *cache)
+{
+    ddl_backend *backend = cache->model->backend;
+    backend->ops->zero(backend->ctx, cache->memory, cache->bytes);
+    cache->length = 0;
+}
+
+size_t ddl_cache_length(const ddl_cache *cache)
+{
+    return cache->length;
+}
+
+/* One row of every sequence from src (its sequences src_batch apart) to row `to` of the history. */
+static void put_row(const struct pass *p, struct history *h, const float *src, size_t src_batch, size_t to)
+{
+    p->ops->copy(p->ctx, &(struct copy_args){ p->B, h->width, src, src_batch, h->rows + to * h->width,
+                                              h->keep * h->width });
+}
+
+void history_push(const struct pass *p, struct history *h, const float *rows)
+{
+    for (size_t to = 0; to < h->keep; to++) {
+        size_t from = to + p->T; /* in the history followed by the new rows */
+        if (from < h->keep)
+            put_row(p, h, h->rows + from * h->width, h->keep * h->width, to);
+        else
+            put_row(p, h, rows + (from - h->keep) * h->width, p->T * h->width, to);
+    }
+}

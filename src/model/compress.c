@@ -1,0 +1,66 @@
+/* The state X (N, d, c) -> x_in (N, d), what attention and MLP see (spec 3). A compressor's weights and its
+ * read vector collapse to one weight per (tap, feature, channel) first, so that all three kinds are one sum
+ * over the state. */
+#include "model/internal.h"
+
+size_t compress_taps(const struct ddl_config *config)
+{
+    return config->compress == DDL_COMPRESS_TOKEN ? ddl_config_state_kernel(config) : 1;
+}
+
+static void collapse(const struct pass *p, const struct compressor_slots *slots)
+{
+    p->ops->collapse_fwd(p->ctx, &(struct collapse_args){ .kind = p->config->compress,
+                                                          .d = p->config->d_model,
+                                                          .c = p->config->channels,
+                                                          .K = ddl_config_state_kernel(p->config),
+                                                          .w = param_value(p, slots->weight),
+                                                          .r = param_value(p, slots->read),
+                                                          .e = p->ws->e });
+}
+
+const float *compress_fwd(const struct pass *p, const struct compressor_slots *slots, struct history *history)
+{
+    if (p->config->channels == 1)
+        return p->ws->X;
+    collapse(p, slots);
+    p->ops->compress_fwd(p->ctx, &(struct compress_args){ .B = p->B,
+                                                          .T = p->T,
+                                                          .d = p->config->d_model,
+                                                          .c = p->config->channels,
+                                                          .taps = compress_taps(p->config),
+                                                          .X = p->ws->X,
+                                                          .past = history ? history->rows : NULL,
+                                                          .e = p->ws->e,
+                                                          .x_in = p->ws->x_in });
+    if (history)
+        history_push(p, history, p->ws->X);
+    return p->ws->x_in;
+}
+
+/* ws->e still holds this compressor's weights: sublayer_bwd recomputed x_in just before. */
+void compress_bwd(const struct pass *p, const struct compressor_slots *slots)
+{
+    const struct ddl_workspace *ws = p->ws;
+    if (p->config->channels == 1)
+        return;
+    p->ops->compress_bwd(p->ctx, &(struct compress_grad_args){ .B = p->B,
+                                                               .T = p->T,
+                                                               .d = p->config->d_model,
+                                                               .c = p->config->channels,
+                                                               .taps = compress_taps(p->config),
+                                                               .X = ws->X,
+                                                               .e = ws->e,
+                                                               .dx_in = ws->dx_in,
+                                                               .dX = ws->dX,
+                                                               .de = ws->de });
+    p->ops->collapse_bwd(p->ctx, &(struct collapse_grad_args){ .kind = p->config->compress,
+                                                               .d = p->config->d_model,
+                                                               .c = p->config->channels,
+                                                               .K = ddl_config_state_kernel(p->config),
+                                                               .w = param_value(p, slots->weight),
+                                                               .r = param_value(p, slots->read),
+                                                               .de = ws->de,
+                                                               .dw = param_grad(p, slots->weight),
+                                                               .dr = param_grad(p, slots->read) });
+}

@@ -1,0 +1,61 @@
+/* Tokens -> X0: the embedding, repeated over the channels or spread by a causal convolution over tokens (spec
+ * 3). */
+#include "model/internal.h"
+
+/* The embeddings x (N, d): for c = 1 they are the stream itself, otherwise they pass through ctx's room. */
+static float *gather(const struct pass *p, float *x)
+{
+    p->ops->embed_fwd(p->ctx, &(struct embed_args){ .N = p->N,
+                                                    .d = p->config->d_model,
+                                                    .tokens = p->ws->tokens,
+                                                    .E = param_value(p, p->m->params.slots.wte),
+                                                    .x = x });
+    return x;
+}
+
+void embed_fwd(const struct pass *p)
+{
+    size_t d = p->config->d_model, c = p->config->channels;
+    if (c == 1) {
+        gather(p, p->ws->X);
+        return;
+    }
+    const float *x = gather(p, p->ws->ctx);
+    struct history *history = p->cache ? &p->cache->embed : NULL;
+    p->ops->expand_fwd(p->ctx, &(struct expand_args){ .B = p->B,
+                                                      .T = p->T,
+                                                      .d = d,
+                                                      .c = c,
+                                                      .K = p->config->embed_kernel,
+                                                      .x = x,
+                                                      .past = history ? history->rows : NULL,
+                                                      .w = param_value(p, p->m->params.slots.embed_conv),
+                                                      .X = p->ws->X });
+    if (history)
+        history_push(p, history, x);
+}
+
+void embed_bwd(const struct pass *p)
+{
+    const struct ddl_workspace *ws = p->ws;
+    size_t d = p->config->d_model, c = p->config->channels;
+    const float *dx = ws->dX;
+    if (c > 1) {
+        int conv = p->m->params.slots.embed_conv;
+        p->ops->expand_bwd(p->ctx, &(struct expand_grad_args){ .B = p->B,
+                                                               .T = p->T,
+                                                               .d = d,
+                                                               .c = c,
+                                                               .K = p->config->embed_kernel,
+                                                               .x = gather(p, ws->ctx),
+                                                               .w = param_value(p, conv),
+                                                               .dX = ws->dX,
+                                                               .dx = ws->dctx,
+                                                               .dw = param_grad(p, conv) });
+        dx = ws->dctx;
+    }
+    p->ops->embed_bwd(
+        p->ctx,
+        &(struct embed_grad_args){
+            .N = p->N, .d = d, .tokens = ws->tokens, .dx = dx, .dE = param_grad(p, p->m->params.slots.wte) });
+}

@@ -1,0 +1,190 @@
+/* What the files of this layer share: the model's parts, and one pass through it.
+ *
+ * Data's way: tokens -> embed: X0 (N,d,c) -> per sublayer { compress: x_in (N,d) -> norm: ctx -> attention |
+ * mlp: f (N,d)
+ * -> residual: X' } -> readout -> norm -> head. Each piece is one file with its forward and its backward. */
+#ifndef DDL_MODEL_INTERNAL_H
+#define DDL_MODEL_INTERNAL_H
+
+#include "base/mem.h"
+#include "ddl/model.h"
+#include "ops/ops.h"
+
+enum { ATTN, MLP }; /* the two sublayers of a block */
+
+/* Rows of the parameter table by meaning; -1 where the configuration has none. */
+struct compressor_slots {
+    int weight, read;
+};
+struct delta_slots {
+    int beta_in, beta_weight, beta_bias, v_weight, v_bias, k_proj, k_down, k_up;
+};
+struct layer_slots {
+    struct compressor_slots compress;
+    int c_q, c_k, c_v, attn_proj, q_rms, k_rms;
+    int fc1, fc2, mlp_proj;
+    int ln[2];
+    struct delta_slots delta[2];
+};
+struct model_slots {
+    int wte, embed_conv, ln_f;
+    struct compressor_slots readout;
+};
+
+struct params {
+    struct ddl_param *row;
+    size_t *offset; /* of each row in the flat buffer, in floats */
+    size_t n;
+    size_t total; /* floats in the flat buffer, padding included */
+    size_t size;  /* numbers, without padding                    */
+    struct model_slots slots;
+    struct layer_slots *layer;
+    unsigned char *init; /* how each row starts: enum init of params.c */
+    void *block;         /* owns all of the above */
+};
+
+/* Fills *params for a checked configuration. Free with params_free. */
+ddl_status params_plan(struct params *params, const struct ddl_config *config, struct ddl_error *err);
+void params_free(struct params *params);
+/* Host values of row i by spec 4 into out (count floats). */
+void params_initial(const struct params *params, const struct ddl_config *config, uint64_t seed, size_t i,
+                    float *out);
+
+struct ddl_model {
+    struct ddl_config config;
+    ddl_backend *backend;
+    struct params params;
+    float *value, *grad;        /* flat buffers of the backend; grad NULL until enabled */
+    float *rope_cos, *rope_sin; /* (block_size, R/2) of the backend                     */
+};
+
+/* What a sublayer keeps from forward to backward; (N, ...) each, NULL where the rule has no use for it. */
+struct sublayer_acts {
+    float *saved;       /* (N, d) add: x before; delta: F's output f                 */
+    float *q;           /* (N, d) v-map: phi_k's output; k-map: saved                */
+    float *low;         /* (N, r) v-map of rank r: between k_down and k_up           */
+    float *gate_hidden; /* (N, beta_hidden) gate with a hidden layer: its tanh       */
+    float *beta;        /* (N)    */
+    float *readout;     /* (N, c) */
+    float *target;      /* (N, c) */
+};
+struct layer_acts {
+    struct sublayer_acts sub[2];
+    float *qkv; /* (N, 3 H h) before rotation     */
+    float *y;   /* (N, H h)   attention's output  */
+    float *lse; /* (N, H)                         */
+    float *ug;  /* (N, 2m)                        */
+};
+
+struct ddl_workspace {
+    const struct ddl_model *model;
+    size_t max_B, max_T;
+    bool train;
+    size_t logit_rows; /* rows of logits at a time */
+    size_t trace_rows; /* N of the last pass; 0 before the first */
+    void *memory;      /* of the backend; everything below is carved from it */
+    int32_t *tokens, *targets;
+    float *X;          /* (N, d, c) the stream */
+    float *x_in;       /* (N, d) compressed state; NULL for c = 1, where it is X */
+    float *ctx, *rstd; /* (N, d), (N)    */
+    float *qn, *kn;    /* (N, H h) queries and keys, turned and normed */
+    float *s;          /* (N, m)         */
+    float *e;          /* (taps, d c) collapsed compressor */
+    float *logits;     /* (logit_rows, V) */
+    float *losses;     /* (N)            */
+    /* backward */
+    float *dX;                /* (N, d, c) */
+    float *dx_in;             /* (N, d); NULL for c = 1, where it is dX */
+    float *dctx, *df;         /* (N, d) */
+    float *dy;                /* (N, H h) */
+    float *dqkv;              /* (N, 3 H h) */
+    float *dlow;              /* (N, r) */
+    float *dgate;             /* (N, beta_hidden) */
+    float *dbeta, *dv;        /* (N), (N, c) */
+    float *de;                /* (taps, d c) */
+    struct layer_acts *layer; /* (n_layers), host memory */
+    float *host_losses;       /* (N), host memory        */
+};
+
+/* The last `keep` rows before the ones to come, of one use of a causal convolution: (B, keep, width). */
+struct history {
+    float *rows;
+    size_t keep, width;
+};
+struct cache_layer {
+    float *k, *v;               /* (B, max_tokens, H h) */
+    struct history compress[2]; /* states before attention's and the MLP's use */
+};
+struct ddl_cache {
+    const struct ddl_model *model;
+    size_t B, max_tokens, length;
+    void *memory;
+    size_t bytes;
+    struct history embed, readout;
+    struct cache_layer *layer; /* (n_layers), host memory */
+};
+
+/* One pass: the model, its room, and the sizes of the batch at hand. */
+struct pass {
+    struct ddl_model *m;
+    struct ddl_workspace *ws;
+    struct ddl_cache *cache; /* NULL: sequences start from nothing */
+    const struct ddl_config *config;
+    const struct ddl_ops *ops;
+    void *ctx;
+    size_t B, T, N; /* N = B T */
+    size_t past;    /* tokens already in the cache */
+};
+
+/* Row `slot` of the parameters: values, gradients. NULL for slot -1. */
+float *param_value(const struct pass *p, int slot);
+float *param_grad(const struct pass *p, int slot);
+
+/* linear.c: y (N, out) = x (N, in) W (out, in)^T, with its two backward products. Rows of y may stand ld
+ * apart. */
+void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, const float *W,
+                float *y, bool accumulate);
+void linear_bwd_x(const struct pass *p, size_t N, size_t in, size_t out, const float *dy, const float *W,
+                  float *dx, bool accumulate);
+void linear_bwd_w(const struct pass *p, size_t N, size_t in, size_t out, const float *dy, const float *x,
+                  float *dW);
+void add_into(const struct pass *p, size_t n, const float *x, float *y); /* y += x */
+
+/* embed.c: tokens -> X0, and dX0 -> gradients. */
+void embed_fwd(const struct pass *p);
+void embed_bwd(const struct pass *p);
+
+/* compress.c: X -> x_in with a block's compressor or the readout. `history` is NULL without a cache. For c =
+ * 1 x_in is X itself. bwd adds dx_in's share to dX and to the compressor's gradients. */
+const float *compress_fwd(const struct pass *p, const struct compressor_slots *slots,
+                          struct history *history);
+void compress_bwd(const struct pass *p, const struct compressor_slots *slots);
+size_t compress_taps(const struct ddl_config *config);
+
+/* attention.c, mlp.c: ctx -> f; `add` adds to f instead. bwd recomputes what is cheap and writes dctx. */
+void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);
+void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx);
+void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);
+void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx);
+
+/* residual.c: how f enters the stream. */
+bool residual_uses_f(const struct ddl_config *config, size_t layer);
+bool residual_uses_target(const struct ddl_config *config);
+void residual_delta_fwd(const struct pass *p, size_t layer, int sub, const float *x_in, const float *ctx);
+void residual_delta_bwd(const struct pass *p, size_t layer, int sub);
+void residual_context_bwd(const struct pass *p, size_t layer, int sub, const float *ctx, float *dctx);
+void residual_stream_bwd(const struct pass *p, size_t layer, int sub, const float *x_in, float *dx_in);
+
+/* block.c: one sublayer. */
+void sublayer_fwd(const struct pass *p, size_t layer, int sub);
+void sublayer_bwd(const struct pass *p, size_t layer, int sub);
+
+/* head.c: the readout's norm, logits and loss. loss: losses (N) of the workspace; with grad the gradient of
+ * scale * sum of losses goes into dx_out (N, d) and the parameters. */
+void head_loss(const struct pass *p, const float *x_out, bool grad, float scale, float *dx_out);
+void head_logits(const struct pass *p, const float *x_out, size_t rows, float *host);
+
+/* cache.c: keeps the last rows of X (B, T, width) for the next pass. */
+void history_push(const struct pass *p, struct history *history, const float *rows);
+
+#endif

@@ -1,0 +1,279 @@
+/* The model: its memory, and the one forward pass and its mirror. */
+#include "model/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* cos and sin of position * base^(-2i/R); base^(2i/R), its inverse, the angle, cos and sin each rounded to
+ * float32, as the release computes them (spec 2). */
+static void rope_tables(const struct ddl_config *k, size_t pairs, float *cosines, float *sines)
+{
+    for (size_t i = 0; i < pairs; i++) {
+        float exponent = (float)(2 * i) / (float)(2 * pairs);
+        float inverse = 1.0f / (float)pow((double)k->rope_base, (double)exponent);
+        for (size_t t = 0; t < k->block_size; t++) {
+            float angle = (float)t * inverse;
+            cosines[t * pairs + i] = (float)cos((double)angle);
+            sines[t * pairs + i] = (float)sin((double)angle);
+        }
+    }
+}
+
+static ddl_status make_rope(struct ddl_model *model, struct ddl_error *err)
+{
+    const struct ddl_ops *ops = model->backend->ops;
+    size_t pairs = ddl_config_rope_dims(&model->config) / 2, n = model->config.block_size * pairs;
+    float *host = malloc(2 * (n ? n : 1) * sizeof *host);
+    model->rope_cos = ops->alloc(model->backend->ctx, n * sizeof *host);
+    model->rope_sin = ops->alloc(model->backend->ctx, n * sizeof *host);
+    if (!host || !model->rope_cos || !model->rope_sin) {
+        free(host);
+        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for the rotary tables");
+    }
+    rope_tables(&model->config, pairs, host, host + n);
+    ops->upload(model->backend->ctx, model->rope_cos, host, n * sizeof *host);
+    ops->upload(model->backend->ctx, model->rope_sin, host + n, n * sizeof *host);
+    free(host);
+    return DDL_OK;
+}
+
+static ddl_status alloc_flat(struct ddl_model *model, float **out, const char *what, struct ddl_error *err)
+{
+    size_t bytes = model->params.total * sizeof **out;
+    *out = model->backend->ops->alloc(model->backend->ctx, bytes);
+    if (!*out)
+        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for %zu bytes of %s", bytes, what);
+    model->backend->ops->zero(model->backend->ctx, *out, bytes);
+    return DDL_OK;
+}
+
+ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *config, ddl_backend *backend,
+                            struct ddl_error *err)
+{
+    *out = NULL;
+    ddl_status status = ddl_config_check(config, err);
+    if (status)
+        return status;
+    struct ddl_model *model = ddl_mem_zalloc(sizeof *model);
+    if (!model)
+        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory");
+    model->config = *config;
+    model->backend = backend;
+    status = params_plan(&model->params, config, err);
+    if (!status)
+        status = alloc_flat(model, &model->value, "parameters", err);
+    if (!status)
+        status = make_rope(model, err);
+    if (status) {
+        ddl_model_free(model);
+        return status;
+    }
+    *out = model;
+    return DDL_OK;
+}
+
+void ddl_model_free(ddl_model *model)
+{
+    if (!model)
+        return;
+    void *blocks[] = { model->value, model->grad, model->rope_cos, model->rope_sin };
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        if (blocks[i])
+            model->backend->ops->free(model->backend->ctx, blocks[i]);
+    }
+    params_free(&model->params);
+    ddl_mem_free(model);
+}
+
+ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < model->params.n; i++)
+        largest = model->params.row[i].count > largest ? model->params.row[i].count : largest;
+    float *host = ddl_mem_alloc(largest * sizeof *host);
+    if (!host)
+        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for %zu initial values", largest);
+    for (size_t i = 0; i < model->params.n; i++) {
+        params_initial(&model->params, &model->config, seed, i, host);
+        ddl_model_write_param(model, i, host);
+    }
+    ddl_mem_free(host);
+    return DDL_OK;
+}
+
+ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err)
+{
+    return model->grad ? DDL_OK : alloc_flat(model, &model->grad, "gradients", err);
+}
+
+void ddl_model_zero_grad(ddl_model *model)
+{
+    model->backend->ops->zero(model->backend->ctx, model->grad, model->params.total * sizeof *model->grad);
+}
+
+const struct ddl_config *ddl_model_config(const ddl_model *model)
+{
+    return &model->config;
+}
+
+ddl_backend *ddl_model_backend(const ddl_model *model)
+{
+    return model->backend;
+}
+
+size_t ddl_model_n_params(const ddl_model *model)
+{
+    return model->params.n;
+}
+
+size_t ddl_model_size(const ddl_model *model)
+{
+    return model->params.size;
+}
+
+const struct ddl_param *ddl_model_param(const ddl_model *model, size_t i)
+{
+    return &model->params.row[i];
+}
+
+void ddl_model_read_param(const ddl_model *model, size_t i, float *out)
+{
+    model->backend->ops->download(model->backend->ctx, out, model->value + model->params.offset[i],
+                                  model->params.row[i].count * sizeof *out);
+}
+
+void ddl_model_write_param(ddl_model *model, size_t i, const float *values)
+{
+    model->backend->ops->upload(model->backend->ctx, model->value + model->params.offset[i], values,
+                                model->params.row[i].count * sizeof *values);
+}
+
+void ddl_model_read_grad(const ddl_model *model, size_t i, float *out)
+{
+    model->backend->ops->download(model->backend->ctx, out, model->grad + model->params.offset[i],
+                                  model->params.row[i].count * sizeof *out);
+}
+
+/* Every token in [0, V); every target in [-1, V). */
+static ddl_status check_ids(const char *what, const struct ddl_batch *batch, const int32_t *ids,
+                            int32_t lowest, size_t V, struct ddl_error *err)
+{
+    for (size_t n = 0; n < batch->B * batch->T; n++) {
+        if (ids[n] < lowest || (ids[n] >= 0 && (size_t)ids[n] >= V))
+            return ddl_error_set(err, DDL_E_USAGE, "%s %zu of sequence %zu is %d, the vocabulary has %zu",
+                                 what, n % batch->T, n / batch->T, (int)ids[n], V);
+    }
+    return DDL_OK;
+}
+
+/* Checks the batch against the room, uploads it and fills *p. */
+static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl_cache *cache,
+                        const struct ddl_batch *batch, struct ddl_error *err)
+{
+    const struct ddl_config *k = &model->config;
+    if (batch->B > ws->max_B || batch->T > ws->max_T)
+        return ddl_error_set(err, DDL_E_USAGE, "a batch of %zu x %zu tokens, the workspace holds %zu x %zu",
+                             batch->B, batch->T, ws->max_B, ws->max_T);
+    if (cache && (batch->B != cache->B || batch->T > cache->max_tokens - cache->length))
+        return ddl_error_set(err, DDL_E_USAGE, "%zu x %zu tokens after %zu, the cache holds %zu x %zu",
+                             batch->B, batch->T, cache->length, cache->B, cache->max_tokens);
+    ddl_status status = check_ids("token", batch, batch->tokens, 0, k->vocab_size, err);
+    if (!status && batch->targets)
+        status = check_ids("target", batch, batch->targets, -1, k->vocab_size, err);
+    if (status)
+        return status;
+    *p = (struct pass){ .m = model,
+                        .ws = ws,
+                        .cache = cache,
+                        .config = k,
+                        .ops = model->backend->ops,
+                        .ctx = model->backend->ctx,
+                        .B = batch->B,
+                        .T = batch->T,
+                        .N = batch->B * batch->T,
+                        .past = cache ? cache->length : 0 };
+    p->ops->upload(p->ctx, ws->tokens, batch->tokens, p->N * sizeof *ws->tokens);
+    if (batch->targets)
+        p->ops->upload(p->ctx, ws->targets, batch->targets, p->N * sizeof *ws->targets);
+    ws->trace_rows = p->N;
+    return DDL_OK;
+}
+
+/* The forward pass: tokens -> the input of the final norm (N, d). */
+static const float *forward(const struct pass *p)
+{
+    embed_fwd(p);
+    for (size_t l = 0; l < p->config->n_layers; l++) {
+        sublayer_fwd(p, l, ATTN);
+        sublayer_fwd(p, l, MLP);
+    }
+    return compress_fwd(p, &p->m->params.slots.readout, p->cache ? &p->cache->readout : NULL);
+}
+
+/* Its mirror. On entry dx_in holds the gradient of the readout's output, the stream is the last state. */
+static void backward(const struct pass *p)
+{
+    if (p->config->channels > 1) {
+        p->ops->zero(p->ctx, p->ws->dX, p->N * p->config->d_model * p->config->channels * sizeof(float));
+        compress_bwd(p, &p->m->params.slots.readout);
+    }
+    for (size_t l = p->config->n_layers; l-- > 0;) {
+        sublayer_bwd(p, l, MLP);
+        sublayer_bwd(p, l, ATTN);
+    }
+    embed_bwd(p);
+}
+
+/* The rows' losses from the workspace, and their sum. */
+static struct ddl_loss sum_losses(const struct pass *p, const struct ddl_batch *batch)
+{
+    const float *rows = p->ws->host_losses;
+    struct ddl_loss loss = { 0 };
+    p->ops->download(p->ctx, p->ws->host_losses, p->ws->losses, p->N * sizeof *rows);
+    for (size_t n = 0; n < p->N; n++) {
+        loss.sum += (double)rows[n];
+        loss.n_targets += batch->targets[n] >= 0;
+    }
+    return loss;
+}
+
+ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                          struct ddl_loss *loss, float *row_loss, struct ddl_error *err)
+{
+    struct pass p;
+    ddl_status status = begin(&p, model, ws, NULL, batch, err);
+    if (status)
+        return status;
+    head_loss(&p, forward(&p), false, 0, NULL);
+    *loss = sum_losses(&p, batch);
+    if (row_loss)
+        memcpy(row_loss, ws->host_losses, p.N * sizeof *row_loss);
+    return DDL_OK;
+}
+
+ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                              double scale, struct ddl_loss *loss, struct ddl_error *err)
+{
+    struct pass p;
+    ddl_status status = begin(&p, model, ws, NULL, batch, err);
+    if (status)
+        return status;
+    head_loss(&p, forward(&p), true, (float)scale, model->config.channels > 1 ? ws->dx_in : ws->dX);
+    backward(&p);
+    *loss = sum_losses(&p, batch);
+    return DDL_OK;
+}
+
+ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cache *cache,
+                            const struct ddl_batch *batch, size_t rows, float *out, struct ddl_error *err)
+{
+    struct pass p;
+    ddl_status status = begin(&p, model, ws, cache, batch, err);
+    if (status)
+        return status;
+    head_logits(&p, forward(&p), rows, out);
+    if (cache)
+        cache->length += batch->T;
+    return DDL_OK;
+}

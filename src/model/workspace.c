@@ -1,0 +1,210 @@
+/* Activations: measured and placed by one function. In training every layer has its own; otherwise all layers
+ * share the memory of one. */
+#include "model/internal.h"
+
+#include <stdlib.h>
+
+/* Enough rows for full-speed products, few enough that logits never weigh more than a layer or two. */
+static size_t logit_rows(size_t N, size_t V)
+{
+    enum { AT_LEAST = 32, NUMBERS = 1 << 24 };
+    size_t rows = NUMBERS / V / AT_LEAST * AT_LEAST;
+    rows = rows < AT_LEAST ? AT_LEAST : rows;
+    return rows < N ? rows : N;
+}
+
+static float *take(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
+{
+    size_t n;
+    if (!ddl_size_mul(rows, width, &n)) {
+        arena->overflow = true;
+        return NULL;
+    }
+    return wanted ? ddl_arena_take(arena, n, sizeof(float)) : NULL;
+}
+
+static void carve_sublayer(struct sublayer_acts *acts, struct ddl_arena *arena, const struct ddl_config *k,
+                           size_t N, bool delta, bool train)
+{
+    bool v_map = k->map == DDL_MAP_V;
+    acts->saved = take(arena, delta || train, N, k->d_model);
+    acts->q = delta && v_map ? take(arena, true, N, k->d_model) : acts->saved;
+    acts->low = take(arena, delta && v_map && k->k_rank, N, k->k_rank);
+    acts->gate_hidden = take(arena, delta && !k->beta_linear, N, k->beta_hidden);
+    acts->beta = take(arena, delta, N, 1);
+    acts->readout = take(arena, delta, N, k->channels);
+    acts->target = take(arena, delta, N, k->channels);
+}
+
+static void carve_layer(struct layer_acts *acts, struct ddl_arena *arena, const struct ddl_config *k,
+                        size_t N, size_t layer, bool train)
+{
+    size_t a = k->n_heads * k->head_dim;
+    bool delta = train ? ddl_config_residual(k, layer) == DDL_RESIDUAL_DELTA
+                       : k->residual == DDL_RESIDUAL_DELTA || k->by_layer;
+    for (int sub = 0; sub < 2; sub++)
+        carve_sublayer(&acts->sub[sub], arena, k, N, delta, train);
+    acts->qkv = take(arena, true, N, 3 * a);
+    acts->y = take(arena, true, N, a);
+    acts->lse = take(arena, train, N, k->n_heads);
+    acts->ug = take(arena, true, N, 2 * ddl_config_mlp_size(k));
+}
+
+static void carve_backward(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k,
+                           size_t N)
+{
+    size_t d = k->d_model, c = k->channels, a = k->n_heads * k->head_dim;
+    ws->dX = take(arena, true, N, d * c);
+    ws->dx_in = take(arena, c > 1, N, d);
+    ws->dctx = take(arena, true, N, d);
+    ws->df = take(arena, true, N, d);
+    ws->dy = take(arena, true, N, a);
+    ws->dqkv = take(arena, true, N, 3 * a);
+    ws->dlow = take(arena, k->map == DDL_MAP_V && k->k_rank, N, k->k_rank);
+    ws->dgate = take(arena, !k->beta_linear, N, k->beta_hidden);
+    ws->dbeta = take(arena, true, N, 1);
+    ws->dv = take(arena, true, N, c);
+    ws->de = take(arena, c > 1, compress_taps(k), d * c);
+}
+
+static void carve(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k)
+{
+    size_t d = k->d_model, c = k->channels, a = k->n_heads * k->head_dim, N = ws->max_B * ws->max_T;
+    ws->logit_rows = logit_rows(N, k->vocab_size);
+    ws->tokens = ddl_arena_take(arena, N, sizeof *ws->tokens);
+    ws->targets = ddl_arena_take(arena, N, sizeof *ws->targets);
+    ws->X = take(arena, true, N, d * c);
+    ws->x_in = take(arena, c > 1, N, d);
+    ws->ctx = take(arena, true, N, d);
+    ws->rstd = take(arena, true, N, 1);
+    ws->qn = take(arena, true, N, a);
+    ws->kn = take(arena, true, N, a);
+    ws->s = take(arena, true, N, ddl_config_mlp_size(k));
+    ws->e = take(arena, c > 1, compress_taps(k), d * c);
+    ws->logits = take(arena, true, ws->logit_rows, k->vocab_size);
+    ws->losses = take(arena, true, N, 1);
+    if (ws->train)
+        carve_backward(ws, arena, k, N);
+    for (size_t l = 0; l < (ws->train ? k->n_layers : 1); l++)
+        carve_layer(&ws->layer[l], arena, k, N, l, ws->train);
+    for (size_t l = 1; !ws->train && l < k->n_layers; l++)
+        ws->layer[l] = ws->layer[0];
+}
+
+static struct ddl_extent extent_of(const struct ddl_config *k, size_t max_T)
+{
+    size_t taps = k->channels > 1 ? compress_taps(k) : 1;
+    size_t embed = k->embed == DDL_EMBED_CONV ? k->embed_kernel : 1;
+    size_t widest = k->d_model * k->channels * (taps > embed ? taps : embed);
+    return (struct ddl_extent){ .d_c_taps = widest > k->beta_hidden ? widest : k->beta_hidden,
+                                .T = k->block_size > max_T ? k->block_size : max_T,
+                                .h = k->head_dim };
+}
+
+static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *config, struct ddl_arena *arena,
+                          struct ddl_error *err)
+{
+    size_t N;
+    ws->layer = calloc(config->n_layers, sizeof *ws->layer);
+    if (!ws->layer)
+        return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
+    if (!ddl_size_mul(ws->max_B, ws->max_T, &N) || N > INT32_MAX)
+        return ddl_error_set(err, DDL_E_USAGE, "workspace: %zu sequences of %zu tokens are too many",
+                             ws->max_B, ws->max_T);
+    carve(ws, arena, config);
+    if (arena->overflow)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "workspace: %zu sequences of %zu tokens do not fit the address space", ws->max_B,
+                             ws->max_T);
+    return DDL_OK;
+}
+
+size_t ddl_workspace_bytes(const struct ddl_config *config, size_t batch, size_t tokens, bool train)
+{
+    struct ddl_workspace ws = { .max_B = batch, .max_T = tokens, .train = train };
+    struct ddl_arena arena = { 0 };
+    ddl_status status = measure(&ws, config, &arena, NULL);
+    free(ws.layer);
+    return status ? SIZE_MAX : arena.used;
+}
+
+ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, size_t batch, size_t tokens,
+                                bool train, struct ddl_error *err)
+{
+    *out = NULL;
+    const struct ddl_config *k = &model->config;
+    ddl_backend *backend = model->backend;
+    if (batch == 0 || tokens == 0 || tokens > k->block_size)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "%zu sequences of %zu tokens asked for; the model's context is %zu", batch,
+                             tokens, k->block_size);
+    struct ddl_workspace *ws = ddl_mem_zalloc(sizeof *ws);
+    if (!ws)
+        return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
+    *ws = (struct ddl_workspace){ .model = model, .max_B = batch, .max_T = tokens, .train = train };
+    struct ddl_arena arena = { 0 };
+    ddl_status status = measure(ws, k, &arena, err);
+    if (!status) {
+        struct ddl_extent extent = extent_of(k, tokens);
+        status = backend->ops->reserve(backend->ctx, &extent, err);
+    }
+    if (!status && !(ws->host_losses = ddl_mem_alloc(batch * tokens * sizeof *ws->host_losses)))
+        status = ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory for %zu losses", batch * tokens);
+    if (!status && !(ws->memory = backend->ops->alloc(backend->ctx, arena.used)))
+        status = ddl_error_set(err, DDL_E_MEMORY,
+                               "workspace: out of memory for %zu bytes (%zu sequences of %zu tokens)",
+                               arena.used, batch, tokens);
+    if (status) {
+        ddl_workspace_free(ws);
+        return status;
+    }
+    carve(ws, &(struct ddl_arena){ .base = ws->memory }, k);
+    *out = ws;
+    return DDL_OK;
+}
+
+void ddl_workspace_free(ddl_workspace *ws)
+{
+    if (!ws)
+        return;
+    ddl_backend *backend = ws->model->backend;
+    if (ws->memory)
+        backend->ops->free(backend->ctx, ws->memory);
+    free(ws->layer);
+    ddl_mem_free(ws->host_losses);
+    ddl_mem_free(ws);
+}
+
+size_t ddl_workspace_n_delta(const ddl_workspace *ws)
+{
+    size_t n = 0;
+    for (size_t l = 0; l < ws->model->config.n_layers; l++)
+        n += ddl_config_residual(&ws->model->config, l) == DDL_RESIDUAL_DELTA ? 2 : 0;
+    return n;
+}
+
+/* Delta sublayer number s, counted over the delta layers. */
+static const struct sublayer_acts *delta_sublayer(const struct ddl_workspace *ws, size_t s)
+{
+    size_t l = 0;
+    for (;; l++) {
+        if (ddl_config_residual(&ws->model->config, l) != DDL_RESIDUAL_DELTA)
+            continue;
+        if (s < 2)
+            return &ws->layer[l].sub[s];
+        s -= 2;
+    }
+}
+
+void ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout, float *target)
+{
+    const struct sublayer_acts *acts = delta_sublayer(ws, s);
+    ddl_backend *backend = ws->model->backend;
+    size_t N = ws->trace_rows, c = ws->model->config.channels;
+    if (beta)
+        backend->ops->download(backend->ctx, beta, acts->beta, N * sizeof *beta);
+    if (readout)
+        backend->ops->download(backend->ctx, readout, acts->readout, N * c * sizeof *readout);
+    if (target)
+        backend->ops->download(backend->ctx, target, acts->target, N * c * sizeof *target);
+}
