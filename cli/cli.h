@@ -30,8 +30,8 @@ int cmd_verify(const struct command *self, int argc, char **argv);
  * DDL_E_INTERRUPTED, else 1. */
 int report_error(const struct ddl_error *err);
 
-/* A command's help: its usage, its one line, and its options, two columns. Standard output. NULL tables are
- * skipped. */
+/* A command's help: its usage, its one line, further lines (ended by NULL), and its options, two columns, on
+ * standard output. NULL tables and NULL lines are skipped. */
 void print_help(const struct command *self, const char *const *lines, const struct ddl_option *table,
                 const struct ddl_option *table2);
 /* True if --help or -h stands among the arguments (before a "--"). */

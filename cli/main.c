@@ -1,16 +1,92 @@
 #include "cli.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+static int cmd_help(const struct command *self, int argc, char **argv);
+
+/* One row a command, in the order of the alphabet; a cmd_<name>.c each. */
 const struct command commands[] = {
+    { "help", "[COMMAND]", "what the program or one of its commands does", cmd_help },
     { 0 },
 };
 
+enum { MAX_COMMANDS = 32 };
+
+static const struct command *find_command(const char *name)
+{
+    for (const struct command *c = commands; c->name; c++) {
+        if (strcmp(c->name, name) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    struct ddl_option rows[MAX_COMMANDS + 1] = { 0 };
+    for (size_t i = 0; commands[i].name && i < MAX_COMMANDS; i++)
+        rows[i].name = commands[i].name;
+    struct ddl_error err;
+    ddl_option_unknown(rows, NULL, "command", name, &err);
+    return report_error(&err);
+}
+
+static void print_overview(FILE *out)
+{
+    fprintf(out, "usage: ddl COMMAND [ARGUMENT ...]\n\n"
+                 "Train, evaluate and sample Deep Delta language models.\n\ncommands:\n");
+    for (const struct command *c = commands; c->name; c++)
+        fprintf(out, "  %-10s %s\n", c->name, c->about);
+    fprintf(out, "\n'ddl help COMMAND' tells the rest; 'ddl --version' says which program this is.\n");
+}
+
+static int cmd_help(const struct command *self, int argc, char **argv)
+{
+    if (wants_help(argc, argv)) {
+        print_help(self, NULL, NULL, NULL);
+        return EXIT_OK;
+    }
+    if (argc < 2) {
+        print_overview(stdout);
+        return EXIT_OK;
+    }
+    const struct command *command = find_command(argv[1]);
+    if (!command)
+        return unknown_command(argv[1]);
+    char flag[] = "--help";
+    char *arguments[] = { argv[1], flag, NULL };
+    return command->run(command, 2, arguments);
+}
+
+static int run(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_overview(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("ddl %s\n", ddl_version());
+        return EXIT_OK;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_overview(stdout);
+        return EXIT_OK;
+    }
+    const struct command *command = find_command(argv[1]);
+    return command ? command->run(command, argc - 1, argv + 1) : unknown_command(argv[1]);
+}
+
 int main(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    printf("ddl %s\n", ddl_version());
-    return EXIT_OK;
+    int status = run(argc, argv);
+    /* A full disk behind a redirection shows only here. */
+    bool failed = ferror(stdout) != 0;
+    if (fflush(stdout) != 0 || failed) {
+        fprintf(stderr, "ddl: cannot write standard output: %s\n", strerror(errno));
+        return status ? status : EXIT_FAILED;
+    }
+    return status;
 }

@@ -1,0 +1,396 @@
+#include "ddl/option.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAME = 128 }; /* longer names are never options, and never near one */
+
+/* '-' and '_' are one character. */
+static char plain(char c)
+{
+    return c == '-' ? '_' : c;
+}
+
+static bool same_name(const char *a, const char *b)
+{
+    for (; *a && plain(*a) == plain(*b); a++, b++)
+        continue;
+    return *a == '\0' && *b == '\0';
+}
+
+const struct ddl_option *ddl_option_find(const struct ddl_option *table, const char *name)
+{
+    for (; table && table->name; table++) {
+        if (same_name(table->name, name))
+            return table;
+    }
+    return NULL;
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Insertions, deletions, replacements and swaps of neighbours that turn a into b; both shorter than MAX_NAME.
+ */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][MAX_NAME + 1];
+    size_t *before = rows[0], *last = rows[1], *row = rows[2];
+    size_t n = strlen(a), m = strlen(b);
+    for (size_t j = 0; j <= m; j++)
+        last[j] = before[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t replace = last[j - 1] + (plain(a[i - 1]) != plain(b[j - 1]));
+            row[j] = min_size(replace, 1 + min_size(last[j], row[j - 1]));
+            if (i > 1 && j > 1 && plain(a[i - 1]) == plain(b[j - 2]) && plain(a[i - 2]) == plain(b[j - 1]))
+                row[j] = min_size(row[j], before[j - 2] + 1);
+        }
+        size_t *oldest = before;
+        before = last;
+        last = row;
+        row = oldest;
+    }
+    return last[m];
+}
+
+/* The nearest row of one table that beats *distance. */
+static const struct ddl_option *nearer(const struct ddl_option *table, const char *name, size_t *distance)
+{
+    const struct ddl_option *best = NULL;
+    for (; table && table->name; table++) {
+        size_t d = strlen(table->name) < MAX_NAME ? edit_distance(table->name, name) : SIZE_MAX;
+        if (d < *distance) {
+            *distance = d;
+            best = table;
+        }
+    }
+    return best;
+}
+
+static const struct ddl_option *nearest_of_two(const struct ddl_option *table,
+                                               const struct ddl_option *table2, const char *name)
+{
+    if (strlen(name) >= MAX_NAME)
+        return NULL;
+    /* One letter may be wrong, and one more for every four. */
+    size_t distance = 2 + strlen(name) / 4;
+    const struct ddl_option *best = nearer(table, name, &distance);
+    const struct ddl_option *better = nearer(table2, name, &distance);
+    return better ? better : best;
+}
+
+const struct ddl_option *ddl_option_nearest(const struct ddl_option *table, const char *name)
+{
+    return nearest_of_two(table, NULL, name);
+}
+
+/* ---- values ---- */
+
+static void *field_of(const struct ddl_option *option, void *object)
+{
+    return (char *)object + option->offset;
+}
+
+static const void *const_field_of(const struct ddl_option *option, const void *object)
+{
+    return (const char *)object + option->offset;
+}
+
+static bool has_range(const struct ddl_option *option)
+{
+    return option->min != 0 || option->max != 0;
+}
+
+static ddl_status out_of_range(const struct ddl_option *option, const char *text, const char *where,
+                               struct ddl_error *err)
+{
+    if (has_range(option))
+        return ddl_error_set(err, DDL_E_USAGE, "%s: %.80s is out of range (%.12g to %.12g)", where, text,
+                             option->min, option->max);
+    return ddl_error_set(err, DDL_E_USAGE, "%s: %.80s is out of range", where, text);
+}
+
+static bool in_range(const struct ddl_option *option, double value)
+{
+    return !has_range(option) || (value >= option->min && value <= option->max);
+}
+
+static ddl_status set_bool(const struct ddl_option *option, void *field, const char *text, const char *where,
+                           struct ddl_error *err)
+{
+    static const char *const words[] = { "false", "true", "no", "yes", "off", "on", "0", "1" };
+    (void)option;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(text, words[i]) == 0) {
+            *(bool *)field = i % 2 == 1;
+            return DDL_OK;
+        }
+    }
+    return ddl_error_set(err, DDL_E_USAGE, "%s: '%.80s' is not true or false", where, text);
+}
+
+static ddl_status set_integer(const struct ddl_option *option, void *field, const char *text,
+                              const char *where, struct ddl_error *err)
+{
+    const char *digits = *text == '-' || *text == '+' ? text + 1 : text;
+    if (*digits == '\0' || digits[strspn(digits, "0123456789")] != '\0')
+        return ddl_error_set(err, DDL_E_USAGE, "%s: '%.80s' is not a whole number", where, text);
+    errno = 0;
+    unsigned long long value = strtoull(digits, NULL, 10);
+    uint64_t most = option->type == DDL_OPTION_SIZE ? SIZE_MAX : UINT64_MAX;
+    bool fits = errno == 0 && value <= most && !(*text == '-' && value != 0);
+    if (!fits || !in_range(option, (double)value))
+        return out_of_range(option, text, where, err);
+    if (option->type == DDL_OPTION_SIZE)
+        *(size_t *)field = (size_t)value;
+    else
+        *(uint64_t *)field = value;
+    return DDL_OK;
+}
+
+static ddl_status set_real(const struct ddl_option *option, void *field, const char *text, const char *where,
+                           struct ddl_error *err)
+{
+    /* Decimal numbers only: strtod alone would also take leading space, hexadecimal, "inf" and "nan". */
+    char *end = NULL;
+    double value = 0;
+    bool decimal = *text && text[strspn(text, "0123456789+-.eE")] == '\0';
+    if (decimal)
+        value = strtod(text, &end);
+    if (!decimal || end == text || *end != '\0')
+        return ddl_error_set(err, DDL_E_USAGE, "%s: '%.80s' is not a number", where, text);
+    bool is_float = option->type == DDL_OPTION_FLOAT;
+    float narrow = is_float ? strtof(text, NULL) : 0;
+    if (!isfinite(value) || !isfinite(narrow) || !in_range(option, value))
+        return out_of_range(option, text, where, err);
+    if (is_float)
+        *(float *)field = narrow;
+    else
+        *(double *)field = value;
+    return DDL_OK;
+}
+
+static ddl_status set_string(const struct ddl_option *option, void *field, const char *text,
+                             const char *where, struct ddl_error *err)
+{
+    size_t length = strlen(text);
+    if (length >= option->size)
+        return ddl_error_set(err, DDL_E_USAGE, "%s: '%.40s...' has %zu bytes, at most %zu fit", where, text,
+                             length, option->size - 1);
+    memcpy(field, text, length + 1);
+    return DDL_OK;
+}
+
+static ddl_status set_choice(const struct ddl_option *option, void *field, const char *text,
+                             const char *where, struct ddl_error *err)
+{
+    char list[512] = "";
+    size_t used = 0;
+    for (int i = 0; option->choices[i]; i++) {
+        if (strcmp(option->choices[i], text) == 0) {
+            *(int *)field = i;
+            return DDL_OK;
+        }
+        int n = snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", option->choices[i]);
+        used = min_size(used + (size_t)n, sizeof list - 1);
+    }
+    return ddl_error_set(err, DDL_E_USAGE, "%s: '%.80s' is none of %s", where, text, list);
+}
+
+ddl_status ddl_option_set(const struct ddl_option *option, void *object, const char *text, const char *where,
+                          struct ddl_error *err)
+{
+    static ddl_status (*const setters[])(const struct ddl_option *, void *, const char *, const char *,
+                                         struct ddl_error *) = {
+        [DDL_OPTION_BOOL] = set_bool,     [DDL_OPTION_SIZE] = set_integer, [DDL_OPTION_U64] = set_integer,
+        [DDL_OPTION_FLOAT] = set_real,    [DDL_OPTION_DOUBLE] = set_real,  [DDL_OPTION_STRING] = set_string,
+        [DDL_OPTION_CHOICE] = set_choice,
+    };
+    assert((unsigned)option->type < sizeof setters / sizeof *setters);
+    return setters[option->type](option, field_of(option, object), text, where, err);
+}
+
+/* The shortest of the usual forms that reads back as the same number: 0.1, not 0.100000001. */
+static void format_float(float value, char *out, size_t size)
+{
+    for (int digits = FLT_DIG; digits <= FLT_DECIMAL_DIG; digits++) {
+        snprintf(out, size, "%.*g", digits, (double)value);
+        if (strtof(out, NULL) == value)
+            return;
+    }
+}
+
+static void format_double(double value, char *out, size_t size)
+{
+    for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
+        snprintf(out, size, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            return;
+    }
+}
+
+void ddl_option_format(const struct ddl_option *option, const void *object, char *out, size_t size)
+{
+    const void *field = const_field_of(option, object);
+    char number[64];
+    switch (option->type) {
+    case DDL_OPTION_BOOL:
+        snprintf(out, size, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case DDL_OPTION_SIZE:
+        snprintf(out, size, "%zu", *(const size_t *)field);
+        break;
+    case DDL_OPTION_U64:
+        snprintf(out, size, "%llu", (unsigned long long)*(const uint64_t *)field);
+        break;
+    case DDL_OPTION_FLOAT:
+        format_float(*(const float *)field, number, sizeof number);
+        snprintf(out, size, "%s", number);
+        break;
+    case DDL_OPTION_DOUBLE:
+        format_double(*(const double *)field, number, sizeof number);
+        snprintf(out, size, "%s", number);
+        break;
+    case DDL_OPTION_STRING:
+        snprintf(out, size, "%s", (const char *)field);
+        break;
+    case DDL_OPTION_CHOICE:
+        snprintf(out, size, "%s", option->choices[*(const int *)field]);
+        break;
+    }
+}
+
+ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where, const char *kind,
+                              const char *name, struct ddl_error *err)
+{
+    const struct ddl_option *near = ddl_option_nearest(table, name);
+    const char *colon = where && *where ? ": " : "";
+    if (near)
+        return ddl_error_set(err, DDL_E_USAGE, "%s%sunknown %s '%.80s', did you mean '%s'?",
+                             where ? where : "", colon, kind, name, near->name);
+    return ddl_error_set(err, DDL_E_USAGE, "%s%sunknown %s '%.80s'", where ? where : "", colon, kind, name);
+}
+
+/* ---- the command line ---- */
+
+struct pair {
+    const struct ddl_option *table[2];
+    void *object[2];
+};
+
+/* One argument that starts with "--", taken apart. */
+struct flag {
+    char name[MAX_NAME];
+    const char *value; /* what follows '=', or NULL */
+    const struct ddl_option *option;
+    void *object;
+    bool negated;
+};
+
+static bool look_up(const struct pair *pair, const char *name, struct flag *flag)
+{
+    for (int i = 0; i < 2; i++) {
+        flag->option = ddl_option_find(pair->table[i], name);
+        flag->object = pair->object[i];
+        if (flag->option)
+            return true;
+    }
+    return false;
+}
+
+static ddl_status unknown_flag(const struct pair *pair, const char *argument, const char *name,
+                               struct ddl_error *err)
+{
+    const struct ddl_option *near = nearest_of_two(pair->table[0], pair->table[1], name);
+    char dashed[MAX_NAME] = "";
+    for (size_t i = 0; near && near->name[i] && i + 1 < sizeof dashed; i++)
+        dashed[i] = near->name[i] == '_' ? '-' : near->name[i];
+    int length = (int)strcspn(argument, "=");
+    if (near)
+        return ddl_error_set(err, DDL_E_USAGE, "unknown option '%.*s', did you mean '--%s'?",
+                             length < 80 ? length : 80, argument, dashed);
+    return ddl_error_set(err, DDL_E_USAGE, "unknown option '%.*s'", length < 80 ? length : 80, argument);
+}
+
+static ddl_status read_flag(const struct pair *pair, const char *argument, struct flag *flag,
+                            struct ddl_error *err)
+{
+    *flag = (struct flag){ 0 };
+    const char *name = argument + 2;
+    size_t length = strcspn(name, "=");
+    if (name[length] == '=')
+        flag->value = name + length + 1;
+    if (length >= sizeof flag->name)
+        return unknown_flag(pair, argument, name, err);
+    memcpy(flag->name, name, length);
+    if (look_up(pair, flag->name, flag))
+        return DDL_OK;
+    bool no = strncmp(flag->name, "no-", 3) == 0 || strncmp(flag->name, "no_", 3) == 0;
+    if (!no || !look_up(pair, flag->name + 3, flag) || flag->option->type != DDL_OPTION_BOOL)
+        return unknown_flag(pair, argument, flag->name, err);
+    flag->negated = true;
+    return DDL_OK;
+}
+
+/* Sets what `flag` says; *i moves on if the next argument was its value. */
+static ddl_status apply_flag(const struct flag *flag, int argc, char **argv, int *i, struct ddl_error *err)
+{
+    char where[MAX_NAME + 2];
+    snprintf(where, sizeof where, "--%s", flag->name);
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    if (flag->negated && flag->value)
+        return ddl_error_set(err, DDL_E_USAGE, "%s: takes no value, found '%.80s'", where, flag->value);
+    if (flag->value)
+        return ddl_option_set(flag->option, flag->object, flag->value, where, err);
+    if (flag->option->type == DDL_OPTION_BOOL) {
+        if (!flag->negated && next &&
+            ddl_option_set(flag->option, flag->object, next, where, NULL) == DDL_OK) {
+            ++*i;
+            return DDL_OK;
+        }
+        return ddl_option_set(flag->option, flag->object, flag->negated ? "false" : "true", where, err);
+    }
+    if (!next || strncmp(next, "--", 2) == 0)
+        return ddl_error_set(err, DDL_E_USAGE, "%s: needs a value (%s)", where,
+                             flag->option->value ? flag->option->value : "VALUE");
+    ++*i;
+    return ddl_option_set(flag->option, flag->object, next, where, err);
+}
+
+ddl_status ddl_option_parse(const struct ddl_option *table, void *object, const struct ddl_option *table2,
+                            void *object2, int argc, char **argv, int *n_positional, struct ddl_error *err)
+{
+    const struct pair pair = { { table, table2 }, { object, object2 } };
+    int kept = 0;
+    bool ended = false;
+    *n_positional = 0;
+    for (int i = 1; i < argc; i++) {
+        char *argument = argv[i];
+        if (!ended && strcmp(argument, "--") == 0) {
+            ended = true;
+        } else if (!ended && strncmp(argument, "--", 2) == 0) {
+            struct flag flag;
+            ddl_status status = read_flag(&pair, argument, &flag, err);
+            if (!status)
+                status = apply_flag(&flag, argc, argv, &i, err);
+            if (status)
+                return status;
+        } else if (!ended && argument[0] == '-' && isalpha((unsigned char)argument[1])) {
+            return unknown_flag(&pair, argument, argument + 1, err);
+        } else {
+            argv[++kept] = argument;
+        }
+    }
+    *n_positional = kept;
+    return DDL_OK;
+}

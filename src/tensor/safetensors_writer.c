@@ -1,0 +1,106 @@
+#define _POSIX_C_SOURCE 200809L
+#include "base/file.h"
+#include "base/mem.h"
+#include "tensor/safetensors.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE = 1 << 20 }; /* bytes asked for at a time */
+
+static json_t *shape_list(const struct ddl_tensor *t)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < t->ndim; i++) {
+        if (json_array_append_new(list, json_integer((json_int_t)t->shape[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* The header as a JSON object, in the order of the tensors; NULL with a sentence. */
+static json_t *header_of(const char *path, const struct ddl_tensor *tensors, size_t n, struct ddl_error *err)
+{
+    json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    size_t at = 0;
+    for (size_t i = 0; header && i < n; i++) {
+        struct ddl_tensor t = tensors[i];
+        size_t end;
+        if (json_object_get(header, t.name)) {
+            ddl_error_set(err, DDL_E_USAGE, "%s: %.200s would stand in it twice", path, t.name);
+            json_decref(header);
+            return NULL;
+        }
+        if (!ddl_tensor_measure(&t) || !ddl_size_add(at, t.bytes, &end) || end > INT64_MAX) {
+            ddl_error_set(err, DDL_E_USAGE, "%s: %.200s: the shape is too large", path, t.name);
+            json_decref(header);
+            return NULL;
+        }
+        json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", ddl_dtype_name(t.dtype), "shape",
+                                  shape_list(&t), "data_offsets", (json_int_t)at, (json_int_t)end);
+        at = end;
+        if (json_object_set_new(header, t.name, entry) != 0) {
+            json_decref(header);
+            header = NULL;
+        }
+    }
+    if (!header)
+        ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its header (or a name is not UTF-8)", path);
+    return header;
+}
+
+static ddl_status write_header(struct ddl_file_writer *w, const char *text, struct ddl_error *err)
+{
+    size_t length = strlen(text), padding = (8 - length % 8) % 8;
+    uint64_t size = length + padding;
+    ddl_status status = ddl_file_writer_write(w, &size, sizeof size, err);
+    if (!status)
+        status = ddl_file_writer_write(w, text, length, err);
+    return status ? status : ddl_file_writer_write(w, "       ", padding, err);
+}
+
+static ddl_status write_tensor(struct ddl_file_writer *w, struct ddl_tensor t, size_t i, void *piece,
+                               ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
+{
+    (void)ddl_tensor_measure(&t); /* did succeed for the header */
+    for (size_t offset = 0; offset < t.bytes; offset += PIECE) {
+        size_t bytes = t.bytes - offset < PIECE ? t.bytes - offset : PIECE;
+        ddl_status status = fill(user, i, offset, bytes, piece, err);
+        if (!status)
+            status = ddl_file_writer_write(w, piece, bytes, err);
+        if (status)
+            return status;
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_safetensors_write(const char *path, const struct ddl_tensor *tensors, size_t n,
+                                 ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
+{
+    struct ddl_error why = { 0 };
+    json_t *header = header_of(path, tensors, n, &why);
+    if (!header)
+        return ddl_error_set(err, why.status, "%s", why.text);
+    char *text = json_dumps(header, JSON_COMPACT);
+    json_decref(header);
+    void *piece = ddl_mem_alloc(PIECE);
+    struct ddl_file_writer w;
+    ddl_status status = text && piece
+                            ? ddl_file_writer_begin(&w, path, err)
+                            : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its header", path);
+    if (!status) {
+        status = write_header(&w, text, err);
+        for (size_t i = 0; i < n && !status; i++)
+            status = write_tensor(&w, tensors[i], i, piece, fill, user, err);
+        if (status)
+            ddl_file_writer_discard(&w);
+        else
+            status = ddl_file_writer_commit(&w, err);
+    }
+    ddl_mem_free(piece);
+    free(text);
+    return status;
+}

@@ -1,0 +1,301 @@
+/* base/option.c: values and their sentences, the way back as text, suggestions, and the command line. */
+#include "support/support.h"
+
+#include "ddl/option.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+struct thing {
+    bool flag;
+    size_t count;
+    uint64_t seed;
+    float lr;
+    double share;
+    char out[8];
+    int kind;
+    float any;
+    size_t free_count;
+};
+
+static const char *const kinds[] = { "token", "channel", "mix", NULL };
+#define AT(field) offsetof(struct thing, field)
+static const struct ddl_option table[] = {
+    { "flag", DDL_OPTION_BOOL, AT(flag), 0, 0, 0, NULL, NULL, "a switch" },
+    { "batch_count", DDL_OPTION_SIZE, AT(count), 0, 1, 1000, NULL, "N", "a count" },
+    { "seed", DDL_OPTION_U64, AT(seed), 0, 0, 0, NULL, "N", "a seed" },
+    { "lr", DDL_OPTION_FLOAT, AT(lr), 0, 0, 10, NULL, "X", "a rate" },
+    { "share", DDL_OPTION_DOUBLE, AT(share), 0, -1, 1, NULL, "X", "a share" },
+    { "out", DDL_OPTION_STRING, AT(out), sizeof((struct thing *)0)->out, 0, 0, NULL, "DIR", "a folder" },
+    { "kind", DDL_OPTION_CHOICE, AT(kind), 0, 0, 0, kinds, "KIND", "a kind" },
+    { 0 },
+};
+static const struct ddl_option table2[] = {
+    { "any", DDL_OPTION_FLOAT, AT(any), 0, 0, 0, NULL, "X", "any number" },
+    { "free_count", DDL_OPTION_SIZE, AT(free_count), 0, 0, 0, NULL, "N", "any count" },
+    { 0 },
+};
+
+static const struct ddl_option *row(const char *name)
+{
+    const struct ddl_option *found = ddl_option_find(table, name);
+    return found ? found : ddl_option_find(table2, name);
+}
+
+static void names(void **state)
+{
+    (void)state;
+    assert_ptr_equal(ddl_option_find(table, "batch-count"), &table[1]);
+    assert_ptr_equal(ddl_option_find(table, "batch_count"), &table[1]);
+    assert_null(ddl_option_find(table, "batch"));
+    assert_null(ddl_option_find(table, "batch_counts"));
+    assert_null(ddl_option_find(table, ""));
+    assert_null(ddl_option_find(NULL, "lr"));
+}
+
+static void nearest(void **state)
+{
+    (void)state;
+    assert_string_equal(ddl_option_nearest(table, "batch-cuont")->name, "batch_count");
+    assert_string_equal(ddl_option_nearest(table, "sed")->name, "seed");
+    assert_string_equal(ddl_option_nearest(table, "rl")->name, "lr");
+    assert_null(ddl_option_nearest(table, "temperature"));
+    char long_name[400];
+    memset(long_name, 'x', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    assert_null(ddl_option_nearest(table, long_name));
+
+    struct ddl_error err;
+    assert_int_equal(ddl_option_unknown(table, "recipe.yaml:7", "key", "shar", &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "recipe.yaml:7: unknown key 'shar', did you mean 'share'?");
+    ddl_option_unknown(table, NULL, "key", "temperature", &err);
+    assert_string_equal(err.text, "unknown key 'temperature'");
+}
+
+static void good_values(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct thing t = { 0 };
+#define SET(name, text) assert_ok(ddl_option_set(row(name), &t, text, "here", &err), err)
+    const char *const yes[] = { "true", "yes", "on", "1" }, *const no[] = { "false", "no", "off", "0" };
+    for (int i = 0; i < 4; i++) {
+        SET("flag", yes[i]);
+        assert_true(t.flag);
+        SET("flag", no[i]);
+        assert_false(t.flag);
+    }
+    SET("batch_count", "1000");
+    assert_int_equal(t.count, 1000);
+    SET("seed", "18446744073709551615");
+    assert_true(t.seed == UINT64_MAX);
+    SET("free_count", "0");
+    SET("lr", "3e-4");
+    assert_true(t.lr == 3e-4f);
+    SET("lr", "10");
+    SET("share", "-0.25");
+    assert_true(t.share == -0.25);
+    SET("any", "-3.4e38");
+    assert_true(t.any == -3.4e38f);
+    SET("out", "1234567");
+    assert_string_equal(t.out, "1234567");
+    SET("out", "");
+    SET("kind", "mix");
+    assert_int_equal(t.kind, 2);
+#undef SET
+}
+
+static void bad_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text, *sentence;
+    } cases[] = {
+        { "flag", "maybe", "--x: 'maybe' is not true or false" },
+        { "flag", "", "--x: '' is not true or false" },
+        { "batch_count", "abc", "--x: 'abc' is not a whole number" },
+        { "batch_count", "12k", "--x: '12k' is not a whole number" },
+        { "batch_count", " 12", "--x: ' 12' is not a whole number" },
+        { "batch_count", "1.5", "--x: '1.5' is not a whole number" },
+        { "batch_count", "", "--x: '' is not a whole number" },
+        { "batch_count", "-", "--x: '-' is not a whole number" },
+        { "batch_count", "0", "--x: 0 is out of range (1 to 1000)" },
+        { "batch_count", "-3", "--x: -3 is out of range (1 to 1000)" },
+        { "batch_count", "1001", "--x: 1001 is out of range (1 to 1000)" },
+        { "free_count", "-1", "--x: -1 is out of range" },
+        { "seed", "18446744073709551616", "--x: 18446744073709551616 is out of range" },
+        { "lr", "abc", "--x: 'abc' is not a number" },
+        { "lr", "1.0x", "--x: '1.0x' is not a number" },
+        { "lr", "", "--x: '' is not a number" },
+        { "lr", "0x10", "--x: '0x10' is not a number" },
+        { "lr", "nan", "--x: 'nan' is not a number" },
+        { "lr", "inf", "--x: 'inf' is not a number" },
+        { "lr", "e", "--x: 'e' is not a number" },
+        { "lr", "5e9", "--x: 5e9 is out of range (0 to 10)" },
+        { "lr", "-1e-9", "--x: -1e-9 is out of range (0 to 10)" },
+        { "any", "1e39", "--x: 1e39 is out of range" },
+        { "share", "1e999", "--x: 1e999 is out of range (-1 to 1)" },
+        { "out", "12345678", "--x: '12345678...' has 8 bytes, at most 7 fit" },
+        { "kind", "tokens", "--x: 'tokens' is none of token, channel, mix" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct thing t = { .count = 5, .lr = 2, .kind = 1 }, before = t;
+        struct ddl_error err;
+        assert_int_equal(ddl_option_set(row(cases[i].name), &t, cases[i].text, "--x", &err), DDL_E_USAGE);
+        assert_string_equal(err.text, cases[i].sentence);
+        assert_memory_equal(&t, &before, sizeof t);
+        assert_int_equal(ddl_option_set(row(cases[i].name), &t, cases[i].text, "--x", NULL), DDL_E_USAGE);
+    }
+}
+
+static void format_reads_back(void **state)
+{
+    (void)state;
+    static const float floats[] = { 0,       1e-5f,        0.1f,     10000,  FLT_MAX,
+                                    FLT_MIN, FLT_TRUE_MIN, 1 / 3.0f, -0.02f, 123456792 };
+    static const char *const texts[] = { "0", "1e-05", "0.1", "10000" };
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
+        struct thing t = { .any = floats[i] };
+        struct ddl_error err;
+        char text[64];
+        ddl_option_format(row("any"), &t, text, sizeof text);
+        if (i < 4)
+            assert_string_equal(text, texts[i]);
+        t.any = 7;
+        assert_ok(ddl_option_set(row("any"), &t, text, "x", &err), err);
+        assert_true(t.any == floats[i]);
+    }
+    struct thing t = { .flag = true, .count = 12, .seed = UINT64_MAX, .share = 1 / 3.0, .kind = 1 };
+    strcpy(t.out, "abc");
+    static const struct {
+        const char *name, *text;
+    } cases[] = {
+        { "flag", "true" },    { "batch_count", "12" }, { "seed", "18446744073709551615" },
+        { "kind", "channel" }, { "out", "abc" },        { "share", "0.3333333333333333" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        ddl_option_format(row(cases[i].name), &t, text, sizeof text);
+        assert_string_equal(text, cases[i].text);
+    }
+    char shortened[4];
+    ddl_option_format(row("share"), &t, shortened, sizeof shortened);
+    assert_string_equal(shortened, "0.3");
+}
+
+/* Splits `line` at spaces and parses it; the positional arguments come back joined by '|'. */
+static ddl_status parse(struct thing *t, const char *line, char *positional, size_t size,
+                        struct ddl_error *err)
+{
+    char copy[600];
+    char *argv[32];
+    int argc = 0, n = -1;
+    snprintf(copy, sizeof copy, "prog %s", line);
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    ddl_status status = ddl_option_parse(table, t, table2, t, argc, argv, &n, err);
+    positional[0] = '\0';
+    for (int i = 1; !status && i <= n; i++) {
+        size_t used = strlen(positional);
+        snprintf(positional + used, size - used, "%s%s", i > 1 ? "|" : "", argv[i]);
+    }
+    return status;
+}
+
+static void command_line(void **state)
+{
+    (void)state;
+    struct thing t = { .flag = true };
+    struct ddl_error err;
+    char rest[200];
+    assert_ok(parse(&t,
+                    "a.yaml --batch-count 7 --lr=2.5 b --no-flag --any -2 --share -0.5 - -7 -- --kind --lr",
+                    rest, sizeof rest, &err),
+              err);
+    assert_string_equal(rest, "a.yaml|b|-|-7|--kind|--lr");
+    assert_int_equal(t.count, 7);
+    assert_true(t.lr == 2.5f && t.any == -2 && t.share == -0.5 && !t.flag);
+
+    assert_ok(parse(&t, "--flag dir --free_count=9 --kind=mix --out=a=b", rest, sizeof rest, &err), err);
+    assert_string_equal(rest, "dir");
+    assert_true(t.flag && t.free_count == 9 && t.kind == 2);
+    assert_string_equal(t.out, "a=b");
+
+    assert_ok(parse(&t, "--flag false x", rest, sizeof rest, &err), err);
+    assert_string_equal(rest, "x");
+    assert_false(t.flag);
+    assert_ok(parse(&t, "--no-flag true", rest, sizeof rest, &err), err);
+    assert_string_equal(rest, "true");
+    assert_ok(parse(&t, "--out=--x --flag", rest, sizeof rest, &err), err);
+    assert_string_equal(t.out, "--x");
+    assert_ok(parse(&t, "", rest, sizeof rest, &err), err);
+}
+
+static void command_line_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *sentence;
+    } cases[] = {
+        { "--batch-cont 3", "unknown option '--batch-cont', did you mean '--batch-count'?" },
+        { "--free-cuont=3", "unknown option '--free-cuont', did you mean '--free-count'?" },
+        { "--temperature 3", "unknown option '--temperature'" },
+        { "--no-lr", "unknown option '--no-lr'" },
+        { "-x", "unknown option '-x'" },
+        { "-sed 3", "unknown option '-sed', did you mean '--seed'?" },
+        { "--lr", "--lr: needs a value (X)" },
+        { "--lr --seed 3", "--lr: needs a value (X)" },
+        { "--lr abc", "--lr: 'abc' is not a number" },
+        { "--batch-count=0", "--batch-count: 0 is out of range (1 to 1000)" },
+        { "--flag=3", "--flag: '3' is not true or false" },
+        { "--no-flag=true", "--no-flag: takes no value, found 'true'" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct thing t = { 0 };
+        struct ddl_error err;
+        char rest[200];
+        assert_int_equal(parse(&t, cases[i].line, rest, sizeof rest, &err), DDL_E_USAGE);
+        assert_string_equal(err.text, cases[i].sentence);
+    }
+    char long_flag[500] = "--";
+    memset(long_flag + 2, 'x', 400);
+    long_flag[402] = '\0';
+    struct thing t = { 0 };
+    struct ddl_error err;
+    char rest[200];
+    assert_int_equal(parse(&t, long_flag, rest, sizeof rest, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "unknown option '--xxx"));
+}
+
+static void without_tables(void **state)
+{
+    (void)state;
+    char program[] = "prog", a[] = "a";
+    char *argv[] = { program, a };
+    int n;
+    struct ddl_error err;
+    assert_ok(ddl_option_parse(NULL, NULL, NULL, NULL, 2, argv, &n, &err), err);
+    assert_int_equal(n, 1);
+    char flag[] = "--a";
+    argv[1] = flag;
+    assert_int_equal(ddl_option_parse(NULL, NULL, NULL, NULL, 2, argv, &n, &err), DDL_E_USAGE);
+    assert_int_equal(n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),
+        cmocka_unit_test(nearest),
+        cmocka_unit_test(good_values),
+        cmocka_unit_test(bad_values),
+        cmocka_unit_test(format_reads_back),
+        cmocka_unit_test(command_line),
+        cmocka_unit_test(command_line_errors),
+        cmocka_unit_test(without_tables),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,97 @@
+/* cli/main.c and cli/help.c, by running the program. */
+#include "support/support.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Runs `ddl ARGUMENTS`; `out` gets standard output, or standard error if `errors`. */
+static int ddl(const char *arguments, int errors, char *out, size_t size)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "'%s' %s %s", ddl_program(), arguments,
+             errors ? "2>&1 >/dev/null" : "2>/dev/null");
+    return run_command(command, out, size);
+}
+
+static void says(const char *arguments, int status, const char *output, const char *error)
+{
+    char out[8192];
+    assert_int_equal(ddl(arguments, 0, out, sizeof out), status);
+    if (!strstr(out, output) || (!*output && *out))
+        fail_msg("ddl %s: standard output is '%s', wanted '%s'", arguments, out, output);
+    assert_int_equal(ddl(arguments, 1, out, sizeof out), status);
+    if (!strstr(out, error) || (!*error && *out))
+        fail_msg("ddl %s: standard error is '%s', wanted '%s'", arguments, out, error);
+}
+
+static void version(void **state)
+{
+    (void)state;
+    char line[64];
+    snprintf(line, sizeof line, "ddl %s\n", ddl_version());
+    says("--version", 0, line, "");
+}
+
+static void help(void **state)
+{
+    (void)state;
+    says("help", 0, "usage: ddl COMMAND", "");
+    says("--help", 0, "usage: ddl COMMAND", "");
+    says("-h", 0, "usage: ddl COMMAND", "");
+    says("help help", 0, "usage: ddl help [COMMAND]\n\nwhat the program", "");
+    says("help --help", 0, "usage: ddl help [COMMAND]", "");
+}
+
+static void usage(void **state)
+{
+    (void)state;
+    says("", 2, "", "usage: ddl COMMAND");
+    says("hepl", 2, "", "ddl: unknown command 'hepl', did you mean 'help'?\n");
+    says("help hlep", 2, "", "ddl: unknown command 'hlep', did you mean 'help'?\n");
+    says("frobnicate", 2, "", "ddl: unknown command 'frobnicate'\n");
+    says("--frobnicate", 2, "", "ddl: unknown command '--frobnicate'\n");
+}
+
+/* Each command that `ddl help` lists has a help of its own. */
+static void every_command_helps(void **state)
+{
+    (void)state;
+    char overview[8192], out[16384];
+    assert_int_equal(ddl("help", 0, overview, sizeof overview), 0);
+    char *line = strstr(overview, "commands:\n");
+    assert_non_null(line);
+    int n = 0;
+    for (line = strchr(line, '\n') + 1; strncmp(line, "  ", 2) == 0; line = strchr(line, '\n') + 1) {
+        char arguments[64], wanted[64];
+        int length = (int)strcspn(line + 2, " ");
+        snprintf(arguments, sizeof arguments, "help %.*s", length, line + 2);
+        snprintf(wanted, sizeof wanted, "usage: ddl %.*s", length, line + 2);
+        assert_int_equal(ddl(arguments, 0, out, sizeof out), 0);
+        assert_non_null(strstr(out, wanted));
+        n++;
+    }
+    assert_true(n > 0);
+}
+
+static void full_disk(void **state)
+{
+    (void)state;
+    char command[4096], out[512];
+    snprintf(command, sizeof command, "test -w /dev/full || exit 77; '%s' help 2>&1 >/dev/full",
+             ddl_program());
+    int status = run_command(command, out, sizeof out);
+    if (status == 77)
+        skip();
+    assert_int_equal(status, 1);
+    assert_non_null(strstr(out, "cannot write standard output"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(version),   cmocka_unit_test(help),
+        cmocka_unit_test(usage),     cmocka_unit_test(every_command_helps),
+        cmocka_unit_test(full_disk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

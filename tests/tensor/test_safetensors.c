@@ -1,0 +1,263 @@
+/* tensor/safetensors.c: every way in which a header can be wrong, golden files, and folders with an index. */
+#include "support/support.h"
+
+#include "base/file.h"
+#include "tensor/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Writes length, header and `data_size` bytes 0, 1, 2, ... */
+static const char *make(const char *name, uint64_t length, const char *header, size_t data_size)
+{
+    const char *path = scratch_path(name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fwrite(&length, 1, 8, f);
+    fputs(header, f);
+    for (size_t i = 0; i < data_size; i++)
+        fputc((int)(i & 255), f);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static void put(const char *name, const char *text)
+{
+    struct ddl_error err;
+    assert_ok(ddl_file_replace(scratch_path(name), text, strlen(text), &err), err);
+}
+
+#define ONE(dtype, shape, offsets)                                                                           \
+    "{\"a\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+#define TWO(first, second)                                                                                   \
+    "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" first "},"                                    \
+    "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" second "}}"
+
+static void broken_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header, *sentence;
+        size_t data;
+    } cases[] = {
+        { "", "header is not valid JSON", 0 },
+        { "nonsense", "header is not valid JSON", 0 },
+        { "[1]", "header is not a JSON object", 0 },
+        { "{\"a\":{}, \"a\":{}}", "duplicate object key", 0 },
+        { "{\"a\":7}", "a: no dtype in the header", 0 },
+        { "{\"a\":{\"shape\":[1]}}", "a: no dtype in the header", 0 },
+        { ONE("7", "[1]", "[0,4]"), "a: no dtype in the header", 4 },
+        { ONE("\"F31\"", "[1]", "[0,4]"), "a: unknown dtype 'F31'", 4 },
+        { ONE("\"F32\"", "4", "[0,4]"), "a: no shape list in the header", 4 },
+        { ONE("\"F32\"", "[-1]", "[0,4]"), "a: dimension 0 of the shape is not a size", 4 },
+        { ONE("\"F32\"", "[1, 1.0]", "[0,4]"), "a: dimension 1 of the shape is not a size", 4 },
+        { ONE("\"F32\"", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), "a: 9 dimensions, at most 8", 4 },
+        { ONE("\"F32\"", "[4294967296,4294967296]", "[0,0]"), "a: the shape is too large", 0 },
+        { ONE("\"F32\"", "[4611686018427387904]", "[0,0]"), "a: the shape is too large", 0 },
+        { ONE("\"F32\"", "[99999999999999999999]", "[0,0]"), "header is not valid JSON", 0 },
+        { ONE("\"F32\"", "[1]", "[0]"), "a: data_offsets are not two sizes", 4 },
+        { ONE("\"F32\"", "[1]", "[0,4,8]"), "a: data_offsets are not two sizes", 8 },
+        { ONE("\"F32\"", "[1]", "[-4,0]"), "a: data_offsets are not two sizes", 4 },
+        { ONE("\"F32\"", "[1]", "\"x\""), "a: data_offsets are not two sizes", 4 },
+        { ONE("\"F32\"", "[1]", "[4,0]"), "a: data_offsets 4 to 0 run backwards", 4 },
+        { ONE("\"F32\"", "[2]", "[0,8]"), "a ends at byte 8 of the data, the file has 4", 4 },
+        { ONE("\"F32\"", "[3]", "[0,8]"), "a has 8 bytes, its shape (3) of F32 needs 12", 8 },
+        { ONE("\"F32\"", "[1]", "[0,4]"), "3 bytes after the last tensor belong to none", 7 },
+        { ONE("\"F32\"", "[1]", "[4,8]"), "4 bytes before a belong to no tensor", 8 },
+        { "{}", "2 bytes after the last tensor belong to none", 2 },
+        { TWO("[0,4]", "[2,6]"), "b overlaps a", 6 },
+        { TWO("[0,4]", "[0,4]"), "overlaps", 4 },
+        { TWO("[0,4]", "[6,10]"), "2 bytes before b belong to no tensor", 10 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path =
+            make("broken.safetensors", strlen(cases[i].header), cases[i].header, cases[i].data);
+        ddl_safetensors *st;
+        struct ddl_error err;
+        assert_int_equal(ddl_safetensors_open(&st, path, &err), DDL_E_FORMAT);
+        assert_null(st);
+        if (!strstr(err.text, cases[i].sentence) || strncmp(err.text, path, strlen(path)) != 0)
+            fail_msg("case %zu says '%s', wanted '%s'", i, err.text, cases[i].sentence);
+    }
+}
+
+static void broken_lengths(void **state)
+{
+    (void)state;
+    ddl_safetensors *st;
+    struct ddl_error err;
+    put("short.safetensors", "1234567");
+    assert_int_equal(ddl_safetensors_open(&st, scratch_path("short.safetensors"), &err), DDL_E_FORMAT);
+    assert_non_null(strstr(err.text, "7 bytes, too short"));
+    put("empty.safetensors", "");
+    assert_int_equal(ddl_safetensors_open(&st, scratch_path("empty.safetensors"), &err), DDL_E_FORMAT);
+    assert_int_equal(ddl_safetensors_open(&st, make("long.safetensors", 3, "{}", 0), &err), DDL_E_FORMAT);
+    assert_non_null(strstr(err.text, "header of 3 bytes, the file has 2 after its length"));
+    assert_int_equal(ddl_safetensors_open(&st, make("huge.safetensors", UINT64_MAX, "{}", 0), &err),
+                     DDL_E_FORMAT);
+    assert_non_null(strstr(err.text, "header of 18446744073709551615 bytes, at most 100000000"));
+    assert_int_equal(ddl_safetensors_open(&st, scratch_path("absent.safetensors"), &err), DDL_E_IO);
+    assert_non_null(strstr(err.text, "cannot open"));
+    ddl_safetensors_close(NULL);
+}
+
+/* Every prefix of a good file is refused, and every prefix's sentence names the file. */
+static void truncation(void **state)
+{
+    (void)state;
+    char *whole;
+    size_t size;
+    struct ddl_error err;
+    assert_ok(ddl_file_read(source_path("tests/golden/block/elementwise.safetensors"), 1 << 20, &whole, &size,
+                            &err),
+              err);
+    for (size_t cut = 0; cut < size; cut += cut < 200 ? 1 : 97) {
+        ddl_safetensors *st;
+        assert_ok(ddl_file_replace(scratch_path("cut.safetensors"), whole, cut, &err), err);
+        assert_int_equal(ddl_safetensors_open(&st, scratch_path("cut.safetensors"), &err), DDL_E_FORMAT);
+        assert_non_null(strstr(err.text, "cut.safetensors: "));
+    }
+    free(whole);
+}
+
+static void odd_but_good(void **state)
+{
+    (void)state;
+    ddl_safetensors *st;
+    struct ddl_error err;
+    /* Padding after the header, metadata, out of order, an empty tensor, a scalar, an unaligned float. */
+    const char *header = "{\"__metadata__\":{\"format\":\"pt\"},"
+                         "\"late\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[3,7]},"
+                         "\"none\":{\"dtype\":\"F64\",\"shape\":[0,5],\"data_offsets\":[3,3]},"
+                         "\"first\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}    ";
+    assert_ok(ddl_safetensors_open(&st, make("odd.safetensors", strlen(header), header, 7), &err), err);
+    assert_int_equal(ddl_safetensors_count(st), 3);
+    assert_string_equal(ddl_safetensors_at(st, 0)->name, "first");
+    assert_string_equal(ddl_safetensors_at(st, 1)->name, "none");
+    assert_string_equal(ddl_safetensors_at(st, 2)->name, "late");
+    const struct ddl_tensor *late = ddl_safetensors_find(st, "late");
+    assert_ptr_equal(late, ddl_safetensors_at(st, 2));
+    assert_int_equal(late->ndim, 0);
+    assert_int_equal(late->count, 1);
+    assert_int_equal(late->data[0], 3);
+    float value, expected;
+    assert_ok(ddl_tensor_read_f32(late, 0, 1, &value, &err), err);
+    memcpy(&expected, (unsigned char[]){ 3, 4, 5, 6 }, 4);
+    assert_true(value == expected);
+    assert_null(ddl_safetensors_find(st, "__metadata__"));
+    assert_null(ddl_safetensors_find(st, "lat"));
+    ddl_safetensors_close(st);
+    assert_ok(ddl_safetensors_open(&st, make("none.safetensors", 2, "{}", 0), &err), err);
+    assert_int_equal(ddl_safetensors_count(st), 0);
+    assert_null(ddl_safetensors_find(st, "a"));
+    ddl_safetensors_close(st);
+}
+
+static void golden_files(void **state)
+{
+    (void)state;
+    ddl_safetensors *st;
+    struct ddl_error err;
+    const char *folder = source_path("tests/golden/ddl-cc-ec");
+    assert_true(ddl_safetensors_in_folder(folder));
+    assert_ok(ddl_safetensors_open_folder(&st, folder, &err), err);
+    const struct ddl_tensor *t = ddl_safetensors_find(st, "input_embed.conv.weight");
+    assert_non_null(t);
+    assert_true(ddl_tensor_has_shape(t, 3, (const size_t[]){ 96, 1, 4 }));
+    assert_int_equal(t->dtype, DDL_F32);
+    ddl_safetensors_close(st);
+    assert_ok(ddl_safetensors_open(&st, source_path("tests/golden/ddl-cc-ec/expect.safetensors"), &err), err);
+    t = ddl_safetensors_find(st, "tokens");
+    assert_true(t && t->count == 22);
+    int64_t tokens[22];
+    assert_ok(ddl_tensor_read_i64(t, tokens, &err), err);
+    for (int i = 0; i < 22; i++)
+        assert_true(tokens[i] >= 0 && tokens[i] < 97);
+    ddl_safetensors_close(st);
+    /* X' = X + k (beta (v - k^T X)) for d = c = 1 and a k of nearly 1: read as numbers, not as bytes only. */
+    assert_ok(ddl_safetensors_open(&st, source_path("tests/golden/operator/d1-c1.safetensors"), &err), err);
+    static const char *const names[] = { "X", "Xp", "beta", "q", "v" };
+    double n[5][6];
+    for (int i = 0; i < 5; i++) {
+        t = ddl_safetensors_find(st, names[i]);
+        assert_true(t && t->count == 6 && t->dtype == DDL_F64);
+        assert_ok(ddl_tensor_read_f64(t, n[i], &err), err);
+    }
+    for (int r = 0; r < 6; r++) {
+        double kk = n[3][r] * n[3][r], k = n[3][r] / sqrt(kk + 1e-10);
+        double expected = n[0][r] + k * n[2][r] * (n[4][r] - k * n[0][r]);
+        assert_true(fabs(n[1][r] - expected) < 1e-12);
+    }
+    ddl_safetensors_close(st);
+}
+
+static void make_part(const char *name, const char *tensor)
+{
+    char header[200];
+    snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}",
+             tensor);
+    make(name, strlen(header), header, 2);
+}
+
+static void folder_with_index(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_safetensors *st;
+    assert_ok(ddl_file_make_dir(scratch_path("parts"), &err), err);
+    make_part("parts/one.safetensors", "a");
+    make_part("parts/two.safetensors", "b");
+    make_part("parts/same.safetensors", "a");
+    make_part("outside.safetensors", "b");
+#define INDEX "parts/model.safetensors.index.json"
+    put(INDEX, "{\"metadata\":{},\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}");
+    assert_true(ddl_safetensors_in_folder(scratch_path("parts")));
+    assert_ok(ddl_safetensors_open_folder(&st, scratch_path("parts"), &err), err);
+    assert_int_equal(ddl_safetensors_count(st), 2);
+    const struct ddl_tensor *b = ddl_safetensors_find(st, "b");
+    assert_non_null(b);
+    assert_non_null(strstr(ddl_safetensors_path(st, b), "parts/two.safetensors"));
+    ddl_safetensors_close(st);
+
+    static const struct {
+        const char *index, *sentence;
+        ddl_status status;
+    } cases[] = {
+        { "{", "not valid JSON", DDL_E_FORMAT },
+        { "{}", "no weight_map in it", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"b\":\"../outside.safetensors\"}}",
+          "b: '../outside.safetensors' is not the name of", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"b\":\"..\"}}", "is not the name of a file beside it", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"b\":\"\"}}", "is not the name of a file beside it", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"b\":7}}", "is not the name of a file beside it", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"b\":\"one.safetensors\"}}", "b is not in one.safetensors", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"one.safetensors\",\"c\":\"two.safetensors\"}}",
+          "b is not in one.safetensors", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"same.safetensors\"}}", "a stands in",
+          DDL_E_FORMAT },
+        { "{\"weight_map\":{\"a\":\"absent.safetensors\"}}", "absent.safetensors: cannot open", DDL_E_IO },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put(INDEX, cases[i].index);
+        assert_int_equal(ddl_safetensors_open_folder(&st, scratch_path("parts"), &err), cases[i].status);
+        assert_null(st);
+        if (!strstr(err.text, cases[i].sentence))
+            fail_msg("case %zu says '%s', wanted '%s'", i, err.text, cases[i].sentence);
+    }
+    assert_ok(ddl_file_make_dir(scratch_path("nothing"), &err), err);
+    assert_false(ddl_safetensors_in_folder(scratch_path("nothing")));
+    assert_int_equal(ddl_safetensors_open_folder(&st, scratch_path("nothing"), &err), DDL_E_IO);
+    assert_non_null(strstr(err.text, "nothing/model.safetensors: cannot open"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(broken_headers), cmocka_unit_test(broken_lengths),
+        cmocka_unit_test(truncation),     cmocka_unit_test(odd_but_good),
+        cmocka_unit_test(golden_files),   cmocka_unit_test(folder_with_index),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
