@@ -96,6 +96,7 @@ struct ddl_workspace {
     float *dX;                /* (N, d, c) */
     float *dx_in;             /* (N, d); NULL for c = 1, where it is dX */
     float *dctx, *df;         /* (N, d) */
+    float *dq;                /* (N, d) v-map; k-map: df */
     float *dy;                /* (N, H h) */
     float *dqkv;              /* (N, 3 H h) */
     float *dlow;              /* (N, r) */

@@ -134,20 +134,20 @@ static void direction_fwd(const struct pass *p, size_t layer, int sub, const flo
     }
 }
 
-/* Adds to dsource; dq stands in the room of q. */
+/* Adds to dsource. */
 static void direction_bwd(const struct pass *p, size_t layer, int sub, const float *source, float *dsource)
 {
     const struct delta_slots *slots = &p->m->params.layer[layer].delta[sub];
     const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
     size_t d = p->config->d_model, r = p->config->k_rank;
     if (r) {
-        linear_bwd_w(p, p->N, r, d, acts->q, acts->low, param_grad(p, slots->k_up));
-        linear_bwd_x(p, p->N, r, d, acts->q, param_value(p, slots->k_up), p->ws->dlow, false);
+        linear_bwd_w(p, p->N, r, d, p->ws->dq, acts->low, param_grad(p, slots->k_up));
+        linear_bwd_x(p, p->N, r, d, p->ws->dq, param_value(p, slots->k_up), p->ws->dlow, false);
         linear_bwd_w(p, p->N, d, r, p->ws->dlow, source, param_grad(p, slots->k_down));
         linear_bwd_x(p, p->N, d, r, p->ws->dlow, param_value(p, slots->k_down), dsource, true);
     } else {
-        linear_bwd_w(p, p->N, d, d, acts->q, source, param_grad(p, slots->k_proj));
-        linear_bwd_x(p, p->N, d, d, acts->q, param_value(p, slots->k_proj), dsource, true);
+        linear_bwd_w(p, p->N, d, d, p->ws->dq, source, param_grad(p, slots->k_proj));
+        linear_bwd_x(p, p->N, d, d, p->ws->dq, param_value(p, slots->k_proj), dsource, true);
     }
 }
 
@@ -185,7 +185,6 @@ void residual_delta_bwd(const struct pass *p, size_t layer, int sub)
     const struct ddl_config *k = p->config;
     const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
     const struct ddl_workspace *ws = p->ws;
-    bool k_map = k->map == DDL_MAP_K;
     p->ops->delta_bwd(p->ctx, &(struct ddl_delta_grad_args){ .N = p->N,
                                                              .d = k->d_model,
                                                              .c = k->channels,
@@ -199,10 +198,10 @@ void residual_delta_bwd(const struct pass *p, size_t layer, int sub)
                                                              .readout = acts->readout,
                                                              .G = ws->dX,
                                                              .dX = ws->dX,
-                                                             .dq = k_map ? ws->df : acts->q,
+                                                             .dq = ws->dq,
                                                              .dv = ws->dv,
                                                              .dbeta = ws->dbeta });
-    if (!k_map && residual_uses_target(k)) {
+    if (k->map == DDL_MAP_V && residual_uses_target(k)) {
         p->ops->zero(p->ctx, ws->df, p->N * k->d_model * sizeof *ws->df);
         target_bwd(p, layer, sub, acts->saved, ws->df);
     }

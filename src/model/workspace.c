@@ -58,6 +58,7 @@ static void carve_backward(struct ddl_workspace *ws, struct ddl_arena *arena, co
     ws->dx_in = take(arena, c > 1, N, d);
     ws->dctx = take(arena, true, N, d);
     ws->df = take(arena, true, N, d);
+    ws->dq = k->map == DDL_MAP_V ? take(arena, true, N, d) : ws->df;
     ws->dy = take(arena, true, N, a);
     ws->dqkv = take(arena, true, N, 3 * a);
     ws->dlow = take(arena, k->map == DDL_MAP_V && k->k_rank, N, k->k_rank);
