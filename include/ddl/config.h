@@ -39,7 +39,7 @@ struct ddl_config {
     float hidden_init_std_factor;
     float read_init; /* ddl_state_read_init; 0 means 1/c                        */
     float beta_init; /* ddl_beta_init, in [0, 2]                                */
-    /* residual rule, spec 3; the enums are stored as int for the option table */
+    /* residual rule, spec 3, from here to the end; the enums are stored as int for the option table */
     int residual;  /* enum ddl_residual                                       */
     bool by_layer; /* residual_by_layer below is used (c = 1 only)            */
     unsigned char residual_by_layer[DDL_MAX_LAYERS]; /* enum ddl_residual each          */
@@ -70,9 +70,14 @@ DDL_API struct ddl_config ddl_config_defaults(void);
 /* Sets the residual fields (only) to those of a named model: "baseline", "ddl-1", "ddl-tc", "ddl-tc-ec",
  * "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
-/* Sets the size fields (only): "small", "medium" (spec 2), "mini", "tiny". */
+/* Sets the size fields (only; context and vocabulary too): "small", "medium" (spec 2), "mini", "tiny",
+ * "micro". */
 DDL_API ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, struct ddl_error *err);
-/* The preset whose residual fields equal the config's, or NULL. */
+/* The rule by layer, as "add,delta,add": one name a layer of config->n_layers; "" ends it. `where` starts the
+ * error sentence. */
+DDL_API ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules, const char *where,
+                                           struct ddl_error *err);
+/* The preset whose residual fields equal the config's, those without effect aside, or NULL. */
 DDL_API const char *ddl_config_preset_name(const struct ddl_config *config);
 /* Name number i of the tables above, or NULL past the last; *about (may be NULL) gets one line. */
 DDL_API const char *ddl_config_preset_list(size_t i, const char **about);
@@ -82,9 +87,10 @@ DDL_API const char *ddl_config_size_list(size_t i, const char **about);
 DDL_API ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *err);
 
 /* Derived figures. */
-DDL_API size_t ddl_config_mlp_size(const struct ddl_config *config);     /* m = floor(8 d / 3)          */
-DDL_API size_t ddl_config_rope_dims(const struct ddl_config *config);    /* R, even                     */
-DDL_API size_t ddl_config_state_kernel(const struct ddl_config *config); /* K with its default resolved */
+DDL_API size_t ddl_config_mlp_size(const struct ddl_config *config);  /* m = floor(8 d / 3)          */
+DDL_API size_t ddl_config_rope_dims(const struct ddl_config *config); /* R, even                     */
+DDL_API size_t
+ddl_config_state_kernel(const struct ddl_config *config); /* K with its default resolved; c for mix */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer); /* enum ddl_residual     */
 DDL_API float ddl_config_logit_scale(const struct ddl_config *config); /* s of spec 2                 */
 

@@ -1,0 +1,381 @@
+#include "ddl/config.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const residual_names[] = { "add", "delta", NULL };
+static const char *const map_names[] = { "k", "v", NULL };
+static const char *const update_names[] = { "delta", "write", "erase", NULL };
+static const char *const v_input_names[] = { "stream", "context", NULL };
+static const char *const compress_names[] = { "token", "channel", "mix", NULL };
+static const char *const embed_names[] = { "repeat", "conv", NULL };
+
+/* Bounds keep every product of sizes far inside a size_t: V d, d c K, H h d. */
+#define MAX_VOCAB 2147483647.0
+#define MAX_WIDTH 1048576.0
+#define MAX_SMALL 65536.0
+
+#define AT(field) offsetof(struct ddl_config, field)
+#define BOOL_ROW(key, field, help)                                                                           \
+    {                                                                                                        \
+        key, DDL_OPTION_BOOL, AT(field), 0, 0, 0, NULL, NULL, help                                           \
+    }
+#define SIZE_ROW(key, field, lo, hi, help)                                                                   \
+    {                                                                                                        \
+        key, DDL_OPTION_SIZE, AT(field), 0, lo, hi, NULL, "N", help                                          \
+    }
+#define FLOAT_ROW(key, field, lo, hi, help)                                                                  \
+    {                                                                                                        \
+        key, DDL_OPTION_FLOAT, AT(field), 0, lo, hi, NULL, "X", help                                         \
+    }
+#define CHOICE_ROW(key, field, names, help)                                                                  \
+    {                                                                                                        \
+        key, DDL_OPTION_CHOICE, AT(field), 0, 0, 0, names, "NAME", help                                      \
+    }
+
+/* In the order of spec 5: first the release's keys, then our own. */
+static const struct ddl_option rows[] = {
+    SIZE_ROW("vocab_size", vocab_size, 1, MAX_VOCAB, "rows of the embedding"),
+    SIZE_ROW("num_hidden_layers", n_layers, 1, DDL_MAX_LAYERS, "blocks"),
+    SIZE_ROW("num_attention_heads", n_heads, 1, MAX_SMALL, "attention heads"),
+    SIZE_ROW("hidden_size", d_model, 1, MAX_WIDTH, "width d of the model"),
+    SIZE_ROW("head_dim", head_dim, 1, MAX_SMALL, "width of a head"),
+    SIZE_ROW("block_size", block_size, 1, MAX_VOCAB, "longest context, in tokens"),
+    FLOAT_ROW("rope_base", rope_base, 1, 1e12, "base of the rotary angles"),
+    FLOAT_ROW("rope_ratio", rope_ratio, 0, 1, "share of a head's dimensions that turn"),
+    BOOL_ROW("use_qk_rmsnorm", qk_norm, "normalise queries and keys"),
+    FLOAT_ROW("embedding_init_std", embedding_init_std, 0, 100,
+              "deviation of the embedding's initial values"),
+    FLOAT_ROW("hidden_init_std_factor", hidden_init_std_factor, 0, 100,
+              "times 1/sqrt(d): deviation of the other matrices"),
+    BOOL_ROW("mup", mup, "scale logits and learning rates by hidden_size_base / hidden_size"),
+    SIZE_ROW("hidden_size_base", d_base, 1, MAX_WIDTH, "width at which muP changes nothing"),
+    SIZE_ROW("ddl_value_channels", channels, 1, 4096, "value channels c of the state"),
+    SIZE_ROW("ddl_state_shortconv_kernel_size", state_kernel, 0, 4096,
+             "taps of the compressor (0: 4 for token, c for channel)"),
+    FLOAT_ROW("ddl_state_read_init", read_init, -1e6, 1e6, "initial read vector (0: 1/c)"),
+    SIZE_ROW("input_embed_shortconv_kernel_size", embed_kernel, 1, 4096, "taps of the conv embedding"),
+    FLOAT_ROW("ddl_k_eps", k_eps, 1e-12, 1, "epsilon inside the direction's norm"),
+    BOOL_ROW("ddl_beta_single_linear", beta_linear, "the gate is one linear map, not an MLP"),
+    SIZE_ROW("ddl_beta_hidden_size", beta_hidden, 1, MAX_WIDTH, "hidden width of the gate's MLP"),
+    FLOAT_ROW("ddl_beta_init", beta_init, 0, 2, "initial gate"),
+    BOOL_ROW("ddl_v_sigmoid", v_sigmoid, "the target passes a scaled sigmoid"),
+    FLOAT_ROW("ddl_v_sigmoid_scale", v_scale, -1e6, 1e6, "scale of that sigmoid"),
+    BOOL_ROW("ddl_v_constant", v_constant, "the target is a constant"),
+    FLOAT_ROW("ddl_v_constant_value", v_constant_value, -1e6, 1e6, "that constant"),
+    CHOICE_ROW("ddl_residual", residual, residual_names, "residual rule"),
+    CHOICE_ROW("ddl_map", map, map_names, "the sublayer's output gives the direction (k) or the target (v)"),
+    SIZE_ROW("ddl_k_rank", k_rank, 0, MAX_WIDTH, "v-map: rank of the direction's map (0: full)"),
+    CHOICE_ROW("ddl_update", update, update_names, "the update, or one half of it as a control"),
+    CHOICE_ROW("ddl_v_input", v_input, v_input_names, "k-map: what the target reads"),
+    CHOICE_ROW("ddl_compress", compress, compress_names, "c > 1: how the state becomes a sublayer's input"),
+    CHOICE_ROW("ddl_embed", embed, embed_names, "c > 1: how the embedding becomes a state"),
+    { 0 },
+};
+
+const struct ddl_option *ddl_config_options(void)
+{
+    return rows;
+}
+
+struct ddl_config ddl_config_defaults(void)
+{
+    struct ddl_config config = {
+        .rope_base = 10000,
+        .rope_ratio = 1,
+        .qk_norm = true,
+        .d_base = 1024,
+        .embedding_init_std = 0.02f,
+        .hidden_init_std_factor = 0.5f,
+        .beta_init = 1,
+        .residual = DDL_RESIDUAL_ADD,
+        .channels = 1,
+        .embed_kernel = 4,
+        .k_eps = 1e-5f,
+        .beta_linear = true,
+        .beta_hidden = 128,
+        .v_sigmoid = true,
+        .v_scale = 4,
+        .v_constant_value = 2,
+    };
+    ddl_status status = ddl_config_set_size(&config, "small", NULL);
+    assert(!status);
+    (void)status;
+    return config;
+}
+
+/* ---- names ---- */
+
+static const struct preset {
+    const char *name, *about;
+    int residual;
+    size_t channels;
+    int compress, embed;
+    bool july; /* the target is linear in the context, as the paper's July revision states it */
+} presets[] = {
+    { "baseline", "additive residual stream", DDL_RESIDUAL_ADD, 1, 0, 0, false },
+    { "ddl-1", "delta rule on one value channel", DDL_RESIDUAL_DELTA, 1, 0, 0, false },
+    { "ddl-tc", "four channels, token compression", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_TOKEN,
+      DDL_EMBED_REPEAT, false },
+    { "ddl-tc-ec", "four channels, token compression, conv embedding", DDL_RESIDUAL_DELTA, 4,
+      DDL_COMPRESS_TOKEN, DDL_EMBED_CONV, false },
+    { "ddl-cc", "four channels, channel compression", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_CHANNEL,
+      DDL_EMBED_REPEAT, false },
+    { "ddl-cc-ec", "four channels, channel compression, conv embedding", DDL_RESIDUAL_DELTA, 4,
+      DDL_COMPRESS_CHANNEL, DDL_EMBED_CONV, false },
+    { "ddl-mix", "four channels, one weight each, linear target from the context", DDL_RESIDUAL_DELTA, 4,
+      DDL_COMPRESS_MIX, DDL_EMBED_REPEAT, true },
+    { "ddl-mix-ec", "the same with conv embedding", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_MIX, DDL_EMBED_CONV,
+      true },
+};
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+static const struct size {
+    const char *name, *about;
+    size_t layers, heads, head_dim, d, vocab, block;
+} sizes[] = {
+    { "small", "12 layers of width 768: the paper's small", 12, 6, 128, 768, 50304, 1024 },
+    { "medium", "24 layers of width 1024: the paper's medium", 24, 8, 128, 1024, 50304, 1024 },
+    { "mini", "6 layers of width 384", 6, 6, 64, 384, 50304, 512 },
+    { "tiny", "4 layers of width 256, vocabulary 8192", 4, 4, 64, 256, 8192, 512 },
+    { "micro", "4 layers of width 128, vocabulary 4096", 4, 4, 32, 128, 4096, 256 },
+};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+/* "unknown model 'x', did you mean 'y'?", from names i of `list`. */
+static ddl_status unknown_name(const char *(*list)(size_t, const char **), const char *kind, const char *name,
+                               struct ddl_error *err)
+{
+    struct ddl_option named[(int)N_PRESETS + (int)N_SIZES + 1] = { 0 };
+    for (size_t i = 0; list(i, NULL); i++)
+        named[i].name = list(i, NULL);
+    return ddl_option_unknown(named, NULL, kind, name, err);
+}
+
+const char *ddl_config_preset_list(size_t i, const char **about)
+{
+    if (about)
+        *about = i < N_PRESETS ? presets[i].about : NULL;
+    return i < N_PRESETS ? presets[i].name : NULL;
+}
+
+const char *ddl_config_size_list(size_t i, const char **about)
+{
+    if (about)
+        *about = i < N_SIZES ? sizes[i].about : NULL;
+    return i < N_SIZES ? sizes[i].name : NULL;
+}
+
+static void apply_preset(struct ddl_config *config, const struct preset *preset)
+{
+    /* The residual fields are the struct's tail. */
+    const size_t from = offsetof(struct ddl_config, residual);
+    const struct ddl_config fresh = ddl_config_defaults();
+    memcpy((char *)config + from, (const char *)&fresh + from, sizeof fresh - from);
+    config->residual = preset->residual;
+    config->channels = preset->channels;
+    config->compress = preset->compress;
+    config->embed = preset->embed;
+    config->v_input = preset->july ? DDL_V_CONTEXT : DDL_V_STREAM;
+    config->v_sigmoid = !preset->july;
+}
+
+ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err)
+{
+    for (size_t i = 0; i < N_PRESETS; i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            apply_preset(config, &presets[i]);
+            return DDL_OK;
+        }
+    }
+    return unknown_name(ddl_config_preset_list, "model", name, err);
+}
+
+ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, struct ddl_error *err)
+{
+    for (size_t i = 0; i < N_SIZES; i++) {
+        const struct size *s = &sizes[i];
+        if (strcmp(s->name, name) != 0)
+            continue;
+        config->n_layers = s->layers;
+        config->n_heads = s->heads;
+        config->head_dim = s->head_dim;
+        config->d_model = s->d;
+        config->vocab_size = s->vocab;
+        config->block_size = s->block;
+        return DDL_OK;
+    }
+    return unknown_name(ddl_config_size_list, "size", name, err);
+}
+
+ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules, const char *where,
+                                   struct ddl_error *err)
+{
+    unsigned char by_layer[DDL_MAX_LAYERS] = { 0 };
+    size_t n = 0;
+    for (const char *at = rules; *at; n++) {
+        char name[16];
+        size_t length = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), at);
+        int rule = 0;
+        while (residual_names[rule] && strcmp(residual_names[rule], name) != 0)
+            rule++;
+        if (!residual_names[rule])
+            return ddl_error_set(err, DDL_E_USAGE, "%s: '%s' is none of add, delta", where, name);
+        if (n < DDL_MAX_LAYERS)
+            by_layer[n] = (unsigned char)rule;
+        at += length;
+        if (at[0] == ',' && at[1]) /* a comma at the end stays, and is no rule */
+            at++;
+    }
+    if (n && n != config->n_layers)
+        return ddl_error_set(err, DDL_E_USAGE, "%s: %zu rules, num_hidden_layers is %zu", where, n,
+                             config->n_layers);
+    config->by_layer = n > 0;
+    memcpy(config->residual_by_layer, by_layer, sizeof by_layer);
+    return DDL_OK;
+}
+
+/* Gives the residual fields that have no effect here their defaults. */
+static struct ddl_config without_idle_fields(const struct ddl_config *config)
+{
+    const struct ddl_config fresh = ddl_config_defaults();
+    struct ddl_config out = *config;
+    if (out.channels == 1) {
+        out.compress = fresh.compress;
+        out.embed = fresh.embed;
+    }
+    if (out.channels == 1 || out.compress == DDL_COMPRESS_MIX ||
+        out.state_kernel == (out.compress == DDL_COMPRESS_TOKEN ? 4 : out.channels))
+        out.state_kernel = fresh.state_kernel;
+    if (out.channels == 1 || out.embed == DDL_EMBED_REPEAT)
+        out.embed_kernel = fresh.embed_kernel;
+    if (out.map == DDL_MAP_K)
+        out.k_rank = fresh.k_rank;
+    if (out.map == DDL_MAP_V || out.v_constant)
+        out.v_input = fresh.v_input;
+    if (out.beta_linear)
+        out.beta_hidden = fresh.beta_hidden;
+    if (out.v_constant)
+        out.v_sigmoid = fresh.v_sigmoid;
+    if (out.v_constant || !out.v_sigmoid)
+        out.v_scale = fresh.v_scale;
+    if (!out.v_constant)
+        out.v_constant_value = fresh.v_constant_value;
+    return out;
+}
+
+const char *ddl_config_preset_name(const struct ddl_config *config)
+{
+    struct ddl_config found = without_idle_fields(config);
+    found.residual = ddl_config_residual(config, 0);
+    for (size_t l = 1; l < config->n_layers; l++) {
+        if (ddl_config_residual(config, l) != found.residual)
+            return NULL;
+    }
+    if (found.residual == DDL_RESIDUAL_ADD)
+        apply_preset(&found, &presets[0]);
+    for (size_t i = 0; i < N_PRESETS; i++) {
+        struct ddl_config wanted = found;
+        apply_preset(&wanted, &presets[i]);
+        wanted = without_idle_fields(&wanted);
+        bool same = true;
+        for (const struct ddl_option *row = rows; row->name && same; row++) {
+            char a[64], b[64];
+            ddl_option_format(row, &found, a, sizeof a);
+            ddl_option_format(row, &wanted, b, sizeof b);
+            same = strcmp(a, b) == 0;
+        }
+        if (same)
+            return presets[i].name;
+    }
+    return NULL;
+}
+
+/* ---- checks ---- */
+
+/* Each row's value must be one that the row itself would accept. */
+static ddl_status check_ranges(const struct ddl_config *config, struct ddl_error *err)
+{
+    for (const struct ddl_option *row = rows; row->name; row++) {
+        if (row->type == DDL_OPTION_CHOICE) {
+            int value, n = 0;
+            memcpy(&value, (const char *)config + row->offset, sizeof value);
+            while (row->choices[n])
+                n++;
+            if (value < 0 || value >= n)
+                return ddl_error_set(err, DDL_E_USAGE, "%s: %d is out of range (0 to %d)", row->name, value,
+                                     n - 1);
+        }
+        struct ddl_config scratch;
+        char text[64];
+        ddl_option_format(row, config, text, sizeof text);
+        ddl_status status = ddl_option_set(row, &scratch, text, row->name, err);
+        if (status)
+            return status;
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *err)
+{
+    ddl_status status = check_ranges(config, err);
+    if (status)
+        return status;
+    bool any_delta = false;
+    for (size_t l = 0; l < config->n_layers; l++) {
+        int rule = ddl_config_residual(config, l);
+        if (rule != DDL_RESIDUAL_ADD && rule != DDL_RESIDUAL_DELTA)
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "ddl_residual_by_layer: rule %d of layer %zu is out of range", rule, l);
+        any_delta = any_delta || rule == DDL_RESIDUAL_DELTA;
+    }
+    if (config->by_layer && config->channels > 1)
+        return ddl_error_set(err, DDL_E_USAGE, "ddl_residual_by_layer needs ddl_value_channels 1, found %zu",
+                             config->channels);
+    if (!any_delta && config->channels > 1)
+        return ddl_error_set(err, DDL_E_USAGE, "ddl_value_channels is %zu, but ddl_residual add has only 1",
+                             config->channels);
+    if (any_delta && config->map == DDL_MAP_V && config->k_rank > config->d_model)
+        return ddl_error_set(err, DDL_E_USAGE, "ddl_k_rank is %zu, more than hidden_size %zu", config->k_rank,
+                             config->d_model);
+    return DDL_OK;
+}
+
+/* ---- derived figures ---- */
+
+size_t ddl_config_mlp_size(const struct ddl_config *config)
+{
+    return 8 * config->d_model / 3;
+}
+
+size_t ddl_config_rope_dims(const struct ddl_config *config)
+{
+    /* The ratio is meant in decimal: the float nearest to 0.7 times 10 must not floor to 6. */
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", (double)config->rope_ratio);
+    size_t dims = (size_t)floor(strtod(text, NULL) * (double)config->head_dim);
+    return dims - dims % 2;
+}
+
+size_t ddl_config_state_kernel(const struct ddl_config *config)
+{
+    if (config->compress == DDL_COMPRESS_MIX)
+        return config->channels;
+    if (config->state_kernel)
+        return config->state_kernel;
+    return config->compress == DDL_COMPRESS_CHANNEL ? config->channels : 4;
+}
+
+int ddl_config_residual(const struct ddl_config *config, size_t layer)
+{
+    return config->by_layer ? config->residual_by_layer[layer] : config->residual;
+}
+
+float ddl_config_logit_scale(const struct ddl_config *config)
+{
+    return config->mup ? (float)config->d_base / (float)config->d_model : 1.0f;
+}

@@ -1,0 +1,307 @@
+#define _POSIX_C_SOURCE 200809L
+#include "model/config_json.h"
+
+#include "base/file.h"
+#include "ddl/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_JSON = 16 << 20 };
+
+static const char by_layer_key[] = "ddl_residual_by_layer";
+
+/* Names that the release's c = 1 file has for keys of ours. */
+static const struct {
+    const char *alias, *key;
+} aliases[] = {
+    { "ddl_v_dim1_constant", "ddl_v_constant" },
+    { "ddl_v_dim1_constant_value", "ddl_v_constant_value" },
+};
+
+/* What the release and Hugging Face's library write beside the configuration: true, and without effect here.
+ */
+static const char *const silent_keys[] = {
+    "model_type",
+    "architectures",
+    "auto_map",
+    "torch_dtype",
+    "dtype",
+    "transformers_version",
+    "tie_word_embeddings",
+    "use_cache",
+    "_name_or_path",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "return_dict",
+    "output_attentions",
+    "output_hidden_states",
+    "is_decoder",
+    "is_encoder_decoder",
+    "_attn_implementation",
+    "attn_implementation",
+    "attn_implementation_autoset",
+    "_attn_implementation_autoset",
+};
+
+static const char *const required_keys[] = { "vocab_size", "num_hidden_layers", "num_attention_heads",
+                                             "hidden_size" };
+
+/* Without these the folder is the release's, and its tensors are asked. */
+static const char *const own_keys[] = { "ddl_residual", "ddl_map", "ddl_k_rank", "ddl_compress",
+                                        "ddl_embed" };
+
+struct reader {
+    const char *path; /* of config.json */
+    ddl_warn_fn *warn;
+    void *user;
+};
+
+static const struct ddl_option *row_of(const char *key)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        if (strcmp(aliases[i].alias, key) == 0)
+            return ddl_option_find(ddl_config_options(), aliases[i].key);
+    }
+    const struct ddl_option *row = ddl_option_find(ddl_config_options(), key);
+    return row && strcmp(row->name, key) == 0 ? row : NULL;
+}
+
+static bool is_silent(const char *key)
+{
+    for (size_t i = 0; i < sizeof silent_keys / sizeof *silent_keys; i++) {
+        if (strcmp(silent_keys[i], key) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void warn_unknown(const struct reader *r, const char *key)
+{
+    struct ddl_error sentence;
+    if (!r->warn)
+        return;
+    ddl_option_unknown(ddl_config_options(), r->path, "key", key, &sentence);
+    size_t used = strlen(sentence.text);
+    snprintf(sentence.text + used, sizeof sentence.text - used, "%s it is ignored",
+             sentence.text[used - 1] == '?' ? "" : ";");
+    r->warn(r->user, sentence.text);
+}
+
+/* A JSON value as the text that its row would read; false if it is of another type. */
+static bool value_text(const struct ddl_option *row, const json_t *value, char *out, size_t size)
+{
+    switch (row->type) {
+    case DDL_OPTION_BOOL:
+        snprintf(out, size, "%s", json_is_true(value) ? "true" : "false");
+        return json_is_boolean(value);
+    case DDL_OPTION_CHOICE:
+        snprintf(out, size, "%s", json_is_string(value) ? json_string_value(value) : "");
+        return json_is_string(value);
+    case DDL_OPTION_FLOAT:
+        if (json_is_real(value)) {
+            snprintf(out, size, "%.17g", json_real_value(value));
+            return true;
+        }
+        break;
+    default:
+        break;
+    }
+    snprintf(out, size, "%lld", (long long)json_integer_value(value));
+    return json_is_integer(value);
+}
+
+static const char *type_wanted(const struct ddl_option *row)
+{
+    switch (row->type) {
+    case DDL_OPTION_BOOL:
+        return "true or false";
+    case DDL_OPTION_CHOICE:
+        return "a string";
+    case DDL_OPTION_FLOAT:
+        return "a number";
+    default:
+        return "a whole number";
+    }
+}
+
+static const char *type_found(const json_t *value)
+{
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "a list",
+        [JSON_STRING] = "a string",    [JSON_INTEGER] = "a whole number",
+        [JSON_REAL] = "a real number", [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",        [JSON_NULL] = "null",
+    };
+    return names[json_typeof(value)];
+}
+
+/* Rows whose 0 means "the default" may say null. */
+static bool null_is_default(const struct ddl_option *row)
+{
+    static const size_t fields[] = { offsetof(struct ddl_config, state_kernel),
+                                     offsetof(struct ddl_config, read_init),
+                                     offsetof(struct ddl_config, k_rank) };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (row->offset == fields[i])
+            return true;
+    }
+    return false;
+}
+
+static ddl_status read_key(const struct reader *r, const char *key, const json_t *value,
+                           struct ddl_config *config, struct ddl_error *err)
+{
+    const struct ddl_option *row = row_of(key);
+    if (!row) {
+        if (strcmp(key, by_layer_key) != 0 && !is_silent(key))
+            warn_unknown(r, key);
+        return DDL_OK;
+    }
+    char text[128], where[1200];
+    snprintf(where, sizeof where, "%s: %s", r->path, key);
+    if (json_is_null(value) && null_is_default(row))
+        return DDL_OK;
+    if (!value_text(row, value, text, sizeof text))
+        return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, wanted %s", where, type_found(value),
+                             type_wanted(row));
+    return ddl_option_set(row, config, text, where, err) ? DDL_E_FORMAT : DDL_OK;
+}
+
+static ddl_status read_by_layer(const struct reader *r, const json_t *root, struct ddl_config *config,
+                                struct ddl_error *err)
+{
+    if (ddl_json_lacks(root, by_layer_key))
+        return DDL_OK;
+    const json_t *list = json_object_get(root, by_layer_key);
+    char where[1200], rules[DDL_MAX_LAYERS * 8] = "";
+    snprintf(where, sizeof where, "%s: %s", r->path, by_layer_key);
+    if (!json_is_array(list))
+        return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, wanted a list of \"add\" and \"delta\"", where,
+                             type_found(list));
+    if (json_array_size(list) != config->n_layers)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu rules, num_hidden_layers is %zu", where,
+                             json_array_size(list), config->n_layers);
+    for (size_t i = 0, used = 0; i < json_array_size(list); i++) {
+        const json_t *rule = json_array_get(list, i);
+        if (!json_is_string(rule))
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: rule %zu is %s, wanted \"add\" or \"delta\"", where,
+                                 i, type_found(rule));
+        int n = snprintf(rules + used, sizeof rules - used, "%s%.6s", i ? "," : "", json_string_value(rule));
+        used += (size_t)n;
+    }
+    if (ddl_json_lacks(root, "ddl_residual"))
+        config->residual = DDL_RESIDUAL_DELTA;
+    return ddl_config_set_by_layer(config, rules, where, err) ? DDL_E_FORMAT : DDL_OK;
+}
+
+static ddl_status read_keys(const struct reader *r, const char *folder, json_t *root,
+                            struct ddl_config *config, struct ddl_error *err)
+{
+    for (size_t i = 0; i < sizeof required_keys / sizeof *required_keys; i++) {
+        if (!json_object_get(root, required_keys[i]))
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: no key %s", r->path, required_keys[i]);
+    }
+    const char *key;
+    json_t *value;
+    ddl_status status = DDL_OK;
+    json_object_foreach(root, key, value)
+    {
+        status = read_key(r, key, value, config, err);
+        if (status)
+            return status;
+    }
+    status = read_by_layer(r, root, config, err);
+    bool release = false;
+    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
+        release = release || !json_object_get(root, own_keys[i]);
+    if (!status && release)
+        status = ddl_config_from_tensors(config, root, folder, err);
+    if (!status && ddl_config_check(config, err))
+        status = ddl_error_prefix(err, DDL_E_FORMAT, r->path);
+    return status;
+}
+
+ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
+                           struct ddl_error *err)
+{
+    char path[1024], *text;
+    size_t size;
+    if (!ddl_path_join(path, sizeof path, folder, "config.json"))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", folder);
+    ddl_status status = ddl_file_read(path, MAX_JSON, &text, &size, err);
+    if (status)
+        return status;
+    json_error_t why;
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    free(text);
+    if (!root)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s:%d: not valid JSON: %s", path, why.line, why.text);
+    const struct reader reader = { path, warn, user };
+    struct ddl_config config = ddl_config_defaults();
+    if (!json_is_object(root))
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: not a JSON object", path);
+    else
+        status = read_keys(&reader, folder, root, &config, err);
+    json_decref(root);
+    if (!status)
+        *out = config;
+    return status;
+}
+
+/* ---- writing ---- */
+
+struct text {
+    char bytes[16384]; /* enough for every row, and for the longest list of rules */
+    size_t used;
+};
+
+static void append(struct text *t, const char *prefix, const char *body, const char *suffix)
+{
+    int n = snprintf(t->bytes + t->used, sizeof t->bytes - t->used, "%s%s%s", prefix, body, suffix);
+    t->used += (size_t)n;
+}
+
+static void append_row(struct text *t, const struct ddl_option *row, const struct ddl_config *config)
+{
+    char value[64];
+    ddl_option_format(row, config, value, sizeof value);
+    append(t, t->used > 2 ? ",\n  \"" : "  \"", row->name, "\": ");
+    if (null_is_default(row) && row->offset != offsetof(struct ddl_config, k_rank) && strcmp(value, "0") == 0)
+        append(t, "null", "", "");
+    else if (row->type == DDL_OPTION_CHOICE)
+        append(t, "\"", value, "\"");
+    else if (row->type == DDL_OPTION_FLOAT && !strpbrk(value, ".e"))
+        append(t, "", value, ".0"); /* so that a reader in Python sees a float */
+    else
+        append(t, "", value, "");
+}
+
+static void append_by_layer(struct text *t, const struct ddl_config *config)
+{
+    append(t, ",\n  \"", by_layer_key, "\": [");
+    for (size_t l = 0; l < config->n_layers; l++)
+        append(t, l ? ", \"" : "\"", config->residual_by_layer[l] == DDL_RESIDUAL_ADD ? "add" : "delta",
+               "\"");
+    append(t, "]", "", "");
+}
+
+ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err)
+{
+    ddl_status status = ddl_config_check(config, err);
+    if (status)
+        return ddl_error_prefix(err, status, path);
+    struct text t = { .bytes = "{\n", .used = 2 };
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        bool is_residual = row->offset == offsetof(struct ddl_config, residual);
+        if (is_residual)
+            append(&t, ",\n  \"model_type\": \"ddl\"", "", "");
+        append_row(&t, row, config);
+        if (is_residual && config->by_layer)
+            append_by_layer(&t, config);
+    }
+    append(&t, "\n}\n", "", "");
+    return ddl_file_replace(path, t.bytes, t.used, err);
+}

@@ -1,0 +1,125 @@
+/* The configuration of a folder that the authors' release wrote: what its config.json does not say stands in
+ * the names and shapes of its tensors. */
+#include "model/config_json.h"
+#include "tensor/safetensors.h"
+
+#include <stdio.h>
+
+struct source {
+    struct ddl_config *config;
+    const json_t *root;
+    const ddl_safetensors *st;
+};
+
+static const struct ddl_tensor *find(const struct source *s, size_t layer, const char *name)
+{
+    char full[128];
+    snprintf(full, sizeof full, "transformer.h.%zu.%s", layer, name);
+    return ddl_safetensors_find(s->st, full);
+}
+
+/* The size of one dimension of a tensor is a setting: taken where config.json lacks it, else it must agree.
+ */
+static ddl_status take(const struct source *s, const char *key, size_t *field, const struct ddl_tensor *t,
+                       size_t dimension, struct ddl_error *err)
+{
+    if (dimension >= t->ndim)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s has %zu dimensions, too few to tell %s",
+                             ddl_safetensors_path(s->st, t), t->name, t->ndim, key);
+    if (ddl_json_lacks(s->root, key) || *field == 0)
+        *field = t->shape[dimension];
+    if (*field == t->shape[dimension])
+        return DDL_OK;
+    char shape[128];
+    ddl_tensor_shape_text(t, shape, sizeof shape);
+    return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s has shape %s, config.json says %s %zu",
+                         ddl_safetensors_path(s->st, t), t->name, shape, key, *field);
+}
+
+/* Which layers have delta sublayers; *first is one that has, or n_layers. */
+static void detect_rule(const struct source *s, size_t *first)
+{
+    struct ddl_config *config = s->config;
+    size_t n = config->n_layers, n_delta = 0;
+    *first = n;
+    for (size_t l = n; l-- > 0;) {
+        bool delta = find(s, l, "ddl_attn.v_proj.weight") != NULL;
+        if (delta)
+            *first = l;
+        n_delta += delta;
+    }
+    if (!ddl_json_lacks(s->root, "ddl_residual") || !ddl_json_lacks(s->root, "ddl_residual_by_layer"))
+        return;
+    config->residual = n_delta ? DDL_RESIDUAL_DELTA : DDL_RESIDUAL_ADD;
+    config->by_layer = n_delta > 0 && n_delta < n;
+    for (size_t l = 0; l < n && config->by_layer; l++)
+        config->residual_by_layer[l] =
+            find(s, l, "ddl_attn.v_proj.weight") ? DDL_RESIDUAL_DELTA : DDL_RESIDUAL_ADD;
+}
+
+static ddl_status detect_branch(const struct source *s, size_t layer, struct ddl_error *err)
+{
+    struct ddl_config *config = s->config;
+    const struct ddl_tensor *k_down = find(s, layer, "ddl_attn.k_down.weight");
+    const struct ddl_tensor *beta_in = find(s, layer, "ddl_attn.beta_in.weight");
+    ddl_status status =
+        take(s, "ddl_value_channels", &config->channels, find(s, layer, "ddl_attn.v_proj.weight"), 0, err);
+    if (ddl_json_lacks(s->root, "ddl_map"))
+        config->map = k_down || find(s, layer, "ddl_attn.k_proj.weight") ? DDL_MAP_V : DDL_MAP_K;
+    if (!status && k_down)
+        status = take(s, "ddl_k_rank", &config->k_rank, k_down, 0, err);
+    if (ddl_json_lacks(s->root, "ddl_beta_single_linear"))
+        config->beta_linear = !beta_in;
+    if (!status && beta_in)
+        status = take(s, "ddl_beta_hidden_size", &config->beta_hidden, beta_in, 0, err);
+    return status;
+}
+
+static ddl_status detect_state(const struct source *s, struct ddl_error *err)
+{
+    struct ddl_config *config = s->config;
+    const struct ddl_tensor *shortconv = find(s, 0, "compress.shortconv.weight");
+    const struct ddl_tensor *weight = find(s, 0, "compress.weight");
+    const struct ddl_tensor *conv = ddl_safetensors_find(s->st, "input_embed.conv.weight");
+    int found = shortconv                     ? DDL_COMPRESS_TOKEN
+                : find(s, 0, "compress.read") ? DDL_COMPRESS_CHANNEL
+                                              : DDL_COMPRESS_MIX;
+    if (!shortconv && !weight)
+        return ddl_error_set(
+            err, DDL_E_FORMAT,
+            "config.json says ddl_value_channels %zu, but the tensors have no "
+            "transformer.h.0.compress.weight and no transformer.h.0.compress.shortconv.weight",
+            config->channels);
+    if (ddl_json_lacks(s->root, "ddl_compress"))
+        config->compress = found;
+    if (ddl_json_lacks(s->root, "ddl_embed"))
+        config->embed = conv ? DDL_EMBED_CONV : DDL_EMBED_REPEAT;
+    ddl_status status = DDL_OK;
+    if (config->compress == found && found != DDL_COMPRESS_MIX)
+        status = take(s, "ddl_state_shortconv_kernel_size", &config->state_kernel,
+                      shortconv ? shortconv : weight, 1, err);
+    if (!status && conv)
+        status = take(s, "input_embed_shortconv_kernel_size", &config->embed_kernel, conv, 2, err);
+    return status;
+}
+
+ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root, const char *folder,
+                                   struct ddl_error *err)
+{
+    ddl_safetensors *st;
+    ddl_status status = ddl_safetensors_open_folder(&st, folder, err);
+    if (status)
+        return ddl_error_prefix(err, status,
+                                "config.json does not say which model it is, nor do the tensors");
+    const struct source source = { config, root, st };
+    size_t first;
+    detect_rule(&source, &first);
+    if (ddl_json_lacks(root, "use_qk_rmsnorm"))
+        config->qk_norm = find(&source, 0, "attn.q_rms.weight") != NULL;
+    if (first < config->n_layers)
+        status = detect_branch(&source, first, err);
+    if (!status && first < config->n_layers && config->channels > 1)
+        status = detect_state(&source, err);
+    ddl_safetensors_close(st);
+    return status;
+}

@@ -1,0 +1,267 @@
+/* model/config.c: presets, sizes, checks, derived figures. */
+#include "support/support.h"
+
+#include "ddl/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void defaults_are_the_small_baseline(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    assert_ok(ddl_config_check(&c, &err), err);
+    assert_string_equal(ddl_config_preset_name(&c), "baseline");
+    assert_int_equal(c.n_layers, 12);
+    assert_int_equal(c.vocab_size, 50304);
+    assert_int_equal(ddl_config_mlp_size(&c), 2048);
+    assert_int_equal(ddl_config_rope_dims(&c), 128);
+    assert_true(ddl_config_logit_scale(&c) == 1);
+}
+
+static void presets(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int residual, compress, embed;
+        size_t channels;
+    } cases[] = {
+        { "baseline", DDL_RESIDUAL_ADD, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "ddl-1", DDL_RESIDUAL_DELTA, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "ddl-tc", DDL_RESIDUAL_DELTA, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 4 },
+        { "ddl-tc-ec", DDL_RESIDUAL_DELTA, DDL_COMPRESS_TOKEN, DDL_EMBED_CONV, 4 },
+        { "ddl-cc", DDL_RESIDUAL_DELTA, DDL_COMPRESS_CHANNEL, DDL_EMBED_REPEAT, 4 },
+        { "ddl-cc-ec", DDL_RESIDUAL_DELTA, DDL_COMPRESS_CHANNEL, DDL_EMBED_CONV, 4 },
+        { "ddl-mix", DDL_RESIDUAL_DELTA, DDL_COMPRESS_MIX, DDL_EMBED_REPEAT, 4 },
+        { "ddl-mix-ec", DDL_RESIDUAL_DELTA, DDL_COMPRESS_MIX, DDL_EMBED_CONV, 4 },
+    };
+    enum { N = sizeof cases / sizeof *cases };
+    for (size_t i = 0; i < N; i++) {
+        struct ddl_error err;
+        struct ddl_config c = ddl_config_defaults();
+        c.d_model = 77;
+        c.map = DDL_MAP_V; /* set_preset takes this back */
+        c.by_layer = true;
+        assert_string_equal(ddl_config_preset_list(i, NULL), cases[i].name);
+        assert_ok(ddl_config_set_preset(&c, cases[i].name, &err), err);
+        assert_ok(ddl_config_check(&c, &err), err);
+        assert_int_equal(c.residual, cases[i].residual);
+        assert_int_equal(c.compress, cases[i].compress);
+        assert_int_equal(c.embed, cases[i].embed);
+        assert_int_equal(c.channels, cases[i].channels);
+        assert_int_equal(c.d_model, 77);
+        assert_false(c.by_layer);
+        assert_string_equal(ddl_config_preset_name(&c), cases[i].name);
+    }
+    const char *about = "x";
+    assert_null(ddl_config_preset_list(N, &about));
+    assert_null(about);
+    assert_non_null(ddl_config_preset_list(0, &about));
+    assert_non_null(about);
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    assert_int_equal(ddl_config_set_preset(&c, "ddl-ccec", &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "unknown model 'ddl-ccec', did you mean 'ddl-cc-ec'?");
+}
+
+static void preset_names_look_at_what_matters(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    assert_ok(ddl_config_set_preset(&c, "ddl-cc-ec", &err), err);
+    c.state_kernel = 4;  /* the default, said aloud */
+    c.beta_hidden = 999; /* idle: the gate is linear */
+    c.k_rank = 3;        /* idle: k-map */
+    assert_string_equal(ddl_config_preset_name(&c), "ddl-cc-ec");
+    c.state_kernel = 3;
+    assert_null(ddl_config_preset_name(&c));
+    c.state_kernel = 0;
+    c.update = DDL_UPDATE_WRITE;
+    assert_null(ddl_config_preset_name(&c));
+    c = ddl_config_defaults();
+    c.map = DDL_MAP_V; /* idle: additive */
+    assert_string_equal(ddl_config_preset_name(&c), "baseline");
+    c = ddl_config_defaults();
+    c.n_layers = 3;
+    assert_ok(ddl_config_set_by_layer(&c, "delta,add,delta", "x", &err), err);
+    assert_null(ddl_config_preset_name(&c));
+    assert_ok(ddl_config_set_by_layer(&c, "delta,delta,delta", "x", &err), err);
+    assert_string_equal(ddl_config_preset_name(&c), "ddl-1");
+}
+
+static void sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t layers, heads, head_dim, d, m, vocab, block;
+    } cases[] = {
+        { "small", 12, 6, 128, 768, 2048, 50304, 1024 }, { "medium", 24, 8, 128, 1024, 2730, 50304, 1024 },
+        { "mini", 6, 6, 64, 384, 1024, 50304, 512 },     { "tiny", 4, 4, 64, 256, 682, 8192, 512 },
+        { "micro", 4, 4, 32, 128, 341, 4096, 256 },
+    };
+    enum { N = sizeof cases / sizeof *cases };
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    assert_ok(ddl_config_set_preset(&c, "ddl-tc-ec", &err), err);
+    for (size_t i = 0; i < N; i++) {
+        assert_string_equal(ddl_config_size_list(i, NULL), cases[i].name);
+        assert_ok(ddl_config_set_size(&c, cases[i].name, &err), err);
+        assert_int_equal(c.n_layers, cases[i].layers);
+        assert_int_equal(c.n_heads, cases[i].heads);
+        assert_int_equal(c.head_dim, cases[i].head_dim);
+        assert_int_equal(c.d_model, cases[i].d);
+        assert_int_equal(c.vocab_size, cases[i].vocab);
+        assert_int_equal(c.block_size, cases[i].block);
+        assert_int_equal(ddl_config_mlp_size(&c), cases[i].m);
+        assert_string_equal(ddl_config_preset_name(&c), "ddl-tc-ec");
+    }
+    assert_null(ddl_config_size_list(N, NULL));
+    assert_int_equal(ddl_config_set_size(&c, "smal", &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "unknown size 'smal', did you mean 'small'?");
+}
+
+static void derived(void **state)
+{
+    (void)state;
+    struct ddl_config c = ddl_config_defaults();
+    static const struct {
+        float ratio;
+        size_t h, dims;
+    } cases[] = { { 1, 16, 16 },    { 1, 7, 6 },     { 0.5f, 10, 4 }, { 0, 16, 0 },
+                  { 0.7f, 20, 14 }, { 0.25f, 4, 0 }, { 1, 1, 0 },     { 0.6f, 10, 6 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        c.rope_ratio = cases[i].ratio;
+        c.head_dim = cases[i].h;
+        assert_int_equal(ddl_config_rope_dims(&c), cases[i].dims);
+    }
+    c.channels = 6;
+    assert_int_equal(ddl_config_state_kernel(&c), 4);
+    c.compress = DDL_COMPRESS_CHANNEL;
+    assert_int_equal(ddl_config_state_kernel(&c), 6);
+    c.state_kernel = 3;
+    assert_int_equal(ddl_config_state_kernel(&c), 3);
+    c.compress = DDL_COMPRESS_MIX;
+    assert_int_equal(ddl_config_state_kernel(&c), 6);
+    c.mup = true;
+    c.d_base = 48;
+    c.d_model = 24;
+    assert_true(ddl_config_logit_scale(&c) == 2);
+}
+
+static void checks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *key, *text, *sentence;
+    } cases[] = {
+        { "ddl-cc", "vocab_size", "0", "vocab_size: 0 is out of range (1 to 2147483647)" },
+        { "ddl-cc", "num_hidden_layers", "513", "num_hidden_layers: 513 is out of range (1 to 512)" },
+        { "ddl-cc", "num_attention_heads", "0", "num_attention_heads: 0 is out of range (1 to 65536)" },
+        { "ddl-cc", "hidden_size", "1048577", "hidden_size: 1048577 is out of range (1 to 1048576)" },
+        { "ddl-cc", "head_dim", "0", "head_dim: 0 is out of range (1 to 65536)" },
+        { "ddl-cc", "block_size", "0", "block_size: 0 is out of range (1 to 2147483647)" },
+        { "ddl-cc", "rope_base", "0", "rope_base: 0 is out of range" },
+        { "ddl-cc", "rope_ratio", "1.5", "rope_ratio: 1.5 is out of range (0 to 1)" },
+        { "ddl-cc", "ddl_beta_init", "2.5", "ddl_beta_init: 2.5 is out of range (0 to 2)" },
+        { "ddl-cc", "ddl_value_channels", "0", "ddl_value_channels: 0 is out of range (1 to 4096)" },
+        { "ddl-cc", "ddl_k_eps", "0", "ddl_k_eps: 0 is out of range" },
+        { "ddl-cc", "ddl_beta_hidden_size", "0", "ddl_beta_hidden_size: 0 is out of range" },
+        { "ddl-cc", "ddl_state_shortconv_kernel_size", "5000",
+          "ddl_state_shortconv_kernel_size: 5000 is out" },
+        { "ddl-cc", "input_embed_shortconv_kernel_size", "0", "input_embed_shortconv_kernel_size: 0 is out" },
+        { "baseline", "ddl_value_channels", "4", "ddl_value_channels is 4, but ddl_residual add has only 1" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_error err;
+        struct ddl_config c = ddl_config_defaults();
+        assert_ok(ddl_config_set_preset(&c, cases[i].preset, &err), err);
+        struct ddl_option open = *ddl_option_find(ddl_config_options(), cases[i].key);
+        open.min = open.max = 0; /* put the bad value in as a program could */
+        assert_ok(ddl_option_set(&open, &c, cases[i].text, "x", &err), err);
+        assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+        if (strncmp(err.text, cases[i].sentence, strlen(cases[i].sentence)) != 0)
+            fail_msg("'%s', wanted '%s'", err.text, cases[i].sentence);
+    }
+}
+
+static void more_checks(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_config good = ddl_config_defaults(), c = good;
+    c.k_eps = NAN;
+    assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "ddl_k_eps: "));
+    c = good;
+    c.update = 3;
+    assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "ddl_update: 3 is out of range (0 to 2)");
+    c.update = -1;
+    assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+    c = good;
+    c.residual = DDL_RESIDUAL_DELTA;
+    c.map = DDL_MAP_V;
+    c.k_rank = 769;
+    assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "ddl_k_rank is 769, more than hidden_size 768");
+    c.map = DDL_MAP_K;
+    assert_ok(ddl_config_check(&c, &err), err);
+    c.by_layer = true;
+    c.residual_by_layer[11] = 7;
+    assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "ddl_residual_by_layer: rule 7 of layer 11 is out of range");
+    c.residual_by_layer[11] = DDL_RESIDUAL_DELTA;
+    c.channels = 4;
+    assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "ddl_residual_by_layer needs ddl_value_channels 1, found 4");
+}
+
+static void rule_by_layer(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    c.n_layers = 3;
+    assert_ok(ddl_config_set_by_layer(&c, "add,delta,add", "--x", &err), err);
+    assert_true(c.by_layer);
+    assert_int_equal(ddl_config_residual(&c, 0), DDL_RESIDUAL_ADD);
+    assert_int_equal(ddl_config_residual(&c, 1), DDL_RESIDUAL_DELTA);
+    assert_int_equal(ddl_config_residual(&c, 2), DDL_RESIDUAL_ADD);
+    static const struct {
+        const char *rules, *sentence;
+    } cases[] = {
+        { "add,delta", "--x: 2 rules, num_hidden_layers is 3" },
+        { "add,delta,add,add", "--x: 4 rules, num_hidden_layers is 3" },
+        { "add,deltas,add", "--x: 'deltas' is none of add, delta" },
+        { "add,,add", "--x: '' is none of add, delta" },
+        { "add,add,add,", "--x: '' is none of add, delta" },
+        { "add,aaaaaaaaaaaaaaaaaaaaaaaaa,add", "--x: 'aaaaaaaaaaaaaaa' is none of add, delta" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(ddl_config_set_by_layer(&c, cases[i].rules, "--x", &err), DDL_E_USAGE);
+        assert_string_equal(err.text, cases[i].sentence);
+        assert_int_equal(ddl_config_residual(&c, 1), DDL_RESIDUAL_DELTA);
+    }
+    assert_ok(ddl_config_set_by_layer(&c, "", "--x", &err), err);
+    assert_false(c.by_layer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_small_baseline),
+        cmocka_unit_test(presets),
+        cmocka_unit_test(preset_names_look_at_what_matters),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(derived),
+        cmocka_unit_test(checks),
+        cmocka_unit_test(more_checks),
+        cmocka_unit_test(rule_by_layer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
