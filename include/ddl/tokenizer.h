@@ -82,7 +82,7 @@ typedef int ddl_tokenizer_train_progress_fn(void *user, const struct ddl_tokeniz
 DDL_API struct ddl_tokenizer_train_config ddl_tokenizer_train_defaults(void);
 DDL_API const struct ddl_option *ddl_tokenizer_train_options(void);
 /* `files`: each is one text. The result may have fewer than vocab_size tokens, where no pair is left that
- * occurs min_frequency times. A piece of more than 4096 bytes is left out. progress may be NULL. */
+ * occurs min_frequency times. A piece of more than 65536 bytes is left out. progress may be NULL. */
 DDL_API ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_train_config *config,
                                        const char *const *files, size_t n_files,
                                        ddl_tokenizer_train_progress_fn *progress, void *user,

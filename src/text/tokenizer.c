@@ -52,7 +52,7 @@ bool ddl_tokenizer_set(struct ddl_tokenizer *t, int32_t id, const char *bytes, s
     return true;
 }
 
-static const char *token_bytes(const void *user, int32_t id)
+const char *ddl_tokenizer_key(const void *user, int32_t id)
 {
     const struct ddl_tokenizer *t = user;
     return t->pool + t->tokens[id].offset;
@@ -82,7 +82,7 @@ static ddl_status find_bytes(struct ddl_tokenizer *t, const char *where, struct 
 /* A token is entered as a piece of its own if its bytes become just it: then encoding need not merge. */
 static ddl_status fill_pieces(struct ddl_tokenizer *t, struct ddl_error *err)
 {
-    t->pieces.key = token_bytes;
+    t->pieces.key = ddl_tokenizer_key;
     t->pieces.user = t;
     ddl_status status = DDL_OK;
     bool fits = ddl_bytes_table_init(&t->pieces, t->n_tokens);
@@ -120,7 +120,7 @@ ddl_status ddl_tokenizer_finish(struct ddl_tokenizer *t, const char *where, stru
     if (!status)
         status = ddl_char_classes_init(&t->classes, err);
     for (size_t i = 0; i < t->n_specials; i++)
-        t->special_first[(unsigned char)*token_bytes(t, t->specials[i].id)] = 1;
+        t->special_first[(unsigned char)*ddl_tokenizer_key(t, t->specials[i].id)] = 1;
     return status;
 }
 
@@ -249,7 +249,7 @@ const char *ddl_tokenizer_bytes(const ddl_tokenizer *t, int32_t id, size_t *size
         return NULL;
     }
     *size = t->tokens[id].size;
-    return token_bytes(t, id);
+    return ddl_tokenizer_key(t, id);
 }
 
 size_t ddl_decode_push(struct ddl_decode_stream *stream, const ddl_tokenizer *t, int32_t id, char *out,

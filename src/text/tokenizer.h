@@ -58,6 +58,9 @@ struct ddl_tokenizer *ddl_tokenizer_new(size_t n_tokens);
  */
 bool ddl_tokenizer_set(struct ddl_tokenizer *t, int32_t id, const char *bytes, size_t size, unsigned flags);
 
+/* The bytes of a token that is there, as a ddl_bytes_table asks for them; `tokenizer` is a ddl_tokenizer. */
+const char *ddl_tokenizer_key(const void *tokenizer, int32_t id);
+
 /* Checks that every byte has a token, and makes the tables. `where` starts an error's sentence. */
 ddl_status ddl_tokenizer_finish(struct ddl_tokenizer *t, const char *where, struct ddl_error *err);
 
