@@ -2,6 +2,7 @@
 #ifndef DDL_TOKENIZER_H
 #define DDL_TOKENIZER_H
 
+#include "ddl/option.h"
 #include "ddl/status.h"
 
 #include <stdbool.h>
@@ -15,13 +16,23 @@ extern "C" {
 typedef struct ddl_tokenizer ddl_tokenizer;
 
 /* `path`: a tokenizer.json of Hugging Face, or a folder that holds tokenizer.json, or vocab.bpe +
- * encoder.json. A tokenizer is read-only after loading: any number of threads may encode and decode with it
- * at once. */
+ * encoder.json. A tokenizer.json that asks for something this library does not do exactly (a normalizer,
+ * another pre-tokenizer than GPT-2's ByteLevel, dropout, ...) is refused. A tokenizer is read-only after
+ * loading: any number of threads may encode and decode with it at once. */
 DDL_API ddl_status ddl_tokenizer_load(ddl_tokenizer **out, const char *path, struct ddl_error *err);
-DDL_API void ddl_tokenizer_free(ddl_tokenizer *tokenizer);
+DDL_API void ddl_tokenizer_free(ddl_tokenizer *tokenizer); /* NULL is allowed */
+
+/* Writes a tokenizer.json, which Hugging Face's `tokenizers` reads with the same result. `path`: the file, or
+ * an existing folder that gets one. The file appears whole or not at all. */
+DDL_API ddl_status ddl_tokenizer_save(const ddl_tokenizer *tokenizer, const char *path,
+                                      struct ddl_error *err);
 
 DDL_API size_t ddl_tokenizer_vocab_size(const ddl_tokenizer *tokenizer); /* largest id + 1 */
-/* The id of "<|endoftext|>", or -1. */
+DDL_API size_t ddl_tokenizer_n_merges(const ddl_tokenizer *tokenizer);
+/* Special token number i: its id and its text (not NUL-terminated; lent); NULL past the last. */
+DDL_API const char *ddl_tokenizer_special(const ddl_tokenizer *tokenizer, size_t i, int32_t *id,
+                                          size_t *size);
+/* The id of the special token "<|endoftext|>", or -1. */
 DDL_API int32_t ddl_tokenizer_end_of_text(const ddl_tokenizer *tokenizer);
 
 /* Ids that grow on demand; zero-initialise, free ids with ddl_ids_free. */
@@ -41,7 +52,8 @@ DDL_API const char *ddl_tokenizer_bytes(const ddl_tokenizer *tokenizer, int32_t 
 
 /* Decoding as a stream: holds back an incomplete UTF-8 sequence until it is complete. Zero-initialise. push
  * writes at most size bytes and returns how many it would have written (so size >= 4 + the token's bytes
- * suffices); flush gives what is held, complete or not. */
+ * suffices;
+ * what does not fit is lost); flush gives what is held, complete or not. */
 struct ddl_decode_stream {
     unsigned char held[4];
     size_t n_held;
@@ -49,6 +61,32 @@ struct ddl_decode_stream {
 DDL_API size_t ddl_decode_push(struct ddl_decode_stream *stream, const ddl_tokenizer *tokenizer, int32_t id,
                                char *out, size_t size);
 DDL_API size_t ddl_decode_flush(struct ddl_decode_stream *stream, char *out, size_t size);
+
+/* `ddl tokenizer train`: learns the merges of a byte-level BPE. Pieces as GPT-2 cuts them are counted, then
+ * the most frequent pair is merged again and again, the pair of the lower ids first where counts are equal:
+ * the same vocabulary as the BpeTrainer of `tokenizers` with the byte-level alphabet. */
+struct ddl_tokenizer_train_config {
+    size_t vocab_size;         /* tokens in all: special tokens, 256 bytes, merges                    */
+    uint64_t min_frequency;    /* a pair that occurs less often is not merged                         */
+    char special_tokens[1024]; /* texts split by commas; they take the first ids                      */
+    size_t max_words;          /* distinct pieces kept while counting; beyond, the rarest are dropped */
+};
+struct ddl_tokenizer_train_progress {
+    uint64_t bytes_in, bytes_total; /* of text counted                                            */
+    size_t words;                   /* distinct pieces                                            */
+    size_t vocab, vocab_size;       /* tokens so far, wanted; vocab is 0 while pieces are counted */
+    double seconds;
+};
+/* Called a few times a second at most. Returning non-zero stops with DDL_E_INTERRUPTED. */
+typedef int ddl_tokenizer_train_progress_fn(void *user, const struct ddl_tokenizer_train_progress *progress);
+DDL_API struct ddl_tokenizer_train_config ddl_tokenizer_train_defaults(void);
+DDL_API const struct ddl_option *ddl_tokenizer_train_options(void);
+/* `files`: each is one text. The result may have fewer than vocab_size tokens, where no pair is left that
+ * occurs min_frequency times. A piece of more than 65536 bytes is left out. progress may be NULL. */
+DDL_API ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_train_config *config,
+                                       const char *const *files, size_t n_files,
+                                       ddl_tokenizer_train_progress_fn *progress, void *user,
+                                       struct ddl_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,511 @@
+/* Tokenizers from files. Both formats are a map of tokens to ids and a list of merges; tokenizer.json adds
+ * settings, which are refused unless they mean what this library does, and added tokens. */
+#include "text/tokenizer.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_LIMIT = 512 << 20 };
+
+struct loader {
+    const char *path; /* of the file that errors speak of */
+    struct ddl_error *err;
+    json_t *vocab; /* borrowed */
+    struct ddl_tokenizer *t;
+    unsigned char *made; /* [n_tokens] a byte, or what a merge makes */
+    size_t merges_capacity;
+};
+
+static ddl_status out_of_memory(const struct loader *l)
+{
+    return ddl_error_set(l->err, DDL_E_MEMORY, "%s: out of memory", l->path);
+}
+
+static ddl_status read_json(const char *path, json_t **out, struct ddl_error *err)
+{
+    char *text;
+    size_t size;
+    ddl_status status = ddl_file_read(path, FILE_LIMIT, &text, &size, err);
+    if (status)
+        return status;
+    json_error_t e;
+    *out = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
+    free(text);
+    if (*out)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_FORMAT, "%s:%d:%d: not JSON: %s", path, e.line, e.column, e.text);
+}
+
+static const char *type_name(const json_t *value)
+{
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "a list",  [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "an integer", [JSON_REAL] = "a number", [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",        [JSON_NULL] = "null"
+    };
+    return value ? names[json_typeof(value)] : "nothing";
+}
+
+/* An id in range, of `what` called `name`. */
+static ddl_status check_id(const struct loader *l, const json_t *value, const char *what, const char *name)
+{
+    if (!json_is_integer(value))
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: the id of %s \"%.100s\" is %s, not an integer",
+                             l->path, what, name, type_name(value));
+    json_int_t id = json_integer_value(value);
+    if (id < 0 || id >= DDL_MAX_VOCAB)
+        return ddl_error_set(l->err, DDL_E_FORMAT,
+                             "%s: the id of %s \"%.100s\" is %" JSON_INTEGER_FORMAT ", not 0 to %d", l->path,
+                             what, name, id, DDL_MAX_VOCAB - 1);
+    return DDL_OK;
+}
+
+/* Checks all ids of the vocabulary and raises *n_tokens above the largest. */
+static ddl_status measure_vocab(const struct loader *l, size_t *n_tokens)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(l->vocab, name, value)
+    {
+        ddl_status status = check_id(l, value, "token", name);
+        if (status)
+            return status;
+        size_t id = (size_t)json_integer_value(value);
+        if (*n_tokens <= id)
+            *n_tokens = id + 1;
+    }
+    return DDL_OK;
+}
+
+static ddl_status read_vocab(struct loader *l)
+{
+    const char *name;
+    size_t length;
+    json_t *value;
+    ddl_status status = DDL_OK;
+    json_object_keylen_foreach(l->vocab, name, length, value)
+    {
+        int32_t id = (int32_t)json_integer_value(value);
+        if (length == 0)
+            return ddl_error_set(l->err, DDL_E_FORMAT, "%s: token %d is empty", l->path, id);
+        if (l->t->tokens[id].size)
+            return ddl_error_set(l->err, DDL_E_FORMAT, "%s: id %d is given to two tokens, one is \"%.100s\"",
+                                 l->path, id, name);
+        char *bytes = malloc(length);
+        if (!bytes)
+            return out_of_memory(l);
+        size_t n = 0;
+        bool ordinary = ddl_alphabet_decode(&l->t->alphabet, name, length, bytes, &n);
+        bool fits = ordinary ? ddl_tokenizer_set(l->t, id, bytes, n, 0)
+                             : ddl_tokenizer_set(l->t, id, name, length, DDL_TOKEN_LITERAL);
+        l->made[id] = ordinary && n == 1;
+        free(bytes);
+        if (!fits)
+            return out_of_memory(l);
+    }
+    return status;
+}
+
+/* The id of a token as the vocabulary writes it, or -1. */
+static int32_t token_id(const struct loader *l, const char *text, size_t size)
+{
+    json_t *value = json_object_getn(l->vocab, text, size);
+    return value ? (int32_t)json_integer_value(value) : -1;
+}
+
+static ddl_status unknown_token(const struct loader *l, const char *text, size_t size)
+{
+    return ddl_error_set(l->err, DDL_E_FORMAT, "%s: merge %zu: \"%.*s\" is not in the vocabulary", l->path,
+                         l->t->n_merges, (int)(size < 100 ? size : 100), text);
+}
+
+static ddl_status add_merge(struct loader *l, const char *left, size_t n_left, const char *right,
+                            size_t n_right)
+{
+    struct ddl_tokenizer *t = l->t;
+    struct ddl_merge m = { token_id(l, left, n_left), token_id(l, right, n_right), -1 };
+    if (m.left < 0)
+        return unknown_token(l, left, n_left);
+    if (m.right < 0)
+        return unknown_token(l, right, n_right);
+    char *joined = malloc(n_left + n_right);
+    if (!joined)
+        return out_of_memory(l);
+    memcpy(joined, left, n_left);
+    memcpy(joined + n_left, right, n_right);
+    m.id = token_id(l, joined, n_left + n_right);
+    ddl_status status = m.id < 0 ? unknown_token(l, joined, n_left + n_right) : DDL_OK;
+    free(joined);
+    if (status)
+        return status;
+    if (t->tokens[m.id].flags & DDL_TOKEN_LITERAL)
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: merge %zu makes a token outside the byte alphabet",
+                             l->path, t->n_merges);
+    if (t->n_merges == l->merges_capacity) {
+        size_t capacity = 2 * l->merges_capacity + 1024;
+        struct ddl_merge *grown = realloc(t->merges, capacity * sizeof *grown);
+        if (!grown)
+            return out_of_memory(l);
+        t->merges = grown;
+        l->merges_capacity = capacity;
+    }
+    t->merges[t->n_merges++] = m;
+    l->made[m.id] = 1;
+    return DDL_OK;
+}
+
+/* "a b": two tokens with one space between. */
+static ddl_status add_merge_line(struct loader *l, const char *line, size_t size)
+{
+    const char *space = memchr(line, ' ', size);
+    size_t n_left = space ? (size_t)(space - line) : 0, n_right = space ? size - n_left - 1 : 0;
+    if (!n_left || !n_right || memchr(space + 1, ' ', n_right))
+        return ddl_error_set(l->err, DDL_E_FORMAT,
+                             "%s: merge %zu is \"%.*s\", not two tokens with a space between", l->path,
+                             l->t->n_merges, (int)(size < 100 ? size : 100), line);
+    return add_merge(l, line, n_left, space + 1, n_right);
+}
+
+static ddl_status read_json_merges(struct loader *l, const json_t *merges)
+{
+    if (!json_is_array(merges))
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: model.merges is %s, not a list", l->path,
+                             type_name(merges));
+    size_t i;
+    const json_t *row;
+    ddl_status status = DDL_OK;
+    json_array_foreach(merges, i, row)
+    {
+        const json_t *left = json_array_get(row, 0), *right = json_array_get(row, 1);
+        if (json_is_string(row))
+            status = add_merge_line(l, json_string_value(row), json_string_length(row));
+        else if (json_array_size(row) == 2 && json_is_string(left) && json_is_string(right))
+            status = add_merge(l, json_string_value(left), json_string_length(left), json_string_value(right),
+                               json_string_length(right));
+        else
+            status = ddl_error_set(l->err, DDL_E_FORMAT,
+                                   "%s: merge %zu is %s, neither \"a b\" nor a list of two strings", l->path,
+                                   i, type_name(row));
+        if (status)
+            break;
+    }
+    return status;
+}
+
+/* Starts a tokenizer with room for ids below n_tokens and gives it the vocabulary. */
+static ddl_status begin(struct loader *l, size_t n_tokens)
+{
+    l->t = ddl_tokenizer_new(n_tokens);
+    l->made = calloc(n_tokens ? n_tokens : 1, 1);
+    if (!l->t || !l->made)
+        return out_of_memory(l);
+    return read_vocab(l);
+}
+
+static ddl_status add_special(struct loader *l, struct ddl_special special)
+{
+    struct ddl_tokenizer *t = l->t;
+    struct ddl_special *grown = realloc(t->specials, (t->n_specials + 1) * sizeof *grown);
+    if (!grown)
+        return out_of_memory(l);
+    t->specials = grown;
+    t->specials[t->n_specials++] = special;
+    return DDL_OK;
+}
+
+/* An added token takes its text as it stands. One that the merges make too (or a byte) keeps its bytes for
+ * ordinary text, so they must agree. */
+static ddl_status add_token(struct loader *l, struct ddl_special special, const char *text, size_t size)
+{
+    struct ddl_tokenizer *t = l->t;
+    struct ddl_token *token = &t->tokens[special.id];
+    int32_t known = token_id(l, text, size);
+    if (known >= 0 && known != special.id)
+        return ddl_error_set(l->err, DDL_E_FORMAT,
+                             "%s: added token \"%.100s\" has id %d, in the vocabulary %d", l->path, text,
+                             special.id, known);
+    if (known < 0 && token->size)
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: added token \"%.100s\" has id %d of another token",
+                             l->path, text, special.id);
+    if (l->made[special.id]) {
+        if (token->size != size || memcmp(t->pool + token->offset, text, size) != 0)
+            return ddl_error_set(l->err, DDL_E_UNSUPPORTED,
+                                 "%s: added token \"%.100s\" is also an ordinary token for other bytes",
+                                 l->path, text);
+    } else if (!ddl_tokenizer_set(t, special.id, text, size,
+                                  DDL_TOKEN_LITERAL | (known < 0 ? DDL_TOKEN_ADDED : 0u))) {
+        return out_of_memory(l);
+    }
+    return add_special(l, special);
+}
+
+static ddl_status read_added_token(struct loader *l, const json_t *row, size_t i)
+{
+    static const char *const unsupported[] = { "single_word", "lstrip", "rstrip" };
+    const json_t *content = json_object_get(row, "content");
+    if (!json_is_string(content) || json_string_length(content) == 0)
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: added_tokens[%zu].content is %s, not a text", l->path,
+                             i, json_is_string(content) ? "empty" : type_name(content));
+    const char *text = json_string_value(content);
+    for (size_t k = 0; k < sizeof unsupported / sizeof *unsupported; k++) {
+        if (json_is_true(json_object_get(row, unsupported[k])))
+            return ddl_error_set(l->err, DDL_E_UNSUPPORTED,
+                                 "%s: added token \"%.100s\" has %s true; only false is done", l->path, text,
+                                 unsupported[k]);
+    }
+    struct ddl_special special = { (int32_t)json_integer_value(json_object_get(row, "id")),
+                                   json_is_true(json_object_get(row, "normalized")),
+                                   json_is_true(json_object_get(row, "special")) };
+    return add_token(l, special, text, json_string_length(content));
+}
+
+/* Checks the ids of the added tokens and raises *n_tokens above the largest. A list that is absent is empty.
+ */
+static ddl_status measure_added(const struct loader *l, const json_t *added, size_t *n_tokens)
+{
+    if (added && !json_is_array(added))
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: added_tokens is %s, not a list", l->path,
+                             type_name(added));
+    size_t i;
+    const json_t *row;
+    json_array_foreach(added, i, row)
+    {
+        const char *text = json_string_value(json_object_get(row, "content"));
+        ddl_status status = check_id(l, json_object_get(row, "id"), "added token", text ? text : "");
+        if (status)
+            return status;
+        size_t id = (size_t)json_integer_value(json_object_get(row, "id"));
+        if (*n_tokens <= id)
+            *n_tokens = id + 1;
+    }
+    return DDL_OK;
+}
+
+/* What a setting may be besides absent. */
+enum allowed {
+    ONLY_NULL,
+    NULL_OR_ZERO,
+    NULL_OR_EMPTY,
+    NULL_OR_BYTE_LEVEL, /* an object whose type is ByteLevel */
+    BYTE_LEVEL,         /* the same, and it must be there    */
+    TYPE_BPE,
+    ONLY_TRUE,
+};
+
+static bool is_allowed(const json_t *value, enum allowed allowed)
+{
+    const char *type = json_string_value(json_object_get(value, "type"));
+    bool byte_level = type && strcmp(type, "ByteLevel") == 0;
+    bool nothing = !value || json_is_null(value);
+    switch (allowed) {
+    case ONLY_NULL:
+        return nothing;
+    case NULL_OR_ZERO:
+        return nothing || (json_is_number(value) && json_number_value(value) == 0);
+    case NULL_OR_EMPTY:
+        return nothing || (json_is_string(value) && json_string_length(value) == 0);
+    case NULL_OR_BYTE_LEVEL:
+        return nothing || byte_level;
+    case BYTE_LEVEL:
+        return byte_level;
+    case TYPE_BPE:
+        return nothing || (json_is_string(value) && strcmp(json_string_value(value), "BPE") == 0);
+    case ONLY_TRUE:
+        return !value || json_is_true(value);
+    }
+    return false;
+}
+
+/* The settings that change what a text's ids or an id's bytes are. unk_token, fuse_unk and byte_fallback do
+ * not: every byte has a token. */
+static ddl_status check_settings(const struct loader *l, const json_t *root)
+{
+    static const struct {
+        const char *object, *key;
+        enum allowed allowed;
+        const char *wanted;
+    } rows[] = {
+        { NULL, "truncation", ONLY_NULL, "only null is done" },
+        { NULL, "padding", ONLY_NULL, "only null is done" },
+        { NULL, "normalizer", ONLY_NULL, "only null is done" },
+        { NULL, "pre_tokenizer", BYTE_LEVEL, "only type ByteLevel is done" },
+        { "pre_tokenizer", "use_regex", ONLY_TRUE, "only true is done" },
+        { NULL, "post_processor", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are done" },
+        { NULL, "decoder", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are done" },
+        { "model", "type", TYPE_BPE, "only \"BPE\" is done" },
+        { "model", "dropout", NULL_OR_ZERO, "only null is done" },
+        { "model", "continuing_subword_prefix", NULL_OR_EMPTY, "only null and \"\" are done" },
+        { "model", "end_of_word_suffix", NULL_OR_EMPTY, "only null and \"\" are done" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const json_t *object = rows[i].object ? json_object_get(root, rows[i].object) : root;
+        const json_t *value = json_object_get(object, rows[i].key);
+        if (is_allowed(value, rows[i].allowed))
+            continue;
+        char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        ddl_status status = ddl_error_set(l->err, DDL_E_UNSUPPORTED, "%s: %s%s%s is %.200s; %s", l->path,
+                                          rows[i].object ? rows[i].object : "", rows[i].object ? "." : "",
+                                          rows[i].key, found ? found : "missing", rows[i].wanted);
+        free(found);
+        return status;
+    }
+    return DDL_OK;
+}
+
+static ddl_status read_tokenizer_json(struct loader *l, const json_t *root)
+{
+    const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
+    l->vocab = json_object_get(model, "vocab");
+    if (!json_is_object(l->vocab))
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: model.vocab is %s, not an object: no tokenizer.json",
+                             l->path, type_name(l->vocab));
+    size_t n_tokens = 0;
+    ddl_status status = check_settings(l, root);
+    if (!status)
+        status = measure_vocab(l, &n_tokens);
+    if (!status)
+        status = measure_added(l, added, &n_tokens);
+    if (!status)
+        status = begin(l, n_tokens);
+    if (!status)
+        status = read_json_merges(l, json_object_get(model, "merges"));
+    size_t i;
+    const json_t *row;
+    json_array_foreach(added, i, row)
+    {
+        if (!status)
+            status = read_added_token(l, row, i);
+    }
+    if (status)
+        return status;
+    const json_t *pre = json_object_get(root, "pre_tokenizer");
+    l->t->add_prefix_space = json_is_true(json_object_get(pre, "add_prefix_space"));
+    l->t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
+    return DDL_OK;
+}
+
+static ddl_status load_tokenizer_json(struct loader *l)
+{
+    json_t *root;
+    ddl_status status = read_json(l->path, &root, l->err);
+    if (status)
+        return status;
+    status = read_tokenizer_json(l, root);
+    json_decref(root);
+    return status;
+}
+
+static ddl_status read_merge_lines(struct loader *l, const char *text, size_t size)
+{
+    static const char header[] = "#version";
+    for (const char *line = text, *end = text + size; line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        size_t n = stop ? (size_t)(stop - line) : (size_t)(end - line);
+        bool is_header =
+            line == text && n >= sizeof header - 1 && memcmp(line, header, sizeof header - 1) == 0;
+        ddl_status status = is_header || n == 0 ? DDL_OK : add_merge_line(l, line, n);
+        if (status)
+            return status;
+        line += n + 1;
+    }
+    return DDL_OK;
+}
+
+/* GPT-2's two files have no list of special tokens: <|endoftext|> is one, and whatever else no merge makes is
+ * a sign of files that do not belong together. */
+static ddl_status check_all_made(struct loader *l, const char *merges_path)
+{
+    static const char end_of_text[] = "<|endoftext|>";
+    const char *name;
+    size_t length;
+    json_t *value;
+    json_object_keylen_foreach(l->vocab, name, length, value)
+    {
+        struct ddl_special special = { .id = (int32_t)json_integer_value(value), .special = true };
+        if (l->made[special.id])
+            continue;
+        if (strcmp(name, end_of_text) != 0)
+            return ddl_error_set(l->err, DDL_E_FORMAT,
+                                 "%s: no merge makes \"%.100s\" (id %d) of encoder.json: cut short?",
+                                 merges_path, name, special.id);
+        ddl_status status = add_token(l, special, name, length);
+        if (status)
+            return status;
+    }
+    return DDL_OK;
+}
+
+static ddl_status load_gpt2_files(struct loader *l, const char *vocab_path, const char *merges_path)
+{
+    json_t *vocab;
+    l->path = vocab_path;
+    ddl_status status = read_json(vocab_path, &vocab, l->err);
+    if (status)
+        return status;
+    size_t n_tokens = 0;
+    l->vocab = vocab;
+    if (!json_is_object(vocab))
+        status = ddl_error_set(l->err, DDL_E_FORMAT, "%s: %s, not an object of tokens and ids", vocab_path,
+                               type_name(vocab));
+    if (!status)
+        status = measure_vocab(l, &n_tokens);
+    if (!status)
+        status = begin(l, n_tokens);
+    char *text = NULL;
+    size_t size = 0;
+    if (!status)
+        status = ddl_file_read(merges_path, FILE_LIMIT, &text, &size, l->err);
+    l->path = merges_path;
+    if (!status)
+        status = read_merge_lines(l, text, size);
+    if (!status)
+        status = check_all_made(l, merges_path);
+    free(text);
+    json_decref(vocab);
+    return status;
+}
+
+static ddl_status load_folder(struct loader *l, const char *folder)
+{
+    char json[1024], vocab[1024], merges[1024];
+    if (!ddl_path_join(json, sizeof json, folder, "tokenizer.json") ||
+        !ddl_path_join(vocab, sizeof vocab, folder, "encoder.json") ||
+        !ddl_path_join(merges, sizeof merges, folder, "vocab.bpe"))
+        return ddl_error_set(l->err, DDL_E_USAGE, "%.200s...: path too long", folder);
+    ddl_status status;
+    if (ddl_file_exists(json)) {
+        l->path = json;
+        status = load_tokenizer_json(l);
+    } else if (ddl_file_exists(vocab) || ddl_file_exists(merges)) {
+        status = load_gpt2_files(l, vocab, merges);
+    } else {
+        return ddl_error_set(l->err, DDL_E_IO,
+                             "%s: no tokenizer there, neither tokenizer.json nor vocab.bpe and encoder.json",
+                             folder);
+    }
+    if (!status)
+        status = ddl_tokenizer_finish(l->t, l->path, l->err);
+    return status;
+}
+
+ddl_status ddl_tokenizer_load(ddl_tokenizer **out, const char *path, struct ddl_error *err)
+{
+    struct loader l = { .path = path, .err = err };
+    ddl_status status;
+    if (ddl_file_is_dir(path)) {
+        status = load_folder(&l, path);
+    } else {
+        status = load_tokenizer_json(&l);
+        if (!status)
+            status = ddl_tokenizer_finish(l.t, path, err);
+    }
+    free(l.made);
+    *out = status ? NULL : l.t;
+    if (status)
+        ddl_tokenizer_free(l.t);
+    return status;
+}

@@ -1,0 +1,367 @@
+/* Training a tokenizer: count the pieces of the texts, learn merges, make a tokenizer of them. */
+#define _POSIX_C_SOURCE 200809L
+#include "text/learn.h"
+#include "text/tokenizer.h"
+
+#include "base/file.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FIELD(f) offsetof(struct ddl_tokenizer_train_config, f)
+
+struct ddl_tokenizer_train_config ddl_tokenizer_train_defaults(void)
+{
+    return (struct ddl_tokenizer_train_config){
+        .vocab_size = 8192, .min_frequency = 2, .special_tokens = "<|endoftext|>", .max_words = 4000000
+    };
+}
+
+const struct ddl_option *ddl_tokenizer_train_options(void)
+{
+    static const struct ddl_option rows[] = {
+        { .name = "vocab_size",
+          .type = DDL_OPTION_SIZE,
+          .offset = FIELD(vocab_size),
+          .min = 256,
+          .max = DDL_MAX_VOCAB,
+          .value = "N",
+          .help = "tokens in all: special tokens, 256 bytes, merges" },
+        { .name = "min_frequency",
+          .type = DDL_OPTION_U64,
+          .offset = FIELD(min_frequency),
+          .min = 0,
+          .max = 1e15,
+          .value = "N",
+          .help = "merge no pair that occurs less often" },
+        { .name = "special_tokens",
+          .type = DDL_OPTION_STRING,
+          .offset = FIELD(special_tokens),
+          .size = sizeof((struct ddl_tokenizer_train_config *)0)->special_tokens,
+          .value = "A,B,...",
+          .help = "special tokens, split by commas; they take the first ids" },
+        { .name = "max_words",
+          .type = DDL_OPTION_SIZE,
+          .offset = FIELD(max_words),
+          .min = 10000,
+          .max = 1e9,
+          .value = "N",
+          .help = "distinct pieces counted at a time; beyond, the rarest are forgotten" },
+        { 0 },
+    };
+    return rows;
+}
+
+struct training {
+    const struct ddl_tokenizer_train_config *config;
+    struct ddl_tokenizer_train_progress progress;
+    ddl_tokenizer_train_progress_fn *report;
+    void *user;
+    struct timespec start;
+    double reported; /* seconds at the last report */
+    struct ddl_error *err;
+    struct ddl_tokenizer *t; /* the tokens so far; n_tokens is the size of the array */
+    size_t n_tokens, merges_capacity;
+    struct ddl_bytes_table known; /* the tokens' ids by their bytes */
+};
+
+static ddl_status out_of_memory(const struct training *tr)
+{
+    return ddl_error_set(tr->err, DDL_E_MEMORY,
+                         "out of memory for training a tokenizer (%zu distinct pieces)", tr->progress.words);
+}
+
+static ddl_status report(struct training *tr)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    tr->progress.seconds =
+        (double)(now.tv_sec - tr->start.tv_sec) + 1e-9 * (double)(now.tv_nsec - tr->start.tv_nsec);
+    if (!tr->report || tr->progress.seconds < tr->reported + 0.2)
+        return DDL_OK;
+    tr->reported = tr->progress.seconds;
+    if (tr->report(tr->user, &tr->progress))
+        return ddl_error_set(tr->err, DDL_E_INTERRUPTED, "interrupted while training a tokenizer");
+    return DDL_OK;
+}
+
+static ddl_status count_text(struct training *tr, const struct ddl_char_classes *classes,
+                             const struct ddl_file_map *map, struct ddl_words *words)
+{
+    const char *text = (const char *)map->data;
+    size_t reported = 0;
+    for (size_t at = 0; at < map->size;) {
+        size_t length = ddl_split_next(classes, text + at, map->size - at);
+        if (!ddl_words_add(words, text + at, length, map->size - at))
+            return out_of_memory(tr);
+        at += length;
+        if (at - reported < (1u << 20) && at < map->size)
+            continue;
+        tr->progress.bytes_in += at - reported;
+        tr->progress.words = words->n;
+        reported = at;
+        ddl_status status = report(tr);
+        if (status)
+            return status;
+    }
+    return DDL_OK;
+}
+
+/* Opens every file before the first is read, so that a wrong name shows at once. */
+static ddl_status measure_files(struct training *tr, const char *const *files, size_t n_files)
+{
+    for (size_t i = 0; i < n_files; i++) {
+        struct ddl_file_map map;
+        ddl_status status = ddl_file_map_open(&map, files[i], tr->err);
+        if (status)
+            return status;
+        tr->progress.bytes_total += map.size;
+        ddl_file_map_close(&map);
+    }
+    if (tr->progress.bytes_total == 0)
+        return ddl_error_set(tr->err, DDL_E_FORMAT,
+                             "%s: no text to learn from: %zu files with 0 bytes in all",
+                             n_files ? files[0] : "(no file)", n_files);
+    return DDL_OK;
+}
+
+static ddl_status count_files(struct training *tr, const char *const *files, size_t n_files,
+                              struct ddl_words *words)
+{
+    ddl_status status = measure_files(tr, files, n_files);
+    struct ddl_char_classes classes = { 0 };
+    if (!status)
+        status = ddl_char_classes_init(&classes, tr->err);
+    for (size_t i = 0; !status && i < n_files; i++) {
+        struct ddl_file_map map;
+        status = ddl_file_map_open(&map, files[i], tr->err);
+        if (!status)
+            status = count_text(tr, &classes, &map, words);
+        ddl_file_map_close(&map);
+    }
+    ddl_char_classes_free(&classes);
+    return status;
+}
+
+/* The id of the token with these bytes; a new one if there is none. Returns -1 for want of memory. */
+static int32_t token_id(struct training *tr, const char *bytes, size_t size)
+{
+    int32_t id = ddl_bytes_table_find(&tr->known, bytes, size, size);
+    if (id >= 0)
+        return id;
+    id = (int32_t)tr->n_tokens;
+    if (!ddl_tokenizer_set(tr->t, id, bytes, size, 0) || !ddl_bytes_table_add(&tr->known, bytes, size, id))
+        return -1;
+    tr->n_tokens++;
+    return id;
+}
+
+/* Enters one special token. Written in the byte alphabet it must stand for itself or be no such text at all:
+ * else its entry in the vocabulary would be taken for that of other bytes. */
+static ddl_status add_special(struct training *tr, const char *text, size_t size)
+{
+    struct ddl_tokenizer *t = tr->t;
+    char bytes[sizeof tr->config->special_tokens];
+    size_t n;
+    bool ordinary = ddl_alphabet_decode(&t->alphabet, text, size, bytes, &n);
+    if (size == 0)
+        return ddl_error_set(tr->err, DDL_E_USAGE, "special_tokens: \"%s\" has an empty token",
+                             tr->config->special_tokens);
+    if (ordinary && (n != size || memcmp(bytes, text, size) != 0))
+        return ddl_error_set(tr->err, DDL_E_USAGE,
+                             "special_tokens: \"%.*s\" is the byte-level spelling of another text", (int)size,
+                             text);
+    int32_t id = (int32_t)tr->n_tokens;
+    if (ddl_bytes_table_find(&tr->known, text, size, size) >= 0)
+        return DDL_OK;
+    struct ddl_special *grown = realloc(t->specials, (t->n_specials + 1) * sizeof *grown);
+    if (!grown)
+        return out_of_memory(tr);
+    t->specials = grown;
+    t->specials[t->n_specials++] = (struct ddl_special){ .id = id, .special = true };
+    if (!ddl_tokenizer_set(t, id, text, size, DDL_TOKEN_LITERAL) ||
+        !ddl_bytes_table_add(&tr->known, text, size, id))
+        return out_of_memory(tr);
+    tr->n_tokens++;
+    return DDL_OK;
+}
+
+static ddl_status add_specials(struct training *tr)
+{
+    const char *text = tr->config->special_tokens;
+    while (*text) {
+        size_t size = strcspn(text, ",");
+        bool last = text[size] == '\0';
+        ddl_status status = add_special(tr, text, size);
+        if (status)
+            return status;
+        if (last)
+            break;
+        text += size + 1;
+        if (*text == '\0')
+            return add_special(tr, text, 0);
+    }
+    return DDL_OK;
+}
+
+/* The special tokens and the 256 bytes, in the order of their characters. */
+static ddl_status add_first_tokens(struct training *tr, int32_t byte_id[256])
+{
+    ddl_status status = add_specials(tr);
+    if (status)
+        return status;
+    for (size_t i = 0; i < 256; i++) {
+        char byte = (char)tr->t->alphabet.order[i];
+        int32_t id = token_id(tr, &byte, 1);
+        if (id < 0)
+            return out_of_memory(tr);
+        tr->t->tokens[id].flags = 0;
+        byte_id[tr->t->alphabet.order[i]] = id;
+    }
+    if (tr->n_tokens > tr->config->vocab_size)
+        return ddl_error_set(tr->err, DDL_E_USAGE,
+                             "vocab_size is %zu, but the bytes and special tokens alone are %zu",
+                             tr->config->vocab_size, tr->n_tokens);
+    return DDL_OK;
+}
+
+/* Appends the merge of `pair`, and makes its token unless another merge has. */
+static ddl_status add_merge(struct training *tr, uint64_t pair, int32_t *id)
+{
+    struct ddl_tokenizer *t = tr->t;
+    struct ddl_merge m = { (int32_t)(pair >> 32), (int32_t)(pair & UINT32_MAX), -1 };
+    size_t n_left = t->tokens[m.left].size, n_right = t->tokens[m.right].size;
+    char *joined = malloc(n_left + n_right);
+    if (!joined)
+        return out_of_memory(tr);
+    memcpy(joined, ddl_tokenizer_key(t, m.left), n_left);
+    memcpy(joined + n_left, ddl_tokenizer_key(t, m.right), n_right);
+    *id = m.id = token_id(tr, joined, n_left + n_right);
+    free(joined);
+    if (t->n_merges == tr->merges_capacity) {
+        size_t capacity = 2 * tr->merges_capacity + 1024;
+        struct ddl_merge *grown = realloc(t->merges, capacity * sizeof *grown);
+        if (!grown)
+            return out_of_memory(tr);
+        t->merges = grown;
+        tr->merges_capacity = capacity;
+    }
+    if (m.id < 0)
+        return out_of_memory(tr);
+    t->tokens[m.id].flags = 0; /* a special token that the merges make is an ordinary one, too */
+    t->merges[t->n_merges++] = m;
+    return DDL_OK;
+}
+
+static ddl_status learn(struct training *tr, struct ddl_learner *learner)
+{
+    uint64_t pair, count;
+    ddl_status status = DDL_OK;
+    while (!status && tr->n_tokens < tr->config->vocab_size && ddl_learner_best(learner, &pair, &count) &&
+           count >= tr->config->min_frequency) {
+        int32_t id = -1;
+        status = add_merge(tr, pair, &id);
+        if (!status && !ddl_learner_merge(learner, id))
+            status = out_of_memory(tr);
+        tr->progress.vocab = tr->n_tokens;
+        if (!status)
+            status = report(tr);
+    }
+    return status;
+}
+
+struct ranked {
+    uint64_t pair;
+    size_t rank;
+};
+
+static int by_pair_and_rank(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->pair != y->pair)
+        return x->pair < y->pair ? -1 : 1;
+    return x->rank < y->rank ? -1 : 1;
+}
+
+/* A pair can be merged twice (see learn.c): then its later place counts. */
+static ddl_status drop_repeated(struct training *tr)
+{
+    struct ddl_tokenizer *t = tr->t;
+    struct ranked *order = malloc(t->n_merges * sizeof *order + 1);
+    if (!order)
+        return out_of_memory(tr);
+    for (size_t i = 0; i < t->n_merges; i++)
+        order[i] = (struct ranked){ DDL_PAIR(t->merges[i].left, t->merges[i].right), i };
+    qsort(order, t->n_merges, sizeof *order, by_pair_and_rank);
+    for (size_t i = 0; i + 1 < t->n_merges; i++) {
+        if (order[i].pair == order[i + 1].pair)
+            t->merges[order[i].rank].id = -1;
+    }
+    free(order);
+    size_t kept = 0;
+    for (size_t i = 0; i < t->n_merges; i++) {
+        if (t->merges[i].id >= 0)
+            t->merges[kept++] = t->merges[i];
+    }
+    t->n_merges = kept;
+    return DDL_OK;
+}
+
+static ddl_status train(struct training *tr, const char *const *files, size_t n_files)
+{
+    struct ddl_words words = { 0 };
+    struct ddl_learner *learner = NULL;
+    int32_t byte_id[256];
+    ddl_status status = add_first_tokens(tr, byte_id);
+    if (!status && !ddl_words_init(&words, tr->config->max_words))
+        status = out_of_memory(tr);
+    if (!status)
+        status = count_files(tr, files, n_files, &words);
+    if (!status) {
+        learner = ddl_learner_new(&words, byte_id);
+        status = learner ? DDL_OK : out_of_memory(tr);
+    }
+    ddl_words_free(&words);
+    if (!status)
+        status = learn(tr, learner);
+    ddl_learner_free(learner);
+    if (!status)
+        status = drop_repeated(tr);
+    return status;
+}
+
+ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_train_config *config,
+                               const char *const *files, size_t n_files,
+                               ddl_tokenizer_train_progress_fn *progress, void *user, struct ddl_error *err)
+{
+    *out = NULL;
+    for (const struct ddl_option *o = ddl_tokenizer_train_options(); o->name; o++) {
+        char value[sizeof config->special_tokens];
+        struct ddl_tokenizer_train_config copy;
+        ddl_option_format(o, config, value, sizeof value);
+        ddl_status bad = ddl_option_set(o, &copy, value, o->name, err);
+        if (bad)
+            return bad;
+    }
+    struct training tr = { .config = config, .report = progress, .user = user, .err = err };
+    tr.progress.vocab_size = config->vocab_size;
+    clock_gettime(CLOCK_MONOTONIC, &tr.start);
+    /* Bytes and special tokens may be more than vocab_size, which is said once they are counted. */
+    tr.t = ddl_tokenizer_new(config->vocab_size + 256 + sizeof config->special_tokens);
+    bool fits = tr.t && ddl_bytes_table_init(&tr.known, config->vocab_size);
+    tr.known.key = ddl_tokenizer_key;
+    tr.known.user = tr.t;
+    ddl_status status = fits ? train(&tr, files, n_files) : out_of_memory(&tr);
+    ddl_bytes_table_free(&tr.known);
+    if (!status) {
+        tr.t->n_tokens = tr.n_tokens;
+        status = ddl_tokenizer_finish(tr.t, "trained tokenizer", err);
+    }
+    if (status)
+        ddl_tokenizer_free(tr.t);
+    else
+        *out = tr.t;
+    return status;
+}
