@@ -9,6 +9,8 @@ static int cmd_help(const struct command *self, int argc, char **argv);
 
 /* One row a command, in the order of the alphabet; a cmd_<name>.c each. */
 const struct command commands[] = {
+    { "compare", "RUN [RUN ...] [--x AXIS] [--val] [--json]",
+      "loss curves of runs on a chart, and a table of their costs", cmd_compare },
     { "help", "[COMMAND]", "what the program or one of its commands does", cmd_help },
     { 0 },
 };

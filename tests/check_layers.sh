@@ -26,6 +26,7 @@ check src/text text base tensor
 check src/data data text base tensor
 check src/model model ops tensor base
 check src/run run model data text ops tensor base
+check src/study study run model data text ops tensor base
 check src/verify verify run model data text ops tensor base
 check cli cli
 exit $status

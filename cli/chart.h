@@ -1,0 +1,18 @@
+/* A chart of several curves in plain characters. */
+#ifndef DDL_CLI_CHART_H
+#define DDL_CLI_CHART_H
+
+#include <stddef.h>
+
+struct curve {
+    const char *name;
+    char mark; /* drawn for it; where curves meet the later one is on top */
+    size_t n;
+    const double *x, *y; /* NaN in y: no point */
+};
+
+/* Draws on standard output, `width` x `height` characters inside the axes. */
+void draw_chart(const char *x_name, const char *y_name, const struct curve *curves, size_t n, size_t width,
+                size_t height);
+
+#endif

@@ -1,0 +1,209 @@
+/* ddl compare RUN RUN ...: loss curves on one chart, and a table of what each run cost and reached. */
+#include "cli.h"
+#include "chart.h"
+
+#include "ddl/compare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RUNS = 8 };
+static const char marks[] = "o*+x#%@&";
+
+struct compare_options {
+    int x;
+    bool val, json;
+    size_t width, height;
+};
+
+enum axis { STEPS, TOKENS, FLOPS, SECONDS };
+static const char *const axes[] = { "steps", "tokens", "flops", "seconds", NULL };
+
+#define AT(field) offsetof(struct compare_options, field)
+static const struct ddl_option options[] = {
+    { .name = "x",
+      .type = DDL_OPTION_CHOICE,
+      .offset = AT(x),
+      .choices = axes,
+      .value = "AXIS",
+      .help = "what the curves run over: steps, tokens, flops or seconds (default tokens)" },
+    { .name = "val",
+      .type = DDL_OPTION_BOOL,
+      .offset = AT(val),
+      .help = "draw validation loss instead of training loss" },
+    { .name = "width",
+      .type = DDL_OPTION_SIZE,
+      .offset = AT(width),
+      .min = 20,
+      .max = 400,
+      .value = "N",
+      .help = "columns of the chart (default 72)" },
+    { .name = "height",
+      .type = DDL_OPTION_SIZE,
+      .offset = AT(height),
+      .min = 4,
+      .max = 100,
+      .value = "N",
+      .help = "rows of the chart (default 17)" },
+    { .name = "json", .type = DDL_OPTION_BOOL, .offset = AT(json), .help = "the table as JSON, no chart" },
+    { 0 },
+};
+
+static double coordinate(const struct ddl_run_point *point, int axis)
+{
+    const double of[] = { [STEPS] = (double)point->step,
+                          [TOKENS] = point->tokens,
+                          [FLOPS] = point->flops,
+                          [SECONDS] = point->seconds };
+    return of[axis];
+}
+
+static int chart(const struct ddl_run_log *logs, const char *const *names, size_t n,
+                 const struct compare_options *o)
+{
+    struct curve curves[MAX_RUNS] = { 0 };
+    double *numbers[MAX_RUNS] = { 0 };
+    int status = EXIT_OK;
+    for (size_t r = 0; r < n; r++) {
+        numbers[r] = malloc(2 * logs[r].n * sizeof *numbers[r]);
+        if (!numbers[r]) {
+            status = EXIT_FAILED;
+            break;
+        }
+        for (size_t i = 0; i < logs[r].n; i++) {
+            numbers[r][i] = coordinate(&logs[r].points[i], o->x);
+            numbers[r][logs[r].n + i] = o->val ? logs[r].points[i].val_loss : logs[r].points[i].loss;
+        }
+        curves[r] = (struct curve){ names[r], marks[r], logs[r].n, numbers[r], numbers[r] + logs[r].n };
+    }
+    if (status == EXIT_OK)
+        draw_chart(axes[o->x], o->val ? "validation loss" : "training loss", curves, n, o->width, o->height);
+    else
+        fprintf(stderr, "ddl: out of memory for the chart\n");
+    for (size_t r = 0; r < n; r++)
+        free(numbers[r]);
+    return status;
+}
+
+static const char *preset_of(const struct ddl_run_log *log)
+{
+    const char *name = log->has_config ? ddl_config_preset_name(&log->config) : NULL;
+    return name ? name : "-";
+}
+
+/* A right-aligned number, or a dash where there is none. */
+static void print_cell(int width, int digits, double value)
+{
+    if (isfinite(value))
+        printf(" %*.*f", width, digits, value);
+    else
+        printf(" %*s", width, "-");
+}
+
+static void table(const struct ddl_run_log *logs, const char *const *names, size_t n)
+{
+    printf("\n%-20s %-10s %10s %7s %10s %9s %10s %9s %9s\n", "run", "model", "parameters", "steps",
+           "train loss", "val loss", "perplexity", "tokens/s", "peak MiB");
+    for (size_t r = 0; r < n; r++) {
+        const struct ddl_run_point *last = &logs[r].points[logs[r].n - 1];
+        double val = ddl_run_log_final_val(&logs[r]);
+        printf("%-20s %-10s", names[r], preset_of(&logs[r]));
+        print_cell(10, 0, logs[r].has_config ? (double)logs[r].n_params : NAN);
+        print_cell(7, 0, (double)last->step);
+        print_cell(10, 4, ddl_run_log_final_train(&logs[r]));
+        print_cell(9, 4, val);
+        print_cell(10, 2, exp(val));
+        print_cell(9, 0, ddl_run_log_speed(&logs[r]));
+        print_cell(9, 0, last->peak_memory / 1048576);
+        putchar('\n');
+    }
+}
+
+/* A number, or null where JSON has none. */
+static void print_number(const char *key, double value)
+{
+    if (isfinite(value))
+        printf(", \"%s\": %.10g", key, value);
+    else
+        printf(", \"%s\": null", key);
+}
+
+static void print_text(const char *text)
+{
+    putchar('"');
+    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
+        if (*s < 0x20 || *s == '"' || *s == '\\')
+            printf("\\u%04x", *s);
+        else
+            putchar(*s);
+    }
+    putchar('"');
+}
+
+static void json(const struct ddl_run_log *logs, const char *const *names, size_t n)
+{
+    printf("[");
+    for (size_t r = 0; r < n; r++) {
+        const struct ddl_run_point *last = &logs[r].points[logs[r].n - 1];
+        printf("%s{\"run\": ", r ? ",\n " : "");
+        print_text(names[r]);
+        printf(", \"model\": ");
+        print_text(preset_of(&logs[r]));
+        printf(", \"parameters\": %zu, \"steps\": %llu", logs[r].n_params, (unsigned long long)last->step);
+        print_number("train_loss", ddl_run_log_final_train(&logs[r]));
+        print_number("val_loss", ddl_run_log_final_val(&logs[r]));
+        print_number("tokens_per_s", ddl_run_log_speed(&logs[r]));
+        print_number("tokens", last->tokens);
+        print_number("flops", last->flops);
+        print_number("seconds", last->seconds);
+        print_number("peak_memory", last->peak_memory);
+        printf("}");
+    }
+    printf("]\n");
+}
+
+/* The folder's own name: "runs/a/" is "a". */
+static const char *last_part(char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        path[--length] = '\0';
+    char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+int cmd_compare(const struct command *self, int argc, char **argv)
+{
+    static const char *const lines[] = { "RUN is the folder of a run of ddl train, finished or not.", NULL };
+    struct compare_options o = { .x = TOKENS, .width = 72, .height = 17 };
+    struct ddl_error err;
+    int n = 0, status = EXIT_OK;
+    if (wants_help(argc, argv)) {
+        print_help(self, lines, options, NULL);
+        return EXIT_OK;
+    }
+    if (ddl_option_parse(options, &o, NULL, NULL, argc, argv, &n, &err))
+        return report_error(&err);
+    if (n < 1 || n > MAX_RUNS) {
+        ddl_error_set(&err, DDL_E_USAGE, "compare takes 1 to %d runs, found %d", MAX_RUNS, n);
+        return report_error(&err);
+    }
+    struct ddl_run_log logs[MAX_RUNS] = { 0 };
+    const char *names[MAX_RUNS] = { 0 };
+    for (int r = 0; r < n && status == EXIT_OK; r++) {
+        if (ddl_run_log_read(&logs[r], argv[1 + r], &err))
+            status = report_error(&err);
+        names[r] = last_part(argv[1 + r]);
+    }
+    if (status == EXIT_OK && o.json) {
+        json(logs, names, (size_t)n);
+    } else if (status == EXIT_OK) {
+        status = chart(logs, names, (size_t)n, &o);
+        table(logs, names, (size_t)n);
+    }
+    for (int r = 0; r < n; r++)
+        ddl_run_log_free(&logs[r]);
+    return status;
+}

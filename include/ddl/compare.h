@@ -1,0 +1,47 @@
+/* What runs left behind, read back to be compared: the points of metrics.jsonl. */
+#ifndef DDL_COMPARE_H
+#define DDL_COMPARE_H
+
+#include "ddl/config.h"
+#include "ddl/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ddl_run_point {
+    uint64_t step;
+    double loss;                   /* mean over the step's targets, nats        */
+    double val_loss;               /* NaN where the step was not followed by a validation */
+    double tokens, flops, seconds; /* cumulative */
+    double tokens_per_s;
+    double peak_memory; /* bytes */
+};
+
+struct ddl_run_log {
+    struct ddl_run_point *points;
+    size_t n;
+    bool has_config; /* the folder holds a finished model; config and n_params are set */
+    struct ddl_config config;
+    size_t n_params;
+};
+
+/* Reads FOLDER/metrics.jsonl, and the configuration beside it if there is one. A malformed line is an error
+ * that names it; a last line without a newline (a run that is being written) is left out. Free with
+ * ddl_run_log_free. */
+DDL_API ddl_status ddl_run_log_read(struct ddl_run_log *out, const char *folder, struct ddl_error *err);
+DDL_API void ddl_run_log_free(struct ddl_run_log *log);
+
+/* Figures over the points; NaN where there are none. */
+DDL_API double ddl_run_log_final_val(const struct ddl_run_log *log); /* the last validation loss            */
+DDL_API double ddl_run_log_final_train(const struct ddl_run_log *log); /* mean loss of the last tenth */
+DDL_API double ddl_run_log_speed(const struct ddl_run_log *log); /* median tokens a second              */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

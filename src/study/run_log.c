@@ -1,0 +1,155 @@
+#define _POSIX_C_SOURCE 200809L
+#include "ddl/compare.h"
+
+#include "base/file.h"
+#include "ddl/model.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The keys of a line, by the field they fill. val_loss may be absent. */
+static const struct {
+    const char *name;
+    size_t offset;
+    bool optional;
+} keys[] = {
+    { "loss", offsetof(struct ddl_run_point, loss), false },
+    { "val_loss", offsetof(struct ddl_run_point, val_loss), true },
+    { "tokens", offsetof(struct ddl_run_point, tokens), false },
+    { "flops", offsetof(struct ddl_run_point, flops), true },
+    { "seconds", offsetof(struct ddl_run_point, seconds), true },
+    { "tokens_per_s", offsetof(struct ddl_run_point, tokens_per_s), true },
+    { "peak_memory", offsetof(struct ddl_run_point, peak_memory), true },
+};
+
+static ddl_status read_point(struct ddl_run_point *out, const char *line, size_t size, const char *path,
+                             size_t number, struct ddl_error *err)
+{
+    json_error_t why;
+    json_t *object = json_loadb(line, size, JSON_REJECT_DUPLICATES, &why);
+    if (!object)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: not JSON: %s", path, number, why.text);
+    ddl_status status = DDL_OK;
+    json_t *step = json_object_get(object, "step");
+    if (!json_is_integer(step) || json_integer_value(step) < 0)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: no whole number 'step'", path, number);
+    else
+        out->step = (uint64_t)json_integer_value(step);
+    for (size_t i = 0; !status && i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = json_object_get(object, keys[i].name);
+        double *field = (double *)(void *)((char *)out + keys[i].offset);
+        *field = json_is_number(value) ? json_number_value(value) : NAN;
+        if (!json_is_number(value) && !(keys[i].optional && (!value || json_is_null(value))))
+            status = ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: no number '%s'", path, number, keys[i].name);
+    }
+    json_decref(object);
+    return status;
+}
+
+static ddl_status read_points(struct ddl_run_log *out, const char *text, size_t size, const char *path,
+                              struct ddl_error *err)
+{
+    size_t lines = 0;
+    for (size_t i = 0; i < size; i++)
+        lines += text[i] == '\n';
+    out->points = calloc(lines ? lines : 1, sizeof *out->points);
+    if (!out->points)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu points", path, lines);
+    const char *at = text;
+    for (size_t number = 1; number <= lines; number++) {
+        const char *end = memchr(at, '\n', size - (size_t)(at - text));
+        ddl_status status = read_point(&out->points[out->n], at, (size_t)(end - at), path, number, err);
+        if (status)
+            return status;
+        out->n++;
+        at = end + 1;
+    }
+    return out->n ? DDL_OK : ddl_error_set(err, DDL_E_FORMAT, "%s: no point in it yet", path);
+}
+
+static ddl_status read_config(struct ddl_run_log *out, const char *folder, struct ddl_error *err)
+{
+    char path[1100];
+    if (!ddl_path_join(path, sizeof path, folder, "config.json") || !ddl_file_exists(path))
+        return DDL_OK;
+    struct ddl_param *rows;
+    size_t n;
+    ddl_status status = ddl_config_load(&out->config, folder, NULL, NULL, err);
+    if (!status)
+        status = ddl_params_plan(&out->config, &rows, &n, err);
+    if (status)
+        return status;
+    for (size_t i = 0; i < n; i++)
+        out->n_params += rows[i].count;
+    free(rows);
+    out->has_config = true;
+    return DDL_OK;
+}
+
+ddl_status ddl_run_log_read(struct ddl_run_log *out, const char *folder, struct ddl_error *err)
+{
+    *out = (struct ddl_run_log){ 0 };
+    char path[1100], *text = NULL;
+    size_t size = 0;
+    const size_t limit = (size_t)1 << 32;
+    if (!ddl_path_join(path, sizeof path, folder, "metrics.jsonl"))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", folder);
+    ddl_status status = ddl_file_read(path, limit, &text, &size, err);
+    if (!status)
+        status = read_points(out, text, size, path, err);
+    free(text);
+    if (!status)
+        status = read_config(out, folder, err);
+    if (status)
+        ddl_run_log_free(out);
+    return status;
+}
+
+void ddl_run_log_free(struct ddl_run_log *log)
+{
+    free(log->points);
+    *log = (struct ddl_run_log){ 0 };
+}
+
+double ddl_run_log_final_val(const struct ddl_run_log *log)
+{
+    for (size_t i = log->n; i-- > 0;) {
+        if (!isnan(log->points[i].val_loss))
+            return log->points[i].val_loss;
+    }
+    return NAN;
+}
+
+double ddl_run_log_final_train(const struct ddl_run_log *log)
+{
+    size_t count = log->n / 10 ? log->n / 10 : log->n > 0;
+    double sum = 0;
+    for (size_t i = log->n - count; i < log->n; i++)
+        sum += log->points[i].loss;
+    return count ? sum / (double)count : NAN;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double ddl_run_log_speed(const struct ddl_run_log *log)
+{
+    double *speeds = malloc((log->n ? log->n : 1) * sizeof *speeds);
+    size_t n = 0;
+    for (size_t i = 0; speeds && i < log->n; i++) {
+        if (!isnan(log->points[i].tokens_per_s))
+            speeds[n++] = log->points[i].tokens_per_s;
+    }
+    double median = NAN;
+    if (n) {
+        qsort(speeds, n, sizeof *speeds, by_value);
+        median = n % 2 ? speeds[n / 2] : (speeds[n / 2 - 1] + speeds[n / 2]) / 2;
+    }
+    free(speeds);
+    return median;
+}
