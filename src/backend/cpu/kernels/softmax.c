@@ -15,7 +15,7 @@ static float largest(size_t n, const float *x)
 }
 
 /* A long row's sum is taken piece by piece in double. */
-enum { PIECE = 4096 };
+enum { PIECE = 512 };
 
 /* y = exp(x - top), and its sum; y may be x or NULL */
 static double exp_sum(size_t n, const float *x, float top, float *y)

@@ -59,9 +59,9 @@ static inline float vtanh(float x)
     p = p * u - 0.0539592593f;
     p = p * u + 0.133333036f;
     p = p * u - 0.333333332f;
-    float small = x + x * (u * p);
-    float large = copysignf(1.0f - 2.0f / (vexp(2.0f * size) + 1.0f), x);
-    return size < 0.625f ? small : large;
+    float small = size + size * (u * p);
+    float large = 1.0f - 2.0f / (vexp(2.0f * size) + 1.0f);
+    return copysignf(size < 0.625f ? small : large, x);
 }
 
 #endif
