@@ -7,8 +7,8 @@ function(ddl_kernels isa)
   add_library(ddl_kernels_${isa} OBJECT ${DDL_KERNEL_SOURCES})
   ddl_target(ddl_kernels_${isa})
   target_compile_definitions(ddl_kernels_${isa} PRIVATE DDL_ISA=${isa})
-  # Sums may be reordered for vectors; infinities, NaNs and signed zeros keep their meaning.
-  target_compile_options(ddl_kernels_${isa} PRIVATE -O3 -fopenmp-simd -fno-trapping-math ${ARGN})
+  # Sums may be reordered for vectors and multiply-adds fused; infinities, NaNs and signed zeros keep their meaning.
+  target_compile_options(ddl_kernels_${isa} PRIVATE -O3 -fopenmp-simd -fno-trapping-math -ffp-contract=fast ${ARGN})
   target_compile_definitions(ddl_objects PRIVATE DDL_HAS_ISA_${isa}=1)
   set(DDL_KERNEL_OBJECTS ${DDL_KERNEL_OBJECTS} $<TARGET_OBJECTS:ddl_kernels_${isa}> PARENT_SCOPE)
 endfunction()

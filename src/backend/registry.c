@@ -1,12 +1,13 @@
 /* Which backends this build has. */
+#include "backend/cpu/cpu.h"
 #include "backend/ref/ref.h"
 
 #include "base/mem.h"
 
 #include <string.h>
 
-static const struct ddl_ops *const backends[] = { &ddl_ops_ref };
-#define BACKEND_NAMES "ref"
+static const struct ddl_ops *const backends[] = { &ddl_ops_cpu, &ddl_ops_ref };
+#define BACKEND_NAMES "cpu, ref"
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
 const char *ddl_backend_list(size_t i)

@@ -1,0 +1,135 @@
+/* The table, the backend's state, and memory: the host's. */
+#include "backend/cpu/cpu.h"
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/parallel.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_THREADS = 4096, LINE = DDL_ALIGN / sizeof(float) };
+
+static ddl_status open_cpu(void **ctx, size_t threads, char *text, size_t text_size, struct ddl_error *err)
+{
+    const char *isa;
+    struct cpu cpu = { .threads = threads ? threads : parallel_default_threads() };
+    if (cpu.threads > MOST_THREADS)
+        return ddl_error_set(err, DDL_E_USAGE, "backend cpu: %zu threads wanted, at most %d", cpu.threads,
+                             MOST_THREADS);
+    ddl_status status = isa_choose(&cpu.k, &isa, err);
+    if (status)
+        return status;
+    cpu.piece = LINE;
+    cpu.scratch = ddl_mem_alloc(cpu.threads * cpu.piece * sizeof *cpu.scratch);
+    struct cpu *kept = ddl_mem_alloc(sizeof *kept);
+    if (!kept || !cpu.scratch) {
+        ddl_mem_free(kept);
+        ddl_mem_free(cpu.scratch);
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: out of memory");
+    }
+    *kept = cpu;
+    *ctx = kept;
+    char library[64];
+    gemm_describe(library, sizeof library);
+    snprintf(text, text_size, "cpu (%s, %zu thread%s, %s)", isa, cpu.threads, cpu.threads == 1 ? "" : "s",
+             library);
+    return DDL_OK;
+}
+
+static void close_cpu(void *ctx)
+{
+    struct cpu *cpu = ctx;
+    ddl_mem_free(cpu->scratch);
+    ddl_mem_free(cpu);
+}
+
+static ddl_status reserve(void *ctx, const struct ddl_extent *extent, struct ddl_error *err)
+{
+    struct cpu *cpu = ctx;
+    size_t sums, piece, bytes;
+    size_t blocks = cpu_attention_scratch(extent->T);
+    if (!ddl_size_mul(extent->d_c_taps, 2, &sums) || blocks == SIZE_MAX)
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: sizes out of range");
+    piece = sums > blocks ? sums : blocks;
+    if (piece <= cpu->piece)
+        return DDL_OK;
+    if (!ddl_size_add(piece, LINE - 1, &piece) || !ddl_size_mul(piece / LINE, LINE * cpu->threads, &sums) ||
+        !ddl_size_mul(sums, sizeof(float), &bytes))
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: sizes out of range");
+    float *scratch = ddl_mem_alloc(bytes);
+    if (!scratch)
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: no memory for %zu bytes of scratch", bytes);
+    ddl_mem_free(cpu->scratch);
+    cpu->scratch = scratch;
+    cpu->piece = piece / LINE * LINE;
+    return DDL_OK;
+}
+
+static void *alloc_host(void *ctx, size_t bytes)
+{
+    (void)ctx;
+    return ddl_mem_alloc(bytes);
+}
+
+static void free_host(void *ctx, void *block)
+{
+    (void)ctx;
+    ddl_mem_free(block);
+}
+
+static void move_bytes(void *ctx, void *dst, const void *src, size_t bytes)
+{
+    (void)ctx;
+    if (bytes)
+        memcpy(dst, src, bytes);
+}
+
+struct zero_args {
+    unsigned char *dst;
+    size_t bytes;
+};
+enum { ZERO_BLOCK = 1 << 14 };
+
+static void zero_blocks(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct zero_args *a = args;
+    size_t end = hi * ZERO_BLOCK < a->bytes ? hi * ZERO_BLOCK : a->bytes;
+    (void)scratch;
+    memset(a->dst + lo * ZERO_BLOCK, 0, end - lo * ZERO_BLOCK);
+}
+
+static void zero_bytes(void *ctx, void *dst, size_t bytes)
+{
+    size_t blocks = bytes / ZERO_BLOCK + (bytes % ZERO_BLOCK != 0);
+    parallel_rows(ctx, blocks, ZERO_BLOCK / sizeof(float), zero_blocks, &(struct zero_args){ dst, bytes });
+}
+
+static void copy_rows(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct copy_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++)
+        memmove(a->dst + n * a->dst_stride, a->src + n * a->src_stride, a->width * sizeof *a->dst);
+}
+
+void cpu_copy(void *ctx, const struct copy_args *a)
+{
+    parallel_rows(ctx, a->rows, a->width, copy_rows, a);
+}
+
+const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
+                                     .open = open_cpu,
+                                     .close = close_cpu,
+                                     .reserve = reserve,
+                                     .alloc = alloc_host,
+                                     .free = free_host,
+                                     .upload = move_bytes,
+                                     .download = move_bytes,
+                                     .zero = zero_bytes,
+                                     .sum_squares = cpu_sum_squares,
+#define FILL_OP(op, args) .op = cpu_##op,
+                                     CPU_OPS(FILL_OP)
+#undef FILL_OP
+};

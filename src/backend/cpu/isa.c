@@ -1,0 +1,65 @@
+#include "backend/cpu/isa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool always(void)
+{
+    return true;
+}
+
+#ifdef DDL_HAS_ISA_avx2
+static bool has_avx2(void) /* what x86-64-v3 adds to the code that compilers emit */
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+           __builtin_cpu_supports("bmi2");
+}
+#endif
+
+#ifdef DDL_HAS_ISA_avx512
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+/* Worst first. */
+static const struct isa {
+    const char *name;
+    const struct ddl_kernels *kernels;
+    bool (*runs_here)(void);
+} sets[] = {
+    { "baseline", &ddl_kernels_baseline, always },
+#ifdef DDL_HAS_ISA_avx2
+    { "avx2", &ddl_kernels_avx2, has_avx2 },
+#endif
+#ifdef DDL_HAS_ISA_avx512
+    { "avx512", &ddl_kernels_avx512, has_avx512 },
+#endif
+};
+enum { N_SETS = sizeof sets / sizeof *sets };
+
+ddl_status isa_choose(const struct ddl_kernels **kernels, const char **name, struct ddl_error *err)
+{
+    const char *wanted = getenv("DDL_ISA");
+    for (size_t i = N_SETS; i-- > 0;) {
+        bool named = wanted && *wanted;
+        if (named && strcmp(wanted, sets[i].name) != 0)
+            continue;
+        if (sets[i].runs_here()) {
+            *kernels = sets[i].kernels;
+            *name = sets[i].name;
+            return DDL_OK;
+        }
+        if (named)
+            return ddl_error_set(err, DDL_E_UNSUPPORTED,
+                                 "DDL_ISA: this processor lacks the instruction set '%s'", wanted);
+    }
+    return ddl_error_set(
+        err, DDL_E_USAGE,
+        "DDL_ISA: '%s' is not an instruction set of this build (baseline, avx2 or avx512 on x86-64; "
+        "baseline elsewhere)",
+        wanted);
+}

@@ -1,0 +1,336 @@
+/* The Delta operator: spec section 1. All forms and updates are one computation with other factors, see
+ * struct factors. A row is swept twice, the second time out of the first cache. Channels go in tiles, so that
+ * any c works without memory; the vector path (c = 1, 2, 4, 8) has one tile. */
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/vec.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TILE = 64 }; /* channels */
+
+/* k = write q, p = read (q . X). What an update leaves out: target 0 (erase), erase 0 (write). */
+struct factors {
+    float write, read, norm;
+    float target, erase;
+};
+
+static struct factors factors_of(size_t d, const float *q, float eps, int form, int update)
+{
+    float squares = dot(d, q, q);
+    struct factors f = { .norm = sqrtf(squares),
+                         .target = update == DDL_UPDATE_ERASE ? 0.0f : 1.0f,
+                         .erase = update == DDL_UPDATE_WRITE ? 0.0f : 1.0f };
+    if (form == DDL_FORM_RATIO) {
+        f.write = 1;
+        f.read = 1 / (squares + eps);
+    } else {
+        f.write = form == DDL_FORM_L2 ? 1 / (f.norm + eps) : 1 / sqrtf(squares + eps * eps);
+        f.read = f.write;
+    }
+    return f;
+}
+
+/* target v - erase p, where a factor of 0 leaves the term out, infinities included */
+static inline float discrepancy(const struct factors *f, float v, float p)
+{
+    return f->target == 0 ? -p : f->erase == 0 ? v : v - p;
+}
+
+/* sum_j += q . X_:j over the tile's channels */
+INLINE void column_dots(size_t d, size_t tile, const float *q, const float *X, float *sum, const size_t c,
+                        const bool fast)
+{
+    size_t vectored = vector_features(d, fast);
+    if (fast) {
+        vec part[MAX_PARTS] = { { 0 } }, wide[MAX_PARTS];
+        for (size_t i = 0; i < vectored; i += V) {
+            spread(load(q + i), wide, c);
+            for (size_t p = 0; p < c; p++)
+                part[p] += wide[p] * load(X + i * c + p * V);
+        }
+        add_channels(part, sum, c);
+    }
+    for (size_t i = vectored; i < d; i++)
+        add_scaled(tile, q[i], X + i * c, sum);
+}
+
+/* X_out = X + q step^T for the tile's channels; X_out may be X */
+INLINE void rank_one(size_t d, size_t tile, const float *q, const float *step, const float *X, float *X_out,
+                     const size_t c, const bool fast)
+{
+    size_t vectored = vector_features(d, fast);
+    if (fast) {
+        vec by[MAX_PARTS], wide[MAX_PARTS];
+        from_channels(step, by, c);
+        for (size_t i = 0; i < vectored; i += V) {
+            spread(load(q + i), wide, c);
+            for (size_t p = 0; p < c; p++)
+                store(X_out + i * c + p * V, load(X + i * c + p * V) + wide[p] * by[p]);
+        }
+    }
+    for (size_t i = vectored; i < d; i++) {
+#pragma omp simd
+        for (size_t j = 0; j < tile; j++)
+            X_out[i * c + j] = X[i * c + j] + q[i] * step[j];
+    }
+}
+
+static void copy_row(size_t count, float *to, const float *from)
+{
+    if (to != from)
+        memcpy(to, from, count * sizeof *to);
+}
+
+INLINE void fwd_rows(const struct ddl_delta_args *a, size_t lo, size_t hi, const size_t c, const bool fast)
+{
+    for (size_t n = lo; n < hi; n++) {
+        size_t d = a->d;
+        const float *q = a->q + n * d, *X = a->X + n * d * c;
+        struct factors f = factors_of(d, q, a->eps, a->form, a->update);
+        for (size_t first = 0; first < c; first += TILE) {
+            size_t tile = c - first < TILE ? c - first : TILE;
+            float p[TILE] = { 0 }, step[TILE];
+            if (a->readout || f.erase != 0)
+                column_dots(d, tile, q, X + first, p, c, fast);
+            for (size_t j = 0; j < tile; j++) {
+                p[j] *= f.read;
+                step[j] = f.write * a->beta[n] * discrepancy(&f, a->v[n * c + first + j], p[j]);
+            }
+            if (a->readout)
+                memcpy(a->readout + n * c + first, p, tile * sizeof *p);
+            if (a->beta[n] != 0)
+                rank_one(d, tile, q, step, X + first, a->X_out + n * d * c + first, c, fast);
+        }
+        if (a->beta[n] == 0)
+            copy_row(d * c, a->X_out + n * d * c, X);
+    }
+}
+
+void DDL_KERNEL(delta_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct ddl_delta_args *a = args;
+    (void)scratch;
+    BY_CHANNELS(a->c, fwd_rows, a, lo, hi);
+}
+
+INLINE void inverse_rows(const struct ddl_delta_inverse_args *a, size_t lo, size_t hi, const size_t c,
+                         const bool fast)
+{
+    for (size_t n = lo; n < hi; n++) {
+        size_t d = a->d;
+        const float *q = a->q + n * d, *X_out = a->X_out + n * d * c;
+        if (a->beta[n] == 0) {
+            copy_row(d * c, a->X + n * d * c, X_out);
+            continue;
+        }
+        struct factors f = factors_of(d, q, a->eps, a->form, a->update);
+        for (size_t first = 0; first < c; first += TILE) {
+            size_t tile = c - first < TILE ? c - first : TILE;
+            float step[TILE];
+            for (size_t j = 0; j < tile; j++) {
+                size_t nj = n * c + first + j;
+                step[j] = -f.write * a->beta[n] * discrepancy(&f, a->v[nj], a->readout[nj]);
+            }
+            rank_one(d, tile, q, step, X_out + first, a->X + n * d * c + first, c, fast);
+        }
+    }
+}
+
+void DDL_KERNEL(delta_inverse)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct ddl_delta_inverse_args *a = args;
+    (void)scratch;
+    BY_CHANNELS(a->c, inverse_rows, a, lo, hi);
+}
+
+/* What the second sweep of backward does to a tile, by channel. */
+struct sweep {
+    float undo[TILE]; /* X = X_next - q undo^T                                   */
+    float take[TILE]; /* dX = G - q take^T                                       */
+    float by_G[TILE]; /* along_i = sum_j G_ij by_G_j - X_ij by_X_j: dk, so far   */
+    float by_X[TILE];
+};
+
+/* One sweep over X (rebuilt first if `rebuilt`, which is then X_next) and G. dX may be G. */
+INLINE void grad_sweep(size_t d, size_t tile, const struct sweep *s, const float *q, const float *X,
+                       float *rebuilt, const float *G, float *dX, float *along, const size_t c,
+                       const bool fast)
+{
+    size_t vectored = vector_features(d, fast);
+    if (fast) {
+        vec undo[MAX_PARTS], take[MAX_PARTS], by_G[MAX_PARTS], by_X[MAX_PARTS], wide[MAX_PARTS],
+            terms[MAX_PARTS];
+        from_channels(s->undo, undo, c);
+        from_channels(s->take, take, c);
+        from_channels(s->by_G, by_G, c);
+        from_channels(s->by_X, by_X, c);
+        for (size_t i = 0; i < vectored; i += V) {
+            spread(load(q + i), wide, c);
+            for (size_t p = 0; p < c; p++) {
+                size_t at = i * c + p * V;
+                vec x = load(X + at), g = load(G + at);
+                if (rebuilt) {
+                    x -= wide[p] * undo[p];
+                    store(rebuilt + at, x);
+                }
+                terms[p] = g * by_G[p] - x * by_X[p];
+                store(dX + at, g - wide[p] * take[p]);
+            }
+            store(along + i, load(along + i) + fold(terms, c));
+        }
+    }
+    for (size_t i = vectored; i < d; i++) {
+        float sum = 0;
+        for (size_t j = 0; j < tile; j++) {
+            size_t at = i * c + j;
+            float x = X[at], g = G[at];
+            if (rebuilt)
+                rebuilt[at] = x = x - q[i] * s->undo[j];
+            sum += g * s->by_G[j] - x * s->by_X[j];
+            dX[at] = g - q[i] * s->take[j];
+        }
+        along[i] += sum;
+    }
+}
+
+/* The sums over channels that dq and dbeta need. */
+struct channel_sums {
+    float g_delta, g_p, dbeta;
+};
+
+/* From g = k.G and p of a tile: dv, the sums, and the factors of the second sweep. */
+INLINE void plan_tile(const struct ddl_delta_grad_args *a, size_t n, size_t first, size_t tile,
+                      const struct factors *f, const float *p, const float *g, struct sweep *s,
+                      struct channel_sums *sums)
+{
+    float beta = a->beta[n];
+    for (size_t j = 0; j < tile; j++) {
+        size_t nj = n * a->c + first + j;
+        float error = discrepancy(f, a->v[nj], p[j]), delta = beta == 0 ? 0 : beta * error;
+        float erase = f->erase * beta;
+        sums->dbeta += g[j] * error;
+        sums->g_delta += g[j] * delta;
+        sums->g_p += erase == 0 ? 0 : erase * g[j] * p[j];
+        a->dv[nj] = f->target * beta == 0 ? 0 : beta * g[j];
+        s->undo[j] = f->write * delta;
+        s->take[j] = erase * f->read * g[j];
+        s->by_G[j] = delta;
+        s->by_X[j] = erase * g[j] * (a->form == DDL_FORM_RATIO ? f->read : 1.0f);
+    }
+}
+
+/* dq from dk = `along`: dq = scale dk - shrink q. k . dk needs no sum over features: it is g.delta - beta
+ * g.p, since k.G = g and k.X = p. */
+static void finish_direction(const struct ddl_delta_grad_args *a, const float *q, const struct factors *f,
+                             const struct channel_sums *sums, float *dq)
+{
+    float scale = f->write, dot_dk = sums->g_delta - sums->g_p, shrink;
+    if (a->form == DDL_FORM_RATIO)
+        shrink = -2 * f->read * sums->g_p;
+    else if (a->form == DDL_FORM_UNIT)
+        shrink = f->write * f->write * dot_dk;
+    else /* k = q/(|q| + eps): d|q|/dq = q/|q| */
+        shrink = f->norm == 0 ? 0 : f->write * dot_dk / f->norm;
+#pragma omp simd
+    for (size_t i = 0; i < a->d; i++)
+        dq[i] = scale * dq[i] - shrink * q[i];
+}
+
+INLINE void bwd_rows(const struct ddl_delta_grad_args *a, size_t lo, size_t hi, const size_t c,
+                     const bool fast)
+{
+    for (size_t n = lo; n < hi; n++) {
+        size_t d = a->d;
+        const float *q = a->q + n * d, *G = a->G + n * d * c;
+        const float *X = (a->X_next ? a->X_next : a->X) + n * d * c;
+        float *rebuilt = a->X_next && a->beta[n] != 0 ? a->X_next + n * d * c : NULL;
+        float *dX = a->dX + n * d * c, *dq = a->dq + n * d;
+        struct factors f = factors_of(d, q, a->eps, a->form, a->update);
+        struct channel_sums sums = { 0 };
+        memset(dq, 0, d * sizeof *dq);
+        for (size_t first = 0; first < c; first += TILE) {
+            size_t tile = c - first < TILE ? c - first : TILE;
+            float p[TILE] = { 0 }, g[TILE] = { 0 };
+            struct sweep s;
+            column_dots(d, tile, q, G + first, g, c, fast);
+            if (a->readout)
+                memcpy(p, a->readout + n * c + first, tile * sizeof *p);
+            else if (f.erase != 0)
+                column_dots(d, tile, q, X + first, p, c, fast);
+            for (size_t j = 0; j < tile; j++) {
+                g[j] *= f.write;
+                p[j] *= a->readout ? 1 : f.read;
+            }
+            plan_tile(a, n, first, tile, &f, p, g, &s, &sums);
+            if (a->beta[n] == 0)
+                continue;
+            if (rebuilt)
+                grad_sweep(d, tile, &s, q, X + first, rebuilt + first, G + first, dX + first, dq, c, fast);
+            else
+                grad_sweep(d, tile, &s, q, X + first, NULL, G + first, dX + first, dq, c, fast);
+        }
+        a->dbeta[n] = sums.dbeta;
+        if (a->beta[n] == 0)
+            copy_row(d * c, dX, G);
+        else
+            finish_direction(a, q, &f, &sums, dq);
+    }
+}
+
+void DDL_KERNEL(delta_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct ddl_delta_grad_args *a = args;
+    (void)scratch;
+    BY_CHANNELS(a->c, bwd_rows, a, lo, hi);
+}
+
+void DDL_KERNEL(elementwise_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct ddl_elementwise_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const float *x = a->x + n * a->d, *q = a->q + n * a->d, *v = a->v + n * a->d;
+        float *out = a->x_out + n * a->d, beta = a->beta[n];
+        if (beta == 0) {
+            copy_row(a->d, out, x);
+            continue;
+        }
+        struct factors f = factors_of(a->d, q, a->eps, DDL_FORM_UNIT, DDL_UPDATE_DELTA);
+        float p = f.read * dot(a->d, q, x), step = beta * f.write;
+#pragma omp simd
+        for (size_t i = 0; i < a->d; i++)
+            out[i] = x[i] + step * q[i] * (v[i] - p);
+    }
+}
+
+/* With s = k.G: dx = G - beta k s, dv = beta k (*) G, dbeta = sum_i k_i G_i (v_i - p),
+ * dk = beta (G (*) (v - p) - s x), dq = (dk - k (k.dk)) / n. dx, which may be G, is written last. */
+void DDL_KERNEL(elementwise_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct ddl_elementwise_grad_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        size_t d = a->d, at = n * d;
+        const float *x = a->x + at, *q = a->q + at, *v = a->v + at, *G = a->G + at;
+        float *dx = a->dx + at, *dq = a->dq + at, *dv = a->dv + at, beta = a->beta[n];
+        struct factors f = factors_of(d, q, a->eps, DDL_FORM_UNIT, DDL_UPDATE_DELTA);
+        float k = f.write, p = k * dot(d, q, x), s = k * dot(d, q, G), dbeta = 0, along = 0;
+#pragma omp simd reduction(+ : dbeta, along)
+        for (size_t i = 0; i < d; i++) {
+            float wanted = G[i] * (v[i] - p), dk = wanted - s * x[i];
+            dbeta += k * q[i] * wanted;
+            along += k * q[i] * dk;
+            dq[i] = dk;
+        }
+        float scale = beta * k, shrink = beta * k * k * along;
+#pragma omp simd
+        for (size_t i = 0; i < d; i++) {
+            float g = G[i];
+            dq[i] = scale * dq[i] - shrink * q[i];
+            dv[i] = scale * q[i] * g;
+            dx[i] = g - scale * s * q[i];
+        }
+        a->dbeta[n] = dbeta;
+    }
+}

@@ -1,0 +1,120 @@
+/* Softmax: of the loss, and of attention's score blocks. */
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/kernels/vmath.h"
+
+#include <string.h>
+
+static float largest(size_t n, const float *x)
+{
+    float top = -INFINITY;
+#pragma omp simd reduction(max : top)
+    for (size_t i = 0; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    return top;
+}
+
+/* A long row's sum is taken piece by piece in double. */
+enum { PIECE = 512 };
+
+/* y = exp(x - top), and its sum; y may be x or NULL */
+static double exp_sum(size_t n, const float *x, float top, float *y)
+{
+    double total = 0;
+    for (size_t first = 0; first < n; first += PIECE) {
+        size_t end = n - first < PIECE ? n : first + PIECE;
+        float sum = 0;
+        if (y) {
+#pragma omp simd reduction(+ : sum)
+            for (size_t i = first; i < end; i++)
+                sum += y[i] = vexp(x[i] - top);
+        } else {
+#pragma omp simd reduction(+ : sum)
+            for (size_t i = first; i < end; i++)
+                sum += vexp(x[i] - top);
+        }
+        total += (double)sum;
+    }
+    return total;
+}
+
+void DDL_KERNEL(cross_entropy)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct cross_entropy_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        float *z = a->z + n * a->V;
+        int32_t target = a->targets[n];
+        if (target < 0) {
+            a->loss[n] = 0;
+            if (a->grad)
+                memset(z, 0, a->V * sizeof *z);
+            continue;
+        }
+        float top = largest(a->V, z), at_target = z[target];
+        double total = exp_sum(a->V, z, top, a->grad ? z : NULL);
+        a->loss[n] = (float)(log(total) + ((double)top - (double)at_target));
+        if (!a->grad)
+            continue;
+        float factor = (float)((double)a->grad_scale / total);
+        /* the target's own p - 1 = -(sum of the others): in double, since both may be near 1 */
+        double of_target = ((double)z[target] - total) / total;
+#pragma omp simd
+        for (size_t j = 0; j < a->V; j++)
+            z[j] *= factor;
+        z[target] = (float)((double)a->grad_scale * of_target);
+    }
+}
+
+static size_t seen(size_t first, size_t row, size_t span)
+{
+    return first + row + 1 < span ? first + row + 1 : span;
+}
+
+void DDL_KERNEL(softmax_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct softmax_args *a = args;
+    (void)scratch;
+    for (size_t r = lo; r < hi; r++) {
+        float *S = a->S + r * a->span;
+        size_t n = seen(a->first, r, a->span);
+        float top = largest(n, S);
+        double total = exp_sum(n, S, top, S);
+        memset(S + n, 0, (a->span - n) * sizeof *S);
+        a->inverse[r] = (float)(1 / total);
+        if (a->lse)
+            a->lse[r * a->lse_stride] = (float)((double)top + log(total));
+    }
+}
+
+void DDL_KERNEL(softmax_finish)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct softmax_args *a = args;
+    (void)scratch;
+    for (size_t r = lo; r < hi; r++) {
+        float *y = a->y + r * a->y_stride, by = a->inverse[r];
+#pragma omp simd
+        for (size_t i = 0; i < a->h; i++)
+            y[i] *= by;
+    }
+}
+
+void DDL_KERNEL(softmax_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct softmax_grad_args *a = args;
+    (void)scratch;
+    for (size_t r = lo; r < hi; r++) {
+        float *S = a->S + r * a->span, *dP = a->dP + r * a->span, scale = a->scale;
+        float lse = a->lse[r * a->lse_stride],
+              mean = dot(a->h, a->y + r * a->y_stride, a->dy + r * a->y_stride);
+        size_t n = seen(a->first, r, a->span);
+#pragma omp simd
+        for (size_t s = 0; s < n; s++) {
+            float p = vexp(S[s] - lse);
+            S[s] = p;
+            dP[s] = p * (dP[s] - mean) * scale;
+        }
+        memset(S + n, 0, (a->span - n) * sizeof *S);
+        memset(dP + n, 0, (a->span - n) * sizeof *dP);
+    }
+}

@@ -1,0 +1,192 @@
+/* Vectors of floats, for what a compiler does not vectorise well by itself: the state (d, c), where the c
+ * channels of a feature lie side by side. V features of c channels fill c vectors ("parts"): `spread` repeats
+ * the V numbers of a feature vector over the channels, `fold` sums over them. Only this file knows the width.
+ */
+#ifndef DDL_BACKEND_CPU_VEC_H
+#define DDL_BACKEND_CPU_VEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+#if defined(__AVX512F__)
+enum { V = 16 };
+#define LOW_TWICE 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7
+#define HIGH_TWICE 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#elif defined(__AVX2__)
+enum { V = 8 };
+#define LOW_TWICE 0, 0, 1, 1, 2, 2, 3, 3
+#define HIGH_TWICE 4, 4, 5, 5, 6, 6, 7, 7
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15
+#else
+enum { V = 4 };
+#define LOW_TWICE 0, 0, 1, 1
+#define HIGH_TWICE 2, 2, 3, 3
+#define EVEN 0, 2, 4, 6
+#define ODD 1, 3, 5, 7
+#endif
+
+typedef float vec __attribute__((vector_size(4 * V)));
+typedef float vec_anywhere __attribute__((vector_size(4 * V), aligned(4), may_alias));
+
+enum { MAX_PARTS = 8 }; /* channels that have the vector path: 1, 2, 4, 8 */
+
+INLINE vec load(const float *x)
+{
+    return *(const vec_anywhere *)x;
+}
+
+INLINE void store(float *x, vec a)
+{
+    *(vec_anywhere *)x = a;
+}
+
+INLINE vec splat(float x)
+{
+    return x - (vec){ 0 };
+}
+
+INLINE float lane_sum(vec a)
+{
+    float lanes[V], sum[4] = { 0 };
+    store(lanes, a);
+    for (size_t i = 0; i < V; i += 4) {
+        for (size_t l = 0; l < 4; l++)
+            sum[l] += lanes[i + l];
+    }
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+INLINE vec low_twice(vec a)
+{
+    return __builtin_shufflevector(a, a, LOW_TWICE);
+}
+
+INLINE vec high_twice(vec a)
+{
+    return __builtin_shufflevector(a, a, HIGH_TWICE);
+}
+
+/* (a0 + a1, a2 + a3, ..., b0 + b1, ...) */
+INLINE vec pair_sums(vec a, vec b)
+{
+    return __builtin_shufflevector(a, b, EVEN) + __builtin_shufflevector(a, b, ODD);
+}
+
+INLINE void spread_4(vec q, vec *out)
+{
+    vec low = low_twice(q), high = high_twice(q);
+    out[0] = low_twice(low), out[1] = high_twice(low);
+    out[2] = low_twice(high), out[3] = high_twice(high);
+}
+
+/* out[part] lane l = q[(part V + l) / c] */
+INLINE void spread(vec q, vec *out, const size_t c)
+{
+    if (c == 1) {
+        out[0] = q;
+    } else if (c == 2) {
+        out[0] = low_twice(q), out[1] = high_twice(q);
+    } else if (c == 4) {
+        spread_4(q, out);
+    } else {
+        spread_4(low_twice(q), out);
+        spread_4(high_twice(q), out + 4);
+    }
+}
+
+INLINE vec fold_4(const vec *part)
+{
+    return pair_sums(pair_sums(part[0], part[1]), pair_sums(part[2], part[3]));
+}
+
+/* lane i = sum of the c channels of feature i */
+INLINE vec fold(const vec *part, const size_t c)
+{
+    if (c == 1)
+        return part[0];
+    if (c == 2)
+        return pair_sums(part[0], part[1]);
+    return c == 4 ? fold_4(part) : pair_sums(fold_4(part), fold_4(part + 4));
+}
+
+/* sum[j] += the lanes of channel j */
+INLINE void add_channels(const vec *part, float *sum, const size_t c)
+{
+    float lanes[MAX_PARTS * V];
+    size_t parts =
+        c < V ? 1 : c / V; /* where a vector holds whole features, all parts have the same layout */
+    for (size_t p = 0; p < parts; p++) {
+        vec total = part[p];
+        for (size_t same = p + parts; same < c; same += parts)
+            total += part[same];
+        store(lanes + p * V, total);
+    }
+    for (size_t l = 0; l < parts * V; l++)
+        sum[l % c] += lanes[l];
+}
+
+/* lane l of part p = x[channel of that lane] */
+INLINE void from_channels(const float *x, vec *part, const size_t c)
+{
+    float lanes[MAX_PARTS * V];
+    size_t parts = c < V ? 1 : c / V;
+    for (size_t l = 0; l < parts * V; l++)
+        lanes[l] = x[l % c];
+    for (size_t p = 0; p < c; p++)
+        part[p] = load(lanes + p % parts * V);
+}
+
+/* x . y with enough lanes that additions do not wait for each other */
+INLINE float dot(size_t n, const float *x, const float *y)
+{
+    vec s0 = { 0 }, s1 = { 0 }, s2 = { 0 }, s3 = { 0 };
+    size_t i = 0;
+    for (; i + 4 * V <= n; i += 4 * V) {
+        s0 += load(x + i) * load(y + i);
+        s1 += load(x + i + V) * load(y + i + V);
+        s2 += load(x + i + 2 * V) * load(y + i + 2 * V);
+        s3 += load(x + i + 3 * V) * load(y + i + 3 * V);
+    }
+    for (; i + V <= n; i += V)
+        s0 += load(x + i) * load(y + i);
+    float sum = lane_sum((s0 + s1) + (s2 + s3));
+    for (; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+/* y += a x */
+INLINE void add_scaled(size_t n, float a, const float *x, float *y)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        y[i] += a * x[i];
+}
+
+/* Calls f(..., c, true) with c a constant where the channels have the vector path, else f(..., c, false). */
+#define BY_CHANNELS(channels, f, ...)                                                                        \
+    do {                                                                                                     \
+        if ((channels) == 1)                                                                                 \
+            f(__VA_ARGS__, 1, true);                                                                         \
+        else if ((channels) == 2)                                                                            \
+            f(__VA_ARGS__, 2, true);                                                                         \
+        else if ((channels) == 4)                                                                            \
+            f(__VA_ARGS__, 4, true);                                                                         \
+        else if ((channels) == 8)                                                                            \
+            f(__VA_ARGS__, 8, true);                                                                         \
+        else                                                                                                 \
+            f(__VA_ARGS__, (channels), false);                                                               \
+    } while (0)
+
+/* Features of a row that the vector path takes; the rest go one by one. */
+INLINE size_t vector_features(size_t d, bool fast)
+{
+    return fast ? d / V * V : 0;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* Products. This file alone knows oneDNN: dnnl_sgemm, which is in 2.x and 3.x alike. */
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/parallel.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+
+enum {
+    FEW_ROWS = 4,         /* up to here B is read once, where a library would pack it first */
+    SMALL = 16 * 16 * 16, /* products of at most so many multiplications are done in place  */
+};
+
+/* Columns of C by a kernel that reads B once. */
+static rows_fn *thin_kernel(const struct cpu *cpu, const struct matmul_args *a)
+{
+    if (a->trans_a || a->M > FEW_ROWS)
+        return NULL;
+    return a->trans_b ? cpu->k->matmul_thin_nt : cpu->k->matmul_thin_nn;
+}
+
+static bool is_small(const struct matmul_args *a)
+{
+    return a->K == 0 || (a->M <= SMALL && a->N <= SMALL && a->K <= SMALL && a->M * a->N * a->K <= SMALL);
+}
+
+static void by_library(const struct cpu *cpu, const struct matmul_args *a, size_t threads)
+{
+    int before = parallel_limit((int)threads);
+    dnnl_status_t status = dnnl_sgemm(a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N', (dnnl_dim_t)a->M,
+                                      (dnnl_dim_t)a->N, (dnnl_dim_t)a->K, a->alpha, a->A, (dnnl_dim_t)a->lda,
+                                      a->B, (dnnl_dim_t)a->ldb, a->beta, a->C, (dnnl_dim_t)a->ldc);
+    parallel_limit(before);
+    if (status != dnnl_success) /* no memory for its packing: slower, but never wrong */
+        cpu->k->matmul_plain(a, 0, a->M, NULL);
+}
+
+void cpu_matmul(void *ctx, const struct matmul_args *a)
+{
+    const struct cpu *cpu = ctx;
+    rows_fn *thin = thin_kernel(cpu, a);
+    if (a->M == 0 || a->N == 0)
+        return;
+    if (is_small(a))
+        cpu->k->matmul_plain(a, 0, a->M, NULL);
+    else if (thin)
+        parallel_rows(cpu, a->N, a->K, thin, a);
+    else
+        by_library(cpu, a, cpu->threads);
+}
+
+void gemm_serial(const struct cpu *cpu, const struct matmul_args *a)
+{
+    rows_fn *thin = thin_kernel(cpu, a);
+    if (a->M == 0 || a->N == 0)
+        return;
+    if (thin)
+        thin(a, 0, a->N, NULL);
+    else if (is_small(a))
+        cpu->k->matmul_plain(a, 0, a->M, NULL);
+    else
+        by_library(cpu, a, 1);
+}
+
+void gemm_describe(char *text, size_t size)
+{
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(text, size, "oneDNN %d.%d", version->major, version->minor);
+}

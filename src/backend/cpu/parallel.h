@@ -1,0 +1,31 @@
+/* Threads: only here. Work is cut into one contiguous chunk of rows a thread; how, depends on the sizes and
+ * the backend's thread count alone, and sums over chunks are taken in their order, so that results repeat bit
+ * for bit. `cost` is about how many numbers a row touches: little work runs on the calling thread. */
+#ifndef DDL_BACKEND_CPU_PARALLEL_H
+#define DDL_BACKEND_CPU_PARALLEL_H
+
+#include "backend/cpu/cpu.h"
+
+/* As many threads as OpenMP would use. */
+size_t parallel_default_threads(void);
+
+/* fn on [0, n) in chunks, scratch NULL. */
+void parallel_rows(const struct cpu *cpu, size_t n, size_t cost, rows_fn *fn, const void *args);
+
+/* The same with the chunk's piece of cpu->scratch, whose first `zeroed` numbers are set to 0 before. Returns
+ * the number of chunks; chunk i had cpu->scratch + i * cpu->piece. */
+size_t parallel_scratch(const struct cpu *cpu, size_t n, size_t cost, rows_fn *fn, const void *args,
+                        size_t zeroed);
+
+/* The same for sums over rows: returns the `count` totals, which stay until the next op. */
+const float *parallel_sums(const struct cpu *cpu, size_t n, size_t cost, rows_fn *fn, const void *args,
+                           size_t count);
+
+/* fn(args, i, i + 1, the thread's piece of scratch) for i in [0, n), in any order: for tasks that write to
+ * places of their own and differ in size. */
+void parallel_tasks(const struct cpu *cpu, size_t n, size_t cost, rows_fn *fn, const void *args);
+
+/* Tells OpenMP how many threads a library that we call next may use; returns what it was. */
+int parallel_limit(int threads);
+
+#endif

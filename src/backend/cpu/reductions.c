@@ -1,0 +1,74 @@
+/* Ops that sum parameter gradients over rows: each chunk of rows has sums of its own, added in their order.
+ */
+#include "backend/cpu/parallel.h"
+
+#include <string.h>
+
+static void add(size_t n, const float *x, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+void cpu_compress_bwd(void *ctx, const struct compress_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    size_t count = a->taps * a->d * a->c;
+    memcpy(a->de, parallel_sums(cpu, a->B * a->T, 2 * count, cpu->k->compress_bwd, a, count),
+           count * sizeof *a->de);
+}
+
+void cpu_rmsnorm_bwd(void *ctx, const struct rmsnorm_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    add(a->d, parallel_sums(cpu, a->N, 4 * a->d, cpu->k->rmsnorm_bwd, a, a->d), a->dw);
+}
+
+void cpu_rope_bwd(void *ctx, const struct rope_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    size_t count = a->w ? a->h : 0;
+    add(count, parallel_sums(cpu, a->B * a->T, 8 * a->H * a->h, cpu->k->rope_bwd, a, count), a->dw);
+}
+
+void cpu_project_bwd(void *ctx, const struct project_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    const float *sums = parallel_sums(cpu, a->N, 2 * a->d * a->c, cpu->k->project_bwd, a, a->c * a->d + a->c);
+    add(a->c * a->d, sums, a->dW);
+    add(a->c, sums + a->c * a->d, a->db);
+}
+
+void cpu_bias_bwd(void *ctx, const struct bias_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    add(a->d, parallel_sums(cpu, a->N, a->d, cpu->k->bias_bwd, a, a->d), a->db);
+}
+
+void cpu_pool_bwd(void *ctx, const struct pool_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    size_t count = a->w_a ? a->d : 0;
+    add(count, parallel_sums(cpu, a->N, 6 * a->d * a->c, cpu->k->pool_bwd, a, count), a->dw_a);
+}
+
+/* The convolution's kernels find its weights turned to (K, d*c) in scratch, and sum their gradient so. */
+void cpu_expand_fwd(void *ctx, const struct expand_args *a)
+{
+    const struct cpu *cpu = ctx;
+    size_t dc = a->d * a->c;
+    if (a->w)
+        parallel_scratch(cpu, a->B * a->T, dc * a->K, cpu->k->expand_fwd, a, dc * a->K);
+    else
+        parallel_rows(cpu, a->B * a->T, dc, cpu->k->expand_fwd, a);
+}
+
+void cpu_expand_bwd(void *ctx, const struct expand_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    size_t dc = a->d * a->c, count = a->w ? dc * a->K : 0;
+    const float *turned =
+        parallel_sums(cpu, a->B * a->T, 2 * (a->w ? count : dc), cpu->k->expand_bwd, a, count);
+    for (size_t i = 0; i < count; i++)
+        a->dw[i] += turned[i % a->K * dc + i / a->K];
+}

@@ -1,0 +1,48 @@
+/* Ops that are one kernel over rows, or over features or plain numbers: what is split, and about how many
+ * numbers each touches. */
+#include "backend/cpu/parallel.h"
+
+#include <string.h>
+
+#define ROWWISE(op, args_type, rows, cost)                                                                   \
+    void cpu_##op(void *ctx, const struct args_type *a)                                                      \
+    {                                                                                                        \
+        const struct cpu *cpu = ctx;                                                                         \
+        parallel_rows(cpu, rows, cost, cpu->k->op, a);                                                       \
+    }
+
+ROWWISE(embed_fwd, embed_args, a->N, a->d)
+ROWWISE(embed_bwd, embed_grad_args, a->d, a->N)
+ROWWISE(compress_fwd, compress_args, a->B * a->T, a->d * a->c * a->taps)
+ROWWISE(rmsnorm_fwd, rmsnorm_args, a->N, 2 * a->d)
+ROWWISE(rope_fwd, rope_args, a->B * a->T, 4 * a->H * a->h)
+ROWWISE(swiglu_fwd, swiglu_args, a->N, 4 * a->m)
+ROWWISE(swiglu_bwd, swiglu_grad_args, a->N, 6 * a->m)
+ROWWISE(project_fwd, project_args, a->N, a->d * a->c)
+ROWWISE(tanh_fwd, tanh_args, a->n, 4)
+ROWWISE(tanh_bwd, tanh_grad_args, a->n, 2)
+ROWWISE(gelu_fwd, gelu_args, a->n, 32)
+ROWWISE(gelu_bwd, gelu_grad_args, a->n, 32)
+ROWWISE(axpy, axpy_args, a->n, 1)
+ROWWISE(fill, fill_args, a->n, 1)
+ROWWISE(bias_fwd, bias_args, a->N, a->d)
+ROWWISE(pool_fwd, pool_args, a->N, 4 * a->d * a->c)
+ROWWISE(delta_fwd, ddl_delta_args, a->N, 3 * a->d * a->c)
+ROWWISE(delta_bwd, ddl_delta_grad_args, a->N, 6 * a->d * a->c)
+ROWWISE(delta_inverse, ddl_delta_inverse_args, a->N, 2 * a->d * a->c)
+ROWWISE(elementwise_fwd, ddl_elementwise_args, a->N, 6 * a->d)
+ROWWISE(elementwise_bwd, ddl_elementwise_grad_args, a->N, 12 * a->d)
+ROWWISE(cross_entropy, cross_entropy_args, a->N, 4 * a->V)
+ROWWISE(adamw, adamw_args, a->n, 6)
+
+double cpu_sum_squares(void *ctx, size_t n, const float *x)
+{
+    const struct cpu *cpu = ctx;
+    double total = 0, part;
+    size_t chunks = parallel_scratch(cpu, n, 1, cpu->k->sum_squares, x, 0);
+    for (size_t i = 0; i < chunks; i++) {
+        memcpy(&part, cpu->scratch + i * cpu->piece, sizeof part);
+        total += part;
+    }
+    return total;
+}

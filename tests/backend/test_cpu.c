@@ -1,0 +1,102 @@
+/* The choice of instruction set, and the backend's handle. */
+#define _POSIX_C_SOURCE 200809L
+#include "support/backends.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void test_chosen_set_is_described(void **state)
+{
+    (void)state;
+    size_t found = 0;
+    for (size_t i = 0; isa_name(i); i++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(i), 2);
+        if (!backend)
+            continue;
+        found++;
+        assert_non_null(strstr(ddl_backend_description(backend), isa_name(i)));
+        assert_non_null(strstr(ddl_backend_description(backend), "2 threads"));
+        assert_string_equal(ddl_backend_name(backend), "cpu");
+        ddl_backend_free(backend);
+    }
+    assert_true(found > 0);
+}
+
+static void test_unknown_set_is_an_error(void **state)
+{
+    (void)state;
+    struct ddl_backend *backend;
+    struct ddl_error err;
+    setenv("DDL_ISA", "sse9", 1);
+    assert_int_equal(ddl_backend_create(&backend, "cpu", 1, &err), DDL_E_USAGE);
+    unsetenv("DDL_ISA");
+    assert_null(backend);
+    assert_non_null(strstr(err.text, "'sse9'"));
+    assert_non_null(strstr(err.text, "baseline"));
+}
+
+static void test_too_many_threads(void **state)
+{
+    (void)state;
+    struct ddl_backend *backend;
+    struct ddl_error err;
+    assert_int_equal(ddl_backend_create(&backend, "cpu", 1000000, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "1000000 threads"));
+}
+
+static void test_cpu_is_the_default(void **state)
+{
+    (void)state;
+    struct ddl_backend *backend;
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&backend, NULL, 0, &err), err);
+    assert_string_equal(ddl_backend_name(backend), "cpu");
+    ddl_backend_free(backend);
+}
+
+static void test_sizes_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct ddl_backend *backend = cpu_backend(NULL, 2);
+    struct ddl_error err;
+    assert_int_equal(
+        backend->ops->reserve(backend->ctx, &(struct ddl_extent){ .d_c_taps = SIZE_MAX / 2 }, &err),
+        DDL_E_MEMORY);
+    assert_int_equal(backend->ops->reserve(backend->ctx, &(struct ddl_extent){ .T = SIZE_MAX / 64 }, &err),
+                     DDL_E_MEMORY);
+    assert_int_equal(
+        backend->ops->reserve(backend->ctx, &(struct ddl_extent){ .d_c_taps = SIZE_MAX / 10 }, &err),
+        DDL_E_MEMORY);
+    ddl_backend_free(backend);
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    struct ddl_backend *backend = cpu_backend(NULL, 2);
+    const struct ddl_ops *ops = backend->ops;
+    enum { BYTES = 100003 };
+    unsigned char *block = ops->alloc(backend->ctx, BYTES);
+    assert_non_null(block);
+    assert_int_equal((uintptr_t)block % 64, 0);
+    memset(block, 7, BYTES);
+    ops->zero(backend->ctx, block, BYTES - 1);
+    unsigned char end[3];
+    ops->download(backend->ctx, end, block + BYTES - 3, 3);
+    assert_true(end[0] == 0 && end[1] == 0 && end[2] == 7);
+    ops->upload(backend->ctx, block, "ab", 2);
+    assert_true(block[0] == 'a' && block[1] == 'b' && block[2] == 0);
+    ops->zero(backend->ctx, block, 0);
+    ops->free(backend->ctx, block);
+    ddl_backend_free(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chosen_set_is_described), cmocka_unit_test(test_unknown_set_is_an_error),
+        cmocka_unit_test(test_too_many_threads),        cmocka_unit_test(test_cpu_is_the_default),
+        cmocka_unit_test(test_sizes_that_do_not_fit),   cmocka_unit_test(test_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

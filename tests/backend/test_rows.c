@@ -1,0 +1,324 @@
+/* Norms, rotation, activations, projections, embeddings, loss and optimizer: cpu against ref. */
+#include "support/backends.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+DEFINE_CALL(rmsnorm_fwd, rmsnorm_args)
+DEFINE_CALL(rmsnorm_bwd, rmsnorm_grad_args)
+DEFINE_CALL(rope_fwd, rope_args)
+DEFINE_CALL(rope_bwd, rope_grad_args)
+DEFINE_CALL(swiglu_fwd, swiglu_args)
+DEFINE_CALL(swiglu_bwd, swiglu_grad_args)
+DEFINE_CALL(project_fwd, project_args)
+DEFINE_CALL(project_bwd, project_grad_args)
+DEFINE_CALL(tanh_fwd, tanh_args)
+DEFINE_CALL(tanh_bwd, tanh_grad_args)
+DEFINE_CALL(gelu_fwd, gelu_args)
+DEFINE_CALL(gelu_bwd, gelu_grad_args)
+DEFINE_CALL(axpy, axpy_args)
+DEFINE_CALL(fill, fill_args)
+DEFINE_CALL(bias_fwd, bias_args)
+DEFINE_CALL(bias_bwd, bias_grad_args)
+DEFINE_CALL(embed_fwd, embed_args)
+DEFINE_CALL(embed_bwd, embed_grad_args)
+DEFINE_CALL(copy, copy_args)
+DEFINE_CALL(cross_entropy, cross_entropy_args)
+DEFINE_CALL(adamw, adamw_args)
+
+static const struct shape {
+    size_t N, d;
+} shapes[] = { { 0, 5 }, { 1, 1 }, { 1, 7 }, { 3, 63 }, { 7, 100 }, { 5, 128 }, { 63, 768 }, { 511, 100 } };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void test_rmsnorm(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < N_SHAPES; s++) {
+        size_t N = shapes[s].N, d = shapes[s].d;
+        float *x = some_floats(N * d), *w = floats_around(d, 1, 0.2f), *dy = some_floats(N * d);
+        struct rmsnorm_args f = { .N = N, .d = d, .eps = 1e-5f, .x = x, .w = w };
+        struct output fwd[] = { { &f.y, N * d, 1e-6, NULL, NULL }, { &f.rstd, N, 1e-6, NULL, NULL } };
+        COMPARE(rmsnorm_fwd, f, fwd);
+        struct output in_place[] = { { &f.y, N * d, 1e-6, x, &f.x } };
+        f.rstd = NULL;
+        COMPARE(rmsnorm_fwd, f, in_place);
+
+        float *rstd = some_floats(N);
+        for (size_t n = 0; n < N; n++) {
+            double squares = 0;
+            for (size_t i = 0; i < d; i++)
+                squares += (double)x[n * d + i] * (double)x[n * d + i];
+            rstd[n] = (float)(1 / sqrt(squares / (double)d + 1e-5));
+        }
+        struct rmsnorm_grad_args b = { .N = N, .d = d, .x = x, .w = w, .rstd = rstd, .dy = dy };
+        /* d = 1: dx is the small rest of a difference, so nothing relative can be asked of it */
+        double limit = d > 1 ? 2e-6 : 0.1;
+        struct output bwd[] = { { &b.dx, N * d, limit, NULL, NULL },
+                                { &b.dw, d, 2e-6, some_floats(d), NULL } };
+        COMPARE(rmsnorm_bwd, b, bwd);
+        struct output bwd_in_place[] = { { &b.dx, N * d, limit, dy, &b.dy }, { &b.dw, d, 2e-6, w, NULL } };
+        COMPARE(rmsnorm_bwd, b, bwd_in_place);
+        b.accumulate = true, b.dy = dy;
+        struct output added[] = { { &b.dx, N * d, 2e-6, some_floats(N * d), NULL },
+                                  { &b.dw, d, 2e-6, w, NULL } };
+        COMPARE(rmsnorm_bwd, b, added);
+        release_all();
+    }
+}
+
+static const struct heads {
+    size_t B, T, H, h, R, past;
+    bool norm;
+} heads[] = {
+    { 0, 2, 1, 4, 4, 0, true },   { 1, 1, 1, 2, 2, 5, true },     { 2, 3, 2, 6, 4, 1, true },
+    { 2, 7, 3, 64, 64, 0, true }, { 2, 7, 3, 64, 64, 9, false },  { 1, 5, 2, 50, 24, 3, true },
+    { 3, 4, 2, 63, 0, 2, true },  { 2, 63, 4, 128, 64, 0, true }, { 1, 2, 1, 8, 0, 0, false },
+};
+
+static void test_rope(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        struct heads s = heads[i];
+        size_t N = s.B * s.T, width = s.H * s.h, positions = s.past + s.T, x_stride = width + 5;
+        float *x = some_floats(N * x_stride), *w = s.norm ? floats_around(s.h, 1, 0.3f) : NULL;
+        float *angle = some_floats(positions * s.R), *cosines = some_floats(positions * s.R),
+              *sines = some_floats(positions * s.R);
+        for (size_t j = 0; j < positions * s.R / 2; j++)
+            cosines[j] = cosf(angle[j]), sines[j] = sinf(angle[j]);
+        /* into a cache: rows wider than needed, sequences further apart than dense; what is between stays */
+        size_t y_stride = width + 3, y_batch = (s.T + 2) * y_stride, n_y = s.B * y_batch;
+        struct rope_args f = { .B = s.B,
+                               .T = s.T,
+                               .H = s.H,
+                               .h = s.h,
+                               .R = s.R,
+                               .past = s.past,
+                               .eps = 1e-5f,
+                               .cos = cosines,
+                               .sin = sines,
+                               .x = x,
+                               .x_stride = x_stride,
+                               .w = w,
+                               .y_stride = y_stride,
+                               .y_batch = y_batch };
+        struct output fwd[] = { { &f.y, n_y, 1e-6, some_floats(n_y), NULL } };
+        COMPARE(rope_fwd, f, fwd);
+
+        float *dy = some_floats(N * y_stride);
+        struct rope_grad_args b = { .B = s.B,
+                                    .T = s.T,
+                                    .H = s.H,
+                                    .h = s.h,
+                                    .R = s.R,
+                                    .eps = 1e-5f,
+                                    .cos = cosines,
+                                    .sin = sines,
+                                    .x = x,
+                                    .x_stride = x_stride,
+                                    .w = w,
+                                    .dy = dy,
+                                    .dy_stride = y_stride,
+                                    .dx_stride = x_stride };
+        /* the second output is there only with a norm: dw is NULL where w is */
+        struct output bwd[] = { { &b.dx, N * x_stride, 2e-6, x, NULL },
+                                { &b.dw, s.h, 2e-6, some_floats(s.h), NULL } };
+        compare_outputs(call_rope_bwd, &b, w ? 2 : 1, bwd);
+        b.dx_stride = y_stride;
+        struct output in_place[] = { { &b.dx, N * y_stride, 2e-6, dy, &b.dy },
+                                     { &b.dw, s.h, 2e-6, w, NULL } };
+        compare_outputs(call_rope_bwd, &b, w ? 2 : 1, in_place);
+        release_all();
+    }
+}
+
+static void test_swiglu(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < N_SHAPES; s++) {
+        size_t N = shapes[s].N, m = shapes[s].d;
+        float *ug = floats_around(N * 2 * m, 0, 3);
+        struct swiglu_args f = { .N = N, .m = m, .ug = ug };
+        struct output fwd[] = { { &f.s, N * m, 1e-6, NULL, NULL } };
+        COMPARE(swiglu_fwd, f, fwd);
+        struct swiglu_grad_args b = { .N = N, .m = m, .ug = ug, .ds = some_floats(N * m) };
+        struct output bwd[] = { { &b.dug, N * 2 * m, 1e-6, NULL, NULL } };
+        COMPARE(swiglu_bwd, b, bwd);
+        struct output in_place[] = { { &b.dug, N * 2 * m, 1e-6, ug, &b.ug } };
+        COMPARE(swiglu_bwd, b, in_place);
+        release_all();
+    }
+}
+
+static void test_project(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SHAPES * 6; i++) {
+        size_t N = shapes[i / 6].N, d = shapes[i / 6].d, c = (size_t[]){ 1, 4, 7 }[i % 3];
+        bool sigmoid = i % 6 < 3;
+        float *x = some_floats(N * d), *W = floats_around(c * d, 0, 1 / sqrtf((float)d)), *b = some_floats(c);
+        struct project_args f = {
+            .N = N, .d = d, .c = c, .sigmoid = sigmoid, .scale = 4, .x = x, .W = W, .b = b
+        };
+        struct output fwd[] = { { &f.y, N * c, 2e-6, NULL, NULL } };
+        COMPARE(project_fwd, f, fwd);
+        struct project_grad_args g = { .N = N,
+                                       .d = d,
+                                       .c = c,
+                                       .sigmoid = sigmoid,
+                                       .scale = 4,
+                                       .x = x,
+                                       .W = W,
+                                       .y = floats_around(N * c, 2, 0.5f),
+                                       .dy = some_floats(N * c) };
+        struct output bwd[] = { { &g.dx, N * d, 1e-6, some_floats(N * d), NULL },
+                                { &g.dW, c * d, 2e-6, some_floats(c * d), NULL },
+                                { &g.db, c, 5e-6, some_floats(c), NULL } };
+        COMPARE(project_bwd, g, bwd);
+        release_all();
+    }
+}
+
+static void test_plain_functions(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 0, 1, 7, 63, 100, 50021 };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t n = sizes[i];
+        float *x = floats_around(n, 0, 2), *dy = some_floats(n), *y = floats_around(n, 0, 0.3f);
+        struct tanh_args t = { .n = n, .x = x };
+        struct output tanh_fwd[] = { { &t.y, n, 1e-6, x, &t.x } };
+        COMPARE(tanh_fwd, t, tanh_fwd);
+        struct tanh_grad_args tg = { .n = n, .y = y, .dy = dy };
+        struct output tanh_bwd[] = { { &tg.dx, n, 1e-6, dy, &tg.dy } };
+        COMPARE(tanh_bwd, tg, tanh_bwd);
+        struct gelu_args g = { .n = n, .x = x };
+        struct output gelu_fwd[] = { { &g.y, n, 1e-6, NULL, NULL } };
+        COMPARE(gelu_fwd, g, gelu_fwd);
+        struct gelu_grad_args gg = { .n = n, .x = x, .dy = dy };
+        struct output gelu_bwd[] = { { &gg.dx, n, 1e-6, dy, &gg.dy } };
+        COMPARE(gelu_bwd, gg, gelu_bwd);
+        struct axpy_args a = { .n = n, .a = 0.7f, .x = x };
+        struct output axpy[] = { { &a.y, n, 1e-6, y, NULL } };
+        COMPARE(axpy, a, axpy);
+        struct fill_args fill = { .n = n, .value = -0.25f };
+        struct output filled[] = { { &fill.x, n, 0, NULL, NULL } };
+        COMPARE(fill, fill, filled);
+        release_all();
+    }
+}
+
+static void test_bias_embed_copy(void **state)
+{
+    (void)state;
+    enum { VOCABULARY = 11 };
+    for (size_t s = 0; s < N_SHAPES; s++) {
+        size_t N = shapes[s].N, d = shapes[s].d;
+        float *dy = some_floats(N * d), *E = some_floats(VOCABULARY * d);
+        struct bias_args f = { .N = N, .d = d, .b = some_floats(d) };
+        struct output biased[] = { { &f.y, N * d, 1e-7, dy, NULL } };
+        COMPARE(bias_fwd, f, biased);
+        struct bias_grad_args b = { .N = N, .d = d, .dy = dy };
+        struct output db[] = { { &b.db, d, 2e-6, some_floats(d), NULL } };
+        COMPARE(bias_bwd, b, db);
+
+        int32_t *tokens = ddl_mem_alloc(N * sizeof *tokens); /* most stand several times */
+        assert_non_null(tokens);
+        for (size_t n = 0; n < N; n++)
+            tokens[n] = (int32_t)(n * n % VOCABULARY);
+        struct embed_args e = { .N = N, .d = d, .tokens = tokens, .E = E };
+        struct output x[] = { { &e.x, N * d, 0, NULL, NULL } };
+        COMPARE(embed_fwd, e, x);
+        struct embed_grad_args g = { .N = N, .d = d, .tokens = tokens, .dx = dy };
+        struct output dE[] = { { &g.dE, VOCABULARY * d, 2e-6, E, NULL } };
+        COMPARE(embed_bwd, g, dE);
+        ddl_mem_free(tokens);
+
+        struct copy_args c = { .rows = N, .width = d, .src = dy, .src_stride = d, .dst_stride = d + 2 };
+        struct output copied[] = { { &c.dst, N * (d + 2), 0, some_floats(N * (d + 2)), NULL } };
+        COMPARE(copy, c, copied);
+        release_all();
+    }
+}
+
+static void test_cross_entropy(void **state)
+{
+    (void)state;
+    static const struct shape cases[] = {
+        { 0, 3 }, { 1, 1 }, { 3, 7 }, { 5, 100 }, { 9, 5003 }, { 40, 4999 }
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t N = cases[i].N, V = cases[i].d;
+        float *z = floats_around(N * V, -50, 4);
+        int32_t *targets = ddl_mem_alloc(N * sizeof *targets);
+        assert_non_null(targets);
+        for (size_t n = 0; n < N; n++)
+            targets[n] = n % 3 == 1 ? -1 : (int32_t)(n * 131 % V);
+        if (N > 2 && V > 1) /* a row that is sure of its target, and one that is sure of another */
+            z[targets[0]] = 30, z[2 * V + (size_t)(targets[2] + 1) % V] = 80;
+        struct cross_entropy_args a = {
+            .N = N, .V = V, .targets = targets, .grad = true, .grad_scale = 0.01f
+        };
+        double limit = V > 1 ? 2e-6 : 0; /* of a vocabulary of one, loss and gradient are 0 */
+        struct output with_grad[] = { { &a.loss, N, limit, NULL, NULL }, { &a.z, N * V, limit, z, NULL } };
+        COMPARE(cross_entropy, a, with_grad);
+        a.grad = false;
+        struct output unchanged[] = { { &a.loss, N, limit, NULL, NULL }, { &a.z, N * V, 0, z, NULL } };
+        COMPARE(cross_entropy, a, unchanged);
+        ddl_mem_free(targets);
+        release_all();
+    }
+}
+
+static void test_optimizer(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 0, 1, 7, 63, 100, 70001 };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t n = sizes[i];
+        float *g = some_floats(n), *v = floats_around(n, 1, 0.1f);
+        for (size_t j = 0; j < n; j += 5)
+            g[j] = 0, v[j] = 0;
+        struct adamw_args a = { .n = n,
+                                .g = g,
+                                .g_scale = 0.5f,
+                                .lr = 1e-3f,
+                                .beta1 = 0.9f,
+                                .beta2 = 0.95f,
+                                .eps = 1e-8f,
+                                .weight_decay = 0.1f,
+                                .bias1 = 0.1f,
+                                .bias2 = 0.05f };
+        struct output out[] = { { &a.p, n, 1e-6, some_floats(n), NULL },
+                                { &a.m, n, 1e-6, floats_around(n, 0, 1e-3f), NULL },
+                                { &a.v, n, 1e-6, v, NULL } };
+        COMPARE(adamw, a, out);
+        for (size_t threads = 1; threads <= 3; threads++) {
+            struct ddl_backend *backend = cpu_backend(NULL, threads);
+            double expected = 0, found = backend->ops->sum_squares(backend->ctx, n, g);
+            for (size_t j = 0; j < n; j++)
+                expected += (double)g[j] * (double)g[j];
+            assert_true(fabs(found - expected) <= 1e-13 * expected);
+            assert_true(found == backend->ops->sum_squares(backend->ctx, n, g));
+            backend->ops->zero(backend->ctx, g, n / 2 * sizeof *g);
+            for (size_t j = 0; j < n / 2; j++)
+                assert_true(g[j] == 0);
+            ddl_backend_free(backend);
+        }
+        release_all();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rmsnorm),         cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_swiglu),          cmocka_unit_test(test_project),
+        cmocka_unit_test(test_plain_functions), cmocka_unit_test(test_bias_embed_copy),
+        cmocka_unit_test(test_cross_entropy),   cmocka_unit_test(test_optimizer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

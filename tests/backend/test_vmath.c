@@ -1,0 +1,81 @@
+/* exp, sigmoid and tanh of the kernels over the floats: every one of them in steps, and the special ones. */
+#include "backend/cpu/kernels/vmath.h"
+
+#include "support/support.h"
+
+#include <float.h>
+#include <stdlib.h>
+
+/* |found - exact| in units of the last place of the result */
+static double ulps(float found, double exact)
+{
+    float rounded = fabsf((float)exact);
+    if (isinf(rounded) || isinf(found))
+        return (double)found == exact || found == (float)exact ? 0 : (double)INFINITY;
+    double unit = (double)nextafterf(rounded, INFINITY) - (double)rounded;
+    return fabs((double)found - exact) / unit;
+}
+
+static double exact_sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+struct function {
+    const char *name;
+    float (*found)(float);
+    double (*exact)(double);
+    double limit;    /* ulp */
+    double absolute; /* an error that is always allowed: where results are below the smallest normal number */
+};
+
+static const struct function functions[] = {
+    { "exp", vexp, exp, 1.5, 0 },
+    { "sigmoid", vsigmoid, exact_sigmoid, 3, 2e-38 },
+    { "tanh", vtanh, tanh, 3, 0 },
+};
+
+static void check_range(const struct function *f, uint32_t step)
+{
+    double worst = 0;
+    float at = 0;
+    for (uint64_t bits = 0; bits <= UINT32_MAX; bits += step) {
+        float x = float_of((uint32_t)bits);
+        if (isnan(x)) {
+            assert_true(isnan(f->found(x)));
+            continue;
+        }
+        double exact = f->exact((double)x), error = ulps(f->found(x), exact);
+        if (error > worst && !(fabs((double)f->found(x) - exact) <= f->absolute))
+            worst = error, at = x;
+    }
+    print_message("%s: worst error %.2f ulp, at %.9g\n", f->name, worst, (double)at);
+    assert_true(worst <= f->limit);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        check_range(&functions[i], 997); /* a prime: 4.3 million floats of all sizes */
+}
+
+static void test_special(void **state)
+{
+    (void)state;
+    assert_true(vexp(0) == 1 && vexp(-0.0f) == 1);
+    assert_true(vexp(INFINITY) == INFINITY && vexp(-INFINITY) == 0);
+    assert_true(vexp(FLT_MAX) == INFINITY && vexp(-FLT_MAX) == 0);
+    assert_true(vexp(FLT_MIN / 4) == 1);
+    assert_true(vexp(88.72283f) < INFINITY && vexp(88.72284f) == INFINITY);
+    assert_true(vexp(-103.9f) > 0); /* the smallest denormal numbers */
+    assert_true(vsigmoid(INFINITY) == 1 && vsigmoid(-INFINITY) == 0 && vsigmoid(0) == 0.5f);
+    assert_true(vtanh(INFINITY) == 1 && vtanh(-INFINITY) == -1 && signbit(vtanh(-0.0f)));
+    assert_true(vtanh(FLT_MIN / 4) == FLT_MIN / 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_errors), cmocka_unit_test(test_special) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,124 @@
+#define _POSIX_C_SOURCE 200809L
+#include "support/backends.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BLOCKS = 4096, MOST_OUTPUTS = 8, MOST_THREADS = 3 };
+
+static float *blocks[MOST_BLOCKS];
+static size_t n_blocks;
+
+static float *keep(float *x)
+{
+    assert_non_null(x);
+    assert_true(n_blocks < MOST_BLOCKS);
+    return blocks[n_blocks++] = x;
+}
+
+float *some_floats(size_t n)
+{
+    static uint64_t stream;
+    return keep(random_floats(n, stream++));
+}
+
+float *floats_around(size_t n, float centre, float spread)
+{
+    float *x = some_floats(n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = centre + spread * x[i];
+    return x;
+}
+
+void release_all(void)
+{
+    while (n_blocks)
+        ddl_mem_free(blocks[--n_blocks]);
+}
+
+const char *isa_name(size_t i)
+{
+    static const char *const names[] = { "baseline", "avx2", "avx512" };
+    return i < sizeof names / sizeof *names ? names[i] : NULL;
+}
+
+struct ddl_backend *cpu_backend(const char *isa, size_t threads)
+{
+    struct ddl_backend *backend;
+    struct ddl_error err;
+    if (isa)
+        setenv("DDL_ISA", isa, 1);
+    else
+        unsetenv("DDL_ISA");
+    ddl_status status = ddl_backend_create(&backend, "cpu", threads, &err);
+    unsetenv("DDL_ISA");
+    if (status && isa && strcmp(isa, "baseline") != 0)
+        return NULL;
+    assert_ok(status, err);
+    assert_ok(backend->ops->reserve(backend->ctx,
+                                    &(struct ddl_extent){ .d_c_taps = 1 << 16, .T = 1024, .h = 256 }, &err),
+              err);
+    return backend;
+}
+
+static float *filled(const struct output *o)
+{
+    float *x = poisoned_floats(o->n);
+    assert_non_null(x);
+    if (o->initial && o->n)
+        memcpy(x, o->initial, o->n * sizeof *x);
+    return x;
+}
+
+static void run(op_call *call, const struct ddl_backend *backend, const void *args, size_t n,
+                struct output *outputs, float **results)
+{
+    for (size_t i = 0; i < n; i++) {
+        *outputs[i].slot = results[i] = filled(&outputs[i]);
+        if (outputs[i].alias)
+            *outputs[i].alias = results[i];
+    }
+    call(backend, args);
+}
+
+static void compare_with(const struct ddl_backend *backend, op_call *call, const void *args, size_t n,
+                         struct output *outputs, float **expected)
+{
+    float *found[MOST_OUTPUTS], *again[MOST_OUTPUTS];
+    run(call, backend, args, n, outputs, found);
+    run(call, backend, args, n, outputs, again);
+    for (size_t i = 0; i < n; i++) {
+        double error = relative_error(outputs[i].n, found[i], expected[i]);
+        if (!(error <= outputs[i].limit))
+            fail_msg("%s: output %zu (%zu numbers): relative error %.3g, limit %.3g", backend->description, i,
+                     outputs[i].n, error, outputs[i].limit);
+        if (outputs[i].n)
+            assert_memory_equal(found[i], again[i], outputs[i].n * sizeof **found);
+        ddl_mem_free(found[i]);
+        ddl_mem_free(again[i]);
+    }
+}
+
+void compare_outputs(op_call *call, const void *args, size_t n, struct output *outputs)
+{
+    float *expected[MOST_OUTPUTS];
+    struct ddl_backend *ref;
+    struct ddl_error err;
+    assert_true(n <= MOST_OUTPUTS);
+    assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
+    run(call, ref, args, n, outputs, expected);
+    ddl_backend_free(ref);
+    for (size_t i = 0; isa_name(i); i++) {
+        for (size_t threads = 1; threads <= MOST_THREADS; threads++) {
+            struct ddl_backend *backend = cpu_backend(isa_name(i), threads);
+            if (!backend)
+                continue;
+            compare_with(backend, call, args, n, outputs, expected);
+            ddl_backend_free(backend);
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        ddl_mem_free(expected[i]);
+}

@@ -1,0 +1,45 @@
+/* The table of ops of one backend against the reference: every instruction set that this machine has, one to
+ * three threads, outputs that start as NaN, and twice the same bits. */
+#ifndef DDL_TEST_BACKENDS_H
+#define DDL_TEST_BACKENDS_H
+
+#include "ops/ops.h"
+#include "support/support.h"
+
+typedef void op_call(const struct ddl_backend *backend, const void *args);
+
+/* An output of an op: where its pointer stands in the args. */
+struct output {
+    float **slot;
+    size_t n;
+    double limit;         /* of relative_error                                                  */
+    const float *initial; /* what it holds before; NULL: NaN                                     */
+    const float **alias;  /* an input of the args that is this output (initial is its value), or NULL */
+};
+
+/* Runs the op on "ref", then on "cpu" in every way, and compares all outputs. */
+void compare_outputs(op_call *call, const void *args, size_t n_outputs, struct output *outputs);
+#define COMPARE(op, args, outputs)                                                                           \
+    compare_outputs(call_##op, &(args), sizeof(outputs) / sizeof *(outputs), outputs)
+
+/* op_call for COMPARE: DEFINE_CALL(rmsnorm_fwd, rmsnorm_args) */
+#define DEFINE_CALL(op, args_type)                                                                           \
+    static void call_##op(const struct ddl_backend *backend, const void *args)                               \
+    {                                                                                                        \
+        const struct args_type *a = args;                                                                    \
+        backend->ops->op(backend->ctx, a);                                                                   \
+    }
+
+/* A "cpu" backend of an instruction set (NULL: the best) and thread count with enough scratch for these
+ * tests; NULL where the machine lacks the set. */
+struct ddl_backend *cpu_backend(const char *isa, size_t threads);
+/* The names of instruction sets that may be there; NULL past the last. */
+const char *isa_name(size_t i);
+
+/* Floats that live until release_all: a stream of random ones, each call another; the same scaled and moved.
+ */
+float *some_floats(size_t n);
+float *floats_around(size_t n, float centre, float spread);
+void release_all(void);
+
+#endif
