@@ -304,6 +304,7 @@ struct ddl_extent {
 
 struct ddl_ops {
     const char *name;
+    bool host_memory; /* the backend's memory is the host's: ops may be given any host array */
     /* *ctx is the backend's state, passed to everything below. `text` gets one line of description. */
     ddl_status (*open)(void **ctx, size_t threads, char *text, size_t text_size, struct ddl_error *err);
     void (*close)(void *ctx);

@@ -63,6 +63,7 @@ static void copy_rows(void *ctx, const struct copy_args *a)
 
 const struct ddl_ops ddl_ops_ref = {
     .name = "ref",
+    .host_memory = true,
     .open = open_ref,
     .close = close_ref,
     .reserve = reserve_nothing,
