@@ -211,7 +211,8 @@ static void gradient_is_the_slope(void **state)
     }
 }
 
-/* Two passes over one sequence each add up to the pass over both. */
+/* Two passes over one sequence each add up to the pass over both, to the rounding of float32 sums taken in
+ * another order: a tenth of what a gradient may differ from the oracle's. */
 static void accumulation_is_one_batch(void **state)
 {
     (void)state;
@@ -231,7 +232,7 @@ static void accumulation_is_one_batch(void **state)
                 assert_ok(ddl_model_backward(f.model, f.ws, &one, scale, &loss, &err), err);
             }
             float *parts = all_grads(f.model);
-            assert_close(ddl_model_size(f.model), parts, whole, 2e-6);
+            assert_close(ddl_model_size(f.model), parts, whole, 1e-5);
             free(whole);
             free(parts);
             tear_down(&f);
