@@ -1,0 +1,24 @@
+/* Small files for tests. */
+#ifndef DDL_TEST_FILES_H
+#define DDL_TEST_FILES_H
+
+#include "support/support.h"
+
+#include "base/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void write_file(const char *path, const void *data, size_t size);
+/* The whole file, NUL-terminated; free with free. `size` may be NULL. */
+char *read_file(const char *path, size_t *size);
+void assert_same_file(const char *a, const char *b);
+/* Removes a file or folder of the scratch folder, if it is there. */
+void remove_scratch(const char *relative);
+/* The error is one line that contains the gist. */
+void assert_says(const struct ddl_error *err, const char *gist);
+/* A shard of the n tokens first, first + 1, ..., `width` bytes each. */
+void write_shard(const char *path, int width, uint32_t first, uint32_t n);
+
+#endif
