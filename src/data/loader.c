@@ -1,0 +1,29 @@
+#include "ddl/data.h"
+
+#include "base/rng.h"
+
+#include <assert.h>
+
+__extension__ typedef unsigned __int128 uint128;
+
+/* Where sequence n starts: n T modulo the number of tokens, or a crop that is a function of (seed, n) alone.
+ * A crop lies inside the set; where the set has fewer than T + 1 tokens every position may start one, and
+ * reading wraps around. */
+static uint64_t sequence_start(const struct ddl_loader *loader, uint64_t n)
+{
+    uint64_t count = ddl_shards_count(loader->shards), T = loader->T;
+    if (loader->order == DDL_ORDER_SEQUENTIAL)
+        return (uint64_t)((uint128)n * T % count);
+    uint64_t starts = count > T ? count - T : count;
+    return ddl_rng_below(ddl_rng_key(loader->seed, "data order"), n, starts);
+}
+
+void ddl_loader_next(struct ddl_loader *loader, size_t B, int32_t *tokens, int32_t *targets)
+{
+    assert(loader->order == DDL_ORDER_SEQUENTIAL || loader->order == DDL_ORDER_RANDOM);
+    for (size_t b = 0; b < B; b++) {
+        uint64_t start = sequence_start(loader, loader->position++);
+        ddl_shards_read(loader->shards, start, loader->T, tokens + b * loader->T);
+        ddl_shards_read(loader->shards, start + 1, loader->T, targets + b * loader->T);
+    }
+}

@@ -1,0 +1,19 @@
+/* The layout of a shard (spec 6), shared by its reader and its writer: DDL_SHARD_HEADER bytes that hold 256
+ * little-endian int32 (magic, version, token count, zeros), then the tokens, little-endian uint16 (version 1)
+ * or uint32 (version 2). */
+#ifndef DDL_DATA_SHARD_FORMAT_H
+#define DDL_DATA_SHARD_FORMAT_H
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { DDL_SHARD_MAGIC = 20240520, DDL_SHARD_HEADER = 1024 };
+
+/* A name that a folder's set of shards takes up: "*.bin", not hidden. */
+static inline bool ddl_shard_name_fits(const char *name)
+{
+    size_t length = strlen(name);
+    return name[0] != '.' && length > 4 && strcmp(name + length - 4, ".bin") == 0;
+}
+
+#endif

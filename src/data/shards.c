@@ -1,0 +1,304 @@
+#define _POSIX_C_SOURCE 200809L
+#include "ddl/data.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "data/shard_format.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct shard {
+    char *path;
+    struct ddl_file_map map;
+    uint64_t start, tokens; /* tokens of the set before this file; tokens in it */
+    int width;              /* bytes a token, 2 or 4 */
+};
+
+struct ddl_shards {
+    struct shard *files;
+    size_t n;
+    uint64_t tokens;
+};
+
+struct paths {
+    char **items;
+    size_t n, capacity;
+};
+
+static void paths_free(struct paths *paths)
+{
+    for (size_t i = 0; i < paths->n; i++)
+        free(paths->items[i]);
+    free(paths->items);
+    *paths = (struct paths){ 0 };
+}
+
+static ddl_status paths_add(struct paths *paths, const char *path, struct ddl_error *err)
+{
+    if (paths->n == paths->capacity) {
+        size_t capacity = paths->capacity ? 2 * paths->capacity : 16;
+        char **items = realloc(paths->items, capacity * sizeof *items);
+        if (!items)
+            return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+        paths->items = items;
+        paths->capacity = capacity;
+    }
+    char *copy = ddl_mem_strdup(path);
+    if (!copy)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+    paths->items[paths->n++] = copy;
+    return DDL_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static ddl_status list_folder(struct paths *paths, const char *folder, struct ddl_error *err)
+{
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return ddl_error_set(err, DDL_E_IO, "%s: cannot open folder: %s", folder, strerror(errno));
+    ddl_status status = DDL_OK;
+    for (struct dirent *entry; !status && (entry = readdir(dir));) {
+        char path[2048];
+        if (!ddl_shard_name_fits(entry->d_name))
+            continue;
+        if (!ddl_path_join(path, sizeof path, folder, entry->d_name))
+            status = ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", folder);
+        else
+            status = paths_add(paths, path, err);
+    }
+    closedir(dir);
+    if (!status && paths->n == 0)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: no .bin file in this folder", folder);
+    return status;
+}
+
+static ddl_status list_pattern(struct paths *paths, const char *pattern, struct ddl_error *err)
+{
+    glob_t found;
+    int result = glob(pattern, GLOB_NOSORT, NULL, &found);
+    if (result == GLOB_NOMATCH)
+        return ddl_error_set(err, DDL_E_IO, "%s: no file has such a name", pattern);
+    if (result != 0)
+        return ddl_error_set(err, DDL_E_IO, "%s: cannot list the files of this pattern", pattern);
+    ddl_status status = DDL_OK;
+    for (size_t i = 0; !status && i < found.gl_pathc; i++)
+        status = paths_add(paths, found.gl_pathv[i], err);
+    globfree(&found);
+    return status;
+}
+
+static ddl_status list_files(struct paths *paths, const char *path, struct ddl_error *err)
+{
+    ddl_status status;
+    if (ddl_file_is_dir(path))
+        status = list_folder(paths, path, err);
+    else if (!ddl_file_exists(path) && strpbrk(path, "*?["))
+        status = list_pattern(paths, path, err);
+    else
+        status = paths_add(paths, path, err);
+    if (!status)
+        qsort(paths->items, paths->n, sizeof *paths->items, compare_names);
+    return status;
+}
+
+static int32_t header_word(const unsigned char *data, size_t i)
+{
+    const unsigned char *p = data + 4 * i;
+    return (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+}
+
+static ddl_status read_header(struct shard *shard, struct ddl_error *err)
+{
+    const char *path = shard->path;
+    const unsigned char *data = shard->map.data;
+    size_t size = shard->map.size;
+    if (size < DDL_SHARD_HEADER)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, a shard has a header of %d bytes at least",
+                             path, size, DDL_SHARD_HEADER);
+    if (header_word(data, 0) != DDL_SHARD_MAGIC)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: begins with the number %ld, a shard with %d", path,
+                             (long)header_word(data, 0), DDL_SHARD_MAGIC);
+    int32_t version = header_word(data, 1), count = header_word(data, 2);
+    if (version != 1 && version != 2)
+        return ddl_error_set(err, DDL_E_UNSUPPORTED,
+                             "%s: shard version %ld, known are 1 (uint16) and 2 (uint32)", path,
+                             (long)version);
+    if (count < 0)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: the header says %ld tokens", path, (long)count);
+    shard->width = version == 1 ? 2 : 4;
+    shard->tokens = (uint64_t)count;
+    uint64_t wanted = DDL_SHARD_HEADER + shard->tokens * (uint64_t)shard->width;
+    if (size != wanted)
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: %zu bytes, the header's %ld tokens of uint%d make %llu: %s", path, size,
+                             (long)count, 8 * shard->width, (unsigned long long)wanted,
+                             size < wanted ? "truncated" : "bytes left over");
+    return DDL_OK;
+}
+
+static ddl_status open_all(ddl_shards *shards, struct paths *paths, struct ddl_error *err)
+{
+    shards->files = calloc(paths->n, sizeof *shards->files);
+    if (!shards->files)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu shards", paths->n);
+    for (size_t i = 0; i < paths->n; i++) {
+        struct shard *shard = &shards->files[shards->n++];
+        shard->path = paths->items[i];
+        paths->items[i] = NULL;
+        ddl_status status = ddl_file_map_open(&shard->map, shard->path, err);
+        if (!status)
+            status = read_header(shard, err);
+        if (status)
+            return status;
+        shard->start = shards->tokens;
+        shards->tokens += shard->tokens;
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_shards_open(ddl_shards **out, const char *path, struct ddl_error *err)
+{
+    *out = NULL;
+    struct paths paths = { 0 };
+    ddl_shards *shards = calloc(1, sizeof *shards);
+    ddl_status status =
+        shards ? list_files(&paths, path, err) : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+    if (!status)
+        status = open_all(shards, &paths, err);
+    if (!status && shards->tokens == 0)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: no tokens in %zu file%s", path, shards->n,
+                               shards->n == 1 ? "" : "s");
+    paths_free(&paths);
+    if (status) {
+        ddl_shards_close(shards);
+        return status;
+    }
+    *out = shards;
+    return DDL_OK;
+}
+
+void ddl_shards_close(ddl_shards *shards)
+{
+    if (!shards)
+        return;
+    for (size_t i = 0; i < shards->n; i++) {
+        ddl_file_map_close(&shards->files[i].map);
+        free(shards->files[i].path);
+    }
+    free(shards->files);
+    free(shards);
+}
+
+uint64_t ddl_shards_count(const ddl_shards *shards)
+{
+    return shards->tokens;
+}
+
+size_t ddl_shards_n_files(const ddl_shards *shards)
+{
+    return shards->n;
+}
+
+const char *ddl_shards_file(const ddl_shards *shards, size_t i, uint64_t *tokens, int *bytes_per_token)
+{
+    if (i >= shards->n)
+        return NULL;
+    if (tokens)
+        *tokens = shards->files[i].tokens;
+    if (bytes_per_token)
+        *bytes_per_token = shards->files[i].width;
+    return shards->files[i].path;
+}
+
+static inline uint32_t token_at(const unsigned char *p, int width)
+{
+    uint32_t low = (uint32_t)p[0] | (uint32_t)p[1] << 8;
+    return width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static const unsigned char *shard_tokens(const struct shard *shard)
+{
+    return shard->map.data + DDL_SHARD_HEADER;
+}
+
+/* The file that holds position `at` (< tokens of the set): the last one that starts at or before it. */
+static size_t file_of(const ddl_shards *shards, uint64_t at)
+{
+    size_t low = 0, high = shards->n;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (shards->files[middle].start <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void ddl_shards_read(const ddl_shards *shards, uint64_t start, size_t n, int32_t *out)
+{
+    assert(shards->tokens > 0);
+    uint64_t at = start % shards->tokens;
+    size_t file = file_of(shards, at);
+    while (n > 0) {
+        const struct shard *shard = &shards->files[file];
+        uint64_t offset = at - shard->start, left = shard->tokens - offset;
+        size_t take = left < n ? (size_t)left : n;
+        const unsigned char *p = shard_tokens(shard) + offset * (uint64_t)shard->width;
+        if (shard->width == 2) {
+            for (size_t i = 0; i < take; i++)
+                out[i] = (int32_t)token_at(p + 2 * i, 2);
+        } else {
+            for (size_t i = 0; i < take; i++)
+                out[i] = (int32_t)token_at(p + 4 * i, 4);
+        }
+        out += take;
+        n -= take;
+        at += take;
+        if (++file == shards->n) {
+            file = 0;
+            at = 0;
+        }
+    }
+}
+
+void ddl_shards_scan(const ddl_shards *shards, size_t file, int32_t end_of_text,
+                     struct ddl_shard_stats *stats)
+{
+    const struct shard *shard = &shards->files[file];
+    const unsigned char *p = shard_tokens(shard);
+    *stats = (struct ddl_shard_stats){ .tokens = shard->tokens };
+    for (uint64_t i = 0; i < shard->tokens; i++) {
+        uint32_t token = token_at(p + i * (uint64_t)shard->width, shard->width);
+        if (token > stats->largest) {
+            stats->largest = token;
+            stats->largest_at = i;
+        }
+        if (end_of_text >= 0 && token == (uint32_t)end_of_text)
+            stats->documents++;
+    }
+}
+
+ddl_status ddl_shards_check(const ddl_shards *shards, size_t vocab_size, struct ddl_error *err)
+{
+    for (size_t file = 0; file < shards->n; file++) {
+        struct ddl_shard_stats stats;
+        ddl_shards_scan(shards, file, -1, &stats);
+        if (stats.tokens && stats.largest >= vocab_size)
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "%s: token %lu at position %llu, the vocabulary has %zu tokens",
+                                 shards->files[file].path, (unsigned long)stats.largest,
+                                 (unsigned long long)stats.largest_at, vocab_size);
+    }
+    return DDL_OK;
+}

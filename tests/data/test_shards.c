@@ -1,0 +1,192 @@
+/* data/shards.c: what opens, what is refused and how, and reading across files and around the end. */
+#include "support/files.h"
+
+#include "ddl/data.h"
+
+static ddl_shards *open_ok(const char *path)
+{
+    struct ddl_error err;
+    ddl_shards *shards;
+    assert_ok(ddl_shards_open(&shards, path, &err), err);
+    return shards;
+}
+
+/* Three files of 5, 1 and 7 tokens of both widths: 13 tokens 0 .. 12. */
+static void write_set(void)
+{
+    remove_scratch("set");
+    struct ddl_error err;
+    assert_ok(ddl_file_make_dir(scratch_path("set"), &err), err);
+    write_shard(scratch_path("set/a_2.bin"), 4, 6, 7);
+    write_shard(scratch_path("set/a_0.bin"), 2, 0, 5);
+    write_shard(scratch_path("set/a_1.bin"), 2, 5, 1);
+    write_shard(scratch_path("set/b_0.bin"), 2, 100, 2);
+    write_file(scratch_path("set/notes.txt"), "x", 1);
+}
+
+static void names_and_order(void **state)
+{
+    (void)state;
+    write_set();
+    static const struct {
+        const char *path;
+        size_t files;
+        uint64_t tokens;
+    } cases[] = {
+        { "set", 4, 15 }, { "set/a_*.bin", 3, 13 }, { "set/b_?.bin", 1, 2 }, { "set/a_2.bin", 1, 7 }
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ddl_shards *shards = open_ok(scratch_path(cases[i].path));
+        assert_int_equal(ddl_shards_n_files(shards), cases[i].files);
+        assert_int_equal(ddl_shards_count(shards), cases[i].tokens);
+        ddl_shards_close(shards);
+    }
+    ddl_shards *shards = open_ok(scratch_path("set/a_*.bin"));
+    uint64_t tokens;
+    int width;
+    assert_string_equal(ddl_shards_file(shards, 2, &tokens, &width), scratch_path("set/a_2.bin"));
+    assert_int_equal(tokens, 7);
+    assert_int_equal(width, 4);
+    assert_null(ddl_shards_file(shards, 3, NULL, NULL));
+    ddl_shards_close(shards);
+    ddl_shards_close(NULL);
+}
+
+static void reading_wraps(void **state)
+{
+    (void)state;
+    write_set();
+    ddl_shards *shards = open_ok(scratch_path("set/a_*.bin"));
+    for (uint64_t start = 0; start < 30; start++) {
+        for (size_t n = 0; n < 40; n++) {
+            int32_t out[41];
+            out[n] = -7;
+            ddl_shards_read(shards, start, n, out);
+            for (size_t i = 0; i < n; i++)
+                assert_int_equal(out[i], (start + i) % 13);
+            assert_int_equal(out[n], -7);
+        }
+    }
+    ddl_shards_close(shards);
+}
+
+static void an_empty_file_in_a_set(void **state)
+{
+    (void)state;
+    write_set();
+    write_shard(scratch_path("set/a_3.bin"), 2, 0, 0);
+    write_shard(scratch_path("set/a_00.bin"), 2, 0, 0);
+    ddl_shards *shards = open_ok(scratch_path("set/a_*.bin"));
+    int32_t out[27];
+    ddl_shards_read(shards, 0, 27, out);
+    for (int i = 0; i < 27; i++)
+        assert_int_equal(out[i], i % 13);
+    ddl_shards_close(shards);
+}
+
+static void vocabulary(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    write_set();
+    ddl_shards *shards = open_ok(scratch_path("set/a_*.bin"));
+    assert_ok(ddl_shards_check(shards, 13, &err), err);
+    assert_int_equal(ddl_shards_check(shards, 12, &err), DDL_E_FORMAT);
+    assert_says(&err, "a_2.bin: token 12 at position 6, the vocabulary has 12 tokens");
+    struct ddl_shard_stats stats;
+    ddl_shards_scan(shards, 2, 8, &stats);
+    assert_int_equal(stats.tokens, 7);
+    assert_int_equal(stats.largest, 12);
+    assert_int_equal(stats.largest_at, 6);
+    assert_int_equal(stats.documents, 1);
+    ddl_shards_close(shards);
+
+    write_shard(scratch_path("huge.bin"), 4, 0x80000000u, 1);
+    shards = open_ok(scratch_path("huge.bin"));
+    assert_int_equal(ddl_shards_check(shards, SIZE_MAX >> 33, &err), DDL_E_FORMAT);
+    assert_says(&err, "token 2147483648 at position 0");
+    ddl_shards_close(shards);
+}
+
+/* A sound shard of four tokens, one 32-bit word of its header changed, or cut to a size. */
+static void broken_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        int word;
+        uint32_t value;
+        size_t size;
+        ddl_status status;
+        const char *gist;
+    } cases[] = {
+        { -1, 0, 0, DDL_E_FORMAT, "0 bytes, a shard has a header of 1024 bytes" },
+        { -1, 0, 1023, DDL_E_FORMAT, "1023 bytes, a shard has" },
+        { 0, 20240801, 1032, DDL_E_FORMAT, "begins with the number 20240801, a shard with 20240520" },
+        { 1, 0, 1032, DDL_E_UNSUPPORTED, "shard version 0, known are 1 (uint16) and 2 (uint32)" },
+        { 1, 7, 1032, DDL_E_UNSUPPORTED, "shard version 7" },
+        { 1, 2, 1032, DDL_E_FORMAT, "1032 bytes, the header's 4 tokens of uint32 make 1040: truncated" },
+        { 2, 0xffffffff, 1032, DDL_E_FORMAT, "the header says -1 tokens" },
+        { 2, 5, 1032, DDL_E_FORMAT, "1032 bytes, the header's 5 tokens of uint16 make 1034: truncated" },
+        { 2, 3, 1032, DDL_E_FORMAT, "make 1030: bytes left over" },
+        { 2, 0x7fffffff, 1032, DDL_E_FORMAT, "truncated" },
+        { -1, 0, 1031, DDL_E_FORMAT, "make 1032: truncated" },
+        { 2, 0, 1024, DDL_E_FORMAT, "no tokens in 1 file" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char data[1040] = { 0 };
+        const uint32_t header[3] = { 20240520, 1, 4 };
+        for (int w = 0; w < 3; w++) {
+            uint32_t value = cases[i].word == w ? cases[i].value : header[w];
+            for (int b = 0; b < 4; b++)
+                data[4 * w + b] = (unsigned char)(value >> 8 * b);
+        }
+        write_file(scratch_path("broken.bin"), data, cases[i].size);
+        struct ddl_error err;
+        ddl_shards *shards;
+        assert_int_equal(ddl_shards_open(&shards, scratch_path("broken.bin"), &err), cases[i].status);
+        assert_null(shards);
+        assert_says(&err, "broken.bin: ");
+        assert_says(&err, cases[i].gist);
+    }
+}
+
+static void absent(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_shards *shards;
+    assert_int_equal(ddl_shards_open(&shards, scratch_path("none.bin"), &err), DDL_E_IO);
+    assert_says(&err, "none.bin: cannot open: ");
+    assert_int_equal(ddl_shards_open(&shards, scratch_path("none_*.bin"), &err), DDL_E_IO);
+    assert_says(&err, "none_*.bin: no file has such a name");
+    assert_ok(ddl_file_make_dir(scratch_path("hollow"), &err), err);
+    assert_int_equal(ddl_shards_open(&shards, scratch_path("hollow"), &err), DDL_E_FORMAT);
+    assert_says(&err, "hollow: no .bin file");
+    /* One damaged file spoils a set, and is named. */
+    write_set();
+    write_file(scratch_path("set/a_1.bin"), "x", 1);
+    assert_int_equal(ddl_shards_open(&shards, scratch_path("set"), &err), DDL_E_FORMAT);
+    assert_says(&err, "a_1.bin: 1 bytes");
+}
+
+/* Made by the reference, not by us. */
+static void golden_shard(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_shards *shards = open_ok(source_path("tests/golden/curve-baseline/tokens.bin"));
+    assert_int_equal(ddl_shards_count(shards), (154626 - 1024) / 2);
+    assert_ok(ddl_shards_check(shards, 50304, &err), err);
+    ddl_shards_close(shards);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_order),        cmocka_unit_test(reading_wraps),
+        cmocka_unit_test(an_empty_file_in_a_set), cmocka_unit_test(vocabulary),
+        cmocka_unit_test(broken_headers),         cmocka_unit_test(absent),
+        cmocka_unit_test(golden_shard),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
