@@ -1,0 +1,164 @@
+#include "data/batch.h"
+
+#include "base/mem.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEPT_BYTES = 1 << 21 }; /* a buffer beyond this is not kept for the next use */
+
+ddl_status ddl_batch_append(struct ddl_batch *batch, const char *text, size_t size, struct ddl_error *err)
+{
+    size_t needed;
+    if (!ddl_size_add(batch->size, size, &needed))
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for text");
+    if (needed > batch->capacity) {
+        size_t capacity = batch->capacity ? batch->capacity : 1 << 16;
+        while (capacity < needed)
+            capacity *= 2;
+        char *grown = realloc(batch->text, capacity);
+        if (!grown)
+            return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu bytes of text", capacity);
+        batch->text = grown;
+        batch->capacity = capacity;
+    }
+    if (size)
+        memcpy(batch->text + batch->size, text, size);
+    batch->size = needed;
+    return DDL_OK;
+}
+
+ddl_status ddl_batch_add_segment(struct ddl_batch *batch, const struct ddl_segment *segment,
+                                 struct ddl_error *err)
+{
+    if (batch->n_segments == batch->segment_capacity) {
+        size_t capacity = batch->segment_capacity ? 2 * batch->segment_capacity : 64;
+        struct ddl_segment *grown = realloc(batch->segments, capacity * sizeof *grown);
+        if (!grown)
+            return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu pieces of text", capacity);
+        batch->segments = grown;
+        batch->segment_capacity = capacity;
+    }
+    batch->segments[batch->n_segments++] = *segment;
+    return DDL_OK;
+}
+
+static ddl_status push_id(struct ddl_ids *ids, int32_t id, struct ddl_error *err)
+{
+    if (ids->n == ids->capacity) {
+        size_t capacity = ids->capacity ? 2 * ids->capacity : 1024;
+        int32_t *grown = realloc(ids->ids, capacity * sizeof *grown);
+        if (!grown)
+            return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu ids", capacity);
+        ids->ids = grown;
+        ids->capacity = capacity;
+    }
+    ids->ids[ids->n++] = id;
+    return DDL_OK;
+}
+
+struct context {
+    struct ddl_batch *batch;
+    const ddl_tokenizer *tokenizer;
+    int32_t end_of_text;
+    const char *text_key;
+};
+
+static ddl_status encode_text(const struct context *c, const struct ddl_segment *segment, const char *text,
+                              size_t size)
+{
+    struct ddl_batch *batch = c->batch;
+    if (size == 0) {
+        batch->skipped++;
+        return DDL_OK;
+    }
+    struct ddl_ids *ids = &batch->ids[segment->split];
+    if (segment->starts) {
+        ddl_status status = push_id(ids, c->end_of_text, &batch->err);
+        if (status)
+            return status;
+        batch->documents[segment->split]++;
+    }
+    batch->bytes[segment->split] += size;
+    return ddl_tokenizer_encode(c->tokenizer, text, size, false, ids, &batch->err);
+}
+
+static const char *json_type_name(const json_t *value)
+{
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "a number", [JSON_REAL] = "a number",  [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",      [JSON_NULL] = "null",
+    };
+    return names[json_typeof(value)];
+}
+
+static ddl_status encode_json(const struct context *c, const struct ddl_segment *segment)
+{
+    struct ddl_error *err = &c->batch->err;
+    unsigned long long line = segment->line;
+    json_error_t why;
+    json_t *root =
+        json_loadb(c->batch->text + segment->offset, segment->size, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    if (!root)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: invalid JSON at column %d: %s", segment->path, line,
+                             why.column, why.text);
+    const json_t *value = json_object_get(root, c->text_key);
+    ddl_status status;
+    if (!json_is_object(root))
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: found %s, wanted an object with the key \"%s\"",
+                               segment->path, line, json_type_name(root), c->text_key);
+    else if (!value)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: the object has no key \"%s\"", segment->path,
+                               line, c->text_key);
+    else if (!json_is_string(value))
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: \"%s\" is %s, wanted a string", segment->path,
+                               line, c->text_key, json_type_name(value));
+    else
+        status = encode_text(c, segment, json_string_value(value), json_string_length(value));
+    json_decref(root);
+    return status;
+}
+
+void ddl_batch_encode(struct ddl_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text,
+                      const char *text_key)
+{
+    struct context c = { batch, tokenizer, end_of_text, text_key };
+    for (size_t i = 0; i < batch->n_segments && !batch->status; i++) {
+        const struct ddl_segment *segment = &batch->segments[i];
+        batch->status = segment->json
+                            ? encode_json(&c, segment)
+                            : encode_text(&c, segment, batch->text + segment->offset, segment->size);
+    }
+}
+
+void ddl_batch_reset(struct ddl_batch *batch)
+{
+    struct ddl_batch kept = { 0 };
+    if (batch->capacity <= KEPT_BYTES) {
+        kept.text = batch->text;
+        kept.capacity = batch->capacity;
+    } else {
+        free(batch->text);
+    }
+    kept.segments = batch->segments;
+    kept.segment_capacity = batch->segment_capacity;
+    for (int i = 0; i < DDL_SPLITS; i++) {
+        if (batch->ids[i].capacity * sizeof(int32_t) > KEPT_BYTES)
+            ddl_ids_free(&batch->ids[i]);
+        else
+            kept.ids[i] = batch->ids[i];
+        kept.ids[i].n = 0;
+    }
+    *batch = kept;
+}
+
+void ddl_batch_free(struct ddl_batch *batch)
+{
+    free(batch->text);
+    free(batch->segments);
+    for (int i = 0; i < DDL_SPLITS; i++)
+        ddl_ids_free(&batch->ids[i]);
+    *batch = (struct ddl_batch){ 0 };
+}

@@ -1,0 +1,265 @@
+#define _POSIX_C_SOURCE 200809L
+#include "ddl/data.h"
+
+#include "data/reader.h"
+#include "data/shard_set.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 1024, PROGRESS_MS = 100 };
+
+#define FIELD(name) offsetof(struct ddl_build_config, name)
+#define TEXT(name) DDL_OPTION_STRING, FIELD(name), sizeof((struct ddl_build_config *)0)->name, 0, 0, NULL
+
+const struct ddl_option *ddl_build_options(void)
+{
+    static const struct ddl_option options[] = {
+        { "out", TEXT(out), "DIR", "folder for the shards" },
+        { "tokenizer", TEXT(tokenizer), "PATH", "folder or tokenizer.json (default: data/tokenizer)" },
+        { "text_key", TEXT(text_key), "KEY", "the .jsonl key that holds a document's text (default: text)" },
+        { "separator", TEXT(separator), "LINE",
+          "a line of a text file that starts a new document; empty: one document a file" },
+        { "val_fraction", DDL_OPTION_DOUBLE, FIELD(val_fraction), 0, 0, 1, NULL, "SHARE",
+          "share of the documents held out, in val_*.bin (default: 0)" },
+        { "seed", DDL_OPTION_U64, FIELD(seed), 0, 0, 0, NULL, "N", "of the choice of held-out documents" },
+        { "shard_tokens", DDL_OPTION_SIZE, FIELD(shard_tokens), 0, 1, 2147483647, NULL, "N",
+          "tokens a shard at most (default: 100000000)" },
+        { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 0, MAX_THREADS, NULL, "N",
+          "threads that encode; 0: one for each core" },
+        { "overwrite", DDL_OPTION_BOOL, FIELD(overwrite), 0, 0, 0, NULL, NULL,
+          "replace the shards that an earlier build left in the folder" },
+        { "quiet", DDL_OPTION_BOOL, FIELD(quiet), 0, 0, 0, NULL, NULL, "no progress line" },
+        { 0 },
+    };
+    return options;
+}
+
+struct ddl_build_config ddl_build_defaults(void)
+{
+    return (struct ddl_build_config){
+        .tokenizer = "data/tokenizer",
+        .text_key = "text",
+        .separator = "<|endoftext|>",
+        .shard_tokens = 100000000,
+    };
+}
+
+struct build {
+    const struct ddl_build_config *config;
+    struct ddl_inputs inputs;
+    ddl_tokenizer *tokenizer;
+    int32_t end_of_text;
+    struct ddl_pipeline pipeline;
+    struct ddl_reader reader;
+    struct ddl_shard_set set;
+    struct ddl_build_result result;
+    /* progress */
+    ddl_build_progress_fn *progress;
+    void *user;
+    uint64_t bytes_in;
+    double began, shown;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static ddl_status check_config(const struct ddl_build_config *c, struct ddl_error *err)
+{
+    if (c->out[0] == '\0')
+        return ddl_error_set(err, DDL_E_USAGE, "--out is missing: the folder for the shards");
+    if (c->text_key[0] == '\0')
+        return ddl_error_set(err, DDL_E_USAGE, "--text_key is empty");
+    if (!(c->val_fraction >= 0 && c->val_fraction <= 1))
+        return ddl_error_set(err, DDL_E_USAGE, "--val_fraction is %g, wanted 0 to 1", c->val_fraction);
+    if (c->shard_tokens == 0 || c->shard_tokens > INT32_MAX)
+        return ddl_error_set(err, DDL_E_USAGE, "--shard_tokens is %zu, wanted 1 to %ld", c->shard_tokens,
+                             (long)INT32_MAX);
+    if (c->threads > MAX_THREADS)
+        return ddl_error_set(err, DDL_E_USAGE, "--threads is %zu, wanted at most %d", c->threads,
+                             MAX_THREADS);
+    if (strpbrk(c->separator, "\r\n"))
+        return ddl_error_set(err, DDL_E_USAGE, "--separator holds a line break");
+    return DDL_OK;
+}
+
+static ddl_status show_progress(struct build *b, bool always, struct ddl_error *err)
+{
+    double t = now();
+    if (!b->progress || (!always && t - b->shown < 1e-3 * PROGRESS_MS))
+        return DDL_OK;
+    b->shown = t;
+    struct ddl_build_progress p = {
+        .bytes_in = b->bytes_in,
+        .bytes_total = b->inputs.bytes,
+        .documents = b->result.documents[0] + b->result.documents[1],
+        .tokens = b->result.tokens[0] + b->result.tokens[1],
+        .seconds = t - b->began,
+    };
+    if (b->progress(b->user, &p) != 0)
+        return ddl_error_set(err, DDL_E_INTERRUPTED, "stopped; nothing was written to %s", b->config->out);
+    return DDL_OK;
+}
+
+static ddl_status write_batch(struct build *b, const struct ddl_batch *batch, struct ddl_error *err)
+{
+    if (batch->status) {
+        if (err)
+            *err = batch->err;
+        return batch->status;
+    }
+    for (int split = 0; split < DDL_SPLITS; split++) {
+        const struct ddl_ids *ids = &batch->ids[split];
+        ddl_status status = ddl_shard_set_append(&b->set, split, ids->ids, ids->n, err);
+        if (status)
+            return status;
+        b->result.documents[split] += batch->documents[split];
+        b->result.bytes[split] += batch->bytes[split];
+        b->result.tokens[split] += ids->n;
+    }
+    b->result.skipped += batch->skipped;
+    b->bytes_in = batch->consumed;
+    return DDL_OK;
+}
+
+static ddl_status write_all(struct build *b, struct ddl_error *err)
+{
+    for (;;) {
+        bool end;
+        struct ddl_batch *batch = ddl_pipeline_next(&b->pipeline, PROGRESS_MS, &end);
+        if (end)
+            break;
+        ddl_status status = batch ? write_batch(b, batch, err) : DDL_OK;
+        if (batch)
+            ddl_pipeline_release(&b->pipeline);
+        if (!status)
+            status = show_progress(b, false, err);
+        if (status)
+            return status;
+    }
+    if (b->result.documents[0] + b->result.documents[1] == 0)
+        return ddl_error_set(err, DDL_E_FORMAT, "no text: %zu file%s, %llu empty document%s", b->inputs.n,
+                             b->inputs.n == 1 ? "" : "s", (unsigned long long)b->result.skipped,
+                             b->result.skipped == 1 ? "" : "s");
+    return show_progress(b, true, err);
+}
+
+static void *read_thread(void *arg)
+{
+    ddl_reader_run(&((struct build *)arg)->reader);
+    return NULL;
+}
+
+static void *encode_thread(void *arg)
+{
+    struct build *b = arg;
+    for (struct ddl_batch *batch; (batch = ddl_pipeline_take(&b->pipeline));) {
+        ddl_batch_encode(batch, b->tokenizer, b->end_of_text, b->config->text_key);
+        ddl_pipeline_done(&b->pipeline, batch);
+    }
+    return NULL;
+}
+
+static size_t thread_count(const struct ddl_build_config *config)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (config->threads > 0)
+        return config->threads;
+    return cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (size_t)cores;
+}
+
+/* The reader and the workers beside this thread, which writes. */
+static ddl_status run_threads(struct build *b, struct ddl_error *err)
+{
+    size_t wanted = thread_count(b->config) + 1, started = 0;
+    ddl_status status = ddl_pipeline_init(&b->pipeline, 4 * wanted, err);
+    pthread_t *threads = status ? NULL : calloc(wanted, sizeof *threads);
+    if (!status && !threads)
+        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu threads", wanted);
+    while (!status && started < wanted) {
+        if (pthread_create(&threads[started], NULL, started == 0 ? read_thread : encode_thread, b) != 0)
+            status = ddl_error_set(err, DDL_E_MEMORY, "cannot start thread %zu of %zu", started + 1, wanted);
+        else
+            started++;
+    }
+    if (!status)
+        status = write_all(b, err);
+    if (started > 0)
+        ddl_pipeline_stop(&b->pipeline);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    free(threads);
+    ddl_pipeline_free(&b->pipeline);
+    return status;
+}
+
+/* Whether the tokenizer puts a space before a text: then "a" and " a" are the same to it. */
+static ddl_status adds_space(const ddl_tokenizer *tokenizer, bool *adds, struct ddl_error *err)
+{
+    struct ddl_ids plain = { 0 }, spaced = { 0 };
+    ddl_status status = ddl_tokenizer_encode(tokenizer, "a", 1, false, &plain, err);
+    if (!status)
+        status = ddl_tokenizer_encode(tokenizer, " a", 2, false, &spaced, err);
+    *adds = !status && plain.n == spaced.n && memcmp(plain.ids, spaced.ids, plain.n * sizeof *plain.ids) == 0;
+    ddl_ids_free(&plain);
+    ddl_ids_free(&spaced);
+    return status;
+}
+
+static ddl_status prepare(struct build *b, const char *const *inputs, size_t n_inputs, struct ddl_error *err)
+{
+    const struct ddl_build_config *config = b->config;
+    ddl_status status = check_config(config, err);
+    if (!status)
+        status = ddl_inputs_list(&b->inputs, inputs, n_inputs, err);
+    if (!status)
+        status = ddl_tokenizer_load(&b->tokenizer, config->tokenizer, err);
+    if (status)
+        return status;
+    b->end_of_text = ddl_tokenizer_end_of_text(b->tokenizer);
+    if (b->end_of_text < 0)
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: has no token <|endoftext|>, which separates documents in shards",
+                             config->tokenizer);
+    b->result.bytes_per_token = ddl_tokenizer_vocab_size(b->tokenizer) > 65536 ? 4 : 2;
+    b->reader = (struct ddl_reader){ .inputs = &b->inputs,
+                                     .pipeline = &b->pipeline,
+                                     .separator = config->separator,
+                                     .val_fraction = config->val_fraction,
+                                     .seed = config->seed };
+    json_object_seed(0); /* before threads parse */
+    return adds_space(b->tokenizer, &b->reader.cut_at_space, err);
+}
+
+ddl_status ddl_data_build(const struct ddl_build_config *config, const char *const *inputs, size_t n_inputs,
+                          ddl_build_progress_fn *progress, void *user, struct ddl_build_result *result,
+                          struct ddl_error *err)
+{
+    struct build b = { .config = config, .progress = progress, .user = user, .began = now() };
+    ddl_status status = prepare(&b, inputs, n_inputs, err);
+    if (!status)
+        status = ddl_shard_set_begin(&b.set, config->out, config->overwrite, b.result.bytes_per_token,
+                                     config->shard_tokens, err);
+    if (!status) {
+        status = run_threads(&b, err);
+        if (status)
+            ddl_shard_set_discard(&b.set);
+        else
+            status = ddl_shard_set_publish(&b.set, err);
+    }
+    for (int split = 0; split < DDL_SPLITS; split++)
+        b.result.shards[split] = b.set.split[split].shards;
+    b.result.seconds = now() - b.began;
+    if (result)
+        *result = status ? (struct ddl_build_result){ 0 } : b.result;
+    ddl_tokenizer_free(b.tokenizer);
+    ddl_inputs_free(&b.inputs);
+    return status;
+}

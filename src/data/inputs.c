@@ -1,0 +1,167 @@
+#define _POSIX_C_SOURCE 200809L
+#include "data/inputs.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_DEPTH = 64 }; /* of folders in folders: more is a loop of links */
+
+static const struct {
+    const char *ending;
+    bool json;
+    enum ddl_packing packing;
+} kinds[] = {
+    { ".txt", false, DDL_PACKING_NONE },     { ".jsonl", true, DDL_PACKING_NONE },
+    { ".txt.gz", false, DDL_PACKING_GZIP },  { ".jsonl.gz", true, DDL_PACKING_GZIP },
+    { ".txt.zst", false, DDL_PACKING_ZSTD }, { ".jsonl.zst", true, DDL_PACKING_ZSTD },
+};
+
+static bool find_kind(const char *path, struct ddl_input *input)
+{
+    size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t n = strlen(kinds[i].ending);
+        if (length < n || strcmp(path + length - n, kinds[i].ending) != 0)
+            continue;
+        input->json = kinds[i].json;
+        input->packing = kinds[i].packing;
+        return true;
+    }
+    return false;
+}
+
+static ddl_status add(struct ddl_inputs *inputs, struct ddl_input input, const char *path,
+                      struct ddl_error *err)
+{
+    if (inputs->n == inputs->capacity) {
+        size_t capacity = inputs->capacity ? 2 * inputs->capacity : 16;
+        struct ddl_input *items = realloc(inputs->items, capacity * sizeof *items);
+        if (!items)
+            return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+        inputs->items = items;
+        inputs->capacity = capacity;
+    }
+    input.path = ddl_mem_strdup(path);
+    if (!input.path)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+    inputs->items[inputs->n++] = input;
+    return DDL_OK;
+}
+
+static ddl_status add_path(struct ddl_inputs *inputs, const char *path, int depth, struct ddl_error *err);
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names in a folder, hidden ones left out, in order. The caller frees each and the list. */
+static ddl_status read_names(const char *folder, char ***out, size_t *n, struct ddl_error *err)
+{
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return ddl_error_set(err, DDL_E_IO, "%s: cannot open folder: %s", folder, strerror(errno));
+    size_t capacity = 0;
+    ddl_status status = DDL_OK;
+    for (struct dirent *entry; !status && (entry = readdir(dir));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        if (*n == capacity) {
+            capacity = capacity ? 2 * capacity : 64;
+            char **names = realloc(*out, capacity * sizeof *names);
+            if (!names) {
+                status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", folder);
+                break;
+            }
+            *out = names;
+        }
+        (*out)[*n] = ddl_mem_strdup(entry->d_name);
+        if ((*out)[*n])
+            (*n)++;
+        else
+            status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", folder);
+    }
+    closedir(dir);
+    if (*n)
+        qsort(*out, *n, sizeof **out, compare_names);
+    return status;
+}
+
+static ddl_status add_folder(struct ddl_inputs *inputs, const char *folder, int depth, struct ddl_error *err)
+{
+    if (depth > MAX_DEPTH)
+        return ddl_error_set(err, DDL_E_IO, "%.300s: folders in folders beyond %d", folder, MAX_DEPTH);
+    char **names = NULL;
+    size_t n = 0;
+    ddl_status status = read_names(folder, &names, &n, err);
+    for (size_t i = 0; i < n; i++) {
+        char path[4096];
+        struct ddl_input unused;
+        if (!status && !ddl_path_join(path, sizeof path, folder, names[i]))
+            status = ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", folder);
+        if (!status && (ddl_file_is_dir(path) || find_kind(path, &unused)))
+            status = add_path(inputs, path, depth + 1, err);
+        free(names[i]);
+    }
+    free(names);
+    return status;
+}
+
+static ddl_status add_path(struct ddl_inputs *inputs, const char *path, int depth, struct ddl_error *err)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return ddl_error_set(err, DDL_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return add_folder(inputs, path, depth, err);
+    struct ddl_input input = { .size = (uint64_t)st.st_size };
+    if (!find_kind(path, &input))
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "%s: ends in none of .txt, .jsonl, .txt.gz, .jsonl.gz, .txt.zst, .jsonl.zst",
+                             path);
+    if (!S_ISREG(st.st_mode))
+        return ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
+    return add(inputs, input, path, err);
+}
+
+ddl_status ddl_inputs_list(struct ddl_inputs *inputs, const char *const *names, size_t n,
+                           struct ddl_error *err)
+{
+    bool standard_input = false;
+    if (n == 0)
+        return ddl_error_set(err, DDL_E_USAGE, "no input: name files, folders, or - for standard input");
+    for (size_t i = 0; i < n; i++) {
+        ddl_status status;
+        size_t before = inputs->n;
+        if (strcmp(names[i], "-") == 0) {
+            if (standard_input)
+                return ddl_error_set(err, DDL_E_USAGE, "-: standard input is named twice");
+            standard_input = true;
+            status = add(inputs, (struct ddl_input){ 0 }, "-", err);
+        } else {
+            status = add_path(inputs, names[i], 0, err);
+        }
+        if (status)
+            return status;
+        if (inputs->n == before)
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "%s: no .txt or .jsonl file (or .gz, .zst of one) in this folder", names[i]);
+    }
+    for (size_t i = 0; i < inputs->n && !standard_input; i++)
+        inputs->bytes += inputs->items[i].size;
+    return DDL_OK;
+}
+
+void ddl_inputs_free(struct ddl_inputs *inputs)
+{
+    for (size_t i = 0; i < inputs->n; i++)
+        free(inputs->items[i].path);
+    free(inputs->items);
+    *inputs = (struct ddl_inputs){ 0 };
+}

@@ -1,0 +1,261 @@
+#define _POSIX_C_SOURCE 200809L
+#include "data/shard_set.h"
+
+#include "data/shard_format.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_SHARDS = 1000000, NAME_SIZE = 32 }; /* six digits keep the order of names the order of shards */
+
+static const char *const split_names[DDL_SPLITS] = { "train", "val" };
+
+static void shard_name(char name[NAME_SIZE], int split, size_t i)
+{
+    snprintf(name, NAME_SIZE, "%s_%06zu.bin", split_names[split], i);
+}
+
+/* Whether a build writes files of this name. */
+static bool is_ours(const char *name)
+{
+    for (int split = 0; split < DDL_SPLITS; split++) {
+        size_t n = strlen(split_names[split]);
+        if (strncmp(name, split_names[split], n) == 0 && name[n] == '_' &&
+            strspn(name + n + 1, "0123456789") == 6 && strcmp(name + n + 7, ".bin") == 0)
+            return true;
+    }
+    return false;
+}
+
+static ddl_status folder_error(const char *folder, const char *verb, struct ddl_error *err)
+{
+    return ddl_error_set(err, DDL_E_IO, "%s: cannot %s: %s", folder, verb, strerror(errno));
+}
+
+static ddl_status refuse_shards(const char *out, bool overwrite, struct ddl_error *err)
+{
+    DIR *dir = opendir(out);
+    if (!dir)
+        return folder_error(out, "open folder", err);
+    ddl_status status = DDL_OK;
+    for (struct dirent *entry; !status && (entry = readdir(dir));) {
+        if (!ddl_shard_name_fits(entry->d_name))
+            continue;
+        if (!is_ours(entry->d_name))
+            status =
+                ddl_error_set(err, DDL_E_USAGE, "%s: holds %s, which no build wrote: choose another folder",
+                              out, entry->d_name);
+        else if (!overwrite)
+            status = ddl_error_set(err, DDL_E_USAGE,
+                                   "%s: already has shards (%s): choose another folder, or --overwrite", out,
+                                   entry->d_name);
+    }
+    closedir(dir);
+    return status;
+}
+
+static size_t existing_prefix(const char *path)
+{
+    char part[1024];
+    size_t n = strlen(path);
+    memcpy(part, path, n + 1);
+    while (n > 0 && !ddl_file_exists(part)) {
+        while (n > 0 && part[n - 1] != '/')
+            n--;
+        while (n > 0 && part[n - 1] == '/')
+            n--;
+        part[n] = '\0';
+    }
+    return n;
+}
+
+ddl_status ddl_shard_set_begin(struct ddl_shard_set *set, const char *out, bool overwrite, int width,
+                               size_t shard_tokens, struct ddl_error *err)
+{
+    *set = (struct ddl_shard_set){ .overwrite = overwrite, .width = width, .shard_tokens = shard_tokens };
+    if (strlen(out) + 64 > sizeof set->out)
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: a folder's name this long is not supported", out);
+    strcpy(set->out, out);
+    set->out_kept = existing_prefix(out);
+    ddl_status status = ddl_file_make_dir(out, err);
+    if (!status)
+        status = refuse_shards(out, overwrite, err);
+    snprintf(set->work, sizeof set->work, "%s/.build-%ld", out, (long)getpid());
+    if (!status)
+        status = ddl_file_make_dir(set->work, err);
+    if (status)
+        ddl_shard_set_discard(set);
+    return status;
+}
+
+static ddl_status begin_shard(struct ddl_shard_set *set, int split, struct ddl_error *err)
+{
+    struct ddl_shard_sequence *s = &set->split[split];
+    char name[NAME_SIZE], path[1024 + 128];
+    if (s->shards == MAX_SHARDS)
+        return ddl_error_set(err, DDL_E_USAGE, "%s: more than %d shards of %zu tokens: ask for larger ones",
+                             set->out, MAX_SHARDS, set->shard_tokens);
+    shard_name(name, split, s->shards);
+    ddl_path_join(path, sizeof path, set->work, name);
+    ddl_status status = ddl_file_writer_begin(&s->writer, path, err);
+    if (status)
+        return status;
+    s->open = true;
+    s->shards++;
+    s->in_shard = 0;
+    const unsigned char header[DDL_SHARD_HEADER] = { 0 }; /* filled in at the end */
+    return ddl_file_writer_write(&s->writer, header, sizeof header, err);
+}
+
+static ddl_status end_shard(struct ddl_shard_set *set, int split, struct ddl_error *err)
+{
+    struct ddl_shard_sequence *s = &set->split[split];
+    if (!s->open)
+        return DDL_OK;
+    const uint32_t words[3] = { DDL_SHARD_MAGIC, set->width == 2 ? 1 : 2, (uint32_t)s->in_shard };
+    unsigned char bytes[sizeof words];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(words[i / 4] >> 8 * (i % 4));
+    s->open = false;
+    ddl_status status = fseek(s->writer.stream, 0, SEEK_SET) == 0
+                            ? ddl_file_writer_write(&s->writer, bytes, sizeof bytes, err)
+                            : folder_error(s->writer.temporary, "seek", err);
+    if (status) {
+        ddl_file_writer_discard(&s->writer);
+        return status;
+    }
+    return ddl_file_writer_commit(&s->writer, err);
+}
+
+static ddl_status write_ids(struct ddl_shard_set *set, struct ddl_shard_sequence *s, const int32_t *ids,
+                            size_t n, struct ddl_error *err)
+{
+    unsigned char bytes[4096];
+    size_t width = (size_t)set->width, most = sizeof bytes / width;
+    ddl_status status = DDL_OK;
+    for (size_t done = 0; done < n && !status;) {
+        size_t take = n - done < most ? n - done : most;
+        for (size_t i = 0; i < take; i++) {
+            for (size_t b = 0; b < width; b++)
+                bytes[i * width + b] = (unsigned char)((uint32_t)ids[done + i] >> 8 * b);
+        }
+        status = ddl_file_writer_write(&s->writer, bytes, take * width, err);
+        done += take;
+    }
+    return status;
+}
+
+ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int32_t *ids, size_t n,
+                                struct ddl_error *err)
+{
+    struct ddl_shard_sequence *s = &set->split[split];
+    ddl_status status = DDL_OK;
+    while (n > 0 && !status) {
+        if (s->open && s->in_shard == set->shard_tokens)
+            status = end_shard(set, split, err);
+        if (!status && !s->open)
+            status = begin_shard(set, split, err);
+        if (status)
+            break;
+        size_t room = set->shard_tokens - (size_t)s->in_shard, take = n < room ? n : room;
+        status = write_ids(set, s, ids, take, err);
+        s->in_shard += take;
+        s->tokens += take;
+        ids += take;
+        n -= take;
+    }
+    return status;
+}
+
+/* Removes the shards of an earlier build. */
+static ddl_status remove_old(const struct ddl_shard_set *set, struct ddl_error *err)
+{
+    DIR *dir = opendir(set->out);
+    if (!dir)
+        return folder_error(set->out, "open folder", err);
+    ddl_status status = DDL_OK;
+    for (struct dirent *entry; !status && (entry = readdir(dir));) {
+        char path[2048];
+        if (!is_ours(entry->d_name))
+            continue;
+        ddl_path_join(path, sizeof path, set->out, entry->d_name);
+        if (unlink(path) != 0)
+            status = folder_error(path, "remove", err);
+    }
+    closedir(dir);
+    return status;
+}
+
+/* In `place`, a folder: every shard of this set, whatever of it is there. */
+static void remove_shards(const struct ddl_shard_set *set, const char *place)
+{
+    for (int split = 0; split < DDL_SPLITS; split++) {
+        for (size_t i = 0; i < set->split[split].shards; i++) {
+            char name[NAME_SIZE], path[2048];
+            shard_name(name, split, i);
+            ddl_path_join(path, sizeof path, place, name);
+            unlink(path);
+        }
+    }
+}
+
+static ddl_status move_all(const struct ddl_shard_set *set, struct ddl_error *err)
+{
+    for (int split = 0; split < DDL_SPLITS; split++) {
+        for (size_t i = 0; i < set->split[split].shards; i++) {
+            char name[NAME_SIZE], from[2048], to[2048];
+            shard_name(name, split, i);
+            ddl_path_join(from, sizeof from, set->work, name);
+            ddl_path_join(to, sizeof to, set->out, name);
+            if (rename(from, to) != 0)
+                return folder_error(to, "move into place", err);
+        }
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_shard_set_publish(struct ddl_shard_set *set, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (int split = 0; split < DDL_SPLITS && !status; split++)
+        status = end_shard(set, split, err);
+    /* Someone else's shards may have come meanwhile. */
+    if (!status)
+        status = refuse_shards(set->out, set->overwrite, err);
+    /* Old ones first: an interruption here leaves fewer shards, never a mixture of two builds. */
+    if (!status)
+        status = remove_old(set, err);
+    if (!status) {
+        status = move_all(set, err);
+        if (status)
+            remove_shards(set, set->out);
+    }
+    if (status) {
+        ddl_shard_set_discard(set);
+        return status;
+    }
+    rmdir(set->work);
+    return ddl_file_sync_dir(set->out, err);
+}
+
+void ddl_shard_set_discard(struct ddl_shard_set *set)
+{
+    for (int split = 0; split < DDL_SPLITS; split++) {
+        if (set->split[split].open)
+            ddl_file_writer_discard(&set->split[split].writer);
+        set->split[split].open = false;
+    }
+    remove_shards(set, set->work);
+    rmdir(set->work);
+    /* The folders that begin made, from the innermost out; one that others have used stays. */
+    for (size_t n = strlen(set->out); n > set->out_kept; n--) {
+        if (set->out[n] != '\0' && set->out[n] != '/')
+            continue;
+        set->out[n] = '\0';
+        if (set->out[n - 1] != '/' && rmdir(set->out) != 0)
+            break;
+    }
+}

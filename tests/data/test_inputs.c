@@ -1,0 +1,118 @@
+/* data/inputs.c: what is read, in which order, as what. */
+#include "support/files.h"
+
+#include "data/inputs.h"
+
+static void make_tree(void)
+{
+    static const char *const files[] = {
+        "in/b.txt",       "in/a.jsonl.gz",  "in/c/z.txt.zst",   "in/c/a.jsonl",
+        "in/c/readme.md", "in/.hidden.txt", "in/.git/x.txt",    "in/a.txt.gz",
+        "in/d.jsonl.zst", "in/txt",         "in/empty/note.md",
+    };
+    static const char *const folders[] = { "in/c", "in/.git", "in/empty" };
+    struct ddl_error err;
+    remove_scratch("in");
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        assert_ok(ddl_file_make_dir(scratch_path(folders[i]), &err), err);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        write_file(scratch_path(files[i]), "xyz", 3);
+}
+
+static void folders_in_name_order(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        bool json;
+        enum ddl_packing packing;
+    } wanted[] = {
+        { "in/a.jsonl.gz", true, DDL_PACKING_GZIP },   { "in/a.txt.gz", false, DDL_PACKING_GZIP },
+        { "in/b.txt", false, DDL_PACKING_NONE },       { "in/c/a.jsonl", true, DDL_PACKING_NONE },
+        { "in/c/z.txt.zst", false, DDL_PACKING_ZSTD }, { "in/d.jsonl.zst", true, DDL_PACKING_ZSTD },
+    };
+    make_tree();
+    const char *names[] = { scratch_path("in") };
+    struct ddl_inputs inputs = { 0 };
+    struct ddl_error err;
+    assert_ok(ddl_inputs_list(&inputs, names, 1, &err), err);
+    assert_int_equal(inputs.n, sizeof wanted / sizeof *wanted);
+    assert_int_equal(inputs.bytes, 18);
+    for (size_t i = 0; i < inputs.n; i++) {
+        assert_string_equal(inputs.items[i].path, scratch_path(wanted[i].path));
+        assert_int_equal(inputs.items[i].json, wanted[i].json);
+        assert_int_equal(inputs.items[i].packing, wanted[i].packing);
+        assert_int_equal(inputs.items[i].size, 3);
+    }
+    ddl_inputs_free(&inputs);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    make_tree();
+    static const struct {
+        const char *path;
+        ddl_status status;
+        const char *gist;
+    } cases[] = {
+        { "in/none.txt", DDL_E_IO, "none.txt: cannot open: No such file" },
+        { "in/c/readme.md", DDL_E_USAGE, "readme.md: ends in none of .txt, .jsonl, " },
+        { "in/txt", DDL_E_USAGE, "ends in none of" },
+        { "in/empty", DDL_E_FORMAT, "empty: no .txt or .jsonl file" },
+    };
+    struct ddl_error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *names[] = { scratch_path("in/b.txt"), scratch_path(cases[i].path) };
+        struct ddl_inputs inputs = { 0 };
+        assert_int_equal(ddl_inputs_list(&inputs, names, 2, &err), cases[i].status);
+        assert_says(&err, cases[i].gist);
+        ddl_inputs_free(&inputs);
+    }
+    const char *twice[] = { "-", "-" };
+    struct ddl_inputs inputs = { 0 };
+    assert_int_equal(ddl_inputs_list(&inputs, twice, 2, &err), DDL_E_USAGE);
+    assert_says(&err, "standard input is named twice");
+    ddl_inputs_free(&inputs);
+    assert_int_equal(ddl_inputs_list(&inputs, NULL, 0, &err), DDL_E_USAGE);
+    assert_says(&err, "no input");
+}
+
+static void a_loop_of_links_ends(void **state)
+{
+    (void)state;
+    make_tree();
+    char command[4096], out[8];
+    snprintf(command, sizeof command, "ln -s .. '%s'", scratch_path("in/c/up"));
+    assert_int_equal(run_command(command, out, sizeof out), 0);
+    const char *names[] = { scratch_path("in") };
+    struct ddl_inputs inputs = { 0 };
+    struct ddl_error err;
+    assert_int_equal(ddl_inputs_list(&inputs, names, 1, &err), DDL_E_IO);
+    ddl_inputs_free(&inputs);
+}
+
+static void standard_input_has_no_size(void **state)
+{
+    (void)state;
+    make_tree();
+    const char *names[] = { scratch_path("in/b.txt"), "-" };
+    struct ddl_inputs inputs = { 0 };
+    struct ddl_error err;
+    assert_ok(ddl_inputs_list(&inputs, names, 2, &err), err);
+    assert_int_equal(inputs.n, 2);
+    assert_int_equal(inputs.bytes, 0);
+    assert_false(inputs.items[1].json);
+    ddl_inputs_free(&inputs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(folders_in_name_order),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(a_loop_of_links_ends),
+        cmocka_unit_test(standard_input_has_no_size),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

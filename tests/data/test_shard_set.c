@@ -1,0 +1,124 @@
+/* data/shard_set.c: tokens of both splits into shards that open again; nothing in place before publishing. */
+#include "support/files.h"
+
+#include "data/shard_set.h"
+#include "ddl/data.h"
+
+static void begin(struct ddl_shard_set *set, int width, size_t shard_tokens)
+{
+    struct ddl_error err;
+    remove_scratch("deep");
+    assert_ok(ddl_shard_set_begin(set, scratch_path("deep/er/out"), false, width, shard_tokens, &err), err);
+}
+
+static void append(struct ddl_shard_set *set, int split, int32_t first, size_t n)
+{
+    int32_t ids[5000];
+    struct ddl_error err;
+    assert_true(n <= 5000);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = first + (int32_t)i;
+    assert_ok(ddl_shard_set_append(set, split, ids, n, &err), err);
+}
+
+static void check_split(const char *pattern, int width, size_t n, size_t shard_tokens, int32_t first)
+{
+    struct ddl_error err;
+    ddl_shards *shards;
+    int found;
+    assert_ok(ddl_shards_open(&shards, scratch_path(pattern), &err), err);
+    assert_int_equal(ddl_shards_count(shards), n);
+    assert_int_equal(ddl_shards_n_files(shards), (n + shard_tokens - 1) / shard_tokens);
+    ddl_shards_file(shards, 0, NULL, &found);
+    assert_int_equal(found, width);
+    for (size_t i = 0; i < n; i++) {
+        int32_t id;
+        ddl_shards_read(shards, i, 1, &id);
+        assert_int_equal(id, first + (int32_t)i);
+    }
+    ddl_shards_close(shards);
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 1, 63, 100, 5000, 2147483647 };
+    for (int width = 2; width <= 4; width += 2) {
+        int32_t first = width == 2 ? 60000 : 2147483647 - 9000, second = 7;
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            struct ddl_shard_set set;
+            struct ddl_error err;
+            size_t scale = sizes[s] == 1 ? 1 : 40, n = 0, m = 0;
+            begin(&set, width, sizes[s]);
+            for (size_t k = 0; k < 16; k++) {
+                append(&set, DDL_SPLIT_TRAIN, first + (int32_t)n, k * scale);
+                append(&set, DDL_SPLIT_VAL, second + (int32_t)m, k % 3);
+                n += k * scale;
+                m += k % 3;
+            }
+            assert_false(ddl_file_exists(scratch_path("deep/er/out/train_000000.bin")));
+            assert_ok(ddl_shard_set_publish(&set, &err), err);
+            check_split("deep/er/out/train_*.bin", width, n, sizes[s], first);
+            check_split("deep/er/out/val_*.bin", width, m, sizes[s], second);
+        }
+    }
+}
+
+static void discard_leaves_nothing(void **state)
+{
+    (void)state;
+    struct ddl_shard_set set;
+    struct ddl_error err;
+    begin(&set, 2, 10);
+    append(&set, DDL_SPLIT_TRAIN, 0, 55);
+    append(&set, DDL_SPLIT_VAL, 0, 3);
+    ddl_shard_set_discard(&set);
+    assert_false(ddl_file_exists(scratch_path("deep")));
+    /* A folder that was there stays, with what was in it. */
+    assert_ok(ddl_file_make_dir(scratch_path("deep/er/out"), &err), err);
+    write_file(scratch_path("deep/er/out/note.txt"), "x", 1);
+    assert_ok(ddl_shard_set_begin(&set, scratch_path("deep/er/out"), false, 2, 10, &err), err);
+    append(&set, DDL_SPLIT_TRAIN, 0, 5);
+    ddl_shard_set_discard(&set);
+    char command[4096], out[4096];
+    snprintf(command, sizeof command, "ls -A '%s'", scratch_path("deep/er/out"));
+    assert_int_equal(run_command(command, out, sizeof out), 0);
+    assert_string_equal(out, "note.txt\n");
+}
+
+/* Shards that appear while the build runs are not touched. */
+static void shards_that_came_meanwhile(void **state)
+{
+    (void)state;
+    struct ddl_shard_set set;
+    struct ddl_error err;
+    begin(&set, 2, 10);
+    append(&set, DDL_SPLIT_TRAIN, 0, 5);
+    write_shard(scratch_path("deep/er/out/train_000000.bin"), 2, 0, 1);
+    assert_int_equal(ddl_shard_set_publish(&set, &err), DDL_E_USAGE);
+    assert_says(&err, "already has shards (train_000000.bin)");
+    check_split("deep/er/out", 2, 1, 1, 0);
+}
+
+static void long_names(void **state)
+{
+    (void)state;
+    char name[1100];
+    struct ddl_shard_set set;
+    struct ddl_error err;
+    memset(name, 'a', sizeof name);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(ddl_shard_set_begin(&set, name, false, 2, 10, &err), DDL_E_USAGE);
+    assert_says(&err, "a folder's name this long");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(discard_leaves_nothing),
+        cmocka_unit_test(shards_that_came_meanwhile),
+        cmocka_unit_test(long_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

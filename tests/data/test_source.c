@@ -1,0 +1,171 @@
+/* data/source.c: packed files give the bytes that were packed; what is damaged is named with its place. */
+#include "data/pack.h"
+
+#include "base/rng.h"
+#include "data/source.h"
+
+static const struct {
+    enum ddl_packing packing;
+    pack_fn *pack;
+    const char *name;
+} packings[] = { { DDL_PACKING_GZIP, pack_gzip, "gzip" }, { DDL_PACKING_ZSTD, pack_zstd, "zstd" } };
+
+enum { N_PACKINGS = sizeof packings / sizeof *packings };
+
+/* Reads all of it in pieces of at most `step` bytes. */
+static ddl_status read_all(const char *path, enum ddl_packing packing, size_t step, unsigned char *out,
+                           size_t room, size_t *size, struct ddl_error *err)
+{
+    struct ddl_source source;
+    ddl_status status = ddl_source_open(&source, path, packing, NULL, err);
+    *size = 0;
+    for (size_t n = 1; !status && n > 0; *size += n) {
+        assert_true(*size + step <= room);
+        status = ddl_source_read(&source, out + *size, step, &n, err);
+        if (status)
+            break;
+    }
+    ddl_source_close(&source);
+    ddl_source_close(&source);
+    return status;
+}
+
+/* Half noise, half repetition. */
+static unsigned char *sample(size_t size)
+{
+    unsigned char *data = malloc(size + 1);
+    assert_non_null(data);
+    for (size_t i = 0; i < size; i++)
+        data[i] = i / 1000 % 2 ? (unsigned char)ddl_rng_u64(1, i) : (unsigned char)('a' + i % 7);
+    return data;
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 0, 1, 4096, 1000003 }, steps[] = { 1 << 20, 4096, 7 };
+    unsigned char *out = malloc(4 << 20);
+    assert_non_null(out);
+    for (size_t s = 0; s < 4; s++) {
+        unsigned char *data = sample(sizes[s]);
+        for (size_t k = 0; k < 3; k++) {
+            for (size_t p = 0; p < N_PACKINGS; p++) {
+                /* Two members in a row are one text. */
+                size_t n, size;
+                unsigned char *packed = packings[p].pack(data, sizes[s], &n);
+                unsigned char *twice = malloc(2 * n);
+                assert_non_null(twice);
+                memcpy(twice, packed, n);
+                memcpy(twice + n, packed, n);
+                write_file(scratch_path("packed"), twice, 2 * n);
+                struct ddl_error err;
+                assert_ok(read_all(scratch_path("packed"), packings[p].packing, steps[k], out, 4 << 20, &size,
+                                   &err),
+                          err);
+                assert_int_equal(size, 2 * sizes[s]);
+                assert_memory_equal(out, data, sizes[s]);
+                assert_memory_equal(out + sizes[s], data, sizes[s]);
+                free(packed);
+                free(twice);
+            }
+        }
+        free(data);
+    }
+    free(out);
+}
+
+static void damage_is_named(void **state)
+{
+    (void)state;
+    enum { SIZE = 300000 };
+    unsigned char *data = sample(SIZE), *out = malloc(4 << 20);
+    assert_non_null(out);
+    for (size_t p = 0; p < N_PACKINGS; p++) {
+        size_t n, size;
+        unsigned char *packed = packings[p].pack(data, SIZE, &n);
+        struct ddl_error err;
+        char gist[128];
+        const size_t lengths[] = { 0, 3, 20, n / 2, n - 1 };
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            write_file(scratch_path("short"), packed, lengths[i]);
+            assert_int_equal(
+                read_all(scratch_path("short"), packings[p].packing, 4096, out, 4 << 20, &size, &err),
+                DDL_E_FORMAT);
+            snprintf(gist, sizeof gist, "short: ends at byte %zu inside the %s data: truncated", lengths[i],
+                     packings[p].name);
+            assert_says(&err, gist);
+        }
+        /* What follows the last member must be one. */
+        packed[0] ^= 0x55;
+        write_file(scratch_path("wrong"), packed, n);
+        assert_int_equal(
+            read_all(scratch_path("wrong"), packings[p].packing, 4096, out, 4 << 20, &size, &err),
+            DDL_E_FORMAT);
+        snprintf(gist, sizeof gist, "wrong: damaged %s data near byte ", packings[p].name);
+        assert_says(&err, gist);
+        packed[0] ^= 0x55;
+        /* Flip bits in the middle: an error, or (zstd without a checksum) other bytes, never a crash. */
+        for (size_t at = 10; at < n; at += n / 97) {
+            packed[at] ^= 0x41;
+            write_file(scratch_path("flipped"), packed, n);
+            ddl_status status =
+                read_all(scratch_path("flipped"), packings[p].packing, 4096, out, 4 << 20, &size, &err);
+            if (packings[p].packing == DDL_PACKING_GZIP)
+                assert_int_equal(status, DDL_E_FORMAT); /* it has a checksum */
+            if (status)
+                assert_says(&err, "flipped: ");
+            packed[at] ^= 0x41;
+        }
+        free(packed);
+    }
+    free(data);
+    free(out);
+}
+
+static void bytes_after_the_last_member(void **state)
+{
+    (void)state;
+    unsigned char out[8192];
+    for (size_t p = 0; p < N_PACKINGS; p++) {
+        size_t n, size;
+        unsigned char *packed = packings[p].pack("hello", 5, &n), more[256];
+        assert_true(n + 20 < sizeof more);
+        memcpy(more, packed, n);
+        memset(more + n, 'x', 20);
+        write_file(scratch_path("more"), more, n + 20);
+        struct ddl_error err;
+        assert_int_equal(
+            read_all(scratch_path("more"), packings[p].packing, 4096, out, sizeof out, &size, &err),
+            DDL_E_FORMAT);
+        assert_says(&err, "more: damaged");
+        free(packed);
+    }
+}
+
+static void missing_and_stopped(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_source source;
+    assert_int_equal(ddl_source_open(&source, scratch_path("none"), DDL_PACKING_NONE, NULL, &err), DDL_E_IO);
+    assert_says(&err, "none: cannot open: ");
+    atomic_bool stop = false;
+    unsigned char byte;
+    size_t n;
+    write_file(scratch_path("some"), "some", 4);
+    assert_ok(ddl_source_open(&source, scratch_path("some"), DDL_PACKING_NONE, &stop, &err), err);
+    atomic_store(&stop, true);
+    assert_int_equal(ddl_source_read(&source, &byte, 1, &n, &err), DDL_E_INTERRUPTED);
+    ddl_source_close(&source);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(bytes_after_the_last_member),
+        cmocka_unit_test(missing_and_stopped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
