@@ -11,6 +11,7 @@ static int cmd_help(const struct command *self, int argc, char **argv);
 const struct command commands[] = {
     { "compare", "RUN [RUN ...] [--x AXIS] [--val] [--json]",
       "loss curves of runs on a chart, and a table of their costs", cmd_compare },
+    { "data", "build | info ...", "text to shards of tokens, and what is in a shard", cmd_data },
     { "help", "[COMMAND]", "what the program or one of its commands does", cmd_help },
     { 0 },
 };

@@ -1,0 +1,334 @@
+/* `ddl data build` and `ddl data info`. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli.h"
+
+#include "ddl/data.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = { .sa_handler = on_signal };
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* What the subcommands have beside the library's options. */
+struct data_flags {
+    bool json;
+    size_t vocab;         /* info; 0: not given */
+    char tokenizer[1024]; /* info               */
+};
+
+static const struct ddl_option build_flags[] = {
+    { "json", DDL_OPTION_BOOL, offsetof(struct data_flags, json), 0, 0, 0, NULL, NULL, "the result as JSON" },
+    { 0 },
+};
+
+static const struct ddl_option info_flags[] = {
+    { "json", DDL_OPTION_BOOL, offsetof(struct data_flags, json), 0, 0, 0, NULL, NULL, "the result as JSON" },
+    { "vocab", DDL_OPTION_SIZE, offsetof(struct data_flags, vocab), 0, 1, 2147483647, NULL, "N",
+      "every token must be below N" },
+    { "tokenizer", DDL_OPTION_STRING, offsetof(struct data_flags, tokenizer),
+      sizeof((struct data_flags *)0)->tokenizer, 0, 0, NULL, "PATH",
+      "whose vocabulary and <|endoftext|> count; otherwise GPT-2's <|endoftext|>" },
+    { 0 },
+};
+
+enum { GPT2_END_OF_TEXT = 50256 };
+
+/* Progress: on a terminal one line that is written over, elsewhere a line every ten seconds. */
+struct display {
+    bool quiet, terminal;
+    double shown;
+    double bytes_shown; /* for the rate of the last stretch */
+    double rate;
+};
+
+static void format_left(double seconds, char *out, size_t size)
+{
+    unsigned long s = (unsigned long)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(out, size, "%lu:%02lu:%02lu", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(out, size, "%lu:%02lu", s / 60, s % 60);
+}
+
+static int show_progress(void *user, const struct ddl_build_progress *p)
+{
+    struct display *d = user;
+    double wait = d->terminal ? 0.2 : 10, since = p->seconds - d->shown;
+    if (interrupted)
+        return 1;
+    if (d->quiet || since < wait)
+        return 0;
+    double rate = ((double)p->bytes_in - d->bytes_shown) / since;
+    d->rate = d->rate > 0 ? 0.8 * d->rate + 0.2 * rate : rate;
+    d->bytes_shown = (double)p->bytes_in;
+    d->shown = p->seconds;
+    char done[64], left[32] = "";
+    if (p->bytes_total > 0) {
+        double share = (double)p->bytes_in / (double)p->bytes_total;
+        snprintf(done, sizeof done, "%3.0f%% of %.1f MB", 100 * share, 1e-6 * (double)p->bytes_total);
+        if (d->rate > 0)
+            format_left(((double)p->bytes_total - (double)p->bytes_in) / d->rate, left, sizeof left);
+    } else {
+        snprintf(done, sizeof done, "%.1f MB", 1e-6 * (double)p->bytes_in);
+    }
+    fprintf(stderr, "%s%s  %.1f MB/s  %" PRIu64 " documents  %.2f M tokens%s%s%s", d->terminal ? "\r" : "",
+            done, 1e-6 * d->rate, p->documents, 1e-6 * (double)p->tokens, *left ? "  " : "", left,
+            *left ? " left" : "");
+    fputs(d->terminal ? "\033[K" : "\n", stderr);
+    fflush(stderr);
+    return 0;
+}
+
+static void end_display(const struct display *d)
+{
+    if (d->terminal && !d->quiet && d->shown > 0)
+        fputs("\r\033[K", stderr);
+}
+
+static const char *const split_names[2] = { "train", "val" };
+
+static void print_build_json(const struct ddl_build_config *c, const struct ddl_build_result *r)
+{
+    json_t *root = json_pack("{s:s, s:i, s:I, s:f}", "out", c->out, "bytes_per_token", r->bytes_per_token,
+                             "skipped", (json_int_t)r->skipped, "seconds", r->seconds);
+    for (int i = 0; i < 2; i++)
+        json_object_set_new(root, split_names[i],
+                            json_pack("{s:I, s:I, s:I, s:I}", "documents", (json_int_t)r->documents[i],
+                                      "bytes", (json_int_t)r->bytes[i], "tokens", (json_int_t)r->tokens[i],
+                                      "shards", (json_int_t)r->shards[i]));
+    json_dumpf(root, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(root);
+}
+
+static void print_build(const struct ddl_build_config *c, const struct ddl_build_result *r)
+{
+    uint64_t tokens = r->tokens[0] + r->tokens[1], bytes = r->bytes[0] + r->bytes[1];
+    uint64_t documents = r->documents[0] + r->documents[1];
+    for (int i = 0; i < 2; i++) {
+        if (r->shards[i] > 0)
+            printf("%-5s  %10" PRIu64 " documents  %14" PRIu64 " bytes  %13" PRIu64
+                   " tokens  %zu shard%s: %s/%s_*.bin\n",
+                   split_names[i], r->documents[i], r->bytes[i], r->tokens[i], r->shards[i],
+                   r->shards[i] == 1 ? "" : "s", c->out, split_names[i]);
+    }
+    printf("%.3f bytes a token, uint%d; %.1f s, %.1f MB of text a second\n",
+           (double)bytes / (double)(tokens - documents), 8 * r->bytes_per_token, r->seconds,
+           1e-6 * (double)bytes / r->seconds);
+    if (r->skipped > 0)
+        printf("%" PRIu64 " empty document%s skipped\n", r->skipped, r->skipped == 1 ? "" : "s");
+    if (c->val_fraction > 0 && r->documents[1] == 0)
+        fprintf(stderr, "ddl: none of the %" PRIu64 " documents fell to the held-out share of %g\n",
+                documents, c->val_fraction);
+    if (c->val_fraction < 1 && r->documents[0] == 0)
+        fprintf(stderr, "ddl: all %" PRIu64 " documents fell to the held-out share of %g\n", documents,
+                c->val_fraction);
+}
+
+static int build(int argc, char **argv)
+{
+    struct ddl_build_config config = ddl_build_defaults();
+    struct data_flags flags = { 0 };
+    struct ddl_build_result result;
+    struct ddl_error err;
+    int n;
+    if (ddl_option_parse(ddl_build_options(), &config, build_flags, &flags, argc, argv, &n, &err))
+        return report_error(&err);
+    struct display display = { .quiet = config.quiet, .terminal = isatty(STDERR_FILENO) };
+    catch_signals();
+    ddl_status status = ddl_data_build(&config, (const char *const *)(argv + 1), (size_t)n, show_progress,
+                                       &display, &result, &err);
+    end_display(&display);
+    if (status)
+        return report_error(&err);
+    if (flags.json)
+        print_build_json(&config, &result);
+    else
+        print_build(&config, &result);
+    return EXIT_OK;
+}
+
+/* Tokens of a document without its <|endoftext|>; NaN where there is none. */
+static double mean_length(const struct ddl_shard_stats *stats)
+{
+    return stats->documents ? (double)(stats->tokens - stats->documents) / (double)stats->documents
+                            : (double)NAN;
+}
+
+static json_t *stats_json(const char *path, int width, const struct ddl_shard_stats *stats)
+{
+    json_t *row =
+        json_pack("{s:s, s:I, s:I, s:I}", "path", path, "tokens", (json_int_t)stats->tokens, "largest_token",
+                  (json_int_t)stats->largest, "documents", (json_int_t)stats->documents);
+    if (width)
+        json_object_set_new(row, "bytes_per_token", json_integer(width));
+    json_object_set_new(row, "mean_document_tokens",
+                        stats->documents ? json_real(mean_length(stats)) : json_null());
+    return row;
+}
+
+static void print_stats(const char *path, int width, const struct ddl_shard_stats *stats)
+{
+    char kind[16] = "";
+    if (width)
+        snprintf(kind, sizeof kind, "uint%d", 8 * width);
+    printf("%13" PRIu64 " tokens  %-6s  largest %7" PRIu32 "  %9" PRIu64 " documents", stats->tokens, kind,
+           stats->largest, stats->documents);
+    if (stats->documents)
+        printf("  mean length %8.1f", mean_length(stats));
+    else
+        printf("  %20s", "");
+    printf("  %s\n", path);
+}
+
+static void print_info(const ddl_shards *shards, const char *name, int32_t end_of_text, bool as_json)
+{
+    struct ddl_shard_stats all = { 0 };
+    json_t *files = json_array();
+    size_t n = ddl_shards_n_files(shards);
+    for (size_t i = 0; i < n; i++) {
+        struct ddl_shard_stats stats;
+        int width;
+        const char *path = ddl_shards_file(shards, i, NULL, &width);
+        ddl_shards_scan(shards, i, end_of_text, &stats);
+        all.tokens += stats.tokens;
+        all.documents += stats.documents;
+        if (stats.largest > all.largest)
+            all.largest = stats.largest;
+        if (as_json)
+            json_array_append_new(files, stats_json(path, width, &stats));
+        else
+            print_stats(path, width, &stats);
+    }
+    if (as_json) {
+        json_t *root = stats_json(name, 0, &all);
+        json_object_set_new(root, "end_of_text", json_integer(end_of_text));
+        json_object_set(root, "files", files);
+        json_dumpf(root, stdout, JSON_INDENT(2));
+        putchar('\n');
+        json_decref(root);
+    } else {
+        if (n > 1)
+            print_stats(name, 0, &all);
+        printf("documents are counted by <|endoftext|>, token %" PRId32 "\n", end_of_text);
+    }
+    json_decref(files);
+}
+
+/* The bound and the separator that the flags ask for. */
+static ddl_status find_vocabulary(const struct data_flags *flags, size_t *vocab, int32_t *end_of_text,
+                                  struct ddl_error *err)
+{
+    *vocab = (size_t)INT32_MAX + 1; /* what a token can be */
+    *end_of_text = GPT2_END_OF_TEXT;
+    if (flags->tokenizer[0]) {
+        ddl_tokenizer *tokenizer;
+        ddl_status status = ddl_tokenizer_load(&tokenizer, flags->tokenizer, err);
+        if (status)
+            return status;
+        *vocab = ddl_tokenizer_vocab_size(tokenizer);
+        *end_of_text = ddl_tokenizer_end_of_text(tokenizer);
+        ddl_tokenizer_free(tokenizer);
+    }
+    if (flags->vocab)
+        *vocab = flags->vocab;
+    return DDL_OK;
+}
+
+static int info(int argc, char **argv)
+{
+    struct data_flags flags = { 0 };
+    struct ddl_error err;
+    ddl_shards *shards = NULL;
+    size_t vocab;
+    int32_t end_of_text;
+    int n;
+    ddl_status status = ddl_option_parse(info_flags, &flags, NULL, NULL, argc, argv, &n, &err);
+    if (!status && n != 1)
+        status = ddl_error_set(&err, DDL_E_USAGE,
+                               "data info: found %d paths, wanted one (a shard, a folder, "
+                               "or a pattern in quotes)",
+                               n);
+    if (!status)
+        status = find_vocabulary(&flags, &vocab, &end_of_text, &err);
+    if (!status)
+        status = ddl_shards_open(&shards, argv[1], &err);
+    if (!status) {
+        print_info(shards, argv[1], end_of_text, flags.json);
+        status = ddl_shards_check(shards, vocab, &err);
+    }
+    ddl_shards_close(shards);
+    return status ? report_error(&err) : EXIT_OK;
+}
+
+static const struct {
+    struct command command;
+    const char *const *lines;
+    const struct ddl_option *(*options)(void);
+    const struct ddl_option *flags;
+    int (*run)(int argc, char **argv);
+} actions[] = {
+    { { "data build", "INPUT... --out DIR [--key value ...]", "text to shards of tokens", NULL },
+      (const char *const[]){
+          "INPUT is a file (.txt, .jsonl, either also .gz or .zst), a folder that is walked for such",
+          "files, or - for standard input as text. Ctrl-C leaves nothing half-written.", NULL },
+      ddl_build_options,
+      build_flags,
+      build },
+    { { "data info", "PATH [--vocab N | --tokenizer PATH] [--json]", "describes and checks shards", NULL },
+      (const char *const[]){
+          "PATH is a shard, a folder, or a pattern in quotes. The exit status is 1 where one is damaged.",
+          NULL },
+      NULL,
+      info_flags,
+      info },
+};
+
+enum { N_ACTIONS = sizeof actions / sizeof *actions };
+
+int cmd_data(const struct command *self, int argc, char **argv)
+{
+    static const char *const lines[] = { "'ddl data build --help' and 'ddl data info --help' tell the rest.",
+                                         NULL };
+    struct ddl_option names[N_ACTIONS + 1] = { 0 };
+    struct ddl_error err;
+    bool help = wants_help(argc, argv);
+    for (int i = 0; i < N_ACTIONS; i++) {
+        names[i].name = actions[i].command.name + strlen("data ");
+        if (argc < 2 || strcmp(argv[1], names[i].name) != 0)
+            continue;
+        if (!help)
+            return actions[i].run(argc - 1, argv + 1);
+        print_help(&actions[i].command, actions[i].lines, actions[i].options ? actions[i].options() : NULL,
+                   actions[i].flags);
+        return EXIT_OK;
+    }
+    if (help) {
+        print_help(self, lines, NULL, NULL);
+        return EXIT_OK;
+    }
+    if (argc < 2)
+        ddl_error_set(&err, DDL_E_USAGE, "data: wanted build or info after it ('ddl help data')");
+    else
+        ddl_option_unknown(names, "data", "action", argv[1], &err);
+    return report_error(&err);
+}
