@@ -1,10 +1,9 @@
 /* exp, sigmoid and tanh of the kernels over the floats: every one of them in steps, and the special ones. */
 #include "backend/cpu/kernels/vmath.h"
 
-#include "support/support.h"
+#include "support/backends.h"
 
 #include <float.h>
-#include <stdlib.h>
 
 /* |found - exact| in units of the last place of the result */
 static double ulps(float found, double exact)
@@ -60,6 +59,41 @@ static void test_errors(void **state)
         check_range(&functions[i], 997); /* a prime: 4.3 million floats of all sizes */
 }
 
+/* The same through ops of every instruction set, where multiply-adds are fused and loops vectorised. */
+static void check_ops(struct ddl_backend *backend, const float *x, size_t n, float *y)
+{
+    static const float one = 1, zero = 0;
+    const struct project_args sigmoid = {
+        .N = n, .d = 1, .c = 1, .sigmoid = true, .scale = 1, .x = x, .W = &one, .b = &zero, .y = y
+    };
+    backend->ops->project_fwd(backend->ctx, &sigmoid);
+    for (size_t i = 0; i < n; i++) {
+        double exact = exact_sigmoid((double)x[i]);
+        assert_true(isnan(x[i]) ? isnan(y[i])
+                                : ulps(y[i], exact) <= 3 || fabs((double)y[i] - exact) <= 2e-38);
+    }
+    backend->ops->tanh_fwd(backend->ctx, &(struct tanh_args){ n, x, y });
+    for (size_t i = 0; i < n; i++)
+        assert_true(isnan(x[i]) ? isnan(y[i]) : ulps(y[i], tanh((double)x[i])) <= 3);
+}
+
+static void test_instruction_sets(void **state)
+{
+    (void)state;
+    enum { STEP = 19937, COUNT = 215428 }; /* floats of all sizes, NaNs among them */
+    float *x = some_floats(COUNT), *y = some_floats(COUNT);
+    for (size_t i = 0; i < COUNT; i++)
+        x[i] = float_of((uint32_t)i * STEP);
+    x[0] = INFINITY, x[1] = -INFINITY, x[2] = NAN, x[3] = -0.0f;
+    for (size_t i = 0; isa_name(i); i++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(i), 1);
+        if (backend)
+            check_ops(backend, x, COUNT, y);
+        ddl_backend_free(backend);
+    }
+    release_all();
+}
+
 static void test_special(void **state)
 {
     (void)state;
@@ -76,6 +110,8 @@ static void test_special(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_errors), cmocka_unit_test(test_special) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_errors),
+                                        cmocka_unit_test(test_instruction_sets),
+                                        cmocka_unit_test(test_special) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,6 +79,7 @@ void cpu_attention_fwd(void *ctx, const struct attention_args *a)
 {
     struct task task = { .cpu = ctx, .args = a, .blocks = blocks_of(a->T) };
     size_t rows = a->T < BLOCK ? a->T : BLOCK;
+    parallel_fits(ctx, cpu_attention_scratch(a->past + a->T));
     parallel_tasks(ctx, a->B * a->H * task.blocks, rows * (a->past + a->T) * a->h / 4, block_fwd, &task);
 }
 
@@ -146,5 +147,6 @@ static void head_bwd(const void *args, size_t lo, size_t hi, float *scratch)
 void cpu_attention_bwd(void *ctx, const struct attention_grad_args *a)
 {
     struct task task = { .cpu = ctx, .args = a, .blocks = blocks_of(a->T) };
+    parallel_fits(ctx, cpu_attention_scratch(a->T));
     parallel_tasks(ctx, a->B * a->H, a->T * a->T * a->h / 4, head_bwd, &task);
 }

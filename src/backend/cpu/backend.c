@@ -45,6 +45,8 @@ static void close_cpu(void *ctx)
     ddl_mem_free(cpu);
 }
 
+/* A piece holds the sums of the largest parameter gradient and as much again: a bias beside a weight, or the
+ * convolution's weights turned. */
 static ddl_status reserve(void *ctx, const struct ddl_extent *extent, struct ddl_error *err)
 {
     struct cpu *cpu = ctx;

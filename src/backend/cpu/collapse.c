@@ -25,23 +25,26 @@ static struct taps taps_at(size_t j, size_t c, size_t K)
 
 static void token_fwd(const struct collapse_args *a)
 {
-    size_t dc = a->d * a->c;
-    for (size_t s = 0; s < a->K; s++) {
-        for (size_t ij = 0; ij < dc; ij++)
-            a->e[s * dc + ij] = a->r[ij % a->c] * a->w[ij * a->K + s];
+    size_t dc = a->d * a->c, ij = 0;
+    for (size_t i = 0; i < a->d; i++) {
+        for (size_t j = 0; j < a->c; j++, ij++) {
+            for (size_t s = 0; s < a->K; s++)
+                a->e[s * dc + ij] = a->r[j] * a->w[ij * a->K + s];
+        }
     }
 }
 
 static void channel_fwd(const struct collapse_args *a)
 {
-    for (size_t ij = 0; ij < a->d * a->c; ij++) {
-        size_t j = ij % a->c;
+    for (size_t j = 0; j < a->c; j++) {
         struct taps t = taps_at(j, a->c, a->K);
-        const float *w = a->w + ij / a->c * a->K;
-        float sum = 0;
-        for (size_t s = t.first; s < t.end; s++)
-            sum += w[s] * a->r[(ptrdiff_t)(j - s) + left_padding(a->K)];
-        a->e[ij] = sum;
+        for (size_t i = 0; i < a->d; i++) {
+            const float *w = a->w + i * a->K;
+            float sum = 0;
+            for (size_t s = t.first; s < t.end; s++)
+                sum += w[s] * a->r[(ptrdiff_t)(j - s) + left_padding(a->K)];
+            a->e[i * a->c + j] = sum;
+        }
     }
 }
 
@@ -73,12 +76,13 @@ static void token_bwd(const struct collapse_grad_args *a)
 
 static void channel_dw(const struct collapse_grad_args *a)
 {
-    for (size_t ij = 0; ij < a->d * a->c; ij++) {
-        size_t j = ij % a->c;
+    for (size_t j = 0; j < a->c; j++) {
         struct taps t = taps_at(j, a->c, a->K);
-        float *dw = a->dw + ij / a->c * a->K;
-        for (size_t s = t.first; s < t.end; s++)
-            dw[s] += a->r[(ptrdiff_t)(j - s) + left_padding(a->K)] * a->de[ij];
+        for (size_t i = 0; i < a->d; i++) {
+            float *dw = a->dw + i * a->K, de = a->de[i * a->c + j];
+            for (size_t s = t.first; s < t.end; s++)
+                dw[s] += a->r[(ptrdiff_t)(j - s) + left_padding(a->K)] * de;
+        }
     }
 }
 

@@ -19,6 +19,13 @@ int parallel_limit(int threads)
     return before;
 }
 
+void parallel_fits(const struct cpu *cpu, size_t numbers)
+{
+    (void)cpu;
+    (void)numbers;
+    assert(numbers <= cpu->piece);
+}
+
 static size_t chunks_of(const struct cpu *cpu, size_t n, size_t cost)
 {
     size_t most = n < cpu->threads ? n : cpu->threads;
@@ -66,7 +73,7 @@ void parallel_rows(const struct cpu *cpu, size_t n, size_t cost, rows_fn *fn, co
 size_t parallel_scratch(const struct cpu *cpu, size_t n, size_t cost, rows_fn *fn, const void *args,
                         size_t zeroed)
 {
-    assert(zeroed <= cpu->piece); /* ops->reserve knew of a smaller size */
+    parallel_fits(cpu, zeroed);
     return run(cpu, n, cost, fn, args, true, zeroed);
 }
 

@@ -9,6 +9,9 @@
 /* As many threads as OpenMP would use. */
 size_t parallel_default_threads(void);
 
+/* Asserts that a thread's piece of scratch has `numbers`: that ops->reserve was told of these sizes. */
+void parallel_fits(const struct cpu *cpu, size_t numbers);
+
 /* fn on [0, n) in chunks, scratch NULL. */
 void parallel_rows(const struct cpu *cpu, size_t n, size_t cost, rows_fn *fn, const void *args);
 

@@ -57,8 +57,9 @@ void cpu_expand_fwd(void *ctx, const struct expand_args *a)
 {
     const struct cpu *cpu = ctx;
     size_t dc = a->d * a->c;
+    parallel_fits(cpu, a->w ? dc * a->K : 0);
     if (a->w)
-        parallel_scratch(cpu, a->B * a->T, dc * a->K, cpu->k->expand_fwd, a, dc * a->K);
+        parallel_scratch(cpu, a->B * a->T, dc * a->K, cpu->k->expand_fwd, a, 0);
     else
         parallel_rows(cpu, a->B * a->T, dc, cpu->k->expand_fwd, a);
 }
@@ -67,6 +68,7 @@ void cpu_expand_bwd(void *ctx, const struct expand_grad_args *a)
 {
     const struct cpu *cpu = ctx;
     size_t dc = a->d * a->c, count = a->w ? dc * a->K : 0;
+    parallel_fits(cpu, 2 * count);
     const float *turned =
         parallel_sums(cpu, a->B * a->T, 2 * (a->w ? count : dc), cpu->k->expand_bwd, a, count);
     for (size_t i = 0; i < count; i++)

@@ -5,15 +5,6 @@
 
 #include <string.h>
 
-static float largest(size_t n, const float *x)
-{
-    float top = -INFINITY;
-#pragma omp simd reduction(max : top)
-    for (size_t i = 0; i < n; i++)
-        top = x[i] > top ? x[i] : top;
-    return top;
-}
-
 /* A long row's sum is taken piece by piece in double. */
 enum { PIECE = 512 };
 

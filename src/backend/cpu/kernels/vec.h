@@ -31,6 +31,7 @@ enum { V = 4 };
 #endif
 
 typedef float vec __attribute__((vector_size(4 * V)));
+typedef int vec_mask __attribute__((vector_size(4 * V)));
 typedef float vec_anywhere __attribute__((vector_size(4 * V), aligned(4), may_alias));
 
 enum { MAX_PARTS = 8 }; /* channels that have the vector path: 1, 2, 4, 8 */
@@ -158,6 +159,27 @@ INLINE float dot(size_t n, const float *x, const float *y)
     for (; i < n; i++)
         sum += x[i] * y[i];
     return sum;
+}
+
+/* The largest of n numbers, NaNs left out; -infinity for none. (Compilers refuse a max reduction where NaNs
+ * count.)
+ */
+INLINE float largest(size_t n, const float *x)
+{
+    float lanes[V], top = -__builtin_inff();
+    vec best = splat(top);
+    size_t i = 0;
+    for (; i + V <= n; i += V) {
+        vec next = load(x + i);
+        vec_mask above = (vec_mask)(next > best);
+        best = (vec)(((vec_mask)next & above) | ((vec_mask)best & ~above));
+    }
+    store(lanes, best);
+    for (size_t l = 0; l < V; l++)
+        top = lanes[l] > top ? lanes[l] : top;
+    for (; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    return top;
 }
 
 /* y += a x */
