@@ -9,36 +9,37 @@
 
 enum { TILE = 64 }; /* channels */
 
-/* k = write q, p = read (q . X). What an update leaves out: target 0 (erase), erase 0 (write). */
+/* k = write q, p = read (q . X). What an update leaves out: target 0 (erase), erase 0 (write). The numbers of
+ * a row are few and go in double: G - beta k (k . G) cancels where d is small. */
 struct factors {
-    float write, read, norm;
-    float target, erase;
+    double write, read, norm;
+    double target, erase;
 };
 
 static struct factors factors_of(size_t d, const float *q, float eps, int form, int update)
 {
-    float squares = dot(d, q, q);
-    struct factors f = { .norm = sqrtf(squares),
-                         .target = update == DDL_UPDATE_ERASE ? 0.0f : 1.0f,
-                         .erase = update == DDL_UPDATE_WRITE ? 0.0f : 1.0f };
+    double squares = (double)dot(d, q, q), e = (double)eps;
+    struct factors f = { .norm = sqrt(squares),
+                         .target = update == DDL_UPDATE_ERASE ? 0 : 1,
+                         .erase = update == DDL_UPDATE_WRITE ? 0 : 1 };
     if (form == DDL_FORM_RATIO) {
         f.write = 1;
-        f.read = 1 / (squares + eps);
+        f.read = 1 / (squares + e);
     } else {
-        f.write = form == DDL_FORM_L2 ? 1 / (f.norm + eps) : 1 / sqrtf(squares + eps * eps);
+        f.write = form == DDL_FORM_L2 ? 1 / (f.norm + e) : 1 / sqrt(squares + e * e);
         f.read = f.write;
     }
     return f;
 }
 
 /* target v - erase p, where a factor of 0 leaves the term out, infinities included */
-static inline float discrepancy(const struct factors *f, float v, float p)
+static inline double discrepancy(const struct factors *f, double v, double p)
 {
     return f->target == 0 ? -p : f->erase == 0 ? v : v - p;
 }
 
 /* sum_j += q . X_:j over the tile's channels */
-INLINE void column_dots(size_t d, size_t tile, const float *q, const float *X, float *sum, const size_t c,
+INLINE void column_dots(size_t d, size_t tile, const float *q, const float *X, double *sum, const size_t c,
                         const bool fast)
 {
     size_t vectored = vector_features(d, fast);
@@ -51,12 +52,14 @@ INLINE void column_dots(size_t d, size_t tile, const float *q, const float *X, f
         }
         add_channels(part, sum, c);
     }
-    for (size_t i = vectored; i < d; i++)
-        add_scaled(tile, q[i], X + i * c, sum);
+    for (size_t i = vectored; i < d; i++) {
+        for (size_t j = 0; j < tile; j++)
+            sum[j] += (double)q[i] * (double)X[i * c + j];
+    }
 }
 
 /* X_out = X + q step^T for the tile's channels; X_out may be X */
-INLINE void rank_one(size_t d, size_t tile, const float *q, const float *step, const float *X, float *X_out,
+INLINE void rank_one(size_t d, size_t tile, const float *q, const double *step, const float *X, float *X_out,
                      const size_t c, const bool fast)
 {
     size_t vectored = vector_features(d, fast);
@@ -72,7 +75,7 @@ INLINE void rank_one(size_t d, size_t tile, const float *q, const float *step, c
     for (size_t i = vectored; i < d; i++) {
 #pragma omp simd
         for (size_t j = 0; j < tile; j++)
-            X_out[i * c + j] = X[i * c + j] + q[i] * step[j];
+            X_out[i * c + j] = (float)((double)X[i * c + j] + (double)q[i] * step[j]);
     }
 }
 
@@ -90,15 +93,16 @@ INLINE void fwd_rows(const struct ddl_delta_args *a, size_t lo, size_t hi, const
         struct factors f = factors_of(d, q, a->eps, a->form, a->update);
         for (size_t first = 0; first < c; first += TILE) {
             size_t tile = c - first < TILE ? c - first : TILE;
-            float p[TILE] = { 0 }, step[TILE];
+            double p[TILE] = { 0 }, step[TILE];
             if (a->readout || f.erase != 0)
                 column_dots(d, tile, q, X + first, p, c, fast);
             for (size_t j = 0; j < tile; j++) {
+                size_t nj = n * c + first + j;
                 p[j] *= f.read;
-                step[j] = f.write * a->beta[n] * discrepancy(&f, a->v[n * c + first + j], p[j]);
+                step[j] = f.write * (double)a->beta[n] * discrepancy(&f, (double)a->v[nj], p[j]);
+                if (a->readout)
+                    a->readout[nj] = (float)p[j];
             }
-            if (a->readout)
-                memcpy(a->readout + n * c + first, p, tile * sizeof *p);
             if (a->beta[n] != 0)
                 rank_one(d, tile, q, step, X + first, a->X_out + n * d * c + first, c, fast);
         }
@@ -127,10 +131,11 @@ INLINE void inverse_rows(const struct ddl_delta_inverse_args *a, size_t lo, size
         struct factors f = factors_of(d, q, a->eps, a->form, a->update);
         for (size_t first = 0; first < c; first += TILE) {
             size_t tile = c - first < TILE ? c - first : TILE;
-            float step[TILE];
+            double step[TILE];
             for (size_t j = 0; j < tile; j++) {
                 size_t nj = n * c + first + j;
-                step[j] = -f.write * a->beta[n] * discrepancy(&f, a->v[nj], a->readout[nj]);
+                double error = discrepancy(&f, (double)a->v[nj], (double)a->readout[nj]);
+                step[j] = -f.write * (double)a->beta[n] * error;
             }
             rank_one(d, tile, q, step, X_out + first, a->X + n * d * c + first, c, fast);
         }
@@ -146,10 +151,10 @@ void DDL_KERNEL(delta_inverse)(const void *args, size_t lo, size_t hi, float *sc
 
 /* What the second sweep of backward does to a tile, by channel. */
 struct sweep {
-    float undo[TILE]; /* X = X_next - q undo^T                                   */
-    float take[TILE]; /* dX = G - q take^T                                       */
-    float by_G[TILE]; /* along_i = sum_j G_ij by_G_j - X_ij by_X_j: dk, so far   */
-    float by_X[TILE];
+    double undo[TILE]; /* X = X_next - q undo^T                                   */
+    double take[TILE]; /* dX = G - q take^T                                       */
+    double by_G[TILE]; /* along_i = sum_j G_ij by_G_j - X_ij by_X_j: dk, so far   */
+    double by_X[TILE];
 };
 
 /* One sweep over X (rebuilt first if `rebuilt`, which is then X_next) and G. dX may be G. */
@@ -181,42 +186,47 @@ INLINE void grad_sweep(size_t d, size_t tile, const struct sweep *s, const float
         }
     }
     for (size_t i = vectored; i < d; i++) {
-        float sum = 0;
+        double sum = 0, q_i = (double)q[i];
         for (size_t j = 0; j < tile; j++) {
             size_t at = i * c + j;
-            float x = X[at], g = G[at];
-            if (rebuilt)
-                rebuilt[at] = x = x - q[i] * s->undo[j];
+            double x = (double)X[at], g = (double)G[at];
+            if (rebuilt) {
+                x -= q_i * s->undo[j];
+                rebuilt[at] = (float)x;
+            }
             sum += g * s->by_G[j] - x * s->by_X[j];
-            dX[at] = g - q[i] * s->take[j];
+            dX[at] = (float)(g - q_i * s->take[j]);
         }
-        along[i] += sum;
+        along[i] += (float)sum;
     }
 }
 
 /* The sums over channels that dq and dbeta need. */
 struct channel_sums {
-    float g_delta, g_p, dbeta;
+    double g_delta, g_p, dbeta;
 };
 
-/* From g = k.G and p of a tile: dv, the sums, and the factors of the second sweep. */
+/* From q.G and q.X of a tile (readout, if there is one, for the second): dv, the sums, and the factors of the
+ * second sweep. */
 INLINE void plan_tile(const struct ddl_delta_grad_args *a, size_t n, size_t first, size_t tile,
-                      const struct factors *f, const float *p, const float *g, struct sweep *s,
+                      const struct factors *f, const double *q_X, const double *q_G, struct sweep *s,
                       struct channel_sums *sums)
 {
-    float beta = a->beta[n];
+    double beta = (double)a->beta[n], erase = f->erase * beta;
+    double by_X = a->form == DDL_FORM_RATIO ? erase * f->read : erase;
     for (size_t j = 0; j < tile; j++) {
         size_t nj = n * a->c + first + j;
-        float error = discrepancy(f, a->v[nj], p[j]), delta = beta == 0 ? 0 : beta * error;
-        float erase = f->erase * beta;
-        sums->dbeta += g[j] * error;
-        sums->g_delta += g[j] * delta;
-        sums->g_p += erase == 0 ? 0 : erase * g[j] * p[j];
-        a->dv[nj] = f->target * beta == 0 ? 0 : beta * g[j];
+        double p = a->readout ? (double)a->readout[nj] : f->read * q_X[j];
+        double g = f->write * q_G[j], error = discrepancy(f, (double)a->v[nj], p);
+        double delta = beta == 0 ? 0 : beta * error;
+        sums->dbeta += g * error;
+        sums->g_delta += g * delta;
+        sums->g_p += erase == 0 ? 0 : erase * g * p;
+        a->dv[nj] = f->target * beta == 0 ? 0 : (float)(beta * g);
         s->undo[j] = f->write * delta;
-        s->take[j] = erase * f->read * g[j];
+        s->take[j] = erase * f->read * g;
         s->by_G[j] = delta;
-        s->by_X[j] = erase * g[j] * (a->form == DDL_FORM_RATIO ? f->read : 1.0f);
+        s->by_X[j] = by_X * g;
     }
 }
 
@@ -225,13 +235,14 @@ INLINE void plan_tile(const struct ddl_delta_grad_args *a, size_t n, size_t firs
 static void finish_direction(const struct ddl_delta_grad_args *a, const float *q, const struct factors *f,
                              const struct channel_sums *sums, float *dq)
 {
-    float scale = f->write, dot_dk = sums->g_delta - sums->g_p, shrink;
+    double dot_dk = sums->g_delta - sums->g_p, along;
     if (a->form == DDL_FORM_RATIO)
-        shrink = -2 * f->read * sums->g_p;
+        along = -2 * f->read * sums->g_p;
     else if (a->form == DDL_FORM_UNIT)
-        shrink = f->write * f->write * dot_dk;
+        along = f->write * f->write * dot_dk;
     else /* k = q/(|q| + eps): d|q|/dq = q/|q| */
-        shrink = f->norm == 0 ? 0 : f->write * dot_dk / f->norm;
+        along = f->norm == 0 ? 0 : f->write * dot_dk / f->norm;
+    float scale = (float)f->write, shrink = (float)along;
 #pragma omp simd
     for (size_t i = 0; i < a->d; i++)
         dq[i] = scale * dq[i] - shrink * q[i];
@@ -251,18 +262,12 @@ INLINE void bwd_rows(const struct ddl_delta_grad_args *a, size_t lo, size_t hi, 
         memset(dq, 0, d * sizeof *dq);
         for (size_t first = 0; first < c; first += TILE) {
             size_t tile = c - first < TILE ? c - first : TILE;
-            float p[TILE] = { 0 }, g[TILE] = { 0 };
+            double q_X[TILE] = { 0 }, q_G[TILE] = { 0 };
             struct sweep s;
-            column_dots(d, tile, q, G + first, g, c, fast);
-            if (a->readout)
-                memcpy(p, a->readout + n * c + first, tile * sizeof *p);
-            else if (f.erase != 0)
-                column_dots(d, tile, q, X + first, p, c, fast);
-            for (size_t j = 0; j < tile; j++) {
-                g[j] *= f.write;
-                p[j] *= a->readout ? 1 : f.read;
-            }
-            plan_tile(a, n, first, tile, &f, p, g, &s, &sums);
+            column_dots(d, tile, q, G + first, q_G, c, fast);
+            if (!a->readout && f.erase != 0)
+                column_dots(d, tile, q, X + first, q_X, c, fast);
+            plan_tile(a, n, first, tile, &f, q_X, q_G, &s, &sums);
             if (a->beta[n] == 0)
                 continue;
             if (rebuilt)
@@ -270,7 +275,7 @@ INLINE void bwd_rows(const struct ddl_delta_grad_args *a, size_t lo, size_t hi, 
             else
                 grad_sweep(d, tile, &s, q, X + first, NULL, G + first, dX + first, dq, c, fast);
         }
-        a->dbeta[n] = sums.dbeta;
+        a->dbeta[n] = (float)sums.dbeta;
         if (a->beta[n] == 0)
             copy_row(d * c, dX, G);
         else
@@ -297,7 +302,7 @@ void DDL_KERNEL(elementwise_fwd)(const void *args, size_t lo, size_t hi, float *
             continue;
         }
         struct factors f = factors_of(a->d, q, a->eps, DDL_FORM_UNIT, DDL_UPDATE_DELTA);
-        float p = f.read * dot(a->d, q, x), step = beta * f.write;
+        float k = (float)f.write, p = k * dot(a->d, q, x), step = beta * k;
 #pragma omp simd
         for (size_t i = 0; i < a->d; i++)
             out[i] = x[i] + step * q[i] * (v[i] - p);
@@ -315,7 +320,7 @@ void DDL_KERNEL(elementwise_bwd)(const void *args, size_t lo, size_t hi, float *
         const float *x = a->x + at, *q = a->q + at, *v = a->v + at, *G = a->G + at;
         float *dx = a->dx + at, *dq = a->dq + at, *dv = a->dv + at, beta = a->beta[n];
         struct factors f = factors_of(d, q, a->eps, DDL_FORM_UNIT, DDL_UPDATE_DELTA);
-        float k = f.write, p = k * dot(d, q, x), s = k * dot(d, q, G), dbeta = 0, along = 0;
+        float k = (float)f.write, p = k * dot(d, q, x), s = k * dot(d, q, G), dbeta = 0, along = 0;
 #pragma omp simd reduction(+ : dbeta, along)
         for (size_t i = 0; i < d; i++) {
             float wanted = G[i] * (v[i] - p), dk = wanted - s * x[i];

@@ -116,7 +116,7 @@ INLINE vec fold(const vec *part, const size_t c)
 }
 
 /* sum[j] += the lanes of channel j */
-INLINE void add_channels(const vec *part, float *sum, const size_t c)
+INLINE void add_channels(const vec *part, double *sum, const size_t c)
 {
     float lanes[MAX_PARTS * V];
     size_t parts =
@@ -128,16 +128,16 @@ INLINE void add_channels(const vec *part, float *sum, const size_t c)
         store(lanes + p * V, total);
     }
     for (size_t l = 0; l < parts * V; l++)
-        sum[l % c] += lanes[l];
+        sum[l % c] += (double)lanes[l];
 }
 
 /* lane l of part p = x[channel of that lane] */
-INLINE void from_channels(const float *x, vec *part, const size_t c)
+INLINE void from_channels(const double *x, vec *part, const size_t c)
 {
     float lanes[MAX_PARTS * V];
     size_t parts = c < V ? 1 : c / V;
     for (size_t l = 0; l < parts * V; l++)
-        lanes[l] = x[l % c];
+        lanes[l] = (float)x[l % c];
     for (size_t p = 0; p < c; p++)
         part[p] = load(lanes + p % parts * V);
 }
