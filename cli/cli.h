@@ -5,6 +5,9 @@
 #include "ddl/option.h"
 #include "ddl/status.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+
 /* Exit statuses. */
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 3 };
 
@@ -37,5 +40,10 @@ void print_help(const struct command *self, const char *const *lines, const stru
                 const struct ddl_option *table2);
 /* True if --help or -h stands among the arguments (before a "--"). */
 int wants_help(int argc, char **argv);
+
+/* Finds what ships with the project ("tokenizer", "text"; "" is the folder of all of it): in ./data, in the
+ * data folder of the source tree that the program was built in, or in share/ddl where it is installed. False,
+ * and out empty, if it is nowhere. */
+bool find_data(const char *relative, char *out, size_t size);
 
 #endif

@@ -669,7 +669,10 @@ static void backward_equals_ref(ddl_backend *backend)
         a.dv = poisoned_floats(counts[2]);
         a.dbeta = poisoned_floats(counts[3]);
         backward(backend, &a, k);
-        assert_close(counts[0], a.dX, expected[0], 1e-6);
+        /* dX = G - beta k g is a difference: where it cancels (d = 1), rounding is that of G */
+        for (size_t j = 0; j < counts[0]; j++)
+            a.X_out[j] = a.dX[j] - expected[0][j];
+        assert_true(rms(counts[0], a.X_out) <= 1e-6 * rms(counts[0], a.G));
         if (a.d > 1 || i % 3 == 2)
             assert_close(counts[1], a.dq, expected[1], 1e-5);
         assert_close(counts[2], a.dv, expected[2], 2e-6);

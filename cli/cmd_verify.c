@@ -1,0 +1,137 @@
+#include "cli.h"
+#include "ddl/verify.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct output {
+    bool json;
+};
+
+static const struct ddl_option output_options[] = {
+    { "json", DDL_OPTION_BOOL, offsetof(struct output, json), 0, 0, 0, NULL, NULL,
+      "one JSON object instead of lines: cases, passed, failed, skipped" },
+    { 0 },
+};
+
+static const char *const outcomes[] = {
+    [DDL_VERIFY_PASS] = "PASS", [DDL_VERIFY_FAIL] = "FAIL", [DDL_VERIFY_SKIP] = "SKIP"
+};
+
+/* "path  cpu  model  logits 1.2e-07/5e-06 ...  PASS", and after a FAIL what is wrong, worst first named. */
+static void print_case(void *user, const struct ddl_verify_case *r)
+{
+    (void)user;
+    printf("%-44s %-4s %-11s", r->path, r->backend ? r->backend : "-", r->kind);
+    for (size_t i = 0; i < r->n_measures; i++)
+        printf(" %s %.1e/%.0e", r->measures[i].quantity, r->measures[i].error, r->measures[i].limit);
+    printf("%s%s", r->n_measures ? "  " : " ", outcomes[r->outcome]);
+    const char *before = ": ";
+    for (size_t i = 0; i < r->n_measures; i++) {
+        const struct ddl_verify_measure *m = &r->measures[i];
+        if (!(m->error <= m->limit)) {
+            printf("%s%s of %s is %.3g, limit %.0e", before, m->quantity, m->tensor, m->error, m->limit);
+            before = "; ";
+        }
+    }
+    if (*r->sentence)
+        printf("%s%s", before, r->sentence);
+    printf("\n");
+    fflush(stdout);
+}
+
+/* A number as JSON; null where it is not finite. */
+static json_t *number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *text(const char *x)
+{
+    json_t *value = x ? json_string(x) : json_null();
+    return value ? value : json_string("(not UTF-8)");
+}
+
+static void collect_case(void *user, const struct ddl_verify_case *r)
+{
+    static const char *const names[] = {
+        [DDL_VERIFY_PASS] = "pass", [DDL_VERIFY_FAIL] = "fail", [DDL_VERIFY_SKIP] = "skip"
+    };
+    json_t *row = json_object(), *measures = json_object();
+    for (size_t i = 0; i < r->n_measures; i++) {
+        const struct ddl_verify_measure *m = &r->measures[i];
+        json_t *one = json_object();
+        json_object_set_new(one, "error", number(m->error));
+        json_object_set_new(one, "limit", number(m->limit));
+        json_object_set_new(one, "tensor", text(m->tensor));
+        json_object_set_new(measures, m->quantity, one);
+    }
+    json_object_set_new(row, "path", text(r->path));
+    json_object_set_new(row, "kind", text(r->kind));
+    json_object_set_new(row, "backend", text(r->backend));
+    json_object_set_new(row, "outcome", text(names[r->outcome]));
+    json_object_set_new(row, "errors", measures);
+    json_object_set_new(row, "sentence", text(*r->sentence ? r->sentence : NULL));
+    json_object_set_new(row, "seconds", number(r->seconds));
+    json_array_append_new(user, row);
+}
+
+/* Takes the list over. */
+static void print_json(json_t *cases, const struct ddl_verify_totals *totals)
+{
+    json_t *all = json_object();
+    json_object_set_new(all, "cases", cases);
+    json_object_set_new(all, "passed", json_integer((json_int_t)totals->passed));
+    json_object_set_new(all, "failed", json_integer((json_int_t)totals->failed));
+    json_object_set_new(all, "skipped", json_integer((json_int_t)totals->skipped));
+    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    printf("\n");
+    json_decref(all);
+}
+
+static int run(const struct ddl_verify_config *config, const struct output *output, const char *const *paths,
+               size_t n)
+{
+    struct ddl_error err = { 0 };
+    struct ddl_verify_totals totals;
+    json_t *cases = output->json ? json_array() : NULL;
+    ddl_status status =
+        ddl_verify_run(config, paths, n, cases ? collect_case : print_case, cases, &totals, &err);
+    if (cases)
+        print_json(cases, &totals);
+    else if (!status || totals.passed + totals.failed + totals.skipped > 0)
+        printf("%zu passed, %zu failed, %zu skipped\n", totals.passed, totals.failed, totals.skipped);
+    if (status)
+        return report_error(&err);
+    return totals.failed ? EXIT_FAILED : EXIT_OK;
+}
+
+int cmd_verify(const struct command *self, int argc, char **argv)
+{
+    static const char *const lines[] = {
+        "Each DIR is walked for cases: models with their gradients and optimiser steps, the operator, the",
+        "generic block, the tokenizer, training curves. A line a case and backend: the largest errors with",
+        "their limits, and PASS or FAIL. The exit status is 1 if one fails.",
+        NULL,
+    };
+    struct ddl_verify_config config = ddl_verify_defaults();
+    struct output output = { 0 };
+    struct ddl_error err = { 0 };
+    int n = 0;
+    find_data("tokenizer", config.tokenizer, sizeof config.tokenizer);
+    find_data("", config.data, sizeof config.data);
+    if (wants_help(argc, argv)) {
+        print_help(self, lines, ddl_verify_options(), output_options);
+        return EXIT_OK;
+    }
+    if (ddl_option_parse(ddl_verify_options(), &config, output_options, &output, argc, argv, &n, &err))
+        return report_error(&err);
+    if (n == 0) {
+        ddl_error_set(&err, DDL_E_USAGE, "verify: no folder given; 'ddl help verify' says how");
+        return report_error(&err);
+    }
+    return run(&config, &output, (const char *const *)(argv + 1), (size_t)n);
+}

@@ -1,0 +1,332 @@
+/* Finding cases: folders are walked, and each folder or file is of the first kind whose mark it bears. */
+#define _POSIX_C_SOURCE 200809L
+#include "verify/internal.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_BACKENDS = 8, MAX_DEPTH = 16, MAX_PATH = 2048 };
+
+struct run {
+    const struct ddl_verify_config *config;
+    ddl_verify_fn *each;
+    void *user;
+    struct ddl_verify_totals *totals;
+    ddl_backend *backends[MAX_BACKENDS];
+    size_t n_backends;
+    size_t found; /* cases and skipped things so far */
+};
+
+struct ddl_verify_config ddl_verify_defaults(void)
+{
+    return (struct ddl_verify_config){ .backend = "all" };
+}
+
+const struct ddl_option *ddl_verify_options(void)
+{
+#define FIELD(name) offsetof(struct ddl_verify_config, name), sizeof((struct ddl_verify_config *)0)->name
+    static const struct ddl_option rows[] = {
+        { "backend", DDL_OPTION_STRING, FIELD(backend), 0, 0, NULL, "NAME", "ref, cpu, or all" },
+        { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 4096, NULL, "N",
+          "threads of the backend; 0: all cores" },
+        { "tokenizer", DDL_OPTION_STRING, FIELD(tokenizer), 0, 0, NULL, "DIR",
+          "the tokenizer that tokenizer cases are held against" },
+        { "data", DDL_OPTION_STRING, FIELD(data), 0, 0, NULL, "DIR",
+          "the folder below which the texts of a files.json lie" },
+        { 0 },
+    };
+#undef FIELD
+    return rows;
+}
+
+/* --- one case ----------------------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void tell(struct run *run, const struct ddl_verify_case *result)
+{
+    size_t *const counts[] = { [DDL_VERIFY_PASS] = &run->totals->passed,
+                               [DDL_VERIFY_FAIL] = &run->totals->failed,
+                               [DDL_VERIFY_SKIP] = &run->totals->skipped };
+    ++*counts[result->outcome];
+    run->found++;
+    if (run->each)
+        run->each(run->user, result);
+}
+
+static void skip(struct run *run, const char *path, const char *kind, const char *why)
+{
+    struct ddl_verify_case result = { .path = path, .kind = kind, .outcome = DDL_VERIFY_SKIP };
+    snprintf(result.sentence, sizeof result.sentence, "%s", why);
+    tell(run, &result);
+}
+
+static void fail_case(struct run *run, const char *path, const char *kind, const struct ddl_error *err)
+{
+    struct ddl_verify_case result = { .path = path, .kind = kind, .outcome = DDL_VERIFY_FAIL };
+    snprintf(result.sentence, sizeof result.sentence, "%s", err->text);
+    tell(run, &result);
+}
+
+static void run_on(struct run *run, const char *path, const struct kind *kind, ddl_backend *backend)
+{
+    struct ddl_error err = { 0 };
+    struct ddl_verify_case result = { .path = path,
+                                      .kind = kind->name,
+                                      .backend = backend ? ddl_backend_name(backend) : NULL };
+    struct context c = { .result = &result, .config = run->config, .path = path, .backend = backend };
+    double start = now();
+    if (kind->check(&c, &err)) {
+        result.outcome = DDL_VERIFY_FAIL;
+        snprintf(result.sentence, sizeof result.sentence, "%s", err.text);
+    }
+    result.seconds = now() - start;
+    pool_free(&c.pool);
+    tell(run, &result);
+}
+
+static void run_case(struct run *run, const char *path, const struct kind *kind)
+{
+    for (size_t i = 0; i < run->n_backends && kind->computes; i++)
+        run_on(run, path, kind, run->backends[i]);
+    if (!kind->computes)
+        run_on(run, path, kind, NULL);
+}
+
+/* --- the walk ----------------------------------------------------------------------------------------- */
+
+/* Names of a folder in order, hidden ones left out. */
+struct names {
+    char **name;
+    size_t n;
+};
+
+static void names_free(struct names *names)
+{
+    for (size_t i = 0; i < names->n; i++)
+        free(names->name[i]);
+    free(names->name);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool names_add(struct names *names, const char *name)
+{
+    char **grown = realloc(names->name, (names->n + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    names->name = grown;
+    grown[names->n] = ddl_mem_strdup(name);
+    if (!grown[names->n])
+        return false;
+    names->n++;
+    return true;
+}
+
+static ddl_status names_read(struct names *names, const char *folder, struct ddl_error *err)
+{
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return ddl_error_set(err, DDL_E_IO, "%s: cannot open the folder", folder);
+    bool fits = true;
+    for (struct dirent *entry = readdir(dir); entry && fits; entry = readdir(dir))
+        fits = entry->d_name[0] == '.' || names_add(names, entry->d_name);
+    closedir(dir);
+    if (!fits)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its names", folder);
+    if (names->n)
+        qsort(names->name, names->n, sizeof *names->name, by_name);
+    return DDL_OK;
+}
+
+static bool has(const struct names *names, const char *name)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        if (strcmp(names->name[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+static bool has_ending(const struct names *names, const char *end)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        if (ends_with(names->name[i], end))
+            return true;
+    }
+    return false;
+}
+
+/* Kinds of a folder by what is in it. A row whose check is NULL is known by name only, and skipped whole. */
+struct folder_kind {
+    const char *marks[3]; /* any of these files makes it one */
+    const char *ending;   /* or a file whose name ends so    */
+    struct kind kind;
+};
+static const struct folder_kind folder_kinds[] = {
+    { { "expect.safetensors" }, NULL, { "model", true, check_model } },
+    { { "recipe.json", "loss.json" }, NULL, { "curve", true, check_curve } },
+    { { "cases.jsonl", "files.json" }, NULL, { "tokenizer", false, check_tokenizer } },
+    { { "results.json" }, "shot.jsonl", { "tasks", false, NULL } },
+};
+
+static const struct kind *kind_of_folder(const struct names *names)
+{
+    for (size_t i = 0; i < sizeof folder_kinds / sizeof *folder_kinds; i++) {
+        const struct folder_kind *row = &folder_kinds[i];
+        for (size_t j = 0; j < 3 && row->marks[j]; j++) {
+            if (has(names, row->marks[j]))
+                return &row->kind;
+        }
+        if (row->ending && has_ending(names, row->ending))
+            return &row->kind;
+    }
+    return NULL;
+}
+
+/* A file on its own: an operator or a block. */
+static void run_file(struct run *run, const char *path)
+{
+    struct ddl_error err = { 0 };
+    ddl_safetensors *file;
+    if (ddl_safetensors_open(&file, path, &err)) {
+        fail_case(run, path, "unknown", &err);
+        return;
+    }
+    const struct kind *kind = kind_of_file(file);
+    ddl_safetensors_close(file);
+    if (kind)
+        run_case(run, path, kind);
+    else
+        skip(run, path, "unknown", "a safetensors file of a kind that is not known yet");
+}
+
+/* Figures of sublayers, as `inspect` cases have them: the first .json file tells. */
+static bool holds_inspection(const char *path, const struct names *names)
+{
+    enum { LIMIT = 16 << 20 };
+    for (size_t i = 0; i < names->n; i++) {
+        char file[MAX_PATH], *text;
+        size_t size;
+        if (!ends_with(names->name[i], ".json") || !ddl_path_join(file, sizeof file, path, names->name[i]))
+            continue;
+        if (ddl_file_read(file, LIMIT, &text, &size, NULL))
+            return false;
+        bool found = strstr(text, "\"sublayers\"") != NULL;
+        free(text);
+        return found;
+    }
+    return false;
+}
+
+/* A folder without a case: named as skipped on the way, an error where the caller asked for it. */
+static ddl_status nothing(struct run *run, const char *path, size_t depth, const char *why,
+                          struct ddl_error *err)
+{
+    if (depth == 0)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %s", path, why);
+    skip(run, path, "unknown", why);
+    return DDL_OK;
+}
+
+static ddl_status walk(struct run *run, const char *path, size_t depth, struct ddl_error *err);
+
+static ddl_status walk_names(struct run *run, const char *path, const struct names *names, size_t depth,
+                             struct ddl_error *err)
+{
+    size_t before = run->found;
+    bool checkpoint = has(names, "model.safetensors") && has(names, "config.json");
+    ddl_status status = DDL_OK;
+    if (checkpoint)
+        status = nothing(run, path, depth, "a model without expect.safetensors", err);
+    for (size_t i = 0; i < names->n && !status; i++) {
+        char below[MAX_PATH];
+        if (!ddl_path_join(below, sizeof below, path, names->name[i]))
+            return ddl_error_set(err, DDL_E_USAGE, "%s/%s: the path is too long", path, names->name[i]);
+        if (ddl_file_is_dir(below))
+            status = walk(run, below, depth + 1, err);
+        else if (ends_with(below, ".safetensors") && !checkpoint)
+            run_file(run, below);
+    }
+    if (!status && run->found == before && holds_inspection(path, names))
+        skip(run, path, "inspect", "kind not known yet");
+    else if (!status && run->found == before)
+        status = nothing(run, path, depth, names->n ? "holds no case of a known kind" : "the folder is empty",
+                         err);
+    return status;
+}
+
+static ddl_status walk(struct run *run, const char *path, size_t depth, struct ddl_error *err)
+{
+    if (!ddl_file_is_dir(path)) {
+        if (!ddl_file_exists(path))
+            return ddl_error_set(err, DDL_E_IO, "%s: there is no such file or folder", path);
+        run_file(run, path);
+        return DDL_OK;
+    }
+    if (depth > MAX_DEPTH)
+        return ddl_error_set(err, DDL_E_USAGE, "%s: more than %d folders deep", path, MAX_DEPTH);
+    struct names names = { 0 };
+    ddl_status status = names_read(&names, path, err);
+    const struct kind *kind = status ? NULL : kind_of_folder(&names);
+    if (kind && kind->check)
+        run_case(run, path, kind);
+    else if (kind)
+        skip(run, path, kind->name, "kind not known yet");
+    else if (!status)
+        status = walk_names(run, path, &names, depth, err);
+    names_free(&names);
+    return status;
+}
+
+/* --- the run ------------------------------------------------------------------------------------------ */
+
+static ddl_status open_backends(struct run *run, struct ddl_error *err)
+{
+    bool all = strcmp(run->config->backend, "all") == 0;
+    for (size_t i = 0; all ? ddl_backend_list(i) != NULL : i < 1; i++) {
+        const char *name = all ? ddl_backend_list(i) : run->config->backend;
+        if (run->n_backends == MAX_BACKENDS)
+            return ddl_error_set(err, DDL_E_UNSUPPORTED, "more than %d backends", MAX_BACKENDS);
+        ddl_status status =
+            ddl_backend_create(&run->backends[run->n_backends], name, run->config->threads, err);
+        if (status)
+            return status;
+        run->n_backends++;
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_verify_run(const struct ddl_verify_config *config, const char *const *paths, size_t n_paths,
+                          ddl_verify_fn *each, void *user, struct ddl_verify_totals *totals,
+                          struct ddl_error *err)
+{
+    *totals = (struct ddl_verify_totals){ 0 };
+    struct run run = { .config = config, .each = each, .user = user, .totals = totals };
+    ddl_status status = open_backends(&run, err);
+    for (size_t i = 0; i < n_paths && !status; i++)
+        status = walk(&run, paths[i], 0, err);
+    for (size_t i = 0; i < run.n_backends; i++)
+        ddl_backend_free(run.backends[i]);
+    return status;
+}

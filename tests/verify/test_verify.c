@@ -1,0 +1,620 @@
+#define _POSIX_C_SOURCE 200809L
+#include "support/support.h"
+
+#include "base/file.h"
+#include "ddl/backend.h"
+#include "ddl/verify.h"
+#include "tensor/safetensors.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* source_path and scratch_path, kept: they rotate a few buffers. */
+struct path {
+    char text[1000];
+};
+static struct path kept(const char *path)
+{
+    struct path p;
+    assert_true(snprintf(p.text, sizeof p.text, "%s", path) < (int)sizeof p.text);
+    return p;
+}
+
+/* --- running ------------------------------------------------------------------------------------------ */
+
+/* What a run told, and its last failure in words. */
+struct told {
+    struct ddl_verify_totals totals;
+    struct ddl_verify_case last; /* the pointers in it are gone */
+    char kinds[512];             /* "model:fail operator:pass " */
+    char worst[160];             /* tensor over its limit       */
+};
+
+static void note(void *user, const struct ddl_verify_case *r)
+{
+    static const char *const outcomes[] = { "pass", "fail", "skip" };
+    struct told *told = user;
+    told->last = *r;
+    size_t used = strlen(told->kinds);
+    snprintf(told->kinds + used, sizeof told->kinds - used, "%s:%s ", r->kind, outcomes[r->outcome]);
+    for (size_t i = 0; i < r->n_measures; i++) {
+        if (!(r->measures[i].error <= r->measures[i].limit))
+            snprintf(told->worst, sizeof told->worst, "%s", r->measures[i].tensor);
+    }
+}
+
+static ddl_status run(const char *path, const char *backend, struct told *told, struct ddl_error *err)
+{
+    struct ddl_verify_config config = ddl_verify_defaults();
+    snprintf(config.backend, sizeof config.backend, "%s", backend);
+    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", source_path("data/tokenizer"));
+    snprintf(config.data, sizeof config.data, "%s", source_path("data"));
+    *told = (struct told){ 0 };
+    return ddl_verify_run(&config, &path, 1, note, told, &told->totals, err);
+}
+
+/* --- making broken copies ------------------------------------------------------------------------------ */
+
+static void slurp(const char *path, char **text, size_t *size)
+{
+    struct ddl_error err = { 0 };
+    assert_ok(ddl_file_read(path, 64 << 20, text, size, &err), err);
+}
+
+static void write_file(const char *path, const void *data, size_t size)
+{
+    struct ddl_error err = { 0 };
+    assert_ok(ddl_file_replace(path, data, size, &err), err);
+}
+
+static void join(char out[2048], const char *folder, const char *name)
+{
+    assert_true(ddl_path_join(out, 2048, folder, name));
+}
+
+/* Copies files, NULL-ended, from one folder to another; `cut` bytes are left off the end of each. */
+static void copy_files(const char *from, const char *to, const char *const *names, size_t cut)
+{
+    struct ddl_error err = { 0 };
+    assert_ok(ddl_file_make_dir(to, &err), err);
+    for (; *names; names++) {
+        char source[2048], target[2048];
+        char *text;
+        size_t size;
+        join(source, from, *names);
+        join(target, to, *names);
+        slurp(source, &text, &size);
+        write_file(target, text, size - (cut < size ? cut : size));
+        free(text);
+    }
+}
+
+/* What happens to a tensor on its way into the copy. */
+enum change { KEEP, SCALE, SHIFT_ROW, MAKE_NAN, LEAVE_OUT, RENAME, ALL_ZERO, BIG_TOKEN };
+
+struct edit {
+    const char *tensor;
+    enum change change;
+};
+
+struct copying {
+    const ddl_safetensors *file;
+    const struct ddl_tensor **source; /* of each tensor written */
+    struct edit edit;
+};
+
+static void change_numbers(const struct ddl_tensor *t, enum change change, void *data)
+{
+    float *x = data;
+    double *y = data;
+    size_t row = t->ndim ? t->count / t->shape[0] : 1;
+    switch (change) {
+    case SCALE:
+        for (size_t i = 0; i < t->count; i++)
+            t->dtype == DDL_F32 ? (void)(x[i] *= 1.001f) : (void)(y[i] *= 1.001);
+        break;
+    case SHIFT_ROW:
+        for (size_t i = 0; i < row; i++)
+            x[i] += 1e-3f;
+        break;
+    case MAKE_NAN:
+        t->dtype == DDL_F32 ? (void)(x[t->count / 2] = NAN) : (void)(y[t->count / 2] = (double)NAN);
+        break;
+    case ALL_ZERO:
+        memset(data, 0, t->bytes);
+        break;
+    case BIG_TOKEN:
+        ((int64_t *)data)[1] = 1 << 20;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Whole tensors at a time: these cases are small. */
+static ddl_status fill(void *user, size_t i, size_t offset, size_t bytes, void *to, struct ddl_error *err)
+{
+    (void)err;
+    struct copying *k = user;
+    const struct ddl_tensor *t = k->source[i];
+    unsigned char *copy = malloc(t->bytes + 1);
+    assert_non_null(copy);
+    memcpy(copy, t->data, t->bytes);
+    if (strcmp(t->name, k->edit.tensor) == 0)
+        change_numbers(t, k->edit.change, copy);
+    memcpy(to, copy + offset, bytes);
+    free(copy);
+    return DDL_OK;
+}
+
+static void copy_tensors(const char *from, const char *to, struct edit edit)
+{
+    struct ddl_error err = { 0 };
+    ddl_safetensors *file;
+    assert_ok(ddl_safetensors_open(&file, from, &err), err);
+    size_t n = ddl_safetensors_count(file), kept = 0;
+    struct ddl_tensor *tensors = calloc(n + 1, sizeof *tensors);
+    const struct ddl_tensor **source = calloc(n + 1, sizeof *source);
+    assert_true(tensors && source);
+    assert_non_null(ddl_safetensors_find(file, edit.tensor));
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_tensor *t = ddl_safetensors_at(file, i);
+        bool it = strcmp(t->name, edit.tensor) == 0;
+        if (it && edit.change == LEAVE_OUT)
+            continue;
+        tensors[kept] = *t;
+        source[kept] = t;
+        if (it && edit.change == RENAME)
+            tensors[kept].name = "grad.of.nothing";
+        kept++;
+    }
+    struct copying k = { file, source, edit };
+    assert_ok(ddl_safetensors_write(to, tensors, kept, fill, &k, &err), err);
+    free(source);
+    free(tensors);
+    ddl_safetensors_close(file);
+}
+
+static void expect_failure(const char *path, const char *kind, const char *tensor, const char *gist)
+{
+    struct ddl_error err = { 0 };
+    struct told told;
+    assert_ok(run(path, "ref", &told, &err), err);
+    if (told.totals.failed != 1)
+        print_error("%s should fail\n", path);
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "%s:fail ", kind);
+    assert_string_equal(told.kinds, wanted);
+    assert_int_equal(told.totals.failed, 1);
+    if (tensor)
+        assert_string_equal(told.worst, tensor);
+    if (gist && !strstr(told.last.sentence, gist))
+        fail_msg("'%s' does not say '%s'", told.last.sentence, gist);
+}
+
+/* --- every golden case passes --------------------------------------------------------------------------- */
+
+struct tally {
+    size_t passed[5]; /* by kind */
+};
+static const char *const kinds[5] = { "model", "operator", "block", "elementwise", "curve" };
+
+static void count(void *user, const struct ddl_verify_case *r)
+{
+    struct tally *tally = user;
+    for (size_t i = 0; i < 5; i++)
+        tally->passed[i] += r->outcome == DDL_VERIFY_PASS && strcmp(r->kind, kinds[i]) == 0;
+    if (r->outcome != DDL_VERIFY_FAIL)
+        return;
+    print_error("%s on %s: %s\n", r->path, r->backend ? r->backend : "-", r->sentence);
+    for (size_t i = 0; i < r->n_measures; i++)
+        print_error("  %s %.3g, limit %.3g, %s\n", r->measures[i].quantity, r->measures[i].error,
+                    r->measures[i].limit, r->measures[i].tensor);
+}
+
+static void every_golden_case_passes(void **state)
+{
+    (void)state;
+    struct ddl_verify_config config = ddl_verify_defaults();
+    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", source_path("data/tokenizer"));
+    struct path golden = kept(source_path("tests/golden"));
+    const char *path = golden.text;
+    size_t backends = 0;
+    while (ddl_backend_list(backends))
+        backends++;
+    struct ddl_error err = { 0 };
+    struct tally tally = { 0 };
+    struct ddl_verify_totals totals;
+    assert_ok(ddl_verify_run(&config, &path, 1, count, &tally, &totals, &err), err);
+    assert_int_equal(totals.failed, 0);
+    static const size_t wanted[5] = { 31, 16, 3, 1, 2 };
+    for (size_t i = 0; i < 5; i++)
+        assert_true(tally.passed[i] >= wanted[i] * backends);
+}
+
+/* --- broken cases fail --------------------------------------------------------------------------------- */
+
+static void broken_expectations(void **state)
+{
+    (void)state;
+    static const char *const inputs[] = { "config.json", "model.safetensors", NULL };
+#define LAYER0 "transformer.h.0."
+    static const struct {
+        const char *name, *from;
+        struct edit edit;
+        const char *tensor, *gist; /* the worst tensor, or the sentence */
+    } rows[] = {
+        { "kept", "add", { "loss", KEEP }, NULL, NULL },
+        { "gradient",
+          "add",
+          { "grad." LAYER0 "mlp.c_fc1.weight", SCALE },
+          "grad." LAYER0 "mlp.c_fc1.weight",
+          NULL },
+        { "norm", "ddl-1", { "grad." LAYER0 "ln_2.weight", SCALE }, "grad." LAYER0 "ln_2.weight", NULL },
+        { "logits", "add", { "logits", SHIFT_ROW }, "logits", NULL },
+        { "loss", "add", { "loss", SCALE }, "loss", NULL },
+        { "beta", "ddl-1", { "beta", SCALE }, "beta", NULL },
+        { "readout", "ddl-1", { "readout", SHIFT_ROW }, "readout", NULL },
+        { "target", "ddl-1", { "target", SCALE }, "target", NULL },
+        { "train", "add", { "train_loss", SCALE }, NULL, NULL },
+        { "after",
+          "add",
+          { "after." LAYER0 "attn.c_q.weight", SCALE },
+          "after." LAYER0 "attn.c_q.weight",
+          NULL },
+        { "nan", "add", { "logits", MAKE_NAN }, "logits", NULL },
+        { "nan-gradient", "add", { "grad.ln_f.weight", MAKE_NAN }, "grad.ln_f.weight", NULL },
+        { "zero", "add", { "grad.ln_f.weight", ALL_ZERO }, "grad.ln_f.weight", NULL },
+        { "missing", "add", { "grad.ln_f.weight", LEAVE_OUT }, NULL, "tensor grad.ln_f.weight is missing" },
+        { "no-beta", "ddl-1", { "beta", LEAVE_OUT }, NULL, "tensor beta is missing" },
+        { "stranger", "add", { "grad.ln_f.weight", RENAME }, NULL, "of no parameter" },
+        { "token", "add", { "tokens", BIG_TOKEN }, NULL, "vocabulary" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char from[2048], to[2048], expect_from[2048], expect_to[2048];
+        snprintf(from, sizeof from, "%s/%s", source_path("tests/golden"), rows[i].from);
+        snprintf(to, sizeof to, "%s", scratch_path(rows[i].name));
+        copy_files(from, to, inputs, 0);
+        join(expect_from, from, "expect.safetensors");
+        join(expect_to, to, "expect.safetensors");
+        copy_tensors(expect_from, expect_to, rows[i].edit);
+        if (rows[i].edit.change != KEEP) {
+            expect_failure(to, "model", rows[i].tensor, rows[i].gist);
+            continue;
+        }
+        struct told told;
+        struct ddl_error err = { 0 };
+        assert_ok(run(to, "ref", &told, &err), err);
+        assert_string_equal(told.kinds, "model:pass ");
+    }
+}
+
+static void broken_models(void **state)
+{
+    (void)state;
+    static const char *const config[] = { "config.json", NULL },
+                             *const model[] = { "model.safetensors", NULL },
+                             *const expect[] = { "expect.safetensors", NULL };
+    struct path source = kept(source_path("tests/golden/ddl-1"));
+    const char *from = source.text;
+    char to[2048], model_from[2048], model_to[2048];
+    snprintf(to, sizeof to, "%s", scratch_path("cut-expect"));
+    copy_files(from, to, config, 0);
+    copy_files(from, to, model, 0);
+    copy_files(from, to, expect, 100);
+    expect_failure(to, "model", NULL, "expect.safetensors");
+
+    snprintf(to, sizeof to, "%s", scratch_path("cut-model"));
+    copy_files(from, to, config, 0);
+    copy_files(from, to, model, 100);
+    copy_files(from, to, expect, 0);
+    expect_failure(to, "model", NULL, "model.safetensors");
+
+    snprintf(to, sizeof to, "%s", scratch_path("no-model"));
+    copy_files(from, to, config, 0);
+    copy_files(from, to, expect, 0);
+    expect_failure(to, "model", NULL, "model.safetensors");
+
+    snprintf(to, sizeof to, "%s", scratch_path("changed-model"));
+    copy_files(from, to, config, 0);
+    copy_files(from, to, expect, 0);
+    join(model_from, from, "model.safetensors");
+    join(model_to, to, "model.safetensors");
+    copy_tensors(model_from, model_to, (struct edit){ "transformer.h.1.mlp.c_proj.weight", SCALE });
+    expect_failure(to, "model", NULL, NULL);
+}
+
+static void broken_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *name, *kind;
+        struct edit edit;
+        const char *tensor, *gist;
+    } rows[] = {
+        { "operator/d24-c4", "d24-c4", "operator", { "dq", SCALE }, "dq", NULL },
+        { "operator/d24-c4", "nan", "operator", { "Xp", MAKE_NAN }, "Xp", NULL },
+        { "operator/d24-c4", "beta", "operator", { "beta", LEAVE_OUT }, NULL, "tensor beta is missing" },
+        { "operator/write-d40-c3", "plain", "operator", { "Xp", KEEP }, NULL, NULL }, /* not named write */
+        { "operator/erase-d40-c3", "erase-x", "operator", { "dbeta", ALL_ZERO }, "dbeta", NULL },
+        { "block/mlp-mean", "mlp", "block", { "dw1", SCALE }, "dw1", NULL },
+        { "block/mlp-flatten", "flat", "block", { "w2", LEAVE_OUT }, NULL, "tensor w2 is missing" },
+        { "block/attention-mean", "att", "block", { "dgate_bias", SCALE }, "dgate_bias", NULL },
+        { "block/elementwise", "ew", "elementwise", { "dbeta", SCALE }, "dbeta", NULL },
+    };
+    struct ddl_error err = { 0 };
+    assert_ok(ddl_file_make_dir(scratch_path("files"), &err), err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char from[2048], to[2048];
+        snprintf(from, sizeof from, "%s/%s.safetensors", source_path("tests/golden"), rows[i].from);
+        snprintf(to, sizeof to, "%s/%s.safetensors", scratch_path("files"), rows[i].name);
+        copy_tensors(from, to, rows[i].edit);
+        expect_failure(to, rows[i].kind, rows[i].tensor, rows[i].gist);
+    }
+    char cut[2048];
+    char *text;
+    size_t size;
+    slurp(source_path("tests/golden/operator/d7-c3.safetensors"), &text, &size);
+    snprintf(cut, sizeof cut, "%s", scratch_path("cut.safetensors"));
+    write_file(cut, text, size - 8);
+    expect_failure(cut, "unknown", NULL, "cut.safetensors");
+    write_file(cut, text, 5);
+    expect_failure(cut, "unknown", NULL, "cut.safetensors");
+    free(text);
+}
+
+/* Kinds are known by content: another folder's name and another file's name do. */
+static void names_do_not_matter(void **state)
+{
+    (void)state;
+    struct ddl_error err = { 0 };
+    struct told told;
+    char to[2048];
+    assert_ok(ddl_file_make_dir(scratch_path("elsewhere/deep"), &err), err);
+    static const char *const rows[][2] = { { "operator/ratio-d40-c3", "deep/ratio-other" },
+                                           { "operator/l2-d40-c3", "hidden-l2_9" },
+                                           { "operator/d33-c1", "anything" },
+                                           { "block/attention-mean", "deep/one" },
+                                           { "block/elementwise", "deep/two" } };
+    for (size_t i = 0; i < 5; i++) {
+        char from[2048];
+        snprintf(from, sizeof from, "%s/%s.safetensors", source_path("tests/golden"), rows[i][0]);
+        snprintf(to, sizeof to, "%s/%s.safetensors", scratch_path("elsewhere"), rows[i][1]);
+        copy_tensors(from, to, (struct edit){ "G", KEEP });
+    }
+    assert_ok(run(scratch_path("elsewhere"), "ref", &told, &err), err);
+    assert_string_equal(told.kinds, "operator:pass block:pass operator:pass elementwise:pass operator:pass ");
+}
+
+/* The first `old` in the file becomes `new`. */
+static void replace_text(const char *path, const char *old, const char *new)
+{
+    char *text;
+    size_t size;
+    slurp(path, &text, &size);
+    const char *at = strstr(text, old);
+    assert_non_null(at);
+    size_t before = (size_t)(at - text), after = size - before - strlen(old), n = strlen(new);
+    char *changed = malloc(size + n);
+    assert_non_null(changed);
+    memcpy(changed, text, before);
+    memcpy(changed + before, new, n);
+    memcpy(changed + before + n, at + strlen(old), after);
+    write_file(path, changed, before + n + after);
+    free(changed);
+    free(text);
+}
+
+static void broken_curves(void **state)
+{
+    (void)state;
+    static const char *const all[] = { "config.json", "model.safetensors", "tokens.bin",
+                                       "recipe.json", "loss.json",         NULL };
+    static const struct {
+        const char *name, *file, *old, *new, *gist;
+    } rows[] = {
+        { "curve-loss", "loss.json", "5.5200193", "5.5213193", "" },
+        { "curve-key", "recipe.json", "\"warmup\"", "\"warm\"", "warmup is no number" },
+        { "curve-range", "recipe.json", "\"batch\": 8", "\"batch\": 0", "batch is 0" },
+        { "curve-order", "recipe.json", "sequential", "random", "order is random" },
+        { "curve-json", "recipe.json", "\"clip\"", "clip", "recipe.json:" },
+        { "curve-count", "recipe.json", "150", "151", "has 150 losses" },
+        { "curve-text", "loss.json", "5.5480783", "\"5.5\"", "loss 0 is no number" },
+    };
+    char to[2048], path[2048];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(to, sizeof to, "%s", scratch_path(rows[i].name));
+        copy_files(source_path("tests/golden/curve-baseline"), to, all, 0);
+        join(path, to, rows[i].file);
+        replace_text(path, rows[i].old, rows[i].new);
+        expect_failure(to, "curve", *rows[i].gist ? NULL : "step 1", rows[i].gist);
+    }
+    snprintf(to, sizeof to, "%s", scratch_path("curve-tokens"));
+    copy_files(source_path("tests/golden/curve-baseline"), to, all, 0);
+    join(path, to, "tokens.bin");
+    char *text;
+    size_t size;
+    slurp(path, &text, &size);
+    write_file(path, text, size - 3);
+    free(text);
+    expect_failure(to, "curve", NULL, "tokens.bin");
+}
+
+static void tokenizer_cases(void **state)
+{
+    (void)state;
+    struct ddl_error err = { 0 };
+    struct told told;
+    char path[2048];
+    struct path kept_folder = kept(scratch_path("tokens"));
+    const char *folder = kept_folder.text;
+    assert_ok(ddl_file_make_dir(folder, &err), err);
+    join(path, folder, "cases.jsonl");
+    const char *right = "{\"text\": \"Hello world\", \"ids\": [15496, 995]}\n{\"text\": \"\", \"ids\": []}\n";
+    write_file(path, right, strlen(right));
+    assert_ok(run(folder, "all", &told, &err), err);
+    assert_string_equal(told.kinds, "tokenizer:pass ");
+    assert_null(told.last.backend);
+
+    const char *wrong =
+        "{\"text\": \"a\", \"ids\": [64]}\n{\"text\": \"Hello world\", \"ids\": [15496, 996]}\n";
+    write_file(path, wrong, strlen(wrong));
+    expect_failure(folder, "tokenizer", "cases.jsonl:2", NULL);
+    const char *torn = "{\"text\": \"a\", \"ids\": [64]}\n{\"text\": \"Hel";
+    write_file(path, torn, strlen(torn));
+    expect_failure(folder, "tokenizer", NULL, "cases.jsonl:2: ");
+    const char *bare = "{\"words\": \"a\"}\n";
+    write_file(path, bare, strlen(bare));
+    expect_failure(folder, "tokenizer", NULL, "cases.jsonl:1: wanted");
+}
+
+static void tokenizer_texts(void **state)
+{
+    (void)state;
+    struct ddl_error err = { 0 };
+    struct ddl_verify_config config = ddl_verify_defaults();
+    struct told told = { 0 };
+    char path[2048];
+    struct path kept_folder = kept(scratch_path("texts")), kept_data = kept(scratch_path("texts-data"));
+    const char *folder = kept_folder.text, *data = kept_data.text;
+    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", source_path("data/tokenizer"));
+    snprintf(config.data, sizeof config.data, "%s", data);
+    assert_ok(ddl_file_make_dir(folder, &err), err);
+    assert_ok(ddl_file_make_dir(data, &err), err);
+    join(path, data, "hello.txt");
+    write_file(path, "Hello world", 11);
+    /* 15496, 995 as uint16, little-endian: 88 3c e3 03 */
+    const char *files = "[{\"file\": \"hello.txt\", \"bytes\": 11, \"tokens\": 2, \"sha256_u16le\": "
+                        "\"8b0afc49bdba77a617df3fe4699904b2ac6446594294c4f63a2bfaeeb4a10213\"},\n"
+                        " {\"file\": \"absent.txt\", \"bytes\": 1, \"tokens\": 1, \"sha256_u16le\": \"00\"}]";
+    join(path, folder, "files.json");
+    write_file(path, files, strlen(files));
+    assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
+    assert_string_equal(told.kinds, "tokenizer:pass ");
+    assert_non_null(strstr(told.last.sentence, "absent.txt"));
+
+    join(path, data, "hello.txt");
+    write_file(path, "Hello worle", 11);
+    told = (struct told){ 0 };
+    assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
+    assert_string_equal(told.kinds, "tokenizer:fail ");
+    assert_string_equal(told.worst, "hello.txt");
+
+    *config.tokenizer = '\0';
+    told = (struct told){ 0 };
+    assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
+    assert_string_equal(told.kinds, "tokenizer:skip ");
+}
+
+/* --- what is no case ------------------------------------------------------------------------------------ */
+
+static void unknown_kinds_are_named(void **state)
+{
+    (void)state;
+    struct ddl_error err = { 0 };
+    struct told told;
+    char path[2048];
+    static const char *const folders[] = { "mixed/a-figures", "mixed/b-tasks/made", "mixed/c-empty" };
+    for (size_t i = 0; i < 3; i++)
+        assert_ok(ddl_file_make_dir(scratch_path(folders[i]), &err), err);
+    join(path, scratch_path("mixed/a-figures"), "ddl-1.json");
+    write_file(path, "{\"sublayers\": []}", 17);
+    join(path, scratch_path("mixed/b-tasks"), "piqa-0shot.jsonl");
+    write_file(path, "{}", 2);
+    assert_ok(run(scratch_path("mixed"), "ref", &told, &err), err);
+    assert_string_equal(told.kinds, "inspect:skip tasks:skip unknown:skip ");
+    assert_int_equal(told.totals.skipped, 3);
+    assert_int_equal(told.totals.failed, 0);
+}
+
+static void nothing_to_run(void **state)
+{
+    (void)state;
+    struct ddl_error err = { 0 };
+    struct told told;
+    assert_ok(ddl_file_make_dir(scratch_path("empty"), &err), err);
+    assert_int_equal(run(scratch_path("empty"), "ref", &told, &err), DDL_E_FORMAT);
+    assert_non_null(strstr(err.text, "empty"));
+    assert_int_equal(run(scratch_path("not-there"), "ref", &told, &err), DDL_E_IO);
+    assert_non_null(strstr(err.text, "not-there"));
+    assert_int_equal(run(scratch_path("empty"), "abacus", &told, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "abacus"));
+}
+
+/* --- the command ---------------------------------------------------------------------------------------- */
+
+static int command(char *out, size_t size, const char *format, const char *path)
+{
+    char arguments[4096], line[8192];
+    snprintf(arguments, sizeof arguments, format, path);
+    snprintf(line, sizeof line, "'%s' verify %s 2>&1", ddl_program(), arguments);
+    return run_command(line, out, size);
+}
+
+static void command_line(void **state)
+{
+    (void)state;
+    char out[65536];
+    assert_int_equal(command(out, sizeof out, "'%s' --backend ref", source_path("tests/golden/operator")), 0);
+    assert_non_null(strstr(out, "d7-c3.safetensors"));
+    assert_non_null(strstr(out, "16 passed, 0 failed, 0 skipped\n"));
+    char broken[2048];
+    snprintf(broken, sizeof broken, "%s", scratch_path("broken.safetensors"));
+    copy_tensors(source_path("tests/golden/operator/d16-c4.safetensors"), broken,
+                 (struct edit){ "dX", SCALE });
+    assert_int_equal(command(out, sizeof out, "'%s' --backend ref", broken), 1);
+    assert_non_null(strstr(out, "FAIL: gradient of dX is"));
+    assert_non_null(strstr(out, "0 passed, 1 failed, 0 skipped\n"));
+    assert_int_equal(command(out, sizeof out, "'%s'", scratch_path("no-such-folder")), 1);
+    assert_non_null(strstr(out, "no-such-folder"));
+    assert_int_equal(command(out, sizeof out, "'%s' --backend gpu9", broken), 2);
+    assert_int_equal(command(out, sizeof out, "'%s' --bakend ref", broken), 2);
+    assert_non_null(strstr(out, "--backend"));
+    assert_int_equal(command(out, sizeof out, "%s", ""), 2);
+    assert_int_equal(command(out, sizeof out, "%s", "--help"), 0);
+    assert_non_null(strstr(out, "--tokenizer DIR"));
+}
+
+static void json_output(void **state)
+{
+    (void)state;
+    char out[65536], broken[2048];
+    snprintf(broken, sizeof broken, "%s", scratch_path("nan.safetensors"));
+    copy_tensors(source_path("tests/golden/operator/d16-c4.safetensors"), broken,
+                 (struct edit){ "dX", MAKE_NAN });
+    assert_int_equal(command(out, sizeof out, "'%s' --backend ref --json", broken), 1);
+    json_error_t at;
+    json_t *all = json_loads(out, 0, &at);
+    assert_non_null(all);
+    assert_int_equal(json_integer_value(json_object_get(all, "failed")), 1);
+    const json_t *one = json_array_get(json_object_get(all, "cases"), 0);
+    assert_string_equal(json_string_value(json_object_get(one, "outcome")), "fail");
+    assert_string_equal(json_string_value(json_object_get(one, "backend")), "ref");
+    assert_string_equal(json_string_value(json_object_get(one, "kind")), "operator");
+    const json_t *gradient = json_object_get(json_object_get(one, "errors"), "gradient");
+    assert_true(json_is_null(json_object_get(gradient, "error")));
+    assert_string_equal(json_string_value(json_object_get(gradient, "tensor")), "dX");
+    json_decref(all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_golden_case_passes),
+        cmocka_unit_test(broken_expectations),
+        cmocka_unit_test(broken_models),
+        cmocka_unit_test(broken_files),
+        cmocka_unit_test(names_do_not_matter),
+        cmocka_unit_test(broken_curves),
+        cmocka_unit_test(tokenizer_cases),
+        cmocka_unit_test(tokenizer_texts),
+        cmocka_unit_test(unknown_kinds_are_named),
+        cmocka_unit_test(nothing_to_run),
+        cmocka_unit_test(command_line),
+        cmocka_unit_test(json_output),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
