@@ -13,6 +13,8 @@ const struct command commands[] = {
       "loss curves of runs on a chart, and a table of their costs", cmd_compare },
     { "data", "build | info ...", "text to shards of tokens, and what is in a shard", cmd_data },
     { "help", "[COMMAND]", "what the program or one of its commands does", cmd_help },
+    { "tokenizer", "encode | decode | info | train ...", "text to ids and back; learn a vocabulary",
+      cmd_tokenizer },
     { 0 },
 };
 

@@ -1,10 +1,9 @@
 /* A pair's occurrences are entered in the heap in batches: those of the texts as they were at first, and with
- * each merge those that it made. A batch knows in which words it occurs; its count is the pair's as it was
- * when the batch was entered, and is corrected when it comes to the top (counts of old pairs only fall).
+ * each merge those that it made. A batch knows in which words it occurs; its count is the pair's as it was when
+ * the batch was entered, and is corrected when it comes to the top (counts of old pairs only fall).
  *
- * A pair that was merged keeps the count it had. If a later merge makes it anew (which takes a token that two
- * merges make, as in runs of one character), its new batch stands for the old count too. That is what
- * `tokenizers` does, and the same texts shall give the same merges. */
+ * What stands between two token boundaries is merged alike wherever it occurs, so a token comes from one merge
+ * only, and each pair is entered once and never formed again after its merge. */
 #include "text/learn.h"
 
 #include "base/mem.h"

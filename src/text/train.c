@@ -227,7 +227,7 @@ static ddl_status add_first_tokens(struct training *tr, int32_t byte_id[256])
     return DDL_OK;
 }
 
-/* Appends the merge of `pair`, and makes its token unless another merge has. */
+/* Appends the merge of `pair` and makes its token, which can be there only as a special one. */
 static ddl_status add_merge(struct training *tr, uint64_t pair, int32_t *id)
 {
     struct ddl_tokenizer *t = tr->t;
@@ -250,7 +250,7 @@ static ddl_status add_merge(struct training *tr, uint64_t pair, int32_t *id)
     }
     if (m.id < 0)
         return out_of_memory(tr);
-    t->tokens[m.id].flags = 0; /* a special token that the merges make is an ordinary one, too */
+    t->tokens[m.id].flags = 0; /* a special token that a merge makes is an ordinary one, too */
     t->merges[t->n_merges++] = m;
     return DDL_OK;
 }
@@ -272,43 +272,6 @@ static ddl_status learn(struct training *tr, struct ddl_learner *learner)
     return status;
 }
 
-struct ranked {
-    uint64_t pair;
-    size_t rank;
-};
-
-static int by_pair_and_rank(const void *a, const void *b)
-{
-    const struct ranked *x = a, *y = b;
-    if (x->pair != y->pair)
-        return x->pair < y->pair ? -1 : 1;
-    return x->rank < y->rank ? -1 : 1;
-}
-
-/* A pair can be merged twice (see learn.c): then its later place counts. */
-static ddl_status drop_repeated(struct training *tr)
-{
-    struct ddl_tokenizer *t = tr->t;
-    struct ranked *order = malloc(t->n_merges * sizeof *order + 1);
-    if (!order)
-        return out_of_memory(tr);
-    for (size_t i = 0; i < t->n_merges; i++)
-        order[i] = (struct ranked){ DDL_PAIR(t->merges[i].left, t->merges[i].right), i };
-    qsort(order, t->n_merges, sizeof *order, by_pair_and_rank);
-    for (size_t i = 0; i + 1 < t->n_merges; i++) {
-        if (order[i].pair == order[i + 1].pair)
-            t->merges[order[i].rank].id = -1;
-    }
-    free(order);
-    size_t kept = 0;
-    for (size_t i = 0; i < t->n_merges; i++) {
-        if (t->merges[i].id >= 0)
-            t->merges[kept++] = t->merges[i];
-    }
-    t->n_merges = kept;
-    return DDL_OK;
-}
-
 static ddl_status train(struct training *tr, const char *const *files, size_t n_files)
 {
     struct ddl_words words = { 0 };
@@ -327,8 +290,6 @@ static ddl_status train(struct training *tr, const char *const *files, size_t n_
     if (!status)
         status = learn(tr, learner);
     ddl_learner_free(learner);
-    if (!status)
-        status = drop_repeated(tr);
     return status;
 }
 
