@@ -2,9 +2,8 @@
  * each merge those that it made. A batch knows in which words it occurs; its count is the pair's as it was
  * when the batch was entered, and is corrected when it comes to the top (counts of old pairs only fall).
  *
- * A pair that was merged keeps the count it had. If a later merge makes it anew (which takes a token that two
- * merges make, as in runs of one character), its new batch stands for the old count too. That is what
- * `tokenizers` does, and the same texts shall give the same merges. */
+ * What stands between two token boundaries is merged alike wherever it occurs, so a token comes from one
+ * merge only, and each pair is entered once and never formed again after its merge. */
 #include "text/learn.h"
 
 #include "base/mem.h"
@@ -253,14 +252,13 @@ void ddl_learner_free(struct ddl_learner *l)
 bool ddl_learner_best(struct ddl_learner *l, uint64_t *pair, uint64_t *count)
 {
     while (l->n_heap) {
-        struct batch *top = &l->heap[0];
-        int64_t now = l->pairs[top->pair].count;
-        if (now <= 0) {
-            free(pop(l).places.word);
-        } else if (top->count != now) {
-            struct batch corrected = *top;
+        int64_t now = l->pairs[l->heap[0].pair].count;
+        if (l->heap[0].count != now) {
+            struct batch corrected = l->heap[0];
             corrected.count = now;
             sink(l, corrected);
+        } else if (now <= 0) {
+            return false; /* the highest of all: nothing occurs any more */
         } else {
             l->top = pop(l);
             *pair = l->top.key;

@@ -1,5 +1,6 @@
 /* Tokenizers from files. Both formats are a map of tokens to ids and a list of merges; tokenizer.json adds
  * settings, which are refused unless they mean what this library does, and added tokens. */
+#include "text/settings.h"
 #include "text/tokenizer.h"
 
 #include "base/file.h"
@@ -17,7 +18,6 @@ struct loader {
     json_t *vocab; /* borrowed */
     struct ddl_tokenizer *t;
     unsigned char *made; /* [n_tokens] a byte, or what a merge makes */
-    size_t merges_capacity;
 };
 
 static ddl_status out_of_memory(const struct loader *l)
@@ -40,22 +40,12 @@ static ddl_status read_json(const char *path, json_t **out, struct ddl_error *er
     return ddl_error_set(err, DDL_E_FORMAT, "%s:%d:%d: not JSON: %s", path, e.line, e.column, e.text);
 }
 
-static const char *type_name(const json_t *value)
-{
-    static const char *const names[] = {
-        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "a list",  [JSON_STRING] = "a string",
-        [JSON_INTEGER] = "an integer", [JSON_REAL] = "a number", [JSON_TRUE] = "true",
-        [JSON_FALSE] = "false",        [JSON_NULL] = "null"
-    };
-    return value ? names[json_typeof(value)] : "nothing";
-}
-
 /* An id in range, of `what` called `name`. */
 static ddl_status check_id(const struct loader *l, const json_t *value, const char *what, const char *name)
 {
     if (!json_is_integer(value))
         return ddl_error_set(l->err, DDL_E_FORMAT, "%s: the id of %s \"%.100s\" is %s, not an integer",
-                             l->path, what, name, type_name(value));
+                             l->path, what, name, ddl_json_type_name(value));
     json_int_t id = json_integer_value(value);
     if (id < 0 || id >= DDL_MAX_VOCAB)
         return ddl_error_set(l->err, DDL_E_FORMAT,
@@ -145,15 +135,8 @@ static ddl_status add_merge(struct loader *l, const char *left, size_t n_left, c
     if (t->tokens[m.id].flags & DDL_TOKEN_LITERAL)
         return ddl_error_set(l->err, DDL_E_FORMAT, "%s: merge %zu makes a token outside the byte alphabet",
                              l->path, t->n_merges);
-    if (t->n_merges == l->merges_capacity) {
-        size_t capacity = 2 * l->merges_capacity + 1024;
-        struct ddl_merge *grown = realloc(t->merges, capacity * sizeof *grown);
-        if (!grown)
-            return out_of_memory(l);
-        t->merges = grown;
-        l->merges_capacity = capacity;
-    }
-    t->merges[t->n_merges++] = m;
+    if (!ddl_tokenizer_add_merge(t, m))
+        return out_of_memory(l);
     l->made[m.id] = 1;
     return DDL_OK;
 }
@@ -174,7 +157,7 @@ static ddl_status read_json_merges(struct loader *l, const json_t *merges)
 {
     if (!json_is_array(merges))
         return ddl_error_set(l->err, DDL_E_FORMAT, "%s: model.merges is %s, not a list", l->path,
-                             type_name(merges));
+                             ddl_json_type_name(merges));
     size_t i;
     const json_t *row;
     ddl_status status = DDL_OK;
@@ -189,7 +172,7 @@ static ddl_status read_json_merges(struct loader *l, const json_t *merges)
         else
             status = ddl_error_set(l->err, DDL_E_FORMAT,
                                    "%s: merge %zu is %s, neither \"a b\" nor a list of two strings", l->path,
-                                   i, type_name(row));
+                                   i, ddl_json_type_name(row));
         if (status)
             break;
     }
@@ -204,17 +187,6 @@ static ddl_status begin(struct loader *l, size_t n_tokens)
     if (!l->t || !l->made)
         return out_of_memory(l);
     return read_vocab(l);
-}
-
-static ddl_status add_special(struct loader *l, struct ddl_special special)
-{
-    struct ddl_tokenizer *t = l->t;
-    struct ddl_special *grown = realloc(t->specials, (t->n_specials + 1) * sizeof *grown);
-    if (!grown)
-        return out_of_memory(l);
-    t->specials = grown;
-    t->specials[t->n_specials++] = special;
-    return DDL_OK;
 }
 
 /* An added token takes its text as it stands. One that the merges make too (or a byte) keeps its bytes for
@@ -240,7 +212,7 @@ static ddl_status add_token(struct loader *l, struct ddl_special special, const 
                                   DDL_TOKEN_LITERAL | (known < 0 ? DDL_TOKEN_ADDED : 0u))) {
         return out_of_memory(l);
     }
-    return add_special(l, special);
+    return ddl_tokenizer_add_special(t, special) ? DDL_OK : out_of_memory(l);
 }
 
 static ddl_status read_added_token(struct loader *l, const json_t *row, size_t i)
@@ -249,7 +221,7 @@ static ddl_status read_added_token(struct loader *l, const json_t *row, size_t i
     const json_t *content = json_object_get(row, "content");
     if (!json_is_string(content) || json_string_length(content) == 0)
         return ddl_error_set(l->err, DDL_E_FORMAT, "%s: added_tokens[%zu].content is %s, not a text", l->path,
-                             i, json_is_string(content) ? "empty" : type_name(content));
+                             i, json_is_string(content) ? "empty" : ddl_json_type_name(content));
     const char *text = json_string_value(content);
     for (size_t k = 0; k < sizeof unsupported / sizeof *unsupported; k++) {
         if (json_is_true(json_object_get(row, unsupported[k])))
@@ -269,7 +241,7 @@ static ddl_status measure_added(const struct loader *l, const json_t *added, siz
 {
     if (added && !json_is_array(added))
         return ddl_error_set(l->err, DDL_E_FORMAT, "%s: added_tokens is %s, not a list", l->path,
-                             type_name(added));
+                             ddl_json_type_name(added));
     size_t i;
     const json_t *row;
     json_array_foreach(added, i, row)
@@ -285,86 +257,15 @@ static ddl_status measure_added(const struct loader *l, const json_t *added, siz
     return DDL_OK;
 }
 
-/* What a setting may be besides absent. */
-enum allowed {
-    ONLY_NULL,
-    NULL_OR_ZERO,
-    NULL_OR_EMPTY,
-    NULL_OR_BYTE_LEVEL, /* an object whose type is ByteLevel */
-    BYTE_LEVEL,         /* the same, and it must be there    */
-    TYPE_BPE,
-    ONLY_TRUE,
-};
-
-static bool is_allowed(const json_t *value, enum allowed allowed)
-{
-    const char *type = json_string_value(json_object_get(value, "type"));
-    bool byte_level = type && strcmp(type, "ByteLevel") == 0;
-    bool nothing = !value || json_is_null(value);
-    switch (allowed) {
-    case ONLY_NULL:
-        return nothing;
-    case NULL_OR_ZERO:
-        return nothing || (json_is_number(value) && json_number_value(value) == 0);
-    case NULL_OR_EMPTY:
-        return nothing || (json_is_string(value) && json_string_length(value) == 0);
-    case NULL_OR_BYTE_LEVEL:
-        return nothing || byte_level;
-    case BYTE_LEVEL:
-        return byte_level;
-    case TYPE_BPE:
-        return nothing || (json_is_string(value) && strcmp(json_string_value(value), "BPE") == 0);
-    case ONLY_TRUE:
-        return !value || json_is_true(value);
-    }
-    return false;
-}
-
-/* The settings that change what a text's ids or an id's bytes are. unk_token, fuse_unk and byte_fallback do
- * not: every byte has a token. */
-static ddl_status check_settings(const struct loader *l, const json_t *root)
-{
-    static const struct {
-        const char *object, *key;
-        enum allowed allowed;
-        const char *wanted;
-    } rows[] = {
-        { NULL, "truncation", ONLY_NULL, "only null is done" },
-        { NULL, "padding", ONLY_NULL, "only null is done" },
-        { NULL, "normalizer", ONLY_NULL, "only null is done" },
-        { NULL, "pre_tokenizer", BYTE_LEVEL, "only type ByteLevel is done" },
-        { "pre_tokenizer", "use_regex", ONLY_TRUE, "only true is done" },
-        { NULL, "post_processor", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are done" },
-        { NULL, "decoder", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are done" },
-        { "model", "type", TYPE_BPE, "only \"BPE\" is done" },
-        { "model", "dropout", NULL_OR_ZERO, "only null is done" },
-        { "model", "continuing_subword_prefix", NULL_OR_EMPTY, "only null and \"\" are done" },
-        { "model", "end_of_word_suffix", NULL_OR_EMPTY, "only null and \"\" are done" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const json_t *object = rows[i].object ? json_object_get(root, rows[i].object) : root;
-        const json_t *value = json_object_get(object, rows[i].key);
-        if (is_allowed(value, rows[i].allowed))
-            continue;
-        char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        ddl_status status = ddl_error_set(l->err, DDL_E_UNSUPPORTED, "%s: %s%s%s is %.200s; %s", l->path,
-                                          rows[i].object ? rows[i].object : "", rows[i].object ? "." : "",
-                                          rows[i].key, found ? found : "missing", rows[i].wanted);
-        free(found);
-        return status;
-    }
-    return DDL_OK;
-}
-
 static ddl_status read_tokenizer_json(struct loader *l, const json_t *root)
 {
     const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
     l->vocab = json_object_get(model, "vocab");
     if (!json_is_object(l->vocab))
         return ddl_error_set(l->err, DDL_E_FORMAT, "%s: model.vocab is %s, not an object: no tokenizer.json",
-                             l->path, type_name(l->vocab));
+                             l->path, ddl_json_type_name(l->vocab));
     size_t n_tokens = 0;
-    ddl_status status = check_settings(l, root);
+    ddl_status status = ddl_tokenizer_check_settings(root, l->path, l->err);
     if (!status)
         status = measure_vocab(l, &n_tokens);
     if (!status)
@@ -450,7 +351,7 @@ static ddl_status load_gpt2_files(struct loader *l, const char *vocab_path, cons
     l->vocab = vocab;
     if (!json_is_object(vocab))
         status = ddl_error_set(l->err, DDL_E_FORMAT, "%s: %s, not an object of tokens and ids", vocab_path,
-                               type_name(vocab));
+                               ddl_json_type_name(vocab));
     if (!status)
         status = measure_vocab(l, &n_tokens);
     if (!status)

@@ -52,6 +52,30 @@ bool ddl_tokenizer_set(struct ddl_tokenizer *t, int32_t id, const char *bytes, s
     return true;
 }
 
+bool ddl_tokenizer_add_merge(struct ddl_tokenizer *t, struct ddl_merge merge)
+{
+    if (t->n_merges == t->merges_capacity) {
+        size_t capacity = 2 * t->merges_capacity + 1024;
+        struct ddl_merge *grown = realloc(t->merges, capacity * sizeof *grown);
+        if (!grown)
+            return false;
+        t->merges = grown;
+        t->merges_capacity = capacity;
+    }
+    t->merges[t->n_merges++] = merge;
+    return true;
+}
+
+bool ddl_tokenizer_add_special(struct ddl_tokenizer *t, struct ddl_special special)
+{
+    struct ddl_special *grown = realloc(t->specials, (t->n_specials + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    t->specials = grown;
+    t->specials[t->n_specials++] = special;
+    return true;
+}
+
 const char *ddl_tokenizer_key(const void *user, int32_t id)
 {
     const struct ddl_tokenizer *t = user;

@@ -38,7 +38,7 @@ struct ddl_tokenizer {
     char *pool; /* the tokens' bytes */
     size_t pool_size, pool_capacity;
     struct ddl_merge *merges; /* [n_merges] by rank */
-    size_t n_merges;
+    size_t n_merges, merges_capacity;
     struct ddl_special *specials; /* [n_specials] */
     size_t n_specials;
     bool add_prefix_space; /* a text (or part of one beside a special token) without one gets a leading space
@@ -57,6 +57,10 @@ struct ddl_tokenizer *ddl_tokenizer_new(size_t n_tokens);
 /* Gives `id` its bytes (copied, size > 0). The id must be below n_tokens and free. False for want of memory.
  */
 bool ddl_tokenizer_set(struct ddl_tokenizer *t, int32_t id, const char *bytes, size_t size, unsigned flags);
+
+/* Append a merge or a special token. False for want of memory. */
+bool ddl_tokenizer_add_merge(struct ddl_tokenizer *t, struct ddl_merge merge);
+bool ddl_tokenizer_add_special(struct ddl_tokenizer *t, struct ddl_special special);
 
 /* The bytes of a token that is there, as a ddl_bytes_table asks for them; `tokenizer` is a ddl_tokenizer. */
 const char *ddl_tokenizer_key(const void *tokenizer, int32_t id);

@@ -63,7 +63,7 @@ struct training {
     double reported; /* seconds at the last report */
     struct ddl_error *err;
     struct ddl_tokenizer *t; /* the tokens so far; n_tokens is the size of the array */
-    size_t n_tokens, merges_capacity;
+    size_t n_tokens;
     struct ddl_bytes_table known; /* the tokens' ids by their bytes */
 };
 
@@ -176,12 +176,8 @@ static ddl_status add_special(struct training *tr, const char *text, size_t size
     int32_t id = (int32_t)tr->n_tokens;
     if (ddl_bytes_table_find(&tr->known, text, size, size) >= 0)
         return DDL_OK;
-    struct ddl_special *grown = realloc(t->specials, (t->n_specials + 1) * sizeof *grown);
-    if (!grown)
-        return out_of_memory(tr);
-    t->specials = grown;
-    t->specials[t->n_specials++] = (struct ddl_special){ .id = id, .special = true };
-    if (!ddl_tokenizer_set(t, id, text, size, DDL_TOKEN_LITERAL) ||
+    if (!ddl_tokenizer_add_special(t, (struct ddl_special){ .id = id, .special = true }) ||
+        !ddl_tokenizer_set(t, id, text, size, DDL_TOKEN_LITERAL) ||
         !ddl_bytes_table_add(&tr->known, text, size, id))
         return out_of_memory(tr);
     tr->n_tokens++;
@@ -227,7 +223,7 @@ static ddl_status add_first_tokens(struct training *tr, int32_t byte_id[256])
     return DDL_OK;
 }
 
-/* Appends the merge of `pair`, and makes its token unless another merge has. */
+/* Appends the merge of `pair` and makes its token, which can be there only as a special one. */
 static ddl_status add_merge(struct training *tr, uint64_t pair, int32_t *id)
 {
     struct ddl_tokenizer *t = tr->t;
@@ -240,19 +236,10 @@ static ddl_status add_merge(struct training *tr, uint64_t pair, int32_t *id)
     memcpy(joined + n_left, ddl_tokenizer_key(t, m.right), n_right);
     *id = m.id = token_id(tr, joined, n_left + n_right);
     free(joined);
-    if (t->n_merges == tr->merges_capacity) {
-        size_t capacity = 2 * tr->merges_capacity + 1024;
-        struct ddl_merge *grown = realloc(t->merges, capacity * sizeof *grown);
-        if (!grown)
-            return out_of_memory(tr);
-        t->merges = grown;
-        tr->merges_capacity = capacity;
-    }
     if (m.id < 0)
         return out_of_memory(tr);
-    t->tokens[m.id].flags = 0; /* a special token that the merges make is an ordinary one, too */
-    t->merges[t->n_merges++] = m;
-    return DDL_OK;
+    t->tokens[m.id].flags = 0; /* a special token that a merge makes is an ordinary one, too */
+    return ddl_tokenizer_add_merge(t, m) ? DDL_OK : out_of_memory(tr);
 }
 
 static ddl_status learn(struct training *tr, struct ddl_learner *learner)
@@ -270,43 +257,6 @@ static ddl_status learn(struct training *tr, struct ddl_learner *learner)
             status = report(tr);
     }
     return status;
-}
-
-struct ranked {
-    uint64_t pair;
-    size_t rank;
-};
-
-static int by_pair_and_rank(const void *a, const void *b)
-{
-    const struct ranked *x = a, *y = b;
-    if (x->pair != y->pair)
-        return x->pair < y->pair ? -1 : 1;
-    return x->rank < y->rank ? -1 : 1;
-}
-
-/* A pair can be merged twice (see learn.c): then its later place counts. */
-static ddl_status drop_repeated(struct training *tr)
-{
-    struct ddl_tokenizer *t = tr->t;
-    struct ranked *order = malloc(t->n_merges * sizeof *order + 1);
-    if (!order)
-        return out_of_memory(tr);
-    for (size_t i = 0; i < t->n_merges; i++)
-        order[i] = (struct ranked){ DDL_PAIR(t->merges[i].left, t->merges[i].right), i };
-    qsort(order, t->n_merges, sizeof *order, by_pair_and_rank);
-    for (size_t i = 0; i + 1 < t->n_merges; i++) {
-        if (order[i].pair == order[i + 1].pair)
-            t->merges[order[i].rank].id = -1;
-    }
-    free(order);
-    size_t kept = 0;
-    for (size_t i = 0; i < t->n_merges; i++) {
-        if (t->merges[i].id >= 0)
-            t->merges[kept++] = t->merges[i];
-    }
-    t->n_merges = kept;
-    return DDL_OK;
 }
 
 static ddl_status train(struct training *tr, const char *const *files, size_t n_files)
@@ -327,8 +277,6 @@ static ddl_status train(struct training *tr, const char *const *files, size_t n_
     if (!status)
         status = learn(tr, learner);
     ddl_learner_free(learner);
-    if (!status)
-        status = drop_repeated(tr);
     return status;
 }
 

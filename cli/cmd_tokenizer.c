@@ -1,0 +1,374 @@
+/* `ddl tokenizer encode`, `decode`, `info` and `train`. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli.h"
+
+#include "ddl/tokenizer.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct flags {
+    char tokenizer[1024];
+    char out[1024];
+    bool special, json, count, quiet;
+};
+
+#define PLACE(f) offsetof(struct flags, f)
+#define TOKENIZER_ROW                                                                                        \
+    {                                                                                                        \
+        "tokenizer", DDL_OPTION_STRING, PLACE(tokenizer), sizeof((struct flags *)0)->tokenizer, 0, 0, NULL,  \
+            "PATH", "tokenizer.json, or a folder with it or with vocab.bpe (data/tokenizer)"                 \
+    }
+#define FLAG_ROW(name, help)                                                                                 \
+    {                                                                                                        \
+#name, DDL_OPTION_BOOL, PLACE(name), 0, 0, 0, NULL, NULL, help                                       \
+    }
+
+static const struct ddl_option encode_flags[] = {
+    TOKENIZER_ROW,
+    FLAG_ROW(special, "texts of special tokens become their ids"),
+    FLAG_ROW(json, "the ids as a JSON list"),
+    FLAG_ROW(count, "only how many ids"),
+    { 0 },
+};
+
+static const struct ddl_option decode_flags[] = { TOKENIZER_ROW, { 0 } };
+
+static const struct ddl_option info_flags[] = {
+    TOKENIZER_ROW,
+    FLAG_ROW(json, "as JSON"),
+    { 0 },
+};
+
+static const struct ddl_option train_flags[] = {
+    { "out", DDL_OPTION_STRING, PLACE(out), sizeof((struct flags *)0)->out, 0, 0, NULL, "PATH",
+      "the file to write, or an existing folder (tokenizer.json)" },
+    FLAG_ROW(quiet, "no progress"),
+    { 0 },
+};
+
+/* All of a file, or of standard input for NULL and "-". */
+static ddl_status read_input(const char *path, char **out, size_t *size, struct ddl_error *err)
+{
+    bool standard = !path || strcmp(path, "-") == 0;
+    const char *name = standard ? "standard input" : path;
+    FILE *file = standard ? stdin : fopen(path, "rb");
+    if (!file)
+        return ddl_error_set(err, DDL_E_IO, "%s: cannot open: %s", name, strerror(errno));
+    char *text = NULL;
+    size_t n = 0, capacity = 0, got = 0;
+    ddl_status status = DDL_OK;
+    do {
+        n += got;
+        if (capacity - n < 1 << 16) {
+            capacity = 2 * capacity + (1 << 17);
+            char *grown = realloc(text, capacity);
+            if (!grown) {
+                status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory after %zu bytes", name, n);
+                break;
+            }
+            text = grown;
+        }
+        got = fread(text + n, 1, capacity - n - 1, file);
+    } while (got);
+    if (!status && ferror(file))
+        status = ddl_error_set(err, DDL_E_IO, "%s: cannot read: %s", name, strerror(errno));
+    if (!standard)
+        fclose(file);
+    if (status) {
+        free(text);
+        return status;
+    }
+    text[n] = '\0';
+    *out = text;
+    *size = n;
+    return DDL_OK;
+}
+
+/* Reads the flags and loads the tokenizer; at most one positional argument, which *input gets. */
+static ddl_status start(const struct ddl_option *table, struct flags *flags, int argc, char **argv,
+                        const char **input, ddl_tokenizer **tokenizer, struct ddl_error *err)
+{
+    int n = 0;
+    *flags = (struct flags){ .tokenizer = "data/tokenizer" };
+    *tokenizer = NULL;
+    ddl_status status = ddl_option_parse(table, flags, NULL, NULL, argc, argv, &n, err);
+    if (status)
+        return status;
+    if (n > 1)
+        return ddl_error_set(err, DDL_E_USAGE, "tokenizer %s: one file at most, found '%s' and '%s'", argv[0],
+                             argv[1], argv[2]);
+    *input = n ? argv[1] : NULL;
+    return ddl_tokenizer_load(tokenizer, flags->tokenizer, err);
+}
+
+static void print_ids(const struct ddl_ids *ids, bool json)
+{
+    if (json)
+        putchar('[');
+    for (size_t i = 0; i < ids->n; i++)
+        printf("%s%d", i ? json ? ", " : " " : "", ids->ids[i]);
+    puts(json ? "]" : "");
+}
+
+static int encode(int argc, char **argv)
+{
+    struct flags flags;
+    struct ddl_error err;
+    ddl_tokenizer *tokenizer;
+    const char *input;
+    char *text = NULL;
+    size_t size = 0;
+    struct ddl_ids ids = { 0 };
+    ddl_status status = start(encode_flags, &flags, argc, argv, &input, &tokenizer, &err);
+    if (!status)
+        status = read_input(input, &text, &size, &err);
+    if (!status)
+        status = ddl_tokenizer_encode(tokenizer, text, size, flags.special, &ids, &err);
+    if (!status && flags.count)
+        printf("%zu\n", ids.n);
+    else if (!status)
+        print_ids(&ids, flags.json);
+    ddl_ids_free(&ids);
+    free(text);
+    ddl_tokenizer_free(tokenizer);
+    return status ? report_error(&err) : EXIT_OK;
+}
+
+/* The ids that stand in `text` as numbers between spaces, commas and brackets; ids[] holds (size + 1) / 2. */
+static ddl_status parse_ids(const ddl_tokenizer *tokenizer, const char *name, const char *text, size_t size,
+                            int32_t *ids, size_t *n_ids, struct ddl_error *err)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < size;) {
+        if (isspace((unsigned char)text[at]) || (text[at] && strchr(",[]", text[at]))) {
+            at++;
+            continue;
+        }
+        char *end;
+        errno = 0;
+        long id = strtol(text + at, &end, 10);
+        size_t length = (size_t)(end - (text + at)), n_bytes;
+        if (length == 0 || (*end && !isspace((unsigned char)*end) && !strchr(",]", *end)))
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: byte %zu: '%.*s' is not a token id", name, at, 20,
+                                 text + at);
+        if (errno || id < 0 || id > INT32_MAX || !ddl_tokenizer_bytes(tokenizer, (int32_t)id, &n_bytes))
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "%s: id number %zu is %.*s, not one of the vocabulary's, which ends at %zu",
+                                 name, n + 1, (int)(length < 24 ? length : 24), text + at,
+                                 ddl_tokenizer_vocab_size(tokenizer) - 1);
+        ids[n++] = (int32_t)id;
+        at += length;
+    }
+    *n_ids = n;
+    return DDL_OK;
+}
+
+static int decode(int argc, char **argv)
+{
+    struct flags flags;
+    struct ddl_error err;
+    ddl_tokenizer *tokenizer;
+    const char *input;
+    char *text = NULL;
+    int32_t *ids = NULL;
+    size_t size = 0, n = 0;
+    ddl_status status = start(decode_flags, &flags, argc, argv, &input, &tokenizer, &err);
+    if (!status)
+        status = read_input(input, &text, &size, &err);
+    if (!status) {
+        ids = malloc((size / 2 + 1) * sizeof *ids);
+        const char *name = input ? input : "standard input";
+        status = ids ? parse_ids(tokenizer, name, text, size, ids, &n, &err)
+                     : ddl_error_set(&err, DDL_E_MEMORY, "%s: out of memory for its ids", name);
+    }
+    for (size_t i = 0; !status && i < n; i++) {
+        size_t n_bytes;
+        const char *bytes = ddl_tokenizer_bytes(tokenizer, ids[i], &n_bytes);
+        fwrite(bytes, 1, n_bytes, stdout);
+    }
+    free(ids);
+    free(text);
+    ddl_tokenizer_free(tokenizer);
+    return status ? report_error(&err) : EXIT_OK;
+}
+
+static void print_info_json(const ddl_tokenizer *tokenizer)
+{
+    json_t *specials = json_object();
+    int32_t id;
+    size_t size;
+    const char *text;
+    for (size_t i = 0; (text = ddl_tokenizer_special(tokenizer, i, &id, &size)); i++) {
+        json_t *key = json_stringn(text, size);
+        json_object_set_new(specials, key ? json_string_value(key) : "", json_integer(id));
+        json_decref(key);
+    }
+    json_t *root =
+        json_pack("{s:I, s:I, s:o}", "vocab_size", (json_int_t)ddl_tokenizer_vocab_size(tokenizer), "merges",
+                  (json_int_t)ddl_tokenizer_n_merges(tokenizer), "special_tokens", specials);
+    json_dumpf(root, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(root);
+}
+
+static int info(int argc, char **argv)
+{
+    struct flags flags;
+    struct ddl_error err;
+    ddl_tokenizer *tokenizer;
+    const char *input;
+    ddl_status status = start(info_flags, &flags, argc, argv, &input, &tokenizer, &err);
+    if (!status && input) {
+        ddl_tokenizer_free(tokenizer);
+        status = ddl_tokenizer_load(&tokenizer, input, &err);
+    }
+    if (status)
+        return report_error(&err);
+    if (flags.json) {
+        print_info_json(tokenizer);
+    } else {
+        int32_t id;
+        size_t size;
+        const char *text;
+        printf("vocabulary      %zu\n", ddl_tokenizer_vocab_size(tokenizer));
+        printf("merges          %zu\n", ddl_tokenizer_n_merges(tokenizer));
+        for (size_t i = 0; (text = ddl_tokenizer_special(tokenizer, i, &id, &size)); i++)
+            printf("special token   %d  %.*s\n", id, (int)size, text);
+    }
+    ddl_tokenizer_free(tokenizer);
+    return EXIT_OK;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* Progress: on a terminal one line that is written over, elsewhere a line every ten seconds. */
+struct display {
+    bool quiet, terminal;
+    double shown;
+};
+
+static int show_progress(void *user, const struct ddl_tokenizer_train_progress *p)
+{
+    struct display *d = user;
+    if (interrupted)
+        return 1;
+    if (d->quiet || p->seconds < d->shown + (d->terminal ? 0.2 : 10))
+        return 0;
+    d->shown = p->seconds;
+    fputs(d->terminal ? "\r" : "", stderr);
+    if (p->vocab)
+        fprintf(stderr, "learning  %zu of %zu tokens", p->vocab, p->vocab_size);
+    else
+        fprintf(stderr, "counting  %.1f of %.1f MB  %.1f MB/s  %zu distinct pieces",
+                1e-6 * (double)p->bytes_in, 1e-6 * (double)p->bytes_total,
+                1e-6 * (double)p->bytes_in / p->seconds, p->words);
+    fputs(d->terminal ? "\033[K" : "\n", stderr);
+    fflush(stderr);
+    return 0;
+}
+
+static int train(int argc, char **argv)
+{
+    struct flags flags = { .out = "" };
+    struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
+    struct ddl_error err;
+    ddl_tokenizer *tokenizer = NULL;
+    int n = 0;
+    ddl_status status =
+        ddl_option_parse(ddl_tokenizer_train_options(), &config, train_flags, &flags, argc, argv, &n, &err);
+    if (!status && !*flags.out)
+        status = ddl_error_set(&err, DDL_E_USAGE, "tokenizer train: --out PATH is missing");
+    if (!status && n == 0)
+        status = ddl_error_set(&err, DDL_E_USAGE, "tokenizer train: no text file is given");
+    if (status)
+        return report_error(&err);
+    struct display display = { .quiet = flags.quiet, .terminal = isatty(STDERR_FILENO) };
+    struct sigaction action = { .sa_handler = on_signal };
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    status = ddl_tokenizer_train(&tokenizer, &config, (const char *const *)argv + 1, (size_t)n, show_progress,
+                                 &display, &err);
+    if (display.terminal && display.shown > 0)
+        fputs("\r\033[K", stderr);
+    if (!status)
+        status = ddl_tokenizer_save(tokenizer, flags.out, &err);
+    if (!status) {
+        size_t vocab = ddl_tokenizer_vocab_size(tokenizer);
+        if (vocab < config.vocab_size)
+            fprintf(stderr, "ddl: %zu of %zu tokens: no pair is left that occurs often enough\n", vocab,
+                    config.vocab_size);
+        printf("%s: vocabulary %zu, merges %zu\n", flags.out, vocab, ddl_tokenizer_n_merges(tokenizer));
+    }
+    ddl_tokenizer_free(tokenizer);
+    return status ? report_error(&err) : EXIT_OK;
+}
+
+static const char *const overview[] = {
+    "  ddl tokenizer encode [FILE]        text (standard input without FILE) to ids on one line",
+    "  ddl tokenizer decode [FILE]        ids, between spaces or commas, to text",
+    "  ddl tokenizer info [PATH]          vocabulary, merges, special tokens",
+    "  ddl tokenizer train --out PATH FILE ...",
+    "                                     learns a byte-level BPE from text files",
+    "",
+    "'ddl tokenizer encode --help' and so on tell the options.",
+    NULL,
+};
+
+/* A row a subcommand; its options are the rest of the help. */
+struct subcommand {
+    const char *name, *usage, *about;
+    const struct ddl_option *flags;
+    int (*run)(int argc, char **argv);
+};
+static const struct subcommand subcommands[] = {
+    { "encode", "encode [FILE]", "text (standard input without FILE) to ids on one line", encode_flags,
+      encode },
+    { "decode", "decode [FILE]", "ids, between spaces or commas, to text", decode_flags, decode },
+    { "info", "info [PATH]", "a tokenizer's vocabulary, merges and special tokens", info_flags, info },
+    { "train", "train --out PATH FILE ...", "learns a byte-level BPE from text files", train_flags, train },
+};
+enum { N_SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
+
+static int help_subcommand(const struct command *self, const struct subcommand *sub)
+{
+    struct command page = { self->name, sub->usage, sub->about, self->run };
+    print_help(&page, NULL, sub->flags == train_flags ? ddl_tokenizer_train_options() : NULL, sub->flags);
+    return EXIT_OK;
+}
+
+int cmd_tokenizer(const struct command *self, int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    bool help = wants_help(argc, argv);
+    struct ddl_option names[N_SUBCOMMANDS + 1] = { 0 };
+    for (size_t i = 0; i < N_SUBCOMMANDS; i++) {
+        names[i].name = subcommands[i].name;
+        if (strcmp(name, subcommands[i].name) == 0)
+            return help ? help_subcommand(self, &subcommands[i]) : subcommands[i].run(argc - 1, argv + 1);
+    }
+    if (help) {
+        print_help(self, overview, NULL, NULL);
+        return EXIT_OK;
+    }
+    struct ddl_error err;
+    if (argc > 1)
+        ddl_option_unknown(names, NULL, "tokenizer command", name, &err);
+    else
+        ddl_error_set(&err, DDL_E_USAGE, "tokenizer: which one, encode, decode, info or train?");
+    return report_error(&err);
+}
