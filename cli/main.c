@@ -13,9 +13,9 @@ const struct command commands[] = {
       "loss curves of runs on a chart, and a table of their costs", cmd_compare },
     { "data", "build | info ...", "text to shards of tokens, and what is in a shard", cmd_data },
     { "help", "[COMMAND]", "what the program or one of its commands does", cmd_help },
-    { "verify", "DIR... [--option value ...]", "runs cases of vectors and says which pass", cmd_verify },
     { "tokenizer", "encode | decode | info | train ...", "text to ids and back; learn a vocabulary",
       cmd_tokenizer },
+    { "verify", "DIR... [--option value ...]", "runs cases of vectors and says which pass", cmd_verify },
     { 0 },
 };
 
