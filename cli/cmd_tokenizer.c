@@ -24,7 +24,7 @@ struct flags {
 #define TOKENIZER_ROW                                                                                        \
     {                                                                                                        \
         "tokenizer", DDL_OPTION_STRING, PLACE(tokenizer), sizeof((struct flags *)0)->tokenizer, 0, 0, NULL,  \
-            "PATH", "tokenizer.json, or a folder with it or with vocab.bpe (data/tokenizer)"                 \
+            "PATH", "tokenizer.json, or a folder with it or with vocab.bpe (the project's)"                  \
     }
 #define FLAG_ROW(name, help)                                                                                 \
     {                                                                                                        \
@@ -92,13 +92,12 @@ static ddl_status read_input(const char *path, char **out, size_t *size, struct 
     return DDL_OK;
 }
 
-/* Reads the flags and loads the tokenizer; at most one positional argument, which *input gets. */
-static ddl_status start(const struct ddl_option *table, struct flags *flags, int argc, char **argv,
-                        const char **input, ddl_tokenizer **tokenizer, struct ddl_error *err)
+/* Reads the flags; at most one positional argument, which *input gets. */
+static ddl_status parse(const struct ddl_option *table, struct flags *flags, int argc, char **argv,
+                        const char **input, struct ddl_error *err)
 {
     int n = 0;
-    *flags = (struct flags){ .tokenizer = "data/tokenizer" };
-    *tokenizer = NULL;
+    *flags = (struct flags){ 0 };
     ddl_status status = ddl_option_parse(table, flags, NULL, NULL, argc, argv, &n, err);
     if (status)
         return status;
@@ -106,7 +105,20 @@ static ddl_status start(const struct ddl_option *table, struct flags *flags, int
         return ddl_error_set(err, DDL_E_USAGE, "tokenizer %s: one file at most, found '%s' and '%s'", argv[0],
                              argv[1], argv[2]);
     *input = n ? argv[1] : NULL;
-    return ddl_tokenizer_load(tokenizer, flags->tokenizer, err);
+    return DDL_OK;
+}
+
+/* The tokenizer at `path`, or the project's where that is empty. */
+static ddl_status load(ddl_tokenizer **tokenizer, const char *path, struct ddl_error *err)
+{
+    char found[1024];
+    if (*path)
+        return ddl_tokenizer_load(tokenizer, path, err);
+    if (!find_data("tokenizer", found, sizeof found))
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "--tokenizer PATH is missing, and the project's own, data/tokenizer, is not found");
+    return ddl_tokenizer_load(tokenizer, found, err);
 }
 
 static void print_ids(const struct ddl_ids *ids, bool json)
@@ -122,12 +134,14 @@ static int encode(int argc, char **argv)
 {
     struct flags flags;
     struct ddl_error err;
-    ddl_tokenizer *tokenizer;
-    const char *input;
+    ddl_tokenizer *tokenizer = NULL;
+    const char *input = NULL;
     char *text = NULL;
     size_t size = 0;
     struct ddl_ids ids = { 0 };
-    ddl_status status = start(encode_flags, &flags, argc, argv, &input, &tokenizer, &err);
+    ddl_status status = parse(encode_flags, &flags, argc, argv, &input, &err);
+    if (!status)
+        status = load(&tokenizer, flags.tokenizer, &err);
     if (!status)
         status = read_input(input, &text, &size, &err);
     if (!status)
@@ -175,12 +189,14 @@ static int decode(int argc, char **argv)
 {
     struct flags flags;
     struct ddl_error err;
-    ddl_tokenizer *tokenizer;
-    const char *input;
+    ddl_tokenizer *tokenizer = NULL;
+    const char *input = NULL;
     char *text = NULL;
     int32_t *ids = NULL;
     size_t size = 0, n = 0;
-    ddl_status status = start(decode_flags, &flags, argc, argv, &input, &tokenizer, &err);
+    ddl_status status = parse(decode_flags, &flags, argc, argv, &input, &err);
+    if (!status)
+        status = load(&tokenizer, flags.tokenizer, &err);
     if (!status)
         status = read_input(input, &text, &size, &err);
     if (!status) {
@@ -223,13 +239,11 @@ static int info(int argc, char **argv)
 {
     struct flags flags;
     struct ddl_error err;
-    ddl_tokenizer *tokenizer;
-    const char *input;
-    ddl_status status = start(info_flags, &flags, argc, argv, &input, &tokenizer, &err);
-    if (!status && input) {
-        ddl_tokenizer_free(tokenizer);
-        status = ddl_tokenizer_load(&tokenizer, input, &err);
-    }
+    ddl_tokenizer *tokenizer = NULL;
+    const char *input = NULL;
+    ddl_status status = parse(info_flags, &flags, argc, argv, &input, &err);
+    if (!status)
+        status = load(&tokenizer, input ? input : flags.tokenizer, &err);
     if (status)
         return report_error(&err);
     if (flags.json) {
