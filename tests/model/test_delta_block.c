@@ -1,4 +1,4 @@
-#include "support/support.h"
+#include "support/laws.h"
 
 #include "base/mem.h"
 #include "ddl/block.h"
@@ -93,18 +93,6 @@ static const struct ddl_block_config configs[] = {
     { 33, 5, DDL_DIRECTION_ATTENTION, DDL_POOL_MEAN, 0, 7, 1e-5f },
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
-
-typedef void law_fn(ddl_backend *backend);
-static void on_every_backend(law_fn *law)
-{
-    for (size_t i = 0; ddl_backend_list(i); i++) {
-        struct ddl_error err = { 0 };
-        ddl_backend *backend;
-        assert_ok(ddl_backend_create(&backend, ddl_backend_list(i), 0, &err), err);
-        law(backend);
-        ddl_backend_free(backend);
-    }
-}
 
 static ddl_block *block_make(ddl_backend *backend, const struct ddl_block_config *config)
 {
@@ -208,46 +196,28 @@ static void golden_elementwise(ddl_backend *backend)
 
 /* --- laws --------------------------------------------------------------------------------------------- */
 
-static double weighted_sum(size_t n, const float *a, const float *b)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)a[i] * (double)b[i];
-    return sum;
-}
+struct probe {
+    ddl_block *block;
+    struct problem *p;
+};
 
-static double loss(ddl_block *block, struct problem *p)
+static double loss(void *user)
 {
-    forward(block, p, NULL, NULL);
+    const struct probe *probe = user;
+    struct problem *p = probe->p;
+    forward(probe->block, p, NULL, NULL);
     return weighted_sum(p->N * p->config.d * p->config.c, p->G, p->X_out);
-}
-
-/* dL along u by the five-point rule */
-static double slope(ddl_block *block, struct problem *p, size_t n, float *x, const float *u)
-{
-    static const double at[4] = { -2, -1, 1, 2 }, weight[4] = { 1.0 / 12, -8.0 / 12, 8.0 / 12, -1.0 / 12 };
-    const double h = 1e-2;
-    float *saved = ddl_mem_alloc(n * sizeof *saved);
-    memcpy(saved, x, n * sizeof *saved);
-    double sum = 0;
-    for (size_t s = 0; s < 4; s++) {
-        for (size_t i = 0; i < n; i++)
-            x[i] = (float)((double)saved[i] + at[s] * h * (double)u[i]);
-        sum += weight[s] * loss(block, p);
-    }
-    memcpy(x, saved, n * sizeof *saved);
-    ddl_mem_free(saved);
-    return sum / h;
 }
 
 static void check_slope(ddl_block *block, struct problem *p, const char *what, size_t n, float *x,
                         const float *dx)
 {
+    struct probe probe = { block, p };
     float *u = random_floats(n, 99);
     double size = sqrt(weighted_sum(n, u, u)); /* one step of length 1 */
     for (size_t i = 0; i < n; i++)
         u[i] = (float)((double)u[i] / size);
-    double found = weighted_sum(n, dx, u), expected = slope(block, p, n, x, u);
+    double found = weighted_sum(n, dx, u), expected = slope(loss, &probe, n, x, u, 1e-2);
     double G = sqrt(weighted_sum(p->N * p->config.d * p->config.c, p->G, p->G));
     if (!(fabs(found - expected) <= 3e-4 * G)) {
         print_error("%s: found %.9g, expected %.9g\n", what, found, expected);
@@ -401,42 +371,19 @@ static void bad_passes(ddl_backend *backend)
     problem_free(&p);
 }
 
-/* `ref` behind copies that run out after a while. */
-static size_t copies_allowed, copies_alive;
-
-static void *limited_alloc(void *ctx, size_t bytes)
-{
-    (void)ctx;
-    if (copies_allowed == 0)
-        return NULL;
-    copies_allowed--;
-    copies_alive++;
-    return ddl_mem_alloc(bytes);
-}
-
-static void counted_free(void *ctx, void *block)
-{
-    (void)ctx;
-    copies_alive -= block != NULL;
-    ddl_mem_free(block);
-}
-
 static void memory_that_is_not_the_hosts(void **state)
 {
     (void)state;
     struct ddl_error err = { 0 };
     ddl_backend *ref;
     assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
-    struct ddl_ops ops = *ref->ops;
-    ops.host_memory = false;
-    ops.alloc = limited_alloc;
-    ops.free = counted_free;
-    struct ddl_backend far = *ref;
-    far.ops = &ops;
+    struct far_backend far;
+    far_backend_make(&far, ref);
+    far_backend_allow(0);
     ddl_block *near = block_make(ref, &configs[1]), *block;
-    assert_int_equal(ddl_block_create(&block, &configs[1], MAX_N, &far, &err), DDL_E_MEMORY);
-    copies_allowed = 1000;
-    block = block_make(&far, &configs[1]);
+    assert_int_equal(ddl_block_create(&block, &configs[1], MAX_N, &far.backend, &err), DDL_E_MEMORY);
+    far_backend_allow(1000);
+    block = block_make(&far.backend, &configs[1]);
     struct problem a = problem_make(configs[1], 3, 5), b = problem_make(configs[1], 3, 5);
     forward(near, &a, NULL, NULL);
     backward(near, &a);
@@ -449,25 +396,19 @@ static void memory_that_is_not_the_hosts(void **state)
                             a.count[i] * sizeof(float));
     struct ddl_block_params params = params_of(b.param), grads = params_of(b.grad);
     for (size_t allowed = 0; allowed < 19; allowed++) {
-        copies_allowed = allowed;
+        far_backend_allow(allowed);
         assert_int_equal(ddl_block_backward(block, &params, 3, b.X, b.v, b.G, b.dX, b.dv, &grads, &err),
                          DDL_E_MEMORY);
-        assert_int_equal(copies_alive, 1); /* the block's own room */
+        assert_int_equal(far_backend_alive(), 1); /* the block's own room */
     }
     ddl_block_free(block);
-    assert_int_equal(copies_alive, 0);
+    assert_int_equal(far_backend_alive(), 0);
     ddl_block_free(near);
     problem_free(&a);
     problem_free(&b);
     ddl_backend_free(ref);
 }
 
-#define LAW(name)                                                                                            \
-    static void test_##name(void **state)                                                                    \
-    {                                                                                                        \
-        (void)state;                                                                                         \
-        on_every_backend(name);                                                                              \
-    }
 LAW(golden_block)
 LAW(golden_elementwise)
 LAW(backward_is_the_slope)

@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-#include "support/support.h"
+#include "support/files.h"
 
 #include "base/file.h"
 #include "ddl/backend.h"
@@ -58,18 +58,6 @@ static ddl_status run(const char *path, const char *backend, struct told *told, 
 
 /* --- making broken copies ------------------------------------------------------------------------------ */
 
-static void slurp(const char *path, char **text, size_t *size)
-{
-    struct ddl_error err = { 0 };
-    assert_ok(ddl_file_read(path, 64 << 20, text, size, &err), err);
-}
-
-static void write_file(const char *path, const void *data, size_t size)
-{
-    struct ddl_error err = { 0 };
-    assert_ok(ddl_file_replace(path, data, size, &err), err);
-}
-
 static void join(char out[2048], const char *folder, const char *name)
 {
     assert_true(ddl_path_join(out, 2048, folder, name));
@@ -82,11 +70,10 @@ static void copy_files(const char *from, const char *to, const char *const *name
     assert_ok(ddl_file_make_dir(to, &err), err);
     for (; *names; names++) {
         char source[2048], target[2048];
-        char *text;
         size_t size;
         join(source, from, *names);
         join(target, to, *names);
-        slurp(source, &text, &size);
+        char *text = read_file(source, &size);
         write_file(target, text, size - (cut < size ? cut : size));
         free(text);
     }
@@ -355,9 +342,8 @@ static void broken_files(void **state)
         expect_failure(to, rows[i].kind, rows[i].tensor, rows[i].gist);
     }
     char cut[2048];
-    char *text;
     size_t size;
-    slurp(source_path("tests/golden/operator/d7-c3.safetensors"), &text, &size);
+    char *text = read_file(source_path("tests/golden/operator/d7-c3.safetensors"), &size);
     snprintf(cut, sizeof cut, "%s", scratch_path("cut.safetensors"));
     write_file(cut, text, size - 8);
     expect_failure(cut, "unknown", NULL, "cut.safetensors");
@@ -392,9 +378,8 @@ static void names_do_not_matter(void **state)
 /* The first `old` in the file becomes `new`. */
 static void replace_text(const char *path, const char *old, const char *new)
 {
-    char *text;
     size_t size;
-    slurp(path, &text, &size);
+    char *text = read_file(path, &size);
     const char *at = strstr(text, old);
     assert_non_null(at);
     size_t before = (size_t)(at - text), after = size - before - strlen(old), n = strlen(new);
@@ -435,9 +420,8 @@ static void broken_curves(void **state)
     snprintf(to, sizeof to, "%s", scratch_path("curve-tokens"));
     copy_files(source_path("tests/golden/curve-baseline"), to, all, 0);
     join(path, to, "tokens.bin");
-    char *text;
     size_t size;
-    slurp(path, &text, &size);
+    char *text = read_file(path, &size);
     write_file(path, text, size - 3);
     free(text);
     expect_failure(to, "curve", NULL, "tokens.bin");
