@@ -41,9 +41,9 @@ void print_help(const struct command *self, const char *const *lines, const stru
 /* True if --help or -h stands among the arguments (before a "--"). */
 int wants_help(int argc, char **argv);
 
-/* Finds what ships with the project ("tokenizer", "text"; "" is the folder of all of it): in ./data, in the
- * data folder of the source tree that the program was built in, or in share/ddl where it is installed. False,
- * and out empty, if it is nowhere. */
+/* Finds what ships with the project ("tokenizer", "text"): in ./data, in the data folder of the source tree
+ * that the program was built in, or in share/ddl where it is installed. False, and out empty, if it is
+ * nowhere. */
 bool find_data(const char *relative, char *out, size_t size);
 
 #endif

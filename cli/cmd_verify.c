@@ -122,7 +122,8 @@ int cmd_verify(const struct command *self, int argc, char **argv)
     struct ddl_error err = { 0 };
     int n = 0;
     find_data("tokenizer", config.tokenizer, sizeof config.tokenizer);
-    find_data("", config.data, sizeof config.data);
+    if (find_data("text", config.data, sizeof config.data)) /* files.json says text/... */
+        config.data[strlen(config.data) - strlen("/text")] = '\0';
     if (wants_help(argc, argv)) {
         print_help(self, lines, ddl_verify_options(), output_options);
         return EXIT_OK;

@@ -187,7 +187,7 @@ static const struct folder_kind folder_kinds[] = {
     { { "expect.safetensors" }, NULL, { "model", true, check_model } },
     { { "recipe.json", "loss.json" }, NULL, { "curve", true, check_curve } },
     { { "cases.jsonl", "files.json" }, NULL, { "tokenizer", false, check_tokenizer } },
-    { { "results.json" }, "shot.jsonl", { "tasks", false, NULL } },
+    { { NULL }, "shot.jsonl", { "tasks", false, NULL } },
 };
 
 static const struct kind *kind_of_folder(const struct names *names)

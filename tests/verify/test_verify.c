@@ -207,6 +207,7 @@ static void every_golden_case_passes(void **state)
     (void)state;
     struct ddl_verify_config config = ddl_verify_defaults();
     snprintf(config.tokenizer, sizeof config.tokenizer, "%s", source_path("data/tokenizer"));
+    snprintf(config.data, sizeof config.data, "%s", source_path("data"));
     struct path golden = kept(source_path("tests/golden"));
     const char *path = golden.text;
     size_t backends = 0;
