@@ -119,8 +119,10 @@ DDL_API size_t ddl_workspace_n_delta(const ddl_workspace *ws);
 DDL_API void ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
                                       float *target);
 
-/* Floating-point operations of one token, forward and backward (3 x forward), at context length T: the matrix
- * products, attention, and the residual rule. */
+/* Floating-point operations of one token of sequences of T tokens (on average it sees (T + 1) / 2): the
+ * matrix products, the head, attention, compressors and the residual rule; the formula stands in
+ * src/model/flops.c. With `train` three times the forward pass. NAN for a configuration that ddl_config_check
+ * refuses. */
 DDL_API double ddl_config_flops_per_token(const struct ddl_config *config, size_t T, bool train);
 
 #ifdef __cplusplus

@@ -57,8 +57,8 @@ DDL_API ddl_status ddl_option_unknown(const struct ddl_option *table, const char
 
 /* Reads `--name value`, `--name=value` and, for BOOL, `--name` and `--no-name` from argv[1..argc-1] into
  * *object. What is no option is kept, in order, as argv[1..*n_positional] ("-" and negative numbers too);
- * after "--" everything is. A value that itself starts with "--" needs the form with '='; the argument after a
- * BOOL is its value only if it is one of the words above. What is not found in `table` is looked up in
+ * after "--" everything is. A value that itself starts with "--" needs the form with '='; the argument after
+ * a BOOL is its value only if it is one of the words above. What is not found in `table` is looked up in
  * `table2` for `object2` (both may be NULL). */
 DDL_API ddl_status ddl_option_parse(const struct ddl_option *table, void *object,
                                     const struct ddl_option *table2, void *object2, int argc, char **argv,

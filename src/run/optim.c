@@ -106,18 +106,23 @@ void ddl_optim_set_steps(struct ddl_optim *optim, uint64_t steps)
     optim->steps = steps;
 }
 
-void ddl_optim_read(const struct ddl_optim *optim, size_t i, float *m, float *v)
+void ddl_optim_read(const struct ddl_optim *optim, size_t i, size_t start, size_t n, float *m, float *v)
 {
     ddl_backend *backend = optim->model->backend;
-    size_t at = optim->model->params.offset[i], bytes = optim->model->params.row[i].count * sizeof(float);
-    backend->ops->download(backend->ctx, m, optim->m + at, bytes);
-    backend->ops->download(backend->ctx, v, optim->v + at, bytes);
+    size_t at = optim->model->params.offset[i] + start;
+    if (m)
+        backend->ops->download(backend->ctx, m, optim->m + at, n * sizeof *m);
+    if (v)
+        backend->ops->download(backend->ctx, v, optim->v + at, n * sizeof *v);
 }
 
-void ddl_optim_write(struct ddl_optim *optim, size_t i, const float *m, const float *v)
+void ddl_optim_write(struct ddl_optim *optim, size_t i, size_t start, size_t n, const float *m,
+                     const float *v)
 {
     ddl_backend *backend = optim->model->backend;
-    size_t at = optim->model->params.offset[i], bytes = optim->model->params.row[i].count * sizeof(float);
-    backend->ops->upload(backend->ctx, optim->m + at, m, bytes);
-    backend->ops->upload(backend->ctx, optim->v + at, v, bytes);
+    size_t at = optim->model->params.offset[i] + start;
+    if (m)
+        backend->ops->upload(backend->ctx, optim->m + at, m, n * sizeof *m);
+    if (v)
+        backend->ops->upload(backend->ctx, optim->v + at, v, n * sizeof *v);
 }

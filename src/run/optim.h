@@ -26,10 +26,12 @@ double ddl_optim_grad_norm(const struct ddl_optim *optim);
 /* One step at learning rate lr; `norm` as above. Inactive parameters are left untouched, decay included. */
 void ddl_optim_step(struct ddl_optim *optim, double lr, double norm);
 
-/* State for checkpoints: steps taken, and the moments of parameter i (count floats each, host memory). */
+/* State for checkpoints: steps taken, and numbers [start, start + n) of the moments of parameter i, to and
+ * from host memory; m or v may be NULL. */
 uint64_t ddl_optim_steps(const struct ddl_optim *optim);
 void ddl_optim_set_steps(struct ddl_optim *optim, uint64_t steps);
-void ddl_optim_read(const struct ddl_optim *optim, size_t i, float *m, float *v);
-void ddl_optim_write(struct ddl_optim *optim, size_t i, const float *m, const float *v);
+void ddl_optim_read(const struct ddl_optim *optim, size_t i, size_t start, size_t n, float *m, float *v);
+void ddl_optim_write(struct ddl_optim *optim, size_t i, size_t start, size_t n, const float *m,
+                     const float *v);
 
 #endif

@@ -1,0 +1,108 @@
+/* ddl eval: the loss of a model on a shard or a text. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli.h"
+#include "ddl/eval.h"
+#include "folder.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+struct flags {
+    char shard[4096], text[4096], tokenizer[4096], backend[32];
+    struct ddl_eval_config eval;
+    size_t threads;
+    bool json;
+};
+
+#define AT(field) offsetof(struct flags, field)
+static const struct ddl_option rows[] = {
+    { "shard", DDL_OPTION_STRING, AT(shard), 4096, 0, 0, NULL, "PATH",
+      "tokens: a file, a folder, or a pattern" },
+    { "text", DDL_OPTION_STRING, AT(text), 4096, 0, 0, NULL, "FILE", "text" },
+    { "seq", DDL_OPTION_SIZE, AT(eval.seq), 0, 0, 2147483647, NULL, "N",
+      "tokens of a window (0: the context)" },
+    { "batch", DDL_OPTION_SIZE, AT(eval.batch), 0, 0, 4096, NULL, "N", "windows at a time (0: 8)" },
+    { "stride", DDL_OPTION_SIZE, AT(eval.stride), 0, 0, 2147483647, NULL, "N",
+      "tokens from window to window (0: seq)" },
+    { "max_tokens", DDL_OPTION_U64, AT(eval.max_tokens), 0, 0, 9e15, NULL, "N",
+      "stop after so many (0: all)" },
+    { "tokenizer", DDL_OPTION_STRING, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
+      "instead of the folder's own" },
+    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", "cpu or ref" },
+    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
+    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the result as JSON" },
+    { 0 },
+};
+
+static int show_progress(void *user, uint64_t done, uint64_t total)
+{
+    (void)user;
+    fprintf(stderr, "\r\033[K%llu of %llu tokens%s", (unsigned long long)done, (unsigned long long)total,
+            done >= total ? "\r\033[K" : "");
+    return 0;
+}
+
+static void print_result(const struct ddl_eval_result *r, bool json)
+{
+    bool bytes = !isnan(r->bits_per_byte);
+    if (json) {
+        printf("{\"loss\":%.9g,\"perplexity\":%.9g,", r->loss, r->perplexity);
+        if (bytes)
+            printf("\"bits_per_byte\":%.9g,\"bytes\":%llu,", r->bits_per_byte, (unsigned long long)r->bytes);
+        printf("\"tokens\":%llu,\"seconds\":%.6f}\n", (unsigned long long)r->tokens, r->seconds);
+        return;
+    }
+    printf("loss           %.6f nats/token\nperplexity     %.4f\n", r->loss, r->perplexity);
+    if (bytes)
+        printf("bits per byte  %.6f\n", r->bits_per_byte);
+    printf("tokens         %llu\nseconds        %.2f\n", (unsigned long long)r->tokens, r->seconds);
+}
+
+static ddl_status evaluate(const struct folder *f, const struct flags *flags, struct ddl_eval_result *out,
+                           struct ddl_error *err)
+{
+    ddl_eval_progress_fn *progress = isatty(STDERR_FILENO) == 1 ? show_progress : NULL;
+    if (*flags->text)
+        return ddl_eval_file(f->model, f->tokenizer, flags->text, &flags->eval, progress, NULL, out, err);
+    ddl_shards *shards;
+    ddl_status status = ddl_shards_open(&shards, flags->shard, err);
+    if (status)
+        return status;
+    status = ddl_eval_shards(f->model, f->tokenizer, shards, &flags->eval, progress, NULL, out, err);
+    if (status == DDL_E_FORMAT)
+        status = ddl_error_prefix(err, status, flags->shard);
+    ddl_shards_close(shards);
+    return status;
+}
+
+int cmd_eval(const struct command *self, int argc, char **argv)
+{
+    if (wants_help(argc, argv)) {
+        print_help(self, NULL, rows, NULL);
+        return EXIT_OK;
+    }
+    struct ddl_error err = { 0 };
+    struct flags flags = { .backend = "cpu" };
+    int n;
+    ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
+    if (!status && n != 1)
+        status = ddl_error_set(&err, DDL_E_USAGE, "eval: one model folder is needed, found %d", n);
+    if (!status && (*flags.shard == '\0') == (*flags.text == '\0'))
+        status = ddl_error_set(&err, DDL_E_USAGE, "eval: one of --shard and --text is needed");
+    if (status)
+        return report_error(&err);
+    struct folder folder;
+    struct ddl_eval_result result;
+    status = folder_open(&folder, argv[1], flags.tokenizer, *flags.text != '\0', flags.backend, flags.threads,
+                         &err);
+    if (!status)
+        status = evaluate(&folder, &flags, &result, &err);
+    folder_close(&folder);
+    if (status)
+        return report_error(&err);
+    print_result(&result, flags.json);
+    return EXIT_OK;
+}

@@ -1,0 +1,176 @@
+/* ddl info: what a model folder, or a named model, is made of. */
+#include "cli.h"
+#include "ddl/model.h"
+#include "folder.h"
+#include "json.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct flags {
+    char model[64], size[64];
+    size_t seq;
+    bool tensors, json;
+};
+
+#define AT(field) offsetof(struct flags, field)
+static const struct ddl_option rows[] = {
+    { "model", DDL_OPTION_STRING, AT(model), 64, 0, 0, NULL, "NAME", "a named model instead of a folder" },
+    { "size", DDL_OPTION_STRING, AT(size), 64, 0, 0, NULL, "NAME", "its size" },
+    { "seq", DDL_OPTION_SIZE, AT(seq), 0, 0, 2147483647, NULL, "N",
+      "tokens of a sequence, for the FLOPs (0: the context)" },
+    { "tensors", DDL_OPTION_BOOL, AT(tensors), 0, 0, 0, NULL, NULL, "every parameter with its shape" },
+    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the same as JSON" },
+    { 0 },
+};
+
+struct facts {
+    struct ddl_config config;
+    struct ddl_param *params;
+    size_t n, groups[DDL_GROUPS], total;
+    double flops[2]; /* forward; forward and backward */
+};
+
+static void print_json(const struct facts *f, const struct flags *flags)
+{
+    const char *preset = ddl_config_preset_name(&f->config);
+    printf("{\"preset\":%s%s%s,\"parameters\":{", preset ? "\"" : "", preset ? preset : "null",
+           preset ? "\"" : "");
+    for (int group = 0; group < DDL_GROUPS; group++)
+        printf("\"%s\":%zu,", ddl_param_group_name(group), f->groups[group]);
+    printf("\"total\":%zu},\"flops_per_token\":{\"forward\":%.9g,\"train\":%.9g},\"config\":{", f->total,
+           f->flops[0], f->flops[1]);
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        char value[64];
+        bool quoted = row->type == DDL_OPTION_CHOICE || row->type == DDL_OPTION_STRING;
+        ddl_option_format(row, &f->config, value, sizeof value);
+        printf("%s\"%s\":%s%s%s", row == ddl_config_options() ? "" : ",", row->name, quoted ? "\"" : "",
+               value, quoted ? "\"" : "");
+    }
+    printf("}");
+    for (size_t i = 0; flags->tensors && i < f->n; i++) {
+        printf("%s{\"name\":", i ? "," : ",\"tensors\":[");
+        print_json_string(stdout, f->params[i].name, strlen(f->params[i].name));
+        printf(",\"group\":\"%s\",\"active\":%s,\"shape\":[", ddl_param_group_name(f->params[i].group),
+               f->params[i].active ? "true" : "false");
+        for (size_t k = 0; k < f->params[i].ndim; k++)
+            printf("%s%zu", k ? "," : "", f->params[i].shape[k]);
+        printf("]}%s", i + 1 == f->n ? "]" : "");
+    }
+    printf("}\n");
+}
+
+static void print_tensor(const struct ddl_param *p)
+{
+    char shape[96] = "";
+    size_t used = 0;
+    for (size_t k = 0; k < p->ndim; k++)
+        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%zu", k ? ", " : "", p->shape[k]);
+    printf("  %-50s (%s)%s\n", p->name, shape, p->active ? "" : "  not used");
+}
+
+static void print_text(const struct facts *f, const struct flags *flags)
+{
+    const char *preset = ddl_config_preset_name(&f->config);
+    printf("model        %s\nparameters   %zu (%.1f M)\n", preset ? preset : "none of the named ones",
+           f->total, (double)f->total / 1e6);
+    for (int group = 0; group < DDL_GROUPS; group++)
+        printf("  %-10s %zu\n", ddl_param_group_name(group), f->groups[group]);
+    printf("FLOPs/token  %.4g forward, %.4g in training\nconfiguration\n", f->flops[0], f->flops[1]);
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        char value[64];
+        ddl_option_format(row, &f->config, value, sizeof value);
+        printf("  %-36s %s\n", row->name, value);
+    }
+    if (flags->tensors)
+        printf("tensors\n");
+    for (size_t i = 0; flags->tensors && i < f->n; i++)
+        print_tensor(&f->params[i]);
+}
+
+static void print_names(void)
+{
+    const char *about, *name;
+    printf("models\n");
+    for (size_t i = 0; (name = ddl_config_preset_list(i, &about)); i++)
+        printf("  %-12s %s\n", name, about);
+    printf("sizes\n");
+    for (size_t i = 0; (name = ddl_config_size_list(i, &about)); i++)
+        printf("  %-12s %s\n", name, about);
+}
+
+static ddl_status gather(struct facts *f, size_t seq, struct ddl_error *err)
+{
+    ddl_status status = ddl_params_plan(&f->config, &f->params, &f->n, err);
+    for (size_t i = 0; i < f->n; i++) {
+        f->groups[f->params[i].group] += f->params[i].count;
+        f->total += f->params[i].count;
+    }
+    for (int train = 0; train < 2; train++)
+        f->flops[train] =
+            ddl_config_flops_per_token(&f->config, seq ? seq : f->config.block_size, train == 1);
+    return status;
+}
+
+/* The configuration of a folder, or of the names and keys among the flags. */
+static ddl_status configure(int argc, char **argv, struct facts *f, struct flags *flags, int *n,
+                            struct ddl_error *err)
+{
+    /* Flags are read twice, the second time over what the names have set; so from a copy. */
+    char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    if (!copy)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    ddl_status status = ddl_option_parse(rows, flags, ddl_config_options(), &f->config, argc, copy, n, err);
+    f->config = ddl_config_defaults();
+    if (!status && *n > 1)
+        status =
+            ddl_error_set(err, DDL_E_USAGE, "info: one model folder at most, found '%.200s' too", copy[2]);
+    if (!status && *n == 1 && (*flags->model || *flags->size))
+        status = ddl_error_set(err, DDL_E_USAGE, "info: a folder or --model and --size, not both");
+    if (!status && *n == 1)
+        status = ddl_config_load(&f->config, copy[1], print_warning, NULL, err);
+    if (!status && *flags->size)
+        status = ddl_config_set_size(&f->config, flags->size, err);
+    if (!status && *flags->model)
+        status = ddl_config_set_preset(&f->config, flags->model, err);
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    if (!status)
+        status = ddl_option_parse(rows, flags, ddl_config_options(), &f->config, argc, copy, n, err);
+    free(copy);
+    return status;
+}
+
+int cmd_info(const struct command *self, int argc, char **argv)
+{
+    static const char *const lines[] = {
+        "ddl info DIR describes a model folder; ddl info --model NAME --size NAME a model that could be "
+        "trained;",
+        "ddl info alone lists the names.",
+        NULL,
+    };
+    if (wants_help(argc, argv)) {
+        print_help(self, lines, rows, ddl_config_options());
+        return EXIT_OK;
+    }
+    if (argc == 1) {
+        print_names();
+        return EXIT_OK;
+    }
+    struct ddl_error err = { 0 };
+    struct flags flags = { 0 };
+    struct facts facts = { .config = ddl_config_defaults() };
+    int n = 0;
+    ddl_status status = configure(argc, argv, &facts, &flags, &n, &err);
+    if (!status)
+        status = gather(&facts, flags.seq, &err);
+    if (!status && flags.json)
+        print_json(&facts, &flags);
+    else if (!status)
+        print_text(&facts, &flags);
+    free(facts.params);
+    return status ? report_error(&err) : EXIT_OK;
+}

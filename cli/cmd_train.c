@@ -1,0 +1,229 @@
+/* ddl train: runs a recipe. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli.h"
+#include "ddl/train.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Flags that are not keys of a recipe. */
+struct flags {
+    bool resume, overwrite, dry_run, json, quiet;
+};
+
+#define FLAG(field, help)                                                                                    \
+    {                                                                                                        \
+#field, DDL_OPTION_BOOL, offsetof(struct flags, field), 0, 0, 0, NULL, NULL, help                    \
+    }
+static const struct ddl_option flag_rows[] = {
+    FLAG(resume, "go on from the newest checkpoint in --out"),
+    FLAG(overwrite, "remove an earlier run in --out"),
+    FLAG(dry_run, "print parameters, FLOPs and predicted memory; train nothing"),
+    FLAG(json, "the result (or the dry run's) as JSON"),
+    FLAG(quiet, "no progress, no samples"),
+    { 0 },
+};
+
+/* ---- signals: the first asks for a checkpoint, the second ends the program at once ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = { .sa_handler = on_signal };
+    action.sa_flags = (int)SA_RESETHAND;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static int stop_requested(void *user)
+{
+    (void)user;
+    return interrupted != 0;
+}
+
+/* ---- progress ---- */
+
+struct display {
+    bool terminal, open; /* open: the cursor stands behind an unfinished line */
+    double last;         /* when a line was last shown                        */
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void close_line(struct display *d)
+{
+    if (d->open)
+        fputc('\n', stderr);
+    d->open = false;
+}
+
+static void format_time(double seconds, char *out, size_t size)
+{
+    unsigned long long s = (unsigned long long)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(out, size, "%llu:%02llu:%02llu", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(out, size, "%llu:%02llu", s / 60, s % 60);
+}
+
+static void show_progress(void *user, const struct ddl_train_progress *p)
+{
+    struct display *d = user;
+    const double pause = d->terminal ? 0.1 : 2;
+    bool must = p->has_val || p->step == p->steps || d->last == 0;
+    if (!must && now() - d->last < pause)
+        return;
+    char left[32], val[32] = "";
+    format_time(p->seconds_left, left, sizeof left);
+    if (p->has_val)
+        snprintf(val, sizeof val, "  val %.4f", p->val_loss);
+    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s  lr %.2e  norm %.3f  %.0f tok/s  %s left",
+            d->terminal ? "\r\033[K" : "", (unsigned long long)p->step, (unsigned long long)p->steps, p->loss,
+            val, p->lr, p->grad_norm, p->tokens_per_s, left);
+    d->open = true;
+    d->last = now();
+    if (!d->terminal || p->has_val || p->step == p->steps)
+        close_line(d);
+}
+
+static void show_sample(void *user, uint64_t step, const char *text, size_t size)
+{
+    close_line(user);
+    printf("--- step %llu\n", (unsigned long long)step);
+    fwrite(text, 1, size, stdout);
+    printf("\n---\n");
+    fflush(stdout);
+}
+
+static void show_note(void *user, const char *sentence)
+{
+    close_line(user);
+    fprintf(stderr, "ddl: %s\n", sentence);
+}
+
+/* ---- results ---- */
+
+static void print_plan_json(const struct ddl_train_plan *p)
+{
+    printf("{\"parameters\":{");
+    for (int group = 0; group < DDL_GROUPS; group++)
+        printf("\"%s\":%zu,", ddl_param_group_name(group), p->params[group]);
+    printf("\"total\":%zu},\"flops_per_token\":%.9g,\"tokens_per_step\":%.0f,\"tokens\":%.0f,\"flops\":%.9g,",
+           p->params_total, p->flops_per_token, p->tokens_per_step, p->tokens, p->flops);
+    printf("\"memory\":{\"parameters\":%zu,\"gradients\":%zu,\"moments\":%zu,\"workspace\":%zu,\"other\":%zu,"
+           "\"total\":%zu}}\n",
+           p->bytes_params, p->bytes_grads, p->bytes_moments, p->bytes_workspace, p->bytes_other,
+           p->bytes_total);
+}
+
+static void print_plan(const struct ddl_train_plan *p)
+{
+    const struct {
+        const char *name;
+        size_t bytes;
+    } memory[] = { { "parameters", p->bytes_params }, { "gradients", p->bytes_grads },
+                   { "moments", p->bytes_moments },   { "workspace", p->bytes_workspace },
+                   { "other", p->bytes_other },       { "total", p->bytes_total } };
+    printf("parameters\n");
+    for (int group = 0; group < DDL_GROUPS; group++)
+        printf("  %-12s %15zu\n", ddl_param_group_name(group), p->params[group]);
+    printf("  %-12s %15zu\n", "total", p->params_total);
+    printf("work\n  %-12s %15.4g forward and backward\n  %-12s %15.0f\n  %-12s %15.0f\n  %-12s %15.4g\n",
+           "FLOPs/token", p->flops_per_token, "tokens/step", p->tokens_per_step, "tokens", p->tokens, "FLOPs",
+           p->flops);
+    printf("memory, MiB\n");
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        printf("  %-12s %15.1f\n", memory[i].name, (double)memory[i].bytes / 1048576);
+}
+
+static void print_result(const struct ddl_train_config *t, const struct ddl_train_progress *p, bool json)
+{
+    if (json) {
+        printf("{\"step\":%llu,\"loss\":%.9g,", (unsigned long long)p->step, p->loss);
+        if (p->has_val)
+            printf("\"val_loss\":%.9g,", p->val_loss);
+        printf("\"tokens\":%llu,\"flops\":%.9g,\"seconds\":%.6f,\"peak_memory\":%zu}\n",
+               (unsigned long long)p->tokens, p->flops, p->seconds, p->peak_memory);
+        return;
+    }
+    printf("%s: %llu steps, loss %.4f", t->out, (unsigned long long)p->step, p->loss);
+    if (p->has_val)
+        printf(", validation loss %.4f", p->val_loss);
+    printf(", %llu tokens in %.1f s\n", (unsigned long long)p->tokens, p->seconds);
+}
+
+static int train(const struct ddl_train_config *t, const struct flags *flags)
+{
+    struct ddl_error err = { 0 };
+    struct ddl_train_progress last;
+    struct display display = { .terminal = isatty(STDERR_FILENO) == 1 };
+    struct ddl_train_callbacks callbacks = { .user = &display, .note = show_note, .stop = stop_requested };
+    if (!flags->quiet) {
+        callbacks.progress = show_progress;
+        callbacks.sample = show_sample;
+    }
+    catch_signals();
+    ddl_status status = ddl_train_run(t, &callbacks, &last, &err);
+    close_line(&display);
+    if (status)
+        return report_error(&err);
+    print_result(t, &last, flags->json);
+    return EXIT_OK;
+}
+
+int cmd_train(const struct command *self, int argc, char **argv)
+{
+    static const char *const lines[] = {
+        "RECIPE.yaml is a flat list of 'key: value'; each key below is a flag too, and a flag beats the "
+        "recipe.",
+        "model and size give defaults for the keys of the model, wherever they stand; a key beats a name.",
+        "Flags that are no keys: --resume, --overwrite, --dry-run, --json, --quiet.",
+        "SIGINT or SIGTERM: the step is finished, a checkpoint written, exit status 3; a second one ends at "
+        "once.",
+        NULL,
+    };
+    if (wants_help(argc, argv)) {
+        print_help(self, lines, ddl_train_options(), ddl_config_options());
+        return EXIT_OK;
+    }
+    struct ddl_error err = { 0 };
+    struct ddl_train_config t;
+    struct flags flags = { 0 };
+    int n;
+    if (ddl_train_configure(&t, NULL, argc, argv, flag_rows, &flags, &n, &err))
+        return report_error(&err);
+    if (n > 1) {
+        ddl_error_set(&err, DDL_E_USAGE, "train: one recipe at most, found '%.200s' too", argv[2]);
+        return report_error(&err);
+    }
+    t.resume = flags.resume;
+    t.overwrite = flags.overwrite;
+    if (!flags.dry_run)
+        return train(&t, &flags);
+    struct ddl_train_plan plan;
+    if (ddl_train_plan(&t, &plan, &err))
+        return report_error(&err);
+    if (flags.json)
+        print_plan_json(&plan);
+    else
+        print_plan(&plan);
+    return EXIT_OK;
+}

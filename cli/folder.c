@@ -1,0 +1,45 @@
+#define _POSIX_C_SOURCE 200809L
+#include "folder.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+void print_warning(void *user, const char *sentence)
+{
+    (void)user;
+    fprintf(stderr, "ddl: warning: %s\n", sentence);
+}
+
+static bool has_tokenizer(const char *dir)
+{
+    static const char *const files[] = { "tokenizer.json", "vocab.bpe" };
+    bool found = false;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        found = found || access(path, F_OK) == 0;
+    }
+    return found;
+}
+
+ddl_status folder_open(struct folder *f, const char *dir, const char *tokenizer, bool needs_tokenizer,
+                       const char *backend, size_t threads, struct ddl_error *err)
+{
+    *f = (struct folder){ 0 };
+    ddl_status status = ddl_backend_create(&f->backend, backend, threads, err);
+    if (!status)
+        status = ddl_model_load(&f->model, dir, f->backend, print_warning, NULL, err);
+    if (status)
+        return status;
+    bool own = *tokenizer == '\0';
+    if (own && !needs_tokenizer && !has_tokenizer(dir))
+        return DDL_OK;
+    return ddl_tokenizer_load(&f->tokenizer, own ? dir : tokenizer, err);
+}
+
+void folder_close(struct folder *f)
+{
+    ddl_tokenizer_free(f->tokenizer);
+    ddl_model_free(f->model);
+    ddl_backend_free(f->backend);
+}

@@ -1,0 +1,12 @@
+/* Weights between a folder and a model that exists already. */
+#ifndef DDL_MODEL_IO_H
+#define DDL_MODEL_IO_H
+
+#include "ddl/model.h"
+
+/* Fills the parameters from the folder's safetensors; the model's own configuration says what shapes they
+ * must have. After an error the parameters are unspecified. */
+ddl_status ddl_model_read_weights(ddl_model *model, const char *folder, ddl_warn_fn *warn, void *user,
+                                  struct ddl_error *err);
+
+#endif

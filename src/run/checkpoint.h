@@ -1,0 +1,41 @@
+/* Checkpoints: folders `out`/checkpoint-<step> from which a run goes on as if it had never stopped. */
+#ifndef DDL_RUN_CHECKPOINT_H
+#define DDL_RUN_CHECKPOINT_H
+
+#include "ddl/tokenizer.h"
+#include "ddl/train.h"
+#include "run/optim.h"
+
+/* What a run is made of beyond model and moments. */
+struct ddl_run_state {
+    uint64_t step;     /* done                                  */
+    uint64_t position; /* of the loader: sequences handed out   */
+    uint64_t tokens;   /* cumulative, as are flops and seconds  */
+    double flops, seconds;
+};
+
+/* Writes `out`/checkpoint-<step> whole or not at all, then removes all but the newest keep_last. tokenizer
+ * may be NULL. `path` (size bytes) gets the folder. */
+ddl_status ddl_checkpoint_save(const struct ddl_train_config *config, const ddl_model *model,
+                               const struct ddl_optim *optim, const ddl_tokenizer *tokenizer,
+                               const struct ddl_run_state *state, char *path, size_t size,
+                               struct ddl_error *err);
+
+/* The newest checkpoint's folder, or false if `out` has none. */
+bool ddl_checkpoint_newest(const char *out, char *path, size_t size);
+
+/* Reads state.json of a checkpoint and holds it against the configuration: what would change the sequence of
+ * numbers (the model, seed, order, sizes, data) must be the same; other differences are noted. */
+ddl_status ddl_checkpoint_read_state(const char *path, const struct ddl_train_config *config,
+                                     struct ddl_run_state *state, ddl_warn_fn *note, void *user,
+                                     struct ddl_error *err);
+/* Reads parameters and moments. */
+ddl_status ddl_checkpoint_read_weights(const char *path, ddl_model *model, struct ddl_optim *optim,
+                                       const struct ddl_run_state *state, struct ddl_error *err);
+
+/* Removes every checkpoint of `out`, and what an interrupted save has left. */
+ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err);
+/* The latter alone. */
+ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *err);
+
+#endif

@@ -1,0 +1,11 @@
+/* Time and memory of the process. */
+#ifndef DDL_RUN_CLOCK_H
+#define DDL_RUN_CLOCK_H
+
+#include <stddef.h>
+
+double ddl_clock_seconds(void); /* monotonic, from an arbitrary start */
+size_t
+ddl_clock_peak_memory(void); /* peak resident bytes; 0 where the system does not say; allocates nothing */
+
+#endif

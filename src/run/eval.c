@@ -1,0 +1,223 @@
+#define _POSIX_C_SOURCE 200809L
+#include "ddl/eval.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "run/clock.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_BATCH = 8, MAX_BATCH = 4096 };
+
+/* Where tokens come from: `count` of them; read copies n from `start` on, all inside. */
+struct source {
+    void (*read)(const void *from, uint64_t start, size_t n, int32_t *out);
+    const void *from;
+    uint64_t count;
+};
+
+struct evaluation {
+    ddl_model *model;
+    ddl_workspace *ws;
+    const ddl_tokenizer *tokenizer; /* or NULL */
+    const struct source *source;
+    size_t seq, batch, stride, vocab;
+    uint64_t windows, total;   /* of the whole evaluation: windows, scored tokens */
+    int32_t *tokens, *targets; /* (batch, seq) */
+    ddl_eval_progress_fn *progress;
+    void *user;
+};
+
+static void read_shards(const void *from, uint64_t start, size_t n, int32_t *out)
+{
+    ddl_shards_read(from, start, n, out);
+}
+
+static void read_ids(const void *from, uint64_t start, size_t n, int32_t *out)
+{
+    memcpy(out, (const int32_t *)from + start, n * sizeof *out);
+}
+
+/* Window w takes tokens [w stride, w stride + seq) and predicts the one after each; what the window before
+ * has scored, and what lies beyond the end, is not counted. Returns how many are. */
+static size_t fill_window(const struct evaluation *e, uint64_t w, int32_t *tokens, int32_t *targets)
+{
+    uint64_t start = w * e->stride, left = e->source->count - start; /* at least 2 */
+    size_t n = left - 1 < e->seq ? (size_t)(left - 1) : e->seq;
+    size_t first = w ? e->seq - e->stride : 0;
+    e->source->read(e->source->from, start, n, tokens);
+    e->source->read(e->source->from, start + 1, n, targets);
+    for (size_t t = 0; t < e->seq; t++) {
+        if (t >= n)
+            tokens[t] = 0; /* behind all that is scored: of no effect */
+        if (t >= n || t < first)
+            targets[t] = -1;
+    }
+    return n - first;
+}
+
+static ddl_status check_window(const struct evaluation *e, uint64_t w, const int32_t *tokens,
+                               const int32_t *targets, struct ddl_error *err)
+{
+    for (size_t t = 0; t < e->seq; t++) {
+        int32_t last = targets[t] < 0 ? tokens[t] : targets[t];
+        if (tokens[t] < 0 || (size_t)tokens[t] >= e->vocab || (size_t)last >= e->vocab)
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "token %ld near position %llu, the vocabulary has %zu tokens",
+                                 (long)((size_t)tokens[t] >= e->vocab ? tokens[t] : last),
+                                 (unsigned long long)(w * e->stride + t), e->vocab);
+    }
+    return DDL_OK;
+}
+
+static uint64_t bytes_of(const struct evaluation *e, const int32_t *targets, size_t n)
+{
+    uint64_t bytes = 0;
+    int32_t end = e->tokenizer ? ddl_tokenizer_end_of_text(e->tokenizer) : -1;
+    for (size_t i = 0; e->tokenizer && i < n; i++) {
+        size_t size = 0;
+        if (targets[i] >= 0 && targets[i] != end && ddl_tokenizer_bytes(e->tokenizer, targets[i], &size))
+            bytes += size;
+    }
+    return bytes;
+}
+
+static ddl_status run_windows(struct evaluation *e, struct ddl_eval_result *out, struct ddl_error *err)
+{
+    for (uint64_t w = 0; w < e->windows;) {
+        size_t B = 0;
+        for (; B < e->batch && w < e->windows; B++, w++) {
+            int32_t *tokens = e->tokens + B * e->seq, *targets = e->targets + B * e->seq;
+            out->tokens += fill_window(e, w, tokens, targets);
+            ddl_status status = check_window(e, w, tokens, targets, err);
+            if (status)
+                return status;
+        }
+        struct ddl_loss loss;
+        struct ddl_batch batch = { B, e->seq, e->tokens, e->targets };
+        ddl_status status = ddl_model_loss(e->model, e->ws, &batch, &loss, NULL, err);
+        if (status)
+            return status;
+        out->nats += loss.sum;
+        out->bytes += bytes_of(e, e->targets, B * e->seq);
+        if (e->progress && e->progress(e->user, out->tokens, e->total))
+            return ddl_error_set(err, DDL_E_INTERRUPTED,
+                                 "the evaluation was stopped after %llu of %llu tokens",
+                                 (unsigned long long)out->tokens, (unsigned long long)e->total);
+    }
+    return DDL_OK;
+}
+
+/* Sizes from the configuration; how many windows there are. */
+static ddl_status plan(struct evaluation *e, const struct ddl_eval_config *config, struct ddl_error *err)
+{
+    size_t context = ddl_model_config(e->model)->block_size;
+    e->vocab = ddl_model_config(e->model)->vocab_size;
+    e->seq = config->seq ? config->seq : context;
+    e->stride = config->stride ? config->stride : e->seq;
+    e->batch = config->batch ? config->batch : DEFAULT_BATCH;
+    if (e->seq > context)
+        return ddl_error_set(err, DDL_E_USAGE, "seq is %zu, the model's context %zu", e->seq, context);
+    if (e->stride > e->seq)
+        return ddl_error_set(err, DDL_E_USAGE, "stride is %zu, more than seq %zu", e->stride, e->seq);
+    if (e->batch > MAX_BATCH)
+        return ddl_error_set(err, DDL_E_USAGE, "batch is %zu, at most %d", e->batch, MAX_BATCH);
+    if (e->source->count < 2)
+        return ddl_error_set(err, DDL_E_FORMAT, "%llu tokens, there is nothing to predict",
+                             (unsigned long long)e->source->count);
+    uint64_t targets = e->source->count - 1;
+    if (config->max_tokens && config->max_tokens < targets)
+        targets = config->max_tokens;
+    uint64_t rest = targets > e->seq ? targets - e->seq : 0;
+    e->windows = 1 + rest / e->stride + (rest % e->stride != 0);
+    uint64_t end = e->seq + (e->windows - 1) * e->stride;
+    e->total = end < e->source->count - 1 ? end : e->source->count - 1;
+    if (e->windows < e->batch)
+        e->batch = (size_t)e->windows;
+    if (e->windows == 1 && e->total < e->seq)
+        e->seq = e->stride = (size_t)e->total;
+    return DDL_OK;
+}
+
+static ddl_status evaluate(struct evaluation *e, const struct ddl_eval_config *config,
+                           struct ddl_eval_result *out, struct ddl_error *err)
+{
+    double start = ddl_clock_seconds();
+    *out = (struct ddl_eval_result){ 0 };
+    ddl_status status = plan(e, config, err);
+    if (status)
+        return status;
+    size_t rows = e->batch * e->seq;
+    e->tokens = ddl_mem_alloc(2 * rows * sizeof *e->tokens);
+    if (!e->tokens)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", rows);
+    e->targets = e->tokens + rows;
+    status = ddl_workspace_create(&e->ws, e->model, e->batch, e->seq, false, err);
+    if (!status)
+        status = run_windows(e, out, err);
+    ddl_workspace_free(e->ws);
+    ddl_mem_free(e->tokens);
+    out->loss = out->nats / (double)out->tokens;
+    out->perplexity = exp(out->loss);
+    out->bits_per_byte = out->bytes ? out->nats / log(2) / (double)out->bytes : (double)NAN;
+    out->seconds = ddl_clock_seconds() - start;
+    return status;
+}
+
+ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, const ddl_shards *shards,
+                           const struct ddl_eval_config *config, ddl_eval_progress_fn *progress, void *user,
+                           struct ddl_eval_result *out, struct ddl_error *err)
+{
+    struct source source = { read_shards, shards, ddl_shards_count(shards) };
+    struct evaluation e = {
+        .model = model, .tokenizer = tokenizer, .source = &source, .progress = progress, .user = user
+    };
+    return evaluate(&e, config, out, err);
+}
+
+ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const char *text, size_t size,
+                         const struct ddl_eval_config *config, ddl_eval_progress_fn *progress, void *user,
+                         struct ddl_eval_result *out, struct ddl_error *err)
+{
+    struct ddl_ids ids = { 0 };
+    ddl_status status = DDL_OK;
+    if (ddl_tokenizer_end_of_text(tokenizer) >= 0)
+        status = ddl_tokenizer_encode(tokenizer, "<|endoftext|>", strlen("<|endoftext|>"), true, &ids, err);
+    if (!status)
+        status = ddl_tokenizer_encode(tokenizer, text, size, false, &ids, err);
+    if (!status) {
+        struct source source = { read_ids, ids.ids, ids.n };
+        struct evaluation e = {
+            .model = model, .tokenizer = tokenizer, .source = &source, .progress = progress, .user = user
+        };
+        status = evaluate(&e, config, out, err);
+    }
+    ddl_ids_free(&ids);
+    return status;
+}
+
+ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const char *path,
+                         const struct ddl_eval_config *config, ddl_eval_progress_fn *progress, void *user,
+                         struct ddl_eval_result *out, struct ddl_error *err)
+{
+    struct ddl_file_map map;
+    ddl_status status = ddl_file_map_open(&map, path, err);
+    if (status)
+        return status;
+    const unsigned char *zero = memchr(map.data, 0, map.size);
+    if (map.size == 0)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: the file is empty", path);
+    else if (zero)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: a zero byte at %zu: this is no text", path,
+                               (size_t)(zero - map.data));
+    else {
+        status = ddl_eval_text(model, tokenizer, (const char *)map.data, map.size, config, progress, user,
+                               out, err);
+        if (status == DDL_E_FORMAT)
+            status = ddl_error_prefix(err, status, path);
+    }
+    ddl_file_map_close(&map);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* metrics.jsonl: one JSON object a logged step, in order, each step once. */
+#ifndef DDL_RUN_METRICS_H
+#define DDL_RUN_METRICS_H
+
+#include "ddl/train.h"
+
+#include <stdio.h>
+
+struct ddl_metrics {
+    FILE *stream;
+    char path[1100];
+};
+
+/* Opens for appending. What an earlier run wrote beyond `step` is cut off first (0: all of it), and so is a
+ * last line that is not whole. */
+ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t step,
+                            struct ddl_error *err);
+/* Writes and flushes one line; what depends on the run alone comes first, then time and memory. */
+ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train_progress *p,
+                             struct ddl_error *err);
+void ddl_metrics_close(struct ddl_metrics *metrics); /* zeroed or closed is allowed */
+
+#endif

@@ -1,0 +1,86 @@
+/* What a run will take: ddl_train_plan. */
+#include "base/mem.h"
+#include "ddl/data.h"
+#include "ddl/tokenizer.h"
+#include "run/train_config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Resident before the first tensor: the program, its libraries, and what they set up (measured). */
+enum { BYTES_PROGRAM = 24 << 20, BYTES_TOKENIZER_ENTRY = 160 };
+
+static ddl_status count_params(const struct ddl_config *config, struct ddl_train_plan *out,
+                               struct ddl_error *err)
+{
+    struct ddl_param *rows;
+    size_t n;
+    ddl_status status = ddl_params_plan(config, &rows, &n, err);
+    if (status)
+        return status;
+    for (size_t i = 0; i < n; i++) {
+        out->params[rows[i].group] += rows[i].count;
+        out->params_total += rows[i].count;
+    }
+    free(rows);
+    return DDL_OK;
+}
+
+/* Pages of mapped shards that the run will have touched: crops fall anywhere, so the share of pages that stay
+ * untouched falls off exponentially. Shards that cannot be opened count as none; the run will say why. */
+static double shard_pages(const char *path, double sequences, double seq)
+{
+    ddl_shards *shards;
+    if (!*path || ddl_shards_open(&shards, path, NULL))
+        return 0;
+    double bytes = 0, touched;
+    int width = 2;
+    for (size_t i = 0; i < ddl_shards_n_files(shards); i++) {
+        uint64_t tokens;
+        (void)ddl_shards_file(shards, i, &tokens, &width);
+        bytes += (double)tokens * width;
+    }
+    ddl_shards_close(shards);
+    touched = sequences * (seq * width + 4096);
+    return bytes * (1 - exp(-touched / bytes));
+}
+
+static double other_bytes(const struct ddl_train_config *t)
+{
+    const double step = (double)t->batch * (double)t->seq, all = step * (double)t->accumulate;
+    double bytes = BYTES_PROGRAM + 2 * 4 * all + 4 * step;
+    bytes += 4 * (double)t->config.block_size * (double)ddl_config_rope_dims(&t->config);
+    if (*t->tokenizer)
+        bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
+    bytes += shard_pages(t->train_data, (double)t->steps * all / (double)t->seq, (double)t->seq);
+    if (t->val_every)
+        bytes += shard_pages(t->val_data, (double)t->val_tokens / (double)t->seq, (double)t->seq);
+    return bytes;
+}
+
+ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,
+                          struct ddl_error *err)
+{
+    ddl_status status = ddl_train_check(config, err);
+    if (status)
+        return status;
+    const struct ddl_train_config t = ddl_train_resolved(config);
+    *out = (struct ddl_train_plan){ 0 };
+    status = count_params(&t.config, out, err);
+    if (status)
+        return status;
+    out->flops_per_token = ddl_config_flops_per_token(&t.config, t.seq, true);
+    out->tokens_per_step = (double)t.batch * (double)t.accumulate * (double)t.seq;
+    out->tokens = out->tokens_per_step * (double)t.steps;
+    out->flops = out->tokens * out->flops_per_token;
+    out->bytes_params = out->bytes_grads = 4 * out->params_total;
+    out->bytes_moments = 8 * out->params_total;
+    out->bytes_workspace = ddl_workspace_bytes(&t.config, t.batch, t.seq, true);
+    out->bytes_other = (size_t)other_bytes(&t);
+    size_t fixed = 16 * out->params_total + out->bytes_other;
+    if (!ddl_size_add(fixed, out->bytes_workspace, &out->bytes_total))
+        return ddl_error_set(err, DDL_E_USAGE, "%zu sequences of %zu tokens do not fit the address space",
+                             t.batch, t.seq);
+    return DDL_OK;
+}

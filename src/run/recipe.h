@@ -1,0 +1,26 @@
+/* A recipe: a flat YAML mapping of scalars. */
+#ifndef DDL_RUN_RECIPE_H
+#define DDL_RUN_RECIPE_H
+
+#include "ddl/status.h"
+
+#include <stddef.h>
+
+enum { DDL_RECIPE_BYTES = 1 << 20, DDL_RECIPE_KEYS = 1024, DDL_RECIPE_VALUE = 8192 };
+
+struct ddl_recipe_entry {
+    char *key, *value;
+    size_t line; /* of the key, from 1 */
+};
+struct ddl_recipe {
+    struct ddl_recipe_entry *entries;
+    size_t n, capacity;
+};
+
+/* Zero-initialised recipe; free it after a failure too. Refused with file and line: what is not valid YAML,
+ * nested or missing values, aliases, a second document, a key that stands twice ('-' and '_' are the same),
+ * more than the sizes above. */
+ddl_status ddl_recipe_read(struct ddl_recipe *recipe, const char *path, struct ddl_error *err);
+void ddl_recipe_free(struct ddl_recipe *recipe);
+
+#endif

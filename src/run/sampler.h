@@ -1,0 +1,20 @@
+/* From logits to a token. */
+#ifndef DDL_RUN_SAMPLER_H
+#define DDL_RUN_SAMPLER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ddl_sampler {
+    float temperature; /* 0: the largest logit, the lowest id among equals       */
+    size_t top_k;      /* 0: all                                                 */
+    float top_p;       /* 1: all                                                 */
+    int32_t *heap;     /* room for V ids                                         */
+};
+
+/* An id below V, or -1 where no logit is finite. `u` in [0, 1) is the only chance: the same u gives the same
+ * id. Candidates are the top_k likeliest (lowest ids first among equals), and of these the fewest whose
+ * probabilities, scaled to sum to 1, reach top_p. */
+int32_t ddl_sampler_pick(const struct ddl_sampler *sampler, const float *logits, size_t V, double u);
+
+#endif

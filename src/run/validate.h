@@ -1,0 +1,21 @@
+/* The loss on a fixed set of positions, during a run. */
+#ifndef DDL_RUN_VALIDATE_H
+#define DDL_RUN_VALIDATE_H
+
+#include "ddl/data.h"
+#include "ddl/model.h"
+
+struct ddl_validation {
+    const ddl_shards *shards;
+    size_t batch, seq;
+    uint64_t n; /* sequences, spread evenly over the shards */
+};
+
+/* As many sequences as val_tokens ask for and the shards have, at least one. */
+struct ddl_validation ddl_validation_plan(const ddl_shards *shards, uint64_t val_tokens, size_t batch,
+                                          size_t seq);
+/* Mean loss. tokens, targets: room for batch x seq. Allocates nothing. */
+ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, ddl_workspace *ws,
+                              int32_t *tokens, int32_t *targets, double *loss, struct ddl_error *err);
+
+#endif

@@ -1,0 +1,226 @@
+/* ddl train, eval, generate and info as a user meets them: exit statuses, sentences, a stop by signal. */
+#include "support/runs.h"
+
+#include "ddl/config.h"
+
+#include <jansson.h>
+
+enum { OUT = 1 << 16 };
+static char out[OUT];
+
+/* Runs "ddl <arguments>" in the source folder, both streams into `out`. */
+static int DDL_PRINTF(1, 2) ddl(const char *format, ...)
+{
+    char arguments[8192], command[16384];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(arguments, sizeof arguments, format, args);
+    va_end(args);
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", source_path("."), ddl_program(), arguments);
+    return run_command(command, out, sizeof out);
+}
+
+static void assert_out(const char *gist)
+{
+    if (!strstr(out, gist))
+        fail_msg("'%s' is not in: %s", gist, out);
+}
+
+static json_t *out_as_json(void)
+{
+    json_error_t why;
+    json_t *root = json_loads(out, 0, &why);
+    if (!root)
+        fail_msg("%s in: %s", why.text, out);
+    return root;
+}
+
+static const char tiny_flags[] =
+    "--vocab-size 300 --num-hidden-layers 2 --num-attention-heads 2 --hidden-size 16 --head-dim 8 "
+    "--block-size 16 --batch 2 --accumulate 2 --warmup 2 --steps 6 --backend ref --val-every 3 --val-tokens "
+    "64";
+
+static void mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments;
+        int status;
+        const char *says;
+    } cases[] = {
+        { "train --sped 1", 2, "unknown option '--sped', did you mean '--seed'?" },
+        { "train --lr", 2, "--lr: needs a value" },
+        { "train --lr fast", 2, "--lr: 'fast'" },
+        { "train --batch 0", 2, "--batch: 0 is out of range" },
+        { "train /nowhere/r.yaml", 1, "/nowhere/r.yaml: cannot open" },
+        { "train recipes/demo.yaml recipes/cpu.yaml", 2, "one recipe at most" },
+        { "train --out x", 2, "train_data is not set" },
+        { "train --train-data /nowhere --out /nowhere/x", 1, "train_data: /nowhere" },
+        { "train --model dl-cc", 2, "unknown model 'dl-cc', did you mean 'ddl-cc'?" },
+        { "eval", 2, "one model folder is needed, found 0" },
+        { "eval /nowhere", 2, "one of --shard and --text is needed" },
+        { "eval /nowhere --text x", 1, "/nowhere/config.json: cannot open" },
+        { "eval /nowhere --text x --sequence 4", 2, "unknown option '--sequence'" },
+        { "generate", 2, "one model folder is needed" },
+        { "generate /nowhere --prompt a", 1, "/nowhere/config.json: cannot open" },
+        { "generate /nowhere --top-p 2", 2, "--top-p: 2 is out of range" },
+        { "generate /nowhere --stop", 2, "--stop: needs a value" },
+        { "generate /nowhere --stop ''", 2, "--stop: an empty text stops nothing" },
+        { "info /nowhere", 1, "/nowhere/config.json: cannot open" },
+        { "info --model baslin", 2, "unknown model 'baslin', did you mean 'baseline'?" },
+        { "info a b", 2, "one model folder at most" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(ddl("%s", cases[i].arguments), cases[i].status);
+        assert_out(cases[i].says);
+        assert_ptr_equal(strchr(out, '\n'), out + strlen(out) - 1); /* one line */
+    }
+}
+
+static void help(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "train", "eval", "generate", "info" };
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(ddl("%s --help", names[i]), 0);
+        assert_out("usage: ddl");
+    }
+    assert_int_equal(ddl("info"), 0);
+    assert_out("ddl-cc-ec");
+    assert_out("medium");
+}
+
+static void every_recipe_with_every_model(void **state)
+{
+    (void)state;
+    static const char *const recipes[] = { "paper-small", "paper-medium", "cpu", "demo" };
+    const char *preset;
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t j = 0; (preset = ddl_config_preset_list(j, NULL)); j++) {
+            assert_int_equal(ddl("train recipes/%s.yaml --model %s --dry-run --json", recipes[i], preset), 0);
+            json_t *root = out_as_json();
+            assert_true(json_number_value(json_object_get(root, "flops_per_token")) > 0);
+            json_decref(root);
+        }
+    }
+}
+
+static void parameter_counts_of_the_paper(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *size;
+        json_int_t count;
+    } cases[] = { { "small", 123590400 }, { "medium", 353508352 } };
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(ddl("info --model baseline --size %s --json --tensors", cases[i].size), 0);
+        json_t *root = out_as_json(), *parameters = json_object_get(root, "parameters");
+        assert_string_equal(json_string_value(json_object_get(root, "preset")), "baseline");
+        assert_int_equal(json_integer_value(json_object_get(parameters, "total")), cases[i].count);
+        json_int_t sum = 0;
+        size_t at;
+        json_t *tensor;
+        json_array_foreach(json_object_get(root, "tensors"), at, tensor)
+        {
+            json_int_t count = 1;
+            for (size_t k = 0; k < json_array_size(json_object_get(tensor, "shape")); k++)
+                count *= json_integer_value(json_array_get(json_object_get(tensor, "shape"), k));
+            sum += count;
+        }
+        assert_int_equal(sum, cases[i].count);
+        json_decref(root);
+    }
+    assert_int_equal(ddl("info --model baseline --size small"), 0);
+    assert_out("123590400 (123.6 M)");
+}
+
+/* Train, look at, evaluate, sample: on a folder that the program made. */
+static void from_shards_to_text(void **state)
+{
+    (void)state;
+    char run[2048], shard[2048], tokenizer[2048];
+    remove_scratch("run");
+    snprintf(run, sizeof run, "%s", scratch_path("run"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
+    snprintf(tokenizer, sizeof tokenizer, "%s", tiny_folder("tok", "baseline"));
+    write_random_shard(shard, 1, 260, 3000);
+    assert_int_equal(
+        ddl("train %s --model ddl-cc-ec --train-data %s --val-data %s --tokenizer %s --out %s --json "
+            "--sample-every 6 --sample-prompt The --sample-tokens 4",
+            tiny_flags, shard, shard, tokenizer, run),
+        0);
+    assert_out("step 6/6  loss ");
+    assert_out("--- step 6");
+    assert_out("\"val_loss\":");
+    assert_int_equal(ddl("info %s", run), 0);
+    assert_out("ddl-cc-ec");
+    assert_int_equal(ddl("eval %s --shard %s --backend ref --json", run, shard), 0);
+    json_t *root = out_as_json();
+    assert_int_equal(json_integer_value(json_object_get(root, "tokens")), 2999);
+    assert_true(json_number_value(json_object_get(root, "bits_per_byte")) > 0);
+    json_decref(root);
+    assert_int_equal(ddl("eval %s --text %s --backend ref", run, source_path("LICENSE")), 0);
+    assert_out("bits per byte");
+    assert_int_equal(ddl("generate %s --prompt free --max-tokens 6 --n 2 --seed 3 --json --backend ref", run),
+                     0);
+    root = out_as_json();
+    assert_int_equal(json_array_size(root), 2);
+    json_decref(root);
+    /* Greedy is the same twice, from a flag and from standard input. */
+    static char first[OUT];
+    assert_int_equal(ddl("generate %s --prompt free --max-tokens 6 --temperature 0 --backend ref", run), 0);
+    snprintf(first, sizeof first, "%s", out);
+    assert_int_equal(ddl("generate %s --max-tokens 6 --temperature 0 --backend ref <<EOF\nfree\nEOF", run),
+                     0);
+    assert_int_equal(ddl("generate %s --prompt free --max-tokens 6 --temperature 0 --backend ref", run), 0);
+    assert_string_equal(first, out);
+    assert_int_equal(ddl("generate %s --prompt 'this is much too long for it, is it not' --backend ref", run),
+                     2);
+    assert_out("the model's context 16");
+}
+
+static void a_signal_leaves_a_checkpoint(void **state)
+{
+    (void)state;
+    static const char *const signals[] = { "INT", "TERM" };
+    char run[2048], shard[2048], command[8192];
+    snprintf(run, sizeof run, "%s", scratch_path("stopped"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
+    write_random_shard(shard, 1, 260, 3000);
+    for (size_t i = 0; i < 2; i++) {
+        remove_scratch("stopped");
+        snprintf(
+            command, sizeof command,
+            "'%s' train %s --steps 100000000 --train-data %s --out %s --quiet --checkpoint-every 0 2>&1 & "
+            "pid=$!; tries=0; while [ \"$(cat %s/metrics.jsonl 2>/dev/null | wc -l)\" -lt 3 ] && [ $tries "
+            "-lt 300 ]; do sleep 0.1; "
+            "tries=$((tries + 1)); done; kill -%s $pid; wait $pid",
+            ddl_program(), tiny_flags, shard, run, run, signals[i]);
+        assert_int_equal(run_command(command, out, sizeof out), 3);
+        assert_out("stopped after step");
+        assert_out("--resume goes on");
+        /* The checkpoint is a model, and the run goes on from it. */
+        snprintf(command, sizeof command, "'%s' info %s/checkpoint-*", ddl_program(), run);
+        assert_int_equal(run_command(command, out, sizeof out), 0);
+        assert_out("baseline");
+        assert_int_equal(ddl("train %s --steps 1 --train-data %s --out %s --resume", tiny_flags, shard, run),
+                         2);
+        assert_out("warmup is 2, more than steps 1");
+        assert_int_equal(
+            ddl("train %s --steps 2 --train-data %s --out %s --resume --quiet", tiny_flags, shard, run), 2);
+        assert_out("of 2 steps already");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mistakes),
+        cmocka_unit_test(help),
+        cmocka_unit_test(every_recipe_with_every_model),
+        cmocka_unit_test(parameter_counts_of_the_paper),
+        cmocka_unit_test(from_shards_to_text),
+        cmocka_unit_test(a_signal_leaves_a_checkpoint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,335 @@
+/* run/trainer.c with checkpoint.c and metrics.c: a run that was stopped and resumed is the run that was not,
+ * byte for byte; what is wrong is said before anything is written. */
+#include "support/runs.h"
+
+#include "ddl/train.h"
+#include "run/checkpoint.h"
+#include "run/metrics.h"
+
+#include <dirent.h>
+#include <math.h>
+
+enum { V = 31 };
+
+static struct ddl_train_config tiny_run(const char *preset, const char *backend, const char *out)
+{
+    struct ddl_train_config t = ddl_train_defaults();
+    write_random_shard(scratch_path("train.bin"), 1, V, 5000);
+    write_random_shard(scratch_path("val.bin"), 2, V, 700);
+    snprintf(t.model, sizeof t.model, "%s", preset);
+    snprintf(t.backend, sizeof t.backend, "%s", backend);
+    snprintf(t.train_data, sizeof t.train_data, "%s", scratch_path("train.bin"));
+    snprintf(t.val_data, sizeof t.val_data, "%s", scratch_path("val.bin"));
+    snprintf(t.out, sizeof t.out, "%s", scratch_path(out));
+    t.config = tiny_config(preset, V);
+    t.steps = 20;
+    t.batch = 2;
+    t.accumulate = 2;
+    t.lr = 1e-2;
+    t.warmup = 5;
+    t.seed = 11;
+    t.val_every = 7;
+    t.val_tokens = 300;
+    t.checkpoint_every = 0;
+    t.threads = 2;
+    return t;
+}
+
+struct stopper {
+    int after, calls, notes;
+};
+
+static int stop_after(void *user)
+{
+    struct stopper *s = user;
+    return ++s->calls == s->after;
+}
+
+static void count_note(void *user, const char *sentence)
+{
+    assert_true(strlen(sentence) > 0);
+    ((struct stopper *)user)->notes++;
+}
+
+static ddl_status run_until(const struct ddl_train_config *t, int steps, struct ddl_error *err)
+{
+    struct stopper stopper = { .after = steps };
+    struct ddl_train_callbacks callbacks = { .user = &stopper, .stop = stop_after, .note = count_note };
+    return ddl_train_run(t, &callbacks, NULL, err);
+}
+
+static char *file_in(const char *folder, const char *name)
+{
+    static char path[4][4096];
+    static int next;
+    char *out = path[next++ % 4];
+    snprintf(out, sizeof path[0], "%s/%s", folder, name);
+    return out;
+}
+
+/* metrics.jsonl without what depends on the clock: each line up to "tokens_per_s". */
+static char *repeatable(const char *folder)
+{
+    char *text = read_file(file_in(folder, "metrics.jsonl"), NULL), *to = text;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        char *clock = strstr(line, ",\"tokens_per_s\"");
+        assert_true(clock && clock < end);
+        memmove(to, line, (size_t)(clock - line));
+        to += clock - line;
+        *to++ = '\n';
+    }
+    *to = '\0';
+    return text;
+}
+
+static void assert_same_metrics(const char *a, const char *b)
+{
+    char *x = repeatable(a), *y = repeatable(b);
+    assert_string_equal(x, y);
+    free(x);
+    free(y);
+}
+
+/* 20 steps at once; and 10, stopped; and then some that are lost; and the rest. */
+static void resumes_bit_for_bit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *backend;
+        int order;
+    } cases[] = { { "baseline", "ref", DDL_ORDER_SEQUENTIAL },
+                  { "ddl-cc-ec", "ref", DDL_ORDER_RANDOM },
+                  { "ddl-cc-ec", "cpu", DDL_ORDER_RANDOM },
+                  { "ddl-tc-ec", "cpu", DDL_ORDER_SEQUENTIAL } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_error err;
+        remove_scratch("whole");
+        remove_scratch("parts");
+        struct ddl_train_config whole = tiny_run(cases[i].preset, cases[i].backend, "whole");
+        struct ddl_train_config parts = tiny_run(cases[i].preset, cases[i].backend, "parts");
+        whole.order = parts.order = cases[i].order;
+        whole.checkpoint_every = 20;
+        assert_ok(ddl_train_run(&whole, NULL, NULL, &err), err);
+        assert_int_equal(run_until(&parts, 10, &err), DDL_E_INTERRUPTED);
+        assert_says(&err, "stopped after step 10 of 20");
+        assert_true(ddl_file_exists(file_in(parts.out, "checkpoint-10/state.json")));
+        assert_false(ddl_file_exists(file_in(parts.out, "model.safetensors")));
+        /* A run that was killed: its lines reach beyond the checkpoint, and the last is torn. */
+        FILE *torn = fopen(file_in(parts.out, "metrics.jsonl"), "a");
+        assert_non_null(torn);
+        fputs("{\"step\":11,\"loss\":1}\n{\"step\":12,\"lo", torn);
+        fclose(torn);
+        parts.resume = true;
+        parts.checkpoint_every = 20;
+        assert_ok(ddl_train_run(&parts, NULL, NULL, &err), err);
+        assert_same_metrics(whole.out, parts.out);
+        assert_same_file(file_in(whole.out, "model.safetensors"), file_in(parts.out, "model.safetensors"));
+        assert_same_file(file_in(whole.out, "checkpoint-20/optimizer.safetensors"),
+                         file_in(parts.out, "checkpoint-20/optimizer.safetensors"));
+        assert_same_file(file_in(whole.out, "config.json"), file_in(parts.out, "config.json"));
+    }
+}
+
+static void metrics_have_every_step(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("metrics");
+    struct ddl_train_config t = tiny_run("ddl-1", "ref", "metrics");
+    struct ddl_train_progress last;
+    t.log_every = 3;
+    assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
+    char *text = repeatable(t.out);
+    static const int steps[] = { 3, 6, 7, 9, 12, 14, 15, 18, 20 };
+    const char *line = text;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        char start[32];
+        snprintf(start, sizeof start, "{\"step\":%d,\"loss\":", steps[i]);
+        assert_memory_equal(line, start, strlen(start));
+        const char *end = strchr(line, '\n'), *val = strstr(line, "\"val_loss\":");
+        assert_int_equal(val && val < end, steps[i] % 7 == 0 || steps[i] == 20);
+        line = end + 1;
+    }
+    assert_int_equal(*line, '\0');
+    free(text);
+    assert_int_equal(last.step, 20);
+    assert_int_equal(last.tokens, 20 * 2 * 2 * 16);
+    assert_true(last.flops == 20.0 * 64 * ddl_config_flops_per_token(&t.config, 16, true));
+    assert_true(last.has_val && last.loss < log(V) && last.peak_memory > 0);
+}
+
+static size_t count_checkpoints(const char *out)
+{
+    size_t n = 0;
+    DIR *dir = opendir(out);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        n += strncmp(e->d_name, "checkpoint-", 11) == 0;
+        assert_int_not_equal(strncmp(e->d_name, ".checkpoint", 11), 0);
+    }
+    closedir(dir);
+    return n;
+}
+
+static void keeps_the_newest(void **state)
+{
+    (void)state;
+    static const size_t keep[] = { 0, 1, 3 }, left[] = { 7, 1, 3 };
+    for (size_t i = 0; i < 3; i++) {
+        struct ddl_error err;
+        char path[2400];
+        remove_scratch("keep");
+        struct ddl_train_config t = tiny_run("baseline", "ref", "keep");
+        t.checkpoint_every = 3;
+        t.keep_last = keep[i];
+        /* What a killed save leaves. */
+        assert_ok(ddl_file_make_dir(scratch_path("keep/.checkpoint-2"), &err), err);
+        write_file(scratch_path("keep/.checkpoint-2/model.safetensors"), "x", 1);
+        assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+        assert_int_equal(count_checkpoints(t.out), left[i]);
+        assert_true(ddl_checkpoint_newest(t.out, path, sizeof path));
+        assert_non_null(strstr(path, "checkpoint-20"));
+        /* A checkpoint is a model folder. */
+        ddl_backend *backend;
+        ddl_model *model;
+        assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+        assert_ok(ddl_model_load(&model, path, backend, NULL, NULL, &err), err);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
+static void does_not_run_over_a_run(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("over");
+    struct ddl_train_config t = tiny_run("baseline", "ref", "over");
+    t.resume = true;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_IO);
+    assert_says(&err, "no checkpoint to resume from");
+    assert_false(ddl_file_exists(t.out));
+    t.resume = false;
+    assert_int_equal(run_until(&t, 4, &err), DDL_E_INTERRUPTED);
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "holds a run already; --resume goes on with it, --overwrite removes it");
+    struct ddl_train_config changed = t;
+    changed.resume = true;
+    changed.seed = 12;
+    assert_int_equal(ddl_train_run(&changed, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "checkpoint-4/state.json: the run has seed 11, now it is 12; a resumed run keeps it");
+    changed = t;
+    changed.resume = true;
+    changed.config.d_model = 24;
+    assert_int_equal(ddl_train_run(&changed, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "config.json: the run has hidden_size 21, now it is 24");
+    changed = t;
+    changed.resume = true;
+    changed.steps = 6;
+    changed.lr = 2e-2;
+    struct stopper stopper = { 0 };
+    struct ddl_train_callbacks callbacks = { .user = &stopper, .note = count_note };
+    assert_ok(ddl_train_run(&changed, &callbacks, NULL, &err), err);
+    assert_int_equal(stopper.notes, 2);                                  /* steps, lr */
+    assert_int_equal(ddl_train_run(&changed, NULL, NULL, &err), DDL_OK); /* from step 4 once more */
+    t.overwrite = true;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    assert_int_equal(count_checkpoints(t.out), 0);
+}
+
+static void says_what_is_wrong_first(void **state)
+{
+    (void)state;
+    struct ddl_train_config base = tiny_run("baseline", "ref", "never"), t;
+    struct ddl_error err;
+    ddl_tokenizer *tokenizer = tiny_tokenizer();
+    assert_ok(ddl_tokenizer_save(tokenizer, scratch_path("tokenizer.json"), &err), err);
+    ddl_tokenizer_free(tokenizer);
+    write_random_shard(scratch_path("wide.bin"), 1, 40, 3000);
+#define REFUSED(change, status, gist)                                                                        \
+    do {                                                                                                     \
+        t = base;                                                                                            \
+        change;                                                                                              \
+        assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), status);                                       \
+        assert_says(&err, gist);                                                                             \
+        assert_false(ddl_file_exists(base.out));                                                             \
+    } while (0)
+    REFUSED(t.train_data[0] = '\0', DDL_E_USAGE, "train_data is not set");
+    REFUSED(t.out[0] = '\0', DDL_E_USAGE, "out is not set");
+    REFUSED(strcpy(t.train_data, "/nowhere/x.bin"), DDL_E_IO, "train_data: /nowhere/x.bin");
+    REFUSED(strcpy(t.val_data, scratch_path("wide.bin")), DDL_E_FORMAT, "the vocabulary has 31 tokens");
+    REFUSED(strcpy(t.tokenizer, "/nowhere"), DDL_E_IO, "/nowhere");
+    REFUSED(strcpy(t.tokenizer, scratch_path("tokenizer.json")), DDL_E_FORMAT, "tokens, vocab_size is 31");
+    REFUSED(t.seq = 17, DDL_E_USAGE, "seq is 17, the model's context (block_size) 16");
+    REFUSED(t.warmup = 21, DDL_E_USAGE, "warmup is 21, more than steps 20");
+    REFUSED(t.sample_every = 1, DDL_E_USAGE, "sample_every is 1, but no tokenizer is set");
+    REFUSED(t.config.n_heads = 0, DDL_E_USAGE, "num_attention_heads: 0 is out of range");
+    REFUSED(t.lr = -1, DDL_E_USAGE, "lr: -1 is out of range");
+    REFUSED(strcpy(t.backend, "gpu"), DDL_E_USAGE, "gpu");
+    REFUSED(strcpy(t.init_from, "/nowhere"), DDL_E_IO, "/nowhere");
+#undef REFUSED
+}
+
+static void stops_where_numbers_end(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("nan");
+    struct ddl_train_config t = tiny_run("baseline", "ref", "nan");
+    t.checkpoint_every = 1;
+    t.keep_last = 1;
+    t.warmup = 0;
+    t.clip = 0;
+    t.lr = 1000; /* with a decay of 10 a step: p (1 - 10000) */
+    t.weight_decay = 10;
+    t.weight_decay_group[DDL_GROUP_NORM] = 10;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
+    assert_says(&err, "is not finite");
+    assert_says(&err, "the last good checkpoint is");
+    char path[2400];
+    assert_true(ddl_checkpoint_newest(t.out, path, sizeof path));
+    assert_says(&err, path);
+    assert_true(ddl_file_exists(file_in(path, "model.safetensors")));
+}
+
+static void takes_text_along(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("text");
+    const char *start = tiny_folder("start", "ddl-cc");
+    struct ddl_train_config t = tiny_run("ddl-cc", "ref", "text");
+    t.config.vocab_size = TINY_VOCAB;
+    snprintf(t.model, sizeof t.model, "%s", "");
+    snprintf(t.init_from, sizeof t.init_from, "%s", start);
+    snprintf(t.tokenizer, sizeof t.tokenizer, "%s", start);
+    t.steps = 4;
+    t.warmup = 1;
+    t.sample_every = 2;
+    t.sample_tokens = 5;
+    t.checkpoint_every = 4;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    assert_same_file(file_in(start, "tokenizer.json"), file_in(t.out, "tokenizer.json"));
+    assert_true(ddl_file_exists(file_in(t.out, "checkpoint-4/tokenizer.json")));
+    /* recipe.yaml gives the run once more. */
+    struct ddl_train_config again;
+    char program[] = "train", *argv[] = { program, NULL };
+    int n;
+    assert_ok(ddl_train_configure(&again, file_in(t.out, "recipe.yaml"), 1, argv, NULL, NULL, &n, &err), err);
+    snprintf(again.out, sizeof again.out, "%s", scratch_path("text2"));
+    remove_scratch("text2");
+    assert_ok(ddl_train_run(&again, NULL, NULL, &err), err);
+    assert_same_file(file_in(t.out, "model.safetensors"), file_in(again.out, "model.safetensors"));
+    assert_same_metrics(t.out, again.out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(resumes_bit_for_bit),      cmocka_unit_test(metrics_have_every_step),
+        cmocka_unit_test(keeps_the_newest),         cmocka_unit_test(does_not_run_over_a_run),
+        cmocka_unit_test(says_what_is_wrong_first), cmocka_unit_test(stops_where_numbers_end),
+        cmocka_unit_test(takes_text_along),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

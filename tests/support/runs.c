@@ -1,0 +1,74 @@
+#include "support/runs.h"
+
+#include "base/rng.h"
+
+struct ddl_config tiny_config(const char *preset, size_t vocab_size)
+{
+    struct ddl_config k = ddl_config_defaults();
+    struct ddl_error err;
+    assert_ok(ddl_config_set_preset(&k, preset, &err), err);
+    k.vocab_size = vocab_size;
+    k.n_layers = 3;
+    k.n_heads = 3;
+    k.d_model = 21;
+    k.head_dim = 6;
+    k.block_size = 16;
+    k.hidden_init_std_factor = 2; /* so that no sublayer is too quiet to notice */
+    k.embedding_init_std = 0.5f;
+    return k;
+}
+
+ddl_model *tiny_model(const char *preset, size_t vocab_size, uint64_t seed, ddl_backend *backend)
+{
+    struct ddl_error err;
+    struct ddl_config config = tiny_config(preset, vocab_size);
+    ddl_model *model;
+    assert_ok(ddl_model_create(&model, &config, backend, &err), err);
+    assert_ok(ddl_model_init(model, seed, &err), err);
+    return model;
+}
+
+ddl_tokenizer *tiny_tokenizer(void)
+{
+    struct ddl_error err;
+    ddl_tokenizer *tokenizer;
+    const char *files[] = { source_path("LICENSE") };
+    struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
+    config.vocab_size = TINY_VOCAB;
+    assert_ok(ddl_tokenizer_train(&tokenizer, &config, files, 1, NULL, NULL, &err), err);
+    return tokenizer;
+}
+
+const char *tiny_folder(const char *name, const char *preset)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    ddl_tokenizer *tokenizer = tiny_tokenizer();
+    const char *path = scratch_path(name);
+    assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+    ddl_model *model = tiny_model(preset, TINY_VOCAB, 7, backend);
+    assert_ok(ddl_file_make_dir(path, &err), err);
+    assert_ok(ddl_model_save(model, path, &err), err);
+    assert_ok(ddl_tokenizer_save(tokenizer, path, &err), err);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+    ddl_tokenizer_free(tokenizer);
+    return path;
+}
+
+void write_random_shard(const char *path, uint64_t seed, size_t vocab, size_t n)
+{
+    unsigned char *data = calloc(1, 1024 + 2 * n);
+    assert_non_null(data);
+    const uint32_t header[3] = { 20240520, 1, (uint32_t)n };
+    for (size_t i = 0; i < sizeof header; i++)
+        data[i] = (unsigned char)(header[i / 4] >> 8 * (i % 4));
+    uint64_t key = ddl_rng_key(seed, "shard"), token = 1;
+    for (size_t i = 0; i < n; i++) {
+        token = ddl_rng_below(key, i, 4) ? (token * 5 + 3) % vocab : ddl_rng_below(key, i + n, vocab);
+        data[1024 + 2 * i] = (unsigned char)token;
+        data[1025 + 2 * i] = (unsigned char)(token >> 8);
+    }
+    write_file(path, data, 1024 + 2 * n);
+    free(data);
+}
