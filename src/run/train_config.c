@@ -84,7 +84,7 @@ struct ddl_train_config ddl_train_defaults(void)
     struct ddl_train_config t = { .config = ddl_config_defaults(),
                                   .steps = 100000,
                                   .batch = 8,
-                                  .accumulate = 60,
+                                  .accumulate = 1,
                                   .lr = 1e-3,
                                   .lr_min_ratio = 0.1,
                                   .warmup = 2000,
