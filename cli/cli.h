@@ -21,6 +21,7 @@ struct command {
 /* Ended by a row whose name is NULL; main.c. */
 extern const struct command commands[];
 
+int cmd_bench(const struct command *self, int argc, char **argv);
 int cmd_compare(const struct command *self, int argc, char **argv);
 int cmd_data(const struct command *self, int argc, char **argv);
 int cmd_eval(const struct command *self, int argc, char **argv);

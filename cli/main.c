@@ -12,6 +12,7 @@ static int cmd_help(const struct command *self, int argc, char **argv);
 
 /* One row a command, in the order of the alphabet; a cmd_<name>.c each. */
 const struct command commands[] = {
+    { "bench", "step [--option value ...]", "how long a training step takes, op by op", cmd_bench },
     { "compare", "RUN [RUN ...] [--x AXIS] [--val] [--json]",
       "loss curves of runs on a chart, and a table of their costs", cmd_compare },
     { "data", "build | info ...", "text to shards of tokens, and what is in a shard", cmd_data },

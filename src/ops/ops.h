@@ -302,6 +302,49 @@ struct ddl_extent {
     size_t h;        /* head width                                                              */
 };
 
+/* Every op that takes one struct of arguments: its name, and that struct's. The table below and whoever walks
+ * all ops (run/profile.c) are made from these rows. */
+/* clang-format off */
+#define DDL_OPS(OP) \
+    OP(copy,            copy_args) \
+    OP(matmul,          matmul_args) \
+    OP(embed_fwd,       embed_args) \
+    OP(embed_bwd,       embed_grad_args) \
+    OP(expand_fwd,      expand_args) \
+    OP(expand_bwd,      expand_grad_args) \
+    OP(collapse_fwd,    collapse_args) \
+    OP(collapse_bwd,    collapse_grad_args) \
+    OP(compress_fwd,    compress_args) \
+    OP(compress_bwd,    compress_grad_args) \
+    OP(rmsnorm_fwd,     rmsnorm_args) \
+    OP(rmsnorm_bwd,     rmsnorm_grad_args) \
+    OP(rope_fwd,        rope_args) \
+    OP(rope_bwd,        rope_grad_args) \
+    OP(attention_fwd,   attention_args) \
+    OP(attention_bwd,   attention_grad_args) \
+    OP(swiglu_fwd,      swiglu_args) \
+    OP(swiglu_bwd,      swiglu_grad_args) \
+    OP(project_fwd,     project_args) \
+    OP(project_bwd,     project_grad_args) \
+    OP(tanh_fwd,        tanh_args) \
+    OP(tanh_bwd,        tanh_grad_args) \
+    OP(axpy,            axpy_args) \
+    OP(fill,            fill_args) \
+    OP(delta_fwd,       ddl_delta_args) \
+    OP(delta_bwd,       ddl_delta_grad_args) \
+    OP(delta_inverse,   ddl_delta_inverse_args) \
+    OP(elementwise_fwd, ddl_elementwise_args) \
+    OP(elementwise_bwd, ddl_elementwise_grad_args) \
+    OP(gelu_fwd,        gelu_args) \
+    OP(gelu_bwd,        gelu_grad_args) \
+    OP(bias_fwd,        bias_args) \
+    OP(bias_bwd,        bias_grad_args) \
+    OP(pool_fwd,        pool_args) \
+    OP(pool_bwd,        pool_grad_args) \
+    OP(cross_entropy,   cross_entropy_args) \
+    OP(adamw,           adamw_args)
+/* clang-format on */
+
 struct ddl_ops {
     const char *name;
     bool host_memory; /* the backend's memory is the host's: ops may be given any host array */
@@ -315,45 +358,11 @@ struct ddl_ops {
     void (*upload)(void *ctx, void *dst, const void *host, size_t bytes);
     void (*download)(void *ctx, void *host, const void *src, size_t bytes);
     void (*zero)(void *ctx, void *dst, size_t bytes);
-    void (*copy)(void *ctx, const struct copy_args *a);
 
-    void (*matmul)(void *ctx, const struct matmul_args *a);
-    void (*embed_fwd)(void *ctx, const struct embed_args *a);
-    void (*embed_bwd)(void *ctx, const struct embed_grad_args *a);
-    void (*expand_fwd)(void *ctx, const struct expand_args *a);
-    void (*expand_bwd)(void *ctx, const struct expand_grad_args *a);
-    void (*collapse_fwd)(void *ctx, const struct collapse_args *a);
-    void (*collapse_bwd)(void *ctx, const struct collapse_grad_args *a);
-    void (*compress_fwd)(void *ctx, const struct compress_args *a);
-    void (*compress_bwd)(void *ctx, const struct compress_grad_args *a);
-    void (*rmsnorm_fwd)(void *ctx, const struct rmsnorm_args *a);
-    void (*rmsnorm_bwd)(void *ctx, const struct rmsnorm_grad_args *a);
-    void (*rope_fwd)(void *ctx, const struct rope_args *a);
-    void (*rope_bwd)(void *ctx, const struct rope_grad_args *a);
-    void (*attention_fwd)(void *ctx, const struct attention_args *a);
-    void (*attention_bwd)(void *ctx, const struct attention_grad_args *a);
-    void (*swiglu_fwd)(void *ctx, const struct swiglu_args *a);
-    void (*swiglu_bwd)(void *ctx, const struct swiglu_grad_args *a);
-    void (*project_fwd)(void *ctx, const struct project_args *a);
-    void (*project_bwd)(void *ctx, const struct project_grad_args *a);
-    void (*tanh_fwd)(void *ctx, const struct tanh_args *a);
-    void (*tanh_bwd)(void *ctx, const struct tanh_grad_args *a);
-    void (*axpy)(void *ctx, const struct axpy_args *a);
-    void (*fill)(void *ctx, const struct fill_args *a);
-    void (*delta_fwd)(void *ctx, const struct ddl_delta_args *a);
-    void (*delta_bwd)(void *ctx, const struct ddl_delta_grad_args *a);
-    void (*delta_inverse)(void *ctx, const struct ddl_delta_inverse_args *a);
-    void (*elementwise_fwd)(void *ctx, const struct ddl_elementwise_args *a);
-    void (*elementwise_bwd)(void *ctx, const struct ddl_elementwise_grad_args *a);
-    void (*gelu_fwd)(void *ctx, const struct gelu_args *a);
-    void (*gelu_bwd)(void *ctx, const struct gelu_grad_args *a);
-    void (*bias_fwd)(void *ctx, const struct bias_args *a);
-    void (*bias_bwd)(void *ctx, const struct bias_grad_args *a);
-    void (*pool_fwd)(void *ctx, const struct pool_args *a);
-    void (*pool_bwd)(void *ctx, const struct pool_grad_args *a);
-    void (*cross_entropy)(void *ctx, const struct cross_entropy_args *a);
+#define DDL_OP_MEMBER(name, args) void (*name)(void *ctx, const struct args *a);
+    DDL_OPS(DDL_OP_MEMBER)
+#undef DDL_OP_MEMBER
     double (*sum_squares)(void *ctx, size_t n, const float *x);
-    void (*adamw)(void *ctx, const struct adamw_args *a);
 };
 
 /* A backend made by ddl_backend_create: the table and its state. */
