@@ -36,7 +36,9 @@ grep -m1 'model name' /proc/cpuinfo 2>/dev/null | sed 's/.*: //' || true
 echo "size $size, batch $batch x $seq, float32, PyTorch $mode, $rounds rounds of $steps steps"
 printf '%-12s %12s %12s %8s %12s %12s %8s\n' model "torch tok/s" "ddl tok/s" ratio "torch GiB" "ddl GiB" ratio
 for model in $models; do
-    for round in $(seq "$rounds"); do
+    round=0
+    while [ "$round" -lt "$rounds" ]; do
+        round=$((round + 1))
         "$python" bench/peers/torch_peer.py --model "$model" --size "$size" --batch "$batch" --seq "$seq" --mode "$mode" \
             --steps "$steps" >"$work/torch"
         "$ddl" bench step --model "$model" --size "$size" --batch "$batch" --seq "$seq" --steps "$steps" --json >"$work/ddl"
