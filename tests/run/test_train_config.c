@@ -188,7 +188,7 @@ static void a_plan_adds_up(void **state)
     struct ddl_train_config t;
     struct ddl_train_plan plan;
     struct ddl_error err;
-    assert_ok(configure(&t, NULL, "--model baseline --size small", &err), err);
+    assert_ok(configure(&t, NULL, "--model baseline --size small --accumulate 60", &err), err);
     assert_ok(ddl_train_plan(&t, &plan, &err), err);
     assert_int_equal(plan.params_total, 123590400); /* 123.6 M: spec 2 */
     size_t sum = 0;
