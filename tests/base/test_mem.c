@@ -1,0 +1,51 @@
+/* base/mem.h: the arena measures what it places; sizes do not overflow. */
+#include "support/support.h"
+
+#include "base/mem.h"
+
+static void *take_all(struct ddl_arena *arena, void *out[3])
+{
+    out[0] = ddl_arena_take(arena, 3, 1);
+    out[1] = ddl_arena_take(arena, 100, sizeof(float));
+    out[2] = ddl_arena_take(arena, 0, sizeof(float));
+    return out[0];
+}
+
+static void measures_what_it_places(void **state)
+{
+    (void)state;
+    void *measured[3], *placed[3];
+    struct ddl_arena arena = { 0 };
+    assert_null(take_all(&arena, measured));
+    assert_int_equal(arena.used, 64 + 448);
+    struct ddl_arena real = { .base = ddl_mem_alloc(arena.used) };
+    take_all(&real, placed);
+    assert_int_equal(real.used, arena.used);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal((uintptr_t)placed[i] % DDL_ALIGN, 0);
+    assert_true((unsigned char *)placed[1] == (unsigned char *)placed[0] + 64);
+    ddl_mem_free(real.base);
+}
+
+static void overflow_is_told(void **state)
+{
+    (void)state;
+    struct ddl_arena arena = { 0 };
+    size_t out = 7;
+    assert_false(ddl_size_mul(SIZE_MAX / 2, 3, &out));
+    assert_false(ddl_size_add(SIZE_MAX, 1, &out));
+    assert_int_equal(out, 7);
+    assert_true(ddl_size_mul(SIZE_MAX, 0, &out) && out == 0);
+    assert_null(ddl_arena_take(&arena, SIZE_MAX / 4, 8));
+    assert_true(arena.overflow);
+    assert_null(ddl_mem_alloc(SIZE_MAX - 3));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(measures_what_it_places),
+        cmocka_unit_test(overflow_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
