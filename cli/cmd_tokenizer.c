@@ -49,7 +49,7 @@ static const struct ddl_option info_flags[] = {
 
 static const struct ddl_option train_flags[] = {
     { "out", DDL_OPTION_STRING, PLACE(out), sizeof((struct flags *)0)->out, 0, 0, NULL, "PATH",
-      "the file to write, or an existing folder (tokenizer.json)" },
+      "a folder for tokenizer.json, or the file itself (NAME.json)" },
     FLAG_ROW(quiet, "no progress"),
     { 0 },
 };

@@ -9,7 +9,6 @@ prompt="The most important thing that scientists learned"
 say() { printf '\n== %s\n' "$*"; }
 
 rm -rf "$out"
-mkdir -p "$out/tokenizer"
 
 say "1. A vocabulary of 2048 pieces, learned from data/text"
 "$ddl" tokenizer train --quiet --vocab-size 2048 --out "$out/tokenizer" \

@@ -23,7 +23,8 @@ DDL_API ddl_status ddl_tokenizer_load(ddl_tokenizer **out, const char *path, str
 DDL_API void ddl_tokenizer_free(ddl_tokenizer *tokenizer); /* NULL is allowed */
 
 /* Writes a tokenizer.json, which Hugging Face's `tokenizers` reads with the same result. `path`: the file, or
- * an existing folder that gets one. The file appears whole or not at all. */
+ * a folder that gets one (it exists, or its name does not end in .json). Folders that are missing are made;
+ * the file appears whole or not at all. */
 DDL_API ddl_status ddl_tokenizer_save(const ddl_tokenizer *tokenizer, const char *path,
                                       struct ddl_error *err);
 

@@ -101,9 +101,9 @@ ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err)
     return status;
 }
 
-static ddl_status sync_parent(const char *path, struct ddl_error *err)
+/* The folder that holds `path`, into folder[1024]. */
+static void parent_of(const char *path, char *folder)
 {
-    char folder[1024];
     const char *slash = strrchr(path, '/');
     size_t length = slash ? (size_t)(slash - path) : 0;
     if (!slash)
@@ -111,7 +111,13 @@ static ddl_status sync_parent(const char *path, struct ddl_error *err)
     else if (length == 0)
         strcpy(folder, "/");
     else
-        snprintf(folder, sizeof folder, "%.*s", (int)length, path);
+        snprintf(folder, 1024, "%.*s", (int)length, path);
+}
+
+static ddl_status sync_parent(const char *path, struct ddl_error *err)
+{
+    char folder[1024];
+    parent_of(path, folder);
     return ddl_file_sync_dir(folder, err);
 }
 
@@ -187,6 +193,13 @@ ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err)
     if (!ddl_file_is_dir(path))
         return ddl_error_set(err, DDL_E_IO, "%s: exists and is not a folder", path);
     return DDL_OK;
+}
+
+ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err)
+{
+    char folder[1024];
+    parent_of(path, folder);
+    return ddl_file_make_dir(folder, err);
 }
 
 bool ddl_path_join(char *out, size_t size, const char *folder, const char *name)

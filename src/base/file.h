@@ -41,6 +41,8 @@ bool ddl_file_exists(const char *path);
 bool ddl_file_is_dir(const char *path);
 /* Makes the folder and its parents; an existing folder is fine. */
 ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err);
+/* The same for the folder that `path` will stand in. */
+ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err);
 /* fsync of the folder, so that renames in it last. */
 ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err);
 /* "a/b": joins into out[size]; false if it does not fit. */

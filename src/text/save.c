@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The token as the vocabulary writes it; a new reference, or NULL. */
 static json_t *token_text(const struct ddl_tokenizer *t, int32_t id)
@@ -92,14 +93,25 @@ static json_t *tokenizer_object(const struct ddl_tokenizer *t)
                      model);
 }
 
+/* A folder gets a tokenizer.json: one that exists, or a new name that does not end in .json. */
+static bool means_folder(const char *path)
+{
+    size_t length = strlen(path);
+    bool json = length > 5 && strcmp(path + length - 5, ".json") == 0;
+    return ddl_file_is_dir(path) || (!json && !ddl_file_exists(path));
+}
+
 ddl_status ddl_tokenizer_save(const ddl_tokenizer *t, const char *path, struct ddl_error *err)
 {
     char inside[1024];
-    if (ddl_file_is_dir(path)) {
+    if (means_folder(path)) {
         if (!ddl_path_join(inside, sizeof inside, path, "tokenizer.json"))
             return ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", path);
         path = inside;
     }
+    ddl_status made = ddl_file_make_parent(path, err);
+    if (made)
+        return made;
     json_t *root = tokenizer_object(t);
     size_t size = root ? json_dumpb(root, NULL, 0, JSON_INDENT(1)) : 0;
     char *text = size ? malloc(size) : NULL;
