@@ -276,6 +276,13 @@ const char *ddl_tokenizer_bytes(const ddl_tokenizer *t, int32_t id, size_t *size
     return ddl_tokenizer_key(t, id);
 }
 
+/* bytes[n] to out[at], as far as out[size] has room. */
+static void put(char *out, size_t size, size_t at, const void *bytes, size_t n)
+{
+    if (at < size && n)
+        memcpy(out + at, bytes, n < size - at ? n : size - at);
+}
+
 size_t ddl_decode_push(struct ddl_decode_stream *stream, const ddl_tokenizer *t, int32_t id, char *out,
                        size_t size)
 {
@@ -291,8 +298,12 @@ size_t ddl_decode_push(struct ddl_decode_stream *stream, const ddl_tokenizer *t,
     size_t hold = n < 3 ? ddl_utf8_incomplete_tail(tail, from_held + from_token)
                         : ddl_utf8_incomplete_tail(tail + from_held, from_token);
     size_t total = stream->n_held + n - hold;
-    for (size_t i = 0; i < total && i < size; i++)
-        out[i] = i < from_held ? (char)stream->held[i] : bytes[i - from_held];
+    if (total <= from_held) {
+        put(out, size, 0, stream->held, total);
+    } else {
+        put(out, size, 0, stream->held, from_held);
+        put(out, size, from_held, bytes, total - from_held);
+    }
     memcpy(stream->held, tail + from_held + from_token - hold, hold);
     stream->n_held = hold;
     return total;
@@ -301,8 +312,7 @@ size_t ddl_decode_push(struct ddl_decode_stream *stream, const ddl_tokenizer *t,
 size_t ddl_decode_flush(struct ddl_decode_stream *stream, char *out, size_t size)
 {
     size_t n = stream->n_held;
-    for (size_t i = 0; i < n && i < size; i++)
-        out[i] = (char)stream->held[i];
+    put(out, size, 0, stream->held, n);
     stream->n_held = 0;
     return n;
 }
