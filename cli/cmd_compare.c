@@ -1,6 +1,7 @@
 /* ddl compare RUN RUN ...: loss curves on one chart, and a table of what each run cost and reached. */
 #include "cli.h"
 #include "chart.h"
+#include "json.h"
 
 #include "ddl/compare.h"
 
@@ -130,27 +131,16 @@ static void print_number(const char *key, double value)
         printf(", \"%s\": null", key);
 }
 
-static void print_text(const char *text)
-{
-    putchar('"');
-    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
-        if (*s < 0x20 || *s == '"' || *s == '\\')
-            printf("\\u%04x", *s);
-        else
-            putchar(*s);
-    }
-    putchar('"');
-}
-
 static void json(const struct ddl_run_log *logs, const char *const *names, size_t n)
 {
     printf("[");
     for (size_t r = 0; r < n; r++) {
         const struct ddl_run_point *last = &logs[r].points[logs[r].n - 1];
         printf("%s{\"run\": ", r ? ",\n " : "");
-        print_text(names[r]);
+        print_json_string(stdout, names[r], strlen(names[r]));
         printf(", \"model\": ");
-        print_text(preset_of(&logs[r]));
+        const char *model = preset_of(&logs[r]);
+        print_json_string(stdout, model, strlen(model));
         printf(", \"parameters\": %zu, \"steps\": %llu", logs[r].n_params, (unsigned long long)last->step);
         print_number("train_loss", ddl_run_log_final_train(&logs[r]));
         print_number("val_loss", ddl_run_log_final_val(&logs[r]));

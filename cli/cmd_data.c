@@ -1,32 +1,15 @@
 /* `ddl data build` and `ddl data info`. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "terminal.h"
 
 #include "ddl/data.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = { .sa_handler = on_signal };
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 /* What the subcommands have beside the library's options. */
 struct data_flags {
@@ -52,56 +35,36 @@ static const struct ddl_option info_flags[] = {
 
 enum { GPT2_END_OF_TEXT = 50256 };
 
-/* Progress: on a terminal one line that is written over, elsewhere a line every ten seconds. */
 struct display {
-    bool quiet, terminal;
-    double shown;
+    struct progress_line line;
     double bytes_shown; /* for the rate of the last stretch */
     double rate;
 };
 
-static void format_left(double seconds, char *out, size_t size)
-{
-    unsigned long s = (unsigned long)(seconds + 0.5);
-    if (s >= 3600)
-        snprintf(out, size, "%lu:%02lu:%02lu", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, size, "%lu:%02lu", s / 60, s % 60);
-}
-
 static int show_progress(void *user, const struct ddl_build_progress *p)
 {
     struct display *d = user;
-    double wait = d->terminal ? 0.2 : 10, since = p->seconds - d->shown;
-    if (interrupted)
+    if (interrupted())
         return 1;
-    if (d->quiet || since < wait)
+    if (!progress_line_due(&d->line, p->seconds))
         return 0;
-    double rate = ((double)p->bytes_in - d->bytes_shown) / since;
+    double rate = ((double)p->bytes_in - d->bytes_shown) / (p->seconds - d->line.shown);
     d->rate = d->rate > 0 ? 0.8 * d->rate + 0.2 * rate : rate;
     d->bytes_shown = (double)p->bytes_in;
-    d->shown = p->seconds;
     char done[64], left[32] = "";
     if (p->bytes_total > 0) {
         double share = (double)p->bytes_in / (double)p->bytes_total;
         snprintf(done, sizeof done, "%3.0f%% of %.1f MB", 100 * share, 1e-6 * (double)p->bytes_total);
         if (d->rate > 0)
-            format_left(((double)p->bytes_total - (double)p->bytes_in) / d->rate, left, sizeof left);
+            format_seconds(((double)p->bytes_total - (double)p->bytes_in) / d->rate, left, sizeof left);
     } else {
         snprintf(done, sizeof done, "%.1f MB", 1e-6 * (double)p->bytes_in);
     }
-    fprintf(stderr, "%s%s  %.1f MB/s  %" PRIu64 " documents  %.2f M tokens%s%s%s", d->terminal ? "\r" : "",
-            done, 1e-6 * d->rate, p->documents, 1e-6 * (double)p->tokens, *left ? "  " : "", left,
-            *left ? " left" : "");
-    fputs(d->terminal ? "\033[K" : "\n", stderr);
-    fflush(stderr);
+    progress_line_begin(&d->line, p->seconds);
+    fprintf(stderr, "%s  %.1f MB/s  %" PRIu64 " documents  %.2f M tokens%s%s%s", done, 1e-6 * d->rate,
+            p->documents, 1e-6 * (double)p->tokens, *left ? "  " : "", left, *left ? " left" : "");
+    progress_line_end(&d->line);
     return 0;
-}
-
-static void end_display(const struct display *d)
-{
-    if (d->terminal && !d->quiet && d->shown > 0)
-        fputs("\r\033[K", stderr);
 }
 
 static const char *const split_names[2] = { "train", "val" };
@@ -151,13 +114,16 @@ static int build(int argc, char **argv)
     struct ddl_build_result result;
     struct ddl_error err;
     int n;
+    char found[sizeof config.tokenizer];
+    if (find_data("tokenizer", found, sizeof found)) /* the project's own, from any folder */
+        strcpy(config.tokenizer, found);
     if (ddl_option_parse(ddl_build_options(), &config, build_flags, &flags, argc, argv, &n, &err))
         return report_error(&err);
-    struct display display = { .quiet = config.quiet, .terminal = isatty(STDERR_FILENO) };
-    catch_signals();
+    struct display display = { .line = progress_line_on_stderr(config.quiet) };
+    catch_interrupts();
     ddl_status status = ddl_data_build(&config, (const char *const *)(argv + 1), (size_t)n, show_progress,
                                        &display, &result, &err);
-    end_display(&display);
+    progress_line_clear(&display.line);
     if (status)
         return report_error(&err);
     if (flags.json)

@@ -1,6 +1,7 @@
 /* `ddl tokenizer encode`, `decode`, `info` and `train`. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "terminal.h"
 
 #include "ddl/tokenizer.h"
 
@@ -8,10 +9,10 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct flags {
@@ -261,38 +262,43 @@ static int info(int argc, char **argv)
     return EXIT_OK;
 }
 
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
-/* Progress: on a terminal one line that is written over, elsewhere a line every ten seconds. */
-struct display {
-    bool quiet, terminal;
-    double shown;
-};
-
 static int show_progress(void *user, const struct ddl_tokenizer_train_progress *p)
 {
-    struct display *d = user;
-    if (interrupted)
+    struct progress_line *line = user;
+    if (interrupted())
         return 1;
-    if (d->quiet || p->seconds < d->shown + (d->terminal ? 0.2 : 10))
+    if (!progress_line_due(line, p->seconds))
         return 0;
-    d->shown = p->seconds;
-    fputs(d->terminal ? "\r" : "", stderr);
+    progress_line_begin(line, p->seconds);
     if (p->vocab)
         fprintf(stderr, "learning  %zu of %zu tokens", p->vocab, p->vocab_size);
     else
         fprintf(stderr, "counting  %.1f of %.1f MB  %.1f MB/s  %zu distinct pieces",
                 1e-6 * (double)p->bytes_in, 1e-6 * (double)p->bytes_total,
                 1e-6 * (double)p->bytes_in / p->seconds, p->words);
-    fputs(d->terminal ? "\033[K" : "\n", stderr);
-    fflush(stderr);
+    progress_line_end(line);
     return 0;
+}
+
+/* Asked before minutes of learning: the nearest folder above `path` that exists must take a file or folder.
+ */
+static ddl_status check_writable(const char *path, struct ddl_error *err)
+{
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s", path);
+    struct stat is;
+    while (stat(folder, &is) != 0 || !S_ISDIR(is.st_mode)) {
+        char *slash = strrchr(folder, '/');
+        if (!slash)
+            strcpy(folder, ".");
+        else if (slash == folder)
+            strcpy(folder, "/");
+        else
+            *slash = '\0';
+    }
+    if (access(folder, W_OK) == 0)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_IO, "%s: cannot write in %s: %s", path, folder, strerror(errno));
 }
 
 static int train(int argc, char **argv)
@@ -308,17 +314,15 @@ static int train(int argc, char **argv)
         status = ddl_error_set(&err, DDL_E_USAGE, "tokenizer train: --out PATH is missing");
     if (!status && n == 0)
         status = ddl_error_set(&err, DDL_E_USAGE, "tokenizer train: no text file is given");
+    if (!status)
+        status = check_writable(flags.out, &err);
     if (status)
         return report_error(&err);
-    struct display display = { .quiet = flags.quiet, .terminal = isatty(STDERR_FILENO) };
-    struct sigaction action = { .sa_handler = on_signal };
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    struct progress_line line = progress_line_on_stderr(flags.quiet);
+    catch_interrupts();
     status = ddl_tokenizer_train(&tokenizer, &config, (const char *const *)argv + 1, (size_t)n, show_progress,
-                                 &display, &err);
-    if (display.terminal && display.shown > 0)
-        fputs("\r\033[K", stderr);
+                                 &line, &err);
+    progress_line_clear(&line);
     if (!status)
         status = ddl_tokenizer_save(tokenizer, flags.out, &err);
     if (!status) {

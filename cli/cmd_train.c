@@ -2,8 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "ddl/train.h"
+#include "terminal.h"
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -29,29 +29,10 @@ static const struct ddl_option flag_rows[] = {
     { 0 },
 };
 
-/* ---- signals: the first asks for a checkpoint, the second ends the program at once ---- */
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = { .sa_handler = on_signal };
-    action.sa_flags = (int)SA_RESETHAND;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
 static int stop_requested(void *user)
 {
     (void)user;
-    return interrupted != 0;
+    return interrupted();
 }
 
 /* ---- progress ---- */
@@ -75,15 +56,6 @@ static void close_line(struct display *d)
     d->open = false;
 }
 
-static void format_time(double seconds, char *out, size_t size)
-{
-    unsigned long long s = (unsigned long long)(seconds + 0.5);
-    if (s >= 3600)
-        snprintf(out, size, "%llu:%02llu:%02llu", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, size, "%llu:%02llu", s / 60, s % 60);
-}
-
 static void show_progress(void *user, const struct ddl_train_progress *p)
 {
     struct display *d = user;
@@ -92,7 +64,7 @@ static void show_progress(void *user, const struct ddl_train_progress *p)
     if (!must && now() - d->last < pause)
         return;
     char left[32], val[32] = "";
-    format_time(p->seconds_left, left, sizeof left);
+    format_seconds(p->seconds_left, left, sizeof left);
     if (p->has_val)
         snprintf(val, sizeof val, "  val %.4f", p->val_loss);
     fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s  lr %.2e  norm %.3f  %.0f tok/s  %s left",
@@ -180,7 +152,7 @@ static int train(const struct ddl_train_config *t, const struct flags *flags)
         callbacks.progress = show_progress;
         callbacks.sample = show_sample;
     }
-    catch_signals();
+    catch_interrupts(); /* the first asks for a checkpoint */
     ddl_status status = ddl_train_run(t, &callbacks, &last, &err);
     close_line(&display);
     if (status)

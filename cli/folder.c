@@ -34,7 +34,17 @@ ddl_status folder_open(struct folder *f, const char *dir, const char *tokenizer,
     bool own = *tokenizer == '\0';
     if (own && !needs_tokenizer && !has_tokenizer(dir))
         return DDL_OK;
-    return ddl_tokenizer_load(&f->tokenizer, own ? dir : tokenizer, err);
+    const char *path = own ? dir : tokenizer;
+    status = ddl_tokenizer_load(&f->tokenizer, path, err);
+    if (status)
+        return status;
+    size_t n = ddl_tokenizer_vocab_size(f->tokenizer), vocab = ddl_model_config(f->model)->vocab_size;
+    if (n > vocab)
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: the tokenizer has %zu tokens, %s/config.json says "
+                             "vocab_size %zu",
+                             path, n, dir, vocab);
+    return DDL_OK;
 }
 
 void folder_close(struct folder *f)

@@ -91,6 +91,9 @@ DDL_API size_t ddl_config_mlp_size(const struct ddl_config *config);  /* m = flo
 DDL_API size_t ddl_config_rope_dims(const struct ddl_config *config); /* R, even                     */
 DDL_API size_t
 ddl_config_state_kernel(const struct ddl_config *config); /* K with its default resolved; c for mix */
+DDL_API float ddl_config_read_init(const struct ddl_config *config); /* with its default resolved */
+/* A copy in which the fields whose 0 means a default say that default, as ddl_config_save writes them. */
+DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer); /* enum ddl_residual     */
 DDL_API float ddl_config_logit_scale(const struct ddl_config *config); /* s of spec 2                 */
 

@@ -1,12 +1,36 @@
+#define _POSIX_C_SOURCE 200809L
 #include "base/mem.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { LARGE = 1 << 30 }; /* bytes from which it is worth asking the machine */
+
+size_t ddl_mem_machine(void)
+{
+    size_t most = SIZE_MAX;
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page > 0)
+        most = (size_t)pages * (size_t)page;
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r"); /* a number or "max" */
+    char text[32] = "";
+    if (file && fgets(text, sizeof text, file)) {
+        char *end;
+        unsigned long long limit = strtoull(text, &end, 10);
+        if (end != text && limit > 0 && limit < most)
+            most = (size_t)limit;
+    }
+    if (file)
+        fclose(file);
+    return most;
+}
 
 void *ddl_mem_alloc(size_t bytes)
 {
-    if (bytes > SIZE_MAX - DDL_ALIGN)
+    if (bytes > SIZE_MAX - DDL_ALIGN || (bytes > LARGE && bytes > ddl_mem_machine()))
         return NULL;
     size_t rounded = (bytes + DDL_ALIGN - 1) / DDL_ALIGN * DDL_ALIGN;
     return aligned_alloc(DDL_ALIGN, rounded ? rounded : DDL_ALIGN);

@@ -7,7 +7,13 @@
 
 enum { DDL_ALIGN = 64 }; /* a cache line, and the widest vector */
 
-/* `bytes` of memory aligned to DDL_ALIGN, or NULL. Free with ddl_mem_free. Zero bytes give a valid block. */
+/* Bytes of memory that the machine has, or that its control group leaves to the process; SIZE_MAX if unknown.
+ */
+size_t ddl_mem_machine(void);
+
+/* `bytes` of memory aligned to DDL_ALIGN, or NULL. Free with ddl_mem_free. Zero bytes give a valid block.
+ * More than the machine has is refused here, because the system would promise it and end the process later.
+ */
 void *ddl_mem_alloc(size_t bytes);
 void *ddl_mem_zalloc(size_t bytes); /* zeroed */
 void ddl_mem_free(void *block);     /* NULL is allowed */

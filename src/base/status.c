@@ -4,11 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* One line that a terminal shows and does not obey: sentences quote what stood in files. */
 static void one_line(char *text)
 {
-    for (; *text; text++) {
-        if (*text == '\n' || *text == '\r')
-            *text = ' ';
+    for (unsigned char *c = (unsigned char *)text; *c; c++) {
+        if (*c == '\n' || *c == '\r' || *c == '\t')
+            *c = ' ';
+        else if (*c < 0x20 || *c == 0x7f)
+            *c = '?';
     }
 }
 

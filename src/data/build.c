@@ -108,7 +108,7 @@ static ddl_status show_progress(struct build *b, bool always, struct ddl_error *
     return DDL_OK;
 }
 
-static ddl_status write_batch(struct build *b, const struct ddl_batch *batch, struct ddl_error *err)
+static ddl_status write_batch(struct build *b, const struct ddl_text_batch *batch, struct ddl_error *err)
 {
     if (batch->status) {
         if (err)
@@ -133,7 +133,7 @@ static ddl_status write_all(struct build *b, struct ddl_error *err)
 {
     for (;;) {
         bool end;
-        struct ddl_batch *batch = ddl_pipeline_next(&b->pipeline, PROGRESS_MS, &end);
+        struct ddl_text_batch *batch = ddl_pipeline_next(&b->pipeline, PROGRESS_MS, &end);
         if (end)
             break;
         ddl_status status = batch ? write_batch(b, batch, err) : DDL_OK;
@@ -160,8 +160,8 @@ static void *read_thread(void *arg)
 static void *encode_thread(void *arg)
 {
     struct build *b = arg;
-    for (struct ddl_batch *batch; (batch = ddl_pipeline_take(&b->pipeline));) {
-        ddl_batch_encode(batch, b->tokenizer, b->end_of_text, b->config->text_key);
+    for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(&b->pipeline));) {
+        ddl_text_batch_encode(batch, b->tokenizer, b->end_of_text, b->config->text_key);
         ddl_pipeline_done(&b->pipeline, batch);
     }
     return NULL;

@@ -35,7 +35,7 @@ void ddl_pipeline_free(struct ddl_pipeline *p)
     if (!p->slots)
         return;
     for (size_t i = 0; i < p->n_slots; i++)
-        ddl_batch_free(&p->slots[i]);
+        ddl_text_batch_free(&p->slots[i]);
     free(p->slots);
     free(p->encoded);
     pthread_cond_destroy(&p->can_fill);
@@ -45,13 +45,13 @@ void ddl_pipeline_free(struct ddl_pipeline *p)
     p->slots = NULL;
 }
 
-struct ddl_batch *ddl_pipeline_acquire(struct ddl_pipeline *p)
+struct ddl_text_batch *ddl_pipeline_acquire(struct ddl_pipeline *p)
 {
     pthread_mutex_lock(&p->lock);
     while (!p->stopped && p->filled > p->written &&
            (p->filled - p->written >= p->n_slots || p->text_bytes > TEXT_BUDGET))
         pthread_cond_wait(&p->can_fill, &p->lock);
-    struct ddl_batch *batch = p->stopped ? NULL : &p->slots[p->filled % p->n_slots];
+    struct ddl_text_batch *batch = p->stopped ? NULL : &p->slots[p->filled % p->n_slots];
     pthread_mutex_unlock(&p->lock);
     return batch;
 }
@@ -74,19 +74,19 @@ void ddl_pipeline_finish(struct ddl_pipeline *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-struct ddl_batch *ddl_pipeline_take(struct ddl_pipeline *p)
+struct ddl_text_batch *ddl_pipeline_take(struct ddl_pipeline *p)
 {
     pthread_mutex_lock(&p->lock);
     while (!p->stopped && !p->finished && p->taken == p->filled)
         pthread_cond_wait(&p->can_take, &p->lock);
-    struct ddl_batch *batch = NULL;
+    struct ddl_text_batch *batch = NULL;
     if (!p->stopped && p->taken < p->filled)
         batch = &p->slots[p->taken++ % p->n_slots];
     pthread_mutex_unlock(&p->lock);
     return batch;
 }
 
-void ddl_pipeline_done(struct ddl_pipeline *p, struct ddl_batch *batch)
+void ddl_pipeline_done(struct ddl_pipeline *p, struct ddl_text_batch *batch)
 {
     pthread_mutex_lock(&p->lock);
     p->encoded[batch - p->slots] = true;
@@ -105,10 +105,10 @@ static struct timespec after(int milliseconds)
     return t;
 }
 
-struct ddl_batch *ddl_pipeline_next(struct ddl_pipeline *p, int milliseconds, bool *end)
+struct ddl_text_batch *ddl_pipeline_next(struct ddl_pipeline *p, int milliseconds, bool *end)
 {
     struct timespec until = after(milliseconds);
-    struct ddl_batch *batch = NULL;
+    struct ddl_text_batch *batch = NULL;
     *end = false;
     pthread_mutex_lock(&p->lock);
     for (int result = 0;;) {
@@ -127,9 +127,9 @@ struct ddl_batch *ddl_pipeline_next(struct ddl_pipeline *p, int milliseconds, bo
 void ddl_pipeline_release(struct ddl_pipeline *p)
 {
     size_t slot = (size_t)(p->written % p->n_slots);
-    struct ddl_batch *batch = &p->slots[slot];
+    struct ddl_text_batch *batch = &p->slots[slot];
     size_t size = batch->size;
-    ddl_batch_reset(batch);
+    ddl_text_batch_reset(batch);
     pthread_mutex_lock(&p->lock);
     p->text_bytes -= size;
     p->encoded[slot] = false;

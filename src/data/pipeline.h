@@ -3,7 +3,7 @@
 #ifndef DDL_DATA_PIPELINE_H
 #define DDL_DATA_PIPELINE_H
 
-#include "data/batch.h"
+#include "data/text_batch.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +11,7 @@
 struct ddl_pipeline {
     pthread_mutex_t lock;
     pthread_cond_t can_fill, can_take, can_write;
-    struct ddl_batch *slots; /* batch number i lives in slot i % n_slots                      */
+    struct ddl_text_batch *slots; /* batch number i lives in slot i % n_slots                      */
     bool *encoded;
     size_t n_slots;
     uint64_t filled, taken, written; /* batches so far: written <= taken <= filled            */
@@ -25,17 +25,17 @@ void ddl_pipeline_free(struct ddl_pipeline *p); /* zeroed is allowed; no thread 
 
 /* Reader: the next empty batch, once there is room for it (NULL after a stop); hand it on; say it was the
  * last. */
-struct ddl_batch *ddl_pipeline_acquire(struct ddl_pipeline *p);
+struct ddl_text_batch *ddl_pipeline_acquire(struct ddl_pipeline *p);
 void ddl_pipeline_push(struct ddl_pipeline *p);
 void ddl_pipeline_finish(struct ddl_pipeline *p);
 
 /* Worker: a batch to encode (NULL when there will be none); hand it on. */
-struct ddl_batch *ddl_pipeline_take(struct ddl_pipeline *p);
-void ddl_pipeline_done(struct ddl_pipeline *p, struct ddl_batch *batch);
+struct ddl_text_batch *ddl_pipeline_take(struct ddl_pipeline *p);
+void ddl_pipeline_done(struct ddl_pipeline *p, struct ddl_text_batch *batch);
 
 /* Writer: the next batch in order, or NULL with *end at the end and without it after `milliseconds`; give it
  * back. */
-struct ddl_batch *ddl_pipeline_next(struct ddl_pipeline *p, int milliseconds, bool *end);
+struct ddl_text_batch *ddl_pipeline_next(struct ddl_pipeline *p, int milliseconds, bool *end);
 void ddl_pipeline_release(struct ddl_pipeline *p);
 
 /* Everyone's waiting ends. */

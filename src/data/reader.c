@@ -60,7 +60,7 @@ static ddl_status carry_over(struct ddl_reader *r, size_t keep, struct ddl_error
     push_batch(r);
     ddl_status status = need_batch(r, err);
     if (!status)
-        status = ddl_batch_append(r->batch, r->carry, size, err);
+        status = ddl_text_batch_append(r->batch, r->carry, size, err);
     r->piece.offset = 0;
     r->next_cut = DDL_BATCH_BYTES;
     return status;
@@ -70,7 +70,7 @@ static ddl_status carry_over(struct ddl_reader *r, size_t keep, struct ddl_error
  * next batch, or, where it fills the batch alone, lets it grow. */
 static ddl_status cut_piece(struct ddl_reader *r, struct ddl_error *err)
 {
-    struct ddl_batch *batch = r->batch;
+    struct ddl_text_batch *batch = r->batch;
     size_t size = batch->size - r->piece.offset;
     size_t cut = ddl_cut_find(batch->text + r->piece.offset, size, r->cut_at_space);
     if (cut == 0 && batch->n_segments == 0) {
@@ -85,7 +85,7 @@ static ddl_status cut_piece(struct ddl_reader *r, struct ddl_error *err)
     if (cut > 0) {
         struct ddl_segment piece = r->piece;
         piece.size = cut;
-        ddl_status status = ddl_batch_add_segment(batch, &piece, err);
+        ddl_status status = ddl_text_batch_add_segment(batch, &piece, err);
         if (status)
             return status;
         r->piece.starts = false;
@@ -122,7 +122,7 @@ static ddl_status end_document(struct ddl_reader *r, struct ddl_error *err)
         r->batch->skipped++;
         return DDL_OK;
     }
-    return ddl_batch_add_segment(r->batch, &r->piece, err);
+    return ddl_text_batch_add_segment(r->batch, &r->piece, err);
 }
 
 static bool is_separator(const struct ddl_reader *r, const struct fragment *f)
@@ -151,7 +151,7 @@ static ddl_status text_fragment(struct ddl_reader *r, const struct fragment *f, 
         status = end_document(r, err);
         return status ? status : begin_document(r, err);
     }
-    status = ddl_batch_append(r->batch, f->text, f->size, err);
+    status = ddl_text_batch_append(r->batch, f->text, f->size, err);
     if (!status && r->batch->size >= r->next_cut)
         status = cut_piece(r, err);
     return status;
@@ -175,7 +175,7 @@ static ddl_status json_fragment(struct ddl_reader *r, const struct fragment *f, 
         status = begin_piece(r, err);
     }
     if (!status)
-        status = ddl_batch_append(r->batch, f->text, f->size, err);
+        status = ddl_text_batch_append(r->batch, f->text, f->size, err);
     if (status)
         return status;
     r->piece.size = r->batch->size - r->piece.offset;
@@ -189,7 +189,7 @@ static ddl_status json_fragment(struct ddl_reader *r, const struct fragment *f, 
         return DDL_OK;
     }
     r->piece.split = next_split(r);
-    return ddl_batch_add_segment(r->batch, &r->piece, err);
+    return ddl_text_batch_add_segment(r->batch, &r->piece, err);
 }
 
 /* More bytes behind those in raw; *end at the end of the input. */

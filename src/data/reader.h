@@ -20,9 +20,9 @@ struct ddl_reader {
     double val_fraction;
     uint64_t seed;
     /* its own */
-    struct ddl_batch *batch; /* being filled, or NULL                                             */
-    uint64_t document;       /* documents begun so far                                            */
-    uint64_t consumed;       /* bytes of the inputs before this one                               */
+    struct ddl_text_batch *batch; /* being filled, or NULL                                             */
+    uint64_t document;            /* documents begun so far                                            */
+    uint64_t consumed;            /* bytes of the inputs before this one                               */
     struct ddl_source source;
     char *raw; /* bytes of the input that are not yet in a batch: raw[raw_at .. raw_size)         */
     size_t raw_at, raw_size;

@@ -4,7 +4,7 @@
 #define DDL_DATA_SHARD_SET_H
 
 #include "base/file.h"
-#include "data/batch.h"
+#include "data/text_batch.h"
 
 struct ddl_shard_set {
     char out[1024], work[1088]; /* the folder asked for; the hidden one in it that is written to  */

@@ -251,6 +251,8 @@ static struct ddl_config without_idle_fields(const struct ddl_config *config)
     if (out.channels == 1 || out.compress == DDL_COMPRESS_MIX ||
         out.state_kernel == (out.compress == DDL_COMPRESS_TOKEN ? 4 : out.channels))
         out.state_kernel = fresh.state_kernel;
+    if (out.channels == 1 || out.read_init == 1 / (float)out.channels)
+        out.read_init = fresh.read_init;
     if (out.channels == 1 || out.embed == DDL_EMBED_REPEAT)
         out.embed_kernel = fresh.embed_kernel;
     if (out.map == DDL_MAP_K)
@@ -339,9 +341,6 @@ ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *e
     if (!any_delta && config->channels > 1)
         return ddl_error_set(err, DDL_E_USAGE, "ddl_value_channels is %zu, but ddl_residual add has only 1",
                              config->channels);
-    if (any_delta && config->map == DDL_MAP_V && config->k_rank > config->d_model)
-        return ddl_error_set(err, DDL_E_USAGE, "ddl_k_rank is %zu, more than hidden_size %zu", config->k_rank,
-                             config->d_model);
     return DDL_OK;
 }
 
@@ -363,11 +362,24 @@ size_t ddl_config_rope_dims(const struct ddl_config *config)
 
 size_t ddl_config_state_kernel(const struct ddl_config *config)
 {
-    if (config->compress == DDL_COMPRESS_MIX)
+    if (config->channels > 1 && config->compress == DDL_COMPRESS_MIX)
         return config->channels;
     if (config->state_kernel)
         return config->state_kernel;
-    return config->compress == DDL_COMPRESS_CHANNEL ? config->channels : 4;
+    return config->channels > 1 && config->compress == DDL_COMPRESS_CHANNEL ? config->channels : 4;
+}
+
+float ddl_config_read_init(const struct ddl_config *config)
+{
+    return config->read_init != 0 ? config->read_init : 1 / (float)config->channels;
+}
+
+struct ddl_config ddl_config_resolved(const struct ddl_config *config)
+{
+    struct ddl_config out = *config;
+    out.state_kernel = ddl_config_state_kernel(config);
+    out.read_init = ddl_config_read_init(config);
+    return out;
 }
 
 int ddl_config_residual(const struct ddl_config *config, size_t layer)

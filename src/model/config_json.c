@@ -151,6 +151,14 @@ static bool null_is_default(const struct ddl_option *row)
     return false;
 }
 
+/* What is usage on a command line is format in a file. */
+static ddl_status of_file(ddl_status status, struct ddl_error *err)
+{
+    if (status && err)
+        err->status = DDL_E_FORMAT;
+    return status ? DDL_E_FORMAT : DDL_OK;
+}
+
 static ddl_status read_key(const struct reader *r, const char *key, const json_t *value,
                            struct ddl_config *config, struct ddl_error *err)
 {
@@ -167,7 +175,7 @@ static ddl_status read_key(const struct reader *r, const char *key, const json_t
     if (!value_text(row, value, text, sizeof text))
         return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, wanted %s", where, type_found(value),
                              type_wanted(row));
-    return ddl_option_set(row, config, text, where, err) ? DDL_E_FORMAT : DDL_OK;
+    return of_file(ddl_option_set(row, config, text, where, err), err);
 }
 
 static ddl_status read_by_layer(const struct reader *r, const json_t *root, struct ddl_config *config,
@@ -194,7 +202,7 @@ static ddl_status read_by_layer(const struct reader *r, const json_t *root, stru
     }
     if (ddl_json_lacks(root, "ddl_residual"))
         config->residual = DDL_RESIDUAL_DELTA;
-    return ddl_config_set_by_layer(config, rules, where, err) ? DDL_E_FORMAT : DDL_OK;
+    return of_file(ddl_config_set_by_layer(config, rules, where, err), err);
 }
 
 static ddl_status read_keys(const struct reader *r, const char *folder, json_t *root,
@@ -269,9 +277,7 @@ static void append_row(struct text *t, const struct ddl_option *row, const struc
     char value[64];
     ddl_option_format(row, config, value, sizeof value);
     append(t, t->used > 2 ? ",\n  \"" : "  \"", row->name, "\": ");
-    if (null_is_default(row) && row->offset != offsetof(struct ddl_config, k_rank) && strcmp(value, "0") == 0)
-        append(t, "null", "", "");
-    else if (row->type == DDL_OPTION_CHOICE)
+    if (row->type == DDL_OPTION_CHOICE)
         append(t, "\"", value, "\"");
     else if (row->type == DDL_OPTION_FLOAT && !strpbrk(value, ".e"))
         append(t, "", value, ".0"); /* so that a reader in Python sees a float */
@@ -293,12 +299,14 @@ ddl_status ddl_config_save(const struct ddl_config *config, const char *path, st
     ddl_status status = ddl_config_check(config, err);
     if (status)
         return ddl_error_prefix(err, status, path);
+    /* The release wants numbers where 0 stands for a default of ours. */
+    const struct ddl_config resolved = ddl_config_resolved(config);
     struct text t = { .bytes = "{\n", .used = 2 };
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
         bool is_residual = row->offset == offsetof(struct ddl_config, residual);
         if (is_residual)
             append(&t, ",\n  \"model_type\": \"ddl\"", "", "");
-        append_row(&t, row, config);
+        append_row(&t, row, &resolved);
         if (is_residual && config->by_layer)
             append_by_layer(&t, config);
     }

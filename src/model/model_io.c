@@ -58,6 +58,15 @@ static ddl_status read_one(const ddl_safetensors *st, ddl_model *model, size_t i
     return status;
 }
 
+/* NaN equals itself here, and -0 is not 0. */
+static bool same_bits(float a, float b)
+{
+    uint32_t x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    return x == y;
+}
+
 /* lm_head.weight is the embedding once more, or the file is of a model that is none of ours. */
 static ddl_status check_head(const ddl_safetensors *st, const struct ddl_tensor *head,
                              const struct ddl_param *wte, float *piece, struct ddl_error *err)
@@ -78,7 +87,7 @@ static ddl_status check_head(const ddl_safetensors *st, const struct ddl_tensor 
         if (status)
             return ddl_error_prefix(err, status, path);
         for (size_t j = 0; j < n; j++) {
-            if (memcmp(&piece[j], &piece[PIECE / 2 + j], sizeof *piece) != 0)
+            if (!same_bits(piece[j], piece[PIECE / 2 + j]))
                 return ddl_error_set(err, DDL_E_FORMAT, "%s: %s differs from %s in row %zu; they are tied",
                                      path, head_name, wte->name, (at + j) / wte->shape[1]);
         }

@@ -313,7 +313,7 @@ void params_initial(const struct params *params, const struct ddl_config *config
         break;
     case READ:
         for (size_t j = 0; j < param->count; j++)
-            out[j] = config->read_init != 0 ? config->read_init : 1 / (float)config->channels;
+            out[j] = ddl_config_read_init(config);
         break;
     case IDENTITY:
         for (size_t j = 0; j < param->count; j++)

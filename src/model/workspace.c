@@ -97,7 +97,8 @@ static struct ddl_extent extent_of(const struct ddl_config *k, size_t max_T)
     size_t taps = k->channels > 1 ? compress_taps(k) : 1;
     size_t embed = k->embed == DDL_EMBED_CONV ? k->embed_kernel : 1;
     size_t widest = k->d_model * k->channels * (taps > embed ? taps : embed);
-    return (struct ddl_extent){ .d_c_taps = widest > k->beta_hidden ? widest : k->beta_hidden,
+    size_t others = k->beta_hidden > k->head_dim ? k->beta_hidden : k->head_dim; /* the gate's, QK-norm's */
+    return (struct ddl_extent){ .d_c_taps = widest > others ? widest : others,
                                 .T = k->block_size > max_T ? k->block_size : max_T,
                                 .h = k->head_dim };
 }

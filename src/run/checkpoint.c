@@ -121,10 +121,12 @@ static bool folder_of(const char *out, const char *prefix, uint64_t step, char *
     return ddl_path_join(path, size, out, name);
 }
 
-bool ddl_checkpoint_newest(const char *out, char *path, size_t size)
+bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, char *path, size_t size)
 {
-    uint64_t step = newest_below(out, UINT64_MAX);
-    return step != UINT64_MAX && folder_of(out, finished_prefix, step, path, size);
+    uint64_t newest = newest_below(out, before);
+    if (step)
+        *step = newest;
+    return newest != UINT64_MAX && folder_of(out, finished_prefix, newest, path, size);
 }
 
 /* All but the newest keep_last. */

@@ -21,11 +21,13 @@ ddl_status ddl_checkpoint_save(const struct ddl_train_config *config, const ddl_
                                const struct ddl_run_state *state, char *path, size_t size,
                                struct ddl_error *err);
 
-/* The newest checkpoint's folder, or false if `out` has none. */
-bool ddl_checkpoint_newest(const char *out, char *path, size_t size);
+/* The folder of the newest checkpoint before step `before` (UINT64_MAX: of all) and its step (may be NULL);
+ * false if `out` has none. */
+bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, char *path, size_t size);
 
 /* Reads state.json of a checkpoint and holds it against the configuration: what would change the sequence of
- * numbers (the model, seed, order, sizes, data) must be the same; other differences are noted. */
+ * numbers (the model, seed, order, sizes, data) must be the same; other differences are noted. A file of the
+ * checkpoint whose checksum is not the one it was written with is DDL_E_FORMAT. */
 ddl_status ddl_checkpoint_read_state(const char *path, const struct ddl_train_config *config,
                                      struct ddl_run_state *state, ddl_warn_fn *note, void *user,
                                      struct ddl_error *err);

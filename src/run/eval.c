@@ -67,7 +67,7 @@ static ddl_status check_window(const struct evaluation *e, uint64_t w, const int
             return ddl_error_set(err, DDL_E_FORMAT,
                                  "token %ld near position %llu, the vocabulary has %zu tokens",
                                  (long)((size_t)tokens[t] >= e->vocab ? tokens[t] : last),
-                                 (unsigned long long)(w * e->stride + t), e->vocab);
+                                 (unsigned long long)w * e->stride + t, e->vocab);
     }
     return DDL_OK;
 }
@@ -163,6 +163,8 @@ static ddl_status evaluate(struct evaluation *e, const struct ddl_eval_config *c
     out->perplexity = exp(out->loss);
     out->bits_per_byte = out->bytes ? out->nats / log(2) / (double)out->bytes : (double)NAN;
     out->seconds = ddl_clock_seconds() - start;
+    if (!status && !isfinite(out->loss))
+        return ddl_error_set(err, DDL_E_NUMERIC, "the loss is not finite: the model's numbers are damaged");
     return status;
 }
 

@@ -60,8 +60,7 @@ static ddl_status open_shards(ddl_shards **out, const char *key, const char *pat
 {
     ddl_status status = ddl_shards_open(out, path, err);
     if (!status && ddl_shards_count(*out) < 2)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %llu token in all, a sequence needs 2", path,
-                             (unsigned long long)ddl_shards_count(*out));
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %s: 1 token in all, a sequence needs 2", key, path);
     if (!status && ddl_shards_count(*out) <= check_limit)
         status = ddl_shards_check(*out, vocab, err);
     return status ? ddl_error_prefix(err, status, key) : DDL_OK;
@@ -96,7 +95,8 @@ static ddl_status open_inputs(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     if (!*t->train_data || !*t->out)
-        return ddl_error_set(err, DDL_E_USAGE, "%s is not set", *t->out ? "train_data" : "out");
+        return ddl_error_set(err, DDL_E_USAGE, "%s is not set, neither in a recipe nor as a flag",
+                             *t->out ? "train_data" : "out");
     ddl_status status = open_shards(&run->train, "train_data", t->train_data, t->config.vocab_size, err);
     if (!status && *t->val_data)
         status = open_shards(&run->val, "val_data", t->val_data, t->config.vocab_size, err);
@@ -105,12 +105,43 @@ static ddl_status open_inputs(struct run *run, struct ddl_error *err)
     return status;
 }
 
+/* The newest checkpoint that is whole; a damaged one is named and passed over, for the one before it loses
+ * less than an end. What the user asked for wrongly is not damage. */
+static ddl_status read_newest(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct ddl_error first = { 0 };
+    uint64_t step = UINT64_MAX;
+    while (ddl_checkpoint_newest(t->out, step, &step, run->checkpoint, sizeof run->checkpoint)) {
+        struct ddl_error why = { 0 }, sentence;
+        ddl_status status = ddl_checkpoint_read_state(run->checkpoint, t, &run->state, run->callbacks->note,
+                                                      run->callbacks->user, &why);
+        if (!status && first.status) {
+            ddl_error_set(&sentence, DDL_OK, "%.600s; going on from %s", first.text, run->checkpoint);
+            note(run, sentence.text);
+        }
+        if (!first.status)
+            first = why;
+        if (!status)
+            return DDL_OK;
+        if (status != DDL_E_FORMAT && status != DDL_E_IO) {
+            *err = why;
+            return status;
+        }
+    }
+    if (!first.status)
+        return ddl_error_set(err, DDL_E_IO, "%s: no checkpoint to resume from", t->out);
+    *err = first;
+    return first.status;
+}
+
 /* What stands in `out` already decides where the run begins. */
 static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     char metrics[PATH_SIZE];
-    bool has_checkpoint = ddl_checkpoint_newest(t->out, run->checkpoint, sizeof run->checkpoint);
+    bool has_checkpoint =
+        ddl_checkpoint_newest(t->out, UINT64_MAX, NULL, run->checkpoint, sizeof run->checkpoint);
     if (!ddl_path_join(metrics, sizeof metrics, t->out, "metrics.jsonl"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
     if (!t->resume) {
@@ -121,10 +152,7 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
                                  t->out);
         return DDL_OK;
     }
-    if (!has_checkpoint)
-        return ddl_error_set(err, DDL_E_IO, "%s: no checkpoint to resume from", t->out);
-    ddl_status status = ddl_checkpoint_read_state(run->checkpoint, t, &run->state, run->callbacks->note,
-                                                  run->callbacks->user, err);
+    ddl_status status = read_newest(run, err);
     if (!status && run->state.step >= t->steps)
         status =
             ddl_error_set(err, DDL_E_USAGE, "%s: the run has done %llu of %llu steps already",
@@ -144,6 +172,20 @@ static struct ddl_optim_config optim_config(const struct ddl_train_config *t)
         config.weight_decay[group] =
             t->weight_decay_group[group] < 0 ? t->weight_decay : t->weight_decay_group[group];
     return config;
+}
+
+/* Said before memory is taken: the system promises more than it has, and ends the process that uses it. */
+static ddl_status check_memory(const struct run *run, struct ddl_error *err)
+{
+    struct ddl_train_plan plan;
+    ddl_status status = ddl_train_plan(&run->config, &plan, err);
+    size_t machine = ddl_mem_machine();
+    if (!status && plan.bytes_total > machine)
+        return ddl_error_set(err, DDL_E_MEMORY,
+                             "the run needs %.1f GiB of memory, this machine has %.1f; --dry-run tells what "
+                             "takes it",
+                             (double)plan.bytes_total / 0x1p30, (double)machine / 0x1p30);
+    return status;
 }
 
 static ddl_status make_model(struct run *run, struct ddl_error *err)
@@ -423,6 +465,8 @@ ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl
         status = open_inputs(run, &why);
     if (!status)
         status = look_for_earlier(run, &why);
+    if (!status)
+        status = check_memory(run, &why);
     if (!status)
         status = make_model(run, &why);
     if (!status)

@@ -1,4 +1,5 @@
-/* base/mem.h: the arena measures what it places; sizes do not overflow. */
+/* base/mem.h: the arena measures what it places; sizes do not overflow; no more is promised than there
+ * is. */
 #include "support/support.h"
 
 #include "base/mem.h"
@@ -41,11 +42,21 @@ static void overflow_is_told(void **state)
     assert_null(ddl_mem_alloc(SIZE_MAX - 3));
 }
 
+static void refuses_more_than_there_is(void **state)
+{
+    (void)state;
+    size_t machine = ddl_mem_machine();
+    assert_true(machine > (size_t)1 << 20);
+    if (machine < SIZE_MAX - 1)
+        assert_null(ddl_mem_alloc(machine + 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measures_what_it_places),
         cmocka_unit_test(overflow_is_told),
+        cmocka_unit_test(refuses_more_than_there_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,10 +13,10 @@ enum { N = 2000, WORKERS = 4 };
 static void *read_thread(void *arg)
 {
     struct ddl_pipeline *p = arg;
-    struct ddl_batch *batch;
+    struct ddl_text_batch *batch;
     for (uint64_t i = 0; i < N && (batch = ddl_pipeline_acquire(p)); i++) {
         batch->consumed = i;
-        if (ddl_batch_append(batch, "text", 4, NULL))
+        if (ddl_text_batch_append(batch, "text", 4, NULL))
             break;
         ddl_pipeline_push(p);
     }
@@ -27,7 +27,7 @@ static void *read_thread(void *arg)
 static void *work_thread(void *arg)
 {
     struct ddl_pipeline *p = arg;
-    for (struct ddl_batch *batch; (batch = ddl_pipeline_take(p));) {
+    for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(p));) {
         if (ddl_rng_below(1, batch->consumed, 20) == 0)
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
         batch->skipped = batch->consumed * 2;
@@ -61,7 +61,7 @@ static void order_is_kept(void **state)
         start(&p, threads, slots[s]);
         uint64_t n = 0;
         for (bool end = false; !end;) {
-            struct ddl_batch *batch = ddl_pipeline_next(&p, 10, &end);
+            struct ddl_text_batch *batch = ddl_pipeline_next(&p, 10, &end);
             if (!batch)
                 continue;
             assert_int_equal(batch->consumed, n);

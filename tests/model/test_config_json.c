@@ -107,11 +107,14 @@ static void saves_and_reads_back(const char *name, const struct ddl_config *conf
 {
     struct ddl_error err;
     struct ddl_config back;
+    const struct ddl_config resolved = ddl_config_resolved(config);
     struct warnings warnings = { 0 };
     assert_ok(ddl_config_save(config, scratch_path("saved/config.json"), &err), err);
     assert_ok(ddl_config_load(&back, scratch_path("saved"), note, &warnings, &err), err);
     assert_int_equal(warnings.n, 0);
-    assert_same_config(&back, config, name);
+    assert_same_config(&back, &resolved, name);
+    const char *before = ddl_config_preset_name(config), *after = ddl_config_preset_name(&back);
+    assert_string_equal(before ? before : "none", after ? after : "none");
 }
 
 static void round_trip(void **state)
@@ -189,7 +192,8 @@ static void keys_stand_in_order(void **state)
     json_object_foreach(root, key, value) assert_string_equal(key, keys[i++]);
     assert_int_equal(i, sizeof keys / sizeof *keys);
     assert_string_equal(json_string_value(json_object_get(root, "model_type")), "ddl");
-    assert_true(json_is_null(json_object_get(root, "ddl_state_read_init")));
+    assert_true(json_real_value(json_object_get(root, "ddl_state_read_init")) == 1);
+    assert_int_equal(json_integer_value(json_object_get(root, "ddl_state_shortconv_kernel_size")), 4);
     assert_true(json_real_value(json_object_get(root, "ddl_k_eps")) == 1e-05);
     assert_true(json_is_real(json_object_get(root, "rope_base")));
     json_decref(root);
@@ -277,6 +281,34 @@ static void loads_as_release(const char *name, const struct ddl_config *config)
         wanted.state_kernel = 0;
     assert_ok(ddl_config_load(&found, stripped(name, all_that_shapes_tell), note, &warnings, &err), err);
     assert_same_config(&found, &wanted, name);
+}
+
+/* The release's reader expects numbers where 0 stands for a default of ours. */
+static void writes_numbers_for_defaults(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        size_t channels, kernel;
+        double read;
+    } cases[] = {
+        { "baseline", 1, 4, 1 },     { "ddl-1", 1, 4, 1 },           { "ddl-tc", 4, 4, 0.25 },
+        { "ddl-cc-ec", 4, 4, 0.25 }, { "ddl-cc", 3, 3, 0.33333334 }, { "ddl-mix", 5, 5, 0.2 },
+        { "ddl-tc", 8, 4, 0.125 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_error err;
+        struct ddl_config c = ddl_config_defaults();
+        assert_ok(ddl_config_set_preset(&c, cases[i].preset, &err), err);
+        c.channels = cases[i].channels;
+        assert_ok(ddl_config_save(&c, scratch_path("numbers.json"), &err), err);
+        json_t *root = json_load_file(scratch_path("numbers.json"), 0, NULL);
+        assert_non_null(root);
+        assert_int_equal(json_integer_value(json_object_get(root, "ddl_state_shortconv_kernel_size")),
+                         cases[i].kernel);
+        assert_true(json_real_value(json_object_get(root, "ddl_state_read_init")) == cases[i].read);
+        json_decref(root);
+    }
 }
 
 static void release_form(void **state)
@@ -431,6 +463,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(writes_numbers_for_defaults),
         cmocka_unit_test(release_form),
         cmocka_unit_test(release_form_errors),
         cmocka_unit_test(bad_files),

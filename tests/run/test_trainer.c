@@ -90,6 +90,46 @@ static void assert_same_metrics(const char *a, const char *b)
     free(y);
 }
 
+/* ---- damage ---- */
+
+struct damage {
+    const char *file;
+    bool named;
+};
+
+static void keep_damage(void *user, const char *sentence)
+{
+    struct damage *damage = user;
+    damage->named = damage->named || (strstr(sentence, damage->file) && strstr(sentence, "going on from"));
+}
+
+static int at_once(void *user)
+{
+    (void)user;
+    return 1;
+}
+
+static void copy_folder(const char *from, const char *to)
+{
+    char command[8192];
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", from, to);
+    assert_int_equal(run_command(command, command, 1), 0);
+}
+
+/* Turns a bit in the middle (0), cuts the file in half (1), or removes it (2). */
+static void harm(const char *out, const char *checkpoint, const char *file, size_t how)
+{
+    char path[8192];
+    size_t size;
+    snprintf(path, sizeof path, "%s/%s/%s", out, checkpoint, file);
+    char *bytes = read_file(path, &size);
+    bytes[size / 2] ^= 1;
+    assert_int_equal(remove(path), 0);
+    if (how < 2)
+        write_file(path, bytes, how ? size / 2 : size);
+    free(bytes);
+}
+
 /* 20 steps at once; and 10, stopped; and then some that are lost; and the rest. */
 static void resumes_bit_for_bit(void **state)
 {
@@ -187,7 +227,7 @@ static void keeps_the_newest(void **state)
         write_file(scratch_path("keep/.checkpoint-2/model.safetensors"), "x", 1);
         assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
         assert_int_equal(count_checkpoints(t.out), left[i]);
-        assert_true(ddl_checkpoint_newest(t.out, path, sizeof path));
+        assert_true(ddl_checkpoint_newest(t.out, UINT64_MAX, NULL, path, sizeof path));
         assert_non_null(strstr(path, "checkpoint-20"));
         /* A checkpoint is a model folder. */
         ddl_backend *backend;
@@ -270,6 +310,70 @@ static void says_what_is_wrong_first(void **state)
 #undef REFUSED
 }
 
+/* Any byte of any file of the newest checkpoint turned, or any file cut or lost: the one before it is taken,
+ * and the note names the damaged file. Where both are damaged, so is the run. */
+static void passes_over_damage(void **state)
+{
+    (void)state;
+    static const char *const files[] = { "state.json", "config.json", "model.safetensors",
+                                         "optimizer.safetensors" };
+    struct ddl_error err;
+    remove_scratch("damage");
+    struct ddl_train_config t = tiny_run("ddl-cc-ec", "ref", "damage");
+    t.steps = 8;
+    t.checkpoint_every = 2;
+    t.keep_last = 2;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    t.steps = 20;
+    t.resume = true;
+    for (size_t i = 0; i < 3 * (sizeof files / sizeof *files); i++) {
+        struct ddl_train_config again = t;
+        struct damage damage = { .file = files[i / 3] };
+        const struct ddl_train_callbacks callbacks = { .user = &damage,
+                                                       .note = keep_damage,
+                                                       .stop = at_once };
+        remove_scratch("copy");
+        copy_folder(t.out, scratch_path("copy"));
+        snprintf(again.out, sizeof again.out, "%s", scratch_path("copy"));
+        harm(again.out, "checkpoint-8", files[i / 3], i % 3);
+        assert_int_equal(ddl_train_run(&again, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+        assert_says(&err, "stopped after step 7 of 20");
+        assert_true(damage.named);
+    }
+    harm(t.out, "checkpoint-6", files[0], 1);
+    harm(t.out, "checkpoint-8", files[2], 0);
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_FORMAT);
+    assert_says(&err, "checkpoint-8/model.safetensors: damaged: its checksum");
+}
+
+/* The rotary table of a head wider than everything else is summed in the backend's scratch. */
+static void heads_wider_than_the_model(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("wide");
+    struct ddl_train_config t = tiny_run("baseline", "cpu", "wide");
+    t.config.d_model = 4;
+    t.config.head_dim = 4096;
+    t.config.n_heads = 1;
+    t.steps = t.warmup = 1;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+}
+
+static void says_what_does_not_fit(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("never");
+    struct ddl_train_config t = tiny_run("ddl-tc-ec", "cpu", "never");
+    t.config.d_model = 1 << 16;
+    t.config.n_layers = 256;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_MEMORY);
+    assert_says(&err, "the run needs");
+    assert_says(&err, "GiB of memory, this machine has");
+    assert_false(ddl_file_exists(t.out));
+}
+
 static void stops_where_numbers_end(void **state)
 {
     (void)state;
@@ -287,7 +391,7 @@ static void stops_where_numbers_end(void **state)
     assert_says(&err, "is not finite");
     assert_says(&err, "the last good checkpoint is");
     char path[2400];
-    assert_true(ddl_checkpoint_newest(t.out, path, sizeof path));
+    assert_true(ddl_checkpoint_newest(t.out, UINT64_MAX, NULL, path, sizeof path));
     assert_says(&err, path);
     assert_true(ddl_file_exists(file_in(path, "model.safetensors")));
 }
@@ -326,10 +430,11 @@ static void takes_text_along(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumes_bit_for_bit),      cmocka_unit_test(metrics_have_every_step),
-        cmocka_unit_test(keeps_the_newest),         cmocka_unit_test(does_not_run_over_a_run),
-        cmocka_unit_test(says_what_is_wrong_first), cmocka_unit_test(stops_where_numbers_end),
-        cmocka_unit_test(takes_text_along),
+        cmocka_unit_test(resumes_bit_for_bit),        cmocka_unit_test(metrics_have_every_step),
+        cmocka_unit_test(keeps_the_newest),           cmocka_unit_test(does_not_run_over_a_run),
+        cmocka_unit_test(says_what_is_wrong_first),   cmocka_unit_test(stops_where_numbers_end),
+        cmocka_unit_test(takes_text_along),           cmocka_unit_test(passes_over_damage),
+        cmocka_unit_test(heads_wider_than_the_model), cmocka_unit_test(says_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-#include "data/batch.h"
+#include "data/text_batch.h"
 
 #include "base/mem.h"
 
@@ -8,7 +8,8 @@
 
 enum { KEPT_BYTES = 1 << 21 }; /* a buffer beyond this is not kept for the next use */
 
-ddl_status ddl_batch_append(struct ddl_batch *batch, const char *text, size_t size, struct ddl_error *err)
+ddl_status ddl_text_batch_append(struct ddl_text_batch *batch, const char *text, size_t size,
+                                 struct ddl_error *err)
 {
     size_t needed;
     if (!ddl_size_add(batch->size, size, &needed))
@@ -29,8 +30,8 @@ ddl_status ddl_batch_append(struct ddl_batch *batch, const char *text, size_t si
     return DDL_OK;
 }
 
-ddl_status ddl_batch_add_segment(struct ddl_batch *batch, const struct ddl_segment *segment,
-                                 struct ddl_error *err)
+ddl_status ddl_text_batch_add_segment(struct ddl_text_batch *batch, const struct ddl_segment *segment,
+                                      struct ddl_error *err)
 {
     if (batch->n_segments == batch->segment_capacity) {
         size_t capacity = batch->segment_capacity ? 2 * batch->segment_capacity : 64;
@@ -59,7 +60,7 @@ static ddl_status push_id(struct ddl_ids *ids, int32_t id, struct ddl_error *err
 }
 
 struct context {
-    struct ddl_batch *batch;
+    struct ddl_text_batch *batch;
     const ddl_tokenizer *tokenizer;
     int32_t end_of_text;
     const char *text_key;
@@ -68,7 +69,7 @@ struct context {
 static ddl_status encode_text(const struct context *c, const struct ddl_segment *segment, const char *text,
                               size_t size)
 {
-    struct ddl_batch *batch = c->batch;
+    struct ddl_text_batch *batch = c->batch;
     if (size == 0) {
         batch->skipped++;
         return DDL_OK;
@@ -121,8 +122,8 @@ static ddl_status encode_json(const struct context *c, const struct ddl_segment 
     return status;
 }
 
-void ddl_batch_encode(struct ddl_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text,
-                      const char *text_key)
+void ddl_text_batch_encode(struct ddl_text_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text,
+                           const char *text_key)
 {
     struct context c = { batch, tokenizer, end_of_text, text_key };
     for (size_t i = 0; i < batch->n_segments && !batch->status; i++) {
@@ -133,9 +134,9 @@ void ddl_batch_encode(struct ddl_batch *batch, const ddl_tokenizer *tokenizer, i
     }
 }
 
-void ddl_batch_reset(struct ddl_batch *batch)
+void ddl_text_batch_reset(struct ddl_text_batch *batch)
 {
-    struct ddl_batch kept = { 0 };
+    struct ddl_text_batch kept = { 0 };
     if (batch->capacity <= KEPT_BYTES) {
         kept.text = batch->text;
         kept.capacity = batch->capacity;
@@ -154,11 +155,11 @@ void ddl_batch_reset(struct ddl_batch *batch)
     *batch = kept;
 }
 
-void ddl_batch_free(struct ddl_batch *batch)
+void ddl_text_batch_free(struct ddl_text_batch *batch)
 {
     free(batch->text);
     free(batch->segments);
     for (int i = 0; i < DDL_SPLITS; i++)
         ddl_ids_free(&batch->ids[i]);
-    *batch = (struct ddl_batch){ 0 };
+    *batch = (struct ddl_text_batch){ 0 };
 }

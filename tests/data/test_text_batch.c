@@ -1,7 +1,7 @@
-/* data/batch.c: segments become ids of their split, in order; the first mistake ends a batch. */
+/* data/text_batch.c: segments become ids of their split, in order; the first mistake ends a batch. */
 #include "support/files.h"
 
-#include "data/batch.h"
+#include "data/text_batch.h"
 
 static ddl_tokenizer *tokenizer;
 
@@ -20,7 +20,7 @@ static int unload(void **state)
     return 0;
 }
 
-static void add(struct ddl_batch *batch, const char *text, bool json, bool starts, unsigned char split)
+static void add(struct ddl_text_batch *batch, const char *text, bool json, bool starts, unsigned char split)
 {
     struct ddl_error err;
     struct ddl_segment segment = { .offset = batch->size,
@@ -30,21 +30,21 @@ static void add(struct ddl_batch *batch, const char *text, bool json, bool start
                                    .json = json,
                                    .starts = starts,
                                    .split = split };
-    assert_ok(ddl_batch_append(batch, text, segment.size, &err), err);
-    assert_ok(ddl_batch_add_segment(batch, &segment, &err), err);
+    assert_ok(ddl_text_batch_append(batch, text, segment.size, &err), err);
+    assert_ok(ddl_text_batch_add_segment(batch, &segment, &err), err);
 }
 
 static void segments_to_splits(void **state)
 {
     (void)state;
-    struct ddl_batch batch = { 0 };
+    struct ddl_text_batch batch = { 0 };
     for (int use = 0; use < 3; use++) {
         add(&batch, "a", false, true, DDL_SPLIT_TRAIN);
         add(&batch, "{\"key\": \"b\"}", true, true, DDL_SPLIT_VAL);
         add(&batch, "\n", false, false, DDL_SPLIT_TRAIN); /* a further piece */
         add(&batch, "{\"key\": \"\"}", true, true, DDL_SPLIT_VAL);
         add(&batch, "c", false, true, DDL_SPLIT_VAL);
-        ddl_batch_encode(&batch, tokenizer, 50256, "key");
+        ddl_text_batch_encode(&batch, tokenizer, 50256, "key");
         assert_ok(batch.status, batch.err);
         static const int32_t train[] = { 50256, 64, 198 }, val[] = { 50256, 65, 50256, 66 };
         assert_int_equal(batch.ids[0].n, 3);
@@ -56,45 +56,45 @@ static void segments_to_splits(void **state)
         assert_int_equal(batch.bytes[0], 2);
         assert_int_equal(batch.bytes[1], 2);
         assert_int_equal(batch.skipped, 1);
-        ddl_batch_reset(&batch);
+        ddl_text_batch_reset(&batch);
         assert_int_equal(batch.n_segments + batch.size + batch.ids[0].n + batch.documents[0] + batch.skipped,
                          0);
     }
-    ddl_batch_free(&batch);
+    ddl_text_batch_free(&batch);
 }
 
 static void the_first_mistake_ends_it(void **state)
 {
     (void)state;
-    struct ddl_batch batch = { 0 };
+    struct ddl_text_batch batch = { 0 };
     add(&batch, "a", false, true, DDL_SPLIT_TRAIN);
     add(&batch, "{\"key\": 1}", true, true, DDL_SPLIT_TRAIN);
     add(&batch, "{", true, true, DDL_SPLIT_TRAIN);
-    ddl_batch_encode(&batch, tokenizer, 50256, "key");
+    ddl_text_batch_encode(&batch, tokenizer, 50256, "key");
     assert_int_equal(batch.status, DDL_E_FORMAT);
     assert_says(&batch.err, "file:2: \"key\" is a number, wanted a string");
-    ddl_batch_free(&batch);
+    ddl_text_batch_free(&batch);
 }
 
 /* One large use does not hold its memory for ever. */
 static void large_buffers_are_given_back(void **state)
 {
     (void)state;
-    struct ddl_batch batch = { 0 };
+    struct ddl_text_batch batch = { 0 };
     struct ddl_error err;
     char *text = calloc(1, 8 << 20);
     assert_non_null(text);
     memset(text, ' ', 8 << 20);
-    assert_ok(ddl_batch_append(&batch, text, 8 << 20, &err), err);
-    assert_ok(ddl_batch_append(&batch, text, 1, &err), err);
+    assert_ok(ddl_text_batch_append(&batch, text, 8 << 20, &err), err);
+    assert_ok(ddl_text_batch_append(&batch, text, 1, &err), err);
     assert_int_equal(batch.size, (8 << 20) + 1);
-    ddl_batch_reset(&batch);
+    ddl_text_batch_reset(&batch);
     assert_int_equal(batch.capacity, 0);
-    assert_ok(ddl_batch_append(&batch, text, 1000, &err), err);
-    ddl_batch_reset(&batch);
+    assert_ok(ddl_text_batch_append(&batch, text, 1000, &err), err);
+    ddl_text_batch_reset(&batch);
     assert_true(batch.capacity >= 1000);
     free(text);
-    ddl_batch_free(&batch);
+    ddl_text_batch_free(&batch);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* A batch: some text on its way through the builder. The reader fills in pieces of text, a worker turns them
  * into ids, the writer takes the ids. */
-#ifndef DDL_DATA_BATCH_H
-#define DDL_DATA_BATCH_H
+#ifndef DDL_DATA_TEXT_BATCH_H
+#define DDL_DATA_TEXT_BATCH_H
 
 #include "ddl/tokenizer.h"
 
@@ -20,7 +20,7 @@ struct ddl_segment {
 };
 
 /* Zero-initialised; buffers are kept from one use to the next. */
-struct ddl_batch {
+struct ddl_text_batch {
     char *text;
     size_t size, capacity;
     struct ddl_segment *segments;
@@ -36,14 +36,15 @@ struct ddl_batch {
 };
 
 /* Appends to the text; to the segments. */
-ddl_status ddl_batch_append(struct ddl_batch *batch, const char *text, size_t size, struct ddl_error *err);
-ddl_status ddl_batch_add_segment(struct ddl_batch *batch, const struct ddl_segment *segment,
+ddl_status ddl_text_batch_append(struct ddl_text_batch *batch, const char *text, size_t size,
                                  struct ddl_error *err);
+ddl_status ddl_text_batch_add_segment(struct ddl_text_batch *batch, const struct ddl_segment *segment,
+                                      struct ddl_error *err);
 /* Ids of all segments, each document preceded by end_of_text; empty documents are skipped. Fills status. */
-void ddl_batch_encode(struct ddl_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text,
-                      const char *text_key);
+void ddl_text_batch_encode(struct ddl_text_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text,
+                           const char *text_key);
 /* Empties it for the next use; gives back what an unusually large use has taken. */
-void ddl_batch_reset(struct ddl_batch *batch);
-void ddl_batch_free(struct ddl_batch *batch);
+void ddl_text_batch_reset(struct ddl_text_batch *batch);
+void ddl_text_batch_free(struct ddl_text_batch *batch);
 
 #endif

@@ -1,0 +1,28 @@
+/* What commands that run for long share: interruption, and a line of progress on standard error. */
+#ifndef DDL_CLI_TERMINAL_H
+#define DDL_CLI_TERMINAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* From here on the first SIGINT or SIGTERM only sets what interrupted() tells; a second ends the program. */
+void catch_interrupts(void);
+bool interrupted(void);
+
+/* "1:02:03", "2:03". */
+void format_seconds(double seconds, char *out, size_t size);
+
+/* On a terminal one line that is written over, elsewhere a line every ten seconds. */
+struct progress_line {
+    bool quiet, terminal;
+    double shown; /* when it was last written, in the caller's seconds */
+};
+struct progress_line progress_line_on_stderr(bool quiet);
+/* True if it is time to write the line again; then print to standard error between begin and end. */
+bool progress_line_due(const struct progress_line *line, double seconds);
+void progress_line_begin(struct progress_line *line, double seconds);
+void progress_line_end(const struct progress_line *line);
+/* Wipes the line before other output follows. */
+void progress_line_clear(const struct progress_line *line);
+
+#endif
