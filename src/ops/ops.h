@@ -359,6 +359,7 @@ struct ddl_ops {
     void (*download)(void *ctx, void *host, const void *src, size_t bytes);
     void (*zero)(void *ctx, void *dst, size_t bytes);
 
+/* A member's name takes no parentheses. NOLINTNEXTLINE(bugprone-macro-parentheses) */
 #define DDL_OP_MEMBER(name, args) void (*name)(void *ctx, const struct args *a);
     DDL_OPS(DDL_OP_MEMBER)
 #undef DDL_OP_MEMBER

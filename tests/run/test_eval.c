@@ -1,6 +1,8 @@
 /* run/eval.c: windows, strides and bytes against losses of single rows added up by hand. */
 #include "support/runs.h"
 
+#include "base/mem.h"
+
 #include "ddl/eval.h"
 
 #include <math.h>
@@ -165,13 +167,30 @@ static void refusals(void **state)
     assert_says(&err, "binary.txt: a zero byte at 2");
 }
 
+/* Weights of NaN give no result: JSON has no word for it, and nobody should average it. */
+static void a_loss_that_is_no_number(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_eval_result r;
+    const struct ddl_eval_config config = { 0 };
+    size_t n = ddl_model_param(model, 0)->count;
+    float *kept = poisoned_floats(n), *nans = poisoned_floats(n);
+    ddl_model_read_param(model, 0, kept);
+    ddl_model_write_param(model, 0, nans);
+    assert_int_equal(ddl_eval_shards(model, NULL, shards, &config, NULL, NULL, &r, &err), DDL_E_NUMERIC);
+    assert_says(&err, "the loss is not finite");
+    ddl_model_write_param(model, 0, kept);
+    ddl_mem_free(kept);
+    ddl_mem_free(nans);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_by_hand),
-        cmocka_unit_test(no_tokenizer_no_bytes),
-        cmocka_unit_test(text_is_scored_whole),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(windows_by_hand),          cmocka_unit_test(no_tokenizer_no_bytes),
+        cmocka_unit_test(text_is_scored_whole),     cmocka_unit_test(refusals),
+        cmocka_unit_test(a_loss_that_is_no_number),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
