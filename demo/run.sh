@@ -1,6 +1,6 @@
 #!/bin/sh
 # ./dev demo: two models of equal size, the same seed and the same batches; one adds, the other rewrites. Everything it
-# makes is in runs/demo (or $DDL_DEMO_DIR). About four minutes on two cores.
+# makes is in runs/demo (or $DDL_DEMO_DIR). About three minutes on two cores.
 set -eu
 ddl=build/release/ddl
 out=${DDL_DEMO_DIR:-runs/demo}
