@@ -124,7 +124,7 @@ static ddl_status sync_parent(const char *path, struct ddl_error *err)
 ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
-    if (fflush(w->stream) != 0)
+    if (fflush(w->stream) != 0 || ferror(w->stream)) /* ferror: an earlier write that nobody looked at */
         status = fail(err, w->temporary, "write");
     else if (fsync(fileno(w->stream)) != 0)
         status = fail(err, w->temporary, "sync");

@@ -238,11 +238,25 @@ static struct ddl_loss sum_losses(const struct pass *p, const struct ddl_batch *
     return loss;
 }
 
+/* What a loss needs of the caller; with `grad` what gradients need too. */
+static ddl_status check_loss(const ddl_model *model, const ddl_workspace *ws, const struct ddl_batch *batch,
+                             bool grad, struct ddl_error *err)
+{
+    if (!batch->targets)
+        return ddl_error_set(err, DDL_E_USAGE, "a loss needs targets");
+    if (grad && (!model->grad || !ws->train))
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "backward needs gradients enabled and a workspace for training");
+    return DDL_OK;
+}
+
 ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
                           struct ddl_loss *loss, float *row_loss, struct ddl_error *err)
 {
     struct pass p;
-    ddl_status status = begin(&p, model, ws, NULL, batch, err);
+    ddl_status status = check_loss(model, ws, batch, false, err);
+    if (!status)
+        status = begin(&p, model, ws, NULL, batch, err);
     if (status)
         return status;
     head_loss(&p, forward(&p), false, 0, NULL);
@@ -256,7 +270,9 @@ ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct 
                               double scale, struct ddl_loss *loss, struct ddl_error *err)
 {
     struct pass p;
-    ddl_status status = begin(&p, model, ws, NULL, batch, err);
+    ddl_status status = check_loss(model, ws, batch, true, err);
+    if (!status)
+        status = begin(&p, model, ws, NULL, batch, err);
     if (status)
         return status;
     head_loss(&p, forward(&p), true, (float)scale, model->config.channels > 1 ? ws->dx_in : ws->dX);
@@ -269,6 +285,9 @@ ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
                             const struct ddl_batch *batch, size_t rows, float *out, struct ddl_error *err)
 {
     struct pass p;
+    if (rows > batch->T)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "logits of the last %zu positions asked for, the batch has %zu", rows, batch->T);
     ddl_status status = begin(&p, model, ws, cache, batch, err);
     if (status)
         return status;

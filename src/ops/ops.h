@@ -147,7 +147,7 @@ struct attention_args {
     float scale;    /* 1/sqrt(h) */
     const float *q; /* (B*T) rows q_stride apart                          */
     size_t q_stride;
-    const float *k, *v; /* (past + T) rows kv_stride apart, sequences kv_batch apart */
+    const float *k, *v; /* (past + T) rows k_stride, v_stride apart; sequences k_batch, v_batch apart */
     size_t k_stride, k_batch, v_stride, v_batch;
     float *y;   /* (B*T, H*h) =                                       */
     float *lse; /* (B*T, H) = log of the softmax's denominator, or NULL */

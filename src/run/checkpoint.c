@@ -129,10 +129,11 @@ bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, cha
     return newest != UINT64_MAX && folder_of(out, finished_prefix, newest, path, size);
 }
 
-/* All but the newest keep_last. */
-static ddl_status remove_old(const char *out, size_t keep_last, struct ddl_error *err)
+/* All up to `step_saved` but the newest keep_last. Later ones belong to a future that was passed over as
+ * damaged: they neither count nor go. */
+static ddl_status remove_old(const char *out, uint64_t step_saved, size_t keep_last, struct ddl_error *err)
 {
-    uint64_t oldest = UINT64_MAX;
+    uint64_t oldest = step_saved + 1;
     for (size_t i = 0; i < keep_last; i++) {
         uint64_t step = newest_below(out, oldest);
         if (step == UINT64_MAX)
@@ -283,7 +284,7 @@ ddl_status ddl_checkpoint_save(const struct ddl_train_config *config, const ddl_
             (void)remove_folder(partial, NULL);
         return status;
     }
-    return remove_old(config->out, config->keep_last, err);
+    return remove_old(config->out, state->step, config->keep_last, err);
 }
 
 ddl_status ddl_checkpoint_read_weights(const char *path, ddl_model *model, struct ddl_optim *optim,

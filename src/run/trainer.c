@@ -347,7 +347,7 @@ static ddl_status step_failed(const struct run *run, ddl_status status, struct d
     if (err && status == DDL_E_NUMERIC) {
         struct ddl_error why = *err;
         ddl_error_set(err, status, "%.300s; %s%.300s", why.text,
-                      run->checkpoint[0] ? "the last good checkpoint is " : "there is no checkpoint yet",
+                      run->checkpoint[0] ? "the newest checkpoint is " : "there is no checkpoint yet",
                       run->checkpoint);
     }
     return ddl_error_prefix(err, status, where);

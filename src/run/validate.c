@@ -1,5 +1,7 @@
 #include "run/validate.h"
 
+#include <math.h>
+
 __extension__ typedef unsigned __int128 uint128;
 
 struct ddl_validation ddl_validation_plan(const ddl_shards *shards, uint64_t val_tokens, size_t batch,
@@ -45,5 +47,7 @@ ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, 
         counted += part.n_targets;
     }
     *loss = counted ? sum / (double)counted : 0;
+    if (!isfinite(*loss))
+        return ddl_error_set(err, DDL_E_NUMERIC, "the validation loss is not finite");
     return DDL_OK;
 }

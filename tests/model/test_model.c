@@ -86,6 +86,7 @@ static const struct variant variants[] = {
     { "ddl-tc-ec", "ddl-tc-ec", NULL },
     { "ddl-cc", "ddl-cc", NULL },
     { "ddl-cc-ec", "ddl-cc-ec", NULL },
+    { "ddl-mix", "ddl-mix", NULL },
     { "ddl-mix-ec", "ddl-mix-ec", NULL },
     { "ddl-1 v-map", "ddl-1", v_map },
     { "ddl-tc v-map rank", "ddl-tc", v_map_rank },
@@ -405,8 +406,19 @@ static void bad_batches_are_refused(void **state)
     struct ddl_batch large = { B + 1, T, f.tokens, f.targets };
     assert_sentence(ddl_model_loss(f.model, f.ws, &large, &loss, NULL, err), DDL_E_USAGE,
                     "the workspace holds 2 x 9");
+    float logits[31];
+    assert_sentence(ddl_model_logits(f.model, f.ws, NULL, &f.batch, T + 1, logits, err), DDL_E_USAGE,
+                    "the last 10 positions");
+    struct ddl_batch untargeted = { B, T, f.tokens, NULL };
+    assert_sentence(ddl_model_loss(f.model, f.ws, &untargeted, &loss, NULL, err), DDL_E_USAGE,
+                    "needs targets");
     ddl_workspace *ws;
     ddl_cache *cache;
+    struct ddl_error made;
+    assert_ok(ddl_workspace_create(&ws, f.model, B, T, false, &made), made);
+    assert_sentence(ddl_model_backward(f.model, ws, &f.batch, 1, &loss, err), DDL_E_USAGE,
+                    "a workspace for training");
+    ddl_workspace_free(ws);
     assert_sentence(ddl_workspace_create(&ws, f.model, 1, 17, true, err), DDL_E_USAGE,
                     "the model's context is 16");
     assert_sentence(ddl_cache_create(&cache, f.model, 1, 17, err), DDL_E_USAGE, "the model's context is 16");

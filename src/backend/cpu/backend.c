@@ -132,6 +132,6 @@ const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
                                      .zero = zero_bytes,
                                      .sum_squares = cpu_sum_squares,
 #define FILL_OP(op, args) .op = cpu_##op,
-                                     CPU_OPS(FILL_OP)
+                                     DDL_OPS(FILL_OP)
 #undef FILL_OP
 };

@@ -54,7 +54,7 @@ static void zero_bytes(void *ctx, void *dst, size_t bytes)
         memset(dst, 0, bytes);
 }
 
-static void copy_rows(void *ctx, const struct copy_args *a)
+void ref_copy(void *ctx, const struct copy_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->rows; n++)
@@ -72,42 +72,8 @@ const struct ddl_ops ddl_ops_ref = {
     .upload = move_bytes,
     .download = move_bytes,
     .zero = zero_bytes,
-    .copy = copy_rows,
-    .matmul = ref_matmul,
-    .embed_fwd = ref_embed_fwd,
-    .embed_bwd = ref_embed_bwd,
-    .expand_fwd = ref_expand_fwd,
-    .expand_bwd = ref_expand_bwd,
-    .collapse_fwd = ref_collapse_fwd,
-    .collapse_bwd = ref_collapse_bwd,
-    .compress_fwd = ref_compress_fwd,
-    .compress_bwd = ref_compress_bwd,
-    .rmsnorm_fwd = ref_rmsnorm_fwd,
-    .rmsnorm_bwd = ref_rmsnorm_bwd,
-    .rope_fwd = ref_rope_fwd,
-    .rope_bwd = ref_rope_bwd,
-    .attention_fwd = ref_attention_fwd,
-    .attention_bwd = ref_attention_bwd,
-    .swiglu_fwd = ref_swiglu_fwd,
-    .swiglu_bwd = ref_swiglu_bwd,
-    .project_fwd = ref_project_fwd,
-    .project_bwd = ref_project_bwd,
-    .tanh_fwd = ref_tanh_fwd,
-    .tanh_bwd = ref_tanh_bwd,
-    .axpy = ref_axpy,
-    .fill = ref_fill,
-    .delta_fwd = ref_delta_fwd,
-    .delta_bwd = ref_delta_bwd,
-    .delta_inverse = ref_delta_inverse,
-    .elementwise_fwd = ref_elementwise_fwd,
-    .elementwise_bwd = ref_elementwise_bwd,
-    .gelu_fwd = ref_gelu_fwd,
-    .gelu_bwd = ref_gelu_bwd,
-    .bias_fwd = ref_bias_fwd,
-    .bias_bwd = ref_bias_bwd,
-    .pool_fwd = ref_pool_fwd,
-    .pool_bwd = ref_pool_bwd,
-    .cross_entropy = ref_cross_entropy,
-    .sum_squares = ref_sum_squares,
-    .adamw = ref_adamw,
+#define FILL_OP(name, args) .name = ref_##name,
+    DDL_OPS(FILL_OP)
+#undef FILL_OP
+        .sum_squares = ref_sum_squares,
 };

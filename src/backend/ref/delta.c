@@ -130,6 +130,11 @@ static void direction_bwd(const struct ddl_delta_grad_args *a, size_t n, const f
     const float *q = a->q + n * a->d;
     float *dq = a->dq + n * a->d;
     double dk[FEATURES], dot = 0;
+    if (a->beta[n] == 0) { /* every term has a factor beta; an infinite v makes no NaN */
+        for (size_t i = 0; i < a->d; i++)
+            dq[i] = 0;
+        return;
+    }
     for (size_t first = 0; first < a->d; first += FEATURES) {
         size_t count = a->d - first < FEATURES ? a->d - first : FEATURES;
         direction_grad(a, n, X, G, k, first, count, dk);
