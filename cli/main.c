@@ -97,9 +97,9 @@ static int run(int argc, char **argv)
 }
 
 /* GCC's OpenMP lets a thread that waits for its team spin for milliseconds. Where another process has one of
- * the cores, that takes the core from the very thread that is waited for: five times slower, measured with one
- * busy neighbour (docs/performance.md). A short spin costs nothing on a quiet machine. The library reads the
- * setting before main, so the program starts itself once more with it; what the user has set stands. */
+ * the cores, that takes the core from the very thread that is waited for: five times slower, measured with
+ * one busy neighbour (docs/performance.md). A short spin costs nothing on a quiet machine. The library reads
+ * the setting before main, so the program starts itself once more with it; what the user has set stands. */
 static void spin_briefly(char **argv)
 {
     if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { DDL_MAX_LAYERS = 512 };
+enum { DDL_MAX_LAYERS = 512, DDL_MAX_HEAD_DIM = 4096 };
 
 enum ddl_residual { DDL_RESIDUAL_ADD, DDL_RESIDUAL_DELTA };
 enum ddl_map { DDL_MAP_K, DDL_MAP_V };

@@ -42,7 +42,7 @@ static const struct ddl_option rows[] = {
     SIZE_ROW("num_hidden_layers", n_layers, 1, DDL_MAX_LAYERS, "blocks"),
     SIZE_ROW("num_attention_heads", n_heads, 1, MAX_SMALL, "attention heads"),
     SIZE_ROW("hidden_size", d_model, 1, MAX_WIDTH, "width d of the model"),
-    SIZE_ROW("head_dim", head_dim, 1, MAX_SMALL, "width of a head"),
+    SIZE_ROW("head_dim", head_dim, 1, DDL_MAX_HEAD_DIM, "width of a head"),
     SIZE_ROW("block_size", block_size, 1, MAX_VOCAB, "longest context, in tokens"),
     FLOAT_ROW("rope_base", rope_base, 1, 1e12, "base of the rotary angles"),
     FLOAT_ROW("rope_ratio", rope_ratio, 0, 1, "share of a head's dimensions that turn"),

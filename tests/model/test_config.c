@@ -163,7 +163,7 @@ static void checks(void **state)
         { "ddl-cc", "num_hidden_layers", "513", "num_hidden_layers: 513 is out of range (1 to 512)" },
         { "ddl-cc", "num_attention_heads", "0", "num_attention_heads: 0 is out of range (1 to 65536)" },
         { "ddl-cc", "hidden_size", "1048577", "hidden_size: 1048577 is out of range (1 to 1048576)" },
-        { "ddl-cc", "head_dim", "0", "head_dim: 0 is out of range (1 to 65536)" },
+        { "ddl-cc", "head_dim", "0", "head_dim: 0 is out of range (1 to 4096)" },
         { "ddl-cc", "block_size", "0", "block_size: 0 is out of range (1 to 2147483647)" },
         { "ddl-cc", "rope_base", "0", "rope_base: 0 is out of range" },
         { "ddl-cc", "rope_ratio", "1.5", "rope_ratio: 1.5 is out of range (0 to 1)" },

@@ -346,18 +346,47 @@ static void passes_over_damage(void **state)
     assert_says(&err, "checkpoint-8/model.safetensors: damaged: its checksum");
 }
 
-/* The rotary table of a head wider than everything else is summed in the backend's scratch. */
-static void heads_wider_than_the_model(void **state)
+/* A damaged later checkpoint neither counts among the last nor makes the next one go. */
+static void damage_does_not_count(void **state)
 {
     (void)state;
     struct ddl_error err;
-    remove_scratch("wide");
-    struct ddl_train_config t = tiny_run("baseline", "cpu", "wide");
-    t.config.d_model = 4;
-    t.config.head_dim = 4096;
-    t.config.n_heads = 1;
-    t.steps = t.warmup = 1;
+    char path[1280];
+    remove_scratch("uncounted");
+    struct ddl_train_config t = tiny_run("ddl-1", "ref", "uncounted");
+    t.steps = 8;
+    t.checkpoint_every = 2;
+    t.keep_last = 2;
     assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    harm(t.out, "checkpoint-8", "model.safetensors", 0);
+    t.steps = 20;
+    t.keep_last = 1;
+    t.resume = true;
+    struct damage damage = { .file = "model.safetensors" };
+    const struct ddl_train_callbacks callbacks = { .user = &damage, .note = keep_damage, .stop = at_once };
+    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+    snprintf(path, sizeof path, "%s/checkpoint-7/model.safetensors", t.out);
+    assert_true(ddl_file_exists(path));
+    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+    assert_says(&err, "stopped after step 8 of 20");
+}
+
+/* Heads wider than everything else, as wide as a configuration allows: in the cpu backend's scratch, on ref's
+ * stack. */
+static void heads_wider_than_the_model(void **state)
+{
+    (void)state;
+    static const char *const backends[] = { "cpu", "ref" };
+    for (size_t i = 0; i < 2; i++) {
+        struct ddl_error err;
+        remove_scratch("wide");
+        struct ddl_train_config t = tiny_run("baseline", backends[i], "wide");
+        t.config.d_model = 4;
+        t.config.head_dim = DDL_MAX_HEAD_DIM;
+        t.config.n_heads = 1;
+        t.steps = t.warmup = 1;
+        assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    }
 }
 
 static void says_what_does_not_fit(void **state)
@@ -430,11 +459,12 @@ static void takes_text_along(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumes_bit_for_bit),        cmocka_unit_test(metrics_have_every_step),
-        cmocka_unit_test(keeps_the_newest),           cmocka_unit_test(does_not_run_over_a_run),
-        cmocka_unit_test(says_what_is_wrong_first),   cmocka_unit_test(stops_where_numbers_end),
-        cmocka_unit_test(takes_text_along),           cmocka_unit_test(passes_over_damage),
-        cmocka_unit_test(heads_wider_than_the_model), cmocka_unit_test(says_what_does_not_fit),
+        cmocka_unit_test(resumes_bit_for_bit),      cmocka_unit_test(metrics_have_every_step),
+        cmocka_unit_test(keeps_the_newest),         cmocka_unit_test(does_not_run_over_a_run),
+        cmocka_unit_test(says_what_is_wrong_first), cmocka_unit_test(stops_where_numbers_end),
+        cmocka_unit_test(takes_text_along),         cmocka_unit_test(passes_over_damage),
+        cmocka_unit_test(damage_does_not_count),    cmocka_unit_test(heads_wider_than_the_model),
+        cmocka_unit_test(says_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-enum { MAX_HEAD = 1024 }; /* ddl_config_check's largest head_dim */
-
 static double dot(size_t h, const float *x, const float *y)
 {
     double sum = 0;
@@ -27,7 +25,7 @@ void ref_attention_fwd(void *ctx, const struct attention_args *a)
             for (size_t s = 0; s < span; s++)
                 total += exp((double)a->scale * dot(a->h, q, k + s * a->k_stride) - top);
             double lse = top + log(total);
-            double sum[MAX_HEAD] = { 0 };
+            double sum[DDL_MAX_HEAD_DIM] = { 0 };
             for (size_t s = 0; s < span; s++) {
                 double w = exp((double)a->scale * dot(a->h, q, k + s * a->k_stride) - lse);
                 for (size_t i = 0; i < a->h; i++)

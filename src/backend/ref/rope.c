@@ -23,12 +23,10 @@ static double inverse_rms(size_t h, const double *x, float eps)
     return 1 / sqrt(squares / (double)h + (double)eps);
 }
 
-enum { MAX_HEAD = 1024 }; /* ddl_config_check's largest head_dim */
-
 void ref_rope_fwd(void *ctx, const struct rope_args *a)
 {
     (void)ctx;
-    double in[MAX_HEAD], out[MAX_HEAD];
+    double in[DDL_MAX_HEAD_DIM], out[DDL_MAX_HEAD_DIM];
     for (size_t n = 0; n < a->B * a->T; n++) {
         size_t b = n / a->T, t = n % a->T, position = a->past + t;
         for (size_t head = 0; head < a->H; head++) {
@@ -47,7 +45,7 @@ void ref_rope_fwd(void *ctx, const struct rope_args *a)
 void ref_rope_bwd(void *ctx, const struct rope_grad_args *a)
 {
     (void)ctx;
-    double x[MAX_HEAD], turned[MAX_HEAD], g[MAX_HEAD], dw[MAX_HEAD] = { 0 };
+    double x[DDL_MAX_HEAD_DIM], turned[DDL_MAX_HEAD_DIM], g[DDL_MAX_HEAD_DIM], dw[DDL_MAX_HEAD_DIM] = { 0 };
     for (size_t n = 0; n < a->B * a->T; n++) {
         const float *cos_row = a->cos + n % a->T * (a->R / 2), *sin_row = a->sin + n % a->T * (a->R / 2);
         for (size_t head = 0; head < a->H; head++) {
