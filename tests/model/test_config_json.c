@@ -397,7 +397,7 @@ static void bad_files(void **state)
         { "{" BASE ",\"mup\":null}", "config.json: mup is null, wanted true or false" },
         { "{" BASE ",\"head_dim\":\"16\"}", "config.json: head_dim is a string, wanted a whole number" },
         { "{" BASE ",\"head_dim\":16.0}", "config.json: head_dim is a real number, wanted a whole number" },
-        { "{" BASE ",\"head_dim\":-1}", "config.json: head_dim: -1 is out of range (1 to 65536)" },
+        { "{" BASE ",\"head_dim\":-1}", "config.json: head_dim: -1 is out of range (1 to 4096)" },
         { "{" BASE ",\"ddl_k_eps\":[]}", "config.json: ddl_k_eps is a list, wanted a number" },
         { "{" BASE ",\"rope_ratio\":2}", "config.json: rope_ratio: 2 is out of range (0 to 1)" },
         { "{" BASE ",\"rope_ratio\":1e400}", "not valid JSON: real number overflow" },

@@ -418,7 +418,7 @@ static void stops_where_numbers_end(void **state)
     t.weight_decay_group[DDL_GROUP_NORM] = 10;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "is not finite");
-    assert_says(&err, "the last good checkpoint is");
+    assert_says(&err, "the newest checkpoint is");
     char path[2400];
     assert_true(ddl_checkpoint_newest(t.out, UINT64_MAX, NULL, path, sizeof path));
     assert_says(&err, path);
