@@ -4,6 +4,7 @@
  *     X' = X + beta k (v - k^T X)^T
  *
  * Backward makes z, q and beta again: they cost a fraction of what keeping them for every block would. */
+#include "model/internal.h"
 #include "ddl/block.h"
 
 #include "base/mem.h"
@@ -208,51 +209,27 @@ static struct ddl_block_params stage_params(const ddl_block *b, struct ddl_stagi
 
 /* --- the pass ---------------------------------------------------------------------------------------- */
 
+/* linear.c's products, which need nothing of a pass but the backend. */
+static struct pass on(const ddl_backend *backend)
+{
+    return (struct pass){ .ops = backend->ops, .ctx = backend->ctx };
+}
+
 /* y (N, out) = x (N, in) W^T */
 static void linear(ddl_backend *backend, size_t N, size_t in, size_t out, const float *x, const float *W,
                    float *y)
 {
-    backend->ops->matmul(backend->ctx, &(struct matmul_args){ .trans_b = true,
-                                                              .M = N,
-                                                              .N = out,
-                                                              .K = in,
-                                                              .alpha = 1,
-                                                              .A = x,
-                                                              .lda = in,
-                                                              .B = W,
-                                                              .ldb = in,
-                                                              .C = y,
-                                                              .ldc = out });
+    struct pass p = on(backend);
+    linear_fwd(&p, N, in, out, x, W, y, false);
 }
 
 /* dx (N, in) = dy W, or += where `add`;  dW (out, in) += dy^T x */
 static void linear_bwd(ddl_backend *backend, size_t N, size_t in, size_t out, const float *x, const float *W,
                        const float *dy, float *dx, bool add, float *dW)
 {
-    const struct ddl_ops *ops = backend->ops;
-    ops->matmul(backend->ctx, &(struct matmul_args){ .trans_a = true,
-                                                     .M = out,
-                                                     .N = in,
-                                                     .K = N,
-                                                     .alpha = 1,
-                                                     .A = dy,
-                                                     .lda = out,
-                                                     .B = x,
-                                                     .ldb = in,
-                                                     .beta = 1,
-                                                     .C = dW,
-                                                     .ldc = in });
-    ops->matmul(backend->ctx, &(struct matmul_args){ .M = N,
-                                                     .N = in,
-                                                     .K = out,
-                                                     .alpha = 1,
-                                                     .A = dy,
-                                                     .lda = out,
-                                                     .B = W,
-                                                     .ldb = in,
-                                                     .beta = add ? 1.0f : 0.0f,
-                                                     .C = dx,
-                                                     .ldc = in });
+    struct pass p = on(backend);
+    linear_bwd_w(&p, N, in, out, dy, x, dW);
+    linear_bwd_x(&p, N, in, out, dy, W, dx, add);
 }
 
 static const float *pooled(ddl_block *b, size_t N, const float *X)

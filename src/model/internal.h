@@ -149,7 +149,6 @@ void linear_bwd_x(const struct pass *p, size_t N, size_t in, size_t out, const f
                   float *dx, bool accumulate);
 void linear_bwd_w(const struct pass *p, size_t N, size_t in, size_t out, const float *dy, const float *x,
                   float *dW);
-void add_into(const struct pass *p, size_t n, const float *x, float *y); /* y += x */
 
 /* embed.c: tokens -> X0, and dX0 -> gradients. */
 void embed_fwd(const struct pass *p);

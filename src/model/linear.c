@@ -51,11 +51,6 @@ void linear_bwd_w(const struct pass *p, size_t N, size_t in, size_t out, const f
                                                   .ldc = in });
 }
 
-void add_into(const struct pass *p, size_t n, const float *x, float *y)
-{
-    p->ops->axpy(p->ctx, &(struct axpy_args){ .n = n, .a = 1, .x = x, .y = y });
-}
-
 float *param_value(const struct pass *p, int slot)
 {
     return slot < 0 ? NULL : p->m->value + p->m->params.offset[slot];
