@@ -10,8 +10,11 @@
 struct flags {
     char model[64], size[64], backend[32];
     size_t batch, seq, warmup, steps, threads;
+    int dtype; /* enum ddl_precision */
     bool ops, json;
 };
+
+static const char *const dtypes[] = { "f32", "bf16", NULL }; /* as enum ddl_precision */
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
@@ -19,6 +22,8 @@ static const struct ddl_option rows[] = {
     { "size", DDL_OPTION_STRING, AT(size), 64, 0, 0, NULL, "NAME", "its size (default mini)" },
     { "batch", DDL_OPTION_SIZE, AT(batch), 0, 1, 65536, NULL, "N", "sequences of a step (default 2)" },
     { "seq", DDL_OPTION_SIZE, AT(seq), 0, 1, 1048576, NULL, "N", "tokens of a sequence (default 512)" },
+    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, dtypes, "NAME",
+      "what products work on: f32 (default) or bf16" },
     { "steps", DDL_OPTION_SIZE, AT(steps), 0, 1, DDL_BENCH_STEPS, NULL, "N", "timed steps (default 8)" },
     { "warmup", DDL_OPTION_SIZE, AT(warmup), 0, 0, 1000, NULL, "N", "untimed steps before (default 2)" },
     { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "threads (0: one for each core)" },
@@ -31,6 +36,7 @@ static const struct ddl_option rows[] = {
 static ddl_status configure(const struct flags *f, struct ddl_bench_config *out, struct ddl_error *err)
 {
     *out = (struct ddl_bench_config){ .model = ddl_config_defaults(),
+                                      .precision = (enum ddl_precision)f->dtype,
                                       .batch = f->batch,
                                       .seq = f->seq,
                                       .warmup = f->warmup,
@@ -45,8 +51,8 @@ static ddl_status configure(const struct flags *f, struct ddl_bench_config *out,
 
 static void print_result(const struct flags *f, const struct ddl_bench_result *r, const char *backend)
 {
-    printf("%s %s, batch %zu x %zu, %zu parameters, %s\n", f->model, f->size, f->batch, f->seq, r->n_params,
-           backend);
+    printf("%s %s, %s, batch %zu x %zu, %zu parameters, %s\n", f->model, f->size, dtypes[f->dtype], f->batch,
+           f->seq, r->n_params, backend);
     printf("step    median %.4f s, best %.4f, worst %.4f: %.0f tokens/s, %.1f GFLOP/s, peak %.3f GiB\n",
            r->median, r->best, r->worst, r->tokens_per_s, r->flops / r->median * 1e-9,
            r->peak_memory / 1073741824);
@@ -57,12 +63,13 @@ static void print_result(const struct flags *f, const struct ddl_bench_result *r
 
 static void print_json(const struct flags *f, const struct ddl_bench_result *r, const char *backend)
 {
-    printf("{\"model\": \"%s\", \"size\": \"%s\", \"batch\": %zu, \"seq\": %zu, \"backend\": \"%s\", "
+    printf("{\"model\": \"%s\", \"size\": \"%s\", \"dtype\": \"%s\", \"batch\": %zu, \"seq\": %zu, "
+           "\"backend\": \"%s\", "
            "\"params\": %zu, "
            "\"step_s\": %.5f, \"best_s\": %.5f, \"worst_s\": %.5f, \"tokens_per_s\": %.1f, \"flops\": %.6g, "
            "\"peak_gib\": %.3f, \"ops\": {",
-           f->model, f->size, f->batch, f->seq, backend, r->n_params, r->median, r->best, r->worst,
-           r->tokens_per_s, r->flops, r->peak_memory / 1073741824);
+           f->model, f->size, dtypes[f->dtype], f->batch, f->seq, backend, r->n_params, r->median, r->best,
+           r->worst, r->tokens_per_s, r->flops, r->peak_memory / 1073741824);
     for (size_t i = 0; i < r->n_ops; i++)
         printf("%s\"%s\": %.6f", i ? ", " : "", r->op[i].name, r->op[i].seconds);
     printf("}}\n");

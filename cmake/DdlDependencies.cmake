@@ -8,16 +8,30 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 
-find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h)
-find_library(DNNL_LIBRARY dnnl)
-if(NOT DNNL_INCLUDE_DIR OR NOT DNNL_LIBRARY)
-  message(FATAL_ERROR "oneDNN is missing: install libdnnl-dev")
+if(DDL_GEMM STREQUAL "onednn")
+  find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h)
+  find_library(DNNL_LIBRARY dnnl)
+  if(NOT DNNL_INCLUDE_DIR OR NOT DNNL_LIBRARY)
+    message(FATAL_ERROR "oneDNN is missing: install libdnnl-dev, or configure with -DDDL_GEMM=cblas")
+  endif()
+  add_library(ddl_gemm UNKNOWN IMPORTED)
+  set_target_properties(ddl_gemm PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
+                                            INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+elseif(DDL_GEMM STREQUAL "cblas")
+  # Whatever the system's `cblas` is; OpenBLAS and BLIS have it in their own library. An OpenMP build obeys our threads.
+  find_path(CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas blis)
+  find_library(CBLAS_LIBRARY NAMES openblas blis cblas)
+  if(NOT CBLAS_INCLUDE_DIR OR NOT CBLAS_LIBRARY)
+    message(FATAL_ERROR "No BLAS with C bindings found: install libopenblas-openmp-dev")
+  endif()
+  add_library(ddl_gemm UNKNOWN IMPORTED)
+  set_target_properties(ddl_gemm PROPERTIES IMPORTED_LOCATION ${CBLAS_LIBRARY}
+                                            INTERFACE_INCLUDE_DIRECTORIES ${CBLAS_INCLUDE_DIR})
+else()
+  message(FATAL_ERROR "DDL_GEMM is onednn or cblas, found '${DDL_GEMM}'")
 endif()
-add_library(dnnl_imported UNKNOWN IMPORTED)
-set_target_properties(dnnl_imported PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
-                                               INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 
-set(DDL_LIBRARIES PkgConfig::JANSSON PkgConfig::YAML PkgConfig::PCRE2 PkgConfig::ZSTD PkgConfig::ZLIB dnnl_imported
+set(DDL_LIBRARIES PkgConfig::JANSSON PkgConfig::YAML PkgConfig::PCRE2 PkgConfig::ZSTD PkgConfig::ZLIB ddl_gemm
     OpenMP::OpenMP_C Threads::Threads m)
 
 if(DDL_TESTS)

@@ -4,6 +4,7 @@
 
 #include "ddl/backend.h"
 #include "ddl/config.h"
+#include "ddl/model.h"
 #include "ddl/status.h"
 
 #include <stddef.h>
@@ -16,6 +17,7 @@ extern "C" {
 /* A step: forward, backward, clipping, AdamW, on random tokens. */
 struct ddl_bench_config {
     struct ddl_config model;
+    enum ddl_precision precision;
     size_t batch, seq;
     size_t warmup, steps; /* untimed, timed (at most DDL_BENCH_STEPS) */
     size_t profiled;      /* further steps with every op timed: a profile costs a little itself; may be 0 */

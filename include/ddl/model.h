@@ -66,6 +66,15 @@ DDL_API size_t ddl_model_size(const ddl_model *model); /* numbers, over all rows
 DDL_API ddl_status ddl_params_plan(const struct ddl_config *config, struct ddl_param **out, size_t *n,
                                    struct ddl_error *err);
 
+/* What matrix products work on; everything else is float32 in either case. DDL_PRECISION_BF16: operands are
+ * rounded to bfloat16, sums stay float32 (mixed precision: master parameters, gradients, optimiser, gates,
+ * norms, attention's softmax, the residual state and the loss are float32). Costs two bytes a parameter.
+ * Workspaces are made for the precision that the model has then. A new model has DDL_PRECISION_F32. */
+enum ddl_precision { DDL_PRECISION_F32, DDL_PRECISION_BF16 };
+DDL_API ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision,
+                                           struct ddl_error *err);
+DDL_API enum ddl_precision ddl_model_precision(const ddl_model *model);
+
 /* Copies parameter i to or from host memory (count floats, row-major). */
 DDL_API void ddl_model_read_param(const ddl_model *model, size_t i, float *out);
 DDL_API void ddl_model_write_param(ddl_model *model, size_t i, const float *values);
@@ -80,7 +89,8 @@ DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *mo
                                         size_t tokens, bool train, struct ddl_error *err);
 DDL_API void ddl_workspace_free(ddl_workspace *ws);
 /* Bytes that a workspace takes on the backend, without making it; SIZE_MAX where that does not fit. */
-DDL_API size_t ddl_workspace_bytes(const struct ddl_config *config, size_t batch, size_t tokens, bool train);
+DDL_API size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                                   size_t batch, size_t tokens, bool train);
 
 /* tokens, targets: (B, T) host memory; a target of -1 is ignored. A token or target outside the vocabulary is
  * an error. Targets may be NULL where no loss is wanted. */

@@ -39,6 +39,7 @@ struct ddl_train_config {
     float weight_decay;
     float weight_decay_group[DDL_GROUPS]; /* negative: weight_decay. Keys weight_decay_embedding, ... */
     float clip;                           /* 0: none */
+    int precision;                        /* enum ddl_precision, key dtype */
     uint64_t seed;                        /* of initial values and data order */
     int order;                            /* enum ddl_order */
     /* how often; 0: never */

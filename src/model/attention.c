@@ -69,7 +69,7 @@ void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     size_t a = k->n_heads * k->head_dim, dense = p->T * a;
-    linear_fwd(p, p->N, k->d_model, 3 * a, ctx, param_value(p, slots->c_q), acts->qkv, false);
+    linear_fwd(p, p->N, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv, false);
     turn(p, acts->qkv, 0, slots->q_rms, p->ws->qn, dense);
     struct attention_args args = { .B = p->B,
                                    .T = p->T,
@@ -100,7 +100,7 @@ void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *
         args.v_batch = 3 * dense;
     }
     p->ops->attention_fwd(p->ctx, &args);
-    linear_fwd(p, p->N, a, k->d_model, acts->y, param_value(p, slots->attn_proj), f, add);
+    linear_fwd(p, p->N, a, k->d_model, acts->y, param_weight(p, slots->attn_proj), f, add);
 }
 
 void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx)
@@ -110,8 +110,7 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
     const struct layer_acts *acts = &p->ws->layer[layer];
     const struct ddl_workspace *ws = p->ws;
     size_t a = k->n_heads * k->head_dim;
-    linear_bwd_w(p, p->N, a, k->d_model, df, acts->y, param_grad(p, slots->attn_proj));
-    linear_bwd_x(p, p->N, a, k->d_model, df, param_value(p, slots->attn_proj), ws->dy, false);
+    linear_bwd(p, p->N, a, k->d_model, acts->y, df, param_weight(p, slots->attn_proj), ws->dy, false);
     turn(p, acts->qkv, 0, slots->q_rms, ws->qn, p->T * a);
     turn(p, acts->qkv, 1, slots->k_rms, ws->kn, p->T * a);
     p->ops->attention_bwd(p->ctx,
@@ -137,6 +136,5 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
                                                          .dv_stride = 3 * a });
     turn_bwd(p, acts->qkv, 0, slots->q_rms, ws->dqkv);
     turn_bwd(p, acts->qkv, 1, slots->k_rms, ws->dqkv);
-    linear_bwd_w(p, p->N, k->d_model, 3 * a, ws->dqkv, ctx, param_grad(p, slots->c_q));
-    linear_bwd_x(p, p->N, k->d_model, 3 * a, ws->dqkv, param_value(p, slots->c_q), dctx, false);
+    linear_bwd(p, p->N, k->d_model, 3 * a, ctx, ws->dqkv, param_weight(p, slots->c_q), dctx, false);
 }

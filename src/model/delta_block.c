@@ -220,16 +220,15 @@ static void linear(ddl_backend *backend, size_t N, size_t in, size_t out, const 
                    float *y)
 {
     struct pass p = on(backend);
-    linear_fwd(&p, N, in, out, x, W, y, false);
+    linear_fwd(&p, N, in, out, x, (struct weight){ .value = W }, y, false);
 }
 
 /* dx (N, in) = dy W, or += where `add`;  dW (out, in) += dy^T x */
-static void linear_bwd(ddl_backend *backend, size_t N, size_t in, size_t out, const float *x, const float *W,
-                       const float *dy, float *dx, bool add, float *dW)
+static void linear_back(ddl_backend *backend, size_t N, size_t in, size_t out, const float *x, const float *W,
+                        const float *dy, float *dx, bool add, float *dW)
 {
     struct pass p = on(backend);
-    linear_bwd_w(&p, N, in, out, dy, x, dW);
-    linear_bwd_x(&p, N, in, out, dy, W, dx, add);
+    linear_bwd(&p, N, in, out, x, dy, (struct weight){ .value = W, .grad = dW }, dx, add);
 }
 
 static const float *pooled(ddl_block *b, size_t N, const float *X)
@@ -290,7 +289,7 @@ static void direction_bwd(ddl_block *b, const struct ddl_block_params *p, struct
     struct room *r = &b->room;
     const struct ddl_block_config *k = &b->config;
     if (k->direction == DDL_DIRECTION_ATTENTION) {
-        linear_bwd(b->backend, N, k->d, k->d, r->s, p->w, r->dq, r->ds, false, g->w);
+        linear_back(b->backend, N, k->d, k->d, r->s, p->w, r->dq, r->ds, false, g->w);
         ops->pool_bwd(ctx, &(struct pool_grad_args){ .N = N,
                                                      .d = k->d,
                                                      .c = k->c,
@@ -303,11 +302,11 @@ static void direction_bwd(ddl_block *b, const struct ddl_block_params *p, struct
         return;
     }
     ops->bias_bwd(ctx, &(struct bias_grad_args){ .N = N, .d = k->d, .dy = r->dq, .db = g->b2 });
-    linear_bwd(b->backend, N, k->hidden, k->d, r->h, p->w2, r->dq, r->dhidden, false, g->w2);
+    linear_back(b->backend, N, k->hidden, k->d, r->h, p->w2, r->dq, r->dhidden, false, g->w2);
     ops->gelu_bwd(
         ctx, &(struct gelu_grad_args){ .n = N * k->hidden, .x = r->u, .dy = r->dhidden, .dx = r->dhidden });
     ops->bias_bwd(ctx, &(struct bias_grad_args){ .N = N, .d = k->hidden, .dy = r->dhidden, .db = g->b1 });
-    linear_bwd(b->backend, N, b->Z, k->hidden, z, p->w1, r->dhidden, dz, *dz_started, g->w1);
+    linear_back(b->backend, N, b->Z, k->hidden, z, p->w1, r->dhidden, dz, *dz_started, g->w1);
     *dz_started = true;
 }
 
@@ -333,7 +332,7 @@ static void gate_bwd(ddl_block *b, const struct ddl_block_params *p, struct ddl_
                                                        .db = g->gate_bias });
     ops->tanh_bwd(ctx,
                   &(struct tanh_grad_args){ .n = N * hidden, .y = r->gate, .dy = r->dgate, .dx = r->dgate });
-    linear_bwd(b->backend, N, b->Z, hidden, z, p->gate_in, r->dgate, dz, dz_started, g->gate_in);
+    linear_back(b->backend, N, b->Z, hidden, z, p->gate_in, r->dgate, dz, dz_started, g->gate_in);
 }
 
 static ddl_status check_arrays(size_t n, const float *const *arrays, const char *const *names,

@@ -1,75 +1,131 @@
-/* The head: final norm, logits = E x s, mean cross-entropy (spec 2). Logits exist a block of rows at a time.
- */
+/* The head: final norm, logits = E x s, mean cross-entropy (spec 2). Logits exist a block at a time: of rows
+ * in float32; of columns in bfloat16, whose products are so fast that logits cost more to write and read than
+ * to make, so that they are made twice: for the loss's sums, then for its gradient. */
 #include "model/internal.h"
 
 static const float norm_eps = 1e-5f;
 
+/* A block of the logits, and of the normed rows in ctx that they come from. */
+struct part {
+    size_t row, rows, column, columns;
+};
+
+/* y = norm(x), N rows; in bfloat16 rounded into x16 too. */
 static void final_norm(const struct pass *p, size_t N, const float *x, float *y)
 {
+    size_t d = p->config->d_model;
     p->ops->rmsnorm_fwd(p->ctx, &(struct rmsnorm_args){ .N = N,
-                                                        .d = p->config->d_model,
+                                                        .d = d,
                                                         .eps = norm_eps,
                                                         .x = x,
                                                         .w = param_value(p, p->m->params.slots.ln_f),
                                                         .y = y,
                                                         .rstd = p->ws->rstd });
+    if (p->ws->x16)
+        p->ops->round16(p->ctx, &(struct round16_args){ N * d, y, p->ws->x16 });
 }
 
-/* z (rows, V) = scale x E^T */
-static void logits_fwd(const struct pass *p, size_t rows, const float *x)
+/* z = scale x E^T, in the workspace's logits (rows, columns) */
+static void logits_fwd(const struct pass *p, struct part part)
 {
-    size_t d = p->config->d_model, V = p->config->vocab_size;
-    p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_b = true,
-                                                  .M = rows,
-                                                  .N = V,
-                                                  .K = d,
-                                                  .alpha = ddl_config_logit_scale(p->config),
-                                                  .A = x,
-                                                  .lda = d,
-                                                  .B = param_value(p, p->m->params.slots.wte),
-                                                  .ldb = d,
-                                                  .C = p->ws->logits,
-                                                  .ldc = V });
-}
-
-/* dx = scale dz E, dE += scale dz^T x */
-static void logits_bwd(const struct pass *p, size_t rows, const float *x, float *dx)
-{
-    size_t d = p->config->d_model, V = p->config->vocab_size;
+    size_t d = p->config->d_model;
     float scale = ddl_config_logit_scale(p->config);
-    p->ops->matmul(p->ctx, &(struct matmul_args){ .M = rows,
+    struct weight E = param_weight(p, p->m->params.slots.wte);
+    if (E.rounded)
+        p->ops->matmul16(p->ctx, &(struct matmul16_args){ .trans_b = true,
+                                                          .M = part.rows,
+                                                          .N = part.columns,
+                                                          .K = d,
+                                                          .alpha = scale,
+                                                          .A = p->ws->x16 + part.row * d,
+                                                          .lda = d,
+                                                          .B = E.rounded + part.column * d,
+                                                          .ldb = d,
+                                                          .C = p->ws->logits,
+                                                          .ldc = part.columns });
+    else
+        p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_b = true,
+                                                      .M = part.rows,
+                                                      .N = part.columns,
+                                                      .K = d,
+                                                      .alpha = scale,
+                                                      .A = p->ws->ctx + part.row * d,
+                                                      .lda = d,
+                                                      .B = E.value + part.column * d,
+                                                      .ldb = d,
+                                                      .C = p->ws->logits,
+                                                      .ldc = part.columns });
+}
+
+/* dx = scale dz E, dE += scale dz^T x: rows of all columns, dz in the logits' place. */
+static void rows_bwd(const struct pass *p, struct part part)
+{
+    size_t d = p->config->d_model;
+    float scale = ddl_config_logit_scale(p->config);
+    struct weight E = param_weight(p, p->m->params.slots.wte);
+    p->ops->matmul(p->ctx, &(struct matmul_args){ .M = part.rows,
                                                   .N = d,
-                                                  .K = V,
+                                                  .K = part.columns,
                                                   .alpha = scale,
                                                   .A = p->ws->logits,
-                                                  .lda = V,
-                                                  .B = param_value(p, p->m->params.slots.wte),
+                                                  .lda = part.columns,
+                                                  .B = E.value,
                                                   .ldb = d,
-                                                  .C = dx,
+                                                  .C = p->ws->dctx + part.row * d,
                                                   .ldc = d });
     p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_a = true,
-                                                  .M = V,
+                                                  .M = part.columns,
                                                   .N = d,
-                                                  .K = rows,
+                                                  .K = part.rows,
                                                   .alpha = scale,
                                                   .A = p->ws->logits,
-                                                  .lda = V,
-                                                  .B = x,
+                                                  .lda = part.columns,
+                                                  .B = p->ws->ctx + part.row * d,
                                                   .ldb = d,
                                                   .beta = 1,
-                                                  .C = param_grad(p, p->m->params.slots.wte),
+                                                  .C = E.grad,
                                                   .ldc = d });
 }
 
-void head_loss(const struct pass *p, const float *x_out, bool grad, float scale, float *dx_out)
+/* The same for a tile of columns of all rows, dz in dy16: its share of dx, and its rows of dE. */
+static void tile_bwd(const struct pass *p, struct part part)
 {
-    struct ddl_workspace *ws = p->ws;
-    size_t d = p->config->d_model, V = p->config->vocab_size;
-    final_norm(p, p->N, x_out, ws->ctx);
-    for (size_t row = 0; row < p->N; row += ws->logit_rows) {
-        size_t rows = p->N - row < ws->logit_rows ? p->N - row : ws->logit_rows;
-        logits_fwd(p, rows, ws->ctx + row * d);
-        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = rows,
+    size_t d = p->config->d_model;
+    float scale = ddl_config_logit_scale(p->config);
+    struct weight E = param_weight(p, p->m->params.slots.wte);
+    p->ops->matmul16(p->ctx, &(struct matmul16_args){ .M = part.rows,
+                                                      .N = d,
+                                                      .K = part.columns,
+                                                      .alpha = scale,
+                                                      .A = p->ws->dy16,
+                                                      .lda = part.columns,
+                                                      .B = E.rounded + part.column * d,
+                                                      .ldb = d,
+                                                      .beta = part.column ? 1 : 0,
+                                                      .C = p->ws->dctx,
+                                                      .ldc = d });
+    p->ops->matmul16(p->ctx, &(struct matmul16_args){ .trans_a = true,
+                                                      .M = part.columns,
+                                                      .N = d,
+                                                      .K = part.rows,
+                                                      .alpha = scale,
+                                                      .A = p->ws->dy16,
+                                                      .lda = part.columns,
+                                                      .B = p->ws->x16,
+                                                      .ldb = d,
+                                                      .beta = 1,
+                                                      .C = E.grad + part.column * d,
+                                                      .ldc = d });
+}
+
+static void loss_by_rows(const struct pass *p, bool grad, float scale)
+{
+    const struct ddl_workspace *ws = p->ws;
+    size_t V = p->config->vocab_size, step = ws->logit_rows;
+    for (size_t row = 0; row < p->N; row += step) {
+        struct part part = { row, p->N - row < step ? p->N - row : step, 0, V };
+        logits_fwd(p, part);
+        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = part.rows,
                                                                     .V = V,
                                                                     .z = ws->logits,
                                                                     .targets = ws->targets + row,
@@ -77,34 +133,80 @@ void head_loss(const struct pass *p, const float *x_out, bool grad, float scale,
                                                                     .grad_scale = scale,
                                                                     .loss = ws->losses + row });
         if (grad)
-            logits_bwd(p, rows, ws->ctx + row * d, ws->dctx + row * d);
+            rows_bwd(p, part);
     }
-    if (grad) {
-        int slot = p->m->params.slots.ln_f;
+}
+
+/* Tile number i of the logits; columns 0 past the last. */
+static struct part tile(const struct pass *p, size_t i)
+{
+    size_t V = p->config->vocab_size, width = p->ws->tile, first = i * width;
+    size_t left = first < V ? V - first : 0;
+    return (struct part){ 0, p->N, first, left < width ? left : width };
+}
+
+static void loss_by_tiles(const struct pass *p, bool grad, float scale)
+{
+    const struct ddl_workspace *ws = p->ws;
+    struct part part;
+    for (size_t i = 0; (part = tile(p, i)).columns > 0; i++) {
+        bool last = part.column + part.columns == p->config->vocab_size;
+        logits_fwd(p, part);
+        p->ops->loss_fold(p->ctx, &(struct loss_fold_args){ .N = p->N,
+                                                            .n = part.columns,
+                                                            .first = part.column,
+                                                            .z = ws->logits,
+                                                            .targets = ws->targets,
+                                                            .top = ws->top,
+                                                            .at_target = ws->at_target,
+                                                            .loss = last ? ws->losses : NULL,
+                                                            .total = ws->total });
+    }
+    for (size_t i = 0; grad && (part = tile(p, i)).columns > 0; i++) {
+        logits_fwd(p, part);
+        p->ops->loss_grad(p->ctx, &(struct loss_grad_args){ .N = p->N,
+                                                            .n = part.columns,
+                                                            .first = part.column,
+                                                            .z = ws->logits,
+                                                            .targets = ws->targets,
+                                                            .top = ws->top,
+                                                            .total = ws->total,
+                                                            .grad_scale = scale,
+                                                            .dz = ws->dy16 });
+        tile_bwd(p, part);
+    }
+}
+
+void head_loss(const struct pass *p, const float *x_out, bool grad, float scale, float *dx_out)
+{
+    const struct ddl_workspace *ws = p->ws;
+    int slot = p->m->params.slots.ln_f;
+    final_norm(p, p->N, x_out, ws->ctx);
+    (ws->tile ? loss_by_tiles : loss_by_rows)(p, grad, scale);
+    if (grad)
         p->ops->rmsnorm_bwd(p->ctx, &(struct rmsnorm_grad_args){ .N = p->N,
-                                                                 .d = d,
+                                                                 .d = p->config->d_model,
                                                                  .x = x_out,
                                                                  .w = param_value(p, slot),
                                                                  .rstd = ws->rstd,
                                                                  .dy = ws->dctx,
                                                                  .dx = dx_out,
                                                                  .dw = param_grad(p, slot) });
-    }
 }
 
 /* The last `rows` positions of every sequence: gathered side by side, normed, multiplied, downloaded block by
  * block. */
 void head_logits(const struct pass *p, const float *x_out, size_t rows, float *host)
 {
-    struct ddl_workspace *ws = p->ws;
-    size_t d = p->config->d_model, V = p->config->vocab_size;
+    const struct ddl_workspace *ws = p->ws;
+    size_t d = p->config->d_model, V = p->config->vocab_size, N = p->B * rows, step = ws->logit_rows;
     for (size_t b = 0; b < p->B; b++)
         p->ops->copy(p->ctx, &(struct copy_args){ 1, rows * d, x_out + ((b + 1) * p->T - rows) * d, rows * d,
                                                   ws->ctx + b * rows * d, rows * d });
-    final_norm(p, p->B * rows, ws->ctx, ws->ctx);
-    for (size_t row = 0; row < p->B * rows; row += ws->logit_rows) {
-        size_t n = p->B * rows - row < ws->logit_rows ? p->B * rows - row : ws->logit_rows;
-        logits_fwd(p, n, ws->ctx + row * d);
-        p->ops->download(p->ctx, host + row * V, ws->logits, n * V * sizeof *host);
+    final_norm(p, N, ws->ctx, ws->ctx);
+    for (size_t row = 0; row < N; row += step) {
+        struct part part = { row, N - row < step ? N - row : step, 0, V };
+        logits_fwd(p, part);
+        p->ops->download(p->ctx, host + row * V, ws->logits, part.rows * V * sizeof *host);
     }
 }

@@ -55,6 +55,8 @@ struct ddl_model {
     ddl_backend *backend;
     struct params params;
     float *value, *grad;        /* flat buffers of the backend; grad NULL until enabled */
+    uint16_t *rounded;          /* the values in bfloat16, for products; NULL in float32 */
+    bool stale;                 /* values were written since they were rounded          */
     float *rope_cos, *rope_sin; /* (block_size, R/2) of the backend                     */
 };
 
@@ -80,18 +82,24 @@ struct ddl_workspace {
     const struct ddl_model *model;
     size_t max_B, max_T;
     bool train;
-    size_t logit_rows; /* rows of logits at a time */
-    size_t trace_rows; /* N of the last pass; 0 before the first */
-    void *memory;      /* of the backend; everything below is carved from it */
+    enum ddl_precision precision;
+    size_t logit_rows;    /* rows of logits at a time */
+    size_t tile;          /* bfloat16: columns of logits at a time for a loss; else 0 */
+    size_t logit_numbers; /* their room */
+    size_t trace_rows;    /* N of the last pass; 0 before the first */
+    void *memory;         /* of the backend; everything below is carved from it */
     int32_t *tokens, *targets;
-    float *X;          /* (N, d, c) the stream */
-    float *x_in;       /* (N, d) compressed state; NULL for c = 1, where it is X */
-    float *ctx, *rstd; /* (N, d), (N)    */
-    float *qn, *kn;    /* (N, H h) queries and keys, turned and normed */
-    float *s;          /* (N, m)         */
-    float *e;          /* (taps, d c) collapsed compressor */
-    float *logits;     /* (logit_rows, V) */
-    float *losses;     /* (N)            */
+    float *X;               /* (N, d, c) the stream */
+    float *x_in;            /* (N, d) compressed state; NULL for c = 1, where it is X */
+    float *ctx, *rstd;      /* (N, d), (N)    */
+    float *qn, *kn;         /* (N, H h) queries and keys, turned and normed */
+    float *s;               /* (N, m)         */
+    float *e;               /* (taps, d c) collapsed compressor */
+    float *logits;          /* (logit_rows, V) or (N, tile) */
+    float *losses;          /* (N)            */
+    uint16_t *x16, *dy16;   /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
+    float *top, *at_target; /* (N) each, bfloat16: the loss over tiles of logits */
+    double *total;          /* (N) */
     /* backward */
     float *dX;                /* (N, d, c) */
     float *dx_in;             /* (N, d); NULL for c = 1, where it is dX */
@@ -141,14 +149,22 @@ struct pass {
 float *param_value(const struct pass *p, int slot);
 float *param_grad(const struct pass *p, int slot);
 
-/* linear.c: y (N, out) = x (N, in) W (out, in)^T, with its two backward products. Rows of y may stand ld
- * apart. */
-void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, const float *W,
+/* A matrix for linear.c: its values, their rounded copy where products are to use that, its gradient. */
+struct weight {
+    const float *value;
+    const uint16_t *rounded;
+    float *grad;
+};
+/* Row `slot` in the model's precision, and in float32 whatever that is (gates). */
+struct weight param_weight(const struct pass *p, int slot);
+struct weight param_exact(const struct pass *p, int slot);
+
+/* linear.c: y (N, out) = x (N, in) W (out, in)^T, += where `accumulate`. Backward: W.grad += dy^T x, then dx
+ * = (or +=) dy W; dx may be x. */
+void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, struct weight W,
                 float *y, bool accumulate);
-void linear_bwd_x(const struct pass *p, size_t N, size_t in, size_t out, const float *dy, const float *W,
-                  float *dx, bool accumulate);
-void linear_bwd_w(const struct pass *p, size_t N, size_t in, size_t out, const float *dy, const float *x,
-                  float *dW);
+void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, const float *dy,
+                struct weight W, float *dx, bool accumulate);
 
 /* embed.c: tokens -> X0, and dX0 -> gradients. */
 void embed_fwd(const struct pass *p);

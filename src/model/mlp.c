@@ -7,9 +7,9 @@ void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, boo
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
-    linear_fwd(p, p->N, d, 2 * m, ctx, param_value(p, slots->fc1), acts->ug, false);
+    linear_fwd(p, p->N, d, 2 * m, ctx, param_weight(p, slots->fc1), acts->ug, false);
     p->ops->swiglu_fwd(p->ctx, &(struct swiglu_args){ .N = p->N, .m = m, .ug = acts->ug, .s = p->ws->s });
-    linear_fwd(p, p->N, m, d, p->ws->s, param_value(p, slots->mlp_proj), f, add);
+    linear_fwd(p, p->N, m, d, p->ws->s, param_weight(p, slots->mlp_proj), f, add);
 }
 
 /* s is recomputed, then its room holds ds; dug goes over ug, which nothing needs any more. */
@@ -20,10 +20,8 @@ void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *
     float *s = p->ws->s;
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
     p->ops->swiglu_fwd(p->ctx, &(struct swiglu_args){ .N = p->N, .m = m, .ug = acts->ug, .s = s });
-    linear_bwd_w(p, p->N, m, d, df, s, param_grad(p, slots->mlp_proj));
-    linear_bwd_x(p, p->N, m, d, df, param_value(p, slots->mlp_proj), s, false);
+    linear_bwd(p, p->N, m, d, s, df, param_weight(p, slots->mlp_proj), s, false);
     p->ops->swiglu_bwd(
         p->ctx, &(struct swiglu_grad_args){ .N = p->N, .m = m, .ug = acts->ug, .ds = s, .dug = acts->ug });
-    linear_bwd_w(p, p->N, d, 2 * m, acts->ug, ctx, param_grad(p, slots->fc1));
-    linear_bwd_x(p, p->N, d, 2 * m, acts->ug, param_value(p, slots->fc1), dctx, false);
+    linear_bwd(p, p->N, d, 2 * m, ctx, acts->ug, param_weight(p, slots->fc1), dctx, false);
 }

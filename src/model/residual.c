@@ -41,7 +41,7 @@ static void gate_fwd(const struct pass *p, size_t layer, int sub, const float *c
     const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
     size_t hidden = p->config->beta_hidden;
     if (!p->config->beta_linear) {
-        linear_fwd(p, p->N, p->config->d_model, hidden, ctx, param_value(p, slots->beta_in),
+        linear_fwd(p, p->N, p->config->d_model, hidden, ctx, param_exact(p, slots->beta_in),
                    acts->gate_hidden, false);
         p->ops->tanh_fwd(p->ctx, &(struct tanh_args){ p->N * hidden, acts->gate_hidden, acts->gate_hidden });
     }
@@ -83,8 +83,7 @@ static void gate_bwd(const struct pass *p, size_t layer, int sub, const float *c
     p->ops->project_bwd(p->ctx, &args);
     if (!p->config->beta_linear) {
         p->ops->tanh_bwd(p->ctx, &(struct tanh_grad_args){ p->N * fwd.d, hidden, dx, dx });
-        linear_bwd_w(p, p->N, p->config->d_model, fwd.d, dx, ctx, param_grad(p, slots->beta_in));
-        linear_bwd_x(p, p->N, p->config->d_model, fwd.d, dx, param_value(p, slots->beta_in), dctx, true);
+        linear_bwd(p, p->N, p->config->d_model, fwd.d, ctx, dx, param_exact(p, slots->beta_in), dctx, true);
     }
 }
 
@@ -127,10 +126,10 @@ static void direction_fwd(const struct pass *p, size_t layer, int sub, const flo
     const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
     size_t d = p->config->d_model, r = p->config->k_rank;
     if (r) {
-        linear_fwd(p, p->N, d, r, source, param_value(p, slots->k_down), acts->low, false);
-        linear_fwd(p, p->N, r, d, acts->low, param_value(p, slots->k_up), acts->q, false);
+        linear_fwd(p, p->N, d, r, source, param_weight(p, slots->k_down), acts->low, false);
+        linear_fwd(p, p->N, r, d, acts->low, param_weight(p, slots->k_up), acts->q, false);
     } else {
-        linear_fwd(p, p->N, d, d, source, param_value(p, slots->k_proj), acts->q, false);
+        linear_fwd(p, p->N, d, d, source, param_weight(p, slots->k_proj), acts->q, false);
     }
 }
 
@@ -141,13 +140,10 @@ static void direction_bwd(const struct pass *p, size_t layer, int sub, const flo
     const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
     size_t d = p->config->d_model, r = p->config->k_rank;
     if (r) {
-        linear_bwd_w(p, p->N, r, d, p->ws->dq, acts->low, param_grad(p, slots->k_up));
-        linear_bwd_x(p, p->N, r, d, p->ws->dq, param_value(p, slots->k_up), p->ws->dlow, false);
-        linear_bwd_w(p, p->N, d, r, p->ws->dlow, source, param_grad(p, slots->k_down));
-        linear_bwd_x(p, p->N, d, r, p->ws->dlow, param_value(p, slots->k_down), dsource, true);
+        linear_bwd(p, p->N, r, d, acts->low, p->ws->dq, param_weight(p, slots->k_up), p->ws->dlow, false);
+        linear_bwd(p, p->N, d, r, source, p->ws->dlow, param_weight(p, slots->k_down), dsource, true);
     } else {
-        linear_bwd_w(p, p->N, d, d, p->ws->dq, source, param_grad(p, slots->k_proj));
-        linear_bwd_x(p, p->N, d, d, p->ws->dq, param_value(p, slots->k_proj), dsource, true);
+        linear_bwd(p, p->N, d, d, source, p->ws->dq, param_weight(p, slots->k_proj), dsource, true);
     }
 }
 

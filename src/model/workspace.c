@@ -4,13 +4,24 @@
 
 #include <stdlib.h>
 
-/* Enough rows for full-speed products, few enough that logits never weigh more than a layer or two. */
-static size_t logit_rows(size_t N, size_t V)
+/* Blocks of about `numbers` logits with sides of at least `least`: how long the other side may be. */
+static size_t other_side(size_t side, size_t most, size_t numbers, size_t least)
 {
-    enum { AT_LEAST = 32, NUMBERS = 1 << 24 };
-    size_t rows = NUMBERS / V / AT_LEAST * AT_LEAST;
-    rows = rows < AT_LEAST ? AT_LEAST : rows;
-    return rows < N ? rows : N;
+    size_t length = numbers / side / least * least;
+    length = length < least ? least : length;
+    return length < most ? length : most;
+}
+
+/* float32: enough rows for full-speed products, few enough that logits never weigh more than a layer or two.
+ * bfloat16: tiles that stay in a cache, and as many rows as these have numbers. */
+static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
+{
+    size_t rows = other_side(V, N, (size_t)1 << 24, 32);
+    ws->tile = ws->precision == DDL_PRECISION_BF16 ? other_side(N, V, (size_t)1 << 20, 256) : 0;
+    size_t few = N <= SIZE_MAX / V ? ws->tile * N / V : rows;
+    few = few ? few : 1;
+    ws->logit_rows = ws->tile && few < rows ? few : rows;
+    ws->logit_numbers = ws->logit_rows * V > ws->tile * N ? ws->logit_rows * V : ws->tile * N;
 }
 
 static float *take(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
@@ -50,6 +61,38 @@ static void carve_layer(struct layer_acts *acts, struct ddl_arena *arena, const 
     acts->ug = take(arena, true, N, 2 * ddl_config_mlp_size(k));
 }
 
+/* The widest operands of a product: an activation's row, and a gradient's. */
+static size_t widest_row(const struct ddl_config *k)
+{
+    size_t widths[] = { k->d_model, 3 * k->n_heads * k->head_dim, 2 * ddl_config_mlp_size(k), k->k_rank },
+           most = 0;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        most = widths[i] > most ? widths[i] : most;
+    return most;
+}
+
+static uint16_t *take16(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
+{
+    size_t n;
+    if (!ddl_size_mul(rows, width, &n)) {
+        arena->overflow = true;
+        return NULL;
+    }
+    return wanted ? ddl_arena_take(arena, n, sizeof(uint16_t)) : NULL;
+}
+
+static void carve_rounded(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k,
+                          size_t N)
+{
+    bool bf16 = ws->precision == DDL_PRECISION_BF16, tiles = ws->tile > 0;
+    size_t widest = widest_row(k);
+    ws->x16 = take16(arena, bf16, N, widest);
+    ws->dy16 = take16(arena, bf16 && ws->train, N, widest > ws->tile ? widest : ws->tile);
+    ws->top = take(arena, tiles, N, 1);
+    ws->at_target = take(arena, tiles, N, 1);
+    ws->total = tiles ? ddl_arena_take(arena, N, sizeof *ws->total) : NULL;
+}
+
 static void carve_backward(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k,
                            size_t N)
 {
@@ -71,7 +114,7 @@ static void carve_backward(struct ddl_workspace *ws, struct ddl_arena *arena, co
 static void carve(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k)
 {
     size_t d = k->d_model, c = k->channels, a = k->n_heads * k->head_dim, N = ws->max_B * ws->max_T;
-    ws->logit_rows = logit_rows(N, k->vocab_size);
+    plan_logits(ws, N, k->vocab_size);
     ws->tokens = ddl_arena_take(arena, N, sizeof *ws->tokens);
     ws->targets = ddl_arena_take(arena, N, sizeof *ws->targets);
     ws->X = take(arena, true, N, d * c);
@@ -82,8 +125,9 @@ static void carve(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
     ws->kn = take(arena, true, N, a);
     ws->s = take(arena, true, N, ddl_config_mlp_size(k));
     ws->e = take(arena, c > 1, compress_taps(k), d * c);
-    ws->logits = take(arena, true, ws->logit_rows, k->vocab_size);
+    ws->logits = take(arena, true, ws->logit_numbers, 1);
     ws->losses = take(arena, true, N, 1);
+    carve_rounded(ws, arena, k, N);
     if (ws->train)
         carve_backward(ws, arena, k, N);
     for (size_t l = 0; l < (ws->train ? k->n_layers : 1); l++)
@@ -110,8 +154,8 @@ static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *con
     ws->layer = calloc(config->n_layers, sizeof *ws->layer);
     if (!ws->layer)
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
-    if (!ddl_size_mul(ws->max_B, ws->max_T, &N) || N > INT32_MAX)
-        return ddl_error_set(err, DDL_E_USAGE, "workspace: %zu sequences of %zu tokens are too many",
+    if (!ddl_size_mul(ws->max_B, ws->max_T, &N) || N > INT32_MAX || N == 0)
+        return ddl_error_set(err, DDL_E_USAGE, "workspace: %zu sequences of %zu tokens cannot be taken",
                              ws->max_B, ws->max_T);
     carve(ws, arena, config);
     if (arena->overflow)
@@ -121,9 +165,10 @@ static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *con
     return DDL_OK;
 }
 
-size_t ddl_workspace_bytes(const struct ddl_config *config, size_t batch, size_t tokens, bool train)
+size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision, size_t batch,
+                           size_t tokens, bool train)
 {
-    struct ddl_workspace ws = { .max_B = batch, .max_T = tokens, .train = train };
+    struct ddl_workspace ws = { .max_B = batch, .max_T = tokens, .train = train, .precision = precision };
     struct ddl_arena arena = { 0 };
     ddl_status status = measure(&ws, config, &arena, NULL);
     free(ws.layer);
@@ -143,7 +188,11 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, siz
     struct ddl_workspace *ws = ddl_mem_zalloc(sizeof *ws);
     if (!ws)
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
-    *ws = (struct ddl_workspace){ .model = model, .max_B = batch, .max_T = tokens, .train = train };
+    *ws = (struct ddl_workspace){ .model = model,
+                                  .max_B = batch,
+                                  .max_T = tokens,
+                                  .train = train,
+                                  .precision = ddl_model_precision(model) };
     struct ddl_arena arena = { 0 };
     ddl_status status = measure(ws, k, &arena, err);
     if (!status) {

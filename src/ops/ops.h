@@ -30,6 +30,27 @@ struct matmul_args {
     size_t ldc;
 };
 
+/* y = x rounded to bfloat16 (nearest, ties to even; NaN stays NaN), as its 16 bits. */
+struct round16_args {
+    size_t n;
+    const float *x;
+    uint16_t *y;
+};
+
+/* The product of matmul_args with operands in bfloat16; sums and C are float32. Strides in numbers. */
+struct matmul16_args {
+    bool trans_a, trans_b;
+    size_t M, N, K;
+    float alpha;
+    const uint16_t *A;
+    size_t lda;
+    const uint16_t *B;
+    size_t ldb;
+    float beta;
+    float *C;
+    size_t ldc;
+};
+
 /* x_n = E[token_n].  spec 2 */
 struct embed_args {
     size_t N, d;
@@ -276,10 +297,33 @@ struct cross_entropy_args {
     float *loss; /* (N) =         */
 };
 
+/* Cross-entropy of logits that exist a tile of columns at a time: columns [first, first + n) of all rows.
+ * Folding the tiles in turn gives, for each row, top = max_j z_j, total = sum_j exp(z_j - top) and at_target;
+ * the fold of the last tile (loss not NULL) gives the losses. `first` 0 starts anew. */
+struct loss_fold_args {
+    size_t N, n, first;
+    const float *z;                /* (N, n)                                       */
+    const int32_t *targets;        /* (N); -1: ignored, loss 0                      */
+    float *top, *at_target, *loss; /* (N) from fold to fold; loss (N) = or NULL     */
+    double *total;                 /* (N)                                          */
+};
+/* The gradient of a tile after all folds: dz = grad_scale (exp(z - top) / total - onehot(target)), rounded to
+ * bfloat16; zero rows where ignored. */
+struct loss_grad_args {
+    size_t N, n, first;
+    const float *z;
+    const int32_t *targets;
+    const float *top;
+    const double *total;
+    float grad_scale;
+    uint16_t *dz; /* (N, n) = */
+};
+
 /* One AdamW step on n numbers, as PyTorch: spec 6. g is multiplied by g_scale (clipping) first. */
 struct adamw_args {
     size_t n;
     float *p;
+    uint16_t *p16; /* = the new p rounded to bfloat16, or NULL */
     const float *g;
     float *m, *v;
     float g_scale, lr, beta1, beta2, eps, weight_decay;
@@ -308,6 +352,8 @@ struct ddl_extent {
 #define DDL_OPS(OP) \
     OP(copy,            copy_args) \
     OP(matmul,          matmul_args) \
+    OP(round16,         round16_args) \
+    OP(matmul16,        matmul16_args) \
     OP(embed_fwd,       embed_args) \
     OP(embed_bwd,       embed_grad_args) \
     OP(expand_fwd,      expand_args) \
@@ -342,6 +388,8 @@ struct ddl_extent {
     OP(pool_fwd,        pool_args) \
     OP(pool_bwd,        pool_grad_args) \
     OP(cross_entropy,   cross_entropy_args) \
+    OP(loss_fold,       loss_fold_args) \
+    OP(loss_grad,       loss_grad_args) \
     OP(adamw,           adamw_args)
 /* clang-format on */
 

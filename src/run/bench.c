@@ -32,6 +32,8 @@ static ddl_status set_up(struct bench *b, const struct ddl_bench_config *config,
     if (!status)
         status = ddl_model_enable_grad(b->model, err);
     if (!status)
+        status = ddl_model_set_precision(b->model, config->precision, err);
+    if (!status)
         status = ddl_workspace_create(&b->ws, b->model, config->batch, config->seq, true, err);
     if (!status)
         status = ddl_optim_create(&b->optim, b->model, &optim, err);

@@ -76,9 +76,11 @@ ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_trai
     out->flops = out->tokens * out->flops_per_token;
     out->bytes_params = out->bytes_grads = 4 * out->params_total;
     out->bytes_moments = 8 * out->params_total;
-    out->bytes_workspace = ddl_workspace_bytes(&t.config, t.batch, t.seq, true);
+    out->bytes_workspace = ddl_workspace_bytes(&t.config, t.precision, t.batch, t.seq, true);
     out->bytes_other = (size_t)other_bytes(&t);
-    size_t fixed = 16 * out->params_total + out->bytes_other;
+    if (t.precision == DDL_PRECISION_BF16)
+        out->bytes_params += 2 * out->params_total;
+    size_t fixed = out->bytes_params + 12 * out->params_total + out->bytes_other;
     if (!ddl_size_add(fixed, out->bytes_workspace, &out->bytes_total))
         return ddl_error_set(err, DDL_E_USAGE, "%zu sequences of %zu tokens do not fit the address space",
                              t.batch, t.seq);

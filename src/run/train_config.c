@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const dtype_names[] = { [DDL_PRECISION_F32] = "f32", [DDL_PRECISION_BF16] = "bf16", NULL };
 static const char *const order_names[] = { "random", "sequential", NULL };
 
 #define AT(field) offsetof(struct ddl_train_config, field)
@@ -58,6 +59,8 @@ static const struct ddl_option rows[] = {
     DECAY_ROW("norm", DDL_GROUP_NORM),
     DECAY_ROW("bias", DDL_GROUP_BIAS),
     ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "largest global norm of the gradient (0: no clipping)"),
+    { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, dtype_names, "NAME",
+      "what products work on; parameters, sums and the state are f32" },
     ROW(seed, DDL_OPTION_U64, 0, 0, "of initial values and data order"),
     { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "how sequences are drawn" },
     ROW(log_every, DDL_OPTION_U64, 1, MAX_COUNT, "steps between lines of metrics.jsonl"),

@@ -198,6 +198,8 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
     if (!status)
         status = ddl_model_enable_grad(run->model, err);
     if (!status)
+        status = ddl_model_set_precision(run->model, (enum ddl_precision)t->precision, err);
+    if (!status)
         status = ddl_optim_create(&run->optim, run->model, &optim, err);
     if (!status)
         status = ddl_workspace_create(&run->ws, run->model, t->batch, t->seq, true, err);

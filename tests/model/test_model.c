@@ -1,159 +1,13 @@
 /* The model as a whole, on every backend: laws that hold for each configuration of spec 3, golden vectors
  * aside (those are tests/verify's). */
-#include "support/support.h"
+#include "support/models.h"
 
-#include "ddl/model.h"
 #include "model/internal.h"
 #include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Small, with odd sizes. */
-static struct ddl_config tiny(const char *preset)
-{
-    struct ddl_config k = ddl_config_defaults();
-    struct ddl_error err;
-    assert_ok(ddl_config_set_preset(&k, preset, &err), err);
-    k.vocab_size = 31;
-    k.n_layers = 3;
-    k.n_heads = 3;
-    k.d_model = 21;
-    k.head_dim = 6;
-    k.block_size = 16;
-    k.hidden_init_std_factor = 2; /* so that no sublayer is too quiet to notice */
-    k.embedding_init_std = 1;
-    return k;
-}
-
-struct variant {
-    const char *name, *preset;
-    void (*change)(struct ddl_config *k);
-};
-
-static void v_map(struct ddl_config *k)
-{
-    k->map = DDL_MAP_V;
-}
-
-static void v_map_rank(struct ddl_config *k)
-{
-    k->map = DDL_MAP_V;
-    k->k_rank = 4;
-}
-
-static void v_map_erase(struct ddl_config *k)
-{
-    k->map = DDL_MAP_V;
-    k->update = DDL_UPDATE_ERASE;
-}
-
-static void write_context(struct ddl_config *k)
-{
-    k->update = DDL_UPDATE_WRITE;
-    k->v_input = DDL_V_CONTEXT;
-    k->v_sigmoid = false;
-}
-
-static void gate_mlp_constant(struct ddl_config *k)
-{
-    k->beta_linear = false;
-    k->beta_hidden = 13;
-    k->v_constant = true;
-}
-
-static void mixed(struct ddl_config *k)
-{
-    k->by_layer = true;
-    k->residual_by_layer[0] = DDL_RESIDUAL_DELTA;
-    k->residual_by_layer[1] = DDL_RESIDUAL_ADD;
-    k->residual_by_layer[2] = DDL_RESIDUAL_DELTA;
-}
-
-static void mup_plain(struct ddl_config *k)
-{
-    k->mup = true;
-    k->d_base = 42;
-    k->qk_norm = false;
-    k->rope_ratio = 0.5f;
-}
-
-static const struct variant variants[] = {
-    { "baseline", "baseline", NULL },
-    { "ddl-1", "ddl-1", NULL },
-    { "ddl-tc", "ddl-tc", NULL },
-    { "ddl-tc-ec", "ddl-tc-ec", NULL },
-    { "ddl-cc", "ddl-cc", NULL },
-    { "ddl-cc-ec", "ddl-cc-ec", NULL },
-    { "ddl-mix", "ddl-mix", NULL },
-    { "ddl-mix-ec", "ddl-mix-ec", NULL },
-    { "ddl-1 v-map", "ddl-1", v_map },
-    { "ddl-tc v-map rank", "ddl-tc", v_map_rank },
-    { "ddl-cc-ec v-map erase", "ddl-cc-ec", v_map_erase },
-    { "ddl-cc write context", "ddl-cc", write_context },
-    { "ddl-tc-ec gate mlp, constant", "ddl-tc-ec", gate_mlp_constant },
-    { "ddl-1 mixed", "ddl-1", mixed },
-    { "baseline mup", "baseline", mup_plain },
-};
-enum { N_VARIANTS = sizeof variants / sizeof *variants, B = 2, T = 9 };
-
-static struct ddl_config config_of(const struct variant *variant)
-{
-    struct ddl_config k = tiny(variant->preset);
-    if (variant->change)
-        variant->change(&k);
-    return k;
-}
-
-struct fixture {
-    ddl_backend *backend;
-    ddl_model *model;
-    ddl_workspace *ws;
-    int32_t tokens[B * T], targets[B * T];
-    struct ddl_batch batch;
-};
-
-static void set_up(struct fixture *f, const char *backend, const struct ddl_config *config)
-{
-    struct ddl_error err;
-    assert_ok(ddl_backend_create(&f->backend, backend, 2, &err), err);
-    assert_ok(ddl_model_create(&f->model, config, f->backend, &err), err);
-    assert_ok(ddl_model_init(f->model, 7, &err), err);
-    assert_ok(ddl_model_enable_grad(f->model, &err), err);
-    assert_ok(ddl_workspace_create(&f->ws, f->model, B, T, true, &err), err);
-    for (uint64_t i = 0; i < B * T; i++) {
-        f->tokens[i] = (int32_t)ddl_rng_below(1, i, config->vocab_size);
-        f->targets[i] = i % 5 == 2 ? -1 : (int32_t)ddl_rng_below(2, i, config->vocab_size);
-    }
-    f->batch = (struct ddl_batch){ B, T, f->tokens, f->targets };
-}
-
-static void tear_down(struct fixture *f)
-{
-    ddl_workspace_free(f->ws);
-    ddl_model_free(f->model);
-    ddl_backend_free(f->backend);
-}
-
-static double mean_loss(struct fixture *f)
-{
-    struct ddl_loss loss;
-    struct ddl_error err;
-    assert_ok(ddl_model_loss(f->model, f->ws, &f->batch, &loss, NULL, &err), err);
-    return loss.sum / (double)loss.n_targets;
-}
-
-/* Gradients of all parameters, one after the other; free with free. */
-static float *all_grads(const ddl_model *model)
-{
-    float *out = malloc(ddl_model_size(model) * sizeof *out), *at = out;
-    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
-        ddl_model_read_grad(model, i, at);
-        at += ddl_model_param(model, i)->count;
-    }
-    return out;
-}
 
 /* Moves every parameter by h times a fixed random direction; returns the gradient's product with the
  * direction. */
@@ -178,12 +32,12 @@ static double move(ddl_model *model, double h, const float *grads)
 }
 
 /* The central difference of the loss along the direction. */
-static double difference(struct fixture *f, double h)
+static double difference(struct small_model *f, double h)
 {
     move(f->model, h, NULL);
-    double up = mean_loss(f);
+    double up = small_mean_loss(f);
     move(f->model, -2 * h, NULL);
-    double down = mean_loss(f);
+    double down = small_mean_loss(f);
     move(f->model, h, NULL);
     return (up - down) / (2 * h);
 }
@@ -193,22 +47,24 @@ static double difference(struct fixture *f, double h)
 static void gradient_is_the_slope(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_VARIANTS; i++) {
-        struct ddl_config config = config_of(&variants[i]);
-        struct fixture f;
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+        struct ddl_config config = variant_config(&small_variants[i]);
+        struct small_model f;
         struct ddl_loss loss;
         struct ddl_error err;
-        set_up(&f, "ref", &config);
-        assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1.0 / (B * T - 4), &loss, &err), err);
-        assert_int_equal(loss.n_targets, B * T - 4);
-        float *grads = all_grads(f.model);
+        small_model_make(&f, "ref", &config, DDL_PRECISION_F32);
+        assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1.0 / (SMALL_B * SMALL_T - 4), &loss, &err),
+                  err);
+        assert_int_equal(loss.n_targets, SMALL_B * SMALL_T - 4);
+        float *grads = all_gradients(f.model);
         const double h = 2e-4;
         double slope = move(f.model, 0, grads);
         double found = (4 * difference(&f, h) - difference(&f, 2 * h)) / 3;
         if (fabs(found - slope) > 3e-3 * (fabs(slope) + 1))
-            fail_msg("%s: the loss's slope is %g, the gradient says %g", variants[i].name, found, slope);
+            fail_msg("%s: the loss's slope is %g, the gradient says %g", small_variants[i].name, found,
+                     slope);
         free(grads);
-        tear_down(&f);
+        small_model_free(&f);
     }
 }
 
@@ -217,26 +73,26 @@ static void gradient_is_the_slope(void **state)
 static void accumulation_is_one_batch(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_VARIANTS; i++) {
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
         for (size_t b = 0; ddl_backend_list(b); b++) {
-            struct ddl_config config = config_of(&variants[i]);
-            struct fixture f;
+            struct ddl_config config = variant_config(&small_variants[i]);
+            struct small_model f;
             struct ddl_loss loss;
             struct ddl_error err;
-            set_up(&f, ddl_backend_list(b), &config);
-            double scale = 1.0 / (B * T - 4);
+            small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
+            double scale = 1.0 / (SMALL_B * SMALL_T - 4);
             assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, scale, &loss, &err), err);
-            float *whole = all_grads(f.model);
+            float *whole = all_gradients(f.model);
             ddl_model_zero_grad(f.model);
-            for (size_t s = 0; s < B; s++) {
-                struct ddl_batch one = { 1, T, f.tokens + s * T, f.targets + s * T };
+            for (size_t s = 0; s < SMALL_B; s++) {
+                struct ddl_batch one = { 1, SMALL_T, f.tokens + s * SMALL_T, f.targets + s * SMALL_T };
                 assert_ok(ddl_model_backward(f.model, f.ws, &one, scale, &loss, &err), err);
             }
-            float *parts = all_grads(f.model);
+            float *parts = all_gradients(f.model);
             assert_close(ddl_model_size(f.model), parts, whole, 1e-5);
             free(whole);
             free(parts);
-            tear_down(&f);
+            small_model_free(&f);
         }
     }
 }
@@ -246,16 +102,16 @@ static void runs_repeat(void **state)
 {
     (void)state;
     for (size_t b = 0; ddl_backend_list(b); b++) {
-        struct ddl_config config = tiny("ddl-tc-ec");
-        struct fixture f;
+        struct ddl_config config = small_config("ddl-tc-ec");
+        struct small_model f;
         struct ddl_loss loss;
         struct ddl_error err;
-        set_up(&f, ddl_backend_list(b), &config);
+        small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
         float *first = NULL;
         for (int run = 0; run < 3; run++) {
             ddl_model_zero_grad(f.model);
             assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 0.1, &loss, &err), err);
-            float *grads = all_grads(f.model);
+            float *grads = all_gradients(f.model);
             if (first)
                 assert_memory_equal(first, grads, ddl_model_size(f.model) * sizeof *grads);
             else
@@ -264,57 +120,58 @@ static void runs_repeat(void **state)
                 free(grads);
         }
         free(first);
-        tear_down(&f);
+        small_model_free(&f);
     }
 }
 
 /* Pieces of any length through the cache give the logits of one full pass. */
-static void decode_in_pieces(const struct variant *variant, const char *backend, const size_t *pieces)
+static void decode_in_pieces(const struct small_variant *variant, const char *backend, const size_t *pieces)
 {
-    struct ddl_config config = config_of(variant);
-    struct fixture f;
+    struct ddl_config config = variant_config(variant);
+    struct small_model f;
     struct ddl_error err;
     ddl_cache *cache;
     ddl_workspace *ws;
-    set_up(&f, backend, &config);
+    small_model_make(&f, backend, &config, DDL_PRECISION_F32);
     size_t V = config.vocab_size;
-    float *full = malloc(B * T * V * sizeof *full), *found = malloc(B * T * V * sizeof *full);
-    assert_ok(ddl_model_logits(f.model, f.ws, NULL, &f.batch, T, full, &err), err);
-    assert_ok(ddl_cache_create(&cache, f.model, B, T, &err), err);
-    assert_ok(ddl_workspace_create(&ws, f.model, B, T, false, &err), err);
-    for (size_t t = 0, i = 0; t < T; t += pieces[i++]) {
+    float *full = malloc(SMALL_B * SMALL_T * V * sizeof *full),
+          *found = malloc(SMALL_B * SMALL_T * V * sizeof *full);
+    assert_ok(ddl_model_logits(f.model, f.ws, NULL, &f.batch, SMALL_T, full, &err), err);
+    assert_ok(ddl_cache_create(&cache, f.model, SMALL_B, SMALL_T, &err), err);
+    assert_ok(ddl_workspace_create(&ws, f.model, SMALL_B, SMALL_T, false, &err), err);
+    for (size_t t = 0, i = 0; t < SMALL_T; t += pieces[i++]) {
         size_t n = pieces[i];
-        int32_t tokens[B * T];
-        for (size_t s = 0; s < B; s++)
-            memcpy(tokens + s * n, f.tokens + s * T + t, n * sizeof *tokens);
-        float *piece = malloc(B * n * V * sizeof *piece);
-        struct ddl_batch batch = { B, n, tokens, NULL };
+        int32_t tokens[SMALL_B * SMALL_T];
+        for (size_t s = 0; s < SMALL_B; s++)
+            memcpy(tokens + s * n, f.tokens + s * SMALL_T + t, n * sizeof *tokens);
+        float *piece = malloc(SMALL_B * n * V * sizeof *piece);
+        struct ddl_batch batch = { SMALL_B, n, tokens, NULL };
         assert_ok(ddl_model_logits(f.model, ws, cache, &batch, n, piece, &err), err);
-        for (size_t s = 0; s < B; s++)
-            memcpy(found + (s * T + t) * V, piece + s * n * V, n * V * sizeof *found);
+        for (size_t s = 0; s < SMALL_B; s++)
+            memcpy(found + (s * SMALL_T + t) * V, piece + s * n * V, n * V * sizeof *found);
         free(piece);
     }
-    assert_int_equal(ddl_cache_length(cache), T);
-    if (relative_error(B * T * V, found, full) > 1e-5)
+    assert_int_equal(ddl_cache_length(cache), SMALL_T);
+    if (relative_error(SMALL_B * SMALL_T * V, found, full) > 1e-5)
         fail_msg("%s on %s: decoding differs by %g", variant->name, backend,
-                 relative_error(B * T * V, found, full));
+                 relative_error(SMALL_B * SMALL_T * V, found, full));
     free(full);
     free(found);
     ddl_workspace_free(ws);
     ddl_cache_free(cache);
-    tear_down(&f);
+    small_model_free(&f);
 }
 
 static void decoding_is_the_forward_pass(void **state)
 {
     (void)state;
-    static const size_t splits[][T] = {
+    static const size_t splits[][SMALL_T] = {
         { 1, 1, 1, 1, 1, 1, 1, 1, 1 }, { 5, 1, 3 }, { 2, 2, 2, 2, 1 }, { 9 }
     };
-    for (size_t i = 0; i < N_VARIANTS; i++) {
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
         for (size_t b = 0; ddl_backend_list(b); b++) {
             for (size_t s = 0; s < sizeof splits / sizeof *splits; s++)
-                decode_in_pieces(&variants[i], ddl_backend_list(b), splits[s]);
+                decode_in_pieces(&small_variants[i], ddl_backend_list(b), splits[s]);
         }
     }
 }
@@ -328,14 +185,14 @@ static void rebuilt_state_drifts_little(void **state)
     static const char *const presets[] = { "ddl-1", "ddl-tc", "ddl-cc-ec" };
     for (size_t b = 0; ddl_backend_list(b); b++) {
         for (size_t i = 0; i < 9; i++) {
-            struct ddl_config config = tiny(presets[i / 3]);
+            struct ddl_config config = small_config(presets[i / 3]);
             config.n_layers = depths[i % 3];
-            struct fixture f;
+            struct small_model f;
             struct ddl_loss loss;
             struct ddl_error err;
-            set_up(&f, ddl_backend_list(b), &config);
+            small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
             assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);
-            size_t n = B * T * config.d_model * config.channels, bytes = n * sizeof(float);
+            size_t n = SMALL_B * SMALL_T * config.d_model * config.channels, bytes = n * sizeof(float);
             float *rebuilt = malloc(bytes), *start = malloc(bytes);
             f.backend->ops->download(f.backend->ctx, rebuilt, f.ws->X, bytes);
             struct pass p = { .m = f.model,
@@ -343,15 +200,15 @@ static void rebuilt_state_drifts_little(void **state)
                               .config = &f.model->config,
                               .ops = f.backend->ops,
                               .ctx = f.backend->ctx,
-                              .B = B,
-                              .T = T,
-                              .N = B * T };
+                              .B = SMALL_B,
+                              .T = SMALL_T,
+                              .N = SMALL_B * SMALL_T };
             embed_fwd(&p);
             f.backend->ops->download(f.backend->ctx, start, f.ws->X, bytes);
             assert_close(n, rebuilt, start, 1e-5);
             free(rebuilt);
             free(start);
-            tear_down(&f);
+            small_model_free(&f);
         }
     }
 }
@@ -391,10 +248,10 @@ static void paper_sizes(void **state)
 static void bad_batches_are_refused(void **state)
 {
     (void)state;
-    struct ddl_config config = tiny("ddl-cc-ec");
-    struct fixture f;
+    struct ddl_config config = small_config("ddl-cc-ec");
+    struct small_model f;
     struct ddl_loss loss;
-    set_up(&f, "ref", &config);
+    small_model_make(&f, "ref", &config, DDL_PRECISION_F32);
     f.tokens[3] = 31;
     assert_sentence(ddl_model_loss(f.model, f.ws, &f.batch, &loss, NULL, err), DDL_E_USAGE,
                     "token 3 of sequence 0 is 31, the vocabulary has 31");
@@ -403,26 +260,26 @@ static void bad_batches_are_refused(void **state)
     assert_sentence(ddl_model_loss(f.model, f.ws, &f.batch, &loss, NULL, err), DDL_E_USAGE,
                     "target 1 of sequence 1 is -2");
     f.targets[10] = 0;
-    struct ddl_batch large = { B + 1, T, f.tokens, f.targets };
+    struct ddl_batch large = { SMALL_B + 1, SMALL_T, f.tokens, f.targets };
     assert_sentence(ddl_model_loss(f.model, f.ws, &large, &loss, NULL, err), DDL_E_USAGE,
                     "the workspace holds 2 x 9");
     float logits[31];
-    assert_sentence(ddl_model_logits(f.model, f.ws, NULL, &f.batch, T + 1, logits, err), DDL_E_USAGE,
+    assert_sentence(ddl_model_logits(f.model, f.ws, NULL, &f.batch, SMALL_T + 1, logits, err), DDL_E_USAGE,
                     "the last 10 positions");
-    struct ddl_batch untargeted = { B, T, f.tokens, NULL };
+    struct ddl_batch untargeted = { SMALL_B, SMALL_T, f.tokens, NULL };
     assert_sentence(ddl_model_loss(f.model, f.ws, &untargeted, &loss, NULL, err), DDL_E_USAGE,
                     "needs targets");
     ddl_workspace *ws;
     ddl_cache *cache;
     struct ddl_error made;
-    assert_ok(ddl_workspace_create(&ws, f.model, B, T, false, &made), made);
+    assert_ok(ddl_workspace_create(&ws, f.model, SMALL_B, SMALL_T, false, &made), made);
     assert_sentence(ddl_model_backward(f.model, ws, &f.batch, 1, &loss, err), DDL_E_USAGE,
                     "a workspace for training");
     ddl_workspace_free(ws);
     assert_sentence(ddl_workspace_create(&ws, f.model, 1, 17, true, err), DDL_E_USAGE,
                     "the model's context is 16");
     assert_sentence(ddl_cache_create(&cache, f.model, 1, 17, err), DDL_E_USAGE, "the model's context is 16");
-    tear_down(&f);
+    small_model_free(&f);
 }
 
 /* Where every target is ignored: loss 0, gradient 0. */
@@ -430,20 +287,20 @@ static void nothing_to_predict(void **state)
 {
     (void)state;
     for (size_t b = 0; ddl_backend_list(b); b++) {
-        struct ddl_config config = tiny("ddl-cc");
-        struct fixture f;
+        struct ddl_config config = small_config("ddl-cc");
+        struct small_model f;
         struct ddl_loss loss;
         struct ddl_error err;
-        set_up(&f, ddl_backend_list(b), &config);
-        for (size_t i = 0; i < B * T; i++)
+        small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
+        for (size_t i = 0; i < SMALL_B * SMALL_T; i++)
             f.targets[i] = -1;
         assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);
         assert_true(loss.sum == 0 && loss.n_targets == 0);
-        float *grads = all_grads(f.model);
+        float *grads = all_gradients(f.model);
         for (size_t i = 0; i < ddl_model_size(f.model); i++)
             assert_true(grads[i] == 0);
         free(grads);
-        tear_down(&f);
+        small_model_free(&f);
     }
 }
 

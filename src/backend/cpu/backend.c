@@ -1,8 +1,8 @@
 /* The table, the backend's state, and memory: the host's. */
 #include "backend/cpu/cpu.h"
 
-#include "backend/cpu/gemm.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/library.h"
 #include "backend/cpu/parallel.h"
 #include "base/mem.h"
 
@@ -21,18 +21,24 @@ static ddl_status open_cpu(void **ctx, size_t threads, char *text, size_t text_s
     ddl_status status = isa_choose(&cpu.k, &isa, err);
     if (status)
         return status;
+    status = library_open(&cpu.library, err);
+    if (status)
+        return status;
+    /* A lesser set asked for by name is a lesser processor: its bfloat16 goes by the kernels too. */
+    cpu.bf16_units = library_has_bf16() && cpu.k == isa_best();
     cpu.piece = LINE;
     cpu.scratch = ddl_mem_alloc(cpu.threads * cpu.piece * sizeof *cpu.scratch);
     struct cpu *kept = ddl_mem_alloc(sizeof *kept);
     if (!kept || !cpu.scratch) {
         ddl_mem_free(kept);
         ddl_mem_free(cpu.scratch);
+        library_close(cpu.library);
         return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: out of memory");
     }
     *kept = cpu;
     *ctx = kept;
     char library[64];
-    gemm_describe(library, sizeof library);
+    library_describe(library, sizeof library);
     snprintf(text, text_size, "cpu (%s, %zu thread%s, %s)", isa, cpu.threads, cpu.threads == 1 ? "" : "s",
              library);
     return DDL_OK;
@@ -42,6 +48,7 @@ static void close_cpu(void *ctx)
 {
     struct cpu *cpu = ctx;
     ddl_mem_free(cpu->scratch);
+    library_close(cpu->library);
     ddl_mem_free(cpu);
 }
 

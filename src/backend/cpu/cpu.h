@@ -1,5 +1,6 @@
-/* The fast backend: oneDNN for large products (matmul.c), kernels built once per instruction set (kernels/),
- * threads in one place (parallel.h). The op files beside this one join the three; a kernel does the numbers.
+/* The fast backend: a library for large products (library.h), kernels built once per instruction set
+ * (kernels/), threads in one place (parallel.h). The op files beside this one join the three; a kernel does
+ * the numbers.
  */
 #ifndef DDL_BACKEND_CPU_H
 #define DDL_BACKEND_CPU_H
@@ -15,6 +16,8 @@ struct cpu {
     const struct ddl_kernels *k; /* of the instruction set in use                           */
     float *scratch;              /* threads pieces of `piece` numbers each, aligned         */
     size_t piece;
+    struct library *library;
+    bool bf16_units; /* the library multiplies bfloat16 at more than float32's rate here */
 };
 
 /* The ops of the list in ops.h; those on memory stand in backend.c. */

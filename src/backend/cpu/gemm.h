@@ -6,7 +6,4 @@
 
 void gemm_serial(const struct cpu *cpu, const struct matmul_args *a);
 
-/* "oneDNN 2.6" */
-void gemm_describe(char *text, size_t size);
-
 #endif

@@ -41,6 +41,14 @@ static const struct isa {
 };
 enum { N_SETS = sizeof sets / sizeof *sets };
 
+const struct ddl_kernels *isa_best(void)
+{
+    size_t i = N_SETS - 1;
+    while (!sets[i].runs_here())
+        i--;
+    return sets[i].kernels;
+}
+
 ddl_status isa_choose(const struct ddl_kernels **kernels, const char **name, struct ddl_error *err)
 {
     const char *wanted = getenv("DDL_ISA");

@@ -1,9 +1,7 @@
-/* Products. This file alone knows oneDNN: dnnl_sgemm, which is in 2.x and 3.x alike. */
+/* Products: which of them pay for the library, and which are done in place. */
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/library.h"
 #include "backend/cpu/parallel.h"
-
-#include <oneapi/dnnl/dnnl.h>
-#include <stdio.h>
 
 enum {
     FEW_ROWS = 4,         /* up to here B is read once, where a library would pack it first */
@@ -26,11 +24,9 @@ static bool is_small(const struct matmul_args *a)
 static void by_library(const struct cpu *cpu, const struct matmul_args *a, size_t threads)
 {
     int before = parallel_limit((int)threads);
-    dnnl_status_t status = dnnl_sgemm(a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N', (dnnl_dim_t)a->M,
-                                      (dnnl_dim_t)a->N, (dnnl_dim_t)a->K, a->alpha, a->A, (dnnl_dim_t)a->lda,
-                                      a->B, (dnnl_dim_t)a->ldb, a->beta, a->C, (dnnl_dim_t)a->ldc);
+    bool done = library_matmul(a);
     parallel_limit(before);
-    if (status != dnnl_success) /* no memory for its packing: slower, but never wrong */
+    if (!done) /* no memory for its packing: slower, but never wrong */
         cpu->k->matmul_plain(a, 0, a->M, NULL);
 }
 
@@ -61,8 +57,18 @@ void gemm_serial(const struct cpu *cpu, const struct matmul_args *a)
         by_library(cpu, a, 1);
 }
 
-void gemm_describe(char *text, size_t size)
+/* Without units for bfloat16 the kernel widens as it goes. */
+void cpu_matmul16(void *ctx, const struct matmul16_args *a)
 {
-    const dnnl_version_t *version = dnnl_version();
-    snprintf(text, size, "oneDNN %d.%d", version->major, version->minor);
+    const struct cpu *cpu = ctx;
+    bool done = false;
+    if (a->M == 0 || a->N == 0)
+        return;
+    if (cpu->bf16_units && a->K > 0) {
+        int before = parallel_limit((int)cpu->threads);
+        done = library_matmul16(cpu->library, a);
+        parallel_limit(before);
+    }
+    if (!done)
+        parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul16_plain, a);
 }

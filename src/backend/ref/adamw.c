@@ -1,5 +1,7 @@
 #include "backend/ref/ref.h"
 
+#include "base/bf16.h"
+
 #include <math.h>
 
 double ref_sum_squares(void *ctx, size_t n, const float *x)
@@ -23,5 +25,7 @@ void ref_adamw(void *ctx, const struct adamw_args *a)
         a->v[i] = (float)v;
         a->p[i] = (float)(p - (double)a->lr * (m / (double)a->bias1) /
                                   (sqrt(v / (double)a->bias2) + (double)a->eps));
+        if (a->p16)
+            a->p16[i] = ddl_bf16_round(a->p[i]);
     }
 }

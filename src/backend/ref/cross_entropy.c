@@ -1,5 +1,7 @@
 #include "backend/ref/ref.h"
 
+#include "base/bf16.h"
+
 #include <math.h>
 
 void ref_cross_entropy(void *ctx, const struct cross_entropy_args *a)
@@ -18,6 +20,39 @@ void ref_cross_entropy(void *ctx, const struct cross_entropy_args *a)
         for (size_t j = 0; a->grad && j < a->V; j++) {
             double p = exp((double)z[j] - lse) - (j == (size_t)target ? 1 : 0);
             z[j] = target < 0 ? 0 : (float)((double)a->grad_scale * p);
+        }
+    }
+}
+
+void ref_loss_fold(void *ctx, const struct loss_fold_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        const float *z = a->z + n * a->n;
+        double top = a->first ? (double)a->top[n] : -INFINITY, before = top;
+        for (size_t j = 0; j < a->n; j++)
+            top = fmax(top, (double)z[j]);
+        double total = a->first ? a->total[n] * exp(before - top) : 0;
+        for (size_t j = 0; j < a->n; j++)
+            total += exp((double)z[j] - top);
+        a->top[n] = (float)top;
+        a->total[n] = total;
+        size_t target = (size_t)a->targets[n];
+        if (a->targets[n] >= 0 && target >= a->first && target < a->first + a->n)
+            a->at_target[n] = z[target - a->first];
+        if (a->loss)
+            a->loss[n] = a->targets[n] < 0 ? 0 : (float)(log(total) + (top - (double)a->at_target[n]));
+    }
+}
+
+void ref_loss_grad(void *ctx, const struct loss_grad_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        for (size_t j = 0; j < a->n; j++) {
+            double p = exp((double)a->z[n * a->n + j] - (double)a->top[n]) / a->total[n];
+            p -= a->first + j == (size_t)a->targets[n] ? 1 : 0;
+            a->dz[n * a->n + j] = ddl_bf16_round(a->targets[n] < 0 ? 0 : (float)((double)a->grad_scale * p));
         }
     }
 }

@@ -1,4 +1,5 @@
 #include "backend/cpu/kernels/kernels.h"
+#include "base/bf16.h"
 
 #include <math.h>
 
@@ -18,4 +19,10 @@ void DDL_KERNEL(adamw)(const void *args, size_t lo, size_t hi, float *scratch)
         v[i] = v_i;
         p[i] -= decay * p[i] + step * m_i / (sqrtf(v_i * bias2) + eps);
     }
+    if (!a->p16)
+        return;
+    uint16_t *restrict p16 = a->p16;
+#pragma omp simd
+    for (size_t i = lo; i < hi; i++)
+        p16[i] = ddl_bf16_round(p[i]);
 }

@@ -44,6 +44,8 @@ struct parts_args {
     X(matmul_plain)    /* rows of C; any shape                       */                                      \
     X(matmul_thin_nt)  /* columns of C, op(B) = B^T: dot products    */                                      \
     X(matmul_thin_nn)  /* columns of C, op(B) = B: sums of rows of B */                                      \
+    X(round16)         /* numbers                                    */                                      \
+    X(matmul16_plain)  /* rows of C; any shape                       */                                      \
     X(embed_fwd)       /* tokens                                     */                                      \
     X(embed_bwd)       /* features: two tokens may share a row of dE */                                      \
     X(expand_fwd)      /* tokens; (K, d*c) for w transposed          */                                      \
@@ -77,6 +79,8 @@ struct parts_args {
     X(elementwise_fwd) /* rows                                       */                                      \
     X(elementwise_bwd) /* rows                                       */                                      \
     X(cross_entropy)   /* rows                                       */                                      \
+    X(loss_fold)       /* rows                                       */                                      \
+    X(loss_grad)       /* rows                                       */                                      \
     X(adamw)           /* numbers                                    */                                      \
     X(sum_squares)     /* of a float array; the sum, a double         */                                     \
     X(sum_parts)       /* numbers; parts_args                        */

@@ -2,6 +2,7 @@
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/kernels/vmath.h"
+#include "base/bf16.h"
 
 #include <string.h>
 
@@ -54,6 +55,54 @@ void DDL_KERNEL(cross_entropy)(const void *args, size_t lo, size_t hi, float *sc
         for (size_t j = 0; j < a->V; j++)
             z[j] *= factor;
         z[target] = (float)((double)a->grad_scale * of_target);
+    }
+}
+
+void DDL_KERNEL(loss_fold)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct loss_fold_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const float *z = a->z + n * a->n;
+        float top = largest(a->n, z);
+        double before = 0;
+        if (a->first) {
+            top = a->top[n] > top ? a->top[n] : top;
+            before = a->total[n] * exp((double)a->top[n] - (double)top);
+        }
+        a->top[n] = top;
+        a->total[n] = before + exp_sum(a->n, z, top, NULL);
+        size_t target = (size_t)a->targets[n];
+        if (a->targets[n] >= 0 && target >= a->first && target - a->first < a->n)
+            a->at_target[n] = z[target - a->first];
+        if (a->loss)
+            a->loss[n] =
+                a->targets[n] < 0 ? 0 : (float)(log(a->total[n]) + ((double)top - (double)a->at_target[n]));
+    }
+}
+
+void DDL_KERNEL(loss_grad)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct loss_grad_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const float *z = a->z + n * a->n;
+        uint16_t *dz = a->dz + n * a->n;
+        int32_t target = a->targets[n];
+        if (target < 0) {
+            memset(dz, 0, a->n * sizeof *dz);
+            continue;
+        }
+        float top = a->top[n], factor = (float)((double)a->grad_scale / a->total[n]);
+#pragma omp simd
+        for (size_t j = 0; j < a->n; j++)
+            dz[j] = ddl_bf16_round(vexp(z[j] - top) * factor);
+        size_t at = (size_t)target - a->first;
+        if ((size_t)target >= a->first && at < a->n) {
+            /* p - 1 = -(sum of the others): in double, since both may be near 1 */
+            double of_target = ((double)vexp(z[at] - top) - a->total[n]) / a->total[n];
+            dz[at] = ddl_bf16_round((float)((double)a->grad_scale * of_target));
+        }
     }
 }
 

@@ -1,0 +1,57 @@
+/* bfloat16: rounding, and products where the processor has no units for it. */
+#include "backend/cpu/kernels/kernels.h"
+#include "base/bf16.h"
+
+#include <string.h>
+
+void DDL_KERNEL(round16)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct round16_args *a = args;
+    const float *restrict x = a->x;
+    uint16_t *restrict y = a->y;
+    (void)scratch;
+#pragma omp simd
+    for (size_t i = lo; i < hi; i++)
+        y[i] = ddl_bf16_round(x[i]);
+}
+
+static float dot16(size_t n, const uint16_t *x, const uint16_t *y)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++)
+        sum += ddl_bf16_widen(x[i]) * ddl_bf16_widen(y[i]);
+    return sum;
+}
+
+static void add_scaled16(size_t n, float a, const uint16_t *restrict x, float *restrict y)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        y[i] += a * ddl_bf16_widen(x[i]);
+}
+
+/* Rows [lo, hi) of C. */
+void DDL_KERNEL(matmul16_plain)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct matmul16_args *a = args;
+    size_t row_a = a->trans_a ? 1 : a->lda, step_a = a->trans_a ? a->lda : 1;
+    (void)scratch;
+    for (size_t i = lo; i < hi; i++) {
+        const uint16_t *A = a->A + i * row_a;
+        float *C = a->C + i * a->ldc;
+        for (size_t j = 0; j < a->N; j++)
+            C[j] = a->beta == 0 ? 0 : a->beta * C[j];
+        for (size_t k = 0; !a->trans_b && k < a->K; k++)
+            add_scaled16(a->N, a->alpha * ddl_bf16_widen(A[k * step_a]), a->B + k * a->ldb, C);
+        for (size_t j = 0; a->trans_b && j < a->N; j++) {
+            const uint16_t *B = a->B + j * a->ldb;
+            float sum = 0;
+            if (step_a == 1)
+                sum = dot16(a->K, A, B);
+            for (size_t k = 0; step_a != 1 && k < a->K; k++)
+                sum += ddl_bf16_widen(A[k * step_a]) * ddl_bf16_widen(B[k]);
+            C[j] += a->alpha * sum;
+        }
+    }
+}

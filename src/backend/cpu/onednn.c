@@ -1,0 +1,234 @@
+/* Products by oneDNN: dnnl_sgemm, which is in 2.x and 3.x alike, and for bfloat16 its matmul primitives,
+ * whose making differs between the two. */
+#include "backend/cpu/library.h"
+
+#include "base/mem.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+
+/* What tells one primitive from another: all of the arguments but the places. */
+struct shape {
+    bool trans_a, trans_b;
+    size_t M, N, K, lda, ldb, ldc;
+    float alpha, beta;
+};
+
+/* A primitive with its three memories, whose places are set before each run. */
+struct product {
+    struct shape shape;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t A, B, C;
+};
+
+enum { PRODUCTS = 256 }; /* a model has some tens of shapes; with more, the oldest makes room */
+
+struct library {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    struct product product[PRODUCTS];
+    size_t made; /* over all time */
+};
+
+ddl_status library_open(struct library **out, struct ddl_error *err)
+{
+    struct library *library = ddl_mem_zalloc(sizeof *library);
+    *out = NULL;
+    if (!library || dnnl_engine_create(&library->engine, dnnl_cpu, 0) != dnnl_success ||
+        dnnl_stream_create(&library->stream, library->engine, dnnl_stream_default_flags) != dnnl_success) {
+        library_close(library);
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: out of memory for oneDNN");
+    }
+    *out = library;
+    return DDL_OK;
+}
+
+static void drop(struct product *product)
+{
+    dnnl_memory_t memories[] = { product->A, product->B, product->C };
+    for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
+        if (memories[i])
+            dnnl_memory_destroy(memories[i]);
+    }
+    if (product->primitive)
+        dnnl_primitive_destroy(product->primitive);
+    *product = (struct product){ 0 };
+}
+
+void library_close(struct library *library)
+{
+    if (!library)
+        return;
+    for (size_t i = 0; i < PRODUCTS; i++)
+        drop(&library->product[i]);
+    if (library->stream)
+        dnnl_stream_destroy(library->stream);
+    if (library->engine)
+        dnnl_engine_destroy(library->engine);
+    ddl_mem_free(library);
+}
+
+void library_describe(char *text, size_t size)
+{
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(text, size, "oneDNN %d.%d", version->major, version->minor);
+}
+
+bool library_matmul(const struct matmul_args *a)
+{
+    return dnnl_sgemm(a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N', (dnnl_dim_t)a->M, (dnnl_dim_t)a->N,
+                      (dnnl_dim_t)a->K, a->alpha, a->A, (dnnl_dim_t)a->lda, a->B, (dnnl_dim_t)a->ldb, a->beta,
+                      a->C, (dnnl_dim_t)a->ldc) == dnnl_success;
+}
+
+bool library_has_bf16(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+
+static bool same_shape(const struct shape *x, const struct shape *y)
+{
+    return x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->M == y->M && x->N == y->N &&
+           x->K == y->K && x->lda == y->lda && x->ldb == y->ldb && x->ldc == y->ldc && x->alpha == y->alpha &&
+           x->beta == y->beta;
+}
+
+/* What both versions of the interface spell alike: the attributes of alpha (x) + beta C. */
+static dnnl_status_t make_attributes(dnnl_primitive_attr_t *out, float alpha, float beta)
+{
+    dnnl_post_ops_t after = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(out);
+    if (status == dnnl_success)
+        status = dnnl_post_ops_create(&after);
+    if (status == dnnl_success && alpha != 1) {
+#if DNNL_VERSION_MAJOR >= 3
+        status = dnnl_post_ops_append_eltwise(after, dnnl_eltwise_linear, alpha, 0);
+#else
+        status = dnnl_post_ops_append_eltwise(after, 1, dnnl_eltwise_linear, alpha, 0);
+#endif
+    }
+    if (status == dnnl_success && beta != 0) {
+#if DNNL_VERSION_MAJOR >= 3
+        status = dnnl_post_ops_append_sum(after, beta, 0, dnnl_data_type_undef);
+#else
+        status = dnnl_post_ops_append_sum(after, beta);
+#endif
+    }
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(*out, after);
+    if (after)
+        dnnl_post_ops_destroy(after);
+    return status;
+}
+
+/* A matrix of two strides, with no place yet. */
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t matrix_desc;
+#define DESC(matrix) (matrix)
+static dnnl_status_t describe(matrix_desc *out, dnnl_dims_t dims, dnnl_data_type_t type, dnnl_dims_t strides)
+{
+    return dnnl_memory_desc_create_with_strides(out, 2, dims, type, strides);
+}
+static dnnl_status_t describe_product(dnnl_primitive_desc_t *out, dnnl_engine_t engine, matrix_desc *matrix,
+                                      dnnl_primitive_attr_t attributes)
+{
+    return dnnl_matmul_primitive_desc_create(out, engine, matrix[0], matrix[1], NULL, matrix[2], attributes);
+}
+static void forget(matrix_desc matrix)
+{
+    if (matrix)
+        dnnl_memory_desc_destroy(matrix);
+}
+#else
+typedef dnnl_memory_desc_t matrix_desc;
+#define DESC(matrix) (&(matrix))
+static dnnl_status_t describe(matrix_desc *out, dnnl_dims_t dims, dnnl_data_type_t type, dnnl_dims_t strides)
+{
+    return dnnl_memory_desc_init_by_strides(out, 2, dims, type, strides);
+}
+static dnnl_status_t describe_product(dnnl_primitive_desc_t *out, dnnl_engine_t engine, matrix_desc *matrix,
+                                      dnnl_primitive_attr_t attributes)
+{
+    dnnl_matmul_desc_t product;
+    dnnl_status_t status = dnnl_matmul_desc_init(&product, &matrix[0], &matrix[1], NULL, &matrix[2]);
+    return status != dnnl_success ? status
+                                  : dnnl_primitive_desc_create(out, &product, attributes, engine, NULL);
+}
+static void forget(matrix_desc matrix)
+{
+    (void)matrix;
+}
+#endif
+
+static dnnl_status_t make_product(struct product *out, dnnl_engine_t engine, const struct shape *s)
+{
+    dnnl_dim_t M = (dnnl_dim_t)s->M, N = (dnnl_dim_t)s->N, K = (dnnl_dim_t)s->K;
+    dnnl_dim_t lda = (dnnl_dim_t)s->lda, ldb = (dnnl_dim_t)s->ldb;
+    struct {
+        dnnl_dims_t dims, strides;
+        dnnl_data_type_t type;
+        dnnl_memory_t *memory;
+    } rows[] = {
+        { { M, K }, { s->trans_a ? 1 : lda, s->trans_a ? lda : 1 }, dnnl_bf16, &out->A },
+        { { K, N }, { s->trans_b ? 1 : ldb, s->trans_b ? ldb : 1 }, dnnl_bf16, &out->B },
+        { { M, N }, { (dnnl_dim_t)s->ldc, 1 }, dnnl_f32, &out->C },
+    };
+    matrix_desc matrix[3] = { 0 };
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_primitive_desc_t desc = NULL;
+    dnnl_status_t status = make_attributes(&attributes, s->alpha, s->beta);
+    for (size_t i = 0; status == dnnl_success && i < 3; i++)
+        status = describe(&matrix[i], rows[i].dims, rows[i].type, rows[i].strides);
+    if (status == dnnl_success)
+        status = describe_product(&desc, engine, matrix, attributes);
+    if (status == dnnl_success)
+        status = dnnl_primitive_create(&out->primitive, desc);
+    for (size_t i = 0; status == dnnl_success && i < 3; i++)
+        status = dnnl_memory_create(rows[i].memory, DESC(matrix[i]), engine, DNNL_MEMORY_NONE);
+    for (size_t i = 0; i < 3; i++)
+        forget(matrix[i]);
+    if (desc)
+        dnnl_primitive_desc_destroy(desc);
+    if (attributes)
+        dnnl_primitive_attr_destroy(attributes);
+    out->shape = *s;
+    if (status != dnnl_success)
+        drop(out);
+    return status;
+}
+
+/* The product of this shape, made when it is first met; NULL if it cannot be made. */
+static struct product *find_product(struct library *library, const struct shape *shape)
+{
+    size_t n = library->made < PRODUCTS ? library->made : PRODUCTS;
+    for (size_t i = 0; i < n; i++) {
+        if (library->product[i].primitive && same_shape(&library->product[i].shape, shape))
+            return &library->product[i];
+    }
+    struct product *product = &library->product[library->made++ % PRODUCTS];
+    drop(product);
+    return make_product(product, library->engine, shape) == dnnl_success ? product : NULL;
+}
+
+bool library_matmul16(struct library *library, const struct matmul16_args *a)
+{
+    struct shape shape = {
+        a->trans_a, a->trans_b, a->M, a->N, a->K, a->lda, a->ldb, a->ldc, a->alpha, a->beta
+    };
+    struct product *product = find_product(library, &shape);
+    if (!product)
+        return false;
+    /* The interface takes no const place; A and B are only read. */
+    dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, product->A },
+                               { DNNL_ARG_WEIGHTS, product->B },
+                               { DNNL_ARG_DST, product->C } };
+    return dnnl_memory_set_data_handle(product->A, (void *)(uintptr_t)a->A) == dnnl_success &&
+           dnnl_memory_set_data_handle(product->B, (void *)(uintptr_t)a->B) == dnnl_success &&
+           dnnl_memory_set_data_handle(product->C, a->C) == dnnl_success &&
+           dnnl_primitive_execute(product->primitive, library->stream, 3, args) == dnnl_success &&
+           dnnl_stream_wait(library->stream) == dnnl_success;
+}

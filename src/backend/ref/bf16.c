@@ -1,0 +1,28 @@
+/* Rounding to bfloat16, and products of what was rounded. */
+#include "backend/ref/ref.h"
+
+#include "base/bf16.h"
+
+void ref_round16(void *ctx, const struct round16_args *a)
+{
+    (void)ctx;
+    for (size_t i = 0; i < a->n; i++)
+        a->y[i] = ddl_bf16_round(a->x[i]);
+}
+
+void ref_matmul16(void *ctx, const struct matmul16_args *a)
+{
+    (void)ctx;
+    for (size_t m = 0; m < a->M; m++) {
+        for (size_t n = 0; n < a->N; n++) {
+            double sum = 0;
+            for (size_t k = 0; k < a->K; k++) {
+                uint16_t x = a->trans_a ? a->A[k * a->lda + m] : a->A[m * a->lda + k];
+                uint16_t y = a->trans_b ? a->B[n * a->ldb + k] : a->B[k * a->ldb + n];
+                sum += (double)ddl_bf16_widen(x) * (double)ddl_bf16_widen(y);
+            }
+            float *C = &a->C[m * a->ldc + n];
+            *C = (float)((double)a->alpha * sum + (a->beta == 0 ? 0 : (double)a->beta * (double)*C));
+        }
+    }
+}

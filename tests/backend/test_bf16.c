@@ -1,0 +1,275 @@
+/* bfloat16: rounding, products of rounded operands, and the loss over tiles: cpu against ref, ref against the
+ * definition. */
+#include "support/backends.h"
+#include "support/laws.h"
+
+#include "base/bf16.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+DEFINE_CALL(matmul16, matmul16_args)
+DEFINE_CALL(loss_fold, loss_fold_args)
+
+/* Every "cpu" that this machine runs, with one to three threads, and "ref". */
+typedef void backend_fn(const struct ddl_backend *backend, void *user);
+static void on_all(backend_fn *fn, void *user)
+{
+    struct ddl_backend *ref;
+    assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
+    fn(ref, user);
+    ddl_backend_free(ref);
+    for (size_t i = 0; isa_name(i); i++) {
+        for (size_t threads = 1; threads <= 3; threads++) {
+            struct ddl_backend *cpu = cpu_backend(isa_name(i), threads);
+            if (cpu)
+                fn(cpu, user);
+            ddl_backend_free(cpu);
+        }
+    }
+}
+
+static float of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Nearest with ties to even, said with the two neighbours instead of with a sum of bits. */
+static uint16_t nearest(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t below = bits & 0xffff0000u, rest = bits & 0xffffu;
+    bool up = rest > 0x8000u || (rest == 0x8000u && (below >> 16 & 1u));
+    return (uint16_t)((below >> 16) + (up ? 1 : 0));
+}
+
+static void check_rounding(const struct ddl_backend *backend, void *user)
+{
+    enum { N = 1 << 16 };
+    float *x = some_floats(N);
+    uint16_t *y = malloc(N * sizeof *y);
+    (void)user;
+    for (size_t i = 0; i < N; i++) { /* every upper half, with a lower half around the tie */
+        static const uint32_t low[] = { 0, 1, 0x7fff, 0x8000, 0x8001, 0xffff };
+        x[i] = of_bits((uint32_t)i << 16 | low[i * 2654435761u % 65521 % 6]);
+    }
+    backend->ops->round16(backend->ctx, &(struct round16_args){ N, x, y });
+    for (size_t i = 0; i < N; i++) {
+        if (isnan(x[i]))
+            assert_true(isnan(ddl_bf16_widen(y[i])));
+        else
+            assert_int_equal(y[i], nearest(x[i]));
+    }
+    free(y);
+    release_all();
+}
+
+static void test_rounding(void **state)
+{
+    (void)state;
+    on_all(check_rounding, NULL);
+}
+
+static uint16_t *some_halves(size_t n)
+{
+    float *x = some_floats(n);
+    uint16_t *y = (uint16_t *)(void *)x; /* lives as long as x: half y[i] is written after x[i/2] was read */
+    for (size_t i = 0; i < n; i++)
+        y[i] = ddl_bf16_round(x[i]);
+    return y;
+}
+
+static void check_product(size_t M, size_t N, size_t K, bool trans_a, bool trans_b, float alpha, float beta)
+{
+    size_t lda = (trans_a ? M : K) + 3, ldb = (trans_b ? K : N) + 1, ldc = N + 2, n_c = M * ldc;
+    struct matmul16_args a = { .trans_a = trans_a,
+                               .trans_b = trans_b,
+                               .M = M,
+                               .N = N,
+                               .K = K,
+                               .alpha = alpha,
+                               .A = some_halves((trans_a ? K : M) * lda),
+                               .lda = lda,
+                               .B = some_halves((trans_b ? N : K) * ldb),
+                               .ldb = ldb,
+                               .beta = beta,
+                               .ldc = ldc };
+    float *initial = some_floats(n_c);
+    for (size_t i = 0; beta == 0 && i < M; i++) { /* what is only written may hold anything */
+        for (size_t j = 0; j < N; j++)
+            initial[i * ldc + j] = NAN;
+    }
+    struct output out[] = { { &a.C, n_c, 2e-6, initial, NULL } };
+    COMPARE(matmul16, a, out);
+    release_all();
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    static const size_t shapes[][3] = {
+        { 1, 1, 1 },      { 1, 7, 63 },   { 7, 1, 5 },     { 3, 5, 7 },     { 1, 700, 100 },
+        { 4, 130, 768 },  { 63, 64, 65 }, { 100, 1, 300 }, { 100, 129, 7 }, { 65, 257, 100 },
+        { 64, 128, 256 }, { 0, 4, 4 },    { 4, 0, 4 },     { 3, 4, 0 },
+    };
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        for (size_t i = 0; i < 4; i++) {
+            check_product(shapes[s][0], shapes[s][1], shapes[s][2], i & 1, i & 2, 1, 0);
+            check_product(shapes[s][0], shapes[s][1], shapes[s][2], i & 1, i & 2, 0.5f, 1);
+            check_product(shapes[s][0], shapes[s][1], shapes[s][2], i & 1, i & 2, -1.5f, 0.25f);
+        }
+    }
+}
+
+/* More shapes in turn than a backend keeps products for: each is still right. */
+static void test_many_shapes(void **state)
+{
+    (void)state;
+    struct ddl_backend *cpu = cpu_backend(NULL, 2);
+    enum { SHAPES = 300 };
+    for (size_t round = 0; round < 2; round++) {
+        for (size_t n = 1; n <= SHAPES; n++) {
+            float C = -1;
+            uint16_t *x = some_halves(n), *y = some_halves(n);
+            double expected = 0;
+            for (size_t k = 0; k < n; k++)
+                expected += (double)ddl_bf16_widen(x[k]) * (double)ddl_bf16_widen(y[k]);
+            struct matmul16_args a = {
+                .M = 1, .N = 1, .K = n, .alpha = 1, .A = x, .lda = n, .B = y, .ldb = 1, .C = &C, .ldc = 1
+            };
+            call_matmul16(cpu, &a);
+            close_enough((double)C, expected, 1e-5 * sqrt((double)n), "product");
+            release_all();
+        }
+    }
+    ddl_backend_free(cpu);
+}
+
+/* Rows, columns, columns of a tile. */
+static const size_t losses[][3] = {
+    { 1, 1, 1 }, { 3, 7, 7 }, { 2, 64, 16 }, { 5, 65, 16 }, { 17, 1000, 256 }, { 33, 515, 512 }, { 4, 9, 2 },
+};
+
+struct loss_case {
+    size_t N, V, tile;
+    float *z;                        /* (N, V)  */
+    int32_t *targets;                /* (N)     */
+    float *loss, *grad;              /* what cross_entropy of ref makes of them */
+    float *top, *at_target, *tile_z; /* room    */
+    double *total;
+};
+
+/* Columns [first, first + n) side by side. */
+static void cut_tile(const struct loss_case *c, size_t first, size_t n)
+{
+    for (size_t row = 0; row < c->N; row++)
+        memcpy(c->tile_z + row * n, c->z + row * c->V + first, n * sizeof *c->z);
+}
+
+static void check_tiles(const struct ddl_backend *backend, void *user)
+{
+    const struct loss_case *c = user;
+    float *loss = floats_around(c->N, -1, 0);
+    uint16_t *dz = malloc(c->N * c->tile * sizeof *dz);
+    for (size_t first = 0; first < c->V; first += c->tile) {
+        size_t n = c->V - first < c->tile ? c->V - first : c->tile;
+        cut_tile(c, first, n);
+        struct loss_fold_args fold = { .N = c->N,
+                                       .n = n,
+                                       .first = first,
+                                       .z = c->tile_z,
+                                       .targets = c->targets,
+                                       .top = c->top,
+                                       .at_target = c->at_target,
+                                       .loss = first + n == c->V ? loss : NULL,
+                                       .total = c->total };
+        call_loss_fold(backend, &fold);
+    }
+    for (size_t row = 0; row < c->N; row++)
+        close_enough((double)loss[row], (double)c->loss[row], 2e-6 * (1 + fabs((double)c->loss[row])),
+                     "loss");
+    for (size_t first = 0; first < c->V; first += c->tile) {
+        size_t n = c->V - first < c->tile ? c->V - first : c->tile;
+        cut_tile(c, first, n);
+        struct loss_grad_args grad = { c->N, n, first, c->tile_z, c->targets, c->top, c->total, 0.125f, dz };
+        backend->ops->loss_grad(backend->ctx, &grad);
+        for (size_t i = 0; i < c->N * n;
+             i++) { /* half a unit in bfloat16's last place, and float32's error */
+            double exact = (double)c->grad[i / n * c->V + first + i % n];
+            close_enough((double)ddl_bf16_widen(dz[i]), exact, 0x1p-8 * fabs(exact) * 1.001 + 1e-30, "dz");
+        }
+    }
+    free(dz);
+}
+
+static void test_loss_over_tiles(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        struct loss_case c = { .N = losses[i][0], .V = losses[i][1], .tile = losses[i][2] };
+        struct ddl_backend *ref;
+        c.z = floats_around(c.N * c.V, 3, 8);
+        c.grad = floats_around(c.N * c.V, 0, 0);
+        memcpy(c.grad, c.z, c.N * c.V * sizeof *c.z);
+        c.loss = some_floats(c.N), c.top = some_floats(c.N), c.at_target = some_floats(c.N);
+        c.tile_z = some_floats(c.N * c.tile);
+        c.total = malloc(c.N * sizeof *c.total);
+        c.targets = malloc(c.N * sizeof *c.targets);
+        for (size_t n = 0; n < c.N; n++)
+            c.targets[n] = n % 4 == 3 ? -1 : (int32_t)(n * 7919 % c.V);
+        assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
+        ref->ops->cross_entropy(
+            ref->ctx, &(struct cross_entropy_args){ c.N, c.V, c.grad, c.targets, true, 0.125f, c.loss });
+        ddl_backend_free(ref);
+        on_all(check_tiles, &c);
+        free(c.total);
+        free(c.targets);
+        release_all();
+    }
+}
+
+static void check_optimiser_copy(const struct ddl_backend *backend, void *user)
+{
+    enum { N = 1003 };
+    uint16_t p16[N];
+    struct adamw_args a = { .n = N,
+                            .p = some_floats(N),
+                            .p16 = p16,
+                            .g = some_floats(N),
+                            .m = some_floats(N),
+                            .v = floats_around(N, 1, 0),
+                            .g_scale = 1,
+                            .lr = 0.1f,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.95f,
+                            .eps = 1e-8f,
+                            .bias1 = 1,
+                            .bias2 = 1 };
+    (void)user;
+    backend->ops->adamw(backend->ctx, &a);
+    for (size_t i = 0; i < N; i++)
+        assert_int_equal(p16[i], nearest(a.p[i]));
+    release_all();
+}
+
+static void test_optimiser_rounds_what_it_wrote(void **state)
+{
+    (void)state;
+    on_all(check_optimiser_copy, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_many_shapes),
+        cmocka_unit_test(test_loss_over_tiles),
+        cmocka_unit_test(test_optimiser_rounds_what_it_wrote),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+#include "support/models.h"
+
+#include "base/rng.h"
+
+#include <stdlib.h>
+
+struct ddl_config small_config(const char *preset)
+{
+    struct ddl_config k = ddl_config_defaults();
+    struct ddl_error err;
+    assert_ok(ddl_config_set_preset(&k, preset, &err), err);
+    k.vocab_size = 31;
+    k.n_layers = 3;
+    k.n_heads = 3;
+    k.d_model = 21;
+    k.head_dim = 6;
+    k.block_size = 16;
+    k.hidden_init_std_factor = 2; /* so that no sublayer is too quiet to notice */
+    k.embedding_init_std = 1;
+    return k;
+}
+
+static void v_map(struct ddl_config *k)
+{
+    k->map = DDL_MAP_V;
+}
+
+static void v_map_rank(struct ddl_config *k)
+{
+    k->map = DDL_MAP_V;
+    k->k_rank = 4;
+}
+
+static void v_map_erase(struct ddl_config *k)
+{
+    k->map = DDL_MAP_V;
+    k->update = DDL_UPDATE_ERASE;
+}
+
+static void write_context(struct ddl_config *k)
+{
+    k->update = DDL_UPDATE_WRITE;
+    k->v_input = DDL_V_CONTEXT;
+    k->v_sigmoid = false;
+}
+
+static void gate_mlp_constant(struct ddl_config *k)
+{
+    k->beta_linear = false;
+    k->beta_hidden = 13;
+    k->v_constant = true;
+}
+
+static void mixed(struct ddl_config *k)
+{
+    k->by_layer = true;
+    k->residual_by_layer[0] = DDL_RESIDUAL_DELTA;
+    k->residual_by_layer[1] = DDL_RESIDUAL_ADD;
+    k->residual_by_layer[2] = DDL_RESIDUAL_DELTA;
+}
+
+static void mup_plain(struct ddl_config *k)
+{
+    k->mup = true;
+    k->d_base = 42;
+    k->qk_norm = false;
+    k->rope_ratio = 0.5f;
+}
+
+const struct small_variant small_variants[SMALL_VARIANTS] = {
+    { "baseline", "baseline", NULL },
+    { "ddl-1", "ddl-1", NULL },
+    { "ddl-tc", "ddl-tc", NULL },
+    { "ddl-tc-ec", "ddl-tc-ec", NULL },
+    { "ddl-cc", "ddl-cc", NULL },
+    { "ddl-cc-ec", "ddl-cc-ec", NULL },
+    { "ddl-mix", "ddl-mix", NULL },
+    { "ddl-mix-ec", "ddl-mix-ec", NULL },
+    { "ddl-1 v-map", "ddl-1", v_map },
+    { "ddl-tc v-map rank", "ddl-tc", v_map_rank },
+    { "ddl-cc-ec v-map erase", "ddl-cc-ec", v_map_erase },
+    { "ddl-cc write context", "ddl-cc", write_context },
+    { "ddl-tc-ec gate mlp, constant", "ddl-tc-ec", gate_mlp_constant },
+    { "ddl-1 mixed", "ddl-1", mixed },
+    { "baseline mup", "baseline", mup_plain },
+};
+
+struct ddl_config variant_config(const struct small_variant *variant)
+{
+    struct ddl_config k = small_config(variant->preset);
+    if (variant->change)
+        variant->change(&k);
+    return k;
+}
+
+void small_model_make(struct small_model *f, const char *backend, const struct ddl_config *config,
+                      enum ddl_precision precision)
+{
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&f->backend, backend, 2, &err), err);
+    assert_ok(ddl_model_create(&f->model, config, f->backend, &err), err);
+    assert_ok(ddl_model_init(f->model, 7, &err), err);
+    assert_ok(ddl_model_enable_grad(f->model, &err), err);
+    assert_ok(ddl_model_set_precision(f->model, precision, &err), err);
+    assert_ok(ddl_workspace_create(&f->ws, f->model, SMALL_B, SMALL_T, true, &err), err);
+    for (uint64_t i = 0; i < SMALL_B * SMALL_T; i++) {
+        f->tokens[i] = (int32_t)ddl_rng_below(1, i, config->vocab_size);
+        f->targets[i] = i % 5 == 2 ? -1 : (int32_t)ddl_rng_below(2, i, config->vocab_size);
+    }
+    f->batch = (struct ddl_batch){ SMALL_B, SMALL_T, f->tokens, f->targets };
+}
+
+void small_model_free(struct small_model *f)
+{
+    ddl_workspace_free(f->ws);
+    ddl_model_free(f->model);
+    ddl_backend_free(f->backend);
+}
+
+double small_mean_loss(struct small_model *f)
+{
+    struct ddl_loss loss;
+    struct ddl_error err;
+    assert_ok(ddl_model_loss(f->model, f->ws, &f->batch, &loss, NULL, &err), err);
+    return loss.sum / (double)loss.n_targets;
+}
+
+float *all_gradients(const ddl_model *model)
+{
+    float *out = malloc(ddl_model_size(model) * sizeof *out), *at = out;
+    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
+        ddl_model_read_grad(model, i, at);
+        at += ddl_model_param(model, i)->count;
+    }
+    return out;
+}

@@ -1,0 +1,36 @@
+/* Models that are small and of odd sizes, one of each kind that spec 3 knows, for laws of the whole model. */
+#ifndef DDL_TEST_MODELS_H
+#define DDL_TEST_MODELS_H
+
+#include "support/support.h"
+
+#include "ddl/model.h"
+
+struct small_variant {
+    const char *name, *preset;
+    void (*change)(struct ddl_config *k); /* NULL: the preset as it is */
+};
+enum { SMALL_VARIANTS = 15, SMALL_B = 2, SMALL_T = 9 };
+extern const struct small_variant small_variants[SMALL_VARIANTS];
+
+struct ddl_config small_config(const char *preset);
+struct ddl_config variant_config(const struct small_variant *variant);
+
+/* A model with gradients, its workspace for training, and a batch with ignored targets. */
+struct small_model {
+    ddl_backend *backend;
+    ddl_model *model;
+    ddl_workspace *ws;
+    int32_t tokens[SMALL_B * SMALL_T], targets[SMALL_B * SMALL_T];
+    struct ddl_batch batch;
+};
+void small_model_make(struct small_model *f, const char *backend, const struct ddl_config *config,
+                      enum ddl_precision precision);
+void small_model_free(struct small_model *f);
+/* The batch's mean loss. */
+double small_mean_loss(struct small_model *f);
+
+/* Gradients of all parameters, one after the other; free with free. */
+float *all_gradients(const ddl_model *model);
+
+#endif
