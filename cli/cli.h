@@ -25,6 +25,7 @@ int cmd_bench(const struct command *self, int argc, char **argv);
 int cmd_compare(const struct command *self, int argc, char **argv);
 int cmd_data(const struct command *self, int argc, char **argv);
 int cmd_eval(const struct command *self, int argc, char **argv);
+int cmd_export(const struct command *self, int argc, char **argv);
 int cmd_generate(const struct command *self, int argc, char **argv);
 int cmd_info(const struct command *self, int argc, char **argv);
 int cmd_tokenizer(const struct command *self, int argc, char **argv);

@@ -14,7 +14,7 @@ struct flags {
     char shard[4096], text[4096], tokenizer[4096], backend[32];
     struct ddl_eval_config eval;
     size_t threads;
-    bool json;
+    bool ignore_extra, json;
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -33,6 +33,8 @@ static const struct ddl_option rows[] = {
       "instead of the folder's own" },
     { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", "cpu or ref" },
     { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
+    { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
+      "pass over tensors that are no parameters" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the result as JSON" },
     { 0 },
 };
@@ -96,7 +98,9 @@ int cmd_eval(const struct command *self, int argc, char **argv)
         return report_error(&err);
     struct folder folder;
     struct ddl_eval_result result;
-    status = folder_open(&folder, argv[1], flags.tokenizer, *flags.text != '\0', flags.backend, flags.threads,
+    status = folder_open(&folder,
+                         &(struct folder_request){ argv[1], flags.tokenizer, *flags.text != '\0',
+                                                   flags.ignore_extra, flags.backend, flags.threads },
                          &err);
     if (!status)
         status = evaluate(&folder, &flags, &result, &err);

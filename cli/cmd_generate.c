@@ -16,6 +16,7 @@ enum { MAX_PROMPT = 64 << 20 };
 
 struct flags {
     char prompt[65536], tokenizer[4096], backend[32];
+    bool ignore_extra;
     size_t threads;
     bool json;
 };
@@ -25,6 +26,8 @@ static const struct ddl_option rows[] = {
     { "prompt", DDL_OPTION_STRING, AT(prompt), 65536, 0, 0, NULL, "TEXT", "instead of standard input" },
     { "tokenizer", DDL_OPTION_STRING, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
       "instead of the folder's own" },
+    { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
+      "pass over tensors that are no parameters" },
     { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", "cpu or ref" },
     { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the texts as JSON, in the end" },
@@ -181,7 +184,10 @@ static int run(int argc, char **argv, const char **stops, struct flags *flags)
     struct folder folder;
     struct text prompt = { 0 };
     int code;
-    status = folder_open(&folder, argv[1], flags->tokenizer, true, flags->backend, flags->threads, &err);
+    status = folder_open(&folder,
+                         &(struct folder_request){ argv[1], flags->tokenizer, true, flags->ignore_extra,
+                                                   flags->backend, flags->threads },
+                         &err);
     if (!status && *flags->prompt && !append(&prompt, flags->prompt, strlen(flags->prompt)))
         status = ddl_error_set(&err, DDL_E_MEMORY, "--prompt: out of memory");
     else if (!status && !*flags->prompt)

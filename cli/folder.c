@@ -22,19 +22,20 @@ static bool has_tokenizer(const char *dir)
     return found;
 }
 
-ddl_status folder_open(struct folder *f, const char *dir, const char *tokenizer, bool needs_tokenizer,
-                       const char *backend, size_t threads, struct ddl_error *err)
+ddl_status folder_open(struct folder *f, const struct folder_request *request, struct ddl_error *err)
 {
+    const char *dir = request->dir;
+    const struct ddl_load_options options = { request->ignore_extra, print_warning, NULL };
     *f = (struct folder){ 0 };
-    ddl_status status = ddl_backend_create(&f->backend, backend, threads, err);
+    ddl_status status = ddl_backend_create(&f->backend, request->backend, request->threads, err);
     if (!status)
-        status = ddl_model_load(&f->model, dir, f->backend, print_warning, NULL, err);
+        status = ddl_model_load_with(&f->model, dir, f->backend, &options, err);
     if (status)
         return status;
-    bool own = *tokenizer == '\0';
-    if (own && !needs_tokenizer && !has_tokenizer(dir))
+    bool own = *request->tokenizer == '\0';
+    if (own && !request->needs_tokenizer && !has_tokenizer(dir))
         return DDL_OK;
-    const char *path = own ? dir : tokenizer;
+    const char *path = own ? dir : request->tokenizer;
     status = ddl_tokenizer_load(&f->tokenizer, path, err);
     if (status)
         return status;

@@ -14,10 +14,17 @@ struct folder {
     ddl_tokenizer *tokenizer; /* NULL if there is none and none was needed */
 };
 
+/* What is read, and how. */
+struct folder_request {
+    const char *dir, *tokenizer; /* "": the folder's own */
+    bool needs_tokenizer, ignore_extra;
+    const char *backend;
+    size_t threads;
+};
+
 /* Reads `dir`; the tokenizer from `tokenizer` or, where that is "", from `dir`. Warnings go to standard
  * error. Close after a failure too. */
-ddl_status folder_open(struct folder *f, const char *dir, const char *tokenizer, bool needs_tokenizer,
-                       const char *backend, size_t threads, struct ddl_error *err);
+ddl_status folder_open(struct folder *f, const struct folder_request *request, struct ddl_error *err);
 void folder_close(struct folder *f);
 
 /* A ddl_warn_fn. */

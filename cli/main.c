@@ -18,6 +18,8 @@ const struct command commands[] = {
     { "data", "build | info ...", "text to shards of tokens, and what is in a shard", cmd_data },
     { "eval", "DIR (--shard PATH | --text FILE) [--seq N] [--stride N] [--json]",
       "loss, perplexity and bits per byte of a model", cmd_eval },
+    { "export", "DIR --out DIR [--dtype f32|bf16|f16] [--max-shard-size SIZE]",
+      "a model folder in another dtype, for PyTorch or to ship", cmd_export },
     { "generate", "DIR [--prompt TEXT] [--max-tokens N] [--temperature X] [--stop TEXT]...",
       "text that follows a prompt", cmd_generate },
     { "help", "[COMMAND]", "what the program or one of its commands does", cmd_help },

@@ -45,16 +45,27 @@ DDL_API void ddl_model_free(ddl_model *model);
 /* Initial values of spec 4; a function of the seed and of each parameter's name and shape alone. */
 DDL_API ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err);
 
-/* A folder with config.json and model.safetensors (spec 5), or its release form without our keys. Warnings
- * (unknown keys, ignored tensors) go to `warn`, one sentence a call, if it is not NULL. */
+/* A folder with config.json and model.safetensors (or several files and their index), as the authors' release
+ * or this library writes them. Warnings (unknown keys, ignored tensors) go to `warn`, one sentence a call, if
+ * it is not NULL. Tensors that are missing, of another shape or no parameters are DDL_E_FORMAT, by name. */
 typedef void ddl_warn_fn(void *user, const char *sentence);
 DDL_API ddl_status ddl_model_load(ddl_model **out, const char *folder, ddl_backend *backend,
                                   ddl_warn_fn *warn, void *user, struct ddl_error *err);
+struct ddl_load_options {
+    bool ignore_extra; /* tensors that are no parameters are warned of instead of refused */
+    ddl_warn_fn *warn; /* may be NULL */
+    void *user;
+};
+/* The same with options; NULL: strict, and no warnings. */
+DDL_API ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_backend *backend,
+                                       const struct ddl_load_options *options, struct ddl_error *err);
 /* Reads only the configuration of such a folder (tensor shapes decide where our keys are absent). */
 DDL_API ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
                                    struct ddl_error *err);
-/* Writes config.json and model.safetensors (float32) into an existing folder, each atomically. */
+/* Writes config.json and model.safetensors (float32) into an existing folder, each atomically. config.json
+ * has the release's keys only; what they cannot say stands in the __metadata__ of model.safetensors. */
 DDL_API ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl_error *err);
+/* config.json alone. */
 DDL_API ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err);
 
 DDL_API const struct ddl_config *ddl_model_config(const ddl_model *model);

@@ -22,6 +22,7 @@ struct ddl_train_config {
     char model[64];       /* a preset's name, or ""                                     */
     char size[64];        /* a size's name, or ""                                       */
     char init_from[1024]; /* a model folder to start from instead, or ""                */
+    bool ignore_extra;    /* of it: pass over tensors that are no parameters            */
     char ddl_residual_by_layer[4096];
     struct ddl_config config; /* what follows from all of them                          */
     /* data */

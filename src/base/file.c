@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -114,7 +115,7 @@ static void parent_of(const char *path, char *folder)
         snprintf(folder, 1024, "%.*s", (int)length, path);
 }
 
-static ddl_status sync_parent(const char *path, struct ddl_error *err)
+ddl_status ddl_file_sync_parent(const char *path, struct ddl_error *err)
 {
     char folder[1024];
     parent_of(path, folder);
@@ -137,7 +138,7 @@ ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *e
         unlink(w->temporary);
         return status;
     }
-    return sync_parent(w->path, err);
+    return ddl_file_sync_parent(w->path, err);
 }
 
 void ddl_file_writer_discard(struct ddl_file_writer *w)
@@ -200,6 +201,21 @@ ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err)
     char folder[1024];
     parent_of(path, folder);
     return ddl_file_make_dir(folder, err);
+}
+
+ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return fail(err, path, "open folder");
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char file[2048];
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            ddl_path_join(file, sizeof file, path, entry->d_name))
+            (void)unlink(file); /* what stays shows in rmdir */
+    }
+    closedir(dir);
+    return rmdir(path) == 0 ? DDL_OK : fail(err, path, "remove folder");
 }
 
 bool ddl_path_join(char *out, size_t size, const char *folder, const char *name)

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "ddl/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,10 @@ static const char *const silent_keys[] = {
     "torch_dtype",
     "dtype",
     "transformers_version",
-    "tie_word_embeddings",
     "use_cache",
+    "attention_dtype",
+    "intermediate_size", /* the shapes of mlp.c_fc1 tell, and are checked */
+    "mlp_hidden_mult",
     "_name_or_path",
     "bos_token_id",
     "eos_token_id",
@@ -46,10 +49,33 @@ static const char *const silent_keys[] = {
     "_attn_implementation_autoset",
 };
 
+/* Switches of the release that models here do not have, with the value that changes nothing (null does not
+ * either). Another value is another model; of a harmless key it is worth a warning. */
+static const struct {
+    const char *key, *neutral;
+    bool harmless;
+} switches[] = {
+    { "bias", "false", false },
+    { "using_groupnorm", "false", false },
+    { "scale_attn_by_inverse_layer_idx", "false", false },
+    { "use_output_gate", "false", false },
+    { "use_k_shift", "false", false },
+    { "use_v_shift", "false", false },
+    { "q_activation", "null", false },
+    { "k_activation", "null", false },
+    { "v_activation", "null", false },
+    { "ddl_state_dv_shortconv_causal", "false", false },
+    { "ddl_sequence_reduction_version", "1", false },
+    { "residual_branch_mult", "1", false },
+    { "rms_norm_eps", "1e-5", false },
+    { "tie_word_embeddings", "true", false },
+    { "dropout", "0", true },
+};
+
 static const char *const required_keys[] = { "vocab_size", "num_hidden_layers", "num_attention_heads",
                                              "hidden_size" };
 
-/* Without these the folder is the release's, and its tensors are asked. */
+/* Keys of our own that the tensors can tell. Where config.json lacks one of them the tensors are asked. */
 static const char *const own_keys[] = { "ddl_residual", "ddl_map", "ddl_k_rank", "ddl_compress",
                                         "ddl_embed" };
 
@@ -151,6 +177,39 @@ static bool null_is_default(const struct ddl_option *row)
     return false;
 }
 
+/* Whether a value is `neutral`, which is JSON too. */
+static bool is_neutral(const json_t *value, const char *neutral)
+{
+    if (json_is_null(value))
+        return true;
+    if (json_is_boolean(value))
+        return strcmp(neutral, json_is_true(value) ? "true" : "false") == 0;
+    return json_is_number(value) && fabs(json_number_value(value) - strtod(neutral, NULL)) <= 1e-12 &&
+           strspn(neutral, "0123456789") > 0;
+}
+
+/* A key that is no row: a switch of the release, one without effect, or one that nobody knows. */
+static ddl_status read_other(const struct reader *r, const char *key, const json_t *value,
+                             struct ddl_error *err)
+{
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+        if (strcmp(switches[i].key, key) != 0)
+            continue;
+        if (is_neutral(value, switches[i].neutral))
+            return DDL_OK;
+        if (switches[i].harmless)
+            break;
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+        ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: %s is %.80s, but models here are those with %s", r->path,
+                      key, text ? text : "?", switches[i].neutral);
+        free(text);
+        return DDL_E_UNSUPPORTED;
+    }
+    if (strcmp(key, by_layer_key) != 0 && !is_silent(key))
+        warn_unknown(r, key);
+    return DDL_OK;
+}
+
 /* What is usage on a command line is format in a file. */
 static ddl_status of_file(ddl_status status, struct ddl_error *err)
 {
@@ -163,11 +222,8 @@ static ddl_status read_key(const struct reader *r, const char *key, const json_t
                            struct ddl_config *config, struct ddl_error *err)
 {
     const struct ddl_option *row = row_of(key);
-    if (!row) {
-        if (strcmp(key, by_layer_key) != 0 && !is_silent(key))
-            warn_unknown(r, key);
-        return DDL_OK;
-    }
+    if (!row)
+        return read_other(r, key, value, err);
     char text[128], where[1200];
     snprintf(where, sizeof where, "%s: %s", r->path, key);
     if (json_is_null(value) && null_is_default(row))
@@ -205,6 +261,20 @@ static ddl_status read_by_layer(const struct reader *r, const json_t *root, stru
     return of_file(ddl_config_set_by_layer(config, rules, where, err), err);
 }
 
+/* A key and its alias must agree. */
+static ddl_status check_aliases(const struct reader *r, const json_t *root, struct ddl_error *err)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        json_t *a = json_object_get(root, aliases[i].key), *b = json_object_get(root, aliases[i].alias);
+        bool same = json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                           : json_equal(a, b);
+        if (a && b && !same)
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: %s and %s are the same setting and differ", r->path,
+                                 aliases[i].key, aliases[i].alias);
+    }
+    return DDL_OK;
+}
+
 static ddl_status read_keys(const struct reader *r, const char *folder, json_t *root,
                             struct ddl_config *config, struct ddl_error *err)
 {
@@ -214,7 +284,9 @@ static ddl_status read_keys(const struct reader *r, const char *folder, json_t *
     }
     const char *key;
     json_t *value;
-    ddl_status status = DDL_OK;
+    ddl_status status = check_aliases(r, root, err);
+    if (status)
+        return status;
     json_object_foreach(root, key, value)
     {
         status = read_key(r, key, value, config, err);
@@ -222,10 +294,10 @@ static ddl_status read_keys(const struct reader *r, const char *folder, json_t *
             return status;
     }
     status = read_by_layer(r, root, config, err);
-    bool release = false;
+    bool asks = false;
     for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
-        release = release || !json_object_get(root, own_keys[i]);
-    if (!status && release)
+        asks = asks || !json_object_get(root, own_keys[i]);
+    if (!status && asks)
         status = ddl_config_from_tensors(config, root, folder, err);
     if (!status && ddl_config_check(config, err))
         status = ddl_error_prefix(err, DDL_E_FORMAT, r->path);
@@ -272,26 +344,22 @@ static void append(struct text *t, const char *prefix, const char *body, const c
     t->used += (size_t)n;
 }
 
-static void append_row(struct text *t, const struct ddl_option *row, const struct ddl_config *config)
+static void append_row(struct text *t, const char *key, const struct ddl_option *row,
+                       const struct ddl_config *config)
 {
     char value[64];
     ddl_option_format(row, config, value, sizeof value);
-    append(t, t->used > 2 ? ",\n  \"" : "  \"", row->name, "\": ");
-    if (row->type == DDL_OPTION_CHOICE)
-        append(t, "\"", value, "\"");
-    else if (row->type == DDL_OPTION_FLOAT && !strpbrk(value, ".e"))
+    append(t, t->used > 2 ? ",\n  \"" : "  \"", key, "\": ");
+    if (row->type == DDL_OPTION_FLOAT && !strpbrk(value, ".e"))
         append(t, "", value, ".0"); /* so that a reader in Python sees a float */
     else
         append(t, "", value, "");
 }
 
-static void append_by_layer(struct text *t, const struct ddl_config *config)
+/* Our own rows are the tail of the table. */
+static const struct ddl_option *own_rows(void)
 {
-    append(t, ",\n  \"", by_layer_key, "\": [");
-    for (size_t l = 0; l < config->n_layers; l++)
-        append(t, l ? ", \"" : "\"", config->residual_by_layer[l] == DDL_RESIDUAL_ADD ? "add" : "delta",
-               "\"");
-    append(t, "]", "", "");
+    return ddl_option_find(ddl_config_options(), "ddl_residual");
 }
 
 ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err)
@@ -302,14 +370,56 @@ ddl_status ddl_config_save(const struct ddl_config *config, const char *path, st
     /* The release wants numbers where 0 stands for a default of ours. */
     const struct ddl_config resolved = ddl_config_resolved(config);
     struct text t = { .bytes = "{\n", .used = 2 };
-    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
-        bool is_residual = row->offset == offsetof(struct ddl_config, residual);
-        if (is_residual)
-            append(&t, ",\n  \"model_type\": \"ddl\"", "", "");
-        append_row(&t, row, &resolved);
-        if (is_residual && config->by_layer)
-            append_by_layer(&t, config);
-    }
+    for (const struct ddl_option *row = ddl_config_options(); row != own_rows(); row++)
+        append_row(&t, row->name, row, &resolved);
+    /* The release's c = 1 file knows the constant by these names alone. */
+    for (size_t i = 0; config->channels == 1 && i < sizeof aliases / sizeof *aliases; i++)
+        append_row(&t, aliases[i].alias, row_of(aliases[i].key), &resolved);
     append(&t, "\n}\n", "", "");
     return ddl_file_replace(path, t.bytes, t.used, err);
+}
+
+void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *out)
+{
+    const struct ddl_config resolved = ddl_config_resolved(config);
+    out->n = 0;
+    for (const struct ddl_option *row = own_rows(); row->name; row++) {
+        char *value = out->values[out->n];
+        ddl_option_format(row, &resolved, value, sizeof out->values[0]);
+        out->list[out->n++] = (struct ddl_safetensors_note){ row->name, value };
+    }
+    if (!config->by_layer)
+        return;
+    for (size_t l = 0, used = 0; l < config->n_layers; l++)
+        used += (size_t)snprintf(out->by_layer + used, sizeof out->by_layer - used, "%s%s", l ? "," : "",
+                                 config->residual_by_layer[l] == DDL_RESIDUAL_ADD ? "add" : "delta");
+    out->list[out->n++] = (struct ddl_safetensors_note){ by_layer_key, out->by_layer };
+}
+
+/* One key of ours, where config.json lacks it and the tensors' __metadata__ has it. */
+static ddl_status read_note(struct ddl_config *config, json_t *root, const char *key,
+                            const struct ddl_option *row, const struct ddl_safetensors *st,
+                            const char *folder, struct ddl_error *err)
+{
+    const char *value = ddl_safetensors_note(st, key);
+    char where[1200];
+    if (!value || !ddl_json_lacks(root, key))
+        return DDL_OK;
+    snprintf(where, sizeof where, "%.1000s: __metadata__ of the tensors: %s", folder, key);
+    ddl_status status = row ? ddl_option_set(row, config, value, where, err)
+                            : ddl_config_set_by_layer(config, value, where, err);
+    if (status)
+        return of_file(status, err);
+    return json_object_set_new(root, key, json_string(value)) == 0
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", where);
+}
+
+ddl_status ddl_config_from_notes(struct ddl_config *config, json_t *root, const struct ddl_safetensors *st,
+                                 const char *folder, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (const struct ddl_option *row = own_rows(); row->name && !status; row++)
+        status = read_note(config, root, row->name, row, st, folder, err);
+    return status ? status : read_note(config, root, by_layer_key, NULL, st, folder, err);
 }

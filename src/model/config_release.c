@@ -1,5 +1,6 @@
 /* The configuration of a folder that the authors' release wrote: what its config.json does not say stands in
  * the names and shapes of its tensors. */
+#include "ddl/export.h"
 #include "model/config_json.h"
 #include "tensor/safetensors.h"
 
@@ -103,7 +104,7 @@ static ddl_status detect_state(const struct source *s, struct ddl_error *err)
     return status;
 }
 
-ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root, const char *folder,
+ddl_status ddl_config_from_tensors(struct ddl_config *config, json_t *root, const char *folder,
                                    struct ddl_error *err)
 {
     ddl_safetensors *st;
@@ -113,6 +114,11 @@ ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root
                                 "config.json does not say which model it is, nor do the tensors");
     const struct source source = { config, root, st };
     size_t first;
+    status = ddl_config_from_notes(config, root, st, folder, err);
+    if (status) {
+        ddl_safetensors_close(st);
+        return status;
+    }
     detect_rule(&source, &first);
     if (ddl_json_lacks(root, "use_qk_rmsnorm"))
         config->qk_norm = find(&source, 0, "attn.q_rms.weight") != NULL;
@@ -122,4 +128,35 @@ ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root
         status = detect_state(&source, err);
     ddl_safetensors_close(st);
     return status;
+}
+
+const char *ddl_config_release_file(const struct ddl_config *config, const char **why)
+{
+    const char *reason = NULL, *file = NULL;
+    size_t n_delta = 0;
+    for (size_t l = 0; l < config->n_layers; l++)
+        n_delta += ddl_config_residual(config, l) == DDL_RESIDUAL_DELTA;
+    if (n_delta == 0)
+        file = "gpt_base";
+    else if (n_delta < config->n_layers)
+        reason = "a residual rule that changes from layer to layer";
+    else if (config->map == DDL_MAP_V)
+        reason = "ddl_map v";
+    else if (config->update != DDL_UPDATE_DELTA)
+        reason = config->update == DDL_UPDATE_WRITE ? "ddl_update write" : "ddl_update erase";
+    else if (config->v_input == DDL_V_CONTEXT && !config->v_constant)
+        reason = "ddl_v_input context";
+    else if (config->channels == 1)
+        file = "DDL-vdim1";
+    else if (config->compress == DDL_COMPRESS_MIX)
+        reason = "ddl_compress mix";
+    else if (config->compress == DDL_COMPRESS_CHANNEL && ddl_config_state_kernel(config) > config->channels)
+        reason = "a channel kernel longer than ddl_value_channels";
+    else if (config->compress == DDL_COMPRESS_CHANNEL)
+        file = config->embed == DDL_EMBED_CONV ? "DDL-CC-EC" : "DDL-CC";
+    else
+        file = config->embed == DDL_EMBED_CONV ? "DDL-EC" : "DDL";
+    if (why)
+        *why = reason;
+    return file;
 }

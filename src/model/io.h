@@ -8,5 +8,8 @@
  * must have. After an error the parameters are unspecified. */
 ddl_status ddl_model_read_weights(ddl_model *model, const char *folder, ddl_warn_fn *warn, void *user,
                                   struct ddl_error *err);
+/* The same with options; NULL: strict, and no warnings. */
+ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
+                                       const struct ddl_load_options *options, struct ddl_error *err);
 
 #endif

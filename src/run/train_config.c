@@ -37,6 +37,8 @@ static const struct ddl_option rows[] = {
     TEXT_ROW(model, "NAME", "named model: ddl info lists them"),
     TEXT_ROW(size, "NAME", "named size: small, medium, mini, tiny, micro"),
     TEXT_ROW(init_from, "DIR", "start from this model's weights and configuration"),
+    { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
+      "pass over tensors of init_from that are no parameters" },
     TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: rule of each layer, as add,delta,..."),
     TEXT_ROW(train_data, "PATH", "shards to train on: a file, a folder, or a pattern dir/prefix_*.bin"),
     TEXT_ROW(val_data, "PATH", "shards to validate on"),

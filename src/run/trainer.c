@@ -208,8 +208,11 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
     if (t->resume)
         return ddl_checkpoint_read_weights(run->checkpoint, run->model, run->optim, &run->state, err);
     if (*t->init_from)
-        return ddl_model_read_weights(run->model, t->init_from, run->callbacks->note, run->callbacks->user,
-                                      err);
+        return ddl_model_read_weights_with(
+            run->model, t->init_from,
+            &(struct ddl_load_options){ t->ignore_extra, run->callbacks->note, run->callbacks->user },
+
+            err);
     return ddl_model_init(run->model, t->seed, err);
 }
 

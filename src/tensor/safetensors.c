@@ -23,6 +23,7 @@ struct ddl_safetensors {
     size_t *file_of; /* a file's number for each tensor */
     size_t n;
     struct ddl_tensor **by_name;
+    json_t *notes; /* the __metadata__ of all files; NULL where none has any */
 };
 
 static ddl_status no_memory(const char *path, struct ddl_error *err)
@@ -132,6 +133,16 @@ static ddl_status check_places(const char *path, struct ddl_tensor *tensors, siz
     return DDL_OK;
 }
 
+/* Keeps what __metadata__ says; a key that an earlier file has stands. */
+static ddl_status keep_notes(ddl_safetensors *st, const char *path, json_t *metadata, struct ddl_error *err)
+{
+    if (!json_is_object(metadata))
+        return DDL_OK;
+    if (!st->notes)
+        st->notes = json_object();
+    return st->notes && json_object_update_missing(st->notes, metadata) == 0 ? DDL_OK : no_memory(path, err);
+}
+
 /* Room for n more tensors. */
 static ddl_status grow(ddl_safetensors *st, size_t n, const char *path, struct ddl_error *err)
 {
@@ -156,8 +167,12 @@ static ddl_status read_entries(ddl_safetensors *st, const struct file *file, jso
     json_t *entry;
     json_object_foreach(header, name, entry)
     {
-        if (strcmp(name, "__metadata__") == 0)
+        if (strcmp(name, "__metadata__") == 0) {
+            status = keep_notes(st, file->path, entry, err);
+            if (status)
+                return status;
             continue;
+        }
         status = read_entry(file->path, name, entry, data, data_size, &st->tensors[st->n], err);
         if (status)
             return status;
@@ -338,7 +353,8 @@ static ddl_status open_indexed(ddl_safetensors **out, const char *folder, const 
     return status;
 }
 
-static const char single_name[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
+static const char single_name[] = "model.safetensors", index_name[] = "model.safetensors.index.json",
+                  pickle_name[] = "pytorch_model.bin";
 
 bool ddl_safetensors_in_folder(const char *folder)
 {
@@ -356,6 +372,14 @@ ddl_status ddl_safetensors_open_folder(ddl_safetensors **out, const char *folder
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", folder);
     if (!ddl_file_exists(single) && ddl_file_exists(index))
         return open_indexed(out, folder, index, err);
+    char pickle[1024];
+    if (!ddl_file_exists(single) && ddl_path_join(pickle, sizeof pickle, folder, pickle_name) &&
+        ddl_file_exists(pickle))
+        return ddl_error_set(
+            err, DDL_E_UNSUPPORTED,
+            "%s: a pickle of Python's, which is not read; 'python3 python/ddl_torch.py convert DIR "
+            "OUT' makes a folder that is",
+            pickle);
     return ddl_safetensors_open(out, single, err);
 }
 
@@ -373,6 +397,7 @@ void ddl_safetensors_close(ddl_safetensors *st)
     free(st->tensors);
     free(st->file_of);
     free(st->by_name);
+    json_decref(st->notes);
     free(st);
 }
 
@@ -391,6 +416,11 @@ const struct ddl_tensor *ddl_safetensors_find(const ddl_safetensors *st, const c
     const struct ddl_tensor key = { .name = name }, *p = &key;
     struct ddl_tensor **found = bsearch(&p, st->by_name, st->n, sizeof *st->by_name, by_name);
     return found ? *found : NULL;
+}
+
+const char *ddl_safetensors_note(const ddl_safetensors *st, const char *key)
+{
+    return json_string_value(json_object_get(st->notes, key));
 }
 
 const char *ddl_safetensors_path(const ddl_safetensors *st, const struct ddl_tensor *tensor)

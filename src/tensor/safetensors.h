@@ -20,6 +20,9 @@ size_t ddl_safetensors_count(const ddl_safetensors *st);
 const struct ddl_tensor *ddl_safetensors_at(const ddl_safetensors *st, size_t i);
 /* NULL if there is none of that name. */
 const struct ddl_tensor *ddl_safetensors_find(const ddl_safetensors *st, const char *name);
+/* What the files' __metadata__ has under `key` (of several files the first that has it); NULL if nothing.
+ * Lent. */
+const char *ddl_safetensors_note(const ddl_safetensors *st, const char *key);
 /* The path of the file that holds the tensor, for error sentences; lent. */
 const char *ddl_safetensors_path(const ddl_safetensors *st, const struct ddl_tensor *tensor);
 
@@ -31,5 +34,13 @@ typedef ddl_status ddl_tensor_fill_fn(void *user, size_t i, size_t offset, size_
  * a multiple of 8. */
 ddl_status ddl_safetensors_write(const char *path, const struct ddl_tensor *tensors, size_t n,
                                  ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err);
+
+/* The same with entries of __metadata__ beside its "format": "pt". */
+struct ddl_safetensors_note {
+    const char *key, *value;
+};
+ddl_status ddl_safetensors_write_noted(const char *path, const struct ddl_safetensors_note *notes,
+                                       size_t n_notes, const struct ddl_tensor *tensors, size_t n,
+                                       ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err);
 
 #endif

@@ -21,10 +21,23 @@ static json_t *shape_list(const struct ddl_tensor *t)
     return list;
 }
 
-/* The header as a JSON object, in the order of the tensors; NULL with a sentence. */
-static json_t *header_of(const char *path, const struct ddl_tensor *tensors, size_t n, struct ddl_error *err)
+/* "pt" is what Hugging Face's loader asks for. */
+static json_t *metadata_of(const struct ddl_safetensors_note *notes, size_t n)
 {
-    json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    json_t *metadata = json_pack("{s:s}", "format", "pt");
+    for (size_t i = 0; metadata && i < n; i++) {
+        if (json_object_set_new(metadata, notes[i].key, json_string(notes[i].value)) != 0) {
+            json_decref(metadata);
+            return NULL;
+        }
+    }
+    return metadata;
+}
+
+/* Adds the tensors to the header in their order; it is gone, with a sentence, where that fails. */
+static json_t *header_of(const char *path, json_t *header, const struct ddl_tensor *tensors, size_t n,
+                         struct ddl_error *err)
+{
     size_t at = 0;
     for (size_t i = 0; header && i < n; i++) {
         struct ddl_tensor t = tensors[i];
@@ -77,11 +90,13 @@ static ddl_status write_tensor(struct ddl_file_writer *w, struct ddl_tensor t, s
     return DDL_OK;
 }
 
-ddl_status ddl_safetensors_write(const char *path, const struct ddl_tensor *tensors, size_t n,
-                                 ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
+ddl_status ddl_safetensors_write_noted(const char *path, const struct ddl_safetensors_note *notes,
+                                       size_t n_notes, const struct ddl_tensor *tensors, size_t n,
+                                       ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
 {
     struct ddl_error why = { 0 };
-    json_t *header = header_of(path, tensors, n, &why);
+    json_t *header = json_pack("{s:o}", "__metadata__", metadata_of(notes, n_notes));
+    header = header_of(path, header, tensors, n, &why);
     if (!header)
         return ddl_error_set(err, why.status, "%s", why.text);
     char *text = json_dumps(header, JSON_COMPACT);
@@ -103,4 +118,10 @@ ddl_status ddl_safetensors_write(const char *path, const struct ddl_tensor *tens
     ddl_mem_free(piece);
     free(text);
     return status;
+}
+
+ddl_status ddl_safetensors_write(const char *path, const struct ddl_tensor *tensors, size_t n,
+                                 ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
+{
+    return ddl_safetensors_write_noted(path, NULL, 0, tensors, n, fill, user, err);
 }

@@ -59,6 +59,13 @@ ddl_status ddl_tensor_read_f32(const struct ddl_tensor *tensor, size_t start, si
 ddl_status ddl_tensor_read_f64(const struct ddl_tensor *tensor, double *out, struct ddl_error *err);
 ddl_status ddl_tensor_read_i64(const struct ddl_tensor *tensor, int64_t *out, struct ddl_error *err);
 
+/* Numbers [start, start + n) as `to` (F64, F32, F16 or BF16), little-endian bytes into out. The same dtype is
+ * copied bit by bit; others are rounded once, to nearest, ties to even, subnormals included; infinities and
+ * NaNs stay what they are. DDL_E_NUMERIC, naming tensor and place, for a finite number that `to` cannot hold.
+ */
+ddl_status ddl_tensor_convert(const struct ddl_tensor *tensor, size_t start, size_t n, enum ddl_dtype to,
+                              void *out, struct ddl_error *err);
+
 /* Bits of the small float dtypes. */
 float ddl_f16_to_f32(uint16_t bits);
 float ddl_bf16_to_f32(uint16_t bits);

@@ -1,0 +1,108 @@
+/* ddl export: a model folder in another dtype, for PyTorch or for the way. */
+#include "cli.h"
+#include "ddl/export.h"
+#include "folder.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const dtype_names[] = { "f32", "bf16", "f16", NULL }; /* as enum ddl_export_dtype */
+
+struct flags {
+    char out[1024], max_shard_size[32];
+    int dtype;
+    bool lm_head, ignore_extra;
+};
+
+#define AT(field) offsetof(struct flags, field)
+static const struct ddl_option rows[] = {
+    { "out", DDL_OPTION_STRING, AT(out), 1024, 0, 0, NULL, "DIR", "the new folder" },
+    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, dtype_names, NULL, "of every tensor (default: f32)" },
+    { "max_shard_size", DDL_OPTION_STRING, AT(max_shard_size), 32, 0, 0, NULL, "SIZE",
+      "several files of at most so much, and an index: 500MB, 2GB, 1GiB (default: one file)" },
+    { "lm_head", DDL_OPTION_BOOL, AT(lm_head), 0, 0, 0, NULL, NULL,
+      "write lm_head.weight, a copy of the embedding, too (for load_state_dict with strict=True)" },
+    { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
+      "leave out tensors that are no parameters, instead of refusing them" },
+    { 0 },
+};
+
+/* "500MB": a number and a unit, decimal or (with an i) binary; bytes alone too. "" is 0. */
+static ddl_status parse_size(const char *text, uint64_t *out, struct ddl_error *err)
+{
+    static const struct {
+        const char *unit;
+        double bytes;
+    } units[] = {
+        { "", 1 },      { "B", 1 },        { "KB", 1e3 },        { "MB", 1e6 },           { "GB", 1e9 },
+        { "TB", 1e12 }, { "KiB", 1024.0 }, { "MiB", 1048576.0 }, { "GiB", 1073741824.0 },
+    };
+    char *end;
+    *out = 0;
+    if (!*text)
+        return DDL_OK;
+    double number = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (end == text || strcmp(end, units[i].unit) != 0 || !(number * units[i].bytes >= 1) ||
+            number * units[i].bytes > 9e15)
+            continue;
+        *out = (uint64_t)(number * units[i].bytes);
+        return DDL_OK;
+    }
+    return ddl_error_set(err, DDL_E_USAGE, "--max-shard-size: '%s' is no size like 500MB, 2GB or 1GiB", text);
+}
+
+static void print_result(const char *out, int dtype, const struct ddl_export_result *r)
+{
+    const char *why, *file = ddl_config_release_file(&r->config, &why);
+    printf("%s: %zu tensors, %s, %.1f MB in %zu file%s\n", out, r->n_tensors, dtype_names[dtype],
+           (double)r->bytes / 1e6, r->n_files, r->n_files == 1 ? "" : "s");
+    if (file)
+        printf("loads in the authors' release as %s, and in python/ddl_torch.py\n", file);
+    else
+        printf("the authors' release has no such model (%s) and would compute another one from these "
+               "tensors; ddl and "
+               "python/ddl_torch.py know it by the __metadata__ of the tensors' file\n",
+               why);
+}
+
+int cmd_export(const struct command *self, int argc, char **argv)
+{
+    static const char *const lines[] = {
+        "DIR is a model, a checkpoint, or a folder of the authors' release. The new folder has config.json "
+        "with",
+        "the release's keys, the tensors (safetensors), and copies of the tokenizer's files; it appears "
+        "whole or",
+        "not at all. Numbers are rounded to nearest, ties to even; one that the dtype cannot hold is an "
+        "error.",
+        NULL,
+    };
+    if (wants_help(argc, argv)) {
+        print_help(self, lines, rows, NULL);
+        return EXIT_OK;
+    }
+    struct ddl_error err = { 0 };
+    struct flags flags = { .dtype = DDL_EXPORT_F32 };
+    struct ddl_export_config config = { 0 };
+    struct ddl_export_result result;
+    int n = 0;
+    ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
+    if (!status && n != 1)
+        status = ddl_error_set(&err, DDL_E_USAGE, "export: one model folder is needed, found %d", n);
+    if (!status && !*flags.out)
+        status = ddl_error_set(&err, DDL_E_USAGE, "export: --out DIR is needed");
+    if (!status)
+        status = parse_size(flags.max_shard_size, &config.max_shard_size, &err);
+    config.dtype = flags.dtype;
+    config.lm_head = flags.lm_head;
+    config.ignore_extra = flags.ignore_extra;
+    if (!status)
+        status = ddl_export(argv[1], flags.out, &config, print_warning, NULL, &result, &err);
+    if (status)
+        return report_error(&err);
+    print_result(flags.out, flags.dtype, &result);
+    return EXIT_OK;
+}

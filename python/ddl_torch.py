@@ -1,0 +1,469 @@
+"""Models of `ddl` in PyTorch. One file, needs nothing but torch (2.4 or newer).
+
+    import ddl_torch
+    model = ddl_torch.load("my/run")              # a folder that ddl wrote, or the authors' release
+    logits = model(tokens)                        # (B, T) int64 -> (B, T, vocab_size)
+    loss = model.loss(tokens, targets)            # mean cross-entropy; target -1 is ignored
+    ddl_torch.save(model, "my/copy")              # a folder that ddl and the authors' release read
+
+The model is a plain nn.Module: parameters carry the names of the authors' release, every step is a module that
+hooks can watch (transformer.h[3].ddl_mlp, its .gate, .target, .direction), autograd and torch.compile work.
+
+    python3 ddl_torch.py info DIR                 what a folder holds
+    python3 ddl_torch.py convert DIR OUT          the same model as a folder that ddl reads; DIR may hold a
+                                                  pytorch_model.bin, which ddl does not read [--dtype f32|bf16|f16]
+"""
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+# ---- configuration ---------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Config:
+    """The keys of config.json; those after the line are ddl's own and stand in the tensors' metadata."""
+
+    vocab_size: int = 50304
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 6
+    hidden_size: int = 768
+    head_dim: int = 128
+    block_size: int = 1024
+    rope_base: float = 10000.0
+    rope_ratio: float = 1.0
+    use_qk_rmsnorm: bool = True
+    embedding_init_std: float = 0.02
+    hidden_init_std_factor: float = 0.5
+    mup: bool = False
+    hidden_size_base: int = 1024
+    ddl_value_channels: int = 1
+    ddl_state_shortconv_kernel_size: int = 0  # 0: 4 for token, c for channel
+    ddl_state_read_init: float = 0.0  # 0: 1/c
+    input_embed_shortconv_kernel_size: int = 4
+    ddl_k_eps: float = 1e-5
+    ddl_beta_single_linear: bool = True
+    ddl_beta_hidden_size: int = 128
+    ddl_beta_init: float = 1.0
+    ddl_v_sigmoid: bool = True
+    ddl_v_sigmoid_scale: float = 4.0
+    ddl_v_constant: bool = False
+    ddl_v_constant_value: float = 2.0
+    # ---- our own
+    ddl_residual: str = "add"  # add | delta
+    ddl_map: str = "k"  # k: the sublayer's output is the direction; v: it is the target
+    ddl_k_rank: int = 0  # v-map: rank of the direction's map, 0 is full
+    ddl_update: str = "delta"  # delta | write | erase
+    ddl_v_input: str = "stream"  # k-map: the target reads the stream or the context
+    ddl_compress: str = "token"  # c > 1: token | channel | mix
+    ddl_embed: str = "repeat"  # c > 1: repeat | conv
+    ddl_residual_by_layer: list[str] | None = None  # c = 1: a rule for each layer
+
+    def rule(self, layer: int) -> str:
+        return self.ddl_residual_by_layer[layer] if self.ddl_residual_by_layer else self.ddl_residual
+
+    @property
+    def state_kernel(self) -> int:
+        default = self.ddl_value_channels if self.ddl_compress == "channel" else 4
+        return self.ddl_state_shortconv_kernel_size or default
+
+
+FIELDS = [f.name for f in dataclasses.fields(Config)]
+RELEASE_KEYS = FIELDS[: FIELDS.index("ddl_residual")]
+OWN_KEYS = FIELDS[FIELDS.index("ddl_residual") :]
+ALIASES = {"ddl_v_dim1_constant": "ddl_v_constant", "ddl_v_dim1_constant_value": "ddl_v_constant_value"}
+
+
+def config_from(raw: dict, shapes: dict[str, tuple[int, ...]], metadata: dict[str, str]) -> Config:
+    """config.json, then the metadata of the tensors' file, then what names and shapes of the tensors tell."""
+    keys = {ALIASES.get(k, k): v for k, v in raw.items() if v is not None}
+    cfg = Config(**{k: v for k, v in keys.items() if k in FIELDS})
+    for key in OWN_KEYS:
+        if key not in keys and key in metadata:
+            value = metadata[key]
+            keys[key] = value.split(",") if key == "ddl_residual_by_layer" else int(value) if key == "ddl_k_rank" else value
+            setattr(cfg, key, keys[key])
+    layers = [f"transformer.h.{i}." for i in range(cfg.num_hidden_layers)]
+    delta = [p for p in layers if p + "ddl_attn.v_proj.weight" in shapes]
+
+    def tell(key: str, value) -> None:
+        if key not in keys:
+            setattr(cfg, key, value)
+
+    tell("use_qk_rmsnorm", layers[0] + "attn.q_rms.weight" in shapes)
+    if "ddl_residual_by_layer" not in keys:
+        tell("ddl_residual", "delta" if delta else "add")
+        if "ddl_residual" not in keys and 0 < len(delta) < len(layers):
+            cfg.ddl_residual_by_layer = ["delta" if p in delta else "add" for p in layers]
+    if not delta:
+        return cfg
+    rule = delta[0] + "ddl_attn."
+    tell("ddl_value_channels", shapes[rule + "v_proj.weight"][0])
+    tell("ddl_map", "v" if rule + "k_proj.weight" in shapes or rule + "k_down.weight" in shapes else "k")
+    tell("ddl_k_rank", shapes.get(rule + "k_down.weight", (0,))[0])
+    tell("ddl_beta_single_linear", rule + "beta.weight" in shapes)
+    tell("ddl_beta_hidden_size", shapes.get(rule + "beta_in.weight", (128,))[0])
+    token = layers[0] + "compress.shortconv.weight"
+    tell("ddl_compress", "token" if token in shapes else "channel" if layers[0] + "compress.read" in shapes else "mix")
+    tell("ddl_embed", "conv" if "input_embed.conv.weight" in shapes else "repeat")
+    kernel = shapes.get(token) or shapes.get(layers[0] + "compress.weight")
+    if kernel and cfg.ddl_compress != "mix":
+        tell("ddl_state_shortconv_kernel_size", kernel[1])
+    if "input_embed.conv.weight" in shapes:
+        tell("input_embed_shortconv_kernel_size", shapes["input_embed.conv.weight"][2])
+    return cfg
+
+
+# ---- the model -------------------------------------------------------------------------------------------------
+
+
+def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
+    return nn.Linear(inputs, outputs, bias=bias)
+
+
+class Norm(nn.Module):
+    """x / sqrt(mean(x^2) + 1e-5) * weight; torch takes the mean in float32 or better."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, 1e-5)
+
+
+class Attention(nn.Module):
+    """Causal softmax attention. Queries and keys are rotated first and normed then."""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        self.heads, self.width = cfg.num_attention_heads, cfg.head_dim
+        d, inner = cfg.hidden_size, cfg.num_attention_heads * cfg.head_dim
+        self.c_q, self.c_k, self.c_v = linear(d, inner), linear(d, inner), linear(d, inner)
+        self.c_proj = linear(inner, d)
+        if cfg.use_qk_rmsnorm:
+            self.q_rms, self.k_rms = Norm(cfg.head_dim), Norm(cfg.head_dim)
+        self.rotated = int(cfg.head_dim * cfg.rope_ratio) // 2 * 2
+        self.base = cfg.rope_base
+
+    def rotate(self, x: torch.Tensor) -> torch.Tensor:
+        """x (B, T, H, h): dimension i turns with i + R/2, by position * base^(-2i/R)."""
+        R = self.rotated
+        if R == 0:
+            return x
+        wide = dict(dtype=torch.float32, device=x.device)
+        speed = 1.0 / self.base ** (torch.arange(0, R, 2, **wide) / R)
+        angle = (torch.arange(x.shape[1], **wide)[:, None] * speed)[None, :, None]
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        a, b = x[..., : R // 2], x[..., R // 2 : R]
+        return torch.cat([a * cos - b * sin, a * sin + b * cos, x[..., R:]], dim=-1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        B, T, _ = x.shape
+        q, k, v = (c(x).view(B, T, self.heads, self.width) for c in (self.c_q, self.c_k, self.c_v))
+        q, k = self.rotate(q), self.rotate(k)
+        if hasattr(self, "q_rms"):
+            q, k = self.q_rms(q), self.k_rms(k)
+        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+        return self.c_proj(y.transpose(1, 2).reshape(B, T, self.heads * self.width))
+
+
+class MLP(nn.Module):
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        d, m = cfg.hidden_size, 8 * cfg.hidden_size // 3
+        self.c_fc1, self.c_fc2, self.c_proj = linear(d, m), linear(d, m), linear(m, d)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c_proj(F.silu(self.c_fc1(x)) * self.c_fc2(x))
+
+
+class Taps(nn.Module):
+    """A causal convolution over tokens, one kernel a channel; the last tap is on the current token."""
+
+    def __init__(self, channels: int, taps: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(channels, taps))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x (B, T, channels)"""
+        channels, taps = self.weight.shape
+        past = F.pad(x.transpose(1, 2), (taps - 1, 0))
+        return F.conv1d(past, self.weight[:, None], groups=channels).transpose(1, 2)
+
+
+class Compressor(nn.Module):
+    """The state X (B, T, d, c) read down to (B, T, d)."""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        d, c = cfg.hidden_size, cfg.ddl_value_channels
+        if cfg.ddl_compress == "mix":
+            self.weight = nn.Parameter(torch.zeros(d, c))
+            return
+        self.read = nn.Parameter(torch.full((c,), cfg.ddl_state_read_init or 1.0 / c))
+        if cfg.ddl_compress == "token":
+            self.shortconv = Taps(d * c, cfg.state_kernel)
+        else:
+            self.weight = nn.Parameter(torch.zeros(d, cfg.state_kernel))
+
+    def collapsed(self) -> torch.Tensor:
+        """(d, c): kernel along the channels and read vector are one weight for each feature and channel."""
+        if not hasattr(self, "read"):
+            return self.weight
+        taps, c = self.weight.shape[1], self.read.shape[0]
+        where = torch.arange(c, device=self.read.device) - torch.arange(taps, device=self.read.device)[:, None]
+        where = where + (taps - 1) // 2
+        inside = (where >= 0) & (where < c)
+        return self.weight @ (self.read[where.clamp(0, c - 1)] * inside)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        if hasattr(self, "shortconv"):
+            return self.shortconv(X.flatten(2)).view(X.shape) @ self.read
+        return (X * self.collapsed()).sum(-1)
+
+
+class InputEmbed(nn.Module):
+    """(B, T, d) -> (B, T, d, c): channel i*c + j is a causal convolution of feature i."""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        d, taps = cfg.hidden_size, cfg.input_embed_shortconv_kernel_size
+        self.conv = nn.Conv1d(d, d * cfg.ddl_value_channels, taps, groups=d, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        past = F.pad(x.transpose(1, 2), (self.conv.kernel_size[0] - 1, 0))
+        return self.conv(past).transpose(1, 2).reshape(*x.shape, -1)
+
+
+class DeltaRule(nn.Module):
+    """X' = X + beta k (v - k'X)': how a sublayer's output f enters the state."""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        d = cfg.hidden_size
+        self.cfg, self.expanded = cfg, cfg.ddl_value_channels > 1
+        if cfg.ddl_beta_single_linear:
+            self.beta = linear(d, 1, bias=True)
+        else:
+            self.beta_in, self.beta_out = linear(d, cfg.ddl_beta_hidden_size), linear(cfg.ddl_beta_hidden_size, 1, bias=True)
+        self.v_proj = linear(d, cfg.ddl_value_channels, bias=True)
+        if cfg.ddl_map == "v" and cfg.ddl_k_rank:
+            self.k_down, self.k_up = linear(d, cfg.ddl_k_rank), linear(cfg.ddl_k_rank, d)
+        elif cfg.ddl_map == "v":
+            self.k_proj = linear(d, d)
+
+    def gate(self, ctx: torch.Tensor) -> torch.Tensor:
+        """beta in (0, 2), (B, T, 1); its logits in float32 or better."""
+        logits = self.beta(ctx) if hasattr(self, "beta") else self.beta_out(torch.tanh(self.beta_in(ctx)))
+        return 2 * torch.sigmoid(widened(logits))
+
+    def direction(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
+        """k (B, T, d), of length 1 but for k_eps"""
+        source = x_in if self.expanded else ctx
+        if hasattr(self, "k_proj"):
+            q = self.k_proj(source)
+        elif hasattr(self, "k_down"):
+            q = self.k_up(self.k_down(source))
+        else:
+            q = f
+        q = widened(q)
+        return q / (q.square().sum(-1, keepdim=True) + self.cfg.ddl_k_eps**2).sqrt()
+
+    def target(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
+        """v (B, T, c)"""
+        cfg = self.cfg
+        source = f if cfg.ddl_map == "v" else ctx if cfg.ddl_v_input == "context" else x_in
+        if cfg.ddl_v_constant:
+            return source.new_full((*source.shape[:-1], cfg.ddl_value_channels), cfg.ddl_v_constant_value)
+        v = widened(self.v_proj(source))
+        return cfg.ddl_v_sigmoid_scale * torch.sigmoid(v) if cfg.ddl_v_sigmoid else v
+
+    def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
+        """X (B, T, d, c), the others (B, T, d)"""
+        k, v, beta = self.direction(f, x_in, ctx), self.target(f, x_in, ctx), self.gate(ctx)
+        readout = torch.einsum("btd,btdc->btc", k, widened(X))
+        error = {"delta": v - readout, "write": v, "erase": -readout}[self.cfg.ddl_update]
+        return X + (k[..., None] * (beta * error)[..., None, :]).to(X.dtype)
+
+
+def widened(x: torch.Tensor) -> torch.Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+class Block(nn.Module):
+    def __init__(self, cfg: Config, layer: int) -> None:
+        super().__init__()
+        if cfg.ddl_value_channels > 1:
+            self.compress = Compressor(cfg)
+        self.attn, self.mlp = Attention(cfg), MLP(cfg)
+        self.ln_1, self.ln_2 = Norm(cfg.hidden_size), Norm(cfg.hidden_size)
+        if cfg.rule(layer) == "delta":
+            self.ddl_attn, self.ddl_mlp = DeltaRule(cfg), DeltaRule(cfg)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        """X (B, T, d, c)"""
+        for norm, sublayer, rule in ((self.ln_1, self.attn, "ddl_attn"), (self.ln_2, self.mlp, "ddl_mlp")):
+            x_in = self.compress(X) if hasattr(self, "compress") else X.squeeze(-1)
+            ctx = norm(x_in)
+            f = sublayer(ctx)
+            X = getattr(self, rule)(X, f, x_in, ctx) if hasattr(self, rule) else X + f[..., None]
+        return X
+
+
+class Model(nn.Module):
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        self.config = cfg
+        blocks = nn.ModuleList(Block(cfg, i) for i in range(cfg.num_hidden_layers))
+        self.transformer = nn.ModuleDict({"wte": nn.Embedding(cfg.vocab_size, cfg.hidden_size), "h": blocks})
+        if cfg.ddl_value_channels > 1:
+            self.readout = Compressor(cfg)
+            if cfg.ddl_embed == "conv":
+                self.input_embed = InputEmbed(cfg)
+        self.ln_f = Norm(cfg.hidden_size)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """tokens (B, T) -> logits (B, T, vocab_size)"""
+        x = self.transformer["wte"](tokens)
+        if hasattr(self, "input_embed"):
+            X = self.input_embed(x)
+        else:
+            X = x[..., None].expand(*x.shape, self.config.ddl_value_channels)
+        for block in self.transformer["h"]:
+            X = block(X)
+        x = self.readout(X) if hasattr(self, "readout") else X.squeeze(-1)
+        scale = self.config.hidden_size_base / self.config.hidden_size if self.config.mup else 1.0
+        return F.linear(self.ln_f(x), self.transformer["wte"].weight) * scale
+
+    def loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(widened(self(tokens)).flatten(0, 1), targets.flatten(), ignore_index=-1)
+
+
+# ---- files -----------------------------------------------------------------------------------------------------
+
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+SHORT = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    raw = bytearray(Path(path).read_bytes())
+    size = int.from_bytes(raw[:8], "little")
+    if len(raw) < 8 or size > len(raw) - 8:
+        raise ValueError(f"{path}: not a safetensors file")
+    header = json.loads(raw[8 : 8 + size])
+    data = torch.frombuffer(raw, dtype=torch.uint8)[8 + size :] if len(raw) > 8 + size else torch.empty(0, dtype=torch.uint8)
+    metadata, tensors = header.pop("__metadata__", {}), {}
+    for name, entry in header.items():
+        if entry["dtype"] not in DTYPES:
+            raise ValueError(f"{path}: {name} is of dtype {entry['dtype']}")
+        begin, end = entry["data_offsets"]
+        tensors[name] = data[begin:end].clone().view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return tensors, metadata
+
+
+def write_safetensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    names, header, at = {v: k for k, v in DTYPES.items()}, {"__metadata__": metadata}, 0
+    flat = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    for name, t in flat.items():
+        size = t.numel() * t.element_size()
+        header[name] = {"dtype": names[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for t in flat.values():
+            file.write(bytes(t.reshape(-1).view(torch.uint8).numpy()))
+
+
+def read_tensors(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").exists():
+        return read_safetensors(folder / "model.safetensors")
+    if index.exists():
+        tensors, metadata = {}, {}
+        for name in sorted(set(json.loads(index.read_text())["weight_map"].values())):
+            some, notes = read_safetensors(folder / name)
+            tensors, metadata = tensors | some, notes | metadata
+        return tensors, metadata
+    if (folder / "pytorch_model.bin").exists():
+        return torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True), {}
+    raise FileNotFoundError(f"{folder}: no model.safetensors, index or pytorch_model.bin in it")
+
+
+def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore_extra: bool = False) -> Model:
+    """The model of a folder, its parameters as `dtype` (None: as they are stored)."""
+    folder = Path(folder)
+    tensors, metadata = read_tensors(folder)
+    head, wte = tensors.pop("lm_head.weight", None), "transformer.wte.weight"
+    if head is not None and not torch.equal(tensors.setdefault(wte, head), head):
+        raise ValueError(f"{folder}: lm_head.weight differs from {wte}; they are tied")
+    raw = json.loads((folder / "config.json").read_text())
+    cfg = config_from(raw, {k: tuple(t.shape) for k, t in tensors.items()}, metadata)
+    model = Model(cfg)
+    shapes = {k: t.shape for k, t in model.state_dict().items()}
+    missing, extra = [k for k in shapes if k not in tensors], [k for k in tensors if k not in shapes]
+    if missing:
+        raise ValueError(f"{folder}: these tensors are missing: {', '.join(missing)}")
+    if extra and not ignore_extra:
+        raise ValueError(f"{folder}: these tensors are no parameters (ignore_extra=True passes over them): {', '.join(extra)}")
+    for name, shape in shapes.items():
+        if tensors[name].shape != shape:
+            raise ValueError(f"{folder}: {name} has shape {tuple(tensors[name].shape)}, config.json asks for {tuple(shape)}")
+    for name, parameter in model.named_parameters():
+        stored = tensors[name]
+        parameter.data = stored.to(dtype or stored.dtype)
+    return model.to(device)
+
+
+def save(model: Model, folder, dtype: torch.dtype | None = None, lm_head: bool = False) -> None:
+    """config.json with the release's keys, and model.safetensors, whose metadata holds ddl's own."""
+    folder, cfg = Path(folder), model.config
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {k: getattr(cfg, k) for k in RELEASE_KEYS}
+    written["ddl_state_shortconv_kernel_size"] = cfg.state_kernel
+    written["ddl_state_read_init"] = cfg.ddl_state_read_init or 1.0 / cfg.ddl_value_channels
+    if cfg.ddl_value_channels == 1:
+        written |= {alias: written[key] for alias, key in ALIASES.items()}
+    metadata = {"format": "pt"} | {k: str(getattr(cfg, k)) for k in OWN_KEYS if k != "ddl_residual_by_layer"}
+    if cfg.ddl_residual_by_layer:
+        metadata["ddl_residual_by_layer"] = ",".join(cfg.ddl_residual_by_layer)
+    tensors = {k: t.to(dtype) if dtype else t for k, t in model.state_dict().items()}
+    if lm_head:
+        tensors["lm_head.weight"] = tensors["transformer.wte.weight"]
+    (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
+    write_safetensors(folder / "model.safetensors", tensors, metadata)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("info").add_argument("dir")
+    convert = verbs.add_parser("convert")
+    convert.add_argument("dir")
+    convert.add_argument("out")
+    convert.add_argument("--dtype", choices=SHORT, help="of every tensor (default: as they are)")
+    convert.add_argument("--ignore-extra", action="store_true", help="leave out tensors that are no parameters")
+    a = parser.parse_args()
+    try:
+        model = load(a.dir, dtype=None, ignore_extra=a.verb == "info" or a.ignore_extra)
+        if a.verb == "convert":
+            save(model, a.out, dtype=SHORT.get(a.dtype))
+    except (OSError, ValueError) as problem:
+        sys.exit(f"ddl_torch: {problem}")
+    if a.verb == "info":
+        print(model)
+        print(f"{sum(p.numel() for p in model.parameters())} parameters")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+/* The tensors of a folder held against a configuration: each parameter's tensor found, its shape checked, and
+ * what stands beside them named. */
+#ifndef DDL_MODEL_WEIGHTS_H
+#define DDL_MODEL_WEIGHTS_H
+
+#include "ddl/model.h"
+#include "tensor/safetensors.h"
+
+struct ddl_weights {
+    ddl_safetensors *st;
+    struct ddl_param *row;            /* (n) the plan, as ddl_params_plan gives it */
+    const struct ddl_tensor **tensor; /* (n) lent by st                            */
+    size_t n;
+};
+
+/* DDL_E_FORMAT, with names and both shapes, for tensors that are missing, of another shape or no parameters
+ * (these are warned of instead where the options say so). The embedding may be called lm_head.weight, and
+ * where both are there they must be equal. options NULL: strict, and no warnings. Close after a failure too.
+ */
+ddl_status ddl_weights_open(struct ddl_weights *w, const char *folder, const struct ddl_config *config,
+                            const struct ddl_load_options *options, struct ddl_error *err);
+void ddl_weights_close(struct ddl_weights *w);
+
+#endif
