@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "ddl/model.h"
+#include "model/config_json.h"
 
 #include <dirent.h>
 #include <jansson.h>
@@ -103,13 +104,27 @@ static void golden(void **state)
                 c.residual_by_layer[2] == 0 && c.residual_by_layer[3] == 1);
 }
 
+/* What ddl_model_save writes of a configuration: config.json, and our own keys beside the tensors (here
+ * none). */
+static void save(const struct ddl_config *config, const char *folder)
+{
+    struct ddl_error err;
+    struct ddl_config_notes notes;
+    char path[4096];
+    ddl_config_notes(config, &notes);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    assert_ok(ddl_config_save(config, path, &err), err);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_ok(ddl_safetensors_write_noted(path, notes.list, notes.n, NULL, 0, NULL, NULL, &err), err);
+}
+
 static void saves_and_reads_back(const char *name, const struct ddl_config *config)
 {
     struct ddl_error err;
     struct ddl_config back;
     const struct ddl_config resolved = ddl_config_resolved(config);
     struct warnings warnings = { 0 };
-    assert_ok(ddl_config_save(config, scratch_path("saved/config.json"), &err), err);
+    save(config, scratch_path("saved"));
     assert_ok(ddl_config_load(&back, scratch_path("saved"), note, &warnings, &err), err);
     assert_int_equal(warnings.n, 0);
     assert_same_config(&back, &resolved, name);
@@ -169,15 +184,8 @@ static void keys_stand_in_order(void **state)
         "ddl_v_sigmoid_scale",
         "ddl_v_constant",
         "ddl_v_constant_value",
-        "model_type",
-        "ddl_residual",
-        "ddl_residual_by_layer",
-        "ddl_map",
-        "ddl_k_rank",
-        "ddl_update",
-        "ddl_v_input",
-        "ddl_compress",
-        "ddl_embed",
+        "ddl_v_dim1_constant", /* c = 1 */
+        "ddl_v_dim1_constant_value",
     };
     struct ddl_error err;
     struct ddl_config c = ddl_config_defaults();
@@ -191,7 +199,6 @@ static void keys_stand_in_order(void **state)
     size_t i = 0;
     json_object_foreach(root, key, value) assert_string_equal(key, keys[i++]);
     assert_int_equal(i, sizeof keys / sizeof *keys);
-    assert_string_equal(json_string_value(json_object_get(root, "model_type")), "ddl");
     assert_true(json_real_value(json_object_get(root, "ddl_state_read_init")) == 1);
     assert_int_equal(json_integer_value(json_object_get(root, "ddl_state_shortconv_kernel_size")), 4);
     assert_true(json_real_value(json_object_get(root, "ddl_k_eps")) == 1e-05);
@@ -308,6 +315,73 @@ static void writes_numbers_for_defaults(void **state)
                          cases[i].kernel);
         assert_true(json_real_value(json_object_get(root, "ddl_state_read_init")) == cases[i].read);
         json_decref(root);
+    }
+}
+
+/* What the two files of one configuration hold, key by key: none of ours in config.json, and none lost. */
+static void own_keys_stand_in_the_metadata(void **state)
+{
+    (void)state;
+    static const char *const said[][2] = {
+        { "ddl_residual", "delta" }, { "ddl_residual_by_layer", "add,delta" },
+        { "ddl_map", "v" },          { "ddl_k_rank", "7" },
+        { "ddl_update", "erase" },   { "ddl_v_input", "context" },
+        { "ddl_compress", "mix" },   { "ddl_embed", "conv" },
+    };
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    c.n_layers = 2;
+    c.residual = DDL_RESIDUAL_DELTA;
+    c.map = DDL_MAP_V;
+    c.k_rank = 7;
+    c.update = DDL_UPDATE_ERASE;
+    c.v_input = DDL_V_CONTEXT;
+    c.compress = DDL_COMPRESS_MIX;
+    c.embed = DDL_EMBED_CONV;
+    assert_ok(ddl_config_set_by_layer(&c, "add,delta", "x", &err), err);
+    assert_ok(ddl_file_make_dir(scratch_path("saved"), &err), err);
+    save(&c, scratch_path("saved"));
+    json_t *root = json_load_file(scratch_path("saved/config.json"), 0, NULL);
+    ddl_safetensors *st;
+    assert_ok(ddl_safetensors_open_folder(&st, scratch_path("saved"), &err), err);
+    assert_string_equal(ddl_safetensors_note(st, "format"), "pt");
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        assert_null(json_object_get(root, said[i][0]));
+        assert_string_equal(ddl_safetensors_note(st, said[i][0]), said[i][1]);
+    }
+    ddl_safetensors_close(st);
+    /* A key of ours in config.json, as earlier versions wrote it, comes first. */
+    json_object_set_new(root, "ddl_update", json_string("write"));
+    assert_int_equal(json_dump_file(root, scratch_path("saved/config.json"), 0), 0);
+    json_decref(root);
+    assert_ok(ddl_config_load(&c, scratch_path("saved"), NULL, NULL, &err), err);
+    assert_int_equal(c.update, DDL_UPDATE_WRITE);
+    assert_int_equal(c.map, DDL_MAP_V);
+}
+
+static void bad_metadata_has_its_sentence(void **state)
+{
+    (void)state;
+    static const struct {
+        struct ddl_safetensors_note note;
+        const char *says;
+    } cases[] = {
+        { { "ddl_map", "q" }, "saved: __metadata__ of the tensors: ddl_map: 'q' is none of k, v" },
+        { { "ddl_k_rank", "-1" }, "__metadata__ of the tensors: ddl_k_rank: " },
+        { { "ddl_residual_by_layer", "add" },
+          "__metadata__ of the tensors: ddl_residual_by_layer: 1 rules, num_hidden_layers is 12" },
+    };
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    assert_ok(ddl_file_make_dir(scratch_path("saved"), &err), err);
+    save(&c, scratch_path("saved"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_ok(ddl_safetensors_write_noted(scratch_path("saved/model.safetensors"), &cases[i].note, 1,
+                                              NULL, 0, NULL, NULL, &err),
+                  err);
+        assert_int_equal(ddl_config_load(&c, scratch_path("saved"), NULL, NULL, &err), DDL_E_FORMAT);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("'%s', wanted '%s'", err.text, cases[i].says);
     }
 }
 
@@ -458,6 +532,51 @@ static void warnings_and_aliases(void **state)
     assert_true(c.rope_base == 500 && !c.by_layer);
 }
 
+/* The release's own switches: silent at rest, refused where they would make another model. */
+static void switches_of_the_release(void **state)
+{
+    (void)state;
+    static const char resting[] =
+        "{" BASE ",\"bias\":false,\"dropout\":0.0,\"scale_attn_by_inverse_layer_idx\":false,"
+        "\"using_groupnorm\":false,\"use_output_gate\":false,\"use_k_shift\":false,\"use_v_shift\":false,"
+        "\"q_activation\":null,\"k_activation\":null,\"v_activation\":null,\"attention_dtype\":\"auto\","
+        "\"ddl_state_dv_shortconv_causal\":false,\"ddl_sequence_reduction_version\":1,"
+        "\"rms_norm_eps\":1e-05,\"residual_branch_mult\":1.0,\"tie_word_embeddings\":true,"
+        "\"intermediate_size\":null,\"model_type\":\"nanogpt-pro\"}";
+    static const char *const other[][2] = {
+        { "\"use_k_shift\":true", "use_k_shift is true, but models here are those with false" },
+        { "\"q_activation\":\"silu\"", "q_activation is \"silu\", but models here are those with null" },
+        { "\"rms_norm_eps\":1e-06", "rms_norm_eps is 1e-" },
+        { "\"ddl_state_dv_shortconv_causal\":true", "ddl_state_dv_shortconv_causal is true" },
+        { "\"tie_word_embeddings\":false",
+          "tie_word_embeddings is false, but models here are those with true" },
+        { "\"bias\":1", "bias is 1, but models here are those with false" },
+    };
+    struct ddl_config c;
+    struct warnings w = { 0 };
+    struct ddl_error err;
+    assert_ok(load_text(resting, &c, &w, &err), err);
+    assert_int_equal(w.n, 0);
+    assert_ok(load_text("{" BASE ",\"dropout\":0.1}", &c, &w, &err), err);
+    assert_int_equal(w.n, 1);
+    assert_non_null(strstr(w.last, "unknown key 'dropout'; it is ignored"));
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        char text[2048];
+        snprintf(text, sizeof text, "{%s,%s}", BASE, other[i][0]);
+        assert_int_equal(load_text(text, &c, &w, &err), DDL_E_UNSUPPORTED);
+        if (!strstr(err.text, other[i][1]))
+            fail_msg("'%s', wanted '%s'", err.text, other[i][1]);
+    }
+    assert_int_equal(
+        load_text("{" BASE ",\"ddl_v_constant\":true,\"ddl_v_dim1_constant\":false}", &c, &w, &err),
+        DDL_E_FORMAT);
+    assert_non_null(
+        strstr(err.text, "ddl_v_constant and ddl_v_dim1_constant are the same setting and differ"));
+    assert_ok(
+        load_text("{" BASE ",\"ddl_v_constant_value\":3.0,\"ddl_v_dim1_constant_value\":3}", &c, &w, &err),
+        err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +588,9 @@ int main(void)
         cmocka_unit_test(bad_files),
         cmocka_unit_test(warnings_and_aliases),
         cmocka_unit_test(keys_stand_in_order),
+        cmocka_unit_test(own_keys_stand_in_the_metadata),
+        cmocka_unit_test(bad_metadata_has_its_sentence),
+        cmocka_unit_test(switches_of_the_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -221,7 +221,19 @@ static void each_mismatch_has_its_sentence(void **state)
           "model.safetensors: ln_f.weight has shape (22), config.json asks for (21)" },
         { { .dtype = DDL_F32, .reshape = "transformer.h.2.mlp.c_proj.weight", .rows = 20 },
           "transformer.h.2.mlp.c_proj.weight has shape (20, 56), config.json asks for (21, 56)" },
-        { { .dtype = DDL_F32, .skip = "readout.read" }, "there is no tensor readout.read" },
+        { { .dtype = DDL_F32, .reshape = "readout.read", .rows = 3 },
+          "model.safetensors: readout.read has shape (3), config.json asks for (4)" },
+        { { .dtype = DDL_F32, .skip = "readout.read" },
+          "changed: there is no tensor readout.read, which config.json asks for" },
+        { { .dtype = DDL_F32, .to = 62 },
+          "changed: there are no tensors for 5 of the 67 that config.json asks for: "
+          "transformer.h.2.ln_1.weight, "
+          "transformer.h.2.ln_2.weight, readout.read, readout.weight, ..." },
+        { { .dtype = DDL_F32, .add = "rotary.inv_freq", .rows = 3 },
+          "changed: rotary.inv_freq is no parameter of this model (1 in all; --ignore-extra passes over "
+          "such)" },
+        { { .dtype = DDL_F32, .add = "transformer.h.9.ln_1.weight", .rows = 3 },
+          "transformer.h.9.ln_1.weight is no parameter of this model" },
         { { .dtype = DDL_F32, .head = 2 }, "lm_head.weight differs from transformer.wte.weight in row 3" },
         { { .dtype = DDL_F32, .add = "lm_head.weight", .rows = 5 },
           "lm_head.weight has shape (5), the embedding it is tied to (31, 21)" },
@@ -242,7 +254,7 @@ static void keep_warning(void *user, const char *sentence)
     snprintf(user, 512, "%s", sentence);
 }
 
-static void others_are_warned_of(void **state)
+static void extra_tensors_are_ignored_where_asked(void **state)
 {
     (void)state;
     ddl_model *model = tiny_model("ddl-cc", 31, 0, backend), *found;
@@ -250,10 +262,46 @@ static void others_are_warned_of(void **state)
     char warned[512] = "";
     const char *folder =
         changed_folder(model, &(struct change){ .dtype = DDL_F32, .add = "rotary.inv_freq", .rows = 3 });
-    assert_ok(ddl_model_load(&found, folder, backend, keep_warning, warned, &err), err);
-    assert_non_null(strstr(warned, "model.safetensors: rotary.inv_freq is no parameter of this model"));
+    const struct ddl_load_options options = { true, keep_warning, warned };
+    assert_ok(ddl_model_load_with(&found, folder, backend, &options, &err), err);
+    assert_non_null(
+        strstr(warned, "changed: rotary.inv_freq is no parameter of this model (1 in all); ignored"));
+    assert_values(found);
+    ddl_model_free(found);
+    assert_int_equal(ddl_model_load_with(&found, folder, backend, NULL, &err), DDL_E_FORMAT);
+    ddl_model_free(model);
+}
+
+/* A saver that keeps one name of tied tensors may keep either. */
+static void the_embedding_may_be_called_lm_head(void **state)
+{
+    (void)state;
+    ddl_model *model = tiny_model("ddl-cc", 31, 0, backend), *found;
+    struct ddl_error err;
+    const char *folder = changed_folder(
+        model, &(struct change){ .dtype = DDL_BF16, .skip = "transformer.wte.weight", .head = 1 });
+    assert_ok(ddl_model_load(&found, folder, backend, no_warning, NULL, &err), err);
+    assert_values(found);
     ddl_model_free(found);
     ddl_model_free(model);
+}
+
+static void a_pickle_is_named(void **state)
+{
+    (void)state;
+    ddl_model *model = tiny_model("ddl-cc", 31, 0, backend), *found;
+    struct ddl_error err;
+    char path[4096];
+    const char *folder = changed_folder(model, &(struct change){ .dtype = DDL_F32 });
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_int_equal(remove(path), 0);
+    snprintf(path, sizeof path, "%s/pytorch_model.bin", folder);
+    write_file(path, "PK", 2);
+    assert_int_equal(ddl_model_load(&found, folder, backend, NULL, NULL, &err), DDL_E_UNSUPPORTED);
+    assert_says(&err, "pytorch_model.bin: a pickle of Python's, which is not read");
+    assert_says(&err, "ddl_torch.py convert");
+    ddl_model_free(model);
+    remove_scratch("changed");
 }
 
 static void several_files_with_an_index(void **state)
@@ -323,7 +371,9 @@ int main(void)
         cmocka_unit_test(every_golden_model_loads),
         cmocka_unit_test(every_float_dtype),
         cmocka_unit_test(each_mismatch_has_its_sentence),
-        cmocka_unit_test(others_are_warned_of),
+        cmocka_unit_test(extra_tensors_are_ignored_where_asked),
+        cmocka_unit_test(the_embedding_may_be_called_lm_head),
+        cmocka_unit_test(a_pickle_is_named),
         cmocka_unit_test(several_files_with_an_index),
         cmocka_unit_test(same_name_shape_and_seed_start_equal),
     };
