@@ -85,7 +85,7 @@ static void the_same_dtype_keeps_every_byte(void **state)
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         const char *from = from_folder(presets[i]);
         struct ddl_export_result r = export_ok(from, "to", as_f32);
-        char a[4096], b[4096];
+        char a[8192], b[8192];
         assert_same_tensors(from, scratch_path("to"));
         snprintf(a, sizeof a, "%s/config.json", from);
         snprintf(b, sizeof b, "%s/config.json", scratch_path("to"));
