@@ -34,17 +34,25 @@ static ddl_status read_one(const struct ddl_weights *w, ddl_model *model, size_t
     return DDL_OK;
 }
 
+static ddl_status read_all(const struct ddl_weights *w, ddl_model *model, const char *folder,
+                           struct ddl_error *err)
+{
+    float *piece = ddl_mem_alloc(PIECE * sizeof *piece);
+    ddl_status status =
+        piece ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to read its tensors", folder);
+    for (size_t i = 0; i < w->n && !status; i++)
+        status = read_one(w, model, i, piece, err);
+    ddl_mem_free(piece);
+    return status;
+}
+
 ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
                                        const struct ddl_load_options *options, struct ddl_error *err)
 {
     struct ddl_weights w;
     ddl_status status = ddl_weights_open(&w, folder, &model->config, options, err);
-    float *piece = status ? NULL : ddl_mem_alloc(PIECE * sizeof *piece);
-    if (!status && !piece)
-        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to read its tensors", folder);
-    for (size_t i = 0; i < w.n && !status; i++)
-        status = read_one(&w, model, i, piece, err);
-    ddl_mem_free(piece);
+    if (!status)
+        status = read_all(&w, model, folder, err);
     ddl_weights_close(&w);
     return status;
 }
@@ -61,13 +69,18 @@ ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_backend 
 {
     *out = NULL;
     struct ddl_config config;
+    struct ddl_weights w = { 0 };
     ddl_model *model = NULL;
     ddl_status status =
         ddl_config_load(&config, folder, options ? options->warn : NULL, options ? options->user : NULL, err);
+    /* First the tensors: config.json alone must not make the model claim memory. */
+    if (!status)
+        status = ddl_weights_open(&w, folder, &config, options, err);
     if (!status)
         status = ddl_model_create(&model, &config, backend, err);
     if (!status)
-        status = ddl_model_read_weights_with(model, folder, options, err);
+        status = read_all(&w, model, folder, err);
+    ddl_weights_close(&w);
     if (status) {
         ddl_model_free(model);
         return status;

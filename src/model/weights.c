@@ -78,11 +78,14 @@ static ddl_status find_all(struct ddl_weights *w, const char *folder, struct ddl
     return status;
 }
 
-/* NaN equals itself here, and -0 is not 0. */
+/* The first place where bits differ (NaN equals itself here, and -0 is not 0), or n. */
 static size_t first_difference(const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (memcmp(&a[i], &b[i], sizeof *a) != 0)
+        uint32_t x, y;
+        memcpy(&x, &a[i], sizeof x);
+        memcpy(&y, &b[i], sizeof y);
+        if (x != y)
             return i;
     }
     return n;

@@ -147,11 +147,22 @@ static void odd_but_good(void **state)
     memcpy(&expected, (unsigned char[]){ 3, 4, 5, 6 }, 4);
     assert_true(value == expected);
     assert_null(ddl_safetensors_find(st, "__metadata__"));
+    assert_string_equal(ddl_safetensors_note(st, "format"), "pt");
+    assert_null(ddl_safetensors_note(st, "forma"));
     assert_null(ddl_safetensors_find(st, "lat"));
     ddl_safetensors_close(st);
     assert_ok(ddl_safetensors_open(&st, make("none.safetensors", 2, "{}", 0), &err), err);
     assert_int_equal(ddl_safetensors_count(st), 0);
     assert_null(ddl_safetensors_find(st, "a"));
+    assert_null(ddl_safetensors_note(st, "format"));
+    ddl_safetensors_close(st);
+    /* Keys of an entry in another order; metadata last, and not all of it strings. */
+    const char *turned = "{ \"a\" : { \"data_offsets\":[0,2],\"x\":null,\"shape\":[1],\"dtype\":\"BF16\"},\n"
+                         "\"__metadata__\":{\"n\":7,\"who\":\"us\"}}";
+    assert_ok(ddl_safetensors_open(&st, make("turned.safetensors", strlen(turned), turned, 2), &err), err);
+    assert_int_equal(ddl_safetensors_find(st, "a")->dtype, DDL_BF16);
+    assert_null(ddl_safetensors_note(st, "n"));
+    assert_string_equal(ddl_safetensors_note(st, "who"), "us");
     ddl_safetensors_close(st);
 }
 

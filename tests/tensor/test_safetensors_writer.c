@@ -76,6 +76,23 @@ static void round_trip(void **state)
     ddl_safetensors_close(st);
 }
 
+static void notes_stand_beside_the_format(void **state)
+{
+    (void)state;
+    static const struct ddl_safetensors_note notes[] = { { "who", "us" }, { "quote", "\"\\\n" } };
+    struct ddl_error err;
+    ddl_safetensors *st;
+    const char *path = scratch_path("noted.safetensors");
+    assert_ok(ddl_safetensors_write_noted(path, notes, 2, NULL, 0, fill, NULL, &err), err);
+    assert_ok(ddl_safetensors_open(&st, path, &err), err);
+    assert_string_equal(ddl_safetensors_note(st, "format"), "pt");
+    for (size_t i = 0; i < 2; i++)
+        assert_string_equal(ddl_safetensors_note(st, notes[i].key), notes[i].value);
+    ddl_safetensors_close(st);
+    const struct ddl_safetensors_note bad = { "who", "\xff" };
+    assert_int_equal(ddl_safetensors_write_noted(path, &bad, 1, NULL, 0, fill, NULL, &err), DDL_E_MEMORY);
+}
+
 static void nothing_to_write(void **state)
 {
     (void)state;
@@ -124,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(notes_stand_beside_the_format),
         cmocka_unit_test(nothing_to_write),
         cmocka_unit_test(failures_leave_the_old_file),
     };

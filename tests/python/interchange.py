@@ -1,0 +1,277 @@
+"""What `ddl` writes, PyTorch reads and computes alike (python/ddl_torch.py); what PyTorch writes, `ddl` does.
+
+Run by interchange.sh with DDL_SOURCE_DIR, DDL_PROGRAM and DDL_SCRATCH; prints cmocka's lines. The golden cases
+give the models: their numbers come from another implementation than either side's.
+"""
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+SOURCE, PROGRAM, SCRATCH = Path(os.environ["DDL_SOURCE_DIR"]), os.environ["DDL_PROGRAM"], Path(os.environ["DDL_SCRATCH"])
+sys.path.insert(0, str(SOURCE / "python"))
+sys.dont_write_bytecode = True
+import ddl_torch
+
+GOLDEN = sorted(p.parent for p in (SOURCE / "tests/golden").glob("*/expect.safetensors"))
+LIMIT_LOGITS = 5e-6  # that of `ddl verify`, in float32
+LIMIT_EXACT = 1e-7  # in float64, against numbers stored as float32
+WTE, HEAD = "transformer.wte.weight", "lm_head.weight"
+
+
+def error(found, expected):
+    found, expected = found.double(), expected.double()
+    size = expected.square().mean().sqrt()
+    return ((found - expected).square().mean().sqrt() / size).item() if size else found.abs().max().item()
+
+
+def check(value, limit, what):
+    if not value <= limit:
+        raise AssertionError(f"{what}: {value:.3g}, limit {limit:.0e}")
+
+
+def ddl(*arguments, status=0):
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    if done.returncode != status:
+        raise AssertionError(f"ddl {' '.join(map(str, arguments))}: status {done.returncode}: {done.stderr or done.stdout}")
+    return done.stderr if status else done.stdout
+
+
+def fresh(name):
+    path = SCRATCH / name
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+class Trace:
+    """Gate, readout and target of every delta sublayer, by hooks."""
+
+    def __init__(self, model):
+        self.rows = []
+        for module in model.modules():
+            if isinstance(module, ddl_torch.DeltaRule):
+                module.register_forward_pre_hook(self.note)
+
+    def note(self, module, arguments):
+        X, f, x_in, ctx = arguments
+        readout = torch.einsum("btd,btdc->btc", module.direction(f, x_in, ctx), X)
+        self.rows.append((module.gate(ctx).squeeze(-1), readout, module.target(f, x_in, ctx)))
+
+    def tensors(self):
+        return {name: torch.stack(rows).detach() for name, rows in zip(("beta", "readout", "target"), zip(*self.rows))}
+
+
+def gradients(model):
+    return {k: torch.zeros_like(p) if p.grad is None else p.grad for k, p in model.named_parameters()}
+
+
+# ---- tests -----------------------------------------------------------------------------------------------------
+
+
+def golden_models_compute_alike():
+    """Logits, loss, gradients and traces of every golden case, as the case expects them."""
+    for case in GOLDEN:
+        expect, _ = ddl_torch.read_safetensors(case / "expect.safetensors")
+        single = ddl_torch.load(case)
+        check(error(single(expect["tokens"]).detach(), expect["logits"]), LIMIT_LOGITS, f"{case.name}: logits in float32")
+        model = ddl_torch.load(case, dtype=torch.float64)
+        trace = Trace(model)
+        check(error(model(expect["tokens"]).detach(), expect["logits"]), LIMIT_EXACT, f"{case.name}: logits in float64")
+        for name, value in trace.tensors().items():
+            check(error(value, expect[name]), LIMIT_EXACT, f"{case.name}: {name}")
+        loss = model.loss(expect["tokens"], expect["targets"])
+        check(error(loss.detach(), expect["loss"]), LIMIT_EXACT, f"{case.name}: loss")
+        loss.backward()
+        for name, grad in gradients(model).items():
+            check(error(grad, expect["grad." + name]), 1e-6, f"{case.name}: gradient of {name}")
+
+
+def exports_load_with_the_bits_of_torch():
+    """ddl export in each dtype: torch's own rounding, the release's keys, the same model."""
+    allowed = set(ddl_torch.RELEASE_KEYS) | set(ddl_torch.ALIASES)
+    for i, case in enumerate(GOLDEN):
+        tensors, _ = ddl_torch.read_tensors(case)
+        original = ddl_torch.load(case)
+        for name, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16), ("f16", torch.float16)):
+            out = fresh("exported")
+            ddl("export", case, "--out", out, "--dtype", name, *(["--max-shard-size", "30KB"] if i % 3 == 0 else []))
+            written, metadata = ddl_torch.read_tensors(out)
+            assert metadata["format"] == "pt" and set(written) == set(tensors), case.name
+            for k, t in tensors.items():
+                assert torch.equal(written[k], t.to(dtype)) and written[k].dtype == dtype, f"{case.name}: {k} as {name}"
+            keys = json.loads((out / "config.json").read_text())
+            assert set(keys) <= allowed, f"{case.name}: keys of ours in config.json: {set(keys) - allowed}"
+            again = ddl_torch.load(out)
+            for k in ddl_torch.FIELDS:
+                if k not in ("ddl_state_read_init", "ddl_state_shortconv_kernel_size"):  # 0 is written as what it stands for
+                    a, b = getattr(original.config, k), getattr(again.config, k)
+                    assert a == b or abs(a - b) <= 1e-7 * abs(a), f"{case.name}: {k} {a} became {b}"
+            if name == "f32":
+                tokens = torch.arange(11)[None] % original.config.vocab_size
+                assert torch.equal(original(tokens), again(tokens)), case.name
+
+
+def a_safetensors_library_reads_exports():
+    try:
+        from safetensors.torch import load_file
+    except ImportError:
+        return "no safetensors here"
+    out = fresh("exported")
+    ddl("export", SOURCE / "tests/golden/ddl-cc-ec", "--out", out, "--dtype", "bf16", "--lm-head")
+    theirs, (ours, _) = load_file(out / "model.safetensors"), ddl_torch.read_tensors(out)
+    assert set(theirs) == set(ours) and all(torch.equal(theirs[k], ours[k]) for k in ours)
+    assert torch.equal(theirs[HEAD], theirs[WTE])
+
+
+def write_shuffled(path, tensors, metadata, rng):
+    """A valid file as nobody here writes it: names, entries' keys and bytes in orders of their own, a padded header."""
+    names, entries, data = list(tensors), {}, b""
+    rng.shuffle(names)
+    for name in names:
+        raw = bytes(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy())
+        code = {v: k for k, v in ddl_torch.DTYPES.items()}[tensors[name].dtype]
+        entry = [("dtype", code), ("shape", list(tensors[name].shape)), ("data_offsets", [len(data), len(data) + len(raw)])]
+        rng.shuffle(entry)
+        entries[name] = dict(entry)
+        data += raw
+    order = list(entries.items()) + ([("__metadata__", metadata)] if metadata else [])
+    rng.shuffle(order)
+    header = json.dumps(dict(order), indent=rng.choice([None, 1])).encode()
+    header += b" " * rng.randrange(0, 70)  # so that the numbers may lie at odd places
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+
+
+def write_case(out, case, i, rng):
+    """The golden model stored anew by torch, and what torch then expects of it, in the form of a golden case."""
+    dtype = list(ddl_torch.SHORT.values())[i % 4]
+    model = ddl_torch.load(case)
+    cfg = model.config
+    ddl_torch.save(model, out, dtype=dtype)
+    tensors, metadata = ddl_torch.read_tensors(out)
+    untold = cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
+    keys = json.loads((out / "config.json").read_text())
+    if i % 3 == 0:
+        tensors[HEAD] = tensors[WTE]
+    elif i % 3 == 1:
+        tensors[HEAD] = tensors.pop(WTE)  # as savers that keep one name of tied tensors may
+    items = list(keys.items()) + [("dropout", 0.0), ("use_k_shift", False), ("model_type", "nanogpt-pro")]
+    rng.shuffle(items)
+    (out / "config.json").write_text(json.dumps(dict(items)))
+    # The release writes no key of ours anywhere: then names and shapes must do.
+    write_shuffled(out / "model.safetensors", tensors, metadata if untold else None, rng)
+    expect, _ = ddl_torch.read_safetensors(case / "expect.safetensors")
+    model = ddl_torch.load(out, dtype=torch.float64)
+    tokens, targets, trace = expect["tokens"], expect["targets"], Trace(model)
+    made = {"tokens": tokens, "targets": targets, "logits": model(tokens).detach()} | (trace.tensors() if trace.rows else {})
+    loss = model.loss(tokens, targets)
+    loss.backward()
+    made |= {"loss": loss.detach()} | {"grad." + k: g.clone() for k, g in gradients(model).items()}
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1), []
+    for _ in range(5):
+        optimizer.zero_grad(set_to_none=False)
+        step = model.loss(tokens, targets)
+        step.backward()
+        losses.append(step.item())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    made["train_loss"] = torch.tensor(losses, dtype=torch.float64)
+    made |= {"after." + k: p.detach() for k, p in model.named_parameters()}
+    made = {k: t if t.dtype == torch.int64 else t.float() for k, t in made.items()}
+    write_shuffled(out / "expect.safetensors", made, None, rng)
+
+
+def what_torch_writes_ddl_computes():
+    """Every golden model stored by torch, in F64, F32, F16 or BF16: `ddl verify` against torch's numbers."""
+    rng, cases = random.Random(4), fresh("cases")
+    cases.mkdir(parents=True)
+    for i, case in enumerate(GOLDEN):
+        write_case(cases / case.name, case, i, rng)
+    result = json.loads(ddl("verify", cases, "--backend", "cpu", "--json"))
+    assert result["passed"] == len(GOLDEN) and result["failed"] == result["skipped"] == 0, result
+
+
+def pickles_are_converted():
+    case, folder, out = SOURCE / "tests/golden/ddl-tc-ec", fresh("pickle"), fresh("converted")
+    folder.mkdir(parents=True)
+    tensors, _ = ddl_torch.read_tensors(case)
+    torch.save(tensors | {HEAD: tensors[WTE]}, folder / "pytorch_model.bin")
+    keys = json.loads((case / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in keys.items() if k in ddl_torch.RELEASE_KEYS}))
+    assert "pytorch_model.bin: a pickle of Python's" in ddl("info", folder, status=1)
+    subprocess.run([sys.executable, SOURCE / "python/ddl_torch.py", "convert", folder, out], check=True)
+    assert json.loads(ddl("info", out, "--json"))["preset"] == "ddl-tc-ec"
+    written, _ = ddl_torch.read_tensors(out)
+    assert set(written) == set(tensors) and all(torch.equal(written[k], tensors[k]) for k in tensors)
+
+
+def bad_folders_are_refused_by_name():
+    case = SOURCE / "tests/golden/ddl-cc-ec"
+    tensors, metadata = ddl_torch.read_tensors(case)
+
+    def refused(changed, says, **options):
+        folder = fresh("bad")
+        folder.mkdir(parents=True)
+        shutil.copy(case / "config.json", folder)
+        ddl_torch.write_safetensors(folder / "model.safetensors", changed, metadata)
+        try:
+            ddl_torch.load(folder, **options)
+        except ValueError as problem:
+            assert says in str(problem), problem
+            return
+        assert not says, f"loaded, wanted: {says}"
+
+    refused({k: t for k, t in tensors.items() if k != "readout.read"}, "these tensors are missing: readout.read")
+    refused(tensors | {"rotary.inv_freq": torch.ones(3)}, "these tensors are no parameters")
+    refused(tensors | {"rotary.inv_freq": torch.ones(3)}, "", ignore_extra=True)
+    refused(tensors | {"ln_f.weight": torch.ones(3)}, "ln_f.weight has shape (3,), config.json asks for (24,)")
+    refused(tensors | {HEAD: tensors[WTE] + 1}, "lm_head.weight differs")
+
+
+def a_run_and_its_checkpoint_load():
+    """A folder of `ddl train`, its checkpoint and an export of it: one model."""
+    run, text, shards, vocabulary = fresh("run"), fresh("text"), fresh("shards"), SCRATCH / "tokenizer.json"
+    text.mkdir(parents=True)
+    (text / "a.txt").write_text((SOURCE / "LICENSE").read_text() * 20)
+    ddl("tokenizer", "train", text / "a.txt", "--vocab-size", 300, "--out", vocabulary)
+    ddl("data", "build", text / "a.txt", "--tokenizer", vocabulary, "--out", shards)
+    ddl("train", "--model", "ddl-cc-ec", "--size", "micro", "--vocab-size", 304, "--hidden-size", 32, "--num-hidden-layers", 2,
+        "--train-data", shards, "--tokenizer", vocabulary, "--out", run, "--steps", 4, "--checkpoint-every", 2,
+        "--val-every", 0, "--seq", 32, "--batch", 2, "--warmup", 1)
+    checkpoints = sorted(run.glob("checkpoint-*"))
+    assert checkpoints
+    tokens = torch.arange(32)[None]
+    wanted = ddl_torch.load(run)(tokens)
+    for source in (run, checkpoints[-1]):
+        keys = json.loads((source / "config.json").read_text())
+        assert not set(keys) - set(ddl_torch.RELEASE_KEYS) - set(ddl_torch.ALIASES), source
+        out = fresh("exported")
+        ddl("export", source, "--out", out)
+        assert (out / "tokenizer.json").read_bytes() == (source / "tokenizer.json").read_bytes()
+        assert torch.equal(ddl_torch.load(out)(tokens), wanted), source
+
+
+TESTS = [golden_models_compute_alike, exports_load_with_the_bits_of_torch, a_safetensors_library_reads_exports,
+         what_torch_writes_ddl_computes, pickles_are_converted, bad_folders_are_refused_by_name, a_run_and_its_checkpoint_load]
+
+
+def main():
+    torch.set_num_threads(1)
+    failed = 0
+    for test in TESTS:
+        try:
+            note = test()
+            print(f"[  SKIPPED ] {test.__name__}: {note}" if note else f"[       OK ] {test.__name__}", flush=True)
+        except Exception as problem:
+            failed += 1
+            print(f"{type(problem).__name__}: {problem}\n[  FAILED  ] {test.__name__}", flush=True)
+    if failed:
+        print(f" {failed} FAILED TEST(S)")
+    sys.exit(1 if failed else 0)
+
+
+main()
