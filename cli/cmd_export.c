@@ -24,7 +24,7 @@ static const struct ddl_option rows[] = {
     { "max_shard_size", DDL_OPTION_STRING, AT(max_shard_size), 32, 0, 0, NULL, "SIZE",
       "several files of at most so much, and an index: 500MB, 2GB, 1GiB (default: one file)" },
     { "lm_head", DDL_OPTION_BOOL, AT(lm_head), 0, 0, 0, NULL, NULL,
-      "write lm_head.weight, a copy of the embedding, too (for load_state_dict with strict=True)" },
+      "write lm_head.weight, a copy of the embedding (default: yes; some loaders need it)" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
       "leave out tensors that are no parameters, instead of refusing them" },
     { 0 },
@@ -85,7 +85,7 @@ int cmd_export(const struct command *self, int argc, char **argv)
         return EXIT_OK;
     }
     struct ddl_error err = { 0 };
-    struct flags flags = { .dtype = DDL_EXPORT_F32 };
+    struct flags flags = { .dtype = DDL_EXPORT_F32, .lm_head = true };
     struct ddl_export_config config = { 0 };
     struct ddl_export_result result;
     int n = 0;
@@ -97,7 +97,7 @@ int cmd_export(const struct command *self, int argc, char **argv)
     if (!status)
         status = parse_size(flags.max_shard_size, &config.max_shard_size, &err);
     config.dtype = flags.dtype;
-    config.lm_head = flags.lm_head;
+    config.no_lm_head = !flags.lm_head;
     config.ignore_extra = flags.ignore_extra;
     if (!status)
         status = ddl_export(argv[1], flags.out, &config, print_warning, NULL, &result, &err);

@@ -426,7 +426,7 @@ def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore
     return model.to(device)
 
 
-def save(model: Model, folder, dtype: torch.dtype | None = None, lm_head: bool = False) -> None:
+def save(model: Model, folder, dtype: torch.dtype | None = None, lm_head: bool = True) -> None:
     """config.json with the release's keys, and model.safetensors, whose metadata holds ddl's own."""
     folder, cfg = Path(folder), model.config
     folder.mkdir(parents=True, exist_ok=True)

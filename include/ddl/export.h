@@ -15,7 +15,7 @@ enum ddl_export_dtype { DDL_EXPORT_F32, DDL_EXPORT_BF16, DDL_EXPORT_F16 };
 struct ddl_export_config {
     int dtype;               /* enum ddl_export_dtype                                                  */
     uint64_t max_shard_size; /* bytes of tensors in a file; beyond, several and an index (0: one file) */
-    bool lm_head;            /* write lm_head.weight, a copy of the embedding, too                     */
+    bool no_lm_head;         /* leave out lm_head.weight, a copy of the embedding                      */
     bool ignore_extra;       /* tensors that are no parameters are left out instead of refused         */
 };
 

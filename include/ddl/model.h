@@ -63,7 +63,8 @@ DDL_API ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_
 DDL_API ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
                                    struct ddl_error *err);
 /* Writes config.json and model.safetensors (float32) into an existing folder, each atomically. config.json
- * has the release's keys only; what they cannot say stands in the __metadata__ of model.safetensors. */
+ * has the release's keys only; what they cannot say stands in the __metadata__ of model.safetensors. The tied
+ * head is written too, as lm_head.weight. */
 DDL_API ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl_error *err);
 /* config.json alone. */
 DDL_API ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err);

@@ -98,13 +98,19 @@ ddl_status ddl_model_load(ddl_model **out, const char *folder, ddl_backend *back
 
 /* ---- writing ---- */
 
+/* Row n is the head: the embedding, which is row `wte`, once more. */
+static size_t row_of(const ddl_model *model, size_t i)
+{
+    return i < model->params.n ? i : (size_t)model->params.slots.wte;
+}
+
 static ddl_status fill_from_model(void *user, size_t i, size_t offset, size_t bytes, void *to,
                                   struct ddl_error *err)
 {
     (void)err;
     const ddl_model *model = user;
-    model->backend->ops->download(model->backend->ctx, to,
-                                  model->value + model->params.offset[i] + offset / sizeof(float), bytes);
+    const float *value = model->value + model->params.offset[row_of(model, i)];
+    model->backend->ops->download(model->backend->ctx, to, value + offset / sizeof(float), bytes);
     return DDL_OK;
 }
 
@@ -114,15 +120,17 @@ ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl
     if (!ddl_path_join(config, sizeof config, folder, "config.json") ||
         !ddl_path_join(weights, sizeof weights, folder, "model.safetensors"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", folder);
-    struct ddl_tensor *plan = malloc(model->params.n * sizeof *plan);
+    size_t n = model->params.n + 1;
+    struct ddl_tensor *plan = malloc(n * sizeof *plan);
     if (!plan)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its table of tensors", weights);
-    for (size_t i = 0; i < model->params.n; i++)
-        plan[i] = tensor_of(&model->params.row[i]);
+    for (size_t i = 0; i < n; i++)
+        plan[i] = tensor_of(&model->params.row[row_of(model, i)]);
+    plan[n - 1].name = ddl_head_name;
     struct ddl_config_notes notes;
     ddl_config_notes(&model->config, &notes);
-    ddl_status status = ddl_safetensors_write_noted(weights, notes.list, notes.n, plan, model->params.n,
-                                                    fill_from_model, (void *)(uintptr_t)model, err);
+    ddl_status status = ddl_safetensors_write_noted(weights, notes.list, notes.n, plan, n, fill_from_model,
+                                                    (void *)(uintptr_t)model, err);
     free(plan);
     return status ? status : ddl_config_save(&model->config, config, err);
 }

@@ -9,7 +9,9 @@
 
 enum { PIECE = 1 << 15 }; /* floats compared at a time */
 
-static const char embedding_name[] = "transformer.wte.weight", head_name[] = "lm_head.weight";
+const char ddl_head_name[] = "lm_head.weight";
+
+static const char embedding_name[] = "transformer.wte.weight";
 
 /* ---- sentences that name several tensors ---- */
 
@@ -61,7 +63,7 @@ static ddl_status find_all(struct ddl_weights *w, const char *folder, struct ddl
         w->tensor[i] = ddl_safetensors_find(w->st, w->row[i].name);
         /* A saver that keeps one name of tied tensors may have kept this one. */
         if (!w->tensor[i] && strcmp(w->row[i].name, embedding_name) == 0)
-            w->tensor[i] = ddl_safetensors_find(w->st, head_name);
+            w->tensor[i] = ddl_safetensors_find(w->st, ddl_head_name);
         if (!w->tensor[i])
             add_name(&missing, w->row[i].name);
     }
@@ -101,11 +103,12 @@ static ddl_status check_head(const struct ddl_weights *w, const struct ddl_tenso
         ddl_tensor_shape_text(head, shape, sizeof shape);
         ddl_tensor_shape_text(embedding, wanted, sizeof wanted);
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %s has shape %s, the embedding it is tied to %s", path,
-                             head_name, shape, wanted);
+                             ddl_head_name, shape, wanted);
     }
     float *piece = ddl_mem_alloc(2 * PIECE * sizeof *piece);
     ddl_status status =
-        piece ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to compare %s", path, head_name);
+        piece ? DDL_OK
+              : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to compare %s", path, ddl_head_name);
     for (size_t at = 0; at < head->count && !status; at += PIECE) {
         size_t n = head->count - at < PIECE ? head->count - at : PIECE;
         status = ddl_tensor_read_f32(head, at, n, piece, err);
@@ -116,7 +119,7 @@ static ddl_status check_head(const struct ddl_weights *w, const struct ddl_tenso
         size_t j = status ? n : first_difference(piece, piece + PIECE, n);
         if (j < n)
             status = ddl_error_set(err, DDL_E_FORMAT, "%s: %s differs from %s in row %zu; they are tied",
-                                   path, head_name, embedding->name, (at + j) / head->shape[1]);
+                                   path, ddl_head_name, embedding->name, (at + j) / head->shape[1]);
     }
     ddl_mem_free(piece);
     return status;
@@ -141,7 +144,7 @@ static ddl_status check_extra(const struct ddl_weights *w, const char *folder,
     struct names extra = { 0 };
     for (size_t i = 0; i < ddl_safetensors_count(w->st); i++) {
         const struct ddl_tensor *t = ddl_safetensors_at(w->st, i);
-        if (strcmp(t->name, head_name) != 0 && !bsearch(&t, taken, w->n, sizeof *taken, by_address))
+        if (strcmp(t->name, ddl_head_name) != 0 && !bsearch(&t, taken, w->n, sizeof *taken, by_address))
             add_name(&extra, t->name);
     }
     free(taken);
@@ -172,7 +175,7 @@ ddl_status ddl_weights_open(struct ddl_weights *w, const char *folder, const str
         status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its table of tensors", folder);
     if (!status)
         status = find_all(w, folder, err);
-    const struct ddl_tensor *head = status ? NULL : ddl_safetensors_find(w->st, head_name);
+    const struct ddl_tensor *head = status ? NULL : ddl_safetensors_find(w->st, ddl_head_name);
     const struct ddl_tensor *embedding = status ? NULL : ddl_safetensors_find(w->st, embedding_name);
     if (head && embedding)
         status = check_head(w, head, embedding, err);

@@ -6,6 +6,10 @@
 #include "ddl/model.h"
 #include "tensor/safetensors.h"
 
+/* The tied head's name in files: written too, because loaders that do not know the tie would fill in noise.
+ */
+extern const char ddl_head_name[];
+
 struct ddl_weights {
     ddl_safetensors *st;
     struct ddl_param *row;            /* (n) the plan, as ddl_params_plan gives it */

@@ -16,8 +16,6 @@
 
 enum { PATH_SIZE = 1280, FILE_NAME = 48, MAX_COPIED = 256 << 20 };
 
-static const char head_name[] = "lm_head.weight";
-
 static const enum ddl_dtype dtypes[] = {
     [DDL_EXPORT_F32] = DDL_F32,
     [DDL_EXPORT_BF16] = DDL_BF16,
@@ -51,7 +49,7 @@ struct job {
 static ddl_status plan_tensors(struct job *job, const struct ddl_export_config *config, const char *to,
                                struct ddl_error *err)
 {
-    size_t n = job->w.n + (config->lm_head ? 1 : 0);
+    size_t n = job->w.n + (config->no_lm_head ? 0 : 1);
     job->plan = calloc(n, sizeof *job->plan);
     job->source = calloc(n, sizeof *job->source);
     job->file_of = calloc(n, sizeof *job->file_of);
@@ -60,7 +58,7 @@ static ddl_status plan_tensors(struct job *job, const struct ddl_export_config *
     for (size_t i = 0; i < n; i++) {
         bool head = i == job->w.n;
         const struct ddl_param *param = &job->w.row[head ? 0 : i]; /* the embedding is the first row */
-        job->plan[i] = (struct ddl_tensor){ .name = head ? head_name : param->name,
+        job->plan[i] = (struct ddl_tensor){ .name = head ? ddl_head_name : param->name,
                                             .dtype = dtypes[config->dtype],
                                             .ndim = param->ndim };
         memcpy(job->plan[i].shape, param->shape, sizeof param->shape);

@@ -101,6 +101,7 @@ def exports_load_with_the_bits_of_torch():
             out = fresh("exported")
             ddl("export", case, "--out", out, "--dtype", name, *(["--max-shard-size", "30KB"] if i % 3 == 0 else []))
             written, metadata = ddl_torch.read_tensors(out)
+            assert torch.equal(written.pop(HEAD), written[WTE])
             assert metadata["format"] == "pt" and set(written) == set(tensors), case.name
             for k, t in tensors.items():
                 assert torch.equal(written[k], t.to(dtype)) and written[k].dtype == dtype, f"{case.name}: {k} as {name}"
@@ -122,10 +123,73 @@ def a_safetensors_library_reads_exports():
     except ImportError:
         return "no safetensors here"
     out = fresh("exported")
-    ddl("export", SOURCE / "tests/golden/ddl-cc-ec", "--out", out, "--dtype", "bf16", "--lm-head")
+    ddl("export", SOURCE / "tests/golden/ddl-cc-ec", "--out", out, "--dtype", "bf16")
     theirs, (ours, _) = load_file(out / "model.safetensors"), ddl_torch.read_tensors(out)
     assert set(theirs) == set(ours) and all(torch.equal(theirs[k], ours[k]) for k in ours)
     assert torch.equal(theirs[HEAD], theirs[WTE])
+
+
+def pretrained_class(declared):
+    """A model class in the manner of the release's files: some declare that the head is tied, some only tie it."""
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    class Settings(PretrainedConfig):
+        model_type = "nanogpt"
+
+    class GPT(PreTrainedModel):
+        config_class = Settings
+        shapes = {}
+        if declared:
+            _tied_weights_keys = {HEAD: WTE}
+
+        def __init__(self, config):
+            super().__init__(config)
+            model = ddl_torch.Model(ddl_torch.config_from(config.to_dict(), GPT.shapes, {}))
+            self.body = [model]  # in a list: its parameters are registered once, without a prefix
+            for name, child in model.named_children():
+                setattr(self, name, child)
+            self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self.lm_head.weight = self.transformer["wte"].weight
+            self.post_init()
+
+        def _init_weights(self, module):
+            for p in module.parameters(recurse=False):
+                torch.nn.init.normal_(p)  # what a file lacks is noise
+
+        def forward(self, tokens):
+            head = []
+            self.body[0].ln_f.register_forward_hook(lambda m, x, y: head.append(y))
+            self.body[0](tokens)
+            scale = self.config.hidden_size_base / self.config.hidden_size if self.config.mup else 1.0
+            return self.lm_head(head[-1]) * scale
+
+    return GPT
+
+
+def pretrained_models_load_and_save():
+    """from_pretrained on exports in one file and several; what save_pretrained writes, `ddl` reads."""
+    try:
+        import transformers
+    except ImportError:
+        return "no transformers here"
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    for declared in (True, False):
+        GPT = pretrained_class(declared)
+        for i, name in enumerate(("add", "ddl-1", "ddl-1-v-constant", "ddl-tc", "ddl-tc-ec", "ddl-cc", "ddl-cc-ec-mup")):
+            out, back = fresh("exported"), fresh("back")
+            expect, _ = ddl_torch.read_safetensors(SOURCE / "tests/golden" / name / "expect.safetensors")
+            ddl("export", SOURCE / "tests/golden" / name, "--out", out, *(["--max-shard-size", "30KB"] if i % 2 else []))
+            tensors, _ = ddl_torch.read_tensors(out)
+            GPT.shapes = {k: tuple(t.shape) for k, t in tensors.items()}
+            model, report = GPT.from_pretrained(out, output_loading_info=True)
+            assert not any(report.values()), f"{name}: {report}"
+            check(error(model(expect["tokens"]).detach(), expect["logits"]), LIMIT_LOGITS, f"{name}: logits after from_pretrained")
+            if declared:
+                model.save_pretrained(back)
+                ddl("export", back, "--out", fresh("again"))
+                again, _ = ddl_torch.read_tensors(SCRATCH / "again")
+                assert set(again) == set(tensors) and all(torch.equal(again[k], tensors[k]) for k in tensors), name
 
 
 def write_shuffled(path, tensors, metadata, rng):
@@ -156,9 +220,9 @@ def write_case(out, case, i, rng):
     untold = cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
     keys = json.loads((out / "config.json").read_text())
     if i % 3 == 0:
-        tensors[HEAD] = tensors[WTE]
+        del tensors[HEAD]
     elif i % 3 == 1:
-        tensors[HEAD] = tensors.pop(WTE)  # as savers that keep one name of tied tensors may
+        del tensors[WTE]  # as savers that keep one name of tied tensors may do
     items = list(keys.items()) + [("dropout", 0.0), ("use_k_shift", False), ("model_type", "nanogpt-pro")]
     rng.shuffle(items)
     (out / "config.json").write_text(json.dumps(dict(items)))
@@ -206,7 +270,7 @@ def pickles_are_converted():
     subprocess.run([sys.executable, SOURCE / "python/ddl_torch.py", "convert", folder, out], check=True)
     assert json.loads(ddl("info", out, "--json"))["preset"] == "ddl-tc-ec"
     written, _ = ddl_torch.read_tensors(out)
-    assert set(written) == set(tensors) and all(torch.equal(written[k], tensors[k]) for k in tensors)
+    assert set(written) == set(tensors) | {HEAD} and all(torch.equal(written[k], tensors[k]) for k in tensors)
 
 
 def bad_folders_are_refused_by_name():
@@ -256,6 +320,7 @@ def a_run_and_its_checkpoint_load():
 
 
 TESTS = [golden_models_compute_alike, exports_load_with_the_bits_of_torch, a_safetensors_library_reads_exports,
+         pretrained_models_load_and_save,
          what_torch_writes_ddl_computes, pickles_are_converted, bad_folders_are_refused_by_name, a_run_and_its_checkpoint_load]
 
 

@@ -78,6 +78,13 @@ static void assert_same_tensors(const char *a, const char *b)
     ddl_safetensors_close(y);
 }
 
+static void assert_same_bytes(const ddl_safetensors *st, const char *a, const char *b)
+{
+    const struct ddl_tensor *t = ddl_safetensors_find(st, a), *u = ddl_safetensors_find(st, b);
+    assert_true(t && u && t->bytes == u->bytes);
+    assert_memory_equal(t->data, u->data, t->bytes);
+}
+
 static void the_same_dtype_keeps_every_byte(void **state)
 {
     (void)state;
@@ -135,7 +142,7 @@ static void several_files_have_an_index(void **state)
 {
     (void)state;
     const char *from = from_folder("ddl-cc-ec");
-    struct ddl_export_config config = { .dtype = DDL_EXPORT_F32, .max_shard_size = 9000, .lm_head = true };
+    struct ddl_export_config config = { .dtype = DDL_EXPORT_F32, .max_shard_size = 9000 };
     struct ddl_export_result r = export_ok(from, "to", config);
     assert_true(r.n_files > 3);
     json_t *index = json_load_file(scratch_path("to/model.safetensors.index.json"), 0, NULL);
@@ -160,9 +167,17 @@ static void several_files_have_an_index(void **state)
         ddl_safetensors_close(st);
     }
     json_decref(index);
-    /* Back into one, without the copy of the embedding: what it was. */
+    /* Back into one: what it was. */
     export_ok(scratch_path("to"), "one", as_f32);
     assert_same_tensors(from, scratch_path("one"));
+    ddl_safetensors *st = opened(from);
+    assert_same_bytes(st, "transformer.wte.weight", "lm_head.weight");
+    ddl_safetensors_close(st);
+    export_ok(from, "one", (struct ddl_export_config){ .no_lm_head = true });
+    st = opened(scratch_path("one"));
+    assert_int_equal(ddl_safetensors_count(st), r.n_tensors - 1);
+    assert_null(ddl_safetensors_find(st, "lm_head.weight"));
+    ddl_safetensors_close(st);
 }
 
 static void every_variant_of_ours_stays_itself(void **state)
@@ -182,7 +197,7 @@ static void every_variant_of_ours_stays_itself(void **state)
         snprintf(golden, sizeof golden, "tests/golden/%s", cases[i]);
         char from[4096];
         snprintf(from, sizeof from, "%s", source_path(golden));
-        struct ddl_export_result r = export_ok(from, "to", as_f32);
+        struct ddl_export_result r = export_ok(from, "to", (struct ddl_export_config){ .no_lm_head = true });
         assert_same_tensors(from, scratch_path("to"));
         assert_ok(ddl_config_load(&was, from, NULL, NULL, &err), err);
         assert_ok(ddl_config_load(&is, scratch_path("to"), NULL, NULL, &err), err);
