@@ -71,6 +71,23 @@ static void folders(void **state)
     assert_true(ddl_path_join(path, sizeof path, "a", "b"));
     assert_string_equal(path, "a/b");
     assert_false(ddl_path_join(path, 3, "a", "b"));
+    assert_ok(ddl_file_sync_parent(scratch_path("a/b/c"), &err), err);
+    assert_int_equal(ddl_file_sync_parent(scratch_path("no/such"), &err), DDL_E_IO);
+}
+
+static void folders_are_removed_with_their_files(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    assert_ok(ddl_file_make_dir(scratch_path("gone/deeper"), &err), err);
+    assert_ok(ddl_file_replace(scratch_path("gone/deeper/x"), "1", 1, &err), err);
+    assert_ok(ddl_file_replace(scratch_path("gone/deeper/.y"), "2", 1, &err), err);
+    assert_int_equal(ddl_file_remove_dir(scratch_path("gone"), &err), DDL_E_IO); /* a folder is in it */
+    assert_non_null(strstr(err.text, "gone: cannot remove folder"));
+    assert_true(ddl_file_is_dir(scratch_path("gone/deeper")));
+    assert_ok(ddl_file_remove_dir(scratch_path("gone/deeper"), &err), err);
+    assert_ok(ddl_file_remove_dir(scratch_path("gone"), &err), err);
+    assert_int_equal(ddl_file_remove_dir(scratch_path("gone"), &err), DDL_E_IO);
 }
 
 int main(void)
@@ -80,6 +97,7 @@ int main(void)
         cmocka_unit_test(discarded_leaves_nothing),
         cmocka_unit_test(maps),
         cmocka_unit_test(folders),
+        cmocka_unit_test(folders_are_removed_with_their_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
