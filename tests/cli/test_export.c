@@ -139,9 +139,9 @@ static void extra_tensors_need_the_flag(void **state)
     add_a_tensor(from);
     write_random_shard(scratch_path("val_000.bin"), 1, 300, 2000);
     const char *const commands[] = {
-        "eval %s --shard %s", "generate %s --prompt a --max-tokens 2 %.0s",
-        "train --init-from %s --train-data %s --steps 1 --seq 8 --batch 1 --warmup 0 "
-        "--val-every 0 --out run"
+        "eval %s --shard %s",
+        "generate %s --prompt a --max-tokens 2 %.0s",
+        "train --init-from %s --train-data %s --steps 1 --seq 8 --batch 1 --warmup 0 --val-every 0 --out run",
     };
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         for (int flag = 0; flag < 2; flag++) {
