@@ -71,9 +71,10 @@ static ddl_status find_all(struct ddl_weights *w, const char *folder, struct ddl
         return ddl_error_set(err, DDL_E_FORMAT, "%s: there is no tensor %s, which config.json asks for",
                              folder, missing.text);
     if (missing.n)
-        return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: there are no tensors for %zu of the %zu that config.json asks for: %s",
-                             folder, missing.n, w->n, missing.text);
+        return ddl_error_set(
+            err, DDL_E_FORMAT,
+            "%s: there is no tensor %s (%zu of the %zu that config.json asks for are missing)", folder,
+            missing.text, missing.n, w->n);
     ddl_status status = DDL_OK;
     for (size_t i = 0; i < w->n && !status; i++)
         status = check_shape(w->st, &w->row[i], w->tensor[i], err);

@@ -229,9 +229,9 @@ static void each_mismatch_has_its_sentence(void **state)
         { { .dtype = DDL_F32, .skip = "readout.read" },
           "changed: there is no tensor readout.read, which config.json asks for" },
         { { .dtype = DDL_F32, .to = 62 },
-          "changed: there are no tensors for 5 of the 67 that config.json asks for: "
-          "transformer.h.2.ln_1.weight, "
-          "transformer.h.2.ln_2.weight, readout.read, readout.weight, ..." },
+          "changed: there is no tensor transformer.h.2.ln_1.weight, transformer.h.2.ln_2.weight, "
+          "readout.read, "
+          "readout.weight, ... (5 of the 67 that config.json asks for are missing)" },
         { { .dtype = DDL_F32, .add = "rotary.inv_freq", .rows = 3 },
           "changed: rotary.inv_freq is no parameter of this model (1 in all; --ignore-extra passes over "
           "such)" },
