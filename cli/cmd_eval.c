@@ -14,6 +14,7 @@ struct flags {
     char shard[4096], text[4096], tokenizer[4096], backend[32];
     struct ddl_eval_config eval;
     size_t threads;
+    int dtype; /* enum ddl_precision */
     bool ignore_extra, json;
 };
 
@@ -35,6 +36,8 @@ static const struct ddl_option rows[] = {
     { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
       "pass over tensors that are no parameters" },
+    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME",
+      "weights of products: f32, bf16 or int8" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the result as JSON" },
     { 0 },
 };
@@ -98,10 +101,11 @@ int cmd_eval(const struct command *self, int argc, char **argv)
         return report_error(&err);
     struct folder folder;
     struct ddl_eval_result result;
-    status = folder_open(&folder,
-                         &(struct folder_request){ argv[1], flags.tokenizer, *flags.text != '\0',
-                                                   flags.ignore_extra, flags.backend, flags.threads },
-                         &err);
+    status =
+        folder_open(&folder,
+                    &(struct folder_request){ argv[1], flags.tokenizer, *flags.text != '\0',
+                                              flags.ignore_extra, flags.backend, flags.threads, flags.dtype },
+                    &err);
     if (!status)
         status = evaluate(&folder, &flags, &result, &err);
     folder_close(&folder);

@@ -18,6 +18,7 @@ struct flags {
     char prompt[65536], tokenizer[4096], backend[32];
     bool ignore_extra;
     size_t threads;
+    int dtype; /* enum ddl_precision */
     bool json;
 };
 
@@ -30,6 +31,8 @@ static const struct ddl_option rows[] = {
       "pass over tensors that are no parameters" },
     { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", "cpu or ref" },
     { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
+    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME",
+      "weights of products: f32, bf16 or int8" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the texts as JSON, in the end" },
     { 0 },
 };
@@ -186,7 +189,7 @@ static int run(int argc, char **argv, const char **stops, struct flags *flags)
     int code;
     status = folder_open(&folder,
                          &(struct folder_request){ argv[1], flags->tokenizer, true, flags->ignore_extra,
-                                                   flags->backend, flags->threads },
+                                                   flags->backend, flags->threads, flags->dtype },
                          &err);
     if (!status && *flags->prompt && !append(&prompt, flags->prompt, strlen(flags->prompt)))
         status = ddl_error_set(&err, DDL_E_MEMORY, "--prompt: out of memory");

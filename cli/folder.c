@@ -30,6 +30,8 @@ ddl_status folder_open(struct folder *f, const struct folder_request *request, s
     ddl_status status = ddl_backend_create(&f->backend, request->backend, request->threads, err);
     if (!status)
         status = ddl_model_load_with(&f->model, dir, f->backend, &options, err);
+    if (!status)
+        status = ddl_model_set_precision(f->model, (enum ddl_precision)request->dtype, err);
     if (status)
         return status;
     bool own = *request->tokenizer == '\0';

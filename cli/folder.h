@@ -20,10 +20,11 @@ struct folder_request {
     bool needs_tokenizer, ignore_extra;
     const char *backend;
     size_t threads;
+    int dtype; /* enum ddl_precision */
 };
 
-/* Reads `dir`; the tokenizer from `tokenizer` or, where that is "", from `dir`. Warnings go to standard
- * error. Close after a failure too. */
+/* Reads `dir` for inference; the tokenizer from `tokenizer` or, where that is "", from `dir`. Warnings go to
+ * standard error. Close after a failure too. */
 ddl_status folder_open(struct folder *f, const struct folder_request *request, struct ddl_error *err);
 void folder_close(struct folder *f);
 

@@ -81,8 +81,12 @@ DDL_API ddl_status ddl_params_plan(const struct ddl_config *config, struct ddl_p
 /* What matrix products work on; everything else is float32 in either case. DDL_PRECISION_BF16: operands are
  * rounded to bfloat16, sums stay float32 (mixed precision: master parameters, gradients, optimiser, gates,
  * norms, attention's softmax, the residual state and the loss are float32). Costs two bytes a parameter.
- * Workspaces are made for the precision that the model has then. A new model has DDL_PRECISION_F32. */
-enum ddl_precision { DDL_PRECISION_F32, DDL_PRECISION_BF16 };
+ * DDL_PRECISION_INT8, not for training: weights of products as scale * q, q in [-127, 127], a scale for each
+ * 32 in a row (symmetric); costs 1.125 bytes a weight. Workspaces are made for the precision that the model
+ * has then. A new model has DDL_PRECISION_F32. */
+enum ddl_precision { DDL_PRECISION_F32, DDL_PRECISION_BF16, DDL_PRECISION_INT8 };
+/* "f32", "bf16", "int8", NULL: choices for a struct ddl_option. */
+DDL_API extern const char *const ddl_precision_names[];
 DDL_API ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision,
                                            struct ddl_error *err);
 DDL_API enum ddl_precision ddl_model_precision(const ddl_model *model);

@@ -31,7 +31,17 @@ static void logits_fwd(const struct pass *p, struct part part)
     size_t d = p->config->d_model;
     float scale = ddl_config_logit_scale(p->config);
     struct weight E = param_weight(p, p->m->params.slots.wte);
-    if (E.rounded)
+    if (E.groups) /* all columns: there are no tiles of these */
+        p->ops->matmul8(p->ctx, &(struct matmul8_args){ .M = part.rows,
+                                                        .N = part.columns,
+                                                        .K = d,
+                                                        .alpha = scale,
+                                                        .A = p->ws->ctx + part.row * d,
+                                                        .lda = d,
+                                                        .B = E.groups,
+                                                        .C = p->ws->logits,
+                                                        .ldc = part.columns });
+    else if (E.rounded)
         p->ops->matmul16(p->ctx, &(struct matmul16_args){ .trans_b = true,
                                                           .M = part.rows,
                                                           .N = part.columns,

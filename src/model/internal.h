@@ -54,9 +54,12 @@ struct ddl_model {
     struct ddl_config config;
     ddl_backend *backend;
     struct params params;
-    float *value, *grad;        /* flat buffers of the backend; grad NULL until enabled */
-    uint16_t *rounded;          /* the values in bfloat16, for products; NULL in float32 */
-    bool stale;                 /* values were written since they were rounded          */
+    float *value, *grad; /* flat buffers of the backend; grad NULL until enabled */
+    enum ddl_precision precision;
+    uint16_t *rounded;     /* DDL_PRECISION_BF16: the values in bfloat16, laid out as they are         */
+    struct ddl_q8 *groups; /* DDL_PRECISION_INT8: the matrices in groups, row i's at group_offset[i]   */
+    size_t *group_offset;
+    bool stale;                 /* values were written since these were made */
     float *rope_cos, *rope_sin; /* (block_size, R/2) of the backend                     */
 };
 
@@ -149,15 +152,20 @@ struct pass {
 float *param_value(const struct pass *p, int slot);
 float *param_grad(const struct pass *p, int slot);
 
-/* A matrix for linear.c: its values, their rounded copy where products are to use that, its gradient. */
+/* A matrix for linear.c: its values, the copy that products are to read instead (or NULL), its gradient. */
 struct weight {
     const float *value;
     const uint16_t *rounded;
+    const struct ddl_q8 *groups;
     float *grad;
 };
 /* Row `slot` in the model's precision, and in float32 whatever that is (gates). */
 struct weight param_weight(const struct pass *p, int slot);
 struct weight param_exact(const struct pass *p, int slot);
+
+/* precision.c: the copies made anew if they are stale; freed. */
+void precision_refresh(struct ddl_model *model);
+void precision_drop(struct ddl_model *model);
 
 /* linear.c: y (N, out) = x (N, in) W (out, in)^T, += where `accumulate`. Backward: W.grad += dy^T x, then dx
  * = (or +=) dy W; dx may be x. */

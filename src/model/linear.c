@@ -1,5 +1,5 @@
-/* Matrix products in the words of a layer: y = x W^T and its two gradients, in float32, or with operands
- * rounded to bfloat16 where the weight has a rounded copy. */
+/* Matrix products in the words of a layer: y = x W^T and its two gradients, in float32, with operands rounded
+ * to bfloat16, or with eight-bit weights: whichever form of its values a weight comes with. */
 #include "model/internal.h"
 
 static void multiply(const struct pass *p, struct matmul_args a)
@@ -24,6 +24,10 @@ void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const flo
                 float *y, bool accumulate)
 {
     float beta = accumulate ? 1 : 0;
+    if (W.groups) {
+        p->ops->matmul8(p->ctx, &(struct matmul8_args){ N, out, in, 1, x, in, W.groups, accumulate, y, out });
+        return;
+    }
     if (!W.rounded) {
         multiply(p, (struct matmul_args){ .trans_b = true,
                                           .M = N,
@@ -112,17 +116,4 @@ float *param_value(const struct pass *p, int slot)
 float *param_grad(const struct pass *p, int slot)
 {
     return slot < 0 ? NULL : p->m->grad + p->m->params.offset[slot];
-}
-
-struct weight param_exact(const struct pass *p, int slot)
-{
-    return (struct weight){ .value = param_value(p, slot), .grad = p->m->grad ? param_grad(p, slot) : NULL };
-}
-
-struct weight param_weight(const struct pass *p, int slot)
-{
-    struct weight weight = param_exact(p, slot);
-    if (p->m->rounded)
-        weight.rounded = p->m->rounded + p->m->params.offset[slot];
-    return weight;
 }

@@ -77,7 +77,8 @@ void ddl_model_free(ddl_model *model)
 {
     if (!model)
         return;
-    void *blocks[] = { model->value, model->grad, model->rounded, model->rope_cos, model->rope_sin };
+    precision_drop(model);
+    void *blocks[] = { model->value, model->grad, model->rope_cos, model->rope_sin };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         if (blocks[i])
             model->backend->ops->free(model->backend->ctx, blocks[i]);
@@ -105,37 +106,6 @@ ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err
 ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err)
 {
     return model->grad ? DDL_OK : alloc_flat(model, &model->grad, "gradients", err);
-}
-
-ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision, struct ddl_error *err)
-{
-    const struct ddl_backend *backend = model->backend;
-    size_t bytes = model->params.total * sizeof *model->rounded;
-    if (precision == DDL_PRECISION_F32) {
-        if (model->rounded)
-            backend->ops->free(backend->ctx, model->rounded);
-        model->rounded = NULL;
-        return DDL_OK;
-    }
-    if (!model->rounded && !(model->rounded = backend->ops->alloc(backend->ctx, bytes)))
-        return ddl_error_set(err, DDL_E_MEMORY,
-                             "model: out of memory for %zu bytes of parameters in bfloat16", bytes);
-    model->stale = true;
-    return DDL_OK;
-}
-
-enum ddl_precision ddl_model_precision(const ddl_model *model)
-{
-    return model->rounded ? DDL_PRECISION_BF16 : DDL_PRECISION_F32;
-}
-
-/* The rounded copy of what was written from outside; the optimiser keeps it up itself. */
-static void refresh_rounded(ddl_model *model)
-{
-    if (model->rounded && model->stale)
-        model->backend->ops->round16(
-            model->backend->ctx, &(struct round16_args){ model->params.total, model->value, model->rounded });
-    model->stale = false;
 }
 
 void ddl_model_zero_grad(ddl_model *model)
@@ -231,7 +201,7 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl
     if (batch->targets)
         p->ops->upload(p->ctx, ws->targets, batch->targets, p->N * sizeof *ws->targets);
     ws->trace_rows = p->N;
-    refresh_rounded(model);
+    precision_refresh(model);
     return DDL_OK;
 }
 

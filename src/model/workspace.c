@@ -185,6 +185,8 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, siz
         return ddl_error_set(err, DDL_E_USAGE,
                              "%zu sequences of %zu tokens asked for; the model's context is %zu", batch,
                              tokens, k->block_size);
+    if (train && ddl_model_precision(model) == DDL_PRECISION_INT8)
+        return ddl_error_set(err, DDL_E_USAGE, "eight-bit weights cannot be trained: train in f32 or bf16");
     struct ddl_workspace *ws = ddl_mem_zalloc(sizeof *ws);
     if (!ws)
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");

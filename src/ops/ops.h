@@ -51,6 +51,34 @@ struct matmul16_args {
     size_t ldc;
 };
 
+/* Eight-bit weights: a row of K numbers is K/32 groups (the last may be short: the rest of it is 0), each
+ * scale * q with q in [-127, 127]. */
+enum { DDL_GROUP = 32 };
+struct ddl_q8 {
+    float scale;
+    int8_t q[DDL_GROUP];
+};
+
+/* Every group of x by its largest size: scale = max |x| / 127, q = x / scale rounded to nearest, ties to
+ * even. A group that is not finite gets scale NaN. */
+struct quantize8_args {
+    size_t rows, width;
+    const float *x;   /* (rows, width)                    */
+    struct ddl_q8 *y; /* (rows, width / 32 rounded up) =  */
+};
+
+/* C (M, N) = alpha A B^T, B in groups: (N, K / 32 rounded up). */
+struct matmul8_args {
+    size_t M, N, K;
+    float alpha;
+    const float *A; /* (M, K) */
+    size_t lda;
+    const struct ddl_q8 *B;
+    bool accumulate; /* C += instead */
+    float *C;
+    size_t ldc;
+};
+
 /* x_n = E[token_n].  spec 2 */
 struct embed_args {
     size_t N, d;
@@ -354,6 +382,8 @@ struct ddl_extent {
     OP(matmul,          matmul_args) \
     OP(round16,         round16_args) \
     OP(matmul16,        matmul16_args) \
+    OP(quantize8,       quantize8_args) \
+    OP(matmul8,         matmul8_args) \
     OP(embed_fwd,       embed_args) \
     OP(embed_bwd,       embed_grad_args) \
     OP(expand_fwd,      expand_args) \

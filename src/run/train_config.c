@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const dtype_names[] = { [DDL_PRECISION_F32] = "f32", [DDL_PRECISION_BF16] = "bf16", NULL };
+static const char *const dtype_names[] = { "f32", "bf16", NULL }; /* of enum ddl_precision */
 static const char *const order_names[] = { "random", "sequential", NULL };
 
 #define AT(field) offsetof(struct ddl_train_config, field)

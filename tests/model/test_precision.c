@@ -119,6 +119,83 @@ static void products_see_what_was_written(void **state)
     }
 }
 
+/* Logits of all positions, given to the cache in pieces: free them. */
+static float *decoded(struct small_model *f, size_t piece)
+{
+    size_t V = ddl_model_config(f->model)->vocab_size, N = SMALL_B * SMALL_T;
+    float *logits = malloc(N * V * sizeof *logits), *part = malloc(N * V * sizeof *part);
+    ddl_workspace *ws;
+    ddl_cache *cache;
+    struct ddl_error err;
+    assert_ok(ddl_workspace_create(&ws, f->model, SMALL_B, piece, false, &err), err);
+    assert_ok(ddl_cache_create(&cache, f->model, SMALL_B, SMALL_T, &err), err);
+    for (size_t t = 0, n; t < SMALL_T; t += n) {
+        int32_t tokens[SMALL_B * SMALL_T];
+        n = SMALL_T - t < piece ? SMALL_T - t : piece;
+        for (size_t s = 0; s < SMALL_B; s++)
+            memcpy(tokens + s * n, f->tokens + s * SMALL_T + t, n * sizeof *tokens);
+        assert_ok(ddl_model_logits(f->model, ws, cache, &(struct ddl_batch){ SMALL_B, n, tokens, NULL }, n,
+                                   part, &err),
+                  err);
+        for (size_t s = 0; s < SMALL_B; s++)
+            memcpy(logits + (s * SMALL_T + t) * V, part + s * n * V, n * V * sizeof *logits);
+    }
+    free(part);
+    ddl_cache_free(cache);
+    ddl_workspace_free(ws);
+    return logits;
+}
+
+/* Decoding token by token (products of few rows) is the forward pass (products of many) in every precision,
+ * on both backends; bfloat16 and eight bits are near float32. */
+static void decoding_is_the_forward_pass(void **state)
+{
+    (void)state;
+    static const double between[] = { 1e-5, 2e-3, 1e-5 }, near[] = { 1e-5, 0.05, 0.1 };
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+        struct ddl_config config = variant_config(&small_variants[i]);
+        float *exact = NULL;
+        size_t n = SMALL_B * SMALL_T * config.vocab_size;
+        for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
+            float *whole = NULL;
+            for (size_t b = 0; ddl_backend_list(b); b++) {
+                struct small_model f;
+                struct ddl_error err;
+                small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
+                assert_ok(ddl_model_set_precision(f.model, (enum ddl_precision)precision, &err), err);
+                for (size_t piece = SMALL_T; piece >= 1; piece = piece > 1 ? piece / 4 : 0) {
+                    float *found = decoded(&f, piece);
+                    whole = whole ? whole : decoded(&f, SMALL_T);
+                    exact = exact ? exact : decoded(&f, SMALL_T);
+                    double apart = relative_error(n, found, whole), off = relative_error(n, found, exact);
+                    if (!(apart <= between[precision]) || !(off <= near[precision]))
+                        fail_msg("%s, %s, %s, pieces of %zu: %g from the whole pass, %g from float32",
+                                 small_variants[i].name, ddl_backend_list(b), ddl_precision_names[precision],
+                                 piece, apart, off);
+                    free(found);
+                }
+                small_model_free(&f);
+            }
+            free(whole);
+        }
+        free(exact);
+    }
+}
+
+static void eight_bits_are_not_trained(void **state)
+{
+    (void)state;
+    struct ddl_config config = small_config("ddl-cc");
+    struct small_model f;
+    struct ddl_error err;
+    ddl_workspace *ws;
+    small_model_make(&f, "cpu", &config, DDL_PRECISION_F32);
+    assert_ok(ddl_model_set_precision(f.model, DDL_PRECISION_INT8, &err), err);
+    assert_int_equal(ddl_workspace_create(&ws, f.model, 1, 4, true, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "eight-bit weights cannot be trained"));
+    small_model_free(&f);
+}
+
 static void runs_repeat(void **state)
 {
     (void)state;
@@ -140,6 +217,8 @@ int main(void)
         cmocka_unit_test(results_are_near),
         cmocka_unit_test(logits_give_the_loss),
         cmocka_unit_test(products_see_what_was_written),
+        cmocka_unit_test(decoding_is_the_forward_pass),
+        cmocka_unit_test(eight_bits_are_not_trained),
         cmocka_unit_test(runs_repeat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

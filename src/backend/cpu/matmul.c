@@ -4,16 +4,16 @@
 #include "backend/cpu/parallel.h"
 
 enum {
-    FEW_ROWS = 4,         /* up to here B is read once, where a library would pack it first */
+    FEW_ROWS = 4,         /* of A for B as it stands: more are worth the library's packing  */
     SMALL = 16 * 16 * 16, /* products of at most so many multiplications are done in place  */
 };
 
-/* Columns of C by a kernel that reads B once. */
+/* Columns of C by a kernel that reads B once, where a library would pack it first. */
 static rows_fn *thin_kernel(const struct cpu *cpu, const struct matmul_args *a)
 {
-    if (a->trans_a || a->M > FEW_ROWS)
+    if (a->trans_a || a->M > (a->trans_b ? (size_t)MOST_THIN : FEW_ROWS))
         return NULL;
-    return a->trans_b ? cpu->k->matmul_thin_nt : cpu->k->matmul_thin_nn;
+    return a->trans_b ? cpu->k->matmul_thin : cpu->k->matmul_thin_nn;
 }
 
 static bool is_small(const struct matmul_args *a)
@@ -64,6 +64,10 @@ void cpu_matmul16(void *ctx, const struct matmul16_args *a)
     bool done = false;
     if (a->M == 0 || a->N == 0)
         return;
+    if (a->M <= MOST_THIN && !a->trans_a && a->trans_b) {
+        parallel_rows(cpu, a->N, a->K, cpu->k->matmul16_thin, a);
+        return;
+    }
     if (cpu->bf16_units && a->K > 0) {
         int before = parallel_limit((int)cpu->threads);
         done = library_matmul16(cpu->library, a);
@@ -71,4 +75,42 @@ void cpu_matmul16(void *ctx, const struct matmul16_args *a)
     }
     if (!done)
         parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul16_plain, a);
+}
+
+/* Few rows meet the groups as they are read. More are worth widening a panel of B at a time, as much as the
+ * scratch of all threads holds, for the library. */
+void cpu_matmul8(void *ctx, const struct matmul8_args *a)
+{
+    const struct cpu *cpu = ctx;
+    size_t groups = a->K / DDL_GROUP + (a->K % DDL_GROUP != 0);
+    size_t panel = a->K ? cpu->threads * cpu->piece / a->K : 0;
+    if (a->M <= MOST_THIN || panel < DDL_GROUP) {
+        for (size_t m = 0; m < a->M; m += MOST_THIN) {
+            struct matmul8_args few = *a;
+            few.M = a->M - m < MOST_THIN ? a->M - m : MOST_THIN;
+            few.A += m * a->lda;
+            few.C += m * a->ldc;
+            parallel_rows(cpu, a->N, a->K, cpu->k->matmul8_thin, &few);
+        }
+        return;
+    }
+    for (size_t n = 0; n < a->N; n += panel) {
+        size_t rows = a->N - n < panel ? a->N - n : panel;
+        parallel_rows(cpu, rows, a->K, cpu->k->widen8,
+                      &(struct widen8_args){ a->K, a->B + n * groups, cpu->scratch });
+        by_library(cpu,
+                   &(struct matmul_args){ .trans_b = true,
+                                          .M = a->M,
+                                          .N = rows,
+                                          .K = a->K,
+                                          .alpha = a->alpha,
+                                          .A = a->A,
+                                          .lda = a->lda,
+                                          .B = cpu->scratch,
+                                          .ldb = a->K,
+                                          .beta = a->accumulate ? 1 : 0,
+                                          .C = a->C + n,
+                                          .ldc = a->ldc },
+                   cpu->threads);
+    }
 }

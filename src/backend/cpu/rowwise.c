@@ -35,6 +35,7 @@ ROWWISE(elementwise_bwd, ddl_elementwise_grad_args, a->N, 12 * a->d)
 ROWWISE(cross_entropy, cross_entropy_args, a->N, 4 * a->V)
 ROWWISE(loss_fold, loss_fold_args, a->N, 4 * a->n)
 ROWWISE(loss_grad, loss_grad_args, a->N, 4 * a->n)
+ROWWISE(quantize8, quantize8_args, a->rows, 4 * a->width)
 ROWWISE(round16, round16_args, a->n, 1)
 ROWWISE(adamw, adamw_args, a->n, 6)
 

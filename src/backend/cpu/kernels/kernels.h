@@ -6,6 +6,8 @@
 
 #include "ops/ops.h"
 
+enum { MOST_THIN = 8 }; /* rows of A in the kernels that read B once */
+
 typedef void rows_fn(const void *args, size_t lo, size_t hi, float *scratch);
 
 /* Scores to weights, the softmax of attention: row r of a block stands for query first + r. */
@@ -33,6 +35,13 @@ struct softmax_grad_args {
     size_t lse_stride;
 };
 
+/* y (rows, K) = the rows of B. */
+struct widen8_args {
+    size_t K;
+    const struct ddl_q8 *B;
+    float *y;
+};
+
 /* Adds parts 1, 2, ... to part 0, in that order. */
 struct parts_args {
     size_t parts, stride;
@@ -42,10 +51,14 @@ struct parts_args {
 /* name; what `rows` are; scratch */
 #define DDL_KERNELS(X)                                                                                       \
     X(matmul_plain)    /* rows of C; any shape                       */                                      \
-    X(matmul_thin_nt)  /* columns of C, op(B) = B^T: dot products    */                                      \
+    X(matmul_thin)     /* columns of C, op(B) = B^T, M <= MOST_THIN  */                                      \
     X(matmul_thin_nn)  /* columns of C, op(B) = B: sums of rows of B */                                      \
     X(round16)         /* numbers                                    */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
+    X(matmul16_thin)   /* columns of C, op(B) = B^T, M <= MOST_THIN  */                                      \
+    X(matmul8_thin)    /* columns of C; M <= MOST_THIN               */                                      \
+    X(quantize8)       /* rows                                       */                                      \
+    X(widen8)          /* rows; widen8_args                          */                                      \
     X(embed_fwd)       /* tokens                                     */                                      \
     X(embed_bwd)       /* features: two tokens may share a row of dE */                                      \
     X(expand_fwd)      /* tokens; (K, d*c) for w transposed          */                                      \

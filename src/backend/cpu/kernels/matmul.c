@@ -44,19 +44,6 @@ void DDL_KERNEL(matmul_plain)(const void *args, size_t lo, size_t hi, float *scr
     }
 }
 
-/* C_ij = alpha A_i . B_j + beta C_ij, j in [lo, hi), A as it stands: a row of B meets all rows of A. */
-void DDL_KERNEL(matmul_thin_nt)(const void *args, size_t lo, size_t hi, float *scratch)
-{
-    const struct matmul_args *a = args;
-    (void)scratch;
-    for (size_t j = lo; j < hi; j++) {
-        for (size_t i = 0; i < a->M; i++) {
-            float *c = a->C + i * a->ldc + j, old = a->beta == 0 ? 0 : a->beta * *c;
-            *c = a->alpha * dot(a->K, a->A + i * a->lda, a->B + j * a->ldb) + old;
-        }
-    }
-}
-
 /* C_i = sum_k alpha A_ik B_k + beta C_i on columns [lo, hi), A as it stands: rows of B are added, four at a
  * time. */
 void DDL_KERNEL(matmul_thin_nn)(const void *args, size_t lo, size_t hi, float *scratch)

@@ -7,6 +7,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
@@ -39,6 +44,36 @@ enum { MAX_PARTS = 8 }; /* channels that have the vector path: 1, 2, 4, 8 */
 INLINE vec load(const float *x)
 {
     return *(const vec_anywhere *)x;
+}
+
+/* V numbers in bfloat16, V small integers: as floats. Compilers widen vectors lane by lane, so the
+ * instructions are named. */
+INLINE vec load_bf16(const uint16_t *x)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16);
+#elif defined(__AVX2__)
+    return (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)x)), 16);
+#else
+    uint32_t lanes[V];
+    for (size_t i = 0; i < V; i++)
+        lanes[i] = (uint32_t)x[i] << 16;
+    return load((const float *)(const void *)lanes);
+#endif
+}
+
+INLINE vec load_int8(const int8_t *x)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)x)));
+#elif defined(__AVX2__)
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
+#else
+    float lanes[V];
+    for (size_t i = 0; i < V; i++)
+        lanes[i] = (float)x[i];
+    return load(lanes);
+#endif
 }
 
 INLINE void store(float *x, vec a)
