@@ -23,6 +23,7 @@ static ddl_status read_one(const struct ddl_weights *w, ddl_model *model, size_t
                            struct ddl_error *err)
 {
     const struct ddl_tensor *found = w->tensor[i];
+    model->stale = true;
     for (size_t at = 0; at < found->count; at += PIECE) {
         size_t n = found->count - at < PIECE ? found->count - at : PIECE;
         ddl_status status = ddl_tensor_read_f32(found, at, n, piece, err);

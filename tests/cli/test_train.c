@@ -4,6 +4,7 @@
 #include "ddl/config.h"
 
 #include <jansson.h>
+#include <math.h>
 
 enum { OUT = 1 << 16 };
 static char out[OUT];
@@ -179,6 +180,38 @@ static void from_shards_to_text(void **state)
     assert_out("the model's context 16");
 }
 
+/* --dtype: a run in bfloat16, and its model read in every form; the losses are near each other. */
+static void dtypes(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "f32", "bf16", "int8" };
+    char run[2048], shard[2048];
+    double loss[3];
+    remove_scratch("bf16");
+    snprintf(run, sizeof run, "%s", scratch_path("bf16"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
+    write_random_shard(shard, 1, 260, 3000);
+    assert_int_equal(
+        ddl("train %s --dtype bf16 --model ddl-tc --train-data %s --val-data %s --tokenizer %s --out %s "
+            "--quiet",
+            tiny_flags, shard, shard, tiny_folder("tok", "baseline"), run),
+        0);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(ddl("eval %s --shard %s --dtype %s --json", run, shard, names[i]), 0);
+        json_t *root = out_as_json();
+        loss[i] = json_number_value(json_object_get(root, "loss"));
+        json_decref(root);
+        assert_true(fabs(loss[i] - loss[0]) < 0.01 * loss[0]);
+        assert_int_equal(ddl("generate %s --prompt free --max-tokens 4 --n 3 --dtype %s", run, names[i]), 0);
+    }
+    assert_true(loss[1] != loss[0] && loss[2] != loss[0]);
+    assert_int_equal(ddl("eval %s --shard %s --dtype f16", run, shard), 2);
+    assert_out("f32");
+    assert_int_equal(ddl("train %s --dtype int8 --model ddl-tc --train-data %s --out %s --overwrite",
+                         tiny_flags, shard, run),
+                     2);
+}
+
 static void a_signal_leaves_a_checkpoint(void **state)
 {
     (void)state;
@@ -220,6 +253,7 @@ int main(void)
         cmocka_unit_test(every_recipe_with_every_model),
         cmocka_unit_test(parameter_counts_of_the_paper),
         cmocka_unit_test(from_shards_to_text),
+        cmocka_unit_test(dtypes),
         cmocka_unit_test(a_signal_leaves_a_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
