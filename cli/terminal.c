@@ -7,19 +7,26 @@
 
 static volatile sig_atomic_t caught;
 
+static const int numbers[] = { SIGINT, SIGTERM };
+enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
+
+/* The next one ends the program, be it of the same kind or the other. */
 static void on_signal(int number)
 {
     (void)number;
     caught = 1;
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        signal(numbers[i], SIG_DFL);
 }
 
 void catch_interrupts(void)
 {
-    struct sigaction action = { .sa_handler = on_signal };
-    action.sa_flags = (int)SA_RESETHAND;
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        sigaddset(&action.sa_mask, numbers[i]);
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        sigaction(numbers[i], &action, NULL);
 }
 
 bool interrupted(void)

@@ -52,11 +52,12 @@ struct ddl_train_config {
     size_t sample_tokens;
     uint64_t checkpoint_every;
     size_t keep_last; /* checkpoints; 0: all */
+    size_t keep_best; /* beside those, the ones of lowest validation loss; 0: none */
     /* the machine */
     char backend[32];
     size_t threads;
     /* not keys of a recipe */
-    bool resume;    /* go on from the newest checkpoint in `out` */
+    bool resume;    /* go on from the newest checkpoint in `out` that is whole */
     bool overwrite; /* an earlier run in `out` is removed        */
 };
 
@@ -111,12 +112,29 @@ struct ddl_train_callbacks {
 /* Trains. Everything is checked before anything is written. `out` gets recipe.yaml, metrics.jsonl (one object
  * a logged step), checkpoint-<step>/ (model.safetensors, config.json, tokenizer.json, optimizer.safetensors,
  * state.json; appears whole or not at all) and in the end the model itself. A resumed run gives the same
- * parameters, moments and losses, bit for bit, as one that was never stopped. DDL_E_INTERRUPTED after `stop`,
- * with a checkpoint of the last step; DDL_E_NUMERIC if a loss or a gradient is not finite, with the
- * checkpoints untouched. `last` (may be NULL) gets the last step's progress. */
+ * parameters, moments and losses, bit for bit, as one that was never stopped, wherever it was stopped: before
+ * the first checkpoint it begins again, after the last step only the model is written. A checkpoint that is
+ * damaged is named and passed over. DDL_E_IO after a failed write: what was saved before stands, and the
+ * sentence says from where --resume goes on. DDL_E_INTERRUPTED after `stop`, with a checkpoint of the last
+ * step; DDL_E_NUMERIC if a loss or a gradient is not finite, with the checkpoints untouched. `last` (may be
+ * NULL) gets the last step's progress. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);
+
+/* A checkpoint of a run's folder. */
+struct ddl_checkpoint {
+    uint64_t step;
+    bool readable; /* its state.json is whole; the other files are not looked at */
+    double loss;   /* of the step */
+    bool has_val;  /* whether a validation followed the step */
+    double val_loss;
+};
+/* Those in the folder `out`, oldest first; free *list with free. None is no error: *list is then NULL. */
+DDL_API ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, size_t *n,
+                                       struct ddl_error *err);
+/* Holds every file of the checkpoint in `folder` to the size and checksum it was written with. */
+DDL_API ddl_status ddl_checkpoint_check(const char *folder, struct ddl_error *err);
 
 #ifdef __cplusplus
 }

@@ -9,24 +9,50 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
-static ddl_status fail(struct ddl_error *err, const char *path, const char *verb)
+/* What to do where the sentence alone does not tell. */
+static const struct {
+    int number;
+    const char *advice;
+} advices[] = {
+    { ENOSPC, "free some space there, then run this again" },
+    { EDQUOT, "free some of your quota there, then run this again" },
+    { EIO, "the device fails: the system's log tells more" },
+    { EROFS, "choose a folder that can be written" },
+};
+
+ddl_status ddl_file_error(struct ddl_error *err, const char *path, const char *verb)
 {
-    return ddl_error_set(err, DDL_E_IO, "%s: cannot %s: %s", path, verb, strerror(errno));
+    int number = errno;
+    const char *advice = NULL;
+    for (size_t i = 0; i < sizeof advices / sizeof *advices; i++) {
+        if (advices[i].number == number)
+            advice = advices[i].advice;
+    }
+    return ddl_error_set(err, DDL_E_IO, "%s: cannot %s: %s%s%s%s", path, verb, strerror(number),
+                         advice ? " (" : "", advice ? advice : "", advice ? ")" : "");
+}
+
+static ddl_status open_regular(int *fd, struct stat *st, const char *path, struct ddl_error *err)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hold us up */
+    if (*fd < 0)
+        return ddl_file_error(err, path, "open");
+    if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode))
+        return DDL_OK;
+    close(*fd);
+    return ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
 }
 
 ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct ddl_error *err)
 {
     *map = (struct ddl_file_map){ 0 };
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail(err, path, "open");
+    int fd;
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        ddl_status status = ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
-        close(fd);
+    ddl_status status = open_regular(&fd, &st, path, err);
+    if (status)
         return status;
-    }
     map->size = (size_t)st.st_size;
     if (map->size == 0) {
         map->data = (const unsigned char *)"";
@@ -37,7 +63,7 @@ ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct 
     close(fd);
     if (view == MAP_FAILED) {
         map->size = 0;
-        return fail(err, path, "map");
+        return ddl_file_error(err, path, "map");
     }
     map->data = view;
     return DDL_OK;
@@ -72,6 +98,29 @@ ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *siz
     return status;
 }
 
+ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err)
+{
+    unsigned char piece[1 << 14];
+    int fd;
+    struct stat st;
+    ddl_status status = open_regular(&fd, &st, path, err);
+    if (status)
+        return status;
+    *size = 0;
+    *crc = 0;
+    ssize_t n;
+    while ((n = read(fd, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)) {
+        if (n > 0) {
+            *size += (uint64_t)n;
+            *crc = (uint32_t)crc32_z(*crc, piece, (size_t)n);
+        }
+    }
+    if (n < 0)
+        status = ddl_file_error(err, path, "read");
+    close(fd);
+    return status;
+}
+
 ddl_status ddl_file_writer_begin(struct ddl_file_writer *w, const char *path, struct ddl_error *err)
 {
     *w = (struct ddl_file_writer){ 0 };
@@ -81,14 +130,14 @@ ddl_status ddl_file_writer_begin(struct ddl_file_writer *w, const char *path, st
     strcpy(w->path, path);
     snprintf(w->temporary, sizeof w->temporary, "%s.tmp-%ld", path, (long)getpid());
     w->stream = fopen(w->temporary, "wb");
-    return w->stream ? DDL_OK : fail(err, w->temporary, "create");
+    return w->stream ? DDL_OK : ddl_file_error(err, w->temporary, "create");
 }
 
 ddl_status ddl_file_writer_write(struct ddl_file_writer *w, const void *data, size_t size,
                                  struct ddl_error *err)
 {
     if (size && fwrite(data, 1, size, w->stream) != size)
-        return fail(err, w->temporary, "write");
+        return ddl_file_error(err, w->temporary, "write");
     return DDL_OK;
 }
 
@@ -96,8 +145,9 @@ ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return fail(err, path, "open folder");
-    ddl_status status = fsync(fd) == 0 ? DDL_OK : fail(err, path, "sync folder");
+        return ddl_file_error(err, path, "open folder");
+    /* EINVAL: a file system that has nothing to sync in a folder. */
+    ddl_status status = fsync(fd) == 0 || errno == EINVAL ? DDL_OK : ddl_file_error(err, path, "sync folder");
     close(fd);
     return status;
 }
@@ -126,14 +176,14 @@ ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *e
 {
     ddl_status status = DDL_OK;
     if (fflush(w->stream) != 0 || ferror(w->stream)) /* ferror: an earlier write that nobody looked at */
-        status = fail(err, w->temporary, "write");
+        status = ddl_file_error(err, w->temporary, "write");
     else if (fsync(fileno(w->stream)) != 0)
-        status = fail(err, w->temporary, "sync");
+        status = ddl_file_error(err, w->temporary, "sync");
     if (fclose(w->stream) != 0 && !status)
-        status = fail(err, w->temporary, "close");
+        status = ddl_file_error(err, w->temporary, "close");
     w->stream = NULL;
     if (!status && rename(w->temporary, w->path) != 0)
-        status = fail(err, w->path, "rename into place");
+        status = ddl_file_error(err, w->path, "rename into place");
     if (status) {
         unlink(w->temporary);
         return status;
@@ -187,8 +237,12 @@ ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err)
             continue;
         char kept = part[i];
         part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return fail(err, part, "make folder");
+        bool made = mkdir(part, 0777) == 0;
+        if (!made && errno != EEXIST)
+            return ddl_file_error(err, part, "make folder");
+        ddl_status status = made ? sync_parent(part, err) : DDL_OK;
+        if (status)
+            return status;
         part[i] = kept;
     }
     if (!ddl_file_is_dir(path))

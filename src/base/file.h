@@ -9,6 +9,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* DDL_E_IO with "<path>: cannot <verb>: <why errno says>", and what to do about a full or failing disk. */
+ddl_status ddl_file_error(struct ddl_error *err, const char *path, const char *verb);
+
 /* A read-only view of a whole file. A file of zero bytes has data != NULL and size 0. */
 struct ddl_file_map {
     const unsigned char *data;
@@ -19,6 +22,10 @@ void ddl_file_map_close(struct ddl_file_map *map); /* a zeroed or closed map is 
 
 /* The whole file as NUL-terminated bytes (free with free); refused beyond `limit` bytes. */
 ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err);
+
+/* Size and CRC-32 of a whole file. Reads it, so that a device that fails is an error and not a signal, as it
+ * would be in a map. */
+ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err);
 
 /* A file that appears under `path` whole or not at all: written as a temporary beside it, synced, renamed,
  * and its folder synced. commit closes and publishes; discard closes and removes. After begin exactly one of
@@ -39,7 +46,7 @@ ddl_status ddl_file_replace(const char *path, const void *data, size_t size, str
 
 bool ddl_file_exists(const char *path);
 bool ddl_file_is_dir(const char *path);
-/* Makes the folder and its parents; an existing folder is fine. */
+/* Makes the folder and its parents, each synced into the one above; an existing folder is fine. */
 ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err);
 /* The same for the folder that `path` will stand in. */
 ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err);

@@ -4,144 +4,17 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/io.h"
+#include "run/checkpoint_folder.h"
 #include "run/checkpoint_state.h"
 #include "tensor/safetensors.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { PATH_SIZE = 1280, PIECE = 1 << 16 };
 
-static const char finished_prefix[] = "checkpoint-", partial_prefix[] = ".checkpoint-";
 static const char optimizer_file[] = "optimizer.safetensors";
-
-/* ---- folders ---- */
-
-/* The step in "checkpoint-<step>", or UINT64_MAX for any other name. */
-static uint64_t step_of(const char *name)
-{
-    size_t prefix = sizeof finished_prefix - 1;
-    if (strncmp(name, finished_prefix, prefix) != 0)
-        return UINT64_MAX;
-    const char *digits = name + prefix;
-    size_t n = strspn(digits, "0123456789");
-    return n > 0 && n < 20 && digits[n] == '\0' ? strtoull(digits, NULL, 10) : UINT64_MAX;
-}
-
-static bool is_partial(const char *name)
-{
-    return strncmp(name, partial_prefix, sizeof partial_prefix - 1) == 0;
-}
-
-/* Removes a folder of plain files. */
-static ddl_status remove_folder(const char *path, struct ddl_error *err)
-{
-    DIR *dir = opendir(path);
-    if (!dir)
-        return ddl_error_set(err, DDL_E_IO, "%s: cannot open folder: %s", path, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        char file[PATH_SIZE];
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            ddl_path_join(file, sizeof file, path, entry->d_name))
-            (void)unlink(file); /* what stays shows in rmdir */
-    }
-    closedir(dir);
-    if (rmdir(path) != 0)
-        return ddl_error_set(err, DDL_E_IO, "%s: cannot remove folder: %s", path, strerror(errno));
-    return DDL_OK;
-}
-
-/* Removes the folders in `out` that `chosen` picks. */
-static ddl_status remove_chosen(const char *out, bool (*chosen)(const char *name, uint64_t limit),
-                                uint64_t limit, struct ddl_error *err)
-{
-    DIR *dir = opendir(out);
-    if (!dir)
-        return DDL_OK;
-    ddl_status status = DDL_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        char path[PATH_SIZE];
-        if (chosen(entry->d_name, limit) && ddl_path_join(path, sizeof path, out, entry->d_name))
-            status = remove_folder(path, err);
-    }
-    closedir(dir);
-    return status;
-}
-
-static bool choose_partial(const char *name, uint64_t limit)
-{
-    (void)limit;
-    return is_partial(name);
-}
-
-static bool choose_all(const char *name, uint64_t limit)
-{
-    (void)limit;
-    return is_partial(name) || step_of(name) != UINT64_MAX;
-}
-
-static bool choose_older(const char *name, uint64_t limit)
-{
-    return step_of(name) < limit;
-}
-
-ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *err)
-{
-    return remove_chosen(out, choose_partial, 0, err);
-}
-
-ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err)
-{
-    return remove_chosen(out, choose_all, 0, err);
-}
-
-/* The newest checkpoint's step below `limit`, or UINT64_MAX. */
-static uint64_t newest_below(const char *out, uint64_t limit)
-{
-    uint64_t newest = UINT64_MAX;
-    DIR *dir = opendir(out);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        uint64_t step = step_of(entry->d_name);
-        if (step < limit && (newest == UINT64_MAX || step > newest))
-            newest = step;
-    }
-    if (dir)
-        closedir(dir);
-    return newest;
-}
-
-static bool folder_of(const char *out, const char *prefix, uint64_t step, char *path, size_t size)
-{
-    char name[64];
-    snprintf(name, sizeof name, "%s%llu", prefix, (unsigned long long)step);
-    return ddl_path_join(path, size, out, name);
-}
-
-bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, char *path, size_t size)
-{
-    uint64_t newest = newest_below(out, before);
-    if (step)
-        *step = newest;
-    return newest != UINT64_MAX && folder_of(out, finished_prefix, newest, path, size);
-}
-
-/* All up to `step_saved` but the newest keep_last. Later ones belong to a future that was passed over as
- * damaged: they neither count nor go. */
-static ddl_status remove_old(const char *out, uint64_t step_saved, size_t keep_last, struct ddl_error *err)
-{
-    uint64_t oldest = step_saved + 1;
-    for (size_t i = 0; i < keep_last; i++) {
-        uint64_t step = newest_below(out, oldest);
-        if (step == UINT64_MAX)
-            return DDL_OK;
-        oldest = step;
-    }
-    return keep_last ? remove_chosen(out, choose_older, oldest, err) : DDL_OK;
-}
 
 /* ---- moments ---- */
 
@@ -258,9 +131,9 @@ static ddl_status write_folder(const char *folder, const struct ddl_train_config
 /* The finished folder takes its name; one of an abandoned run that bears it makes room. */
 static ddl_status publish(const char *out, const char *partial, const char *path, struct ddl_error *err)
 {
-    ddl_status status = ddl_file_exists(path) ? remove_folder(path, err) : DDL_OK;
+    ddl_status status = ddl_file_exists(path) ? ddl_checkpoint_remove(path, err) : DDL_OK;
     if (!status && rename(partial, path) != 0)
-        status = ddl_error_set(err, DDL_E_IO, "%s: cannot rename into place: %s", path, strerror(errno));
+        status = ddl_file_error(err, path, "rename into place");
     return status ? status : ddl_file_sync_dir(out, err);
 }
 
@@ -270,21 +143,46 @@ ddl_status ddl_checkpoint_save(const struct ddl_train_config *config, const ddl_
                                struct ddl_error *err)
 {
     char partial[PATH_SIZE];
-    if (!folder_of(config->out, partial_prefix, state->step, partial, sizeof partial) ||
-        !folder_of(config->out, finished_prefix, state->step, path, size))
+    if (!ddl_checkpoint_path(config->out, state->step, true, partial, sizeof partial) ||
+        !ddl_checkpoint_path(config->out, state->step, false, path, size))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", config->out);
     ddl_status status = ddl_checkpoint_remove_partial(config->out, err);
-    if (status)
-        return status;
-    status = write_folder(partial, config, model, optim, tokenizer, state, err);
+    if (!status)
+        status = write_folder(partial, config, model, optim, tokenizer, state, err);
     if (!status)
         status = publish(config->out, partial, path, err);
-    if (status) {
-        if (ddl_file_is_dir(partial))
-            (void)remove_folder(partial, NULL);
-        return status;
+    if (status)
+        (void)ddl_checkpoint_remove_partial(config->out,
+                                            NULL); /* the space is worth more than what is in it */
+    return status;
+}
+
+ddl_status ddl_checkpoint_read_newest(const struct ddl_train_config *config, struct ddl_run_state *state,
+                                      char *path, size_t size, ddl_warn_fn *note, void *user,
+                                      struct ddl_error *err)
+{
+    struct ddl_error first = { 0 };
+    uint64_t step = UINT64_MAX;
+    while (ddl_checkpoint_newest(config->out, step, &step, path, size)) {
+        struct ddl_error why = { 0 }, sentence;
+        ddl_status status = ddl_checkpoint_read_state(path, config, state, note, user, &why);
+        if (!status && first.status && note) {
+            ddl_error_set(&sentence, DDL_OK, "%.600s; going on from %s", first.text, path);
+            note(user, sentence.text);
+        }
+        if (!first.status)
+            first = why;
+        if (!status)
+            return DDL_OK;
+        if (status != DDL_E_FORMAT && status != DDL_E_IO) {
+            *err = why;
+            return status;
+        }
     }
-    return remove_old(config->out, state->step, config->keep_last, err);
+    if (!first.status)
+        return ddl_error_set(err, DDL_E_IO, "%s: no checkpoint to resume from", config->out);
+    *err = first;
+    return first.status;
 }
 
 ddl_status ddl_checkpoint_read_weights(const char *path, ddl_model *model, struct ddl_optim *optim,

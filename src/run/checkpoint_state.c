@@ -2,6 +2,7 @@
 #include "run/checkpoint_state.h"
 
 #include "base/file.h"
+#include "run/checkpoint_sums.h"
 #include "run/train_config.h"
 
 #include <jansson.h>
@@ -9,14 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
-enum { MAX_STATE = 1 << 20, VERSION = 1 };
+enum { MAX_STATE = 1 << 20, VERSION = 2 };
 
-/* The files whose checksums state.json holds, and its own name among them. */
-static const char *const summed_files[] = { "model.safetensors", "config.json", "optimizer.safetensors",
-                                            "tokenizer.json" };
-static const char state_file[] = "state.json", sums_key[] = "crc32";
+static const char state_file[] = "state.json", sums_key[] = "files";
 
 /* Keys that a resumed run keeps, because they say which numbers come next; and those whose change is worth a
  * note, because the run is then no longer the one that was begun. */
@@ -69,83 +66,7 @@ static json_t *config_object(const struct ddl_train_config *config)
     return object;
 }
 
-/* ---- checksums: a disk that lies, or a copy that broke off, shows before anything is read from it ---- */
-
-static ddl_status sum_file(const char *folder, const char *name, json_int_t *out, struct ddl_error *err)
-{
-    char path[1280];
-    struct ddl_file_map map;
-    if (!path_of(path, sizeof path, folder, name, err))
-        return DDL_E_USAGE;
-    ddl_status status = ddl_file_map_open(&map, path, err);
-    if (status)
-        return status;
-    *out = (json_int_t)crc32_z(0, map.data, map.size);
-    ddl_file_map_close(&map);
-    return DDL_OK;
-}
-
-/* The checksum of all that the state says beside its checksums, or -1 without memory. */
-static json_int_t sum_state(const json_t *root)
-{
-    json_t *rest = json_copy((json_t *)(uintptr_t)root);
-    json_object_del(rest, sums_key);
-    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS);
-    json_int_t sum = text ? (json_int_t)crc32_z(0, (const unsigned char *)text, strlen(text)) : -1;
-    free(text);
-    json_decref(rest);
-    return sum;
-}
-
-static ddl_status add_sums(const char *folder, json_t *root, struct ddl_error *err)
-{
-    json_t *sums = json_object();
-    json_object_set_new(sums, state_file, json_integer(sum_state(root)));
-    ddl_status status = DDL_OK;
-    for (size_t i = 0; i < COUNT(summed_files) && !status; i++) {
-        char path[1280];
-        json_int_t sum = 0;
-        if (!path_of(path, sizeof path, folder, summed_files[i], err))
-            status = DDL_E_USAGE;
-        else if (ddl_file_exists(path)) /* a run may have no tokenizer */
-            status = sum_file(folder, summed_files[i], &sum, err);
-        else
-            continue;
-        json_object_set_new(sums, summed_files[i], json_integer(sum));
-    }
-    if (json_object_set_new(root, sums_key, sums) != 0 && !status)
-        status = ddl_error_set(err, DDL_E_MEMORY, "%s/%s: out of memory", folder, state_file);
-    return status;
-}
-
-static ddl_status check_sums(const char *folder, const json_t *root, struct ddl_error *err)
-{
-    json_t *sums = json_object_get(root, sums_key), *wanted;
-    const char *name;
-    if (!json_is_object(sums) || !json_object_get(sums, state_file))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s/%s: %s is missing", folder, state_file, sums_key);
-    json_object_foreach(sums, name, wanted)
-    {
-        json_int_t found = strcmp(name, state_file) == 0 ? sum_state(root) : 0;
-        ddl_status status = DDL_OK;
-        if (strchr(name, '/'))
-            status = ddl_error_set(err, DDL_E_FORMAT,
-                                   "%s/%s: %s names '%.80s', which is no file of a "
-                                   "checkpoint",
-                                   folder, state_file, sums_key, name);
-        else if (strcmp(name, state_file) != 0)
-            status = sum_file(folder, name, &found, err);
-        if (status)
-            return status;
-        if (json_integer_value(wanted) != found)
-            return ddl_error_set(err, DDL_E_FORMAT,
-                                 "%s/%s: damaged: its checksum (CRC-32) is %08llx, the checkpoint was "
-                                 "written with %08llx",
-                                 folder, name, (unsigned long long)found,
-                                 (unsigned long long)json_integer_value(wanted));
-    }
-    return DDL_OK;
-}
+/* ---- writing ---- */
 
 ddl_status ddl_state_write(const char *folder, const struct ddl_train_config *config,
                            const struct ddl_run_state *state, struct ddl_error *err)
@@ -154,16 +75,19 @@ ddl_status ddl_state_write(const char *folder, const struct ddl_train_config *co
     if (!path_of(path, sizeof path, folder, state_file, err))
         return DDL_E_USAGE;
     const struct ddl_train_config resolved = ddl_train_resolved(config);
-    json_t *root =
-        json_pack("{s:i, s:I, s:I, s:I, s:f, s:f, s:o}", "version", VERSION, "step", (json_int_t)state->step,
-                  "position", (json_int_t)state->position, "tokens", (json_int_t)state->tokens, "flops",
-                  state->flops, "seconds", state->seconds, "config", config_object(&resolved));
-    ddl_status status =
-        root ? add_sums(folder, root, err) : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
-    char *text = status ? NULL : json_dumps(root, JSON_INDENT(2));
-    if (!status)
-        status = text ? ddl_file_replace(path, text, strlen(text), err)
-                      : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+    json_t *sums;
+    ddl_status status = ddl_sums_take(folder, &sums, err);
+    if (status)
+        return status;
+    json_t *root = json_pack("{s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o}", "version", VERSION,
+                             "step", (json_int_t)state->step, "position", (json_int_t)state->position,
+                             "tokens", (json_int_t)state->tokens, "logged", (json_int_t)state->logged,
+                             "flops", state->flops, "seconds", state->seconds, "loss", state->loss,
+                             "val_loss", state->has_val ? json_real(state->val_loss) : json_null(), "config",
+                             config_object(&resolved), sums_key, sums);
+    char *text = root ? ddl_sums_seal(root) : NULL;
+    status = text ? ddl_file_replace(path, text, strlen(text), err)
+                  : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
     free(text);
     json_decref(root);
     return status;
@@ -197,21 +121,27 @@ static ddl_status read_number(const struct reader *r, const char *key, double *o
 
 static ddl_status read_state(const struct reader *r, struct ddl_run_state *state)
 {
-    uint64_t version = 0;
-    ddl_status status = read_count(r, "version", &version);
-    if (!status && version != VERSION)
-        return ddl_error_set(r->err, DDL_E_UNSUPPORTED, "%s: version %llu, this program reads %d", r->path,
-                             (unsigned long long)version, VERSION);
-    if (!status)
-        status = read_count(r, "step", &state->step);
-    if (!status)
-        status = read_count(r, "position", &state->position);
-    if (!status)
-        status = read_count(r, "tokens", &state->tokens);
-    if (!status)
-        status = read_number(r, "flops", &state->flops);
-    if (!status)
-        status = read_number(r, "seconds", &state->seconds);
+    const struct {
+        const char *key;
+        uint64_t *to;
+    } counts[] = { { "step", &state->step },
+                   { "position", &state->position },
+                   { "tokens", &state->tokens },
+                   { "logged", &state->logged } };
+    const struct {
+        const char *key;
+        double *to;
+    } numbers[] = { { "flops", &state->flops },
+                    { "seconds", &state->seconds },
+                    { "loss", &state->loss },
+                    { "val_loss", &state->val_loss } };
+    ddl_status status = DDL_OK;
+    state->has_val = !json_is_null(json_object_get(r->root, "val_loss"));
+    state->val_loss = 0;
+    for (size_t i = 0; i < COUNT(counts) && !status; i++)
+        status = read_count(r, counts[i].key, counts[i].to);
+    for (size_t i = 0; i < COUNT(numbers) - !state->has_val && !status; i++) /* the last one may be null */
+        status = read_number(r, numbers[i].key, numbers[i].to);
     if (!status && !json_is_object(json_object_get(r->root, "config")))
         status = ddl_error_set(r->err, DDL_E_FORMAT, "%s: config is missing", r->path);
     return status;
@@ -277,25 +207,76 @@ static ddl_status compare_model(const char *folder, const struct ddl_config *con
     return DDL_OK;
 }
 
-ddl_status ddl_checkpoint_read_state(const char *folder, const struct ddl_train_config *config,
-                                     struct ddl_run_state *state, ddl_warn_fn *note, void *user,
-                                     struct ddl_error *err)
+/* state.json, whole; its version is one that this program reads. */
+static ddl_status open_state(const char *path, json_t **root, struct ddl_error *err)
 {
-    char path[1280], *text;
+    char *text;
     size_t size;
-    if (!path_of(path, sizeof path, folder, state_file, err))
-        return DDL_E_USAGE;
+    *root = NULL;
     ddl_status status = ddl_file_read(path, MAX_STATE, &text, &size, err);
     if (status)
         return status;
     json_error_t why;
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    status = ddl_sums_check_seal(path, text, size, err);
+    *root = status ? NULL : json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    if (!root)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s:%d: not valid JSON: %s", path, why.line, why.text);
+    if (!status && !*root)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%d: not valid JSON: %s", path, why.line, why.text);
+    const struct reader r = { path, *root, err };
+    uint64_t version = 0;
+    if (!status)
+        status = read_count(&r, "version", &version);
+    if (!status && version != VERSION)
+        status = ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: version %llu, this program reads %d", path,
+                               (unsigned long long)version, VERSION);
+    if (status) {
+        json_decref(*root);
+        *root = NULL;
+    }
+    return status;
+}
+
+ddl_status ddl_state_read(const char *folder, struct ddl_run_state *state, struct ddl_error *err)
+{
+    char path[1280];
+    json_t *root;
+    if (!path_of(path, sizeof path, folder, state_file, err))
+        return DDL_E_USAGE;
+    ddl_status status = open_state(path, &root, err);
+    if (status)
+        return status;
+    const struct reader r = { path, root, err };
+    status = read_state(&r, state);
+    json_decref(root);
+    return status;
+}
+
+ddl_status ddl_checkpoint_check(const char *folder, struct ddl_error *err)
+{
+    char path[1280];
+    json_t *root;
+    if (!path_of(path, sizeof path, folder, state_file, err))
+        return DDL_E_USAGE;
+    ddl_status status = open_state(path, &root, err);
+    if (!status)
+        status = ddl_sums_check(folder, json_object_get(root, sums_key), err);
+    json_decref(root);
+    return status;
+}
+
+ddl_status ddl_checkpoint_read_state(const char *folder, const struct ddl_train_config *config,
+                                     struct ddl_run_state *state, ddl_warn_fn *note, void *user,
+                                     struct ddl_error *err)
+{
+    char path[1280];
+    json_t *root;
+    if (!path_of(path, sizeof path, folder, state_file, err))
+        return DDL_E_USAGE;
+    ddl_status status = open_state(path, &root, err);
     const struct reader r = { path, root, err };
     const struct ddl_train_config resolved = ddl_train_resolved(config);
-    status = check_sums(folder, root, err);
+    if (!status)
+        status = ddl_sums_check(folder, json_object_get(root, sums_key), err);
     if (!status)
         status = read_state(&r, state);
     if (!status)

@@ -12,12 +12,14 @@ struct ddl_metrics {
 };
 
 /* Opens for appending. What an earlier run wrote beyond `step` is cut off first (0: all of it), and so is a
- * last line that is not whole. */
-ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t step,
+ * last line that is not whole. *logged (may be NULL) gets the step of the last line that stays, 0: none. */
+ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t step, uint64_t *logged,
                             struct ddl_error *err);
 /* Writes and flushes one line; what depends on the run alone comes first, then time and memory. */
 ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train_progress *p,
                              struct ddl_error *err);
+/* What was written is on the disk, so that no checkpoint is ahead of it after a power cut. */
+ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err);
 void ddl_metrics_close(struct ddl_metrics *metrics); /* zeroed or closed is allowed */
 
 #endif

@@ -73,6 +73,8 @@ static const struct ddl_option rows[] = {
     ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens of a sample"),
     ROW(checkpoint_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between checkpoints (0: only on a stop)"),
     ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "checkpoints that are kept (0: all)"),
+    ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,
+        "checkpoints of lowest validation loss kept beside those (0: none)"),
     TEXT_ROW(backend, "NAME", "cpu, or ref (the specification made executable, slow)"),
     ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one for each core)"),
     { 0 },
@@ -105,6 +107,7 @@ struct ddl_train_config ddl_train_defaults(void)
                                   .sample_tokens = 100,
                                   .checkpoint_every = 1000,
                                   .keep_last = 3,
+                                  .keep_best = 1,
                                   .backend = "cpu" };
     for (int group = 0; group < DDL_GROUPS; group++)
         t.weight_decay_group[group] = -1;

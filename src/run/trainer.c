@@ -105,34 +105,21 @@ static ddl_status open_inputs(struct run *run, struct ddl_error *err)
     return status;
 }
 
-/* The newest checkpoint that is whole; a damaged one is named and passed over, for the one before it loses
- * less than an end. What the user asked for wrongly is not damage. */
-static ddl_status read_newest(struct run *run, struct ddl_error *err)
+/* A run that was stopped before its first checkpoint begins again; a folder that holds none, or a finished
+ * model alone, is a mistake. */
+static ddl_status begin_again(struct run *run, struct ddl_error *err)
 {
-    const struct ddl_train_config *t = &run->config;
-    struct ddl_error first = { 0 };
-    uint64_t step = UINT64_MAX;
-    while (ddl_checkpoint_newest(t->out, step, &step, run->checkpoint, sizeof run->checkpoint)) {
-        struct ddl_error why = { 0 }, sentence;
-        ddl_status status = ddl_checkpoint_read_state(run->checkpoint, t, &run->state, run->callbacks->note,
-                                                      run->callbacks->user, &why);
-        if (!status && first.status) {
-            ddl_error_set(&sentence, DDL_OK, "%.600s; going on from %s", first.text, run->checkpoint);
-            note(run, sentence.text);
-        }
-        if (!first.status)
-            first = why;
-        if (!status)
-            return DDL_OK;
-        if (status != DDL_E_FORMAT && status != DDL_E_IO) {
-            *err = why;
-            return status;
-        }
-    }
-    if (!first.status)
-        return ddl_error_set(err, DDL_E_IO, "%s: no checkpoint to resume from", t->out);
-    *err = first;
-    return first.status;
+    const char *out = run->config.out;
+    char recipe[PATH_SIZE], config[PATH_SIZE];
+    if (!ddl_path_join(recipe, sizeof recipe, out, "recipe.yaml") ||
+        !ddl_path_join(config, sizeof config, out, "config.json") || !ddl_file_exists(recipe) ||
+        ddl_file_exists(config))
+        return ddl_error_set(err, DDL_E_IO, "%.600s: no checkpoint to resume from", out);
+    struct ddl_error sentence;
+    ddl_error_set(&sentence, DDL_OK, "%.600s: no checkpoint yet, beginning again", out);
+    note(run, sentence.text);
+    run->config.resume = false;
+    return DDL_OK;
 }
 
 /* What stands in `out` already decides where the run begins. */
@@ -152,8 +139,11 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
                                  t->out);
         return DDL_OK;
     }
-    ddl_status status = read_newest(run, err);
-    if (!status && run->state.step >= t->steps)
+    if (!has_checkpoint)
+        return begin_again(run, err);
+    ddl_status status = ddl_checkpoint_read_newest(t, &run->state, run->checkpoint, sizeof run->checkpoint,
+                                                   run->callbacks->note, run->callbacks->user, err);
+    if (!status && run->state.step > t->steps)
         status =
             ddl_error_set(err, DDL_E_USAGE, "%s: the run has done %llu of %llu steps already",
                           run->checkpoint, (unsigned long long)run->state.step, (unsigned long long)t->steps);
@@ -238,6 +228,15 @@ static ddl_status make_step(struct run *run, struct ddl_error *err)
     run->flops_per_token = ddl_config_flops_per_token(&t->config, t->seq, true);
     run->logged_tokens = run->state.tokens;
     run->logged_seconds = run->state.seconds;
+    /* What there is to say if no step is left to do. */
+    run->progress = (struct ddl_train_progress){ .step = run->state.step,
+                                                 .steps = t->steps,
+                                                 .loss = run->state.loss,
+                                                 .has_val = run->state.has_val,
+                                                 .val_loss = run->state.val_loss,
+                                                 .tokens = run->state.tokens,
+                                                 .flops = run->state.flops,
+                                                 .seconds = run->state.seconds };
     return DDL_OK;
 }
 
@@ -258,6 +257,7 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     char recipe[PATH_SIZE], metrics[PATH_SIZE];
+    uint64_t logged = 0;
     if (!ddl_path_join(recipe, sizeof recipe, t->out, "recipe.yaml") ||
         !ddl_path_join(metrics, sizeof metrics, t->out, "metrics.jsonl"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
@@ -267,7 +267,13 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
     if (!status)
         status = ddl_train_save_recipe(t, recipe, err);
     if (!status)
-        status = ddl_metrics_open(&run->metrics, metrics, run->state.step, err);
+        status = ddl_metrics_open(&run->metrics, metrics, run->state.step, &logged, err);
+    if (!status && logged < run->state.logged) {
+        struct ddl_error sentence;
+        ddl_error_set(&sentence, DDL_OK, "%.600s: the lines from step %llu to %llu are lost", metrics,
+                      (unsigned long long)logged + 1, (unsigned long long)run->state.logged);
+        note(run, sentence.text);
+    }
     return status;
 }
 
@@ -276,15 +282,24 @@ static ddl_status save_checkpoint(struct run *run, struct ddl_error *err)
     if (run->saved_step == run->state.step && run->checkpoint[0])
         return DDL_OK;
     char path[PATH_SIZE];
-    ddl_status status = ddl_checkpoint_save(&run->config, run->model, run->optim, run->tokenizer, &run->state,
-                                            path, sizeof path, err);
+    struct ddl_error why, sentence;
+    bool best;
+    ddl_status status = ddl_metrics_sync(&run->metrics, err);
+    if (!status)
+        status = ddl_checkpoint_save(&run->config, run->model, run->optim, run->tokenizer, &run->state, path,
+                                     sizeof path, err);
     if (status)
         return status;
     run->saved_step = run->state.step;
     memcpy(run->checkpoint, path, sizeof path);
-    struct ddl_error sentence;
-    ddl_error_set(&sentence, DDL_OK, "%s written", path);
+    ddl_status pruned = ddl_checkpoint_prune(&run->config, run->state.step, &best, &why);
+    ddl_error_set(&sentence, DDL_OK, "%.600s written%s", path,
+                  best ? "; its validation loss is the lowest so far" : "");
     note(run, sentence.text);
+    if (pruned) { /* no reason to end a run whose own state is safe */
+        ddl_error_set(&sentence, DDL_OK, "an older checkpoint stays: %.600s", why.text);
+        note(run, sentence.text);
+    }
     return DDL_OK;
 }
 
@@ -358,6 +373,17 @@ static ddl_status step_failed(const struct run *run, ddl_status status, struct d
     return ddl_error_prefix(err, status, where);
 }
 
+/* A write failed: what was saved stands. */
+static ddl_status write_failed(const struct run *run, ddl_status status, struct ddl_error *err)
+{
+    struct ddl_error why = *err;
+    if (status != DDL_E_IO)
+        return status;
+    return ddl_error_set(err, status, "%.500s; after that --resume %s%.300s", why.text,
+                         run->checkpoint[0] ? "goes on from " : "begins again: there is no checkpoint yet",
+                         run->checkpoint);
+}
+
 /* One step, and what there is to say about it. */
 static ddl_status advance(struct run *run, struct ddl_error *err)
 {
@@ -372,6 +398,8 @@ static ddl_status advance(struct run *run, struct ddl_error *err)
         return step_failed(run, status, err);
     size_t tokens = t->accumulate * t->batch * t->seq;
     run->state.step++;
+    run->state.loss = result.loss;
+    run->state.has_val = false;
     run->state.position = run->loader.position;
     run->state.tokens += tokens;
     run->state.flops += (double)tokens * run->flops_per_token;
@@ -399,7 +427,8 @@ static ddl_status report(struct run *run, struct ddl_error *err)
     if (run->val && due(p->step, t->val_every, t->steps)) {
         status = ddl_validation_run(&run->validation, run->model, run->ws, run->tokens, run->targets,
                                     &p->val_loss, err);
-        p->has_val = true;
+        p->has_val = run->state.has_val = true;
+        run->state.val_loss = p->val_loss;
     }
     if (status || !(p->has_val || due(p->step, t->log_every, t->steps)))
         return status;
@@ -407,6 +436,7 @@ static ddl_status report(struct run *run, struct ddl_error *err)
     run->logged_tokens = run->state.tokens;
     run->logged_seconds = run->state.seconds;
     status = ddl_metrics_write(&run->metrics, p, err);
+    run->state.logged = p->step;
     if (!status && run->callbacks->progress)
         run->callbacks->progress(run->callbacks->user, p);
     return status;
@@ -416,7 +446,7 @@ static ddl_status stop(struct run *run, struct ddl_error *err)
 {
     ddl_status status = save_checkpoint(run, err);
     if (status)
-        return status;
+        return write_failed(run, status, err);
     return ddl_error_set(
         err, DDL_E_INTERRUPTED, "stopped after step %llu of %llu; %s holds it, --resume goes on",
         (unsigned long long)run->state.step, (unsigned long long)run->config.steps, run->checkpoint);
@@ -434,12 +464,12 @@ static ddl_status loop(struct run *run, struct ddl_error *err)
         if (!status && due(run->state.step, t->checkpoint_every, t->steps))
             status = save_checkpoint(run, err);
         if (status)
-            return status;
+            return write_failed(run, status, err);
         bool last = run->state.step == t->steps;
         if (!last && run->callbacks->stop && run->callbacks->stop(run->callbacks->user))
             return stop(run, err);
     }
-    return save_model(run, err);
+    return write_failed(run, save_model(run, err), err);
 }
 
 static void release(struct run *run)
