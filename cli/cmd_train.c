@@ -14,6 +14,7 @@
 /* Flags that are not keys of a recipe. */
 struct flags {
     bool resume, overwrite, dry_run, json, quiet;
+    uint64_t skip;
 };
 
 #define FLAG(field, help)                                                                                    \
@@ -22,6 +23,8 @@ struct flags {
     }
 static const struct ddl_option flag_rows[] = {
     FLAG(resume, "go on from the newest checkpoint in --out"),
+    { "skip", DDL_OPTION_U64, offsetof(struct flags, skip), 0, 0, 9007199254740992.0, NULL, "N",
+      "with --resume: pass over the data of N steps" },
     FLAG(overwrite, "remove an earlier run in --out"),
     FLAG(dry_run, "print parameters, FLOPs and predicted memory; train nothing"),
     FLAG(json, "the result (or the dry run's) as JSON"),
@@ -167,7 +170,10 @@ int cmd_train(const struct command *self, int argc, char **argv)
         "RECIPE.yaml is a flat list of 'key: value'; each key below is a flag too, and a flag beats the "
         "recipe.",
         "model and size give defaults for the keys of the model, wherever they stand; a key beats a name.",
-        "Flags that are no keys: --resume, --overwrite, --dry-run, --json, --quiet.",
+        "Flags that are no keys: --resume, --skip N, --overwrite, --dry-run, --json, --quiet.",
+        "A loss or gradient that is not finite ends the run: trouble-STEP in --out is a dump for ddl verify, "
+        "the",
+        "state before the step is kept as a checkpoint, and --resume --skip 1 passes over the step's data.",
         "SIGINT or SIGTERM: the step is finished, a checkpoint written, exit status 3; a second one ends at "
         "once.",
         NULL,
@@ -187,6 +193,7 @@ int cmd_train(const struct command *self, int argc, char **argv)
         return report_error(&err);
     }
     t.resume = flags.resume;
+    t.skip = flags.skip;
     t.overwrite = flags.overwrite;
     if (!flags.dry_run)
         return train(&t, &flags);

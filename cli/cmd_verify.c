@@ -115,6 +115,8 @@ int cmd_verify(const struct command *self, int argc, char **argv)
         "Each DIR is walked for cases: models with their gradients and optimiser steps, the operator, the",
         "generic block, the tokenizer, training curves. A line a case and backend: the largest errors with",
         "their limits, and PASS or FAIL. The exit status is 1 if one fails.",
+        "The dump of a training run whose loss or gradient was not finite (trouble-STEP in its folder) is",
+        "replayed: PASS if it happens again, with the first bad tensor.",
         NULL,
     };
     struct ddl_verify_config config = ddl_verify_defaults();

@@ -41,8 +41,11 @@ struct ddl_train_config {
     float weight_decay_group[DDL_GROUPS]; /* negative: weight_decay. Keys weight_decay_embedding, ... */
     float clip;                           /* 0: none */
     int precision;                        /* enum ddl_precision, key dtype */
-    uint64_t seed;                        /* of initial values and data order */
-    int order;                            /* enum ddl_order */
+    double spike_z;        /* 0: off. A step whose gradient norm is more than so many deviations above */
+    size_t spike_window;   /* the mean of the last spike_window steps taken updates nothing; after     */
+    size_t spike_max_skip; /* spike_max_skip of them in a row the new level is taken                   */
+    uint64_t seed;         /* of initial values and data order */
+    int order;             /* enum ddl_order */
     /* how often; 0: never */
     uint64_t log_every;
     uint64_t val_every;
@@ -59,6 +62,7 @@ struct ddl_train_config {
     /* not keys of a recipe */
     bool resume;    /* go on from the newest checkpoint in `out` that is whole */
     bool overwrite; /* an earlier run in `out` is removed        */
+    uint64_t skip;  /* steps whose data a resumed run passes over: where they end it again and again */
 };
 
 DDL_API struct ddl_train_config ddl_train_defaults(void);
@@ -93,6 +97,7 @@ struct ddl_train_progress {
     uint64_t step, steps; /* done, of all                                  */
     double loss;          /* mean over the step's targets, nats            */
     double lr, grad_norm; /* the norm before clipping                      */
+    bool skipped;         /* the norm was a spike: nothing was updated     */
     bool has_val;
     double val_loss;
     uint64_t tokens; /* cumulative, as are flops and seconds          */
@@ -116,8 +121,10 @@ struct ddl_train_callbacks {
  * the first checkpoint it begins again, after the last step only the model is written. A checkpoint that is
  * damaged is named and passed over. DDL_E_IO after a failed write: what was saved before stands, and the
  * sentence says from where --resume goes on. DDL_E_INTERRUPTED after `stop`, with a checkpoint of the last
- * step; DDL_E_NUMERIC if a loss or a gradient is not finite, with the checkpoints untouched. `last` (may be
- * NULL) gets the last step's progress. */
+ * step. DDL_E_NUMERIC where a loss or a gradient is not finite: the sentence says the step, the micro-batch
+ * and the first bad tensor with its layer, trouble-<step>/ is a dump that ddl_verify_run replays, the state
+ * before the step is kept as a checkpoint beside those that are there, unless it is not finite itself. `last`
+ * (may be NULL) gets the last step's progress. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);

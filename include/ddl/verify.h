@@ -1,5 +1,6 @@
 /* Cases of vectors, run through the public pieces: models with their gradients, traces and optimiser steps,
- * the operator, the generic block, the tokenizer, and training curves.
+ * the operator, the generic block, the tokenizer, training curves, and dumps of training runs whose numbers
+ * ended.
  *
  * Errors are rms(found - expected) / rms(expected) by tensor; of a gradient, divided by
  * max(rms(expected), 0.01 x the largest rms among the case's gradients), but for the operator, whose dq at a
@@ -39,13 +40,14 @@ enum { DDL_VERIFY_MEASURES = 16 };
 /* One case on one backend. Lent for the length of the call. */
 struct ddl_verify_case {
     const char *path;    /* the case's folder or file                                                     */
-    const char *kind;    /* "model", "operator", "block", "elementwise", "tokenizer", "curve"; of what is
-                            skipped "inspect", "tasks" or "unknown"                                       */
+    const char *kind;    /* "model", "operator", "block", "elementwise", "tokenizer", "curve", "trouble"; of
+                            what is skipped "inspect", "tasks" or "unknown"    */
     const char *backend; /* its name, or NULL where none computes                                         */
     int outcome;         /* enum ddl_verify_outcome                                                       */
     size_t n_measures;
     struct ddl_verify_measure measures[DDL_VERIFY_MEASURES];
-    char sentence[1024]; /* why it failed or was skipped, or what of it was skipped; or ""                */
+    char sentence[1024]; /* why it failed or was skipped, or what of it was skipped; of a "trouble" where
+                            it happens, passed or not; or ""                                              */
     double seconds;
 };
 typedef void ddl_verify_fn(void *user, const struct ddl_verify_case *result);

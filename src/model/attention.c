@@ -70,7 +70,9 @@ void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *
     const struct layer_acts *acts = &p->ws->layer[layer];
     size_t a = k->n_heads * k->head_dim, dense = p->T * a;
     linear_fwd(p, p->N, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv, false);
+    probe_tensor(p, "qkv", acts->qkv, 3 * a);
     turn(p, acts->qkv, 0, slots->q_rms, p->ws->qn, dense);
+    probe_tensor(p, "qn", p->ws->qn, a);
     struct attention_args args = { .B = p->B,
                                    .T = p->T,
                                    .H = k->n_heads,
@@ -93,6 +95,7 @@ void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *
         args.k_batch = args.v_batch = batch;
     } else {
         turn(p, acts->qkv, 1, slots->k_rms, p->ws->kn, dense);
+        probe_tensor(p, "kn", p->ws->kn, a);
         args.k = p->ws->kn;
         args.v = acts->qkv + 2 * a;
         args.v_stride = 3 * a;
@@ -100,6 +103,7 @@ void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *
         args.v_batch = 3 * dense;
     }
     p->ops->attention_fwd(p->ctx, &args);
+    probe_tensor(p, "y", acts->y, a);
     linear_fwd(p, p->N, a, k->d_model, acts->y, param_weight(p, slots->attn_proj), f, add);
 }
 
@@ -111,6 +115,8 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
     const struct ddl_workspace *ws = p->ws;
     size_t a = k->n_heads * k->head_dim;
     linear_bwd(p, p->N, a, k->d_model, acts->y, df, param_weight(p, slots->attn_proj), ws->dy, false);
+    probe_grad(p, slots->attn_proj);
+    probe_tensor(p, "dy", ws->dy, a);
     turn(p, acts->qkv, 0, slots->q_rms, ws->qn, p->T * a);
     turn(p, acts->qkv, 1, slots->k_rms, ws->kn, p->T * a);
     p->ops->attention_bwd(p->ctx,
@@ -136,5 +142,12 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
                                                          .dv_stride = 3 * a });
     turn_bwd(p, acts->qkv, 0, slots->q_rms, ws->dqkv);
     turn_bwd(p, acts->qkv, 1, slots->k_rms, ws->dqkv);
+    probe_tensor(p, "dqkv", ws->dqkv, 3 * a);
+    probe_grad(p, slots->q_rms);
+    probe_grad(p, slots->k_rms);
     linear_bwd(p, p->N, k->d_model, 3 * a, ctx, ws->dqkv, param_weight(p, slots->c_q), dctx, false);
+    probe_grad(p, slots->c_q);
+    probe_grad(p, slots->c_k);
+    probe_grad(p, slots->c_v);
+    probe_tensor(p, "dctx", dctx, k->d_model);
 }

@@ -9,6 +9,7 @@ typedef void branch_bwd_fn(const struct pass *p, size_t layer, const float *ctx,
                            float *dctx);
 static branch_fwd_fn *const branch_fwd[] = { [ATTN] = attention_fwd, [MLP] = mlp_fwd };
 static branch_bwd_fn *const branch_bwd[] = { [ATTN] = attention_bwd, [MLP] = mlp_bwd };
+static const char *const part_names[] = { [ATTN] = "attn", [MLP] = "mlp" };
 
 /* ctx = norm(x_in), in the workspace's ctx and rstd. */
 static const float *norm_fwd(const struct pass *p, size_t layer, int sub, const float *x_in)
@@ -21,6 +22,7 @@ static const float *norm_fwd(const struct pass *p, size_t layer, int sub, const 
                                                 .w = param_value(p, p->m->params.layer[layer].ln[sub]),
                                                 .y = p->ws->ctx,
                                                 .rstd = p->ws->rstd });
+    probe_tensor(p, "ctx", p->ws->ctx, p->config->d_model);
     return p->ws->ctx;
 }
 
@@ -37,16 +39,20 @@ static void norm_bwd(const struct pass *p, size_t layer, int sub, const float *x
                                                              .accumulate = accumulate,
                                                              .dx = dx_in,
                                                              .dw = param_grad(p, slot) });
+    probe_grad(p, slot);
+    probe_tensor(p, dx_in == p->ws->dX ? "dX" : "dx_in", dx_in, p->config->d_model);
 }
 
 void sublayer_fwd(const struct pass *p, size_t layer, int sub)
 {
     const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
     struct history *history = p->cache ? &p->cache->layer[layer].compress[sub] : NULL;
+    probe_enter(p, false, layer, part_names[sub]);
     const float *x_in = compress_fwd(p, &p->m->params.layer[layer].compress, history);
     const float *ctx = norm_fwd(p, layer, sub, x_in);
     if (ddl_config_residual(p->config, layer) == DDL_RESIDUAL_DELTA) {
         branch_fwd[sub](p, layer, ctx, acts->saved, false);
+        probe_tensor(p, "f", acts->saved, p->config->d_model);
         residual_delta_fwd(p, layer, sub, x_in, ctx);
         return;
     }
@@ -54,6 +60,7 @@ void sublayer_fwd(const struct pass *p, size_t layer, int sub)
     if (p->ws->train)
         p->ops->copy(p->ctx, &(struct copy_args){ 1, n, p->ws->X, n, acts->saved, n });
     branch_fwd[sub](p, layer, ctx, p->ws->X, true);
+    probe_tensor(p, "X", p->ws->X, p->config->d_model);
 }
 
 /* dX' -> dX with an additive step: dX passes on as it is, and once more through F and the norm. */
@@ -70,6 +77,7 @@ static void add_bwd(const struct pass *p, size_t layer, int sub)
 
 void sublayer_bwd(const struct pass *p, size_t layer, int sub)
 {
+    probe_enter(p, true, layer, part_names[sub]);
     if (ddl_config_residual(p->config, layer) == DDL_RESIDUAL_ADD) {
         add_bwd(p, layer, sub);
         return;

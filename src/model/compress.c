@@ -33,6 +33,7 @@ const float *compress_fwd(const struct pass *p, const struct compressor_slots *s
                                                           .past = history ? history->rows : NULL,
                                                           .e = p->ws->e,
                                                           .x_in = p->ws->x_in });
+    probe_tensor(p, "x_in", p->ws->x_in, p->config->d_model);
     if (history)
         history_push(p, history, p->ws->X);
     return p->ws->x_in;
@@ -63,4 +64,7 @@ void compress_bwd(const struct pass *p, const struct compressor_slots *slots)
                                                                .de = ws->de,
                                                                .dw = param_grad(p, slots->weight),
                                                                .dr = param_grad(p, slots->read) });
+    probe_tensor(p, "dX", ws->dX, p->config->d_model * p->config->channels);
+    probe_grad(p, slots->weight);
+    probe_grad(p, slots->read);
 }

@@ -16,11 +16,13 @@ static float *gather(const struct pass *p, float *x)
 void embed_fwd(const struct pass *p)
 {
     size_t d = p->config->d_model, c = p->config->channels;
+    probe_enter(p, false, DDL_NO_LAYER, "embed");
     if (c == 1) {
-        gather(p, p->ws->X);
+        probe_tensor(p, "X", gather(p, p->ws->X), d);
         return;
     }
     const float *x = gather(p, p->ws->ctx);
+    probe_tensor(p, "embedding", x, d);
     struct history *history = p->cache ? &p->cache->embed : NULL;
     p->ops->expand_fwd(p->ctx, &(struct expand_args){ .B = p->B,
                                                       .T = p->T,
@@ -31,6 +33,7 @@ void embed_fwd(const struct pass *p)
                                                       .past = history ? history->rows : NULL,
                                                       .w = param_value(p, p->m->params.slots.embed_conv),
                                                       .X = p->ws->X });
+    probe_tensor(p, "X", p->ws->X, d * c);
     if (history)
         history_push(p, history, x);
 }
@@ -40,8 +43,9 @@ void embed_bwd(const struct pass *p)
     const struct ddl_workspace *ws = p->ws;
     size_t d = p->config->d_model, c = p->config->channels;
     const float *dx = ws->dX;
+    int wte = p->m->params.slots.wte, conv = p->m->params.slots.embed_conv;
+    probe_enter(p, true, DDL_NO_LAYER, "embed");
     if (c > 1) {
-        int conv = p->m->params.slots.embed_conv;
         p->ops->expand_bwd(p->ctx, &(struct expand_grad_args){ .B = p->B,
                                                                .T = p->T,
                                                                .d = d,
@@ -53,9 +57,11 @@ void embed_bwd(const struct pass *p)
                                                                .dx = ws->dctx,
                                                                .dw = param_grad(p, conv) });
         dx = ws->dctx;
+        probe_grad(p, conv);
+        probe_tensor(p, "dembedding", dx, d);
     }
-    p->ops->embed_bwd(
-        p->ctx,
-        &(struct embed_grad_args){
-            .N = p->N, .d = d, .tokens = ws->tokens, .dx = dx, .dE = param_grad(p, p->m->params.slots.wte) });
+    p->ops->embed_bwd(p->ctx,
+                      &(struct embed_grad_args){
+                          .N = p->N, .d = d, .tokens = ws->tokens, .dx = dx, .dE = param_grad(p, wte) });
+    probe_grad(p, wte);
 }

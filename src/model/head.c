@@ -21,6 +21,7 @@ static void final_norm(const struct pass *p, size_t N, const float *x, float *y)
                                                         .w = param_value(p, p->m->params.slots.ln_f),
                                                         .y = y,
                                                         .rstd = p->ws->rstd });
+    probe_rows(p, "ctx", y, 0, N, d);
     if (p->ws->x16)
         p->ops->round16(p->ctx, &(struct round16_args){ N * d, y, p->ws->x16 });
 }
@@ -135,6 +136,7 @@ static void loss_by_rows(const struct pass *p, bool grad, float scale)
     for (size_t row = 0; row < p->N; row += step) {
         struct part part = { row, p->N - row < step ? p->N - row : step, 0, V };
         logits_fwd(p, part);
+        probe_rows(p, "logits", ws->logits, row, part.rows, V);
         p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = part.rows,
                                                                     .V = V,
                                                                     .z = ws->logits,
@@ -142,8 +144,13 @@ static void loss_by_rows(const struct pass *p, bool grad, float scale)
                                                                     .grad = grad,
                                                                     .grad_scale = scale,
                                                                     .loss = ws->losses + row });
-        if (grad)
-            rows_bwd(p, part);
+        probe_rows(p, "loss", ws->losses + row, row, part.rows, 1);
+        if (!grad)
+            continue;
+        probe_enter(p, true, DDL_NO_LAYER, "head");
+        probe_rows(p, "dlogits", ws->logits, row, part.rows, V);
+        rows_bwd(p, part);
+        probe_enter(p, false, DDL_NO_LAYER, "head");
     }
 }
 
@@ -162,6 +169,7 @@ static void loss_by_tiles(const struct pass *p, bool grad, float scale)
     for (size_t i = 0; (part = tile(p, i)).columns > 0; i++) {
         bool last = part.column + part.columns == p->config->vocab_size;
         logits_fwd(p, part);
+        probe_tensor(p, "logits", ws->logits, part.columns);
         p->ops->loss_fold(p->ctx, &(struct loss_fold_args){ .N = p->N,
                                                             .n = part.columns,
                                                             .first = part.column,
@@ -172,6 +180,7 @@ static void loss_by_tiles(const struct pass *p, bool grad, float scale)
                                                             .loss = last ? ws->losses : NULL,
                                                             .total = ws->total });
     }
+    probe_tensor(p, "loss", ws->losses, 1);
     for (size_t i = 0; grad && (part = tile(p, i)).columns > 0; i++) {
         logits_fwd(p, part);
         p->ops->loss_grad(p->ctx, &(struct loss_grad_args){ .N = p->N,
@@ -193,7 +202,10 @@ void head_loss(const struct pass *p, const float *x_out, bool grad, float scale,
     int slot = p->m->params.slots.ln_f;
     final_norm(p, p->N, x_out, ws->ctx);
     (ws->tile ? loss_by_tiles : loss_by_rows)(p, grad, scale);
-    if (grad)
+    if (grad) {
+        probe_enter(p, true, DDL_NO_LAYER, "head");
+        probe_grad(p, p->m->params.slots.wte);
+        probe_tensor(p, "dctx", ws->dctx, p->config->d_model);
         p->ops->rmsnorm_bwd(p->ctx, &(struct rmsnorm_grad_args){ .N = p->N,
                                                                  .d = p->config->d_model,
                                                                  .x = x_out,
@@ -202,6 +214,9 @@ void head_loss(const struct pass *p, const float *x_out, bool grad, float scale,
                                                                  .dy = ws->dctx,
                                                                  .dx = dx_out,
                                                                  .dw = param_grad(p, slot) });
+        probe_grad(p, slot);
+        probe_tensor(p, dx_out == ws->dX ? "dX" : "dx_in", dx_out, p->config->d_model);
+    }
 }
 
 /* The last `rows` positions of every sequence: gathered side by side, normed, multiplied, downloaded block by

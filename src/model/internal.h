@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "ddl/model.h"
+#include "model/probe.h"
 #include "ops/ops.h"
 
 enum { ATTN, MLP }; /* the two sublayers of a block */
@@ -116,6 +117,7 @@ struct ddl_workspace {
     float *de;                /* (taps, d c) */
     struct layer_acts *layer; /* (n_layers), host memory */
     float *host_losses;       /* (N), host memory        */
+    struct ddl_probe *probe;  /* borrowed; NULL: nobody looks on */
 };
 
 /* The last `keep` rows before the ones to come, of one use of a causal convolution: (B, keep, width). */
@@ -141,6 +143,7 @@ struct pass {
     struct ddl_model *m;
     struct ddl_workspace *ws;
     struct ddl_cache *cache; /* NULL: sequences start from nothing */
+    struct ddl_probe *probe; /* the workspace's */
     const struct ddl_config *config;
     const struct ddl_ops *ops;
     void *ctx;
@@ -207,6 +210,14 @@ void sublayer_bwd(const struct pass *p, size_t layer, int sub);
  * scale * sum of losses goes into dx_out (N, d) and the parameters. */
 void head_loss(const struct pass *p, const float *x_out, bool grad, float scale, float *dx_out);
 void head_logits(const struct pass *p, const float *x_out, size_t rows, float *host);
+
+/* probe.c: where the pass is, and the tensors it has just made there, (N, width) or (rows, width); nothing
+ * happens without a probe, or for x NULL or slot -1. */
+void probe_enter(const struct pass *p, bool backward, size_t layer, const char *part);
+void probe_tensor(const struct pass *p, const char *tensor, const float *x, size_t width);
+void probe_rows(const struct pass *p, const char *tensor, const float *x, size_t first_row, size_t rows,
+                size_t width);
+void probe_grad(const struct pass *p, int slot);
 
 /* cache.c: keeps the last rows of X (B, T, width) for the next pass. */
 void history_push(const struct pass *p, struct history *history, const float *rows);

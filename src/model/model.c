@@ -190,6 +190,7 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl
     *p = (struct pass){ .m = model,
                         .ws = ws,
                         .cache = cache,
+                        .probe = ws->probe,
                         .config = k,
                         .ops = model->backend->ops,
                         .ctx = model->backend->ctx,
@@ -213,6 +214,7 @@ static const float *forward(const struct pass *p)
         sublayer_fwd(p, l, ATTN);
         sublayer_fwd(p, l, MLP);
     }
+    probe_enter(p, false, DDL_NO_LAYER, "head");
     return compress_fwd(p, &p->m->params.slots.readout, p->cache ? &p->cache->readout : NULL);
 }
 

@@ -44,9 +44,11 @@ static void gate_fwd(const struct pass *p, size_t layer, int sub, const float *c
         linear_fwd(p, p->N, p->config->d_model, hidden, ctx, param_exact(p, slots->beta_in),
                    acts->gate_hidden, false);
         p->ops->tanh_fwd(p->ctx, &(struct tanh_args){ p->N * hidden, acts->gate_hidden, acts->gate_hidden });
+        probe_tensor(p, "gate_hidden", acts->gate_hidden, hidden);
     }
     struct project_args args = gate_args(p, layer, sub, ctx);
     p->ops->project_fwd(p->ctx, &args);
+    probe_tensor(p, "beta", acts->beta, 1);
 }
 
 static struct project_grad_args project_grad(const struct pass *p, const struct project_args *fwd,
@@ -81,9 +83,13 @@ static void gate_bwd(const struct pass *p, size_t layer, int sub, const float *c
     struct project_grad_args args =
         project_grad(p, &fwd, ws->dbeta, dx, slots->beta_weight, slots->beta_bias);
     p->ops->project_bwd(p->ctx, &args);
+    probe_grad(p, slots->beta_weight);
+    probe_grad(p, slots->beta_bias);
     if (!p->config->beta_linear) {
         p->ops->tanh_bwd(p->ctx, &(struct tanh_grad_args){ p->N * fwd.d, hidden, dx, dx });
+        probe_tensor(p, "dgate_hidden", dx, fwd.d);
         linear_bwd(p, p->N, p->config->d_model, fwd.d, ctx, dx, param_exact(p, slots->beta_in), dctx, true);
+        probe_grad(p, slots->beta_in);
     }
 }
 
@@ -117,6 +123,8 @@ static void target_bwd(const struct pass *p, size_t layer, int sub, const float 
     struct project_args fwd = target_args(p, layer, sub, source);
     struct project_grad_args args = project_grad(p, &fwd, p->ws->dv, dsource, slots->v_weight, slots->v_bias);
     p->ops->project_bwd(p->ctx, &args);
+    probe_grad(p, slots->v_weight);
+    probe_grad(p, slots->v_bias);
 }
 
 /* q = phi_k(source), v-map. */
@@ -127,10 +135,12 @@ static void direction_fwd(const struct pass *p, size_t layer, int sub, const flo
     size_t d = p->config->d_model, r = p->config->k_rank;
     if (r) {
         linear_fwd(p, p->N, d, r, source, param_weight(p, slots->k_down), acts->low, false);
+        probe_tensor(p, "low", acts->low, r);
         linear_fwd(p, p->N, r, d, acts->low, param_weight(p, slots->k_up), acts->q, false);
     } else {
         linear_fwd(p, p->N, d, d, source, param_weight(p, slots->k_proj), acts->q, false);
     }
+    probe_tensor(p, "q", acts->q, d);
 }
 
 /* Adds to dsource. */
@@ -141,9 +151,13 @@ static void direction_bwd(const struct pass *p, size_t layer, int sub, const flo
     size_t d = p->config->d_model, r = p->config->k_rank;
     if (r) {
         linear_bwd(p, p->N, r, d, acts->low, p->ws->dq, param_weight(p, slots->k_up), p->ws->dlow, false);
+        probe_grad(p, slots->k_up);
+        probe_tensor(p, "dlow", p->ws->dlow, r);
         linear_bwd(p, p->N, d, r, source, p->ws->dlow, param_weight(p, slots->k_down), dsource, true);
+        probe_grad(p, slots->k_down);
     } else {
         linear_bwd(p, p->N, d, d, source, p->ws->dq, param_weight(p, slots->k_proj), dsource, true);
+        probe_grad(p, slots->k_proj);
     }
 }
 
@@ -160,6 +174,7 @@ void residual_delta_fwd(const struct pass *p, size_t layer, int sub, const float
         struct project_args args = target_args(p, layer, sub, target_source(p, layer, sub, x_in, ctx));
         p->ops->project_fwd(p->ctx, &args);
     }
+    probe_tensor(p, "target", acts->target, k->channels);
     p->ops->delta_fwd(p->ctx, &(struct ddl_delta_args){ .N = p->N,
                                                         .d = k->d_model,
                                                         .c = k->channels,
@@ -172,6 +187,8 @@ void residual_delta_fwd(const struct pass *p, size_t layer, int sub, const float
                                                         .beta = acts->beta,
                                                         .X_out = p->ws->X,
                                                         .readout = acts->readout });
+    probe_tensor(p, "readout", acts->readout, k->channels);
+    probe_tensor(p, "X", p->ws->X, k->d_model * k->channels);
 }
 
 /* X' -> X and dX' -> A dX' in place; dbeta and dv into the workspace; df into ws->df, and for v-map dq over
@@ -197,9 +214,15 @@ void residual_delta_bwd(const struct pass *p, size_t layer, int sub)
                                                              .dq = ws->dq,
                                                              .dv = ws->dv,
                                                              .dbeta = ws->dbeta });
+    probe_tensor(p, "X", ws->X, k->d_model * k->channels);
+    probe_tensor(p, "dbeta", ws->dbeta, 1);
+    probe_tensor(p, "dtarget", ws->dv, k->channels);
+    probe_tensor(p, k->map == DDL_MAP_V ? "dq" : "df", ws->dq, k->d_model);
+    probe_tensor(p, "dX", ws->dX, k->d_model * k->channels);
     if (k->map == DDL_MAP_V && residual_uses_target(k)) {
         p->ops->zero(p->ctx, ws->df, p->N * k->d_model * sizeof *ws->df);
         target_bwd(p, layer, sub, acts->saved, ws->df);
+        probe_tensor(p, "df", ws->df, k->d_model);
     }
 }
 
@@ -212,6 +235,7 @@ void residual_context_bwd(const struct pass *p, size_t layer, int sub, const flo
         target_bwd(p, layer, sub, ctx, dctx);
     if (k->map == DDL_MAP_V && k->channels == 1)
         direction_bwd(p, layer, sub, ctx, dctx);
+    probe_tensor(p, "dctx", dctx, k->d_model);
 }
 
 /* The shares of target and direction in dx_in; after the norm's own. */
@@ -222,4 +246,5 @@ void residual_stream_bwd(const struct pass *p, size_t layer, int sub, const floa
         target_bwd(p, layer, sub, x_in, dx_in);
     if (k->map == DDL_MAP_V && k->channels > 1)
         direction_bwd(p, layer, sub, x_in, dx_in);
+    probe_tensor(p, k->channels > 1 ? "dx_in" : "dX", dx_in, k->d_model);
 }

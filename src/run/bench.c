@@ -44,8 +44,14 @@ static ddl_status set_up(struct bench *b, const struct ddl_bench_config *config,
         return ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory for the tokens");
     for (size_t i = 0; i < 2 * n; i++)
         b->tokens[i] = (int32_t)ddl_rng_below(ddl_rng_key(0, "bench"), i, config->model.vocab_size);
-    b->step = (struct ddl_step){ b->model, b->ws,       b->optim,  config->batch,
-                                 1,        config->seq, b->tokens, b->tokens + n };
+    b->step = (struct ddl_step){ .model = b->model,
+                                 .ws = b->ws,
+                                 .optim = b->optim,
+                                 .batch = config->batch,
+                                 .accumulate = 1,
+                                 .seq = config->seq,
+                                 .tokens = b->tokens,
+                                 .targets = b->tokens + n };
     return DDL_OK;
 }
 

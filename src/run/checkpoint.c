@@ -128,15 +128,6 @@ static ddl_status write_folder(const char *folder, const struct ddl_train_config
     return status ? status : ddl_file_sync_dir(folder, err);
 }
 
-/* The finished folder takes its name; one of an abandoned run that bears it makes room. */
-static ddl_status publish(const char *out, const char *partial, const char *path, struct ddl_error *err)
-{
-    ddl_status status = ddl_file_exists(path) ? ddl_checkpoint_remove(path, err) : DDL_OK;
-    if (!status && rename(partial, path) != 0)
-        status = ddl_file_error(err, path, "rename into place");
-    return status ? status : ddl_file_sync_dir(out, err);
-}
-
 ddl_status ddl_checkpoint_save(const struct ddl_train_config *config, const ddl_model *model,
                                const struct ddl_optim *optim, const ddl_tokenizer *tokenizer,
                                const struct ddl_run_state *state, char *path, size_t size,
@@ -150,7 +141,7 @@ ddl_status ddl_checkpoint_save(const struct ddl_train_config *config, const ddl_
     if (!status)
         status = write_folder(partial, config, model, optim, tokenizer, state, err);
     if (!status)
-        status = publish(config->out, partial, path, err);
+        status = ddl_checkpoint_publish(config->out, partial, path, err);
     if (status)
         (void)ddl_checkpoint_remove_partial(config->out,
                                             NULL); /* the space is worth more than what is in it */
@@ -192,6 +183,6 @@ ddl_status ddl_checkpoint_read_weights(const char *path, ddl_model *model, struc
     if (!status)
         status = read_moments(path, model, optim, err);
     if (!status)
-        ddl_optim_set_steps(optim, state->step);
+        ddl_optim_set_steps(optim, state->step - state->spike.skipped);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "ddl/tokenizer.h"
 #include "ddl/train.h"
 #include "run/optim.h"
+#include "run/spike.h"
 
 /* What a run is made of beyond model and moments. Random numbers and the schedule need no state: they are
  * functions of seed and step. */
@@ -17,6 +18,7 @@ struct ddl_run_state {
     double loss;  /* of the step                              */
     bool has_val; /* whether a validation followed the step   */
     double val_loss;
+    struct ddl_spike_state spike; /* spike.skipped of the steps have updated nothing */
 };
 
 /* Writes `out`/checkpoint-<step> whole or not at all; when it returns DDL_OK the checkpoint is on the disk
@@ -51,7 +53,7 @@ ddl_status ddl_checkpoint_read_newest(const struct ddl_train_config *config, str
 ddl_status ddl_checkpoint_read_weights(const char *path, ddl_model *model, struct ddl_optim *optim,
                                        const struct ddl_run_state *state, struct ddl_error *err);
 
-/* Removes every checkpoint of `out`, and what an interrupted save has left. */
+/* Removes every checkpoint and dump of `out`, and what an interrupted save has left. */
 ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err);
 /* The latter alone: half-written folders, and temporary files of those that stand in `out`. */
 ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *err);

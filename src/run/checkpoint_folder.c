@@ -13,6 +13,7 @@
 enum { PATH_SIZE = 1280 };
 
 static const char finished_prefix[] = "checkpoint-", partial_prefix[] = ".checkpoint-",
+                  trouble_prefix[] = DDL_TROUBLE_PREFIX, partial_trouble[] = "." DDL_TROUBLE_PREFIX,
                   going_suffix[] = ".old";
 
 /* ---- names ---- */
@@ -33,12 +34,19 @@ static uint64_t step_of(const char *name)
 
 static bool is_partial(const char *name)
 {
-    return strncmp(name, partial_prefix, sizeof partial_prefix - 1) == 0;
+    return strncmp(name, partial_prefix, sizeof partial_prefix - 1) == 0 ||
+           strncmp(name, partial_trouble, sizeof partial_trouble - 1) == 0;
 }
 
-static bool is_checkpoint_or_partial(const char *name)
+static bool is_trouble(const char *name)
 {
-    return is_partial(name) || step_of(name) != UINT64_MAX;
+    size_t prefix = sizeof trouble_prefix - 1;
+    return strncmp(name, trouble_prefix, prefix) == 0 && only_digits(name + prefix, 20);
+}
+
+static bool is_of_a_run(const char *name)
+{
+    return is_partial(name) || is_trouble(name) || step_of(name) != UINT64_MAX;
 }
 
 /* What ddl_file_writer calls a file of a run's folder before it is whole. */
@@ -122,8 +130,17 @@ ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *err)
 
 ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err)
 {
-    ddl_status status = remove_chosen(out, is_checkpoint_or_partial, err);
+    ddl_status status = remove_chosen(out, is_of_a_run, err);
     return status ? status : remove_chosen(out, is_temporary, err);
+}
+
+ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const char *path,
+                                  struct ddl_error *err)
+{
+    ddl_status status = ddl_file_exists(path) ? ddl_checkpoint_remove(path, err) : DDL_OK;
+    if (!status && rename(partial, path) != 0)
+        status = ddl_file_error(err, path, "rename into place");
+    return status ? status : ddl_file_sync_dir(out, err);
 }
 
 /* ---- which there are ---- */

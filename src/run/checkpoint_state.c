@@ -36,6 +36,10 @@ static const char *const noted_keys[] = {
     "weight_decay_norm",
     "weight_decay_bias",
     "clip",
+    "dtype",
+    "spike_z",
+    "spike_window",
+    "spike_max_skip",
     "backend",
     "threads",
 };
@@ -68,6 +72,19 @@ static json_t *config_object(const struct ddl_train_config *config)
 
 /* ---- writing ---- */
 
+static json_t *spike_object(const struct ddl_spike_state *spike)
+{
+    json_t *norms = json_array();
+    for (size_t i = 0; norms && i < spike->n; i++) {
+        if (json_array_append_new(norms, json_real(spike->norms[i])) != 0) {
+            json_decref(norms);
+            norms = NULL;
+        }
+    }
+    return json_pack("{s:I, s:I, s:o}", "skipped", (json_int_t)spike->skipped, "in_a_row",
+                     (json_int_t)spike->in_a_row, "norms", norms);
+}
+
 ddl_status ddl_state_write(const char *folder, const struct ddl_train_config *config,
                            const struct ddl_run_state *state, struct ddl_error *err)
 {
@@ -79,12 +96,12 @@ ddl_status ddl_state_write(const char *folder, const struct ddl_train_config *co
     ddl_status status = ddl_sums_take(folder, &sums, err);
     if (status)
         return status;
-    json_t *root = json_pack("{s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o}", "version", VERSION,
-                             "step", (json_int_t)state->step, "position", (json_int_t)state->position,
-                             "tokens", (json_int_t)state->tokens, "logged", (json_int_t)state->logged,
-                             "flops", state->flops, "seconds", state->seconds, "loss", state->loss,
-                             "val_loss", state->has_val ? json_real(state->val_loss) : json_null(), "config",
-                             config_object(&resolved), sums_key, sums);
+    json_t *root = json_pack(
+        "{s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "version", VERSION, "step",
+        (json_int_t)state->step, "position", (json_int_t)state->position, "tokens", (json_int_t)state->tokens,
+        "logged", (json_int_t)state->logged, "flops", state->flops, "seconds", state->seconds, "loss",
+        state->loss, "val_loss", state->has_val ? json_real(state->val_loss) : json_null(), "spike",
+        spike_object(&state->spike), "config", config_object(&resolved), sums_key, sums);
     char *text = root ? ddl_sums_seal(root) : NULL;
     status = text ? ddl_file_replace(path, text, strlen(text), err)
                   : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
@@ -119,6 +136,38 @@ static ddl_status read_number(const struct reader *r, const char *key, double *o
     return DDL_OK;
 }
 
+static ddl_status read_norms(const struct reader *r, const json_t *norms, struct ddl_spike_state *out)
+{
+    out->n = json_array_size(norms);
+    if (!json_is_array(norms) || out->n > DDL_SPIKE_WINDOW)
+        return ddl_error_set(r->err, DDL_E_FORMAT, "%s: norms is missing or has more than %d numbers",
+                             r->path, DDL_SPIKE_WINDOW);
+    for (size_t i = 0; i < out->n; i++) {
+        const json_t *norm = json_array_get(norms, i);
+        out->norms[i] = json_number_value(norm);
+        if (!json_is_number(norm) || !isfinite(out->norms[i]) || out->norms[i] < 0)
+            return ddl_error_set(r->err, DDL_E_FORMAT, "%s: norm %zu is no norm", r->path, i);
+    }
+    return DDL_OK;
+}
+
+static ddl_status read_spike(const struct reader *r, uint64_t step, struct ddl_spike_state *out)
+{
+    const json_t *object = json_object_get(r->root, "spike");
+    const struct reader inner = { r->path, object, r->err };
+    uint64_t in_a_row = 0;
+    *out = (struct ddl_spike_state){ 0 };
+    ddl_status status = read_count(&inner, "skipped", &out->skipped);
+    if (!status)
+        status = read_count(&inner, "in_a_row", &in_a_row);
+    if (!status && (in_a_row > out->skipped || out->skipped > step))
+        return ddl_error_set(r->err, DDL_E_FORMAT, "%s: of %llu steps %llu were skipped, %llu in a row",
+                             r->path, (unsigned long long)step, (unsigned long long)out->skipped,
+                             (unsigned long long)in_a_row);
+    out->in_a_row = (size_t)in_a_row;
+    return status ? status : read_norms(r, json_object_get(object, "norms"), out);
+}
+
 static ddl_status read_state(const struct reader *r, struct ddl_run_state *state)
 {
     const struct {
@@ -142,6 +191,8 @@ static ddl_status read_state(const struct reader *r, struct ddl_run_state *state
         status = read_count(r, counts[i].key, counts[i].to);
     for (size_t i = 0; i < COUNT(numbers) - !state->has_val && !status; i++) /* the last one may be null */
         status = read_number(r, numbers[i].key, numbers[i].to);
+    if (!status)
+        status = read_spike(r, state->step, &state->spike);
     if (!status && !json_is_object(json_object_get(r->root, "config")))
         status = ddl_error_set(r->err, DDL_E_FORMAT, "%s: config is missing", r->path);
     return status;

@@ -72,6 +72,8 @@ ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train
     fprintf(out, "{\"step\":%llu,\"loss\":%.9g,\"lr\":%.9g,\"grad_norm\":%.9g,\"tokens\":%llu,\"flops\":%.9g",
             (unsigned long long)p->step, p->loss, p->lr, p->grad_norm, (unsigned long long)p->tokens,
             p->flops);
+    if (p->skipped)
+        fputs(",\"skipped\":true", out);
     if (p->has_val)
         fprintf(out, ",\"val_loss\":%.9g", p->val_loss);
     fprintf(out, ",\"tokens_per_s\":%.6g,\"seconds\":%.6f,\"peak_memory\":%zu}\n", p->tokens_per_s,

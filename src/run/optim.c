@@ -97,6 +97,29 @@ void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
     }
 }
 
+const char *ddl_optim_spoiled(const struct ddl_optim *optim, size_t *row, struct ddl_values *values)
+{
+    const ddl_model *model = optim->model;
+    const struct {
+        const char *name;
+        const float *numbers;
+    } kinds[] = { { "parameter", model->value },
+                  { "first moment", optim->m },
+                  { "second moment", optim->v } };
+    for (size_t i = 0; i < model->params.n; i++) {
+        size_t at = model->params.offset[i], n = model->params.row[i].count;
+        for (size_t k = 0; model->params.row[i].active && k < 3; k++) {
+            /* The sum is in double: squares of float32 numbers do not overflow it. */
+            if (isfinite(model->backend->ops->sum_squares(model->backend->ctx, n, kinds[k].numbers + at)))
+                continue;
+            *row = i;
+            *values = ddl_values_of(model->backend, kinds[k].numbers + at, n);
+            return kinds[k].name;
+        }
+    }
+    return NULL;
+}
+
 uint64_t ddl_optim_steps(const struct ddl_optim *optim)
 {
     return optim->steps;

@@ -3,6 +3,7 @@
 #define DDL_RUN_OPTIM_H
 
 #include "ddl/model.h"
+#include "run/values.h"
 
 struct ddl_optim_config {
     float beta1, beta2, eps;
@@ -25,6 +26,11 @@ void ddl_optim_free(struct ddl_optim *optim); /* NULL is allowed */
 double ddl_optim_grad_norm(const struct ddl_optim *optim);
 /* One step at learning rate lr; `norm` as above. Inactive parameters are left untouched, decay included. */
 void ddl_optim_step(struct ddl_optim *optim, double lr, double norm);
+
+/* The first active parameter that is not all finite, or whose moments are not: the row goes to *row,
+ * "parameter", "first moment" or "second moment" is returned, and NULL if all are finite. A step that such a
+ * state takes part in is lost, and a checkpoint of it would be no place to go on from. */
+const char *ddl_optim_spoiled(const struct ddl_optim *optim, size_t *row, struct ddl_values *values);
 
 /* State for checkpoints: steps taken, and numbers [start, start + n) of the moments of parameter i, to and
  * from host memory; m or v may be NULL. */

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "ddl/data.h"
 #include "run/recipe.h"
+#include "run/spike.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,12 @@ static const struct ddl_option rows[] = {
     DECAY_ROW("norm", DDL_GROUP_NORM),
     DECAY_ROW("bias", DDL_GROUP_BIAS),
     ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "largest global norm of the gradient (0: no clipping)"),
+    ROW(spike_z, DDL_OPTION_DOUBLE, 0, 1e6,
+        "skip a step whose gradient norm is more than N deviations above the window's mean (0: never)"),
+    ROW(spike_window, DDL_OPTION_SIZE, 2, DDL_SPIKE_WINDOW,
+        "steps taken that a gradient norm is held against"),
+    ROW(spike_max_skip, DDL_OPTION_SIZE, 1, MAX_BATCH,
+        "skips in a row, after which the norm has shifted and is taken"),
     { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, dtype_names, "NAME",
       "what products work on; parameters, sums and the state are f32" },
     ROW(seed, DDL_OPTION_U64, 0, 0, "of initial values and data order"),
@@ -100,6 +107,8 @@ struct ddl_train_config ddl_train_defaults(void)
                                   .eps = 1e-8f,
                                   .weight_decay = 0.1f,
                                   .clip = 1,
+                                  .spike_window = 128,
+                                  .spike_max_skip = 10,
                                   .order = DDL_ORDER_RANDOM,
                                   .log_every = 1,
                                   .val_every = 1000,

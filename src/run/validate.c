@@ -30,10 +30,12 @@ static void fill(const struct ddl_validation *v, uint64_t i, int32_t *tokens, in
 }
 
 ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, ddl_workspace *ws,
-                              int32_t *tokens, int32_t *targets, double *loss, struct ddl_error *err)
+                              int32_t *tokens, int32_t *targets, struct ddl_validation_result *out,
+                              struct ddl_error *err)
 {
     double sum = 0;
     uint64_t counted = 0;
+    *out = (struct ddl_validation_result){ 0 };
     for (uint64_t i = 0; i < v->n;) {
         size_t B = 0;
         for (; B < v->batch && i < v->n; B++, i++)
@@ -43,11 +45,13 @@ ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, 
         ddl_status status = ddl_model_loss(model, ws, &batch, &part, NULL, err);
         if (status)
             return status;
+        if (!isfinite(part.sum)) {
+            out->failed = B;
+            return ddl_error_set(err, DDL_E_NUMERIC, "the validation loss is not finite");
+        }
         sum += part.sum;
         counted += part.n_targets;
     }
-    *loss = counted ? sum / (double)counted : 0;
-    if (!isfinite(*loss))
-        return ddl_error_set(err, DDL_E_NUMERIC, "the validation loss is not finite");
+    out->loss = counted ? sum / (double)counted : 0;
     return DDL_OK;
 }

@@ -14,8 +14,15 @@ struct ddl_validation {
 /* As many sequences as val_tokens ask for and the shards have, at least one. */
 struct ddl_validation ddl_validation_plan(const ddl_shards *shards, uint64_t val_tokens, size_t batch,
                                           size_t seq);
-/* Mean loss. tokens, targets: room for batch x seq. Allocates nothing. */
+struct ddl_validation_result {
+    double loss;   /* the mean */
+    size_t failed; /* after DDL_E_NUMERIC: sequences of the batch whose loss is not finite, which tokens and
+                      targets still hold */
+};
+/* tokens, targets: room for batch x seq. DDL_E_NUMERIC at the first batch whose loss is not finite. Allocates
+ * nothing. */
 ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, ddl_workspace *ws,
-                              int32_t *tokens, int32_t *targets, double *loss, struct ddl_error *err);
+                              int32_t *tokens, int32_t *targets, struct ddl_validation_result *out,
+                              struct ddl_error *err);
 
 #endif

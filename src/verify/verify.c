@@ -185,6 +185,7 @@ struct folder_kind {
 };
 static const struct folder_kind folder_kinds[] = {
     { { "expect.safetensors" }, NULL, { "model", true, check_model } },
+    { { "trouble.json" }, NULL, { "trouble", true, check_trouble } },
     { { "recipe.json", "loss.json" }, NULL, { "curve", true, check_curve } },
     { { "cases.jsonl", "files.json" }, NULL, { "tokenizer", false, check_tokenizer } },
     { { NULL }, "shot.jsonl", { "tasks", false, NULL } },

@@ -245,6 +245,40 @@ static void a_signal_leaves_a_checkpoint(void **state)
     }
 }
 
+/* A rate that is far too high: the sentence names the place, ddl verify replays the dump on both backends,
+ * and the checkpoint of the state before is a model. */
+static void where_numbers_end(void **state)
+{
+    (void)state;
+    char run[2048], shard[2048];
+    unsigned long long step = 0;
+    remove_scratch("ended");
+    snprintf(run, sizeof run, "%s", scratch_path("ended"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
+    write_random_shard(shard, 1, 260, 3000);
+    assert_int_equal(
+        ddl("train %s --steps 20 --warmup 0 --lr 1000 --weight-decay 10 --train-data %s --out %s --quiet",
+            tiny_flags, shard, run),
+        1);
+    const char *at = strstr(out, "step ");
+    assert_true(at && sscanf(at, "step %llu: the ", &step) == 1 && step > 1);
+    assert_out("is not finite: first in ");
+    assert_out("'ddl verify' replays it; the newest checkpoint is ");
+    assert_int_equal(ddl("info %s/checkpoint-%llu", run, step - 1), 0);
+    assert_int_equal(ddl("verify %s/trouble-%llu --backend ref", run, step), 0);
+    assert_out("1 passed, 0 failed, 0 skipped");
+    assert_out("; as in the run");
+    assert_int_equal(ddl("train %s --steps 20 --train-data %s --out %s --skip 1", tiny_flags, shard, run), 2);
+    assert_out("skip: only a run that is resumed passes over data");
+    assert_int_equal(
+        ddl("train %s --steps 20 --train-data %s --out %s --overwrite --spike-z 0.1 --spike-window 2 "
+            "--spike-max-skip 2",
+            tiny_flags, shard, run),
+        0);
+    assert_out("deviations above the mean");
+    assert_int_equal(ddl("info %s/trouble-%llu", run, step), 1); /* --overwrite takes dumps too */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +289,7 @@ int main(void)
         cmocka_unit_test(from_shards_to_text),
         cmocka_unit_test(dtypes),
         cmocka_unit_test(a_signal_leaves_a_checkpoint),
+        cmocka_unit_test(where_numbers_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,7 +81,14 @@ static struct setup set_up(const char *preset, const char *backend, size_t batch
     assert_ok(ddl_model_enable_grad(s.model, &err), err);
     assert_ok(ddl_optim_create(&s.optim, s.model, &config, &err), err);
     assert_ok(ddl_workspace_create(&s.ws, s.model, batch, T, true, &err), err);
-    s.step = (struct ddl_step){ s.model, s.ws, s.optim, batch, accumulate, T, tokens, targets };
+    s.step = (struct ddl_step){ .model = s.model,
+                                .ws = s.ws,
+                                .optim = s.optim,
+                                .batch = batch,
+                                .accumulate = accumulate,
+                                .seq = T,
+                                .tokens = tokens,
+                                .targets = targets };
     return s;
 }
 
@@ -160,7 +167,7 @@ static void not_finite_changes_nothing(void **state)
     ddl_model_write_param(s.model, 0, before);
     fill_tokens();
     assert_int_equal(ddl_step_run(&s.step, 1e-3, &result, &err), DDL_E_NUMERIC);
-    assert_says(&err, "the loss is not finite");
+    assert_says(&err, "the loss of micro-batch 1 of 2 is not finite");
     ddl_model_read_param(s.model, 0, after);
     assert_memory_equal(before, after, count * sizeof *before);
     assert_int_equal(ddl_optim_steps(s.optim), 0);
@@ -186,7 +193,7 @@ static void allocates_nothing(void **state)
         struct ddl_train_progress progress = { .step = 1 };
         struct ddl_step_result result;
         struct ddl_metrics metrics;
-        double val;
+        struct ddl_validation_result val;
         assert_ok(ddl_metrics_open(&metrics, scratch_path("alloc.jsonl"), 0, NULL, &err), err);
         for (int round = 0; round < 3; round++) {
             calls = 0;

@@ -1,0 +1,40 @@
+/* Looking on at a pass: every tensor as it is made, in the order of computation, for who asks where a number
+ * went bad or what a sublayer did. There is no second forward: without a probe the same pass runs unwatched.
+ *
+ * Tensors bear the letters of the specification. Of a sublayer ("attn", "mlp"), forward: x_in (c > 1), ctx;
+ * attn: qkv before rotation, qn and kn after it and its norm, y; mlp: ug, s; f (delta rules), gate_hidden,
+ * beta, low and q (v-map), target, readout, and X after the sublayer. "embed": embedding (c > 1), X. "head":
+ * x_in (c > 1), ctx, logits, loss. Backward: the gradient of each with a d before its name, X where a delta
+ * rule has rebuilt it, what is computed once more under its own name, and the gradient of each parameter as
+ * grad.<name>, all in the order in which they are made. */
+#ifndef DDL_MODEL_PROBE_H
+#define DDL_MODEL_PROBE_H
+
+#include "ddl/model.h"
+
+#define DDL_NO_LAYER SIZE_MAX
+
+enum { DDL_PLACE_NAME = 128 };
+
+struct ddl_place {
+    bool backward;
+    bool parameter;   /* the tensor is a parameter's gradient; its rows are no tokens    */
+    size_t layer;     /* from 0; DDL_NO_LAYER in "embed" and "head"                      */
+    const char *part; /* "embed", "attn", "mlp", "head"                                  */
+    char tensor[DDL_PLACE_NAME];
+    size_t first_row, rows, width; /* (rows, width) numbers; row 0 is token first_row of the batch */
+};
+
+/* `x` is memory of the model's backend, lent for the call. */
+typedef void ddl_look_fn(void *user, const struct ddl_place *place, const float *x);
+struct ddl_probe {
+    ddl_look_fn *look;
+    void *user;
+    struct ddl_place place; /* of the pass that is running */
+};
+
+/* Passes in this workspace are looked on at by *probe (borrowed) until it is set to NULL. A pass with a cache
+ * does not show kn, which stands in the cache. */
+void ddl_workspace_set_probe(ddl_workspace *ws, struct ddl_probe *probe);
+
+#endif
