@@ -7,7 +7,8 @@
 
 #include "base/mem.h"
 #include "ddl/train.h"
-#include "run/checkpoint.h"
+#include "run/checkpoint_state.h"
+#include "run/checkpoint_sums.h"
 #include "run/trouble.h"
 
 #include <float.h>
@@ -744,6 +745,68 @@ static void spikes_resume_bit_for_bit(void **state)
     }
 }
 
+/* Where the dump cannot be written, the sentence says why, and the state is kept all the same. */
+static void no_room_for_a_dump(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run(brittle_folder(), "cpu", "noroom");
+    t.lr = 0;
+    put_token(t.train_data, 1, 30, RARE);
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
+    remove_scratch("noroom/trouble-1");
+    write_file(scratch_path("noroom/trouble-1"), "x", 1); /* no folder */
+    t.resume = true;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
+    assert_says(&err, "first in embed: X, sequence 0, token ");
+    assert_says(&err, "; no dump of it: ");
+    assert_says(&err, "checkpoint-0, the state before it");
+    assert_true(exists(t.out, "checkpoint-0/state.json"));
+    assert_false(exists(t.out, ".trouble-1"));
+}
+
+/* The spike's share of a state.json whose seal is right: refused by key. */
+static void a_window_is_not_trusted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spike, *says;
+    } cases[] = {
+        { "{\"skipped\":2,\"in_a_row\":1,\"norms\":[1,0.5]}", NULL },
+        { "{\"skipped\":9,\"in_a_row\":1,\"norms\":[]}", "of 3 steps 9 were skipped, 1 in a row" },
+        { "{\"skipped\":1,\"in_a_row\":2,\"norms\":[]}", "of 3 steps 1 were skipped, 2 in a row" },
+        { "{\"skipped\":-1,\"in_a_row\":0,\"norms\":[]}", "skipped is missing or no whole number" },
+        { "{\"skipped\":1,\"in_a_row\":0}", "norms is missing or has more than 1024 numbers" },
+        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[1,-1]}", "norm 1 is no norm" },
+        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[\"1\"]}", "norm 0 is no norm" },
+        { "[]", "skipped is missing" },
+    };
+    struct ddl_error err;
+    struct ddl_train_config t = a_run(NULL, "ref", "window");
+    struct ddl_run_state found;
+    int left = 3;
+    struct ddl_train_callbacks callbacks = { .user = &left, .stop = stop_after };
+    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+    const char *folder = scratch_path("window/checkpoint-3"),
+               *path = scratch_path("window/checkpoint-3/state.json");
+    json_t *root = json_load_file(path, 0, NULL);
+    assert_non_null(root);
+    json_object_del(root, "crc32"); /* the seal */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_object_set_new(root, "spike", json_loads(cases[i].spike, 0, NULL));
+        char *text = ddl_sums_seal(root);
+        assert_non_null(text);
+        write_file(path, text, strlen(text));
+        free(text);
+        assert_int_equal(ddl_state_read(folder, &found, &err), cases[i].says ? DDL_E_FORMAT : DDL_OK);
+        if (cases[i].says)
+            assert_says(&err, cases[i].says);
+        else
+            assert_true(found.spike.skipped == 2 && found.spike.n == 2 && found.spike.norms[1] == 0.5);
+    }
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -761,6 +824,8 @@ int main(void)
         cmocka_unit_test(an_update_that_overflows),
         cmocka_unit_test(a_rate_too_high),
         cmocka_unit_test(spikes_resume_bit_for_bit),
+        cmocka_unit_test(no_room_for_a_dump),
+        cmocka_unit_test(a_window_is_not_trusted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
