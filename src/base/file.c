@@ -240,7 +240,7 @@ ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err)
         bool made = mkdir(part, 0777) == 0;
         if (!made && errno != EEXIST)
             return ddl_file_error(err, part, "make folder");
-        ddl_status status = made ? sync_parent(part, err) : DDL_OK;
+        ddl_status status = made ? ddl_file_sync_parent(part, err) : DDL_OK;
         if (status)
             return status;
         part[i] = kept;
@@ -261,7 +261,7 @@ ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err)
 {
     DIR *dir = opendir(path);
     if (!dir)
-        return fail(err, path, "open folder");
+        return ddl_file_error(err, path, "open folder");
     for (struct dirent *entry; (entry = readdir(dir));) {
         char file[2048];
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
@@ -269,7 +269,7 @@ ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err)
             (void)unlink(file); /* what stays shows in rmdir */
     }
     closedir(dir);
-    return rmdir(path) == 0 ? DDL_OK : fail(err, path, "remove folder");
+    return rmdir(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove folder");
 }
 
 bool ddl_path_join(char *out, size_t size, const char *folder, const char *name)
