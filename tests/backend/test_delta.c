@@ -213,7 +213,8 @@ static void test_elementwise(void **state)
 {
     (void)state;
     for (size_t s = 0; s < N_SHAPES; s++) {
-        size_t N = shapes[s].N * shapes[s].c, d = shapes[s].d, Nd = N * d;
+        /* rows of one number are many: x' of a single one may cancel, and its relative error say nothing */
+        size_t d = shapes[s].d, N = d == 1 ? 64 : shapes[s].N * shapes[s].c, Nd = N * d;
         float *x = some_floats(Nd), *q = some_floats(Nd), *v = some_floats(Nd), *G = some_floats(Nd);
         float *beta = floats_around(N, 1, 0.3f);
         struct ddl_elementwise_args f = {

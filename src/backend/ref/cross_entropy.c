@@ -4,15 +4,20 @@
 
 #include <math.h>
 
+static double highest(size_t n, const float *z, double top)
+{
+    for (size_t j = 0; j < n; j++)
+        top = (double)z[j] > top ? (double)z[j] : top;
+    return top;
+}
+
 void ref_cross_entropy(void *ctx, const struct cross_entropy_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
         float *z = a->z + n * a->V;
         int32_t target = a->targets[n];
-        double top = -INFINITY, total = 0;
-        for (size_t j = 0; j < a->V; j++)
-            top = fmax(top, (double)z[j]);
+        double top = highest(a->V, z, -INFINITY), total = 0;
         for (size_t j = 0; j < a->V; j++)
             total += exp((double)z[j] - top);
         double lse = top + log(total);
@@ -29,9 +34,7 @@ void ref_loss_fold(void *ctx, const struct loss_fold_args *a)
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
         const float *z = a->z + n * a->n;
-        double top = a->first ? (double)a->top[n] : -INFINITY, before = top;
-        for (size_t j = 0; j < a->n; j++)
-            top = fmax(top, (double)z[j]);
+        double before = a->first ? (double)a->top[n] : -INFINITY, top = highest(a->n, z, before);
         double total = a->first ? a->total[n] * exp(before - top) : 0;
         for (size_t j = 0; j < a->n; j++)
             total += exp((double)z[j] - top);
