@@ -7,41 +7,80 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* Exit statuses. */
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 3 };
 
-struct command {
-    const char *name;  /* "train"                                                                     */
-    const char *usage; /* what follows "ddl train": "RECIPE.yaml [--key value ...]"                   */
-    const char *about; /* one line                                                                    */
-    int (*run)(const struct command *self, int argc, char **argv); /* argv[0] is the command's name    */
+/* Options under one title: rows given here, or the library's table. */
+struct option_group {
+    const char *title; /* "keys of the recipe"; NULL: "options" */
+    const struct ddl_option *rows;
+    const struct ddl_option *(*table)(void);
 };
 
-/* Ended by a row whose name is NULL; main.c. */
-extern const struct command commands[];
+/* A file and what it is, or a command line and what it is for. */
+struct note {
+    const char *name, *about;
+};
 
-int cmd_bench(const struct command *self, int argc, char **argv);
-int cmd_compare(const struct command *self, int argc, char **argv);
-int cmd_data(const struct command *self, int argc, char **argv);
-int cmd_eval(const struct command *self, int argc, char **argv);
-int cmd_export(const struct command *self, int argc, char **argv);
-int cmd_generate(const struct command *self, int argc, char **argv);
-int cmd_info(const struct command *self, int argc, char **argv);
-int cmd_tokenizer(const struct command *self, int argc, char **argv);
-int cmd_train(const struct command *self, int argc, char **argv);
-int cmd_verify(const struct command *self, int argc, char **argv);
+enum { MAX_OPTION_GROUPS = 4 };
+
+/* A command, or an action of one ("data build"): how it is run, and all that its help, its manual page and
+ * its completion say. Lists end with NULL or an empty row; NULL lists are empty. */
+struct command {
+    const char *name;        /* "train", "data build"                                                       */
+    const char *usage;       /* what follows "ddl train": "RECIPE.yaml [--key value ...]"                   */
+    const char *about;       /* one line, no final stop                                                     */
+    const char *const *text; /* further lines, whole sentences                                        */
+    struct option_group options[MAX_OPTION_GROUPS];
+    const struct note *examples; /* name: the line without its "$ "                                   */
+    const struct note *files;
+    const struct command *const *actions; /* then run is NULL: the first argument names one of them   */
+    int (*run)(int argc, char **argv);    /* argv[0] is the last word of the name                        */
+};
+
+/* In the order of the alphabet, ended by NULL; main.c. */
+extern const struct command *const commands[];
+
+extern const struct command bench_command;
+extern const struct command compare_command;
+extern const struct command data_command;
+extern const struct command eval_command;
+extern const struct command export_command;
+extern const struct command generate_command;
+extern const struct command help_command;
+extern const struct command info_command;
+extern const struct command tokenizer_command;
+extern const struct command train_command;
+extern const struct command verify_command;
+
+/* The command of a list whose last word is `name`, or NULL. */
+const struct command *find_command(const struct command *const *list, const char *name);
+/* "data": unknown action 'bild', did you mean 'build'? Without `command`: unknown command. Returns
+ * EXIT_USAGE. */
+int unknown_command(const struct command *const *list, const struct command *command, const char *name);
+/* "build" of "data build". */
+const char *last_word(const char *name);
 
 /* Prints "ddl: <sentence>" on standard error and returns the exit status that fits: 2 for DDL_E_USAGE, 3 for
  * DDL_E_INTERRUPTED, else 1. */
 int report_error(const struct ddl_error *err);
 
-/* A command's help: its usage, its one line, further lines (ended by NULL), and its options, two columns, on
- * standard output. NULL tables and NULL lines are skipped. */
-void print_help(const struct command *self, const char *const *lines, const struct ddl_option *table,
-                const struct ddl_option *table2);
-/* True if --help or -h stands among the arguments (before a "--"). */
-int wants_help(int argc, char **argv);
+/* All commands with their one line each. */
+void print_overview(FILE *out);
+/* A command's help on standard output: its usage, its one line, its text, its actions, its options. */
+void print_help(const struct command *command);
+/* "--warmup N", "--[no-]mup", "--ddl-map k|v" as it is typed; returns the length of the name's part. */
+size_t describe_flag(const struct ddl_option *option, char *out, size_t size);
+/* The rows of a group: its own, or the library's; NULL past the last group of a command. */
+const struct ddl_option *group_rows(const struct option_group *group);
+
+/* manual.c: page number i ("ddl.1", "ddl-train.1", ...), whole, on standard output; false past the last. */
+bool manual_name(size_t i, char *out, size_t size);
+void print_manual(size_t i);
+/* completion.c: the script that bash reads. */
+void print_completion(void);
 
 /* Finds what ships with the project ("tokenizer", "text"): in ./data, in the data folder of the source tree
  * that the program was built in, or in share/ddl where it is installed. False, and out empty, if it is

@@ -92,24 +92,36 @@ static int bench_step(const struct flags *f)
     return status ? report_error(&err) : EXIT_OK;
 }
 
-int cmd_bench(const struct command *self, int argc, char **argv)
+static int cmd_bench_step(int argc, char **argv)
 {
-    static const char *const lines[] = { "step: forward, backward, clipping and AdamW on random tokens.",
-                                         NULL };
     struct flags f = {
         .model = "baseline", .size = "mini", .backend = "cpu", .batch = 2, .seq = 512, .warmup = 2, .steps = 8
     };
     struct ddl_error err;
     int n = 0;
-    if (wants_help(argc, argv)) {
-        print_help(self, lines, rows, NULL);
-        return EXIT_OK;
-    }
     if (ddl_option_parse(rows, &f, NULL, NULL, argc, argv, &n, &err))
         return report_error(&err);
-    if (n != 1 || strcmp(argv[1], "step") != 0) {
-        ddl_error_set(&err, DDL_E_USAGE, "bench takes 'step', found '%s'", n ? argv[1] : "nothing");
+    if (n != 0) {
+        ddl_error_set(&err, DDL_E_USAGE, "bench step takes options only, found '%.200s'", argv[1]);
         return report_error(&err);
     }
     return bench_step(&f);
 }
+
+static const struct command step_command = {
+    .name = "bench step",
+    .usage = "[--option value ...]",
+    .about = "forward, backward, clipping and AdamW on random tokens",
+    .options = { { .rows = rows } },
+    .run = cmd_bench_step,
+};
+
+const struct command bench_command = {
+    .name = "bench",
+    .usage = "step [--option value ...]",
+    .about = "how long a training step takes, op by op",
+    .actions = (const struct command *const[]){ &step_command, NULL },
+    .examples = (const struct note[]){ { "ddl bench step --model ddl-cc-ec --size mini --ops",
+                                         "the median step of a named model, and what its ops take" },
+                                       { 0 } },
+};

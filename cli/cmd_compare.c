@@ -164,16 +164,11 @@ static const char *last_part(char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-int cmd_compare(const struct command *self, int argc, char **argv)
+static int cmd_compare(int argc, char **argv)
 {
-    static const char *const lines[] = { "RUN is the folder of a run of ddl train, finished or not.", NULL };
     struct compare_options o = { .x = TOKENS, .width = 72, .height = 17 };
     struct ddl_error err;
     int n = 0, status = EXIT_OK;
-    if (wants_help(argc, argv)) {
-        print_help(self, lines, options, NULL);
-        return EXIT_OK;
-    }
     if (ddl_option_parse(options, &o, NULL, NULL, argc, argv, &n, &err))
         return report_error(&err);
     if (n < 1 || n > MAX_RUNS) {
@@ -197,3 +192,15 @@ int cmd_compare(const struct command *self, int argc, char **argv)
         ddl_run_log_free(&logs[r]);
     return status;
 }
+
+const struct command compare_command = {
+    .name = "compare",
+    .usage = "RUN [RUN ...] [--x AXIS] [--val] [--json]",
+    .about = "loss curves of runs on a chart, and a table of their costs",
+    .text = (const char *const[]){ "RUN is the folder of a run of ddl train, finished or not.", NULL },
+    .options = { { .rows = options } },
+    .examples =
+        (const struct note[]){
+            { "ddl compare runs/baseline runs/ddl-cc-ec --x flops", "two runs at equal work" }, { 0 } },
+    .run = cmd_compare,
+};

@@ -246,55 +246,39 @@ static int info(int argc, char **argv)
     return status ? report_error(&err) : EXIT_OK;
 }
 
-static const struct {
-    struct command command;
-    const char *const *lines;
-    const struct ddl_option *(*options)(void);
-    const struct ddl_option *flags;
-    int (*run)(int argc, char **argv);
-} actions[] = {
-    { { "data build", "INPUT... --out DIR [--key value ...]", "text to shards of tokens", NULL },
-      (const char *const[]){
-          "INPUT is a file (.txt, .jsonl, either also .gz or .zst), a folder that is walked for such",
-          "files, or - for standard input as text. Ctrl-C leaves nothing half-written.", NULL },
-      ddl_build_options,
-      build_flags,
-      build },
-    { { "data info", "PATH [--vocab N | --tokenizer PATH] [--json]", "describes and checks shards", NULL },
-      (const char *const[]){
-          "PATH is a shard, a folder, or a pattern in quotes. The exit status is 1 where one is damaged.",
-          NULL },
-      NULL,
-      info_flags,
-      info },
+static const struct command data_build_command = {
+    .name = "data build",
+    .usage = "INPUT... --out DIR [--key value ...]",
+    .about = "text to shards of tokens",
+    .text =
+        (const char *const[]){
+            "INPUT is a file (.txt, .jsonl, either also .gz or .zst), a folder that is walked for such",
+            "files, or - for standard input as text. Ctrl-C leaves nothing half-written.", NULL },
+    .options = { { .table = ddl_build_options }, { .rows = build_flags } },
+    .run = build,
 };
 
-enum { N_ACTIONS = sizeof actions / sizeof *actions };
+static const struct command data_info_command = {
+    .name = "data info",
+    .usage = "PATH [--vocab N | --tokenizer PATH] [--json]",
+    .about = "describes and checks shards",
+    .text =
+        (const char *const[]){
+            "PATH is a shard, a folder, or a pattern in quotes. The exit status is 1 where one is damaged.",
+            NULL },
+    .options = { { .rows = info_flags } },
+    .run = info,
+};
 
-int cmd_data(const struct command *self, int argc, char **argv)
-{
-    static const char *const lines[] = { "'ddl data build --help' and 'ddl data info --help' tell the rest.",
-                                         NULL };
-    struct ddl_option names[N_ACTIONS + 1] = { 0 };
-    struct ddl_error err;
-    bool help = wants_help(argc, argv);
-    for (int i = 0; i < N_ACTIONS; i++) {
-        names[i].name = actions[i].command.name + strlen("data ");
-        if (argc < 2 || strcmp(argv[1], names[i].name) != 0)
-            continue;
-        if (!help)
-            return actions[i].run(argc - 1, argv + 1);
-        print_help(&actions[i].command, actions[i].lines, actions[i].options ? actions[i].options() : NULL,
-                   actions[i].flags);
-        return EXIT_OK;
-    }
-    if (help) {
-        print_help(self, lines, NULL, NULL);
-        return EXIT_OK;
-    }
-    if (argc < 2)
-        ddl_error_set(&err, DDL_E_USAGE, "data: wanted build or info after it ('ddl help data')");
-    else
-        ddl_option_unknown(names, "data", "action", argv[1], &err);
-    return report_error(&err);
-}
+const struct command data_command = {
+    .name = "data",
+    .usage = "build | info ...",
+    .about = "text to shards of tokens, and what is in a shard",
+    .actions = (const struct command *const[]){ &data_build_command, &data_info_command, NULL },
+    .examples =
+        (const struct note[]){ { "ddl data build corpus.jsonl.zst --tokenizer my/tokenizer.json "
+                                 "--val-fraction 0.01 --out my/shards",
+                                 "shards to train on, and to validate on from one document in a hundred" },
+                               { "ddl data info my/shards", "what they hold, and whether they are whole" },
+                               { 0 } },
+};

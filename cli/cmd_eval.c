@@ -83,12 +83,8 @@ static ddl_status evaluate(const struct folder *f, const struct flags *flags, st
     return status;
 }
 
-int cmd_eval(const struct command *self, int argc, char **argv)
+static int cmd_eval(int argc, char **argv)
 {
-    if (wants_help(argc, argv)) {
-        print_help(self, NULL, rows, NULL);
-        return EXIT_OK;
-    }
     struct ddl_error err = { 0 };
     struct flags flags = { .backend = "cpu" };
     int n;
@@ -114,3 +110,16 @@ int cmd_eval(const struct command *self, int argc, char **argv)
     print_result(&result, flags.json);
     return EXIT_OK;
 }
+
+const struct command eval_command = {
+    .name = "eval",
+    .usage = "DIR (--shard PATH | --text FILE) [--seq N] [--stride N] [--json]",
+    .about = "loss, perplexity and bits per byte of a model",
+    .text = (const char *const[]){ "DIR is a run, a checkpoint of one, or any model folder.", NULL },
+    .options = { { .rows = rows } },
+    .examples = (const struct note[]){ { "ddl eval my/run --shard 'my/shards/val_*.bin'", "on shards" },
+                                       { "ddl eval my/run --text book.txt --stride 256",
+                                         "on a text, every token after at least a context less 256 tokens" },
+                                       { 0 } },
+    .run = cmd_eval,
+};

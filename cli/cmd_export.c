@@ -69,21 +69,8 @@ static void print_result(const char *out, int dtype, const struct ddl_export_res
                why);
 }
 
-int cmd_export(const struct command *self, int argc, char **argv)
+static int cmd_export(int argc, char **argv)
 {
-    static const char *const lines[] = {
-        "DIR is a model, a checkpoint, or a folder of the authors' release. The new folder has config.json "
-        "with",
-        "the release's keys, the tensors (safetensors), and copies of the tokenizer's files; it appears "
-        "whole or",
-        "not at all. Numbers are rounded to nearest, ties to even; one that the dtype cannot hold is an "
-        "error.",
-        NULL,
-    };
-    if (wants_help(argc, argv)) {
-        print_help(self, lines, rows, NULL);
-        return EXIT_OK;
-    }
     struct ddl_error err = { 0 };
     struct flags flags = { .dtype = DDL_EXPORT_F32, .lm_head = true };
     struct ddl_export_config config = { 0 };
@@ -106,3 +93,24 @@ int cmd_export(const struct command *self, int argc, char **argv)
     print_result(flags.out, flags.dtype, &result);
     return EXIT_OK;
 }
+
+const struct command export_command = {
+    .name = "export",
+    .usage = "DIR --out DIR [--dtype f32|bf16|f16] [--max-shard-size SIZE]",
+    .about = "a model folder in another dtype, for PyTorch or to ship",
+    .text =
+        (const char *const[]){
+            "DIR is a model, a checkpoint, or a folder of the authors' release. The new folder has "
+            "config.json "
+            "with",
+            "the release's keys, the tensors (safetensors), and copies of the tokenizer's files; it appears "
+            "whole or",
+            "not at all. Numbers are rounded to nearest, ties to even; one that the dtype cannot hold is an "
+            "error.",
+            NULL },
+    .options = { { .rows = rows } },
+    .examples =
+        (const struct note[]){
+            { "ddl export my/run --dtype bf16 --out my/shipped", "a folder of half the size" }, { 0 } },
+    .run = cmd_export,
+};

@@ -37,6 +37,15 @@ static const struct ddl_option rows[] = {
     { 0 },
 };
 
+/* For the help alone: --stop may stand several times, which no table's field can hold (take_stops). */
+static const struct ddl_option stop_rows[] = {
+    { .name = "stop",
+      .type = DDL_OPTION_STRING,
+      .value = "TEXT",
+      .help = "ends a text before TEXT; may be repeated" },
+    { 0 },
+};
+
 struct text {
     char *bytes;
     size_t n, capacity;
@@ -146,7 +155,7 @@ static int generate(const struct folder *f, const struct flags *flags,
     return status ? report_error(&err) : EXIT_OK;
 }
 
-/* Takes every --stop from the arguments; it may stand several times, which no table row can say. */
+/* Takes every --stop from the arguments. */
 static ddl_status take_stops(int *argc, char **argv, const char **stops, size_t *n, struct ddl_error *err)
 {
     int kept = 1;
@@ -201,18 +210,8 @@ static int run(int argc, char **argv, const char **stops, struct flags *flags)
     return code;
 }
 
-int cmd_generate(const struct command *self, int argc, char **argv)
+static int cmd_generate(int argc, char **argv)
 {
-    static const char *const lines[] = {
-        "Without --prompt the prompt is standard input; an empty one stands for <|endoftext|>.",
-        "--stop TEXT ends a text before TEXT; it may stand several times.",
-        "One text is printed as it is made; several (--n) in the end. The same seed gives the same text.",
-        NULL,
-    };
-    if (wants_help(argc, argv)) {
-        print_help(self, lines, ddl_generate_options(), rows);
-        return EXIT_OK;
-    }
     struct flags *flags = calloc(1, sizeof *flags);
     const char **stops = calloc((size_t)argc, sizeof *stops);
     int code = EXIT_FAILED;
@@ -226,3 +225,21 @@ int cmd_generate(const struct command *self, int argc, char **argv)
     free(flags);
     return code;
 }
+
+const struct command generate_command = {
+    .name = "generate",
+    .usage = "DIR [--prompt TEXT] [--max-tokens N] [--temperature X] [--stop TEXT]...",
+    .about = "text that follows a prompt",
+    .text =
+        (const char *const[]){
+            "Without --prompt the prompt is standard input; an empty one stands for <|endoftext|>.",
+            "One text is printed as it is made; several (--n) in the end. The same seed gives the same text.",
+            NULL },
+    .options = { { .table = ddl_generate_options }, { .rows = stop_rows }, { .rows = rows } },
+    .examples =
+        (const struct note[]){
+            { "ddl generate my/run --prompt Once --temperature 0.8 --top-p 0.95", "a text after a prompt" },
+            { "ddl generate my/run --n 4 --json <prompt.txt", "four, for a program" },
+            { 0 } },
+    .run = cmd_generate,
+};

@@ -144,18 +144,8 @@ static ddl_status configure(int argc, char **argv, struct facts *f, struct flags
     return status;
 }
 
-int cmd_info(const struct command *self, int argc, char **argv)
+static int cmd_info(int argc, char **argv)
 {
-    static const char *const lines[] = {
-        "ddl info DIR describes a model folder; ddl info --model NAME --size NAME a model that could be "
-        "trained;",
-        "ddl info alone lists the names.",
-        NULL,
-    };
-    if (wants_help(argc, argv)) {
-        print_help(self, lines, rows, ddl_config_options());
-        return EXIT_OK;
-    }
     if (argc == 1) {
         print_names();
         return EXIT_OK;
@@ -174,3 +164,20 @@ int cmd_info(const struct command *self, int argc, char **argv)
     free(facts.params);
     return status ? report_error(&err) : EXIT_OK;
 }
+
+const struct command info_command = {
+    .name = "info",
+    .usage = "[DIR | --model NAME --size NAME] [--tensors] [--json]",
+    .about = "parameters, shapes and configuration of a model",
+    .text =
+        (const char *const[]){
+            "ddl info DIR describes a model folder; ddl info --model NAME --size NAME a model that could be "
+            "trained;",
+            "ddl info alone lists the names.", NULL },
+    .options = { { .rows = rows }, { .title = "keys of the model", .table = ddl_config_options } },
+    .examples = (const struct note[]){ { "ddl info my/run --tensors", "what a folder holds" },
+                                       { "ddl info --model ddl-cc-ec --size small --ddl-value-channels 8",
+                                         "what another choice would cost" },
+                                       { 0 } },
+    .run = cmd_info,
+};

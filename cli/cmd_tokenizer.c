@@ -336,57 +336,48 @@ static int train(int argc, char **argv)
     return status ? report_error(&err) : EXIT_OK;
 }
 
-static const char *const overview[] = {
-    "  ddl tokenizer encode [FILE]        text (standard input without FILE) to ids on one line",
-    "  ddl tokenizer decode [FILE]        ids, between spaces or commas, to text",
-    "  ddl tokenizer info [PATH]          vocabulary, merges, special tokens",
-    "  ddl tokenizer train --out PATH FILE ...",
-    "                                     learns a byte-level BPE from text files",
-    "",
-    "'ddl tokenizer encode --help' and so on tell the options.",
-    NULL,
+static const struct command encode_command = {
+    .name = "tokenizer encode",
+    .usage = "[FILE]",
+    .about = "text (standard input without FILE) to ids on one line",
+    .options = { { .rows = encode_flags } },
+    .run = encode,
 };
 
-/* A row a subcommand; its options are the rest of the help. */
-struct subcommand {
-    const char *name, *usage, *about;
-    const struct ddl_option *flags;
-    int (*run)(int argc, char **argv);
+static const struct command decode_command = {
+    .name = "tokenizer decode",
+    .usage = "[FILE]",
+    .about = "ids, between spaces or commas, to text",
+    .options = { { .rows = decode_flags } },
+    .run = decode,
 };
-static const struct subcommand subcommands[] = {
-    { "encode", "encode [FILE]", "text (standard input without FILE) to ids on one line", encode_flags,
-      encode },
-    { "decode", "decode [FILE]", "ids, between spaces or commas, to text", decode_flags, decode },
-    { "info", "info [PATH]", "a tokenizer's vocabulary, merges and special tokens", info_flags, info },
-    { "train", "train --out PATH FILE ...", "learns a byte-level BPE from text files", train_flags, train },
+
+static const struct command tokenizer_info_command = {
+    .name = "tokenizer info",
+    .usage = "[PATH]",
+    .about = "a tokenizer's vocabulary, merges and special tokens",
+    .options = { { .rows = info_flags } },
+    .run = info,
 };
-enum { N_SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
 
-static int help_subcommand(const struct command *self, const struct subcommand *sub)
-{
-    struct command page = { self->name, sub->usage, sub->about, self->run };
-    print_help(&page, NULL, sub->flags == train_flags ? ddl_tokenizer_train_options() : NULL, sub->flags);
-    return EXIT_OK;
-}
+static const struct command tokenizer_train_command = {
+    .name = "tokenizer train",
+    .usage = "--out PATH FILE ...",
+    .about = "learns a byte-level BPE from text files",
+    .options = { { .table = ddl_tokenizer_train_options }, { .rows = train_flags } },
+    .run = train,
+};
 
-int cmd_tokenizer(const struct command *self, int argc, char **argv)
-{
-    const char *name = argc > 1 ? argv[1] : "";
-    bool help = wants_help(argc, argv);
-    struct ddl_option names[N_SUBCOMMANDS + 1] = { 0 };
-    for (size_t i = 0; i < N_SUBCOMMANDS; i++) {
-        names[i].name = subcommands[i].name;
-        if (strcmp(name, subcommands[i].name) == 0)
-            return help ? help_subcommand(self, &subcommands[i]) : subcommands[i].run(argc - 1, argv + 1);
-    }
-    if (help) {
-        print_help(self, overview, NULL, NULL);
-        return EXIT_OK;
-    }
-    struct ddl_error err;
-    if (argc > 1)
-        ddl_option_unknown(names, NULL, "tokenizer command", name, &err);
-    else
-        ddl_error_set(&err, DDL_E_USAGE, "tokenizer: which one, encode, decode, info or train?");
-    return report_error(&err);
-}
+const struct command tokenizer_command = {
+    .name = "tokenizer",
+    .usage = "encode | decode | info | train ...",
+    .about = "text to ids and back; learn a vocabulary",
+    .text = (const char *const[]){ "Without --tokenizer it is GPT-2's, which ships with the program.", NULL },
+    .actions = (const struct command *const[]){ &encode_command, &decode_command, &tokenizer_info_command,
+                                                &tokenizer_train_command, NULL },
+    .examples =
+        (const struct note[]){ { "ddl tokenizer train corpus.txt --vocab-size 8192 --out my/tokenizer.json",
+                                 "a vocabulary of your own" },
+                               { "ddl tokenizer encode corpus.txt --count", "how many tokens a text is" },
+                               { 0 } },
+};

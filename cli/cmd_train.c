@@ -164,24 +164,8 @@ static int train(const struct ddl_train_config *t, const struct flags *flags)
     return EXIT_OK;
 }
 
-int cmd_train(const struct command *self, int argc, char **argv)
+static int cmd_train(int argc, char **argv)
 {
-    static const char *const lines[] = {
-        "RECIPE.yaml is a flat list of 'key: value'; each key below is a flag too, and a flag beats the "
-        "recipe.",
-        "model and size give defaults for the keys of the model, wherever they stand; a key beats a name.",
-        "Flags that are no keys: --resume, --skip N, --overwrite, --dry-run, --json, --quiet.",
-        "A loss or gradient that is not finite ends the run: trouble-STEP in --out is a dump for ddl verify, "
-        "the",
-        "state before the step is kept as a checkpoint, and --resume --skip 1 passes over the step's data.",
-        "SIGINT or SIGTERM: the step is finished, a checkpoint written, exit status 3; a second one ends at "
-        "once.",
-        NULL,
-    };
-    if (wants_help(argc, argv)) {
-        print_help(self, lines, ddl_train_options(), ddl_config_options());
-        return EXIT_OK;
-    }
     struct ddl_error err = { 0 };
     struct ddl_train_config t;
     struct flags flags = { 0 };
@@ -206,3 +190,40 @@ int cmd_train(const struct command *self, int argc, char **argv)
         print_plan(&plan);
     return EXIT_OK;
 }
+
+const struct command train_command = {
+    .name = "train",
+    .usage = "[RECIPE.yaml] [--key value ...] [--resume] [--dry-run]",
+    .about = "trains a model",
+    .text =
+        (const char *const[]){
+            "RECIPE.yaml is a flat list of 'key: value'; each key below is a flag too, and a flag beats the "
+            "recipe.",
+            "model and size give defaults for the keys of the model, wherever they stand; a key beats a "
+            "name.",
+            "A loss or gradient that is not finite ends the run: trouble-STEP in --out is a dump for ddl "
+            "verify, the state before the step is kept as a checkpoint, and --resume --skip 1 passes over "
+            "the "
+            "step's data.",
+            "SIGINT or SIGTERM: the step is finished, a checkpoint written, exit status 3; a second one ends "
+            "at "
+            "once.",
+            NULL },
+    .options = { { .title = "options that are no keys", .rows = flag_rows },
+                 { .title = "keys of the run", .table = ddl_train_options },
+                 { .title = "keys of the model", .table = ddl_config_options } },
+    .examples =
+        (const struct note[]){ { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one",
+                                 "a recipe with two keys of its own" },
+                               { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one --resume",
+                                 "the same run after a kill, bit for bit" },
+                               { 0 } },
+    .files = (const struct note[]){ { "OUT/recipe.yaml", "every key with its value" },
+                                    { "OUT/metrics.jsonl", "one JSON object a logged step" },
+                                    { "OUT/checkpoint-STEP/", "a model folder and the optimiser's state" },
+                                    { "OUT/trouble-STEP/", "what a step that was not finite met" },
+                                    { "OUT/config.json, OUT/model.safetensors, OUT/tokenizer.json",
+                                      "the model, in the end" },
+                                    { 0 } },
+    .run = cmd_train,
+};

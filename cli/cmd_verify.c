@@ -109,16 +109,8 @@ static int run(const struct ddl_verify_config *config, const struct output *outp
     return totals.failed ? EXIT_FAILED : EXIT_OK;
 }
 
-int cmd_verify(const struct command *self, int argc, char **argv)
+static int cmd_verify(int argc, char **argv)
 {
-    static const char *const lines[] = {
-        "Each DIR is walked for cases: models with their gradients and optimiser steps, the operator, the",
-        "generic block, the tokenizer, training curves. A line a case and backend: the largest errors with",
-        "their limits, and PASS or FAIL. The exit status is 1 if one fails.",
-        "The dump of a training run whose loss or gradient was not finite (trouble-STEP in its folder) is",
-        "replayed: PASS if it happens again, with the first bad tensor.",
-        NULL,
-    };
     struct ddl_verify_config config = ddl_verify_defaults();
     struct output output = { 0 };
     struct ddl_error err = { 0 };
@@ -126,10 +118,6 @@ int cmd_verify(const struct command *self, int argc, char **argv)
     find_data("tokenizer", config.tokenizer, sizeof config.tokenizer);
     if (find_data("text", config.data, sizeof config.data)) /* files.json says text/... */
         config.data[strlen(config.data) - strlen("/text")] = '\0';
-    if (wants_help(argc, argv)) {
-        print_help(self, lines, ddl_verify_options(), output_options);
-        return EXIT_OK;
-    }
     if (ddl_option_parse(ddl_verify_options(), &config, output_options, &output, argc, argv, &n, &err))
         return report_error(&err);
     if (n == 0) {
@@ -138,3 +126,24 @@ int cmd_verify(const struct command *self, int argc, char **argv)
     }
     return run(&config, &output, (const char *const *)(argv + 1), (size_t)n);
 }
+
+const struct command verify_command = {
+    .name = "verify",
+    .usage = "DIR... [--option value ...]",
+    .about = "runs cases of vectors and says which pass",
+    .text =
+        (const char *const[]){
+            "Each DIR is walked for cases: models with their gradients and optimiser "
+            "steps, the operator, the",
+            "generic block, the tokenizer, training curves. A line a case and backend: "
+            "the largest errors with",
+            "their limits, and PASS or FAIL. The exit status is 1 if one fails.",
+            "The dump of a training run whose loss or gradient was not finite (trouble-STEP in "
+            "its folder) is replayed: PASS if it happens again, with the first bad tensor.",
+            NULL },
+    .options = { { .table = ddl_verify_options }, { .rows = output_options } },
+    .examples =
+        (const struct note[]){ { "ddl verify tests/golden --backend cpu", "the source tree's own vectors" },
+                               { 0 } },
+    .run = cmd_verify,
+};

@@ -16,13 +16,49 @@ int report_error(const struct ddl_error *err)
     }
 }
 
-/* "--warmup-steps N", "--[no-]mup", "--ddl-map k|v": as it is typed. */
-static void describe_flag(const struct ddl_option *option, char *out, size_t size)
+const char *last_word(const char *name)
+{
+    const char *space = strrchr(name, ' ');
+    return space ? space + 1 : name;
+}
+
+const struct command *find_command(const struct command *const *list, const char *name)
+{
+    for (; *list; list++) {
+        if (strcmp(last_word((*list)->name), name) == 0)
+            return *list;
+    }
+    return NULL;
+}
+
+enum { MAX_COMMANDS = 32 };
+
+int unknown_command(const struct command *const *list, const struct command *command, const char *name)
+{
+    struct ddl_option rows[MAX_COMMANDS + 1] = { 0 };
+    for (size_t i = 0; list[i] && i < MAX_COMMANDS; i++)
+        rows[i].name = last_word(list[i]->name);
+    struct ddl_error err;
+    ddl_option_unknown(rows, command ? command->name : NULL, command ? "action" : "command", name, &err);
+    return report_error(&err);
+}
+
+void print_overview(FILE *out)
+{
+    fprintf(out, "usage: ddl COMMAND [ARGUMENT ...]\n\n"
+                 "Train, evaluate and sample Deep Delta language models.\n\ncommands:\n");
+    for (size_t i = 0; commands[i]; i++)
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->about);
+    fprintf(out, "\n'ddl help COMMAND' tells the rest; 'ddl --version' says which program this is.\n");
+}
+
+size_t describe_flag(const struct ddl_option *option, char *out, size_t size)
 {
     size_t used = (size_t)snprintf(out, size, "--%s", option->type == DDL_OPTION_BOOL ? "[no-]" : "");
     for (const char *c = option->name; *c && used + 1 < size; c++)
         out[used++] = *c == '_' ? '-' : *c;
     out[used] = '\0';
+    size_t name = used;
     if (option->type == DDL_OPTION_CHOICE) {
         for (size_t i = 0; option->choices[i] && used + 1 < size; i++) {
             int n = snprintf(out + used, size - used, "%c%s", i ? '|' : ' ', option->choices[i]);
@@ -31,37 +67,45 @@ static void describe_flag(const struct ddl_option *option, char *out, size_t siz
     } else if (option->type != DDL_OPTION_BOOL) {
         snprintf(out + used, size - used, " %s", option->value ? option->value : "VALUE");
     }
+    return name;
 }
 
-static void print_options(const struct ddl_option *table)
+const struct ddl_option *group_rows(const struct option_group *group)
 {
-    for (; table && table->name; table++) {
-        char flag[256];
-        describe_flag(table, flag, sizeof flag);
-        if (strlen(flag) > 32)
-            printf("  %s\n  %-32s  %s\n", flag, "", table->help ? table->help : "");
-        else
-            printf("  %-32s  %s\n", flag, table->help ? table->help : "");
+    return group->table ? group->table() : group->rows;
+}
+
+static void print_options(const struct command *command)
+{
+    for (size_t g = 0; g < MAX_OPTION_GROUPS && group_rows(&command->options[g]); g++) {
+        const struct option_group *group = &command->options[g];
+        if (g == 0 || group->title)
+            printf("\n%s:\n", group->title ? group->title : "options");
+        for (const struct ddl_option *row = group_rows(group); row->name; row++) {
+            char flag[256];
+            describe_flag(row, flag, sizeof flag);
+            if (strlen(flag) > 32)
+                printf("  %s\n  %-32s  %s\n", flag, "", row->help ? row->help : "");
+            else
+                printf("  %-32s  %s\n", flag, row->help ? row->help : "");
+        }
     }
 }
 
-void print_help(const struct command *self, const char *const *lines, const struct ddl_option *table,
-                const struct ddl_option *table2)
+void print_help(const struct command *command)
 {
-    printf("usage: ddl %s%s%s\n\n%s\n", self->name, *self->usage ? " " : "", self->usage, self->about);
-    for (size_t i = 0; lines && lines[i]; i++)
-        printf("%s%s\n", i ? "" : "\n", lines[i]);
-    if ((table && table->name) || (table2 && table2->name))
-        printf("\noptions:\n");
-    print_options(table);
-    print_options(table2);
-}
-
-int wants_help(int argc, char **argv)
-{
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return 1;
+    printf("usage: ddl %s%s%s\n\n%s\n", command->name, *command->usage ? " " : "", command->usage,
+           command->about);
+    for (size_t i = 0; command->text && command->text[i]; i++)
+        printf("%s%s\n", i ? "" : "\n", command->text[i]);
+    for (size_t i = 0; command->actions && command->actions[i]; i++) {
+        const struct command *action = command->actions[i];
+        printf("%s  ddl %s %s\n      %s\n", i ? "" : "\n", action->name, action->usage, action->about);
     }
-    return 0;
+    if (command->actions)
+        printf("\n'ddl %s --help' and so on tell the options.\n", command->actions[0]->name);
+    print_options(command);
+    for (size_t i = 0; command->examples && command->examples[i].name; i++)
+        printf("%s  %s\n      %s\n", i ? "" : "\nexamples:\n", command->examples[i].name,
+               command->examples[i].about);
 }

@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "ddl/version.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -8,76 +9,51 @@
 #include <string.h>
 #include <unistd.h>
 
-static int cmd_help(const struct command *self, int argc, char **argv);
-
-/* One row a command, in the order of the alphabet; a cmd_<name>.c each. */
-const struct command commands[] = {
-    { "bench", "step [--option value ...]", "how long a training step takes, op by op", cmd_bench },
-    { "compare", "RUN [RUN ...] [--x AXIS] [--val] [--json]",
-      "loss curves of runs on a chart, and a table of their costs", cmd_compare },
-    { "data", "build | info ...", "text to shards of tokens, and what is in a shard", cmd_data },
-    { "eval", "DIR (--shard PATH | --text FILE) [--seq N] [--stride N] [--json]",
-      "loss, perplexity and bits per byte of a model", cmd_eval },
-    { "export", "DIR --out DIR [--dtype f32|bf16|f16] [--max-shard-size SIZE]",
-      "a model folder in another dtype, for PyTorch or to ship", cmd_export },
-    { "generate", "DIR [--prompt TEXT] [--max-tokens N] [--temperature X] [--stop TEXT]...",
-      "text that follows a prompt", cmd_generate },
-    { "help", "[COMMAND]", "what the program or one of its commands does", cmd_help },
-    { "info", "[DIR | --model NAME --size NAME] [--tensors] [--json]",
-      "parameters, shapes and configuration of a model", cmd_info },
-    { "tokenizer", "encode | decode | info | train ...", "text to ids and back; learn a vocabulary",
-      cmd_tokenizer },
-    { "train", "[RECIPE.yaml] [--key value ...] [--resume] [--dry-run]", "trains a model", cmd_train },
-    { "verify", "DIR... [--option value ...]", "runs cases of vectors and says which pass", cmd_verify },
-    { 0 },
+/* Each stands in its cmd_<name>.c. */
+const struct command *const commands[] = {
+    &bench_command, &compare_command, &data_command,      &eval_command,  &export_command, &generate_command,
+    &help_command,  &info_command,    &tokenizer_command, &train_command, &verify_command, NULL,
 };
 
-enum { MAX_COMMANDS = 32 };
-
-static const struct command *find_command(const char *name)
+/* What stood where an action's name should: nothing, or something else. */
+static int no_action(const struct command *command, const char *found)
 {
-    for (const struct command *c = commands; c->name; c++) {
-        if (strcmp(c->name, name) == 0)
-            return c;
+    if (found)
+        return unknown_command(command->actions, command, found);
+    char names[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; command->actions[i]; i++) {
+        const char *join = i == 0 ? "" : command->actions[i + 1] ? ", " : " or ";
+        int n =
+            snprintf(names + used, sizeof names - used, "%s%s", join, last_word(command->actions[i]->name));
+        used += (size_t)n < sizeof names - used ? (size_t)n : 0;
     }
-    return NULL;
-}
-
-static int unknown_command(const char *name)
-{
-    struct ddl_option rows[MAX_COMMANDS + 1] = { 0 };
-    for (size_t i = 0; commands[i].name && i < MAX_COMMANDS; i++)
-        rows[i].name = commands[i].name;
     struct ddl_error err;
-    ddl_option_unknown(rows, NULL, "command", name, &err);
+    ddl_error_set(&err, DDL_E_USAGE, "%s: wanted %s after it ('ddl help %s')", command->name, names,
+                  command->name);
     return report_error(&err);
 }
 
-static void print_overview(FILE *out)
+static bool wants_help(int argc, char **argv)
 {
-    fprintf(out, "usage: ddl COMMAND [ARGUMENT ...]\n\n"
-                 "Train, evaluate and sample Deep Delta language models.\n\ncommands:\n");
-    for (const struct command *c = commands; c->name; c++)
-        fprintf(out, "  %-10s %s\n", c->name, c->about);
-    fprintf(out, "\n'ddl help COMMAND' tells the rest; 'ddl --version' says which program this is.\n");
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    }
+    return false;
 }
 
-static int cmd_help(const struct command *self, int argc, char **argv)
+static int run_command(const struct command *command, int argc, char **argv)
 {
+    const struct command *action =
+        command->actions && argc > 1 ? find_command(command->actions, argv[1]) : NULL;
+    if (action)
+        return run_command(action, argc - 1, argv + 1);
     if (wants_help(argc, argv)) {
-        print_help(self, NULL, NULL, NULL);
+        print_help(command);
         return EXIT_OK;
     }
-    if (argc < 2) {
-        print_overview(stdout);
-        return EXIT_OK;
-    }
-    const struct command *command = find_command(argv[1]);
-    if (!command)
-        return unknown_command(argv[1]);
-    char flag[] = "--help";
-    char *arguments[] = { argv[1], flag, NULL };
-    return command->run(command, 2, arguments);
+    return command->actions ? no_action(command, argv[1]) : command->run(argc, argv);
 }
 
 static int run(int argc, char **argv)
@@ -94,8 +70,8 @@ static int run(int argc, char **argv)
         print_overview(stdout);
         return EXIT_OK;
     }
-    const struct command *command = find_command(argv[1]);
-    return command ? command->run(command, argc - 1, argv + 1) : unknown_command(argv[1]);
+    const struct command *command = find_command(commands, argv[1]);
+    return command ? run_command(command, argc - 1, argv + 1) : unknown_command(commands, NULL, argv[1]);
 }
 
 /* GCC's OpenMP lets a thread that waits for its team spin for milliseconds. Where another process has one of

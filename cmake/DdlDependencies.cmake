@@ -1,12 +1,10 @@
-# What ddl links: docs/design.md says why each. Sets DDL_LIBRARIES, and DDL_CMOCKA for the tests.
+# What ddl links: docs/design.md says why each. Sets DDL_LIBRARIES, and DDL_CMOCKA for the tests. For those who link the
+# installed static library, DDL_PKG_CONFIG_MODULES and DDL_PLAIN_LIBRARIES say the same by names.
 find_package(PkgConfig REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(Threads REQUIRED)
-pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
-pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
-pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
-pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
-pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+set(DDL_PKG_CONFIG_MODULES jansson yaml-0.1 libpcre2-8 libzstd zlib)
+pkg_check_modules(DDL_MODULES REQUIRED IMPORTED_TARGET ${DDL_PKG_CONFIG_MODULES})
 
 if(DDL_GEMM STREQUAL "onednn")
   find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h)
@@ -31,8 +29,11 @@ else()
   message(FATAL_ERROR "DDL_GEMM is onednn or cblas, found '${DDL_GEMM}'")
 endif()
 
-set(DDL_LIBRARIES PkgConfig::JANSSON PkgConfig::YAML PkgConfig::PCRE2 PkgConfig::ZSTD PkgConfig::ZLIB ddl_gemm
-    OpenMP::OpenMP_C Threads::Threads m)
+set(DDL_LIBRARIES PkgConfig::DDL_MODULES ddl_gemm OpenMP::OpenMP_C Threads::Threads m)
+get_target_property(DDL_GEMM_NAME ddl_gemm IMPORTED_LOCATION)
+get_filename_component(DDL_GEMM_NAME ${DDL_GEMM_NAME} NAME_WE)
+string(REGEX REPLACE "^lib" "" DDL_GEMM_NAME ${DDL_GEMM_NAME})
+set(DDL_PLAIN_LIBRARIES ${DDL_GEMM_NAME} ${OpenMP_C_LIB_NAMES} m)
 
 if(DDL_TESTS)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)

@@ -45,9 +45,6 @@ DDL_API ddl_status ddl_error_prefix(struct ddl_error *err, ddl_status status, co
 /* A short constant name: "ok", "usage", "io", ... */
 DDL_API const char *ddl_status_name(ddl_status status);
 
-/* The library's version, "MAJOR.MINOR.PATCH". */
-DDL_API const char *ddl_version(void);
-
 #ifdef __cplusplus
 }
 #endif

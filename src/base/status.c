@@ -1,4 +1,5 @@
 #include "ddl/status.h"
+#include "ddl/version.h"
 
 #include <stdarg.h>
 #include <stdio.h>

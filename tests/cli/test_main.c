@@ -1,4 +1,5 @@
 /* cli/main.c and cli/help.c, by running the program. */
+#include "ddl/version.h"
 #include "support/support.h"
 
 #include <stdio.h>
@@ -38,8 +39,8 @@ static void help(void **state)
     says("help", 0, "usage: ddl COMMAND", "");
     says("--help", 0, "usage: ddl COMMAND", "");
     says("-h", 0, "usage: ddl COMMAND", "");
-    says("help help", 0, "usage: ddl help [COMMAND]\n\nwhat the program", "");
-    says("help --help", 0, "usage: ddl help [COMMAND]", "");
+    says("help help", 0, "usage: ddl help [COMMAND [ACTION]]", "");
+    says("help --help", 0, "usage: ddl help [COMMAND [ACTION]]", "");
 }
 
 static void usage(void **state)

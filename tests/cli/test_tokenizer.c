@@ -60,8 +60,8 @@ static void tells(void **state)
     says("", "--help", 0, false, "ddl tokenizer train --out PATH FILE");
     says("", "encode --help", 0, false, "usage: ddl tokenizer encode [FILE]");
     says("", "train --help", 0, false, "--vocab-size N");
-    says("", "encod", 2, true, "ddl: unknown tokenizer command 'encod', did you mean 'encode'?");
-    says("", "", 2, true, "which one, encode, decode, info or train?");
+    says("", "encod", 2, true, "ddl: tokenizer: unknown action 'encod', did you mean 'encode'?");
+    says("", "", 2, true, "tokenizer: wanted encode, decode, info or train after it");
 }
 
 static void trains(void **state)

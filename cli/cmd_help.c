@@ -1,0 +1,93 @@
+/* ddl help: what --help shows, and the manual pages and the completion that are made of the same tables. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct flags {
+    char man[64];
+    bool pages, completion;
+};
+
+#define AT(field) offsetof(struct flags, field)
+static const struct ddl_option rows[] = {
+    { "man", DDL_OPTION_STRING, AT(man), sizeof((struct flags *)0)->man, 0, 0, NULL, "PAGE",
+      "a manual page, for 'man -l -'" },
+    { "pages", DDL_OPTION_BOOL, AT(pages), 0, 0, 0, NULL, NULL, "the names of all manual pages" },
+    { "completion", DDL_OPTION_BOOL, AT(completion), 0, 0, 0, NULL, NULL,
+      "the script that completes in bash" },
+    { 0 },
+};
+
+static int print_pages(void)
+{
+    char name[64];
+    for (size_t i = 0; manual_name(i, name, sizeof name); i++)
+        puts(name);
+    return EXIT_OK;
+}
+
+static int print_page(const char *wanted)
+{
+    char name[64];
+    for (size_t i = 0; manual_name(i, name, sizeof name); i++) {
+        size_t length = strlen(name);
+        if (strcmp(name, wanted) == 0 ||
+            (strlen(wanted) == length - 2 && !strncmp(name, wanted, length - 2))) {
+            print_manual(i);
+            return EXIT_OK;
+        }
+    }
+    struct ddl_error err;
+    ddl_error_set(&err, DDL_E_USAGE, "--man: there is no page '%s'; 'ddl help --pages' lists them", wanted);
+    return report_error(&err);
+}
+
+/* "train", "data build". */
+static int help_of(int n, char **names)
+{
+    const struct command *command = find_command(commands, names[0]);
+    if (!command)
+        return unknown_command(commands, NULL, names[0]);
+    if (n > 1 && command->actions) {
+        const struct command *action = find_command(command->actions, names[1]);
+        if (!action)
+            return unknown_command(command->actions, command, names[1]);
+        command = action;
+    }
+    print_help(command);
+    return EXIT_OK;
+}
+
+static int cmd_help(int argc, char **argv)
+{
+    struct flags flags = { 0 };
+    struct ddl_error err;
+    int n;
+    if (ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err))
+        return report_error(&err);
+    if (flags.pages)
+        return print_pages();
+    if (*flags.man)
+        return print_page(flags.man);
+    if (flags.completion)
+        print_completion();
+    else if (n > 0)
+        return help_of(n, argv + 1);
+    else
+        print_overview(stdout);
+    return EXIT_OK;
+}
+
+const struct command help_command = {
+    .name = "help",
+    .usage = "[COMMAND [ACTION]] [--man PAGE | --pages | --completion]",
+    .about = "what the program or one of its commands does",
+    .options = { { .rows = rows } },
+    .examples =
+        (const struct note[]){ { "ddl help train", "the keys of a recipe, each also an option" },
+                               { "ddl help --man ddl-recipe | man -l -", "a page without installing" },
+                               { "eval \"$(ddl help --completion)\"", "completion in this shell" },
+                               { 0 } },
+    .run = cmd_help,
+};

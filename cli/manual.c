@@ -1,0 +1,396 @@
+/* Manual pages, in the macros of man(7), from the tables that --help shows. */
+#include "cli.h"
+
+#include "ddl/config.h"
+#include "ddl/train.h"
+#include "ddl/version.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LINE = 78 };
+
+/* ---- roff ---- */
+
+/* What roff would take for its own, or set as another character than the one that is typed. */
+static const char *escaped(char c)
+{
+    static const struct {
+        char c;
+        const char *as;
+    } rows[] = { { '\\', "\\e" },  { '-', "\\-" },   { '\'', "\\(aq" }, { '`', "\\(ga" },
+                 { '~', "\\(ti" }, { '^', "\\(ha" }, { '"', "\\(dq" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].c == c)
+            return rows[i].as;
+    }
+    return NULL;
+}
+
+/* Returns how many characters that took. */
+static size_t put(const char *text, size_t n)
+{
+    size_t width = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *as = escaped(text[i]);
+        if (as)
+            fputs(as, stdout);
+        else
+            putchar(text[i]);
+        width += as ? strlen(as) : 1;
+    }
+    return width;
+}
+
+/* A word on a text line; *column is 0 at its start. A sentence's end ends the line, as the format wants it.
+ */
+static void put_word(const char *word, size_t n, size_t *column)
+{
+    size_t width = n;
+    for (size_t i = 0; i < n; i++)
+        width += escaped(word[i]) ? strlen(escaped(word[i])) - 1 : 0;
+    if (*column && *column + 1 + width > LINE) {
+        putchar('\n');
+        *column = 0;
+    }
+    if (*column)
+        putchar(' ');
+    else if (*word == '.')
+        fputs("\\&", stdout);
+    *column += 1 + put(word, n);
+    if (n > 1 && strchr(".?!", word[n - 1]) && word[n - 2] != '.') {
+        putchar('\n');
+        *column = 0;
+    }
+}
+
+/* Text that roff fills; ends its line. */
+static void put_text(const char *const *lines)
+{
+    size_t column = 0;
+    for (; lines && *lines; lines++) {
+        for (const char *word = *lines + strspn(*lines, " "); *word; word += strspn(word, " ")) {
+            size_t n = strcspn(word, " ");
+            put_word(word, n, &column);
+            word += n;
+        }
+    }
+    if (column)
+        putchar('\n');
+}
+
+static void put_line(const char *text)
+{
+    put_text((const char *const[]){ text, NULL });
+}
+
+static char large(char c)
+{
+    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+}
+
+/* A table's line as a sentence: a large first letter, if it begins a word, and a stop. */
+static void put_sentence(const char *line)
+{
+    char text[1024];
+    size_t n = strlen(line);
+    snprintf(text, sizeof text, "%s%s", line, n && line[n - 1] == '.' ? "" : ".");
+    if (strncmp(text, "ddl", 3) != 0 && text[0] && large(text[1]) != text[1])
+        text[0] = large(text[0]);
+    put_line(text);
+}
+
+static void heading(const char *macro, const char *text)
+{
+    bool section = strcmp(macro, "SH") == 0;
+    printf(".%s ", macro);
+    for (; *text; text++)
+        put(&(char){ section ? large(*text) : *text }, 1);
+    putchar('\n');
+}
+
+/* A tagged paragraph's tag: `bold` in bold, the rest in italics. */
+static void tag(const char *text, size_t bold)
+{
+    fputs(".TP\n\\fB", stdout);
+    put(text, bold);
+    fputs("\\fR", stdout);
+    if (text[bold]) {
+        fputs("\\fI", stdout);
+        put(text + bold, strlen(text + bold));
+        fputs("\\fR", stdout);
+    }
+    putchar('\n');
+}
+
+static void title(const char *name, const char *section, const char *about)
+{
+    fputs(".\\\" Written by 'ddl help --man' from the program's tables; do not edit.\n.TH ", stdout);
+    for (const char *c = name; *c; c++)
+        put(&(char){ large(*c) }, 1);
+    printf(" %s " DDL_VERSION_DATE " \"ddl %s\" \"Deep Delta Learning\"\n.nh\n.ad l\n.SH NAME\n", section,
+           ddl_version());
+    put(name, strlen(name));
+    fputs(" \\- ", stdout);
+    put_line(about);
+}
+
+/* ---- parts of pages ---- */
+
+static void synopsis(const struct command *command)
+{
+    char name[64];
+    snprintf(name, sizeof name, "ddl %s", command->name);
+    fputs(".HP\n\\fB", stdout);
+    put(name, strlen(name));
+    fputs("\\fR ", stdout);
+    put_line(command->usage);
+}
+
+static void notes(const char *name, const struct note *list)
+{
+    if (!list)
+        return;
+    heading("SH", name);
+    for (; list->name; list++) {
+        tag(list->name, strlen(list->name));
+        put_sentence(list->about);
+    }
+}
+
+/* The words that a key takes, its range, and its value in `defaults` (NULL: not said). */
+static void describe_value(const struct ddl_option *row, const void *defaults)
+{
+    static const char *const kinds[] = {
+        [DDL_OPTION_BOOL] = "true or false", [DDL_OPTION_SIZE] = "whole number",
+        [DDL_OPTION_U64] = "whole number",   [DDL_OPTION_FLOAT] = "number",
+        [DDL_OPTION_DOUBLE] = "number",      [DDL_OPTION_STRING] = "text",
+        [DDL_OPTION_CHOICE] = "one of",
+    };
+    char line[1024], value[512] = "";
+    size_t used = (size_t)snprintf(line, sizeof line, "(%s", kinds[row->type]);
+    for (size_t i = 0; row->type == DDL_OPTION_CHOICE && row->choices[i] && used < sizeof line; i++)
+        used += (size_t)snprintf(line + used, sizeof line - used, "%s %s", i ? "," : "", row->choices[i]);
+    bool bounded = row->max < 9007199254740992.0; /* 2^53: as many as JSON can count */
+    if (!bounded && used < sizeof line)
+        used += (size_t)snprintf(line + used, sizeof line - used, ", at least %.12g", row->min);
+    else if ((row->min != 0 || row->max != 0) && used < sizeof line)
+        used += (size_t)snprintf(line + used, sizeof line - used, ", %.12g to %.12g", row->min, row->max);
+    if (defaults)
+        ddl_option_format(row, defaults, value, sizeof value);
+    if (*value && used < sizeof line)
+        used += (size_t)snprintf(line + used, sizeof line - used, "; default %s", value);
+    if (used < sizeof line)
+        snprintf(line + used, sizeof line - used, ")");
+    put_line(line);
+}
+
+static void keys(const char *name, const struct ddl_option *rows, const void *defaults)
+{
+    heading("SH", name);
+    for (; rows->name; rows++) {
+        tag(rows->name, strlen(rows->name));
+        put_sentence(rows->help);
+        describe_value(rows, defaults);
+    }
+}
+
+/* The groups of a command or an action; `under` (NULL: none) is the heading of a group without a title. */
+static void options(const struct command *command, const char *under)
+{
+    for (size_t g = 0; g < MAX_OPTION_GROUPS && group_rows(&command->options[g]); g++) {
+        const char *name = command->options[g].title;
+        if (name || (g == 0 && under))
+            heading("SS", name ? name : under);
+        for (const struct ddl_option *row = group_rows(&command->options[g]); row->name; row++) {
+            char flag[256];
+            size_t bold = describe_flag(row, flag, sizeof flag);
+            tag(flag, bold);
+            put_sentence(row->help);
+        }
+    }
+}
+
+static void exit_statuses(void)
+{
+    static const struct note rows[] = { { "0", "It worked" },
+                                        { "1", "It failed; one sentence on standard error says why" },
+                                        { "2", "The command line or the recipe asks for what there is not" },
+                                        { "3", "Stopped by SIGINT or SIGTERM, in order" },
+                                        { 0 } };
+    notes("exit status", rows);
+}
+
+static void see_also(const char *self)
+{
+    char name[64];
+    const char *before = "";
+    heading("SH", "see also");
+    for (size_t i = 0; manual_name(i, name, sizeof name); i++) {
+        size_t length = strlen(name) - 2;
+        if (strncmp(name, self, length) == 0 && self[length] == '\0')
+            continue;
+        printf("%s.BR ", before);
+        put(name, length);
+        printf(" (%c)", name[length + 1]);
+        before = " ,\n";
+    }
+    putchar('\n');
+}
+
+/* ---- pages ---- */
+
+static void print_program(void)
+{
+    title("ddl", "1", "train, evaluate and sample Deep Delta language models");
+    heading("SH", "synopsis");
+    fputs(".HP\n\\fBddl\\fR \\fICOMMAND\\fR [\\fIARGUMENT\\fR ...]\n.HP\n\\fBddl \\-\\-version\\fR\n",
+          stdout);
+    heading("SH", "description");
+    put_text((const char *const[]){
+        "A Transformer adds each layer's output to its stream.",
+        "Deep Delta Learning rewrites a state instead, by a gated rank-1 step along a unit direction.",
+        "ddl builds the data, trains such models and the baseline, evaluates and compares them, and writes "
+        "text.",
+        "Results are on standard output, progress and complaints on standard error.", NULL });
+    heading("SH", "commands");
+    for (size_t i = 0; commands[i]; i++) {
+        tag(commands[i]->name, strlen(commands[i]->name));
+        put_sentence(commands[i]->about);
+    }
+    heading("SH", "options");
+    static const struct note rows[] = { { "--help, -h", "What a command does; the same as ddl help COMMAND" },
+                                        { "--version", "Which program this is" },
+                                        { 0 } };
+    for (const struct note *row = rows; row->name; row++) {
+        tag(row->name, strlen(row->name));
+        put_sentence(row->about);
+    }
+    put_text((const char *const[]){ "Everywhere --name VALUE may be written --name=VALUE, '_' for '-', and "
+                                    "--no-name for a switch that is off.",
+                                    NULL });
+    exit_statuses();
+    notes("environment",
+          (const struct note[]){
+              { "OMP_NUM_THREADS", "Threads where --threads is 0" },
+              { "GOMP_SPINCOUNT, OMP_WAIT_POLICY",
+                "How threads wait for each other; where neither is set, ddl sets the first to 1000" },
+              { 0 } });
+    notes("files", (const struct note[]){ { "PREFIX/share/ddl/tokenizer",
+                                            "GPT-2's tokenizer, which commands take where none is named" },
+                                          { "PREFIX/share/ddl/recipes", "Recipes of ddl train" },
+                                          { 0 } });
+    notes("examples",
+          (const struct note[]){
+              { "ddl tokenizer train corpus.txt --vocab-size 8192 --out my/tokenizer.json", "A vocabulary" },
+              { "ddl data build corpus.txt --tokenizer my/tokenizer.json --out my/shards", "Tokens" },
+              { "ddl train --model ddl-cc-ec --size tiny --tokenizer my/tokenizer.json "
+                "--train-data my/shards --out my/run",
+                "A model" },
+              { "ddl generate my/run --prompt Once", "A text" },
+              { 0 } });
+    see_also("ddl");
+}
+
+static void print_command(const struct command *command)
+{
+    char name[64];
+    snprintf(name, sizeof name, "ddl-%s", command->name);
+    title(name, "1", command->about);
+    heading("SH", "synopsis");
+    for (size_t i = 0; command->actions && command->actions[i]; i++)
+        synopsis(command->actions[i]);
+    if (!command->actions)
+        synopsis(command);
+    heading("SH", "description");
+    put_sentence(command->about);
+    put_text(command->text);
+    for (size_t i = 0; command->actions && command->actions[i]; i++) {
+        const struct command *action = command->actions[i];
+        snprintf(name, sizeof name, "ddl %s", action->name);
+        heading("SS", name);
+        put_sentence(action->about);
+        put_text(action->text);
+    }
+    heading("SH", "options");
+    for (size_t i = 0; command->actions && command->actions[i]; i++) {
+        snprintf(name, sizeof name, "options of ddl %s", command->actions[i]->name);
+        options(command->actions[i], name);
+    }
+    options(command, NULL);
+    exit_statuses();
+    notes("files", command->files);
+    notes("examples", command->examples);
+    snprintf(name, sizeof name, "ddl-%s", command->name);
+    see_also(name);
+}
+
+/* The named models or sizes: name and line of number i, or NULL past the last. */
+static void names(const char *title_of, const char *(*list)(size_t i, const char **about))
+{
+    const char *about, *name;
+    heading("SH", title_of);
+    for (size_t i = 0; (name = list(i, &about)); i++) {
+        tag(name, strlen(name));
+        put_sentence(about);
+    }
+}
+
+static void print_recipe(void)
+{
+    const struct ddl_train_config defaults = ddl_train_defaults();
+    title("ddl-recipe", "5", "the recipe of a run of ddl train");
+    heading("SH", "synopsis");
+    fputs("\\fIkey\\fR: \\fIvalue\\fR\n", stdout);
+    heading("SH", "description");
+    put_text((const char *const[]){
+        "A recipe is a flat YAML mapping in UTF-8, one key a line; # begins a comment.",
+        "Each key is an option of ddl train too, with '-' for '_', and an option beats the recipe.",
+        "Unknown and doubled keys are errors that name the file and the line.",
+        "The keys model, size and init_from give defaults for the keys of the model, wherever they stand; "
+        "a key beats a name.",
+        "The defaults below are those without any of the three.", NULL });
+    keys("keys of the run", ddl_train_options(), &defaults);
+    keys("keys of the model", ddl_config_options(), &defaults.config);
+    names("named models", ddl_config_preset_list);
+    names("named sizes", ddl_config_size_list);
+    heading("SH", "examples");
+    fputs(".nf\nmodel: ddl\\-cc\\-ec\nsize: tiny\ntrain_data: my/shards/train_*.bin\nval_data: "
+          "my/shards/val_*.bin\n"
+          "tokenizer: my/tokenizer.json\nout: my/run\nsteps: 3000\nlr: 2e\\-3\n.fi\n",
+          stdout);
+    notes("files",
+          (const struct note[]){ { "PREFIX/share/ddl/recipes", "Recipes that ship with ddl" }, { 0 } });
+    see_also("ddl-recipe");
+}
+
+static size_t n_commands(void)
+{
+    size_t n = 0;
+    while (commands[n])
+        n++;
+    return n;
+}
+
+bool manual_name(size_t i, char *out, size_t size)
+{
+    size_t n = n_commands();
+    if (i == 0)
+        snprintf(out, size, "ddl.1");
+    else if (i <= n)
+        snprintf(out, size, "ddl-%s.1", commands[i - 1]->name);
+    else
+        snprintf(out, size, "ddl-recipe.5");
+    return i <= n + 1;
+}
+
+void print_manual(size_t i)
+{
+    size_t n = n_commands();
+    if (i == 0)
+        print_program();
+    else if (i <= n)
+        print_command(commands[i - 1]);
+    else
+        print_recipe();
+}

@@ -1,0 +1,58 @@
+# `cpack -G DEB`: ddl, libddl0.1 and libddl-dev, one of each component of DdlInstall.cmake, as Debian parts a program, a
+# library and its headers. `./dev package` builds them for /usr.
+set(DDL_MAINTAINER "the ddl authors <ddl@localhost>" CACHE STRING "Who answers for the packages, as Debian writes it")
+set(CPACK_PACKAGE_NAME ddl)
+set(CPACK_PACKAGE_VENDOR "the ddl authors")
+set(CPACK_PACKAGE_CONTACT ${DDL_MAINTAINER})
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_PACKAGE_FILE_NAME ddl)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL program runtime development)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_SOURCE_DIR}/cmake/compress-manual.cmake)
+# Older programs run with any later PATCH of their MINOR.
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+# ddl.pc names the modules of the static library, and pkg-config asks for them where the shared one is meant too.
+set(DDL_RUNTIME_PACKAGE libddl${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+string(CONCAT CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${DDL_RUNTIME_PACKAGE} (= ${PROJECT_VERSION}), libdnnl-dev, "
+       "libjansson-dev, libyaml-dev, libpcre2-dev, libzstd-dev, zlib1g-dev")
+
+# What Debian asks of every package: what may be done with it, and what changed.
+set(DDL_DEB_DIR ${CMAKE_CURRENT_BINARY_DIR}/deb)
+file(READ ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE DDL_LICENSE)
+string(REGEX MATCH "Copyright \\(c\\) ([^\n]*)" DDL_COPYRIGHT "${DDL_LICENSE}")
+set(DDL_COPYRIGHT ${CMAKE_MATCH_1})
+string(REGEX REPLACE ".*Copyright \\(c\\) [^\n]*\n\n" "" DDL_LICENSE "${DDL_LICENSE}")
+string(REGEX REPLACE "\n+$" "" DDL_LICENSE "${DDL_LICENSE}")
+string(REPLACE "\n\n" "\n.\n" DDL_LICENSE "${DDL_LICENSE}")
+string(REPLACE "\n" "\n " DDL_LICENSE " ${DDL_LICENSE}")
+configure_file(cmake/copyright.in ${DDL_DEB_DIR}/copyright @ONLY)
+string(CONCAT changes "ddl (${PROJECT_VERSION}) unstable; urgency=medium\n\n  * Version ${PROJECT_VERSION}.\n\n"
+       " -- ${DDL_MAINTAINER}  ${DDL_VERSION_RFC_DATE}\n")
+file(CONFIGURE OUTPUT ${DDL_DEB_DIR}/changelog CONTENT "${changes}" @ONLY)
+execute_process(COMMAND gzip -9nc ${DDL_DEB_DIR}/changelog OUTPUT_FILE ${DDL_DEB_DIR}/changelog.gz)
+
+function(ddl_package component name section summary description)
+  string(TOUPPER ${component} upper)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${name} PARENT_SCOPE)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION ${section} PARENT_SCOPE)
+  set(CPACK_DEBIAN_${upper}_DESCRIPTION "${summary}\n${description}" PARENT_SCOPE)
+  install(FILES ${DDL_DEB_DIR}/copyright ${DDL_DEB_DIR}/changelog.gz
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} COMPONENT ${component} EXCLUDE_FROM_ALL)
+endfunction()
+
+ddl_package(program ddl science "train, study and ship Deep Delta Learning models"
+"Language models whose layers rewrite a state by a gated rank-1 step, where a
+Transformer adds to it: a trainer, evaluation, sampling, a tokenizer and a data
+builder in one program.")
+ddl_package(runtime ${DDL_RUNTIME_PACKAGE} libs "Deep Delta Learning, shared library"
+"What programs need to run that were built with libddl-dev: the delta operator,
+models, the trainer, the tokenizer.")
+ddl_package(development libddl-dev libdevel "Deep Delta Learning, headers and static library"
+"The C interface to the delta operator on plain arrays, models, the trainer and
+the tokenizer, with a static library, a pkg-config file and a CMake package.")
+include(CPack)

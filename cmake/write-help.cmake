@@ -1,0 +1,18 @@
+# cmake -DPROGRAM=... -DFOLDER=... -P write-help.cmake: FOLDER/man/man1/ddl-train.1 and so on, FOLDER/ddl.bash.
+function(write file)
+  execute_process(COMMAND ${PROGRAM} help ${ARGN} OUTPUT_FILE ${file} RESULT_VARIABLE status)
+  if(status)
+    message(FATAL_ERROR "'${PROGRAM} help ${ARGN}' failed: ${status}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER}/man/man1 ${FOLDER}/man/man5)
+write(${FOLDER}/pages --pages)
+file(STRINGS ${FOLDER}/pages pages)
+foreach(page ${pages})
+  string(REGEX MATCH "[0-9]$" section ${page})
+  write(${FOLDER}/man/man${section}/${page} --man ${page})
+endforeach()
+write(${FOLDER}/ddl.bash --completion)
+file(TOUCH ${FOLDER}/done)
