@@ -250,8 +250,7 @@ static void print_program(void)
     put_text((const char *const[]){
         "A Transformer adds each layer's output to its stream.",
         "Deep Delta Learning rewrites a state instead, by a gated rank-1 step along a unit direction.",
-        "ddl builds the data, trains such models and the baseline, evaluates and compares them, and writes "
-        "text.",
+        "ddl builds the data, trains such models and the baseline, evaluates and compares them.",
         "Results are on standard output, progress and complaints on standard error.", NULL });
     heading("SH", "commands");
     for (size_t i = 0; commands[i]; i++) {
@@ -347,9 +346,9 @@ static void print_recipe(void)
         "A recipe is a flat YAML mapping in UTF-8, one key a line; # begins a comment.",
         "Each key is an option of ddl train too, with '-' for '_', and an option beats the recipe.",
         "Unknown and doubled keys are errors that name the file and the line.",
-        "The keys model, size and init_from give defaults for the keys of the model, wherever they stand; "
-        "a key beats a name.",
-        "The defaults below are those without any of the three.", NULL });
+        "The keys model, size and init_from give defaults for the keys of the model,",
+        "wherever they stand; a key beats a name.", "The defaults below are those without any of the three.",
+        NULL });
     keys("keys of the run", ddl_train_options(), &defaults);
     keys("keys of the model", ddl_config_options(), &defaults.config);
     names("named models", ddl_config_preset_list);

@@ -33,9 +33,11 @@ endforeach()
 install(DIRECTORY include/ddl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 
 # find_package(ddl)
+list(JOIN DDL_PKG_CONFIG_MODULES " " DDL_PC_REQUIRES)
 set(DDL_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/ddl)
 foreach(kind shared static)
-  install(EXPORT ddl_${kind} FILE ddl-${kind}.cmake NAMESPACE ddl:: DESTINATION ${DDL_PACKAGE_DIR} COMPONENT development)
+  install(EXPORT ddl_${kind} FILE ddl-${kind}.cmake NAMESPACE ddl::
+          DESTINATION ${DDL_PACKAGE_DIR} COMPONENT development)
 endforeach()
 configure_package_config_file(cmake/ddl-config.cmake.in ddl-config.cmake INSTALL_DESTINATION ${DDL_PACKAGE_DIR}
                               NO_SET_AND_CHECK_MACRO)
@@ -46,7 +48,6 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ddl-config.cmake ${CMAKE_CURRENT_BINAR
 # pkg-config finds the prefix from where ddl.pc lies, however deep that is.
 file(RELATIVE_PATH DDL_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" DDL_PC_TO_PREFIX ${DDL_PC_TO_PREFIX})
-list(JOIN DDL_PKG_CONFIG_MODULES " " DDL_PC_REQUIRES)
 list(TRANSFORM DDL_PLAIN_LIBRARIES PREPEND -l OUTPUT_VARIABLE DDL_PC_LIBS)
 list(JOIN DDL_PC_LIBS " " DDL_PC_LIBS)
 configure_file(cmake/ddl.pc.in ddl.pc @ONLY)

@@ -1,0 +1,192 @@
+#!/bin/sh
+# test_install.sh BUILD SOURCE SCRATCH: what `cmake --install` gives is used by programs that know nothing of this tree.
+# The installed folder is moved once before: nothing in it may remember where it was.
+set -eu
+build=$1
+source=$2
+scratch=$3
+here=$source/tests/install
+. "$source/tests/support/checks.sh"
+LC_ALL=C
+export LC_ALL
+prefix="$scratch/moved here" # a space: paths are quoted
+
+version() { sed -n "s/^#define DDL_VERSION_$1 //p" "$source/include/ddl/version.h"; }
+abi=$(version MAJOR).$(version MINOR)
+full=$abi.$(version PATCH)
+
+install_and_move() {
+    rm -rf "$scratch/first" "$prefix" "$scratch/dest"
+    cmake --install "$build" --prefix "$scratch/first" >"$scratch/install.log"
+    DESTDIR="$scratch/dest" cmake --install "$build" --prefix /opt/ddl >>"$scratch/install.log"
+    # Debug information aside, which names sources, no file knows a folder of this machine.
+    ! grep -rIl -e "$scratch" -e "$source" "$scratch/first" "$scratch/dest" || fail "these files name a folder"
+    (cd "$scratch/dest/opt/ddl" && find . | sort) >"$scratch/staged"
+    (cd "$scratch/first" && find . | sort) | cmp - "$scratch/staged"
+    mv "$scratch/first" "$prefix"
+}
+
+libraries() {
+    [ "$(readlink "$lib/libddl.so")" = "libddl.so.$abi" ]
+    [ "$(readlink "$lib/libddl.so.$abi")" = "libddl.so.$full" ]
+    readelf -d "$lib/libddl.so.$full" | grep -q "SONAME.*\[libddl.so.$abi\]"
+    [ "$("$prefix/bin/ddl" --version)" = "ddl $full" ]
+}
+
+# What the headers declare, no more and no less, is what either library offers.
+symbols() {
+    for header in "$prefix"/include/ddl/*.h; do
+        echo "#include <ddl/$(basename "$header")>"
+    done >"$scratch/all.c"
+    cc -std=c11 -E -P -I "$prefix/include" "$scratch/all.c" | tr '\n' ' ' | tr ';' '\n' |
+        sed -n '/visibility("default")/{s/.*visibility("default"))) *//; s/^[^(]*[ *]\(ddl_[a-z0-9_]*\) *(.*/\1/p;}' |
+        sort >"$scratch/declared"
+    [ "$(wc -l <"$scratch/declared")" -gt 100 ] || fail "only $(wc -l <"$scratch/declared") declarations were found"
+    nm -D --defined-only "$lib/libddl.so" | awk '{ print $3 }' | sort >"$scratch/shared"
+    nm -g --defined-only "$lib/libddl.a" | awk 'NF == 3 { print $3 }' | sort >"$scratch/static"
+    diff "$scratch/declared" "$scratch/shared" || fail "the shared library offers something else than the headers"
+    diff "$scratch/declared" "$scratch/static" || fail "the static library offers something else than the headers"
+}
+
+headers() {
+    for header in "$prefix"/include/ddl/*.h; do
+        echo "#include <ddl/$(basename "$header")>" >"$scratch/one.c"
+        cc -std=c11 -fsyntax-only -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror \
+            -I "$prefix/include" "$scratch/one.c"
+        c++ -x c++ -std=c++17 -fsyntax-only -Wall -Wextra -Wpedantic -Wconversion -Werror \
+            -I "$prefix/include" "$scratch/one.c"
+    done
+}
+
+# by_pkg_config COMPILER STANDARD... : once with the shared library, once with the static one.
+by_pkg_config() {
+    PKG_CONFIG_PATH=$lib/pkgconfig
+    export PKG_CONFIG_PATH
+    [ "$(pkg-config --modversion ddl)" = "$full" ]
+    eval "$* -Wall -Wextra -Wpedantic -Werror '$here/outside/outside.c' -x none $(pkg-config --cflags --libs ddl) -lm \
+        -o '$scratch/shared.out'"
+    LD_LIBRARY_PATH=$lib "$scratch/shared.out" | grep "ddl $full, headers $full: loss"
+    LD_LIBRARY_PATH=$lib ldd "$scratch/shared.out" | grep -q "libddl.so.$abi"
+    eval "$* '$here/outside/outside.c' -x none $(pkg-config --static --cflags --libs ddl | sed 's/-lddl/-l:libddl.a/') \
+        -o '$scratch/static.out'"
+    "$scratch/static.out" | grep "ddl $full, headers $full: loss"
+    ! ldd "$scratch/static.out" | grep libddl || fail "the static program asks for libddl.so"
+}
+
+by_find_package() {
+    language=$1
+    rm -rf "$scratch/cmake-$language"
+    cmake -G Ninja -S "$here/outside" -B "$scratch/cmake-$language" -DLANGUAGE="$language" \
+        -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release >"$scratch/cmake.log"
+    cmake --build "$scratch/cmake-$language" >"$scratch/cmake.log" || { cat "$scratch/cmake.log"; exit 1; }
+    for kind in ddl ddl_static; do
+        "$scratch/cmake-$language/with_$kind" | grep "ddl $full, headers $full: loss"
+    done
+    ldd "$scratch/cmake-$language/with_ddl" | grep -q "libddl.so.$abi"
+    ! ldd "$scratch/cmake-$language/with_ddl_static" | grep libddl || fail "the static program asks for libddl.so"
+}
+
+# An older or another interface is refused.
+other_versions() {
+    for wanted in $(version MAJOR).$(($(version MINOR) + 1)) $(($(version MAJOR) + 1)).0; do
+        sed "s/find_package(ddl 0.1 /find_package(ddl $wanted /" "$here/outside/CMakeLists.txt" >"$scratch/CMakeLists.txt"
+        rm -rf "$scratch/other"
+        ! cmake -G Ninja -S "$scratch" -B "$scratch/other" -DLANGUAGE=C -DCMAKE_PREFIX_PATH="$prefix" \
+            >"$scratch/cmake.log" 2>&1 || fail "version $wanted was found"
+        grep -q 'considered but not accepted' "$scratch/cmake.log"
+    done
+}
+
+commands() { "$prefix/bin/ddl" help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'; }
+
+pages_exist() {
+    [ "$(commands | wc -l)" -ge 10 ]
+    for page in ddl $(commands | sed 's/^/ddl-/'); do
+        file=$prefix/share/man/man1/$page.1
+        for section in NAME SYNOPSIS DESCRIPTION OPTIONS "EXIT STATUS" EXAMPLES "SEE ALSO"; do
+            grep -q "^\.SH $section$" "$file" || fail "$page.1 has no section $section"
+        done
+    done
+    grep -q '^\.SH KEYS OF THE RUN$' "$prefix/share/man/man5/ddl-recipe.5"
+    # Every key that ddl train takes is in the page.
+    "$prefix/bin/ddl" help train | sed -n '/^keys of/,$s/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p' | tr - _ |
+        while read -r key; do
+            grep -q "^\\\\fB$key\\\\fR$" "$prefix/share/man/man5/ddl-recipe.5" || fail "ddl-recipe.5 lacks $key"
+        done
+}
+
+# Options of the page are those of --help: one source, and none got lost on the way through roff.
+pages_are_right() {
+    for page in "$prefix"/share/man/man1/ddl-*.1; do
+        name=$(basename "$page" .1)
+        groff -man -Tascii -P-cbou "$page" >"$scratch/page"
+        "$prefix/bin/ddl" help "${name#ddl-}" | sed -n 's/^  \(--[^ ]*\).*/\1/p' >"$scratch/flags"
+        while read -r flag; do
+            grep -qF -e "       $flag" "$scratch/page" || fail "$name.1 lacks $flag"
+        done <"$scratch/flags"
+    done
+}
+
+pages_are_clean() {
+    for page in "$prefix"/share/man/man*/*; do
+        complaints=$("$@" "$page" 2>&1)
+        [ -z "$complaints" ] || fail "$complaints"
+    done
+}
+
+# complete WORD...: what bash offers for the last of the words.
+complete() {
+    bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ddl; echo "${COMPREPLY[*]}"' complete \
+        "$prefix/share/bash-completion/completions/ddl" "$@"
+}
+
+completes() {
+    wanted=$1
+    shift
+    found=$(complete "$@")
+    [ "$found" = "$wanted" ] || fail "'$*': '$found', wanted '$wanted'"
+}
+
+completion() {
+    completes train ddl tra
+    completes build ddl data bu
+    completes --checkpoint-every ddl train --checkpoint
+    completes --no-overwrite ddl data build --no-over
+    completes "ddl-cc ddl-cc-ec" ddl train --model ddl-cc
+    completes "ddl-cc ddl-cc-ec" ddl train --model = ddl-cc
+    completes "k v" ddl train --ddl-map ""
+    completes "" ddl train --steps ""
+    completes verify ddl help ver
+    completes ddl-train.1 ddl help --man ddl-tr
+    touch "$scratch/a shard.bin"
+    completes "$scratch/a shard.bin" ddl eval run --shard "$scratch/a sh"
+    for command in $(commands); do
+        completes "$command" ddl "$command"
+    done
+}
+
+check install_and_move install_and_move
+lib=$(dirname "$(find "$prefix" -name libddl.a)")
+check libraries libraries
+check symbols symbols
+check headers headers
+check pkg_config_c by_pkg_config cc -x c -std=c11
+check pkg_config_cxx by_pkg_config c++ -x c++ -std=c++17
+check find_package_c by_find_package C
+check find_package_cxx by_find_package CXX
+check other_versions other_versions
+check program sh "$here/use_ddl.sh" "$prefix/bin/ddl" "$scratch/day"
+check pages_exist pages_exist
+if command -v groff >/dev/null 2>&1; then
+    check pages_are_right pages_are_right
+    check pages_by_groff pages_are_clean groff -man -ww -z -Tutf8
+else
+    skip pages_by_groff "groff is not installed"
+fi
+if command -v mandoc >/dev/null 2>&1; then
+    check pages_by_mandoc pages_are_clean mandoc -Tlint
+else
+    skip pages_by_mandoc "mandoc is not installed"
+fi
+check completion completion
+finish

@@ -1,0 +1,28 @@
+#!/bin/sh
+# use_ddl.sh PROGRAM FOLDER: a user's first day with an installed `ddl`: a vocabulary, shards, a model of a few steps, and
+# what can be done with it. FOLDER is made anew.
+set -eu
+ddl=$1
+rm -rf "$2"
+mkdir -p "$2"
+cd "$2"
+"$ddl" --version
+"$ddl" info >names
+grep -q ddl-cc-ec names
+"$ddl" info --model ddl-cc-ec --size small | grep '^parameters'
+# The tokenizer that ships: found beside the program.
+[ "$(printf 'hello world' | "$ddl" tokenizer encode)" = "31373 995" ]
+
+i=0
+while [ $i -lt 200 ]; do
+    echo "The state of layer $i is read, then it is rewritten, and what was there is gone."
+    i=$((i + 1))
+done >corpus.txt
+"$ddl" tokenizer train --quiet corpus.txt --vocab-size 300 --out tokenizer.json
+"$ddl" data build --quiet corpus.txt --separator '' --tokenizer tokenizer.json --out shards
+"$ddl" data info shards --tokenizer tokenizer.json
+"$ddl" train --quiet --model ddl-cc-ec --size micro --vocab-size 300 --block-size 64 --tokenizer tokenizer.json \
+    --train-data shards --val-every 0 --batch 2 --seq 32 --steps 3 --warmup 1 --out run --threads 1
+"$ddl" info run | grep '^model *ddl-cc-ec'
+"$ddl" generate run --prompt "The state" --max-tokens 8 --threads 1
+"$ddl" eval run --text corpus.txt --seq 32 --max-tokens 256 --threads 1

@@ -1,0 +1,33 @@
+# For tests in shell: `check NAME COMMAND...` runs COMMAND in a subshell and tells what came of it as cmocka does, which
+# ./dev test counts; `skip NAME WHY` tells what cannot be tried here; `finish` ends the test.
+failures=0
+
+check() {
+    name=$1
+    shift
+    echo "[ RUN      ] $name"
+    # Not as an if's condition, in which the shell would let a failing command pass.
+    set +e
+    (set -e; "$@")
+    status=$?
+    set -e
+    if [ $status -eq 0 ]; then
+        echo "[       OK ] $name"
+    else
+        echo "[  FAILED  ] $name"
+        failures=$((failures + 1))
+    fi
+}
+
+skip() { echo "[  SKIPPED ] $1: $2"; }
+
+# fail WORD...: ends a check with a sentence.
+fail() {
+    echo "$*"
+    exit 1
+}
+
+finish() {
+    [ $failures -eq 0 ] || { echo "$failures FAILED TEST(S)"; exit 1; }
+    exit 0
+}
