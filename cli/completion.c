@@ -119,7 +119,7 @@ void print_completion(void)
     printf("# bash completion of ddl, written by 'ddl help --completion'.\n"
            "_ddl() {\n"
            "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} names kind=options\n"
-           "    local command=${COMP_WORDS[1]} IFS=$' \\t\\n'\n"
+           "    local command=${COMP_WORDS[1]}\n"
            "    # bash splits --name=value at the sign\n"
            "    if [[ $word == '=' ]]; then\n"
            "        word=\n"
@@ -128,17 +128,18 @@ void print_completion(void)
            "    fi\n"
            "    COMPREPLY=()\n"
            "    if [[ $COMP_CWORD -eq 1 ]]; then\n"
-           "        COMPREPLY=($(compgen -W '");
+           "        mapfile -t COMPREPLY < <(compgen -W '");
     print_names(commands);
-    printf(" --help --version' -- \"$word\"))\n        return\n    fi\n    case $command in\n    help)\n"
+    printf(" --help --version' -- \"$word\")\n        return\n    fi\n    case $command in\n    help)\n"
            "        [[ $COMP_CWORD -gt 2 || $word == -* ]] || kind=names ;;\n");
     for (size_t i = 0; commands[i]; i++) {
         if (!commands[i]->actions)
             continue;
-        printf("    %s)\n        if [[ $COMP_CWORD -eq 2 ]]; then\n            COMPREPLY=($(compgen -W '",
+        printf("    %s)\n        if [[ $COMP_CWORD -eq 2 ]]; then\n            mapfile -t COMPREPLY < "
+               "<(compgen -W '",
                commands[i]->name);
         print_names(commands[i]->actions);
-        printf(" --help' -- \"$word\"))\n            return\n        fi\n"
+        printf(" --help' -- \"$word\")\n            return\n        fi\n"
                "        command+=\" ${COMP_WORDS[2]}\" ;;\n");
     }
     printf("    esac\n    case $command in\n");
@@ -153,11 +154,10 @@ void print_completion(void)
     print_names(commands);
     printf("'\n"
            "    if [[ $kind == names || ( $kind == options && $word == -* ) ]]; then\n"
-           "        COMPREPLY=($(compgen -W \"$names\" -- \"$word\"))\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$word\")\n"
            "    elif [[ $kind != none ]]; then\n"
            "        compopt -o filenames 2>/dev/null\n"
-           "        IFS=$'\\n'\n"
-           "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
+           "        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
            "    fi\n"
            "}\n"
            "complete -F _ddl ddl\n");

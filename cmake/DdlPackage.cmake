@@ -26,13 +26,19 @@ string(CONCAT CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${DDL_RUNTIME_PACKAGE} (
 
 # What Debian asks of every package: what may be done with it, and what changed.
 set(DDL_DEB_DIR ${CMAKE_CURRENT_BINARY_DIR}/deb)
-file(READ ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE DDL_LICENSE)
-string(REGEX MATCH "Copyright \\(c\\) ([^\n]*)" DDL_COPYRIGHT "${DDL_LICENSE}")
-set(DDL_COPYRIGHT ${CMAKE_MATCH_1})
-string(REGEX REPLACE ".*Copyright \\(c\\) [^\n]*\n\n" "" DDL_LICENSE "${DDL_LICENSE}")
-string(REGEX REPLACE "\n+$" "" DDL_LICENSE "${DDL_LICENSE}")
-string(REPLACE "\n\n" "\n.\n" DDL_LICENSE "${DDL_LICENSE}")
-string(REPLACE "\n" "\n " DDL_LICENSE " ${DDL_LICENSE}")
+# NAME_COPYRIGHT: who, NAME_LICENSE: the rest of a licence's text, indented as Debian wants it.
+function(ddl_read_licence name file)
+  file(READ ${CMAKE_CURRENT_SOURCE_DIR}/${file} text)
+  string(REGEX MATCH "Copyright \\(c\\) ([^\n]*)" line "${text}")
+  set(${name}_COPYRIGHT ${CMAKE_MATCH_1} PARENT_SCOPE)
+  string(REGEX REPLACE ".*Copyright \\(c\\) [^\n]*\n\n" "" text "${text}")
+  string(REGEX REPLACE "\n+$" "" text "${text}")
+  string(REPLACE "\n\n" "\n.\n" text "${text}")
+  string(REPLACE "\n" "\n " text " ${text}")
+  set(${name}_LICENSE "${text}" PARENT_SCOPE)
+endfunction()
+ddl_read_licence(DDL LICENSE)
+ddl_read_licence(TOKENIZER data/tokenizer/LICENSE)
 configure_file(cmake/copyright.in ${DDL_DEB_DIR}/copyright @ONLY)
 string(CONCAT changes "ddl (${PROJECT_VERSION}) unstable; urgency=medium\n\n  * Version ${PROJECT_VERSION}.\n\n"
        " -- ${DDL_MAINTAINER}  ${DDL_VERSION_RFC_DATE}\n")

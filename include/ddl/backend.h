@@ -15,7 +15,8 @@ typedef struct ddl_backend ddl_backend;
 /* `name`: "cpu" (oneDNN, OpenMP, vectorised kernels) or "ref" (scalar, double accumulators: the specification
  * made executable); NULL means "cpu". `threads`: 0 means one for each core that OpenMP would use; "ref" is
  * always single threaded. One backend serves one thread of the caller at a time; it must outlive what was
- * made with it. */
+ * made with it. How OpenMP's threads wait for each other is the environment's choice (GOMP_SPINCOUNT,
+ * OMP_WAIT_POLICY), read before main: docs/performance.md. */
 DDL_API ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t threads,
                                       struct ddl_error *err);
 DDL_API void ddl_backend_free(ddl_backend *backend); /* NULL is allowed */

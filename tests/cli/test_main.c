@@ -16,7 +16,7 @@ static int ddl(const char *arguments, int errors, char *out, size_t size)
 
 static void says(const char *arguments, int status, const char *output, const char *error)
 {
-    char out[8192];
+    char out[32768];
     assert_int_equal(ddl(arguments, 0, out, sizeof out), status);
     if (!strstr(out, output) || (!*output && *out))
         fail_msg("ddl %s: standard output is '%s', wanted '%s'", arguments, out, output);
@@ -74,6 +74,32 @@ static void every_command_helps(void **state)
     assert_true(n > 0);
 }
 
+/* Actions have a help of their own, and their command tells which there are. */
+static void actions(void **state)
+{
+    (void)state;
+    says("help data build", 0, "usage: ddl data build INPUT", "");
+    says("data build --help", 0, "usage: ddl data build INPUT", "");
+    says("data --help", 0, "  ddl data build INPUT", "");
+    says("help data bild", 2, "", "ddl: data: unknown action 'bild', did you mean 'build'?\n");
+    says("data bild", 2, "", "ddl: data: unknown action 'bild', did you mean 'build'?\n");
+    says("tokenizer", 2, "", "ddl: tokenizer: wanted encode, decode, info or train after it");
+    says("bench", 2, "", "ddl: bench: wanted step after it ('ddl help bench')\n");
+    says("bench step now", 2, "", "ddl: bench step takes options only, found 'now'\n");
+}
+
+static void manual(void **state)
+{
+    (void)state;
+    says("help --pages", 0, "ddl.1\nddl-bench.1\n", "");
+    says("help --pages", 0, "\nddl-verify.1\nddl-recipe.5\n", "");
+    says("help --man ddl-eval.1", 0, ".TH DDL\\-EVAL 1 ", "");
+    says("help --man ddl-eval", 0, ".TH DDL\\-EVAL 1 ", "");
+    says("help --man ddl-recipe", 0, ".TH DDL\\-RECIPE 5 ", "");
+    says("help --man eval", 2, "", "ddl: --man: there is no page 'eval'; 'ddl help --pages' lists them\n");
+    says("help --completion", 0, "\ncomplete -F _ddl ddl\n", "");
+}
+
 static void full_disk(void **state)
 {
     (void)state;
@@ -92,6 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(version),   cmocka_unit_test(help),
         cmocka_unit_test(usage),     cmocka_unit_test(every_command_helps),
+        cmocka_unit_test(actions),   cmocka_unit_test(manual),
         cmocka_unit_test(full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

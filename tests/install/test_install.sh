@@ -86,6 +86,25 @@ by_find_package() {
     ! ldd "$scratch/cmake-$language/with_ddl_static" | grep libddl || fail "the static program asks for libddl.so"
 }
 
+# The README's own commands and program, with this build for the one that ./dev build makes.
+readme() {
+    home=$scratch/home
+    rm -rf "$home" "$scratch/readme"
+    mkdir -p "$home" "$scratch/readme/build"
+    ln -s "$build" "$scratch/readme/build/release"
+    awk '/^## / { section = $0 }
+        /^```/ { block = block == "" ? substr($0, 4) : ""; next }
+        section ~ /^## (Install|Use from C)$/ && block == "c" { print > (out "/rewrite.c") }
+        section ~ /^## (Install|Use from C)$/ && block == "sh" && !/^\.\/dev / { print > (out "/commands") }
+        ' out="$scratch/readme" "$source/README.md"
+    cd "$scratch/readme"
+    [ "$(grep -c . commands)" -ge 5 ] || fail "README.md has lost its commands"
+    HOME=$home sh -eu commands >output
+    grep -x '5 4' output
+    [ "$(./rewrite-static)" = "5 4" ]
+    "$home/.local/bin/ddl" --version
+}
+
 # An older or another interface is refused.
 other_versions() {
     for wanted in $(version MAJOR).$(($(version MINOR) + 1)) $(($(version MAJOR) + 1)).0; do
@@ -134,16 +153,16 @@ pages_are_clean() {
     done
 }
 
-# complete WORD...: what bash offers for the last of the words.
-complete() {
-    bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ddl; echo "${COMPREPLY[*]}"' complete \
+# offered WORD...: what bash offers for the last of the words.
+offered() {
+    bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ddl; echo "${COMPREPLY[*]}"' bash \
         "$prefix/share/bash-completion/completions/ddl" "$@"
 }
 
 completes() {
     wanted=$1
     shift
-    found=$(complete "$@")
+    found=$(offered "$@")
     [ "$found" = "$wanted" ] || fail "'$*': '$found', wanted '$wanted'"
 }
 
@@ -174,6 +193,7 @@ check pkg_config_c by_pkg_config cc -x c -std=c11
 check pkg_config_cxx by_pkg_config c++ -x c++ -std=c++17
 check find_package_c by_find_package C
 check find_package_cxx by_find_package CXX
+check readme readme
 check other_versions other_versions
 check program sh "$here/use_ddl.sh" "$prefix/bin/ddl" "$scratch/day"
 check pages_exist pages_exist

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # For tests in shell: `check NAME COMMAND...` runs COMMAND in a subshell and tells what came of it as cmocka does, which
 # ./dev test counts; `skip NAME WHY` tells what cannot be tried here; `finish` ends the test.
 failures=0

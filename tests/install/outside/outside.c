@@ -1,5 +1,5 @@
-/* A user's program, built against the installed tree only, as C and as C++: the delta operator on plain arrays, then a
- * model that learns to repeat a sequence. Prints the loss before and after. */
+/* A user's program, built against the installed tree only, as C and as C++: the delta operator on plain
+ * arrays, then a model that learns to repeat a sequence. Prints the loss before and after. */
 #include <ddl/delta.h>
 #include <ddl/model.h>
 #include <ddl/version.h>
@@ -29,7 +29,8 @@ static ddl_status overwrite(ddl_backend *backend, struct ddl_error *err)
     args.X_out = out;
     ddl_status status = ddl_delta_forward(backend, &args, err);
     if (!status && !(fabsf(out[0] - 5) < 1e-5f && fabsf(out[1] - 4) < 1e-5f))
-        return ddl_error_set(err, DDL_E_NUMERIC, "the delta rule gave (%g, %g), wanted (5, 4)", out[0], out[1]);
+        return ddl_error_set(err, DDL_E_NUMERIC, "the delta rule gave (%g, %g), wanted (5, 4)", out[0],
+                             out[1]);
     return status;
 }
 
@@ -50,7 +51,8 @@ static void descend(ddl_model *model, float lr)
     }
 }
 
-static ddl_status learn(ddl_model *model, ddl_workspace *ws, double *first, double *last, struct ddl_error *err)
+static ddl_status learn(ddl_model *model, ddl_workspace *ws, double *first, double *last,
+                        struct ddl_error *err)
 {
     int32_t tokens[T], targets[T];
     for (int t = 0; t < T; t++) {
