@@ -21,8 +21,10 @@ file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/deb/triggers "activate-noawait ldconfig\n
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/deb/triggers)
 # ddl.pc names the modules of the static library, and pkg-config asks for them where the shared one is meant too.
 set(DDL_RUNTIME_PACKAGE libddl${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-string(CONCAT CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${DDL_RUNTIME_PACKAGE} (= ${PROJECT_VERSION}), libdnnl-dev, "
-       "libjansson-dev, libyaml-dev, libpcre2-dev, libzstd-dev, zlib1g-dev")
+set(gemm_of_onednn libdnnl-dev)
+set(gemm_of_cblas "libopenblas-dev | libblis-dev")
+string(CONCAT CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${DDL_RUNTIME_PACKAGE} (= ${PROJECT_VERSION}), "
+       "${gemm_of_${DDL_GEMM}}, libjansson-dev, libyaml-dev, libpcre2-dev, libzstd-dev, zlib1g-dev")
 
 # What Debian asks of every package: what may be done with it, and what changed.
 set(DDL_DEB_DIR ${CMAKE_CURRENT_BINARY_DIR}/deb)
