@@ -10,8 +10,11 @@
 extern "C" {
 #endif
 
+/* Of the interface, once it is settled. */
 #define DDL_VERSION_MAJOR 0
+/* Of what was added; until 1.0, of the interface. */
 #define DDL_VERSION_MINOR 1
+/* Of what was mended. */
 #define DDL_VERSION_PATCH 0
 
 /* The day of this version, for the manual pages. */
@@ -19,10 +22,12 @@ extern "C" {
 
 /* "0.1.0", of the headers. */
 #define DDL_VERSION DDL_VERSION_TEXT_(DDL_VERSION_MAJOR, DDL_VERSION_MINOR, DDL_VERSION_PATCH)
+/* For the line above: the arguments' values. */
 #define DDL_VERSION_TEXT_(major, minor, patch) DDL_VERSION_JOIN_(major, minor, patch)
+/* For the line above: joined by dots. */
 #define DDL_VERSION_JOIN_(major, minor, patch) #major "." #minor "." #patch
 
-/* The same of the library that runs: it may be a later PATCH than the headers. */
+/* The version of the library that runs: it may be a later PATCH than the headers. */
 DDL_API const char *ddl_version(void);
 
 #ifdef __cplusplus
