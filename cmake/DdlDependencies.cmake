@@ -1,5 +1,5 @@
 # What ddl links: docs/design.md says why each. Sets DDL_LIBRARIES, and DDL_CMOCKA for the tests. For those who link the
-# installed static library, DDL_PKG_CONFIG_MODULES and DDL_PLAIN_LIBRARIES say the same by names.
+# installed static library, DDL_PKG_CONFIG_MODULES and DDL_PLAIN_LIBRARIES (names or paths) say the same.
 find_package(PkgConfig REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(Threads REQUIRED)
@@ -34,6 +34,8 @@ get_target_property(DDL_GEMM_NAME ddl_gemm IMPORTED_LOCATION)
 get_filename_component(DDL_GEMM_NAME ${DDL_GEMM_NAME} NAME_WE)
 string(REGEX REPLACE "^lib" "" DDL_GEMM_NAME ${DDL_GEMM_NAME})
 set(DDL_PLAIN_LIBRARIES ${DDL_GEMM_NAME} ${OpenMP_C_LIB_NAMES} m)
+# Every compiler finds GCC's OpenMP by its name; clang's lies in a folder that only clang looks into.
+list(TRANSFORM DDL_PLAIN_LIBRARIES REPLACE "^omp$" "${OpenMP_omp_LIBRARY}")
 
 if(DDL_TESTS)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)

@@ -48,7 +48,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ddl-config.cmake ${CMAKE_CURRENT_BINAR
 # pkg-config finds the prefix from where ddl.pc lies, however deep that is.
 file(RELATIVE_PATH DDL_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" DDL_PC_TO_PREFIX ${DDL_PC_TO_PREFIX})
-list(TRANSFORM DDL_PLAIN_LIBRARIES PREPEND -l OUTPUT_VARIABLE DDL_PC_LIBS)
+list(TRANSFORM DDL_PLAIN_LIBRARIES REPLACE "^([^/].*)$" "-l\\1" OUTPUT_VARIABLE DDL_PC_LIBS)
 list(JOIN DDL_PC_LIBS " " DDL_PC_LIBS)
 configure_file(cmake/ddl.pc.in ddl.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ddl.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
