@@ -102,9 +102,8 @@ const struct command export_command = {
         (const char *const[]){
             "DIR is a model, a checkpoint, or a folder of the authors' release. The new folder has",
             "config.json with the release's keys, the tensors (safetensors), and copies of the tokenizer's",
-            "files; it appears whole or not at all. Numbers are rounded to nearest, ties to even; one that "
-            "the",
-            "dtype cannot hold is an error.", NULL },
+            "files; it appears whole or not at all. Numbers are rounded to nearest, ties to even;",
+            "one that the dtype cannot hold is an error.", NULL },
     .options = { { .rows = rows } },
     .examples =
         (const struct note[]){

@@ -39,7 +39,7 @@ symbols() {
         echo "#include <ddl/$(basename "$header")>"
     done >"$scratch/all.c"
     cc -std=c11 -E -P -I "$prefix/include" "$scratch/all.c" | tr '\n' ' ' | tr ';' '\n' |
-        sed -n '/visibility("default")/{s/.*visibility("default"))) *//; s/^[^(]*[ *]\(ddl_[a-z0-9_]*\) *(.*/\1/p;}' |
+        sed -n '/visibility("default")/{s/.*visibility("default"))) *//; s/^[^(]*[ *]\(ddl_[a-z0-9_]*\) *[([].*/\1/p;}' |
         sort >"$scratch/declared"
     [ "$(wc -l <"$scratch/declared")" -gt 100 ] || fail "only $(wc -l <"$scratch/declared") declarations were found"
     nm -D --defined-only "$lib/libddl.so" | awk '{ print $3 }' | sort >"$scratch/shared"
