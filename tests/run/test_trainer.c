@@ -58,38 +58,6 @@ static ddl_status run_until(const struct ddl_train_config *t, int steps, struct 
     return ddl_train_run(t, &callbacks, NULL, err);
 }
 
-static char *file_in(const char *folder, const char *name)
-{
-    static char path[4][4096];
-    static int next;
-    char *out = path[next++ % 4];
-    snprintf(out, sizeof path[0], "%s/%s", folder, name);
-    return out;
-}
-
-/* metrics.jsonl without what depends on the clock: each line up to "tokens_per_s". */
-static char *repeatable(const char *folder)
-{
-    char *text = read_file(file_in(folder, "metrics.jsonl"), NULL), *to = text;
-    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
-        char *clock = strstr(line, ",\"tokens_per_s\"");
-        assert_true(clock && clock < end);
-        memmove(to, line, (size_t)(clock - line));
-        to += clock - line;
-        *to++ = '\n';
-    }
-    *to = '\0';
-    return text;
-}
-
-static void assert_same_metrics(const char *a, const char *b)
-{
-    char *x = repeatable(a), *y = repeatable(b);
-    assert_string_equal(x, y);
-    free(x);
-    free(y);
-}
-
 /* ---- damage ---- */
 
 struct damage {
@@ -179,7 +147,7 @@ static void metrics_have_every_step(void **state)
     struct ddl_train_progress last;
     t.log_every = 3;
     assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
-    char *text = repeatable(t.out);
+    char *text = repeatable_metrics(t.out);
     static const int steps[] = { 3, 6, 7, 9, 12, 14, 15, 18, 20 };
     const char *line = text;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {

@@ -21,4 +21,11 @@ const char *tiny_folder(const char *name, const char *preset);
 /* A shard of n tokens, each below `vocab`, that follow a simple rule with some chance in it. */
 void write_random_shard(const char *path, uint64_t seed, size_t vocab, size_t n);
 
+/* "folder/name"; each call returns one of a few rotating static buffers. */
+char *file_in(const char *folder, const char *name);
+/* metrics.jsonl of a run without what depends on the clock: each line up to "tokens_per_s". Free with free.
+ */
+char *repeatable_metrics(const char *folder);
+void assert_same_metrics(const char *a, const char *b);
+
 #endif
