@@ -137,7 +137,8 @@ struct ddl_checkpoint {
     bool has_val;  /* whether a validation followed the step */
     double val_loss;
 };
-/* Those in the folder `out`, oldest first; free *list with free. None is no error: *list is then NULL. */
+/* Those in the folder `out`, oldest first; free *list with free. None, or no folder, is no error:
+ * *list is then NULL. */
 DDL_API ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, size_t *n,
                                        struct ddl_error *err);
 /* Holds every file of the checkpoint in `folder` to the size and checksum it was written with. */

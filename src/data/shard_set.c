@@ -4,7 +4,6 @@
 #include "data/shard_format.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,16 +29,11 @@ static bool is_ours(const char *name)
     return false;
 }
 
-static ddl_status folder_error(const char *folder, const char *verb, struct ddl_error *err)
-{
-    return ddl_error_set(err, DDL_E_IO, "%s: cannot %s: %s", folder, verb, strerror(errno));
-}
-
 static ddl_status refuse_shards(const char *out, bool overwrite, struct ddl_error *err)
 {
     DIR *dir = opendir(out);
     if (!dir)
-        return folder_error(out, "open folder", err);
+        return ddl_file_error(err, out, "open folder");
     ddl_status status = DDL_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         if (!ddl_shard_name_fits(entry->d_name))
@@ -122,7 +116,7 @@ static ddl_status end_shard(struct ddl_shard_set *set, int split, struct ddl_err
     s->open = false;
     ddl_status status = fseek(s->writer.stream, 0, SEEK_SET) == 0
                             ? ddl_file_writer_write(&s->writer, bytes, sizeof bytes, err)
-                            : folder_error(s->writer.temporary, "seek", err);
+                            : ddl_file_error(err, s->writer.temporary, "seek");
     if (status) {
         ddl_file_writer_discard(&s->writer);
         return status;
@@ -175,7 +169,7 @@ static ddl_status remove_old(const struct ddl_shard_set *set, struct ddl_error *
 {
     DIR *dir = opendir(set->out);
     if (!dir)
-        return folder_error(set->out, "open folder", err);
+        return ddl_file_error(err, set->out, "open folder");
     ddl_status status = DDL_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         char path[2048];
@@ -183,7 +177,7 @@ static ddl_status remove_old(const struct ddl_shard_set *set, struct ddl_error *
             continue;
         ddl_path_join(path, sizeof path, set->out, entry->d_name);
         if (unlink(path) != 0)
-            status = folder_error(path, "remove", err);
+            status = ddl_file_error(err, path, "remove");
     }
     closedir(dir);
     return status;
@@ -211,7 +205,7 @@ static ddl_status move_all(const struct ddl_shard_set *set, struct ddl_error *er
             ddl_path_join(from, sizeof from, set->work, name);
             ddl_path_join(to, sizeof to, set->out, name);
             if (rename(from, to) != 0)
-                return folder_error(to, "move into place", err);
+                return ddl_file_error(err, to, "move into place");
         }
     }
     return DDL_OK;

@@ -152,28 +152,33 @@ ddl_status ddl_checkpoint_read_newest(const struct ddl_train_config *config, str
                                       char *path, size_t size, ddl_warn_fn *note, void *user,
                                       struct ddl_error *err)
 {
-    struct ddl_error first = { 0 };
-    uint64_t step = UINT64_MAX;
-    while (ddl_checkpoint_newest(config->out, step, &step, path, size)) {
-        struct ddl_error why = { 0 }, sentence;
-        ddl_status status = ddl_checkpoint_read_state(path, config, state, note, user, &why);
-        if (!status && first.status && note) {
-            ddl_error_set(&sentence, DDL_OK, "%.600s; going on from %s", first.text, path);
-            note(user, sentence.text);
-        }
+    struct ddl_error first = { 0 }, why = { 0 }, sentence;
+    struct ddl_checkpoint *list;
+    size_t n;
+    ddl_status status = ddl_checkpoint_list(config->out, &list, &n, err);
+    if (!status && n == 0)
+        status = ddl_error_set(err, DDL_E_IO, "%.600s: no checkpoint to resume from", config->out);
+    for (size_t i = n; i-- > 0;) {
+        why = (struct ddl_error){ 0 };
+        if (ddl_checkpoint_path(config->out, list[i].step, false, path, size))
+            status = ddl_checkpoint_read_state(path, config, state, note, user, &why);
+        else
+            status = ddl_error_set(&why, DDL_E_USAGE, "%.200s: the path is too long", config->out);
         if (!first.status)
             first = why;
-        if (!status)
-            return DDL_OK;
-        if (status != DDL_E_FORMAT && status != DDL_E_IO) {
-            *err = why;
-            return status;
-        }
+        if (status != DDL_E_FORMAT && status != DDL_E_IO)
+            break;
+        if (i == 0)
+            why = first; /* none is whole: the newest is the one to tell of */
     }
-    if (!first.status)
-        return ddl_error_set(err, DDL_E_IO, "%s: no checkpoint to resume from", config->out);
-    *err = first;
-    return first.status;
+    free(list);
+    if (n && status)
+        *err = why;
+    if (!status && first.status && note) {
+        ddl_error_set(&sentence, DDL_OK, "%.600s; going on from %s", first.text, path);
+        note(user, sentence.text);
+    }
+    return n && status ? why.status : status;
 }
 
 ddl_status ddl_checkpoint_read_weights(const char *path, ddl_model *model, struct ddl_optim *optim,

@@ -30,7 +30,8 @@ ddl_status ddl_checkpoint_save(const struct ddl_train_config *config, const ddl_
 
 /* After a checkpoint of `step`: removes those up to it that are neither among the newest keep_last nor among
  * the keep_best of lowest validation loss (keep_last 0: none). Later ones belong to a future that was passed
- * over as damaged: they neither count nor go. *best tells whether this step has the lowest loss. */
+ * over as damaged: they neither count nor go, and nor does one whose state.json cannot be read. *best tells
+ * whether this step has the lowest loss. */
 ddl_status ddl_checkpoint_prune(const struct ddl_train_config *config, uint64_t step, bool *best,
                                 struct ddl_error *err);
 

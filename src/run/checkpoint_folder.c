@@ -5,6 +5,7 @@
 #include "run/checkpoint_state.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,7 @@ static ddl_status remove_chosen(const char *out, bool (*chosen)(const char *name
 {
     DIR *dir = opendir(out);
     if (!dir)
-        return DDL_OK;
+        return errno == ENOENT ? DDL_OK : ddl_file_error(err, out, "open folder");
     ddl_status status = DDL_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         char path[PATH_SIZE];
@@ -198,7 +199,7 @@ static ddl_status list_up_to(const char *out, uint64_t last, struct ddl_checkpoi
     *list = NULL;
     *n = 0;
     if (!dir)
-        return ddl_file_error(err, out, "open folder");
+        return errno == ENOENT ? DDL_OK : ddl_file_error(err, out, "open folder");
     ddl_status status = DDL_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         uint64_t step = step_of(entry->d_name);
@@ -237,14 +238,16 @@ ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, si
 
 /* ---- which stay ---- */
 
-static void choose(const struct ddl_checkpoint *list, size_t n, size_t keep_last, size_t keep_best,
-                   bool *kept)
+/* One that cannot be read stays, and does not count: a device that failed once must not cost the best. */
+static void choose(const struct ddl_checkpoint *list, size_t n, size_t keep_last, size_t keep_best, bool *kept)
 {
-    size_t best;
+    size_t best, last = 0;
     for (size_t i = 0; i < keep_best && (best = lowest(list, n, kept)) < n; i++)
         kept[best] = true;
-    for (size_t i = 0; i < n; i++)
-        kept[i] = kept[i] || keep_last == 0 || n - i <= keep_last;
+    for (size_t i = n; i-- > 0;) {
+        last += list[i].readable;
+        kept[i] = kept[i] || !list[i].readable || keep_last == 0 || last <= keep_last;
+    }
 }
 
 ddl_status ddl_checkpoint_prune(const struct ddl_train_config *config, uint64_t step, bool *best,
