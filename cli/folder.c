@@ -1,6 +1,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "folder.h"
 
+#include "ddl/train.h"
+
 #include <stdio.h>
 #include <unistd.h>
 
@@ -27,7 +29,9 @@ ddl_status folder_open(struct folder *f, const struct folder_request *request, s
     const char *dir = request->dir;
     const struct ddl_load_options options = { request->ignore_extra, print_warning, NULL };
     *f = (struct folder){ 0 };
-    ddl_status status = ddl_backend_create(&f->backend, request->backend, request->threads, err);
+    ddl_status status = ddl_checkpoint_check_model(dir, err);
+    if (!status)
+        status = ddl_backend_create(&f->backend, request->backend, request->threads, err);
     if (!status)
         status = ddl_model_load_with(&f->model, dir, f->backend, &options, err);
     if (!status)

@@ -143,6 +143,9 @@ DDL_API ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **
                                        struct ddl_error *err);
 /* Holds every file of the checkpoint in `folder` to the size and checksum it was written with. */
 DDL_API ddl_status ddl_checkpoint_check(const char *folder, struct ddl_error *err);
+/* The same for a model folder that may be a checkpoint, before its model is read: DDL_OK without a
+ * state.json; with one, all but the optimiser's moments are looked at. */
+DDL_API ddl_status ddl_checkpoint_check_model(const char *folder, struct ddl_error *err);
 
 #ifdef __cplusplus
 }

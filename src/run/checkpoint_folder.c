@@ -239,7 +239,8 @@ ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, si
 /* ---- which stay ---- */
 
 /* One that cannot be read stays, and does not count: a device that failed once must not cost the best. */
-static void choose(const struct ddl_checkpoint *list, size_t n, size_t keep_last, size_t keep_best, bool *kept)
+static void choose(const struct ddl_checkpoint *list, size_t n, size_t keep_last, size_t keep_best,
+                   bool *kept)
 {
     size_t best, last = 0;
     for (size_t i = 0; i < keep_best && (best = lowest(list, n, kept)) < n; i++)

@@ -302,17 +302,32 @@ ddl_status ddl_state_read(const char *folder, struct ddl_run_state *state, struc
     return status;
 }
 
-ddl_status ddl_checkpoint_check(const char *folder, struct ddl_error *err)
+static ddl_status check(const char *folder, const char *but, struct ddl_error *err)
 {
     char path[1280];
     json_t *root;
     if (!path_of(path, sizeof path, folder, state_file, err))
         return DDL_E_USAGE;
     ddl_status status = open_state(path, &root, err);
+    json_t *sums = json_object_get(root, sums_key);
+    if (!status && but)
+        (void)json_object_del(sums, but);
     if (!status)
-        status = ddl_sums_check(folder, json_object_get(root, sums_key), err);
+        status = ddl_sums_check(folder, sums, err);
     json_decref(root);
     return status;
+}
+
+ddl_status ddl_checkpoint_check(const char *folder, struct ddl_error *err)
+{
+    return check(folder, NULL, err);
+}
+
+ddl_status ddl_checkpoint_check_model(const char *folder, struct ddl_error *err)
+{
+    char path[1280];
+    bool is_checkpoint = ddl_path_join(path, sizeof path, folder, state_file) && ddl_file_exists(path);
+    return is_checkpoint ? check(folder, "optimizer.safetensors", err) : DDL_OK;
 }
 
 ddl_status ddl_checkpoint_read_state(const char *folder, const struct ddl_train_config *config,
