@@ -1,6 +1,8 @@
 /* ddl info: what a model folder, or a named model, is made of. */
+#define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "ddl/model.h"
+#include "ddl/train.h"
 #include "folder.h"
 #include "json.h"
 
@@ -9,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct flags {
     char model[64], size[64];
@@ -32,7 +35,52 @@ struct facts {
     struct ddl_param *params;
     size_t n, groups[DDL_GROUPS], total;
     double flops[2]; /* forward; forward and backward */
+    struct ddl_checkpoint *checkpoints;
+    size_t n_checkpoints;
 };
+
+/* The checkpoint of lowest validation loss, the earliest of equals; n_checkpoints if none has one. */
+static size_t best_checkpoint(const struct facts *f)
+{
+    size_t best = f->n_checkpoints;
+    for (size_t i = 0; i < f->n_checkpoints; i++) {
+        const struct ddl_checkpoint *c = &f->checkpoints[i];
+        if (c->has_val && (best == f->n_checkpoints || c->val_loss < f->checkpoints[best].val_loss))
+            best = i;
+    }
+    return best;
+}
+
+static void print_checkpoints_json(const struct facts *f)
+{
+    for (size_t i = 0; i < f->n_checkpoints; i++) {
+        const struct ddl_checkpoint *c = &f->checkpoints[i];
+        printf("%s{\"step\":%llu,\"damaged\":%s", i ? "," : ",\"checkpoints\":[", (unsigned long long)c->step,
+               c->readable ? "false" : "true");
+        if (c->readable)
+            printf(",\"loss\":%.9g", c->loss);
+        if (c->has_val)
+            printf(",\"val_loss\":%.9g,\"best\":%s", c->val_loss, i == best_checkpoint(f) ? "true" : "false");
+        printf("}%s", i + 1 == f->n_checkpoints ? "]" : "");
+    }
+}
+
+static void print_checkpoints(const struct facts *f)
+{
+    if (f->n_checkpoints)
+        printf("checkpoints\n");
+    for (size_t i = 0; i < f->n_checkpoints; i++) {
+        const struct ddl_checkpoint *c = &f->checkpoints[i];
+        printf("  checkpoint-%-10llu", (unsigned long long)c->step);
+        if (c->readable)
+            printf("  loss %.4f", c->loss);
+        else
+            printf("  damaged");
+        if (c->has_val)
+            printf("  val %.4f%s", c->val_loss, i == best_checkpoint(f) ? "  best" : "");
+        printf("\n");
+    }
+}
 
 static void print_json(const struct facts *f, const struct flags *flags)
 {
@@ -60,6 +108,7 @@ static void print_json(const struct facts *f, const struct flags *flags)
             printf("%s%zu", k ? "," : "", f->params[i].shape[k]);
         printf("]}%s", i + 1 == f->n ? "]" : "");
     }
+    print_checkpoints_json(f);
     printf("}\n");
 }
 
@@ -89,6 +138,7 @@ static void print_text(const struct facts *f, const struct flags *flags)
         printf("tensors\n");
     for (size_t i = 0; flags->tensors && i < f->n; i++)
         print_tensor(&f->params[i]);
+    print_checkpoints(f);
 }
 
 static void print_names(void)
@@ -115,6 +165,23 @@ static ddl_status gather(struct facts *f, size_t seq, struct ddl_error *err)
     return status;
 }
 
+/* The checkpoints of a run's folder; and its configuration, where no finished model has one that of the
+ * newest. */
+static ddl_status load_folder(const char *folder, struct facts *f, struct ddl_error *err)
+{
+    char config[4096], newest[4096];
+    ddl_status status = ddl_checkpoint_list(folder, &f->checkpoints, &f->n_checkpoints, err);
+    if (status)
+        return status;
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    if (f->n_checkpoints && access(config, F_OK) != 0) {
+        snprintf(newest, sizeof newest, "%s/checkpoint-%llu", folder,
+                 (unsigned long long)f->checkpoints[f->n_checkpoints - 1].step);
+        folder = newest;
+    }
+    return ddl_config_load(&f->config, folder, print_warning, NULL, err);
+}
+
 /* The configuration of a folder, or of the names and keys among the flags. */
 static ddl_status configure(int argc, char **argv, struct facts *f, struct flags *flags, int *n,
                             struct ddl_error *err)
@@ -132,7 +199,7 @@ static ddl_status configure(int argc, char **argv, struct facts *f, struct flags
     if (!status && *n == 1 && (*flags->model || *flags->size))
         status = ddl_error_set(err, DDL_E_USAGE, "info: a folder or --model and --size, not both");
     if (!status && *n == 1)
-        status = ddl_config_load(&f->config, copy[1], print_warning, NULL, err);
+        status = load_folder(copy[1], f, err);
     if (!status && *flags->size)
         status = ddl_config_set_size(&f->config, flags->size, err);
     if (!status && *flags->model)
@@ -162,6 +229,7 @@ static int cmd_info(int argc, char **argv)
     else if (!status)
         print_text(&facts, &flags);
     free(facts.params);
+    free(facts.checkpoints);
     return status ? report_error(&err) : EXIT_OK;
 }
 
@@ -173,7 +241,9 @@ const struct command info_command = {
         (const char *const[]){
             "ddl info DIR describes a model folder; ddl info --model NAME --size NAME a model that could be "
             "trained;",
-            "ddl info alone lists the names.", NULL },
+            "ddl info alone lists the names. For the folder of a run its checkpoints are listed too, with "
+            "the best.",
+            NULL },
     .options = { { .rows = rows }, { .title = "keys of the model", .table = ddl_config_options } },
     .examples = (const struct note[]){ { "ddl info my/run --tensors", "what a folder holds" },
                                        { "ddl info --model ddl-cc-ec --size small --ddl-value-channels 8",

@@ -207,6 +207,131 @@ static void keeps_the_newest(void **state)
     }
 }
 
+/* The validation losses of the checkpoints that stand in `out`, and which steps they are: "3 6 9". */
+static void steps_left(const char *out, char *steps, size_t size, uint64_t *best)
+{
+    struct ddl_error err;
+    struct ddl_checkpoint *list;
+    size_t n, used = 0;
+    double lowest = INFINITY;
+    assert_ok(ddl_checkpoint_list(out, &list, &n, &err), err);
+    *best = 0;
+    for (size_t i = 0; i < n; i++) {
+        used += (size_t)snprintf(steps + used, size - used, "%s%llu", i ? " " : "",
+                                 (unsigned long long)list[i].step);
+        assert_true(list[i].readable && list[i].loss > 0);
+        if (list[i].has_val && list[i].val_loss < lowest) {
+            lowest = list[i].val_loss;
+            *best = list[i].step;
+        }
+    }
+    free(list);
+}
+
+/* With a learning rate that soon spoils the model the best comes early; it outlives keep_last, also where the
+ * run was stopped and resumed after it. keep_best 0 keeps none for that. */
+static void keeps_the_best(void **state)
+{
+    (void)state;
+    char all[256], steps[256], wanted[256];
+    uint64_t best, kept;
+    struct ddl_error err;
+    remove_scratch("best");
+    struct ddl_train_config t = tiny_run("baseline", "ref", "best");
+    t.val_every = 2;
+    t.checkpoint_every = 2;
+    t.warmup = 20;
+    t.lr = 5;
+    t.keep_last = 0;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    steps_left(t.out, all, sizeof all, &best);
+    assert_string_equal(all, "2 4 6 8 10 12 14 16 18 20");
+    assert_true(best < 14);
+    for (size_t keep_best = 0; keep_best < 2; keep_best++) {
+        t.overwrite = true;
+        t.resume = false;
+        t.keep_last = 2;
+        t.keep_best = keep_best;
+        assert_int_equal(run_until(&t, 15, &err), DDL_E_INTERRUPTED);
+        t.overwrite = false;
+        t.resume = true;
+        assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+        steps_left(t.out, steps, sizeof steps, &kept);
+        snprintf(wanted, sizeof wanted, keep_best ? "%llu 18 20" : "18 20", (unsigned long long)best);
+        assert_string_equal(steps, wanted);
+        assert_true(!keep_best || kept == best);
+    }
+}
+
+static void keep_last_note(void *user, const char *sentence)
+{
+    snprintf(user, 1024, "%s", sentence);
+}
+
+/* Killed after its last checkpoint and before the model; before its first; with metrics.jsonl cut. */
+static void resumes_at_the_edges(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    char said[1024] = "", *cut;
+    const struct ddl_train_callbacks callbacks = { .user = said, .note = keep_last_note };
+    struct ddl_train_progress last, again;
+    remove_scratch("edges");
+    struct ddl_train_config t = tiny_run("ddl-1", "ref", "edges");
+    t.steps = 6;
+    t.checkpoint_every = 3;
+    assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
+    assert_int_equal(remove(file_in(t.out, "model.safetensors")), 0);
+    t.resume = true;
+    assert_ok(ddl_train_run(&t, &callbacks, &again, &err), err);
+    assert_same_file(file_in(t.out, "model.safetensors"), file_in(t.out, "checkpoint-6/model.safetensors"));
+    assert_true(again.step == 6 && again.loss == last.loss && again.val_loss == last.val_loss);
+    assert_string_equal(said, "");
+    /* Lines that are lost are told of. */
+    size_t size;
+    cut = read_file(file_in(t.out, "metrics.jsonl"), &size);
+    write_file(file_in(t.out, "metrics.jsonl"), cut, (size_t)(strstr(cut, "{\"step\":5") - cut));
+    assert_ok(ddl_train_run(&t, &callbacks, NULL, &err), err);
+    assert_non_null(strstr(said, "metrics.jsonl: the lines from step 5 to 6 are lost"));
+    /* Nothing but its beginning: from step 0. */
+    remove_scratch("edges");
+    assert_ok(ddl_file_make_dir(t.out, &err), err);
+    write_file(file_in(t.out, "recipe.yaml"), "", 0);
+    write_file(file_in(t.out, "metrics.jsonl"), cut, 40);
+    t.checkpoint_every = 0;
+    assert_ok(ddl_train_run(&t, &callbacks, &again, &err), err);
+    assert_non_null(strstr(said, "no checkpoint yet, beginning again"));
+    assert_true(again.step == 6 && again.loss == last.loss);
+    /* And a finished model without checkpoints is not trained once more. */
+    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_IO);
+    assert_says(&err, "no checkpoint to resume from");
+    free(cut);
+}
+
+/* What a killed writer leaves goes when the run goes on; what others have put there stays. */
+static void removes_what_is_left_over(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool ours;
+    } cases[] = { { "model.safetensors.tmp-123", true },
+                  { "metrics.jsonl.tmp-1", true },
+                  { "notes.tmp-1", false },
+                  { "model.safetensors.tmp-x", false },
+                  { "model.safetensors.bak", false } };
+    struct ddl_error err;
+    remove_scratch("left");
+    struct ddl_train_config t = tiny_run("baseline", "ref", "left");
+    assert_int_equal(run_until(&t, 4, &err), DDL_E_INTERRUPTED);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        write_file(file_in(t.out, cases[i].name), "x", 1);
+    t.resume = true;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(ddl_file_exists(file_in(t.out, cases[i].name)), !cases[i].ours);
+}
+
 static void does_not_run_over_a_run(void **state)
 {
     (void)state;
@@ -432,7 +557,8 @@ int main(void)
         cmocka_unit_test(says_what_is_wrong_first), cmocka_unit_test(stops_where_numbers_end),
         cmocka_unit_test(takes_text_along),         cmocka_unit_test(passes_over_damage),
         cmocka_unit_test(damage_does_not_count),    cmocka_unit_test(heads_wider_than_the_model),
-        cmocka_unit_test(says_what_does_not_fit),
+        cmocka_unit_test(says_what_does_not_fit),   cmocka_unit_test(keeps_the_best),
+        cmocka_unit_test(resumes_at_the_edges),     cmocka_unit_test(removes_what_is_left_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
