@@ -6,6 +6,7 @@
 #include "model/io.h"
 #include "run/train_config.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -87,25 +88,29 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     char metrics[RUN_PATH_SIZE];
-    bool has_checkpoint =
-        ddl_checkpoint_newest(t->out, UINT64_MAX, NULL, run->checkpoint, sizeof run->checkpoint);
+    struct ddl_checkpoint *list;
+    size_t n, passed_over;
+    /* A folder that cannot be read is not taken for an empty one. */
+    ddl_status status = ddl_checkpoint_list(t->out, &list, &n, err);
+    free(list);
+    if (status)
+        return status;
     if (!ddl_path_join(metrics, sizeof metrics, t->out, "metrics.jsonl"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
     if (t->skip && !t->resume)
         return ddl_error_set(err, DDL_E_USAGE, "skip: only a run that is resumed passes over data");
     if (!t->resume) {
         run->checkpoint[0] = '\0';
-        if ((has_checkpoint || ddl_file_exists(metrics)) && !t->overwrite)
+        if ((n > 0 || ddl_file_exists(metrics)) && !t->overwrite)
             return ddl_error_set(err, DDL_E_USAGE,
                                  "%s: holds a run already; --resume goes on with it, --overwrite removes it",
                                  t->out);
         return DDL_OK;
     }
-    if (!has_checkpoint)
+    if (n == 0)
         return begin_again(run, err);
-    size_t passed_over;
-    ddl_status status = ddl_checkpoint_read_newest(t, &run->state, run->checkpoint, sizeof run->checkpoint,
-                                                   run->callbacks->note, run->callbacks->user, err);
+    status = ddl_checkpoint_read_newest(t, &run->state, run->checkpoint, sizeof run->checkpoint,
+                                        run->callbacks->note, run->callbacks->user, err);
     if (!status && run->state.step > t->steps)
         status =
             ddl_error_set(err, DDL_E_USAGE, "%s: the run has done %llu of %llu steps already",
@@ -164,6 +169,8 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
         return status;
     if (t->resume)
         return ddl_checkpoint_read_weights(run->checkpoint, run->model, run->optim, &run->state, err);
+    if (*t->init_from && (status = ddl_checkpoint_check_model(t->init_from, err)))
+        return status;
     if (*t->init_from)
         return ddl_model_read_weights_with(
             run->model, t->init_from,
@@ -220,6 +227,14 @@ static ddl_status remove_earlier(const struct run *run, struct ddl_error *err)
     return ddl_checkpoint_remove_all(run->config.out, err);
 }
 
+/* What a run that was killed had still to remove. */
+static ddl_status remove_leftovers(const struct run *run, struct ddl_error *err)
+{
+    bool best;
+    ddl_status status = ddl_checkpoint_remove_partial(run->config.out, err);
+    return status ? status : ddl_checkpoint_prune(&run->config, run->state.step, &best, err);
+}
+
 static ddl_status open_folder(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -230,7 +245,7 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
     ddl_status status = ddl_file_make_dir(t->out, err);
     if (!status)
-        status = t->resume ? ddl_checkpoint_remove_partial(t->out, err) : remove_earlier(run, err);
+        status = t->resume ? remove_leftovers(run, err) : remove_earlier(run, err);
     if (!status)
         status = ddl_train_save_recipe(t, recipe, err);
     if (!status)
