@@ -75,22 +75,6 @@ bool ddl_checkpoint_path(const char *out, uint64_t step, bool partial, char *pat
 
 /* ---- removal ---- */
 
-/* Removes a folder of plain files. */
-static ddl_status remove_folder(const char *path, struct ddl_error *err)
-{
-    DIR *dir = opendir(path);
-    if (!dir)
-        return ddl_file_error(err, path, "open folder");
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        char file[PATH_SIZE];
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            ddl_path_join(file, sizeof file, path, entry->d_name))
-            (void)unlink(file); /* what stays shows in rmdir */
-    }
-    closedir(dir);
-    return rmdir(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove folder");
-}
-
 ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
 {
     char going[PATH_SIZE];
@@ -100,7 +84,7 @@ ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
     if (rename(path, going) != 0)
         return ddl_file_error(err, path, "rename for removal");
-    return remove_folder(going, err);
+    return ddl_file_remove_dir(going, err);
 }
 
 /* Removes what of `out` is chosen: folders of files, and files. */
@@ -115,7 +99,7 @@ static ddl_status remove_chosen(const char *out, bool (*chosen)(const char *name
         if (!chosen(entry->d_name) || !ddl_path_join(path, sizeof path, out, entry->d_name))
             continue;
         if (ddl_file_is_dir(path))
-            status = remove_folder(path, err);
+            status = ddl_file_remove_dir(path, err);
         else if (unlink(path) != 0)
             status = ddl_file_error(err, path, "remove");
     }

@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "ddl/export.h"
+#include "ddl/train.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -7,7 +8,6 @@
 #include "model/weights.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,7 +238,7 @@ static ddl_status write_whole(const struct job *job, const struct ddl_config *co
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", to);
     ddl_status status = write_folder(job, config, from, partial, err);
     if (!status && rename(partial, to) != 0)
-        status = ddl_error_set(err, DDL_E_IO, "%s: cannot rename into place: %s", to, strerror(errno));
+        status = ddl_file_error(err, to, "rename into place");
     if (!status)
         return ddl_file_sync_parent(partial, err);
     if (ddl_file_is_dir(partial))
@@ -263,7 +263,9 @@ ddl_status ddl_export(const char *from, const char *to, const struct ddl_export_
     *result = (struct ddl_export_result){ 0 };
     if (!is_free(to))
         return ddl_error_set(err, DDL_E_USAGE, "%s: exists already; name a new folder", to);
-    ddl_status status = ddl_config_load(&model, from, warn, user, err);
+    ddl_status status = ddl_checkpoint_check_model(from, err);
+    if (!status)
+        status = ddl_config_load(&model, from, warn, user, err);
     if (status)
         return status;
     struct job *job = calloc(1, sizeof *job);

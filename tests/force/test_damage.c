@@ -211,14 +211,15 @@ static void no_command_takes_it(void **state)
     run_undisturbed(train_arguments(&program_run));
     const char *folder = scratch_path("whole/r/checkpoint-6");
     harm(file_in(folder, "model.safetensors"), 0);
-    char arguments[3][1 << 14];
+    char arguments[4][1 << 14];
     snprintf(arguments[0], sizeof arguments[0], "eval '%s' --shard '%s'", folder,
              scratch_path("inputs/val.bin"));
     snprintf(arguments[1], sizeof arguments[1], "generate '%s' --prompt a", folder);
     snprintf(arguments[2], sizeof arguments[2],
              "train --init-from '%s' --train-data '%s' --out '%s' --warmup 0", folder,
              scratch_path("inputs/val.bin"), scratch_path("never"));
-    for (size_t i = 0; i < 3; i++) {
+    snprintf(arguments[3], sizeof arguments[3], "export '%s' --out '%s'", folder, scratch_path("never"));
+    for (size_t i = 0; i < 4; i++) {
         assert_int_equal(run_ddl("", arguments[i], said), 1);
         if (!strstr(said, "checkpoint-6/model.safetensors: damaged: its checksum"))
             fail_msg("%s: %s", arguments[i], said);

@@ -177,12 +177,16 @@ static const char *other_arguments;
 static void other_again(void)
 {
     static char said[SAID];
+    if (ddl_file_exists(file_in(run_folder(), "e")))
+        return;
     if (run_ddl(shim(""), other_arguments, said) != 0)
         fail_msg("cannot do it again: %s", said);
 }
 
 static void whole_or_absent(void)
 {
+    if (ddl_file_exists(file_in(run_folder(), "e")))
+        assert_like_undisturbed(); /* an exported folder is there whole or not at all */
     static const char *const files[] = { "t.json", "s/train_000000.bin", "s/train_000001.bin" };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         if (ddl_file_exists(file_in(run_folder(), files[i])))
@@ -193,17 +197,23 @@ static void whole_or_absent(void)
 static void other_writers_meet_faults(void **state)
 {
     (void)state;
-    char tokenizer[1 << 13], data[1 << 13];
+    char tokenizer[1 << 13], data[1 << 13], export[1 << 13];
     snprintf(tokenizer, sizeof tokenizer, "tokenizer train '%s' --vocab-size 300 --out '%s/t.json'",
              scratch_path("inputs/text.txt"), run_folder());
     snprintf(data, sizeof data,
              "data build '%s' --tokenizer '%s' --shard-tokens 500 --overwrite --out '%s/s'",
              scratch_path("inputs/text.txt"), scratch_path("inputs/tokenizer.json"), run_folder());
+    snprintf(export, sizeof export, "export '%s' --out '%s/e' --dtype bf16 --max-shard-size 3000",
+             scratch_path("model"), run_folder());
     const struct job jobs[] = {
+        { "export", export, prepare_nothing, whole_or_absent, other_again },
         { "tokenizer train", tokenizer, prepare_nothing, whole_or_absent, other_again },
         { "data build", data, prepare_nothing, whole_or_absent, other_again },
     };
     make_inputs();
+    run_undisturbed(train_arguments(&short_run));
+    remove_scratch("model");
+    assert_int_equal(rename(scratch_path("whole/r"), scratch_path("model")), 0);
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         other_arguments = jobs[i].arguments;
         run_undisturbed(jobs[i].arguments);
