@@ -97,14 +97,13 @@ static size_t seal_of(const char *text, size_t size, char *seal)
 
 char *ddl_sums_seal(const json_t *object)
 {
-    char *text = json_dumps(object, JSON_INDENT(2)); /* ends in "\n}" */
+    char *text = json_dumps(object, JSON_INDENT(2)); /* ends in "\n}", which the seal brings again */
     size_t size = text ? strlen(text) - 2 : 0;
-    char *sealed = text ? malloc(size + SEAL_SIZE) : NULL;
-    if (sealed) {
-        memcpy(sealed, text, size);
-        seal_of(text, size, sealed + size);
-    }
-    free(text);
+    char *sealed = text ? realloc(text, size + SEAL_SIZE) : NULL;
+    if (sealed)
+        seal_of(sealed, size, sealed + size);
+    else
+        free(text);
     return sealed;
 }
 
