@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-typedef struct ddl_backend ddl_backend;
+typedef struct ddl_backend ddl_backend; /* memory, and the ops on it */
 
 /* `name`: "cpu" (oneDNN, OpenMP, vectorised kernels) or "ref" (scalar, double accumulators: the specification
  * made executable); NULL means "cpu". `threads`: 0 means one for each core that OpenMP would use; "ref" is

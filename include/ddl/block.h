@@ -13,10 +13,12 @@
 extern "C" {
 #endif
 
+/* Where the direction q comes from. */
 enum ddl_direction {
     DDL_DIRECTION_MLP,       /* q = W2 gelu(W1 z + b1) + b2, z = pool(X), exact (erf) GELU        */
     DDL_DIRECTION_ATTENTION, /* a = softmax_j(w_a . X_:j / sqrt(d)), q = W sum_j a_j X_:j         */
 };
+/* What the gate, and the direction's MLP, see of the state: Z numbers z. */
 enum ddl_pool {
     DDL_POOL_MEAN,    /* z_i = (1/c) sum_j X_ij: Z = d    */
     DDL_POOL_FLATTEN, /* z = X, all of it:       Z = d c  */
@@ -48,16 +50,18 @@ struct ddl_block_params {
 
 typedef struct ddl_block ddl_block; /* configuration, and room for passes over at most max_rows rows */
 
+/* Room on the backend (borrowed) for passes over at most max_rows rows. */
 DDL_API ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_config *config, size_t max_rows,
                                     ddl_backend *backend, struct ddl_error *err);
-DDL_API void ddl_block_free(ddl_block *block);
+DDL_API void ddl_block_free(ddl_block *block); /* NULL is allowed */
 
-/* X (N, d, c), v (N, c) -> X_out (N, d, c), which may be X. beta (N) and q (N, d) of the pass, or NULL. */
+/* X (N, d, c), v (N, c) -> X_out (N, d, c), which may be X, by the weights in params. beta (N) and q (N, d)
+ * of the pass, or NULL. */
 DDL_API ddl_status ddl_block_forward(ddl_block *block, const struct ddl_block_params *params, size_t N,
                                      const float *X, const float *v, float *X_out, float *beta, float *q,
                                      struct ddl_error *err);
-/* From X, v and G = dL/dX_out: dX (N, d, c; may be G), dv (N, c), both written; parameter gradients are
- * added. */
+/* From X, v and G = dL/dX_out, by the weights in params: dX (N, d, c; may be G), dv (N, c), both written; the
+ * gradients of the parameters are added to grads. */
 DDL_API ddl_status ddl_block_backward(ddl_block *block, const struct ddl_block_params *params, size_t N,
                                       const float *X, const float *v, const float *G, float *dX, float *dv,
                                       struct ddl_block_params *grads, struct ddl_error *err);

@@ -13,33 +13,35 @@
 extern "C" {
 #endif
 
+/* A logged step. */
 struct ddl_run_point {
-    uint64_t step;
+    uint64_t step;                 /* from 1 on                                 */
     double loss;                   /* mean over the step's targets, nats        */
     double val_loss;               /* NaN where the step was not followed by a validation */
     double tokens, flops, seconds; /* cumulative */
-    double tokens_per_s;
-    double peak_memory; /* bytes */
+    double tokens_per_s;           /* of the steps since the point before */
+    double peak_memory;            /* bytes */
 };
 
+/* A run: its points, and what trained. */
 struct ddl_run_log {
-    struct ddl_run_point *points;
+    struct ddl_run_point *points; /* n of them, steps rising */
     size_t n;
     bool has_config; /* the folder holds a finished model; config and n_params are set */
     struct ddl_config config;
-    size_t n_params;
+    size_t n_params; /* numbers in the model */
 };
 
-/* Reads FOLDER/metrics.jsonl, and the configuration beside it if there is one. A malformed line is an error
- * that names it; a last line without a newline (a run that is being written) is left out. Free with
+/* Reads metrics.jsonl of a run's folder, and the configuration beside it if there is one. A malformed line is
+ * an error that names it; a last line without a newline (a run that is being written) is left out. Free with
  * ddl_run_log_free. */
 DDL_API ddl_status ddl_run_log_read(struct ddl_run_log *out, const char *folder, struct ddl_error *err);
-DDL_API void ddl_run_log_free(struct ddl_run_log *log);
+DDL_API void ddl_run_log_free(struct ddl_run_log *log); /* what the log points to; it becomes empty */
 
 /* Figures over the points; NaN where there are none. */
-DDL_API double ddl_run_log_final_val(const struct ddl_run_log *log); /* the last validation loss            */
-DDL_API double ddl_run_log_final_train(const struct ddl_run_log *log); /* mean loss of the last tenth */
-DDL_API double ddl_run_log_speed(const struct ddl_run_log *log); /* median tokens a second              */
+DDL_API double ddl_run_log_final_val(const struct ddl_run_log *log);   /* the log's last validation loss   */
+DDL_API double ddl_run_log_final_train(const struct ddl_run_log *log); /* mean loss of the log's last tenth */
+DDL_API double ddl_run_log_speed(const struct ddl_run_log *log); /* the log's median tokens a second    */
 
 #ifdef __cplusplus
 }

@@ -12,15 +12,45 @@
 extern "C" {
 #endif
 
-enum { DDL_MAX_LAYERS = 512, DDL_MAX_HEAD_DIM = 4096 };
+enum {
+    DDL_MAX_LAYERS = 512,    /* num_hidden_layers at most                                             */
+    DDL_MAX_HEAD_DIM = 4096, /* head_dim at most: what the reference backend keeps on its stack       */
+};
 
-enum ddl_residual { DDL_RESIDUAL_ADD, DDL_RESIDUAL_DELTA };
-enum ddl_map { DDL_MAP_K, DDL_MAP_V };
-enum ddl_update { DDL_UPDATE_DELTA, DDL_UPDATE_WRITE, DDL_UPDATE_ERASE };
-enum ddl_v_input { DDL_V_STREAM, DDL_V_CONTEXT };
-enum ddl_compress { DDL_COMPRESS_TOKEN, DDL_COMPRESS_CHANNEL, DDL_COMPRESS_MIX };
-enum ddl_embed { DDL_EMBED_REPEAT, DDL_EMBED_CONV };
+/* How a sublayer's output enters the stream, spec 3. */
+enum ddl_residual {
+    DDL_RESIDUAL_ADD,   /* x + F(x)                          */
+    DDL_RESIDUAL_DELTA, /* X + beta k (v - k^T X)^T          */
+};
+/* What the sublayer's output is to the rewrite. */
+enum ddl_map {
+    DDL_MAP_K, /* the direction, before it is normalised */
+    DDL_MAP_V, /* the target                             */
+};
+/* The whole rewrite, or half of it as a control. */
+enum ddl_update {
+    DDL_UPDATE_DELTA, /* X + beta k (v - k^T X)^T */
+    DDL_UPDATE_WRITE, /* X + beta k v^T           */
+    DDL_UPDATE_ERASE, /* X - beta k (k^T X)^T     */
+};
+/* k-map: what the target reads. */
+enum ddl_v_input {
+    DDL_V_STREAM,  /* x_in, before the norm */
+    DDL_V_CONTEXT, /* ctx, after it         */
+};
+/* c > 1: how the state is read. */
+enum ddl_compress {
+    DDL_COMPRESS_TOKEN,   /* causal convolution over tokens, then a read vector over channels */
+    DDL_COMPRESS_CHANNEL, /* convolution over channels, then a read vector                    */
+    DDL_COMPRESS_MIX,     /* one weight for each feature and channel                          */
+};
+/* c > 1: how an embedding becomes a state. */
+enum ddl_embed {
+    DDL_EMBED_REPEAT, /* the same in every channel       */
+    DDL_EMBED_CONV,   /* causal convolution over tokens  */
+};
 
+/* What a model is; each field but the last rule's list is a row of ddl_config_options. */
 struct ddl_config {
     /* backbone, spec 2 */
     size_t vocab_size; /* V                                                       */
@@ -35,10 +65,10 @@ struct ddl_config {
     bool mup;          /* logits scaled by d_base / d                             */
     size_t d_base;     /* hidden_size_base                                        */
     /* initial values, spec 4 */
-    float embedding_init_std;
-    float hidden_init_std_factor;
-    float read_init; /* ddl_state_read_init; 0 means 1/c                        */
-    float beta_init; /* ddl_beta_init, in [0, 2]                                */
+    float embedding_init_std;     /* deviation of the embedding                        */
+    float hidden_init_std_factor; /* times 1/sqrt(d): deviation of the other matrices  */
+    float read_init;              /* ddl_state_read_init; 0 means 1/c                       */
+    float beta_init;              /* ddl_beta_init, in [0, 2]                               */
     /* residual rule, spec 3, from here to the end; the enums are stored as int for the option table */
     int residual;  /* enum ddl_residual                                       */
     bool by_layer; /* residual_by_layer below is used (c = 1 only)            */
@@ -55,9 +85,9 @@ struct ddl_config {
     float k_eps;         /* epsilon inside |q|                                      */
     bool beta_linear;    /* ddl_beta_single_linear                                  */
     size_t beta_hidden;  /* hidden width of the gate's MLP otherwise                */
-    bool v_sigmoid;
-    float v_scale; /* s, ddl_v_sigmoid_scale                                  */
-    bool v_constant;
+    bool v_sigmoid;      /* the target passes s sigmoid                             */
+    float v_scale;       /* s, ddl_v_sigmoid_scale                                  */
+    bool v_constant;     /* the target is v_constant_value in every channel          */
     float v_constant_value;
 };
 
@@ -67,35 +97,41 @@ DDL_API const struct ddl_option *ddl_config_options(void);
 /* The paper's baseline at its small size. */
 DDL_API struct ddl_config ddl_config_defaults(void);
 
-/* Sets the residual fields (only) to those of a named model: "baseline", "ddl-1", "ddl-tc", "ddl-tc-ec",
- * "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec". */
+/* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
+ * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
-/* Sets the size fields (only; context and vocabulary too): "small", "medium" (spec 2), "mini", "tiny",
- * "micro". */
+/* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
+ * (spec 2), "mini", "tiny", "micro". */
 DDL_API ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, struct ddl_error *err);
-/* The rule by layer, as "add,delta,add": one name a layer of config->n_layers; "" ends it. `where` starts the
- * error sentence. */
+/* The rules by layer, as "add,delta,add": one name a layer of config->n_layers; "" ends it. `where` starts
+ * the error sentence. */
 DDL_API ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules, const char *where,
                                            struct ddl_error *err);
 /* The preset whose residual fields equal the config's, those without effect aside, or NULL. */
 DDL_API const char *ddl_config_preset_name(const struct ddl_config *config);
-/* Name number i of the tables above, or NULL past the last; *about (may be NULL) gets one line. */
+/* Named model number i, or NULL past the last; *about (may be NULL) gets one line. */
 DDL_API const char *ddl_config_preset_list(size_t i, const char **about);
+/* Named size number i, likewise; *about may be NULL. */
 DDL_API const char *ddl_config_size_list(size_t i, const char **about);
 
-/* Ranges and combinations: heads, kernels, rule by layer with c > 1, ... */
+/* DDL_E_USAGE with the key's name unless config is a model that can be made. Ranges and combinations: heads,
+ * kernels, rule by layer with c > 1, ... */
 DDL_API ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *err);
 
-/* Derived figures. */
-DDL_API size_t ddl_config_mlp_size(const struct ddl_config *config);  /* m = floor(8 d / 3)          */
-DDL_API size_t ddl_config_rope_dims(const struct ddl_config *config); /* R, even                     */
-DDL_API size_t
-ddl_config_state_kernel(const struct ddl_config *config); /* K with its default resolved; c for mix */
-DDL_API float ddl_config_read_init(const struct ddl_config *config); /* with its default resolved */
-/* A copy in which the fields whose 0 means a default say that default, as ddl_config_save writes them. */
+/* ---- derived figures ---- */
+
+DDL_API size_t ddl_config_mlp_size(const struct ddl_config *config);  /* m = floor(8 d / 3) of the config */
+DDL_API size_t ddl_config_rope_dims(const struct ddl_config *config); /* R of the config, even       */
+/* K of config with its default resolved; c for mix. */
+DDL_API size_t ddl_config_state_kernel(const struct ddl_config *config);
+/* The read vector's initial value of config, 1/c where it says 0. */
+DDL_API float ddl_config_read_init(const struct ddl_config *config);
+/* A copy of config in which the fields whose 0 means a default say that default, as ddl_config_save writes
+ * them. */
 DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
-DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer); /* enum ddl_residual     */
-DDL_API float ddl_config_logit_scale(const struct ddl_config *config); /* s of spec 2                 */
+/* The rule (enum ddl_residual) of one layer of config. */
+DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);
+DDL_API float ddl_config_logit_scale(const struct ddl_config *config); /* s of spec 2, of the config  */
 
 #ifdef __cplusplus
 }

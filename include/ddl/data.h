@@ -20,10 +20,11 @@ extern "C" {
  * whole: name one of them by a pattern. Opening refuses a file whose size, magic, version or count is wrong,
  * and a set without tokens. Read-only after opening: any number of threads may read. */
 typedef struct ddl_shards ddl_shards;
+/* The shards that path names. DDL_E_FORMAT, with the file's name, where one is damaged. */
 DDL_API ddl_status ddl_shards_open(ddl_shards **out, const char *path, struct ddl_error *err);
 DDL_API void ddl_shards_close(ddl_shards *shards);           /* NULL is allowed */
 DDL_API uint64_t ddl_shards_count(const ddl_shards *shards); /* tokens in all, at least 1 */
-DDL_API size_t ddl_shards_n_files(const ddl_shards *shards);
+DDL_API size_t ddl_shards_n_files(const ddl_shards *shards); /* files, at least 1 */
 /* The path of file i (lent), or NULL past the last; tokens and bytes_per_token (2 or 4) may be NULL. */
 DDL_API const char *ddl_shards_file(const ddl_shards *shards, size_t i, uint64_t *tokens,
                                     int *bytes_per_token);
@@ -35,22 +36,27 @@ DDL_API ddl_status ddl_shards_check(const ddl_shards *shards, size_t vocab_size,
 /* What file i holds, read once: its largest token and where it first stands, and how many documents begin in
  * it (tokens equal to end_of_text; 0 where end_of_text is negative). */
 struct ddl_shard_stats {
-    uint64_t tokens, largest_at, documents;
-    uint32_t largest;
+    uint64_t tokens, largest_at, documents; /* all; position of the largest; that begin here */
+    uint32_t largest;                       /* token                                         */
 };
+/* Fills stats for file i; a negative end_of_text counts no documents. */
 DDL_API void ddl_shards_scan(const ddl_shards *shards, size_t i, int32_t end_of_text,
                              struct ddl_shard_stats *stats);
 
 /* Batches in an order that is a function of (seed, position) alone: spec 6. The state is one number. */
-enum ddl_order { DDL_ORDER_RANDOM, DDL_ORDER_SEQUENTIAL };
+enum ddl_order {
+    DDL_ORDER_RANDOM,     /* crops at seeded random offsets, with replacement */
+    DDL_ORDER_SEQUENTIAL, /* one after the other, from the beginning          */
+};
+/* Where a reader of batches stands; a value, to be filled by the caller. */
 struct ddl_loader {
     const ddl_shards *shards; /* borrowed */
     int order;                /* enum ddl_order */
-    uint64_t seed;
+    uint64_t seed;            /* of the random order */
     size_t T;
     uint64_t position; /* sequences handed out so far: save it to resume */
 };
-/* The next B sequences: tokens and targets (B, T). */
+/* The next B sequences of the loader: tokens and targets (B, T), host memory. Moves its position. */
 DDL_API void ddl_loader_next(struct ddl_loader *loader, size_t B, int32_t *tokens, int32_t *targets);
 
 /* `ddl data build`: text to shards. Every document is preceded by the tokenizer's <|endoftext|>. The shards
@@ -61,32 +67,34 @@ struct ddl_build_config {
     char out[1024];       /* folder; gets train_000000.bin, ..., and val_000000.bin with a split        */
     char text_key[128];   /* the .jsonl key that holds the text                                         */
     double val_fraction;  /* share of documents held out, chosen by hash of (seed, document number)     */
-    uint64_t seed;
-    size_t shard_tokens; /* tokens a shard at most                                                     */
-    size_t threads;      /* that encode; 0: one for each core                                          */
-    char separator[128]; /* text files: a line equal to this starts a new document; "" means one document a
-                            file */
-    bool overwrite;      /* replaces the shards of an earlier build in `out`                           */
-    bool quiet;          /* for the caller's progress display                                          */
+    uint64_t seed;        /* of the choice of held-out documents */
+    size_t shard_tokens;  /* tokens a shard at most                                                     */
+    size_t threads;       /* that encode; 0: one for each core                                          */
+    char separator[128];  /* text files: a line equal to this starts a new document; "" means one document a
+                             file */
+    bool overwrite;       /* replaces the shards of an earlier build in `out`                           */
+    bool quiet;           /* for the caller's progress display                                          */
 };
+/* How far a build is. */
 struct ddl_build_progress {
     uint64_t bytes_in, bytes_total; /* of the files as they are, packed or not; bytes_total 0 where unknown
                                        (standard input)                                                  */
-    uint64_t documents, tokens;
-    double seconds;
+    uint64_t documents, tokens;     /* made so far */
+    double seconds;                 /* since the beginning */
 };
+/* What a build made. */
 struct ddl_build_result {
     uint64_t documents[2], tokens[2], bytes[2]; /* train, val; tokens with the <|endoftext|>, bytes of text */
-    size_t shards[2];
-    uint64_t skipped;    /* empty documents */
-    int bytes_per_token; /* 2, or 4 where the vocabulary has more than 65536 tokens */
-    double seconds;
+    size_t shards[2];                           /* files, train and val */
+    uint64_t skipped;                           /* empty documents */
+    int bytes_per_token;                        /* 2, or 4 where the vocabulary has more than 65536 tokens */
+    double seconds;                             /* of the whole build */
 };
 /* Called about ten times a second, from the thread that called ddl_data_build. Returning non-zero stops the
  * build with DDL_E_INTERRUPTED and removes what was written. */
 typedef int ddl_build_progress_fn(void *user, const struct ddl_build_progress *progress);
-DDL_API struct ddl_build_config ddl_build_defaults(void);
-DDL_API const struct ddl_option *ddl_build_options(void);
+DDL_API struct ddl_build_config ddl_build_defaults(void); /* what stands where no flag says another */
+DDL_API const struct ddl_option *ddl_build_options(void); /* rows of struct ddl_build_config */
 /* inputs: files (.txt, .jsonl, each also .gz or .zst), folders (walked in name order for such files), or "-"
  * for standard input as text. Text is any bytes but zero. Refused: an input that is missing, damaged, binary,
  * or no JSON object with the key (file, line), inputs without a document, a folder that already has shards

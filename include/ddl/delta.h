@@ -25,6 +25,7 @@ enum ddl_form {
     DDL_FORM_L2,    /* k = q / (|q| + eps)                                                  */
 };
 
+/* Forward: what it reads (N rows), and where it writes. */
 struct ddl_delta_args {
     size_t N, d, c;
     float eps;         /* 1e-5 in the paper                                                 */
@@ -38,7 +39,8 @@ struct ddl_delta_args {
     float *readout;    /* (N, c)    p, or NULL. For DDL_FORM_RATIO p = q^T X / (q^T q + eps) */
 };
 
-/* G = dL/dX'. Gradients are written, not added. */
+/* Backward, G = dL/dX'. N, d, c, eps, form, update, q, v and beta as forward had them. Gradients are written,
+ * not added. */
 struct ddl_delta_grad_args {
     size_t N, d, c;
     float eps;
@@ -54,13 +56,15 @@ struct ddl_delta_grad_args {
     float *dbeta;         /* (N)       */
 };
 
+/* X_out, and the readout if wanted. DDL_E_USAGE for a form and an update that do not go together. */
 DDL_API ddl_status ddl_delta_forward(ddl_backend *backend, const struct ddl_delta_args *args,
                                      struct ddl_error *err);
+/* dX, dq, dv, dbeta; and X in place of X' where X_next is given. */
 DDL_API ddl_status ddl_delta_backward(ddl_backend *backend, const struct ddl_delta_grad_args *args,
                                       struct ddl_error *err);
 
-/* The free inverse: X = X' - k delta^T, from q, v, beta and the readout p that forward gave. X may be X_out.
- * Exact to rounding for every form and update. */
+/* The free inverse: X = X' - k delta^T, from q, v, beta and the readout p that forward gave, with its eps,
+ * form and update. X may be X_out. Exact to rounding for every form and update. */
 struct ddl_delta_inverse_args {
     size_t N, d, c;
     float eps;
@@ -70,10 +74,12 @@ struct ddl_delta_inverse_args {
     const float *readout; /* (N, c) */
     float *X;             /* (N, d, c) */
 };
+/* X of the step before. */
 DDL_API ddl_status ddl_delta_inverse(ddl_backend *backend, const struct ddl_delta_inverse_args *args,
                                      struct ddl_error *err);
 
-/* The element-wise form for plain vectors: x' = x - beta k (k . x) + beta k (*) v, v in R^d. */
+/* The element-wise form for plain vectors: x' = x - beta k (k . x) + beta k (*) v, v in R^d; eps inside the
+ * norm of q. */
 struct ddl_elementwise_args {
     size_t N, d;
     float eps;
@@ -81,6 +87,7 @@ struct ddl_elementwise_args {
     const float *beta;      /* (N)         */
     float *x_out;           /* (N, d), may be x */
 };
+/* Its backward: eps, x, q, v and beta as forward had them, and G = dL/dx'. */
 struct ddl_elementwise_grad_args {
     size_t N, d;
     float eps;
@@ -88,8 +95,10 @@ struct ddl_elementwise_grad_args {
     const float *G;              /* (N, d) */
     float *dx, *dq, *dv, *dbeta; /* (N, d) x 3, (N); dx may be G */
 };
+/* x_out. */
 DDL_API ddl_status ddl_elementwise_forward(ddl_backend *backend, const struct ddl_elementwise_args *args,
                                            struct ddl_error *err);
+/* dx, dq, dv, dbeta, written. */
 DDL_API ddl_status ddl_elementwise_backward(ddl_backend *backend,
                                             const struct ddl_elementwise_grad_args *args,
                                             struct ddl_error *err);
@@ -103,6 +112,7 @@ struct ddl_spectrum {
     double det;        /* = along                                            */
     double det_lifted; /* = along^c                                          */
 };
+/* From q (d) and beta of one row, with eps and form (enum ddl_form); c channels for det_lifted. */
 DDL_API struct ddl_spectrum ddl_delta_spectrum(size_t d, size_t c, const float *q, float beta, float eps,
                                                int form);
 

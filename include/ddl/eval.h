@@ -22,29 +22,34 @@ struct ddl_eval_config {
     size_t stride;       /* at most seq; 0: seq                           */
     uint64_t max_tokens; /* scored tokens, rounded up to windows; 0: all  */
 };
+/* The loss of a model. */
 struct ddl_eval_result {
     double nats;             /* sum of -log p over the scored tokens                                   */
     uint64_t tokens;         /* scored                                                                 */
     uint64_t bytes;          /* of text that they stand for; 0 without a tokenizer                     */
     double loss, perplexity; /* nats / tokens, its exponential                                 */
     double bits_per_byte;    /* NAN without bytes                                              */
-    double seconds;
+    double seconds;          /* that it took */
 };
 
-/* Every token of the shards but the first is scored. Bytes come from the tokenizer, if it is not NULL;
- * special tokens count none. Returns DDL_E_FORMAT where a token is outside the vocabulary. progress (may be
- * NULL) hears how many of how many tokens are done, and ends the evaluation with DDL_E_INTERRUPTED if it
- * returns non-zero. */
+/* Hears how many tokens are done, of total. Returning non-zero ends the evaluation with DDL_E_INTERRUPTED. */
 typedef int ddl_eval_progress_fn(void *user, uint64_t done, uint64_t total);
+/* Every token of the shards but the first is scored. Bytes come from the tokenizer, if it is not NULL;
+ * special tokens count none. Returns DDL_E_FORMAT where a token is outside the vocabulary. progress may be
+ * NULL.
+ */
 DDL_API ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, const ddl_shards *shards,
                                    const struct ddl_eval_config *config, ddl_eval_progress_fn *progress,
                                    void *user, struct ddl_eval_result *out, struct ddl_error *err);
-/* The text after an <|endoftext|>, where the tokenizer has one, so that its first token is scored too. */
+/* The text (any bytes; size in bytes) after an <|endoftext|>, where the tokenizer has one, so that its first
+ * token is scored too. progress may be NULL. */
 DDL_API ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const char *text,
                                  size_t size, const struct ddl_eval_config *config,
                                  ddl_eval_progress_fn *progress, void *user, struct ddl_eval_result *out,
                                  struct ddl_error *err);
-/* The file's bytes as text; empty and binary (a zero byte) files are refused. */
+/* The bytes of the file at path as text; empty and binary (a zero byte) files are refused. progress may be
+ * NULL.
+ */
 DDL_API ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const char *path,
                                  const struct ddl_eval_config *config, ddl_eval_progress_fn *progress,
                                  void *user, struct ddl_eval_result *out, struct ddl_error *err);

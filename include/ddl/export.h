@@ -10,8 +10,14 @@
 extern "C" {
 #endif
 
-enum ddl_export_dtype { DDL_EXPORT_F32, DDL_EXPORT_BF16, DDL_EXPORT_F16 };
+/* Of every tensor that is written. */
+enum ddl_export_dtype {
+    DDL_EXPORT_F32,  /* as they are             */
+    DDL_EXPORT_BF16, /* eight bits of mantissa  */
+    DDL_EXPORT_F16,  /* eleven, a small range   */
+};
 
+/* What is wanted of an export. */
 struct ddl_export_config {
     int dtype;               /* enum ddl_export_dtype                                                  */
     uint64_t max_shard_size; /* bytes of tensors in a file; beyond, several and an index (0: one file) */
@@ -19,21 +25,22 @@ struct ddl_export_config {
     bool ignore_extra;       /* tensors that are no parameters are left out instead of refused         */
 };
 
+/* What was written. */
 struct ddl_export_result {
     size_t n_tensors, n_files; /* files of tensors */
     uint64_t bytes;            /* of tensors       */
-    struct ddl_config config;
+    struct ddl_config config;  /* of the model     */
 };
 
 /* Writes the model of folder `from` (a model, a checkpoint, a folder of the release) to the new folder `to`:
  * config.json, the tensors, and copies of the tokenizer's files; whole or not at all. `to` must not exist, or
  * be empty. Numbers are rounded once, to nearest, ties to even; tensors of the same dtype keep their bytes. A
- * number that the dtype cannot hold is DDL_E_NUMERIC, by name. Warnings as ddl_model_load. */
+ * number that the dtype cannot hold is DDL_E_NUMERIC, by name. `warn` as in ddl_model_load. */
 DDL_API ddl_status ddl_export(const char *from, const char *to, const struct ddl_export_config *config,
                               ddl_warn_fn *warn, void *user, struct ddl_export_result *result,
                               struct ddl_error *err);
 
-/* The model file of the authors' release that computes this configuration ("gpt_base", "DDL-CC-EC", ...);
+/* The model file of the authors' release that computes this config ("gpt_base", "DDL-CC-EC", ...);
  * NULL if none does, and then *why (may be NULL) says what the release lacks. */
 DDL_API const char *ddl_config_release_file(const struct ddl_config *config, const char **why);
 

@@ -20,91 +20,102 @@ typedef struct ddl_cache ddl_cache;         /* decode state of spec 9           
 
 /* A parameter, in the order and with the names and shapes of spec 5. */
 struct ddl_param {
-    const char *name; /* lent by the model */
-    size_t ndim, shape[3];
+    const char *name;      /* lent by the model */
+    size_t ndim, shape[3]; /* dimensions; their sizes, the last index fastest                          */
     size_t count;   /* numbers in it                                                                    */
     bool active;    /* takes part in the computation (spec 6: an inactive one is never touched)          */
     float lr_scale; /* 1, or d_base/d for the matrices that muP scales                                   */
     int group;      /* enum ddl_param_group, for weight decay by group                                   */
 };
+/* What a parameter is to the optimiser: each group may have a weight decay of its own. */
 enum ddl_param_group {
-    DDL_GROUP_EMBEDDING,
-    DDL_GROUP_MATRIX, /* two or more dimensions, embedding and kernels aside */
-    DDL_GROUP_KERNEL, /* compressors' and embedding's convolution kernels, read vectors */
-    DDL_GROUP_NORM,
-    DDL_GROUP_BIAS,
-    DDL_GROUPS
+    DDL_GROUP_EMBEDDING, /* the embedding, which is the head too */
+    DDL_GROUP_MATRIX,    /* two or more dimensions, embedding and kernels aside */
+    DDL_GROUP_KERNEL,    /* compressors' and embedding's convolution kernels, read vectors */
+    DDL_GROUP_NORM,      /* weights of norms */
+    DDL_GROUP_BIAS,      /* of gates and targets */
+    DDL_GROUPS           /* how many there are */
 };
-DDL_API const char *ddl_param_group_name(int group);
+DDL_API const char *ddl_param_group_name(int group); /* "embedding", ...: a group's name */
 
-/* Creates a model whose parameters are zero. The configuration is checked and copied; the backend is
+/* Creates a model whose parameters are zero. The config is checked and copied; the backend is
  * borrowed. */
 DDL_API ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *config, ddl_backend *backend,
                                     struct ddl_error *err);
-DDL_API void ddl_model_free(ddl_model *model);
+DDL_API void ddl_model_free(ddl_model *model); /* NULL is allowed */
 /* Initial values of spec 4; a function of the seed and of each parameter's name and shape alone. */
 DDL_API ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err);
 
+/* Hears one warning: a sentence, lent for the length of the call. */
+typedef void ddl_warn_fn(void *user, const char *sentence);
 /* A folder with config.json and model.safetensors (or several files and their index), as the authors' release
  * or this library writes them. Warnings (unknown keys, ignored tensors) go to `warn`, one sentence a call, if
  * it is not NULL. Tensors that are missing, of another shape or no parameters are DDL_E_FORMAT, by name. */
-typedef void ddl_warn_fn(void *user, const char *sentence);
 DDL_API ddl_status ddl_model_load(ddl_model **out, const char *folder, ddl_backend *backend,
                                   ddl_warn_fn *warn, void *user, struct ddl_error *err);
+/* How a folder is read. */
 struct ddl_load_options {
     bool ignore_extra; /* tensors that are no parameters are warned of instead of refused */
     ddl_warn_fn *warn; /* may be NULL */
-    void *user;
+    void *user;        /* for warn */
 };
-/* The same with options; NULL: strict, and no warnings. */
+/* The same folder with options; NULL: strict, and no warnings. */
 DDL_API ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_backend *backend,
                                        const struct ddl_load_options *options, struct ddl_error *err);
-/* Reads only the configuration of such a folder (tensor shapes decide where our keys are absent). */
+/* Reads only the configuration of such a folder into *out (tensor shapes decide where our keys are absent).
+ * `warn` may be NULL. */
 DDL_API ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
                                    struct ddl_error *err);
 /* Writes config.json and model.safetensors (float32) into an existing folder, each atomically. config.json
  * has the release's keys only; what they cannot say stands in the __metadata__ of model.safetensors. The tied
  * head is written too, as lm_head.weight. */
 DDL_API ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl_error *err);
-/* config.json alone. */
+/* Writes config.json alone, as `path`, atomically; a config that ddl_config_check refuses is not written. */
 DDL_API ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err);
 
-DDL_API const struct ddl_config *ddl_model_config(const ddl_model *model);
-DDL_API ddl_backend *ddl_model_backend(const ddl_model *model);
-DDL_API size_t ddl_model_n_params(const ddl_model *model); /* rows  */
-DDL_API const struct ddl_param *ddl_model_param(const ddl_model *model, size_t i);
+DDL_API const struct ddl_config *ddl_model_config(const ddl_model *model); /* lent */
+DDL_API ddl_backend *ddl_model_backend(const ddl_model *model);            /* that it was created on; lent */
+DDL_API size_t ddl_model_n_params(const ddl_model *model);                 /* rows  */
+DDL_API const struct ddl_param *ddl_model_param(const ddl_model *model, size_t i); /* row i; lent */
 DDL_API size_t ddl_model_size(const ddl_model *model); /* numbers, over all rows */
-/* The same table without a model; *out is malloc'ed together with its names (free with free). */
+/* The same table for a config without a model: n rows; *out is malloc'ed together with its names (free with
+ * free). */
 DDL_API ddl_status ddl_params_plan(const struct ddl_config *config, struct ddl_param **out, size_t *n,
                                    struct ddl_error *err);
 
-/* What matrix products work on; everything else is float32 in either case. DDL_PRECISION_BF16: operands are
- * rounded to bfloat16, sums stay float32 (mixed precision: master parameters, gradients, optimiser, gates,
- * norms, attention's softmax, the residual state and the loss are float32). Costs two bytes a parameter.
- * DDL_PRECISION_INT8, not for training: weights of products as scale * q, q in [-127, 127], a scale for each
- * 32 in a row (symmetric); costs 1.125 bytes a weight. Workspaces are made for the precision that the model
- * has then. A new model has DDL_PRECISION_F32. */
-enum ddl_precision { DDL_PRECISION_F32, DDL_PRECISION_BF16, DDL_PRECISION_INT8 };
+/* What matrix products work on; everything else is float32 in every case (mixed precision: master parameters,
+ * gradients, optimiser, gates, norms, attention's softmax, the residual state and the loss); sums stay
+ * float32. */
+enum ddl_precision {
+    DDL_PRECISION_F32,  /* operands as they are  */
+    DDL_PRECISION_BF16, /* operands rounded to bfloat16; costs two bytes a parameter */
+    DDL_PRECISION_INT8, /* not for training: weights of products as scale * q, q in [-127, 127], a scale for
+                           each 32 in a row (symmetric); costs 1.125 bytes a weight */
+};
 /* "f32", "bf16", "int8", NULL: choices for a struct ddl_option. */
 DDL_API extern const char *const ddl_precision_names[];
+/* Workspaces are made for the precision that the model has then. A new model has DDL_PRECISION_F32. */
 DDL_API ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision,
                                            struct ddl_error *err);
-DDL_API enum ddl_precision ddl_model_precision(const ddl_model *model);
+DDL_API enum ddl_precision ddl_model_precision(const ddl_model *model); /* as set, of its products */
 
-/* Copies parameter i to or from host memory (count floats, row-major). */
+/* Copies parameter i to host memory: out (count floats, row-major). */
 DDL_API void ddl_model_read_param(const ddl_model *model, size_t i, float *out);
+/* And from there: values (count floats, row-major) become parameter i. */
 DDL_API void ddl_model_write_param(ddl_model *model, size_t i, const float *values);
 /* Gradients exist after ddl_model_enable_grad (zeroed). */
 DDL_API ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err);
-DDL_API void ddl_model_zero_grad(ddl_model *model);
+DDL_API void ddl_model_zero_grad(ddl_model *model); /* all gradients become 0 */
+/* Copies the gradient of parameter i to host memory: out (count floats, row-major). */
 DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 
 /* Room for passes over at most `batch` sequences of at most `tokens` tokens each. `train` keeps what backward
  * needs. Logits exist a block of rows at a time. */
 DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, size_t batch,
                                         size_t tokens, bool train, struct ddl_error *err);
-DDL_API void ddl_workspace_free(ddl_workspace *ws);
-/* Bytes that a workspace takes on the backend, without making it; SIZE_MAX where that does not fit. */
+DDL_API void ddl_workspace_free(ddl_workspace *ws); /* NULL is allowed */
+/* Bytes that a workspace for a model of this config and precision takes on the backend (batch, tokens and
+ * train as above), without making it; SIZE_MAX where that does not fit. */
 DDL_API size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision,
                                    size_t batch, size_t tokens, bool train);
 
@@ -114,9 +125,10 @@ struct ddl_batch {
     size_t B, T;
     const int32_t *tokens, *targets;
 };
+/* A loss that can be added up. */
 struct ddl_loss {
-    double sum; /* of -log p over counted targets, in nats */
-    size_t n_targets;
+    double sum;       /* of -log p over counted targets, in nats */
+    size_t n_targets; /* that were counted */
 };
 
 /* Loss without gradients. row_loss (B*T host floats, 0 where ignored) may be NULL. */
@@ -133,22 +145,24 @@ DDL_API ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cac
                                     const struct ddl_batch *batch, size_t rows, float *out,
                                     struct ddl_error *err);
 
+/* Room for `batch` sequences of at most max_tokens tokens each. */
 DDL_API ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, size_t batch, size_t max_tokens,
                                     struct ddl_error *err);
-DDL_API void ddl_cache_free(ddl_cache *cache);
+DDL_API void ddl_cache_free(ddl_cache *cache);           /* NULL is allowed         */
 DDL_API void ddl_cache_reset(ddl_cache *cache);          /* back to no tokens       */
 DDL_API size_t ddl_cache_length(const ddl_cache *cache); /* tokens in each sequence */
 
-/* What the delta sublayers of the last training-workspace pass did, in order (attention before MLP, layer by
- * layer): beta (N), readout p (N, c), target v (N, c), N = B*T of that pass. Any pointer may be NULL. */
+/* How many delta sublayers the model of a training workspace has. */
 DDL_API size_t ddl_workspace_n_delta(const ddl_workspace *ws);
+/* What delta sublayer s of the last pass did, in order (attention before MLP, layer by layer): beta (N),
+ * readout p (N, c), target v (N, c), N = B*T of that pass, host memory. Any pointer may be NULL. */
 DDL_API void ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
                                       float *target);
 
-/* Floating-point operations of one token of sequences of T tokens (on average it sees (T + 1) / 2): the
- * matrix products, the head, attention, compressors and the residual rule; the formula stands in
- * src/model/flops.c. With `train` three times the forward pass. NAN for a configuration that ddl_config_check
- * refuses. */
+/* Floating-point operations of one token of a config's model in sequences of T tokens (on average it sees (T
+ * + 1) / 2): the matrix products, the head, attention, compressors and the residual rule; the formula stands
+ * in src/model/flops.c. With `train` three times the forward pass. NAN for a configuration that
+ * ddl_config_check refuses. */
 DDL_API double ddl_config_flops_per_token(const struct ddl_config *config, size_t T, bool train);
 
 #ifdef __cplusplus

@@ -13,6 +13,7 @@
 extern "C" {
 #endif
 
+/* What a value is: the field's C type, and how it is written. */
 enum ddl_option_type {
     DDL_OPTION_BOOL,   /* bool: true/false, yes/no, on/off, 1/0                          */
     DDL_OPTION_SIZE,   /* size_t                                                         */
@@ -23,9 +24,10 @@ enum ddl_option_type {
     DDL_OPTION_CHOICE, /* int: an index into `choices`                                   */
 };
 
+/* A setting. Tables end with a row whose name is NULL. */
 struct ddl_option {
     const char *name; /* as in YAML or JSON; on the command line --name, where '-' and '_' are the same */
-    enum ddl_option_type type;
+    enum ddl_option_type type; /* of the field */
     size_t offset;   /* of the field in its struct                                                     */
     size_t size;     /* STRING: bytes of the array                                                      */
     double min, max; /* numbers: the range, inclusive; both 0: any finite value of the type            */
@@ -34,32 +36,32 @@ struct ddl_option {
     const char *help;  /* one line, no final stop                                                     */
 };
 
-/* Tables end with a row whose name is NULL. */
-
-/* The row called `name` ('-' equals '_'), or NULL. */
+/* The table's row called `name` ('-' equals '_'), or NULL. */
 DDL_API const struct ddl_option *ddl_option_find(const struct ddl_option *table, const char *name);
 
-/* The row whose name is nearest by edit distance, if near enough to be worth suggesting; else NULL. */
+/* The table's row whose name is nearest to `name` by edit distance, if near enough to be worth suggesting;
+ * else NULL. */
 DDL_API const struct ddl_option *ddl_option_nearest(const struct ddl_option *table, const char *name);
 
-/* Parses `text` into the row's field of *object. The whole text must be a value in range. `where` starts the
- * error sentence: "recipe.yaml:7", "--lr". */
+/* Parses `text` into the option's field of *object. The whole text must be a value in range. `where` starts
+ * the error sentence: "recipe.yaml:7", "--lr". */
 DDL_API ddl_status ddl_option_set(const struct ddl_option *option, void *object, const char *text,
                                   const char *where, struct ddl_error *err);
 
-/* Writes the field's value as ddl_option_set reads it back (floats with all digits they need). Truncates to
- * size. */
+/* Writes the option's field of *object to out as ddl_option_set reads it back (floats with all digits they
+ * need). Truncates to size. */
 DDL_API void ddl_option_format(const struct ddl_option *option, const void *object, char *out, size_t size);
 
-/* "unknown <kind> 'name'", with ", did you mean 'x'?" where one is near. Returns DDL_E_USAGE. */
+/* "unknown <kind> 'name'", with ", did you mean 'x'?" where one of the table is near; `where`
+ * starts it, if it is not NULL. Returns DDL_E_USAGE. */
 DDL_API ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where, const char *kind,
                                       const char *name, struct ddl_error *err);
 
 /* Reads `--name value`, `--name=value` and, for BOOL, `--name` and `--no-name` from argv[1..argc-1] into
- * *object. What is no option is kept, in order, as argv[1..*n_positional] ("-" and negative numbers too);
- * after "--" everything is. A value that itself starts with "--" needs the form with '='; the argument after
- * a BOOL is its value only if it is one of the words above. What is not found in `table` is looked up in
- * `table2` for `object2` (both may be NULL). */
+ * *object by the rows of `table`. What is no option is kept, in order, as argv[1..*n_positional] ("-" and
+ * negative numbers too); after "--" everything is. A value that itself starts with "--" needs the form with
+ * '='; the argument after a BOOL is its value only if it is one of the words above. What is not found in
+ * `table` is looked up in `table2` for `object2` (both may be NULL). */
 DDL_API ddl_status ddl_option_parse(const struct ddl_option *table, void *object,
                                     const struct ddl_option *table2, void *object2, int argc, char **argv,
                                     int *n_positional, struct ddl_error *err);

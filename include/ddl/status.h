@@ -11,15 +11,17 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define DDL_API __attribute__((visibility("default")))
-#define DDL_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define DDL_API __attribute__((visibility("default"))) /* exported */
+#define DDL_PRINTF(f, a)                                                                                     \
+    __attribute__((format(printf, f, a))) /* argument f is a format for those from a on */
 #else
-#define DDL_API
-#define DDL_PRINTF(f, a)
+#define DDL_API          /* exported */
+#define DDL_PRINTF(f, a) /* argument f is a format for those from a on */
 #endif
 
+/* What became of a call; struct ddl_error has the sentence to it. */
 typedef enum ddl_status {
-    DDL_OK = 0,
+    DDL_OK = 0,        /* done                                                                 */
     DDL_E_USAGE,       /* an argument, flag, key or value that is out of range or unknown      */
     DDL_E_IO,          /* the operating system refused: open, read, write, rename, ...         */
     DDL_E_FORMAT,      /* a file that is not what it should be: truncated, malformed, mismatch */
@@ -29,20 +31,22 @@ typedef enum ddl_status {
     DDL_E_NUMERIC,     /* a value that is not finite where training needs one                  */
 } ddl_status;
 
+/* An error, filled by the call that failed; the caller's, on its stack. */
 struct ddl_error {
-    ddl_status status;
-    char text[1024]; /* one sentence without a newline; empty if there was no error */
+    ddl_status status; /* as the call returned it */
+    char text[1024];   /* one sentence without a newline; empty if there was no error */
 };
 
-/* Fills *err (if not NULL) with the formatted sentence and returns `status`, so that a failing function can
- * end in `return ddl_error_set(err, DDL_E_IO, "...", ...)`. Newlines in the text become spaces. */
+/* Fills *err (if not NULL) with the sentence of format and what follows, as printf does, and returns
+ * `status`, so that a failing function can end in `return ddl_error_set(err, DDL_E_IO, "...", ...)`. Newlines
+ * in the text become spaces. */
 DDL_API ddl_status ddl_error_set(struct ddl_error *err, ddl_status status, const char *format, ...)
     DDL_PRINTF(3, 4);
 
 /* Puts "prefix: " before the sentence already in *err; returns `status`. err may be NULL. */
 DDL_API ddl_status ddl_error_prefix(struct ddl_error *err, ddl_status status, const char *prefix);
 
-/* A short constant name: "ok", "usage", "io", ... */
+/* A short constant name of a status: "ok", "usage", "io", ... */
 DDL_API const char *ddl_status_name(ddl_status status);
 
 #ifdef __cplusplus

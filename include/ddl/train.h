@@ -19,25 +19,25 @@ extern "C" {
 /* A run. The defaults are the paper's recipe (spec 6). Each key of a recipe is a field of the same name. */
 struct ddl_train_config {
     /* the model: names give defaults, the keys of ddl_config_options change them */
-    char model[64];       /* a preset's name, or ""                                     */
-    char size[64];        /* a size's name, or ""                                       */
-    char init_from[1024]; /* a model folder to start from instead, or ""                */
-    bool ignore_extra;    /* of it: pass over tensors that are no parameters            */
-    char ddl_residual_by_layer[4096];
-    struct ddl_config config; /* what follows from all of them                          */
+    char model[64];                   /* a preset's name, or ""                                     */
+    char size[64];                    /* a size's name, or ""                                       */
+    char init_from[1024];             /* a model folder to start from instead, or ""                */
+    bool ignore_extra;                /* of it: pass over tensors that are no parameters            */
+    char ddl_residual_by_layer[4096]; /* "add,delta,...", or "": config.residual everywhere */
+    struct ddl_config config;         /* what follows from all of them                          */
     /* data */
     char train_data[1024]; /* shards, as ddl_shards_open                                */
     char val_data[1024];   /* shards, or "": no validation                              */
     char tokenizer[1024];  /* as ddl_tokenizer_load, or "": none is kept with the model */
     char out[1024];        /* the run's folder                                          */
     /* size of a step: accumulate micro-batches of batch sequences of seq tokens */
-    uint64_t steps;
-    size_t batch, accumulate, seq;
+    uint64_t steps;                /* optimiser steps of the whole run                            */
+    size_t batch, accumulate, seq; /* seq 0: the model's context                                  */
     /* the optimiser */
-    double lr, lr_min_ratio; /* cosine from lr down to lr * lr_min_ratio */
-    uint64_t warmup;
-    float beta1, beta2, eps;
-    float weight_decay;
+    double lr, lr_min_ratio;              /* cosine from lr down to lr * lr_min_ratio */
+    uint64_t warmup;                      /* steps of linear warm-up               */
+    float beta1, beta2, eps;              /* of AdamW                              */
+    float weight_decay;                   /* of all parameters                     */
     float weight_decay_group[DDL_GROUPS]; /* negative: weight_decay. Keys weight_decay_embedding, ... */
     float clip;                           /* 0: none */
     int precision;                        /* enum ddl_precision, key dtype */
@@ -47,38 +47,40 @@ struct ddl_train_config {
     uint64_t seed;         /* of initial values and data order */
     int order;             /* enum ddl_order */
     /* how often; 0: never */
-    uint64_t log_every;
-    uint64_t val_every;
-    uint64_t val_tokens; /* on a fixed set of positions, spread over val_data */
-    uint64_t sample_every;
-    char sample_prompt[512];
-    size_t sample_tokens;
-    uint64_t checkpoint_every;
-    size_t keep_last; /* checkpoints; 0: all */
-    size_t keep_best; /* beside those, the ones of lowest validation loss; 0: none */
+    uint64_t log_every;        /* steps between lines of metrics.jsonl  */
+    uint64_t val_every;        /* steps between validations             */
+    uint64_t val_tokens;       /* on a fixed set of positions, spread over val_data */
+    uint64_t sample_every;     /* steps between samples of text      */
+    char sample_prompt[512];   /* what a sample begins with          */
+    size_t sample_tokens;      /* and how long it is                 */
+    uint64_t checkpoint_every; /* 0: only on a stop                  */
+    size_t keep_last;          /* checkpoints; 0: all                */
+    size_t keep_best;          /* beside those, the ones of lowest validation loss; 0: none */
     /* the machine */
-    char backend[32];
-    size_t threads;
+    char backend[32]; /* as ddl_backend_create */
+    size_t threads;   /* 0: one for each core  */
     /* not keys of a recipe */
     bool resume;    /* go on from the newest checkpoint in `out` that is whole */
     bool overwrite; /* an earlier run in `out` is removed        */
     uint64_t skip;  /* steps whose data a resumed run passes over: where they end it again and again */
 };
 
-DDL_API struct ddl_train_config ddl_train_defaults(void);
+DDL_API struct ddl_train_config ddl_train_defaults(void); /* spec 6, the model of ddl_config_defaults */
 /* The rows of a recipe beside those of ddl_config_options, whose keys stand in a recipe too. */
 DDL_API const struct ddl_option *ddl_train_options(void);
 
-/* Defaults, then the recipe (NULL: none), then flags of the same names. A name (model, size, init_from) gives
- * defaults wherever it stands; a key beats a name, a flag beats the recipe. The recipe is a flat YAML
- * mapping; unknown and doubled keys are errors that say file and line. Flags that are not keys are looked up
- * in `more` for `more_object` (both may be NULL). argv[1..*n_positional] is what is no flag, as
- * ddl_option_parse leaves it; `recipe` is then argv[1] if it is NULL and there is one. The result is checked.
+/* Into *out: defaults, then the recipe (NULL: none), then flags of the same names. A name (model, size,
+ * init_from) gives defaults wherever it stands; a key beats a name, a flag beats the recipe. The recipe is a
+ * flat YAML mapping; unknown and doubled keys are errors that say file and line. Flags that are not keys are
+ * looked up in `more` for `more_object` (both may be NULL). argv[1..*n_positional] of argc is what is no
+ * flag, as ddl_option_parse leaves it; `recipe` is then argv[1] if it is NULL and there is one. The result is
+ * checked.
  */
 DDL_API ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc,
                                        char **argv, const struct ddl_option *more, void *more_object,
                                        int *n_positional, struct ddl_error *err);
-/* Ranges and combinations that no single row can tell; not the world (files). */
+/* DDL_E_USAGE where the config asks for what cannot be: ranges, and combinations that no single row can tell;
+ * not the world (files). */
 DDL_API ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err);
 
 /* What a run will take, without making anything. */
@@ -86,45 +88,48 @@ struct ddl_train_plan {
     size_t params[DDL_GROUPS], params_total; /* numbers                                           */
     double flops_per_token;                  /* forward and backward                              */
     double tokens_per_step, tokens, flops;   /* of the whole run                                  */
-    size_t bytes_params, bytes_grads, bytes_moments, bytes_workspace;
+    size_t bytes_params, bytes_grads, bytes_moments, bytes_workspace; /* memory, by what takes it */
     size_t bytes_other; /* program and libraries, tables, token buffers, pages of the shards      */
     size_t bytes_total; /* predicted peak resident memory                                         */
 };
+/* The plan of a config that ddl_train_check accepts, into *out. Shards that can be opened are measured, not
+ * read. */
 DDL_API ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,
                                   struct ddl_error *err);
 
+/* A step that was made. */
 struct ddl_train_progress {
-    uint64_t step, steps; /* done, of all                                  */
-    double loss;          /* mean over the step's targets, nats            */
-    double lr, grad_norm; /* the norm before clipping                      */
-    bool skipped;         /* the norm was a spike: nothing was updated     */
-    bool has_val;
-    double val_loss;
-    uint64_t tokens; /* cumulative, as are flops and seconds          */
-    double flops, seconds;
-    double tokens_per_s, seconds_left;
-    size_t peak_memory; /* bytes, of the process                         */
+    uint64_t step, steps;              /* done, of all                                  */
+    double loss;                       /* mean over the step's targets, nats            */
+    double lr, grad_norm;              /* the norm before clipping                      */
+    bool skipped;                      /* the norm was a spike: nothing was updated */
+    bool has_val;                      /* a validation followed it                      */
+    double val_loss;                   /* its loss, nats                                */
+    uint64_t tokens;                   /* cumulative, as are flops and seconds          */
+    double flops, seconds;             /* see tokens */
+    double tokens_per_s, seconds_left; /* since the last such call; till the end, guessed */
+    size_t peak_memory;                /* bytes, of the process                         */
 };
-/* All may be NULL; all are called from the caller's thread. */
+/* All may be NULL; all are called from the caller's thread and handed `user`. */
 struct ddl_train_callbacks {
     void *user;
-    void (*progress)(void *user, const struct ddl_train_progress *progress); /* every log_every steps */
-    void (*sample)(void *user, uint64_t step, const char *text, size_t size);
+    void (*progress)(void *user, const struct ddl_train_progress *progress);  /* every log_every steps */
+    void (*sample)(void *user, uint64_t step, const char *text, size_t size); /* every sample_every steps */
     ddl_warn_fn *note;       /* one sentence: warnings, checkpoints written                            */
     int (*stop)(void *user); /* asked after each step: not zero ends the run after a checkpoint        */
 };
 
-/* Trains. Everything is checked before anything is written. `out` gets recipe.yaml, metrics.jsonl (one object
- * a logged step), checkpoint-<step>/ (model.safetensors, config.json, tokenizer.json, optimizer.safetensors,
- * state.json; appears whole or not at all) and in the end the model itself. A resumed run gives the same
- * parameters, moments and losses, bit for bit, as one that was never stopped, wherever it was stopped: before
- * the first checkpoint it begins again, after the last step only the model is written. A checkpoint that is
- * damaged is named and passed over. DDL_E_IO after a failed write: what was saved before stands, and the
- * sentence says from where --resume goes on. DDL_E_INTERRUPTED after `stop`, with a checkpoint of the last
- * step. DDL_E_NUMERIC where a loss or a gradient is not finite: the sentence says the step, the micro-batch
- * and the first bad tensor with its layer, trouble-<step>/ is a dump that ddl_verify_run replays, the state
- * before the step is kept as a checkpoint beside those that are there, unless it is not finite itself. `last`
- * (may be NULL) gets the last step's progress. */
+/* Trains what config says, and tells the callbacks. Everything is checked before anything is written. `out`
+ * gets recipe.yaml, metrics.jsonl (one object a logged step), checkpoint-<step>/ (model.safetensors,
+ * config.json, tokenizer.json, optimizer.safetensors, state.json; appears whole or not at all) and in the end
+ * the model itself. A resumed run gives the same parameters, moments and losses, bit for bit, as one that was
+ * never stopped, wherever it was stopped: before the first checkpoint it begins again, after the last step
+ * only the model is written. A checkpoint that is damaged is named and passed over. DDL_E_IO after a failed
+ * write: what was saved before stands, and the sentence says from where --resume goes on. DDL_E_INTERRUPTED
+ * after `stop`, with a checkpoint of the last step. DDL_E_NUMERIC where a loss or a gradient is not finite:
+ * the sentence says the step, the micro-batch and the first bad tensor with its layer, trouble-<step>/ is a
+ * dump that ddl_verify_run replays, the state before the step is kept as a checkpoint beside those that are
+ * there, unless it is not finite itself. `last` (may be NULL) gets the last step's progress. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);

@@ -18,14 +18,15 @@
 extern "C" {
 #endif
 
+/* What cases are held against. */
 struct ddl_verify_config {
     char backend[16];     /* "all", or one name of ddl_backend_list                                       */
     size_t threads;       /* of the backend; 0: all cores                                                 */
     char tokenizer[1024]; /* as ddl_tokenizer_load, for the tokenizer's cases; "": they are skipped       */
     char data[1024];      /* folder that the files named by a files.json lie below; "": they are skipped  */
 };
-DDL_API struct ddl_verify_config ddl_verify_defaults(void);
-DDL_API const struct ddl_option *ddl_verify_options(void);
+DDL_API struct ddl_verify_config ddl_verify_defaults(void); /* all backends, all cores, no texts */
+DDL_API const struct ddl_option *ddl_verify_options(void);  /* rows of struct ddl_verify_config */
 
 /* The largest error of one quantity ("logits", "gradient", ...) and the tensor that has it. */
 struct ddl_verify_measure {
@@ -34,8 +35,13 @@ struct ddl_verify_measure {
     char tensor[128];
 };
 
-enum ddl_verify_outcome { DDL_VERIFY_PASS, DDL_VERIFY_FAIL, DDL_VERIFY_SKIP };
-enum { DDL_VERIFY_MEASURES = 16 };
+/* What became of a case. */
+enum ddl_verify_outcome {
+    DDL_VERIFY_PASS, /* every measure within its limit           */
+    DDL_VERIFY_FAIL, /* one is not, or the case cannot be read   */
+    DDL_VERIFY_SKIP, /* nothing here that this program can check */
+};
+enum { DDL_VERIFY_MEASURES = 16 /* of one case at most */ };
 
 /* One case on one backend. Lent for the length of the call. */
 struct ddl_verify_case {
@@ -44,16 +50,18 @@ struct ddl_verify_case {
                             what is skipped "inspect", "tasks" or "unknown"    */
     const char *backend; /* its name, or NULL where none computes                                         */
     int outcome;         /* enum ddl_verify_outcome                                                       */
-    size_t n_measures;
-    struct ddl_verify_measure measures[DDL_VERIFY_MEASURES];
+    size_t n_measures;   /* of them are set */
+    struct ddl_verify_measure measures[DDL_VERIFY_MEASURES]; /* the largest error of each quantity */
     char sentence[1024]; /* why it failed or was skipped, or what of it was skipped; of a "trouble" where
                             it happens, passed or not; or ""                                              */
-    double seconds;
+    double seconds;      /* that it took */
 };
+/* Hears the result of one case. */
 typedef void ddl_verify_fn(void *user, const struct ddl_verify_case *result);
 
+/* Cases by their outcome, each backend counted. */
 struct ddl_verify_totals {
-    size_t passed, failed, skipped;
+    size_t passed, failed, skipped; /* cases */
 };
 
 /* Walks the paths in the order given, folders in name order, and runs every case found; `each` is called
