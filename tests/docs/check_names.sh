@@ -1,0 +1,150 @@
+#!/bin/sh
+# What README.md and docs/*.md name exists: files and links, functions of a file ("block.c:sublayer_fwd"), ops, verbs of
+# ./dev, and commands of ddl with their options; and every op and every command is named where it should be.
+#   sh check_names.sh SOURCE SCRATCH PROGRAM
+set -eu
+cd "$1"
+scratch=$2
+program=$3
+failed=0
+rm -rf "$scratch"
+mkdir -p "$scratch"
+documents="README.md $(echo docs/*.md docs/api/*.md)"
+
+# verdict NAME: the test of this name fails if $scratch/wrong has lines.
+verdict() {
+    if [ -s "$scratch/wrong" ]; then
+        cat "$scratch/wrong"
+        echo "[  FAILED  ] $1"
+        failed=$((failed + 1))
+    else
+        echo "[       OK ] $1"
+    fi
+    : >"$scratch/wrong"
+}
+: >"$scratch/wrong"
+
+# Spans in backticks outside of fenced blocks, "document<tab>span" each.
+for document in $documents; do
+    awk -v name="$document" '
+        /^```/ { inside = !inside; next }
+        !inside {
+            while (match($0, /`[^`]+`/)) {
+                print name "\t" substr($0, RSTART + 1, RLENGTH - 2)
+                $0 = substr($0, RSTART + RLENGTH)
+            }
+        }' "$document"
+done >"$scratch/spans"
+
+# ---- files ----
+
+# A span that begins with a folder of the tree is a path; <step>, NAME and * stand for anything.
+while IFS='	' read -r document span; do
+    case $span in
+    src/* | include/* | tests/* | docs/* | recipes/* | data/text* | data/tokenizer* | cli/* | cmake/* | bench/* | python/* | demo/*) ;;
+    *) continue ;;
+    esac
+    path=${span%%:*}
+    pattern=$(echo "$path" | sed 's/<[a-z]*>/*/g')
+    # shellcheck disable=SC2086
+    set -- $pattern
+    [ -e "$1" ] || echo "$document: there is no $span"
+done <"$scratch/spans" >>"$scratch/wrong"
+verdict files_that_are_named_exist
+
+for document in $documents; do
+    grep -oE '\]\([^)#]+' "$document" | sed 's/^](//' | grep -v '^http' | while read -r link; do
+        [ -e "$(dirname "$document")/$link" ] || echo "$document: the link $link leads nowhere"
+    done
+    # A link into the same document: a heading in small letters, spaces as dashes, signs left out.
+    sed -n 's/^#* //p' "$document" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' >"$scratch/headings"
+    grep -oE '\]\(#[^)]+' "$document" | sed 's/^](#//' | while read -r link; do
+        grep -qxF -e "$link" "$scratch/headings" || echo "$document: no heading for #$link"
+    done
+done >>"$scratch/wrong"
+verdict links_lead_somewhere
+
+# ---- functions: "file.c:name" and "file.c:name, other" ----
+while IFS='	' read -r document span; do
+    case $span in
+    *.[ch]:[a-z]*) ;;
+    *) continue ;;
+    esac
+    file=${span%%:*}
+    found=$(find src cli include tests -path "*/${file#src/}" | head -n 1)
+    if [ -z "$found" ]; then
+        echo "$document: there is no $file ($span)"
+        continue
+    fi
+    for function in $(echo "${span#*:}" | tr ',' ' '); do
+        grep -qE "(^|[^a-z_0-9])$function *(\(|\{|=)" "$found" || echo "$document: $found has no $function"
+    done
+done <"$scratch/spans" >>"$scratch/wrong"
+verdict functions_that_are_named_exist
+
+# ---- ops ----
+awk '/^#define DDL_OPS/,/^\/\* clang-format on/' src/ops/ops.h | sed -n 's/^ *OP(\([a-z_0-9]*\),.*/\1/p' >"$scratch/ops"
+echo sum_squares >>"$scratch/ops"
+sed -n 's/^docs\/equations.md	//p' "$scratch/spans" | tr ',' '\n' | tr -d ' ' >"$scratch/told"
+while read -r op; do
+    grep -qxF "$op" "$scratch/told" || echo "docs/equations.md: the op $op has no equation"
+done <"$scratch/ops" >>"$scratch/wrong"
+verdict every_op_has_its_equation
+
+# ---- commands ----
+"$program" help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' >"$scratch/commands"
+while read -r command; do
+    "$program" "$command" --help >"$scratch/help.$command"
+    # Its actions: words of the help that have a help of their own.
+    for action in $({ sed -n 1p "$scratch/help.$command"; grep -o "ddl $command [a-z]*" "$scratch/help.$command"; } |
+            sed "s/.*ddl $command//" | tr -cs 'a-z' '\n' | sort -u); do
+        "$program" "$command" "$action" --help >"$scratch/action" 2>/dev/null || continue
+        grep -q "^usage: ddl $command $action" "$scratch/action" || continue
+        mv "$scratch/action" "$scratch/help.$command.$action"
+    done
+done <"$scratch/commands"
+cat "$scratch"/help.* >"$scratch/all"
+
+# Spans, and the comments of recipes, that call ddl.
+{
+    sed -n 's/^\([^	]*	\)ddl /\1/p' "$scratch/spans"
+    for recipe in recipes/*.yaml; do
+        sed -n "s|^# *ddl \(.*\)|$recipe	\1|p" "$recipe"
+    done
+} | while IFS='	' read -r document line; do
+    set -f
+    # shellcheck disable=SC2086
+    set -- $line
+    set +f
+    help=$scratch/help.$1
+    case $1 in
+    [A-Z]* | -*) help=$scratch/all ;;
+    esac
+    if [ ! -e "$help" ]; then
+        echo "$document: ddl has no command '$1'"
+        continue
+    fi
+    [ $# -lt 2 ] || [ ! -e "$help.$2" ] || help=$help.$2
+    for option in "$@"; do
+        case $option in
+        --help | --version) continue ;;
+        --*) ;;
+        *) continue ;;
+        esac
+        option=${option%%=*}
+        grep -qE -e "(^|[ [])--(\[no-\])?${option#--}([] =,.)]|$)" "$help" || echo "$document: 'ddl $line': no $option"
+    done
+done >>"$scratch/wrong"
+# An option on its own is some command's (or ./dev's, cmake's: those stand in their own line).
+sed -n 's/^\([^	]*\)	\(--[a-z][a-z-]*\).*/\1	\2/p' "$scratch/spans" | while IFS='	' read -r document option; do
+    grep -qE -e "--(\[no-\])?${option#--}([] =,.)]|$)" "$scratch/all" || echo "$document: no command has $option"
+done >>"$scratch/wrong"
+verdict commands_that_are_named_exist
+
+sed -n 's/^\([^	]*\)	\.\/dev \([a-z-]*\).*/\1	\2/p' "$scratch/spans" | while IFS='	' read -r document verb; do
+    ./dev help | grep -qE "^  $verb " || echo "$document: ./dev has no verb $verb"
+done >>"$scratch/wrong"
+verdict verbs_that_are_named_exist
+
+[ "$failed" -eq 0 ] || echo " $failed FAILED TEST(S)"
+[ "$failed" -eq 0 ]

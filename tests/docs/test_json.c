@@ -1,0 +1,320 @@
+/* The JSON of docs/formats.md: each table of keys against its example and against what the program really
+ * writes, both ways: a key that the table lacks, one that nothing has, and a value of another type all fail.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "support/files.h"
+#include "support/markdown.h"
+
+#include "ddl/config.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+static char *document;
+
+/* ---- a table of keys ---- */
+
+struct keys {
+    const char *name;
+    struct markdown_table table;
+    bool seen[128];
+};
+
+static const char *key_of(const struct keys *k, size_t i)
+{
+    return k->table.row[i].cell[0];
+}
+
+/* The row for `path`, or NULL; rows are "`a.b[].c`". */
+static struct markdown_row *find_key(struct keys *k, const char *path)
+{
+    size_t n = strlen(path);
+    for (size_t i = 0; i < k->table.n; i++) {
+        if (strncmp(key_of(k, i) + 1, path, n) == 0 && strcmp(key_of(k, i) + 1 + n, "`") == 0) {
+            k->seen[i] = true;
+            return &k->table.row[i];
+        }
+    }
+    return NULL;
+}
+
+/* Whether a row begins with `path`. */
+static bool has_prefix(const struct keys *k, const char *path)
+{
+    for (size_t i = 0; i < k->table.n; i++) {
+        if (strncmp(key_of(k, i) + 1, path, strlen(path)) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_of_type(const json_t *value, const char *types)
+{
+    static const struct {
+        const char *word;
+        json_type types[2];
+    } rows[] = { { "whole number", { JSON_INTEGER, JSON_INTEGER } },
+                 { "text", { JSON_STRING, JSON_STRING } },
+                 { "true or false", { JSON_TRUE, JSON_FALSE } },
+                 { "null", { JSON_NULL, JSON_NULL } },
+                 { "number", { JSON_INTEGER, JSON_REAL } } };
+    if (strstr(types, "any"))
+        return true;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *at = strstr(types, rows[i].word);
+        /* "number" inside "whole number" promises less than it seems */
+        if (i == 4 && at > types + 5 && strncmp(at - 6, "whole ", 6) == 0)
+            at = NULL;
+        if (at && (json_typeof(value) == rows[i].types[0] || json_typeof(value) == rows[i].types[1]))
+            return true;
+    }
+    return false;
+}
+
+static void check_value(struct keys *k, const json_t *value, const char *path, const char *where)
+{
+    const struct markdown_row *row = find_key(k, path);
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!row)
+        fail_msg("table %s of docs/formats.md lacks %s, which %s has (%s)", k->name, path, where, text);
+    if (!is_of_type(value, row->cell[1]))
+        fail_msg("table %s: %s is %s; in %s it is %s", k->name, path, row->cell[1], where, text);
+    free(text);
+}
+
+static void walk(struct keys *k, const json_t *value, const char *path, const char *where)
+{
+    char below[512], map[512];
+    const char *name;
+    size_t i;
+    json_t *child;
+    const char *dot = *path ? "." : "";
+    snprintf(map, sizeof map, "%s%s*", path, dot);
+    json_object_foreach((json_t *)(uintptr_t)value, name, child)
+    {
+        snprintf(below, sizeof below, "%s%s%s", path, dot, name);
+        bool is_name = !has_prefix(k, below) && has_prefix(k, map); /* a map: its keys are names */
+        walk(k, child, is_name ? map : below, where);
+    }
+    json_array_foreach(value, i, child)
+    {
+        snprintf(below, sizeof below, "%s[]", path);
+        walk(k, child, below, where);
+    }
+    if (!json_is_object(value) && !json_is_array(value))
+        check_value(k, value, path, where);
+}
+
+/* One JSON value, or (lines) one on each line. */
+static void walk_text(struct keys *k, const char *text, bool lines, const char *where)
+{
+    json_error_t error;
+    for (const char *at = text; *at;) {
+        const char *end = lines ? strchr(at, '\n') : NULL;
+        size_t n = end ? (size_t)(end - at) : strlen(at);
+        json_t *value = json_loadb(at, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+        if (!value)
+            fail_msg("%s of %s is no JSON: %s, in %.200s", where, k->name, error.text, at);
+        walk(k, value, "", where);
+        json_decref(value);
+        at += n + (end != NULL);
+    }
+}
+
+static void walk_all(struct keys *k, const char *text, bool lines, const char *where)
+{
+    memset(k->seen, 0, sizeof k->seen);
+    walk_text(k, text, lines, where);
+    for (size_t i = 0; i < k->table.n; i++) {
+        if (!k->seen[i] && !strstr(k->table.row[i].cell[1], "optional"))
+            fail_msg("table %s has %s, which %s has not", k->name, key_of(k, i), where);
+    }
+}
+
+/* The document's table and example of `name`; `real`, if it is not NULL, is what the program wrote. */
+static void check_named(const char *name, bool lines, const char *real)
+{
+    char info[128];
+    struct keys k = { .name = name, .table = markdown_table(document, name) };
+    assert_true(k.table.n <= sizeof k.seen / sizeof *k.seen);
+    snprintf(info, sizeof info, "json %s", name);
+    char *example = markdown_block(document, info);
+    walk_all(&k, example, lines, "the example");
+    if (real)
+        walk_all(&k, real, lines, "what the program writes");
+    free(example);
+    markdown_table_free(&k.table);
+}
+
+/* ---- what the program writes: one small run ---- */
+
+#define SMALL                                                                                                \
+    "--size micro --num-hidden-layers 1 --hidden-size 16 --num-attention-heads 1 --head-dim 16 "             \
+    "--vocab-size 300 --block-size 32 --batch 2 --warmup 0 --backend ref "
+
+/* In order: a later command works on what an earlier one left. */
+static const struct command {
+    const char *name; /* of the table; NULL: only prepares */
+    const char *line; /* after "ddl "                      */
+} commands[] = {
+    { NULL, "tokenizer train --quiet --vocab-size 300 --out tok text.txt" },
+    { "ddl tokenizer info", "tokenizer info tok --json" },
+    { "ddl data build",
+      "data build --quiet --json --overwrite --tokenizer tok --val-fraction 0 --out shards text.txt" },
+    { "ddl data info", "data info shards --tokenizer tok --json" },
+    { "ddl train --dry-run", "train " SMALL "--steps 4 --dry-run --json" },
+    { "ddl train",
+      "train " SMALL "--model ddl-cc-ec --steps 4 --val-every 2 --val-tokens 64 --checkpoint-every 4 "
+      "--train-data shards --val-data shards --tokenizer tok --out run --overwrite --quiet --json" },
+    { "ddl info", "info run --tensors --json" },
+    { "ddl eval", "eval run --text text.txt --max-tokens 64 --backend ref --json" },
+    { "ddl generate", "generate run --prompt a --max-tokens 2 --backend ref --json" },
+    { "ddl compare", "compare run --json" },
+    { "ddl bench step",
+      "bench step --model ddl-1 --size micro --seq 8 --batch 1 --steps 1 --warmup 0 --ops --json" },
+    { "ddl verify", "verify golden/operator/d1-c1.safetensors --backend ref --json" },
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands, OUTPUT = 1 << 16 };
+
+static void run_in_scratch(const char *line, char *out)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>errors", scratch_path(""), ddl_program(), line);
+    if (run_command(command, out, OUTPUT) != 0) {
+        char *errors = read_file(scratch_path("errors"), NULL);
+        fail_msg("ddl %s: %s", line, errors);
+    }
+}
+
+static char *outputs[N_COMMANDS];
+
+static int prepare(void **state)
+{
+    (void)state;
+    document = read_file(source_path("docs/formats.md"), NULL);
+    char *text = read_file(source_path("LICENSE"), NULL), out[OUTPUT], link[1200];
+    write_file(scratch_path("text.txt"), text, strlen(text));
+    free(text);
+    snprintf(link, sizeof link, "ln -sfn '%s' '%s'", source_path("tests/golden"), scratch_path("golden"));
+    assert_int_equal(run_command(link, out, sizeof out), 0);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        run_in_scratch(commands[i].line, out);
+        outputs[i] = strdup(out);
+    }
+    return 0;
+}
+
+static int tidy(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        free(outputs[i]);
+    free(document);
+    return 0;
+}
+
+static void what_commands_print_is_told(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (commands[i].name)
+            check_named(commands[i].name, false, outputs[i]);
+    }
+}
+
+static void check_file(const char *name, bool lines, const char *path)
+{
+    char *real = read_file(path, NULL);
+    check_named(name, lines, real);
+    free(real);
+}
+
+static void what_a_run_writes_is_told(void **state)
+{
+    (void)state;
+    check_file("metrics.jsonl", true, scratch_path("run/metrics.jsonl"));
+    check_file("state.json", false, scratch_path("run/checkpoint-4/state.json"));
+    check_file("tokenizer.json", false, scratch_path("tok/tokenizer.json"));
+}
+
+/* The files of one folder are the rows of its table; rows that say "optional" may be missing. */
+static void check_folder(const char *name, const char *path)
+{
+    struct markdown_table table = markdown_table(document, name);
+    char out[OUTPUT], command[1200];
+    bool there[64] = { false };
+    snprintf(command, sizeof command, "ls -1Ap '%s' | sed 's/[0-9][0-9]*/<step>/; s/.*/`&`/'", path);
+    assert_int_equal(run_command(command, out, sizeof out), 0);
+    for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n")) {
+        size_t row = 0;
+        while (row < table.n && strcmp(table.row[row].cell[0], line) != 0)
+            row++;
+        if (row == table.n)
+            fail_msg("table %s lacks %s", name, line);
+        there[row] = true;
+    }
+    for (size_t i = 0; i < table.n; i++) {
+        if (!there[i] && !strstr(table.row[i].cell[1], "optional"))
+            fail_msg("table %s has %s, which %s has not", name, table.row[i].cell[0], path);
+    }
+    markdown_table_free(&table);
+}
+
+static void what_stands_in_folders_is_told(void **state)
+{
+    (void)state;
+    check_folder("run folder", scratch_path("run"));
+    check_folder("checkpoint folder", scratch_path("run/checkpoint-4"));
+}
+
+/* config.json has the model's keys and those of its own table, nothing else. */
+static void the_configuration_is_told(void **state)
+{
+    (void)state;
+    struct markdown_table own = markdown_table(document, "config.json");
+    char *example = markdown_block(document, "json config.json");
+    json_t *root = json_loads(example, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    const char *name;
+    json_t *value;
+    json_object_foreach(root, name, value)
+    {
+        bool known = ddl_option_find(ddl_config_options(), name) != NULL;
+        char row[128], list[128];
+        snprintf(row, sizeof row, "`%s`", name);
+        snprintf(list, sizeof list, "`%s[]`", name);
+        for (size_t i = 0; i < own.n; i++)
+            known = known || strcmp(own.row[i].cell[0], row) == 0 || strcmp(own.row[i].cell[0], list) == 0;
+        if (!known)
+            fail_msg("the example of config.json has %s, which no table has", name);
+    }
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        if (!json_object_get(root, row->name))
+            fail_msg("the example of config.json lacks %s", row->name);
+    }
+    json_decref(root);
+    free(example);
+    markdown_table_free(&own);
+}
+
+static void what_others_write_is_told(void **state)
+{
+    (void)state;
+    check_named("safetensors", false, NULL);
+    check_named("model.safetensors.index.json", false, NULL);
+    check_file("recipe.json", false, source_path("tests/golden/curve-baseline/recipe.json"));
+    check_file("loss.json", false, source_path("tests/golden/curve-baseline/loss.json"));
+    check_file("cases.jsonl", true, source_path("tests/golden/tokenizer/cases.jsonl"));
+    check_file("files.json", false, source_path("tests/golden/tokenizer/files.json"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_commands_print_is_told),    cmocka_unit_test(what_a_run_writes_is_told),
+        cmocka_unit_test(what_stands_in_folders_is_told), cmocka_unit_test(the_configuration_is_told),
+        cmocka_unit_test(what_others_write_is_told),
+    };
+    return cmocka_run_group_tests(tests, prepare, tidy);
+}

@@ -1,0 +1,271 @@
+/* docs/formats.md against the tables of the code: options with their types, defaults and ranges, tensors with
+ * their shapes, dtypes. A row that is missing, left over or different is printed as it should be. */
+#define _POSIX_C_SOURCE 200809L
+#include "support/files.h"
+#include "support/markdown.h"
+
+#include "ddl/model.h"
+#include "ddl/train.h"
+#include "tensor/safetensors.h"
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static char *document;
+
+static int open_document(void **state)
+{
+    (void)state;
+    document = read_file(source_path("docs/formats.md"), NULL);
+    return 0;
+}
+
+static int close_document(void **state)
+{
+    (void)state;
+    free(document);
+    return 0;
+}
+
+/* The row's cells as the document should have them, the last one aside. */
+static void expected_cells(const struct ddl_option *row, const void *object, struct markdown_row *out)
+{
+    static const char *const types[] = {
+        [DDL_OPTION_BOOL] = "true or false", [DDL_OPTION_SIZE] = "whole number",
+        [DDL_OPTION_U64] = "whole number",   [DDL_OPTION_FLOAT] = "number",
+        [DDL_OPTION_DOUBLE] = "number",      [DDL_OPTION_STRING] = "text",
+        [DDL_OPTION_CHOICE] = "one of "
+    };
+    char value[400];
+    size_t used = (size_t)snprintf(out->cell[1], MARKDOWN_CELL, "%s", types[row->type]);
+    for (size_t i = 0; row->choices && row->choices[i]; i++)
+        used += (size_t)snprintf(out->cell[1] + used, MARKDOWN_CELL - used, "%s`%s`", i ? ", " : "",
+                                 row->choices[i]);
+    ddl_option_format(row, object, value, sizeof value);
+    snprintf(out->cell[0], MARKDOWN_CELL, "`%s`", row->name);
+    snprintf(out->cell[2], MARKDOWN_CELL, *value ? "`%s`" : "empty", value);
+    if (row->type == DDL_OPTION_STRING)
+        snprintf(out->cell[3], MARKDOWN_CELL, "%zu bytes at most", row->size - 1);
+    else if (row->min != 0 || row->max != 0)
+        snprintf(out->cell[3], MARKDOWN_CELL, "%.12g to %.12g", row->min, row->max);
+    else
+        snprintf(out->cell[3], MARKDOWN_CELL, "any");
+}
+
+static void check_options(const char *name, const struct ddl_option *rows, const void *object)
+{
+    struct markdown_table table = markdown_table(document, name);
+    size_t n = 0;
+    for (; rows[n].name; n++) {
+        struct markdown_row wanted = { 0 };
+        expected_cells(&rows[n], object, &wanted);
+        bool same = n < table.n && *table.row[n].cell[4];
+        for (size_t i = 0; i < 4 && same; i++)
+            same = strcmp(table.row[n].cell[i], wanted.cell[i]) == 0;
+        if (!same)
+            fail_msg("table %s, row %zu should be | %s | %s | %s | %s | %s |", name, n + 1, wanted.cell[0],
+                     wanted.cell[1], wanted.cell[2], wanted.cell[3], rows[n].help);
+    }
+    if (table.n != n)
+        fail_msg("table %s: %s is no key", name, table.row[n].cell[0]);
+    markdown_table_free(&table);
+}
+
+static void every_key_of_a_recipe_is_told(void **state)
+{
+    (void)state;
+    struct ddl_train_config defaults = ddl_train_defaults();
+    check_options("recipe", ddl_train_options(), &defaults);
+}
+
+static void every_key_of_a_model_is_told(void **state)
+{
+    (void)state;
+    struct ddl_config defaults = ddl_config_defaults();
+    check_options("model", ddl_config_options(), &defaults);
+}
+
+/* ---- tensors ---- */
+
+struct letters {
+    size_t V, d, H, h, m, c, K, E, r, g;
+};
+
+static size_t letter(const struct letters *l, char name)
+{
+    const struct {
+        char name;
+        size_t value;
+    } rows[] = { { 'V', l->V }, { 'd', l->d }, { 'H', l->H }, { 'h', l->h }, { 'm', l->m }, { 'c', l->c },
+                 { 'K', l->K }, { 'E', l->E }, { 'r', l->r }, { 'g', l->g }, { '1', 1 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].name == name)
+            return rows[i].value;
+    }
+    fail_msg("no letter '%c'", name);
+    return 0;
+}
+
+/* "(d·c, 1, K)" in numbers: "(96, 1, 4)". */
+static void shape_of_letters(const struct letters *l, const char *text, char *out, size_t size)
+{
+    size_t used = (size_t)snprintf(out, size, "(");
+    for (const char *at = text + 1; *at && *at != ')';) {
+        size_t product = 1;
+        for (; *at != ',' && *at != ')'; at++) {
+            if ((unsigned char)*at < 128) /* the dot of a product is two bytes */
+                product *= letter(l, *at);
+        }
+        used += (size_t)snprintf(out + used, size - used, "%zu%s", product, *at == ',' ? ", " : ")");
+        at += *at == ',' ? 2 : 0;
+    }
+}
+
+/* "transformer.h.1.ddl_mlp.beta.bias" as the document has it: "`transformer.h.{l}.{S}.beta.bias`". */
+static void general_name(const char *name, char *out, size_t size)
+{
+    static const char *const sublayers[] = { "ddl_attn.", "ddl_mlp." };
+    const char *rest = name;
+    size_t used = (size_t)snprintf(out, size, "`");
+    if (strncmp(name, "transformer.h.", 14) == 0) {
+        rest = strchr(name + 14, '.') + 1;
+        used += (size_t)snprintf(out + used, size - used, "transformer.h.{l}.");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (strncmp(rest, sublayers[i], strlen(sublayers[i])) == 0) {
+            used += (size_t)snprintf(out + used, size - used, "{S}.");
+            rest += strlen(sublayers[i]);
+            break;
+        }
+    }
+    snprintf(out + used, size - used, "%s`", rest);
+}
+
+static void check_param(const struct markdown_table *table, bool *used, const struct letters *l,
+                        const struct ddl_param *p)
+{
+    char name[160], found[96] = "", wanted[96];
+    size_t row = 0, n = 0;
+    general_name(p->name, name, sizeof name);
+    while (row < table->n && strcmp(table->row[row].cell[0], name) != 0)
+        row++;
+    if (row == table->n)
+        fail_msg("table tensors has no row %s", name);
+    used[row] = true;
+    for (size_t i = 0; i < p->ndim; i++)
+        n += (size_t)snprintf(found + n, sizeof found - n, "%s%zu", i ? ", " : "(", p->shape[i]);
+    snprintf(found + n, sizeof found - n, ")");
+    shape_of_letters(l, table->row[row].cell[1], wanted, sizeof wanted);
+    if (strcmp(found, wanted) != 0)
+        fail_msg("%s has shape %s, the table says %s, that is %s", p->name, found, table->row[row].cell[1],
+                 wanted);
+}
+
+static void check_model(const struct markdown_table *table, bool *used, const struct ddl_config *k)
+{
+    struct ddl_error err;
+    struct ddl_param *params;
+    size_t n;
+    struct letters l = { .V = k->vocab_size,
+                         .d = k->d_model,
+                         .H = k->n_heads,
+                         .h = k->head_dim,
+                         .m = ddl_config_mlp_size(k),
+                         .c = k->channels,
+                         .K = ddl_config_state_kernel(k),
+                         .E = k->embed_kernel,
+                         .r = k->k_rank,
+                         .g = k->beta_hidden };
+    assert_ok(ddl_params_plan(k, &params, &n, &err), err);
+    for (size_t i = 0; i < n; i++)
+        check_param(table, used, &l, &params[i]);
+    free(params);
+}
+
+static void every_tensor_is_told_with_its_shape(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct markdown_table table = markdown_table(document, "tensors");
+    bool *used = calloc(table.n, sizeof *used);
+    for (size_t i = 0; ddl_config_preset_list(i, NULL); i++) {
+        struct ddl_config k = ddl_config_defaults();
+        assert_ok(ddl_config_set_preset(&k, ddl_config_preset_list(i, NULL), &err), err);
+        assert_ok(ddl_config_set_size(&k, "micro", &err), err);
+        k.d_model = 99;
+        k.embed_kernel = 3;
+        k.state_kernel = k.compress == DDL_COMPRESS_MIX ? 0 : 5;
+        check_model(&table, used, &k);
+        k.map = DDL_MAP_V;
+        check_model(&table, used, &k);
+        k.k_rank = 7;
+        k.beta_linear = false;
+        check_model(&table, used, &k);
+    }
+    for (size_t i = 0; i < table.n; i++) {
+        if (!used[i])
+            fail_msg("table tensors: no model has %s", table.row[i].cell[0]);
+    }
+    free(used);
+    markdown_table_free(&table);
+}
+
+static void every_dtype_is_told(void **state)
+{
+    (void)state;
+    struct markdown_table table = markdown_table(document, "dtypes");
+    assert_int_equal(table.n, DDL_DTYPES);
+    for (size_t i = 0; i < table.n; i++) {
+        char name[32], bytes[32];
+        snprintf(name, sizeof name, "`%s`", ddl_dtype_name((enum ddl_dtype)i));
+        snprintf(bytes, sizeof bytes, "%zu", ddl_dtype_size((enum ddl_dtype)i));
+        assert_string_equal(table.row[i].cell[0], name);
+        assert_string_equal(table.row[i].cell[1], bytes);
+        float one;
+        double data = 0;
+        struct ddl_tensor t = { .name = "t", .dtype = (enum ddl_dtype)i, .data = (unsigned char *)&data };
+        assert_true(ddl_tensor_measure(&t));
+        bool reads = ddl_tensor_read_f32(&t, 0, 1, &one, NULL) == DDL_OK;
+        assert_int_equal(reads, strncmp(table.row[i].cell[2], "yes", 3) == 0);
+    }
+    markdown_table_free(&table);
+}
+
+/* The tensors of a case are those of the table; "grad.*" stands for one of each parameter. */
+static void every_tensor_of_a_case_is_told(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_safetensors *st;
+    bool used[64] = { 0 };
+    struct markdown_table table = markdown_table(document, "expect.safetensors");
+    assert_ok(ddl_safetensors_open(&st, source_path("tests/golden/ddl-cc-ec/expect.safetensors"), &err), err);
+    for (size_t i = 0; i < ddl_safetensors_count(st); i++) {
+        char name[160];
+        const char *whole = ddl_safetensors_at(st, i)->name, *dot = strchr(whole, '.');
+        size_t row = 0;
+        snprintf(name, sizeof name, dot ? "`%.*s.*`" : "`%.*s`", (int)strcspn(whole, "."), whole);
+        while (row < table.n && strcmp(table.row[row].cell[0], name) != 0)
+            row++;
+        if (row == table.n)
+            fail_msg("table expect.safetensors lacks %s", whole);
+        used[row] = true;
+    }
+    for (size_t i = 0; i < table.n; i++) {
+        if (!used[i])
+            fail_msg("table expect.safetensors: no tensor is called %s", table.row[i].cell[0]);
+    }
+    ddl_safetensors_close(st);
+    markdown_table_free(&table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_key_of_a_recipe_is_told),       cmocka_unit_test(every_key_of_a_model_is_told),
+        cmocka_unit_test(every_tensor_is_told_with_its_shape), cmocka_unit_test(every_dtype_is_told),
+        cmocka_unit_test(every_tensor_of_a_case_is_told),
+    };
+    return cmocka_run_group_tests(tests, open_document, close_document);
+}

@@ -1,0 +1,24 @@
+/* Fenced blocks and tables of a document, so that a test can hold it to what it says. */
+#ifndef DDL_TEST_MARKDOWN_H
+#define DDL_TEST_MARKDOWN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The body of the block that begins with "```INFO"; fails the test where there is none or two. Free with
+ * free. */
+char *markdown_block(const char *document, const char *info);
+
+enum { MARKDOWN_CELLS = 6, MARKDOWN_CELL = 512 };
+struct markdown_row {
+    char cell[MARKDOWN_CELLS][MARKDOWN_CELL]; /* without the spaces around; backticks kept */
+};
+struct markdown_table {
+    struct markdown_row *row; /* without the heading */
+    size_t n;
+};
+/* The table behind the line "<!-- table: NAME -->"; fails the test where there is none. */
+struct markdown_table markdown_table(const char *document, const char *name);
+void markdown_table_free(struct markdown_table *table);
+
+#endif
