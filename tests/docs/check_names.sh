@@ -105,6 +105,11 @@ while read -r command; do
 done <"$scratch/commands"
 cat "$scratch"/help.* >"$scratch/all"
 
+# A help shows "--name", or "--[no-]name" for "--name" and "--no-name".
+has_option() {
+    grep -qE -e "(^|[ [])--(\[no-\])?${2#--}([] =,.)]|$)" "$1" || grep -qE -e "(^|[ [])--\[no-\]${2#--no-}([] =,.)]|$)" "$1"
+}
+
 # Spans, and the comments of recipes, that call ddl.
 {
     sed -n 's/^\([^	]*	\)ddl /\1/p' "$scratch/spans"
@@ -132,12 +137,12 @@ cat "$scratch"/help.* >"$scratch/all"
         *) continue ;;
         esac
         option=${option%%=*}
-        grep -qE -e "(^|[ [])--(\[no-\])?${option#--}([] =,.)]|$)" "$help" || echo "$document: 'ddl $line': no $option"
+        has_option "$help" "$option" || echo "$document: 'ddl $line': no $option"
     done
 done >>"$scratch/wrong"
 # An option on its own is some command's (or ./dev's, cmake's: those stand in their own line).
 sed -n 's/^\([^	]*\)	\(--[a-z][a-z-]*\).*/\1	\2/p' "$scratch/spans" | while IFS='	' read -r document option; do
-    grep -qE -e "--(\[no-\])?${option#--}([] =,.)]|$)" "$scratch/all" || echo "$document: no command has $option"
+    has_option "$scratch/all" "$option" || echo "$document: no command has $option"
 done >>"$scratch/wrong"
 verdict commands_that_are_named_exist
 

@@ -157,31 +157,38 @@ static void check_named(const char *name, bool lines, const char *real)
 static const struct command {
     const char *name; /* of the table; NULL: only prepares */
     const char *line; /* after "ddl "                      */
+    int status;       /* that it ends with                 */
 } commands[] = {
-    { NULL, "tokenizer train --quiet --vocab-size 300 --out tok text.txt" },
-    { "ddl tokenizer info", "tokenizer info tok --json" },
+    { NULL, "tokenizer train --quiet --vocab-size 300 --out tok text.txt", 0 },
+    { "ddl tokenizer info", "tokenizer info tok --json", 0 },
     { "ddl data build",
-      "data build --quiet --json --overwrite --tokenizer tok --val-fraction 0 --out shards text.txt" },
-    { "ddl data info", "data info shards --tokenizer tok --json" },
-    { "ddl train --dry-run", "train " SMALL "--steps 4 --dry-run --json" },
+      "data build --quiet --json --overwrite --tokenizer tok --val-fraction 0 --out shards text.txt", 0 },
+    { "ddl data info", "data info shards --tokenizer tok --json", 0 },
+    { "ddl train --dry-run", "train " SMALL "--steps 4 --dry-run --json", 0 },
     { "ddl train",
       "train " SMALL "--model ddl-cc-ec --steps 4 --val-every 2 --val-tokens 64 --checkpoint-every 4 "
-      "--train-data shards --val-data shards --tokenizer tok --out run --overwrite --quiet --json" },
-    { "ddl info", "info run --tensors --json" },
-    { "ddl eval", "eval run --text text.txt --max-tokens 64 --backend ref --json" },
-    { "ddl generate", "generate run --prompt a --max-tokens 2 --backend ref --json" },
-    { "ddl compare", "compare run --json" },
+      "--train-data shards --val-data shards --tokenizer tok --out run --overwrite --quiet --json",
+      0 },
+    { "ddl info", "info run --tensors --json", 0 },
+    { "ddl eval", "eval run --text text.txt --max-tokens 64 --backend ref --json", 0 },
+    { "ddl generate", "generate run --prompt a --max-tokens 2 --backend ref --json", 0 },
+    { "ddl compare", "compare run --json", 0 },
     { "ddl bench step",
-      "bench step --model ddl-1 --size micro --seq 8 --batch 1 --steps 1 --warmup 0 --ops --json" },
-    { "ddl verify", "verify golden/operator/d1-c1.safetensors --backend ref --json" },
+      "bench step --model ddl-1 --size micro --seq 8 --batch 1 --steps 1 --warmup 0 --ops --json", 0 },
+    { "ddl verify", "verify golden/operator/d1-c1.safetensors --backend ref --json", 0 },
+    { NULL, "export run --out export --max-shard-size 20KB", 0 },
+    { NULL,
+      "train " SMALL
+      "--model ddl-1 --steps 1 --val-every 0 --train-data shards --out one --overwrite --quiet",
+      0 },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands, OUTPUT = 1 << 16 };
 
-static void run_in_scratch(const char *line, char *out)
+static void run_in_scratch(const char *line, int status, char *out)
 {
     char command[4096];
     snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>errors", scratch_path(""), ddl_program(), line);
-    if (run_command(command, out, OUTPUT) != 0) {
+    if (run_command(command, out, OUTPUT) != status) {
         char *errors = read_file(scratch_path("errors"), NULL);
         fail_msg("ddl %s: %s", line, errors);
     }
@@ -198,8 +205,9 @@ static int prepare(void **state)
     free(text);
     snprintf(link, sizeof link, "ln -sfn '%s' '%s'", source_path("tests/golden"), scratch_path("golden"));
     assert_int_equal(run_command(link, out, sizeof out), 0);
+    remove_scratch("export");
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        run_in_scratch(commands[i].line, out);
+        run_in_scratch(commands[i].line, commands[i].status, out);
         outputs[i] = strdup(out);
     }
     return 0;
@@ -268,41 +276,93 @@ static void what_stands_in_folders_is_told(void **state)
     check_folder("checkpoint folder", scratch_path("run/checkpoint-4"));
 }
 
-/* config.json has the model's keys and those of its own table, nothing else. */
+static json_t *load_json(const char *path)
+{
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    if (!root)
+        fail_msg("%s is no JSON", path);
+    return root;
+}
+
+/* Every key is a row of the model's options or of the table of config.json. */
+static void check_config_keys(const json_t *root, const struct markdown_table *own, const char *where)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)root, name, value)
+    {
+        bool known = ddl_option_find(ddl_config_options(), name) != NULL;
+        char row[128];
+        snprintf(row, sizeof row, "`%s`", name);
+        for (size_t i = 0; i < own->n; i++)
+            known = known || strcmp(own->row[i].cell[0], row) == 0;
+        if (!known)
+            fail_msg("%s has %s, which no table of docs/formats.md has", where, name);
+    }
+}
+
+static void check_same_keys(const json_t *a, const json_t *b)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)a, name, value)
+    {
+        if (!json_object_get(b, name))
+            fail_msg("of the example of config.json and a file, only one has %s", name);
+    }
+}
+
+/* The example has the keys that a model of one channel is written with. */
 static void the_configuration_is_told(void **state)
 {
     (void)state;
     struct markdown_table own = markdown_table(document, "config.json");
     char *example = markdown_block(document, "json config.json");
-    json_t *root = json_loads(example, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(root);
-    const char *name;
-    json_t *value;
-    json_object_foreach(root, name, value)
-    {
-        bool known = ddl_option_find(ddl_config_options(), name) != NULL;
-        char row[128], list[128];
-        snprintf(row, sizeof row, "`%s`", name);
-        snprintf(list, sizeof list, "`%s[]`", name);
-        for (size_t i = 0; i < own.n; i++)
-            known = known || strcmp(own.row[i].cell[0], row) == 0 || strcmp(own.row[i].cell[0], list) == 0;
-        if (!known)
-            fail_msg("the example of config.json has %s, which no table has", name);
-    }
-    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
-        if (!json_object_get(root, row->name))
-            fail_msg("the example of config.json lacks %s", row->name);
-    }
-    json_decref(root);
+    json_t *told = json_loads(example, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(told);
+    json_t *one = load_json(scratch_path("one/config.json"));
+    json_t *four = load_json(scratch_path("run/config.json"));
+    check_config_keys(told, &own, "the example of config.json");
+    check_config_keys(four, &own, "run/config.json");
+    check_same_keys(told, one);
+    check_same_keys(one, told);
+    json_decref(one);
+    json_decref(four);
+    json_decref(told);
     free(example);
     markdown_table_free(&own);
+}
+
+/* The __metadata__ of a safetensors file as text. */
+static char *metadata_of(const char *path)
+{
+    size_t size, header = 0;
+    char *bytes = read_file(path, &size);
+    assert_true(size > 8);
+    for (size_t i = 0; i < 8; i++)
+        header |= (size_t)(unsigned char)bytes[i] << 8 * i;
+    assert_true(header <= size - 8);
+    json_t *root = json_loadb(bytes + 8, header, JSON_REJECT_DUPLICATES, NULL);
+    char *text = json_dumps(json_object_get(root, "__metadata__"), JSON_COMPACT);
+    assert_non_null(text);
+    json_decref(root);
+    free(bytes);
+    return text;
+}
+
+static void what_config_json_cannot_say_is_told(void **state)
+{
+    (void)state;
+    char *real = metadata_of(scratch_path("run/model.safetensors"));
+    check_named("metadata", false, real);
+    free(real);
 }
 
 static void what_others_write_is_told(void **state)
 {
     (void)state;
     check_named("safetensors", false, NULL);
-    check_named("model.safetensors.index.json", false, NULL);
+    check_file("model.safetensors.index.json", false, scratch_path("export/model.safetensors.index.json"));
     check_file("recipe.json", false, source_path("tests/golden/curve-baseline/recipe.json"));
     check_file("loss.json", false, source_path("tests/golden/curve-baseline/loss.json"));
     check_file("cases.jsonl", true, source_path("tests/golden/tokenizer/cases.jsonl"));
@@ -312,9 +372,9 @@ static void what_others_write_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_commands_print_is_told),    cmocka_unit_test(what_a_run_writes_is_told),
-        cmocka_unit_test(what_stands_in_folders_is_told), cmocka_unit_test(the_configuration_is_told),
-        cmocka_unit_test(what_others_write_is_told),
+        cmocka_unit_test(what_commands_print_is_told),         cmocka_unit_test(what_a_run_writes_is_told),
+        cmocka_unit_test(what_stands_in_folders_is_told),      cmocka_unit_test(the_configuration_is_told),
+        cmocka_unit_test(what_config_json_cannot_say_is_told), cmocka_unit_test(what_others_write_is_told),
     };
     return cmocka_run_group_tests(tests, prepare, tidy);
 }
