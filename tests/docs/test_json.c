@@ -181,6 +181,10 @@ static const struct command {
       "train " SMALL
       "--model ddl-1 --steps 1 --val-every 0 --train-data shards --out one --overwrite --quiet",
       0 },
+    { NULL,
+      "train " SMALL "--model ddl-1 --steps 30 --val-every 0 --lr 1000 --clip 0 --weight-decay 10 "
+      "--train-data shards --out trouble --overwrite --quiet",
+      1 },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands, OUTPUT = 1 << 16 };
 
@@ -274,6 +278,23 @@ static void what_stands_in_folders_is_told(void **state)
     (void)state;
     check_folder("run folder", scratch_path("run"));
     check_folder("checkpoint folder", scratch_path("run/checkpoint-4"));
+}
+
+/* The path of the one file or folder in the scratch folder that fits the pattern. */
+static const char *only_one(const char *pattern)
+{
+    char out[1200], command[1200];
+    snprintf(command, sizeof command, "cd '%s' && ls -d %s", scratch_path(""), pattern);
+    assert_int_equal(run_command(command, out, sizeof out), 0);
+    out[strcspn(out, "\n")] = '\0';
+    return scratch_path(out);
+}
+
+static void what_a_dump_holds_is_told(void **state)
+{
+    (void)state;
+    check_folder("trouble folder", only_one("trouble/trouble-*"));
+    check_file("trouble.json", false, only_one("trouble/trouble-*/trouble.json"));
 }
 
 static json_t *load_json(const char *path)
@@ -372,9 +393,13 @@ static void what_others_write_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_commands_print_is_told),         cmocka_unit_test(what_a_run_writes_is_told),
-        cmocka_unit_test(what_stands_in_folders_is_told),      cmocka_unit_test(the_configuration_is_told),
-        cmocka_unit_test(what_config_json_cannot_say_is_told), cmocka_unit_test(what_others_write_is_told),
+        cmocka_unit_test(what_commands_print_is_told),
+        cmocka_unit_test(what_a_run_writes_is_told),
+        cmocka_unit_test(what_stands_in_folders_is_told),
+        cmocka_unit_test(what_a_dump_holds_is_told),
+        cmocka_unit_test(the_configuration_is_told),
+        cmocka_unit_test(what_config_json_cannot_say_is_told),
+        cmocka_unit_test(what_others_write_is_told),
     };
     return cmocka_run_group_tests(tests, prepare, tidy);
 }
