@@ -136,13 +136,13 @@ DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
 
 /* A checkpoint of a run's folder. */
 struct ddl_checkpoint {
-    uint64_t step;
-    bool readable; /* its state.json is whole; the other files are not looked at */
-    double loss;   /* of the step */
-    bool has_val;  /* whether a validation followed the step */
-    double val_loss;
+    uint64_t step;   /* after which it was written */
+    bool readable;   /* its state.json is whole; the other files are not looked at */
+    double loss;     /* of the step */
+    bool has_val;    /* whether a validation followed the step */
+    double val_loss; /* of that validation, nats */
 };
-/* Those in the folder `out`, oldest first; free *list with free. None, or no folder, is no error:
+/* Those in the folder `out`, n of them, oldest first; free *list with free. None, or no folder, is no error:
  * *list is then NULL. */
 DDL_API ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, size_t *n,
                                        struct ddl_error *err);
