@@ -19,6 +19,7 @@ not_run() {
     cat <<'ROWS'
 ./dev demo|trains for minutes; ./dev test-fresh runs it
 ./dev test|is what runs this
+./dev build|makes what this runs
 sh bench/against_torch.sh|needs PyTorch and an idle machine
 ROWS
 }
