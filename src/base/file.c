@@ -30,8 +30,8 @@ ddl_status ddl_file_error(struct ddl_error *err, const char *path, const char *v
         if (advices[i].number == number)
             advice = advices[i].advice;
     }
-    return ddl_error_set(err, DDL_E_IO, "%s: cannot %s: %s%s%s%s", path, verb, strerror(number),
-                         advice ? " (" : "", advice ? advice : "", advice ? ")" : "");
+    return ddl_error_set(err, number == ENOMEM ? DDL_E_MEMORY : DDL_E_IO, "%s: cannot %s: %s%s%s%s", path,
+                         verb, strerror(number), advice ? " (" : "", advice ? advice : "", advice ? ")" : "");
 }
 
 static ddl_status open_regular(int *fd, struct stat *st, const char *path, struct ddl_error *err)

@@ -9,7 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* DDL_E_IO with "<path>: cannot <verb>: <why errno says>", and what to do about a full or failing disk. */
+/* DDL_E_IO (DDL_E_MEMORY where that is why) with "<path>: cannot <verb>: <why errno says>", and what to do
+ * about a full or failing disk. */
 ddl_status ddl_file_error(struct ddl_error *err, const char *path, const char *verb);
 
 /* A read-only view of a whole file. A file of zero bytes has data != NULL and size 0. */

@@ -1,13 +1,13 @@
 #define _POSIX_C_SOURCE 200809L
 #include "ddl/data.h"
 
+#include "base/clock.h"
 #include "data/reader.h"
 #include "data/shard_set.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_THREADS = 1024, PROGRESS_MS = 100 };
@@ -64,13 +64,6 @@ struct build {
     double began, shown;
 };
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static ddl_status check_config(const struct ddl_build_config *c, struct ddl_error *err)
 {
     if (c->out[0] == '\0')
@@ -92,7 +85,7 @@ static ddl_status check_config(const struct ddl_build_config *c, struct ddl_erro
 
 static ddl_status show_progress(struct build *b, bool always, struct ddl_error *err)
 {
-    double t = now();
+    double t = ddl_clock_seconds();
     if (!b->progress || (!always && t - b->shown < 1e-3 * PROGRESS_MS))
         return DDL_OK;
     b->shown = t;
@@ -242,7 +235,7 @@ ddl_status ddl_data_build(const struct ddl_build_config *config, const char *con
                           ddl_build_progress_fn *progress, void *user, struct ddl_build_result *result,
                           struct ddl_error *err)
 {
-    struct build b = { .config = config, .progress = progress, .user = user, .began = now() };
+    struct build b = { .config = config, .progress = progress, .user = user, .began = ddl_clock_seconds() };
     ddl_status status = prepare(&b, inputs, n_inputs, err);
     if (!status)
         status = ddl_shard_set_begin(&b.set, config->out, config->overwrite, b.result.bytes_per_token,
@@ -256,7 +249,7 @@ ddl_status ddl_data_build(const struct ddl_build_config *config, const char *con
     }
     for (int split = 0; split < DDL_SPLITS; split++)
         b.result.shards[split] = b.set.split[split].shards;
-    b.result.seconds = now() - b.began;
+    b.result.seconds = ddl_clock_seconds() - b.began;
     if (result)
         *result = status ? (struct ddl_build_result){ 0 } : b.result;
     ddl_tokenizer_free(b.tokenizer);

@@ -66,7 +66,7 @@ static ddl_status read_names(const char *folder, char ***out, size_t *n, struct 
 {
     DIR *dir = opendir(folder);
     if (!dir)
-        return ddl_error_set(err, DDL_E_IO, "%s: cannot open folder: %s", folder, strerror(errno));
+        return ddl_file_error(err, folder, "open folder");
     size_t capacity = 0;
     ddl_status status = DDL_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
@@ -117,7 +117,7 @@ static ddl_status add_path(struct ddl_inputs *inputs, const char *path, int dept
 {
     struct stat st;
     if (stat(path, &st) != 0)
-        return ddl_error_set(err, DDL_E_IO, "%s: cannot open: %s", path, strerror(errno));
+        return ddl_file_error(err, path, "open");
     if (S_ISDIR(st.st_mode))
         return add_folder(inputs, path, depth, err);
     struct ddl_input input = { .size = (uint64_t)st.st_size };

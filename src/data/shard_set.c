@@ -1,6 +1,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "data/shard_set.h"
 
+#include "base/file.h"
+
 #include "data/shard_format.h"
 
 #include <dirent.h>

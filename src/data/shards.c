@@ -3,12 +3,12 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/pattern.h"
 #include "data/shard_format.h"
 
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static ddl_status list_folder(struct paths *paths, const char *folder, struct dd
 {
     DIR *dir = opendir(folder);
     if (!dir)
-        return ddl_error_set(err, DDL_E_IO, "%s: cannot open folder: %s", folder, strerror(errno));
+        return ddl_file_error(err, folder, "open folder");
     ddl_status status = DDL_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         char path[2048];
@@ -82,18 +82,16 @@ static ddl_status list_folder(struct paths *paths, const char *folder, struct dd
     return status;
 }
 
+static ddl_status add_found(void *paths, const char *path, struct ddl_error *err)
+{
+    return paths_add(paths, path, err);
+}
+
 static ddl_status list_pattern(struct paths *paths, const char *pattern, struct ddl_error *err)
 {
-    glob_t found;
-    int result = glob(pattern, GLOB_NOSORT, NULL, &found);
-    if (result == GLOB_NOMATCH)
-        return ddl_error_set(err, DDL_E_IO, "%s: no file has such a name", pattern);
-    if (result != 0)
-        return ddl_error_set(err, DDL_E_IO, "%s: cannot list the files of this pattern", pattern);
-    ddl_status status = DDL_OK;
-    for (size_t i = 0; !status && i < found.gl_pathc; i++)
-        status = paths_add(paths, found.gl_pathv[i], err);
-    globfree(&found);
+    ddl_status status = ddl_pattern_walk(pattern, add_found, paths, err);
+    if (!status && paths->n == 0)
+        status = ddl_error_set(err, DDL_E_IO, "%s: no file has such a name", pattern);
     return status;
 }
 
@@ -102,7 +100,7 @@ static ddl_status list_files(struct paths *paths, const char *path, struct ddl_e
     ddl_status status;
     if (ddl_file_is_dir(path))
         status = list_folder(paths, path, err);
-    else if (!ddl_file_exists(path) && strpbrk(path, "*?["))
+    else if (!ddl_file_exists(path) && ddl_pattern_is(path))
         status = list_pattern(paths, path, err);
     else
         status = paths_add(paths, path, err);

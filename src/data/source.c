@@ -1,6 +1,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "data/source.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -44,7 +46,7 @@ ddl_status ddl_source_open(struct ddl_source *s, const char *path, enum ddl_pack
     *s = (struct ddl_source){ .path = path, .packing = packing, .stop = stop, .fd = -1 };
     s->fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (s->fd < 0)
-        return ddl_error_set(err, DDL_E_IO, "%s: cannot open: %s", path, strerror(errno));
+        return ddl_file_error(err, path, "open");
     ddl_status status = start_decoder(s, err);
     if (status)
         ddl_source_close(s);

@@ -1,5 +1,6 @@
 #include "data/text_batch.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 
 #include <jansson.h>
@@ -100,13 +101,13 @@ static ddl_status encode_json(const struct context *c, const struct ddl_segment 
     struct ddl_error *err = &c->batch->err;
     unsigned long long line = segment->line;
     json_error_t why;
-    json_t *root =
-        json_loadb(c->batch->text + segment->offset, segment->size, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
-    if (!root)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: invalid JSON at column %d: %s", segment->path, line,
+    json_t *root;
+    ddl_status status = ddl_json_parse(&root, c->batch->text + segment->offset, segment->size,
+                                       JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    if (status)
+        return ddl_error_set(err, status, "%s:%llu: invalid JSON at column %d: %s", segment->path, line,
                              why.column, why.text);
     const json_t *value = json_object_get(root, c->text_key);
-    ddl_status status;
     if (!json_is_object(root))
         status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: found %s, wanted an object with the key \"%s\"",
                                segment->path, line, json_type_name(root), c->text_key);

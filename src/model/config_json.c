@@ -2,6 +2,7 @@
 #include "model/config_json.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "ddl/model.h"
 
 #include <math.h>
@@ -315,10 +316,11 @@ ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_
     if (status)
         return status;
     json_error_t why;
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    json_t *root;
+    status = ddl_json_parse(&root, text, size, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    if (!root)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s:%d: not valid JSON: %s", path, why.line, why.text);
+    if (status)
+        return ddl_error_set(err, status, "%s:%d: not valid JSON: %s", path, why.line, why.text);
     const struct reader reader = { path, warn, user };
     struct ddl_config config = ddl_config_defaults();
     if (!json_is_object(root))

@@ -1,4 +1,4 @@
-/* Weights between a folder and a model that exists already. */
+/* What src/run/ needs of a model beyond the public calls. */
 #ifndef DDL_MODEL_IO_H
 #define DDL_MODEL_IO_H
 
@@ -11,5 +11,10 @@ ddl_status ddl_model_read_weights(ddl_model *model, const char *folder, ddl_warn
 /* The same with options; NULL: strict, and no warnings. */
 ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
                                        const struct ddl_load_options *options, struct ddl_error *err);
+
+/* ddl_workspace_bytes with a reason where there is no answer: DDL_E_USAGE for sizes out of range, or
+ * DDL_E_MEMORY. */
+ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision, size_t batch,
+                                 size_t tokens, bool train, size_t *bytes, struct ddl_error *err);
 
 #endif

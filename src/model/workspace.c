@@ -1,6 +1,7 @@
 /* Activations: measured and placed by one function. In training every layer has its own; otherwise all layers
  * share the memory of one. */
 #include "model/internal.h"
+#include "model/io.h"
 
 #include <stdlib.h>
 
@@ -165,14 +166,22 @@ static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *con
     return DDL_OK;
 }
 
-size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision, size_t batch,
-                           size_t tokens, bool train)
+ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision, size_t batch,
+                                 size_t tokens, bool train, size_t *bytes, struct ddl_error *err)
 {
     struct ddl_workspace ws = { .max_B = batch, .max_T = tokens, .train = train, .precision = precision };
     struct ddl_arena arena = { 0 };
-    ddl_status status = measure(&ws, config, &arena, NULL);
+    ddl_status status = measure(&ws, config, &arena, err);
     free(ws.layer);
-    return status ? SIZE_MAX : arena.used;
+    *bytes = arena.used;
+    return status;
+}
+
+size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision, size_t batch,
+                           size_t tokens, bool train)
+{
+    size_t bytes;
+    return ddl_workspace_measure(config, precision, batch, tokens, train, &bytes, NULL) ? SIZE_MAX : bytes;
 }
 
 ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, size_t batch, size_t tokens,

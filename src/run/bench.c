@@ -2,7 +2,7 @@
 
 #include "base/rng.h"
 #include "model/internal.h"
-#include "run/clock.h"
+#include "base/clock.h"
 #include "run/profile.h"
 #include "run/step.h"
 

@@ -143,8 +143,7 @@ ddl_status ddl_checkpoint_save(const struct ddl_train_config *config, const ddl_
     if (!status)
         status = ddl_checkpoint_publish(config->out, partial, path, err);
     if (status)
-        (void)ddl_checkpoint_remove_partial(config->out,
-                                            NULL); /* the space is worth more than what is in it */
+        ddl_checkpoint_discard(partial); /* the space is worth more than what is in it */
     return status;
 }
 

@@ -87,6 +87,21 @@ ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
     return ddl_file_remove_dir(going, err);
 }
 
+/* To list a folder takes memory. Where there is none, what may stand in it goes by name. */
+void ddl_checkpoint_discard(const char *path)
+{
+    static const char *const names[] = { "model.safetensors", "config.json", "optimizer.safetensors",
+                                         "tokenizer.json", "state.json" };
+    if (ddl_file_remove_dir(path, NULL) != DDL_E_MEMORY)
+        return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char file[PATH_SIZE];
+        if (ddl_path_join(file, sizeof file, path, names[i]))
+            (void)unlink(file);
+    }
+    (void)rmdir(path);
+}
+
 /* Removes what of `out` is chosen: folders of files, and files. */
 static ddl_status remove_chosen(const char *out, bool (*chosen)(const char *name), struct ddl_error *err)
 {

@@ -14,5 +14,7 @@ ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err);
 /* The finished folder `partial` takes its name `path`; one that bears it makes room. Both stand in `out`. */
 ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const char *path,
                                   struct ddl_error *err);
+/* Removes one that never got its name, if it is there; needs no memory. */
+void ddl_checkpoint_discard(const char *path);
 
 #endif

@@ -2,6 +2,7 @@
 #include "run/checkpoint_state.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "run/checkpoint_sums.h"
 #include "run/train_config.h"
 
@@ -269,10 +270,9 @@ static ddl_status open_state(const char *path, json_t **root, struct ddl_error *
         return status;
     json_error_t why;
     status = ddl_sums_check_seal(path, text, size, err);
-    *root = status ? NULL : json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    if (!status && (status = ddl_json_parse(root, text, size, JSON_REJECT_DUPLICATES, &why)))
+        ddl_error_set(err, status, "%s:%d: not valid JSON: %s", path, why.line, why.text);
     free(text);
-    if (!status && !*root)
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%d: not valid JSON: %s", path, why.line, why.text);
     const struct reader r = { path, *root, err };
     uint64_t version = 0;
     if (!status)

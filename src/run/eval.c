@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "run/clock.h"
+#include "base/clock.h"
 
 #include <math.h>
 #include <stdlib.h>

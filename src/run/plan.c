@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "ddl/data.h"
 #include "ddl/tokenizer.h"
+#include "model/io.h"
 #include "run/train_config.h"
 
 #include <math.h>
@@ -76,8 +77,10 @@ ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_trai
     out->flops = out->tokens * out->flops_per_token;
     out->bytes_params = out->bytes_grads = 4 * out->params_total;
     out->bytes_moments = 8 * out->params_total;
-    out->bytes_workspace =
-        ddl_workspace_bytes(&t.config, (enum ddl_precision)t.precision, t.batch, t.seq, true);
+    status = ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, t.batch, t.seq, true,
+                                   &out->bytes_workspace, err);
+    if (status)
+        return status;
     out->bytes_other = (size_t)other_bytes(&t);
     if (t.precision == DDL_PRECISION_BF16)
         out->bytes_params += 2 * out->params_total;

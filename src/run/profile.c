@@ -1,6 +1,6 @@
 #include "run/profile.h"
 
-#include "run/clock.h"
+#include "base/clock.h"
 
 /* One row an op, in the order of the list. */
 enum {

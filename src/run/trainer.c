@@ -1,6 +1,6 @@
 #include "run/trainer.h"
 
-#include "run/clock.h"
+#include "base/clock.h"
 #include "run/schedule.h"
 #include "run/train_config.h"
 

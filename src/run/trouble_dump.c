@@ -2,6 +2,7 @@
 #include "run/trouble.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "run/checkpoint_folder.h"
 #include "run/train_config.h"
 #include "tensor/safetensors.h"
@@ -312,10 +313,11 @@ ddl_status ddl_trouble_read(struct ddl_trouble_record *out, const char *folder, 
     if (status)
         return status;
     json_error_t why;
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    json_t *root;
+    status = ddl_json_parse(&root, text, size, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    if (!root)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s:%d: not valid JSON: %s", path, why.line, why.text);
+    if (status)
+        return ddl_error_set(err, status, "%s:%d: not valid JSON: %s", path, why.line, why.text);
     status = read_all(&(struct reader){ path, err }, root, out);
     json_decref(root);
     return status;

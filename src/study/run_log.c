@@ -2,6 +2,7 @@
 #include "ddl/compare.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "ddl/model.h"
 
 #include <jansson.h>
@@ -28,10 +29,10 @@ static ddl_status read_point(struct ddl_run_point *out, const char *line, size_t
                              size_t number, struct ddl_error *err)
 {
     json_error_t why;
-    json_t *object = json_loadb(line, size, JSON_REJECT_DUPLICATES, &why);
-    if (!object)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: not JSON: %s", path, number, why.text);
-    ddl_status status = DDL_OK;
+    json_t *object;
+    ddl_status status = ddl_json_parse(&object, line, size, JSON_REJECT_DUPLICATES, &why);
+    if (status)
+        return ddl_error_set(err, status, "%s:%zu: not JSON: %s", path, number, why.text);
     json_t *step = json_object_get(object, "step");
     if (!json_is_integer(step) || json_integer_value(step) < 0)
         status = ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: no whole number 'step'", path, number);

@@ -2,6 +2,7 @@
 #include "tensor/safetensors.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 #include <jansson.h>
@@ -205,9 +206,11 @@ static ddl_status add_file(ddl_safetensors *st, const char *path, struct ddl_err
         return ddl_error_set(err, DDL_E_FORMAT, "%s: header of %llu bytes, the file has %zu after its length",
                              path, (unsigned long long)size, file->map.size - 8);
     json_error_t why;
-    json_t *header = json_loadb((const char *)file->map.data + 8, (size_t)size, JSON_REJECT_DUPLICATES, &why);
-    if (!header)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: header is not valid JSON: %s", path, why.text);
+    json_t *header;
+    status =
+        ddl_json_parse(&header, (const char *)file->map.data + 8, (size_t)size, JSON_REJECT_DUPLICATES, &why);
+    if (status)
+        return ddl_error_set(err, status, "%s: header is not valid JSON: %s", path, why.text);
     if (!json_is_object(header))
         status = ddl_error_set(err, DDL_E_FORMAT, "%s: header is not a JSON object", path);
     else
@@ -329,10 +332,11 @@ static ddl_status open_indexed(ddl_safetensors **out, const char *folder, const 
     if (status)
         return status;
     json_error_t why;
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    json_t *root;
+    status = ddl_json_parse(&root, text, size, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    if (!root)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s:%d: not valid JSON: %s", index, why.line, why.text);
+    if (status)
+        return ddl_error_set(err, status, "%s:%d: not valid JSON: %s", index, why.line, why.text);
     json_t *map = json_object_get(root, "weight_map");
     ddl_safetensors *st = NULL;
     if (!json_is_object(map))

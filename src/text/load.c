@@ -4,6 +4,7 @@
 #include "text/tokenizer.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 #include <jansson.h>
@@ -33,11 +34,11 @@ static ddl_status read_json(const char *path, json_t **out, struct ddl_error *er
     if (status)
         return status;
     json_error_t e;
-    *out = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
+    status = ddl_json_parse(out, text, size, JSON_REJECT_DUPLICATES, &e);
     free(text);
-    if (*out)
+    if (!status)
         return DDL_OK;
-    return ddl_error_set(err, DDL_E_FORMAT, "%s:%d:%d: not JSON: %s", path, e.line, e.column, e.text);
+    return ddl_error_set(err, status, "%s:%d:%d: not JSON: %s", path, e.line, e.column, e.text);
 }
 
 /* An id in range, of `what` called `name`. */

@@ -26,6 +26,8 @@ static ddl_status matcher_init(struct matcher *m, struct ddl_error *err)
     *m = (struct matcher){ 0 };
     m->code = pcre2_compile((PCRE2_SPTR)class_pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &number,
                             &offset, NULL);
+    if (!m->code && number == PCRE2_ERROR_HEAP_FAILED)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for the classes of characters");
     if (!m->code)
         return ddl_error_set(err, DDL_E_UNSUPPORTED,
                              "PCRE2 refuses Unicode classes (error %d): it was built "

@@ -1,14 +1,13 @@
 /* Training a tokenizer: count the pieces of the texts, learn merges, make a tokenizer of them. */
-#define _POSIX_C_SOURCE 200809L
 #include "text/learn.h"
 #include "text/tokenizer.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FIELD(f) offsetof(struct ddl_tokenizer_train_config, f)
 
@@ -59,7 +58,7 @@ struct training {
     struct ddl_tokenizer_train_progress progress;
     ddl_tokenizer_train_progress_fn *report;
     void *user;
-    struct timespec start;
+    double start;    /* of the clock */
     double reported; /* seconds at the last report */
     struct ddl_error *err;
     struct ddl_tokenizer *t; /* the tokens so far; n_tokens is the size of the array */
@@ -75,10 +74,7 @@ static ddl_status out_of_memory(const struct training *tr)
 
 static ddl_status report(struct training *tr)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    tr->progress.seconds =
-        (double)(now.tv_sec - tr->start.tv_sec) + 1e-9 * (double)(now.tv_nsec - tr->start.tv_nsec);
+    tr->progress.seconds = ddl_clock_seconds() - tr->start;
     if (!tr->report || tr->progress.seconds < tr->reported + 0.2)
         return DDL_OK;
     tr->reported = tr->progress.seconds;
@@ -295,7 +291,7 @@ ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_t
     }
     struct training tr = { .config = config, .report = progress, .user = user, .err = err };
     tr.progress.vocab_size = config->vocab_size;
-    clock_gettime(CLOCK_MONOTONIC, &tr.start);
+    tr.start = ddl_clock_seconds();
     /* Bytes and special tokens may be more than vocab_size, which is said once they are counted. */
     tr.t = ddl_tokenizer_new(config->vocab_size + 256 + sizeof config->special_tokens);
     bool fits = tr.t && ddl_bytes_table_init(&tr.known, config->vocab_size);

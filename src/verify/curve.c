@@ -3,6 +3,7 @@
 #include "verify/internal.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "ddl/data.h"
 #include "ddl/model.h"
 #include "run/optim.h"
@@ -60,14 +61,14 @@ static ddl_status load_json(const struct context *c, const char *name, json_t **
     if (status)
         return status;
     json_error_t at;
-    *out = json_loadb(text, size, 0, &at);
+    status = ddl_json_parse(out, text, size, 0, &at);
     free(text);
-    if (!json_is_object(*out)) {
-        json_decref(*out);
-        *out = NULL;
-        return ddl_error_set(err, DDL_E_FORMAT, "%s:%d: no JSON object: %s", path, at.line, at.text);
-    }
-    return DDL_OK;
+    if (!status && json_is_object(*out))
+        return DDL_OK;
+    json_decref(*out);
+    *out = NULL;
+    return ddl_error_set(err, status ? status : DDL_E_FORMAT, "%s:%d: no JSON object: %s", path, at.line,
+                         at.text);
 }
 
 static ddl_status read_recipe(const struct context *c, const json_t *json, struct recipe *r,

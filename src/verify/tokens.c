@@ -3,6 +3,7 @@
 #include "verify/internal.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "ddl/tokenizer.h"
 
@@ -83,9 +84,9 @@ static ddl_status check_cases(struct context *c, const ddl_tokenizer *tokenizer,
         char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t n = (size_t)((stop ? stop : end) - at);
         json_error_t error;
-        json_t *json = json_loadb(at, n, JSON_ALLOW_NUL, &error);
-        if (n > 0 && !json)
-            status = bad_line(path, line + 1, error.text, err);
+        json_t *json = NULL;
+        if (n > 0 && (status = ddl_json_parse(&json, at, n, JSON_ALLOW_NUL, &error)))
+            ddl_error_set(err, status, "%s:%zu: %s", path, line + 1, error.text);
         else if (n > 0)
             status = check_line(c, tokenizer, json, path, line + 1, err);
         json_decref(json);
@@ -144,10 +145,13 @@ static ddl_status check_files(struct context *c, const ddl_tokenizer *tokenizer,
     if (status)
         return status;
     json_error_t error;
-    json_t *list = json_loadb(text, size, 0, &error);
+    json_t *list;
+    status = ddl_json_parse(&list, text, size, 0, &error);
     free(text);
+    if (status)
+        return ddl_error_set(err, status, "%s:1: %s", path, error.text);
     if (!json_is_array(list))
-        status = bad_line(path, 1, list ? "wanted a list" : error.text, err);
+        status = bad_line(path, 1, "wanted a list", err);
     for (size_t i = 0; i < json_array_size(list) && !status; i++) {
         const json_t *row = json_array_get(list, i);
         const char *name = json_string_value(json_object_get(row, "file"));

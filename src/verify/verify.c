@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "verify/internal.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_BACKENDS = 8, MAX_DEPTH = 16, MAX_PATH = 2048 };
 
@@ -47,13 +47,6 @@ const struct ddl_option *ddl_verify_options(void)
 
 /* --- one case ----------------------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void tell(struct run *run, const struct ddl_verify_case *result)
 {
     size_t *const counts[] = { [DDL_VERIFY_PASS] = &run->totals->passed,
@@ -86,12 +79,12 @@ static void run_on(struct run *run, const char *path, const struct kind *kind, d
                                       .kind = kind->name,
                                       .backend = backend ? ddl_backend_name(backend) : NULL };
     struct context c = { .result = &result, .config = run->config, .path = path, .backend = backend };
-    double start = now();
+    double start = ddl_clock_seconds();
     if (kind->check(&c, &err)) {
         result.outcome = DDL_VERIFY_FAIL;
         snprintf(result.sentence, sizeof result.sentence, "%s", err.text);
     }
-    result.seconds = now() - start;
+    result.seconds = ddl_clock_seconds() - start;
     pool_free(&c.pool);
     tell(run, &result);
 }
@@ -141,7 +134,7 @@ static ddl_status names_read(struct names *names, const char *folder, struct ddl
 {
     DIR *dir = opendir(folder);
     if (!dir)
-        return ddl_error_set(err, DDL_E_IO, "%s: cannot open the folder", folder);
+        return ddl_file_error(err, folder, "open folder");
     bool fits = true;
     for (struct dirent *entry = readdir(dir); entry && fits; entry = readdir(dir))
         fits = entry->d_name[0] == '.' || names_add(names, entry->d_name);

@@ -1,12 +1,14 @@
 /* `ddl data`: what it prints, its exit statuses, and that an interruption leaves nothing. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* wait4 */
 #include "support/files.h"
 
 #include <jansson.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <zstd.h>
 
 /* Runs `ddl data ARGUMENTS` in the scratch folder through the shell; standard error goes to `err.txt`. */
 static int ddl_data(const char *arguments, char *out, size_t size)
@@ -166,11 +168,77 @@ static void interruption(void **state)
     }
 }
 
+/* ---- memory ---- */
+
+enum { MEBI = 1 << 20, INPUT = 160 * MEBI, MOST = 64 * MEBI };
+
+/* INPUT bytes of text, packed; `separator` (may be "") stands on a line of its own between documents. */
+static void write_large(const char *path, const char *separator)
+{
+    static const char line[] = "a line of the text that is the same again and again, 0123456789\n";
+    char *text = malloc(INPUT), *packed = malloc(MEBI);
+    size_t n = 0, length = sizeof line - 1;
+    assert_non_null(text);
+    assert_non_null(packed);
+    for (size_t i = 0; n + length + 64 < INPUT; i++) {
+        memcpy(text + n, line, length);
+        n += length;
+        if (*separator && i % 100 == 99)
+            n += (size_t)sprintf(text + n, "%s\n", separator);
+    }
+    size_t size = ZSTD_compress(packed, MEBI, text, n, 1);
+    assert_false(ZSTD_isError(size));
+    write_file(path, packed, size);
+    free(packed);
+    free(text);
+}
+
+/* The largest resident memory of `ddl data build` of the file, in bytes. */
+static size_t memory_of_build(const char *path)
+{
+    char out[4096];
+    snprintf(out, sizeof out, "%s", scratch_path("large"));
+    remove_scratch("large");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)!freopen("/dev/null", "w", stdout);
+        execl(ddl_program(), ddl_program(), "data", "build", path, "--tokenizer",
+              source_path("data/tokenizer"), "--out", out, "--threads", "2", "--quiet", (char *)NULL);
+        _exit(127);
+    }
+    int status;
+    struct rusage usage;
+    assert_int_equal(wait4(child, &status, 0, &usage), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    remove_scratch("large");
+    return (size_t)usage.ru_maxrss * 1024;
+}
+
+/* Far less than the input, in many documents or one. (The sanitizers' memory is not the program's.) */
+static void memory_is_bounded(void **state)
+{
+    (void)state;
+#ifdef DDL_SANITIZED
+    skip();
+#endif
+    static const char *const separators[] = { "<|endoftext|>", "" };
+    for (size_t i = 0; i < 2; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s", scratch_path("large.txt.zst"));
+        write_large(path, separators[i]);
+        size_t used = memory_of_build(path);
+        print_message("%d MiB of text: %zu MiB of memory\n", INPUT / MEBI, used / MEBI);
+        assert_true(used < MOST);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(build_and_info), cmocka_unit_test(piped),        cmocka_unit_test(statuses),
-        cmocka_unit_test(help),           cmocka_unit_test(interruption),
+        cmocka_unit_test(help),           cmocka_unit_test(interruption), cmocka_unit_test(memory_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

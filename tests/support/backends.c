@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "support/backends.h"
+#include "support/stress.h"
 
 #include "base/mem.h"
 
@@ -88,7 +89,9 @@ static void compare_with(const struct ddl_backend *backend, op_call *call, const
 {
     float *found[MOST_OUTPUTS], *again[MOST_OUTPUTS];
     run(call, backend, args, n, outputs, found);
+    stress_begin();
     run(call, backend, args, n, outputs, again);
+    stress_end();
     for (size_t i = 0; i < n; i++) {
         double error = relative_error(outputs[i].n, found[i], expected[i]);
         if (!(error <= outputs[i].limit))

@@ -1,9 +1,10 @@
-/* The table, the backend's state, and memory: the host's. */
+/* The table and the backend's state. */
 #include "backend/cpu/cpu.h"
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/library.h"
 #include "backend/cpu/parallel.h"
+#include "backend/host.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -76,25 +77,6 @@ static ddl_status reserve(void *ctx, const struct ddl_extent *extent, struct ddl
     return DDL_OK;
 }
 
-static void *alloc_host(void *ctx, size_t bytes)
-{
-    (void)ctx;
-    return ddl_mem_alloc(bytes);
-}
-
-static void free_host(void *ctx, void *block)
-{
-    (void)ctx;
-    ddl_mem_free(block);
-}
-
-static void move_bytes(void *ctx, void *dst, const void *src, size_t bytes)
-{
-    (void)ctx;
-    if (bytes)
-        memcpy(dst, src, bytes);
-}
-
 struct zero_args {
     unsigned char *dst;
     size_t bytes;
@@ -132,10 +114,10 @@ const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
                                      .open = open_cpu,
                                      .close = close_cpu,
                                      .reserve = reserve,
-                                     .alloc = alloc_host,
-                                     .free = free_host,
-                                     .upload = move_bytes,
-                                     .download = move_bytes,
+                                     .alloc = host_alloc,
+                                     .free = host_free,
+                                     .upload = host_move,
+                                     .download = host_move,
                                      .zero = zero_bytes,
                                      .sum_squares = cpu_sum_squares,
 #define FILL_OP(op, args) .op = cpu_##op,

@@ -1,7 +1,7 @@
-/* The table, and memory: the host's. */
+/* The table. */
 #include "backend/ref/ref.h"
 
-#include "base/mem.h"
+#include "backend/host.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,25 +28,6 @@ static ddl_status reserve_nothing(void *ctx, const struct ddl_extent *extent, st
     return DDL_OK;
 }
 
-static void *alloc_host(void *ctx, size_t bytes)
-{
-    (void)ctx;
-    return ddl_mem_alloc(bytes);
-}
-
-static void free_host(void *ctx, void *block)
-{
-    (void)ctx;
-    ddl_mem_free(block);
-}
-
-static void move_bytes(void *ctx, void *dst, const void *src, size_t bytes)
-{
-    (void)ctx;
-    if (bytes)
-        memcpy(dst, src, bytes);
-}
-
 static void zero_bytes(void *ctx, void *dst, size_t bytes)
 {
     (void)ctx;
@@ -67,10 +48,10 @@ const struct ddl_ops ddl_ops_ref = {
     .open = open_ref,
     .close = close_ref,
     .reserve = reserve_nothing,
-    .alloc = alloc_host,
-    .free = free_host,
-    .upload = move_bytes,
-    .download = move_bytes,
+    .alloc = host_alloc,
+    .free = host_free,
+    .upload = host_move,
+    .download = host_move,
     .zero = zero_bytes,
 #define FILL_OP(name, args) .name = ref_##name,
     DDL_OPS(FILL_OP)

@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-#include "run/clock.h"
+#include "base/clock.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Time and memory of the process. */
-#ifndef DDL_RUN_CLOCK_H
-#define DDL_RUN_CLOCK_H
+#ifndef DDL_BASE_CLOCK_H
+#define DDL_BASE_CLOCK_H
 
 #include <stddef.h>
 

@@ -1,0 +1,11 @@
+/* Memory of a backend whose memory is the host's: entries of struct ddl_ops. None looks at ctx. */
+#ifndef DDL_BACKEND_HOST_H
+#define DDL_BACKEND_HOST_H
+
+#include <stddef.h>
+
+void *host_alloc(void *ctx, size_t bytes);
+void host_free(void *ctx, void *block);
+void host_move(void *ctx, void *dst, const void *src, size_t bytes); /* upload and download */
+
+#endif

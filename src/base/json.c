@@ -1,0 +1,54 @@
+#include "base/json.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* jansson (2.14) does not look whether a long word found room: it goes on with the word cut short, so that a
+ * key or a value is another one and nothing is said. What tells is errno, which the C library's malloc sets;
+ * it must be seen before the next number is converted, for which jansson clears it. So the text is handed
+ * over in pieces that end where a number does, and errno is looked at between them. */
+struct feed {
+    const char *at, *end;
+    bool no_memory;
+};
+
+static bool in_number(char c)
+{
+    return (c >= '0' && c <= '9') || c == '.' || c == 'e' || c == 'E';
+}
+
+static size_t next_piece(void *buffer, size_t size, void *user)
+{
+    struct feed *feed = user;
+    size_t n = 0;
+    feed->no_memory = feed->no_memory || errno == ENOMEM;
+    while (n < size && feed->at + n < feed->end) {
+        bool number_ends = n > 0 && in_number(feed->at[n - 1]) && !in_number(feed->at[n]);
+        if (number_ends)
+            break;
+        n++;
+    }
+    memcpy(buffer, feed->at, n);
+    feed->at += n;
+    return n;
+}
+
+ddl_status ddl_json_parse(json_t **out, const char *text, size_t size, size_t flags, json_error_t *why)
+{
+    struct feed feed = { .at = text, .end = text + size };
+    int before = errno;
+    errno = 0;
+    *out = json_load_callback(next_piece, &feed, flags, why);
+    bool no_memory = feed.no_memory || errno == ENOMEM;
+    errno = before;
+    if (*out && !no_memory)
+        return DDL_OK;
+    json_decref(*out);
+    *out = NULL;
+    if (!no_memory)
+        return DDL_E_FORMAT;
+    snprintf(why->text, sizeof why->text, "out of memory");
+    return DDL_E_MEMORY;
+}
