@@ -34,13 +34,18 @@ ddl_status ddl_file_error(struct ddl_error *err, const char *path, const char *v
                          verb, strerror(number), advice ? " (" : "", advice ? advice : "", advice ? ")" : "");
 }
 
-static ddl_status open_regular(int *fd, struct stat *st, const char *path, struct ddl_error *err)
+/* Opens a regular file for reading. Without O_NONBLOCK a pipe would wait for someone to write to it, and some
+ * devices act on being opened. */
+static ddl_status open_regular(const char *path, int *fd, size_t *size, struct ddl_error *err)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hold us up */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (*fd < 0)
         return ddl_file_error(err, path, "open");
-    if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode))
+    struct stat st;
+    if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        *size = (size_t)st.st_size;
         return DDL_OK;
+    }
     close(*fd);
     return ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
 }
@@ -49,24 +54,17 @@ ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct 
 {
     *map = (struct ddl_file_map){ 0 };
     int fd;
-    struct stat st;
-    ddl_status status = open_regular(&fd, &st, path, err);
+    size_t size;
+    ddl_status status = open_regular(path, &fd, &size, err);
     if (status)
         return status;
-    map->size = (size_t)st.st_size;
-    if (map->size == 0) {
-        map->data = (const unsigned char *)"";
-        close(fd);
-        return DDL_OK;
-    }
-    void *view = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *view = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : (void *)(uintptr_t) "";
+    if (view == MAP_FAILED)
+        status = ddl_file_error(err, path, "map");
+    else
+        *map = (struct ddl_file_map){ view, size };
     close(fd);
-    if (view == MAP_FAILED) {
-        map->size = 0;
-        return ddl_file_error(err, path, "map");
-    }
-    map->data = view;
-    return DDL_OK;
+    return status;
 }
 
 void ddl_file_map_close(struct ddl_file_map *map)
@@ -76,34 +74,57 @@ void ddl_file_map_close(struct ddl_file_map *map)
     *map = (struct ddl_file_map){ 0 };
 }
 
+/* Exactly size bytes: a file that another program cuts short meanwhile is an error here, not a signal as it
+ * would be in a map. */
+static ddl_status read_bytes(int fd, const char *path, char *out, size_t size, struct ddl_error *err)
+{
+    for (size_t at = 0; at < size;) {
+        ssize_t got = read(fd, out + at, size - at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return ddl_file_error(err, path, "read");
+        if (got == 0)
+            return ddl_error_set(err, DDL_E_IO,
+                                 "%s: became shorter while it was read: %zu bytes, at first %zu", path, at,
+                                 size);
+        at += (size_t)got;
+    }
+    return DDL_OK;
+}
+
 ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err)
 {
     *out = NULL;
-    struct ddl_file_map map;
-    ddl_status status = ddl_file_map_open(&map, path, err);
+    int fd;
+    size_t n;
+    ddl_status status = open_regular(path, &fd, &n, err);
     if (status)
         return status;
-    if (map.size > limit) {
-        status =
-            ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, at most %zu are read", path, map.size, limit);
-    } else if (!(*out = malloc(map.size + 1))) {
-        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu bytes", path, map.size);
-    } else {
-        memcpy(*out, map.data, map.size);
-        (*out)[map.size] = '\0';
-        if (size)
-            *size = map.size;
+    if (n > limit)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, at most %zu are read", path, n, limit);
+    else if (!(*out = malloc(n + 1)))
+        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu bytes", path, n);
+    else
+        status = read_bytes(fd, path, *out, n, err);
+    close(fd);
+    if (status) {
+        free(*out);
+        *out = NULL;
+        return status;
     }
-    ddl_file_map_close(&map);
-    return status;
+    (*out)[n] = '\0';
+    if (size)
+        *size = n;
+    return DDL_OK;
 }
 
 ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err)
 {
     unsigned char piece[1 << 14];
     int fd;
-    struct stat st;
-    ddl_status status = open_regular(&fd, &st, path, err);
+    size_t expected;
+    ddl_status status = open_regular(path, &fd, &expected, err);
     if (status)
         return status;
     *size = 0;

@@ -13,7 +13,12 @@
  * about a full or failing disk. */
 ddl_status ddl_file_error(struct ddl_error *err, const char *path, const char *verb);
 
-/* A read-only view of a whole file. A file of zero bytes has data != NULL and size 0. */
+/* Only regular files are opened, at once: no pipe is waited for, no device touched. */
+
+/* A read-only view of a whole file. A file of zero bytes has data != NULL and size 0. Where another program
+ * writes into the file its new bytes may show; where one cuts it short, touching what is gone ends the
+ * process (SIGBUS). So large files that are only added to or replaced whole are mapped: tensors, shards,
+ * texts. */
 struct ddl_file_map {
     const unsigned char *data;
     size_t size;
@@ -21,7 +26,8 @@ struct ddl_file_map {
 ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct ddl_error *err);
 void ddl_file_map_close(struct ddl_file_map *map); /* a zeroed or closed map is allowed */
 
-/* The whole file as NUL-terminated bytes (free with free); refused beyond `limit` bytes. */
+/* The whole file as NUL-terminated bytes (free with free); refused beyond `limit` bytes, and
+ * where it becomes shorter meanwhile. */
 ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err);
 
 /* Size and CRC-32 of a whole file. Reads it, so that a device that fails is an error and not a signal, as it

@@ -58,6 +58,14 @@ ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, size_t batc
                              "cache: out of memory for %zu bytes (%zu sequences of %zu tokens)", arena.used,
                              batch, max_tokens);
     }
+    const struct ddl_extent extent = { .T = max_tokens, .h = k->head_dim };
+    ddl_status status = backend->ops->reserve(backend->ctx, &extent, err);
+    if (!status)
+        status = rope_make(&cache->rope, model, max_tokens, err);
+    if (status) {
+        ddl_cache_free(cache);
+        return status;
+    }
     carve(cache, &(struct ddl_arena){ .base = cache->memory });
     ddl_cache_reset(cache);
     *out = cache;
@@ -71,6 +79,7 @@ void ddl_cache_free(ddl_cache *cache)
     ddl_backend *backend = cache->model->backend;
     if (cache->memory)
         backend->ops->free(backend->ctx, cache->memory);
+    rope_free(&cache->rope, cache->model);
     free(cache->layer);
     ddl_mem_free(cache);
 }

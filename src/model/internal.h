@@ -60,9 +60,17 @@ struct ddl_model {
     uint16_t *rounded;     /* DDL_PRECISION_BF16: the values in bfloat16, laid out as they are         */
     struct ddl_q8 *groups; /* DDL_PRECISION_INT8: the matrices in groups, row i's at group_offset[i]   */
     size_t *group_offset;
-    bool stale;                 /* values were written since these were made */
-    float *rope_cos, *rope_sin; /* (block_size, R/2) of the backend                     */
+    bool stale; /* values were written since these were made */
 };
+
+/* rope.c: cosines and sines of the first positions, (positions, R/2) of the backend. make zeroes *rope first;
+ * free takes a zeroed one. */
+struct rope {
+    float *cos, *sin;
+};
+ddl_status rope_make(struct rope *rope, const struct ddl_model *model, size_t positions,
+                     struct ddl_error *err);
+void rope_free(struct rope *rope, const struct ddl_model *model);
 
 /* What a sublayer keeps from forward to backward; (N, ...) each, NULL where the rule has no use for it. */
 struct sublayer_acts {
@@ -91,6 +99,7 @@ struct ddl_workspace {
     size_t tile;          /* bfloat16: columns of logits at a time for a loss; else 0 */
     size_t logit_numbers; /* their room */
     size_t trace_rows;    /* N of the last pass; 0 before the first */
+    struct rope rope;     /* of max_T positions */
     void *memory;         /* of the backend; everything below is carved from it */
     int32_t *tokens, *targets;
     float *X;               /* (N, d, c) the stream */
@@ -134,6 +143,7 @@ struct ddl_cache {
     size_t B, max_tokens, length;
     void *memory;
     size_t bytes;
+    struct rope rope; /* of max_tokens positions */
     struct history embed, readout;
     struct cache_layer *layer; /* (n_layers), host memory */
 };
@@ -144,6 +154,7 @@ struct pass {
     struct ddl_workspace *ws;
     struct ddl_cache *cache; /* NULL: sequences start from nothing */
     struct ddl_probe *probe; /* the workspace's */
+    const struct rope *rope; /* the cache's, or the workspace's    */
     const struct ddl_config *config;
     const struct ddl_ops *ops;
     void *ctx;

@@ -5,39 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* cos and sin of position * base^(-2i/R); base^(2i/R), its inverse, the angle, cos and sin each rounded to
- * float32, as the release computes them (spec 2). */
-static void rope_tables(const struct ddl_config *k, size_t pairs, float *cosines, float *sines)
-{
-    for (size_t i = 0; i < pairs; i++) {
-        float exponent = (float)(2 * i) / (float)(2 * pairs);
-        float inverse = 1.0f / (float)pow((double)k->rope_base, (double)exponent);
-        for (size_t t = 0; t < k->block_size; t++) {
-            float angle = (float)t * inverse;
-            cosines[t * pairs + i] = (float)cos((double)angle);
-            sines[t * pairs + i] = (float)sin((double)angle);
-        }
-    }
-}
-
-static ddl_status make_rope(struct ddl_model *model, struct ddl_error *err)
-{
-    const struct ddl_ops *ops = model->backend->ops;
-    size_t pairs = ddl_config_rope_dims(&model->config) / 2, n = model->config.block_size * pairs;
-    float *host = malloc(2 * (n ? n : 1) * sizeof *host);
-    model->rope_cos = ops->alloc(model->backend->ctx, n * sizeof *host);
-    model->rope_sin = ops->alloc(model->backend->ctx, n * sizeof *host);
-    if (!host || !model->rope_cos || !model->rope_sin) {
-        free(host);
-        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for the rotary tables");
-    }
-    rope_tables(&model->config, pairs, host, host + n);
-    ops->upload(model->backend->ctx, model->rope_cos, host, n * sizeof *host);
-    ops->upload(model->backend->ctx, model->rope_sin, host + n, n * sizeof *host);
-    free(host);
-    return DDL_OK;
-}
-
 static ddl_status alloc_flat(struct ddl_model *model, float **out, const char *what, struct ddl_error *err)
 {
     size_t bytes = model->params.total * sizeof **out;
@@ -63,8 +30,6 @@ ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *config, dd
     status = params_plan(&model->params, config, err);
     if (!status)
         status = alloc_flat(model, &model->value, "parameters", err);
-    if (!status)
-        status = make_rope(model, err);
     if (status) {
         ddl_model_free(model);
         return status;
@@ -78,7 +43,7 @@ void ddl_model_free(ddl_model *model)
     if (!model)
         return;
     precision_drop(model);
-    void *blocks[] = { model->value, model->grad, model->rope_cos, model->rope_sin };
+    void *blocks[] = { model->value, model->grad };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         if (blocks[i])
             model->backend->ops->free(model->backend->ctx, blocks[i]);
@@ -191,6 +156,7 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl
                         .ws = ws,
                         .cache = cache,
                         .probe = ws->probe,
+                        .rope = cache ? &cache->rope : &ws->rope,
                         .config = k,
                         .ops = model->backend->ops,
                         .ctx = model->backend->ctx,

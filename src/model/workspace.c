@@ -144,7 +144,7 @@ static struct ddl_extent extent_of(const struct ddl_config *k, size_t max_T)
     size_t widest = k->d_model * k->channels * (taps > embed ? taps : embed);
     size_t others = k->beta_hidden > k->head_dim ? k->beta_hidden : k->head_dim; /* the gate's, QK-norm's */
     return (struct ddl_extent){ .d_c_taps = widest > others ? widest : others,
-                                .T = k->block_size > max_T ? k->block_size : max_T,
+                                .T = max_T, /* a cache asks for its own */
                                 .h = k->head_dim };
 }
 
@@ -216,6 +216,8 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, siz
         status = ddl_error_set(err, DDL_E_MEMORY,
                                "workspace: out of memory for %zu bytes (%zu sequences of %zu tokens)",
                                arena.used, batch, tokens);
+    if (!status)
+        status = rope_make(&ws->rope, model, tokens, err);
     if (status) {
         ddl_workspace_free(ws);
         return status;
@@ -232,6 +234,7 @@ void ddl_workspace_free(ddl_workspace *ws)
     ddl_backend *backend = ws->model->backend;
     if (ws->memory)
         backend->ops->free(backend->ctx, ws->memory);
+    rope_free(&ws->rope, ws->model);
     free(ws->layer);
     ddl_mem_free(ws->host_losses);
     ddl_mem_free(ws);

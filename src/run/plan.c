@@ -51,7 +51,7 @@ static double other_bytes(const struct ddl_train_config *t)
 {
     const double step = (double)t->batch * (double)t->seq, all = step * (double)t->accumulate;
     double bytes = BYTES_PROGRAM + 2 * 4 * all + 4 * step;
-    bytes += 4 * (double)t->config.block_size * (double)ddl_config_rope_dims(&t->config);
+    bytes += 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
     if (*t->tokenizer)
         bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
     bytes += shard_pages(t->train_data, (double)t->steps * all / (double)t->seq, (double)t->seq);

@@ -258,6 +258,16 @@ static ddl_status measure_added(const struct loader *l, const json_t *added, siz
     return DDL_OK;
 }
 
+/* Memory follows the largest id, so most ids below it must be given. */
+static ddl_status check_density(const struct loader *l, size_t given, size_t n_tokens)
+{
+    enum { FREE_GAP = 4096 };
+    if (n_tokens <= FREE_GAP || n_tokens / 2 <= given)
+        return DDL_OK;
+    return ddl_error_set(l->err, DDL_E_FORMAT, "%s: the largest id is %zu, but only %zu tokens have one",
+                         l->path, n_tokens - 1, given);
+}
+
 static ddl_status read_tokenizer_json(struct loader *l, const json_t *root)
 {
     const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
@@ -271,6 +281,8 @@ static ddl_status read_tokenizer_json(struct loader *l, const json_t *root)
         status = measure_vocab(l, &n_tokens);
     if (!status)
         status = measure_added(l, added, &n_tokens);
+    if (!status)
+        status = check_density(l, json_object_size(l->vocab) + json_array_size(added), n_tokens);
     if (!status)
         status = begin(l, n_tokens);
     if (!status)
@@ -355,6 +367,8 @@ static ddl_status load_gpt2_files(struct loader *l, const char *vocab_path, cons
                                ddl_json_type_name(vocab));
     if (!status)
         status = measure_vocab(l, &n_tokens);
+    if (!status)
+        status = check_density(l, json_object_size(vocab), n_tokens);
     if (!status)
         status = begin(l, n_tokens);
     char *text = NULL;

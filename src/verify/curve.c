@@ -165,12 +165,17 @@ static ddl_status open_data(struct work *w, struct ddl_error *err)
         status = ddl_shards_open(&w->shards, path, err);
     if (status)
         return status;
+    /* What follows takes memory for a batch: recipe.json alone must not say how much. */
+    if (B * T > ddl_shards_count(w->shards))
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: recipe.json asks for %zu x %zu tokens a step, tokens.bin has %llu",
+                             w->c->path, B, T, (unsigned long long)ddl_shards_count(w->shards));
     w->loader = (struct ddl_loader){ .shards = w->shards, .order = DDL_ORDER_SEQUENTIAL, .T = T };
     w->tokens = pool_take(&w->c->pool, B * T, sizeof *w->tokens);
     w->targets = pool_take(&w->c->pool, B * T, sizeof *w->targets);
     if (!w->tokens || !w->targets)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu x %zu tokens", w->c->path, B, T);
-    return ddl_shards_check(w->shards, ddl_model_config(w->model)->vocab_size, err);
+    return DDL_OK;
 }
 
 static ddl_status open_model(struct work *w, struct ddl_error *err)
@@ -185,6 +190,8 @@ static ddl_status open_model(struct work *w, struct ddl_error *err)
     for (size_t i = 0; i < DDL_GROUPS; i++)
         config.weight_decay[i] = (float)r->weight_decay;
     ddl_status status = ddl_model_load(&w->model, w->c->path, w->c->backend, NULL, NULL, err);
+    if (!status)
+        status = ddl_shards_check(w->shards, ddl_model_config(w->model)->vocab_size, err);
     if (!status)
         status = ddl_model_enable_grad(w->model, err);
     if (!status)
@@ -218,9 +225,9 @@ ddl_status check_curve(struct context *c, struct ddl_error *err)
     struct work w = { .c = c };
     ddl_status status = read_files(&w, err);
     if (!status)
-        status = open_model(&w, err);
-    if (!status)
         status = open_data(&w, err);
+    if (!status)
+        status = open_model(&w, err);
     if (!status)
         status = follow(&w, err);
     if (w.steps < (size_t)w.recipe.steps && !status)

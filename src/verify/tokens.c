@@ -136,6 +136,19 @@ static ddl_status check_text(struct context *c, const ddl_tokenizer *tokenizer, 
     return status;
 }
 
+/* Only relative, and never upwards. */
+static bool stays_below(const char *name)
+{
+    if (*name == '/' || *name == '\0')
+        return false;
+    for (const char *part = name; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL) {
+        size_t length = strcspn(part, "/");
+        if (length == 2 && part[0] == '.' && part[1] == '.')
+            return false;
+    }
+    return true;
+}
+
 static ddl_status check_files(struct context *c, const ddl_tokenizer *tokenizer, const char *path,
                               struct ddl_error *err)
 {
@@ -158,6 +171,9 @@ static ddl_status check_files(struct context *c, const ddl_tokenizer *tokenizer,
         char whole[2048];
         if (!name)
             status = ddl_error_set(err, DDL_E_FORMAT, "%s: row %zu has no file", path, i);
+        else if (!stays_below(name))
+            status = ddl_error_set(err, DDL_E_FORMAT, "%s: row %zu: '%.200s' is no path below a folder", path,
+                                   i, name);
         else if (!*c->config->data)
             note(c, name, " (no --data given)");
         else if (!ddl_path_join(whole, sizeof whole, c->config->data, name) || !ddl_file_exists(whole))

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void replace_and_read_back(void **state)
@@ -57,6 +58,50 @@ static void maps(void **state)
     assert_non_null(strstr(err.text, "not a regular file"));
 }
 
+/* Nothing of what these are is waited for or read from. */
+static void only_regular_files(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_file_map map;
+    char *text;
+    const char *pipe = scratch_path("pipe");
+    unlink(pipe);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    const char *paths[] = { pipe, "/dev/zero", "/dev/tty", scratch_path(".") };
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        assert_int_equal(ddl_file_map_open(&map, paths[i], &err), DDL_E_IO);
+        assert_null(map.data);
+        assert_int_equal(ddl_file_read(paths[i], 10, &text, NULL, &err), DDL_E_IO);
+        assert_null(text);
+        assert_non_null(strstr(err.text, paths[i]));
+    }
+    unlink(pipe);
+}
+
+/* Eight EiB less one that take no room on the disk. */
+static void sparse_files(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_file_map map;
+    char *text;
+    const char *path = scratch_path("sparse");
+    assert_ok(ddl_file_replace(path, "x", 1, &err), err);
+    off_t size = 1;
+    for (off_t next = 1; next > 0 && truncate(path, next) == 0; next = next < INT64_MAX / 2 ? 2 * next : -1)
+        size = next;
+    assert_true(size > 1 << 30);
+    assert_int_equal(ddl_file_read(path, 1 << 20, &text, NULL, &err), DDL_E_FORMAT);
+    assert_non_null(strstr(err.text, "at most 1048576 are read"));
+    if (ddl_file_map_open(&map, path, &err))
+        assert_non_null(strstr(err.text, "sparse: cannot map"));
+    else
+        assert_int_equal(map.data[map.size - 1], 0);
+    ddl_file_map_close(&map);
+    unlink(path);
+}
+
 static void folders(void **state)
 {
     (void)state;
@@ -96,6 +141,8 @@ int main(void)
         cmocka_unit_test(replace_and_read_back),
         cmocka_unit_test(discarded_leaves_nothing),
         cmocka_unit_test(maps),
+        cmocka_unit_test(only_regular_files),
+        cmocka_unit_test(sparse_files),
         cmocka_unit_test(folders),
         cmocka_unit_test(folders_are_removed_with_their_files),
     };

@@ -252,6 +252,41 @@ static void each_mismatch_has_its_sentence(void **state)
     ddl_model_free(model);
 }
 
+/* config.json says what it likes; memory is claimed for what the tensors hold and for the positions in use.
+ */
+static void claims_of_a_configuration(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t vocab_size, n_layers, block_size;
+        const char *says; /* "": it loads */
+    } cases[] = {
+        { 31, 3, 2147483647, "" },
+        { 2147483647, 3, 16, "transformer.wte.weight has 31 rows, config.json says vocab_size 2147483647" },
+        { 31, 512, 16, "there is no tensor transformer.h.3." },
+    };
+    ddl_model *model = tiny_model("ddl-cc", 31, 0, backend), *found;
+    struct ddl_error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *folder = changed_folder(model, &(struct change){ .dtype = DDL_F32 });
+        struct ddl_config config = *ddl_model_config(model);
+        config.vocab_size = cases[i].vocab_size;
+        config.n_layers = cases[i].n_layers;
+        config.block_size = cases[i].block_size;
+        char path[1024];
+        assert_true(ddl_path_join(path, sizeof path, folder, "config.json"));
+        assert_ok(ddl_config_save(&config, path, &err), err);
+        if (!*cases[i].says) {
+            assert_ok(ddl_model_load(&found, folder, backend, NULL, NULL, &err), err);
+            ddl_model_free(found);
+            continue;
+        }
+        assert_int_equal(ddl_model_load(&found, folder, backend, NULL, NULL, &err), DDL_E_FORMAT);
+        assert_says(&err, cases[i].says);
+    }
+    ddl_model_free(model);
+}
+
 static void keep_warning(void *user, const char *sentence)
 {
     snprintf(user, 512, "%s", sentence);
@@ -377,6 +412,7 @@ int main(void)
         cmocka_unit_test(extra_tensors_are_ignored_where_asked),
         cmocka_unit_test(the_embedding_may_be_called_lm_head),
         cmocka_unit_test(a_pickle_is_named),
+        cmocka_unit_test(claims_of_a_configuration),
         cmocka_unit_test(several_files_with_an_index),
         cmocka_unit_test(same_name_shape_and_seed_start_equal),
     };

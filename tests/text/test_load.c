@@ -95,6 +95,8 @@ static void refused_settings(void **state)
         { "model.vocab.a", "1.5", DDL_E_FORMAT, "the id of token \"a\" is a number, not an integer" },
         { "model.vocab.a", "-1", DDL_E_FORMAT, "the id of token \"a\" is -1, not 0 to 4194303" },
         { "model.vocab.a", "4611686018427387904", DDL_E_FORMAT, "is 4611686018427387904, not 0 to" },
+        { "model.vocab.a", "4194303", DDL_E_FORMAT,
+          "the largest id is 4194303, but only 352 tokens have one" },
         { "model.vocab.a", "5", DDL_E_FORMAT, "id 5 is given to two tokens" },
         { "model.vocab.a", NULL, DDL_E_FORMAT, "\"a\" is not in the vocabulary" },
         { "model.vocab.\xC4\x80", NULL, DDL_E_FORMAT, "no token for byte 0x00 ('\xC4\x80')" },

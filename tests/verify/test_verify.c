@@ -405,6 +405,8 @@ static void broken_curves(void **state)
         { "curve-loss", "loss.json", "5.5200193", "5.5213193", "" },
         { "curve-key", "recipe.json", "\"warmup\"", "\"warm\"", "warmup is no number" },
         { "curve-range", "recipe.json", "\"batch\": 8", "\"batch\": 0", "batch is 0" },
+        { "curve-room", "recipe.json", "\"batch\": 8", "\"batch\": 60000",
+          "recipe.json asks for 60000 x 64 tokens a step, tokens.bin has 76801" },
         { "curve-order", "recipe.json", "sequential", "random", "order is random" },
         { "curve-json", "recipe.json", "\"clip\"", "clip", "recipe.json:" },
         { "curve-count", "recipe.json", "150", "151", "has 150 losses" },
@@ -487,6 +489,18 @@ static void tokenizer_texts(void **state)
     assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
     assert_string_equal(told.kinds, "tokenizer:fail ");
     assert_string_equal(told.worst, "hello.txt");
+
+    static const char *const outside[] = { "/etc/hostname", "..", "../hello.txt", "a/../../hello.txt", "" };
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
+        char list[256];
+        int n = snprintf(list, sizeof list, "[{\"file\": \"%s\", \"sha256_u16le\": \"00\"}]", outside[i]);
+        join(path, folder, "files.json");
+        write_file(path, list, (size_t)n);
+        told = (struct told){ 0 };
+        assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
+        assert_string_equal(told.kinds, "tokenizer:fail ");
+        assert_non_null(strstr(told.last.sentence, "is no path below a folder"));
+    }
 
     *config.tokenizer = '\0';
     told = (struct told){ 0 };
