@@ -1,0 +1,244 @@
+#define _POSIX_C_SOURCE 200809L
+#include "fuzz.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "tensor/tensor.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_NAME = 40, MAX_FILES = 16, MAX_NUMBERS = 1 << 17 };
+
+void fuzz_law(bool kept, const char *condition, const char *file, int line)
+{
+    if (kept)
+        return;
+    fprintf(stderr, "%s:%d: does not hold: %s\n", file, line, condition);
+    abort();
+}
+
+bool fuzz_ok(ddl_status status, const struct ddl_error *err)
+{
+    if (!status)
+        return true;
+    FUZZ_LAW(err->status == status);
+    FUZZ_LAW(err->text[0] != '\0' && memchr(err->text, '\0', sizeof err->text));
+    FUZZ_LAW(!strpbrk(err->text, "\n\r\033"));
+    return false;
+}
+
+/* ---- files ---- */
+
+static char folder[256];
+
+static void empty_folder(void)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        fuzz_remove(entry->d_name);
+    if (dir)
+        closedir(dir);
+}
+
+void fuzz_remove(const char *name)
+{
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return;
+    const char *path = fuzz_path(name);
+    DIR *dir = ddl_file_is_dir(path) ? opendir(path) : NULL;
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+    (void)remove(path);
+}
+
+static void remove_folder(void)
+{
+    empty_folder();
+    (void)rmdir(folder);
+}
+
+const char *fuzz_folder(void)
+{
+    if (*folder)
+        return folder;
+    const char *parent = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%.200s/ddl-fuzz-XXXXXX", parent && *parent ? parent : "/tmp");
+    FUZZ_LAW(mkdtemp(folder) != NULL);
+    FUZZ_LAW(atexit(remove_folder) == 0);
+    return folder;
+}
+
+const char *fuzz_path(const char *name)
+{
+    static char paths[8][512];
+    static size_t next;
+    char *path = paths[next++ % (sizeof paths / sizeof *paths)];
+    FUZZ_LAW(ddl_path_join(path, sizeof *paths, fuzz_folder(), name));
+    return path;
+}
+
+const char *fuzz_file(const char *name, const void *data, size_t size)
+{
+    const char *path = fuzz_path(name);
+    FILE *out = fopen(path, "wb");
+    FUZZ_LAW(out != NULL);
+    FUZZ_LAW(size == 0 || fwrite(data, 1, size, out) == size);
+    FUZZ_LAW(fclose(out) == 0);
+    return path;
+}
+
+/* ---- safetensors that are spelled out ---- */
+
+static bool measure(const json_t *entry, struct ddl_tensor *t)
+{
+    const json_t *shape = json_object_get(entry, "shape");
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    *t = (struct ddl_tensor){ .ndim = json_array_size(shape) };
+    if (!dtype || !ddl_dtype_parse(dtype, &t->dtype) || !json_is_array(shape) || t->ndim > DDL_MAX_DIMS)
+        return false;
+    for (size_t i = 0; i < t->ndim; i++)
+        t->shape[i] = (size_t)json_integer_value(json_array_get(shape, i));
+    return ddl_tensor_measure(t);
+}
+
+/* Numbers of moderate size that repeat after 17: floats around zero, integers from 0 to 2. */
+static void put_number(enum ddl_dtype dtype, size_t i, unsigned char *to)
+{
+    const float f = (float)((int)(i * 7 % 17) - 8) / 16;
+    const double g = (double)f;
+    const int64_t whole = (int64_t)(i % 3);
+    size_t size = ddl_dtype_size(dtype);
+    if (dtype == DDL_F32)
+        memcpy(to, &f, size);
+    else if (dtype == DDL_F64)
+        memcpy(to, &g, size);
+    else
+        memcpy(to, &whole, size);
+}
+
+/* Gives the entry its place behind `used` bytes of data and its numbers; returns the bytes used then. */
+static size_t place(json_t *entry, unsigned char *data, size_t used)
+{
+    struct ddl_tensor t;
+    if (json_object_get(entry, "data_offsets") || !measure(entry, &t) || t.bytes > MAX_NUMBERS - used)
+        return used;
+    for (size_t i = 0; i < t.count; i++)
+        put_number(t.dtype, i, data + used + i * ddl_dtype_size(t.dtype));
+    json_object_set_new(entry, "data_offsets",
+                        json_pack("[I, I]", (json_int_t)used, (json_int_t)(used + t.bytes)));
+    return used + t.bytes;
+}
+
+static void write_spelled(const char *name, const char *text, size_t size)
+{
+    static unsigned char data[MAX_NUMBERS];
+    size_t used = 0;
+    json_t *header = json_loadb(text, size, JSON_DISABLE_EOF_CHECK, NULL);
+    const char *key;
+    json_t *entry;
+    json_object_foreach(header, key, entry) used = place(entry, data, used);
+    char *spelled = header ? json_dumps(header, JSON_COMPACT) : NULL;
+    uint64_t length = spelled ? strlen(spelled) : size;
+    FILE *out = fopen(fuzz_path(name), "wb");
+    FUZZ_LAW(out != NULL);
+    fwrite(&length, 1, sizeof length, out);
+    fwrite(spelled ? spelled : text, 1, (size_t)length, out);
+    fwrite(data, 1, used, out);
+    FUZZ_LAW(fclose(out) == 0);
+    free(spelled);
+    json_decref(header);
+}
+
+/* ---- archives ---- */
+
+static const char mark[] = "@@@ ";
+
+/* The next mark at the beginning of a line, or the end. */
+static const char *next_mark(const char *at, const char *begin, const char *end)
+{
+    for (; at < end; at++) {
+        if ((size_t)(end - at) > sizeof mark - 1 && memcmp(at, mark, sizeof mark - 1) == 0 &&
+            (at == begin || at[-1] == '\n'))
+            return at;
+    }
+    return end;
+}
+
+static bool copy_name(char name[MAX_NAME + 1], const char *text, size_t size)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+    if (size == 0 || size > MAX_NAME || *text == '.' || memchr(text, '\0', size))
+        return false;
+    memcpy(name, text, size);
+    name[size] = '\0';
+    return name[strspn(name, letters)] == '\0';
+}
+
+static void write_member(const char *name, const char *text, size_t size)
+{
+    static const char ending[] = ".safetensors";
+    size_t length = strlen(name);
+    bool tensors = length >= sizeof ending && strcmp(name + length - (sizeof ending - 1), ending) == 0;
+    if (tensors && size && *text == '{')
+        write_spelled(name, text, size);
+    else
+        fuzz_file(name, text, size);
+}
+
+bool fuzz_is_archive(const uint8_t *data, size_t size)
+{
+    return size > sizeof mark && memcmp(data, mark, sizeof mark - 1) == 0;
+}
+
+void fuzz_unpack(const uint8_t *data, size_t size)
+{
+    const char *begin = (const char *)data, *end = begin + size;
+    (void)fuzz_folder();
+    empty_folder();
+    const char *at = next_mark(begin, begin, end);
+    for (size_t n = 0; at < end && n < MAX_FILES; n++) {
+        char name[MAX_NAME + 1];
+        const char *text = at + sizeof mark - 1, *line = memchr(text, '\n', (size_t)(end - text));
+        if (!line)
+            return;
+        at = next_mark(line + 1, begin, end);
+        /* The line break before a mark is no part of the file; the last file has none to lose. */
+        const char *stop = at < end && at > line + 1 ? at - 1 : at;
+        if (copy_name(name, text, (size_t)(line - text)))
+            write_member(name, line + 1, (size_t)(stop - line - 1));
+    }
+}
+
+/* ---- what is made once ---- */
+
+ddl_backend *fuzz_backend(void)
+{
+    static ddl_backend *backend;
+    struct ddl_error err;
+    if (!backend)
+        FUZZ_LAW(ddl_backend_create(&backend, "ref", 1, &err) == DDL_OK);
+    return backend;
+}
+
+const ddl_tokenizer *fuzz_tokenizer(void)
+{
+    static ddl_tokenizer *tokenizer;
+    static const char text[] = "the cat and the dog, the end; there then";
+    struct ddl_error err;
+    if (tokenizer)
+        return tokenizer;
+    struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
+    config.vocab_size = 270;
+    config.min_frequency = 1;
+    const char *files[] = { fuzz_file("learn.txt", text, sizeof text - 1) };
+    FUZZ_LAW(ddl_tokenizer_train(&tokenizer, &config, files, 1, NULL, NULL, &err) == DDL_OK);
+    fuzz_remove("learn.txt");
+    return tokenizer;
+}

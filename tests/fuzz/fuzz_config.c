@@ -1,0 +1,40 @@
+/* An archive with config.json, and tensors where it leaves something to their shapes; other inputs are a
+ * config.json. A configuration that is accepted can be planned, and written and read again. */
+#include "fuzz.h"
+
+#include "ddl/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void warn(void *user, const char *sentence)
+{
+    ++*(size_t *)user;
+    FUZZ_LAW(*sentence && !strpbrk(sentence, "\n\r\033"));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct ddl_config config, again;
+    struct ddl_error err = { 0 };
+    struct ddl_param *rows;
+    size_t warnings = 0, n;
+    if (fuzz_is_archive(data, size)) {
+        fuzz_unpack(data, size);
+    } else {
+        fuzz_unpack((const uint8_t *)"", 0);
+        fuzz_file("config.json", data, size);
+    }
+    if (!fuzz_ok(ddl_config_load(&config, fuzz_folder(), warn, &warnings, &err), &err))
+        return 0;
+    FUZZ_LAW(ddl_config_check(&config, &err) == DDL_OK);
+    if (fuzz_ok(ddl_params_plan(&config, &rows, &n, &err), &err))
+        free(rows);
+    (void)ddl_config_preset_name(&config);
+    (void)ddl_workspace_bytes(&config, 3, 5, true);
+    FUZZ_LAW(ddl_config_save(&config, fuzz_path("config.json"), &err) == DDL_OK);
+    warnings = 0;
+    FUZZ_LAW(ddl_config_load(&again, fuzz_folder(), warn, &warnings, &err) == DDL_OK && warnings == 0);
+    FUZZ_LAW(again.n_layers == config.n_layers && again.residual == config.residual);
+    return 0;
+}

@@ -1,0 +1,56 @@
+/* An archive of a model's folder. What loads runs: forward, backward, and token by token. */
+#include "fuzz.h"
+
+#include "ddl/model.h"
+
+#include <stdlib.h>
+
+static void warn(void *user, const char *sentence)
+{
+    (void)user;
+    FUZZ_LAW(*sentence != '\0');
+}
+
+static void run(ddl_model *model)
+{
+    enum { B = 2, T = 3 };
+    struct ddl_error err = { 0 };
+    const struct ddl_config *config = ddl_model_config(model);
+    size_t V = config->vocab_size, tokens_max = config->block_size < T ? config->block_size : T;
+    int32_t tokens[B * T], targets[B * T];
+    for (size_t i = 0; i < (size_t)B * T; i++) {
+        tokens[i] = (int32_t)(i % V);
+        targets[i] = (int32_t)((i + 1) % V);
+    }
+    struct ddl_batch batch = { B, tokens_max, tokens, targets };
+    struct ddl_loss loss = { 0 };
+    ddl_workspace *ws = NULL;
+    ddl_cache *cache = NULL;
+    float *logits = calloc(B * V, sizeof *logits);
+    FUZZ_LAW(logits != NULL);
+    if (fuzz_ok(ddl_model_enable_grad(model, &err), &err) &&
+        fuzz_ok(ddl_workspace_create(&ws, model, B, tokens_max, true, &err), &err)) {
+        fuzz_ok(ddl_model_backward(model, ws, &batch, 1, &loss, &err), &err);
+        if (fuzz_ok(ddl_cache_create(&cache, model, B, tokens_max, &err), &err)) {
+            for (size_t t = 0; t < tokens_max; t++) {
+                struct ddl_batch one = { B, 1, tokens, NULL };
+                fuzz_ok(ddl_model_logits(model, ws, cache, &one, 1, logits, &err), &err);
+            }
+        }
+    }
+    ddl_cache_free(cache);
+    ddl_workspace_free(ws);
+    free(logits);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct ddl_error err = { 0 };
+    ddl_model *model;
+    fuzz_unpack(data, size);
+    if (!fuzz_ok(ddl_model_load(&model, fuzz_folder(), fuzz_backend(), warn, NULL, &err), &err))
+        return 0;
+    run(model);
+    ddl_model_free(model);
+    return 0;
+}

@@ -1,0 +1,32 @@
+/* A recipe (YAML): what it describes is checked, planned and written; what was written describes the same. */
+#include "fuzz.h"
+
+#include "ddl/train.h"
+#include "run/train_config.h"
+
+#include <string.h>
+
+static bool configure(struct ddl_train_config *config, const char *path)
+{
+    struct ddl_error err = { 0 };
+    char program[] = "ddl", *argv[] = { program, NULL };
+    int n_positional;
+    return fuzz_ok(ddl_train_configure(config, path, 1, argv, NULL, NULL, &n_positional, &err), &err);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct ddl_train_config config, again;
+    struct ddl_error err = { 0 };
+    struct ddl_train_plan plan;
+    if (!configure(&config, fuzz_file("recipe.yaml", data, size)))
+        return 0;
+    FUZZ_LAW(ddl_train_check(&config, &err) == DDL_OK);
+    fuzz_ok(ddl_train_plan(&config, &plan, &err), &err);
+    const char *path = fuzz_path("written.yaml");
+    FUZZ_LAW(ddl_train_save_recipe(&config, path, &err) == DDL_OK);
+    FUZZ_LAW(configure(&again, path));
+    FUZZ_LAW(strcmp(config.out, again.out) == 0 && strcmp(config.sample_prompt, again.sample_prompt) == 0);
+    FUZZ_LAW(config.steps == again.steps && config.config.d_model == again.config.d_model);
+    return 0;
+}

@@ -1,0 +1,106 @@
+/* Text and JSON lines on their way into shards: read, cut, encoded. What is text comes back from its ids, but
+ * for the lines that separate documents. */
+#include "fuzz.h"
+
+#include "data/reader.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char separator[] = "<|endoftext|>";
+
+static void *read_all(void *reader)
+{
+    ddl_reader_run(reader);
+    return NULL;
+}
+
+/* The input without its lines that are a separator, into out; returns the size. */
+static size_t expected_text(const char *text, size_t size, char *out)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < size;) {
+        const char *end = memchr(text + at, '\n', size - at);
+        size_t line = end ? (size_t)(end - text) + 1 - at : size - at, n = line;
+        if (n && text[at + n - 1] == '\n')
+            n--;
+        if (n && text[at + n - 1] == '\r')
+            n--;
+        if (n != sizeof separator - 1 || memcmp(text + at, separator, n) != 0) {
+            memcpy(out + used, text + at, line);
+            used += line;
+        }
+        at += line;
+    }
+    return used;
+}
+
+struct result {
+    ddl_status status;
+    char *text; /* what the ids stand for */
+    size_t size;
+    uint64_t documents, skipped;
+};
+
+static void take_batch(struct result *r, const struct ddl_text_batch *batch, int32_t end_of_text, size_t room)
+{
+    if (!r->status)
+        r->status = batch->status;
+    fuzz_ok(batch->status, &batch->err);
+    r->documents += batch->documents[0] + batch->documents[1];
+    r->skipped += batch->skipped;
+    for (size_t i = 0; i < batch->ids[0].n; i++) {
+        size_t size;
+        const char *bytes = ddl_tokenizer_bytes(fuzz_tokenizer(), batch->ids[0].ids[i], &size);
+        FUZZ_LAW(bytes && (batch->ids[0].ids[i] == end_of_text || size <= room - r->size));
+        if (batch->ids[0].ids[i] == end_of_text)
+            continue;
+        memcpy(r->text + r->size, bytes, size);
+        r->size += size;
+    }
+}
+
+/* The parts of a worker and of the writer in one. */
+static struct result build(const char *path, bool json, size_t room)
+{
+    char name[512];
+    struct ddl_error err = { 0 };
+    struct ddl_input item = { .path = strcpy(name, path), .json = json };
+    struct ddl_inputs inputs = { .items = &item, .n = 1 };
+    struct ddl_pipeline pipeline;
+    struct ddl_reader reader = { .inputs = &inputs, .pipeline = &pipeline, .separator = separator };
+    struct result r = { .text = malloc(room + 1) };
+    int32_t end_of_text = ddl_tokenizer_end_of_text(fuzz_tokenizer());
+    pthread_t thread;
+    bool end = false;
+    FUZZ_LAW(r.text && ddl_pipeline_init(&pipeline, 4, &err) == DDL_OK);
+    FUZZ_LAW(pthread_create(&thread, NULL, read_all, &reader) == 0);
+    for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(&pipeline));) {
+        ddl_text_batch_encode(batch, fuzz_tokenizer(), end_of_text, "text");
+        ddl_pipeline_done(&pipeline, batch);
+        FUZZ_LAW(ddl_pipeline_next(&pipeline, 1000, &end) == batch && !end);
+        take_batch(&r, batch, end_of_text, room);
+        ddl_pipeline_release(&pipeline);
+    }
+    pthread_join(thread, NULL);
+    ddl_pipeline_free(&pipeline);
+    return r;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    (void)fuzz_tokenizer();
+    const char *path = fuzz_file("input", data, size);
+    struct result text = build(path, false, size), json = build(path, true, 4 * size + 16);
+    char *expected = malloc(size + 1);
+    FUZZ_LAW(expected != NULL);
+    size_t n = expected_text((const char *)data, size, expected);
+    if (!text.status)
+        FUZZ_LAW(text.size == n && memcmp(text.text, expected, n) == 0);
+    FUZZ_LAW(text.status || !size || !memchr(data, '\0', size));
+    free(expected);
+    free(text.text);
+    free(json.text);
+    return 0;
+}

@@ -1,0 +1,68 @@
+#!/bin/sh
+# run.sh [--test] SOURCE BUILD SECONDS TARGET...: runs fuzz targets and prints a table of what came of it. New inputs stay in
+# BUILD/fuzz/<target>/corpus, what crashes in BUILD/fuzz/<target>/. With --test the lines are cmocka's.
+set -u
+style=table
+if [ "$1" = --test ]; then
+    style=test
+    shift
+fi
+source=$1 build=$2 seconds=$3
+shift 3
+
+# A size that is taken from a file on trust shows as an allocation beyond malloc_limit_mb, endless work as a timeout.
+limits="-rss_limit_mb=1536 -malloc_limit_mb=192 -timeout=20"
+
+# The library reads by path: memory is the fastest place for the files of each input.
+scratch_parent=${TMPDIR:-/tmp}
+[ -d /dev/shm ] && [ -w /dev/shm ] && scratch_parent=/dev/shm
+scratch=$(mktemp -d "$scratch_parent/ddl-fuzz-run-XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM
+
+stat_of() { sed -n "s/^stat::$1: *//p" "$2" | tail -n 1; }
+coverage_of() { sed -n "s/^#.*$1.* cov: \([0-9]*\) .*/\1/p" "$2" | tail -n 1; }
+
+# What the target's folder holds of crashes, leaks, time-outs and memory, in words.
+findings() { find "$1" -maxdepth 1 -type f ! -name log | wc -l; }
+
+run() {
+    what=$1
+    home=$build/fuzz/$what
+    mkdir -p "$home/corpus"
+    before=$(findings "$home")
+    dictionary=$source/tests/fuzz/$what.dict
+    [ -f "$dictionary" ] && set -- "-dict=$dictionary" || set --
+    for kept in corpus regressions; do
+        [ -d "$source/tests/fuzz/$kept/$what" ] && set -- "$@" "$source/tests/fuzz/$kept/$what"
+    done
+    # shellcheck disable=SC2086
+    TMPDIR=$scratch UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 \
+        "$build/tests/fuzz/fuzz.$what" $limits -max_len=16384 -max_total_time="$seconds" -print_final_stats=1 \
+        -artifact_prefix="$home/" "$home/corpus" "$@" >"$home/log" 2>&1 && status=0 || status=$?
+    found=$(($(findings "$home") - before))
+    executions=$(stat_of number_of_executed_units "$home/log")
+    begun=$(coverage_of INITED "$home/log")
+    ended=$(coverage_of DONE "$home/log")
+    [ "$status" -eq 0 ] || failed=$((failed + 1))
+    if [ "$style" = test ]; then
+        echo "[ RUN      ] fuzz_$what"
+        [ "$status" -eq 0 ] || tail -n 60 "$home/log"
+        [ "$status" -eq 0 ] && echo "[       OK ] fuzz_$what" || echo "[  FAILED  ] fuzz_$what"
+        echo "fuzz_$what: ${executions:-?} executions, $found findings"
+    else
+        printf '%-18s %12s %10s %10s %9s\n' "$what" "${executions:-?}" "${ended:-?}" \
+            "$((${ended:-0} - ${begun:-0}))" "$found"
+    fi
+}
+
+failed=0
+[ "$style" = test ] ||
+    printf '%-18s %12s %10s %10s %9s\n' target executions coverage new findings
+for target in "$@"; do
+    run "$target"
+done
+if [ "$style" = test ]; then
+    [ "$failed" -eq 0 ] && echo "[  PASSED  ] 1 test(s)." || echo "$failed FAILED TEST(S)"
+fi
+[ "$failed" -eq 0 ]
