@@ -93,6 +93,7 @@ static void spin_briefly(char **argv)
 int main(int argc, char **argv)
 {
     spin_briefly(argv);
+    explain_lost_pages();
     int status = run(argc, argv);
     /* A full disk behind a redirection shows only here. */
     bool failed = ferror(stdout) != 0;

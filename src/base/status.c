@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One line that a terminal shows and does not obey: sentences quote what stood in files. */
+/* One line that a terminal shows and does not obey: sentences quote what stood in files. U+0080 to U+009F,
+ * two bytes each, are controls as well. */
 static void one_line(char *text)
 {
     for (unsigned char *c = (unsigned char *)text; *c; c++) {
@@ -13,6 +14,8 @@ static void one_line(char *text)
             *c = ' ';
         else if (*c < 0x20 || *c == 0x7f)
             *c = '?';
+        else if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
+            c[0] = c[1] = '?';
     }
 }
 

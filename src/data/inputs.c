@@ -10,7 +10,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_DEPTH = 64 }; /* of folders in folders: more is a loop of links */
+enum { MAX_DEPTH = 64 }; /* of folders in folders */
+
+/* A folder that is being walked, and those it lies in: a link back to one of them would never end. */
+struct place {
+    dev_t device;
+    ino_t inode;
+    size_t depth;
+    const struct place *above; /* NULL: named by the user */
+};
 
 static const struct {
     const char *ending;
@@ -54,7 +62,8 @@ static ddl_status add(struct ddl_inputs *inputs, struct ddl_input input, const c
     return DDL_OK;
 }
 
-static ddl_status add_path(struct ddl_inputs *inputs, const char *path, int depth, struct ddl_error *err);
+static ddl_status add_path(struct ddl_inputs *inputs, const char *path, const struct place *above,
+                           struct ddl_error *err);
 
 static int compare_names(const void *a, const void *b)
 {
@@ -93,33 +102,49 @@ static ddl_status read_names(const char *folder, char ***out, size_t *n, struct 
     return status;
 }
 
-static ddl_status add_folder(struct ddl_inputs *inputs, const char *folder, int depth, struct ddl_error *err)
+static ddl_status check_place(const char *folder, const struct place *here, struct ddl_error *err)
 {
-    if (depth > MAX_DEPTH)
+    if (here->depth > MAX_DEPTH)
         return ddl_error_set(err, DDL_E_IO, "%.300s: folders in folders beyond %d", folder, MAX_DEPTH);
+    for (const struct place *p = here->above; p; p = p->above) {
+        if (p->inode == here->inode && p->device == here->device)
+            return ddl_error_set(err, DDL_E_IO, "%.300s: links back to a folder that it lies in", folder);
+    }
+    return DDL_OK;
+}
+
+static ddl_status add_folder(struct ddl_inputs *inputs, const char *folder, const struct place *here,
+                             struct ddl_error *err)
+{
+    ddl_status status = check_place(folder, here, err);
+    if (status)
+        return status;
     char **names = NULL;
     size_t n = 0;
-    ddl_status status = read_names(folder, &names, &n, err);
+    status = read_names(folder, &names, &n, err);
     for (size_t i = 0; i < n; i++) {
         char path[4096];
         struct ddl_input unused;
         if (!status && !ddl_path_join(path, sizeof path, folder, names[i]))
             status = ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", folder);
         if (!status && (ddl_file_is_dir(path) || find_kind(path, &unused)))
-            status = add_path(inputs, path, depth + 1, err);
+            status = add_path(inputs, path, here, err);
         free(names[i]);
     }
     free(names);
     return status;
 }
 
-static ddl_status add_path(struct ddl_inputs *inputs, const char *path, int depth, struct ddl_error *err)
+static ddl_status add_path(struct ddl_inputs *inputs, const char *path, const struct place *above,
+                           struct ddl_error *err)
 {
     struct stat st;
     if (stat(path, &st) != 0)
         return ddl_file_error(err, path, "open");
-    if (S_ISDIR(st.st_mode))
-        return add_folder(inputs, path, depth, err);
+    if (S_ISDIR(st.st_mode)) {
+        const struct place here = { st.st_dev, st.st_ino, above ? above->depth + 1 : 0, above };
+        return add_folder(inputs, path, &here, err);
+    }
     struct ddl_input input = { .size = (uint64_t)st.st_size };
     if (!find_kind(path, &input))
         return ddl_error_set(err, DDL_E_USAGE,
@@ -145,7 +170,7 @@ ddl_status ddl_inputs_list(struct ddl_inputs *inputs, const char *const *names, 
             standard_input = true;
             status = add(inputs, (struct ddl_input){ 0 }, "-", err);
         } else {
-            status = add_path(inputs, names[i], 0, err);
+            status = add_path(inputs, names[i], NULL, err);
         }
         if (status)
             return status;

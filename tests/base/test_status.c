@@ -10,6 +10,11 @@ static void sentences_are_plain(void **state)
     assert_int_equal(err.status, DDL_E_FORMAT);
     assert_int_equal(ddl_error_prefix(&err, DDL_E_IO, "file"), DDL_E_IO);
     assert_string_equal(err.text, "file: a b  c?[31m?\xc3\xa9");
+    assert_int_equal(ddl_error_set(&err, DDL_E_FORMAT,
+                                   "a\xc2\x9b"
+                                   "2J\xc2\xa0\xc2"),
+                     DDL_E_FORMAT);
+    assert_string_equal(err.text, "a??2J\xc2\xa0\xc2");
     assert_int_equal(ddl_error_set(NULL, DDL_E_IO, "nobody asks"), DDL_E_IO);
 }
 

@@ -279,6 +279,25 @@ static void where_numbers_end(void **state)
     assert_int_equal(ddl("info %s/trouble-%llu", run, step), 1); /* --overwrite takes dumps too */
 }
 
+/* Another program empties the shard that is being trained on. */
+static void a_file_cut_short_is_explained(void **state)
+{
+    (void)state;
+    char run[2048], shard[2048], command[16384];
+    snprintf(run, sizeof run, "%s", scratch_path("cut"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("cut.bin"));
+    remove_scratch("cut");
+    write_random_shard(shard, 1, 260, 3000);
+    snprintf(
+        command, sizeof command,
+        "timeout -s KILL 100 '%s' train %s --steps 100000000 --train-data %s --out %s --quiet 2>&1 & "
+        "tries=0; while [ \"$(cat %s/metrics.jsonl 2>/dev/null | wc -l)\" -lt 3 ] && [ $tries -lt 300 ]; "
+        "do sleep 0.1; tries=$((tries + 1)); done; : >%s; wait $!",
+        ddl_program(), tiny_flags, shard, run, run, shard);
+    assert_int_equal(run_command(command, out, sizeof out), 1);
+    assert_out("ddl: a file became shorter while it was being read");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +309,7 @@ int main(void)
         cmocka_unit_test(dtypes),
         cmocka_unit_test(a_signal_leaves_a_checkpoint),
         cmocka_unit_test(where_numbers_end),
+        cmocka_unit_test(a_file_cut_short_is_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,30 @@
+/* Tensors, shards and texts are read through maps. Where another program cuts such a file short, the kernel
+ * ends whoever touches what is gone (SIGBUS): here with a sentence. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+/* Only write and _exit are safe in here. */
+static void on_lost_page(int number, siginfo_t *info, void *context)
+{
+    static const char text[] =
+        "ddl: a file became shorter while it was being read: put it back whole, then start again\n";
+    (void)context;
+    if (info->si_code == BUS_ADRERR) {
+        ssize_t told = write(STDERR_FILENO, text, sizeof text - 1);
+        (void)told;
+        _exit(EXIT_FAILED);
+    }
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+void explain_lost_pages(void)
+{
+    struct sigaction action = { .sa_sigaction = on_lost_page };
+    action.sa_flags = (int)SA_SIGINFO;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+}
