@@ -51,7 +51,7 @@ void fuzz_use_tensors(struct ddl_safetensors *st);
 void fuzz_use_tokenizer(ddl_tokenizer *tokenizer);
 /* Unpacks the input (enum ddl_packing) in large and in small pieces: the same bytes, or both times a refusal.
  */
-enum { FUZZ_MOST_UNPACKED = 1 << 22 };
+enum { FUZZ_MOST_UNPACKED = 1 << 17 };
 void fuzz_use_packed(const void *data, size_t size, int packing);
 
 #endif

@@ -31,7 +31,10 @@ run() {
     home=$build/fuzz/$what
     mkdir -p "$home/corpus"
     before=$(findings "$home")
-    dictionary=$source/tests/fuzz/$what.dict
+    case $what in
+    config | model | checkpoint | verify | safetensors*) dictionary=$source/tests/fuzz/tensors.dict ;;
+    *) dictionary=$source/tests/fuzz/$what.dict ;;
+    esac
     [ -f "$dictionary" ] && set -- "-dict=$dictionary" || set --
     for kept in corpus regressions; do
         [ -d "$source/tests/fuzz/$kept/$what" ] && set -- "$@" "$source/tests/fuzz/$kept/$what"

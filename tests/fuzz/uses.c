@@ -68,6 +68,10 @@ void fuzz_use_tokenizer(ddl_tokenizer *tokenizer)
     round_trip(tokenizer, text, sizeof text - 1, false);
     round_trip(tokenizer, text, sizeof text - 1, true);
     round_trip(tokenizer, "", 0, true);
+    char word[700];
+    for (size_t i = 0; i < sizeof word; i++)
+        word[i] = "there"[i % 5];
+    round_trip(tokenizer, word, sizeof word, false);
     (void)ddl_tokenizer_end_of_text(tokenizer);
     ddl_tokenizer_free(tokenizer);
 }
