@@ -3,8 +3,10 @@
 # BUILD/fuzz/<target>/corpus, what crashes in BUILD/fuzz/<target>/. With --test the lines are cmocka's.
 set -u
 style=table
+seed=0 # chosen by the time
 if [ "$1" = --test ]; then
     style=test
+    seed=1 # so that a red suite is about the change and not about luck
     shift
 fi
 source=$1 build=$2 seconds=$3
@@ -23,7 +25,7 @@ trap 'exit 130' INT TERM
 stat_of() { sed -n "s/^stat::$1: *//p" "$2" | tail -n 1; }
 coverage_of() { sed -n "s/^#.*$1.* cov: \([0-9]*\) .*/\1/p" "$2" | tail -n 1; }
 
-# What the target's folder holds of crashes, leaks, time-outs and memory, in words.
+# How many crashes, leaks, time-outs and claims of memory lie in the target's folder.
 findings() { find "$1" -maxdepth 1 -type f ! -name log | wc -l; }
 
 run() {
@@ -35,28 +37,40 @@ run() {
     config | model | checkpoint | verify | safetensors*) dictionary=$source/tests/fuzz/tensors.dict ;;
     *) dictionary=$source/tests/fuzz/$what.dict ;;
     esac
-    [ -f "$dictionary" ] && set -- "-dict=$dictionary" || set --
+    set -- "-seed=$seed"
+    [ ! -f "$dictionary" ] || set -- "$@" "-dict=$dictionary"
     for kept in corpus regressions; do
-        [ -d "$source/tests/fuzz/$kept/$what" ] && set -- "$@" "$source/tests/fuzz/$kept/$what"
+        [ ! -d "$source/tests/fuzz/$kept/$what" ] || set -- "$@" "$source/tests/fuzz/$kept/$what"
     done
+    status=0
     # shellcheck disable=SC2086
     TMPDIR=$scratch UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 \
         "$build/tests/fuzz/fuzz.$what" $limits -max_len=16384 -max_total_time="$seconds" -print_final_stats=1 \
-        -artifact_prefix="$home/" "$home/corpus" "$@" >"$home/log" 2>&1 && status=0 || status=$?
+        -artifact_prefix="$home/" "$home/corpus" "$@" >"$home/log" 2>&1 || status=$?
     found=$(($(findings "$home") - before))
     executions=$(stat_of number_of_executed_units "$home/log")
     begun=$(coverage_of INITED "$home/log")
     ended=$(coverage_of DONE "$home/log")
-    [ "$status" -eq 0 ] || failed=$((failed + 1))
-    if [ "$style" = test ]; then
-        echo "[ RUN      ] fuzz_$what"
-        [ "$status" -eq 0 ] || tail -n 60 "$home/log"
-        [ "$status" -eq 0 ] && echo "[       OK ] fuzz_$what" || echo "[  FAILED  ] fuzz_$what"
-        echo "fuzz_$what: ${executions:-?} executions, $found findings"
-    else
+    report
+}
+
+# The outcome of run.
+report() {
+    verdict='[       OK ]'
+    if [ "$status" -ne 0 ]; then
+        failed=$((failed + 1))
+        verdict='[  FAILED  ]'
+    fi
+    if [ "$style" = table ]; then
         printf '%-18s %12s %10s %10s %9s\n' "$what" "${executions:-?}" "${ended:-?}" \
             "$((${ended:-0} - ${begun:-0}))" "$found"
+        [ "$status" -eq 0 ] || echo "  $what ended with status $status: see $home/log"
+        return
     fi
+    echo "[ RUN      ] fuzz_$what"
+    [ "$status" -eq 0 ] || tail -n 60 "$home/log"
+    echo "$verdict fuzz_$what"
+    echo "fuzz_$what: ${executions:-?} executions, $found findings"
 }
 
 failed=0
@@ -65,7 +79,5 @@ failed=0
 for target in "$@"; do
     run "$target"
 done
-if [ "$style" = test ]; then
-    [ "$failed" -eq 0 ] && echo "[  PASSED  ] 1 test(s)." || echo "$failed FAILED TEST(S)"
-fi
+[ "$style" = table ] || [ "$failed" -eq 0 ] || echo "$failed FAILED TEST(S)"
 [ "$failed" -eq 0 ]
