@@ -5,7 +5,7 @@ set -u
 style=table
 seed=0 # chosen by the time
 if [ "$1" = --test ]; then
-    style=test
+    style="test"
     seed=1 # so that a red suite is about the change and not about luck
     shift
 fi
