@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (fuzz_ok(ddl_params_plan(&config, &rows, &n, &err), &err))
         free(rows);
     (void)ddl_config_preset_name(&config);
-    (void)ddl_workspace_bytes(&config, 3, 5, true);
+    (void)ddl_workspace_bytes(&config, DDL_PRECISION_F32, 3, 5, true);
     FUZZ_LAW(ddl_config_save(&config, fuzz_path("config.json"), &err) == DDL_OK);
     warnings = 0;
     FUZZ_LAW(ddl_config_load(&again, fuzz_folder(), warn, &warnings, &err) == DDL_OK && warnings == 0);
