@@ -171,14 +171,30 @@ static const char *next_mark(const char *at, const char *begin, const char *end)
     return end;
 }
 
-static bool copy_name(char name[MAX_NAME + 1], const char *text, size_t size)
+static bool is_name(const char *text, size_t size)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-    if (size == 0 || size > MAX_NAME || *text == '.' || memchr(text, '\0', size))
+    return size > 0 && *text != '.' && strspn(text, letters) == size;
+}
+
+/* "NAME" or "FOLDER/NAME"; the folder is made. */
+static bool copy_name(char name[MAX_NAME + 1], const char *text, size_t size)
+{
+    struct ddl_error err;
+    if (size > MAX_NAME || memchr(text, '\0', size))
         return false;
     memcpy(name, text, size);
     name[size] = '\0';
-    return name[strspn(name, letters)] == '\0';
+    char *slash = strchr(name, '/');
+    if (!slash)
+        return is_name(name, size);
+    if (!is_name(name, (size_t)(slash - name)) || !is_name(slash + 1, strlen(slash + 1)))
+        return false;
+    *slash = '\0';
+    bool made = !ddl_file_exists(fuzz_path(name)) && ddl_file_make_dir(fuzz_path(name), &err) == DDL_OK;
+    bool usable = made || ddl_file_is_dir(fuzz_path(name));
+    *slash = '/';
+    return usable;
 }
 
 static void write_member(const char *name, const char *text, size_t size)
@@ -211,7 +227,7 @@ void fuzz_unpack(const uint8_t *data, size_t size)
         at = next_mark(line + 1, begin, end);
         /* The line break before a mark is no part of the file; the last file has none to lose. */
         const char *stop = at < end && at > line + 1 ? at - 1 : at;
-        if (copy_name(name, text, (size_t)(line - text)))
+        if (copy_name(name, text, (size_t)(line - text)) && !ddl_file_is_dir(fuzz_path(name)))
             write_member(name, line + 1, (size_t)(stop - line - 1));
     }
 }

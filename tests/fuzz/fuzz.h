@@ -31,9 +31,9 @@ const char *fuzz_path(const char *name);
 const char *fuzz_file(const char *name, const void *data, size_t size);
 
 /* Empties the folder and fills it from an archive: lines "@@@ NAME", each followed by that file's bytes up to
- * the line break before the next. A name is letters, digits, '.', '-' and '_'. A .safetensors file that
- * begins with '{' is spelled out: the target puts the header's length before it, gives places to tensors that
- * have none, and appends their numbers; so that shapes can be varied freely. */
+ * the line break before the next. A name is letters, digits, '.', '-' and '_', perhaps behind FOLDER/. A
+ * .safetensors file that begins with '{' is spelled out: the target puts the header's length before it, gives
+ * places to tensors that have none, and appends their numbers; so that shapes can be varied freely. */
 void fuzz_unpack(const uint8_t *data, size_t size);
 /* True if the input is an archive. */
 bool fuzz_is_archive(const uint8_t *data, size_t size);
@@ -47,7 +47,10 @@ const ddl_tokenizer *fuzz_tokenizer(void);
 /* Reads everything of a set of tensors, and closes it. */
 struct ddl_safetensors;
 void fuzz_use_tensors(struct ddl_safetensors *st);
-/* Encodes and decodes with it, and frees it. */
+/* Encodes and decodes; with no special tokens the text comes back, perhaps behind a space. */
+enum { FUZZ_LONGEST_TEXT = 4096 };
+void fuzz_round_trip(const ddl_tokenizer *tokenizer, const char *text, size_t size, bool special);
+/* Encodes and decodes this and that with it, and frees it. */
 void fuzz_use_tokenizer(ddl_tokenizer *tokenizer);
 /* Unpacks the input (enum ddl_packing) in large and in small pieces: the same bytes, or both times a refusal.
  */

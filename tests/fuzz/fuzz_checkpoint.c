@@ -1,5 +1,6 @@
-/* An archive of a checkpoint's folder. Where state.json says "crc32": "fix" its checksums are made to fit
- * what is there: damage with the right checksum is a forgery, and must not do more than damage does. */
+/* An archive of a checkpoint's folder, or of a run's with its checkpoints. Where state.json says "crc32":
+ * "fix" its checksums are made to fit what is there: damage with the right checksum is a forgery, and must
+ * not do more than damage does. */
 #include "fuzz.h"
 
 #include "base/file.h"
@@ -33,15 +34,17 @@ static void make_run(void)
     FUZZ_LAW(ddl_optim_create(&run.optim, run.model, &optim, &err) == DDL_OK);
 }
 
-static void fix_sums(void)
+static void fix_sums(const char *folder)
 {
     struct ddl_error err = { 0 };
-    json_t *root = json_load_file(fuzz_path("state.json"), JSON_REJECT_DUPLICATES, NULL);
+    char path[512];
+    FUZZ_LAW(ddl_path_join(path, sizeof path, folder, "state.json"));
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     const char *sums = json_string_value(json_object_get(root, "crc32"));
-    if (sums && strcmp(sums, "fix") == 0 && ddl_state_add_sums(fuzz_folder(), root, &err) == DDL_OK) {
+    if (sums && strcmp(sums, "fix") == 0 && ddl_state_add_sums(folder, root, &err) == DDL_OK) {
         char *text = json_dumps(root, 0);
         FUZZ_LAW(text != NULL);
-        fuzz_file("state.json", text, strlen(text));
+        FUZZ_LAW(ddl_file_replace(path, text, strlen(text), &err) == DDL_OK);
         free(text);
     }
     json_decref(root);
@@ -53,17 +56,27 @@ static void note(void *user, const char *sentence)
     FUZZ_LAW(*sentence != '\0');
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void read_checkpoint(const char *path)
 {
     struct ddl_error err = { 0 };
     struct ddl_run_state state = { 0 };
+    fix_sums(path);
+    if (fuzz_ok(ddl_checkpoint_read_state(path, &run.config, &state, note, NULL, &err), &err))
+        fuzz_ok(ddl_checkpoint_read_weights(path, run.model, run.optim, &state, &err), &err);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char path[512];
+    uint64_t step = UINT64_MAX;
     if (!run.model)
         make_run();
     fuzz_unpack(data, size);
-    fix_sums();
-    const char *path = fuzz_folder();
-    if (!fuzz_ok(ddl_checkpoint_read_state(path, &run.config, &state, note, NULL, &err), &err))
-        return 0;
-    fuzz_ok(ddl_checkpoint_read_weights(path, run.model, run.optim, &state, &err), &err);
+    read_checkpoint(fuzz_folder());
+    while (ddl_checkpoint_newest(fuzz_folder(), step, &step, path, sizeof path))
+        read_checkpoint(path);
+    struct ddl_error err = { 0 };
+    fuzz_ok(ddl_checkpoint_remove_all(fuzz_folder(), &err), &err);
+    FUZZ_LAW(err.status || !ddl_checkpoint_newest(fuzz_folder(), UINT64_MAX, &step, path, sizeof path));
     return 0;
 }
