@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -140,9 +141,42 @@ static ddl_status step_gzip(struct ddl_source *s, unsigned char *out, size_t cap
     return DDL_OK;
 }
 
+/* A frame that ends short of the size in its header is damaged. The library says so only where it finds room
+ * for all of the frame at once; here it must not depend on that. */
+static ddl_status begin_frame(struct ddl_source *s, struct ddl_error *err)
+{
+    enum { LONGEST_HEADER = 18 };
+    ddl_status status = DDL_OK;
+    size_t left = s->packed_size - s->packed_at, got;
+    memmove(s->packed, s->packed + s->packed_at, left);
+    for (s->packed_at = 0; left < LONGEST_HEADER && !s->eof && !status; left += got)
+        status = read_file(s, s->packed + left, PACKED_CAPACITY - left, &got, err);
+    s->packed_size = left;
+    s->frame.begun = true;
+    s->frame.given = 0;
+    s->frame.promised = ZSTD_getFrameContentSize(s->packed, left);
+    if (s->frame.promised == ZSTD_CONTENTSIZE_ERROR) /* the decoder will tell */
+        s->frame.promised = ZSTD_CONTENTSIZE_UNKNOWN;
+    return status;
+}
+
+static ddl_status end_frame(struct ddl_source *s, struct ddl_error *err)
+{
+    s->frame.begun = false;
+    if (s->frame.promised == ZSTD_CONTENTSIZE_UNKNOWN || s->frame.promised == s->frame.given)
+        return DDL_OK;
+    char why[96];
+    snprintf(why, sizeof why, "a frame holds %llu bytes, its header says %llu",
+             (unsigned long long)s->frame.given, (unsigned long long)s->frame.promised);
+    return damaged(s, "zstd", why, err);
+}
+
 static ddl_status step_zstd(struct ddl_source *s, unsigned char *out, size_t capacity, size_t *n,
                             struct ddl_error *err)
 {
+    ddl_status status = s->frame.begun ? DDL_OK : begin_frame(s, err);
+    if (status)
+        return status;
     ZSTD_inBuffer in = { s->packed, s->packed_size, s->packed_at };
     ZSTD_outBuffer to = { out, capacity, 0 };
     size_t result = ZSTD_decompressStream(s->decoder, &to, &in);
@@ -151,9 +185,10 @@ static ddl_status step_zstd(struct ddl_source *s, unsigned char *out, size_t cap
     *n = to.pos;
     if (ZSTD_isError(result))
         return damaged(s, "zstd", ZSTD_getErrorName(result), err);
+    s->frame.given += to.pos;
     if (moved)
         s->inside = result != 0;
-    return DDL_OK;
+    return moved && !s->inside ? end_frame(s, err) : DDL_OK;
 }
 
 ddl_status ddl_source_read(struct ddl_source *s, void *out, size_t capacity, size_t *n, struct ddl_error *err)

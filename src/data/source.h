@@ -22,6 +22,10 @@ struct ddl_source {
     size_t packed_at, packed_size; /* not yet unpacked: packed[packed_at .. packed_size)      */
     uint64_t consumed;             /* bytes of the file read so far                           */
     void *decoder;
+    struct {
+        bool begun;
+        uint64_t promised, given; /* bytes: by its header (UINT64_MAX: unsaid), and so far */
+    } frame;                      /* of zstd                                               */
 };
 
 /* After a failed open nothing needs to be closed. */

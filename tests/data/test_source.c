@@ -142,6 +142,33 @@ static void bytes_after_the_last_member(void **state)
     }
 }
 
+/* An empty last block behind a header that promises 136 bytes; in front of it a whole frame. */
+static void a_frame_keeps_its_promise(void **state)
+{
+    (void)state;
+    static const unsigned char empty[] = { 0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x88, 1, 0, 0 };
+    static const size_t steps[] = { 1, 61, 8192 };
+    unsigned char out[3 * 8192], both[256];
+    struct ddl_error err;
+    size_t n, size;
+    unsigned char *packed = pack_zstd("hello", 5, &n);
+    assert_true(n + sizeof empty < sizeof both);
+    memcpy(both, packed, n);
+    memcpy(both + n, empty, sizeof empty);
+    write_file(scratch_path("promise"), both, n + sizeof empty);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(
+            read_all(scratch_path("promise"), DDL_PACKING_ZSTD, steps[i], out, sizeof out, &size, &err),
+            DDL_E_FORMAT);
+        assert_int_equal(size, 5);
+        assert_says(&err, "promise: damaged zstd data near byte ");
+    }
+    assert_int_equal(read_all(scratch_path("promise"), DDL_PACKING_ZSTD, 1, out, sizeof out, &size, &err),
+                     DDL_E_FORMAT);
+    assert_says(&err, "a frame holds 0 bytes, its header says 136");
+    free(packed);
+}
+
 static void missing_and_stopped(void **state)
 {
     (void)state;
@@ -165,6 +192,7 @@ int main(void)
         cmocka_unit_test(round_trip),
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(bytes_after_the_last_member),
+        cmocka_unit_test(a_frame_keeps_its_promise),
         cmocka_unit_test(missing_and_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

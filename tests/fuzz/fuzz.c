@@ -32,6 +32,85 @@ bool fuzz_ok(ddl_status status, const struct ddl_error *err)
     return false;
 }
 
+/* ---- numbers ---- */
+
+static bool is_digit(uint8_t byte)
+{
+    return byte >= '0' && byte <= '9';
+}
+
+/* Where number `wanted` of the text begins; *n counts them. */
+static size_t find_number(const uint8_t *data, size_t size, size_t wanted, size_t *n)
+{
+    size_t found = size;
+    *n = 0;
+    for (size_t i = 0; i < size; i++) {
+        if (!is_digit(data[i]) || (i && is_digit(data[i - 1])))
+            continue;
+        if ((*n)++ == wanted)
+            found = i;
+    }
+    return found;
+}
+
+/* Numbers at which something may break, and neighbours of the one that stands there. */
+static int choose_number(char *text, size_t size, unsigned long long old, unsigned int seed)
+{
+    static const char *const edges[] = { "0",
+                                         "1",
+                                         "-1",
+                                         "4",
+                                         "64",
+                                         "65",
+                                         "512",
+                                         "4096",
+                                         "65535",
+                                         "65536",
+                                         "1048576",
+                                         "16777217",
+                                         "2147483647",
+                                         "2147483648",
+                                         "4294967295",
+                                         "4294967296",
+                                         "1e400",
+                                         "0.5",
+                                         "1e-30",
+                                         "4611686018427387904",
+                                         "1000000007",
+                                         "33554432",
+                                         "9007199254740993",
+                                         "9223372036854775807",
+                                         "18446744073709551615",
+                                         "99999999999999999999" };
+    enum { EDGES = sizeof edges / sizeof *edges };
+    const unsigned long long near[] = { old + 1, old - 1, 2 * old, 2 * old + 1, 10 * old, old / 2 };
+    enum { NEAR = sizeof near / sizeof *near };
+    unsigned int choice = seed % (EDGES + 3 * NEAR);
+    if (choice < EDGES)
+        return snprintf(text, size, "%s", edges[choice]);
+    return snprintf(text, size, "%llu", near[choice % NEAR]);
+}
+
+size_t fuzz_mutate_number(uint8_t *data, size_t size, size_t max_size, unsigned int seed)
+{
+    size_t n;
+    char text[32];
+    (void)find_number(data, size, SIZE_MAX, &n);
+    if (seed % 2 || n == 0)
+        return LLVMFuzzerMutate(data, size, max_size);
+    unsigned int random = seed * 2654435761u;
+    size_t at = find_number(data, size, random % n, &n), end = at;
+    unsigned long long old = 0;
+    for (; end < size && is_digit(data[end]); end++)
+        old = 10 * old + (unsigned)(data[end] - '0');
+    size_t length = (size_t)choose_number(text, sizeof text, old, random >> 8);
+    if (size - (end - at) + length > max_size)
+        return size;
+    memmove(data + at + length, data + end, size - end);
+    memcpy(data + at, text, length);
+    return size - (end - at) + length;
+}
+
 /* ---- files ---- */
 
 static char folder[256];
@@ -131,9 +210,9 @@ static size_t place(json_t *entry, unsigned char *data, size_t used)
         return used;
     for (size_t i = 0; i < t.count; i++)
         put_number(t.dtype, i, data + used + i * ddl_dtype_size(t.dtype));
-    json_object_set_new(entry, "data_offsets",
-                        json_pack("[I, I]", (json_int_t)used, (json_int_t)(used + t.bytes)));
-    return used + t.bytes;
+    size_t end = used + t.bytes;
+    json_object_set_new(entry, "data_offsets", json_pack("[I, I]", (json_int_t)used, (json_int_t)end));
+    return end;
 }
 
 static void write_spelled(const char *name, const char *text, size_t size)

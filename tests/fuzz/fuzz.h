@@ -17,6 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 
+/* A mutator for texts in which sizes stand: half of the time it puts another number in the place of one. */
+size_t fuzz_mutate_number(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
+#define FUZZ_MUTATE_NUMBERS                                                                                  \
+    size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed)           \
+    {                                                                                                        \
+        return fuzz_mutate_number(data, size, max_size, seed);                                               \
+    }
+
 /* Ends the process with a message where the condition does not hold: a finding like a crash. */
 #define FUZZ_LAW(condition) fuzz_law((condition), #condition, __FILE__, __LINE__)
 void fuzz_law(bool kept, const char *condition, const char *file, int line);

@@ -80,3 +80,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_LAW(err.status || !ddl_checkpoint_newest(fuzz_folder(), UINT64_MAX, &step, path, sizeof path));
     return 0;
 }
+
+FUZZ_MUTATE_NUMBERS

@@ -38,3 +38,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_LAW(again.n_layers == config.n_layers && again.residual == config.residual);
     return 0;
 }
+
+FUZZ_MUTATE_NUMBERS

@@ -53,3 +53,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(text);
     return 0;
 }
+
+FUZZ_MUTATE_NUMBERS

@@ -21,3 +21,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ddl_metrics_close(&metrics);
     return 0;
 }
+
+FUZZ_MUTATE_NUMBERS

@@ -54,3 +54,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ddl_model_free(model);
     return 0;
 }
+
+FUZZ_MUTATE_NUMBERS

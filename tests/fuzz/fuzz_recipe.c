@@ -30,3 +30,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_LAW(config.steps == again.steps && config.config.d_model == again.config.d_model);
     return 0;
 }
+
+FUZZ_MUTATE_NUMBERS

@@ -36,7 +36,7 @@ static size_t object_size(const uint8_t *text, size_t size)
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed)
 {
-    size = LLVMFuzzerMutate(data, size, max_size);
+    size = fuzz_mutate_number(data, size, max_size, seed);
     if (seed % 8 && size > 8) {
         uint64_t length = object_size(data + 8, size - 8);
         memcpy(data, &length, sizeof length);

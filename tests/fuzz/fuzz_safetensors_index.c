@@ -12,3 +12,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_use_tensors(st);
     return 0;
 }
+
+FUZZ_MUTATE_NUMBERS

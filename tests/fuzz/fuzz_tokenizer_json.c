@@ -15,3 +15,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_use_tokenizer(tokenizer);
     return 0;
 }
+
+FUZZ_MUTATE_NUMBERS

@@ -28,3 +28,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_ok(ddl_verify_run(&config, paths, 1, each, NULL, &totals, &err), &err);
     return 0;
 }
+
+FUZZ_MUTATE_NUMBERS
