@@ -6,6 +6,7 @@
 #include "ddl/data.h"
 #include "run/recipe.h"
 #include "run/spike.h"
+#include "text/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -305,25 +306,49 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
 
 /* ---- writing ---- */
 
-/* A double-quoted YAML scalar. */
+/* What YAML takes as it stands within quotes: neither controls nor what it calls a line break or a mark of
+ * order. */
+static bool stands_in_quotes(uint32_t code)
+{
+    return code >= 0x20 && code != '"' && code != '\\' && !(code >= 0x7f && code <= 0x9f) && code != 0x2028 &&
+           code != 0x2029 && code != 0xfeff && code != 0xfffe && code != 0xffff;
+}
+
+/* A double-quoted YAML scalar of a text that is UTF-8. */
 static void write_quoted(FILE *out, const char *text)
 {
     putc('"', out);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(out, "\\%c", *c);
-        else if (*c < 0x20 || *c == 0x7f)
-            fprintf(out, "\\x%02x", *c);
+    for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
+        uint32_t code;
+        n = ddl_utf8_decode((const unsigned char *)text, left, &code);
+        if (stands_in_quotes(code))
+            fwrite(text, 1, n, out);
         else
-            putc(*c, out);
+            fprintf(out, "\\u%04lx", (unsigned long)code);
     }
     putc('"', out);
 }
 
+static bool is_utf8(const char *text)
+{
+    for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
+        uint32_t code;
+        n = ddl_utf8_decode((const unsigned char *)text, left, &code);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
+/* Paths are bytes, YAML is not: what is no UTF-8 is left out. */
 static void write_row(FILE *out, const struct ddl_option *row, const void *object)
 {
     char value[DDL_RECIPE_VALUE];
     ddl_option_format(row, object, value, sizeof value);
+    if (!is_utf8(value)) {
+        fprintf(out, "# %s is no UTF-8: left out\n", row->name);
+        return;
+    }
     fprintf(out, "%s: ", row->name);
     if (row->type == DDL_OPTION_STRING)
         write_quoted(out, value);

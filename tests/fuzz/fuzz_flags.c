@@ -1,10 +1,11 @@
-/* Command lines: each line of the input is an argument. */
+/* Command lines: each line of the input is an argument. What they describe can be written as a recipe. */
 #include "fuzz.h"
 
 #include "ddl/data.h"
 #include "ddl/generate.h"
 #include "ddl/train.h"
 #include "ddl/verify.h"
+#include "run/train_config.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     parse(ddl_generate_options(), &generate, argc, argv);
     parse(ddl_verify_options(), &verify, argc, argv);
     struct ddl_error err = { 0 };
-    fuzz_ok(ddl_train_configure(&train, NULL, argc, argv, NULL, NULL, &n_positional, &err), &err);
+    if (fuzz_ok(ddl_train_configure(&train, NULL, argc, argv, NULL, NULL, &n_positional, &err), &err)) {
+        const char *path = fuzz_path("written.yaml");
+        FUZZ_LAW(ddl_train_save_recipe(&train, path, &err) == DDL_OK);
+        ddl_status again = ddl_train_configure(&train, path, 1, argv, NULL, NULL, &n_positional, &err);
+        FUZZ_LAW(!again || train.sample_every); /* samples need a tokenizer, whose path may be no UTF-8 */
+    }
     free(text);
     return 0;
 }

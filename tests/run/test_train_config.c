@@ -77,6 +77,26 @@ static void keys_beat_names_and_flags_beat_the_recipe(void **state)
     free(text);
 }
 
+/* What YAML allows only as escapes, and what it cannot say at all. */
+static void any_text_is_written(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "\x01\t\n\"\\\x7f\xc2\x80\xc2\x85\xc2\x9e\xc2\xa0\xc3\xa9\xe2\x80\xa8\xe2\x80\xa9\xef\xbb\xbf"
+        "\xef\xbf\xbe\xef\xbf\xbf\xf0\x9f\x90\xb6 ";
+    struct ddl_train_config t = ddl_train_defaults(), again;
+    struct ddl_error err;
+    memcpy(t.sample_prompt, text, sizeof text);
+    strcpy(t.out, "caf\xe9");
+    assert_ok(ddl_train_save_recipe(&t, scratch_path("any.yaml"), &err), err);
+    char *saved = read_file(scratch_path("any.yaml"), NULL);
+    assert_ok(configure(&again, saved, "", &err), err);
+    assert_string_equal(again.sample_prompt, text);
+    assert_string_equal(again.out, "");
+    assert_non_null(strstr(saved, "# out is no UTF-8: left out\n"));
+    free(saved);
+}
+
 static void rules_by_layer(void **state)
 {
     (void)state;
@@ -210,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_papers),
         cmocka_unit_test(keys_beat_names_and_flags_beat_the_recipe),
+        cmocka_unit_test(any_text_is_written),
         cmocka_unit_test(rules_by_layer),
         cmocka_unit_test(the_recipe_may_be_an_argument),
         cmocka_unit_test(mistakes_have_a_line),
