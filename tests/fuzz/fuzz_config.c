@@ -33,9 +33,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)ddl_config_preset_name(&config);
     (void)ddl_workspace_bytes(&config, DDL_PRECISION_F32, 3, 5, true);
     FUZZ_LAW(ddl_config_save(&config, fuzz_path("config.json"), &err) == DDL_OK);
-    warnings = 0;
-    FUZZ_LAW(ddl_config_load(&again, fuzz_folder(), warn, &warnings, &err) == DDL_OK && warnings == 0);
-    FUZZ_LAW(again.n_layers == config.n_layers && again.residual == config.residual);
+    /* What config.json does not hold is in the tensors, which may be those of another model here. */
+    if (fuzz_ok(ddl_config_load(&again, fuzz_folder(), warn, &warnings, &err), &err))
+        FUZZ_LAW(again.n_layers == config.n_layers && again.d_model == config.d_model);
     return 0;
 }
 
