@@ -230,7 +230,7 @@ ddl_status check_curve(struct context *c, struct ddl_error *err)
         status = open_model(&w, err);
     if (!status)
         status = follow(&w, err);
-    if (w.steps < (size_t)w.recipe.steps && !status)
+    if (!status && w.steps < (size_t)w.recipe.steps)
         snprintf(c->result->sentence, sizeof c->result->sentence, "the first %zu of %g steps", w.steps,
                  w.recipe.steps);
     ddl_optim_free(w.optim);
