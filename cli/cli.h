@@ -82,7 +82,8 @@ void print_manual(size_t i);
 /* completion.c: the script that bash reads. */
 void print_completion(void);
 
-/* A file that another program cuts short while it is mapped ends this program with a sentence and EXIT_FAILED. */
+/* A file that another program cuts short while it is mapped ends this program with a sentence and
+ * EXIT_FAILED. */
 void explain_lost_pages(void);
 
 /* Finds what ships with the project ("tokenizer", "text"): in ./data, in the data folder of the source tree
