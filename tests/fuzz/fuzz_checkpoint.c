@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "run/checkpoint.h"
-#include "run/checkpoint_state.h"
+#include "run/checkpoint_sums.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -39,10 +39,11 @@ static void fix_sums(const char *folder)
     struct ddl_error err = { 0 };
     char path[512];
     FUZZ_LAW(ddl_path_join(path, sizeof path, folder, "state.json"));
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-    const char *sums = json_string_value(json_object_get(root, "crc32"));
-    if (sums && strcmp(sums, "fix") == 0 && ddl_state_add_sums(folder, root, &err) == DDL_OK) {
-        char *text = json_dumps(root, 0);
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *sums;
+    const char *files = json_string_value(json_object_get(root, "files"));
+    if (files && strcmp(files, "fix") == 0 && ddl_sums_take(folder, &sums, &err) == DDL_OK) {
+        json_object_set_new(root, "files", sums);
+        char *text = ddl_sums_seal(root);
         FUZZ_LAW(text != NULL);
         FUZZ_LAW(ddl_file_replace(path, text, strlen(text), &err) == DDL_OK);
         free(text);
