@@ -2,29 +2,37 @@
 # ddl beside PyTorch on this machine: training steps of the same models and sizes, in turn, several times, and the ratio
 # of their medians.
 #
-#   bench/against_torch.sh [--models "baseline ddl-cc-ec"] [--size mini] [--batch 2] [--seq 512] [--mode eager|compile]
-#                          [--rounds 3] [--steps 8]
+#   bench/against_torch.sh [--models "baseline ddl-cc-ec" | --models all] [--size mini] [--batch 2] [--seq 512]
+#                          [--mode eager|compile] [--dtype f32|bf16] [--rounds 3] [--steps 8]
 #
-# PYTHON names a Python that has torch (PyTorch is no dependency of ddl: `python3 -m venv peers && peers/bin/pip install
-# torch`, then PYTHON=peers/bin/python). Run it on a quiet machine.
+# The sizes are torch_peer.py's: mini, small (with --batch 1 --seq 1024 as the paper's context), tiny. PYTHON names a Python
+# that has torch; PyTorch is no dependency of ddl. Run it on a quiet machine.
 set -eu
 cd "$(dirname "$0")/.."
 
+usage() { sed -n 's/^# \{0,1\}//; 2,9p' "$0" >&2; }
 python=${PYTHON:-python3}
 ddl=${DDL:-build/release/ddl}
-models="baseline ddl-cc-ec" size=mini batch=2 seq=512 mode=eager rounds=3 steps=8
+models="baseline ddl-cc-ec" size=mini batch=2 seq=512 mode=eager dtype=f32 rounds=3 steps=8
 while [ $# -gt 0 ]; do
     case $1 in
-    --models | --size | --batch | --seq | --mode | --rounds | --steps)
+    --models | --size | --batch | --seq | --mode | --dtype | --rounds | --steps)
         [ $# -gt 1 ] || { echo "$0: $1 needs a value" >&2; exit 2; }
         eval "${1#--}=\$2"
         shift 2
         ;;
-    *) echo "$0: unknown option '$1'" >&2; exit 2 ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "$0: unknown option '$1'" >&2; usage; exit 2 ;;
     esac
 done
+[ "$models" != all ] || models="baseline ddl-1 ddl-tc ddl-tc-ec ddl-cc ddl-cc-ec ddl-mix ddl-mix-ec"
+[ "$steps" -gt 2 ] || { echo "$0: --steps must be above 2: PyTorch's first two are its warm-up" >&2; exit 2; }
 [ -x "$ddl" ] || { echo "$0: no $ddl: run ./dev build first" >&2; exit 1; }
-"$python" -c 'import torch' 2>/dev/null || { echo "$0: $python has no torch; see the head of this script" >&2; exit 1; }
+"$python" -c 'import torch' 2>/dev/null || {
+    echo "$0: $python has no torch. To get it (some hundred megabytes, its CPU build suffices):" >&2
+    echo "  python3 -m venv peers && peers/bin/pip install torch && PYTHON=peers/bin/python $0 ..." >&2
+    exit 1
+}
 
 # field NAME: the number of that name in a JSON object on standard input
 field() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p"; }
@@ -33,15 +41,16 @@ median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 grep -m1 'model name' /proc/cpuinfo 2>/dev/null | sed 's/.*: //' || true
-echo "size $size, batch $batch x $seq, float32, PyTorch $mode, $rounds rounds of $steps steps"
+echo "size $size, batch $batch x $seq, $dtype, PyTorch $mode, $rounds rounds of $steps steps"
 printf '%-12s %12s %12s %8s %12s %12s %8s\n' model "torch tok/s" "ddl tok/s" ratio "torch GiB" "ddl GiB" ratio
 for model in $models; do
     round=0
     while [ "$round" -lt "$rounds" ]; do
         round=$((round + 1))
         "$python" bench/peers/torch_peer.py --model "$model" --size "$size" --batch "$batch" --seq "$seq" --mode "$mode" \
-            --steps "$steps" >"$work/torch"
-        "$ddl" bench step --model "$model" --size "$size" --batch "$batch" --seq "$seq" --steps "$steps" --json >"$work/ddl"
+            --dtype "$dtype" --steps "$steps" >"$work/torch"
+        "$ddl" bench step --model "$model" --size "$size" --batch "$batch" --seq "$seq" --dtype "$dtype" \
+            --steps "$((steps - 2))" --warmup 2 --no-roofline --json >"$work/ddl"
         for side in torch ddl; do
             field tokens_per_s <"$work/$side" >>"$work/$side.$model.speed"
             field peak_gib <"$work/$side" >>"$work/$side.$model.memory"

@@ -1,37 +1,109 @@
-/* ddl bench step: how long a training step of a named model takes here, and which ops take it. */
+/* ddl bench op, step, decode, tokenizer: how fast things are here, after they were found right. */
+#include "bench_print.h"
 #include "cli.h"
 
 #include "ddl/bench.h"
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct flags {
-    char model[64], size[64], backend[32];
-    size_t batch, seq, warmup, steps, threads;
+    char model[64], size[64], backend[32], filter[64];
+    char tokenizer[1024], text[1024];
+    size_t batch, seq, warmup, steps, threads, vocab_size;
+    double seconds;
     int dtype; /* enum ddl_precision */
-    bool ops, json;
+    bool ops, gemm, roofline, json;
+    char compare[1024], save[1024];
 };
 
-static const char *const dtypes[] = { "f32", "bf16", NULL }; /* as enum ddl_precision */
+static const char *const training_dtypes[] = { "f32", "bf16", NULL }; /* as enum ddl_precision */
 
 #define AT(field) offsetof(struct flags, field)
-static const struct ddl_option rows[] = {
-    { "model", DDL_OPTION_STRING, AT(model), 64, 0, 0, NULL, "NAME", "named model (default baseline)" },
-    { "size", DDL_OPTION_STRING, AT(size), 64, 0, 0, NULL, "NAME", "its size (default mini)" },
-    { "batch", DDL_OPTION_SIZE, AT(batch), 0, 1, 65536, NULL, "N", "sequences of a step (default 2)" },
-    { "seq", DDL_OPTION_SIZE, AT(seq), 0, 1, 1048576, NULL, "N", "tokens of a sequence (default 512)" },
-    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, dtypes, "NAME",
-      "what products work on: f32 (default) or bf16" },
-    { "steps", DDL_OPTION_SIZE, AT(steps), 0, 1, DDL_BENCH_STEPS, NULL, "N", "timed steps (default 8)" },
-    { "warmup", DDL_OPTION_SIZE, AT(warmup), 0, 0, 1000, NULL, "N", "untimed steps before (default 2)" },
-    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "threads (0: one for each core)" },
-    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", "cpu or ref" },
-    { "ops", DDL_OPTION_BOOL, AT(ops), 0, 0, 0, NULL, NULL, "time every op too, in further steps" },
-    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "one JSON object" },
+#define TEXT_ROW(name, field, value, help)                                                                   \
+    {                                                                                                        \
+        name, DDL_OPTION_STRING, AT(field), sizeof((struct flags *)0)->field, 0, 0, NULL, value, help        \
+    }
+#define BOOL_ROW(name, field, help)                                                                          \
+    {                                                                                                        \
+        name, DDL_OPTION_BOOL, AT(field), 0, 0, 0, NULL, NULL, help                                          \
+    }
+#define SIZE_ROW(name, field, least, most, help)                                                             \
+    {                                                                                                        \
+        name, DDL_OPTION_SIZE, AT(field), 0, least, most, NULL, "N", help                                    \
+    }
+#define MODEL_ROWS                                                                                           \
+    TEXT_ROW("model", model, "NAME", "named model"), TEXT_ROW("size", size, "NAME", "its size"),             \
+        SIZE_ROW("threads", threads, 0, 4096, "threads (0: one for each core)"),                             \
+        TEXT_ROW("backend", backend, "NAME", "cpu or ref")
+#define DTYPE_ROW(names)                                                                                     \
+    {                                                                                                        \
+        "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, names, "NAME", "what products work on"               \
+    }
+#define BATCH_ROW(help) SIZE_ROW("batch", batch, 1, 65536, help)
+#define SEQ_ROW(help) SIZE_ROW("seq", seq, 1, 1048576, help)
+#define STEPS_ROW(help) SIZE_ROW("steps", steps, 1, DDL_BENCH_REPETITIONS, help)
+#define WARMUP_ROW SIZE_ROW("warmup", warmup, 0, 1000, "untimed ones before")
+#define ROOFLINE_ROW BOOL_ROW("roofline", roofline, "measure the machine's limits too (on)")
+
+/* Of every benchmark. */
+static const struct ddl_option report_rows[] = {
+    BOOL_ROW("json", json, "one JSON object on one line"),
+    TEXT_ROW("save", save, "FILE", "adds that line to FILE too"),
+    TEXT_ROW("compare", compare, "FILE", "says what changed, beyond noise, since the report in FILE"),
     { 0 },
 };
+static const struct ddl_option op_rows[] = {
+    MODEL_ROWS,
+    BATCH_ROW("sequences whose rows ops work on"),
+    SEQ_ROW("tokens of a sequence"),
+    TEXT_ROW("filter", filter, "TEXT", "only ops whose name contains TEXT"),
+    STEPS_ROW("repetitions at least"),
+    { "seconds", DDL_OPTION_DOUBLE, AT(seconds), 0, 0, 3600, NULL, "S", "time for an op at least" },
+    WARMUP_ROW,
+    ROOFLINE_ROW,
+    { 0 },
+};
+static const struct ddl_option step_rows[] = {
+    MODEL_ROWS,
+    DTYPE_ROW(training_dtypes),
+    BATCH_ROW("sequences of a step"),
+    SEQ_ROW("tokens of a sequence"),
+    STEPS_ROW("timed steps"),
+    WARMUP_ROW,
+    BOOL_ROW("ops", ops, "time every op too, in further steps"),
+    BOOL_ROW("gemm", gemm, "time the step's matrix products alone too"),
+    ROOFLINE_ROW,
+    { 0 },
+};
+static const struct ddl_option decode_rows[] = {
+    MODEL_ROWS,
+    DTYPE_ROW(ddl_precision_names),
+    BATCH_ROW("sequences side by side, after one was timed alone"),
+    SEQ_ROW("tokens of the prompt"),
+    STEPS_ROW("tokens to decode"),
+    WARMUP_ROW,
+    ROOFLINE_ROW,
+    { 0 },
+};
+static const struct ddl_option tokenizer_rows[] = {
+    TEXT_ROW("tokenizer", tokenizer, "PATH", "tokenizer.json, or its folder (the project's)"),
+    TEXT_ROW("text", text, "FILE", "plain text (the project's sample)"),
+    SIZE_ROW("vocab-size", vocab_size, 0, 1000000, "tokens to learn from the text; 0: do not"),
+    STEPS_ROW("repetitions"),
+    WARMUP_ROW,
+    { 0 },
+};
+
+static const struct flags model_defaults = { .model = "baseline",
+                                             .size = "mini",
+                                             .backend = "cpu",
+                                             .batch = 2,
+                                             .seq = 512,
+                                             .warmup = 2,
+                                             .roofline = true };
 
 static ddl_status configure(const struct flags *f, struct ddl_bench_config *out, struct ddl_error *err)
 {
@@ -41,7 +113,7 @@ static ddl_status configure(const struct flags *f, struct ddl_bench_config *out,
                                       .seq = f->seq,
                                       .warmup = f->warmup,
                                       .steps = f->steps,
-                                      .profiled = f->ops ? 3 : 0 };
+                                      .roofline = f->roofline };
     ddl_status status = ddl_config_set_preset(&out->model, f->model, err);
     if (!status)
         status = ddl_config_set_size(&out->model, f->size, err);
@@ -49,79 +121,200 @@ static ddl_status configure(const struct flags *f, struct ddl_bench_config *out,
     return status;
 }
 
-static void print_result(const struct flags *f, const struct ddl_bench_result *r, const char *backend)
+static ddl_status run_op(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,
+                         struct ddl_error *err)
 {
-    printf("%s %s, %s, batch %zu x %zu, %zu parameters, %s\n", f->model, f->size, dtypes[f->dtype], f->batch,
-           f->seq, r->n_params, backend);
-    printf("step    median %.4f s, best %.4f, worst %.4f: %.0f tokens/s, %.1f GFLOP/s, peak %.3f GiB\n",
-           r->median, r->best, r->worst, r->tokens_per_s, r->flops / r->median * 1e-9,
-           r->peak_memory / 1073741824);
-    for (size_t i = 0; i < r->n_ops; i++)
-        printf("%-16s %9.3f ms %5.1f %%  %5.0f calls\n", r->op[i].name, 1e3 * r->op[i].seconds,
-               100 * r->op[i].seconds / r->profiled, r->op[i].calls);
+    struct ddl_bench_op_config config = { .filter = f->filter, .seconds = f->seconds };
+    ddl_status status = configure(f, &config.at, err);
+    return status ? status : ddl_bench_op(&config, backend, out, err);
 }
 
-static void print_json(const struct flags *f, const struct ddl_bench_result *r, const char *backend)
+static ddl_status run_step(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,
+                           struct ddl_error *err)
 {
-    printf("{\"model\": \"%s\", \"size\": \"%s\", \"dtype\": \"%s\", \"batch\": %zu, \"seq\": %zu, "
-           "\"backend\": \"%s\", "
-           "\"params\": %zu, "
-           "\"step_s\": %.5f, \"best_s\": %.5f, \"worst_s\": %.5f, \"tokens_per_s\": %.1f, \"flops\": %.6g, "
-           "\"peak_gib\": %.3f, \"ops\": {",
-           f->model, f->size, dtypes[f->dtype], f->batch, f->seq, backend, r->n_params, r->median, r->best,
-           r->worst, r->tokens_per_s, r->flops, r->peak_memory / 1073741824);
-    for (size_t i = 0; i < r->n_ops; i++)
-        printf("%s\"%s\": %.6f", i ? ", " : "", r->op[i].name, r->op[i].seconds);
-    printf("}}\n");
+    struct ddl_bench_step_config config = { .profiled = f->ops ? 3 : 0, .products = f->gemm };
+    ddl_status status = configure(f, &config.at, err);
+    return status ? status : ddl_bench_step(&config, backend, out, err);
 }
 
-static int bench_step(const struct flags *f)
+static ddl_status run_decode(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,
+                             struct ddl_error *err)
 {
     struct ddl_bench_config config;
-    struct ddl_bench_result result;
+    ddl_status status = configure(f, &config, err);
+    return status ? status : ddl_bench_decode(&config, backend, out, err);
+}
+
+/* The file given, or what ships with the project. */
+static ddl_status find(char *path, size_t size, const char *flag, const char *shipped, struct ddl_error *err)
+{
+    if (*path || find_data(shipped, path, size))
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE, "--%s is missing, and the project's own, data/%s, is not found",
+                         flag, shipped);
+}
+
+static ddl_status run_tokenizer(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,
+                                struct ddl_error *err)
+{
+    struct flags paths = *f;
+    (void)backend;
+    ddl_status status = find(paths.tokenizer, sizeof paths.tokenizer, "tokenizer", "tokenizer", err);
+    if (!status)
+        status = find(paths.text, sizeof paths.text, "text", "text/fineweb_edu_sample.txt", err);
+    struct ddl_bench_tokenizer_config config = { .tokenizer = paths.tokenizer,
+                                                 .text = paths.text,
+                                                 .vocab_size = f->vocab_size,
+                                                 .warmup = f->warmup,
+                                                 .steps = f->steps };
+    return status ? status : ddl_bench_tokenizer(&config, out, err);
+}
+
+/* A row a benchmark. */
+static const struct benchmark {
+    const char *name, *model;
+    const struct ddl_option *rows;
+    size_t steps, batch, seq; /* defaults; 0: as model_defaults */
+    ddl_status (*run)(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,
+                      struct ddl_error *err);
+} benchmarks[] = {
+    { "op", "ddl-cc-ec", op_rows, 7, 0, 0, run_op },
+    { "step", "baseline", step_rows, 8, 0, 0, run_step },
+    { "decode", "baseline", decode_rows, 32, 8, 256, run_decode },
+    { "tokenizer", "", tokenizer_rows, 7, 0, 0, run_tokenizer },
+};
+static struct flags defaults_of(const struct benchmark *b)
+{
+    struct flags f = model_defaults;
+    snprintf(f.model, sizeof f.model, "%s", b->model);
+    f.steps = b->steps;
+    f.batch = b->batch ? b->batch : f.batch;
+    f.seq = b->seq ? b->seq : f.seq;
+    f.seconds = 0.1;
+    f.vocab_size = 8192;
+    return f;
+}
+
+static ddl_status save(const char *path, const char *line, struct ddl_error *err)
+{
+    FILE *file = fopen(path, "a");
+    bool whole = file && fputs(line, file) >= 0;
+    if (file && fclose(file) != 0)
+        whole = false;
+    return whole ? DDL_OK : ddl_error_set(err, DDL_E_IO, "%s: cannot write", path);
+}
+
+static ddl_status show(const struct flags *f, const struct ddl_bench_report *report,
+                       const struct ddl_bench_report *old, size_t n_old, struct ddl_error *err)
+{
+    char *line = NULL;
+    ddl_status status = ddl_bench_report_json(report, &line, err);
+    if (status)
+        return status;
+    if (f->json)
+        fputs(line, stdout);
+    else
+        print_bench(stdout, report);
+    if (*f->compare) /* beside JSON it must not be in the way of who reads that */
+        print_bench_changes(f->json ? stderr : stdout, ddl_bench_match(report, old, n_old), report,
+                            f->compare);
+    if (*f->save)
+        status = save(f->save, line, err);
+    free(line);
+    return status;
+}
+
+/* argv[0] is the benchmark's name. */
+static int run(int argc, char **argv)
+{
+    const struct benchmark *b = benchmarks;
+    while (strcmp(b->name, argv[0]) != 0)
+        b++;
+    struct flags f = defaults_of(b);
+    struct ddl_bench_report *old = NULL, *report = malloc(sizeof *report);
     struct ddl_error err;
     ddl_backend *backend = NULL;
-    ddl_status status = configure(f, &config, &err);
+    size_t n_old = 0;
+    int n = 0;
+    ddl_status status = ddl_option_parse(b->rows, &f, report_rows, &f, argc, argv, &n, &err);
+    if (!status && n > 0)
+        status =
+            ddl_error_set(&err, DDL_E_USAGE, "bench %s takes options only, found '%s'", b->name, argv[1]);
+    if (!status && *f.compare) /* before minutes of measuring */
+        status = ddl_bench_reports_read(&old, &n_old, f.compare, &err);
+    if (!status && !report)
+        status = ddl_error_set(&err, DDL_E_MEMORY, "bench: out of memory for a report");
     if (!status)
-        status = ddl_backend_create(&backend, f->backend, f->threads, &err);
+        status = ddl_backend_create(&backend, f.backend, f.threads, &err);
     if (!status)
-        status = ddl_bench_step(&config, backend, &result, &err);
+        status = b->run(&f, backend, report, &err);
     if (!status)
-        (f->json ? print_json : print_result)(f, &result, ddl_backend_description(backend));
+        status = show(&f, report, old, n_old, &err);
     ddl_backend_free(backend);
+    free(report);
+    free(old);
     return status ? report_error(&err) : EXIT_OK;
 }
 
-static int cmd_bench_step(int argc, char **argv)
-{
-    struct flags f = {
-        .model = "baseline", .size = "mini", .backend = "cpu", .batch = 2, .seq = 512, .warmup = 2, .steps = 8
-    };
-    struct ddl_error err;
-    int n = 0;
-    if (ddl_option_parse(rows, &f, NULL, NULL, argc, argv, &n, &err))
-        return report_error(&err);
-    if (n != 0) {
-        ddl_error_set(&err, DDL_E_USAGE, "bench step takes options only, found '%.200s'", argv[1]);
-        return report_error(&err);
+#define DEFAULTS(text)                                                                                       \
+    (const char *const[])                                                                                    \
+    {                                                                                                        \
+        "Unless told otherwise: " text ".", NULL                                                             \
     }
-    return bench_step(&f);
-}
+#define REPORT_OPTIONS                                                                                       \
+    {                                                                                                        \
+        .title = "options of every benchmark", .rows = report_rows                                           \
+    }
+
+static const struct command op_command = {
+    .name = "bench op",
+    .usage = "[--option value ...]",
+    .about = "every op at a model's sizes, forward and backward",
+    .text = DEFAULTS("model ddl-cc-ec, size mini, batch 2, seq 512, 7 steps after 2, 0.1 seconds"),
+    .options = { { .rows = op_rows }, REPORT_OPTIONS },
+    .run = run,
+};
 
 static const struct command step_command = {
     .name = "bench step",
     .usage = "[--option value ...]",
-    .about = "forward, backward, clipping and AdamW on random tokens",
-    .options = { { .rows = rows } },
-    .run = cmd_bench_step,
+    .about = "a training step: forward, backward, clipping and AdamW on random tokens",
+    .text = DEFAULTS("model baseline, size mini, batch 2, seq 512, 8 steps after 2"),
+    .options = { { .rows = step_rows }, REPORT_OPTIONS },
+    .run = run,
+};
+
+static const struct command decode_command = {
+    .name = "bench decode",
+    .usage = "[--option value ...]",
+    .about = "prefill, and decoding of one sequence and of several",
+    .text = DEFAULTS("model baseline, size mini, batch 8, seq 256, 32 steps after 2"),
+    .options = { { .rows = decode_rows }, REPORT_OPTIONS },
+    .run = run,
+};
+
+static const struct command tokenizer_command_of_bench = {
+    .name = "bench tokenizer",
+    .usage = "[--option value ...]",
+    .about = "encoding, decoding and learning, on one thread",
+    .text = DEFAULTS("vocab-size 8192, 7 steps after 2"),
+    .options = { { .rows = tokenizer_rows }, REPORT_OPTIONS },
+    .run = run,
 };
 
 const struct command bench_command = {
     .name = "bench",
-    .usage = "step [--option value ...]",
-    .about = "how long a training step takes, op by op",
-    .actions = (const struct command *const[]){ &step_command, NULL },
-    .examples = (const struct note[]){ { "ddl bench step --model ddl-cc-ec --size mini --ops",
-                                         "the median step of a named model, and what its ops take" },
+    .usage = "op | step | decode | tokenizer ...",
+    .about = "how fast things are here, each checked before it is timed",
+    .text =
+        (const char *const[]){
+            "Each first checks what it is about to time, and refuses where the result is wrong.",
+            "Rates stand beside what the machine can do, measured in the same run.", NULL },
+    .actions = (const struct command *const[]){ &op_command, &step_command, &decode_command,
+                                                &tokenizer_command_of_bench, NULL },
+    .examples = (const struct note[]){ { "ddl bench step --model ddl-cc-ec --ops --gemm",
+                                         "a named model's step, op by op, and its matrix products alone" },
+                                       { "ddl bench op --filter delta --compare old.json",
+                                         "what changed since the report in old.json" },
                                        { 0 } },
 };

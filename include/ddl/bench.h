@@ -1,4 +1,10 @@
-/* How long a training step takes, and where its time goes. */
+/* How fast things are here: ops, training steps, decoding, the tokenizer, each beside what the machine can
+ * do.
+ *
+ * Every benchmark first checks what it is about to time, on a small case of the same, and refuses with
+ * DDL_E_NUMERIC and a sentence where the result is wrong. All give the same report, which can be written as
+ * JSON, read back and compared. Times are seconds of one repetition; what fits a cache may go faster than the
+ * machine's measured copy. */
 #ifndef DDL_BENCH_H
 #define DDL_BENCH_H
 
@@ -7,6 +13,7 @@
 #include "ddl/model.h"
 #include "ddl/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,39 +21,149 @@
 extern "C" {
 #endif
 
-/* A step: forward, backward, clipping, AdamW, on random tokens. */
-struct ddl_bench_config {
-    struct ddl_config model;      /* whose step it is */
-    enum ddl_precision precision; /* of matrix products */
-    size_t batch, seq;            /* sequences of a step, tokens of each */
-    size_t warmup, steps;         /* untimed, timed (at most DDL_BENCH_STEPS) */
-    size_t profiled; /* further steps with every op timed: a profile costs a little itself; may be 0 */
-};
 enum {
-    DDL_BENCH_STEPS = 1000, /* timed steps at most */
-    DDL_BENCH_OPS = 64,     /* rows of a profile   */
+    DDL_BENCH_ROWS = 160,         /* most rows of a report                 */
+    DDL_BENCH_SHARES = 64,        /* most shares                           */
+    DDL_BENCH_SETTINGS = 16,      /* most settings                         */
+    DDL_BENCH_FIGURES = 24,       /* most figures                          */
+    DDL_BENCH_NAME = 64,          /* bytes of a name, its end included     */
+    DDL_BENCH_TEXT = 256,         /* bytes of a sentence, its end included */
+    DDL_BENCH_REPETITIONS = 1000, /* most repetitions of one row           */
 };
 
-/* One op of the profile. */
-struct ddl_bench_op {
-    const char *name;      /* as in src/ops/ops.h */
+/* One thing, timed `repetitions` times after a warm-up. */
+struct ddl_bench_row {
+    char name[DDL_BENCH_NAME];          /* "matmul.qkv.fwd", "step", "decode 1", ...         */
+    size_t repetitions;                 /* that were timed                                   */
+    double median, q1, q3, best, worst; /* seconds of one repetition; q1, q3: its quartiles  */
+    double flops, bytes;                /* of one repetition; 0: not counted                 */
+    double units;                       /* of one repetition: tokens, MB of text; or 0       */
+    char unit[16];                      /* what they are; "" for none                        */
+};
+
+/* Where a training step's time goes. */
+struct ddl_bench_share {
+    char op[32];           /* as in src/ops/ops.h */
     double seconds, calls; /* of one step */
 };
-/* What a step took. */
-struct ddl_bench_result {
-    size_t n_params;                       /* numbers in the model    */
-    double median, best, worst;            /* seconds of a step       */
-    double tokens_per_s;                   /* at the median           */
-    double flops;                          /* of a step               */
-    double peak_memory;                    /* bytes, of the process   */
-    double profiled;                       /* seconds of a profiled step */
-    struct ddl_bench_op op[DDL_BENCH_OPS]; /* longest first */
-    size_t n_ops;                          /* rows of op that are set; 0 without a profile */
+
+/* What was asked for: reports are comparable where all of these agree. */
+struct ddl_bench_setting {
+    char name[32];              /* "model", "batch", "dtype", ... */
+    char value[DDL_BENCH_NAME]; /* "ddl-cc-ec", "2", "bf16", ...  */
 };
-/* Makes the model and its optimiser on the backend, and times steps. DDL_E_USAGE for a configuration that is
- * none, DDL_E_MEMORY where it does not fit. */
-DDL_API ddl_status ddl_bench_step(const struct ddl_bench_config *config, ddl_backend *backend,
-                                  struct ddl_bench_result *out, struct ddl_error *err);
+/* A result in one number. */
+struct ddl_bench_figure {
+    char name[32]; /* "tokens_per_s", "peak_gib", "step_over_products", ... */
+    double value;  /* in the unit that the name says */
+};
+
+/* What this machine does at best, measured in the same run; 0: not measured. */
+struct ddl_bench_roofline {
+    double gemm_f32, gemm_bf16; /* operations a second of the fastest of a few large products */
+    double copy, read;          /* bytes a second: read and written; read                     */
+};
+
+/* What a benchmark found. */
+struct ddl_bench_report {
+    char kind[16];                                        /* "op", "step", "decode", "tokenizer" */
+    char machine[128];                                    /* the processor's name */
+    char backend[160];                                    /* the backend's description */
+    char check[DDL_BENCH_TEXT];                           /* what was checked before anything was timed */
+    struct ddl_bench_roofline roofline;                   /* what the machine can do */
+    struct ddl_bench_setting setting[DDL_BENCH_SETTINGS]; /* what was asked for */
+    struct ddl_bench_figure figure[DDL_BENCH_FIGURES];    /* results in one number each */
+    struct ddl_bench_row row[DDL_BENCH_ROWS];             /* what was timed */
+    struct ddl_bench_share share[DDL_BENCH_SHARES];       /* longest first; of a step with `profiled` */
+    size_t n_settings, n_figures, n_rows, n_shares;       /* how many of each are set */
+};
+/* The figure of that `name` in the `report`, or NAN. */
+DDL_API double ddl_bench_figure(const struct ddl_bench_report *report, const char *name);
+/* The row of that `name` in the `report`, or NULL; lent. */
+DDL_API const struct ddl_bench_row *ddl_bench_find(const struct ddl_bench_report *report, const char *name);
+
+/* The model and the batch that ops, steps and decoding are timed at. */
+struct ddl_bench_config {
+    struct ddl_config model;      /* whose sizes and rules they are    */
+    enum ddl_precision precision; /* of matrix products                */
+    size_t batch, seq;            /* sequences, and tokens of each     */
+    size_t warmup, steps;         /* repetitions: untimed, timed (1 to DDL_BENCH_REPETITIONS) */
+    bool roofline;                /* measure it too: some seconds, and up to half a GiB       */
+};
+
+/* Every op at the sizes that a training step gives it, forward and backward, beside "copy" and products in
+ * both precisions. Checked: each op against the backend "ref" on fewer rows. A row is repeated until `steps`
+ * times and `seconds` are both reached. */
+struct ddl_bench_op_config {
+    struct ddl_bench_config at; /* precision is not used: both are timed */
+    const char *filter;         /* only rows whose name contains it; "" or NULL: all */
+    double seconds;             /* time for a row at least */
+};
+/* Fills *out. DDL_E_USAGE for sizes that are none or a filter that fits no row. */
+DDL_API ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_backend *backend,
+                                struct ddl_bench_report *out, struct ddl_error *err);
+
+/* A step: forward, backward, clipping, AdamW, on random tokens. Checked: loss and every gradient of a small
+ * model of the same kind against the backend "ref". */
+struct ddl_bench_step_config {
+    struct ddl_bench_config at; /* the model and the batch; not DDL_PRECISION_INT8 */
+    size_t profiled; /* further steps with every op timed, for the shares: costs a little itself; may be 0 */
+    /* After each timed step also time its matrix products alone: the calls of a step are recorded and made
+     * again, back to back, same operands in place. Attention's block products count (they go through the
+     * same library, a thread a head), its softmax does not. */
+    bool products;
+};
+/* Fills *out: row "step", with `products` row "products" and the figure "step_over_products". */
+DDL_API ddl_status ddl_bench_step(const struct ddl_bench_step_config *config, ddl_backend *backend,
+                                  struct ddl_bench_report *out, struct ddl_error *err);
+
+/* Decoding after a prompt: `seq` tokens of prompt at once, then `steps` single tokens, of one sequence and of
+ * `batch` side by side. Checked: logits token by token equal those of the whole pass, and those of "ref".
+ * Fills *out: rows "prefill", "decode 1", "decode N". */
+DDL_API ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *backend,
+                                    struct ddl_bench_report *out, struct ddl_error *err);
+
+/* Encoding and decoding a text, and learning a vocabulary from it, on one thread. Checked: what was encoded
+ * decodes to the text, with the given tokenizer and with the learnt one. */
+struct ddl_bench_tokenizer_config {
+    const char *tokenizer, *text; /* paths: as ddl_tokenizer_load takes it; a file of plain text */
+    size_t vocab_size;            /* to learn; 0: learning is not timed                           */
+    size_t warmup, steps;         /* repetitions: untimed, timed                                  */
+};
+/* Fills *out: rows "encode", "decode", "train", and their figures in MB a second. */
+DDL_API ddl_status ddl_bench_tokenizer(const struct ddl_bench_tokenizer_config *config,
+                                       struct ddl_bench_report *out, struct ddl_error *err);
+
+/* The `report` as one line of JSON, ended by a newline, in *out; free with free. docs/formats.md has the
+ * keys. */
+DDL_API ddl_status ddl_bench_report_json(const struct ddl_bench_report *report, char **out,
+                                         struct ddl_error *err);
+/* Reads the file at `path`, such objects one after the other, into *out, `n` of them. Free with free. */
+DDL_API ddl_status ddl_bench_reports_read(struct ddl_bench_report **out, size_t *n, const char *path,
+                                          struct ddl_error *err);
+
+/* What changed from `old` to `now`, row by row: a median that moved by more than the two spreads (their
+ * interquartile ranges, added as squares) and by more than 2 % changed; anything less is noise. */
+enum ddl_bench_verdict {
+    DDL_BENCH_SAME,   /* within noise          */
+    DDL_BENCH_FASTER, /* less time             */
+    DDL_BENCH_SLOWER, /* more                  */
+    DDL_BENCH_NEW,    /* not in the old report */
+    DDL_BENCH_GONE,   /* only there            */
+};
+/* One row of a comparison. */
+struct ddl_bench_change {
+    const char *name;   /* lent by the reports */
+    int verdict;        /* enum ddl_bench_verdict */
+    double before, now; /* medians; NAN where there is none */
+    double noise;       /* as a share of `before` */
+};
+/* The report among the `n` of `old` that has the kind and the settings of `now` (the last such), or NULL. */
+DDL_API const struct ddl_bench_report *ddl_bench_match(const struct ddl_bench_report *now,
+                                                       const struct ddl_bench_report *old, size_t n);
+/* How many changes from `old` to `now` there are, into `out`: room for 2 DDL_BENCH_ROWS. */
+DDL_API size_t ddl_bench_compare(const struct ddl_bench_report *old, const struct ddl_bench_report *now,
+                                 struct ddl_bench_change *out);
 
 #ifdef __cplusplus
 }

@@ -200,6 +200,9 @@ struct attention_args {
     size_t k_stride, k_batch, v_stride, v_batch;
     float *y;   /* (B*T, H*h) =                                       */
     float *lse; /* (B*T, H) = log of the softmax's denominator, or NULL */
+    /* For measuring (run/bench_products.c): only the matrix products are made, results mean nothing. A
+     * backend without products of its own in attention does nothing. */
+    bool products_only;
 };
 struct attention_grad_args { /* past 0 */
     size_t B, T, H, h;
@@ -209,6 +212,7 @@ struct attention_grad_args { /* past 0 */
     const float *y, *lse, *dy;           /* (B*T, H*h), (B*T, H), (B*T, H*h)           */
     float *dq, *dk, *dv;                 /* =                                          */
     size_t dq_stride, dk_stride, dv_stride;
+    bool products_only; /* as above */
 };
 
 /* s = silu(u) (*) g, with u and g side by side: ug row = (u_0 .. u_(m-1), g_0 .. g_(m-1)).  spec 2 */

@@ -2,16 +2,6 @@
 
 #include "base/clock.h"
 
-/* One row an op, in the order of the list. */
-enum {
-#define NUMBER(name, args) ROW_##name,
-    DDL_OPS(NUMBER)
-#undef NUMBER
-        ROW_sum_squares,
-    ROW_zero,
-    N_ROWS
-};
-
 static void note(struct ddl_profile *profile, int row, double start)
 {
     profile->store[row].seconds += ddl_clock_seconds() - start;
@@ -22,9 +12,11 @@ static void note(struct ddl_profile *profile, int row, double start)
     static void timed_##name(void *ctx, const struct args *a)                                                \
     {                                                                                                        \
         struct ddl_profile *profile = ctx;                                                                   \
+        if (profile->watch)                                                                                  \
+            profile->watch(profile->watch_user, DDL_PROFILE_##name, a);                                      \
         double start = ddl_clock_seconds();                                                                  \
         profile->real->ops->name(profile->real->ctx, a);                                                     \
-        note(profile, ROW_##name, start);                                                                    \
+        note(profile, DDL_PROFILE_##name, start);                                                            \
     }
 DDL_OPS(WRAP)
 #undef WRAP
@@ -34,7 +26,7 @@ static double timed_sum_squares(void *ctx, size_t n, const float *x)
     struct ddl_profile *profile = ctx;
     double start = ddl_clock_seconds();
     double sum = profile->real->ops->sum_squares(profile->real->ctx, n, x);
-    note(profile, ROW_sum_squares, start);
+    note(profile, DDL_PROFILE_sum_squares, start);
     return sum;
 }
 
@@ -43,7 +35,7 @@ static void timed_zero(void *ctx, void *dst, size_t bytes)
     struct ddl_profile *profile = ctx;
     double start = ddl_clock_seconds();
     profile->real->ops->zero(profile->real->ctx, dst, bytes);
-    note(profile, ROW_zero, start);
+    note(profile, DDL_PROFILE_zero, start);
 }
 
 /* What moves memory or prepares is handed on untimed. */
@@ -100,15 +92,16 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
 #define REPLACE(name, args) profile->ops.name = timed_##name;
     DDL_OPS(REPLACE)
 #undef REPLACE
-    _Static_assert(N_ROWS < sizeof profile->store / sizeof *profile->store, "a row for every op and an end");
-    for (size_t i = 0; i < N_ROWS; i++)
+    _Static_assert(DDL_PROFILE_ROWS < sizeof profile->store / sizeof *profile->store,
+                   "a row for every op and an end");
+    for (size_t i = 0; i < DDL_PROFILE_ROWS; i++)
         profile->store[i].name = names[i];
     profile->rows = profile->store;
 }
 
 void ddl_profile_reset(struct ddl_profile *profile)
 {
-    for (size_t i = 0; i < N_ROWS; i++) {
+    for (size_t i = 0; i < DDL_PROFILE_ROWS; i++) {
         profile->store[i].seconds = 0;
         profile->store[i].calls = 0;
     }

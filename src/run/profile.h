@@ -4,6 +4,16 @@
 
 #include "ops/ops.h"
 
+/* One row an op, in the order of the list. */
+enum {
+#define DDL_PROFILE_NUMBER(name, args) DDL_PROFILE_##name,
+    DDL_OPS(DDL_PROFILE_NUMBER)
+#undef DDL_PROFILE_NUMBER
+        DDL_PROFILE_sum_squares,
+    DDL_PROFILE_zero,
+    DDL_PROFILE_ROWS
+};
+
 struct ddl_profile_row {
     const char *name; /* the op's */
     double seconds;
@@ -14,6 +24,9 @@ struct ddl_profile {
     struct ddl_backend backend; /* give this to a model; its memory is the real one's */
     struct ddl_ops ops;
     struct ddl_backend *real;
+    /* If not NULL, told of every op of the list, with its arguments, before it is done. */
+    void (*watch)(void *user, int op, const void *args);
+    void *watch_user;
     struct ddl_profile_row *rows; /* ended by a row without a name */
     struct ddl_profile_row store[64];
 };

@@ -84,7 +84,7 @@ static void actions(void **state)
     says("help data bild", 2, "", "ddl: data: unknown action 'bild', did you mean 'build'?\n");
     says("data bild", 2, "", "ddl: data: unknown action 'bild', did you mean 'build'?\n");
     says("tokenizer", 2, "", "ddl: tokenizer: wanted encode, decode, info or train after it");
-    says("bench", 2, "", "ddl: bench: wanted step after it ('ddl help bench')\n");
+    says("bench", 2, "", "ddl: bench: wanted op, step, decode or tokenizer after it ('ddl help bench')\n");
     says("bench step now", 2, "", "ddl: bench step takes options only, found 'now'\n");
 }
 

@@ -61,7 +61,8 @@ static void block_fwd(const void *args, size_t lo, size_t hi, float *scratch)
                                                   .ldb = a->k_stride,
                                                   .C = s.S,
                                                   .ldc = span });
-    k->softmax_fwd(&s, 0, rows, NULL);
+    if (!a->products_only)
+        k->softmax_fwd(&s, 0, rows, NULL);
     gemm_serial(task->cpu, &(struct matmul_args){ .M = rows,
                                                   .N = a->h,
                                                   .K = span,
@@ -72,7 +73,8 @@ static void block_fwd(const void *args, size_t lo, size_t hi, float *scratch)
                                                   .ldb = a->v_stride,
                                                   .C = s.y,
                                                   .ldc = width });
-    k->softmax_finish(&s, 0, rows, NULL);
+    if (!a->products_only)
+        k->softmax_finish(&s, 0, rows, NULL);
 }
 
 void cpu_attention_fwd(void *ctx, const struct attention_args *a)
@@ -102,18 +104,19 @@ static void block_bwd(const struct cpu *cpu, const struct attention_grad_args *a
     scores.alpha = 1, scores.A = dy, scores.lda = width;
     scores.B = v, scores.ldb = a->v_stride, scores.C = dP;
     gemm_serial(cpu, &scores);
-    cpu->k->softmax_bwd(&(struct softmax_grad_args){ .first = t,
-                                                     .span = span,
-                                                     .h = a->h,
-                                                     .scale = a->scale,
-                                                     .S = S,
-                                                     .dP = dP,
-                                                     .y = a->y + n * width + offset,
-                                                     .dy = dy,
-                                                     .y_stride = width,
-                                                     .lse = a->lse + n * a->H + head,
-                                                     .lse_stride = a->H },
-                        0, rows, NULL);
+    struct softmax_grad_args softmax = { .first = t,
+                                         .span = span,
+                                         .h = a->h,
+                                         .scale = a->scale,
+                                         .S = S,
+                                         .dP = dP,
+                                         .y = a->y + n * width + offset,
+                                         .dy = dy,
+                                         .y_stride = width,
+                                         .lse = a->lse + n * a->H + head,
+                                         .lse_stride = a->H };
+    if (!a->products_only)
+        cpu->k->softmax_bwd(&softmax, 0, rows, NULL);
     gemm_serial(cpu, &(struct matmul_args){ .M = rows,
                                             .N = a->h,
                                             .K = span,

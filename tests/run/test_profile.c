@@ -1,11 +1,9 @@
-/* run/profile.c and run/bench.c: timing changes no number, and the rows add up. */
+/* run/profile.c: timing changes no number, and a watcher sees every op. */
 #include "support/support.h"
 
-#include "ddl/bench.h"
 #include "ddl/model.h"
 #include "run/profile.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,49 +66,37 @@ static void profiling_changes_nothing(void **state)
     ddl_backend_free(backend);
 }
 
-static void a_step_is_timed(void **state)
+static void count_products(void *user, int op, const void *args)
+{
+    if (op == DDL_PROFILE_matmul) {
+        assert_true(((const struct matmul_args *)args)->M > 0);
+        ++*(size_t *)user;
+    }
+}
+
+static void a_watcher_sees_every_op(void **state)
 {
     (void)state;
     struct ddl_error err;
     ddl_backend *backend;
-    struct ddl_bench_result r;
-    struct ddl_bench_config config = {
-        .model = small(), .batch = 1, .seq = 16, .warmup = 1, .steps = 3, .profiled = 2
-    };
+    struct ddl_profile profile;
+    size_t seen = 0;
     assert_ok(ddl_backend_create(&backend, "cpu", 1, &err), err);
-    assert_ok(ddl_bench_step(&config, backend, &r, &err), err);
-    double sum = 0;
-    for (size_t i = 0; i < r.n_ops; i++) {
-        sum += r.op[i].seconds;
-        assert_true(i == 0 || r.op[i].seconds <= r.op[i - 1].seconds);
-    }
-    assert_true(r.best <= r.median && r.median <= r.worst && r.best > 0);
-    assert_true(sum > 0 && sum <= r.profiled);
-    config.steps = 0;
-    assert_int_equal(ddl_bench_step(&config, backend, &r, &err), DDL_E_USAGE);
+    ddl_profile_init(&profile, backend);
+    profile.watch = count_products;
+    profile.watch_user = &seen;
+    free(gradient(&profile.backend));
+    assert_true(seen > 0);
+    assert_int_equal(seen, profile.rows[DDL_PROFILE_matmul].calls);
+    assert_string_equal(profile.rows[DDL_PROFILE_matmul].name, "matmul");
     ddl_backend_free(backend);
-}
-
-static void the_program(void **state)
-{
-    (void)state;
-    char command[4096], out[8192];
-    snprintf(command, sizeof command,
-             "%s bench step --model ddl-tc --size micro --batch 1 --seq 16 --steps 2 --ops", ddl_program());
-    assert_int_equal(run_command(command, out, sizeof out), 0);
-    assert_non_null(strstr(out, "tokens/s"));
-    assert_non_null(strstr(out, "delta_bwd"));
-    snprintf(command, sizeof command, "%s bench stop 2>&1", ddl_program());
-    assert_int_equal(run_command(command, out, sizeof out), 2);
-    assert_non_null(strstr(out, "bench takes 'step', found 'stop'"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(profiling_changes_nothing),
-        cmocka_unit_test(a_step_is_timed),
-        cmocka_unit_test(the_program),
+        cmocka_unit_test(a_watcher_sees_every_op),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
