@@ -173,8 +173,10 @@ static const struct command {
     { "ddl eval", "eval run --text text.txt --max-tokens 64 --backend ref --json", 0 },
     { "ddl generate", "generate run --prompt a --max-tokens 2 --backend ref --json", 0 },
     { "ddl compare", "compare run --json", 0 },
-    { "ddl bench step",
-      "bench step --model ddl-1 --size micro --seq 8 --batch 1 --steps 1 --warmup 0 --ops --json", 0 },
+    { "ddl bench",
+      "bench step --model ddl-1 --size micro --seq 8 --batch 1 --steps 1 --warmup 0 --ops --no-roofline "
+      "--json",
+      0 },
     { "ddl verify", "verify golden/operator/d1-c1.safetensors --backend ref --json", 0 },
     { NULL, "export run --out export --max-shard-size 20KB", 0 },
     { NULL,
