@@ -106,23 +106,21 @@ static void comparisons(void **state)
     (void)state;
     static const char run[] =
         "op --filter gelu_fwd --seconds 0 --size micro --batch 2 --seq 64 --steps 9 --no-roofline";
-    char arguments[2048], old[1024], slow[1024], fast[1024];
+    char arguments[2048], old[1024], slow[1024], empty[1024];
     remove_scratch("old.json");
     snprintf(old, sizeof old, "%s", scratch_path("old.json"));
     snprintf(slow, sizeof slow, "%s", scratch_path("slow.json"));
-    snprintf(fast, sizeof fast, "%s", scratch_path("fast.json"));
+    snprintf(empty, sizeof empty, "%s", scratch_path("empty.json"));
     snprintf(arguments, sizeof arguments, "%s --save '%s'", run, old);
     says(arguments, 0, "gelu_fwd");
-    save_scaled(old, slow, 1e4);
-    save_scaled(old, fast, 1e-4);
+    save_scaled(old, slow, 1e6); /* beyond what a busy machine can do to this run */
     snprintf(arguments, sizeof arguments, "%s --compare '%s'", run, slow);
     says(arguments, 0, "faster: 0.00 x the time");
-    snprintf(arguments, sizeof arguments, "%s --compare '%s'", run, fast);
-    says(arguments, 0, "slower: ");
+    assert_non_null(strstr(out, "0 of 1 within noise"));
     snprintf(arguments, sizeof arguments, "step --compare '%s'" TINY, old);
     says(arguments, 0, "has no report of step at these settings");
-    write_file(fast, "{}", 2);
-    snprintf(arguments, sizeof arguments, "step --compare '%s'" TINY, fast);
+    write_file(empty, "{}", 2);
+    snprintf(arguments, sizeof arguments, "step --compare '%s'" TINY, empty);
     says(arguments, 1, "report 1: no report of ddl bench");
     says("step --compare /nonexistent/report" TINY, 1, "/nonexistent/report: cannot open");
 }
