@@ -435,6 +435,10 @@ struct ddl_ops {
     void (*close)(void *ctx);
     ddl_status (*reserve)(void *ctx, const struct ddl_extent *extent, struct ddl_error *err);
 
+    /* Ops give no status. DDL_E_MEMORY if one had no memory to be done since this was last asked: what was
+     * computed meanwhile is void. Asked at the end of every pass. */
+    ddl_status (*verdict)(void *ctx, struct ddl_error *err);
+
     void *(*alloc)(void *ctx, size_t bytes); /* aligned to 64, NULL if there is no memory */
     void (*free)(void *ctx, void *block);
     void (*upload)(void *ctx, void *dst, const void *host, size_t bytes);

@@ -45,6 +45,12 @@ static ddl_status pass_reserve(void *ctx, const struct ddl_extent *extent, struc
     return real->ops->reserve(real->ctx, extent, err);
 }
 
+static ddl_status pass_verdict(void *ctx, struct ddl_error *err)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->verdict(real->ctx, err);
+}
+
 static void *pass_alloc(void *ctx, size_t bytes)
 {
     struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
@@ -83,6 +89,7 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
     profile->backend.ops = &profile->ops;
     profile->backend.ctx = profile;
     profile->ops.reserve = pass_reserve;
+    profile->ops.verdict = pass_verdict;
     profile->ops.alloc = pass_alloc;
     profile->ops.free = pass_free;
     profile->ops.upload = pass_upload;

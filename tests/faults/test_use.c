@@ -109,10 +109,12 @@ static ddl_status plan(void *user, uint64_t *digest, struct ddl_error *err)
 static ddl_status bench(void *user, uint64_t *digest, struct ddl_error *err)
 {
     (void)user;
-    const struct ddl_bench_config k = {
-        .model = tiny_config("ddl-mix", TINY_VOCAB), .batch = 1, .seq = 8, .warmup = 1, .steps = 1
+    const struct ddl_bench_step_config k = {
+        .at = { .model = tiny_config("ddl-mix", TINY_VOCAB), .batch = 1, .seq = 8, .warmup = 1, .steps = 1 },
+        .profiled = 1,
+        .products = true
     };
-    struct ddl_bench_result out;
+    static struct ddl_bench_report out;
     *digest = 0;
     return ddl_bench_step(&k, backend, &out, err);
 }

@@ -29,9 +29,11 @@ static ddl_status open_cpu(void **ctx, size_t threads, char *text, size_t text_s
     cpu.bf16_units = library_has_bf16() && cpu.k == isa_best();
     cpu.piece = LINE;
     cpu.scratch = ddl_mem_alloc(cpu.threads * cpu.piece * sizeof *cpu.scratch);
+    cpu.failed = ddl_mem_zalloc(sizeof *cpu.failed);
     struct cpu *kept = ddl_mem_alloc(sizeof *kept);
-    if (!kept || !cpu.scratch) {
+    if (!kept || !cpu.scratch || !cpu.failed) {
         ddl_mem_free(kept);
+        ddl_mem_free(cpu.failed);
         ddl_mem_free(cpu.scratch);
         library_close(cpu.library);
         return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: out of memory");
@@ -49,8 +51,18 @@ static void close_cpu(void *ctx)
 {
     struct cpu *cpu = ctx;
     ddl_mem_free(cpu->scratch);
+    ddl_mem_free(cpu->failed);
     library_close(cpu->library);
     ddl_mem_free(cpu);
+}
+
+static ddl_status verdict(void *ctx, struct ddl_error *err)
+{
+    const struct cpu *cpu = ctx;
+    bool failed = *cpu->failed;
+    *cpu->failed = false;
+    return failed ? ddl_error_set(err, DDL_E_MEMORY, "backend cpu: out of memory in a matrix product")
+                  : DDL_OK;
 }
 
 /* A piece holds the sums of the largest parameter gradient and as much again: a bias beside a weight, or the
@@ -114,6 +126,7 @@ const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
                                      .open = open_cpu,
                                      .close = close_cpu,
                                      .reserve = reserve,
+                                     .verdict = verdict,
                                      .alloc = host_alloc,
                                      .free = host_free,
                                      .upload = host_move,

@@ -15,8 +15,8 @@ void library_close(struct library *library); /* NULL is allowed */
 /* "oneDNN 2.6" */
 void library_describe(char *text, size_t size);
 
-/* C = alpha op(A) op(B) + beta C on the threads that OpenMP allows now. False: it had no memory for it; C
- * holds what it held. Any thread may call. */
+/* C = alpha op(A) op(B) + beta C on the threads that OpenMP allows now. False: there was no memory for it,
+ * perhaps in one of its threads only, so that C may be half done. Any thread may call. */
 bool library_matmul(const struct matmul_args *a);
 
 /* Whether this processor multiplies bfloat16 faster than float32 by this library. */

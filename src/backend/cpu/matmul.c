@@ -21,13 +21,23 @@ static bool is_small(const struct matmul_args *a)
     return a->K == 0 || (a->M <= SMALL && a->N <= SMALL && a->K <= SMALL && a->M * a->N * a->K <= SMALL);
 }
 
+static void lose(const struct cpu *cpu)
+{
+#pragma omp atomic write
+    *cpu->failed = true;
+}
+
 static void by_library(const struct cpu *cpu, const struct matmul_args *a, size_t threads)
 {
     int before = parallel_limit((int)threads);
     bool done = library_matmul(a);
     parallel_limit(before);
-    if (!done) /* no memory for its packing: slower, but never wrong */
+    if (done)
+        return;
+    if (a->beta == 0) /* no memory for its packing: slower, but right */
         cpu->k->matmul_plain(a, 0, a->M, NULL);
+    else
+        lose(cpu); /* what was to be added to may be half added to */
 }
 
 void cpu_matmul(void *ctx, const struct matmul_args *a)
@@ -73,7 +83,9 @@ void cpu_matmul16(void *ctx, const struct matmul16_args *a)
         done = library_matmul16(cpu->library, a);
         parallel_limit(before);
     }
-    if (!done)
+    if (!done && cpu->bf16_units && a->K > 0 && a->beta != 0)
+        lose(cpu);
+    else if (!done)
         parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul16_plain, a);
 }
 

@@ -48,6 +48,7 @@ const struct ddl_ops ddl_ops_ref = {
     .open = open_ref,
     .close = close_ref,
     .reserve = reserve_nothing,
+    .verdict = host_verdict,
     .alloc = host_alloc,
     .free = host_free,
     .upload = host_move,
