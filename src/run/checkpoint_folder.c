@@ -75,6 +75,26 @@ bool ddl_checkpoint_path(const char *out, uint64_t step, bool partial, char *pat
 
 /* ---- removal ---- */
 
+/* A folder and its files. To list it takes memory; where there is none, what a checkpoint holds goes by name.
+ */
+static ddl_status remove_folder(const char *path, struct ddl_error *err)
+{
+    static const char *const names[] = { "model.safetensors", "config.json", "optimizer.safetensors",
+                                         "tokenizer.json", "state.json" };
+    ddl_status status = ddl_file_remove_dir(path, err);
+    for (size_t i = 0; status == DDL_E_MEMORY && i < sizeof names / sizeof *names; i++) {
+        char file[PATH_SIZE];
+        if (ddl_path_join(file, sizeof file, path, names[i]))
+            (void)unlink(file);
+    }
+    return status == DDL_E_MEMORY && rmdir(path) == 0 ? DDL_OK : status;
+}
+
+void ddl_checkpoint_discard(const char *path)
+{
+    (void)remove_folder(path, NULL);
+}
+
 ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
 {
     char going[PATH_SIZE];
@@ -84,22 +104,7 @@ ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
     if (rename(path, going) != 0)
         return ddl_file_error(err, path, "rename for removal");
-    return ddl_file_remove_dir(going, err);
-}
-
-/* To list a folder takes memory. Where there is none, what may stand in it goes by name. */
-void ddl_checkpoint_discard(const char *path)
-{
-    static const char *const names[] = { "model.safetensors", "config.json", "optimizer.safetensors",
-                                         "tokenizer.json", "state.json" };
-    if (ddl_file_remove_dir(path, NULL) != DDL_E_MEMORY)
-        return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char file[PATH_SIZE];
-        if (ddl_path_join(file, sizeof file, path, names[i]))
-            (void)unlink(file);
-    }
-    (void)rmdir(path);
+    return remove_folder(going, err);
 }
 
 /* Removes what of `out` is chosen: folders of files, and files. */
@@ -114,7 +119,7 @@ static ddl_status remove_chosen(const char *out, bool (*chosen)(const char *name
         if (!chosen(entry->d_name) || !ddl_path_join(path, sizeof path, out, entry->d_name))
             continue;
         if (ddl_file_is_dir(path))
-            status = ddl_file_remove_dir(path, err);
+            status = remove_folder(path, err);
         else if (unlink(path) != 0)
             status = ddl_file_error(err, path, "remove");
     }

@@ -237,7 +237,7 @@ void sweep(const struct sweep *s)
             if (chosen(s, &e, n))
                 try_one(s, &e, n, persistent, &t);
         }
-        print_message("%s: %ld requests, %ld made to fail%s: %ld reported, %ld done without (%ld rounded)\n",
+        print_message("%s: %ld requests, %ld tried%s: %ld reported, %ld done without (%ld rounded)\n",
                       s->name, e.requests, t.runs, persistent ? " with all after" : "", t.reported,
                       t.absorbed, t.rounded);
         if (t.complaints)
