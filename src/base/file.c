@@ -280,6 +280,9 @@ ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err)
 
 ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err)
 {
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) /* what it points at is not ours */
+        return unlink(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove");
     DIR *dir = opendir(path);
     if (!dir)
         return ddl_file_error(err, path, "open folder");

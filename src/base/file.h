@@ -57,7 +57,8 @@ bool ddl_file_is_dir(const char *path);
 ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err);
 /* The same for the folder that `path` will stand in. */
 ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err);
-/* Removes a folder and the plain files in it; DDL_E_IO where something else is in it. */
+/* Removes a folder and the plain files in it; DDL_E_IO where something else is in it. Of a link to a folder
+ * only the link. */
 ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err);
 /* fsync of the folder, so that renames in it last. */
 ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err);

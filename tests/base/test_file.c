@@ -130,6 +130,11 @@ static void folders_are_removed_with_their_files(void **state)
     assert_int_equal(ddl_file_remove_dir(scratch_path("gone"), &err), DDL_E_IO); /* a folder is in it */
     assert_non_null(strstr(err.text, "gone: cannot remove folder"));
     assert_true(ddl_file_is_dir(scratch_path("gone/deeper")));
+    (void)remove(scratch_path("link"));
+    assert_int_equal(symlink("gone/deeper", scratch_path("link")), 0);
+    assert_ok(ddl_file_remove_dir(scratch_path("link"), &err), err);
+    assert_false(ddl_file_is_dir(scratch_path("link")));
+    assert_true(ddl_file_is_dir(scratch_path("gone/deeper")));
     assert_ok(ddl_file_remove_dir(scratch_path("gone/deeper"), &err), err);
     assert_ok(ddl_file_remove_dir(scratch_path("gone"), &err), err);
     assert_int_equal(ddl_file_remove_dir(scratch_path("gone"), &err), DDL_E_IO);

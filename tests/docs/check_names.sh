@@ -146,8 +146,8 @@ sed -n 's/^\([^	]*\)	\(--[a-z][a-z-]*\).*/\1	\2/p' "$scratch/spans" | while IFS=
 done >>"$scratch/wrong"
 verdict commands_that_are_named_exist
 
-sed -n 's/^\([^	]*\)	\.\/dev \([a-z-]*\).*/\1	\2/p' "$scratch/spans" | while IFS='	' read -r document verb; do
-    ./dev help | grep -qE "^  $verb " || echo "$document: ./dev has no verb $verb"
+sed -n 's/^\([^	]*\)	\.\/dev \([a-z0-9-]*\).*/\1	\2/p' "$scratch/spans" | while IFS='	' read -r document verb; do
+    ./dev help | grep -qE "^  $verb( |\$)" || echo "$document: ./dev has no verb $verb"
 done >>"$scratch/wrong"
 verdict verbs_that_are_named_exist
 
