@@ -20,7 +20,11 @@ install_and_move() {
     cmake --install "$build" --prefix "$scratch/first" >"$scratch/install.log"
     DESTDIR="$scratch/dest" cmake --install "$build" --prefix /opt/ddl >>"$scratch/install.log"
     # Debug information aside, which names sources, no file knows a folder of this machine.
-    ! grep -rIl -e "$scratch" -e "$source" "$scratch/first" "$scratch/dest" || fail "these files name a folder"
+    # Where a path begins, that is: the source may lie in /ddl, and .../share/doc/ddl/README.md is no mention of it.
+    begins='(^|[^[:alnum:]_.}-])'
+    quoted=$(printf '%s' "$source" | sed 's/[][\.*^$+?(){}|]/\\&/g')
+    ! grep -rIlE -e "$begins$quoted(/|[^[:alnum:]_.-]|\$)" "$scratch/first" "$scratch/dest" || fail "these files name a folder"
+    ! grep -rIlF -e "$scratch" "$scratch/first" "$scratch/dest" || fail "these files name the scratch folder"
     (cd "$scratch/dest/opt/ddl" && find . | sort) >"$scratch/staged"
     (cd "$scratch/first" && find . | sort) | cmp - "$scratch/staged"
     mv "$scratch/first" "$prefix"
