@@ -129,20 +129,29 @@ static void test_products(void **state)
 static void test_many_shapes(void **state)
 {
     (void)state;
+    enum { SHAPES = 300, SIDE = 2 };
     struct ddl_backend *cpu = cpu_backend(NULL, 2);
-    enum { SHAPES = 300 };
     for (size_t round = 0; round < 2; round++) {
         for (size_t n = 1; n <= SHAPES; n++) {
-            float C = -1;
-            uint16_t *x = some_halves(n), *y = some_halves(n);
-            double expected = 0;
-            for (size_t k = 0; k < n; k++)
-                expected += (double)ddl_bf16_widen(x[k]) * (double)ddl_bf16_widen(y[k]);
-            struct matmul16_args a = {
-                .M = 1, .N = 1, .K = n, .alpha = 1, .A = x, .lda = n, .B = y, .ldb = 1, .C = &C, .ldc = 1
-            };
-            call_matmul16(cpu, &a);
-            close_enough((double)C, expected, 1e-5 * sqrt((double)n), "product");
+            float C[SIDE * SIDE];
+            uint16_t *x = some_halves(SIDE * n), *y = some_halves(n * SIDE);
+            call_matmul16(cpu, &(struct matmul16_args){ .M = SIDE,
+                                                        .N = SIDE,
+                                                        .K = n,
+                                                        .alpha = 1,
+                                                        .A = x,
+                                                        .lda = n,
+                                                        .B = y,
+                                                        .ldb = SIDE,
+                                                        .C = C,
+                                                        .ldc = SIDE });
+            for (size_t i = 0; i < SIDE * SIDE; i++) {
+                double expected = 0;
+                for (size_t k = 0; k < n; k++)
+                    expected += (double)ddl_bf16_widen(x[i / SIDE * n + k]) *
+                                (double)ddl_bf16_widen(y[k * SIDE + i % SIDE]);
+                close_enough((double)C[i], expected, 1e-5 * sqrt((double)n), "product");
+            }
             release_all();
         }
     }

@@ -67,23 +67,25 @@ void gemm_serial(const struct cpu *cpu, const struct matmul_args *a)
         by_library(cpu, a, 1);
 }
 
-/* Without units for bfloat16 the kernel widens as it goes. */
+/* Without units for bfloat16 the kernel widens as it goes. It also takes products with a vector whose numbers
+ * stand apart: oneDNN 3.7 reads those as if they stood side by side. */
 void cpu_matmul16(void *ctx, const struct matmul16_args *a)
 {
     const struct cpu *cpu = ctx;
-    bool done = false;
+    bool vector = a->N == 1 || (a->M == 1 && a->trans_a);
+    bool done = false, in_library = cpu->bf16_units && a->K > 0 && !vector;
     if (a->M == 0 || a->N == 0)
         return;
     if (a->M <= MOST_THIN && !a->trans_a && a->trans_b) {
         parallel_rows(cpu, a->N, a->K, cpu->k->matmul16_thin, a);
         return;
     }
-    if (cpu->bf16_units && a->K > 0) {
+    if (in_library) {
         int before = parallel_limit((int)cpu->threads);
         done = library_matmul16(cpu->library, a);
         parallel_limit(before);
     }
-    if (!done && cpu->bf16_units && a->K > 0 && a->beta != 0)
+    if (!done && in_library && a->beta != 0)
         lose(cpu);
     else if (!done)
         parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul16_plain, a);
