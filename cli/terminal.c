@@ -1,27 +1,47 @@
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700 /* sigaltstack */
 #include "terminal.h"
 
 #include <signal.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t caught;
+static volatile sig_atomic_t caught; /* the first signal's number */
+static struct timespec caught_at;
 
 static const int numbers[] = { SIGINT, SIGTERM };
 enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
 
-/* The next one ends the program, be it of the same kind or the other. */
+/* timeout(1), shells and schedulers send a signal to a process and to its group: twice, at once. */
+static bool is_echo(int number, const struct timespec *now)
+{
+    double seconds =
+        (double)(now->tv_sec - caught_at.tv_sec) + 1e-9 * (double)(now->tv_nsec - caught_at.tv_nsec);
+    return number == caught && seconds < 0.1;
+}
+
+/* The first is noted; the next one ends the program, be it of the same kind or the other. */
 static void on_signal(int number)
 {
-    (void)number;
-    caught = 1;
-    for (size_t i = 0; i < N_NUMBERS; i++)
-        signal(numbers[i], SIG_DFL);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (caught == 0) {
+        caught_at = now;
+        caught = number;
+    } else if (!is_echo(number, &now)) {
+        signal(number, SIG_DFL);
+        raise(number); /* takes effect when this handler returns */
+    }
 }
 
 void catch_interrupts(void)
 {
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    /* A stack of its own: oneDNN's products use the stack pointer for other things, and a handler's frame
+     * then lies in their buffers ("corrupted size vs. prev_size", one Ctrl-C in twenty). The main thread gets
+     * these signals. */
+    static unsigned char frames[1 << 16];
+    sigaltstack(&(stack_t){ .ss_sp = frames, .ss_size = sizeof frames }, NULL);
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK };
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < N_NUMBERS; i++)
         sigaddset(&action.sa_mask, numbers[i]);

@@ -228,8 +228,8 @@ static void a_signal_leaves_a_checkpoint(void **state)
             "'%s' train %s --steps 100000000 --train-data %s --out %s --quiet --checkpoint-every 0 2>&1 & "
             "pid=$!; tries=0; while [ \"$(cat %s/metrics.jsonl 2>/dev/null | wc -l)\" -lt 3 ] && [ $tries "
             "-lt 300 ]; do sleep 0.1; "
-            "tries=$((tries + 1)); done; kill -%s $pid; wait $pid",
-            ddl_program(), tiny_flags, shard, run, run, signals[i]);
+            "tries=$((tries + 1)); done; kill -%s $pid; kill -%s $pid; wait $pid", /* twice at once is once */
+            ddl_program(), tiny_flags, shard, run, run, signals[i], signals[i]);
         assert_int_equal(run_command(command, out, sizeof out), 3);
         assert_out("stopped after step");
         assert_out("--resume goes on");
