@@ -8,7 +8,7 @@ static size_t groups_of(const struct ddl_param *row)
 {
     bool matrix = row->group == DDL_GROUP_MATRIX || row->group == DDL_GROUP_EMBEDDING;
     size_t width = matrix ? row->shape[1] : 0, rows = matrix ? row->shape[0] : 0;
-    return rows * (width / DDL_GROUP + (width % DDL_GROUP != 0));
+    return rows * ddl_q8_groups(width);
 }
 
 static ddl_status alloc_copy(const struct ddl_model *model, size_t bytes, void **out, const char *what,

@@ -59,6 +59,12 @@ struct ddl_q8 {
     int8_t q[DDL_GROUP];
 };
 
+/* Of a row of so many numbers. */
+static inline size_t ddl_q8_groups(size_t width)
+{
+    return width / DDL_GROUP + (width % DDL_GROUP != 0);
+}
+
 /* Every group of x by its largest size: scale = max |x| / 127, q = x / scale rounded to nearest, ties to
  * even. A group that is not finite gets scale NaN. */
 struct quantize8_args {

@@ -46,8 +46,7 @@ static float number(enum bench_fill fill, uint64_t key, uint64_t i)
 /* Group i of rows of b->width numbers; what is beyond a row's end is 0. */
 static struct ddl_q8 group(const struct bench_buffer *b, uint64_t key, size_t i)
 {
-    size_t in_row = b->width / DDL_GROUP + (b->width % DDL_GROUP != 0),
-           left = b->width - i % in_row * DDL_GROUP;
+    size_t in_row = ddl_q8_groups(b->width), left = b->width - i % in_row * DDL_GROUP;
     struct ddl_q8 group = { .scale = (float)(0.001 + 0.01 * ddl_rng_uniform(key, 8 * i)) };
     for (size_t j = 0; j < DDL_GROUP && j < left; j++)
         group.q[j] = (int8_t)((int)(ddl_rng_u64(key, 8 * i + 1 + j / 8) >> 8 * (j % 8) & 0xff) % 255 - 127);

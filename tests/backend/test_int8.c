@@ -11,7 +11,7 @@ DEFINE_CALL(matmul8, matmul8_args)
 
 static size_t groups_of(size_t rows, size_t width)
 {
-    return rows * (width / DDL_GROUP + (width % DDL_GROUP != 0));
+    return rows * ddl_q8_groups(width);
 }
 
 static struct ddl_q8 *quantized(const struct ddl_backend *backend, size_t rows, size_t width, const float *x)

@@ -96,7 +96,7 @@ void cpu_matmul16(void *ctx, const struct matmul16_args *a)
 void cpu_matmul8(void *ctx, const struct matmul8_args *a)
 {
     const struct cpu *cpu = ctx;
-    size_t groups = a->K / DDL_GROUP + (a->K % DDL_GROUP != 0);
+    size_t groups = ddl_q8_groups(a->K);
     size_t panel = a->K ? cpu->threads * cpu->piece / a->K : 0;
     if (a->M <= MOST_THIN || panel < DDL_GROUP) {
         for (size_t m = 0; m < a->M; m += MOST_THIN) {

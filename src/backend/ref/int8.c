@@ -22,7 +22,7 @@ static void quantize_group(size_t n, const float *x, struct ddl_q8 *y)
 void ref_quantize8(void *ctx, const struct quantize8_args *a)
 {
     (void)ctx;
-    size_t groups = a->width / DDL_GROUP + (a->width % DDL_GROUP != 0);
+    size_t groups = ddl_q8_groups(a->width);
     for (size_t row = 0; row < a->rows; row++) {
         for (size_t g = 0; g < groups; g++) {
             size_t first = g * DDL_GROUP, left = a->width - first;
@@ -35,7 +35,7 @@ void ref_quantize8(void *ctx, const struct quantize8_args *a)
 void ref_matmul8(void *ctx, const struct matmul8_args *a)
 {
     (void)ctx;
-    size_t groups = a->K / DDL_GROUP + (a->K % DDL_GROUP != 0);
+    size_t groups = ddl_q8_groups(a->K);
     for (size_t m = 0; m < a->M; m++) {
         for (size_t n = 0; n < a->N; n++) {
             double sum = 0;

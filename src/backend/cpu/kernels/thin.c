@@ -131,7 +131,7 @@ void DDL_KERNEL(matmul16_thin)(const void *args, size_t lo, size_t hi, float *sc
 void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul8_args *a = args;
-    size_t groups = a->K / DDL_GROUP + (a->K % DDL_GROUP != 0);
+    size_t groups = ddl_q8_groups(a->K);
     (void)scratch;
     for (size_t j = lo; j < hi; j++) {
         float dots[8];
@@ -144,7 +144,7 @@ void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scr
 void DDL_KERNEL(widen8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct widen8_args *a = args;
-    size_t groups = a->K / DDL_GROUP + (a->K % DDL_GROUP != 0);
+    size_t groups = ddl_q8_groups(a->K);
     (void)scratch;
     for (size_t j = lo; j < hi; j++) {
         float *y = a->y + j * a->K;
@@ -191,7 +191,7 @@ static void quantize_group(const float *x, struct ddl_q8 *y)
 void DDL_KERNEL(quantize8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct quantize8_args *a = args;
-    size_t groups = a->width / DDL_GROUP + (a->width % DDL_GROUP != 0);
+    size_t groups = ddl_q8_groups(a->width);
     (void)scratch;
     for (size_t row = lo; row < hi; row++) {
         const float *x = a->x + row * a->width;
