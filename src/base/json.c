@@ -1,8 +1,11 @@
 #include "base/json.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* jansson (2.14) does not look whether a long word found room: it goes on with the word cut short, so that a
@@ -51,4 +54,38 @@ ddl_status ddl_json_parse(json_t **out, const char *text, size_t size, size_t fl
         return DDL_E_FORMAT;
     snprintf(why->text, sizeof why->text, "out of memory");
     return DDL_E_MEMORY;
+}
+
+ddl_status ddl_json_parse_file(json_t **out, const char *path, const char *text, size_t size,
+                               struct ddl_error *err)
+{
+    json_error_t why;
+    ddl_status status = ddl_json_parse(out, text, size, JSON_REJECT_DUPLICATES, &why);
+    if (status == DDL_E_FORMAT)
+        ddl_error_set(err, status, "%s:%d:%d: not valid JSON: %s", path, why.line, why.column, why.text);
+    else if (status)
+        ddl_error_set(err, status, "%s: %s", path, why.text);
+    return status;
+}
+
+ddl_status ddl_json_read(json_t **out, const char *path, size_t limit, struct ddl_error *err)
+{
+    char *text;
+    size_t size;
+    *out = NULL;
+    ddl_status status = ddl_file_read(path, limit, &text, &size, err);
+    if (status)
+        return status;
+    status = ddl_json_parse_file(out, path, text, size, err);
+    free(text);
+    return status;
+}
+
+ddl_status ddl_json_write(const char *path, const json_t *root, struct ddl_error *err)
+{
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    ddl_status status = text ? ddl_file_replace(path, text, strlen(text), err)
+                             : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+    free(text);
+    return status;
 }

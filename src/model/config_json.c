@@ -308,19 +308,13 @@ static ddl_status read_keys(const struct reader *r, const char *folder, json_t *
 ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
                            struct ddl_error *err)
 {
-    char path[1024], *text;
-    size_t size;
+    char path[1024];
+    json_t *root;
     if (!ddl_path_join(path, sizeof path, folder, "config.json"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", folder);
-    ddl_status status = ddl_file_read(path, MAX_JSON, &text, &size, err);
+    ddl_status status = ddl_json_read(&root, path, MAX_JSON, err);
     if (status)
         return status;
-    json_error_t why;
-    json_t *root;
-    status = ddl_json_parse(&root, text, size, JSON_REJECT_DUPLICATES, &why);
-    free(text);
-    if (status)
-        return ddl_error_set(err, status, "%s:%d: not valid JSON: %s", path, why.line, why.text);
     const struct reader reader = { path, warn, user };
     struct ddl_config config = ddl_config_defaults();
     if (!json_is_object(root))

@@ -268,10 +268,9 @@ static ddl_status open_state(const char *path, json_t **root, struct ddl_error *
     ddl_status status = ddl_file_read(path, MAX_STATE, &text, &size, err);
     if (status)
         return status;
-    json_error_t why;
     status = ddl_sums_check_seal(path, text, size, err);
-    if (!status && (status = ddl_json_parse(root, text, size, JSON_REJECT_DUPLICATES, &why)))
-        ddl_error_set(err, status, "%s:%d: not valid JSON: %s", path, why.line, why.text);
+    if (!status)
+        status = ddl_json_parse_file(root, path, text, size, err);
     free(text);
     const struct reader r = { path, *root, err };
     uint64_t version = 0;

@@ -3,6 +3,7 @@
 #include "ddl/train.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "model/config_json.h"
 #include "model/weights.h"
@@ -165,10 +166,7 @@ static ddl_status write_index(const struct job *job, const char *folder, struct 
     }
     json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes(job),
                              "weight_map", map);
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    ddl_status status = text ? ddl_file_replace(path, text, strlen(text), err)
-                             : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
-    free(text);
+    ddl_status status = ddl_json_write(path, root, err);
     json_decref(root);
     return status;
 }

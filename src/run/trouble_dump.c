@@ -10,7 +10,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PATH_SIZE = 1280, MAX_JSON = 1 << 20, VERSION = 1 };
@@ -84,10 +83,7 @@ static ddl_status write_json(const struct ddl_trouble *t, const ddl_model *model
         number(t->loss), "grad_norm", number(t->grad_norm), "backend",
         ddl_backend_name(ddl_model_backend(model)), "dtype", precision_names[ddl_model_precision(model)],
         "first", first_object(&t->finding), "parameter", spoiled_object(t));
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    ddl_status status = text ? ddl_file_replace(path, text, strlen(text), err)
-                             : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
-    free(text);
+    ddl_status status = ddl_json_write(path, root, err);
     json_decref(root);
     return status;
 }
@@ -304,20 +300,14 @@ static ddl_status read_all(const struct reader *r, const json_t *root, struct dd
 
 ddl_status ddl_trouble_read(struct ddl_trouble_record *out, const char *folder, struct ddl_error *err)
 {
-    char path[PATH_SIZE], *text;
-    size_t size;
+    char path[PATH_SIZE];
+    json_t *root;
     *out = (struct ddl_trouble_record){ 0 };
     ddl_status status = path_in(path, sizeof path, folder, json_file, err);
     if (!status)
-        status = ddl_file_read(path, MAX_JSON, &text, &size, err);
+        status = ddl_json_read(&root, path, MAX_JSON, err);
     if (status)
         return status;
-    json_error_t why;
-    json_t *root;
-    status = ddl_json_parse(&root, text, size, JSON_REJECT_DUPLICATES, &why);
-    free(text);
-    if (status)
-        return ddl_error_set(err, status, "%s:%d: not valid JSON: %s", path, why.line, why.text);
     status = read_all(&(struct reader){ path, err }, root, out);
     json_decref(root);
     return status;

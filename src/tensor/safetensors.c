@@ -326,17 +326,10 @@ static ddl_status check_index(const ddl_safetensors *st, const char *index, json
 static ddl_status open_indexed(ddl_safetensors **out, const char *folder, const char *index,
                                struct ddl_error *err)
 {
-    char *text;
-    size_t size;
-    ddl_status status = ddl_file_read(index, MAX_INDEX, &text, &size, err);
+    json_t *root;
+    ddl_status status = ddl_json_read(&root, index, MAX_INDEX, err);
     if (status)
         return status;
-    json_error_t why;
-    json_t *root;
-    status = ddl_json_parse(&root, text, size, JSON_REJECT_DUPLICATES, &why);
-    free(text);
-    if (status)
-        return ddl_error_set(err, status, "%s:%d: not valid JSON: %s", index, why.line, why.text);
     json_t *map = json_object_get(root, "weight_map");
     ddl_safetensors *st = NULL;
     if (!json_is_object(map))

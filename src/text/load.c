@@ -26,21 +26,6 @@ static ddl_status out_of_memory(const struct loader *l)
     return ddl_error_set(l->err, DDL_E_MEMORY, "%s: out of memory", l->path);
 }
 
-static ddl_status read_json(const char *path, json_t **out, struct ddl_error *err)
-{
-    char *text;
-    size_t size;
-    ddl_status status = ddl_file_read(path, FILE_LIMIT, &text, &size, err);
-    if (status)
-        return status;
-    json_error_t e;
-    status = ddl_json_parse(out, text, size, JSON_REJECT_DUPLICATES, &e);
-    free(text);
-    if (!status)
-        return DDL_OK;
-    return ddl_error_set(err, status, "%s:%d:%d: not JSON: %s", path, e.line, e.column, e.text);
-}
-
 /* An id in range, of `what` called `name`. */
 static ddl_status check_id(const struct loader *l, const json_t *value, const char *what, const char *name)
 {
@@ -305,7 +290,7 @@ static ddl_status read_tokenizer_json(struct loader *l, const json_t *root)
 static ddl_status load_tokenizer_json(struct loader *l)
 {
     json_t *root;
-    ddl_status status = read_json(l->path, &root, l->err);
+    ddl_status status = ddl_json_read(&root, l->path, FILE_LIMIT, l->err);
     if (status)
         return status;
     status = read_tokenizer_json(l, root);
@@ -357,7 +342,7 @@ static ddl_status load_gpt2_files(struct loader *l, const char *vocab_path, cons
 {
     json_t *vocab;
     l->path = vocab_path;
-    ddl_status status = read_json(vocab_path, &vocab, l->err);
+    ddl_status status = ddl_json_read(&vocab, vocab_path, FILE_LIMIT, l->err);
     if (status)
         return status;
     size_t n_tokens = 0;

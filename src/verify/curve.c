@@ -49,26 +49,18 @@ static ddl_status path_of(const struct context *c, const char *name, char *out, 
     return DDL_OK;
 }
 
+/* Into *out, which is to be released in any case. */
 static ddl_status load_json(const struct context *c, const char *name, json_t **out, struct ddl_error *err)
 {
     enum { LIMIT = 64 << 20 };
-    char path[2048], *text;
-    size_t size;
+    char path[2048];
     *out = NULL;
     ddl_status status = path_of(c, name, path, sizeof path, err);
     if (!status)
-        status = ddl_file_read(path, LIMIT, &text, &size, err);
-    if (status)
-        return status;
-    json_error_t at;
-    status = ddl_json_parse(out, text, size, 0, &at);
-    free(text);
-    if (!status && json_is_object(*out))
-        return DDL_OK;
-    json_decref(*out);
-    *out = NULL;
-    return ddl_error_set(err, status ? status : DDL_E_FORMAT, "%s:%d: no JSON object: %s", path, at.line,
-                         at.text);
+        status = ddl_json_read(out, path, LIMIT, err);
+    if (!status && !json_is_object(*out))
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: not a JSON object", path);
+    return status;
 }
 
 static ddl_status read_recipe(const struct context *c, const json_t *json, struct recipe *r,

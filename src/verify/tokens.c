@@ -152,17 +152,10 @@ static bool stays_below(const char *name)
 static ddl_status check_files(struct context *c, const ddl_tokenizer *tokenizer, const char *path,
                               struct ddl_error *err)
 {
-    char *text;
-    size_t size;
-    ddl_status status = ddl_file_read(path, CASES_LIMIT, &text, &size, err);
+    json_t *list;
+    ddl_status status = ddl_json_read(&list, path, CASES_LIMIT, err);
     if (status)
         return status;
-    json_error_t error;
-    json_t *list;
-    status = ddl_json_parse(&list, text, size, 0, &error);
-    free(text);
-    if (status)
-        return ddl_error_set(err, status, "%s:1: %s", path, error.text);
     if (!json_is_array(list))
         status = bad_line(path, 1, "wanted a list", err);
     for (size_t i = 0; i < json_array_size(list) && !status; i++) {

@@ -62,9 +62,39 @@ static void errors_with_their_places(void **state)
     }
 }
 
+static void files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *gist;
+    } bad[] = { { "", "bad.json:1:0: not valid JSON: " },
+                { "{\n \"a\": 1,\n \"a\": 2}", "bad.json:3:4: not valid JSON: duplicate object key" },
+                { "{\"a\": 123456}", "bad.json: 13 bytes" } };
+    const char *path = scratch_path("bad.json");
+    struct ddl_error err;
+    json_t *root;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_file(path, bad[i].text, strlen(bad[i].text));
+        assert_int_equal(ddl_json_read(&root, path, i == 2 ? 12 : 100, &err), DDL_E_FORMAT);
+        assert_says(&err, bad[i].gist);
+        assert_null(root);
+    }
+    json_t *written = json_pack("{s:[i,f,b,n], s:{s:s}}", "list", 7, 0.1, 1, "inner", "text", "\xc3\xa9");
+    path = scratch_path("good.json");
+    assert_ok(ddl_json_write(path, written, &err), err);
+    assert_ok(ddl_json_read(&root, path, 1000, &err), err);
+    assert_true(json_equal(root, written));
+    json_decref(root);
+    json_decref(written);
+    assert_int_equal(ddl_json_write(path, NULL, &err), DDL_E_MEMORY);
+    assert_says(&err, "good.json: out of memory");
+    assert_int_equal(ddl_json_read(&root, scratch_path("no/such.json"), 1000, &err), DDL_E_IO);
+    assert_null(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(same_values), cmocka_unit_test(a_long_text),
-                                        cmocka_unit_test(errors_with_their_places) };
+                                        cmocka_unit_test(errors_with_their_places), cmocka_unit_test(files) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -462,8 +462,8 @@ static void bad_files(void **state)
     static const struct {
         const char *text, *sentence;
     } cases[] = {
-        { "", "config.json:1: not valid JSON: " },
-        { "{\n\"vocab_size\": 97,\n oops }", "config.json:3: not valid JSON: " },
+        { "", "config.json:1:0: not valid JSON: " },
+        { "{\n\"vocab_size\": 97,\n oops }", "config.json:3:5: not valid JSON: " },
         { "[]", "config.json: not a JSON object" },
         { "{}", "config.json: no key vocab_size" },
         { "{" BASE ",\"mup\":1,\"mup\":2}", "duplicate object key" },

@@ -273,7 +273,7 @@ static void broken_json(void **state)
         err);
     static const size_t cuts[] = { 0, 1, 100, 1000, 4000 };
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
-        refuse_text(text, cuts[i], "not JSON: ");
+        refuse_text(text, cuts[i], "not valid JSON: ");
     refuse_text(text, size - 1, "text.json:1:");
     free(text);
     refuse_text("[]", 2, "model.vocab is nothing");
@@ -333,7 +333,7 @@ static void broken_gpt2_files(void **state)
     gpt2_folder("", 0, vocab, DDL_E_FORMAT, "vocab.bpe: no merge makes \"");
     gpt2_folder(merges, n, "[]", DDL_E_FORMAT, "encoder.json: a list, not an object");
     gpt2_folder(merges, n, "{}", DDL_E_FORMAT, "vocab.bpe: merge 0: \"\xC4\xA0\" is not in the vocabulary");
-    gpt2_folder(merges, n, "{\"!\": 0", DDL_E_FORMAT, "encoder.json:1:7: not JSON");
+    gpt2_folder(merges, n, "{\"!\": 0", DDL_E_FORMAT, "encoder.json:1:7: not valid JSON");
     gpt2_folder(merges, n, "{\"!\": true}", DDL_E_FORMAT, "the id of token \"!\" is true, not an integer");
     gpt2_folder("#version: 0.2\nh e x\n", 20, vocab, DDL_E_FORMAT, "merge 0 is \"h e x\", not two tokens");
     gpt2_folder("#version: 0.2\r\nh e\r\n", 20, vocab, DDL_E_FORMAT, "merge 0: \"e ");
