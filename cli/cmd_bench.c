@@ -19,8 +19,6 @@ struct flags {
     char compare[1024], save[1024];
 };
 
-static const char *const training_dtypes[] = { "f32", "bf16", NULL }; /* as enum ddl_precision */
-
 #define AT(field) offsetof(struct flags, field)
 #define TEXT_ROW(name, field, value, help)                                                                   \
     {                                                                                                        \
@@ -68,7 +66,7 @@ static const struct ddl_option op_rows[] = {
 };
 static const struct ddl_option step_rows[] = {
     MODEL_ROWS,
-    DTYPE_ROW(training_dtypes),
+    DTYPE_ROW(ddl_training_precision_names),
     BATCH_ROW("sequences of a step"),
     SEQ_ROW("tokens of a sequence"),
     STEPS_ROW("timed steps"),

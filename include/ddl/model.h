@@ -94,6 +94,8 @@ enum ddl_precision {
 };
 /* "f32", "bf16", "int8", NULL: choices for a struct ddl_option. */
 DDL_API extern const char *const ddl_precision_names[];
+/* Those before int8, NULL: the ones that train. */
+DDL_API extern const char *const ddl_training_precision_names[];
 /* Workspaces are made for the precision that the model has then. A new model has DDL_PRECISION_F32. */
 DDL_API ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision,
                                            struct ddl_error *err);

@@ -70,9 +70,10 @@ enum ddl_precision ddl_model_precision(const ddl_model *model)
     return model->precision;
 }
 
-const char *const ddl_precision_names[] = {
-    [DDL_PRECISION_F32] = "f32", [DDL_PRECISION_BF16] = "bf16", [DDL_PRECISION_INT8] = "int8", NULL
-};
+#define TRAINING [DDL_PRECISION_F32] = "f32", [DDL_PRECISION_BF16] = "bf16"
+const char *const ddl_training_precision_names[] = { TRAINING, NULL };
+const char *const ddl_precision_names[] = { TRAINING, [DDL_PRECISION_INT8] = "int8", NULL };
+#undef TRAINING
 
 void precision_refresh(struct ddl_model *model)
 {

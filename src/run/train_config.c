@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const dtype_names[] = { "f32", "bf16", NULL }; /* of enum ddl_precision */
 static const char *const order_names[] = { "random", "sequential", NULL };
 
 #define AT(field) offsetof(struct ddl_train_config, field)
@@ -69,7 +68,7 @@ static const struct ddl_option rows[] = {
         "steps taken that a gradient norm is held against"),
     ROW(spike_max_skip, DDL_OPTION_SIZE, 1, MAX_BATCH,
         "skips in a row, after which the norm has shifted and is taken"),
-    { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, dtype_names, "NAME",
+    { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",
       "what products work on; parameters, sums and the state are f32" },
     ROW(seed, DDL_OPTION_U64, 0, 0, "of initial values and data order"),
     { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "how sequences are drawn" },

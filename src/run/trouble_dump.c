@@ -18,7 +18,6 @@ static const char json_file[] = "trouble.json", batch_file[] = "batch.safetensor
 static const char *const what_names[] = {
     [DDL_TROUBLE_LOSS] = "loss", [DDL_TROUBLE_GRADIENT] = "gradient", [DDL_TROUBLE_VALIDATION] = "validation"
 };
-static const char *const precision_names[] = { [DDL_PRECISION_F32] = "f32", [DDL_PRECISION_BF16] = "bf16" };
 static const char *const part_names[] = { "embed", "attn", "mlp", "head" };
 static const char *const spoiled_names[] = { "parameter", "first moment", "second moment" };
 #define COUNT(list) (sizeof(list) / sizeof *(list))
@@ -81,7 +80,7 @@ static ddl_status write_json(const struct ddl_trouble *t, const ddl_model *model
         VERSION, "step", (json_int_t)t->step, "what", what_names[t->what], "micro_batch",
         (json_int_t)t->micro_batch, "micro_batches", (json_int_t)t->micro_batches, "scale", t->scale, "loss",
         number(t->loss), "grad_norm", number(t->grad_norm), "backend",
-        ddl_backend_name(ddl_model_backend(model)), "dtype", precision_names[ddl_model_precision(model)],
+        ddl_backend_name(ddl_model_backend(model)), "dtype", ddl_precision_names[ddl_model_precision(model)],
         "first", first_object(&t->finding), "parameter", spoiled_object(t));
     ddl_status status = ddl_json_write(path, root, err);
     json_decref(root);
@@ -287,7 +286,7 @@ static ddl_status read_all(const struct reader *r, const json_t *root, struct dd
     if (!status)
         status = read_text(r, root, "backend", out->backend, sizeof out->backend);
     if (!status)
-        status = read_word(r, root, "dtype", precision_names, COUNT(precision_names), &precision);
+        status = read_word(r, root, "dtype", ddl_training_precision_names, DDL_PRECISION_INT8, &precision);
     if (!status)
         status = read_first(r, json_object_get(root, "first"), &t->finding);
     if (!status)
