@@ -21,12 +21,12 @@ void library_describe(char *text, size_t size)
     snprintf(text, size, "CBLAS");
 }
 
-bool library_matmul(const struct matmul_args *a)
+enum library_outcome library_matmul(const struct matmul_args *a)
 {
     cblas_sgemm(CblasRowMajor, a->trans_a ? CblasTrans : CblasNoTrans, a->trans_b ? CblasTrans : CblasNoTrans,
                 (int)a->M, (int)a->N, (int)a->K, a->alpha, a->A, (int)a->lda, a->B, (int)a->ldb, a->beta,
                 a->C, (int)a->ldc);
-    return true;
+    return LIBRARY_DONE;
 }
 
 bool library_has_bf16(void)
@@ -34,9 +34,9 @@ bool library_has_bf16(void)
     return false;
 }
 
-bool library_matmul16(struct library *library, const struct matmul16_args *a)
+enum library_outcome library_matmul16(struct library *library, const struct matmul16_args *a)
 {
     (void)library;
     (void)a;
-    return false;
+    return LIBRARY_NOT_TAKEN;
 }

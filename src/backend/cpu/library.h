@@ -15,13 +15,18 @@ void library_close(struct library *library); /* NULL is allowed */
 /* "oneDNN 2.6" */
 void library_describe(char *text, size_t size);
 
-/* C = alpha op(A) op(B) + beta C on the threads that OpenMP allows now. False: there was no memory for it,
- * perhaps in one of its threads only, so that C may be half done. Any thread may call. */
-bool library_matmul(const struct matmul_args *a);
+enum library_outcome {
+    LIBRARY_DONE,
+    LIBRARY_NOT_TAKEN, /* the same product by other means is right: what C held still stands, or beta is 0 */
+    LIBRARY_LOST,      /* there was no memory, perhaps in one thread only: C may be half added to       */
+};
+
+/* C = alpha op(A) op(B) + beta C on the threads that OpenMP allows now. Any thread may call. */
+enum library_outcome library_matmul(const struct matmul_args *a);
 
 /* Whether this processor multiplies bfloat16 faster than float32 by this library. */
 bool library_has_bf16(void);
 /* The same for bfloat16; one thread at a time. */
-bool library_matmul16(struct library *library, const struct matmul16_args *a);
+enum library_outcome library_matmul16(struct library *library, const struct matmul16_args *a);
 
 #endif

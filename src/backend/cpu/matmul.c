@@ -21,23 +21,23 @@ static bool is_small(const struct matmul_args *a)
     return a->K == 0 || (a->M <= SMALL && a->N <= SMALL && a->K <= SMALL && a->M * a->N * a->K <= SMALL);
 }
 
-static void lose(const struct cpu *cpu)
+/* Whether the product is still to be made. One that was lost is not made but reported, by ops->verdict. */
+static bool is_left(const struct cpu *cpu, enum library_outcome outcome)
 {
+    if (outcome == LIBRARY_LOST) {
 #pragma omp atomic write
-    *cpu->failed = true;
+        *cpu->failed = true;
+    }
+    return outcome == LIBRARY_NOT_TAKEN;
 }
 
 static void by_library(const struct cpu *cpu, const struct matmul_args *a, size_t threads)
 {
     int before = parallel_limit((int)threads);
-    bool done = library_matmul(a);
+    enum library_outcome outcome = library_matmul(a);
     parallel_limit(before);
-    if (done)
-        return;
-    if (a->beta == 0) /* no memory for its packing: slower, but right */
+    if (is_left(cpu, outcome)) /* no memory for its packing: slower, but right */
         cpu->k->matmul_plain(a, 0, a->M, NULL);
-    else
-        lose(cpu); /* what was to be added to may be half added to */
 }
 
 void cpu_matmul(void *ctx, const struct matmul_args *a)
@@ -67,27 +67,23 @@ void gemm_serial(const struct cpu *cpu, const struct matmul_args *a)
         by_library(cpu, a, 1);
 }
 
-/* Without units for bfloat16 the kernel widens as it goes. It also takes products with a vector whose numbers
- * stand apart: oneDNN 3.7 reads those as if they stood side by side. */
+/* Without units for bfloat16 the kernel widens as it goes. */
 void cpu_matmul16(void *ctx, const struct matmul16_args *a)
 {
     const struct cpu *cpu = ctx;
-    bool vector = a->N == 1 || (a->M == 1 && a->trans_a);
-    bool done = false, in_library = cpu->bf16_units && a->K > 0 && !vector;
+    enum library_outcome outcome = LIBRARY_NOT_TAKEN;
     if (a->M == 0 || a->N == 0)
         return;
     if (a->M <= MOST_THIN && !a->trans_a && a->trans_b) {
         parallel_rows(cpu, a->N, a->K, cpu->k->matmul16_thin, a);
         return;
     }
-    if (in_library) {
+    if (cpu->bf16_units && a->K > 0) {
         int before = parallel_limit((int)cpu->threads);
-        done = library_matmul16(cpu->library, a);
+        outcome = library_matmul16(cpu->library, a);
         parallel_limit(before);
     }
-    if (!done && in_library && a->beta != 0)
-        lose(cpu);
-    else if (!done)
+    if (is_left(cpu, outcome))
         parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul16_plain, a);
 }
 

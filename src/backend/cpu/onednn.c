@@ -74,11 +74,17 @@ void library_describe(char *text, size_t size)
     snprintf(text, size, "oneDNN %d.%d", version->major, version->minor);
 }
 
-bool library_matmul(const struct matmul_args *a)
+static enum library_outcome outcome(dnnl_status_t status, float beta)
 {
-    return dnnl_sgemm(a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N', (dnnl_dim_t)a->M, (dnnl_dim_t)a->N,
-                      (dnnl_dim_t)a->K, a->alpha, a->A, (dnnl_dim_t)a->lda, a->B, (dnnl_dim_t)a->ldb, a->beta,
-                      a->C, (dnnl_dim_t)a->ldc) == dnnl_success;
+    return status == dnnl_success ? LIBRARY_DONE : beta == 0 ? LIBRARY_NOT_TAKEN : LIBRARY_LOST;
+}
+
+enum library_outcome library_matmul(const struct matmul_args *a)
+{
+    dnnl_status_t status = dnnl_sgemm(a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N', (dnnl_dim_t)a->M,
+                                      (dnnl_dim_t)a->N, (dnnl_dim_t)a->K, a->alpha, a->A, (dnnl_dim_t)a->lda,
+                                      a->B, (dnnl_dim_t)a->ldb, a->beta, a->C, (dnnl_dim_t)a->ldc);
+    return outcome(status, a->beta);
 }
 
 bool library_has_bf16(void)
@@ -214,21 +220,30 @@ static struct product *find_product(struct library *library, const struct shape 
     return make_product(product, library->engine, shape) == dnnl_success ? product : NULL;
 }
 
-bool library_matmul16(struct library *library, const struct matmul16_args *a)
+/* Version 3.7 reads a vector whose numbers stand apart as if they stood side by side. */
+static bool has_vector(const struct matmul16_args *a)
+{
+    return a->N == 1 || (a->M == 1 && a->trans_a);
+}
+
+enum library_outcome library_matmul16(struct library *library, const struct matmul16_args *a)
 {
     struct shape shape = {
         a->trans_a, a->trans_b, a->M, a->N, a->K, a->lda, a->ldb, a->ldc, a->alpha, a->beta
     };
-    struct product *product = find_product(library, &shape);
+    struct product *product = has_vector(a) ? NULL : find_product(library, &shape);
     if (!product)
-        return false;
+        return LIBRARY_NOT_TAKEN;
     /* The interface takes no const place; A and B are only read. */
     dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, product->A },
                                { DNNL_ARG_WEIGHTS, product->B },
                                { DNNL_ARG_DST, product->C } };
-    return dnnl_memory_set_data_handle(product->A, (void *)(uintptr_t)a->A) == dnnl_success &&
-           dnnl_memory_set_data_handle(product->B, (void *)(uintptr_t)a->B) == dnnl_success &&
-           dnnl_memory_set_data_handle(product->C, a->C) == dnnl_success &&
-           dnnl_primitive_execute(product->primitive, library->stream, 3, args) == dnnl_success &&
-           dnnl_stream_wait(library->stream) == dnnl_success;
+    if (dnnl_memory_set_data_handle(product->A, (void *)(uintptr_t)a->A) != dnnl_success ||
+        dnnl_memory_set_data_handle(product->B, (void *)(uintptr_t)a->B) != dnnl_success ||
+        dnnl_memory_set_data_handle(product->C, a->C) != dnnl_success)
+        return LIBRARY_NOT_TAKEN;
+    dnnl_status_t status = dnnl_primitive_execute(product->primitive, library->stream, 3, args);
+    if (status == dnnl_success)
+        status = dnnl_stream_wait(library->stream);
+    return outcome(status, a->beta);
 }
