@@ -1,5 +1,4 @@
 /* ddl train: runs a recipe. */
-#define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "ddl/train.h"
 #include "terminal.h"
@@ -8,8 +7,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 /* Flags that are not keys of a recipe. */
 struct flags {
@@ -40,48 +37,28 @@ static int stop_requested(void *user)
 
 /* ---- progress ---- */
 
-struct display {
-    bool terminal, open; /* open: the cursor stands behind an unfinished line */
-    double last;         /* when a line was last shown                        */
-};
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void close_line(struct display *d)
-{
-    if (d->open)
-        fputc('\n', stderr);
-    d->open = false;
-}
-
 static void show_progress(void *user, const struct ddl_train_progress *p)
 {
-    struct display *d = user;
-    const double pause = d->terminal ? 0.1 : 2;
-    bool must = p->has_val || p->step == p->steps || d->last == 0;
-    if (!must && now() - d->last < pause)
+    struct progress_line *line = user;
+    bool stays = p->has_val || p->step == p->steps, first = line->shown == 0;
+    if (!stays && !first && !progress_line_due(line, p->seconds))
         return;
     char left[32], val[32] = "";
     format_seconds(p->seconds_left, left, sizeof left);
     if (p->has_val)
         snprintf(val, sizeof val, "  val %.4f", p->val_loss);
-    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s  lr %.2e  norm %.3f  %.0f tok/s  %s left",
-            d->terminal ? "\r\033[K" : "", (unsigned long long)p->step, (unsigned long long)p->steps, p->loss,
-            val, p->lr, p->grad_norm, p->tokens_per_s, left);
-    d->open = true;
-    d->last = now();
-    if (!d->terminal || p->has_val || p->step == p->steps)
-        close_line(d);
+    progress_line_begin(line, p->seconds);
+    fprintf(stderr, "step %llu/%llu  loss %.4f%s  lr %.2e  norm %.3f  %.0f tok/s  %s left",
+            (unsigned long long)p->step, (unsigned long long)p->steps, p->loss, val, p->lr, p->grad_norm,
+            p->tokens_per_s, left);
+    progress_line_end(line);
+    if (stays)
+        progress_line_keep(line);
 }
 
 static void show_sample(void *user, uint64_t step, const char *text, size_t size)
 {
-    close_line(user);
+    progress_line_keep(user);
     printf("--- step %llu\n", (unsigned long long)step);
     fwrite(text, 1, size, stdout);
     printf("\n---\n");
@@ -90,7 +67,7 @@ static void show_sample(void *user, uint64_t step, const char *text, size_t size
 
 static void show_note(void *user, const char *sentence)
 {
-    close_line(user);
+    progress_line_keep(user);
     fprintf(stderr, "ddl: %s\n", sentence);
 }
 
@@ -149,15 +126,15 @@ static int train(const struct ddl_train_config *t, const struct flags *flags)
 {
     struct ddl_error err = { 0 };
     struct ddl_train_progress last;
-    struct display display = { .terminal = isatty(STDERR_FILENO) == 1 };
-    struct ddl_train_callbacks callbacks = { .user = &display, .note = show_note, .stop = stop_requested };
+    struct progress_line line = progress_line_on_stderr(flags->quiet);
+    struct ddl_train_callbacks callbacks = { .user = &line, .note = show_note, .stop = stop_requested };
     if (!flags->quiet) {
         callbacks.progress = show_progress;
         callbacks.sample = show_sample;
     }
     catch_interrupts(); /* the first asks for a checkpoint */
     ddl_status status = ddl_train_run(t, &callbacks, &last, &err);
-    close_line(&display);
+    progress_line_keep(&line);
     if (status)
         return report_error(&err);
     print_result(t, &last, flags->json);

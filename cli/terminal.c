@@ -80,14 +80,23 @@ void progress_line_begin(struct progress_line *line, double seconds)
         fputc('\r', stderr);
 }
 
-void progress_line_end(const struct progress_line *line)
+void progress_line_end(struct progress_line *line)
 {
     fputs(line->terminal ? "\033[K" : "\n", stderr);
     fflush(stderr);
+    line->open = line->terminal;
 }
 
-void progress_line_clear(const struct progress_line *line)
+void progress_line_clear(struct progress_line *line)
 {
-    if (line->terminal && line->shown > 0)
+    if (line->open)
         fputs("\r\033[K", stderr);
+    line->open = false;
+}
+
+void progress_line_keep(struct progress_line *line)
+{
+    if (line->open)
+        fputc('\n', stderr);
+    line->open = false;
 }

@@ -14,15 +14,16 @@ void format_seconds(double seconds, char *out, size_t size);
 
 /* On a terminal one line that is written over, elsewhere a line every ten seconds. */
 struct progress_line {
-    bool quiet, terminal;
-    double shown; /* when it was last written, in the caller's seconds */
+    bool quiet, terminal, open; /* open: the cursor stands behind it */
+    double shown;               /* when it was last written, in the caller's seconds */
 };
 struct progress_line progress_line_on_stderr(bool quiet);
 /* True if it is time to write the line again; then print to standard error between begin and end. */
 bool progress_line_due(const struct progress_line *line, double seconds);
 void progress_line_begin(struct progress_line *line, double seconds);
-void progress_line_end(const struct progress_line *line);
-/* Wipes the line before other output follows. */
-void progress_line_clear(const struct progress_line *line);
+void progress_line_end(struct progress_line *line);
+/* Before other output follows: wipes the line, or leaves it to be read. */
+void progress_line_clear(struct progress_line *line);
+void progress_line_keep(struct progress_line *line);
 
 #endif
