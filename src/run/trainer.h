@@ -2,6 +2,7 @@
 #ifndef DDL_RUN_TRAINER_H
 #define DDL_RUN_TRAINER_H
 
+#include "base/lock.h"
 #include "ddl/data.h"
 #include "ddl/train.h"
 #include "run/checkpoint.h"
@@ -14,6 +15,7 @@ enum { RUN_PATH_SIZE = 1280 };
 struct run {
     struct ddl_train_config config;
     const struct ddl_train_callbacks *callbacks;
+    struct ddl_lock lock;    /* of the folder, for as long as the run lasts */
     ddl_shards *train, *val; /* val may be NULL */
     ddl_tokenizer *tokenizer;
     ddl_backend *backend;

@@ -244,6 +244,11 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
         !ddl_path_join(metrics, sizeof metrics, t->out, "metrics.jsonl"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
     ddl_status status = ddl_file_make_dir(t->out, err);
+    if (!status && !run->lock.held) {
+        status = ddl_lock_take(&run->lock, t->out, err);
+        if (!status) /* another run may have made the folder, and ended, meanwhile */
+            status = look_for_earlier(run, err);
+    }
     if (!status)
         status = t->resume ? remove_leftovers(run, err) : remove_earlier(run, err);
     if (!status)
@@ -262,6 +267,8 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
 ddl_status trainer_open(struct run *run, struct ddl_error *err)
 {
     ddl_status status = open_inputs(run, err);
+    if (!status && ddl_file_is_dir(run->config.out))
+        status = ddl_lock_take(&run->lock, run->config.out, err);
     if (!status)
         status = look_for_earlier(run, err);
     if (!status)
@@ -284,4 +291,5 @@ void trainer_close(struct run *run)
     ddl_tokenizer_free(run->tokenizer);
     ddl_shards_close(run->val);
     ddl_shards_close(run->train);
+    ddl_lock_release(&run->lock);
 }

@@ -1,10 +1,13 @@
 /* ddl train, eval, generate and info as a user meets them: exit statuses, sentences, a stop by signal. */
+#define _POSIX_C_SOURCE 200809L
 #include "support/runs.h"
 
+#include "base/lock.h"
 #include "ddl/config.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <unistd.h>
 
 enum { OUT = 1 << 16 };
 static char out[OUT];
@@ -299,6 +302,27 @@ static void a_file_cut_short_is_explained(void **state)
     assert_out("ddl: a file became shorter while it was being read");
 }
 
+/* Here it is this test that holds the folder. */
+static void a_folder_in_use_is_refused(void **state)
+{
+    (void)state;
+    char run[2048], shard[2048], who[64];
+    struct ddl_lock lock;
+    struct ddl_error err;
+    remove_scratch("used");
+    snprintf(run, sizeof run, "%s", scratch_path("used"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
+    snprintf(who, sizeof who, "used: process %ld on ", (long)getpid());
+    write_random_shard(shard, 1, 260, 3000);
+    assert_ok(ddl_file_make_dir(run, &err), err);
+    assert_ok(ddl_lock_take(&lock, run, &err), err);
+    assert_int_equal(ddl("train %s --train-data %s --out %s --quiet", tiny_flags, shard, run), 1);
+    assert_out(who);
+    assert_out(" works in it; wait for it, stop it, or name another folder\n");
+    ddl_lock_release(&lock);
+    assert_int_equal(rmdir(run), 0); /* nothing was written */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +335,7 @@ int main(void)
         cmocka_unit_test(a_signal_leaves_a_checkpoint),
         cmocka_unit_test(where_numbers_end),
         cmocka_unit_test(a_file_cut_short_is_explained),
+        cmocka_unit_test(a_folder_in_use_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -370,6 +370,41 @@ static void does_not_run_over_a_run(void **state)
     assert_int_equal(count_checkpoints(t.out), 0);
 }
 
+/* Begins a run in the folder of the one that asks; each kind must be refused, and change nothing. */
+static int intrude(void *user)
+{
+    struct ddl_train_config t = *(const struct ddl_train_config *)user;
+    struct ddl_error err;
+    for (int kind = 0; kind < 3; kind++) {
+        t.resume = kind == 1;
+        t.overwrite = kind == 2;
+        assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_IO);
+        assert_says(&err, "two-in-one: process ");
+        assert_says(&err, " works in it; wait for it");
+    }
+    return 0;
+}
+
+static void one_run_at_a_time(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("two-in-one");
+    remove_scratch("alone");
+    struct ddl_train_config t = tiny_run("baseline", "ref", "alone");
+    t.checkpoint_every = 3;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    snprintf(t.out, sizeof t.out, "%s", scratch_path("two-in-one"));
+    assert_ok(ddl_train_run(&t, &(struct ddl_train_callbacks){ .user = &t, .stop = intrude }, NULL, &err),
+              err);
+    assert_same_metrics(scratch_path("alone"), scratch_path("two-in-one"));
+    assert_same_file(scratch_path("alone/model.safetensors"), scratch_path("two-in-one/model.safetensors"));
+    assert_int_equal(count_checkpoints(t.out), count_checkpoints(scratch_path("alone")));
+    assert_false(ddl_file_exists(scratch_path("two-in-one/.lock")));
+    t.overwrite = true;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+}
+
 static void says_what_is_wrong_first(void **state)
 {
     (void)state;
@@ -552,13 +587,21 @@ static void takes_text_along(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumes_bit_for_bit),      cmocka_unit_test(metrics_have_every_step),
-        cmocka_unit_test(keeps_the_newest),         cmocka_unit_test(does_not_run_over_a_run),
-        cmocka_unit_test(says_what_is_wrong_first), cmocka_unit_test(stops_where_numbers_end),
-        cmocka_unit_test(takes_text_along),         cmocka_unit_test(passes_over_damage),
-        cmocka_unit_test(damage_does_not_count),    cmocka_unit_test(heads_wider_than_the_model),
-        cmocka_unit_test(says_what_does_not_fit),   cmocka_unit_test(keeps_the_best),
-        cmocka_unit_test(resumes_at_the_edges),     cmocka_unit_test(removes_what_is_left_over),
+        cmocka_unit_test(resumes_bit_for_bit),
+        cmocka_unit_test(metrics_have_every_step),
+        cmocka_unit_test(keeps_the_newest),
+        cmocka_unit_test(does_not_run_over_a_run),
+        cmocka_unit_test(one_run_at_a_time),
+        cmocka_unit_test(says_what_is_wrong_first),
+        cmocka_unit_test(stops_where_numbers_end),
+        cmocka_unit_test(takes_text_along),
+        cmocka_unit_test(passes_over_damage),
+        cmocka_unit_test(damage_does_not_count),
+        cmocka_unit_test(heads_wider_than_the_model),
+        cmocka_unit_test(says_what_does_not_fit),
+        cmocka_unit_test(keeps_the_best),
+        cmocka_unit_test(resumes_at_the_edges),
+        cmocka_unit_test(removes_what_is_left_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,132 @@
+/* base/lock.c: one holder at a time, whatever dies or is removed meanwhile. */
+#define _POSIX_C_SOURCE 200809L
+#include "support/files.h"
+
+#include "base/lock.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* An empty folder of the scratch folder. */
+static const char *new_folder(const char *name)
+{
+    remove_scratch(name);
+    const char *path = scratch_path(name);
+    assert_int_equal(mkdir(path, 0777), 0);
+    return path;
+}
+
+static void held_and_let_go(void **state)
+{
+    (void)state;
+    char folder[1024], file[1100], who[64];
+    struct ddl_lock first, second;
+    struct ddl_error err;
+    snprintf(folder, sizeof folder, "%s", new_folder("held"));
+    snprintf(file, sizeof file, "%s/.lock", folder);
+    assert_ok(ddl_lock_take(&first, folder, &err), err);
+    assert_int_equal(ddl_lock_take(&second, folder, &err), DDL_E_IO);
+    snprintf(who, sizeof who, "held: process %ld on ", (long)getpid());
+    assert_says(&err, who);
+    assert_says(&err, " works in it; wait for it, stop it, or name another folder");
+    ddl_lock_release(&second);
+    assert_true(ddl_file_exists(file));
+    ddl_lock_release(&first);
+    ddl_lock_release(&first);
+    assert_false(ddl_file_exists(file));
+    assert_ok(ddl_lock_take(&second, folder, &err), err);
+    ddl_lock_release(&second);
+    ddl_lock_release(&(struct ddl_lock){ 0 });
+}
+
+/* What a killed process leaves is a file that says nothing. */
+static void the_dead_hold_nothing(void **state)
+{
+    (void)state;
+    char folder[1024];
+    struct ddl_lock lock;
+    struct ddl_error err;
+    snprintf(folder, sizeof folder, "%s", new_folder("dead"));
+    pid_t child = fork();
+    if (child == 0)
+        _exit(ddl_lock_take(&lock, folder, &err) ? 1 : 0);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(ddl_file_exists(scratch_path("dead/.lock")));
+    assert_ok(ddl_lock_take(&lock, folder, &err), err);
+    char *text = read_file(scratch_path("dead/.lock"), NULL);
+    assert_int_equal(strtol(text + strlen("process "), NULL, 10), getpid());
+    free(text);
+    ddl_lock_release(&lock);
+}
+
+static void what_cannot_be_locked(void **state)
+{
+    (void)state;
+    struct ddl_lock lock;
+    struct ddl_error err;
+    const char *folder = new_folder("bad");
+    write_file(scratch_path("target"), "kept", 4);
+    assert_int_equal(symlink(scratch_path("target"), scratch_path("bad/.lock")), 0);
+    assert_int_equal(ddl_lock_take(&lock, folder, &err), DDL_E_IO); /* not through a link */
+    assert_says(&err, "bad/.lock: cannot create: ");
+    char *text = read_file(scratch_path("target"), NULL);
+    assert_string_equal(text, "kept");
+    free(text);
+    assert_int_equal(ddl_lock_take(&lock, scratch_path("no-such"), &err), DDL_E_IO);
+    assert_says(&err, "no-such/.lock: cannot create: ");
+    ddl_lock_release(&lock);
+}
+
+/* Takes it so many times; each time a number in a file becomes one more, in two steps. */
+static int take_often(const char *folder, const char *path, int times)
+{
+    struct ddl_lock lock;
+    while (times > 0) {
+        if (ddl_lock_take(&lock, folder, NULL))
+            continue;
+        FILE *file = fopen(path, "r+");
+        int n = 0, found = file ? fscanf(file, "%d", &n) : 0;
+        if (found != 1 || fseek(file, 0, SEEK_SET) != 0 || fprintf(file, "%d\n", n + 1) < 0 ||
+            fclose(file) != 0)
+            return 1;
+        ddl_lock_release(&lock);
+        times--;
+    }
+    return 0;
+}
+
+static void one_at_a_time(void **state)
+{
+    (void)state;
+    enum { PROCESSES = 4, TIMES = 250 };
+    char folder[1024], number[1024];
+    snprintf(folder, sizeof folder, "%s", new_folder("busy"));
+    snprintf(number, sizeof number, "%s", scratch_path("number"));
+    write_file(number, "0\n", 2);
+    for (int i = 0; i < PROCESSES; i++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            _exit(take_often(folder, number, TIMES));
+    }
+    for (int i = 0, status; i < PROCESSES; i++) {
+        assert_true(wait(&status) > 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    char *text = read_file(number, NULL);
+    assert_int_equal(atoi(text), PROCESSES * TIMES);
+    free(text);
+    assert_false(ddl_file_exists(scratch_path("busy/.lock")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(held_and_let_go),
+                                        cmocka_unit_test(the_dead_hold_nothing),
+                                        cmocka_unit_test(what_cannot_be_locked),
+                                        cmocka_unit_test(one_at_a_time) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
