@@ -1,57 +1,66 @@
-#define _XOPEN_SOURCE 700 /* sigaltstack */
+#define _POSIX_C_SOURCE 200809L
 #include "terminal.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t caught; /* the first signal's number */
-static struct timespec caught_at;
+static atomic_bool caught;
 
-static const int numbers[] = { SIGINT, SIGTERM };
-enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
-
-/* timeout(1), shells and schedulers send a signal to a process and to its group: twice, at once. */
-static bool is_echo(int number, const struct timespec *now)
+static double now(void)
 {
-    double seconds =
-        (double)(now->tv_sec - caught_at.tv_sec) + 1e-9 * (double)(now->tv_nsec - caught_at.tv_nsec);
-    return number == caught && seconds < 0.1;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The first is noted; the next one ends the program, be it of the same kind or the other. */
-static void on_signal(int number)
+/* The first is noted; the next one ends the program, be it of the same kind or the other. But timeout(1),
+ * shells and schedulers send a signal to a process and to its group: twice, at once. */
+static void *listen(void *user)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (caught == 0) {
-        caught_at = now;
-        caught = number;
-    } else if (!is_echo(number, &now)) {
-        signal(number, SIG_DFL);
-        raise(number); /* takes effect when this handler returns */
+    const sigset_t *signals = user;
+    int first = 0, number = 0;
+    for (double first_at = 0; sigwait(signals, &number) == 0;) {
+        if (first == 0) {
+            first = number;
+            first_at = now();
+            caught = true;
+        } else if (number != first || now() - first_at >= 0.1) {
+            break;
+        }
     }
+    pthread_sigmask(SIG_UNBLOCK, signals, NULL);
+    raise(number);
+    return NULL;
 }
 
+/* A thread waits for them, and no other takes any: oneDNN's products use the stack pointer for other things,
+ * and a handler's frame then lies in their buffers ("corrupted size vs. prev_size", one Ctrl-C in twenty). A
+ * stack for handlers would do for this thread, but the system gives a signal to any that does not block it.
+ */
 void catch_interrupts(void)
 {
-    /* A stack of its own: oneDNN's products use the stack pointer for other things, and a handler's frame
-     * then lies in their buffers ("corrupted size vs. prev_size", one Ctrl-C in twenty). The main thread gets
-     * these signals. */
-    static unsigned char frames[1 << 16];
-    sigaltstack(&(stack_t){ .ss_sp = frames, .ss_size = sizeof frames }, NULL);
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK };
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < N_NUMBERS; i++)
-        sigaddset(&action.sa_mask, numbers[i]);
-    for (size_t i = 0; i < N_NUMBERS; i++)
-        sigaction(numbers[i], &action, NULL);
+    static const int numbers[] = { SIGINT, SIGTERM };
+    static sigset_t signals;
+    pthread_t listener;
+    sigemptyset(&signals);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        sigaddset(&signals, numbers[i]);
+        signal(numbers[i], SIG_DFL); /* a shell's background jobs begin with SIGINT ignored */
+    }
+    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* threads inherit it */
+    if (pthread_create(&listener, NULL, listen, &signals) == 0)
+        pthread_detach(listener);
+    else
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* then the first one ends the program */
 }
 
 bool interrupted(void)
 {
-    return caught != 0;
+    return caught;
 }
 
 void format_seconds(double seconds, char *out, size_t size)

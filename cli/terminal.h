@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* From here on the first SIGINT or SIGTERM only sets what interrupted() tells; a second ends the program. */
+/* From here on the first SIGINT or SIGTERM only sets what interrupted() tells; a second ends the program. To
+ * be called before there are threads. */
 void catch_interrupts(void);
 bool interrupted(void);
 
