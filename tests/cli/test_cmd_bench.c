@@ -1,25 +1,16 @@
 /* `ddl bench`: its four benchmarks, JSON that can be read back, comparisons. */
 #include "support/files.h"
+#include "support/program.h"
 
 #include "ddl/bench.h"
 
 #include <math.h>
 
-/* Runs `ddl bench <arguments>`; both streams into out. */
-static int bench(const char *arguments, char *out, size_t size)
-{
-    char command[4096];
-    snprintf(command, sizeof command, "'%s' bench %s 2>&1", ddl_program(), arguments);
-    return run_command(command, out, size);
-}
-
-static char out[65536];
-
 static void says(const char *arguments, int status, const char *gist)
 {
-    assert_int_equal(bench(arguments, out, sizeof out), status);
-    if (!strstr(out, gist))
-        fail_msg("ddl bench %s: '%s', wanted '%s'", arguments, out, gist);
+    assert_int_equal(ddl("bench %s", arguments), status);
+    if (!strstr(printed, gist))
+        fail_msg("ddl bench %s: '%s', wanted '%s'", arguments, printed, gist);
 }
 
 #define TINY " --size micro --batch 2 --seq 16 --steps 2 --warmup 1 --no-roofline"
@@ -28,10 +19,10 @@ static void tables(void **state)
 {
     (void)state;
     says("op --filter norm --seconds 0" TINY, 0, "rmsnorm_bwd");
-    assert_non_null(strstr(out, "checked: 2 ops agree with ref"));
+    assert_printed("checked: 2 ops agree with ref");
     says("step --model ddl-tc --ops --gemm" TINY, 0, "step_over_products");
-    assert_non_null(strstr(out, "delta_bwd"));
-    assert_non_null(strstr(out, "tokens/s"));
+    assert_printed("delta_bwd");
+    assert_printed("tokens/s");
     says("step --dtype bf16 --threads 1" TINY, 0, "dtype bf16");
     says("decode --model ddl-cc-ec" TINY, 0, "decode 2");
     char arguments[2048];
@@ -70,8 +61,8 @@ static void reports(void **state)
     snprintf(path, sizeof path, "%s", scratch_path("bench.json"));
     for (size_t i = 0; i < RUNS; i++) {
         snprintf(arguments, sizeof arguments, "%s --json --save '%s'", runs[i], path);
-        assert_int_equal(bench(arguments, out, sizeof out), 0);
-        write_file(scratch_path("one.json"), out, strlen(out));
+        assert_int_equal(ddl("bench %s", arguments), 0);
+        write_file(scratch_path("one.json"), printed, strlen(printed));
         assert_ok(ddl_bench_reports_read(&report, &n, scratch_path("one.json"), &err), err);
         assert_int_equal(n, 1);
         free(report);
@@ -116,7 +107,7 @@ static void comparisons(void **state)
     save_scaled(old, slow, 1e6); /* beyond what a busy machine can do to this run */
     snprintf(arguments, sizeof arguments, "%s --compare '%s'", run, slow);
     says(arguments, 0, "faster: 0.00 x the time");
-    assert_non_null(strstr(out, "0 of 1 within noise"));
+    assert_printed("0 of 1 within noise");
     snprintf(arguments, sizeof arguments, "step --compare '%s'" TINY, old);
     says(arguments, 0, "has no report of step at these settings");
     write_file(empty, "{}", 2);

@@ -1,14 +1,8 @@
 /* ddl export and --ignore-extra, as a user meets them. */
+#include "support/program.h"
 #include "support/runs.h"
 
 #include "tensor/safetensors.h"
-
-static int export(const char *arguments, char *out, size_t size)
-{
-    char command[20000];
-    snprintf(command, sizeof command, "%s export %s 2>&1", ddl_program(), arguments);
-    return run_command(command, out, size);
-}
 
 static void sentences(void **state)
 {
@@ -30,10 +24,9 @@ static void sentences(void **state)
         { "a --out /", 2, "/: exists already; name a new folder" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char out[4096];
-        int status = export(cases[i].arguments, out, sizeof out);
-        if (status != cases[i].status || !strstr(out, cases[i].says))
-            fail_msg("'%s' gave %d: %s", cases[i].arguments, status, out);
+        int status = ddl("export %s", cases[i].arguments);
+        if (status != cases[i].status || !strstr(printed, cases[i].says))
+            fail_msg("'%s' gave %d: %s", cases[i].arguments, status, printed);
     }
 }
 
@@ -45,19 +38,18 @@ static void sizes_are_read(void **state)
         int files;
     } cases[] = { { "9000", 4 },         { "9KB", 4 }, { "0.009MB", 4 },
                   { "8.7890625KiB", 4 }, { "1GB", 1 }, { "2TB", 1 } };
-    char from[4096], arguments[8192], out[4096], counted[64], wanted[32];
+    char from[4096], command[8192], counted[64], wanted[32];
     snprintf(from, sizeof from, "%s", tiny_folder("from", "ddl-1"));
     int first = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         remove_scratch("to");
-        snprintf(arguments, sizeof arguments, "%s --out %s --max-shard-size %s", from, scratch_path("to"),
-                 cases[i].size);
-        assert_int_equal(export(arguments, out, sizeof out), 0);
-        snprintf(arguments, sizeof arguments, "ls %s | grep -c 'safetensors$'", scratch_path("to"));
-        assert_int_equal(run_command(arguments, counted, sizeof counted), 0);
+        assert_int_equal(
+            ddl("export %s --out %s --max-shard-size %s", from, scratch_path("to"), cases[i].size), 0);
+        snprintf(command, sizeof command, "ls %s | grep -c 'safetensors$'", scratch_path("to"));
+        assert_int_equal(run_command(command, counted, sizeof counted), 0);
         int n = atoi(counted);
         snprintf(wanted, sizeof wanted, "in %d file", n);
-        assert_non_null(strstr(out, wanted));
+        assert_printed(wanted);
         if (cases[i].files == 1)
             assert_int_equal(n, 1);
         else
@@ -85,14 +77,12 @@ static void what_the_release_has_is_said(void **state)
         { "ddl-mix-ec", "(ddl_v_input context)" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char from[256], arguments[8192], out[4096];
+        char from[256];
         snprintf(from, sizeof from, "tests/golden/%s", cases[i].golden);
         remove_scratch("to");
-        snprintf(arguments, sizeof arguments, "%s --out %s --dtype bf16", source_path(from),
-                 scratch_path("to"));
-        assert_int_equal(export(arguments, out, sizeof out), 0);
-        if (!strstr(out, cases[i].says))
-            fail_msg("%s: '%s', wanted '%s'", cases[i].golden, out, cases[i].says);
+        assert_int_equal(ddl("export %s --out %s --dtype bf16", source_path(from), scratch_path("to")), 0);
+        if (!strstr(printed, cases[i].says))
+            fail_msg("%s: '%s', wanted '%s'", cases[i].golden, printed, cases[i].says);
     }
 }
 
@@ -134,33 +124,31 @@ static void add_a_tensor(const char *folder)
 static void extra_tensors_need_the_flag(void **state)
 {
     (void)state;
-    char from[4096], command[16384], out[8192];
+    char from[4096], rest[8192];
     snprintf(from, sizeof from, "%s", tiny_folder("from", "ddl-cc"));
     add_a_tensor(from);
     write_random_shard(scratch_path("val_000.bin"), 1, 300, 2000);
     const char *const commands[] = {
-        "eval %s --shard %s",
-        "generate %s --prompt a --max-tokens 2 %.0s",
-        "train --init-from %s --train-data %s --steps 1 --seq 8 --batch 1 --warmup 0 --val-every 0 --out run",
+        "eval %s --shard %s%.0s",
+        "generate %s --prompt a --max-tokens 2 %.0s%.0s",
+        "train --init-from %s --train-data %s --steps 1 --seq 8 --batch 1 --warmup 0 --val-every 0 --out "
+        "'%s'",
     };
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         for (int flag = 0; flag < 2; flag++) {
-            char rest[8192];
-            snprintf(rest, sizeof rest, commands[i], from, scratch_path("val_000.bin"));
-            snprintf(command, sizeof command, "cd %s && rm -rf run && %s %s %s 2>&1", scratch_path("."),
-                     ddl_program(), rest, flag ? "--ignore-extra" : "");
-            int status = run_command(command, out, sizeof out);
+            remove_scratch("run");
+            snprintf(rest, sizeof rest, commands[i], from, scratch_path("val_000.bin"), scratch_path("run"));
+            int status = ddl("%s %s", rest, flag ? "--ignore-extra" : "");
             if (status != !flag ||
-                !strstr(out, "from: rotary.inv_freq is no parameter of this model (1 in all"))
-                fail_msg("%s: status %d: %s", command, status, out);
+                !strstr(printed, "from: rotary.inv_freq is no parameter of this model (1 in all"))
+                fail_msg("%s: status %d: %s", rest, status, printed);
         }
     }
     for (int flag = 0; flag < 2; flag++) {
         remove_scratch("to");
-        snprintf(command, sizeof command, "%s --out %s %s", from, scratch_path("to"),
-                 flag ? "--ignore-extra" : "");
-        assert_int_equal(export(command, out, sizeof out), !flag);
-        assert_non_null(strstr(out, "rotary.inv_freq is no parameter"));
+        assert_int_equal(ddl("export %s --out %s %s", from, scratch_path("to"), flag ? "--ignore-extra" : ""),
+                         !flag);
+        assert_printed("rotary.inv_freq is no parameter");
         assert_int_equal(ddl_file_exists(scratch_path("to")), flag);
     }
 }

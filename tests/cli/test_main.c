@@ -1,28 +1,19 @@
 /* cli/main.c and cli/help.c, by running the program. */
 #include "ddl/version.h"
-#include "support/support.h"
+#include "support/program.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Runs `ddl ARGUMENTS`; `out` gets standard output, or standard error if `errors`. */
-static int ddl(const char *arguments, int errors, char *out, size_t size)
-{
-    char command[4096];
-    snprintf(command, sizeof command, "'%s' %s %s", ddl_program(), arguments,
-             errors ? "2>&1 >/dev/null" : "2>/dev/null");
-    return run_command(command, out, size);
-}
-
 static void says(const char *arguments, int status, const char *output, const char *error)
 {
-    char out[32768];
-    assert_int_equal(ddl(arguments, 0, out, sizeof out), status);
-    if (!strstr(out, output) || (!*output && *out))
-        fail_msg("ddl %s: standard output is '%s', wanted '%s'", arguments, out, output);
-    assert_int_equal(ddl(arguments, 1, out, sizeof out), status);
-    if (!strstr(out, error) || (!*error && *out))
-        fail_msg("ddl %s: standard error is '%s', wanted '%s'", arguments, out, error);
+    const char *const wanted[] = { [STANDARD_OUTPUT] = output, [STANDARD_ERROR] = error };
+    for (enum stream stream = STANDARD_OUTPUT; stream <= STANDARD_ERROR; stream++) {
+        assert_int_equal(ddl_stream(stream, "%s", arguments), status);
+        if (!strstr(printed, wanted[stream]) || (!*wanted[stream] && *printed))
+            fail_msg("ddl %s: standard %s is '%s', wanted '%s'", arguments,
+                     stream == STANDARD_OUTPUT ? "output" : "error", printed, wanted[stream]);
+    }
 }
 
 static void version(void **state)
@@ -57,18 +48,18 @@ static void usage(void **state)
 static void every_command_helps(void **state)
 {
     (void)state;
-    char overview[8192], out[16384];
-    assert_int_equal(ddl("help", 0, overview, sizeof overview), 0);
+    static char overview[sizeof printed];
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "help"), 0);
+    strcpy(overview, printed);
     char *line = strstr(overview, "commands:\n");
     assert_non_null(line);
     int n = 0;
     for (line = strchr(line, '\n') + 1; strncmp(line, "  ", 2) == 0; line = strchr(line, '\n') + 1) {
-        char arguments[64], wanted[64];
+        char wanted[64];
         int length = (int)strcspn(line + 2, " ");
-        snprintf(arguments, sizeof arguments, "help %.*s", length, line + 2);
         snprintf(wanted, sizeof wanted, "usage: ddl %.*s", length, line + 2);
-        assert_int_equal(ddl(arguments, 0, out, sizeof out), 0);
-        assert_non_null(strstr(out, wanted));
+        assert_int_equal(ddl_stream(STANDARD_OUTPUT, "help %.*s", length, line + 2), 0);
+        assert_printed(wanted);
         n++;
     }
     assert_true(n > 0);
@@ -103,14 +94,14 @@ static void manual(void **state)
 static void full_disk(void **state)
 {
     (void)state;
-    char command[4096], out[512];
+    char command[4096];
     snprintf(command, sizeof command, "test -w /dev/full || exit 77; '%s' help 2>&1 >/dev/full",
              ddl_program());
-    int status = run_command(command, out, sizeof out);
+    int status = run_command(command, printed, sizeof printed);
     if (status == 77)
         skip();
     assert_int_equal(status, 1);
-    assert_non_null(strstr(out, "cannot write standard output"));
+    assert_printed("cannot write standard output");
 }
 
 int main(void)

@@ -1,5 +1,6 @@
 /* ddl train, eval, generate and info as a user meets them: exit statuses, sentences, a stop by signal. */
 #define _POSIX_C_SOURCE 200809L
+#include "support/program.h"
 #include "support/runs.h"
 
 #include "base/lock.h"
@@ -9,33 +10,12 @@
 #include <math.h>
 #include <unistd.h>
 
-enum { OUT = 1 << 16 };
-static char out[OUT];
-
-/* Runs "ddl <arguments>" in the source folder, both streams into `out`. */
-static int DDL_PRINTF(1, 2) ddl(const char *format, ...)
-{
-    char arguments[8192], command[16384];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(arguments, sizeof arguments, format, args);
-    va_end(args);
-    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", source_path("."), ddl_program(), arguments);
-    return run_command(command, out, sizeof out);
-}
-
-static void assert_out(const char *gist)
-{
-    if (!strstr(out, gist))
-        fail_msg("'%s' is not in: %s", gist, out);
-}
-
-static json_t *out_as_json(void)
+static json_t *printed_json(void)
 {
     json_error_t why;
-    json_t *root = json_loads(out, 0, &why);
+    json_t *root = json_loads(printed, 0, &why);
     if (!root)
-        fail_msg("%s in: %s", why.text, out);
+        fail_msg("%s in: %s", why.text, printed);
     return root;
 }
 
@@ -76,8 +56,8 @@ static void mistakes(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(ddl("%s", cases[i].arguments), cases[i].status);
-        assert_out(cases[i].says);
-        assert_ptr_equal(strchr(out, '\n'), out + strlen(out) - 1); /* one line */
+        assert_printed(cases[i].says);
+        assert_ptr_equal(strchr(printed, '\n'), printed + strlen(printed) - 1); /* one line */
     }
 }
 
@@ -87,11 +67,11 @@ static void help(void **state)
     static const char *const names[] = { "train", "eval", "generate", "info" };
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(ddl("%s --help", names[i]), 0);
-        assert_out("usage: ddl");
+        assert_printed("usage: ddl");
     }
     assert_int_equal(ddl("info"), 0);
-    assert_out("ddl-cc-ec");
-    assert_out("medium");
+    assert_printed("ddl-cc-ec");
+    assert_printed("medium");
 }
 
 static void every_recipe_with_every_model(void **state)
@@ -102,7 +82,7 @@ static void every_recipe_with_every_model(void **state)
     for (size_t i = 0; i < 4; i++) {
         for (size_t j = 0; (preset = ddl_config_preset_list(j, NULL)); j++) {
             assert_int_equal(ddl("train recipes/%s.yaml --model %s --dry-run --json", recipes[i], preset), 0);
-            json_t *root = out_as_json();
+            json_t *root = printed_json();
             assert_true(json_number_value(json_object_get(root, "flops_per_token")) > 0);
             json_decref(root);
         }
@@ -118,7 +98,7 @@ static void parameter_counts_of_the_paper(void **state)
     } cases[] = { { "small", 123590400 }, { "medium", 353508352 } };
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(ddl("info --model baseline --size %s --json --tensors", cases[i].size), 0);
-        json_t *root = out_as_json(), *parameters = json_object_get(root, "parameters");
+        json_t *root = printed_json(), *parameters = json_object_get(root, "parameters");
         assert_string_equal(json_string_value(json_object_get(root, "preset")), "baseline");
         assert_int_equal(json_integer_value(json_object_get(parameters, "total")), cases[i].count);
         json_int_t sum = 0;
@@ -135,7 +115,7 @@ static void parameter_counts_of_the_paper(void **state)
         json_decref(root);
     }
     assert_int_equal(ddl("info --model baseline --size small"), 0);
-    assert_out("123590400 (123.6 M)");
+    assert_printed("123590400 (123.6 M)");
 }
 
 /* Train, look at, evaluate, sample: on a folder that the program made. */
@@ -153,34 +133,34 @@ static void from_shards_to_text(void **state)
             "--sample-every 6 --sample-prompt The --sample-tokens 4",
             tiny_flags, shard, shard, tokenizer, run),
         0);
-    assert_out("step 6/6  loss ");
-    assert_out("--- step 6");
-    assert_out("\"val_loss\":");
+    assert_printed("step 6/6  loss ");
+    assert_printed("--- step 6");
+    assert_printed("\"val_loss\":");
     assert_int_equal(ddl("info %s", run), 0);
-    assert_out("ddl-cc-ec");
+    assert_printed("ddl-cc-ec");
     assert_int_equal(ddl("eval %s --shard %s --backend ref --json", run, shard), 0);
-    json_t *root = out_as_json();
+    json_t *root = printed_json();
     assert_int_equal(json_integer_value(json_object_get(root, "tokens")), 2999);
     assert_true(json_number_value(json_object_get(root, "bits_per_byte")) > 0);
     json_decref(root);
     assert_int_equal(ddl("eval %s --text %s --backend ref", run, source_path("LICENSE")), 0);
-    assert_out("bits per byte");
+    assert_printed("bits per byte");
     assert_int_equal(ddl("generate %s --prompt free --max-tokens 6 --n 2 --seed 3 --json --backend ref", run),
                      0);
-    root = out_as_json();
+    root = printed_json();
     assert_int_equal(json_array_size(root), 2);
     json_decref(root);
     /* Greedy is the same twice, from a flag and from standard input. */
-    static char first[OUT];
+    static char first[sizeof printed];
     assert_int_equal(ddl("generate %s --prompt free --max-tokens 6 --temperature 0 --backend ref", run), 0);
-    snprintf(first, sizeof first, "%s", out);
+    snprintf(first, sizeof first, "%s", printed);
     assert_int_equal(ddl("generate %s --max-tokens 6 --temperature 0 --backend ref <<EOF\nfree\nEOF", run),
                      0);
     assert_int_equal(ddl("generate %s --prompt free --max-tokens 6 --temperature 0 --backend ref", run), 0);
-    assert_string_equal(first, out);
+    assert_string_equal(first, printed);
     assert_int_equal(ddl("generate %s --prompt 'this is much too long for it, is it not' --backend ref", run),
                      2);
-    assert_out("the model's context 16");
+    assert_printed("the model's context 16");
 }
 
 /* --dtype: a run in bfloat16, and its model read in every form; the losses are near each other. */
@@ -202,7 +182,7 @@ static void dtypes(void **state)
                      0);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ddl("eval %s --shard %s --dtype %s --json", run, shard, names[i]), 0);
-        json_t *root = out_as_json();
+        json_t *root = printed_json();
         loss[i] = json_number_value(json_object_get(root, "loss"));
         json_decref(root);
         assert_true(fabs(loss[i] - loss[0]) < 0.01 * loss[0]);
@@ -210,7 +190,7 @@ static void dtypes(void **state)
     }
     assert_true(loss[1] != loss[0] && loss[2] != loss[0]);
     assert_int_equal(ddl("eval %s --shard %s --dtype f16", run, shard), 2);
-    assert_out("f32");
+    assert_printed("f32");
     assert_int_equal(ddl("train %s --dtype int8 --model ddl-tc --train-data %s --out %s --overwrite",
                          tiny_flags, shard, run),
                      2);
@@ -233,19 +213,19 @@ static void a_signal_leaves_a_checkpoint(void **state)
             "-lt 300 ]; do sleep 0.1; "
             "tries=$((tries + 1)); done; kill -%s $pid; kill -%s $pid; wait $pid", /* twice at once is once */
             ddl_program(), tiny_flags, shard, run, run, signals[i], signals[i]);
-        assert_int_equal(run_command(command, out, sizeof out), 3);
-        assert_out("stopped after step");
-        assert_out("--resume goes on");
+        assert_int_equal(run_command(command, printed, sizeof printed), 3);
+        assert_printed("stopped after step");
+        assert_printed("--resume goes on");
         /* The checkpoint is a model, and the run goes on from it. */
         snprintf(command, sizeof command, "'%s' info %s/checkpoint-*", ddl_program(), run);
-        assert_int_equal(run_command(command, out, sizeof out), 0);
-        assert_out("baseline");
+        assert_int_equal(run_command(command, printed, sizeof printed), 0);
+        assert_printed("baseline");
         assert_int_equal(ddl("train %s --steps 1 --train-data %s --out %s --resume", tiny_flags, shard, run),
                          2);
-        assert_out("warmup is 2, more than steps 1");
+        assert_printed("warmup is 2, more than steps 1");
         assert_int_equal(
             ddl("train %s --steps 2 --train-data %s --out %s --resume --quiet", tiny_flags, shard, run), 2);
-        assert_out("of 2 steps already");
+        assert_printed("of 2 steps already");
     }
 }
 
@@ -264,22 +244,22 @@ static void where_numbers_end(void **state)
         ddl("train %s --steps 20 --warmup 0 --lr 1000 --weight-decay 10 --train-data %s --out %s --quiet",
             tiny_flags, shard, run),
         1);
-    const char *at = strstr(out, "step ");
+    const char *at = strstr(printed, "step ");
     assert_true(at && sscanf(at, "step %llu: the ", &step) == 1 && step > 1);
-    assert_out("is not finite: first in ");
-    assert_out("'ddl verify' replays it; the newest checkpoint is ");
+    assert_printed("is not finite: first in ");
+    assert_printed("'ddl verify' replays it; the newest checkpoint is ");
     assert_int_equal(ddl("info %s/checkpoint-%llu", run, step - 1), 0);
     assert_int_equal(ddl("verify %s/trouble-%llu --backend ref", run, step), 0);
-    assert_out("1 passed, 0 failed, 0 skipped");
-    assert_out("; as in the run");
+    assert_printed("1 passed, 0 failed, 0 skipped");
+    assert_printed("; as in the run");
     assert_int_equal(ddl("train %s --steps 20 --train-data %s --out %s --skip 1", tiny_flags, shard, run), 2);
-    assert_out("skip: only a run that is resumed passes over data");
+    assert_printed("skip: only a run that is resumed passes over data");
     assert_int_equal(
         ddl("train %s --steps 20 --train-data %s --out %s --overwrite --spike-z 0.1 --spike-window 2 "
             "--spike-max-skip 2",
             tiny_flags, shard, run),
         0);
-    assert_out("deviations above the mean");
+    assert_printed("deviations above the mean");
     assert_int_equal(ddl("info %s/trouble-%llu", run, step), 1); /* --overwrite takes dumps too */
 }
 
@@ -298,8 +278,8 @@ static void a_file_cut_short_is_explained(void **state)
         "tries=0; while [ \"$(cat %s/metrics.jsonl 2>/dev/null | wc -l)\" -lt 3 ] && [ $tries -lt 300 ]; "
         "do sleep 0.1; tries=$((tries + 1)); done; : >%s; wait $!",
         ddl_program(), tiny_flags, shard, run, run, shard);
-    assert_int_equal(run_command(command, out, sizeof out), 1);
-    assert_out("ddl: a file became shorter while it was being read");
+    assert_int_equal(run_command(command, printed, sizeof printed), 1);
+    assert_printed("ddl: a file became shorter while it was being read");
 }
 
 /* Here it is this test that holds the folder. */
@@ -317,8 +297,8 @@ static void a_folder_in_use_is_refused(void **state)
     assert_ok(ddl_file_make_dir(run, &err), err);
     assert_ok(ddl_lock_take(&lock, run, &err), err);
     assert_int_equal(ddl("train %s --train-data %s --out %s --quiet", tiny_flags, shard, run), 1);
-    assert_out(who);
-    assert_out(" works in it; wait for it, stop it, or name another folder\n");
+    assert_printed(who);
+    assert_printed(" works in it; wait for it, stop it, or name another folder\n");
     ddl_lock_release(&lock);
     assert_int_equal(rmdir(run), 0); /* nothing was written */
 }

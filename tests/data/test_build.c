@@ -2,6 +2,7 @@
  * whatever the packing, the pieces and the threads; and a failure leaves nothing. */
 #define _POSIX_C_SOURCE 200809L
 #include "data/pack.h"
+#include "support/tokenizer.h"
 
 #include "base/rng.h"
 #include "ddl/data.h"
@@ -9,23 +10,6 @@
 #include <unistd.h>
 
 enum { END_OF_TEXT = 50256 };
-
-static ddl_tokenizer *tokenizer;
-
-static int load(void **state)
-{
-    (void)state;
-    struct ddl_error err;
-    assert_ok(ddl_tokenizer_load(&tokenizer, source_path("data/tokenizer"), &err), err);
-    return 0;
-}
-
-static int unload(void **state)
-{
-    (void)state;
-    ddl_tokenizer_free(tokenizer);
-    return 0;
-}
 
 /* A scratch path that stays where it is, unlike scratch_path's buffers, until the next call. */
 static const char *input_path(const char *relative)
@@ -709,5 +693,5 @@ int main(void)
         cmocka_unit_test(existing_shards),
         cmocka_unit_test(shipped_text),
     };
-    return cmocka_run_group_tests(tests, load, unload);
+    return cmocka_run_group_tests(tests, load_tokenizer, unload_tokenizer);
 }

@@ -1,26 +1,10 @@
 /* data/cut.c: pieces have the ids of the whole, for texts made of everything that pre-tokenisation minds. */
 #include "support/files.h"
+#include "support/tokenizer.h"
 
 #include "base/rng.h"
 #include "data/cut.h"
 #include "ddl/tokenizer.h"
-
-static ddl_tokenizer *tokenizer;
-
-static int load(void **state)
-{
-    (void)state;
-    struct ddl_error err;
-    assert_ok(ddl_tokenizer_load(&tokenizer, source_path("data/tokenizer"), &err), err);
-    return 0;
-}
-
-static int unload(void **state)
-{
-    (void)state;
-    ddl_tokenizer_free(tokenizer);
-    return 0;
-}
 
 static void encode(const char *text, size_t size, struct ddl_ids *ids)
 {
@@ -142,5 +126,5 @@ int main(void)
         cmocka_unit_test(where),
         cmocka_unit_test(pieces_are_the_whole),
     };
-    return cmocka_run_group_tests(tests, load, unload);
+    return cmocka_run_group_tests(tests, load_tokenizer, unload_tokenizer);
 }

@@ -1,24 +1,8 @@
 /* data/text_batch.c: segments become ids of their split, in order; the first mistake ends a batch. */
 #include "support/files.h"
+#include "support/tokenizer.h"
 
 #include "data/text_batch.h"
-
-static ddl_tokenizer *tokenizer;
-
-static int load(void **state)
-{
-    (void)state;
-    struct ddl_error err;
-    assert_ok(ddl_tokenizer_load(&tokenizer, source_path("data/tokenizer"), &err), err);
-    return 0;
-}
-
-static int unload(void **state)
-{
-    (void)state;
-    ddl_tokenizer_free(tokenizer);
-    return 0;
-}
 
 static void add(struct ddl_text_batch *batch, const char *text, bool json, bool starts, unsigned char split)
 {
@@ -104,5 +88,5 @@ int main(void)
         cmocka_unit_test(the_first_mistake_ends_it),
         cmocka_unit_test(large_buffers_are_given_back),
     };
-    return cmocka_run_group_tests(tests, load, unload);
+    return cmocka_run_group_tests(tests, load_tokenizer, unload_tokenizer);
 }

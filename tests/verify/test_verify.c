@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
+#include "support/program.h"
 
 #include "base/file.h"
 #include "ddl/backend.h"
@@ -545,48 +546,39 @@ static void nothing_to_run(void **state)
 
 /* --- the command ---------------------------------------------------------------------------------------- */
 
-static int command(char *out, size_t size, const char *format, const char *path)
-{
-    char arguments[4096], line[8192];
-    snprintf(arguments, sizeof arguments, format, path);
-    snprintf(line, sizeof line, "'%s' verify %s 2>&1", ddl_program(), arguments);
-    return run_command(line, out, size);
-}
-
 static void command_line(void **state)
 {
     (void)state;
-    char out[65536];
-    assert_int_equal(command(out, sizeof out, "'%s' --backend ref", source_path("tests/golden/operator")), 0);
-    assert_non_null(strstr(out, "d7-c3.safetensors"));
-    assert_non_null(strstr(out, "16 passed, 0 failed, 0 skipped\n"));
+    assert_int_equal(ddl("verify '%s' --backend ref", source_path("tests/golden/operator")), 0);
+    assert_printed("d7-c3.safetensors");
+    assert_printed("16 passed, 0 failed, 0 skipped\n");
     char broken[2048];
     snprintf(broken, sizeof broken, "%s", scratch_path("broken.safetensors"));
     copy_tensors(source_path("tests/golden/operator/d16-c4.safetensors"), broken,
                  (struct edit){ "dX", SCALE });
-    assert_int_equal(command(out, sizeof out, "'%s' --backend ref", broken), 1);
-    assert_non_null(strstr(out, "FAIL: gradient of dX is"));
-    assert_non_null(strstr(out, "0 passed, 1 failed, 0 skipped\n"));
-    assert_int_equal(command(out, sizeof out, "'%s'", scratch_path("no-such-folder")), 1);
-    assert_non_null(strstr(out, "no-such-folder"));
-    assert_int_equal(command(out, sizeof out, "'%s' --backend gpu9", broken), 2);
-    assert_int_equal(command(out, sizeof out, "'%s' --bakend ref", broken), 2);
-    assert_non_null(strstr(out, "--backend"));
-    assert_int_equal(command(out, sizeof out, "%s", ""), 2);
-    assert_int_equal(command(out, sizeof out, "%s", "--help"), 0);
-    assert_non_null(strstr(out, "--tokenizer DIR"));
+    assert_int_equal(ddl("verify '%s' --backend ref", broken), 1);
+    assert_printed("FAIL: gradient of dX is");
+    assert_printed("0 passed, 1 failed, 0 skipped\n");
+    assert_int_equal(ddl("verify '%s'", scratch_path("no-such-folder")), 1);
+    assert_printed("no-such-folder");
+    assert_int_equal(ddl("verify '%s' --backend gpu9", broken), 2);
+    assert_int_equal(ddl("verify '%s' --bakend ref", broken), 2);
+    assert_printed("--backend");
+    assert_int_equal(ddl("verify"), 2);
+    assert_int_equal(ddl("verify --help"), 0);
+    assert_printed("--tokenizer DIR");
 }
 
 static void json_output(void **state)
 {
     (void)state;
-    char out[65536], broken[2048];
+    char broken[2048];
     snprintf(broken, sizeof broken, "%s", scratch_path("nan.safetensors"));
     copy_tensors(source_path("tests/golden/operator/d16-c4.safetensors"), broken,
                  (struct edit){ "dX", MAKE_NAN });
-    assert_int_equal(command(out, sizeof out, "'%s' --backend ref --json", broken), 1);
+    assert_int_equal(ddl("verify '%s' --backend ref --json", broken), 1);
     json_error_t at;
-    json_t *all = json_loads(out, 0, &at);
+    json_t *all = json_loads(printed, 0, &at);
     assert_non_null(all);
     assert_int_equal(json_integer_value(json_object_get(all, "failed")), 1);
     const json_t *one = json_array_get(json_object_get(all, "cases"), 0);

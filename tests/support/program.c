@@ -1,0 +1,39 @@
+#include "support/program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+char printed[1 << 16];
+
+static int run(const char *redirection, const char *format, va_list args)
+{
+    char arguments[8192], command[16384];
+    vsnprintf(arguments, sizeof arguments, format, args);
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s %s", source_path("."), ddl_program(), arguments,
+             redirection);
+    return run_command(command, printed, sizeof printed);
+}
+
+int ddl(const char *arguments, ...)
+{
+    va_list args;
+    va_start(args, arguments);
+    int status = run("2>&1", arguments, args);
+    va_end(args);
+    return status;
+}
+
+int ddl_stream(enum stream stream, const char *arguments, ...)
+{
+    va_list args;
+    va_start(args, arguments);
+    int status = run(stream == STANDARD_OUTPUT ? "2>/dev/null" : "2>&1 >/dev/null", arguments, args);
+    va_end(args);
+    return status;
+}
+
+void assert_printed(const char *gist)
+{
+    if (!strstr(printed, gist))
+        fail_msg("'%s' is not in: %s", gist, printed);
+}

@@ -1,0 +1,18 @@
+/* The `ddl` program as a user meets it: through a shell, from the folder of the sources. */
+#ifndef DDL_TEST_PROGRAM_H
+#define DDL_TEST_PROGRAM_H
+
+#include "support/support.h"
+
+/* What the last call printed, NUL-terminated, truncated. */
+extern char printed[1 << 16];
+
+/* "ddl <arguments>": the exit status; standard output and standard error into `printed`. */
+int ddl(const char *arguments, ...) DDL_PRINTF(1, 2);
+/* The same with one of the two streams. */
+enum stream { STANDARD_OUTPUT, STANDARD_ERROR };
+int ddl_stream(enum stream stream, const char *arguments, ...) DDL_PRINTF(2, 3);
+/* `printed` contains the gist. */
+void assert_printed(const char *gist);
+
+#endif
