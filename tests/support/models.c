@@ -1,8 +1,10 @@
 #include "support/models.h"
 
+#include "base/mem.h"
 #include "base/rng.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct ddl_config small_config(const char *preset)
 {
@@ -133,4 +135,25 @@ float *all_gradients(const ddl_model *model)
         at += ddl_model_param(model, i)->count;
     }
     return out;
+}
+
+size_t param_row(const ddl_model *model, const char *name)
+{
+    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
+        if (strcmp(ddl_model_param(model, i)->name, name) == 0)
+            return i;
+    }
+    fail_msg("there is no %s", name);
+    return 0;
+}
+
+void change_param(ddl_model *model, size_t i, size_t from, size_t to, float factor, float more)
+{
+    size_t n = ddl_model_param(model, i)->count;
+    float *x = ddl_mem_alloc(n * sizeof *x);
+    ddl_model_read_param(model, i, x);
+    for (size_t j = from; j < to && j < n; j++)
+        x[j] = x[j] * factor + more;
+    ddl_model_write_param(model, i, x);
+    ddl_mem_free(x);
 }

@@ -30,6 +30,11 @@ void small_model_free(struct small_model *f);
 /* The batch's mean loss. */
 double small_mean_loss(struct small_model *f);
 
+/* The row of the parameter of that name, which there is. */
+size_t param_row(const ddl_model *model, const char *name);
+/* Parameter i: numbers [from, to) times `factor`, then plus `more`. */
+void change_param(ddl_model *model, size_t i, size_t from, size_t to, float factor, float more);
+
 /* Gradients of all parameters, one after the other; free with free. */
 float *all_gradients(const ddl_model *model);
 
