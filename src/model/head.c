@@ -26,107 +26,36 @@ static void final_norm(const struct pass *p, size_t N, const float *x, float *y)
         p->ops->round16(p->ctx, &(struct round16_args){ N * d, y, p->ws->x16 });
 }
 
-/* z = scale x E^T, in the workspace's logits (rows, columns) */
+/* The product that makes a part's logits: z = scale x E^T, with its columns' rows of the embedding. */
+static struct linear product_of(const struct pass *p, struct part part)
+{
+    size_t d = p->config->d_model;
+    struct weight E = param_weight(p, p->m->params.slots.wte);
+    return (struct linear){ .N = part.rows,
+                            .in = d,
+                            .out = part.columns,
+                            .scale = ddl_config_logit_scale(p->config),
+                            .W = weight_rows(E, part.column, d) };
+}
+
+static struct operand normed(const struct pass *p, struct part part)
+{
+    const struct operand all = { .value = p->ws->ctx, .rounded = p->ws->x16 };
+    return operand_rows(all, part.row, p->config->d_model);
+}
+
+/* z of the part, in the workspace's logits (rows, columns). */
 static void logits_fwd(const struct pass *p, struct part part)
 {
-    size_t d = p->config->d_model;
-    float scale = ddl_config_logit_scale(p->config);
-    struct weight E = param_weight(p, p->m->params.slots.wte);
-    if (E.groups) /* all columns: there are no tiles of these */
-        p->ops->matmul8(p->ctx, &(struct matmul8_args){ .M = part.rows,
-                                                        .N = part.columns,
-                                                        .K = d,
-                                                        .alpha = scale,
-                                                        .A = p->ws->ctx + part.row * d,
-                                                        .lda = d,
-                                                        .B = E.groups,
-                                                        .C = p->ws->logits,
-                                                        .ldc = part.columns });
-    else if (E.rounded)
-        p->ops->matmul16(p->ctx, &(struct matmul16_args){ .trans_b = true,
-                                                          .M = part.rows,
-                                                          .N = part.columns,
-                                                          .K = d,
-                                                          .alpha = scale,
-                                                          .A = p->ws->x16 + part.row * d,
-                                                          .lda = d,
-                                                          .B = E.rounded + part.column * d,
-                                                          .ldb = d,
-                                                          .C = p->ws->logits,
-                                                          .ldc = part.columns });
-    else
-        p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_b = true,
-                                                      .M = part.rows,
-                                                      .N = part.columns,
-                                                      .K = d,
-                                                      .alpha = scale,
-                                                      .A = p->ws->ctx + part.row * d,
-                                                      .lda = d,
-                                                      .B = E.value + part.column * d,
-                                                      .ldb = d,
-                                                      .C = p->ws->logits,
-                                                      .ldc = part.columns });
+    const struct linear l = product_of(p, part);
+    product_fwd(p, &l, normed(p, part), p->ws->logits, false);
 }
 
-/* dx = scale dz E, dE += scale dz^T x: rows of all columns, dz in the logits' place. */
-static void rows_bwd(const struct pass *p, struct part part)
+/* From the part's dz: dE += scale dz^T x, and its share of dx = scale dz E in dctx. */
+static void logits_bwd(const struct pass *p, struct part part, struct operand dz)
 {
-    size_t d = p->config->d_model;
-    float scale = ddl_config_logit_scale(p->config);
-    struct weight E = param_weight(p, p->m->params.slots.wte);
-    p->ops->matmul(p->ctx, &(struct matmul_args){ .M = part.rows,
-                                                  .N = d,
-                                                  .K = part.columns,
-                                                  .alpha = scale,
-                                                  .A = p->ws->logits,
-                                                  .lda = part.columns,
-                                                  .B = E.value,
-                                                  .ldb = d,
-                                                  .C = p->ws->dctx + part.row * d,
-                                                  .ldc = d });
-    p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_a = true,
-                                                  .M = part.columns,
-                                                  .N = d,
-                                                  .K = part.rows,
-                                                  .alpha = scale,
-                                                  .A = p->ws->logits,
-                                                  .lda = part.columns,
-                                                  .B = p->ws->ctx + part.row * d,
-                                                  .ldb = d,
-                                                  .beta = 1,
-                                                  .C = E.grad,
-                                                  .ldc = d });
-}
-
-/* The same for a tile of columns of all rows, dz in dy16: its share of dx, and its rows of dE. */
-static void tile_bwd(const struct pass *p, struct part part)
-{
-    size_t d = p->config->d_model;
-    float scale = ddl_config_logit_scale(p->config);
-    struct weight E = param_weight(p, p->m->params.slots.wte);
-    p->ops->matmul16(p->ctx, &(struct matmul16_args){ .M = part.rows,
-                                                      .N = d,
-                                                      .K = part.columns,
-                                                      .alpha = scale,
-                                                      .A = p->ws->dy16,
-                                                      .lda = part.columns,
-                                                      .B = E.rounded + part.column * d,
-                                                      .ldb = d,
-                                                      .beta = part.column ? 1 : 0,
-                                                      .C = p->ws->dctx,
-                                                      .ldc = d });
-    p->ops->matmul16(p->ctx, &(struct matmul16_args){ .trans_a = true,
-                                                      .M = part.columns,
-                                                      .N = d,
-                                                      .K = part.rows,
-                                                      .alpha = scale,
-                                                      .A = p->ws->dy16,
-                                                      .lda = part.columns,
-                                                      .B = p->ws->x16,
-                                                      .ldb = d,
-                                                      .beta = 1,
-                                                      .C = E.grad + part.column * d,
-                                                      .ldc = d });
+    const struct linear l = product_of(p, part);
+    product_bwd(p, &l, normed(p, part), dz, p->ws->dctx + part.row * l.in, part.column > 0);
 }
 
 static void loss_by_rows(const struct pass *p, bool grad, float scale)
@@ -149,7 +78,7 @@ static void loss_by_rows(const struct pass *p, bool grad, float scale)
             continue;
         probe_enter(p, true, DDL_NO_LAYER, "head");
         probe_rows(p, "dlogits", ws->logits, row, part.rows, V);
-        rows_bwd(p, part);
+        logits_bwd(p, part, (struct operand){ .value = ws->logits });
         probe_enter(p, false, DDL_NO_LAYER, "head");
     }
 }
@@ -192,7 +121,7 @@ static void loss_by_tiles(const struct pass *p, bool grad, float scale)
                                                             .total = ws->total,
                                                             .grad_scale = scale,
                                                             .dz = ws->dy16 });
-        tile_bwd(p, part);
+        logits_bwd(p, part, (struct operand){ .rounded = ws->dy16 });
     }
 }
 

@@ -166,16 +166,24 @@ struct pass {
 float *param_value(const struct pass *p, int slot);
 float *param_grad(const struct pass *p, int slot);
 
-/* A matrix for linear.c: its values, the copy that products are to read instead (or NULL), its gradient. */
-struct weight {
+/* A factor of a product, in each form that it has: float32; rounded to bfloat16; weights in eight-bit groups,
+ * too. Its rows stand side by side. */
+struct operand {
     const float *value;
     const uint16_t *rounded;
     const struct ddl_q8 *groups;
+};
+/* A matrix for linear.c. Products read the most reduced form that it has. */
+struct weight {
+    struct operand form;
     float *grad;
 };
 /* Row `slot` in the model's precision, and in float32 whatever that is (gates). */
 struct weight param_weight(const struct pass *p, int slot);
 struct weight param_exact(const struct pass *p, int slot);
+/* The same from row `first` on, rows of `width` numbers. */
+struct operand operand_rows(struct operand x, size_t first, size_t width);
+struct weight weight_rows(struct weight W, size_t first, size_t width);
 
 /* precision.c: the copies made anew if they are stale; freed. */
 void precision_refresh(struct ddl_model *model);
@@ -187,6 +195,15 @@ void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const flo
                 float *y, bool accumulate);
 void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, const float *dy,
                 struct weight W, float *dx, bool accumulate);
+/* The same, all three products times `scale`, for operands that have the form already: rounded where W is. */
+struct linear {
+    size_t N, in, out;
+    float scale;
+    struct weight W;
+};
+void product_fwd(const struct pass *p, const struct linear *l, struct operand x, float *y, bool accumulate);
+void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
+                 bool accumulate);
 
 /* embed.c: tokens -> X0, and dX0 -> gradients. */
 void embed_fwd(const struct pass *p);

@@ -1,111 +1,123 @@
 /* Matrix products in the words of a layer: y = x W^T and its two gradients, in float32, with operands rounded
- * to bfloat16, or with eight-bit weights: whichever form of its values a weight comes with. */
+ * to bfloat16, or with eight-bit weights: whichever form a weight comes in. */
 #include "model/internal.h"
 
-static void multiply(const struct pass *p, struct matmul_args a)
+/* C (M, N) = alpha op(A) op(B) + beta C; rows of all three stand side by side. */
+struct product {
+    bool trans_a, trans_b;
+    size_t M, N, K;
+    float alpha;
+    struct operand A, B;
+    float beta; /* 0 or 1 */
+    float *C;
+};
+
+/* B's form decides. Groups are multiplied as B^T alone: nothing is trained with them. */
+static void multiply(const struct pass *p, const struct product *a)
 {
-    a.alpha = 1;
-    p->ops->matmul(p->ctx, &a);
+    size_t lda = a->trans_a ? a->M : a->K, ldb = a->trans_b ? a->K : a->N;
+    if (a->B.groups)
+        p->ops->matmul8(p->ctx, &(struct matmul8_args){ .M = a->M,
+                                                        .N = a->N,
+                                                        .K = a->K,
+                                                        .alpha = a->alpha,
+                                                        .A = a->A.value,
+                                                        .lda = lda,
+                                                        .B = a->B.groups,
+                                                        .accumulate = a->beta != 0,
+                                                        .C = a->C,
+                                                        .ldc = a->N });
+    else if (a->B.rounded)
+        p->ops->matmul16(p->ctx, &(struct matmul16_args){ .trans_a = a->trans_a,
+                                                          .trans_b = a->trans_b,
+                                                          .M = a->M,
+                                                          .N = a->N,
+                                                          .K = a->K,
+                                                          .alpha = a->alpha,
+                                                          .A = a->A.rounded,
+                                                          .lda = lda,
+                                                          .B = a->B.rounded,
+                                                          .ldb = ldb,
+                                                          .beta = a->beta,
+                                                          .C = a->C,
+                                                          .ldc = a->N });
+    else
+        p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_a = a->trans_a,
+                                                      .trans_b = a->trans_b,
+                                                      .M = a->M,
+                                                      .N = a->N,
+                                                      .K = a->K,
+                                                      .alpha = a->alpha,
+                                                      .A = a->A.value,
+                                                      .lda = lda,
+                                                      .B = a->B.value,
+                                                      .ldb = ldb,
+                                                      .beta = a->beta,
+                                                      .C = a->C,
+                                                      .ldc = a->N });
 }
 
-static void multiply16(const struct pass *p, struct matmul16_args a)
+void product_fwd(const struct pass *p, const struct linear *l, struct operand x, float *y, bool accumulate)
 {
-    a.alpha = 1;
-    p->ops->matmul16(p->ctx, &a);
+    multiply(p, &(struct product){ .trans_b = true,
+                                   .M = l->N,
+                                   .N = l->out,
+                                   .K = l->in,
+                                   .alpha = l->scale,
+                                   .A = x,
+                                   .B = l->W.form,
+                                   .beta = accumulate ? 1 : 0,
+                                   .C = y });
 }
 
-static const uint16_t *rounded(const struct pass *p, size_t n, const float *x, uint16_t *room)
+void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
+                 bool accumulate)
 {
+    multiply(p, &(struct product){ .trans_a = true,
+                                   .M = l->out,
+                                   .N = l->in,
+                                   .K = l->N,
+                                   .alpha = l->scale,
+                                   .A = dy,
+                                   .B = x,
+                                   .beta = 1,
+                                   .C = l->W.grad });
+    multiply(p, &(struct product){ .M = l->N,
+                                   .N = l->in,
+                                   .K = l->out,
+                                   .alpha = l->scale,
+                                   .A = dy,
+                                   .B = l->W.form,
+                                   .beta = accumulate ? 1 : 0,
+                                   .C = dx });
+}
+
+enum side { FORWARD, BACKWARD }; /* where a factor comes from, each with its room for rounding */
+
+/* x (n numbers) as a product with W takes it. */
+static struct operand operand_for(const struct pass *p, const struct weight *W, size_t n, const float *x,
+                                  enum side side)
+{
+    if (!W->form.rounded)
+        return (struct operand){ .value = x };
+    uint16_t *room = side == FORWARD ? p->ws->x16 : p->ws->dy16;
     p->ops->round16(p->ctx, &(struct round16_args){ n, x, room });
-    return room;
+    return (struct operand){ .rounded = room };
 }
 
 void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, struct weight W,
                 float *y, bool accumulate)
 {
-    float beta = accumulate ? 1 : 0;
-    if (W.groups) {
-        p->ops->matmul8(p->ctx, &(struct matmul8_args){ N, out, in, 1, x, in, W.groups, accumulate, y, out });
-        return;
-    }
-    if (!W.rounded) {
-        multiply(p, (struct matmul_args){ .trans_b = true,
-                                          .M = N,
-                                          .N = out,
-                                          .K = in,
-                                          .A = x,
-                                          .lda = in,
-                                          .B = W.value,
-                                          .ldb = in,
-                                          .beta = beta,
-                                          .C = y,
-                                          .ldc = out });
-        return;
-    }
-    const uint16_t *x16 = rounded(p, N * in, x, p->ws->x16);
-    multiply16(p, (struct matmul16_args){ .trans_b = true,
-                                          .M = N,
-                                          .N = out,
-                                          .K = in,
-                                          .A = x16,
-                                          .lda = in,
-                                          .B = W.rounded,
-                                          .ldb = in,
-                                          .beta = beta,
-                                          .C = y,
-                                          .ldc = out });
+    const struct linear l = { N, in, out, 1, W };
+    product_fwd(p, &l, operand_for(p, &W, N * in, x, FORWARD), y, accumulate);
 }
 
 void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, const float *dy,
                 struct weight W, float *dx, bool accumulate)
 {
-    float beta = accumulate ? 1 : 0;
-    if (!W.rounded) {
-        multiply(p, (struct matmul_args){ .trans_a = true,
-                                          .M = out,
-                                          .N = in,
-                                          .K = N,
-                                          .A = dy,
-                                          .lda = out,
-                                          .B = x,
-                                          .ldb = in,
-                                          .beta = 1,
-                                          .C = W.grad,
-                                          .ldc = in });
-        multiply(p, (struct matmul_args){ .M = N,
-                                          .N = in,
-                                          .K = out,
-                                          .A = dy,
-                                          .lda = out,
-                                          .B = W.value,
-                                          .ldb = in,
-                                          .beta = beta,
-                                          .C = dx,
-                                          .ldc = in });
-        return;
-    }
-    const uint16_t *dy16 = rounded(p, N * out, dy, p->ws->dy16), *x16 = rounded(p, N * in, x, p->ws->x16);
-    multiply16(p, (struct matmul16_args){ .trans_a = true,
-                                          .M = out,
-                                          .N = in,
-                                          .K = N,
-                                          .A = dy16,
-                                          .lda = out,
-                                          .B = x16,
-                                          .ldb = in,
-                                          .beta = 1,
-                                          .C = W.grad,
-                                          .ldc = in });
-    multiply16(p, (struct matmul16_args){ .M = N,
-                                          .N = in,
-                                          .K = out,
-                                          .A = dy16,
-                                          .lda = out,
-                                          .B = W.rounded,
-                                          .ldb = in,
-                                          .beta = beta,
-                                          .C = dx,
-                                          .ldc = in });
+    const struct linear l = { N, in, out, 1, W };
+    struct operand x_form = operand_for(p, &W, N * in, x, FORWARD);
+    product_bwd(p, &l, x_form, operand_for(p, &W, N * out, dy, BACKWARD), dx, accumulate);
 }
 
 float *param_value(const struct pass *p, int slot)

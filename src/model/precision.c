@@ -3,12 +3,17 @@
  * marks them stale, and the next pass makes them again. */
 #include "model/internal.h"
 
+static size_t groups_in(size_t width)
+{
+    return width / DDL_GROUP + (width % DDL_GROUP != 0);
+}
+
 /* Groups of a row of the parameter table; vectors and kernels have none, no product reads them. */
 static size_t groups_of(const struct ddl_param *row)
 {
     bool matrix = row->group == DDL_GROUP_MATRIX || row->group == DDL_GROUP_EMBEDDING;
     size_t width = matrix ? row->shape[1] : 0, rows = matrix ? row->shape[0] : 0;
-    return rows * ddl_q8_groups(width);
+    return rows * groups_in(width);
 }
 
 static ddl_status alloc_copy(const struct ddl_model *model, size_t bytes, void **out, const char *what,
@@ -95,14 +100,29 @@ void precision_refresh(struct ddl_model *model)
 
 struct weight param_exact(const struct pass *p, int slot)
 {
-    return (struct weight){ .value = param_value(p, slot), .grad = p->m->grad ? param_grad(p, slot) : NULL };
+    return (struct weight){ .form = { .value = param_value(p, slot) },
+                            .grad = p->m->grad ? param_grad(p, slot) : NULL };
 }
 
 struct weight param_weight(const struct pass *p, int slot)
 {
     const struct ddl_model *m = p->m;
     struct weight weight = param_exact(p, slot);
-    weight.rounded = m->rounded ? m->rounded + m->params.offset[slot] : NULL;
-    weight.groups = m->groups ? m->groups + m->group_offset[slot] : NULL;
+    weight.form.rounded = m->rounded ? m->rounded + m->params.offset[slot] : NULL;
+    weight.form.groups = m->groups ? m->groups + m->group_offset[slot] : NULL;
     return weight;
+}
+
+struct operand operand_rows(struct operand x, size_t first, size_t width)
+{
+    size_t at = first * width;
+    return (struct operand){ .value = x.value ? x.value + at : NULL,
+                             .rounded = x.rounded ? x.rounded + at : NULL,
+                             .groups = x.groups ? x.groups + first * groups_in(width) : NULL };
+}
+
+struct weight weight_rows(struct weight W, size_t first, size_t width)
+{
+    return (struct weight){ .form = operand_rows(W.form, first, width),
+                            .grad = W.grad ? W.grad + first * width : NULL };
 }
