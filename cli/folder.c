@@ -27,15 +27,15 @@ static bool has_tokenizer(const char *dir)
 ddl_status folder_open(struct folder *f, const struct folder_request *request, struct ddl_error *err)
 {
     const char *dir = request->dir;
-    const struct ddl_load_options options = { request->ignore_extra, print_warning, NULL };
+    const struct ddl_load_options options = { .ignore_extra = request->ignore_extra,
+                                              .warn = print_warning,
+                                              .precision = (enum ddl_precision)request->dtype };
     *f = (struct folder){ 0 };
     ddl_status status = ddl_checkpoint_check_model(dir, err);
     if (!status)
         status = ddl_backend_create(&f->backend, request->backend, request->threads, err);
     if (!status)
         status = ddl_model_load_with(&f->model, dir, f->backend, &options, err);
-    if (!status)
-        status = ddl_model_set_precision(f->model, (enum ddl_precision)request->dtype, err);
     if (status)
         return status;
     bool own = *request->tokenizer == '\0';

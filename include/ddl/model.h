@@ -38,10 +38,31 @@ enum ddl_param_group {
 };
 DDL_API const char *ddl_param_group_name(int group); /* "embedding", ...: a group's name */
 
+/* What matrix products work on; everything else is float32 in every case (mixed precision: master parameters,
+ * gradients, optimiser, gates, norms, attention's softmax, the residual state and the loss); sums stay
+ * float32. */
+enum ddl_precision {
+    DDL_PRECISION_F32,  /* operands as they are  */
+    DDL_PRECISION_BF16, /* operands rounded to bfloat16: two bytes a weight */
+    DDL_PRECISION_INT8, /* not for training: weights of products as scale * q, q in [-127, 127], a scale for
+                           each 32 in a row (symmetric): 1.125 bytes a weight */
+};
+/* "f32", "bf16", "int8", NULL: choices for a struct ddl_option. */
+DDL_API extern const char *const ddl_precision_names[];
+/* Those before int8, NULL: the ones that train. */
+DDL_API extern const char *const ddl_training_precision_names[];
 /* Creates a model whose parameters are zero. The config is checked and copied; the backend is
  * borrowed. */
 DDL_API ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *config, ddl_backend *backend,
                                     struct ddl_error *err);
+/* The same for inference alone: what products read (the embedding and the large matrices, not gates, norms,
+ * kernels or biases) is held in that precision's form and no other, 2 or 1.125 bytes a weight; the embedding
+ * is looked up in it too. Values written are reduced as they come, values read are what is held, widened.
+ * Gradients, a training workspace, saving and another precision are refused with DDL_E_USAGE. With
+ * DDL_PRECISION_F32 it is ddl_model_create. */
+DDL_API ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_config *config,
+                                                  enum ddl_precision precision, ddl_backend *backend,
+                                                  struct ddl_error *err);
 DDL_API void ddl_model_free(ddl_model *model); /* NULL is allowed */
 /* Initial values of spec 4; a function of the seed and of each parameter's name and shape alone. */
 DDL_API ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err);
@@ -58,6 +79,9 @@ struct ddl_load_options {
     bool ignore_extra; /* tensors that are no parameters are warned of instead of refused */
     ddl_warn_fn *warn; /* may be NULL */
     void *user;        /* for warn */
+    /* Other than f32: a model as ddl_model_create_for_inference makes it. Tensors are reduced while they are
+     * read, so that the float32 model never is in memory. */
+    enum ddl_precision precision;
 };
 /* The same folder with options; NULL: strict, and no warnings. */
 DDL_API ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_backend *backend,
@@ -78,30 +102,22 @@ DDL_API ddl_backend *ddl_model_backend(const ddl_model *model);            /* th
 DDL_API size_t ddl_model_n_params(const ddl_model *model);                 /* rows  */
 DDL_API const struct ddl_param *ddl_model_param(const ddl_model *model, size_t i); /* row i; lent */
 DDL_API size_t ddl_model_size(const ddl_model *model); /* numbers, over all rows */
+/* Bytes that the parameters of a model for inference take; SIZE_MAX for a config that ddl_config_check
+ * refuses. */
+DDL_API size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision);
 /* The same table for a config without a model: n rows; *out is malloc'ed together with its names (free with
  * free). */
 DDL_API ddl_status ddl_params_plan(const struct ddl_config *config, struct ddl_param **out, size_t *n,
                                    struct ddl_error *err);
 
-/* What matrix products work on; everything else is float32 in every case (mixed precision: master parameters,
- * gradients, optimiser, gates, norms, attention's softmax, the residual state and the loss); sums stay
- * float32. */
-enum ddl_precision {
-    DDL_PRECISION_F32,  /* operands as they are  */
-    DDL_PRECISION_BF16, /* operands rounded to bfloat16; costs two bytes a parameter */
-    DDL_PRECISION_INT8, /* not for training: weights of products as scale * q, q in [-127, 127], a scale for
-                           each 32 in a row (symmetric); costs 1.125 bytes a weight */
-};
-/* "f32", "bf16", "int8", NULL: choices for a struct ddl_option. */
-DDL_API extern const char *const ddl_precision_names[];
-/* Those before int8, NULL: the ones that train. */
-DDL_API extern const char *const ddl_training_precision_names[];
-/* Workspaces are made for the precision that the model has then. A new model has DDL_PRECISION_F32. */
+/* For a model that trains, or whose precision changes: the reduced form is made beside the float32 values and
+ * costs its bytes again (the embedding is looked up in float32). Workspaces are made for the precision that
+ * the model has then. A model of ddl_model_create has DDL_PRECISION_F32. */
 DDL_API ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision,
                                            struct ddl_error *err);
 DDL_API enum ddl_precision ddl_model_precision(const ddl_model *model); /* as set, of its products */
 
-/* Copies parameter i to host memory: out (count floats, row-major). */
+/* Copies parameter i to host memory, as the model holds it: out (count floats, row-major). */
 DDL_API void ddl_model_read_param(const ddl_model *model, size_t i, float *out);
 /* And from there: values (count floats, row-major) become parameter i. */
 DDL_API void ddl_model_write_param(ddl_model *model, size_t i, const float *values);

@@ -1,4 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* madvise: POSIX has only a call that glibc ignores */
 #include "base/file.h"
 
 #include <dirent.h>
@@ -65,6 +66,14 @@ ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct 
         *map = (struct ddl_file_map){ view, size };
     close(fd);
     return status;
+}
+
+void ddl_file_map_let_go(const struct ddl_file_map *map, const unsigned char *from, size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = (size_t)(from - map->data);
+    size_t first = begin / page * page, end = (begin + size) / page * page;
+    if (end > first) /* advice: where it is not taken, pages stay */
+        (void)madvise((void *)(uintptr_t)(map->data + first), end - first, MADV_DONTNEED);
 }
 
 void ddl_file_map_close(struct ddl_file_map *map)

@@ -2,14 +2,23 @@
  * 3). */
 #include "model/internal.h"
 
+void embed_rows(const struct ddl_backend *backend, struct operand E, size_t d, size_t N, const int32_t *rows,
+                float *x)
+{
+    const struct ddl_ops *ops = backend->ops;
+    if (E.value)
+        ops->embed_fwd(backend->ctx, &(struct embed_args){ N, d, rows, E.value, x });
+    else if (E.rounded)
+        ops->embed16_fwd(backend->ctx, &(struct embed16_args){ N, d, rows, E.rounded, x });
+    else
+        ops->embed8_fwd(backend->ctx, &(struct embed8_args){ N, d, rows, E.groups, x });
+}
+
 /* The embeddings x (N, d): for c = 1 they are the stream itself, otherwise they pass through ctx's room. */
 static float *gather(const struct pass *p, float *x)
 {
-    p->ops->embed_fwd(p->ctx, &(struct embed_args){ .N = p->N,
-                                                    .d = p->config->d_model,
-                                                    .tokens = p->ws->tokens,
-                                                    .E = param_value(p, p->m->params.slots.wte),
-                                                    .x = x });
+    struct weight E = param_weight(p, p->m->params.slots.wte);
+    embed_rows(p->m->backend, E.form, p->config->d_model, p->N, p->ws->tokens, x);
     return x;
 }
 

@@ -32,24 +32,29 @@ struct model_slots {
     struct compressor_slots readout;
 };
 
+#define DDL_NO_PLACE SIZE_MAX
 struct params {
     struct ddl_param *row;
-    size_t *offset; /* of each row in the flat buffer, in floats */
+    size_t *offset; /* of each row in the flat buffer, in floats; DDL_NO_PLACE: not in it */
     size_t n;
     size_t total; /* floats in the flat buffer, padding included */
     size_t size;  /* numbers, without padding                    */
     struct model_slots slots;
     struct layer_slots *layer;
     unsigned char *init; /* how each row starts: enum init of params.c */
+    bool *in_products;   /* products read it: a matrix, which may be kept in a reduced form */
+    bool *joined;        /* stands right behind the row before, in every form */
     void *block;         /* owns all of the above */
 };
 
 /* Fills *params for a checked configuration. Free with params_free. */
 ddl_status params_plan(struct params *params, const struct ddl_config *config, struct ddl_error *err);
 void params_free(struct params *params);
-/* Host values of row i by spec 4 into out (count floats). */
+/* Places all rows anew, without those that products read. */
+void params_leave_out_products(struct params *params);
+/* Host values [start, start + n) of row i by spec 4 into out. */
 void params_initial(const struct params *params, const struct ddl_config *config, uint64_t seed, size_t i,
-                    float *out);
+                    size_t start, size_t n, float *out);
 
 struct ddl_model {
     struct ddl_config config;
@@ -57,10 +62,12 @@ struct ddl_model {
     struct params params;
     float *value, *grad; /* flat buffers of the backend; grad NULL until enabled */
     enum ddl_precision precision;
-    uint16_t *rounded;     /* DDL_PRECISION_BF16: the values in bfloat16, laid out as they are         */
-    struct ddl_q8 *groups; /* DDL_PRECISION_INT8: the matrices in groups, row i's at group_offset[i]   */
-    size_t *group_offset;
-    bool stale; /* values were written since these were made */
+    unsigned char *reduced; /* of the backend: what products read, in bfloat16 or groups; NULL in float32 */
+    size_t *reduced_offset; /* row i's place in it, in bytes; of rows in products alone                   */
+    bool stale;             /* values were written since it was made                                      */
+    bool lean;              /* for inference: rows in products have no other form, and so no gradients    */
+    float *staging;         /* lean, of the backend: room for a piece on its way between the forms        */
+    int32_t *staging_rows;  /* lean, of the backend: 0, 1, 2, ...: the rows of such a piece               */
 };
 
 /* rope.c: cosines and sines of the first positions, (positions, R/2) of the backend. make zeroes *rope first;
@@ -162,7 +169,8 @@ struct pass {
     size_t past;    /* tokens already in the cache */
 };
 
-/* Row `slot` of the parameters: values, gradients. NULL for slot -1. */
+/* Row `slot` of the parameters: values, gradients. NULL for slot -1, and for values that a lean model has in
+ * another form. */
 float *param_value(const struct pass *p, int slot);
 float *param_grad(const struct pass *p, int slot);
 
@@ -185,9 +193,22 @@ struct weight param_exact(const struct pass *p, int slot);
 struct operand operand_rows(struct operand x, size_t first, size_t width);
 struct weight weight_rows(struct weight W, size_t first, size_t width);
 
-/* precision.c: the copies made anew if they are stale; freed. */
+/* precision.c: the reduced form made anew if it is stale; freed. */
 void precision_refresh(struct ddl_model *model);
 void precision_drop(struct ddl_model *model);
+/* Makes a model lean whose value has no place for the rows in products. Drop after a failure too. */
+ddl_status precision_make_only(struct ddl_model *model, enum ddl_precision precision, struct ddl_error *err);
+/* DDL_E_USAGE for a lean model; `what` is the advice: "to train, load". */
+ddl_status precision_check_values(const ddl_model *model, const char *what, struct ddl_error *err);
+/* Row i in bfloat16, for the optimiser; NULL where there is no such form. */
+uint16_t *precision_rounded(const ddl_model *model, size_t i);
+/* Numbers [start, start + n) of row i from host memory into whatever forms the model keeps, and back as
+ * float32. At most precision_piece(i) at a time, and starting at a multiple of it; that is at most
+ * precision_largest_piece. */
+size_t precision_piece(const ddl_model *model, size_t i);
+size_t precision_largest_piece(const ddl_model *model);
+void precision_write(ddl_model *model, size_t i, size_t start, size_t n, const float *host);
+void precision_read(const ddl_model *model, size_t i, size_t start, size_t n, float *host);
 
 /* linear.c: y (N, out) = x (N, in) W (out, in)^T, += where `accumulate`. Backward: W.grad += dy^T x, then dx
  * = (or +=) dy W; dx may be x. */
@@ -205,7 +226,10 @@ void product_fwd(const struct pass *p, const struct linear *l, struct operand x,
 void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
                  bool accumulate);
 
-/* embed.c: tokens -> X0, and dX0 -> gradients. */
+/* embed.c: rows of a matrix E (any, d) by number, x (N, d) of the backend: as they are where float32 is kept,
+ * else widened. Tokens -> X0, and dX0 -> gradients. */
+void embed_rows(const struct ddl_backend *backend, struct operand E, size_t d, size_t N, const int32_t *rows,
+                float *x);
 void embed_fwd(const struct pass *p);
 void embed_bwd(const struct pass *p);
 

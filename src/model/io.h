@@ -12,6 +12,9 @@ ddl_status ddl_model_read_weights(ddl_model *model, const char *folder, ddl_warn
 ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
                                        const struct ddl_load_options *options, struct ddl_error *err);
 
+/* Bytes of weights that a pass reads: those that take part, in the model's precision. */
+size_t ddl_model_pass_bytes(const ddl_model *model);
+
 /* ddl_workspace_bytes with a reason where there is no answer: DDL_E_USAGE for sizes out of range, or
  * DDL_E_MEMORY. */
 ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision, size_t batch,

@@ -119,13 +119,3 @@ void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, const flo
     struct operand x_form = operand_for(p, &W, N * in, x, FORWARD);
     product_bwd(p, &l, x_form, operand_for(p, &W, N * out, dy, BACKWARD), dx, accumulate);
 }
-
-float *param_value(const struct pass *p, int slot)
-{
-    return slot < 0 ? NULL : p->m->value + p->m->params.offset[slot];
-}
-
-float *param_grad(const struct pass *p, int slot)
-{
-    return slot < 0 ? NULL : p->m->grad + p->m->params.offset[slot];
-}

@@ -15,9 +15,11 @@ static ddl_status alloc_flat(struct ddl_model *model, float **out, const char *w
     return DDL_OK;
 }
 
-ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *config, ddl_backend *backend,
-                            struct ddl_error *err)
+ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_config *config,
+                                          enum ddl_precision precision, ddl_backend *backend,
+                                          struct ddl_error *err)
 {
+    bool lean = precision != DDL_PRECISION_F32;
     *out = NULL;
     ddl_status status = ddl_config_check(config, err);
     if (status)
@@ -28,14 +30,24 @@ ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *config, dd
     model->config = *config;
     model->backend = backend;
     status = params_plan(&model->params, config, err);
+    if (!status && lean)
+        params_leave_out_products(&model->params);
     if (!status)
         status = alloc_flat(model, &model->value, "parameters", err);
+    if (!status && lean)
+        status = precision_make_only(model, precision, err);
     if (status) {
         ddl_model_free(model);
         return status;
     }
     *out = model;
     return DDL_OK;
+}
+
+ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *config, ddl_backend *backend,
+                            struct ddl_error *err)
+{
+    return ddl_model_create_for_inference(out, config, DDL_PRECISION_F32, backend, err);
 }
 
 void ddl_model_free(ddl_model *model)
@@ -52,17 +64,25 @@ void ddl_model_free(ddl_model *model)
     ddl_mem_free(model);
 }
 
+/* Numbers of row i in the piece that starts at `start`. */
+static size_t piece_at(const ddl_model *model, size_t i, size_t start)
+{
+    size_t left = model->params.row[i].count - start, piece = precision_piece(model, i);
+    return left < piece ? left : piece;
+}
+
 ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err)
 {
-    size_t largest = 0;
-    for (size_t i = 0; i < model->params.n; i++)
-        largest = model->params.row[i].count > largest ? model->params.row[i].count : largest;
+    size_t largest = precision_largest_piece(model);
     float *host = ddl_mem_alloc(largest * sizeof *host);
     if (!host)
         return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for %zu initial values", largest);
     for (size_t i = 0; i < model->params.n; i++) {
-        params_initial(&model->params, &model->config, seed, i, host);
-        ddl_model_write_param(model, i, host);
+        for (size_t at = 0, n; at < model->params.row[i].count; at += n) {
+            n = piece_at(model, i, at);
+            params_initial(&model->params, &model->config, seed, i, at, n, host);
+            precision_write(model, i, at, n, host);
+        }
     }
     ddl_mem_free(host);
     return DDL_OK;
@@ -70,7 +90,8 @@ ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err
 
 ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err)
 {
-    return model->grad ? DDL_OK : alloc_flat(model, &model->grad, "gradients", err);
+    ddl_status status = precision_check_values(model, "to train, load", err);
+    return status || model->grad ? status : alloc_flat(model, &model->grad, "gradients", err);
 }
 
 void ddl_model_zero_grad(ddl_model *model)
@@ -105,15 +126,18 @@ const struct ddl_param *ddl_model_param(const ddl_model *model, size_t i)
 
 void ddl_model_read_param(const ddl_model *model, size_t i, float *out)
 {
-    model->backend->ops->download(model->backend->ctx, out, model->value + model->params.offset[i],
-                                  model->params.row[i].count * sizeof *out);
+    for (size_t at = 0, n; at < model->params.row[i].count; at += n) {
+        n = piece_at(model, i, at);
+        precision_read(model, i, at, n, out + at);
+    }
 }
 
 void ddl_model_write_param(ddl_model *model, size_t i, const float *values)
 {
-    model->backend->ops->upload(model->backend->ctx, model->value + model->params.offset[i], values,
-                                model->params.row[i].count * sizeof *values);
-    model->stale = true;
+    for (size_t at = 0, n; at < model->params.row[i].count; at += n) {
+        n = piece_at(model, i, at);
+        precision_write(model, i, at, n, values + at);
+    }
 }
 
 void ddl_model_read_grad(const ddl_model *model, size_t i, float *out)

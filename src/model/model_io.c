@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 16 }; /* floats on their way between a file and the backend */
-
 static struct ddl_tensor tensor_of(const struct ddl_param *param)
 {
     struct ddl_tensor t = { .name = param->name, .dtype = DDL_F32, .ndim = param->ndim };
@@ -23,14 +21,14 @@ static ddl_status read_one(const struct ddl_weights *w, ddl_model *model, size_t
                            struct ddl_error *err)
 {
     const struct ddl_tensor *found = w->tensor[i];
-    model->stale = true;
-    for (size_t at = 0; at < found->count; at += PIECE) {
-        size_t n = found->count - at < PIECE ? found->count - at : PIECE;
+    size_t most = precision_piece(model, i);
+    for (size_t at = 0; at < found->count; at += most) {
+        size_t n = found->count - at < most ? found->count - at : most;
         ddl_status status = ddl_tensor_read_f32(found, at, n, piece, err);
         if (status)
             return ddl_error_prefix(err, status, ddl_safetensors_path(w->st, found));
-        model->backend->ops->upload(model->backend->ctx, model->value + model->params.offset[i] + at, piece,
-                                    n * sizeof *piece);
+        precision_write(model, i, at, n, piece);
+        ddl_safetensors_let_go(w->st, found, at, n);
     }
     return DDL_OK;
 }
@@ -38,7 +36,7 @@ static ddl_status read_one(const struct ddl_weights *w, ddl_model *model, size_t
 static ddl_status read_all(const struct ddl_weights *w, ddl_model *model, const char *folder,
                            struct ddl_error *err)
 {
-    float *piece = ddl_mem_alloc(PIECE * sizeof *piece);
+    float *piece = ddl_mem_alloc(precision_largest_piece(model) * sizeof *piece);
     ddl_status status =
         piece ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to read its tensors", folder);
     for (size_t i = 0; i < w->n && !status; i++)
@@ -78,7 +76,8 @@ ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_backend 
     if (!status)
         status = ddl_weights_open(&w, folder, &config, options, err);
     if (!status)
-        status = ddl_model_create(&model, &config, backend, err);
+        status = ddl_model_create_for_inference(
+            &model, &config, options ? options->precision : DDL_PRECISION_F32, backend, err);
     if (!status)
         status = read_all(&w, model, folder, err);
     ddl_weights_close(&w);
@@ -118,6 +117,9 @@ static ddl_status fill_from_model(void *user, size_t i, size_t offset, size_t by
 ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl_error *err)
 {
     char config[1024], weights[1024];
+    ddl_status status = precision_check_values(model, "to save, load", err);
+    if (status)
+        return status;
     if (!ddl_path_join(config, sizeof config, folder, "config.json") ||
         !ddl_path_join(weights, sizeof weights, folder, "model.safetensors"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", folder);
@@ -130,8 +132,8 @@ ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl
     plan[n - 1].name = ddl_head_name;
     struct ddl_config_notes notes;
     ddl_config_notes(&model->config, &notes);
-    ddl_status status = ddl_safetensors_write_noted(weights, notes.list, notes.n, plan, n, fill_from_model,
-                                                    (void *)(uintptr_t)model, err);
+    status = ddl_safetensors_write_noted(weights, notes.list, notes.n, plan, n, fill_from_model,
+                                         (void *)(uintptr_t)model, err);
     free(plan);
     return status ? status : ddl_config_save(&model->config, config, err);
 }

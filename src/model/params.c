@@ -40,6 +40,8 @@ enum {
     JOINED = 1 << 1,    /* stands right behind the row before: one matrix for products */
     OF_F = 1 << 2,      /* takes part only where F's output does                       */
     OF_TARGET = 1 << 3, /* takes part only where the target is read                    */
+    PRODUCT = 1 << 4,   /* products read it, in whichever form it has (precision.c)    */
+    HIDDEN = MUP | PRODUCT,
 };
 
 struct row {
@@ -56,7 +58,7 @@ struct row {
 
 /* clang-format off */
 static const struct row embedding_rows[] = {
-    { "transformer.wte.weight",     IN_MODEL(wte),             { V_, D },           0,                EMBEDDING, 0 },
+    { "transformer.wte.weight",     IN_MODEL(wte),             { V_, D },           0,                EMBEDDING, PRODUCT },
 };
 
 static const struct row final_rows[] = {
@@ -77,9 +79,9 @@ static const struct row final_rows[] = {
     { S ".beta_out.bias",           IN_LAYER(delta[i].beta_bias),   { ONE },        DELTA | BETA_MLP, BETA_BIAS, 0 }, \
     { S ".v_proj.weight",           IN_LAYER(delta[i].v_weight),    { C, D },       DELTA,            MATRIX, OF_TARGET }, \
     { S ".v_proj.bias",             IN_LAYER(delta[i].v_bias),      { C },          DELTA,            V_BIAS, OF_TARGET }, \
-    { S ".k_proj.weight",           IN_LAYER(delta[i].k_proj),      { D, D },       DELTA | V_FULL,   MATRIX, MUP }, \
-    { S ".k_down.weight",           IN_LAYER(delta[i].k_down),      { RANK, D },    DELTA | V_RANK,   MATRIX, MUP }, \
-    { S ".k_up.weight",             IN_LAYER(delta[i].k_up),        { D, RANK },    DELTA | V_RANK,   MATRIX, MUP }
+    { S ".k_proj.weight",           IN_LAYER(delta[i].k_proj),      { D, D },       DELTA | V_FULL,   MATRIX, HIDDEN }, \
+    { S ".k_down.weight",           IN_LAYER(delta[i].k_down),      { RANK, D },    DELTA | V_RANK,   MATRIX, HIDDEN }, \
+    { S ".k_up.weight",             IN_LAYER(delta[i].k_up),        { D, RANK },    DELTA | V_RANK,   MATRIX, HIDDEN }
 
 static const struct row layer_rows[] = {
     { "compress.read",              IN_LAYER(compress.read),   { C },               TOKEN,            READ,   0 },
@@ -87,15 +89,15 @@ static const struct row layer_rows[] = {
     { "compress.read",              IN_LAYER(compress.read),   { C },               CHANNEL,          READ,   0 },
     { "compress.weight",            IN_LAYER(compress.weight), { D, K_STATE },      CHANNEL,          KERNEL, 0 },
     { "compress.weight",            IN_LAYER(compress.weight), { D, C },            MIX,              KERNEL, 0 },
-    { "attn.c_q.weight",            IN_LAYER(c_q),             { A, D },            0,                MATRIX, MUP | OF_F },
-    { "attn.c_k.weight",            IN_LAYER(c_k),             { A, D },            0,                MATRIX, MUP | OF_F | JOINED },
-    { "attn.c_v.weight",            IN_LAYER(c_v),             { A, D },            0,                MATRIX, MUP | OF_F | JOINED },
-    { "attn.c_proj.weight",         IN_LAYER(attn_proj),       { D, A },            0,                OUTPUT, MUP | OF_F },
+    { "attn.c_q.weight",            IN_LAYER(c_q),             { A, D },            0,                MATRIX, HIDDEN | OF_F },
+    { "attn.c_k.weight",            IN_LAYER(c_k),             { A, D },            0,                MATRIX, HIDDEN | OF_F | JOINED },
+    { "attn.c_v.weight",            IN_LAYER(c_v),             { A, D },            0,                MATRIX, HIDDEN | OF_F | JOINED },
+    { "attn.c_proj.weight",         IN_LAYER(attn_proj),       { D, A },            0,                OUTPUT, HIDDEN | OF_F },
     { "attn.q_rms.weight",          IN_LAYER(q_rms),           { H_ },              QK_NORM,          ONES,   OF_F },
     { "attn.k_rms.weight",          IN_LAYER(k_rms),           { H_ },              QK_NORM,          ONES,   OF_F },
-    { "mlp.c_fc1.weight",           IN_LAYER(fc1),             { M, D },            0,                MATRIX, MUP | OF_F },
-    { "mlp.c_fc2.weight",           IN_LAYER(fc2),             { M, D },            0,                MATRIX, MUP | OF_F | JOINED },
-    { "mlp.c_proj.weight",          IN_LAYER(mlp_proj),        { D, M },            0,                OUTPUT, MUP | OF_F },
+    { "mlp.c_fc1.weight",           IN_LAYER(fc1),             { M, D },            0,                MATRIX, HIDDEN | OF_F },
+    { "mlp.c_fc2.weight",           IN_LAYER(fc2),             { M, D },            0,                MATRIX, HIDDEN | OF_F | JOINED },
+    { "mlp.c_proj.weight",          IN_LAYER(mlp_proj),        { D, M },            0,                OUTPUT, HIDDEN | OF_F },
     DELTA_ROWS("ddl_attn", ATTN),
     DELTA_ROWS("ddl_mlp", MLP),
     { "ln_1.weight",                IN_LAYER(ln[ATTN]),        { D },               0,                ONES,   0 },
@@ -154,7 +156,6 @@ struct planner {
     struct params *out;
     const struct ddl_config *config;
     char (*names)[NAME_SIZE];
-    unsigned char *init;
     size_t size[N_DIMS];
     bool overflow;
 };
@@ -192,7 +193,9 @@ static void add_row(struct planner *plan, const struct row *row, size_t layer, c
     out->offset[out->n] = out->total;
     plan->overflow |= !ddl_size_add(out->total, param->count, &out->total) || out->total > SIZE_MAX / 64;
     out->size += param->count;
-    plan->init[out->n] = (unsigned char)row->init;
+    out->init[out->n] = (unsigned char)row->init;
+    out->in_products[out->n] = row->flags & PRODUCT;
+    out->joined[out->n] = row->flags & JOINED;
     *slot = (int)out->n++;
 }
 
@@ -216,7 +219,9 @@ ddl_status params_plan(struct params *params, const struct ddl_config *config, s
         params->offset = ddl_arena_take(&arena, max, sizeof *params->offset);
         params->layer = ddl_arena_take(&arena, L, sizeof *params->layer);
         plan.names = ddl_arena_take(&arena, max, sizeof *plan.names);
-        plan.init = ddl_arena_take(&arena, max, 1);
+        params->init = ddl_arena_take(&arena, max, 1);
+        params->in_products = ddl_arena_take(&arena, max, sizeof *params->in_products);
+        params->joined = ddl_arena_take(&arena, max, sizeof *params->joined);
         if (!placing) {
             arena = (struct ddl_arena){ .base = ddl_mem_zalloc(arena.used) };
             if (!arena.base)
@@ -233,13 +238,24 @@ ddl_status params_plan(struct params *params, const struct ddl_config *config, s
         add_rows(&plan, layer_rows, COUNT(layer_rows), features_of(config, l), l, prefix, &params->layer[l]);
     }
     add_rows(&plan, final_rows, COUNT(final_rows), features_of(config, 0), 0, "", &params->slots);
-    params->init = plan.init;
     if (plan.overflow) {
         params_free(params);
         return ddl_error_set(err, DDL_E_USAGE,
                              "configuration: the parameters do not fit this machine's address space");
     }
     return DDL_OK;
+}
+
+void params_leave_out_products(struct params *params)
+{
+    params->total = 0;
+    for (size_t i = 0; i < params->n; i++) {
+        params->offset[i] = DDL_NO_PLACE;
+        if (params->in_products[i])
+            continue;
+        params->offset[i] = aligned(params->total);
+        params->total = params->offset[i] + params->row[i].count;
+    }
 }
 
 void params_free(struct params *params)
@@ -276,10 +292,10 @@ ddl_status ddl_params_plan(const struct ddl_config *config, struct ddl_param **o
     return status;
 }
 
-static void fill_normal(uint64_t key, size_t n, double std, float *out)
+static void fill_normal(uint64_t key, size_t start, size_t n, double std, float *out)
 {
     for (size_t i = 0; i < n; i++)
-        out[i] = (float)(std * ddl_rng_normal(key, i));
+        out[i] = (float)(std * ddl_rng_normal(key, start + i));
 }
 
 /* b with 2 sigmoid(b) = beta0 */
@@ -290,7 +306,7 @@ static float beta_bias(double beta0)
 }
 
 void params_initial(const struct params *params, const struct ddl_config *config, uint64_t seed, size_t i,
-                    float *out)
+                    size_t start, size_t n, float *out)
 {
     const struct ddl_param *param = &params->row[i];
     uint64_t key = ddl_rng_key(seed, param->name);
@@ -298,32 +314,32 @@ void params_initial(const struct params *params, const struct ddl_config *config
     size_t last = param->shape[param->ndim - 1];
     switch (params->init[i]) {
     case EMBEDDING:
-        fill_normal(key, param->count, (double)config->embedding_init_std, out);
+        fill_normal(key, start, n, (double)config->embedding_init_std, out);
         break;
     case MATRIX:
     case KERNEL:
-        fill_normal(key, param->count, hidden, out);
+        fill_normal(key, start, n, hidden, out);
         break;
     case OUTPUT:
-        fill_normal(key, param->count, hidden / sqrt((double)config->n_layers), out);
+        fill_normal(key, start, n, hidden / sqrt((double)config->n_layers), out);
         break;
     case ONES:
-        for (size_t j = 0; j < param->count; j++)
+        for (size_t j = 0; j < n; j++)
             out[j] = 1;
         break;
     case READ:
-        for (size_t j = 0; j < param->count; j++)
+        for (size_t j = 0; j < n; j++)
             out[j] = ddl_config_read_init(config);
         break;
     case IDENTITY:
-        for (size_t j = 0; j < param->count; j++)
-            out[j] = j % last == last - 1 ? 1 : 0;
+        for (size_t j = 0; j < n; j++)
+            out[j] = (start + j) % last == last - 1 ? 1 : 0;
         break;
     case BETA_BIAS:
         out[0] = beta_bias((double)config->beta_init);
         break;
     default: /* V_BIAS */
-        for (size_t j = 0; j < param->count; j++)
-            out[j] = (float)((2 * ddl_rng_uniform(key, j) - 1) / sqrt(d));
+        for (size_t j = 0; j < n; j++)
+            out[j] = (float)((2 * ddl_rng_uniform(key, start + j) - 1) / sqrt(d));
     }
 }

@@ -1,73 +1,142 @@
-/* The form in which products read the weights: float32 as they are, a copy rounded to bfloat16, or a copy in
- * eight-bit groups. Copies follow the values: the optimiser writes the rounded one itself, everything else
- * marks them stale, and the next pass makes them again. */
+/* The form in which products read the weights: float32 as they are, rounded to bfloat16, or in eight-bit
+ * groups. In training the reduced form is a copy that follows the values: the optimiser writes the rounded
+ * one itself, everything else marks it stale, and the next pass makes it again. A model for inference has no
+ * other form of these rows: what is written to it is reduced as it comes. */
 #include "model/internal.h"
+#include "model/io.h"
+
+enum {
+    PIECE = 1 << 16,      /* numbers on their way between host and backend; a wider row is a piece too */
+    PIECE_ROWS = 1 << 10, /* rows of a matrix that are reduced or widened at a time                    */
+};
 
 static size_t groups_in(size_t width)
 {
     return width / DDL_GROUP + (width % DDL_GROUP != 0);
 }
 
-/* Groups of a row of the parameter table; vectors and kernels have none, no product reads them. */
-static size_t groups_of(const struct ddl_param *row)
+/* Bytes of row i of the table in the form that passes read. */
+static size_t row_bytes(const struct params *params, size_t i, enum ddl_precision precision)
 {
-    bool matrix = row->group == DDL_GROUP_MATRIX || row->group == DDL_GROUP_EMBEDDING;
-    size_t width = matrix ? row->shape[1] : 0, rows = matrix ? row->shape[0] : 0;
-    return rows * groups_in(width);
+    const struct ddl_param *row = &params->row[i];
+    if (!params->in_products[i] || precision == DDL_PRECISION_F32)
+        return row->count * sizeof(float);
+    return precision == DDL_PRECISION_BF16 ? row->count * sizeof(uint16_t)
+                                           : row->shape[0] * groups_in(row->shape[1]) * sizeof(struct ddl_q8);
 }
 
-static ddl_status alloc_copy(const struct ddl_model *model, size_t bytes, void **out, const char *what,
-                             struct ddl_error *err)
+size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision)
 {
-    *out = model->backend->ops->alloc(model->backend->ctx, bytes);
-    return *out ? DDL_OK
-                : ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for %zu bytes of %s weights", bytes,
-                                what);
+    struct params params;
+    size_t bytes = 0;
+    if (ddl_config_check(config, NULL) || params_plan(&params, config, NULL))
+        return SIZE_MAX;
+    for (size_t i = 0; i < params.n; i++)
+        bytes += row_bytes(&params, i, precision);
+    params_free(&params);
+    return bytes;
 }
 
-static ddl_status make_groups(struct ddl_model *model, struct ddl_error *err)
+size_t ddl_model_pass_bytes(const ddl_model *model)
 {
-    size_t total = 0;
-    model->group_offset = ddl_mem_alloc(model->params.n * sizeof *model->group_offset);
-    if (!model->group_offset)
-        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory");
-    for (size_t i = 0; i < model->params.n; i++) {
-        model->group_offset[i] = total;
-        total += groups_of(&model->params.row[i]);
+    size_t bytes = 0;
+    for (size_t i = 0; i < model->params.n; i++)
+        bytes += model->params.row[i].active ? row_bytes(&model->params, i, model->precision) : 0;
+    return bytes;
+}
+
+/* ---- making and dropping ---- */
+
+/* Where the rows that products read stand, joined ones without a gap; returns the bytes of all. */
+static size_t place(const struct params *params, enum ddl_precision precision, size_t *offset)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < params->n; i++) {
+        if (!params->in_products[i])
+            continue;
+        if (!params->joined[i])
+            end = (end + DDL_ALIGN - 1) / DDL_ALIGN * DDL_ALIGN;
+        offset[i] = end;
+        end += row_bytes(params, i, precision);
     }
-    return alloc_copy(model, total * sizeof *model->groups, (void **)&model->groups, "eight-bit", err);
+    return end;
+}
+
+static ddl_status make_reduced(struct ddl_model *model, enum ddl_precision precision, struct ddl_error *err)
+{
+    const struct ddl_backend *backend = model->backend;
+    size_t bytes = 0;
+    model->reduced_offset = ddl_mem_zalloc(model->params.n * sizeof *model->reduced_offset);
+    if (model->reduced_offset) {
+        bytes = place(&model->params, precision, model->reduced_offset);
+        model->reduced = backend->ops->alloc(backend->ctx, bytes);
+    }
+    if (!model->reduced) {
+        precision_drop(model);
+        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for %zu bytes of %s weights", bytes,
+                             ddl_precision_names[precision]);
+    }
+    backend->ops->zero(backend->ctx, model->reduced, bytes);
+    model->precision = precision;
+    model->stale = true;
+    return DDL_OK;
+}
+
+size_t precision_largest_piece(const ddl_model *model)
+{
+    size_t most = PIECE;
+    for (size_t i = 0; i < model->params.n; i++) {
+        if (model->params.in_products[i] && model->params.row[i].shape[1] > most)
+            most = model->params.row[i].shape[1];
+    }
+    return most;
+}
+
+ddl_status precision_make_only(struct ddl_model *model, enum ddl_precision precision, struct ddl_error *err)
+{
+    const struct ddl_backend *backend = model->backend;
+    int32_t rows[PIECE_ROWS];
+    for (int32_t i = 0; i < PIECE_ROWS; i++)
+        rows[i] = i;
+    size_t bytes = precision_largest_piece(model) * sizeof *model->staging;
+    ddl_status status = make_reduced(model, precision, err);
+    if (status)
+        return status;
+    model->lean = true;
+    model->staging = backend->ops->alloc(backend->ctx, bytes);
+    model->staging_rows = backend->ops->alloc(backend->ctx, sizeof rows);
+    if (!model->staging || !model->staging_rows)
+        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for %zu bytes to reduce weights in",
+                             bytes);
+    backend->ops->upload(backend->ctx, model->staging_rows, rows, sizeof rows);
+    return DDL_OK;
 }
 
 void precision_drop(struct ddl_model *model)
 {
     const struct ddl_backend *backend = model->backend;
-    if (model->rounded)
-        backend->ops->free(backend->ctx, model->rounded);
-    if (model->groups)
-        backend->ops->free(backend->ctx, model->groups);
-    ddl_mem_free(model->group_offset);
-    model->rounded = NULL;
-    model->groups = NULL;
-    model->group_offset = NULL;
+    void *blocks[] = { model->reduced, model->staging, model->staging_rows };
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        if (blocks[i])
+            backend->ops->free(backend->ctx, blocks[i]);
+    }
+    ddl_mem_free(model->reduced_offset);
+    model->reduced = NULL;
+    model->staging = NULL;
+    model->staging_rows = NULL;
+    model->reduced_offset = NULL;
     model->precision = DDL_PRECISION_F32;
 }
 
 ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision, struct ddl_error *err)
 {
-    ddl_status status = DDL_OK;
+    if (model->lean && precision != model->precision)
+        return ddl_error_set(err, DDL_E_USAGE, "the model holds its weights in %s alone; load it anew for %s",
+                             ddl_precision_names[model->precision], ddl_precision_names[precision]);
+    if (model->lean)
+        return DDL_OK;
     precision_drop(model);
-    if (precision == DDL_PRECISION_BF16)
-        status = alloc_copy(model, model->params.total * sizeof *model->rounded, (void **)&model->rounded,
-                            "bfloat16", err);
-    else if (precision == DDL_PRECISION_INT8)
-        status = make_groups(model, err);
-    if (status) {
-        precision_drop(model);
-        return status;
-    }
-    model->precision = precision;
-    model->stale = true;
-    return DDL_OK;
+    return precision == DDL_PRECISION_F32 ? DDL_OK : make_reduced(model, precision, err);
 }
 
 enum ddl_precision ddl_model_precision(const ddl_model *model)
@@ -80,22 +149,113 @@ const char *const ddl_training_precision_names[] = { TRAINING, NULL };
 const char *const ddl_precision_names[] = { TRAINING, [DDL_PRECISION_INT8] = "int8", NULL };
 #undef TRAINING
 
+ddl_status precision_check_values(const ddl_model *model, const char *what, struct ddl_error *err)
+{
+    return model->lean ? ddl_error_set(err, DDL_E_USAGE,
+                                       "the model holds its weights in %s alone, for inference; %s it in f32",
+                                       ddl_precision_names[model->precision], what)
+                       : DDL_OK;
+}
+
+/* ---- writing and reading ---- */
+
+static unsigned char *reduced_row(const ddl_model *model, size_t i, enum ddl_precision precision)
+{
+    bool there = model->reduced && model->precision == precision && model->params.in_products[i];
+    return there ? model->reduced + model->reduced_offset[i] : NULL;
+}
+
+uint16_t *precision_rounded(const ddl_model *model, size_t i)
+{
+    return (void *)reduced_row(model, i, DDL_PRECISION_BF16);
+}
+
+static struct ddl_q8 *groups_of(const ddl_model *model, size_t i)
+{
+    return (void *)reduced_row(model, i, DDL_PRECISION_INT8);
+}
+
+static bool has_value(const ddl_model *model, size_t i)
+{
+    return model->params.offset[i] != DDL_NO_PLACE;
+}
+
+static struct operand form_of(const ddl_model *model, size_t i)
+{
+    return (struct operand){ .value = has_value(model, i) ? model->value + model->params.offset[i] : NULL,
+                             .rounded = precision_rounded(model, i),
+                             .groups = groups_of(model, i) };
+}
+
+/* Numbers [start, start + n) of row i, whole rows of the matrix, from `from` on the backend. */
+static void reduce(const ddl_model *model, size_t i, size_t start, size_t n, const float *from)
+{
+    const struct ddl_backend *backend = model->backend;
+    size_t width = model->params.row[i].shape[1];
+    struct operand to = form_of(model, i);
+    if (to.rounded)
+        backend->ops->round16(backend->ctx,
+                              &(struct round16_args){ n, from, precision_rounded(model, i) + start });
+    else if (to.groups)
+        backend->ops->quantize8(
+            backend->ctx, &(struct quantize8_args){ n / width, width, from,
+                                                    groups_of(model, i) + start / width * groups_in(width) });
+}
+
 void precision_refresh(struct ddl_model *model)
 {
-    const struct ddl_ops *ops = model->backend->ops;
-    void *ctx = model->backend->ctx;
-    if (!model->stale)
-        return;
-    if (model->rounded)
-        ops->round16(ctx, &(struct round16_args){ model->params.total, model->value, model->rounded });
-    for (size_t i = 0; model->groups && i < model->params.n; i++) {
-        const struct ddl_param *row = &model->params.row[i];
-        if (groups_of(row))
-            ops->quantize8(ctx, &(struct quantize8_args){ row->shape[0], row->shape[1],
-                                                          model->value + model->params.offset[i],
-                                                          model->groups + model->group_offset[i] });
+    for (size_t i = 0; model->stale && !model->lean && model->reduced && i < model->params.n; i++) {
+        if (model->params.in_products[i])
+            reduce(model, i, 0, model->params.row[i].count, model->value + model->params.offset[i]);
     }
     model->stale = false;
+}
+
+size_t precision_piece(const ddl_model *model, size_t i)
+{
+    if (has_value(model, i))
+        return PIECE;
+    size_t width = model->params.row[i].shape[1], rows = PIECE / width;
+    rows = rows < 1 ? 1 : rows < PIECE_ROWS ? rows : PIECE_ROWS;
+    return rows * width;
+}
+
+void precision_write(ddl_model *model, size_t i, size_t start, size_t n, const float *host)
+{
+    const struct ddl_backend *backend = model->backend;
+    bool in_place = has_value(model, i);
+    float *to = in_place ? model->value + model->params.offset[i] + start : model->staging;
+    backend->ops->upload(backend->ctx, to, host, n * sizeof *host);
+    if (!in_place)
+        reduce(model, i, start, n, to);
+    model->stale = true;
+}
+
+void precision_read(const ddl_model *model, size_t i, size_t start, size_t n, float *host)
+{
+    const struct ddl_backend *backend = model->backend;
+    const float *from = model->staging;
+    if (has_value(model, i)) {
+        from = model->value + model->params.offset[i] + start;
+    } else {
+        size_t width = model->params.row[i].shape[1];
+        struct operand rows = operand_rows(form_of(model, i), start / width, width);
+        embed_rows(backend, rows, width, n / width, model->staging_rows, model->staging);
+    }
+    backend->ops->download(backend->ctx, host, from, n * sizeof *host);
+}
+
+/* ---- for a pass ---- */
+
+float *param_value(const struct pass *p, int slot)
+{
+    const struct ddl_model *m = p->m;
+    return slot < 0 || !has_value(m, (size_t)slot) ? NULL : m->value + m->params.offset[slot];
+}
+
+float *param_grad(const struct pass *p, int slot)
+{
+    return slot < 0 ? NULL : p->m->grad + p->m->params.offset[slot];
 }
 
 struct weight param_exact(const struct pass *p, int slot)
@@ -106,11 +266,8 @@ struct weight param_exact(const struct pass *p, int slot)
 
 struct weight param_weight(const struct pass *p, int slot)
 {
-    const struct ddl_model *m = p->m;
-    struct weight weight = param_exact(p, slot);
-    weight.form.rounded = m->rounded ? m->rounded + m->params.offset[slot] : NULL;
-    weight.form.groups = m->groups ? m->groups + m->group_offset[slot] : NULL;
-    return weight;
+    return (struct weight){ .form = form_of(p->m, (size_t)slot),
+                            .grad = p->m->grad ? param_grad(p, slot) : NULL };
 }
 
 struct operand operand_rows(struct operand x, size_t first, size_t width)

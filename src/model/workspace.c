@@ -196,6 +196,9 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, siz
                              tokens, k->block_size);
     if (train && ddl_model_precision(model) == DDL_PRECISION_INT8)
         return ddl_error_set(err, DDL_E_USAGE, "eight-bit weights cannot be trained: train in f32 or bf16");
+    ddl_status status = train ? precision_check_values(model, "to train, load", err) : DDL_OK;
+    if (status)
+        return status;
     struct ddl_workspace *ws = ddl_mem_zalloc(sizeof *ws);
     if (!ws)
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
@@ -205,7 +208,7 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, siz
                                   .train = train,
                                   .precision = ddl_model_precision(model) };
     struct ddl_arena arena = { 0 };
-    ddl_status status = measure(ws, k, &arena, err);
+    status = measure(ws, k, &arena, err);
     if (!status) {
         struct ddl_extent extent = extent_of(k, tokens);
         status = backend->ops->reserve(backend->ctx, &extent, err);

@@ -92,6 +92,19 @@ struct embed_args {
     const float *E;        /* (V, d) */
     float *x;              /* (N, d) = */
 };
+/* The same from rows kept in bfloat16, and in groups: as float32, which holds both (scale q rounded once). */
+struct embed16_args {
+    size_t N, d;
+    const int32_t *tokens;
+    const uint16_t *E; /* (V, d) */
+    float *x;
+};
+struct embed8_args {
+    size_t N, d;
+    const int32_t *tokens;
+    const struct ddl_q8 *E; /* (V, d / 32 rounded up) */
+    float *x;
+};
 struct embed_grad_args {
     size_t N, d;
     const int32_t *tokens; /* (N)        */
@@ -395,6 +408,8 @@ struct ddl_extent {
     OP(quantize8,       quantize8_args) \
     OP(matmul8,         matmul8_args) \
     OP(embed_fwd,       embed_args) \
+    OP(embed16_fwd,     embed16_args) \
+    OP(embed8_fwd,      embed8_args) \
     OP(embed_bwd,       embed_grad_args) \
     OP(expand_fwd,      expand_args) \
     OP(expand_bwd,      expand_grad_args) \

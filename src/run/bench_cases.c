@@ -264,6 +264,8 @@ static const struct bench_op ops[] = {
     BOTH(rope),
     BOTH(swiglu),
     BOTH(embed),
+    ONE(embed16_fwd),
+    ONE(embed8_fwd),
     ONE(cross_entropy),
     ONE(loss_fold),
     { "loss_grad", call_loss_grad, make_loss_grad, ROUNDED },

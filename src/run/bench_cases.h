@@ -15,9 +15,10 @@ void bench_add_alias(struct bench_case *k, size_t slot, int of, enum bench_use u
 #define INOUT(type, field, n) bench_add(k, AT(type, field), n, BENCH_NORMAL, BENCH_INOUT)
 
 typedef void bench_make(struct bench_case *k, const struct bench_sizes *s);
-bench_make make_embed_fwd, make_embed_bwd, make_expand_fwd, make_expand_bwd, make_collapse_fwd,
-    make_collapse_bwd, make_compress_fwd, make_compress_bwd, make_pool_fwd, make_pool_bwd, make_delta_fwd,
-    make_delta_bwd, make_delta_inverse, make_elementwise_fwd, make_elementwise_bwd;
+bench_make make_embed_fwd, make_embed16_fwd, make_embed8_fwd, make_embed_bwd, make_expand_fwd,
+    make_expand_bwd, make_collapse_fwd, make_collapse_bwd, make_compress_fwd, make_compress_bwd,
+    make_pool_fwd, make_pool_bwd, make_delta_fwd, make_delta_bwd, make_delta_inverse, make_elementwise_fwd,
+    make_elementwise_bwd;
 bench_make make_rmsnorm_fwd, make_rmsnorm_bwd, make_rope_fwd, make_rope_bwd, make_swiglu_fwd, make_swiglu_bwd,
     make_gate_fwd, make_gate_bwd, make_target_fwd, make_target_bwd, make_tanh_fwd, make_tanh_bwd,
     make_gelu_fwd, make_gelu_bwd, make_axpy, make_fill, make_bias_fwd, make_bias_bwd, make_adamw,

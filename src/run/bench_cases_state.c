@@ -9,6 +9,23 @@ void make_embed_fwd(struct bench_case *k, const struct bench_sizes *s)
     OUT(embed_args, x, s->N * s->d);
     k->bytes = (double)(s->N * s->d * sizeof(float));
 }
+void make_embed16_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.embed16_fwd = (struct embed16_args){ .N = s->N, .d = s->d };
+    IN(embed16_args, tokens, s->N, TOKENS);
+    bench_add(k, AT(embed16_args, E), s->V * s->d, BENCH_HALVES, BENCH_GATHER);
+    OUT(embed16_args, x, s->N * s->d);
+    k->bytes = (double)(s->N * s->d * sizeof(float));
+}
+void make_embed8_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.embed8_fwd = (struct embed8_args){ .N = s->N, .d = s->d };
+    IN(embed8_args, tokens, s->N, TOKENS);
+    size_t groups = s->d / DDL_GROUP + (s->d % DDL_GROUP != 0);
+    k->buffer[bench_add(k, AT(embed8_args, E), s->V * groups, BENCH_GROUPS, BENCH_GATHER)].width = s->d;
+    OUT(embed8_args, x, s->N * s->d);
+    k->bytes = (double)(s->N * s->d * sizeof(float));
+}
 void make_embed_bwd(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.embed_bwd = (struct embed_grad_args){ .N = s->N, .d = s->d };

@@ -69,12 +69,14 @@ static ddl_status make(struct small *s, const struct ddl_bench_config *config, d
     struct ddl_config k = shrunk(&config->model);
     *s = (struct small){ 0 };
     bench_tokens(s->tokens, 2 * B * T, k.vocab_size);
-    ddl_status status = ddl_model_create(&s->model, &k, backend, err);
+    ddl_status status = train
+                            ? ddl_model_create(&s->model, &k, backend, err)
+                            : ddl_model_create_for_inference(&s->model, &k, config->precision, backend, err);
     if (!status)
         status = ddl_model_init(s->model, 1, err);
     if (!status && train)
         status = ddl_model_enable_grad(s->model, err);
-    if (!status)
+    if (!status && train)
         status = ddl_model_set_precision(s->model, config->precision, err);
     if (!status)
         status = ddl_workspace_create(&s->ws, s->model, B, T, train, err);

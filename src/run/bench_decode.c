@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/clock.h"
+#include "model/io.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,21 +63,7 @@ static void prefill(void *user)
     feed(d, d->config->seq);
 }
 
-/* What one step of decoding reads: every weight once, in its precision, and the keys and values so far. */
-static double weight_bytes(const ddl_model *model)
-{
-    static const double matrix_bytes[] = { 4, 2, sizeof(struct ddl_q8) / (double)DDL_GROUP };
-    double bytes = 0;
-    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
-        const struct ddl_param *param = ddl_model_param(model, i);
-        bool matrix = param->group == DDL_GROUP_MATRIX || param->group == DDL_GROUP_EMBEDDING;
-        bytes += param->active
-                     ? (double)param->count * (matrix ? matrix_bytes[ddl_model_precision(model)] : 4)
-                     : 0;
-    }
-    return bytes;
-}
-
+/* A step of decoding reads every weight once (ddl_model_pass_bytes), and the keys and values so far. */
 static double cache_bytes(const struct ddl_bench_config *config, size_t n)
 {
     double mean = (double)config->seq + (double)config->warmup + (double)config->steps / 2;
@@ -95,7 +82,7 @@ static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *
         seconds[i] = ddl_clock_seconds() - start;
     }
     struct ddl_bench_row *row = bench_row(out, name, seconds, d->config->steps);
-    row->bytes = weight_bytes(d->model) + cache_bytes(d->config, d->n);
+    row->bytes = (double)ddl_model_pass_bytes(d->model) + cache_bytes(d->config, d->n);
     row->flops = (double)d->n * ddl_config_flops_per_token(&d->config->model, d->config->seq, false);
     row->units = (double)d->n;
     snprintf(row->unit, sizeof row->unit, "tokens");
@@ -117,7 +104,7 @@ static ddl_status time_one(ddl_model *model, const struct ddl_bench_config *conf
         prefill(&d);
         row = decode(&d, out, "decode 1");
         bench_figure(out, "tokens_per_s", 1 / row->median);
-        bench_figure(out, "weight_bytes", weight_bytes(model));
+        bench_figure(out, "weight_bytes", (double)ddl_model_pass_bytes(model));
         status = d.status;
     }
     unmake(&d);
@@ -167,11 +154,9 @@ ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *
     if (!status)
         status = bench_check_decoding(&c, backend, out->check, sizeof out->check, err);
     if (!status)
-        status = ddl_model_create(&model, &c.model, backend, err);
+        status = ddl_model_create_for_inference(&model, &c.model, c.precision, backend, err);
     if (!status)
         status = ddl_model_init(model, 0, err);
-    if (!status)
-        status = ddl_model_set_precision(model, c.precision, err);
     if (!status)
         status = time_one(model, &c, out, err);
     if (!status && c.batch > 1)

@@ -256,7 +256,9 @@ static void close_job(struct job *job)
 ddl_status ddl_export(const char *from, const char *to, const struct ddl_export_config *config,
                       ddl_warn_fn *warn, void *user, struct ddl_export_result *result, struct ddl_error *err)
 {
-    const struct ddl_load_options options = { config->ignore_extra, warn, user };
+    const struct ddl_load_options options = { .ignore_extra = config->ignore_extra,
+                                              .warn = warn,
+                                              .user = user };
     struct ddl_config model;
     *result = (struct ddl_export_result){ 0 };
     if (!is_free(to))

@@ -87,7 +87,7 @@ void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
             continue;
         args.n = row->count;
         args.p = model->value + at;
-        args.p16 = model->rounded ? model->rounded + at : NULL;
+        args.p16 = precision_rounded(model, i);
         args.g = model->grad + at;
         args.m = optim->m + at;
         args.v = optim->v + at;

@@ -172,9 +172,11 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
     if (*t->init_from && (status = ddl_checkpoint_check_model(t->init_from, err)))
         return status;
     if (*t->init_from)
-        return ddl_model_read_weights_with(
-            run->model, t->init_from,
-            &(struct ddl_load_options){ t->ignore_extra, run->callbacks->note, run->callbacks->user }, err);
+        return ddl_model_read_weights_with(run->model, t->init_from,
+                                           &(struct ddl_load_options){ .ignore_extra = t->ignore_extra,
+                                                                       .warn = run->callbacks->note,
+                                                                       .user = run->callbacks->user },
+                                           err);
     return ddl_model_init(run->model, t->seed, err);
 }
 

@@ -420,6 +420,14 @@ const char *ddl_safetensors_note(const ddl_safetensors *st, const char *key)
     return json_string_value(json_object_get(st->notes, key));
 }
 
+void ddl_safetensors_let_go(const ddl_safetensors *st, const struct ddl_tensor *tensor, size_t start,
+                            size_t n)
+{
+    size_t size = ddl_dtype_size(tensor->dtype);
+    ddl_file_map_let_go(&st->files[st->file_of[tensor - st->tensors]].map, tensor->data + start * size,
+                        n * size);
+}
+
 const char *ddl_safetensors_path(const ddl_safetensors *st, const struct ddl_tensor *tensor)
 {
     return st->files[st->file_of[tensor - st->tensors]].path;

@@ -23,6 +23,10 @@ const struct ddl_tensor *ddl_safetensors_find(const ddl_safetensors *st, const c
 /* What the files' __metadata__ has under `key` (of several files the first that has it); NULL if nothing.
  * Lent. */
 const char *ddl_safetensors_note(const ddl_safetensors *st, const char *key);
+/* Numbers [start, start + n) of a tensor have been read: their pages need not stay in memory. Reading them
+ * again is allowed, and reads the file again. */
+void ddl_safetensors_let_go(const ddl_safetensors *st, const struct ddl_tensor *tensor, size_t start,
+                            size_t n);
 /* The path of the file that holds the tensor, for error sentences; lent. */
 const char *ddl_safetensors_path(const ddl_safetensors *st, const struct ddl_tensor *tensor);
 

@@ -23,6 +23,8 @@ DEFINE_CALL(fill, fill_args)
 DEFINE_CALL(bias_fwd, bias_args)
 DEFINE_CALL(bias_bwd, bias_grad_args)
 DEFINE_CALL(embed_fwd, embed_args)
+DEFINE_CALL(embed16_fwd, embed16_args)
+DEFINE_CALL(embed8_fwd, embed8_args)
 DEFINE_CALL(embed_bwd, embed_grad_args)
 DEFINE_CALL(copy, copy_args)
 DEFINE_CALL(cross_entropy, cross_entropy_args)
@@ -211,6 +213,28 @@ static void test_plain_functions(void **state)
     }
 }
 
+/* From rows in bfloat16 and in groups. */
+static void check_reduced_lookup(size_t N, size_t d, const int32_t *tokens, size_t V, const float *E)
+{
+    size_t groups = V * (d / DDL_GROUP + (d % DDL_GROUP != 0));
+    uint16_t *halves = ddl_mem_alloc(V * d * sizeof *halves);
+    struct ddl_q8 *eighths = ddl_mem_alloc(groups * sizeof *eighths);
+    struct ddl_backend *ref;
+    assert_true(halves && eighths);
+    assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
+    ref->ops->round16(ref->ctx, &(struct round16_args){ V * d, E, halves });
+    ref->ops->quantize8(ref->ctx, &(struct quantize8_args){ V, d, E, eighths });
+    ddl_backend_free(ref);
+    struct embed16_args e16 = { .N = N, .d = d, .tokens = tokens, .E = halves };
+    struct output x16[] = { { &e16.x, N * d, 0, NULL, NULL } };
+    COMPARE(embed16_fwd, e16, x16);
+    struct embed8_args e8 = { .N = N, .d = d, .tokens = tokens, .E = eighths };
+    struct output x8[] = { { &e8.x, N * d, 0, NULL, NULL } };
+    COMPARE(embed8_fwd, e8, x8);
+    ddl_mem_free(halves);
+    ddl_mem_free(eighths);
+}
+
 static void test_bias_embed_copy(void **state)
 {
     (void)state;
@@ -232,6 +256,7 @@ static void test_bias_embed_copy(void **state)
         struct embed_args e = { .N = N, .d = d, .tokens = tokens, .E = E };
         struct output x[] = { { &e.x, N * d, 0, NULL, NULL } };
         COMPARE(embed_fwd, e, x);
+        check_reduced_lookup(N, d, tokens, VOCABULARY, E);
         struct embed_grad_args g = { .N = N, .d = d, .tokens = tokens, .dx = dy };
         struct output dE[] = { { &g.dE, VOCABULARY * d, 2e-6, E, NULL } };
         COMPARE(embed_bwd, g, dE);

@@ -1,6 +1,6 @@
-/* Stands in for the library's mmap and munmap (linked with --wrap): a file's map is a copy on the heap,
- * exactly as long, so that the address sanitizer sees a byte read behind it. A real map goes on to the end of
- * its page. */
+/* Stands in for the library's mmap, munmap and madvise (linked with --wrap): a file's map is a copy on the
+ * heap, exactly as long, so that the address sanitizer sees a byte read behind it. A real map goes on to the
+ * end of its page. */
 #define _POSIX_C_SOURCE 200809L
 #include "fuzz.h"
 
@@ -13,6 +13,7 @@ void *__real_mmap(void *at, size_t size, int protection, int flags, int fd, off_
 int __real_munmap(void *at, size_t size);
 void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
 int __wrap_munmap(void *at, size_t size);
+int __wrap_madvise(void *at, size_t size, int advice);
 
 enum { MOST_MAPS = 64, MOST_BYTES = 1 << 24 };
 static void *copies[MOST_MAPS];
@@ -44,5 +45,14 @@ int __wrap_munmap(void *at, size_t size)
         }
     }
     return __real_munmap(at, size);
+}
+
+/* Pages of a copy would come back as zeros, not as the file's bytes. */
+int __wrap_madvise(void *at, size_t size, int advice)
+{
+    (void)at;
+    (void)size;
+    (void)advice;
+    return 0;
 }
 /* NOLINTEND(bugprone-reserved-identifier) */

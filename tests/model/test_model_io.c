@@ -301,7 +301,7 @@ static void extra_tensors_are_ignored_where_asked(void **state)
     char warned[512] = "";
     const char *folder =
         changed_folder(model, &(struct change){ .dtype = DDL_F32, .add = "rotary.inv_freq", .rows = 3 });
-    const struct ddl_load_options options = { true, keep_warning, warned };
+    const struct ddl_load_options options = { .ignore_extra = true, .warn = keep_warning, .user = warned };
     assert_ok(ddl_model_load_with(&found, folder, backend, &options, &err), err);
     assert_non_null(
         strstr(warned, "changed: rotary.inv_freq is no parameter of this model (1 in all); ignored"));

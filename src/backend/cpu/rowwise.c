@@ -12,6 +12,8 @@
     }
 
 ROWWISE(embed_fwd, embed_args, a->N, a->d)
+ROWWISE(embed16_fwd, embed16_args, a->N, a->d)
+ROWWISE(embed8_fwd, embed8_args, a->N, a->d)
 ROWWISE(embed_bwd, embed_grad_args, a->d, a->N)
 ROWWISE(compress_fwd, compress_args, a->B * a->T, a->d * a->c * a->taps)
 ROWWISE(rmsnorm_fwd, rmsnorm_args, a->N, 2 * a->d)

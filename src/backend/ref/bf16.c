@@ -1,4 +1,4 @@
-/* Rounding to bfloat16, and products of what was rounded. */
+/* Rounding to bfloat16; products and lookups of what was rounded. */
 #include "backend/ref/ref.h"
 
 #include "base/bf16.h"
@@ -8,6 +8,15 @@ void ref_round16(void *ctx, const struct round16_args *a)
     (void)ctx;
     for (size_t i = 0; i < a->n; i++)
         a->y[i] = ddl_bf16_round(a->x[i]);
+}
+
+void ref_embed16_fwd(void *ctx, const struct embed16_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        for (size_t i = 0; i < a->d; i++)
+            a->x[n * a->d + i] = ddl_bf16_widen(a->E[(size_t)a->tokens[n] * a->d + i]);
+    }
 }
 
 void ref_matmul16(void *ctx, const struct matmul16_args *a)

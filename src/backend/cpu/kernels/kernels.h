@@ -60,6 +60,8 @@ struct parts_args {
     X(quantize8)       /* rows                                       */                                      \
     X(widen8)          /* rows; widen8_args                          */                                      \
     X(embed_fwd)       /* tokens                                     */                                      \
+    X(embed16_fwd)     /* tokens                                     */                                      \
+    X(embed8_fwd)      /* tokens                                     */                                      \
     X(embed_bwd)       /* features: two tokens may share a row of dE */                                      \
     X(expand_fwd)      /* tokens; (K, d*c) for w transposed          */                                      \
     X(expand_bwd)      /* tokens; (K, d*c) sums, then (K, d*c) for w */                                      \

@@ -1,6 +1,7 @@
 /* Plain vectors: axpy, fill, bias, sums, embedding rows. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
+#include "base/bf16.h"
 
 #include <string.h>
 
@@ -42,6 +43,29 @@ void DDL_KERNEL(embed_fwd)(const void *args, size_t lo, size_t hi, float *scratc
     (void)scratch;
     for (size_t n = lo; n < hi; n++)
         memcpy(a->x + n * a->d, a->E + (size_t)a->tokens[n] * a->d, a->d * sizeof *a->x);
+}
+
+void DDL_KERNEL(embed16_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct embed16_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const uint16_t *restrict E = a->E + (size_t)a->tokens[n] * a->d;
+        float *restrict x = a->x + n * a->d;
+#pragma omp simd
+        for (size_t i = 0; i < a->d; i++)
+            x[i] = ddl_bf16_widen(E[i]);
+    }
+}
+
+void DDL_KERNEL(embed8_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct embed8_args *a = args;
+    size_t groups = a->d / DDL_GROUP + (a->d % DDL_GROUP != 0);
+    for (size_t n = lo; n < hi; n++) {
+        const struct ddl_q8 *row = a->E + (size_t)a->tokens[n] * groups;
+        DDL_KERNEL(widen8)(&(struct widen8_args){ a->d, row, a->x + n * a->d }, 0, 1, scratch);
+    }
 }
 
 void DDL_KERNEL(embed_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
