@@ -34,7 +34,8 @@ struct facts {
     struct ddl_config config;
     struct ddl_param *params;
     size_t n, groups[DDL_GROUPS], total;
-    double flops[2]; /* forward; forward and backward */
+    size_t weights[DDL_PRECISION_INT8 + 1]; /* bytes for inference, by enum ddl_precision */
+    double flops[2];                        /* forward; forward and backward */
     struct ddl_checkpoint *checkpoints;
     size_t n_checkpoints;
 };
@@ -89,8 +90,10 @@ static void print_json(const struct facts *f, const struct flags *flags)
            preset ? "\"" : "");
     for (int group = 0; group < DDL_GROUPS; group++)
         printf("\"%s\":%zu,", ddl_param_group_name(group), f->groups[group]);
-    printf("\"total\":%zu},\"flops_per_token\":{\"forward\":%.9g,\"train\":%.9g},\"config\":{", f->total,
-           f->flops[0], f->flops[1]);
+    printf("\"total\":%zu},\"weight_bytes\":{", f->total);
+    for (int i = 0; ddl_precision_names[i]; i++)
+        printf("%s\"%s\":%zu", i ? "," : "", ddl_precision_names[i], f->weights[i]);
+    printf("},\"flops_per_token\":{\"forward\":%.9g,\"train\":%.9g},\"config\":{", f->flops[0], f->flops[1]);
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
         char value[64];
         bool quoted = row->type == DDL_OPTION_CHOICE || row->type == DDL_OPTION_STRING;
@@ -128,7 +131,10 @@ static void print_text(const struct facts *f, const struct flags *flags)
            f->total, (double)f->total / 1e6);
     for (int group = 0; group < DDL_GROUPS; group++)
         printf("  %-10s %zu\n", ddl_param_group_name(group), f->groups[group]);
-    printf("FLOPs/token  %.4g forward, %.4g in training\nconfiguration\n", f->flops[0], f->flops[1]);
+    printf("weights     ");
+    for (int i = 0; ddl_precision_names[i]; i++)
+        printf("%s %.1f MB in %s", i ? "," : "", (double)f->weights[i] / 1e6, ddl_precision_names[i]);
+    printf("\nFLOPs/token  %.4g forward, %.4g in training\nconfiguration\n", f->flops[0], f->flops[1]);
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
         char value[64];
         ddl_option_format(row, &f->config, value, sizeof value);
@@ -159,6 +165,8 @@ static ddl_status gather(struct facts *f, size_t seq, struct ddl_error *err)
         f->groups[f->params[i].group] += f->params[i].count;
         f->total += f->params[i].count;
     }
+    for (int i = 0; ddl_precision_names[i]; i++)
+        f->weights[i] = ddl_config_weight_bytes(&f->config, (enum ddl_precision)i);
     for (int train = 0; train < 2; train++)
         f->flops[train] =
             ddl_config_flops_per_token(&f->config, seq ? seq : f->config.block_size, train == 1);

@@ -58,6 +58,29 @@ static void maps(void **state)
     assert_non_null(strstr(err.text, "not a regular file"));
 }
 
+/* What was let go reads as before, whatever range it was. */
+static void let_go(void **state)
+{
+    (void)state;
+    enum { SIZE = 5 * 4096 + 17 };
+    static const size_t ranges[][2] = { { 0, 0 },    { 0, 1 },        { 0, SIZE }, { 5000, 9000 },
+                                        { 4096, 2 }, { SIZE - 1, 1 }, { SIZE, 0 }, { 4095, 4097 } };
+    static unsigned char bytes[SIZE];
+    struct ddl_error err;
+    struct ddl_file_map map;
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = (unsigned char)(i * 7 + i / 256);
+    const char *path = scratch_path("pages");
+    assert_ok(ddl_file_replace(path, bytes, SIZE, &err), err);
+    assert_ok(ddl_file_map_open(&map, path, &err), err);
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        assert_memory_equal(map.data, bytes, SIZE);
+        ddl_file_map_let_go(&map, map.data + ranges[i][0], ranges[i][1]);
+        assert_memory_equal(map.data, bytes, SIZE);
+    }
+    ddl_file_map_close(&map);
+}
+
 /* Nothing of what these are is waited for or read from. */
 static void only_regular_files(void **state)
 {
@@ -146,6 +169,7 @@ int main(void)
         cmocka_unit_test(replace_and_read_back),
         cmocka_unit_test(discarded_leaves_nothing),
         cmocka_unit_test(maps),
+        cmocka_unit_test(let_go),
         cmocka_unit_test(only_regular_files),
         cmocka_unit_test(sparse_files),
         cmocka_unit_test(folders),

@@ -1,10 +1,10 @@
 /* `ddl data`: what it prints, its exit statuses, and that an interruption leaves nothing. */
-#define _DEFAULT_SOURCE /* wait4 */
+#define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
+#include "support/memory.h"
 
 #include <jansson.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -196,23 +196,15 @@ static void write_large(const char *path, const char *separator)
 /* The largest resident memory of `ddl data build` of the file, in bytes. */
 static size_t memory_of_build(const char *path)
 {
-    char out[4096];
+    char out[4096], tokenizer[4096];
     snprintf(out, sizeof out, "%s", scratch_path("large"));
+    snprintf(tokenizer, sizeof tokenizer, "%s", source_path("data/tokenizer"));
     remove_scratch("large");
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        (void)!freopen("/dev/null", "w", stdout);
-        execl(ddl_program(), ddl_program(), "data", "build", path, "--tokenizer",
-              source_path("data/tokenizer"), "--out", out, "--threads", "2", "--quiet", (char *)NULL);
-        _exit(127);
-    }
-    int status;
-    struct rusage usage;
-    assert_int_equal(wait4(child, &status, 0, &usage), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    const char *const arguments[] = { ddl_program(), "data", "build",     path, "--tokenizer", tokenizer,
+                                      "--out",       out,    "--threads", "2",  "--quiet",     NULL };
+    size_t used = peak_memory_of(ddl_program(), arguments);
     remove_scratch("large");
-    return (size_t)usage.ru_maxrss * 1024;
+    return used;
 }
 
 /* Far less than the input, in many documents or one. (The sanitizers' memory is not the program's.) */

@@ -13,13 +13,15 @@
 
 static char model_folder[4096], parts_folder[4096];
 
-static ddl_status load_model(void *user, uint64_t *digest, struct ddl_error *err)
+static ddl_status load_with(const char *folder, enum ddl_precision precision, uint64_t *digest,
+                            struct ddl_error *err)
 {
+    const struct ddl_load_options options = { .precision = precision };
     ddl_backend *backend = NULL;
     ddl_model *model = NULL;
     ddl_status status = ddl_backend_create(&backend, "cpu", 2, err);
     if (!status)
-        status = ddl_model_load(&model, user, backend, NULL, NULL, err);
+        status = ddl_model_load_with(&model, folder, backend, &options, err);
     for (size_t i = 0; !status && i < ddl_model_n_params(model); i++) {
         float values[1 << 13];
         assert_true(ddl_model_param(model, i)->count <= sizeof values / sizeof *values);
@@ -31,10 +33,21 @@ static ddl_status load_model(void *user, uint64_t *digest, struct ddl_error *err
     return status;
 }
 
+static ddl_status load_model(void *user, uint64_t *digest, struct ddl_error *err)
+{
+    return load_with(user, DDL_PRECISION_F32, digest, err);
+}
+
+static ddl_status load_reduced(void *user, uint64_t *digest, struct ddl_error *err)
+{
+    return load_with(user, DDL_PRECISION_INT8, digest, err);
+}
+
 static void model_folders(void **state)
 {
     (void)state;
     sweep(&(struct sweep){ .name = "model, one file", .run = load_model, .user = model_folder });
+    sweep(&(struct sweep){ .name = "model, int8", .run = load_reduced, .user = model_folder });
     sweep(&(struct sweep){ .name = "model, several files", .run = load_model, .user = parts_folder });
 }
 

@@ -146,11 +146,27 @@ static float *decoded(struct small_model *f, size_t piece)
     return logits;
 }
 
-/* Decoding token by token (products of few rows) is the forward pass (products of many) in every precision,
- * on both backends; bfloat16 and eight bits are near float32. */
-static void decoding_is_the_forward_pass(void **state)
+/* A model of that precision, beside float32 values or (`lean`) instead of them. */
+static void make_reduced(struct small_model *f, const char *backend, const struct ddl_config *config,
+                         enum ddl_precision precision, bool lean)
 {
-    (void)state;
+    struct ddl_error err;
+    small_model_make(f, backend, config, DDL_PRECISION_F32);
+    if (!lean) {
+        assert_ok(ddl_model_set_precision(f->model, precision, &err), err);
+        return;
+    }
+    ddl_workspace_free(f->ws);
+    ddl_model_free(f->model);
+    f->ws = NULL;
+    assert_ok(ddl_model_create_for_inference(&f->model, config, precision, f->backend, &err), err);
+    assert_ok(ddl_model_init(f->model, 7, &err), err);
+}
+
+/* Decoding token by token (products of few rows) is the forward pass (products of many) in every precision,
+ * on both backends; bfloat16 and eight bits are near float32, for inference alone (`lean`) too. */
+static void decoding_near_float32(bool lean)
+{
     static const double between[] = { 1e-5, 2e-3, 1e-5 }, near[] = { 1e-5, 0.05, 0.1 };
     for (size_t i = 0; i < SMALL_VARIANTS; i++) {
         struct ddl_config config = variant_config(&small_variants[i]);
@@ -160,9 +176,7 @@ static void decoding_is_the_forward_pass(void **state)
             float *whole = NULL;
             for (size_t b = 0; ddl_backend_list(b); b++) {
                 struct small_model f;
-                struct ddl_error err;
-                small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
-                assert_ok(ddl_model_set_precision(f.model, (enum ddl_precision)precision, &err), err);
+                make_reduced(&f, ddl_backend_list(b), &config, (enum ddl_precision)precision, lean);
                 for (size_t piece = SMALL_T; piece >= 1; piece = piece > 1 ? piece / 4 : 0) {
                     float *found = decoded(&f, piece);
                     whole = whole ? whole : decoded(&f, SMALL_T);
@@ -180,6 +194,13 @@ static void decoding_is_the_forward_pass(void **state)
         }
         free(exact);
     }
+}
+
+static void decoding_is_the_forward_pass(void **state)
+{
+    (void)state;
+    decoding_near_float32(false);
+    decoding_near_float32(true);
 }
 
 static void eight_bits_are_not_trained(void **state)

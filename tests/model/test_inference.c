@@ -1,0 +1,304 @@
+/* Models for inference: what they hold, that they compute with it what a whole model of the same values does,
+ * what they cost, and what they refuse. */
+#include "support/models.h"
+#include "support/runs.h"
+
+#include "base/bf16.h"
+#include "ops/ops.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { V = 2500 }; /* of which several pieces are made on the way */
+
+static const enum ddl_precision reduced[] = { DDL_PRECISION_BF16, DDL_PRECISION_INT8 };
+enum { N_REDUCED = sizeof reduced / sizeof *reduced };
+
+static struct ddl_config config_of(const struct small_variant *variant)
+{
+    struct ddl_config config = variant_config(variant);
+    config.vocab_size = V;
+    return config;
+}
+
+/* By name, as a reader of the paper would say: what products read. */
+static bool in_products(const struct ddl_param *param)
+{
+    static const char *const ends[] = { ".wte.weight",    ".c_q.weight",   ".c_k.weight",   ".c_v.weight",
+                                        ".c_proj.weight", ".c_fc1.weight", ".c_fc2.weight", ".k_proj.weight",
+                                        ".k_down.weight", ".k_up.weight" };
+    size_t length = strlen(param->name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t n = strlen(ends[i]);
+        if (length >= n && strcmp(param->name + length - n, ends[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static float *values_of(const ddl_model *model, size_t i)
+{
+    float *values = malloc(ddl_model_param(model, i)->count * sizeof *values);
+    assert_non_null(values);
+    ddl_model_read_param(model, i, values);
+    return values;
+}
+
+/* Groups of 32 in a row: the largest stays, the others are half a step off at most. */
+static void assert_in_steps(const float *x, const float *y, size_t rows, size_t width)
+{
+    for (size_t row = 0; row < rows; row++) {
+        for (size_t first = 0; first < width; first += 32) {
+            size_t n = width - first < 32 ? width - first : 32;
+            const float *a = x + row * width + first, *b = y + row * width + first;
+            float largest = 0, kept = 0;
+            for (size_t i = 0; i < n; i++) {
+                largest = fmaxf(largest, fabsf(a[i]));
+                kept = fmaxf(kept, fabsf(b[i]));
+            }
+            assert_true(fabsf(kept - largest) <= 1e-6f * largest);
+            for (size_t i = 0; i < n; i++)
+                assert_true(fabsf(a[i] - b[i]) <= largest / 254 * 1.0001f);
+        }
+    }
+}
+
+static void assert_reduced(const ddl_model *lean, const ddl_model *whole, enum ddl_precision precision)
+{
+    for (size_t i = 0; i < ddl_model_n_params(whole); i++) {
+        const struct ddl_param *param = ddl_model_param(whole, i);
+        float *x = values_of(whole, i), *y = values_of(lean, i);
+        if (in_products(param) && precision == DDL_PRECISION_INT8)
+            assert_in_steps(x, y, param->shape[0], param->shape[1]);
+        for (size_t j = 0; in_products(param) && precision == DDL_PRECISION_BF16 && j < param->count; j++)
+            x[j] = ddl_bf16_widen(ddl_bf16_round(x[j]));
+        if (!in_products(param) || precision == DDL_PRECISION_BF16)
+            assert_memory_equal(x, y, param->count * sizeof *x);
+        free(x);
+        free(y);
+    }
+}
+
+static void assert_same_values(const ddl_model *a, const ddl_model *b)
+{
+    for (size_t i = 0; i < ddl_model_n_params(a); i++) {
+        float *x = values_of(a, i), *y = values_of(b, i);
+        assert_memory_equal(x, y, ddl_model_param(a, i)->count * sizeof *x);
+        free(x);
+        free(y);
+    }
+}
+
+/* Initial values, values written and values read from a file are reduced alike, as the precision says. */
+static void what_is_held(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < N_REDUCED * SMALL_VARIANTS; k++) {
+        struct ddl_config config = config_of(&small_variants[k / N_REDUCED]);
+        struct ddl_load_options options = { .precision = reduced[k % N_REDUCED] };
+        const char *folder = scratch_path("whole");
+        ddl_model *whole, *lean, *loaded;
+        ddl_backend *backend;
+        struct ddl_error err;
+        assert_ok(ddl_backend_create(&backend, k % 4 < 2 ? "ref" : "cpu", 2, &err), err);
+        assert_ok(ddl_model_create(&whole, &config, backend, &err), err);
+        assert_ok(ddl_model_init(whole, 3, &err), err);
+        assert_ok(ddl_file_make_dir(folder, &err), err);
+        assert_ok(ddl_model_save(whole, folder, &err), err);
+        assert_ok(ddl_model_create_for_inference(&lean, &config, options.precision, backend, &err), err);
+        assert_ok(ddl_model_init(lean, 3, &err), err);
+        assert_int_equal(ddl_model_precision(lean), options.precision);
+        assert_reduced(lean, whole, options.precision);
+        assert_ok(ddl_model_load_with(&loaded, folder, backend, &options, &err), err);
+        assert_same_values(loaded, lean);
+        assert_ok(ddl_model_init(lean, 4, &err), err);
+        for (size_t i = 0; i < ddl_model_n_params(whole); i++) {
+            float *values = values_of(whole, i);
+            ddl_model_write_param(lean, i, values);
+            free(values);
+        }
+        assert_same_values(loaded, lean);
+        ddl_model_free(loaded);
+        ddl_model_free(lean);
+        ddl_model_free(whole);
+        ddl_backend_free(backend);
+    }
+}
+
+/* Logits (B, T, V) of a model; free with free. */
+static float *logits_of(ddl_model *model, const struct ddl_batch *batch)
+{
+    float *logits = malloc(batch->B * batch->T * V * sizeof *logits);
+    ddl_workspace *ws;
+    struct ddl_error err;
+    assert_non_null(logits);
+    assert_ok(ddl_workspace_create(&ws, model, batch->B, batch->T, false, &err), err);
+    assert_ok(ddl_model_logits(model, ws, NULL, batch, batch->T, logits, &err), err);
+    ddl_workspace_free(ws);
+    return logits;
+}
+
+/* Rounding what is rounded changes nothing, so a whole model with the values that are held gives the same. In
+ * eight bits its scales are made anew, from 127 times themselves: a last digit may differ. */
+static void computes_as_a_whole_model(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = { 1, 2499, 17, 1024, 1023, 0, 2048, 9 };
+    const struct ddl_batch batch = { 2, 4, tokens, NULL };
+    for (size_t k = 0; k < N_REDUCED * SMALL_VARIANTS; k++) {
+        struct ddl_config config = config_of(&small_variants[k / N_REDUCED]);
+        for (size_t b = 0; ddl_backend_list(b); b++) {
+            ddl_model *whole, *lean;
+            ddl_backend *backend;
+            struct ddl_error err;
+            assert_ok(ddl_backend_create(&backend, ddl_backend_list(b), 2, &err), err);
+            assert_ok(ddl_model_create_for_inference(&lean, &config, reduced[k % N_REDUCED], backend, &err),
+                      err);
+            assert_ok(ddl_model_init(lean, 5, &err), err);
+            assert_ok(ddl_model_create(&whole, &config, backend, &err), err);
+            for (size_t i = 0; i < ddl_model_n_params(whole); i++) {
+                float *values = values_of(lean, i);
+                ddl_model_write_param(whole, i, values);
+                free(values);
+            }
+            assert_ok(ddl_model_set_precision(whole, reduced[k % N_REDUCED], &err), err);
+            float *found = logits_of(lean, &batch), *expected = logits_of(whole, &batch);
+            size_t n = batch.B * batch.T * V;
+            if (reduced[k % N_REDUCED] == DDL_PRECISION_BF16)
+                assert_memory_equal(found, expected, n * sizeof *found);
+            else
+                assert_close(n, found, expected, 1e-5);
+            free(found);
+            free(expected);
+            ddl_model_free(whole);
+            ddl_model_free(lean);
+            ddl_backend_free(backend);
+        }
+    }
+}
+
+/* ---- memory ---- */
+
+/* A backend that counts the bytes it lends. */
+static struct {
+    const struct ddl_ops *ops;
+    size_t now, most;
+    struct {
+        void *block;
+        size_t bytes;
+    } lent[64];
+} count;
+
+static void *counted_alloc(void *ctx, size_t bytes)
+{
+    void *block = count.ops->alloc(ctx, bytes);
+    for (size_t i = 0; i < 64; i++) {
+        if (count.lent[i].block)
+            continue;
+        count.lent[i].block = block;
+        count.lent[i].bytes = bytes;
+        count.now += bytes;
+        count.most = count.now > count.most ? count.now : count.most;
+        return block;
+    }
+    fail_msg("more than 64 blocks");
+    return NULL;
+}
+
+static void counted_free(void *ctx, void *block)
+{
+    for (size_t i = 0; i < 64; i++) {
+        if (count.lent[i].block == block) {
+            count.now -= count.lent[i].bytes;
+            count.lent[i].block = NULL;
+            break;
+        }
+    }
+    count.ops->free(ctx, block);
+}
+
+/* Loading takes the bytes that are told for the weights, a line of padding a row, and room for one piece. */
+static void memory_is_what_is_told(void **state)
+{
+    (void)state;
+    enum { PIECE_BYTES = (1 << 18) + (1 << 12) };
+    static const double bytes_a_weight[] = { 4, 2, 1.5 }; /* rows of 21 numbers fill 32 of int8's */
+    for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
+        struct ddl_config config = small_config("ddl-cc-ec");
+        struct ddl_load_options options = { .precision = (enum ddl_precision)precision };
+        const char *folder = scratch_path("counted");
+        ddl_backend *backend;
+        ddl_model *model;
+        struct ddl_error err;
+        config.vocab_size = 20000;
+        assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+        assert_ok(ddl_model_create(&model, &config, backend, &err), err);
+        assert_ok(ddl_file_make_dir(folder, &err), err);
+        assert_ok(ddl_model_save(model, folder, &err), err);
+        size_t padding = 64 * ddl_model_n_params(model), numbers = ddl_model_size(model);
+        ddl_model_free(model);
+
+        struct ddl_ops counting = *backend->ops;
+        struct ddl_backend counted = *backend;
+        counting.alloc = counted_alloc;
+        counting.free = counted_free;
+        counted.ops = &counting;
+        memset(&count, 0, sizeof count);
+        count.ops = backend->ops;
+        size_t told = ddl_config_weight_bytes(&config, options.precision);
+        assert_ok(ddl_model_load_with(&model, folder, &counted, &options, &err), err);
+        assert_true(count.now >= told && count.now <= told + padding + (precision ? PIECE_BYTES : 0));
+        assert_true(count.most == count.now);
+        assert_true((double)told < bytes_a_weight[precision] * (double)numbers * 1.2 + 4000);
+        ddl_model_free(model);
+        assert_int_equal(count.now, 0);
+        ddl_backend_free(backend);
+    }
+    struct ddl_config wrong = small_config("baseline");
+    wrong.n_heads = 0;
+    assert_true(ddl_config_weight_bytes(&wrong, DDL_PRECISION_BF16) == SIZE_MAX);
+}
+
+/* ---- refusals ---- */
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const char *const alone[] = { "its weights in bf16 alone", "its weights in int8 alone" };
+    for (size_t k = 0; k < N_REDUCED; k++) {
+        struct ddl_config config = small_config("ddl-cc-ec");
+        ddl_backend *backend;
+        ddl_model *model;
+        ddl_workspace *ws;
+        struct ddl_error err;
+        assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+        assert_ok(ddl_model_create_for_inference(&model, &config, reduced[k], backend, &err), err);
+        assert_int_equal(ddl_model_enable_grad(model, &err), DDL_E_USAGE);
+        assert_says(&err, alone[k]);
+        assert_says(&err, "to train, load it in f32");
+        assert_int_equal(ddl_workspace_create(&ws, model, 1, 4, true, &err), DDL_E_USAGE);
+        assert_says(&err, k ? "eight-bit weights cannot be trained" : "to train, load it in f32");
+        assert_null(ws);
+        assert_int_equal(ddl_model_save(model, scratch_path("."), &err), DDL_E_USAGE);
+        assert_says(&err, "to save, load it in f32");
+        assert_int_equal(ddl_model_set_precision(model, DDL_PRECISION_F32, &err), DDL_E_USAGE);
+        assert_says(&err, "load it anew for f32");
+        assert_int_equal(ddl_model_set_precision(model, reduced[1 - k], &err), DDL_E_USAGE);
+        assert_ok(ddl_model_set_precision(model, reduced[k], &err), err);
+        assert_int_equal(ddl_model_precision(model), reduced[k]);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_held),
+        cmocka_unit_test(computes_as_a_whole_model),
+        cmocka_unit_test(memory_is_what_is_told),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
