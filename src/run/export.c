@@ -108,6 +108,7 @@ static ddl_status fill(void *user, size_t i, size_t offset, size_t bytes, void *
     enum ddl_dtype dtype = job->plan[slice->first + i].dtype;
     size_t size = ddl_dtype_size(dtype);
     ddl_status status = ddl_tensor_convert(source, offset / size, bytes / size, dtype, to, err);
+    ddl_safetensors_let_go(job->w.st, source, offset / size, bytes / size);
     if (status == DDL_E_NUMERIC && err) {
         size_t used = strlen(err->text);
         snprintf(err->text + used, sizeof err->text - used, ": export with --dtype %s",
