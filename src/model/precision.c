@@ -10,19 +10,15 @@ enum {
     PIECE_ROWS = 1 << 10, /* rows of a matrix that are reduced or widened at a time                    */
 };
 
-static size_t groups_in(size_t width)
-{
-    return width / DDL_GROUP + (width % DDL_GROUP != 0);
-}
-
 /* Bytes of row i of the table in the form that passes read. */
 static size_t row_bytes(const struct params *params, size_t i, enum ddl_precision precision)
 {
     const struct ddl_param *row = &params->row[i];
     if (!params->in_products[i] || precision == DDL_PRECISION_F32)
         return row->count * sizeof(float);
-    return precision == DDL_PRECISION_BF16 ? row->count * sizeof(uint16_t)
-                                           : row->shape[0] * groups_in(row->shape[1]) * sizeof(struct ddl_q8);
+    return precision == DDL_PRECISION_BF16
+               ? row->count * sizeof(uint16_t)
+               : row->shape[0] * ddl_q8_groups(row->shape[1]) * sizeof(struct ddl_q8);
 }
 
 size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision)
@@ -198,8 +194,9 @@ static void reduce(const ddl_model *model, size_t i, size_t start, size_t n, con
                               &(struct round16_args){ n, from, precision_rounded(model, i) + start });
     else if (to.groups)
         backend->ops->quantize8(
-            backend->ctx, &(struct quantize8_args){ n / width, width, from,
-                                                    groups_of(model, i) + start / width * groups_in(width) });
+            backend->ctx,
+            &(struct quantize8_args){ n / width, width, from,
+                                      groups_of(model, i) + start / width * ddl_q8_groups(width) });
 }
 
 void precision_refresh(struct ddl_model *model)
@@ -275,7 +272,7 @@ struct operand operand_rows(struct operand x, size_t first, size_t width)
     size_t at = first * width;
     return (struct operand){ .value = x.value ? x.value + at : NULL,
                              .rounded = x.rounded ? x.rounded + at : NULL,
-                             .groups = x.groups ? x.groups + first * groups_in(width) : NULL };
+                             .groups = x.groups ? x.groups + first * ddl_q8_groups(width) : NULL };
 }
 
 struct weight weight_rows(struct weight W, size_t first, size_t width)

@@ -216,7 +216,7 @@ static void test_plain_functions(void **state)
 /* From rows in bfloat16 and in groups. */
 static void check_reduced_lookup(size_t N, size_t d, const int32_t *tokens, size_t V, const float *E)
 {
-    size_t groups = V * (d / DDL_GROUP + (d % DDL_GROUP != 0));
+    size_t groups = V * ddl_q8_groups(d);
     uint16_t *halves = ddl_mem_alloc(V * d * sizeof *halves);
     struct ddl_q8 *eighths = ddl_mem_alloc(groups * sizeof *eighths);
     struct ddl_backend *ref;

@@ -52,7 +52,7 @@ void ref_matmul8(void *ctx, const struct matmul8_args *a)
 void ref_embed8_fwd(void *ctx, const struct embed8_args *a)
 {
     (void)ctx;
-    size_t groups = a->d / DDL_GROUP + (a->d % DDL_GROUP != 0);
+    size_t groups = ddl_q8_groups(a->d);
     for (size_t n = 0; n < a->N; n++) {
         for (size_t i = 0; i < a->d; i++) {
             const struct ddl_q8 *group = &a->E[(size_t)a->tokens[n] * groups + i / DDL_GROUP];
