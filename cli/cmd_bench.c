@@ -14,7 +14,8 @@ struct flags {
     char tokenizer[1024], text[1024];
     size_t batch, seq, warmup, steps, threads, vocab_size;
     double seconds;
-    int dtype; /* enum ddl_precision */
+    int dtype;     /* enum ddl_precision */
+    int recompute; /* enum ddl_recompute */
     bool ops, gemm, roofline, json;
     char compare[1024], save[1024];
 };
@@ -67,6 +68,8 @@ static const struct ddl_option op_rows[] = {
 static const struct ddl_option step_rows[] = {
     MODEL_ROWS,
     DTYPE_ROW(ddl_training_precision_names),
+    { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",
+      "what backward makes again" },
     BATCH_ROW("sequences of a step"),
     SEQ_ROW("tokens of a sequence"),
     STEPS_ROW("timed steps"),
@@ -107,6 +110,7 @@ static ddl_status configure(const struct flags *f, struct ddl_bench_config *out,
 {
     *out = (struct ddl_bench_config){ .model = ddl_config_defaults(),
                                       .precision = (enum ddl_precision)f->dtype,
+                                      .recompute = (enum ddl_recompute)f->recompute,
                                       .batch = f->batch,
                                       .seq = f->seq,
                                       .warmup = f->warmup,

@@ -86,6 +86,7 @@ DDL_API const struct ddl_bench_row *ddl_bench_find(const struct ddl_bench_report
 struct ddl_bench_config {
     struct ddl_config model;      /* whose sizes and rules they are    */
     enum ddl_precision precision; /* of matrix products                */
+    enum ddl_recompute recompute; /* of a step's backward              */
     size_t batch, seq;            /* sequences, and tokens of each     */
     size_t warmup, steps;         /* repetitions: untimed, timed (1 to DDL_BENCH_REPETITIONS) */
     bool roofline;                /* measure it too: some seconds, and up to half a GiB       */

@@ -127,15 +127,34 @@ DDL_API void ddl_model_zero_grad(ddl_model *model); /* all gradients become 0 */
 /* Copies the gradient of parameter i to host memory: out (count floats, row-major). */
 DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 
-/* Room for passes over at most `batch` sequences of at most `tokens` tokens each. `train` keeps what backward
- * needs. Logits exist a block of rows at a time. */
-DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, size_t batch,
-                                        size_t tokens, bool train, struct ddl_error *err);
+/* What backward makes again instead of keeping it from forward. Losses are the same to the bit; gradients are
+ * where no delta rule rewrites a state, else they differ by the rounding with which that state is rebuilt. */
+enum ddl_recompute {
+    DDL_RECOMPUTE_CHEAP, /* the default. What is elementwise: a sublayer's input and its norm, turned and
+                            normed queries and keys, SwiGLU. Next to no time */
+    DDL_RECOMPUTE_NONE,  /* nothing: every layer keeps all of it */
+    DDL_RECOMPUTE_BLOCK, /* attention and MLP too, but for their output products: a layer keeps only what the
+                            residual rule needs. Two thirds of the blocks' forward pass once more */
+    DDL_RECOMPUTES       /* how many there are */
+};
+/* "cheap", "none", "block", NULL: choices for a struct ddl_option. */
+DDL_API extern const char *const ddl_recompute_names[];
+
+/* What a workspace is for. */
+struct ddl_workspace_options {
+    size_t batch, tokens;         /* passes over at most so many sequences of at most so many tokens each */
+    bool train;                   /* backward too */
+    enum ddl_recompute recompute; /* with `train` */
+};
+/* Makes room for passes of this model, in its precision, that are within the `options`. Logits exist a block
+ * of rows at a time. */
+DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
+                                        const struct ddl_workspace_options *options, struct ddl_error *err);
 DDL_API void ddl_workspace_free(ddl_workspace *ws); /* NULL is allowed */
-/* Bytes that a workspace for a model of this config and precision takes on the backend (batch, tokens and
- * train as above), without making it; SIZE_MAX where that does not fit. */
+/* Bytes that a workspace for a model of this config and precision takes on the backend (options as above),
+ * without making it; SIZE_MAX where that does not fit. */
 DDL_API size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                                   size_t batch, size_t tokens, bool train);
+                                   const struct ddl_workspace_options *options);
 
 /* tokens, targets: (B, T) host memory; a target of -1 is ignored. A token or target outside the vocabulary is
  * an error. Targets may be NULL where no loss is wanted. */

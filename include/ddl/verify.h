@@ -22,6 +22,7 @@ extern "C" {
 struct ddl_verify_config {
     char backend[16];     /* "all", or one name of ddl_backend_list                                       */
     size_t threads;       /* of the backend; 0: all cores                                                 */
+    int recompute;        /* enum ddl_recompute of models and curves; a dump's is its run's               */
     char tokenizer[1024]; /* as ddl_tokenizer_load, for the tokenizer's cases; "": they are skipped       */
     char data[1024];      /* folder that the files named by a files.json lie below; "": they are skipped  */
 };

@@ -63,7 +63,8 @@ static void cache_values(const struct pass *p, const float *qkv, float *v)
                                                   .dst_stride = a });
 }
 
-void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
+/* Everything before the output product: ctx -> qkv -> qn, kn -> y. */
+static void attend(const struct pass *p, size_t layer, const float *ctx)
 {
     const struct ddl_config *k = p->config;
     const struct layer_slots *slots = &p->m->params.layer[layer];
@@ -71,15 +72,15 @@ void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *
     size_t a = k->n_heads * k->head_dim, dense = p->T * a;
     linear_fwd(p, p->N, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv, false);
     probe_tensor(p, "qkv", acts->qkv, 3 * a);
-    turn(p, acts->qkv, 0, slots->q_rms, p->ws->qn, dense);
-    probe_tensor(p, "qn", p->ws->qn, a);
+    turn(p, acts->qkv, 0, slots->q_rms, acts->qn, dense);
+    probe_tensor(p, "qn", acts->qn, a);
     struct attention_args args = { .B = p->B,
                                    .T = p->T,
                                    .H = k->n_heads,
                                    .h = k->head_dim,
                                    .past = p->past,
                                    .scale = (float)(1 / sqrt((double)k->head_dim)),
-                                   .q = p->ws->qn,
+                                   .q = acts->qn,
                                    .q_stride = a,
                                    .k_stride = a,
                                    .y = acts->y,
@@ -94,9 +95,9 @@ void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *
         args.v_stride = a;
         args.k_batch = args.v_batch = batch;
     } else {
-        turn(p, acts->qkv, 1, slots->k_rms, p->ws->kn, dense);
-        probe_tensor(p, "kn", p->ws->kn, a);
-        args.k = p->ws->kn;
+        turn(p, acts->qkv, 1, slots->k_rms, acts->kn, dense);
+        probe_tensor(p, "kn", acts->kn, a);
+        args.k = acts->kn;
         args.v = acts->qkv + 2 * a;
         args.v_stride = 3 * a;
         args.k_batch = dense;
@@ -104,7 +105,28 @@ void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *
     }
     p->ops->attention_fwd(p->ctx, &args);
     probe_tensor(p, "y", acts->y, a);
-    linear_fwd(p, p->N, a, k->d_model, acts->y, param_weight(p, slots->attn_proj), f, add);
+}
+
+void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
+{
+    const struct ddl_config *k = p->config;
+    attend(p, layer, ctx);
+    linear_fwd(p, p->N, k->n_heads * k->head_dim, k->d_model, p->ws->layer[layer].y,
+               param_weight(p, p->m->params.layer[layer].attn_proj), f, add);
+}
+
+/* What attention's backward reads and forward did not keep. */
+static void attend_again(const struct pass *p, size_t layer, const float *ctx)
+{
+    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    size_t dense = p->T * p->config->n_heads * p->config->head_dim;
+    if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK) {
+        attend(p, layer, ctx);
+    } else if (p->ws->options.recompute == DDL_RECOMPUTE_CHEAP) {
+        turn(p, acts->qkv, 0, slots->q_rms, acts->qn, dense);
+        turn(p, acts->qkv, 1, slots->k_rms, acts->kn, dense);
+    }
 }
 
 void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx)
@@ -114,19 +136,18 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
     const struct layer_acts *acts = &p->ws->layer[layer];
     const struct ddl_workspace *ws = p->ws;
     size_t a = k->n_heads * k->head_dim;
+    attend_again(p, layer, ctx);
     linear_bwd(p, p->N, a, k->d_model, acts->y, df, param_weight(p, slots->attn_proj), ws->dy, false);
     probe_grad(p, slots->attn_proj);
     probe_tensor(p, "dy", ws->dy, a);
-    turn(p, acts->qkv, 0, slots->q_rms, ws->qn, p->T * a);
-    turn(p, acts->qkv, 1, slots->k_rms, ws->kn, p->T * a);
     p->ops->attention_bwd(p->ctx,
                           &(struct attention_grad_args){ .B = p->B,
                                                          .T = p->T,
                                                          .H = k->n_heads,
                                                          .h = k->head_dim,
                                                          .scale = (float)(1 / sqrt((double)k->head_dim)),
-                                                         .q = ws->qn,
-                                                         .k = ws->kn,
+                                                         .q = acts->qn,
+                                                         .k = acts->kn,
                                                          .v = acts->qkv + 2 * a,
                                                          .q_stride = a,
                                                          .k_stride = a,

@@ -11,19 +11,20 @@ static branch_fwd_fn *const branch_fwd[] = { [ATTN] = attention_fwd, [MLP] = mlp
 static branch_bwd_fn *const branch_bwd[] = { [ATTN] = attention_bwd, [MLP] = mlp_bwd };
 static const char *const part_names[] = { [ATTN] = "attn", [MLP] = "mlp" };
 
-/* ctx = norm(x_in), in the workspace's ctx and rstd. */
+/* ctx = norm(x_in). */
 static const float *norm_fwd(const struct pass *p, size_t layer, int sub, const float *x_in)
 {
+    const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
     p->ops->rmsnorm_fwd(p->ctx,
                         &(struct rmsnorm_args){ .N = p->N,
                                                 .d = p->config->d_model,
                                                 .eps = norm_eps,
                                                 .x = x_in,
                                                 .w = param_value(p, p->m->params.layer[layer].ln[sub]),
-                                                .y = p->ws->ctx,
-                                                .rstd = p->ws->rstd });
-    probe_tensor(p, "ctx", p->ws->ctx, p->config->d_model);
-    return p->ws->ctx;
+                                                .y = acts->ctx,
+                                                .rstd = acts->rstd });
+    probe_tensor(p, "ctx", acts->ctx, p->config->d_model);
+    return acts->ctx;
 }
 
 static void norm_bwd(const struct pass *p, size_t layer, int sub, const float *x_in, float *dx_in,
@@ -34,7 +35,7 @@ static void norm_bwd(const struct pass *p, size_t layer, int sub, const float *x
                                                              .d = p->config->d_model,
                                                              .x = x_in,
                                                              .w = param_value(p, slot),
-                                                             .rstd = p->ws->rstd,
+                                                             .rstd = p->ws->layer[layer].sub[sub].rstd,
                                                              .dy = p->ws->dctx,
                                                              .accumulate = accumulate,
                                                              .dx = dx_in,
@@ -48,7 +49,7 @@ void sublayer_fwd(const struct pass *p, size_t layer, int sub)
     const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
     struct history *history = p->cache ? &p->cache->layer[layer].compress[sub] : NULL;
     probe_enter(p, false, layer, part_names[sub]);
-    const float *x_in = compress_fwd(p, &p->m->params.layer[layer].compress, history);
+    const float *x_in = compress_fwd(p, &p->m->params.layer[layer].compress, history, acts->x_in);
     const float *ctx = norm_fwd(p, layer, sub, x_in);
     if (ddl_config_residual(p->config, layer) == DDL_RESIDUAL_DELTA) {
         branch_fwd[sub](p, layer, ctx, acts->saved, false);
@@ -57,17 +58,33 @@ void sublayer_fwd(const struct pass *p, size_t layer, int sub)
         return;
     }
     size_t n = p->N * p->config->d_model;
-    if (p->ws->train)
+    if (p->ws->options.train)
         p->ops->copy(p->ctx, &(struct copy_args){ 1, n, p->ws->X, n, acts->saved, n });
     branch_fwd[sub](p, layer, ctx, p->ws->X, true);
     probe_tensor(p, "X", p->ws->X, p->config->d_model);
+}
+
+/* x_in and ctx as forward had them: kept, or made again (x_in from the state, which is back where it was). */
+static const float *stream_again(const struct pass *p, size_t layer, int sub)
+{
+    const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
+    if (acts->x_in && p->ws->options.recompute == DDL_RECOMPUTE_NONE)
+        return acts->x_in;
+    return compress_fwd(p, &p->m->params.layer[layer].compress, NULL, acts->x_in);
+}
+
+static const float *context_again(const struct pass *p, size_t layer, int sub, const float *x_in)
+{
+    if (p->ws->options.recompute == DDL_RECOMPUTE_NONE)
+        return p->ws->layer[layer].sub[sub].ctx;
+    return norm_fwd(p, layer, sub, x_in);
 }
 
 /* dX' -> dX with an additive step: dX passes on as it is, and once more through F and the norm. */
 static void add_bwd(const struct pass *p, size_t layer, int sub)
 {
     const float *x = p->ws->layer[layer].sub[sub].saved;
-    const float *ctx = norm_fwd(p, layer, sub, x);
+    const float *ctx = context_again(p, layer, sub, x);
     branch_bwd[sub](p, layer, ctx, p->ws->dX, p->ws->dctx);
     norm_bwd(p, layer, sub, x, p->ws->dX, true);
     size_t n = p->N * p->config->d_model;
@@ -88,8 +105,8 @@ void sublayer_bwd(const struct pass *p, size_t layer, int sub)
     float *dx_in = expanded ? ws->dx_in : ws->dX;
 
     residual_delta_bwd(p, layer, sub);
-    const float *x_in = compress_fwd(p, compressor, NULL);
-    const float *ctx = norm_fwd(p, layer, sub, x_in);
+    const float *x_in = stream_again(p, layer, sub);
+    const float *ctx = context_again(p, layer, sub, x_in);
     if (residual_uses_f(p->config, layer))
         branch_bwd[sub](p, layer, ctx, ws->df, ws->dctx);
     else

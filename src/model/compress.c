@@ -19,7 +19,8 @@ static void collapse(const struct pass *p, const struct compressor_slots *slots)
                                                           .e = p->ws->e });
 }
 
-const float *compress_fwd(const struct pass *p, const struct compressor_slots *slots, struct history *history)
+const float *compress_fwd(const struct pass *p, const struct compressor_slots *slots, struct history *history,
+                          float *x_in)
 {
     if (p->config->channels == 1)
         return p->ws->X;
@@ -32,19 +33,19 @@ const float *compress_fwd(const struct pass *p, const struct compressor_slots *s
                                                           .X = p->ws->X,
                                                           .past = history ? history->rows : NULL,
                                                           .e = p->ws->e,
-                                                          .x_in = p->ws->x_in });
-    probe_tensor(p, "x_in", p->ws->x_in, p->config->d_model);
+                                                          .x_in = x_in });
+    probe_tensor(p, "x_in", x_in, p->config->d_model);
     if (history)
         history_push(p, history, p->ws->X);
-    return p->ws->x_in;
+    return x_in;
 }
 
-/* ws->e still holds this compressor's weights: sublayer_bwd recomputed x_in just before. */
 void compress_bwd(const struct pass *p, const struct compressor_slots *slots)
 {
     const struct ddl_workspace *ws = p->ws;
     if (p->config->channels == 1)
         return;
+    collapse(p, slots);
     p->ops->compress_bwd(p->ctx, &(struct compress_grad_args){ .B = p->B,
                                                                .T = p->T,
                                                                .d = p->config->d_model,

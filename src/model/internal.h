@@ -79,8 +79,11 @@ ddl_status rope_make(struct rope *rope, const struct ddl_model *model, size_t po
                      struct ddl_error *err);
 void rope_free(struct rope *rope, const struct ddl_model *model);
 
-/* What a sublayer keeps from forward to backward; (N, ...) each, NULL where the rule has no use for it. */
+/* What a sublayer leaves for backward; (N, ...) each, NULL where the rule has no use for it. Of what backward
+ * makes again (enum ddl_recompute) all layers share the memory: then it holds what was made last. */
 struct sublayer_acts {
+    float *x_in;        /* (N, d) compressed state; NULL for c = 1, where it is X. Cheap */
+    float *ctx, *rstd;  /* (N, d), (N) its norm. Cheap                               */
     float *saved;       /* (N, d) add: x before; delta: F's output f                 */
     float *q;           /* (N, d) v-map: phi_k's output; k-map: saved                */
     float *low;         /* (N, r) v-map of rank r: between k_down and k_up           */
@@ -91,33 +94,32 @@ struct sublayer_acts {
 };
 struct layer_acts {
     struct sublayer_acts sub[2];
-    float *qkv; /* (N, 3 H h) before rotation     */
-    float *y;   /* (N, H h)   attention's output  */
-    float *lse; /* (N, H)                         */
-    float *ug;  /* (N, 2m)                        */
+    float *qkv;     /* (N, 3 H h) before rotation. Block                  */
+    float *qn, *kn; /* (N, H h) queries and keys, turned and normed. Cheap */
+    float *y;       /* (N, H h) attention's output. Block                 */
+    float *lse;     /* (N, H) Block                                       */
+    float *ug;      /* (N, 2m) Block                                      */
+    float *s;       /* (N, m) Cheap                                       */
 };
 
 struct ddl_workspace {
     const struct ddl_model *model;
-    size_t max_B, max_T;
-    bool train;
+    struct ddl_workspace_options options;
     enum ddl_precision precision;
     size_t logit_rows;    /* rows of logits at a time */
     size_t tile;          /* bfloat16: columns of logits at a time for a loss; else 0 */
     size_t logit_numbers; /* their room */
     size_t trace_rows;    /* N of the last pass; 0 before the first */
-    struct rope rope;     /* of max_T positions */
+    struct rope rope;     /* of options.tokens positions */
     void *memory;         /* of the backend; everything below is carved from it */
     int32_t *tokens, *targets;
-    float *X;               /* (N, d, c) the stream */
-    float *x_in;            /* (N, d) compressed state; NULL for c = 1, where it is X */
-    float *ctx, *rstd;      /* (N, d), (N)    */
-    float *qn, *kn;         /* (N, H h) queries and keys, turned and normed */
-    float *s;               /* (N, m)         */
-    float *e;               /* (taps, d c) collapsed compressor */
-    float *logits;          /* (logit_rows, V) or (N, tile) */
-    float *losses;          /* (N)            */
-    uint16_t *x16, *dy16;   /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
+    float *X;             /* (N, d, c) the stream */
+    float *x_in;          /* (N, d) the readout; NULL for c = 1, where it is X. Sublayers' that is not kept */
+    float *ctx, *rstd;    /* (N, d), (N) its norm, likewise */
+    float *e;             /* (taps, d c) collapsed compressor */
+    float *logits;        /* (logit_rows, V) or (N, tile) */
+    float *losses;        /* (N)            */
+    uint16_t *x16, *dy16; /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
     float *top, *at_target; /* (N) each, bfloat16: the loss over tiles of logits */
     double *total;          /* (N) */
     /* backward */
@@ -234,13 +236,14 @@ void embed_fwd(const struct pass *p);
 void embed_bwd(const struct pass *p);
 
 /* compress.c: X -> x_in with a block's compressor or the readout. `history` is NULL without a cache. For c =
- * 1 x_in is X itself. bwd adds dx_in's share to dX and to the compressor's gradients. */
-const float *compress_fwd(const struct pass *p, const struct compressor_slots *slots,
-                          struct history *history);
+ * 1 the result is X itself. bwd adds dx_in's share to dX and to the compressor's gradients. */
+const float *compress_fwd(const struct pass *p, const struct compressor_slots *slots, struct history *history,
+                          float *x_in);
 void compress_bwd(const struct pass *p, const struct compressor_slots *slots);
 size_t compress_taps(const struct ddl_config *config);
 
-/* attention.c, mlp.c: ctx -> f; `add` adds to f instead. bwd recomputes what is cheap and writes dctx. */
+/* attention.c, mlp.c: ctx -> f; `add` adds to f instead. bwd makes again what was not kept and writes dctx.
+ */
 void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);
 void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx);
 void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);

@@ -3,6 +3,7 @@
 #define DDL_MODEL_IO_H
 
 #include "ddl/model.h"
+#include "ops/ops.h"
 
 /* Fills the parameters from the folder's safetensors; the model's own configuration says what shapes they
  * must have. After an error the parameters are unspecified. */
@@ -17,7 +18,10 @@ size_t ddl_model_pass_bytes(const ddl_model *model);
 
 /* ddl_workspace_bytes with a reason where there is no answer: DDL_E_USAGE for sizes out of range, or
  * DDL_E_MEMORY. */
-ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision, size_t batch,
-                                 size_t tokens, bool train, size_t *bytes, struct ddl_error *err);
+ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision,
+                                 const struct ddl_workspace_options *options, size_t *bytes,
+                                 struct ddl_error *err);
+/* What such a workspace reserves of its backend. */
+struct ddl_extent ddl_workspace_extent(const struct ddl_config *config, size_t tokens);
 
 #endif

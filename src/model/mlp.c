@@ -2,26 +2,49 @@
  * both. */
 #include "model/internal.h"
 
-void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
+static void activate(const struct pass *p, const struct layer_acts *acts)
 {
-    const struct layer_slots *slots = &p->m->params.layer[layer];
-    const struct layer_acts *acts = &p->ws->layer[layer];
-    size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
-    linear_fwd(p, p->N, d, 2 * m, ctx, param_weight(p, slots->fc1), acts->ug, false);
-    probe_tensor(p, "ug", acts->ug, 2 * m);
-    p->ops->swiglu_fwd(p->ctx, &(struct swiglu_args){ .N = p->N, .m = m, .ug = acts->ug, .s = p->ws->s });
-    probe_tensor(p, "s", p->ws->s, m);
-    linear_fwd(p, p->N, m, d, p->ws->s, param_weight(p, slots->mlp_proj), f, add);
+    p->ops->swiglu_fwd(p->ctx,
+                       &(struct swiglu_args){
+                           .N = p->N, .m = ddl_config_mlp_size(p->config), .ug = acts->ug, .s = acts->s });
 }
 
-/* s is recomputed, then its room holds ds; dug goes over ug, which nothing needs any more. */
+/* Everything before the output product: ctx -> ug -> s. */
+static void hidden(const struct pass *p, size_t layer, const float *ctx)
+{
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    size_t m = ddl_config_mlp_size(p->config);
+    linear_fwd(p, p->N, p->config->d_model, 2 * m, ctx, param_weight(p, p->m->params.layer[layer].fc1),
+               acts->ug, false);
+    probe_tensor(p, "ug", acts->ug, 2 * m);
+    activate(p, acts);
+    probe_tensor(p, "s", acts->s, m);
+}
+
+void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
+{
+    hidden(p, layer, ctx);
+    linear_fwd(p, p->N, ddl_config_mlp_size(p->config), p->config->d_model, p->ws->layer[layer].s,
+               param_weight(p, p->m->params.layer[layer].mlp_proj), f, add);
+}
+
+/* What backward reads and forward did not keep. */
+static void hidden_again(const struct pass *p, size_t layer, const float *ctx)
+{
+    if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK)
+        hidden(p, layer, ctx);
+    else if (p->ws->options.recompute == DDL_RECOMPUTE_CHEAP)
+        activate(p, &p->ws->layer[layer]);
+}
+
+/* ds goes over s and dug over ug, which nothing needs any more. */
 void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx)
 {
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
-    float *s = p->ws->s;
+    float *s = acts->s;
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
-    p->ops->swiglu_fwd(p->ctx, &(struct swiglu_args){ .N = p->N, .m = m, .ug = acts->ug, .s = s });
+    hidden_again(p, layer, ctx);
     linear_bwd(p, p->N, m, d, s, df, param_weight(p, slots->mlp_proj), s, false);
     probe_grad(p, slots->mlp_proj);
     probe_tensor(p, "ds", s, m);

@@ -165,9 +165,9 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl
     const struct ddl_config *k = &model->config;
     if (ddl_model_precision(model) != ws->precision)
         return ddl_error_set(err, DDL_E_USAGE, "the workspace was made for another precision of the model");
-    if (batch->B > ws->max_B || batch->T > ws->max_T)
+    if (batch->B > ws->options.batch || batch->T > ws->options.tokens)
         return ddl_error_set(err, DDL_E_USAGE, "a batch of %zu x %zu tokens, the workspace holds %zu x %zu",
-                             batch->B, batch->T, ws->max_B, ws->max_T);
+                             batch->B, batch->T, ws->options.batch, ws->options.tokens);
     if (cache && (batch->B != cache->B || batch->T > cache->max_tokens - cache->length))
         return ddl_error_set(err, DDL_E_USAGE, "%zu x %zu tokens after %zu, the cache holds %zu x %zu",
                              batch->B, batch->T, cache->length, cache->B, cache->max_tokens);
@@ -205,7 +205,7 @@ static const float *forward(const struct pass *p)
         sublayer_fwd(p, l, MLP);
     }
     probe_enter(p, false, DDL_NO_LAYER, "head");
-    return compress_fwd(p, &p->m->params.slots.readout, p->cache ? &p->cache->readout : NULL);
+    return compress_fwd(p, &p->m->params.slots.readout, p->cache ? &p->cache->readout : NULL, p->ws->x_in);
 }
 
 /* Its mirror. On entry dx_in holds the gradient of the readout's output, the stream is the last state. */
@@ -241,7 +241,7 @@ static ddl_status check_loss(const ddl_model *model, const ddl_workspace *ws, co
 {
     if (!batch->targets)
         return ddl_error_set(err, DDL_E_USAGE, "a loss needs targets");
-    if (grad && (!model->grad || !ws->train))
+    if (grad && (!model->grad || !ws->options.train))
         return ddl_error_set(err, DDL_E_USAGE,
                              "backward needs gradients enabled and a workspace for training");
     return DDL_OK;

@@ -1,5 +1,6 @@
-/* Activations: measured and placed by one function. In training every layer has its own; otherwise all layers
- * share the memory of one. */
+/* Activations: measured and placed by one function. In training every layer has its own of what is not made
+ * again in backward; of everything else, and of all without training, layers share the memory of the first.
+ */
 #include "model/internal.h"
 #include "model/io.h"
 
@@ -35,7 +36,12 @@ static float *take(struct ddl_arena *arena, bool wanted, size_t rows, size_t wid
     return wanted ? ddl_arena_take(arena, n, sizeof(float)) : NULL;
 }
 
-static void carve_sublayer(struct sublayer_acts *acts, struct ddl_arena *arena, const struct ddl_config *k,
+const char *const ddl_recompute_names[] = {
+    [DDL_RECOMPUTE_CHEAP] = "cheap", [DDL_RECOMPUTE_NONE] = "none", [DDL_RECOMPUTE_BLOCK] = "block", NULL
+};
+
+/* What the residual rule keeps. */
+static void carve_residual(struct sublayer_acts *acts, struct ddl_arena *arena, const struct ddl_config *k,
                            size_t N, bool delta, bool train)
 {
     bool v_map = k->map == DDL_MAP_V;
@@ -48,28 +54,61 @@ static void carve_sublayer(struct sublayer_acts *acts, struct ddl_arena *arena, 
     acts->target = take(arena, delta, N, k->channels);
 }
 
-static void carve_layer(struct layer_acts *acts, struct ddl_arena *arena, const struct ddl_config *k,
-                        size_t N, size_t layer, bool train)
+/* The elementwise part of a layer: its own, or (a sublayer's input) the workspace's and the first layer's. */
+static void carve_cheap(struct layer_acts *acts, struct ddl_arena *arena, const struct ddl_workspace *ws,
+                        const struct ddl_config *k, size_t N)
 {
+    bool none = ws->options.train && ws->options.recompute == DDL_RECOMPUTE_NONE;
     size_t a = k->n_heads * k->head_dim;
+    for (int sub = 0; sub < 2; sub++) {
+        struct sublayer_acts *of = &acts->sub[sub];
+        of->x_in = none ? take(arena, k->channels > 1, N, k->d_model) : ws->x_in;
+        of->ctx = none ? take(arena, true, N, k->d_model) : ws->ctx;
+        of->rstd = none ? take(arena, true, N, 1) : ws->rstd;
+    }
+    if (!none && acts != ws->layer)
+        return;
+    acts->qn = take(arena, true, N, a);
+    acts->kn = take(arena, true, N, a);
+    acts->s = take(arena, true, N, ddl_config_mlp_size(k));
+}
+
+static void carve_layer(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k,
+                        size_t N, size_t layer)
+{
+    struct layer_acts *acts = &ws->layer[layer];
+    size_t a = k->n_heads * k->head_dim;
+    bool train = ws->options.train;
     bool delta = train ? ddl_config_residual(k, layer) == DDL_RESIDUAL_DELTA
                        : k->residual == DDL_RESIDUAL_DELTA || k->by_layer;
+    *acts = ws->layer[0];
     for (int sub = 0; sub < 2; sub++)
-        carve_sublayer(&acts->sub[sub], arena, k, N, delta, train);
+        carve_residual(&acts->sub[sub], arena, k, N, delta, train);
+    carve_cheap(acts, arena, ws, k, N);
+    if (layer > 0 && ws->options.recompute == DDL_RECOMPUTE_BLOCK)
+        return;
     acts->qkv = take(arena, true, N, 3 * a);
     acts->y = take(arena, true, N, a);
     acts->lse = take(arena, train, N, k->n_heads);
     acts->ug = take(arena, true, N, 2 * ddl_config_mlp_size(k));
 }
 
-/* The widest operands of a product: an activation's row, and a gradient's. */
-static size_t widest_row(const struct ddl_config *k)
+static size_t larger(size_t a, size_t b)
 {
-    size_t widths[] = { k->d_model, 3 * k->n_heads * k->head_dim, 2 * ddl_config_mlp_size(k), k->k_rank },
-           most = 0;
-    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-        most = widths[i] > most ? widths[i] : most;
-    return most;
+    return a > b ? a : b;
+}
+
+/* The widest rows that a product of the layers reads, and writes. */
+static size_t widest_input(const struct ddl_config *k)
+{
+    size_t sublayers = larger(k->n_heads * k->head_dim, ddl_config_mlp_size(k));
+    return larger(larger(k->d_model, k->k_rank), sublayers);
+}
+
+static size_t widest_output(const struct ddl_config *k)
+{
+    size_t sublayers = larger(3 * k->n_heads * k->head_dim, 2 * ddl_config_mlp_size(k));
+    return larger(larger(k->d_model, k->k_rank), sublayers);
 }
 
 static uint16_t *take16(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
@@ -86,9 +125,8 @@ static void carve_rounded(struct ddl_workspace *ws, struct ddl_arena *arena, con
                           size_t N)
 {
     bool bf16 = ws->precision == DDL_PRECISION_BF16, tiles = ws->tile > 0;
-    size_t widest = widest_row(k);
-    ws->x16 = take16(arena, bf16, N, widest);
-    ws->dy16 = take16(arena, bf16 && ws->train, N, widest > ws->tile ? widest : ws->tile);
+    ws->x16 = take16(arena, bf16, N, widest_input(k));
+    ws->dy16 = take16(arena, bf16 && ws->options.train, N, larger(widest_output(k), ws->tile));
     ws->top = take(arena, tiles, N, 1);
     ws->at_target = take(arena, tiles, N, 1);
     ws->total = tiles ? ddl_arena_take(arena, N, sizeof *ws->total) : NULL;
@@ -98,23 +136,25 @@ static void carve_backward(struct ddl_workspace *ws, struct ddl_arena *arena, co
                            size_t N)
 {
     size_t d = k->d_model, c = k->channels, a = k->n_heads * k->head_dim;
+    bool delta = k->residual == DDL_RESIDUAL_DELTA || k->by_layer;
     ws->dX = take(arena, true, N, d * c);
     ws->dx_in = take(arena, c > 1, N, d);
     ws->dctx = take(arena, true, N, d);
-    ws->df = take(arena, true, N, d);
-    ws->dq = k->map == DDL_MAP_V ? take(arena, true, N, d) : ws->df;
+    ws->df = take(arena, delta, N, d);
+    ws->dq = k->map == DDL_MAP_V ? take(arena, delta, N, d) : ws->df;
     ws->dy = take(arena, true, N, a);
     ws->dqkv = take(arena, true, N, 3 * a);
-    ws->dlow = take(arena, k->map == DDL_MAP_V && k->k_rank, N, k->k_rank);
-    ws->dgate = take(arena, !k->beta_linear, N, k->beta_hidden);
-    ws->dbeta = take(arena, true, N, 1);
-    ws->dv = take(arena, true, N, c);
+    ws->dlow = take(arena, delta && k->map == DDL_MAP_V && k->k_rank, N, k->k_rank);
+    ws->dgate = take(arena, delta && !k->beta_linear, N, k->beta_hidden);
+    ws->dbeta = take(arena, delta, N, 1);
+    ws->dv = take(arena, delta, N, c);
     ws->de = take(arena, c > 1, compress_taps(k), d * c);
 }
 
 static void carve(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k)
 {
-    size_t d = k->d_model, c = k->channels, a = k->n_heads * k->head_dim, N = ws->max_B * ws->max_T;
+    size_t d = k->d_model, c = k->channels, N = ws->options.batch * ws->options.tokens;
+    bool train = ws->options.train;
     plan_logits(ws, N, k->vocab_size);
     ws->tokens = ddl_arena_take(arena, N, sizeof *ws->tokens);
     ws->targets = ddl_arena_take(arena, N, sizeof *ws->targets);
@@ -122,54 +162,52 @@ static void carve(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
     ws->x_in = take(arena, c > 1, N, d);
     ws->ctx = take(arena, true, N, d);
     ws->rstd = take(arena, true, N, 1);
-    ws->qn = take(arena, true, N, a);
-    ws->kn = take(arena, true, N, a);
-    ws->s = take(arena, true, N, ddl_config_mlp_size(k));
     ws->e = take(arena, c > 1, compress_taps(k), d * c);
     ws->logits = take(arena, true, ws->logit_numbers, 1);
     ws->losses = take(arena, true, N, 1);
     carve_rounded(ws, arena, k, N);
-    if (ws->train)
+    if (train)
         carve_backward(ws, arena, k, N);
-    for (size_t l = 0; l < (ws->train ? k->n_layers : 1); l++)
-        carve_layer(&ws->layer[l], arena, k, N, l, ws->train);
-    for (size_t l = 1; !ws->train && l < k->n_layers; l++)
+    for (size_t l = 0; l < (train ? k->n_layers : 1); l++)
+        carve_layer(ws, arena, k, N, l);
+    for (size_t l = 1; !train && l < k->n_layers; l++)
         ws->layer[l] = ws->layer[0];
 }
 
-static struct ddl_extent extent_of(const struct ddl_config *k, size_t max_T)
+struct ddl_extent ddl_workspace_extent(const struct ddl_config *k, size_t tokens)
 {
     size_t taps = k->channels > 1 ? compress_taps(k) : 1;
     size_t embed = k->embed == DDL_EMBED_CONV ? k->embed_kernel : 1;
     size_t widest = k->d_model * k->channels * (taps > embed ? taps : embed);
     size_t others = k->beta_hidden > k->head_dim ? k->beta_hidden : k->head_dim; /* the gate's, QK-norm's */
     return (struct ddl_extent){ .d_c_taps = widest > others ? widest : others,
-                                .T = max_T, /* a cache asks for its own */
+                                .T = tokens, /* a cache asks for its own */
                                 .h = k->head_dim };
 }
 
 static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *config, struct ddl_arena *arena,
                           struct ddl_error *err)
 {
-    size_t N;
+    size_t N, batch = ws->options.batch, tokens = ws->options.tokens;
     ws->layer = calloc(config->n_layers, sizeof *ws->layer);
     if (!ws->layer)
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
-    if (!ddl_size_mul(ws->max_B, ws->max_T, &N) || N > INT32_MAX || N == 0)
+    if (!ddl_size_mul(batch, tokens, &N) || N > INT32_MAX || N == 0)
         return ddl_error_set(err, DDL_E_USAGE, "workspace: %zu sequences of %zu tokens cannot be taken",
-                             ws->max_B, ws->max_T);
+                             batch, tokens);
     carve(ws, arena, config);
     if (arena->overflow)
         return ddl_error_set(err, DDL_E_USAGE,
-                             "workspace: %zu sequences of %zu tokens do not fit the address space", ws->max_B,
-                             ws->max_T);
+                             "workspace: %zu sequences of %zu tokens do not fit the address space", batch,
+                             tokens);
     return DDL_OK;
 }
 
-ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision, size_t batch,
-                                 size_t tokens, bool train, size_t *bytes, struct ddl_error *err)
+ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision,
+                                 const struct ddl_workspace_options *options, size_t *bytes,
+                                 struct ddl_error *err)
 {
-    struct ddl_workspace ws = { .max_B = batch, .max_T = tokens, .train = train, .precision = precision };
+    struct ddl_workspace ws = { .options = *options, .precision = precision };
     struct ddl_arena arena = { 0 };
     ddl_status status = measure(&ws, config, &arena, err);
     free(ws.layer);
@@ -177,24 +215,25 @@ ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_preci
     return status;
 }
 
-size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision, size_t batch,
-                           size_t tokens, bool train)
+size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                           const struct ddl_workspace_options *options)
 {
     size_t bytes;
-    return ddl_workspace_measure(config, precision, batch, tokens, train, &bytes, NULL) ? SIZE_MAX : bytes;
+    return ddl_workspace_measure(config, precision, options, &bytes, NULL) ? SIZE_MAX : bytes;
 }
 
-ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, size_t batch, size_t tokens,
-                                bool train, struct ddl_error *err)
+ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
+                                const struct ddl_workspace_options *options, struct ddl_error *err)
 {
     *out = NULL;
+    size_t batch = options->batch, tokens = options->tokens;
     const struct ddl_config *k = &model->config;
     ddl_backend *backend = model->backend;
     if (batch == 0 || tokens == 0 || tokens > k->block_size)
         return ddl_error_set(err, DDL_E_USAGE,
                              "%zu sequences of %zu tokens asked for; the model's context is %zu", batch,
                              tokens, k->block_size);
-    if (train && ddl_model_precision(model) == DDL_PRECISION_INT8)
+    if (options->train && ddl_model_precision(model) == DDL_PRECISION_INT8)
         return ddl_error_set(err, DDL_E_USAGE, "eight-bit weights cannot be trained: train in f32 or bf16");
     ddl_status status = train ? precision_check_values(model, "to train, load", err) : DDL_OK;
     if (status)
@@ -203,14 +242,12 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model, siz
     if (!ws)
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
     *ws = (struct ddl_workspace){ .model = model,
-                                  .max_B = batch,
-                                  .max_T = tokens,
-                                  .train = train,
+                                  .options = *options,
                                   .precision = ddl_model_precision(model) };
     struct ddl_arena arena = { 0 };
     status = measure(ws, k, &arena, err);
     if (!status) {
-        struct ddl_extent extent = extent_of(k, tokens);
+        struct ddl_extent extent = ddl_workspace_extent(k, tokens);
         status = backend->ops->reserve(backend->ctx, &extent, err);
     }
     if (!status && !(ws->host_losses = ddl_mem_alloc(batch * tokens * sizeof *ws->host_losses)))

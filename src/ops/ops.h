@@ -397,6 +397,13 @@ struct ddl_extent {
     size_t h;        /* head width                                                              */
 };
 
+/* What a backend's own memory depends on in a training run. */
+struct ddl_demand {
+    struct ddl_extent extent;
+    size_t rows, width; /* of the activations that products read and write: N, d */
+    bool bf16;          /* products in bfloat16 */
+};
+
 /* Every op that takes one struct of arguments: its name, and that struct's. The table below and whoever walks
  * all ops (run/profile.c) are made from these rows. */
 /* clang-format off */
@@ -455,6 +462,10 @@ struct ddl_ops {
     ddl_status (*open)(void **ctx, size_t threads, char *text, size_t text_size, struct ddl_error *err);
     void (*close)(void *ctx);
     ddl_status (*reserve)(void *ctx, const struct ddl_extent *extent, struct ddl_error *err);
+
+    /* Bytes that it comes to hold beside those of alloc: scratch, and its library's code and buffers. The
+     * latter are an estimate. SIZE_MAX for sizes out of range. */
+    size_t (*overhead)(void *ctx, const struct ddl_demand *demand);
 
     /* Ops give no status. DDL_E_MEMORY if one had no memory to be done since this was last asked: what was
      * computed meanwhile is void. Asked at the end of every pass. */

@@ -67,6 +67,9 @@ static ddl_status make(struct small *s, const struct ddl_bench_config *config, d
                        bool train, struct ddl_error *err)
 {
     struct ddl_config k = shrunk(&config->model);
+    const struct ddl_workspace_options room = {
+        .batch = B, .tokens = T, .train = train, .recompute = config->recompute
+    };
     *s = (struct small){ 0 };
     bench_tokens(s->tokens, 2 * B * T, k.vocab_size);
     ddl_status status = train
@@ -79,7 +82,7 @@ static ddl_status make(struct small *s, const struct ddl_bench_config *config, d
     if (!status && train)
         status = ddl_model_set_precision(s->model, config->precision, err);
     if (!status)
-        status = ddl_workspace_create(&s->ws, s->model, B, T, train, err);
+        status = ddl_workspace_create(&s->ws, s->model, &room, err);
     return status;
 }
 

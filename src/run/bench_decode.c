@@ -27,7 +27,8 @@ static ddl_status make(struct decoder *d, ddl_model *model, const struct ddl_ben
 {
     size_t V = config->model.vocab_size, tokens, logits;
     *d = (struct decoder){ .config = config, .model = model, .n = n, .err = err };
-    ddl_status status = ddl_workspace_create(&d->ws, model, n, config->seq, false, err);
+    ddl_status status = ddl_workspace_create(
+        &d->ws, model, &(struct ddl_workspace_options){ .batch = n, .tokens = config->seq }, err);
     if (!status)
         status = ddl_cache_create(&d->cache, model, n, config->model.block_size, err);
     if (status)

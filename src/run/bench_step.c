@@ -26,6 +26,9 @@ struct bench {
 static ddl_status set_up(struct bench *b, struct ddl_error *err)
 {
     const struct ddl_bench_config *at = &b->config->at;
+    const struct ddl_workspace_options room = {
+        .batch = at->batch, .tokens = at->seq, .train = true, .recompute = at->recompute
+    };
     struct ddl_optim_config optim = ddl_optim_defaults();
     size_t n, bytes;
     ddl_profile_init(&b->profile, b->backend);
@@ -37,7 +40,7 @@ static ddl_status set_up(struct bench *b, struct ddl_error *err)
     if (!status)
         status = ddl_model_set_precision(b->model, at->precision, err);
     if (!status)
-        status = ddl_workspace_create(&b->ws, b->model, at->batch, at->seq, true, err);
+        status = ddl_workspace_create(&b->ws, b->model, &room, err);
     if (!status)
         status = ddl_optim_create(&b->optim, b->model, &optim, err);
     if (!status && b->config->products)
@@ -172,6 +175,7 @@ ddl_status ddl_bench_step(const struct ddl_bench_step_config *config, ddl_backen
     bench_begin(out, "step", backend);
     bench_set_model(out, &config->at);
     bench_set(out, "dtype", "%s", ddl_precision_names[config->at.precision]);
+    bench_set(out, "recompute", "%s", ddl_recompute_names[config->at.recompute]);
     ddl_status status = bench_check_steps(config->at.steps, err);
     if (!status)
         status = bench_check_gradients(&config->at, backend, out->check, sizeof out->check, err);

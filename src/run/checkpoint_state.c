@@ -38,6 +38,7 @@ static const char *const noted_keys[] = {
     "weight_decay_bias",
     "clip",
     "dtype",
+    "recompute",
     "spike_z",
     "spike_window",
     "spike_max_skip",

@@ -154,7 +154,8 @@ static ddl_status evaluate(struct evaluation *e, const struct ddl_eval_config *c
     if (!e->tokens)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", rows);
     e->targets = e->tokens + rows;
-    status = ddl_workspace_create(&e->ws, e->model, e->batch, e->seq, false, err);
+    status = ddl_workspace_create(
+        &e->ws, e->model, &(struct ddl_workspace_options){ .batch = e->batch, .tokens = e->seq }, err);
     if (!status)
         status = run_windows(e, out, err);
     ddl_workspace_free(e->ws);

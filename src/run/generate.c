@@ -101,7 +101,8 @@ static ddl_status make_room(struct generation *g, ddl_text_fn *text, void *user,
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu sequences", k->n);
     ddl_status status = ddl_cache_create(&g->cache, g->model, k->n, g->prompt.n + new_tokens - 1, err);
     if (!status)
-        status = ddl_workspace_create(&g->ws, g->model, k->n, g->block, false, err);
+        status = ddl_workspace_create(
+            &g->ws, g->model, &(struct ddl_workspace_options){ .batch = k->n, .tokens = g->block }, err);
     for (size_t s = 0; s < k->n && !status; s++) {
         struct ddl_emitter *emitter = &g->sequences[s].emitter;
         status = ddl_emitter_init(emitter, g->tokenizer, k->stop, k->n_stop, err);

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Resident before the first tensor: the program, its libraries, and what they set up (measured). */
-enum { BYTES_PROGRAM = 24 << 20, BYTES_TOKENIZER_ENTRY = 160 };
+/* Resident before the first tensor: the program and its libraries, but for what the backend answers for
+ * (measured). */
+enum { BYTES_PROGRAM = 10 << 20, BYTES_TOKENIZER_ENTRY = 160 };
 
 static ddl_status count_params(const struct ddl_config *config, struct ddl_train_plan *out,
                                struct ddl_error *err)
@@ -47,6 +48,26 @@ static double shard_pages(const char *path, double sequences, double seq)
     return bytes * (1 - exp(-touched / bytes));
 }
 
+/* What the backend will hold beside the model: it is asked, and let go. */
+static ddl_status backend_bytes(const struct ddl_train_config *t, double *bytes, struct ddl_error *err)
+{
+    const struct ddl_demand demand = { .extent = ddl_workspace_extent(&t->config, t->seq),
+                                       .rows = t->batch * t->seq,
+                                       .width = t->config.d_model,
+                                       .bf16 = t->precision == DDL_PRECISION_BF16 };
+    ddl_backend *backend;
+    ddl_status status = ddl_backend_create(&backend, t->backend, t->threads, err);
+    if (status)
+        return status;
+    size_t overhead = backend->ops->overhead(backend->ctx, &demand);
+    ddl_backend_free(backend);
+    *bytes = (double)overhead;
+    return overhead < SIZE_MAX
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_USAGE, "sequences of %zu tokens do not fit the address space",
+                               t->seq);
+}
+
 static double other_bytes(const struct ddl_train_config *t)
 {
     const double step = (double)t->batch * (double)t->seq, all = step * (double)t->accumulate;
@@ -77,11 +98,16 @@ ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_trai
     out->flops = out->tokens * out->flops_per_token;
     out->bytes_params = out->bytes_grads = 4 * out->params_total;
     out->bytes_moments = 8 * out->params_total;
-    status = ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, t.batch, t.seq, true,
-                                   &out->bytes_workspace, err);
+    const struct ddl_workspace_options room = ddl_train_room(&t);
+    status =
+        ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, &room, &out->bytes_workspace, err);
     if (status)
         return status;
-    out->bytes_other = (size_t)other_bytes(&t);
+    double backend;
+    status = backend_bytes(&t, &backend, err);
+    if (status)
+        return status;
+    out->bytes_other = (size_t)(other_bytes(&t) + backend);
     if (t.precision == DDL_PRECISION_BF16)
         out->bytes_params += 4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16);
     size_t fixed = out->bytes_params + 12 * out->params_total + out->bytes_other;

@@ -45,6 +45,12 @@ static ddl_status pass_reserve(void *ctx, const struct ddl_extent *extent, struc
     return real->ops->reserve(real->ctx, extent, err);
 }
 
+static size_t pass_overhead(void *ctx, const struct ddl_demand *demand)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->overhead(real->ctx, demand);
+}
+
 static ddl_status pass_verdict(void *ctx, struct ddl_error *err)
 {
     struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
@@ -89,6 +95,7 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
     profile->backend.ops = &profile->ops;
     profile->backend.ctx = profile;
     profile->ops.reserve = pass_reserve;
+    profile->ops.overhead = pass_overhead;
     profile->ops.verdict = pass_verdict;
     profile->ops.alloc = pass_alloc;
     profile->ops.free = pass_free;

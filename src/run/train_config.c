@@ -70,6 +70,9 @@ static const struct ddl_option rows[] = {
         "skips in a row, after which the norm has shifted and is taken"),
     { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",
       "what products work on; parameters, sums and the state are f32" },
+    { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",
+      "what backward makes again to save memory: what is elementwise (cheap), nothing, or attention and MLP "
+      "too" },
     ROW(seed, DDL_OPTION_U64, 0, 0, "of initial values and data order"),
     { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "how sequences are drawn" },
     ROW(log_every, DDL_OPTION_U64, 1, MAX_COUNT, "steps between lines of metrics.jsonl"),
@@ -128,6 +131,14 @@ struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config
     struct ddl_train_config t = *config;
     t.seq = t.seq ? t.seq : t.config.block_size;
     return t;
+}
+
+struct ddl_workspace_options ddl_train_room(const struct ddl_train_config *config)
+{
+    return (struct ddl_workspace_options){ .batch = config->batch,
+                                           .tokens = config->seq,
+                                           .train = true,
+                                           .recompute = (enum ddl_recompute)config->recompute };
 }
 
 /* ---- putting it together ---- */

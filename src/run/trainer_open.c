@@ -154,6 +154,7 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     const struct ddl_optim_config optim = optim_config(t);
+    const struct ddl_workspace_options room = ddl_train_room(t);
     ddl_status status = ddl_backend_create(&run->backend, t->backend, t->threads, err);
     if (!status)
         status = ddl_model_create(&run->model, &t->config, run->backend, err);
@@ -164,7 +165,7 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
     if (!status)
         status = ddl_optim_create(&run->optim, run->model, &optim, err);
     if (!status)
-        status = ddl_workspace_create(&run->ws, run->model, t->batch, t->seq, true, err);
+        status = ddl_workspace_create(&run->ws, run->model, &room, err);
     if (status)
         return status;
     if (t->resume)

@@ -11,10 +11,10 @@
  *
  * - trouble.json: kind "trouble", version 1; step; what ("loss", "gradient", "validation"); micro_batch (from
  * 1) of micro_batches; scale, by which the sum of losses is multiplied for its gradient; loss and grad_norm,
- * a number or "nan", "inf", "-inf"; backend; dtype; first: null, or the first bad tensor as backward, layer
- * (null outside the blocks), part, tensor (names: model/probe.h), first_row, rows, width, n, nan, inf, first
- * (its index), largest (magnitude of the finite); parameter: null, or the first parameter or moment that was
- * bad before: kind, name, n, nan, inf, first, largest. */
+ * a number or "nan", "inf", "-inf"; backend; dtype; recompute (missing: cheap); first: null, or the first bad
+ * tensor as backward, layer (null outside the blocks), part, tensor (names: model/probe.h), first_row, rows,
+ * width, n, nan, inf, first (its index), largest (magnitude of the finite); parameter: null, or the first
+ * parameter or moment that was bad before: kind, name, n, nan, inf, first, largest. */
 #ifndef DDL_RUN_TROUBLE_H
 #define DDL_RUN_TROUBLE_H
 
@@ -60,6 +60,7 @@ struct ddl_trouble_record {
     struct ddl_trouble trouble;
     char backend[32];
     enum ddl_precision precision;
+    enum ddl_recompute recompute;
 };
 ddl_status ddl_trouble_read(struct ddl_trouble_record *out, const char *folder, struct ddl_error *err);
 

@@ -72,16 +72,17 @@ static json_t *spoiled_object(const struct ddl_trouble *t)
                        &t->spoiled_values);
 }
 
-static ddl_status write_json(const struct ddl_trouble *t, const ddl_model *model, const char *path,
-                             struct ddl_error *err)
+static ddl_status write_json(const struct ddl_trouble *t, const struct ddl_train_config *config,
+                             const ddl_model *model, const char *path, struct ddl_error *err)
 {
     json_t *root = json_pack(
-        "{s:s, s:i, s:I, s:s, s:I, s:I, s:f, s:o, s:o, s:s, s:s, s:o, s:o}", "kind", "trouble", "version",
-        VERSION, "step", (json_int_t)t->step, "what", what_names[t->what], "micro_batch",
+        "{s:s, s:i, s:I, s:s, s:I, s:I, s:f, s:o, s:o, s:s, s:s, s:s, s:o, s:o}", "kind", "trouble",
+        "version", VERSION, "step", (json_int_t)t->step, "what", what_names[t->what], "micro_batch",
         (json_int_t)t->micro_batch, "micro_batches", (json_int_t)t->micro_batches, "scale", t->scale, "loss",
         number(t->loss), "grad_norm", number(t->grad_norm), "backend",
         ddl_backend_name(ddl_model_backend(model)), "dtype", ddl_precision_names[ddl_model_precision(model)],
-        "first", first_object(&t->finding), "parameter", spoiled_object(t));
+        "recompute", ddl_recompute_names[config->recompute], "first", first_object(&t->finding), "parameter",
+        spoiled_object(t));
     ddl_status status = ddl_json_write(path, root, err);
     json_decref(root);
     return status;
@@ -125,7 +126,7 @@ static ddl_status write_folder(const struct ddl_trouble *t, const struct ddl_tra
     if (!status)
         status = ddl_train_save_recipe(config, recipe, err);
     if (!status)
-        status = write_json(t, model, json, err);
+        status = write_json(t, config, model, json, err);
     return status ? status : ddl_file_sync_dir(folder, err);
 }
 
@@ -264,7 +265,7 @@ static ddl_status read_spoiled(const struct reader *r, const json_t *object, str
 static ddl_status read_all(const struct reader *r, const json_t *root, struct ddl_trouble_record *out)
 {
     struct ddl_trouble *t = &out->trouble;
-    size_t version = 0, step = 0, what = 0, precision = 0;
+    size_t version = 0, step = 0, what = 0, precision = 0, recompute = 0;
     ddl_status status = read_size(r, root, "version", &version);
     if (!status && version != VERSION)
         return ddl_error_set(r->err, DDL_E_UNSUPPORTED, "%s: version %zu, this program reads %d", r->path,
@@ -287,6 +288,8 @@ static ddl_status read_all(const struct reader *r, const json_t *root, struct dd
         status = read_text(r, root, "backend", out->backend, sizeof out->backend);
     if (!status)
         status = read_word(r, root, "dtype", ddl_training_precision_names, DDL_PRECISION_INT8, &precision);
+    if (!status && json_object_get(root, "recompute")) /* older dumps have none: they are of the default */
+        status = read_word(r, root, "recompute", ddl_recompute_names, DDL_RECOMPUTES, &recompute);
     if (!status)
         status = read_first(r, json_object_get(root, "first"), &t->finding);
     if (!status)
@@ -294,6 +297,7 @@ static ddl_status read_all(const struct reader *r, const json_t *root, struct dd
     t->step = step;
     t->what = (int)what;
     out->precision = (enum ddl_precision)precision;
+    out->recompute = (enum ddl_recompute)recompute;
     return status;
 }
 

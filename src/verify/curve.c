@@ -173,6 +173,10 @@ static ddl_status open_data(struct work *w, struct ddl_error *err)
 static ddl_status open_model(struct work *w, struct ddl_error *err)
 {
     const struct recipe *r = &w->recipe;
+    const struct ddl_workspace_options room = { .batch = (size_t)r->batch,
+                                                .tokens = (size_t)r->seq,
+                                                .train = true,
+                                                .recompute = (enum ddl_recompute)w->c->config->recompute };
     struct ddl_optim_config config = ddl_optim_defaults();
     config.beta1 = (float)r->beta1;
     config.beta2 = (float)r->beta2;
@@ -187,7 +191,7 @@ static ddl_status open_model(struct work *w, struct ddl_error *err)
     if (!status)
         status = ddl_model_enable_grad(w->model, err);
     if (!status)
-        status = ddl_workspace_create(&w->ws, w->model, (size_t)r->batch, (size_t)r->seq, true, err);
+        status = ddl_workspace_create(&w->ws, w->model, &room, err);
     if (!status)
         status = ddl_optim_create(&w->optim, w->model, &config, err);
     return status;

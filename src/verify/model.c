@@ -281,10 +281,14 @@ static ddl_status run_model(struct work *w, struct ddl_error *err)
     ddl_status status = ddl_model_load(&w->model, w->c->path, w->c->backend, NULL, NULL, err);
     if (!status)
         status = read_batch(w, err);
+    const struct ddl_workspace_options room = { .batch = w->batch.B,
+                                                .tokens = w->batch.T,
+                                                .train = true,
+                                                .recompute = (enum ddl_recompute)w->c->config->recompute };
     if (!status)
         status = ddl_model_enable_grad(w->model, err);
     if (!status)
-        status = ddl_workspace_create(&w->ws, w->model, w->batch.B, w->batch.T, true, err);
+        status = ddl_workspace_create(&w->ws, w->model, &room, err);
     if (status)
         return status;
     w->V = ddl_model_config(w->model)->vocab_size;

@@ -53,6 +53,9 @@ static ddl_status prepare(struct work *w, struct ddl_error *err)
     ddl_status status = ddl_trouble_read(&w->record, w->c->path, err);
     if (!status)
         status = read_batch(w, err);
+    const struct ddl_workspace_options room = {
+        .batch = w->replay.batch, .tokens = w->replay.seq, .train = true, .recompute = w->record.recompute
+    };
     if (!status)
         status = ddl_model_load(&w->model, w->c->path, w->c->backend, NULL, NULL, err);
     if (!status)
@@ -60,7 +63,7 @@ static ddl_status prepare(struct work *w, struct ddl_error *err)
     if (!status)
         status = ddl_model_set_precision(w->model, w->record.precision, err);
     if (!status)
-        status = ddl_workspace_create(&w->ws, w->model, w->replay.batch, w->replay.seq, true, err);
+        status = ddl_workspace_create(&w->ws, w->model, &room, err);
     w->replay.model = w->model;
     w->replay.ws = w->ws;
     w->replay.backward = w->was->what != DDL_TROUBLE_VALIDATION;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "ddl/model.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -35,6 +36,8 @@ const struct ddl_option *ddl_verify_options(void)
         { "backend", DDL_OPTION_STRING, FIELD(backend), 0, 0, NULL, "NAME", "ref, cpu, or all" },
         { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 4096, NULL, "N",
           "threads of the backend; 0: all cores" },
+        { "recompute", DDL_OPTION_CHOICE, FIELD(recompute), 0, 0, ddl_recompute_names, "NAME",
+          "what backward makes again in models and curves" },
         { "tokenizer", DDL_OPTION_STRING, FIELD(tokenizer), 0, 0, NULL, "DIR",
           "the tokenizer that tokenizer cases are held against" },
         { "data", DDL_OPTION_STRING, FIELD(data), 0, 0, NULL, "DIR",

@@ -67,7 +67,29 @@ static void test_sizes_that_do_not_fit(void **state)
     assert_int_equal(
         backend->ops->reserve(backend->ctx, &(struct ddl_extent){ .d_c_taps = SIZE_MAX / 10 }, &err),
         DDL_E_MEMORY);
+    struct ddl_demand huge = { .extent.T = SIZE_MAX / 64 };
+    assert_true(backend->ops->overhead(backend->ctx, &huge) == SIZE_MAX);
     ddl_backend_free(backend);
+}
+
+/* Scratch is counted for each thread, and no more than linear in the context. */
+static void test_overhead_grows_with_threads_and_context(void **state)
+{
+    (void)state;
+    size_t before = 0;
+    for (size_t T = 1024; T <= 65536; T *= 2) {
+        struct ddl_demand demand = { .extent = { .T = T, .h = 64 }, .rows = T, .width = 384 };
+        size_t bytes[2];
+        for (size_t threads = 1; threads <= 2; threads++) {
+            struct ddl_backend *backend = cpu_backend(NULL, threads);
+            bytes[threads - 1] = backend->ops->overhead(backend->ctx, &demand);
+            ddl_backend_free(backend);
+        }
+        assert_true(bytes[1] > bytes[0] && bytes[1] <= 2 * bytes[0]);
+        assert_true(bytes[0] > 2 * 64 * T * sizeof(float));
+        assert_true(T == 1024 || bytes[0] <= 2 * before);
+        before = bytes[0];
+    }
 }
 
 static void test_bytes(void **state)
@@ -94,9 +116,13 @@ static void test_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chosen_set_is_described), cmocka_unit_test(test_unknown_set_is_an_error),
-        cmocka_unit_test(test_too_many_threads),        cmocka_unit_test(test_cpu_is_the_default),
-        cmocka_unit_test(test_sizes_that_do_not_fit),   cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_chosen_set_is_described),
+        cmocka_unit_test(test_unknown_set_is_an_error),
+        cmocka_unit_test(test_too_many_threads),
+        cmocka_unit_test(test_cpu_is_the_default),
+        cmocka_unit_test(test_sizes_that_do_not_fit),
+        cmocka_unit_test(test_overhead_grows_with_threads_and_context),
+        cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

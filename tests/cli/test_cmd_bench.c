@@ -24,6 +24,8 @@ static void tables(void **state)
     assert_printed("delta_bwd");
     assert_printed("tokens/s");
     says("step --dtype bf16 --threads 1" TINY, 0, "dtype bf16");
+    says("step --recompute block --model ddl-cc" TINY, 0, "recompute block");
+    says("step --recompute all" TINY, 2, "none of cheap, none, block");
     says("decode --model ddl-cc-ec" TINY, 0, "decode 2");
     char arguments[2048];
     snprintf(arguments, sizeof arguments, "tokenizer --steps 1 --warmup 0 --vocab-size 300 --text '%s'",

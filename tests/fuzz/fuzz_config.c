@@ -31,7 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (fuzz_ok(ddl_params_plan(&config, &rows, &n, &err), &err))
         free(rows);
     (void)ddl_config_preset_name(&config);
-    (void)ddl_workspace_bytes(&config, DDL_PRECISION_F32, 3, 5, true);
+    (void)ddl_workspace_bytes(&config, DDL_PRECISION_F32,
+                              &(struct ddl_workspace_options){ .batch = 3, .tokens = 5, .train = true });
     FUZZ_LAW(ddl_config_save(&config, fuzz_path("config.json"), &err) == DDL_OK);
     /* What config.json does not hold is in the tensors, which may be those of another model here. */
     if (fuzz_ok(ddl_config_load(&again, fuzz_folder(), warn, &warnings, &err), &err))

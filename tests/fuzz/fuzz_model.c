@@ -29,7 +29,10 @@ static void run(ddl_model *model)
     float *logits = calloc(B * V, sizeof *logits);
     FUZZ_LAW(logits != NULL);
     if (fuzz_ok(ddl_model_enable_grad(model, &err), &err) &&
-        fuzz_ok(ddl_workspace_create(&ws, model, B, tokens_max, true, &err), &err)) {
+        fuzz_ok(ddl_workspace_create(
+                    &ws, model,
+                    &(struct ddl_workspace_options){ .batch = B, .tokens = tokens_max, .train = true }, &err),
+                &err)) {
         fuzz_ok(ddl_model_backward(model, ws, &batch, 1, &loss, &err), &err);
         if (fuzz_ok(ddl_cache_create(&cache, model, B, tokens_max, &err), &err)) {
             for (size_t t = 0; t < tokens_max; t++) {

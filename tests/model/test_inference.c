@@ -133,7 +133,9 @@ static float *logits_of(ddl_model *model, const struct ddl_batch *batch)
     ddl_workspace *ws;
     struct ddl_error err;
     assert_non_null(logits);
-    assert_ok(ddl_workspace_create(&ws, model, batch->B, batch->T, false, &err), err);
+    assert_ok(ddl_workspace_create(
+                  &ws, model, &(struct ddl_workspace_options){ .batch = batch->B, .tokens = batch->T }, &err),
+              err);
     assert_ok(ddl_model_logits(model, ws, NULL, batch, batch->T, logits, &err), err);
     ddl_workspace_free(ws);
     return logits;
@@ -277,7 +279,10 @@ static void refusals(void **state)
         assert_int_equal(ddl_model_enable_grad(model, &err), DDL_E_USAGE);
         assert_says(&err, alone[k]);
         assert_says(&err, "to train, load it in f32");
-        assert_int_equal(ddl_workspace_create(&ws, model, 1, 4, true, &err), DDL_E_USAGE);
+        assert_int_equal(
+            ddl_workspace_create(
+                &ws, model, &(struct ddl_workspace_options){ .batch = 1, .tokens = 4, .train = true }, &err),
+            DDL_E_USAGE);
         assert_says(&err, k ? "eight-bit weights cannot be trained" : "to train, load it in f32");
         assert_null(ws);
         assert_int_equal(ddl_model_save(model, scratch_path("."), &err), DDL_E_USAGE);

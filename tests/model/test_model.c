@@ -138,7 +138,9 @@ static void decode_in_pieces(const struct small_variant *variant, const char *ba
           *found = malloc(SMALL_B * SMALL_T * V * sizeof *full);
     assert_ok(ddl_model_logits(f.model, f.ws, NULL, &f.batch, SMALL_T, full, &err), err);
     assert_ok(ddl_cache_create(&cache, f.model, SMALL_B, SMALL_T, &err), err);
-    assert_ok(ddl_workspace_create(&ws, f.model, SMALL_B, SMALL_T, false, &err), err);
+    assert_ok(ddl_workspace_create(
+                  &ws, f.model, &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = SMALL_T }, &err),
+              err);
     for (size_t t = 0, i = 0; t < SMALL_T; t += pieces[i++]) {
         size_t n = pieces[i];
         int32_t tokens[SMALL_B * SMALL_T];
@@ -272,12 +274,17 @@ static void bad_batches_are_refused(void **state)
     ddl_workspace *ws;
     ddl_cache *cache;
     struct ddl_error made;
-    assert_ok(ddl_workspace_create(&ws, f.model, SMALL_B, SMALL_T, false, &made), made);
+    assert_ok(ddl_workspace_create(&ws, f.model,
+                                   &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = SMALL_T },
+                                   &made),
+              made);
     assert_sentence(ddl_model_backward(f.model, ws, &f.batch, 1, &loss, err), DDL_E_USAGE,
                     "a workspace for training");
     ddl_workspace_free(ws);
-    assert_sentence(ddl_workspace_create(&ws, f.model, 1, 17, true, err), DDL_E_USAGE,
-                    "the model's context is 16");
+    assert_sentence(
+        ddl_workspace_create(&ws, f.model,
+                             &(struct ddl_workspace_options){ .batch = 1, .tokens = 17, .train = true }, err),
+        DDL_E_USAGE, "the model's context is 16");
     assert_sentence(ddl_cache_create(&cache, f.model, 1, 17, err), DDL_E_USAGE, "the model's context is 16");
     small_model_free(&f);
 }

@@ -127,7 +127,9 @@ static float *decoded(struct small_model *f, size_t piece)
     ddl_workspace *ws;
     ddl_cache *cache;
     struct ddl_error err;
-    assert_ok(ddl_workspace_create(&ws, f->model, SMALL_B, piece, false, &err), err);
+    assert_ok(ddl_workspace_create(
+                  &ws, f->model, &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = piece }, &err),
+              err);
     assert_ok(ddl_cache_create(&cache, f->model, SMALL_B, SMALL_T, &err), err);
     for (size_t t = 0, n; t < SMALL_T; t += n) {
         int32_t tokens[SMALL_B * SMALL_T];
@@ -212,7 +214,10 @@ static void eight_bits_are_not_trained(void **state)
     ddl_workspace *ws;
     small_model_make(&f, "cpu", &config, DDL_PRECISION_F32);
     assert_ok(ddl_model_set_precision(f.model, DDL_PRECISION_INT8, &err), err);
-    assert_int_equal(ddl_workspace_create(&ws, f.model, 1, 4, true, &err), DDL_E_USAGE);
+    assert_int_equal(
+        ddl_workspace_create(&ws, f.model,
+                             &(struct ddl_workspace_options){ .batch = 1, .tokens = 4, .train = true }, &err),
+        DDL_E_USAGE);
     assert_non_null(strstr(err.text, "eight-bit weights cannot be trained"));
     small_model_free(&f);
 }

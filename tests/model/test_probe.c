@@ -67,8 +67,11 @@ static void look(void *user, const struct ddl_place *place, const float *x)
 
 /* Runs one pass forward and backward, and a forward alone, without and with a probe. */
 static void watch_model(ddl_backend *backend, const struct ddl_config *config, enum ddl_precision precision,
-                        struct watch *watch)
+                        int recompute, struct watch *watch)
 {
+    const struct ddl_workspace_options room = {
+        .batch = B, .tokens = T, .train = true, .recompute = (enum ddl_recompute)recompute
+    };
     struct ddl_error err;
     struct ddl_batch batch = a_batch();
     struct ddl_probe probe = { .look = look, .user = watch };
@@ -81,7 +84,7 @@ static void watch_model(ddl_backend *backend, const struct ddl_config *config, e
     assert_ok(ddl_model_enable_grad(model, &err), err);
     assert_ok(ddl_model_set_precision(model, precision, &err), err);
     for (int probed = 0; probed < 2; probed++) { /* a workspace each: it starts as NaN */
-        assert_ok(ddl_workspace_create(&ws, model, B, T, true, &err), err);
+        assert_ok(ddl_workspace_create(&ws, model, &room, &err), err);
         if (probed)
             ddl_workspace_set_probe(ws, &probe);
         ddl_model_zero_grad(model);
@@ -125,10 +128,13 @@ static void shows_what_is_made(ddl_backend *backend)
     ops.alloc = alloc_nan;
     poisoned.ops = &ops;
     for (size_t i = 0; i < 2 * SMALL_VARIANTS; i++) {
-        struct ddl_config config = variant_config(&small_variants[i / 2]);
-        struct watch watch = { .backend = &poisoned, .model = small_variants[i / 2].name };
-        watch_model(&poisoned, &config, i % 2 ? DDL_PRECISION_BF16 : DDL_PRECISION_F32, &watch);
-        assert_complete(&config, watch.story);
+        for (int recompute = 0; recompute < DDL_RECOMPUTES; recompute++) {
+            struct ddl_config config = variant_config(&small_variants[i / 2]);
+            struct watch watch = { .backend = &poisoned, .model = small_variants[i / 2].name };
+            watch_model(&poisoned, &config, i % 2 ? DDL_PRECISION_BF16 : DDL_PRECISION_F32, recompute,
+                        &watch);
+            assert_complete(&config, watch.story);
+        }
     }
 }
 LAW(shows_what_is_made)
@@ -137,9 +143,11 @@ LAW(shows_what_is_made)
 static void in_the_order_of_computation(ddl_backend *backend)
 {
     static const struct {
-        const char *preset, *forward, *backward;
+        const char *preset;
+        int recompute;
+        const char *forward, *backward;
     } cases[] = {
-        { "baseline",
+        { "baseline", DDL_RECOMPUTE_CHEAP,
           "embed.X 0.attn.ctx 0.attn.qkv 0.attn.qn 0.attn.kn 0.attn.y 0.attn.X 0.mlp.ctx 0.mlp.ug 0.mlp.s "
           "0.mlp.X "
           "1.attn.ctx ",
@@ -147,7 +155,7 @@ static void in_the_order_of_computation(ddl_backend *backend)
           "<head.grad.ln_f.weight <head.dX <2.mlp.ctx <2.mlp.grad.transformer.h.2.mlp.c_proj.weight "
           "<2.mlp.ds "
           "<2.mlp.dug " },
-        { "ddl-cc-ec",
+        { "ddl-cc-ec", DDL_RECOMPUTE_CHEAP,
           "embed.embedding embed.X 0.attn.x_in 0.attn.ctx 0.attn.qkv 0.attn.qn 0.attn.kn 0.attn.y 0.attn.f "
           "0.attn.beta 0.attn.target 0.attn.readout 0.attn.X 0.mlp.x_in 0.mlp.ctx 0.mlp.ug 0.mlp.s 0.mlp.f "
           "0.mlp.beta 0.mlp.target 0.mlp.readout 0.mlp.X 1.attn.x_in ",
@@ -155,11 +163,19 @@ static void in_the_order_of_computation(ddl_backend *backend)
           "<head.grad.transformer.wte.weight <head.dctx <head.grad.ln_f.weight <head.dx_in <head.dX "
           "<head.grad.readout.weight <head.grad.readout.read <2.mlp.X <2.mlp.dbeta <2.mlp.dtarget <2.mlp.df "
           "<2.mlp.dX <2.mlp.x_in <2.mlp.ctx <2.mlp.grad.transformer.h.2.mlp.c_proj.weight " },
+        /* the others differ in what is made again */
+        { "ddl-cc-ec", DDL_RECOMPUTE_NONE, "embed.embedding embed.X ",
+          "<2.mlp.dX <2.mlp.grad.transformer.h.2.mlp.c_proj.weight " },
+        { "ddl-cc-ec", DDL_RECOMPUTE_BLOCK, "embed.embedding embed.X ",
+          "<2.attn.dX <2.attn.x_in <2.attn.ctx <2.attn.qkv <2.attn.qn <2.attn.kn <2.attn.y "
+          "<2.attn.grad.transformer.h.2.attn.c_proj.weight " },
+        { "baseline", DDL_RECOMPUTE_BLOCK, "embed.X ",
+          "<2.mlp.ctx <2.mlp.ug <2.mlp.s <2.mlp.grad.transformer.h.2.mlp.c_proj.weight <2.mlp.ds " },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_config config = tiny_config(cases[i].preset, V);
         struct watch watch = { .backend = backend, .model = cases[i].preset };
-        watch_model(backend, &config, DDL_PRECISION_F32, &watch);
+        watch_model(backend, &config, DDL_PRECISION_F32, cases[i].recompute, &watch);
         if (strncmp(watch.story, cases[i].forward, strlen(cases[i].forward)) != 0)
             fail_msg("%s: %s", cases[i].preset, watch.story);
         if (!strstr(watch.story, cases[i].backward))

@@ -47,7 +47,9 @@ static double nats_of(size_t from, size_t at)
     float losses[N];
     struct ddl_loss loss;
     struct ddl_batch batch = { 1, at - from, ids + from, ids + from + 1 };
-    assert_ok(ddl_workspace_create(&ws, model, 1, at - from, false, &err), err);
+    assert_ok(ddl_workspace_create(&ws, model,
+                                   &(struct ddl_workspace_options){ .batch = 1, .tokens = at - from }, &err),
+              err);
     assert_ok(ddl_model_loss(model, ws, &batch, &loss, losses, &err), err);
     ddl_workspace_free(ws);
     return (double)losses[at - from - 1];

@@ -64,7 +64,9 @@ static void greedy_by_hand(ddl_model *model, const char *prompt, size_t n, char 
     for (size_t i = 0; i < n; i++) {
         ddl_workspace *ws;
         struct ddl_batch batch = { 1, length, all, NULL };
-        assert_ok(ddl_workspace_create(&ws, model, 1, length, false, &err), err);
+        assert_ok(ddl_workspace_create(&ws, model,
+                                       &(struct ddl_workspace_options){ .batch = 1, .tokens = length }, &err),
+                  err);
         assert_ok(ddl_model_logits(model, ws, NULL, &batch, 1, logits, &err), err);
         ddl_workspace_free(ws);
         size_t best = 0;

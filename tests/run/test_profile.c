@@ -35,7 +35,10 @@ static float *gradient(ddl_backend *backend)
     assert_ok(ddl_model_create(&model, &k, backend, &err), err);
     assert_ok(ddl_model_init(model, 1, &err), err);
     assert_ok(ddl_model_enable_grad(model, &err), err);
-    assert_ok(ddl_workspace_create(&ws, model, 1, 16, true, &err), err);
+    assert_ok(ddl_workspace_create(&ws, model,
+                                   &(struct ddl_workspace_options){ .batch = 1, .tokens = 16, .train = true },
+                                   &err),
+              err);
     assert_ok(ddl_model_backward(model, ws, &(struct ddl_batch){ 1, 16, tokens, targets }, 1, &loss, &err),
               err);
     float *out = malloc(ddl_model_param(model, 0)->count * sizeof *out);

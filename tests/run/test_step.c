@@ -80,7 +80,10 @@ static struct setup set_up(const char *preset, const char *backend, size_t batch
     s.model = tiny_model(preset, V, 3, s.backend);
     assert_ok(ddl_model_enable_grad(s.model, &err), err);
     assert_ok(ddl_optim_create(&s.optim, s.model, &config, &err), err);
-    assert_ok(ddl_workspace_create(&s.ws, s.model, batch, T, true, &err), err);
+    assert_ok(ddl_workspace_create(
+                  &s.ws, s.model,
+                  &(struct ddl_workspace_options){ .batch = batch, .tokens = T, .train = true }, &err),
+              err);
     s.step = (struct ddl_step){ .model = s.model,
                                 .ws = s.ws,
                                 .optim = s.optim,

@@ -138,6 +138,34 @@ static void resumes_bit_for_bit(void **state)
     }
 }
 
+/* What backward makes again is no part of what a run computes: it may change when the run is resumed, which
+ * is noted, and where no state is rebuilt every byte stays. */
+static void recompute_may_change(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("whole");
+    remove_scratch("parts");
+    struct ddl_train_config whole = tiny_run("baseline", "cpu", "whole");
+    struct ddl_train_config parts = tiny_run("baseline", "cpu", "parts");
+    whole.recompute = DDL_RECOMPUTE_BLOCK;
+    whole.checkpoint_every = parts.checkpoint_every = 20;
+    assert_ok(ddl_train_run(&whole, NULL, NULL, &err), err);
+    for (int recompute = 0; recompute < DDL_RECOMPUTES; recompute++) {
+        struct stopper stopper = { .after = 6 };
+        struct ddl_train_callbacks callbacks = { .user = &stopper, .stop = stop_after, .note = count_note };
+        parts.recompute = recompute;
+        assert_int_equal(ddl_train_run(&parts, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+        assert_int_equal(stopper.notes, recompute ? 2 : 1); /* the change, and the checkpoint */
+        parts.resume = true;
+    }
+    assert_ok(ddl_train_run(&parts, NULL, NULL, &err), err);
+    assert_same_metrics(whole.out, parts.out);
+    assert_same_file(file_in(whole.out, "model.safetensors"), file_in(parts.out, "model.safetensors"));
+    assert_same_file(file_in(whole.out, "checkpoint-20/optimizer.safetensors"),
+                     file_in(parts.out, "checkpoint-20/optimizer.safetensors"));
+}
+
 static void metrics_have_every_step(void **state)
 {
     (void)state;
@@ -587,21 +615,14 @@ static void takes_text_along(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumes_bit_for_bit),
-        cmocka_unit_test(metrics_have_every_step),
-        cmocka_unit_test(keeps_the_newest),
-        cmocka_unit_test(does_not_run_over_a_run),
-        cmocka_unit_test(one_run_at_a_time),
-        cmocka_unit_test(says_what_is_wrong_first),
-        cmocka_unit_test(stops_where_numbers_end),
-        cmocka_unit_test(takes_text_along),
-        cmocka_unit_test(passes_over_damage),
-        cmocka_unit_test(damage_does_not_count),
-        cmocka_unit_test(heads_wider_than_the_model),
-        cmocka_unit_test(says_what_does_not_fit),
-        cmocka_unit_test(keeps_the_best),
-        cmocka_unit_test(resumes_at_the_edges),
-        cmocka_unit_test(removes_what_is_left_over),
+        cmocka_unit_test(resumes_bit_for_bit),      cmocka_unit_test(recompute_may_change),
+        cmocka_unit_test(metrics_have_every_step),  cmocka_unit_test(keeps_the_newest),
+        cmocka_unit_test(does_not_run_over_a_run),  cmocka_unit_test(one_run_at_a_time),
+        cmocka_unit_test(says_what_is_wrong_first), cmocka_unit_test(stops_where_numbers_end),
+        cmocka_unit_test(takes_text_along),         cmocka_unit_test(passes_over_damage),
+        cmocka_unit_test(damage_does_not_count),    cmocka_unit_test(heads_wider_than_the_model),
+        cmocka_unit_test(says_what_does_not_fit),   cmocka_unit_test(keeps_the_best),
+        cmocka_unit_test(resumes_at_the_edges),     cmocka_unit_test(removes_what_is_left_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

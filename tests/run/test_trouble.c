@@ -24,8 +24,11 @@ struct setup {
 };
 
 static void set_up_in(struct setup *s, ddl_backend *backend, const struct ddl_config *config,
-                      enum ddl_precision precision)
+                      enum ddl_precision precision, int recompute)
 {
+    const struct ddl_workspace_options room = {
+        .batch = B, .tokens = T, .train = true, .recompute = (enum ddl_recompute)recompute
+    };
     struct ddl_error err;
     struct ddl_optim_config optim = ddl_optim_defaults();
     assert_ok(ddl_model_create(&s->model, config, backend, &err), err);
@@ -33,7 +36,7 @@ static void set_up_in(struct setup *s, ddl_backend *backend, const struct ddl_co
     assert_ok(ddl_model_enable_grad(s->model, &err), err);
     assert_ok(ddl_model_set_precision(s->model, precision, &err), err);
     assert_ok(ddl_optim_create(&s->optim, s->model, &optim, &err), err);
-    assert_ok(ddl_workspace_create(&s->ws, s->model, B, T, true, &err), err);
+    assert_ok(ddl_workspace_create(&s->ws, s->model, &room, &err), err);
     for (int32_t i = 0; i < MICRO * ROWS; i++) {
         s->tokens[i] = i * 7 % RARE;
         s->targets[i] = (i * 7 + 3) % RARE;
@@ -50,7 +53,7 @@ static void set_up_in(struct setup *s, ddl_backend *backend, const struct ddl_co
 
 static void set_up(struct setup *s, ddl_backend *backend, const struct ddl_config *config)
 {
-    set_up_in(s, backend, config, DDL_PRECISION_F32);
+    set_up_in(s, backend, config, DDL_PRECISION_F32, DDL_RECOMPUTE_CHEAP);
 }
 
 static void tear_down(struct setup *s)
@@ -121,11 +124,12 @@ static void one_number(struct setup *s, size_t i, float bad, const char *model)
 
 static void finds_the_layer_of_any_parameter(ddl_backend *backend)
 {
-    for (size_t v = 0; v < SMALL_VARIANTS; v++) {
-        enum ddl_precision precision = v % 3 == 2 ? DDL_PRECISION_BF16 : DDL_PRECISION_F32;
+    for (size_t j = 0; j < SMALL_VARIANTS * DDL_RECOMPUTES; j++) {
+        size_t v = j / DDL_RECOMPUTES, recompute = j % DDL_RECOMPUTES;
+        enum ddl_precision precision = (v + recompute) % 3 == 2 ? DDL_PRECISION_BF16 : DDL_PRECISION_F32;
         struct ddl_config config = variant_config(&small_variants[v]);
         struct setup s;
-        set_up_in(&s, backend, &config, precision);
+        set_up_in(&s, backend, &config, precision, (int)recompute);
         for (size_t i = 0; i < ddl_model_n_params(s.model); i++) {
             const struct ddl_param *param = ddl_model_param(s.model, i);
             float *kept = ddl_mem_alloc(param->count * sizeof *kept);
@@ -180,14 +184,14 @@ static void make_gradient_large(ddl_model *model, float s_factor, float head)
     change_all(model, "ln_f.weight", head);
 }
 
-static void finite_loss_infinite_gradient(ddl_backend *backend)
+static void gradient_is_infinite(ddl_backend *backend, int recompute)
 {
     struct ddl_config config = tiny_config("baseline", V);
     struct ddl_error err;
     struct ddl_step_result result;
     struct ddl_trouble t;
     struct setup s;
-    set_up(&s, backend, &config);
+    set_up_in(&s, backend, &config, DDL_PRECISION_F32, recompute);
     keep_targets_of(&s, 1);
     make_gradient_large(s.model, 0x1p110f, 0x1p30f);
     assert_int_equal(ddl_step_run(&s.step, 1e-3, &result, &err), DDL_E_NUMERIC);
@@ -205,6 +209,11 @@ static void finite_loss_infinite_gradient(ddl_backend *backend)
     assert_int_equal(t.held, 1);
     assert_int_equal(ddl_optim_steps(s.optim), 0);
     tear_down(&s);
+}
+static void finite_loss_infinite_gradient(ddl_backend *backend)
+{
+    for (int recompute = 0; recompute < DDL_RECOMPUTES; recompute++)
+        gradient_is_infinite(backend, recompute);
 }
 LAW(finite_loss_infinite_gradient)
 
@@ -321,6 +330,7 @@ static void a_dump_says_what_was_found(void **state)
     snprintf(train.out, sizeof train.out, "%s", scratch_path("dumps"));
     snprintf(train.model, sizeof train.model, "ddl-cc-ec");
     train.config = config;
+    train.recompute = DDL_RECOMPUTE_BLOCK;
     keep_targets_of(&s, 1);
     change_param(s.model, param_row(s.model, "transformer.h.2.attn.c_v.weight"), 5, 7, 0, INFINITY);
     assert_int_equal(ddl_step_run(&s.step, 1e-3, &result, &err), DDL_E_NUMERIC);
@@ -336,6 +346,7 @@ static void a_dump_says_what_was_found(void **state)
     assert_true(r->what == t.what && r->step == t.step && r->micro_batch == 2 && r->micro_batches == 3);
     assert_true(isnan(r->loss) && r->grad_norm == 0 && r->scale == t.scale && r->scale == 1.0 / ROWS);
     assert_string_equal(record.backend, "cpu");
+    assert_int_equal(record.recompute, DDL_RECOMPUTE_BLOCK);
     assert_true(r->finding.found && r->finding.place.layer == 2 && !r->finding.place.backward);
     assert_string_equal(r->finding.place.part, "attn");
     assert_string_equal(r->finding.place.tensor, "qkv");
@@ -370,6 +381,8 @@ static void a_dump_is_not_trusted(void **state)
         { "\"backend\":\"cpu\"", "\"backend\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
           "no short text" },
         { "\"dtype\":\"bf16\"", "\"dtype\":\"f8\"", "dtype is missing or no known word" },
+        { "\"dtype\":\"bf16\"", "\"dtype\":\"bf16\",\"recompute\":\"all\"",
+          "recompute is missing or no known word" },
         { "\"part\":\"mlp\"", "\"part\":\"moe\"", "part is missing or no known word" },
         { "\"layer\":1", "\"layer\":\"1\"", "layer is missing or no whole number" },
         { "\"backward\":true", "\"backward\":7", "first is missing or no place of a tensor" },
@@ -387,6 +400,7 @@ static void a_dump_is_not_trusted(void **state)
     write_file(path, good, sizeof good - 1);
     assert_ok(ddl_trouble_read(&record, folder, &err), err);
     assert_true(isinf(record.trouble.loss) && record.trouble.loss < 0 && !record.trouble.spoiled);
+    assert_int_equal(record.recompute, DDL_RECOMPUTE_CHEAP); /* dumps of older versions do not say */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char bad[2048];
         const char *at = strstr(good, cases[i].was);

@@ -104,7 +104,11 @@ void small_model_make(struct small_model *f, const char *backend, const struct d
     assert_ok(ddl_model_init(f->model, 7, &err), err);
     assert_ok(ddl_model_enable_grad(f->model, &err), err);
     assert_ok(ddl_model_set_precision(f->model, precision, &err), err);
-    assert_ok(ddl_workspace_create(&f->ws, f->model, SMALL_B, SMALL_T, true, &err), err);
+    assert_ok(ddl_workspace_create(
+                  &f->ws, f->model,
+                  &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = SMALL_T, .train = true },
+                  &err),
+              err);
     for (uint64_t i = 0; i < SMALL_B * SMALL_T; i++) {
         f->tokens[i] = (int32_t)ddl_rng_below(1, i, config->vocab_size);
         f->targets[i] = i % 5 == 2 ? -1 : (int32_t)ddl_rng_below(2, i, config->vocab_size);

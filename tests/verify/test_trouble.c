@@ -64,7 +64,7 @@ static const char *start_folder(const char *name, const char *parameter, float f
 }
 
 /* Runs into the trouble of step 1; returns the dump's folder. */
-static const char *dump_of(const char *start, const char *backend)
+static const char *dump_of(const char *start, const char *backend, int recompute)
 {
     struct ddl_error err;
     struct ddl_train_config t = ddl_train_defaults();
@@ -80,6 +80,7 @@ static const char *dump_of(const char *start, const char *backend)
     t.batch = 2;
     t.accumulate = 2;
     t.threads = 2;
+    t.recompute = recompute;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     return scratch_path("run/trouble-1");
 }
@@ -102,10 +103,11 @@ static void happens_again_on_every_backend(void **state)
         { "readout.shortconv.weight", 1, -INFINITY, "step 1: first in head: x_in, sequence 0, token " },
     };
     static const char *const backends[] = { "cpu", "ref" };
-    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases;
+         i++) { /* each choice of recompute meets each backend */
         const char *start =
             start_folder("start", cases[i / 2].parameter, cases[i / 2].factor, cases[i / 2].bad);
-        struct told told = verify(dump_of(start, backends[i % 2]));
+        struct told told = verify(dump_of(start, backends[i % 2], (int)(i % DDL_RECOMPUTES)));
         assert_int_equal(told.totals.passed, 2);
         assert_int_equal(told.totals.failed + told.totals.skipped, 0);
         for (size_t k = 0; k < 2; k++) {
@@ -126,7 +128,7 @@ static void happens_again_on_every_backend(void **state)
 static void is_found_in_the_folder_of_its_run(void **state)
 {
     (void)state;
-    dump_of(start_folder("start", "transformer.h.0.mlp.c_fc1.weight", 1e38f, 0), "cpu");
+    dump_of(start_folder("start", "transformer.h.0.mlp.c_fc1.weight", 1e38f, 0), "cpu", DDL_RECOMPUTE_CHEAP);
     struct told told = verify(scratch_path("run"));
     assert_int_equal(told.totals.passed, 2);
     assert_int_equal(told.totals.skipped, 1); /* checkpoint-0 */
@@ -137,7 +139,8 @@ static void fails_where_all_is_finite(void **state)
     (void)state;
     char dump[2048], command[8192];
     snprintf(dump, sizeof dump, "%s",
-             dump_of(start_folder("start", "transformer.h.2.attn.k_rms.weight", 1, NAN), "cpu"));
+             dump_of(start_folder("start", "transformer.h.2.attn.k_rms.weight", 1, NAN), "cpu",
+                     DDL_RECOMPUTE_NONE));
     const char *healthy = start_folder("healthy", "transformer.h.2.attn.k_rms.weight", 1, 0);
     snprintf(command, sizeof command, "cp '%s/model.safetensors' '%s/'", healthy, dump);
     assert_int_equal(run_command(command, command, 1), 0);
@@ -177,7 +180,7 @@ static void broken_dumps_fail(void **state)
         char path[4096];
         size_t size;
         char dump[2048];
-        snprintf(dump, sizeof dump, "%s", dump_of(start, "cpu"));
+        snprintf(dump, sizeof dump, "%s", dump_of(start, "cpu", DDL_RECOMPUTE_BLOCK));
         snprintf(path, sizeof path, "%s/%s", dump, cases[i / 2].file);
         char *bytes = read_file(path, &size);
         assert_int_equal(remove(path), 0);

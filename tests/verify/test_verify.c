@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "ddl/backend.h"
+#include "ddl/model.h"
 #include "ddl/verify.h"
 #include "tensor/safetensors.h"
 
@@ -203,10 +204,11 @@ static void count(void *user, const struct ddl_verify_case *r)
                     r->measures[i].limit, r->measures[i].tensor);
 }
 
-static void every_golden_case_passes(void **state)
+static void golden_cases_pass(int recompute, const char *backend)
 {
-    (void)state;
     struct ddl_verify_config config = ddl_verify_defaults();
+    config.recompute = recompute;
+    snprintf(config.backend, sizeof config.backend, "%s", backend);
     snprintf(config.tokenizer, sizeof config.tokenizer, "%s", source_path("data/tokenizer"));
     snprintf(config.data, sizeof config.data, "%s", source_path("data"));
     struct path golden = kept(source_path("tests/golden"));
@@ -214,6 +216,8 @@ static void every_golden_case_passes(void **state)
     size_t backends = 0;
     while (ddl_backend_list(backends))
         backends++;
+    if (strcmp(backend, "all") != 0)
+        backends = 1;
     struct ddl_error err = { 0 };
     struct tally tally = { 0 };
     struct ddl_verify_totals totals;
@@ -222,6 +226,20 @@ static void every_golden_case_passes(void **state)
     static const size_t wanted[5] = { 31, 16, 3, 1, 2 };
     for (size_t i = 0; i < 5; i++)
         assert_true(tally.passed[i] >= wanted[i] * backends);
+}
+
+static void every_golden_case_passes(void **state)
+{
+    (void)state;
+    golden_cases_pass(DDL_RECOMPUTE_CHEAP, "all");
+}
+
+/* Whatever backward makes again. That the choices agree on ref too: tests/model/test_workspace.c. */
+static void every_choice_of_recompute_passes(void **state)
+{
+    (void)state;
+    golden_cases_pass(DDL_RECOMPUTE_NONE, "cpu");
+    golden_cases_pass(DDL_RECOMPUTE_BLOCK, "cpu");
 }
 
 /* --- broken cases fail --------------------------------------------------------------------------------- */
@@ -595,6 +613,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_golden_case_passes),
+        cmocka_unit_test(every_choice_of_recompute_passes),
         cmocka_unit_test(broken_expectations),
         cmocka_unit_test(broken_models),
         cmocka_unit_test(broken_files),

@@ -66,26 +66,43 @@ static ddl_status verdict(void *ctx, struct ddl_error *err)
 }
 
 /* A piece holds the sums of the largest parameter gradient and as much again: a bias beside a weight, or the
- * convolution's weights turned. */
+ * convolution's weights turned; or attention's blocks. Its numbers, in whole lines, and the bytes of a piece
+ * for each thread; false: out of range. */
+static bool size_piece(const struct cpu *cpu, const struct ddl_extent *extent, size_t *piece, size_t *bytes)
+{
+    size_t sums, blocks = cpu_attention_scratch(extent->T);
+    if (!ddl_size_mul(extent->d_c_taps, 2, &sums) || blocks == SIZE_MAX ||
+        !ddl_size_add(sums > blocks ? sums : blocks, LINE - 1, piece))
+        return false;
+    *piece = *piece / LINE * LINE;
+    return ddl_size_mul(*piece, cpu->threads, bytes) && ddl_size_mul(*bytes, sizeof(float), bytes);
+}
+
+static size_t overhead(void *ctx, const struct ddl_demand *demand)
+{
+    const struct cpu *cpu = ctx;
+    size_t piece, bytes;
+    if (!size_piece(cpu, &demand->extent, &piece, &bytes) ||
+        !ddl_size_add(bytes, library_overhead(cpu->threads, demand->rows, demand->width, demand->bf16),
+                      &bytes))
+        return SIZE_MAX;
+    return bytes;
+}
+
 static ddl_status reserve(void *ctx, const struct ddl_extent *extent, struct ddl_error *err)
 {
     struct cpu *cpu = ctx;
-    size_t sums, piece, bytes;
-    size_t blocks = cpu_attention_scratch(extent->T);
-    if (!ddl_size_mul(extent->d_c_taps, 2, &sums) || blocks == SIZE_MAX)
+    size_t piece, bytes;
+    if (!size_piece(cpu, extent, &piece, &bytes))
         return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: sizes out of range");
-    piece = sums > blocks ? sums : blocks;
     if (piece <= cpu->piece)
         return DDL_OK;
-    if (!ddl_size_add(piece, LINE - 1, &piece) || !ddl_size_mul(piece / LINE, LINE * cpu->threads, &sums) ||
-        !ddl_size_mul(sums, sizeof(float), &bytes))
-        return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: sizes out of range");
     float *scratch = ddl_mem_alloc(bytes);
     if (!scratch)
         return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: no memory for %zu bytes of scratch", bytes);
     ddl_mem_free(cpu->scratch);
     cpu->scratch = scratch;
-    cpu->piece = piece / LINE * LINE;
+    cpu->piece = piece;
     return DDL_OK;
 }
 
@@ -126,6 +143,7 @@ const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
                                      .open = open_cpu,
                                      .close = close_cpu,
                                      .reserve = reserve,
+                                     .overhead = overhead,
                                      .verdict = verdict,
                                      .alloc = host_alloc,
                                      .free = host_free,

@@ -24,6 +24,10 @@ enum library_outcome {
 /* C = alpha op(A) op(B) + beta C on the threads that OpenMP allows now. Any thread may call. */
 enum library_outcome library_matmul(const struct matmul_args *a);
 
+/* Bytes that it comes to hold: pages of its code, what it compiles, and copies of operands packed for
+ * products of `rows` rows of about `width` numbers on `threads` threads. An estimate. */
+size_t library_overhead(size_t threads, size_t rows, size_t width, bool bf16);
+
 /* Whether this processor multiplies bfloat16 faster than float32 by this library. */
 bool library_has_bf16(void);
 /* The same for bfloat16; one thread at a time. */

@@ -28,6 +28,13 @@ static ddl_status reserve_nothing(void *ctx, const struct ddl_extent *extent, st
     return DDL_OK;
 }
 
+static size_t no_overhead(void *ctx, const struct ddl_demand *demand)
+{
+    (void)ctx;
+    (void)demand;
+    return 0;
+}
+
 static void zero_bytes(void *ctx, void *dst, size_t bytes)
 {
     (void)ctx;
@@ -48,6 +55,7 @@ const struct ddl_ops ddl_ops_ref = {
     .open = open_ref,
     .close = close_ref,
     .reserve = reserve_nothing,
+    .overhead = no_overhead,
     .verdict = host_verdict,
     .alloc = host_alloc,
     .free = host_free,

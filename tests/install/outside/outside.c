@@ -99,7 +99,8 @@ int main(void)
     if (!status)
         status = ddl_model_init(model, 1, &err);
     if (!status)
-        status = ddl_workspace_create(&ws, model, 1, T, true, &err);
+        status = ddl_workspace_create(
+            &ws, model, &(struct ddl_workspace_options){ .batch = 1, .tokens = T, .train = true }, &err);
     if (!status)
         status = learn(model, ws, &first, &last, &err);
     ddl_workspace_free(ws);

@@ -1,0 +1,235 @@
+/* model/workspace.c and what block.c, attention.c and mlp.c make again: with every choice of `recompute` the
+ * loss is the same to the bit, gradients too where no state is rebuilt, and memory is what the choice says.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "support/laws.h"
+#include "support/models.h"
+
+#include "model/internal.h"
+#include "tensor/safetensors.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How far apart two choices may be: in float32 what `ddl verify` allows (rebuilding the state leaves a tenth
+ * of that); in bfloat16 the same, but some operands lie so near the middle between two roundings that they
+ * fall to the other side, a whole step of 2^-8 of their size. */
+static const double limit[] = { [DDL_PRECISION_F32] = 1e-4, [DDL_PRECISION_BF16] = 0x1p-7 };
+
+static bool has_delta(const struct ddl_config *config)
+{
+    for (size_t l = 0; l < config->n_layers; l++) {
+        if (ddl_config_residual(config, l) == DDL_RESIDUAL_DELTA)
+            return true;
+    }
+    return false;
+}
+
+/* Loss and gradients of one pass with a choice; free the gradients. */
+static float *gradients_of(ddl_model *model, const struct ddl_batch *batch, int recompute, double *loss)
+{
+    const struct ddl_workspace_options options = {
+        .batch = batch->B, .tokens = batch->T, .train = true, .recompute = (enum ddl_recompute)recompute
+    };
+    struct ddl_loss sum;
+    struct ddl_error err;
+    ddl_workspace *ws;
+    assert_ok(ddl_workspace_create(&ws, model, &options, &err), err);
+    ddl_model_zero_grad(model);
+    assert_ok(ddl_model_backward(model, ws, batch, 0.1, &sum, &err), err);
+    ddl_workspace_free(ws);
+    *loss = sum.sum;
+    return all_gradients(model);
+}
+
+/* The largest error of a parameter's gradient, measured as ddl verify does. */
+static double apart(const ddl_model *model, const float *found, const float *expected)
+{
+    double largest = 0, worst = 0;
+    size_t at = 0, n;
+    for (size_t i = 0; i < ddl_model_n_params(model); i++, at += n) {
+        n = ddl_model_param(model, i)->count;
+        largest = fmax(largest, rms(n, expected + at));
+    }
+    at = 0;
+    for (size_t i = 0; i < ddl_model_n_params(model); i++, at += n) {
+        n = ddl_model_param(model, i)->count;
+        double size = rms(n, expected + at), floor = fmax(size, 0.01 * largest);
+        if (size > 0)
+            worst = fmax(worst, relative_error(n, found + at, expected + at) * size / floor);
+        else
+            assert_memory_equal(found + at, expected + at, n * sizeof *found);
+    }
+    return worst;
+}
+
+/* All choices on a model as it is: what is most apart from the default. */
+static void compare_choices(const char *name, ddl_model *model, const struct ddl_batch *batch)
+{
+    double loss[DDL_RECOMPUTES], worst = 0;
+    float *grads[DDL_RECOMPUTES];
+    bool delta = has_delta(ddl_model_config(model));
+    for (int r = 0; r < DDL_RECOMPUTES; r++) {
+        grads[r] = gradients_of(model, batch, r, &loss[r]);
+        assert_true(loss[r] == loss[0]);
+        if (!delta)
+            assert_memory_equal(grads[r], grads[0], ddl_model_size(model) * sizeof(float));
+        worst = fmax(worst, apart(model, grads[r], grads[0]));
+    }
+    for (int r = 0; r < DDL_RECOMPUTES; r++)
+        free(grads[r]);
+    if (!(worst <= limit[ddl_model_precision(model)]))
+        fail_msg("%s, %s, %s: gradients of two choices differ by %g", name,
+                 ddl_backend_name(ddl_model_backend(model)), ddl_precision_names[ddl_model_precision(model)],
+                 worst);
+}
+
+static void choices_agree(ddl_backend *backend)
+{
+    for (size_t i = 0; i < 2 * SMALL_VARIANTS; i++) {
+        struct ddl_config config = variant_config(&small_variants[i / 2]);
+        struct small_model f;
+        small_model_make(&f, ddl_backend_name(backend), &config,
+                         i % 2 ? DDL_PRECISION_BF16 : DDL_PRECISION_F32);
+        compare_choices(small_variants[i / 2].name, f.model, &f.batch);
+        small_model_free(&f);
+    }
+}
+LAW(choices_agree)
+
+static int32_t *read_ids(const ddl_safetensors *file, const char *name, size_t *B, size_t *T)
+{
+    const struct ddl_tensor *t = ddl_safetensors_find(file, name);
+    assert_non_null(t);
+    *B = t->shape[0];
+    *T = t->shape[1];
+    int32_t *ids = malloc(t->count * sizeof *ids);
+    for (size_t i = 0; i < t->count; i++) {
+        int64_t id;
+        memcpy(&id, t->data + i * sizeof id, sizeof id);
+        ids[i] = (int32_t)id;
+    }
+    return ids;
+}
+
+static void golden_case(ddl_backend *backend, const char *name)
+{
+    char folder[1024], expect[1100];
+    struct ddl_error err;
+    struct ddl_batch batch;
+    ddl_safetensors *file;
+    ddl_model *model;
+    snprintf(folder, sizeof folder, "%s/%s", source_path("tests/golden"), name);
+    snprintf(expect, sizeof expect, "%s/expect.safetensors", folder);
+    if (ddl_safetensors_open(&file, expect, NULL))
+        return; /* no model */
+    int32_t *tokens = read_ids(file, "tokens", &batch.B, &batch.T),
+            *targets = read_ids(file, "targets", &batch.B, &batch.T);
+    batch.tokens = tokens;
+    batch.targets = targets;
+    ddl_safetensors_close(file);
+    assert_ok(ddl_model_load(&model, folder, backend, NULL, NULL, &err), err);
+    assert_ok(ddl_model_enable_grad(model, &err), err);
+    for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_BF16; precision++) {
+        assert_ok(ddl_model_set_precision(model, (enum ddl_precision)precision, &err), err);
+        compare_choices(name, model, &batch);
+    }
+    ddl_model_free(model);
+    free(tokens);
+    free(targets);
+}
+
+static void golden_models_agree(ddl_backend *backend)
+{
+    DIR *golden = opendir(source_path("tests/golden"));
+    assert_non_null(golden);
+    for (const struct dirent *entry; (entry = readdir(golden));) {
+        if (entry->d_name[0] != '.')
+            golden_case(backend, entry->d_name);
+    }
+    closedir(golden);
+}
+LAW(golden_models_agree)
+
+/* ---- memory ---- */
+
+static size_t bytes_of(const struct ddl_config *config, int precision, int recompute, size_t tokens)
+{
+    size_t bytes = ddl_workspace_bytes(
+        config, (enum ddl_precision)precision,
+        &(struct ddl_workspace_options){
+            .batch = 1, .tokens = tokens, .train = true, .recompute = (enum ddl_recompute)recompute });
+    assert_true(bytes < SIZE_MAX);
+    return bytes;
+}
+
+/* What the choices save is what layers share: so many numbers a token, but for the rounding of each piece. */
+static void memory_is_what_is_kept(void **state)
+{
+    (void)state;
+    enum { T = 512 };
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+        struct ddl_config k = variant_config(&small_variants[i]);
+        k.block_size = T;
+        size_t L = k.n_layers, d = k.d_model, a = k.n_heads * k.head_dim, m = ddl_config_mlp_size(&k);
+        size_t input = d + 1 + (k.channels > 1 ? d : 0);
+        size_t cheap = 2 * L * input + (L - 1) * (2 * a + m), block = (L - 1) * (4 * a + k.n_heads + 2 * m);
+        for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_BF16; precision++) {
+            size_t none = bytes_of(&k, precision, DDL_RECOMPUTE_NONE, T),
+                   some = bytes_of(&k, precision, DDL_RECOMPUTE_CHEAP, T),
+                   least = bytes_of(&k, precision, DDL_RECOMPUTE_BLOCK, T);
+            assert_true(none > some && some > least);
+            assert_int_equal(none - some, cheap * T * sizeof(float));
+            assert_int_equal(some - least, block * T * sizeof(float));
+        }
+    }
+}
+
+/* Nothing grows faster than the context: twice the tokens take at most twice the memory. */
+static void memory_is_linear_in_tokens(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct ddl_config k = ddl_config_defaults();
+        struct ddl_error err;
+        assert_ok(ddl_config_set_size(&k, "mini", &err), err);
+        assert_ok(ddl_config_set_preset(&k, i ? "ddl-cc-ec" : "baseline", &err), err);
+        k.block_size = 65536;
+        for (int choice = 0; choice < 2 * DDL_RECOMPUTES; choice++) {
+            size_t before = bytes_of(&k, choice % 2, choice / 2, 512);
+            for (size_t T = 1024; T <= 65536; T *= 2) {
+                size_t now = bytes_of(&k, choice % 2, choice / 2, T);
+                assert_true(now <= 2 * before);
+                before = now;
+            }
+        }
+    }
+}
+
+/* Without backward a choice changes nothing. */
+static void a_pass_forward_keeps_nothing(void **state)
+{
+    (void)state;
+    struct ddl_config k = small_config("ddl-cc-ec");
+    size_t bytes[DDL_RECOMPUTES];
+    for (int r = 0; r < DDL_RECOMPUTES; r++) {
+        bytes[r] = ddl_workspace_bytes(
+            &k, DDL_PRECISION_F32,
+            &(struct ddl_workspace_options){ .batch = 2, .tokens = 8, .recompute = (enum ddl_recompute)r });
+        assert_int_equal(bytes[r], bytes[0]);
+    }
+    assert_true(bytes[0] < bytes_of(&k, DDL_PRECISION_F32, DDL_RECOMPUTE_BLOCK, 16));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choices_agree),           cmocka_unit_test(test_golden_models_agree),
+        cmocka_unit_test(memory_is_what_is_kept),       cmocka_unit_test(memory_is_linear_in_tokens),
+        cmocka_unit_test(a_pass_forward_keeps_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
