@@ -82,6 +82,7 @@ int main(void)
     ddl_backend *backend = NULL;
     ddl_model *model = NULL;
     ddl_workspace *ws = NULL;
+    struct ddl_workspace_options room = { 1, T, true, DDL_RECOMPUTE_CHEAP };
     double first = 0, last = 0;
     struct ddl_config config = ddl_config_defaults();
     ddl_status status = ddl_config_set_preset(&config, "ddl-cc-ec", &err);
@@ -99,8 +100,7 @@ int main(void)
     if (!status)
         status = ddl_model_init(model, 1, &err);
     if (!status)
-        status = ddl_workspace_create(
-            &ws, model, &(struct ddl_workspace_options){ .batch = 1, .tokens = T, .train = true }, &err);
+        status = ddl_workspace_create(&ws, model, &room, &err);
     if (!status)
         status = learn(model, ws, &first, &last, &err);
     ddl_workspace_free(ws);
