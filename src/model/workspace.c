@@ -235,7 +235,7 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
                              tokens, k->block_size);
     if (options->train && ddl_model_precision(model) == DDL_PRECISION_INT8)
         return ddl_error_set(err, DDL_E_USAGE, "eight-bit weights cannot be trained: train in f32 or bf16");
-    ddl_status status = train ? precision_check_values(model, "to train, load", err) : DDL_OK;
+    ddl_status status = options->train ? precision_check_values(model, "to train, load", err) : DDL_OK;
     if (status)
         return status;
     struct ddl_workspace *ws = ddl_mem_zalloc(sizeof *ws);
