@@ -45,6 +45,7 @@ struct flags {
 #define SEQ_ROW(help) SIZE_ROW("seq", seq, 1, 1048576, help)
 #define STEPS_ROW(help) SIZE_ROW("steps", steps, 1, DDL_BENCH_REPETITIONS, help)
 #define WARMUP_ROW SIZE_ROW("warmup", warmup, 0, 1000, "untimed ones before")
+#define OPS_ROW(when) BOOL_ROW("ops", ops, "time every op too, in " when)
 #define ROOFLINE_ROW BOOL_ROW("roofline", roofline, "measure the machine's limits too (on)")
 
 /* Of every benchmark. */
@@ -74,7 +75,7 @@ static const struct ddl_option step_rows[] = {
     SEQ_ROW("tokens of a sequence"),
     STEPS_ROW("timed steps"),
     WARMUP_ROW,
-    BOOL_ROW("ops", ops, "time every op too, in further steps"),
+    OPS_ROW("further steps"),
     BOOL_ROW("gemm", gemm, "time the step's matrix products alone too"),
     ROOFLINE_ROW,
     { 0 },
@@ -86,6 +87,7 @@ static const struct ddl_option decode_rows[] = {
     SEQ_ROW("tokens of the prompt"),
     STEPS_ROW("tokens to decode"),
     WARMUP_ROW,
+    OPS_ROW("as many further tokens"),
     ROOFLINE_ROW,
     { 0 },
 };
@@ -134,8 +136,9 @@ static ddl_status run_op(const struct flags *f, ddl_backend *backend, struct ddl
 static ddl_status run_step(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,
                            struct ddl_error *err)
 {
-    struct ddl_bench_step_config config = { .profiled = f->ops ? 3 : 0, .products = f->gemm };
+    struct ddl_bench_step_config config = { .products = f->gemm };
     ddl_status status = configure(f, &config.at, err);
+    config.at.profiled = f->ops ? 3 : 0;
     return status ? status : ddl_bench_step(&config, backend, out, err);
 }
 
@@ -144,6 +147,7 @@ static ddl_status run_decode(const struct flags *f, ddl_backend *backend, struct
 {
     struct ddl_bench_config config;
     ddl_status status = configure(f, &config, err);
+    config.profiled = f->ops ? f->steps : 0;
     return status ? status : ddl_bench_decode(&config, backend, out, err);
 }
 

@@ -41,10 +41,10 @@ struct ddl_bench_row {
     char unit[16];                      /* what they are; "" for none                        */
 };
 
-/* Where a training step's time goes. */
+/* Where the time of a training step goes, or of a token that is decoded. */
 struct ddl_bench_share {
-    char op[32];           /* as in src/ops/ops.h */
-    double seconds, calls; /* of one step */
+    char op[32];           /* as in src/ops/ops.h  */
+    double seconds, calls; /* of one step or token */
 };
 
 /* What was asked for: reports are comparable where all of these agree. */
@@ -74,7 +74,7 @@ struct ddl_bench_report {
     struct ddl_bench_setting setting[DDL_BENCH_SETTINGS]; /* what was asked for */
     struct ddl_bench_figure figure[DDL_BENCH_FIGURES];    /* results in one number each */
     struct ddl_bench_row row[DDL_BENCH_ROWS];             /* what was timed */
-    struct ddl_bench_share share[DDL_BENCH_SHARES];       /* longest first; of a step with `profiled` */
+    struct ddl_bench_share share[DDL_BENCH_SHARES];       /* longest first; with `profiled` */
     size_t n_settings, n_figures, n_rows, n_shares;       /* how many of each are set */
 };
 /* The figure of that `name` in the `report`, or NAN. */
@@ -89,6 +89,7 @@ struct ddl_bench_config {
     enum ddl_recompute recompute; /* of a step's backward              */
     size_t batch, seq;            /* sequences, and tokens of each     */
     size_t warmup, steps;         /* repetitions: untimed, timed (1 to DDL_BENCH_REPETITIONS) */
+    size_t profiled;              /* steps, or tokens, more with every op timed for the shares; may be 0 */
     bool roofline;                /* measure it too: some seconds, and up to half a GiB       */
 };
 
@@ -108,7 +109,6 @@ DDL_API ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_ba
  * model of the same kind against the backend "ref". */
 struct ddl_bench_step_config {
     struct ddl_bench_config at; /* the model and the batch; not DDL_PRECISION_INT8 */
-    size_t profiled; /* further steps with every op timed, for the shares: costs a little itself; may be 0 */
     /* After each timed step also time its matrix products alone: the calls of a step are recorded and made
      * again, back to back, same operands in place. Attention's block products count (they go through the
      * same library, a thread a head), its softmax does not. */

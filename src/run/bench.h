@@ -6,6 +6,7 @@
 #include "ddl/bench.h"
 #include "ddl/tokenizer.h"
 #include "ops/ops.h"
+#include "run/profile.h"
 
 /* bench_report.c: fills. Names and texts are cut to their room; more than fits asserts. */
 void bench_begin(struct ddl_bench_report *report, const char *kind, const ddl_backend *backend);
@@ -20,6 +21,10 @@ struct ddl_bench_row *bench_row(struct ddl_bench_report *report, const char *nam
 typedef void bench_fn(void *user);
 struct ddl_bench_row *bench_time(struct ddl_bench_report *report, const char *name, bench_fn *fn, void *user,
                                  size_t warmup, size_t least, double budget);
+
+/* The shares of each op in `n` repetitions that took `seconds` together. */
+void bench_shares(struct ddl_bench_report *report, const struct ddl_profile *profile, size_t n,
+                  double seconds);
 
 /* steps is in 1 .. DDL_BENCH_REPETITIONS. */
 ddl_status bench_check_steps(size_t steps, struct ddl_error *err);

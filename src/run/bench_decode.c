@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/clock.h"
+#include "model/internal.h"
 #include "model/io.h"
 
 #include <stdio.h>
@@ -72,6 +73,20 @@ static double cache_bytes(const struct ddl_bench_config *config, size_t n)
            (double)(config->model.n_layers * config->model.n_heads * config->model.head_dim);
 }
 
+/* Further tokens, op by op. */
+static void time_ops(struct decoder *d, struct ddl_bench_report *out)
+{
+    struct ddl_profile profile;
+    ddl_backend *real = d->model->backend;
+    ddl_profile_init(&profile, real);
+    d->model->backend = &profile.backend;
+    double start = ddl_clock_seconds();
+    for (size_t i = 0; i < d->config->profiled; i++)
+        feed(d, 1);
+    bench_shares(out, &profile, d->config->profiled, ddl_clock_seconds() - start);
+    d->model->backend = real;
+}
+
 static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *out, const char *name)
 {
     double seconds[DDL_BENCH_REPETITIONS];
@@ -106,6 +121,8 @@ static ddl_status time_one(ddl_model *model, const struct ddl_bench_config *conf
         row = decode(&d, out, "decode 1");
         bench_figure(out, "tokens_per_s", 1 / row->median);
         bench_figure(out, "weight_bytes", (double)ddl_model_pass_bytes(model));
+        if (config->profiled)
+            time_ops(&d, out);
         status = d.status;
     }
     unmake(&d);
@@ -151,7 +168,7 @@ ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *
     if (!status && (config->seq == 0 || config->batch == 0))
         status =
             ddl_error_set(err, DDL_E_USAGE, "bench decode: a prompt and a batch of at least 1 are needed");
-    c.model.block_size = config->seq + config->warmup + config->steps;
+    c.model.block_size = config->seq + config->warmup + config->steps + config->profiled;
     if (!status)
         status = bench_check_decoding(&c, backend, out->check, sizeof out->check, err);
     if (!status)

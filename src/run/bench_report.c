@@ -143,6 +143,28 @@ struct ddl_bench_row *bench_time(struct ddl_bench_report *report, const char *na
     return bench_row(report, name, seconds, n);
 }
 
+static int longest_first(const void *a, const void *b)
+{
+    double x = ((const struct ddl_bench_share *)a)->seconds, y = ((const struct ddl_bench_share *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+void bench_shares(struct ddl_bench_report *report, const struct ddl_profile *profile, size_t n,
+                  double seconds)
+{
+    for (const struct ddl_profile_row *row = profile->rows; row->name && report->n_shares < DDL_BENCH_SHARES;
+         row++) {
+        if (!row->calls)
+            continue;
+        struct ddl_bench_share *share = &report->share[report->n_shares++];
+        snprintf(share->op, sizeof share->op, "%s", row->name);
+        share->seconds = row->seconds / (double)n;
+        share->calls = (double)row->calls / (double)n;
+    }
+    qsort(report->share, report->n_shares, sizeof *report->share, longest_first);
+    bench_figure(report, "profiled_s", seconds / (double)n);
+}
+
 ddl_status bench_check_steps(size_t steps, struct ddl_error *err)
 {
     if (steps >= 1 && steps <= DDL_BENCH_REPETITIONS)

@@ -138,34 +138,18 @@ static void fill_rows(struct bench *b, struct ddl_bench_report *out)
     }
 }
 
-static int longest_first(const void *a, const void *b)
-{
-    double x = ((const struct ddl_bench_share *)a)->seconds, y = ((const struct ddl_bench_share *)b)->seconds;
-    return (x < y) - (x > y);
-}
-
 static ddl_status time_ops(struct bench *b, struct ddl_bench_report *out, struct ddl_error *err)
 {
-    double steps = (double)b->config->profiled, seconds, sum = 0;
+    double seconds, sum = 0;
     b->model->backend = &b->profile.backend;
     ddl_profile_reset(&b->profile);
-    for (size_t s = 0; s < b->config->profiled; s++) {
+    for (size_t s = 0; s < b->config->at.profiled; s++) {
         ddl_status status = time_step(b, &seconds, err);
         if (status)
             return status;
         sum += seconds;
     }
-    for (const struct ddl_profile_row *row = b->profile.rows; row->name && out->n_shares < DDL_BENCH_SHARES;
-         row++) {
-        if (!row->calls)
-            continue;
-        struct ddl_bench_share *share = &out->share[out->n_shares++];
-        snprintf(share->op, sizeof share->op, "%s", row->name);
-        share->seconds = row->seconds / steps;
-        share->calls = (double)row->calls / steps;
-    }
-    qsort(out->share, out->n_shares, sizeof *out->share, longest_first);
-    bench_figure(out, "profiled_s", sum / steps);
+    bench_shares(out, &b->profile, b->config->at.profiled, sum);
     return DDL_OK;
 }
 
@@ -191,7 +175,7 @@ ddl_status ddl_bench_step(const struct ddl_bench_step_config *config, ddl_backen
         status = time_steps(b, err);
     if (!status)
         fill_rows(b, out);
-    if (!status && config->profiled)
+    if (!status && config->at.profiled)
         status = time_ops(b, out, err);
     tear_down(b);
     if (!status && config->at.roofline) /* last: its memory is not the step's */

@@ -109,11 +109,13 @@ static ddl_status plan(void *user, uint64_t *digest, struct ddl_error *err)
 static ddl_status bench(void *user, uint64_t *digest, struct ddl_error *err)
 {
     (void)user;
-    const struct ddl_bench_step_config k = {
-        .at = { .model = tiny_config("ddl-mix", TINY_VOCAB), .batch = 1, .seq = 8, .warmup = 1, .steps = 1 },
-        .profiled = 1,
-        .products = true
-    };
+    const struct ddl_bench_step_config k = { .at = { .model = tiny_config("ddl-mix", TINY_VOCAB),
+                                                     .batch = 1,
+                                                     .seq = 8,
+                                                     .warmup = 1,
+                                                     .steps = 1,
+                                                     .profiled = 1 },
+                                             .products = true };
     static struct ddl_bench_report out;
     *digest = 0;
     return ddl_bench_step(&k, backend, &out, err);

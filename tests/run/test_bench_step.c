@@ -37,7 +37,7 @@ static void a_step_is_timed(void **state)
     struct ddl_error err;
     struct ddl_bench_step_config config = small("ddl-cc-ec", DDL_PRECISION_F32);
     ddl_backend *backend = cpu(1);
-    config.profiled = 2;
+    config.at.profiled = 2;
     assert_ok(ddl_bench_step(&config, backend, &report, &err), err);
     double sum = 0;
     for (size_t i = 0; i < report.n_shares; i++) {
