@@ -50,11 +50,33 @@ static void every_model_decodes(void **state)
             assert_true(precision || weights > 3.5 * numbers);
             assert_true(ddl_bench_figure(&report, "tokens_per_s") == 1 / one->median);
             assert_true(isnan(ddl_bench_figure(&report, "decode_over_read")));
+            assert_int_equal(report.n_shares, 0);
         }
     }
     struct ddl_bench_config config = tiny("baseline", DDL_PRECISION_F32);
     config.seq = 0;
     assert_int_equal(ddl_bench_decode(&config, backend, &report, &err), DDL_E_USAGE);
+    ddl_backend_free(backend);
+}
+
+static void ops_of_a_token_are_timed(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *backend = cpu();
+    struct ddl_bench_config config = tiny("ddl-cc-ec", DDL_PRECISION_INT8);
+    config.profiled = 5;
+    assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
+    size_t layers = config.model.n_layers;
+    double sum = 0, deltas = 0, products = 0;
+    for (size_t i = 0; i < report.n_shares; i++) {
+        const struct ddl_bench_share *share = &report.share[i];
+        sum += share->seconds;
+        deltas = strcmp(share->op, "delta_fwd") ? deltas : share->calls;
+        products = strcmp(share->op, "matmul8") ? products : share->calls;
+    }
+    assert_true(sum > 0 && sum <= ddl_bench_figure(&report, "profiled_s"));
+    assert_true(deltas == 2 * (double)layers && products == 4 * (double)layers + 1);
     ddl_backend_free(backend);
 }
 
@@ -82,6 +104,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_decodes),
+        cmocka_unit_test(ops_of_a_token_are_timed),
         cmocka_unit_test(a_wrong_backend_is_not_timed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
