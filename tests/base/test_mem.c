@@ -42,6 +42,20 @@ static void overflow_is_told(void **state)
     assert_null(ddl_mem_alloc(SIZE_MAX - 3));
 }
 
+/* Blocks that ask for huge pages, around the size where they begin to. */
+static void large_blocks_hold_what_they_are_given(void **state)
+{
+    (void)state;
+    for (size_t bytes = ((size_t)8 << 20) - 64; bytes <= ((size_t)8 << 20) + 65; bytes += 43) {
+        unsigned char *block = ddl_mem_zalloc(bytes);
+        assert_non_null(block);
+        assert_int_equal((uintptr_t)block % DDL_ALIGN, 0);
+        assert_int_equal(block[0] | block[bytes / 2] | block[bytes - 1], 0);
+        block[bytes - 1] = 1;
+        ddl_mem_free(block);
+    }
+}
+
 static void refuses_more_than_there_is(void **state)
 {
     (void)state;
@@ -56,6 +70,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measures_what_it_places),
         cmocka_unit_test(overflow_is_told),
+        cmocka_unit_test(large_blocks_hold_what_they_are_given),
         cmocka_unit_test(refuses_more_than_there_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
