@@ -84,7 +84,7 @@ static void spin_briefly(char **argv)
         return;
     char self[4096];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length <= 0 || setenv("GOMP_SPINCOUNT", "1000", 1) != 0)
+    if (length <= 0 || setenv("GOMP_SPINCOUNT", "3000", 1) != 0)
         return;
     self[length] = '\0';
     execv(self, argv);

@@ -273,7 +273,7 @@ static void print_program(void)
           (const struct note[]){
               { "OMP_NUM_THREADS", "Threads where --threads is 0" },
               { "GOMP_SPINCOUNT, OMP_WAIT_POLICY",
-                "How threads wait for each other; where neither is set, ddl sets the first to 1000" },
+                "How threads wait for each other; where neither is set, ddl sets the first to 3000" },
               { 0 } });
     notes("files", (const struct note[]){ { "PREFIX/share/ddl/tokenizer",
                                             "GPT-2's tokenizer, which commands take where none is named" },

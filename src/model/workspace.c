@@ -26,14 +26,24 @@ static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
     ws->logit_numbers = ws->logit_rows * V > ws->tile * N ? ws->logit_rows * V : ws->tile * N;
 }
 
-static float *take(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
+static void *take_some(struct ddl_arena *arena, bool wanted, size_t rows, size_t width, size_t element)
 {
     size_t n;
     if (!ddl_size_mul(rows, width, &n)) {
         arena->overflow = true;
         return NULL;
     }
-    return wanted ? ddl_arena_take(arena, n, sizeof(float)) : NULL;
+    return wanted ? ddl_arena_take(arena, n, element) : NULL;
+}
+
+static float *take(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
+{
+    return take_some(arena, wanted, rows, width, sizeof(float));
+}
+
+static uint16_t *take16(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
+{
+    return take_some(arena, wanted, rows, width, sizeof(uint16_t));
 }
 
 const char *const ddl_recompute_names[] = {
@@ -111,16 +121,6 @@ static size_t widest_output(const struct ddl_config *k)
     return larger(larger(k->d_model, k->k_rank), sublayers);
 }
 
-static uint16_t *take16(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
-{
-    size_t n;
-    if (!ddl_size_mul(rows, width, &n)) {
-        arena->overflow = true;
-        return NULL;
-    }
-    return wanted ? ddl_arena_take(arena, n, sizeof(uint16_t)) : NULL;
-}
-
 static void carve_rounded(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k,
                           size_t N)
 {
@@ -182,7 +182,7 @@ struct ddl_extent ddl_workspace_extent(const struct ddl_config *k, size_t tokens
     size_t others = k->beta_hidden > k->head_dim ? k->beta_hidden : k->head_dim; /* the gate's, QK-norm's */
     return (struct ddl_extent){ .d_c_taps = widest > others ? widest : others,
                                 .T = tokens, /* a cache asks for its own */
-                                .h = k->head_dim };
+                                .widest = widest_input(k) };
 }
 
 static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *config, struct ddl_arena *arena,

@@ -394,7 +394,7 @@ struct copy_args {
 struct ddl_extent {
     size_t d_c_taps; /* largest row-reduced parameter gradient: numbers (d*c*taps, d, h, ...) */
     size_t T;        /* longest attention span, past included                                  */
-    size_t h;        /* head width                                                              */
+    size_t widest;   /* row of a product's left operand, K numbers, of which few meet a matrix  */
 };
 
 /* What a backend's own memory depends on in a training run. */

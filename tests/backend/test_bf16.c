@@ -114,7 +114,8 @@ static void test_products(void **state)
     static const size_t shapes[][3] = {
         { 1, 1, 1 },      { 1, 7, 63 },   { 7, 1, 5 },     { 3, 5, 7 },     { 1, 700, 100 },
         { 4, 130, 768 },  { 63, 64, 65 }, { 100, 1, 300 }, { 100, 129, 7 }, { 65, 257, 100 },
-        { 64, 128, 256 }, { 0, 4, 4 },    { 4, 0, 4 },     { 3, 4, 0 },
+        { 64, 128, 256 }, { 0, 4, 4 },    { 4, 0, 4 },     { 3, 4, 0 },     { 2, 513, 100 },
+        { 5, 63, 95 },    { 6, 513, 66 }, { 8, 701, 96 },  { 9, 70, 96 },
     };
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         for (size_t i = 0; i < 4; i++) {
@@ -155,6 +156,37 @@ static void test_many_shapes(void **state)
             release_all();
         }
     }
+    ddl_backend_free(cpu);
+}
+
+/* Few rows that no scratch was reserved for take another way. */
+static void test_without_scratch(void **state)
+{
+    (void)state;
+    enum { M = 3, N = 5, K = 300 };
+    struct ddl_backend *cpu;
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
+    float C[M * N];
+    uint16_t *x = some_halves(M * K), *y = some_halves(N * K);
+    call_matmul16(cpu, &(struct matmul16_args){ .trans_b = true,
+                                                .M = M,
+                                                .N = N,
+                                                .K = K,
+                                                .alpha = 1,
+                                                .A = x,
+                                                .lda = K,
+                                                .B = y,
+                                                .ldb = K,
+                                                .C = C,
+                                                .ldc = N });
+    for (size_t i = 0; i < M * N; i++) {
+        double expected = 0;
+        for (size_t k = 0; k < K; k++)
+            expected += (double)ddl_bf16_widen(x[i / N * K + k]) * (double)ddl_bf16_widen(y[i % N * K + k]);
+        close_enough((double)C[i], expected, 1e-5 * sqrt((double)K), "product");
+    }
+    release_all();
     ddl_backend_free(cpu);
 }
 
@@ -274,11 +306,9 @@ static void test_optimiser_rounds_what_it_wrote(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_many_shapes),
-        cmocka_unit_test(test_loss_over_tiles),
-        cmocka_unit_test(test_optimiser_rounds_what_it_wrote),
+        cmocka_unit_test(test_rounding),        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_many_shapes),     cmocka_unit_test(test_without_scratch),
+        cmocka_unit_test(test_loss_over_tiles), cmocka_unit_test(test_optimiser_rounds_what_it_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

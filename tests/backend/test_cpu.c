@@ -78,7 +78,7 @@ static void test_overhead_grows_with_threads_and_context(void **state)
     (void)state;
     size_t before = 0;
     for (size_t T = 1024; T <= 65536; T *= 2) {
-        struct ddl_demand demand = { .extent = { .T = T, .h = 64 }, .rows = T, .width = 384 };
+        struct ddl_demand demand = { .extent = { .T = T, .widest = 64 }, .rows = T, .width = 384 };
         size_t bytes[2];
         for (size_t threads = 1; threads <= 2; threads++) {
             struct ddl_backend *backend = cpu_backend(NULL, threads);

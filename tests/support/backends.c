@@ -59,7 +59,7 @@ struct ddl_backend *cpu_backend(const char *isa, size_t threads)
         return NULL;
     assert_ok(status, err);
     assert_ok(backend->ops->reserve(backend->ctx,
-                                    &(struct ddl_extent){ .d_c_taps = 1 << 16, .T = 1024, .h = 256 }, &err),
+                                    &(struct ddl_extent){ .d_c_taps = 1 << 16, .T = 1024, .widest = 4096 }, &err),
               err);
     return backend;
 }

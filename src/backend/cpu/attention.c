@@ -82,7 +82,8 @@ void cpu_attention_fwd(void *ctx, const struct attention_args *a)
     struct task task = { .cpu = ctx, .args = a, .blocks = blocks_of(a->T) };
     size_t rows = a->T < BLOCK ? a->T : BLOCK;
     parallel_fits(ctx, cpu_attention_scratch(a->past + a->T));
-    parallel_tasks(ctx, a->B * a->H * task.blocks, rows * (a->past + a->T) * a->h / 4, block_fwd, &task);
+    parallel_tasks(ctx, a->B * a->H * task.blocks, (1 + rows / 4) * (a->past + a->T) * a->h, block_fwd,
+                   &task);
 }
 
 /* The products of one block of queries: P and dP, then dq, and what it adds to dk and dv (`add` false:

@@ -74,8 +74,8 @@ void cpu_matmul16(void *ctx, const struct matmul16_args *a)
     enum library_outcome outcome = LIBRARY_NOT_TAKEN;
     if (a->M == 0 || a->N == 0)
         return;
-    if (a->M <= MOST_THIN && !a->trans_a && a->trans_b) {
-        parallel_rows(cpu, a->N, a->K, cpu->k->matmul16_thin, a);
+    if (a->M <= MOST_THIN && !a->trans_a && a->trans_b && a->M * a->K <= cpu->piece) {
+        parallel_scratch(cpu, a->N, a->K, cpu->k->matmul16_thin, a, 0);
         return;
     }
     if (cpu->bf16_units && a->K > 0) {

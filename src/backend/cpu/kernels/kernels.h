@@ -55,7 +55,7 @@ struct parts_args {
     X(matmul_thin_nn)  /* columns of C, op(B) = B: sums of rows of B */                                      \
     X(round16)         /* numbers                                    */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
-    X(matmul16_thin)   /* columns of C, op(B) = B^T, M <= MOST_THIN  */                                      \
+    X(matmul16_thin)   /* the same; scratch: M K numbers             */                                      \
     X(matmul8_thin)    /* columns of C; M <= MOST_THIN               */                                      \
     X(quantize8)       /* rows                                       */                                      \
     X(widen8)          /* rows; widen8_args                          */                                      \
@@ -65,6 +65,8 @@ struct parts_args {
     X(embed_bwd)       /* features: two tokens may share a row of dE */                                      \
     X(expand_fwd)      /* tokens; (K, d*c) for w transposed          */                                      \
     X(expand_bwd)      /* tokens; (K, d*c) sums, then (K, d*c) for w */                                      \
+    X(collapse_fwd)    /* all at once                                */                                      \
+    X(collapse_bwd)    /* all at once                                */                                      \
     X(compress_fwd)    /* tokens                                     */                                      \
     X(compress_bwd)    /* tokens; de                                 */                                      \
     X(rmsnorm_fwd)     /* rows                                       */                                      \

@@ -7,137 +7,185 @@
 
 #include <string.h>
 
-/* dots[m] = A_m . b for M rows of A (M a constant), with U sums side by side for each; with U = 4 in the
- * order of `dot`, so that attention's backward pass of a single key cancels to the bit. */
-#define DEFINE_DOTS(name, type, load_some, widen)                                                            \
-    INLINE void name(size_t K, const type *A, size_t lda, const type *b, float *dots, const size_t M,        \
-                     const size_t U)                                                                         \
+/* What the three have in common; B stands beside it in its own type. */
+struct thin {
+    size_t M, K, lda, ldb, ldc; /* ldb in elements of B */
+    const float *A;
+    float alpha, beta, *C;
+};
+
+/* A vector of weights, and one of them, `at` numbers behind b. */
+INLINE vec weights32(const float *b, size_t at)
+{
+    return load(b + at);
+}
+INLINE float weight32(const float *b, size_t at)
+{
+    return b[at];
+}
+INLINE vec weights16(const uint16_t *b, size_t at)
+{
+    return load_bf16(b + at);
+}
+INLINE float weight16(const uint16_t *b, size_t at)
+{
+    return ddl_bf16_widen(b[at]);
+}
+INLINE vec weights8(const struct ddl_q8 *b, size_t at)
+{
+    return load_int8(b[at / DDL_GROUP].q + at % DDL_GROUP) * splat(b[at / DDL_GROUP].scale);
+}
+INLINE float weight8(const struct ddl_q8 *b, size_t at)
+{
+    return (float)b[at / DDL_GROUP].q[at % DDL_GROUP] * b[at / DDL_GROUP].scale;
+}
+
+/* Lines that will be needed soon: processors look ahead within a page of 4 KiB only. */
+INLINE void look_ahead(const void *b, size_t bytes)
+{
+    enum { AHEAD = 2048, CACHE_LINE = 64 };
+    for (size_t line = 0; line < bytes; line += CACHE_LINE)
+        __builtin_prefetch((const void *)((uintptr_t)b + AHEAD + line));
+}
+
+enum { MOST_COLUMNS = 2, MOST_CHAINS = 4, TILE = MOST_COLUMNS * MOST_THIN };
+
+/* The sums of a tile's chains, to dots. Four chains are added in the order of `dot`, so that attention's
+ * backward pass of a single key cancels to the bit. */
+INLINE void sum_tile(vec (*sum)[MOST_CHAINS], float *dots, const size_t n)
+{
+    vec total[TILE] = { 0 };
+    size_t rounded = 1;
+    while (rounded < n)
+        rounded *= 2;
+    for (size_t i = 0; i < n; i++)
+        total[i] = (sum[i][0] + sum[i][1]) + (sum[i][2] + sum[i][3]);
+    for (size_t i = 0; i < rounded; i += V)
+        lane_sums(total + i, dots + i, rounded < V ? rounded : V);
+}
+
+/* name_tile: dots[r M + m] = A_m . b_r for M rows of A and R of B (constants), each in U chains side by side.
+ * `per` numbers stand in an element of B. name: columns [lo, hi) of C. */
+#define DEFINE_THIN(name, type, per, weights, weight)                                                        \
+    INLINE void name##_tile(size_t K, const float *A, size_t lda, const type *const *b, float *dots,         \
+                            const size_t M, const size_t R, const size_t U)                                  \
     {                                                                                                        \
-        vec sum[8][4] = { 0 };                                                                               \
+        const size_t step = U * V < DDL_GROUP ? DDL_GROUP : U * V;                                           \
+        vec sum[TILE][MOST_CHAINS] = { 0 };                                                                  \
         size_t k = 0;                                                                                        \
-        for (; k + U * V <= K; k += U * V) {                                                                 \
-            for (size_t u = 0; u < U; u++) {                                                                 \
-                vec weights = load_some(b + k + u * V);                                                      \
-                for (size_t m = 0; m < M; m++)                                                               \
-                    sum[m][u] += load_some(A + m * lda + k + u * V) * weights;                               \
+        for (; k + step <= K; k += step) {                                                                   \
+            for (size_t r = 0; r < R; r++)                                                                   \
+                look_ahead(b[r] + k / per, step / per * sizeof(type));                                       \
+            for (size_t s = 0; s < step / V; s++) {                                                          \
+                for (size_t r = 0; r < R; r++) {                                                             \
+                    vec w = weights(b[r] + k / per, s * V);                                                  \
+                    for (size_t m = 0; m < M; m++)                                                           \
+                        sum[r * M + m][s % U] += load(A + m * lda + k + s * V) * w;                          \
+                }                                                                                            \
             }                                                                                                \
         }                                                                                                    \
         for (; k + V <= K; k += V) {                                                                         \
-            vec weights = load_some(b + k);                                                                  \
-            for (size_t m = 0; m < M; m++)                                                                   \
-                sum[m][0] += load_some(A + m * lda + k) * weights;                                           \
+            for (size_t r = 0; r < R; r++) {                                                                 \
+                vec w = weights(b[r], k);                                                                    \
+                for (size_t m = 0; m < M; m++)                                                               \
+                    sum[r * M + m][0] += load(A + m * lda + k) * w;                                          \
+            }                                                                                                \
         }                                                                                                    \
-        for (size_t m = 0; m < M; m++) {                                                                     \
-            dots[m] = lane_sum((sum[m][0] + sum[m][1]) + (sum[m][2] + sum[m][3]));                           \
-            for (size_t i = k; i < K; i++)                                                                   \
-                dots[m] += widen(A[m * lda + i]) * widen(b[i]);                                              \
+        sum_tile(sum, dots, R *M);                                                                           \
+        for (; k < K; k++) {                                                                                 \
+            for (size_t i = 0; i < R * M; i++)                                                               \
+                dots[i] += A[i % M * lda + k] * weight(b[i / M], k);                                         \
         }                                                                                                    \
+    }                                                                                                        \
+    INLINE void name##_columns(const struct thin *a, const type *B, size_t lo, size_t hi, const size_t M,    \
+                               const size_t R, const size_t U)                                               \
+    {                                                                                                        \
+        for (size_t j = lo; j < hi; j += R) {                                                                \
+            size_t columns = hi - j < R ? hi - j : R;                                                        \
+            const type *b[MOST_COLUMNS] = { B + j * a->ldb, B + (j + columns - 1) * a->ldb };                \
+            float dots[TILE];                                                                                \
+            name##_tile(a->K, a->A, a->lda, b, dots, M, R, U);                                               \
+            put(a, j, columns, dots, M);                                                                     \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void name(const struct thin *a, const type *B, size_t lo, size_t hi)                              \
+    {                                                                                                        \
+        BY_ROWS(name##_columns, a->M, a, B, lo, hi);                                                         \
     }
-INLINE float as_it_is(float x)
-{
-    return x;
-}
-DEFINE_DOTS(dots32, float, load, as_it_is)
-DEFINE_DOTS(dots16, uint16_t, load_bf16, ddl_bf16_widen)
 
-/* The same for a row of groups; a group's sum is scaled as a vector. */
-INLINE void dots8(size_t K, const float *A, size_t lda, const struct ddl_q8 *b, float *dots, const size_t M,
-                  const size_t unused)
-{
-    enum { PER_GROUP = DDL_GROUP / V };
-    vec sum[8] = { 0 };
-    size_t groups = K / DDL_GROUP;
-    (void)unused;
-    for (size_t g = 0; g < groups; g++) {
-        vec weights[PER_GROUP], scale = splat(b[g].scale);
-        for (size_t u = 0; u < PER_GROUP; u++)
-            weights[u] = load_int8(b[g].q + u * V);
-        for (size_t m = 0; m < M; m++) {
-            const float *x = A + m * lda + g * DDL_GROUP;
-            vec part = load(x) * weights[0];
-            for (size_t u = 1; u < PER_GROUP; u++)
-                part += load(x + u * V) * weights[u];
-            sum[m] += part * scale;
-        }
-    }
-    for (size_t m = 0; m < M; m++) {
-        float rest = 0;
-        for (size_t k = groups * DDL_GROUP; k < K; k++)
-            rest += A[m * lda + k] * (float)b[groups].q[k % DDL_GROUP];
-        dots[m] = lane_sum(sum[m]) + (groups * DDL_GROUP < K ? rest * b[groups].scale : 0);
-    }
-}
-
-/* Calls dots with M and U as constants. */
-#define BY_ROWS(dots, M, ...)                                                                                \
+/* Calls columns with M, R and U as constants: as many sums side by side as there are registers for. */
+#define BY_ROWS(columns, M, ...)                                                                             \
     do {                                                                                                     \
         switch (M) {                                                                                         \
         case 1:                                                                                              \
-            dots(__VA_ARGS__, 1, 4);                                                                         \
+            columns(__VA_ARGS__, 1, 1, 4);                                                                   \
             break;                                                                                           \
         case 2:                                                                                              \
-            dots(__VA_ARGS__, 2, 4);                                                                         \
+            columns(__VA_ARGS__, 2, PAIRS, 4 / PAIRS);                                                       \
             break;                                                                                           \
         case 3:                                                                                              \
-            dots(__VA_ARGS__, 3, 2);                                                                         \
+            columns(__VA_ARGS__, 3, PAIRS, 2);                                                               \
             break;                                                                                           \
         case 4:                                                                                              \
-            dots(__VA_ARGS__, 4, 2);                                                                         \
+            columns(__VA_ARGS__, 4, PAIRS, 2);                                                               \
             break;                                                                                           \
         case 5:                                                                                              \
-            dots(__VA_ARGS__, 5, 1);                                                                         \
+            columns(__VA_ARGS__, 5, PAIRS, 1);                                                               \
             break;                                                                                           \
         case 6:                                                                                              \
-            dots(__VA_ARGS__, 6, 1);                                                                         \
+            columns(__VA_ARGS__, 6, PAIRS, 1);                                                               \
             break;                                                                                           \
         case 7:                                                                                              \
-            dots(__VA_ARGS__, 7, 1);                                                                         \
+            columns(__VA_ARGS__, 7, PAIRS, 1);                                                               \
             break;                                                                                           \
         default:                                                                                             \
-            dots(__VA_ARGS__, 8, 1);                                                                         \
+            columns(__VA_ARGS__, 8, PAIRS, 1);                                                               \
             break;                                                                                           \
         }                                                                                                    \
     } while (0)
+enum { PAIRS = V == 16 ? 2 : 1 }; /* the sets with sixteen registers have none left for a second column */
 
-/* Column j of C from the dot products. */
-INLINE void put(size_t M, const float *dots, float alpha, float beta, float *C, size_t ldc)
+INLINE void put(const struct thin *a, size_t j, size_t columns, const float *dots, const size_t M)
 {
-    for (size_t m = 0; m < M; m++)
-        C[m * ldc] = alpha * dots[m] + (beta == 0 ? 0 : beta * C[m * ldc]);
+    for (size_t i = 0; i < columns * M; i++) {
+        float *c = a->C + i % M * a->ldc + j + i / M;
+        *c = a->alpha * dots[i] + (a->beta == 0 ? 0 : a->beta * *c);
+    }
 }
+
+DEFINE_THIN(thin32, float, 1, weights32, weight32)
+DEFINE_THIN(thin16, uint16_t, 1, weights16, weight16)
+DEFINE_THIN(thin8, struct ddl_q8, DDL_GROUP, weights8, weight8)
 
 void DDL_KERNEL(matmul_thin)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul_args *a = args;
+    const struct thin thin = { a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->alpha, a->beta, a->C };
     (void)scratch;
-    for (size_t j = lo; j < hi; j++) {
-        float dots[8];
-        BY_ROWS(dots32, a->M, a->K, a->A, a->lda, a->B + j * a->ldb, dots);
-        put(a->M, dots, a->alpha, a->beta, a->C + j, a->ldc);
-    }
+    thin32(&thin, a->B, lo, hi);
 }
 
+/* scratch: the rows of A in float32. */
 void DDL_KERNEL(matmul16_thin)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul16_args *a = args;
-    (void)scratch;
-    for (size_t j = lo; j < hi; j++) {
-        float dots[8];
-        BY_ROWS(dots16, a->M, a->K, a->A, a->lda, a->B + j * a->ldb, dots);
-        put(a->M, dots, a->alpha, a->beta, a->C + j, a->ldc);
+    const struct thin thin = { a->M, a->K, a->K, a->ldb, a->ldc, scratch, a->alpha, a->beta, a->C };
+    for (size_t m = 0; m < a->M; m++) {
+#pragma omp simd
+        for (size_t k = 0; k < a->K; k++)
+            scratch[m * a->K + k] = ddl_bf16_widen(a->A[m * a->lda + k]);
     }
+    thin16(&thin, a->B, lo, hi);
 }
 
 void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul8_args *a = args;
-    size_t groups = ddl_q8_groups(a->K);
+    const struct thin thin = { a->M,   a->K, a->lda,   ddl_q8_groups(a->K),
+                               a->ldc, a->A, a->alpha, a->accumulate ? 1 : 0,
+                               a->C };
     (void)scratch;
-    for (size_t j = lo; j < hi; j++) {
-        float dots[8];
-        BY_ROWS(dots8, a->M, a->K, a->A, a->lda, a->B + j * groups, dots);
-        put(a->M, dots, a->alpha, a->accumulate ? 1 : 0, a->C + j, a->ldc);
-    }
+    thin8(&thin, a->B, lo, hi);
 }
 
 /* Rows [lo, hi) of B as float32. */

@@ -86,17 +86,6 @@ INLINE vec splat(float x)
     return x - (vec){ 0 };
 }
 
-INLINE float lane_sum(vec a)
-{
-    float lanes[V], sum[4] = { 0 };
-    store(lanes, a);
-    for (size_t i = 0; i < V; i += 4) {
-        for (size_t l = 0; l < 4; l++)
-            sum[l] += lanes[i + l];
-    }
-    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
-}
-
 INLINE vec low_twice(vec a)
 {
     return __builtin_shufflevector(a, a, LOW_TWICE);
@@ -111,6 +100,25 @@ INLINE vec high_twice(vec a)
 INLINE vec pair_sums(vec a, vec b)
 {
     return __builtin_shufflevector(a, b, EVEN) + __builtin_shufflevector(a, b, ODD);
+}
+
+/* Neighbours first, then their sums, and so on. */
+INLINE float lane_sum(vec a)
+{
+    for (size_t lanes = V; lanes > 1; lanes /= 2)
+        a = pair_sums(a, a);
+    return a[0];
+}
+
+/* out[i] = lane_sum(a[i]) to the bit, for n <= V vectors, a power of two (a constant); a is overwritten. */
+INLINE void lane_sums(vec *a, float *out, const size_t n)
+{
+    for (size_t lanes = V, left = n; lanes > 1; lanes /= 2, left = left > 1 ? left / 2 : 1) {
+        for (size_t i = 0; i < left; i += 2)
+            a[i / 2] = pair_sums(a[i], a[left > 1 ? i + 1 : i]);
+    }
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[0][i];
 }
 
 INLINE void spread_4(vec q, vec *out)

@@ -1,6 +1,8 @@
 /* The compressor's weights to what acts on the state, and back: ops/ops.h. Some thousand numbers a sublayer,
- * whatever the batch: one thread. */
-#include "backend/cpu/cpu.h"
+ * whatever the batch: one call, all of them. */
+#include "backend/cpu/kernels/kernels.h"
+
+#include <string.h>
 
 static ptrdiff_t left_padding(size_t K)
 {
@@ -25,37 +27,43 @@ static struct taps taps_at(size_t j, size_t c, size_t K)
 
 static void token_fwd(const struct collapse_args *a)
 {
-    size_t dc = a->d * a->c, ij = 0;
-    for (size_t i = 0; i < a->d; i++) {
-        for (size_t j = 0; j < a->c; j++, ij++) {
-            for (size_t s = 0; s < a->K; s++)
-                a->e[s * dc + ij] = a->r[j] * a->w[ij * a->K + s];
+    const float *restrict w = a->w, *restrict r = a->r;
+    float *restrict e = a->e;
+    size_t c = a->c, K = a->K, dc = a->d * c;
+    for (size_t ic = 0; ic < dc; ic += c) {
+        for (size_t s = 0; s < K; s++) {
+            for (size_t j = 0; j < c; j++)
+                e[s * dc + ic + j] = r[j] * w[(ic + j) * K + s];
         }
     }
 }
 
 static void channel_fwd(const struct collapse_args *a)
 {
-    for (size_t j = 0; j < a->c; j++) {
-        struct taps t = taps_at(j, a->c, a->K);
+    const float *restrict w = a->w, *restrict r = a->r;
+    float *restrict e = a->e;
+    size_t c = a->c, K = a->K;
+    for (size_t j = 0; j < c; j++) {
+        struct taps t = taps_at(j, c, K);
         for (size_t i = 0; i < a->d; i++) {
-            const float *w = a->w + i * a->K;
             float sum = 0;
             for (size_t s = t.first; s < t.end; s++)
-                sum += w[s] * a->r[(ptrdiff_t)(j - s) + left_padding(a->K)];
-            a->e[i * a->c + j] = sum;
+                sum += w[i * K + s] * r[(ptrdiff_t)(j - s) + left_padding(K)];
+            e[i * c + j] = sum;
         }
     }
 }
 
-void cpu_collapse_fwd(void *ctx, const struct collapse_args *a)
+void DDL_KERNEL(collapse_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
+    const struct collapse_args *a = args;
+    (void)lo, (void)hi, (void)scratch;
     if (a->kind == DDL_COMPRESS_TOKEN)
         token_fwd(a);
     else if (a->kind == DDL_COMPRESS_CHANNEL)
         channel_fwd(a);
     else
-        cpu_copy(ctx, &(struct copy_args){ .rows = 1, .width = a->d * a->c, .src = a->w, .dst = a->e });
+        memcpy(a->e, a->w, a->d * a->c * sizeof *a->e);
 }
 
 static void token_bwd(const struct collapse_grad_args *a)
@@ -102,14 +110,17 @@ static void channel_dr(const struct collapse_grad_args *a)
     }
 }
 
-void cpu_collapse_bwd(void *ctx, const struct collapse_grad_args *a)
+void DDL_KERNEL(collapse_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
+    const struct collapse_grad_args *a = args;
+    (void)lo, (void)hi, (void)scratch;
     if (a->kind == DDL_COMPRESS_TOKEN) {
         token_bwd(a);
     } else if (a->kind == DDL_COMPRESS_CHANNEL) {
         channel_dw(a);
         channel_dr(a);
     } else {
-        cpu_axpy(ctx, &(struct axpy_args){ .n = a->d * a->c, .a = 1, .x = a->de, .y = a->dw });
+        for (size_t i = 0; i < a->d * a->c; i++)
+            a->dw[i] += a->de[i];
     }
 }
