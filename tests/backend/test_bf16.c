@@ -6,6 +6,7 @@
 #include "base/bf16.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,6 +191,72 @@ static void test_without_scratch(void **state)
     ddl_backend_free(cpu);
 }
 
+enum { HANDED = 6 };
+struct handed {
+    struct ddl_backend *cpu;
+    struct matmul16_args product[HANDED];
+};
+
+static void *make_all(void *user)
+{
+    const struct handed *h = user;
+    for (size_t i = 0; i < HANDED; i++)
+        call_matmul16(h->cpu, &h->product[i]);
+    return NULL;
+}
+
+static void make_in_a_thread(struct handed *h)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, make_all, h), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* A backend serves one thread at a time, and any: what it prepared in one that has ended serves in others. */
+static void check_threads(size_t threads)
+{
+    static const size_t shapes[HANDED][3] = { { 33, 40, 65 },     { 64, 128, 256 }, { 65, 257, 100 },
+                                              { 256, 256, 1024 }, { 9, 1000, 100 }, { 300, 31, 2000 } };
+    struct handed h = { .cpu = cpu_backend(NULL, threads) };
+    float *first[HANDED];
+    for (size_t i = 0; i < HANDED; i++) {
+        size_t M = shapes[i][0], N = shapes[i][1], K = shapes[i][2];
+        bool trans_a = i & 1, trans_b = i & 2;
+        h.product[i] = (struct matmul16_args){ .trans_a = trans_a,
+                                               .trans_b = trans_b,
+                                               .M = M,
+                                               .N = N,
+                                               .K = K,
+                                               .alpha = 1,
+                                               .A = some_halves(M * K),
+                                               .lda = trans_a ? M : K,
+                                               .B = some_halves(K * N),
+                                               .ldb = trans_b ? K : N,
+                                               .C = first[i] = floats_around(M * N, NAN, 0),
+                                               .ldc = N };
+    }
+    make_in_a_thread(&h);
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        for (size_t i = 0; i < HANDED; i++)
+            h.product[i].C = floats_around(h.product[i].M * h.product[i].N, NAN, 0);
+        if (elsewhere)
+            make_in_a_thread(&h);
+        else
+            make_all(&h);
+        for (size_t i = 0; i < HANDED; i++)
+            assert_memory_equal(h.product[i].C, first[i], h.product[i].M * h.product[i].N * sizeof **first);
+    }
+    ddl_backend_free(h.cpu);
+    release_all();
+}
+
+static void test_products_in_any_thread(void **state)
+{
+    (void)state;
+    for (size_t threads = 1; threads <= 3; threads++)
+        check_threads(threads);
+}
+
 /* Rows, columns, columns of a tile. */
 static const size_t losses[][3] = {
     { 1, 1, 1 }, { 3, 7, 7 }, { 2, 64, 16 }, { 5, 65, 16 }, { 17, 1000, 256 }, { 33, 515, 512 }, { 4, 9, 2 },
@@ -306,9 +373,13 @@ static void test_optimiser_rounds_what_it_wrote(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounding),        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_many_shapes),     cmocka_unit_test(test_without_scratch),
-        cmocka_unit_test(test_loss_over_tiles), cmocka_unit_test(test_optimiser_rounds_what_it_wrote),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_many_shapes),
+        cmocka_unit_test(test_without_scratch),
+        cmocka_unit_test(test_products_in_any_thread),
+        cmocka_unit_test(test_loss_over_tiles),
+        cmocka_unit_test(test_optimiser_rounds_what_it_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

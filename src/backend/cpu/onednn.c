@@ -14,20 +14,24 @@ struct shape {
     float alpha, beta;
 };
 
-/* A primitive with its three memories, whose places are set before each run. */
+/* A primitive with its memories, whose places are set before each run. */
 struct product {
     struct shape shape;
     dnnl_primitive_t primitive;
-    dnnl_memory_t A, B, C;
+    dnnl_memory_t A, B, C, room; /* room NULL: the primitive needs none */
 };
 
 enum { PRODUCTS = 256 }; /* a model has some tens of shapes; with more, the oldest makes room */
 
+/* The room that primitives work in is ours, one for all: what oneDNN would take for them by itself it
+ * promises only to the thread that makes a primitive. */
 struct library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct product product[PRODUCTS];
     size_t made; /* over all time */
+    void *room;  /* as large as any product so far asked for */
+    size_t room_bytes;
 };
 
 ddl_status library_open(struct library **out, struct ddl_error *err)
@@ -45,7 +49,7 @@ ddl_status library_open(struct library **out, struct ddl_error *err)
 
 static void drop(struct product *product)
 {
-    dnnl_memory_t memories[] = { product->A, product->B, product->C };
+    dnnl_memory_t memories[] = { product->A, product->B, product->C, product->room };
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
         if (memories[i])
             dnnl_memory_destroy(memories[i]);
@@ -65,6 +69,7 @@ void library_close(struct library *library)
         dnnl_stream_destroy(library->stream);
     if (library->engine)
         dnnl_engine_destroy(library->engine);
+    ddl_mem_free(library->room);
     ddl_mem_free(library);
 }
 
@@ -118,6 +123,8 @@ static dnnl_status_t make_attributes(dnnl_primitive_attr_t *out, float alpha, fl
     dnnl_post_ops_t after = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(out);
     if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success)
         status = dnnl_post_ops_create(&after);
     if (status == dnnl_success && alpha != 1) {
 #if DNNL_VERSION_MAJOR >= 3
@@ -143,6 +150,7 @@ static dnnl_status_t make_attributes(dnnl_primitive_attr_t *out, float alpha, fl
 /* A matrix of two strides, with no place yet. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t matrix_desc;
+typedef const_dnnl_memory_desc_t lent_desc;
 #define DESC(matrix) (matrix)
 static dnnl_status_t describe(matrix_desc *out, dnnl_dims_t dims, dnnl_data_type_t type, dnnl_dims_t strides)
 {
@@ -160,6 +168,7 @@ static void forget(matrix_desc matrix)
 }
 #else
 typedef dnnl_memory_desc_t matrix_desc;
+typedef const dnnl_memory_desc_t *lent_desc;
 #define DESC(matrix) (&(matrix))
 static dnnl_status_t describe(matrix_desc *out, dnnl_dims_t dims, dnnl_data_type_t type, dnnl_dims_t strides)
 {
@@ -179,7 +188,25 @@ static void forget(matrix_desc matrix)
 }
 #endif
 
-static dnnl_status_t make_product(struct product *out, dnnl_engine_t engine, const struct shape *s)
+/* The memory of a primitive's room, with no place yet; the library's room becomes large enough. */
+static dnnl_status_t make_room(dnnl_memory_t *out, struct library *library, const_dnnl_primitive_desc_t desc)
+{
+    lent_desc room = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    size_t bytes = room ? dnnl_memory_desc_get_size(room) : 0;
+    if (bytes == 0)
+        return dnnl_success;
+    if (bytes > library->room_bytes) {
+        void *grown = ddl_mem_alloc(bytes);
+        if (!grown)
+            return dnnl_out_of_memory;
+        ddl_mem_free(library->room);
+        library->room = grown;
+        library->room_bytes = bytes;
+    }
+    return dnnl_memory_create(out, room, library->engine, DNNL_MEMORY_NONE);
+}
+
+static dnnl_status_t make_product(struct product *out, struct library *library, const struct shape *s)
 {
     dnnl_dim_t M = (dnnl_dim_t)s->M, N = (dnnl_dim_t)s->N, K = (dnnl_dim_t)s->K;
     dnnl_dim_t lda = (dnnl_dim_t)s->lda, ldb = (dnnl_dim_t)s->ldb;
@@ -199,11 +226,13 @@ static dnnl_status_t make_product(struct product *out, dnnl_engine_t engine, con
     for (size_t i = 0; status == dnnl_success && i < 3; i++)
         status = describe(&matrix[i], rows[i].dims, rows[i].type, rows[i].strides);
     if (status == dnnl_success)
-        status = describe_product(&desc, engine, matrix, attributes);
+        status = describe_product(&desc, library->engine, matrix, attributes);
+    if (status == dnnl_success)
+        status = make_room(&out->room, library, desc);
     if (status == dnnl_success)
         status = dnnl_primitive_create(&out->primitive, desc);
     for (size_t i = 0; status == dnnl_success && i < 3; i++)
-        status = dnnl_memory_create(rows[i].memory, DESC(matrix[i]), engine, DNNL_MEMORY_NONE);
+        status = dnnl_memory_create(rows[i].memory, DESC(matrix[i]), library->engine, DNNL_MEMORY_NONE);
     for (size_t i = 0; i < 3; i++)
         forget(matrix[i]);
     if (desc)
@@ -226,13 +255,18 @@ static struct product *find_product(struct library *library, const struct shape 
     }
     struct product *product = &library->product[library->made++ % PRODUCTS];
     drop(product);
-    return make_product(product, library->engine, shape) == dnnl_success ? product : NULL;
+    return make_product(product, library, shape) == dnnl_success ? product : NULL;
 }
 
 /* Version 3.7 reads a vector whose numbers stand apart as if they stood side by side. */
 static bool has_vector(const struct matmul16_args *a)
 {
     return a->N == 1 || (a->M == 1 && a->trans_a);
+}
+
+static bool place(dnnl_memory_t memory, void *at)
+{
+    return !memory || dnnl_memory_set_data_handle(memory, at) == dnnl_success;
 }
 
 enum library_outcome library_matmul16(struct library *library, const struct matmul16_args *a)
@@ -246,12 +280,13 @@ enum library_outcome library_matmul16(struct library *library, const struct matm
     /* The interface takes no const place; A and B are only read. */
     dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, product->A },
                                { DNNL_ARG_WEIGHTS, product->B },
-                               { DNNL_ARG_DST, product->C } };
-    if (dnnl_memory_set_data_handle(product->A, (void *)(uintptr_t)a->A) != dnnl_success ||
-        dnnl_memory_set_data_handle(product->B, (void *)(uintptr_t)a->B) != dnnl_success ||
-        dnnl_memory_set_data_handle(product->C, a->C) != dnnl_success)
+                               { DNNL_ARG_DST, product->C },
+                               { DNNL_ARG_SCRATCHPAD, product->room } };
+    if (!place(product->A, (void *)(uintptr_t)a->A) || !place(product->B, (void *)(uintptr_t)a->B) ||
+        !place(product->C, a->C) || !place(product->room, library->room))
         return LIBRARY_NOT_TAKEN;
-    dnnl_status_t status = dnnl_primitive_execute(product->primitive, library->stream, 3, args);
+    dnnl_status_t status =
+        dnnl_primitive_execute(product->primitive, library->stream, product->room ? 4 : 3, args);
     if (status == dnnl_success)
         status = dnnl_stream_wait(library->stream);
     return outcome(status, a->beta);
