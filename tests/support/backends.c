@@ -58,8 +58,8 @@ struct ddl_backend *cpu_backend(const char *isa, size_t threads)
     if (status && isa && strcmp(isa, "baseline") != 0)
         return NULL;
     assert_ok(status, err);
-    assert_ok(backend->ops->reserve(backend->ctx,
-                                    &(struct ddl_extent){ .d_c_taps = 1 << 16, .T = 1024, .widest = 4096 }, &err),
+    assert_ok(backend->ops->reserve(
+                  backend->ctx, &(struct ddl_extent){ .d_c_taps = 1 << 16, .T = 1024, .widest = 4096 }, &err),
               err);
     return backend;
 }
