@@ -41,13 +41,14 @@ INLINE float weight8(const struct ddl_q8 *b, size_t at)
 }
 
 /* Lines that will be needed soon: processors look ahead within a page of 4 KiB only. */
-INLINE void look_ahead(const void *b, size_t bytes)
+INLINE void look_ahead(const void *b, size_t ahead, size_t bytes)
 {
-    enum { AHEAD = 2048, CACHE_LINE = 64 };
+    enum { CACHE_LINE = 64 };
     for (size_t line = 0; line < bytes; line += CACHE_LINE)
-        __builtin_prefetch((const void *)((uintptr_t)b + AHEAD + line));
+        __builtin_prefetch((const void *)((uintptr_t)b + ahead + line));
 }
 
+enum { AHEAD = 2048, AHEAD8 = 4096 }; /* bytes; measured: docs/performance.md */
 enum { MOST_COLUMNS = 2, MOST_CHAINS = 4, TILE = MOST_COLUMNS * MOST_THIN };
 
 /* The sums of a tile's chains, to dots. Four chains are added in the order of `dot`, so that attention's
@@ -75,7 +76,7 @@ INLINE void sum_tile(vec (*sum)[MOST_CHAINS], float *dots, const size_t n)
         size_t k = 0;                                                                                        \
         for (; k + step <= K; k += step) {                                                                   \
             for (size_t r = 0; r < R; r++)                                                                   \
-                look_ahead(b[r] + k / per, step / per * sizeof(type));                                       \
+                look_ahead(b[r] + k / per, AHEAD, step / per * sizeof(type));                                \
             for (size_t s = 0; s < step / V; s++) {                                                          \
                 for (size_t r = 0; r < R; r++) {                                                             \
                     vec w = weights(b[r] + k / per, s * V);                                                  \
@@ -178,6 +179,35 @@ void DDL_KERNEL(matmul16_thin)(const void *args, size_t lo, size_t hi, float *sc
     thin16(&thin, a->B, lo, hi);
 }
 
+/* The products of x and a group, summed to V numbers. */
+INLINE vec scaled_group(const float *x, const struct ddl_q8 *b)
+{
+    vec part = load(x) * load_int8(b->q);
+    for (size_t u = V; u < DDL_GROUP; u += V)
+        part += load(x + u) * load_int8(b->q + u);
+    return part * splat(b->scale);
+}
+
+/* One row meets each group once: to scale the sum of a group is less work than to scale its weights. */
+INLINE float dot8(size_t K, const float *x, const struct ddl_q8 *b)
+{
+    vec even = { 0 }, odd = { 0 };
+    size_t k = 0;
+    for (; k + 2 * DDL_GROUP <= K; k += 2 * DDL_GROUP, b += 2) {
+        look_ahead(b, AHEAD8, 2 * sizeof *b);
+        even += scaled_group(x + k, b);
+        odd += scaled_group(x + k + DDL_GROUP, b + 1);
+    }
+    if (k + DDL_GROUP <= K) {
+        even += scaled_group(x + k, b++);
+        k += DDL_GROUP;
+    }
+    float sum = lane_sum(even + odd);
+    for (size_t i = 0; k + i < K; i++)
+        sum += x[k + i] * weight8(b, i);
+    return sum;
+}
+
 void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul8_args *a = args;
@@ -185,7 +215,14 @@ void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scr
                                a->ldc, a->A, a->alpha, a->accumulate ? 1 : 0,
                                a->C };
     (void)scratch;
-    thin8(&thin, a->B, lo, hi);
+    if (a->M != 1) {
+        thin8(&thin, a->B, lo, hi);
+        return;
+    }
+    for (size_t j = lo; j < hi; j++) {
+        float sum = dot8(a->K, a->A, a->B + j * thin.ldb);
+        put(&thin, j, 1, &sum, 1);
+    }
 }
 
 /* Rows [lo, hi) of B as float32. */
