@@ -131,8 +131,7 @@ static void extra_tensors_need_the_flag(void **state)
     const char *const commands[] = {
         "eval %s --shard %s%.0s",
         "generate %s --prompt a --max-tokens 2 %.0s%.0s",
-        "train --init-from %s --train-data %s --steps 1 --seq 8 --batch 1 --warmup 0 --val-every 0 --out "
-        "'%s'",
+        "train --init-from %s --train-data %s --steps 1 --seq 8 --batch 1 --warmup 0 --out '%s'",
     };
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         for (int flag = 0; flag < 2; flag++) {
