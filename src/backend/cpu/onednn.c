@@ -96,7 +96,7 @@ enum library_outcome library_matmul(const struct matmul_args *a)
  * the C library's allocator, more or less of it: 10 MB either way. */
 size_t library_overhead(size_t threads, size_t rows, size_t width, bool bf16)
 {
-    enum { CODE = 5600000, CODE16 = 10400000, ROWS = 1024, PACKED = 12, PACKED16 = 4096 };
+    enum { CODE = 5600000, CODE16 = 7900000, ROWS = 1024, PACKED = 12, PACKED16 = 1536 };
     size_t packed = rows < ROWS ? rows : ROWS;
     return bf16 ? CODE16 + threads * packed * PACKED16 : CODE + threads * packed * width * PACKED;
 }

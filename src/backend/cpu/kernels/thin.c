@@ -50,6 +50,7 @@ INLINE void look_ahead(const void *b, size_t ahead, size_t bytes)
 
 enum { AHEAD = 2048, AHEAD8 = 4096 }; /* bytes; measured: docs/performance.md */
 enum { MOST_COLUMNS = 2, MOST_CHAINS = 4, TILE = MOST_COLUMNS * MOST_THIN };
+enum { PAIRS = V == 16 ? 2 : 1 }; /* the sets with sixteen registers have none left for a second column */
 
 /* The sums of a tile's chains, to dots. Four chains are added in the order of `dot`, so that attention's
  * backward pass of a single key cancels to the bit. */
@@ -144,7 +145,6 @@ INLINE void sum_tile(vec (*sum)[MOST_CHAINS], float *dots, const size_t n)
             break;                                                                                           \
         }                                                                                                    \
     } while (0)
-enum { PAIRS = V == 16 ? 2 : 1 }; /* the sets with sixteen registers have none left for a second column */
 
 INLINE void put(const struct thin *a, size_t j, size_t columns, const float *dots, const size_t M)
 {
