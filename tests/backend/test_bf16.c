@@ -127,6 +127,32 @@ static void test_products(void **state)
     }
 }
 
+/* C = A op(B) with rows side by side, each number against its sum in double. */
+static void check_by_number(struct ddl_backend *cpu, size_t M, size_t N, size_t K, bool trans_b)
+{
+    uint16_t *A = some_halves(M * K), *B = some_halves(K * N);
+    float *C = floats_around(M * N, NAN, 0);
+    call_matmul16(cpu, &(struct matmul16_args){ .trans_b = trans_b,
+                                                .M = M,
+                                                .N = N,
+                                                .K = K,
+                                                .alpha = 1,
+                                                .A = A,
+                                                .lda = K,
+                                                .B = B,
+                                                .ldb = trans_b ? K : N,
+                                                .C = C,
+                                                .ldc = N });
+    for (size_t i = 0; i < M * N; i++) {
+        double expected = 0;
+        for (size_t k = 0; k < K; k++)
+            expected += (double)ddl_bf16_widen(A[i / N * K + k]) *
+                        (double)ddl_bf16_widen(B[trans_b ? i % N * K + k : k * N + i % N]);
+        close_enough((double)C[i], expected, 1e-5 * sqrt((double)K), "product");
+    }
+    release_all();
+}
+
 /* More shapes in turn than a backend keeps products for: each is still right. */
 static void test_many_shapes(void **state)
 {
@@ -134,28 +160,8 @@ static void test_many_shapes(void **state)
     enum { SHAPES = 300, SIDE = 2 };
     struct ddl_backend *cpu = cpu_backend(NULL, 2);
     for (size_t round = 0; round < 2; round++) {
-        for (size_t n = 1; n <= SHAPES; n++) {
-            float C[SIDE * SIDE];
-            uint16_t *x = some_halves(SIDE * n), *y = some_halves(n * SIDE);
-            call_matmul16(cpu, &(struct matmul16_args){ .M = SIDE,
-                                                        .N = SIDE,
-                                                        .K = n,
-                                                        .alpha = 1,
-                                                        .A = x,
-                                                        .lda = n,
-                                                        .B = y,
-                                                        .ldb = SIDE,
-                                                        .C = C,
-                                                        .ldc = SIDE });
-            for (size_t i = 0; i < SIDE * SIDE; i++) {
-                double expected = 0;
-                for (size_t k = 0; k < n; k++)
-                    expected += (double)ddl_bf16_widen(x[i / SIDE * n + k]) *
-                                (double)ddl_bf16_widen(y[k * SIDE + i % SIDE]);
-                close_enough((double)C[i], expected, 1e-5 * sqrt((double)n), "product");
-            }
-            release_all();
-        }
+        for (size_t n = 1; n <= SHAPES; n++)
+            check_by_number(cpu, SIDE, SIDE, n, false);
     }
     ddl_backend_free(cpu);
 }
@@ -164,30 +170,10 @@ static void test_many_shapes(void **state)
 static void test_without_scratch(void **state)
 {
     (void)state;
-    enum { M = 3, N = 5, K = 300 };
     struct ddl_backend *cpu;
     struct ddl_error err;
     assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
-    float C[M * N];
-    uint16_t *x = some_halves(M * K), *y = some_halves(N * K);
-    call_matmul16(cpu, &(struct matmul16_args){ .trans_b = true,
-                                                .M = M,
-                                                .N = N,
-                                                .K = K,
-                                                .alpha = 1,
-                                                .A = x,
-                                                .lda = K,
-                                                .B = y,
-                                                .ldb = K,
-                                                .C = C,
-                                                .ldc = N });
-    for (size_t i = 0; i < M * N; i++) {
-        double expected = 0;
-        for (size_t k = 0; k < K; k++)
-            expected += (double)ddl_bf16_widen(x[i / N * K + k]) * (double)ddl_bf16_widen(y[i % N * K + k]);
-        close_enough((double)C[i], expected, 1e-5 * sqrt((double)K), "product");
-    }
-    release_all();
+    check_by_number(cpu, 3, 5, 300, true);
     ddl_backend_free(cpu);
 }
 
