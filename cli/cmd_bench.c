@@ -16,6 +16,7 @@ struct flags {
     double seconds;
     int dtype;     /* enum ddl_precision */
     int recompute; /* enum ddl_recompute */
+    int cache;     /* enum ddl_cache_form */
     bool ops, gemm, roofline, json;
     char compare[1024], save[1024];
 };
@@ -83,6 +84,8 @@ static const struct ddl_option step_rows[] = {
 static const struct ddl_option decode_rows[] = {
     MODEL_ROWS,
     DTYPE_ROW(ddl_precision_names),
+    { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
+      "keys and values in f32 or bf16 (auto: f32 where the weights are)" },
     BATCH_ROW("sequences side by side, after one was timed alone"),
     SEQ_ROW("tokens of the prompt"),
     STEPS_ROW("tokens to decode"),
@@ -113,6 +116,7 @@ static ddl_status configure(const struct flags *f, struct ddl_bench_config *out,
     *out = (struct ddl_bench_config){ .model = ddl_config_defaults(),
                                       .precision = (enum ddl_precision)f->dtype,
                                       .recompute = (enum ddl_recompute)f->recompute,
+                                      .cache = (enum ddl_cache_form)f->cache,
                                       .batch = f->batch,
                                       .seq = f->seq,
                                       .warmup = f->warmup,

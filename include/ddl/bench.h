@@ -87,6 +87,7 @@ struct ddl_bench_config {
     struct ddl_config model;      /* whose sizes and rules they are    */
     enum ddl_precision precision; /* of matrix products                */
     enum ddl_recompute recompute; /* of a step's backward              */
+    enum ddl_cache_form cache;    /* of decoding                       */
     size_t batch, seq;            /* sequences, and tokens of each     */
     size_t warmup, steps;         /* repetitions: untimed, timed (1 to DDL_BENCH_REPETITIONS) */
     size_t profiled;              /* steps, or tokens, more with every op timed for the shares; may be 0 */

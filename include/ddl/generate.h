@@ -22,12 +22,13 @@ struct ddl_generate_config {
     float top_p;             /* only the likeliest that together reach p, after top_k; 1: all             */
     uint64_t seed;           /* token t of sequence s is a function of (seed, s, t) and the logits alone  */
     size_t n;                /* sequences, generated side by side                                         */
+    int cache;               /* enum ddl_cache_form: what keys and values are kept in                     */
     const char *const *stop; /* text that ends a sequence and is not given out; n_stop of them      */
     size_t n_stop;           /* 0: none                                                         */
 };
 /* 200 tokens of one sequence, temperature 1, all tokens, no stop. */
 DDL_API struct ddl_generate_config ddl_generate_defaults(void);
-/* The rows of struct ddl_generate_config: max_tokens, temperature, top_k, top_p, seed, n. */
+/* The rows of struct ddl_generate_config: max_tokens, temperature, top_k, top_p, seed, n, cache. */
 DDL_API const struct ddl_option *ddl_generate_options(void);
 
 /* Why a sequence ended. */

@@ -182,9 +182,24 @@ DDL_API ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cac
                                     const struct ddl_batch *batch, size_t rows, float *out,
                                     struct ddl_error *err);
 
-/* Room for `batch` sequences of at most max_tokens tokens each. */
-DDL_API ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, size_t batch, size_t max_tokens,
-                                    struct ddl_error *err);
+/* What keys and values are kept in. */
+enum ddl_cache_form {
+    DDL_CACHE_AUTO, /* the default. bfloat16 for a model whose products are not in float32, which it is
+                       otherwise */
+    DDL_CACHE_F32,
+    DDL_CACHE_BF16, /* rounded as they come: half the memory, and half of what each further token reads */
+    DDL_CACHE_FORMS /* how many there are */
+};
+/* "auto", "f32", "bf16", NULL: choices for a struct ddl_option. */
+DDL_API extern const char *const ddl_cache_form_names[];
+
+struct ddl_cache_options {
+    size_t batch, tokens; /* room for so many sequences of at most so many tokens each */
+    enum ddl_cache_form form;
+};
+/* In the precision that the model has now. DDL_E_USAGE for more tokens than the model's context. */
+DDL_API ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model,
+                                    const struct ddl_cache_options *options, struct ddl_error *err);
 DDL_API void ddl_cache_free(ddl_cache *cache);           /* NULL is allowed         */
 DDL_API void ddl_cache_reset(ddl_cache *cache);          /* back to no tokens       */
 DDL_API size_t ddl_cache_length(const ddl_cache *cache); /* tokens in each sequence */

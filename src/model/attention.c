@@ -50,17 +50,19 @@ static void turn_bwd(const struct pass *p, const float *qkv, int part, int slot,
                                                        .dw = param_grad(p, slot) });
 }
 
-/* Puts this pass's values behind those of the cache. */
-static void cache_values(const struct pass *p, const float *qkv, float *v)
+/* Puts this pass's keys or values, rows src_stride apart, behind those of the cache: `to`, or in bfloat16
+ * to16. */
+static void append(const struct pass *p, const float *src, size_t src_stride, float *to, uint16_t *to16)
 {
     size_t a = p->config->n_heads * p->config->head_dim;
-    for (size_t b = 0; b < p->B; b++)
-        p->ops->copy(p->ctx, &(struct copy_args){ .rows = p->T,
-                                                  .width = a,
-                                                  .src = qkv + b * p->T * 3 * a + 2 * a,
-                                                  .src_stride = 3 * a,
-                                                  .dst = v + (b * p->cache->max_tokens + p->past) * a,
-                                                  .dst_stride = a });
+    for (size_t b = 0; b < p->B; b++) {
+        const float *from = src + b * p->T * src_stride;
+        size_t at = (b * p->cache->max_tokens + p->past) * a;
+        if (to16)
+            p->ops->copy16(p->ctx, &(struct copy16_args){ p->T, a, from, src_stride, to16 + at, a });
+        else
+            p->ops->copy(p->ctx, &(struct copy_args){ p->T, a, from, src_stride, to + at, a });
+    }
 }
 
 /* Everything before the output product: ctx -> qkv -> qn, kn -> y. */
@@ -74,6 +76,8 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
     probe_tensor(p, "qkv", acts->qkv, 3 * a);
     turn(p, acts->qkv, 0, slots->q_rms, acts->qn, dense);
     probe_tensor(p, "qn", acts->qn, a);
+    turn(p, acts->qkv, 1, slots->k_rms, acts->kn, dense);
+    probe_tensor(p, "kn", acts->kn, a);
     struct attention_args args = { .B = p->B,
                                    .T = p->T,
                                    .H = k->n_heads,
@@ -88,15 +92,15 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
     if (p->cache) {
         const struct cache_layer *cache = &p->cache->layer[layer];
         size_t batch = p->cache->max_tokens * a;
-        turn(p, acts->qkv, 1, slots->k_rms, cache->k + p->past * a, batch);
-        cache_values(p, acts->qkv, cache->v);
+        append(p, acts->kn, a, cache->k, cache->k16);
+        append(p, acts->qkv + 2 * a, 3 * a, cache->v, cache->v16);
         args.k = cache->k;
         args.v = cache->v;
+        args.k16 = cache->k16;
+        args.v16 = cache->v16;
         args.v_stride = a;
         args.k_batch = args.v_batch = batch;
     } else {
-        turn(p, acts->qkv, 1, slots->k_rms, acts->kn, dense);
-        probe_tensor(p, "kn", acts->kn, a);
         args.k = acts->kn;
         args.v = acts->qkv + 2 * a;
         args.v_stride = 3 * a;

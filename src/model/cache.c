@@ -15,13 +15,18 @@ static struct history take_history(struct ddl_arena *arena, size_t B, size_t tap
 static void carve(struct ddl_cache *cache, struct ddl_arena *arena)
 {
     const struct ddl_config *k = &cache->model->config;
-    size_t a = k->n_heads * k->head_dim, dc = k->d_model * k->channels;
+    size_t numbers = cache->B * cache->max_tokens * k->n_heads * k->head_dim, dc = k->d_model * k->channels;
     bool expanded = k->channels > 1;
     size_t taps = expanded ? compress_taps(k) : 1;
     for (size_t l = 0; l < k->n_layers; l++) {
         struct cache_layer *layer = &cache->layer[l];
-        layer->k = ddl_arena_take(arena, cache->B * cache->max_tokens * a, sizeof(float));
-        layer->v = ddl_arena_take(arena, cache->B * cache->max_tokens * a, sizeof(float));
+        if (cache->halves) {
+            layer->k16 = ddl_arena_take(arena, numbers, sizeof(uint16_t));
+            layer->v16 = ddl_arena_take(arena, numbers, sizeof(uint16_t));
+        } else {
+            layer->k = ddl_arena_take(arena, numbers, sizeof(float));
+            layer->v = ddl_arena_take(arena, numbers, sizeof(float));
+        }
         for (int sub = 0; sub < 2; sub++)
             layer->compress[sub] = take_history(arena, cache->B, taps, dc);
     }
@@ -30,11 +35,21 @@ static void carve(struct ddl_cache *cache, struct ddl_arena *arena)
     cache->embed = take_history(arena, cache->B, conv ? k->embed_kernel : 1, k->d_model);
 }
 
-ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, size_t batch, size_t max_tokens,
+const char *const ddl_cache_form_names[] = {
+    [DDL_CACHE_AUTO] = "auto", [DDL_CACHE_F32] = "f32", [DDL_CACHE_BF16] = "bf16", [DDL_CACHE_FORMS] = NULL
+};
+
+bool cache_in_halves(const struct ddl_model *model, enum ddl_cache_form form)
+{
+    return form == DDL_CACHE_AUTO ? model->precision != DDL_PRECISION_F32 : form == DDL_CACHE_BF16;
+}
+
+ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, const struct ddl_cache_options *options,
                             struct ddl_error *err)
 {
     *out = NULL;
     const struct ddl_config *k = &model->config;
+    size_t batch = options->batch, max_tokens = options->tokens;
     if (batch == 0 || max_tokens == 0 || max_tokens > k->block_size)
         return ddl_error_set(err, DDL_E_USAGE,
                              "cache: %zu sequences of %zu tokens asked for; the model's context is %zu",
@@ -44,6 +59,7 @@ ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, size_t batc
     if (!cache)
         return ddl_error_set(err, DDL_E_MEMORY, "cache: out of memory");
     *cache = (struct ddl_cache){ .model = model, .B = batch, .max_tokens = max_tokens };
+    cache->halves = cache_in_halves(model, options->form);
     cache->layer = calloc(k->n_layers, sizeof *cache->layer);
     struct ddl_arena arena = { 0 };
     if (cache->layer) {
@@ -58,7 +74,7 @@ ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, size_t batc
                              "cache: out of memory for %zu bytes (%zu sequences of %zu tokens)", arena.used,
                              batch, max_tokens);
     }
-    const struct ddl_extent extent = { .T = max_tokens };
+    const struct ddl_extent extent = { .T = max_tokens, .h = cache->halves ? k->head_dim : 0 };
     ddl_status status = backend->ops->reserve(backend->ctx, &extent, err);
     if (!status)
         status = rope_make(&cache->rope, model, max_tokens, err);

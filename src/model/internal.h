@@ -144,18 +144,23 @@ struct history {
     size_t keep, width;
 };
 struct cache_layer {
-    float *k, *v;               /* (B, max_tokens, H h) */
+    float *k, *v;               /* (B, max_tokens, H h), or NULL: */
+    uint16_t *k16, *v16;        /* the same in bfloat16 */
     struct history compress[2]; /* states before attention's and the MLP's use */
 };
 struct ddl_cache {
     const struct ddl_model *model;
     size_t B, max_tokens, length;
+    bool halves; /* keys and values in bfloat16 */
     void *memory;
     size_t bytes;
     struct rope rope; /* of max_tokens positions */
     struct history embed, readout;
     struct cache_layer *layer; /* (n_layers), host memory */
 };
+
+/* Whether a cache of that form for this model keeps keys and values in bfloat16. */
+bool cache_in_halves(const struct ddl_model *model, enum ddl_cache_form form);
 
 /* One pass: the model, its room, and the sizes of the batch at hand. */
 struct pass {

@@ -216,6 +216,7 @@ struct attention_args {
     const float *q; /* (B*T) rows q_stride apart                          */
     size_t q_stride;
     const float *k, *v; /* (past + T) rows k_stride, v_stride apart; sequences k_batch, v_batch apart */
+    const uint16_t *k16, *v16; /* in bfloat16 instead: then k and v are NULL */
     size_t k_stride, k_batch, v_stride, v_batch;
     float *y;   /* (B*T, H*h) =                                       */
     float *lse; /* (B*T, H) = log of the softmax's denominator, or NULL */
@@ -389,11 +390,20 @@ struct copy_args {
     float *dst;
     size_t dst_stride;
 };
+/* The same, each number rounded as round16 does. */
+struct copy16_args {
+    size_t rows, width;
+    const float *src;
+    size_t src_stride;
+    uint16_t *dst;
+    size_t dst_stride;
+};
 
 /* The largest sizes that will be used, so that scratch memory is found before the first op. 0: not used. */
 struct ddl_extent {
     size_t d_c_taps; /* largest row-reduced parameter gradient: numbers (d*c*taps, d, h, ...) */
     size_t T;        /* longest attention span, past included                                  */
+    size_t h;        /* width of a head whose keys and values are in bfloat16                  */
     size_t widest;   /* row of a product's left operand, K numbers, of which few meet a matrix  */
 };
 
@@ -409,6 +419,7 @@ struct ddl_demand {
 /* clang-format off */
 #define DDL_OPS(OP) \
     OP(copy,            copy_args) \
+    OP(copy16,          copy16_args) \
     OP(matmul,          matmul_args) \
     OP(round16,         round16_args) \
     OP(matmul16,        matmul16_args) \

@@ -120,6 +120,14 @@ static void make_copy(struct bench_case *k, const struct bench_sizes *s)
     OUT(copy_args, dst, s->N * width);
 }
 
+static void make_copy16(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t a = s->H * s->h;
+    k->args.copy16 = (struct copy16_args){ .rows = s->N, .width = a, .src_stride = 3 * a, .dst_stride = a };
+    IN(copy16_args, src, s->N * 3 * a, NORMAL);
+    bench_add(k, AT(copy16_args, dst), s->N * a, BENCH_HALVES, BENCH_OUT);
+}
+
 static void make_round16(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.round16 = (struct round16_args){ .n = s->N * s->d };
@@ -155,6 +163,36 @@ static void make_attention_fwd(struct bench_case *k, const struct bench_sizes *s
     OUT(attention_args, y, s->N * a);
     OUT(attention_args, lse, s->N * s->H);
     k->flops = attention_flops(s);
+}
+/* A token behind a cache, whose rows are floats or halves. */
+static void make_one(struct bench_case *k, const struct bench_sizes *s, size_t keys, size_t values,
+                     enum bench_fill fill)
+{
+    size_t a = s->H * s->h;
+    k->args.attention_fwd = (struct attention_args){ .B = s->B,
+                                                     .T = 1,
+                                                     .H = s->H,
+                                                     .h = s->h,
+                                                     .past = s->T - 1,
+                                                     .scale = attention_scale(s),
+                                                     .q_stride = a,
+                                                     .k_stride = a,
+                                                     .k_batch = s->T * a,
+                                                     .v_stride = a,
+                                                     .v_batch = s->T * a };
+    IN(attention_args, q, s->B * a, NORMAL);
+    bench_add(k, keys, s->N * a, fill, BENCH_IN);
+    bench_add(k, values, s->N * a, fill, BENCH_IN);
+    OUT(attention_args, y, s->B * a);
+    k->flops = 4 * (double)(s->N * a);
+}
+static void make_attention_one(struct bench_case *k, const struct bench_sizes *s)
+{
+    make_one(k, s, AT(attention_args, k), AT(attention_args, v), BENCH_NORMAL);
+}
+static void make_attention16_one(struct bench_case *k, const struct bench_sizes *s)
+{
+    make_one(k, s, AT(attention_args, k16), AT(attention_args, v16), BENCH_HALVES);
 }
 static void make_attention_bwd(struct bench_case *k, const struct bench_sizes *s)
 {
@@ -251,6 +289,8 @@ static const struct bench_op ops[] = {
     { "matmul8.fc.one", call_matmul8, fc8_one, EXACT },
     ONE(quantize8),
     BOTH(attention),
+    { "attention.one", call_attention_fwd, make_attention_one, EXACT },
+    { "attention16.one", call_attention_fwd, make_attention16_one, EXACT },
     BOTH(delta),
     ONE(delta_inverse),
     BOTH(collapse),
@@ -273,6 +313,7 @@ static const struct bench_op ops[] = {
     { "adamw.bf16", call_adamw, make_adamw16, ROUNDED },
     { "round16", call_round16, make_round16, 0 },
     ONE(copy),
+    { "copy16", call_copy16, make_copy16, 0 },
     ONE(axpy),
     ONE(fill),
     BOTH(tanh),

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "model/internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -171,15 +172,17 @@ static ddl_status whole(struct small *s, float *logits, struct ddl_error *err)
     return ddl_model_logits(s->model, s->ws, NULL, &batch, T, logits, err);
 }
 
-static ddl_status in_pieces(struct small *s, float *logits, struct ddl_error *err)
+static ddl_status in_pieces(struct small *s, enum ddl_cache_form form, float *logits, struct ddl_error *err)
 {
     enum { FIRST = 7 };
     size_t V = ddl_model_config(s->model)->vocab_size;
     ddl_cache *cache;
     int32_t piece[B * FIRST];
     float *rows = ddl_mem_alloc(B * FIRST * V * sizeof *rows);
-    ddl_status status = rows ? ddl_cache_create(&cache, s->model, B, T, err)
-                             : ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory");
+    ddl_status status =
+        rows ? ddl_cache_create(&cache, s->model,
+                                &(struct ddl_cache_options){ .batch = B, .tokens = T, .form = form }, err)
+             : ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory");
     if (status) {
         ddl_mem_free(rows);
         return status;
@@ -205,15 +208,17 @@ static ddl_status compare_logits(struct small *found, struct small *ref, float *
     const ddl_backend *backend = ddl_model_backend(found->model);
     ddl_status status = whole(found, once, err);
     if (!status)
-        status = in_pieces(found, pieces, err);
+        status = in_pieces(found, config->cache, pieces, err);
     if (!status)
         status = whole(ref, expected, err);
     if (status)
         return status;
+    bool halves = cache_in_halves(found->model, config->cache); /* which the whole pass does not round to */
+    double limit = piece_limit[halves ? DDL_PRECISION_BF16 : config->precision];
     double apart = bench_difference(n, pieces, once), off = bench_difference(n, once, expected);
-    if (!(apart <= piece_limit[config->precision]))
+    if (!(apart <= limit))
         return red(err, "a small model decoded token by token, beside its whole pass,", backend, apart,
-                   piece_limit[config->precision]);
+                   limit);
     if (!(off <= logit_limit[config->precision]))
         return red(err, "the logits of a small model", backend, off, logit_limit[config->precision]);
     return DDL_OK;

@@ -31,7 +31,10 @@ static ddl_status make(struct decoder *d, ddl_model *model, const struct ddl_ben
     ddl_status status = ddl_workspace_create(
         &d->ws, model, &(struct ddl_workspace_options){ .batch = n, .tokens = config->seq }, err);
     if (!status)
-        status = ddl_cache_create(&d->cache, model, n, config->model.block_size, err);
+        status = ddl_cache_create(&d->cache, model,
+                                  &(struct ddl_cache_options){
+                                      .batch = n, .tokens = config->model.block_size, .form = config->cache },
+                                  err);
     if (status)
         return status;
     if (!ddl_size_mul(n * config->seq, sizeof *d->tokens, &tokens) ||
@@ -66,10 +69,12 @@ static void prefill(void *user)
 }
 
 /* A step of decoding reads every weight once (ddl_model_pass_bytes), and the keys and values so far. */
-static double cache_bytes(const struct ddl_bench_config *config, size_t n)
+static double cache_bytes(const struct decoder *d)
 {
+    const struct ddl_bench_config *config = d->config;
+    size_t size = d->cache->halves ? sizeof(uint16_t) : sizeof(float);
     double mean = (double)config->seq + (double)config->warmup + (double)config->steps / 2;
-    return 2 * 4 * mean * (double)n *
+    return 2 * (double)size * mean * (double)d->n *
            (double)(config->model.n_layers * config->model.n_heads * config->model.head_dim);
 }
 
@@ -98,7 +103,7 @@ static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *
         seconds[i] = ddl_clock_seconds() - start;
     }
     struct ddl_bench_row *row = bench_row(out, name, seconds, d->config->steps);
-    row->bytes = (double)ddl_model_pass_bytes(d->model) + cache_bytes(d->config, d->n);
+    row->bytes = (double)ddl_model_pass_bytes(d->model) + cache_bytes(d);
     row->flops = (double)d->n * ddl_config_flops_per_token(&d->config->model, d->config->seq, false);
     row->units = (double)d->n;
     snprintf(row->unit, sizeof row->unit, "tokens");
@@ -163,6 +168,7 @@ ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *
     bench_begin(out, "decode", backend);
     bench_set_model(out, config);
     bench_set(out, "dtype", "%s", ddl_precision_names[config->precision]);
+    bench_set(out, "cache", "%s", ddl_cache_form_names[config->cache]);
     bench_set(out, "tokens", "%zu", config->steps);
     ddl_status status = bench_check_steps(config->steps, err);
     if (!status && (config->seq == 0 || config->batch == 0))

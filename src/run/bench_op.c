@@ -247,7 +247,8 @@ static ddl_status reserve(ddl_backend *backend, const struct bench_sizes *s, str
     size_t taps = s->taps > s->K_embed ? s->taps : s->K_embed, most = s->d * s->c * taps;
     most = most > s->h ? most : s->h;
     return backend->ops->reserve(
-        backend->ctx, &(struct ddl_extent){ .d_c_taps = most, .T = s->T, .widest = 2 * s->m }, err);
+        backend->ctx, &(struct ddl_extent){ .d_c_taps = most, .T = s->T, .h = s->h, .widest = 2 * s->m },
+        err);
 }
 
 static bool wanted(const struct ddl_bench_op_config *config, const struct bench_op *op)

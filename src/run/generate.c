@@ -21,6 +21,8 @@ static const struct ddl_option rows[] = {
     { "top_p", DDL_OPTION_FLOAT, AT(top_p), 0, 0, 1, NULL, "X", "only the likeliest that together reach X" },
     { "seed", DDL_OPTION_U64, AT(seed), 0, 0, 0, NULL, "N", "of the random choices" },
     { "n", DDL_OPTION_SIZE, AT(n), 0, 1, MAX_SEQUENCES, NULL, "N", "sequences, side by side" },
+    { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
+      "keys and values in f32 or bf16 (auto: f32 where the weights are)" },
     { 0 },
 };
 
@@ -99,7 +101,11 @@ static ddl_status make_room(struct generation *g, ddl_text_fn *text, void *user,
     g->sampler.heap = ddl_mem_alloc(g->V * sizeof *g->sampler.heap);
     if (!g->sequences || !g->logits || !g->tokens || !g->sampler.heap)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu sequences", k->n);
-    ddl_status status = ddl_cache_create(&g->cache, g->model, k->n, g->prompt.n + new_tokens - 1, err);
+    ddl_status status = ddl_cache_create(&g->cache, g->model,
+                                         &(struct ddl_cache_options){ .batch = k->n,
+                                                                      .tokens = g->prompt.n + new_tokens - 1,
+                                                                      .form = (enum ddl_cache_form)k->cache },
+                                         err);
     if (!status)
         status = ddl_workspace_create(
             &g->ws, g->model, &(struct ddl_workspace_options){ .batch = k->n, .tokens = g->block }, err);

@@ -208,7 +208,8 @@ static ddl_status check_decoding(struct work *w, struct ddl_error *err)
     if (!status)
         status = take_floats(w->c, B * w->V, &row, err);
     if (!status)
-        status = ddl_cache_create(&cache, w->model, B, T, err);
+        status =
+            ddl_cache_create(&cache, w->model, &(struct ddl_cache_options){ .batch = B, .tokens = T }, err);
     if (status)
         return status;
     for (size_t t = 0; t < T && !status; t++)

@@ -50,9 +50,10 @@ static uint16_t nearest(float x)
 
 static void check_rounding(const struct ddl_backend *backend, void *user)
 {
-    enum { N = 1 << 16 };
+    enum { N = 1 << 16, ROWS = 1 << 10, WIDTH = 61, STRIDE = N / ROWS, APART = 63 };
     float *x = some_floats(N);
-    uint16_t *y = malloc(N * sizeof *y);
+    uint16_t *y = malloc(N * sizeof *y), *rows = calloc((size_t)ROWS * APART, sizeof *rows);
+    assert_true(y && rows);
     (void)user;
     for (size_t i = 0; i < N; i++) { /* every upper half, with a lower half around the tie */
         static const uint32_t low[] = { 0, 1, 0x7fff, 0x8000, 0x8001, 0xffff };
@@ -65,6 +66,10 @@ static void check_rounding(const struct ddl_backend *backend, void *user)
         else
             assert_int_equal(y[i], nearest(x[i]));
     }
+    backend->ops->copy16(backend->ctx, &(struct copy16_args){ ROWS, WIDTH, x, STRIDE, rows, APART });
+    for (size_t i = 0; i < ROWS * APART; i++) /* what is between the rows stays */
+        assert_int_equal(rows[i], i % APART < WIDTH ? y[i / APART * STRIDE + i % APART] : 0);
+    free(rows);
     free(y);
     release_all();
 }
@@ -73,15 +78,6 @@ static void test_rounding(void **state)
 {
     (void)state;
     on_all(check_rounding, NULL);
-}
-
-static uint16_t *some_halves(size_t n)
-{
-    float *x = some_floats(n);
-    uint16_t *y = (uint16_t *)(void *)x; /* lives as long as x: half y[i] is written after x[i/2] was read */
-    for (size_t i = 0; i < n; i++)
-        y[i] = ddl_bf16_round(x[i]);
-    return y;
 }
 
 static void check_product(size_t M, size_t N, size_t K, bool trans_a, bool trans_b, float alpha, float beta)

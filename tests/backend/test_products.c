@@ -55,14 +55,16 @@ static void test_matmul(void **state)
 static const size_t cases[][5] = {
     { 0, 3, 1, 4, 0 },     { 1, 1, 1, 1, 0 },    { 2, 1, 3, 8, 70 },  { 3, 2, 2, 7, 5 },
     { 2, 7, 3, 64, 0 },    { 1, 64, 2, 64, 0 },  { 2, 65, 1, 63, 0 }, { 1, 100, 2, 32, 30 },
-    { 1, 200, 2, 128, 0 }, { 1, 1, 6, 64, 900 },
+    { 1, 200, 2, 128, 0 }, { 1, 1, 6, 64, 900 }, { 1, 9, 2, 256, 3 }, { 2, 8, 2, 33, 130 },
 };
 
 static void test_attention(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        size_t B = cases[i][0], T = cases[i][1], H = cases[i][2], h = cases[i][3], past = cases[i][4];
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        const size_t *c = cases[i / 2];
+        bool halves = i % 2; /* keys and values in bfloat16 */
+        size_t B = c[0], T = c[1], H = c[2], h = c[3], past = c[4];
         size_t width = H * h, N = B * T, span = past + T, stride = width + 3;
         size_t k_batch = (span + 2) * stride, v_batch = (span + 1) * width;
         struct attention_args f = { .B = B,
@@ -73,10 +75,12 @@ static void test_attention(void **state)
                                     .scale = 1 / sqrtf((float)h),
                                     .q = floats_around(N * stride, 0, 2),
                                     .q_stride = stride,
-                                    .k = some_floats(B * k_batch),
+                                    .k = halves ? NULL : some_floats(B * k_batch),
+                                    .k16 = halves ? some_halves(B * k_batch) : NULL,
                                     .k_stride = stride,
                                     .k_batch = k_batch,
-                                    .v = some_floats(B * v_batch),
+                                    .v = halves ? NULL : some_floats(B * v_batch),
+                                    .v16 = halves ? some_halves(B * v_batch) : NULL,
                                     .v_stride = width,
                                     .v_batch = v_batch };
         struct output fwd[] = { { &f.y, N * width, 2e-6, NULL, NULL }, { &f.lse, N * H, 2e-6, NULL, NULL } };

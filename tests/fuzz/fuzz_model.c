@@ -34,7 +34,9 @@ static void run(ddl_model *model)
                     &(struct ddl_workspace_options){ .batch = B, .tokens = tokens_max, .train = true }, &err),
                 &err)) {
         fuzz_ok(ddl_model_backward(model, ws, &batch, 1, &loss, &err), &err);
-        if (fuzz_ok(ddl_cache_create(&cache, model, B, tokens_max, &err), &err)) {
+        if (fuzz_ok(ddl_cache_create(&cache, model,
+                                     &(struct ddl_cache_options){ .batch = B, .tokens = tokens_max }, &err),
+                    &err)) {
             for (size_t t = 0; t < tokens_max; t++) {
                 struct ddl_batch one = { B, 1, tokens, NULL };
                 fuzz_ok(ddl_model_logits(model, ws, cache, &one, 1, logits, &err), &err);

@@ -137,7 +137,9 @@ static void decode_in_pieces(const struct small_variant *variant, const char *ba
     float *full = malloc(SMALL_B * SMALL_T * V * sizeof *full),
           *found = malloc(SMALL_B * SMALL_T * V * sizeof *full);
     assert_ok(ddl_model_logits(f.model, f.ws, NULL, &f.batch, SMALL_T, full, &err), err);
-    assert_ok(ddl_cache_create(&cache, f.model, SMALL_B, SMALL_T, &err), err);
+    assert_ok(ddl_cache_create(&cache, f.model,
+                               &(struct ddl_cache_options){ .batch = SMALL_B, .tokens = SMALL_T }, &err),
+              err);
     assert_ok(ddl_workspace_create(
                   &ws, f.model, &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = SMALL_T }, &err),
               err);
@@ -285,7 +287,9 @@ static void bad_batches_are_refused(void **state)
         ddl_workspace_create(&ws, f.model,
                              &(struct ddl_workspace_options){ .batch = 1, .tokens = 17, .train = true }, err),
         DDL_E_USAGE, "the model's context is 16");
-    assert_sentence(ddl_cache_create(&cache, f.model, 1, 17, err), DDL_E_USAGE, "the model's context is 16");
+    assert_sentence(
+        ddl_cache_create(&cache, f.model, &(struct ddl_cache_options){ .batch = 1, .tokens = 17 }, err),
+        DDL_E_USAGE, "the model's context is 16");
     small_model_free(&f);
 }
 

@@ -120,7 +120,7 @@ static void products_see_what_was_written(void **state)
 }
 
 /* Logits of all positions, given to the cache in pieces: free them. */
-static float *decoded(struct small_model *f, size_t piece)
+static float *decoded(struct small_model *f, size_t piece, enum ddl_cache_form form)
 {
     size_t V = ddl_model_config(f->model)->vocab_size, N = SMALL_B * SMALL_T;
     float *logits = malloc(N * V * sizeof *logits), *part = malloc(N * V * sizeof *part);
@@ -130,7 +130,10 @@ static float *decoded(struct small_model *f, size_t piece)
     assert_ok(ddl_workspace_create(
                   &ws, f->model, &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = piece }, &err),
               err);
-    assert_ok(ddl_cache_create(&cache, f->model, SMALL_B, SMALL_T, &err), err);
+    assert_ok(ddl_cache_create(
+                  &cache, f->model,
+                  &(struct ddl_cache_options){ .batch = SMALL_B, .tokens = SMALL_T, .form = form }, &err),
+              err);
     for (size_t t = 0, n; t < SMALL_T; t += n) {
         int32_t tokens[SMALL_B * SMALL_T];
         n = SMALL_T - t < piece ? SMALL_T - t : piece;
@@ -166,8 +169,9 @@ static void make_reduced(struct small_model *f, const char *backend, const struc
 }
 
 /* Decoding token by token (products of few rows) is the forward pass (products of many) in every precision,
- * on both backends; bfloat16 and eight bits are near float32, for inference alone (`lean`) too. */
-static void decoding_near_float32(bool lean)
+ * on both backends; bfloat16 and eight bits are near float32, for inference alone (`lean`) too. Numbers that
+ * are rounded to bfloat16 on the way, by products or by the cache (`form`), may fall to either side. */
+static void decoding_near_float32(bool lean, enum ddl_cache_form form)
 {
     static const double between[] = { 1e-5, 2e-3, 1e-5 }, near[] = { 1e-5, 0.05, 0.1 };
     for (size_t i = 0; i < SMALL_VARIANTS; i++) {
@@ -176,18 +180,20 @@ static void decoding_near_float32(bool lean)
         size_t n = SMALL_B * SMALL_T * config.vocab_size;
         for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
             float *whole = NULL;
+            int rounded = form == DDL_CACHE_BF16 ? DDL_PRECISION_BF16 : precision;
             for (size_t b = 0; ddl_backend_list(b); b++) {
                 struct small_model f;
                 make_reduced(&f, ddl_backend_list(b), &config, (enum ddl_precision)precision, lean);
                 for (size_t piece = SMALL_T; piece >= 1; piece = piece > 1 ? piece / 4 : 0) {
-                    float *found = decoded(&f, piece);
-                    whole = whole ? whole : decoded(&f, SMALL_T);
-                    exact = exact ? exact : decoded(&f, SMALL_T);
+                    float *found = decoded(&f, piece, form);
+                    whole = whole ? whole : decoded(&f, SMALL_T, form);
+                    exact = exact ? exact : decoded(&f, SMALL_T, DDL_CACHE_F32);
                     double apart = relative_error(n, found, whole), off = relative_error(n, found, exact);
-                    if (!(apart <= between[precision]) || !(off <= near[precision]))
-                        fail_msg("%s, %s, %s, pieces of %zu: %g from the whole pass, %g from float32",
-                                 small_variants[i].name, ddl_backend_list(b), ddl_precision_names[precision],
-                                 piece, apart, off);
+                    if (!(apart <= between[rounded]) || !(off <= fmax(near[precision], near[rounded])))
+                        fail_msg(
+                            "%s, %s, %s, pieces of %zu, cache %s: %g from the whole pass, %g from float32",
+                            small_variants[i].name, ddl_backend_list(b), ddl_precision_names[precision],
+                            piece, ddl_cache_form_names[form], apart, off);
                     free(found);
                 }
                 small_model_free(&f);
@@ -201,8 +207,29 @@ static void decoding_near_float32(bool lean)
 static void decoding_is_the_forward_pass(void **state)
 {
     (void)state;
-    decoding_near_float32(false);
-    decoding_near_float32(true);
+    for (int lean = 0; lean < 2; lean++) {
+        decoding_near_float32(lean, DDL_CACHE_F32);
+        decoding_near_float32(lean, DDL_CACHE_BF16);
+    }
+}
+
+/* Left to itself the cache keeps what the weights are kept in, or bfloat16 for eight bits. */
+static void the_cache_goes_with_the_weights(void **state)
+{
+    (void)state;
+    struct ddl_config config = small_config("ddl-cc");
+    for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
+        struct small_model f;
+        make_reduced(&f, "cpu", &config, (enum ddl_precision)precision, true);
+        size_t bytes = SMALL_B * SMALL_T * config.vocab_size * sizeof(float);
+        float *of[] = { decoded(&f, 1, DDL_CACHE_AUTO), decoded(&f, 1, DDL_CACHE_F32),
+                        decoded(&f, 1, DDL_CACHE_BF16) };
+        assert_memory_equal(of[0], of[precision == DDL_PRECISION_F32 ? 1 : 2], bytes);
+        assert_true(memcmp(of[1], of[2], bytes) != 0);
+        for (int i = 0; i < 3; i++)
+            free(of[i]);
+        small_model_free(&f);
+    }
 }
 
 static void eight_bits_are_not_trained(void **state)
@@ -244,6 +271,7 @@ int main(void)
         cmocka_unit_test(logits_give_the_loss),
         cmocka_unit_test(products_see_what_was_written),
         cmocka_unit_test(decoding_is_the_forward_pass),
+        cmocka_unit_test(the_cache_goes_with_the_weights),
         cmocka_unit_test(eight_bits_are_not_trained),
         cmocka_unit_test(runs_repeat),
     };

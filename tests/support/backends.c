@@ -2,6 +2,7 @@
 #include "support/backends.h"
 #include "support/stress.h"
 
+#include "base/bf16.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -33,6 +34,15 @@ float *floats_around(size_t n, float centre, float spread)
     return x;
 }
 
+uint16_t *some_halves(size_t n)
+{
+    float *x = some_floats(n);
+    uint16_t *y = (uint16_t *)(void *)x; /* lives as long as x: half y[i] is written after x[i/2] was read */
+    for (size_t i = 0; i < n; i++)
+        y[i] = ddl_bf16_round(x[i]);
+    return y;
+}
+
 void release_all(void)
 {
     while (n_blocks)
@@ -59,7 +69,8 @@ struct ddl_backend *cpu_backend(const char *isa, size_t threads)
         return NULL;
     assert_ok(status, err);
     assert_ok(backend->ops->reserve(
-                  backend->ctx, &(struct ddl_extent){ .d_c_taps = 1 << 16, .T = 1024, .widest = 4096 }, &err),
+                  backend->ctx,
+                  &(struct ddl_extent){ .d_c_taps = 1 << 16, .T = 1024, .h = 256, .widest = 4096 }, &err),
               err);
     return backend;
 }

@@ -40,6 +40,7 @@ const char *isa_name(size_t i);
  */
 float *some_floats(size_t n);
 float *floats_around(size_t n, float centre, float spread);
+uint16_t *some_halves(size_t n); /* some_floats rounded to bfloat16 */
 void release_all(void);
 
 #endif

@@ -9,13 +9,18 @@
 
 #include <stdint.h>
 
-enum { BLOCK = 64 };
+enum {
+    BLOCK = 64, /* queries                                                       */
+    PANEL = 32, /* keys or values in bfloat16 that are widened at a time, at least */
+};
 
-/* Numbers a thread needs: two score blocks (backward), and what each row of the block is divided by. */
-size_t cpu_attention_scratch(size_t T)
+/* Numbers a thread needs: two score blocks (backward), and what each row of the block is divided by; forward
+ * has a panel in the place of the second block. */
+size_t cpu_attention_scratch(size_t T, size_t h)
 {
-    size_t numbers;
-    if (!ddl_size_mul(T, 2 * BLOCK, &numbers) || !ddl_size_add(numbers, BLOCK, &numbers))
+    size_t numbers, panel;
+    if (!ddl_size_mul(T, 2 * BLOCK, &numbers) || !ddl_size_mul(h, PANEL, &panel) ||
+        !ddl_size_add(numbers, panel, &numbers) || !ddl_size_add(numbers, BLOCK, &numbers))
         return SIZE_MAX;
     return numbers;
 }
@@ -29,6 +34,50 @@ struct task {
 static size_t blocks_of(size_t T)
 {
     return T / BLOCK + (T % BLOCK != 0);
+}
+
+/* The product with a head's keys (B^T) or values (B) in bfloat16, x, rows ldb apart. Few queries meet them as
+ * they are read. For more a panel at a time is widened in `room`, as much as that has space for, for the
+ * library. */
+static void multiply16(const struct task *task, const struct matmul_args *p, const uint16_t *x, float *room,
+                       size_t space)
+{
+    const struct ddl_kernels *k = task->cpu->k;
+    size_t h = ((const struct attention_args *)task->args)->h, rows = p->trans_b ? p->N : p->K;
+    if (p->M <= MOST_THIN) {
+        struct mixed_args few = { p->M, p->N, p->K, p->alpha, p->A, p->lda, x, p->ldb, p->C, p->ldc };
+        if (p->trans_b)
+            k->mixed_thin(&few, 0, few.N, NULL);
+        else
+            k->mixed_thin_nn(&few, 0, few.M, NULL);
+        return;
+    }
+    for (size_t at = 0, n; at < rows; at += n) {
+        struct matmul_args part = *p;
+        n = rows - at < space / h ? rows - at : space / h;
+        k->widen16(&(struct widen16_args){ h, p->ldb, x + at * p->ldb, room }, 0, n, NULL);
+        part.B = room, part.ldb = h;
+        if (p->trans_b)
+            part.N = n, part.C += at;
+        else
+            part.K = n, part.A += at, part.beta = at > 0;
+        gemm_serial(task->cpu, &part);
+    }
+}
+
+/* With what begins `at` numbers behind x or, in bfloat16, x16. Behind the block's scores there is `room`. */
+static void multiply(const struct task *task, struct matmul_args *product, const float *x,
+                     const uint16_t *x16, size_t at, float *room)
+{
+    const struct attention_args *a = task->args;
+    size_t span = a->past + a->T;
+    if (x16) {
+        multiply16(task, product, x16 + at, room,
+                   cpu_attention_scratch(span, a->h) - BLOCK - product->M * span);
+        return;
+    }
+    product->B = x + at;
+    gemm_serial(task->cpu, product);
 }
 
 static void block_fwd(const void *args, size_t lo, size_t hi, float *scratch)
@@ -50,29 +99,29 @@ static void block_fwd(const void *args, size_t lo, size_t hi, float *scratch)
                               .inverse = scratch,
                               .lse = a->lse ? a->lse + n * a->H + head : NULL,
                               .lse_stride = a->H };
-    gemm_serial(task->cpu, &(struct matmul_args){ .trans_b = true,
-                                                  .M = rows,
-                                                  .N = span,
-                                                  .K = a->h,
-                                                  .alpha = a->scale,
-                                                  .A = a->q + n * a->q_stride + offset,
-                                                  .lda = a->q_stride,
-                                                  .B = a->k + b * a->k_batch + offset,
-                                                  .ldb = a->k_stride,
-                                                  .C = s.S,
-                                                  .ldc = span });
+    struct matmul_args scores = { .trans_b = true,
+                                  .M = rows,
+                                  .N = span,
+                                  .K = a->h,
+                                  .alpha = a->scale,
+                                  .A = a->q + n * a->q_stride + offset,
+                                  .lda = a->q_stride,
+                                  .ldb = a->k_stride,
+                                  .C = s.S,
+                                  .ldc = span };
+    struct matmul_args mix = { .M = rows,
+                               .N = a->h,
+                               .K = span,
+                               .alpha = 1,
+                               .A = s.S,
+                               .lda = span,
+                               .ldb = a->v_stride,
+                               .C = s.y,
+                               .ldc = width };
+    multiply(task, &scores, a->k, a->k16, b * a->k_batch + offset, s.S + rows * span);
     if (!a->products_only)
         k->softmax_fwd(&s, 0, rows, NULL);
-    gemm_serial(task->cpu, &(struct matmul_args){ .M = rows,
-                                                  .N = a->h,
-                                                  .K = span,
-                                                  .alpha = 1,
-                                                  .A = s.S,
-                                                  .lda = span,
-                                                  .B = a->v + b * a->v_batch + offset,
-                                                  .ldb = a->v_stride,
-                                                  .C = s.y,
-                                                  .ldc = width });
+    multiply(task, &mix, a->v, a->v16, b * a->v_batch + offset, s.S + rows * span);
     if (!a->products_only)
         k->softmax_finish(&s, 0, rows, NULL);
 }
@@ -81,7 +130,7 @@ void cpu_attention_fwd(void *ctx, const struct attention_args *a)
 {
     struct task task = { .cpu = ctx, .args = a, .blocks = blocks_of(a->T) };
     size_t rows = a->T < BLOCK ? a->T : BLOCK;
-    parallel_fits(ctx, cpu_attention_scratch(a->past + a->T));
+    parallel_fits(ctx, cpu_attention_scratch(a->past + a->T, a->k16 ? a->h : 0));
     parallel_tasks(ctx, a->B * a->H * task.blocks, (1 + rows / 4) * (a->past + a->T) * a->h, block_fwd,
                    &task);
 }
@@ -151,6 +200,6 @@ static void head_bwd(const void *args, size_t lo, size_t hi, float *scratch)
 void cpu_attention_bwd(void *ctx, const struct attention_grad_args *a)
 {
     struct task task = { .cpu = ctx, .args = a, .blocks = blocks_of(a->T) };
-    parallel_fits(ctx, cpu_attention_scratch(a->T));
+    parallel_fits(ctx, cpu_attention_scratch(a->T, 0));
     parallel_tasks(ctx, a->B * a->H, a->T * a->T * a->h / 4, head_bwd, &task);
 }

@@ -70,7 +70,7 @@ static ddl_status verdict(void *ctx, struct ddl_error *err)
  * numbers, in whole lines, and the bytes of a piece for each thread; false: out of range. */
 static bool size_piece(const struct cpu *cpu, const struct ddl_extent *extent, size_t *piece, size_t *bytes)
 {
-    size_t sums, rows, blocks = cpu_attention_scratch(extent->T);
+    size_t sums, rows, blocks = cpu_attention_scratch(extent->T, extent->h);
     if (!ddl_size_mul(extent->d_c_taps, 2, &sums) || !ddl_size_mul(extent->widest, MOST_THIN, &rows) ||
         blocks == SIZE_MAX)
         return false;

@@ -27,7 +27,8 @@ DDL_OPS(DECLARE_OP)
 #undef DECLARE_OP
 double cpu_sum_squares(void *ctx, size_t n, const float *x);
 
-/* Numbers of scratch that attention over spans up to T needs; SIZE_MAX: out of range. */
-size_t cpu_attention_scratch(size_t T);
+/* Numbers of scratch that attention over spans up to T needs, with keys and values of width h in bfloat16 (0:
+ * none); SIZE_MAX: out of range. */
+size_t cpu_attention_scratch(size_t T, size_t h);
 
 #endif

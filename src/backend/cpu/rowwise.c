@@ -41,6 +41,7 @@ ROWWISE(loss_fold, loss_fold_args, a->N, 4 * a->n)
 ROWWISE(loss_grad, loss_grad_args, a->N, 4 * a->n)
 ROWWISE(quantize8, quantize8_args, a->rows, 4 * a->width)
 ROWWISE(round16, round16_args, a->n, 1)
+ROWWISE(copy16, copy16_args, a->rows, a->width)
 ROWWISE(adamw, adamw_args, a->n, 6)
 
 double cpu_sum_squares(void *ctx, size_t n, const float *x)

@@ -1,5 +1,7 @@
 #include "backend/ref/ref.h"
 
+#include "base/bf16.h"
+
 #include <math.h>
 
 static double dot(size_t h, const float *x, const float *y)
@@ -8,6 +10,22 @@ static double dot(size_t h, const float *x, const float *y)
     for (size_t i = 0; i < h; i++)
         sum += (double)x[i] * (double)y[i];
     return sum;
+}
+
+/* h numbers from `at` on, of x or, in bfloat16, of x16: in place, or widened in `room`. */
+static const float *row_of(const float *x, const uint16_t *x16, size_t at, size_t h, float *room)
+{
+    if (!x16)
+        return x + at;
+    for (size_t i = 0; i < h; i++)
+        room[i] = ddl_bf16_widen(x16[at + i]);
+    return room;
+}
+
+static double score(const struct attention_args *a, const float *q, size_t key)
+{
+    float room[DDL_MAX_HEAD_DIM];
+    return (double)a->scale * dot(a->h, q, row_of(a->k, a->k16, key, a->h, room));
 }
 
 void ref_attention_fwd(void *ctx, const struct attention_args *a)
@@ -19,19 +37,21 @@ void ref_attention_fwd(void *ctx, const struct attention_args *a)
         size_t b = n / a->T, span = a->past + n % a->T + 1;
         for (size_t head = 0; head < a->H; head++) {
             const float *q = a->q + n * a->q_stride + head * a->h;
-            const float *k = a->k + b * a->k_batch + head * a->h, *v = a->v + b * a->v_batch + head * a->h;
+            size_t k = b * a->k_batch + head * a->h, v = b * a->v_batch + head * a->h;
             float *y = a->y + (n * a->H + head) * a->h;
             double top = -INFINITY, total = 0;
             for (size_t s = 0; s < span; s++)
-                top = fmax(top, (double)a->scale * dot(a->h, q, k + s * a->k_stride));
+                top = fmax(top, score(a, q, k + s * a->k_stride));
             for (size_t s = 0; s < span; s++)
-                total += exp((double)a->scale * dot(a->h, q, k + s * a->k_stride) - top);
+                total += exp(score(a, q, k + s * a->k_stride) - top);
             double lse = top + log(total);
             double sum[DDL_MAX_HEAD_DIM] = { 0 };
             for (size_t s = 0; s < span; s++) {
-                double w = exp((double)a->scale * dot(a->h, q, k + s * a->k_stride) - lse);
+                double w = exp(score(a, q, k + s * a->k_stride) - lse);
+                float room[DDL_MAX_HEAD_DIM];
+                const float *value = row_of(a->v, a->v16, v + s * a->v_stride, a->h, room);
                 for (size_t i = 0; i < a->h; i++)
-                    sum[i] += w * (double)v[s * a->v_stride + i];
+                    sum[i] += w * (double)value[i];
             }
             for (size_t i = 0; i < a->h; i++)
                 y[i] = (float)sum[i];

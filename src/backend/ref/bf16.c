@@ -10,6 +10,15 @@ void ref_round16(void *ctx, const struct round16_args *a)
         a->y[i] = ddl_bf16_round(a->x[i]);
 }
 
+void ref_copy16(void *ctx, const struct copy16_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->rows; n++) {
+        for (size_t i = 0; i < a->width; i++)
+            a->dst[n * a->dst_stride + i] = ddl_bf16_round(a->src[n * a->src_stride + i]);
+    }
+}
+
 void ref_embed16_fwd(void *ctx, const struct embed16_args *a)
 {
     (void)ctx;

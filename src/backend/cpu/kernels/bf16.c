@@ -4,15 +4,39 @@
 
 #include <string.h>
 
+static void round_row(size_t n, const float *restrict x, uint16_t *restrict y)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        y[i] = ddl_bf16_round(x[i]);
+}
+
 void DDL_KERNEL(round16)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct round16_args *a = args;
-    const float *restrict x = a->x;
-    uint16_t *restrict y = a->y;
     (void)scratch;
+    round_row(hi - lo, a->x + lo, a->y + lo);
+}
+
+void DDL_KERNEL(copy16)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct copy16_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++)
+        round_row(a->width, a->src + n * a->src_stride, a->dst + n * a->dst_stride);
+}
+
+void DDL_KERNEL(widen16)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct widen16_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const uint16_t *restrict x = a->x + n * a->stride;
+        float *restrict y = a->y + n * a->width;
 #pragma omp simd
-    for (size_t i = lo; i < hi; i++)
-        y[i] = ddl_bf16_round(x[i]);
+        for (size_t i = 0; i < a->width; i++)
+            y[i] = ddl_bf16_widen(x[i]);
+    }
 }
 
 static float dot16(size_t n, const uint16_t *x, const uint16_t *y)
@@ -29,6 +53,30 @@ static void add_scaled16(size_t n, float a, const uint16_t *restrict x, float *r
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         y[i] += a * ddl_bf16_widen(x[i]);
+}
+
+/* Four rows of B at a time. */
+void DDL_KERNEL(mixed_thin_nn)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct mixed_args *a = args;
+    (void)scratch;
+    for (size_t i = lo; i < hi; i++) {
+        const float *A = a->A + i * a->lda;
+        float *restrict c = a->C + i * a->ldc;
+        size_t k = 0;
+        memset(c, 0, a->N * sizeof *c);
+        for (; k + 4 <= a->K; k += 4) {
+            const uint16_t *b0 = a->B + k * a->ldb, *b1 = b0 + a->ldb, *b2 = b1 + a->ldb, *b3 = b2 + a->ldb;
+            float a0 = a->alpha * A[k], a1 = a->alpha * A[k + 1], a2 = a->alpha * A[k + 2],
+                  a3 = a->alpha * A[k + 3];
+#pragma omp simd
+            for (size_t j = 0; j < a->N; j++)
+                c[j] += (a0 * ddl_bf16_widen(b0[j]) + a1 * ddl_bf16_widen(b1[j])) +
+                        (a2 * ddl_bf16_widen(b2[j]) + a3 * ddl_bf16_widen(b3[j]));
+        }
+        for (; k < a->K; k++)
+            add_scaled16(a->N, a->alpha * A[k], a->B + k * a->ldb, c);
+    }
 }
 
 /* Rows [lo, hi) of C. */

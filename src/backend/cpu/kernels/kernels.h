@@ -42,6 +42,25 @@ struct widen8_args {
     float *y;
 };
 
+/* y (rows, width) = rows of x, stride apart. */
+struct widen16_args {
+    size_t width, stride;
+    const uint16_t *x;
+    float *y;
+};
+
+/* matmul_args with B in bfloat16 and A as it stands. */
+struct mixed_args {
+    size_t M, N, K;
+    float alpha;
+    const float *A;
+    size_t lda;
+    const uint16_t *B;
+    size_t ldb;
+    float *C;
+    size_t ldc;
+};
+
 /* Adds parts 1, 2, ... to part 0, in that order. */
 struct parts_args {
     size_t parts, stride;
@@ -53,9 +72,13 @@ struct parts_args {
     X(matmul_plain)    /* rows of C; any shape                       */                                      \
     X(matmul_thin)     /* columns of C, op(B) = B^T, M <= MOST_THIN  */                                      \
     X(matmul_thin_nn)  /* columns of C, op(B) = B: sums of rows of B */                                      \
+    X(mixed_thin)      /* columns of C, op(B) = B^T, M <= MOST_THIN; mixed_args */                           \
+    X(mixed_thin_nn)   /* rows of C, op(B) = B; mixed_args           */                                      \
     X(round16)         /* numbers                                    */                                      \
+    X(copy16)          /* rows                                       */                                      \
+    X(widen16)         /* rows; widen16_args                         */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
-    X(matmul16_thin)   /* the same; scratch: M K numbers             */                                      \
+    X(matmul16_thin)   /* columns of C; scratch: M K numbers         */                                      \
     X(matmul8_thin)    /* columns of C; M <= MOST_THIN               */                                      \
     X(quantize8)       /* rows                                       */                                      \
     X(widen8)          /* rows; widen8_args                          */                                      \

@@ -166,6 +166,14 @@ void DDL_KERNEL(matmul_thin)(const void *args, size_t lo, size_t hi, float *scra
     thin32(&thin, a->B, lo, hi);
 }
 
+void DDL_KERNEL(mixed_thin)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct mixed_args *a = args;
+    const struct thin thin = { a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->alpha, 0, a->C };
+    (void)scratch;
+    thin16(&thin, a->B, lo, hi);
+}
+
 /* scratch: the rows of A in float32. */
 void DDL_KERNEL(matmul16_thin)(const void *args, size_t lo, size_t hi, float *scratch)
 {
