@@ -193,11 +193,13 @@ enum ddl_cache_form {
 /* "auto", "f32", "bf16", NULL: choices for a struct ddl_option. */
 DDL_API extern const char *const ddl_cache_form_names[];
 
+/* How large a cache is. */
 struct ddl_cache_options {
-    size_t batch, tokens; /* room for so many sequences of at most so many tokens each */
-    enum ddl_cache_form form;
+    size_t batch, tokens;     /* room for so many sequences of at most so many tokens each */
+    enum ddl_cache_form form; /* of keys and values                                        */
 };
-/* In the precision that the model has now. DDL_E_USAGE for more tokens than the model's context. */
+/* An empty cache within the `options`, for the precision that the model has now. DDL_E_USAGE for more tokens
+ * than the model's context. */
 DDL_API ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model,
                                     const struct ddl_cache_options *options, struct ddl_error *err);
 DDL_API void ddl_cache_free(ddl_cache *cache);           /* NULL is allowed         */

@@ -92,6 +92,14 @@ static void time_ops(struct decoder *d, struct ddl_bench_report *out)
     d->model->backend = real;
 }
 
+static void fill_row(struct ddl_bench_row *row, const struct decoder *d)
+{
+    row->bytes = (double)ddl_model_pass_bytes(d->model) + cache_bytes(d);
+    row->flops = (double)d->n * ddl_config_flops_per_token(&d->config->model, d->config->seq, false);
+    row->units = (double)d->n;
+    snprintf(row->unit, sizeof row->unit, "tokens");
+}
+
 static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *out, const char *name)
 {
     double seconds[DDL_BENCH_REPETITIONS];
@@ -103,10 +111,7 @@ static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *
         seconds[i] = ddl_clock_seconds() - start;
     }
     struct ddl_bench_row *row = bench_row(out, name, seconds, d->config->steps);
-    row->bytes = (double)ddl_model_pass_bytes(d->model) + cache_bytes(d);
-    row->flops = (double)d->n * ddl_config_flops_per_token(&d->config->model, d->config->seq, false);
-    row->units = (double)d->n;
-    snprintf(row->unit, sizeof row->unit, "tokens");
+    fill_row(row, d);
     return row;
 }
 
@@ -151,13 +156,47 @@ static ddl_status time_several(ddl_model *model, const struct ddl_bench_config *
     return status;
 }
 
-/* How far decoding is from what the memory allows. */
-static void put_beside_memory(struct ddl_bench_report *out)
+/* How far decoding is from what the memory allows: single tokens in turn with reading as many bytes as a
+ * token reads of weights, since what a machine's memory gives changes from one second to the next. */
+static ddl_status time_beside_reading(ddl_model *model, const struct ddl_bench_config *config,
+                                      struct ddl_bench_report *out, struct ddl_error *err)
 {
-    double fastest = out->roofline.read > out->roofline.copy ? out->roofline.read : out->roofline.copy;
-    const struct ddl_bench_row *row = ddl_bench_find(out, "decode 1");
-    bench_figure(out, "weights_read_s", ddl_bench_figure(out, "weight_bytes") / fastest);
-    bench_figure(out, "decode_over_read", row->median / ddl_bench_figure(out, "weights_read_s"));
+    const struct ddl_backend *backend = ddl_model_backend(model);
+    size_t n = ddl_model_pass_bytes(model) / sizeof(float);
+    double token[DDL_BENCH_REPETITIONS], reading[DDL_BENCH_REPETITIONS];
+    struct decoder d;
+    ddl_status status = make(&d, model, config, 1, err);
+    float *room = status ? NULL : backend->ops->alloc(backend->ctx, n * sizeof *room);
+    if (!status && !room)
+        status = ddl_error_set(err, DDL_E_MEMORY,
+                               "bench decode: out of memory for %zu bytes to read beside the weights "
+                               "(--no-roofline leaves that out)",
+                               n * sizeof *room);
+    if (!status) {
+        backend->ops->fill(backend->ctx, &(struct fill_args){ n, 0.5f, room });
+        prefill(&d);
+        for (size_t i = 0; i < config->warmup; i++)
+            feed(&d, 1);
+        for (size_t i = 0; i < config->steps; i++) {
+            double start = ddl_clock_seconds();
+            (void)backend->ops->sum_squares(backend->ctx, n, room);
+            double between = ddl_clock_seconds();
+            feed(&d, 1);
+            reading[i] = between - start;
+            token[i] = ddl_clock_seconds() - between;
+        }
+        struct ddl_bench_row *read = bench_row(out, "read in turn", reading, config->steps);
+        read->bytes = (double)(n * sizeof *room);
+        double seconds = read->median;
+        fill_row(bench_row(out, "decode in turn", token, config->steps), &d);
+        bench_figure(out, "weights_read_s", seconds);
+        bench_figure(out, "decode_over_read", ddl_bench_find(out, "decode in turn")->median / seconds);
+        status = d.status;
+    }
+    if (room)
+        backend->ops->free(backend->ctx, room);
+    unmake(&d);
+    return status;
 }
 
 ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *backend,
@@ -189,11 +228,11 @@ ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *
         bench_figure(out, "parameters", (double)ddl_model_size(model));
         bench_figure(out, "peak_gib", (double)ddl_clock_peak_memory() / 1073741824);
     }
-    ddl_model_free(model);
     if (!status && c.roofline) { /* last: its memory is not decoding's */
         status = bench_roofline(&out->roofline, backend, err);
         if (!status)
-            put_beside_memory(out);
+            status = time_beside_reading(model, &c, out, err);
     }
+    ddl_model_free(model);
     return status;
 }
