@@ -102,17 +102,19 @@ static void only_regular_files(void **state)
     unlink(pipe);
 }
 
-/* Eight EiB less one that take no room on the disk. */
+/* The largest file that the file system has; it takes no room on the disk. Under qemu-user, which keeps 24
+ * bytes for every page of a map (48 GiB for 8 TiB), one that 32 bits do not hold. */
 static void sparse_files(void **state)
 {
     (void)state;
+    const off_t most = getenv("DDL_EMULATED") ? (off_t)1 << 33 : INT64_MAX / 2;
     struct ddl_error err;
     struct ddl_file_map map;
     char *text;
     const char *path = scratch_path("sparse");
     assert_ok(ddl_file_replace(path, "x", 1, &err), err);
     off_t size = 1;
-    for (off_t next = 1; next > 0 && truncate(path, next) == 0; next = next < INT64_MAX / 2 ? 2 * next : -1)
+    for (off_t next = 1; next > 0 && truncate(path, next) == 0; next = next < most ? 2 * next : -1)
         size = next;
     assert_true(size > 1 << 30);
     assert_int_equal(ddl_file_read(path, 1 << 20, &text, NULL, &err), DDL_E_FORMAT);
