@@ -118,9 +118,7 @@ static void train_again(void)
 
 static void prepare_stopped(void)
 {
-    char command[8192], out[8];
-    snprintf(command, sizeof command, "cp -r '%s' '%s/r'", scratch_path("stopped"), run_folder());
-    assert_int_equal(run_command(command, out, sizeof out), 0);
+    copy_scratch("stopped", "run/r");
 }
 
 static void nothing_lost(void)

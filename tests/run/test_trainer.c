@@ -11,51 +11,19 @@
 
 enum { V = 31 };
 
-static struct ddl_train_config tiny_run(const char *preset, const char *backend, const char *out)
+static struct ddl_train_config a_run(const char *preset, const char *backend, const char *out)
 {
-    struct ddl_train_config t = ddl_train_defaults();
+    struct ddl_train_config t = tiny_run(preset, V, backend, out);
     write_random_shard(scratch_path("train.bin"), 1, V, 5000);
     write_random_shard(scratch_path("val.bin"), 2, V, 700);
     snprintf(t.model, sizeof t.model, "%s", preset);
-    snprintf(t.backend, sizeof t.backend, "%s", backend);
-    snprintf(t.train_data, sizeof t.train_data, "%s", scratch_path("train.bin"));
     snprintf(t.val_data, sizeof t.val_data, "%s", scratch_path("val.bin"));
-    snprintf(t.out, sizeof t.out, "%s", scratch_path(out));
-    t.config = tiny_config(preset, V);
-    t.steps = 20;
-    t.batch = 2;
     t.accumulate = 2;
     t.lr = 1e-2;
     t.warmup = 5;
-    t.seed = 11;
     t.val_every = 7;
     t.val_tokens = 300;
-    t.checkpoint_every = 0;
-    t.threads = 2;
     return t;
-}
-
-struct stopper {
-    int after, calls, notes;
-};
-
-static int stop_after(void *user)
-{
-    struct stopper *s = user;
-    return ++s->calls == s->after;
-}
-
-static void count_note(void *user, const char *sentence)
-{
-    assert_true(strlen(sentence) > 0);
-    ((struct stopper *)user)->notes++;
-}
-
-static ddl_status run_until(const struct ddl_train_config *t, int steps, struct ddl_error *err)
-{
-    struct stopper stopper = { .after = steps };
-    struct ddl_train_callbacks callbacks = { .user = &stopper, .stop = stop_after, .note = count_note };
-    return ddl_train_run(t, &callbacks, NULL, err);
 }
 
 /* ---- damage ---- */
@@ -75,13 +43,6 @@ static int at_once(void *user)
 {
     (void)user;
     return 1;
-}
-
-static void copy_folder(const char *from, const char *to)
-{
-    char command[8192];
-    snprintf(command, sizeof command, "cp -r '%s' '%s'", from, to);
-    assert_int_equal(run_command(command, command, 1), 0);
 }
 
 /* Turns a bit in the middle (0), cuts the file in half (1), or removes it (2). */
@@ -111,14 +72,12 @@ static void resumes_bit_for_bit(void **state)
                   { "ddl-tc-ec", "cpu", DDL_ORDER_SEQUENTIAL } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_error err;
-        remove_scratch("whole");
-        remove_scratch("parts");
-        struct ddl_train_config whole = tiny_run(cases[i].preset, cases[i].backend, "whole");
-        struct ddl_train_config parts = tiny_run(cases[i].preset, cases[i].backend, "parts");
+        struct ddl_train_config whole = a_run(cases[i].preset, cases[i].backend, "whole");
+        struct ddl_train_config parts = a_run(cases[i].preset, cases[i].backend, "parts");
         whole.order = parts.order = cases[i].order;
         whole.checkpoint_every = 20;
         assert_ok(ddl_train_run(&whole, NULL, NULL, &err), err);
-        assert_int_equal(run_until(&parts, 10, &err), DDL_E_INTERRUPTED);
+        assert_int_equal(run_until(&parts, 10, NULL, &err), DDL_E_INTERRUPTED);
         assert_says(&err, "stopped after step 10 of 20");
         assert_true(ddl_file_exists(file_in(parts.out, "checkpoint-10/state.json")));
         assert_false(ddl_file_exists(file_in(parts.out, "model.safetensors")));
@@ -132,8 +91,7 @@ static void resumes_bit_for_bit(void **state)
         assert_ok(ddl_train_run(&parts, NULL, NULL, &err), err);
         assert_same_metrics(whole.out, parts.out);
         assert_same_file(file_in(whole.out, "model.safetensors"), file_in(parts.out, "model.safetensors"));
-        assert_same_file(file_in(whole.out, "checkpoint-20/optimizer.safetensors"),
-                         file_in(parts.out, "checkpoint-20/optimizer.safetensors"));
+        assert_same_checkpoint(whole.out, parts.out, "checkpoint-20");
         assert_same_file(file_in(whole.out, "config.json"), file_in(parts.out, "config.json"));
     }
 }
@@ -144,34 +102,29 @@ static void recompute_may_change(void **state)
 {
     (void)state;
     struct ddl_error err;
-    remove_scratch("whole");
-    remove_scratch("parts");
-    struct ddl_train_config whole = tiny_run("baseline", "cpu", "whole");
-    struct ddl_train_config parts = tiny_run("baseline", "cpu", "parts");
+    struct ddl_train_config whole = a_run("baseline", "cpu", "whole");
+    struct ddl_train_config parts = a_run("baseline", "cpu", "parts");
     whole.recompute = DDL_RECOMPUTE_BLOCK;
     whole.checkpoint_every = parts.checkpoint_every = 20;
     assert_ok(ddl_train_run(&whole, NULL, NULL, &err), err);
     for (int recompute = 0; recompute < DDL_RECOMPUTES; recompute++) {
-        struct stopper stopper = { .after = 6 };
-        struct ddl_train_callbacks callbacks = { .user = &stopper, .stop = stop_after, .note = count_note };
+        int notes;
         parts.recompute = recompute;
-        assert_int_equal(ddl_train_run(&parts, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
-        assert_int_equal(stopper.notes, recompute ? 2 : 1); /* the change, and the checkpoint */
+        assert_int_equal(run_until(&parts, 6, &notes, &err), DDL_E_INTERRUPTED);
+        assert_int_equal(notes, recompute ? 2 : 1); /* the change, and the checkpoint */
         parts.resume = true;
     }
     assert_ok(ddl_train_run(&parts, NULL, NULL, &err), err);
     assert_same_metrics(whole.out, parts.out);
     assert_same_file(file_in(whole.out, "model.safetensors"), file_in(parts.out, "model.safetensors"));
-    assert_same_file(file_in(whole.out, "checkpoint-20/optimizer.safetensors"),
-                     file_in(parts.out, "checkpoint-20/optimizer.safetensors"));
+    assert_same_checkpoint(whole.out, parts.out, "checkpoint-20");
 }
 
 static void metrics_have_every_step(void **state)
 {
     (void)state;
     struct ddl_error err;
-    remove_scratch("metrics");
-    struct ddl_train_config t = tiny_run("ddl-1", "ref", "metrics");
+    struct ddl_train_config t = a_run("ddl-1", "ref", "metrics");
     struct ddl_train_progress last;
     t.log_every = 3;
     assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
@@ -214,8 +167,7 @@ static void keeps_the_newest(void **state)
     for (size_t i = 0; i < 3; i++) {
         struct ddl_error err;
         char path[2400];
-        remove_scratch("keep");
-        struct ddl_train_config t = tiny_run("baseline", "ref", "keep");
+        struct ddl_train_config t = a_run("baseline", "ref", "keep");
         t.checkpoint_every = 3;
         t.keep_last = keep[i];
         /* What a killed save leaves. */
@@ -264,8 +216,7 @@ static void keeps_the_best(void **state)
     char all[256], steps[256], wanted[256];
     uint64_t best, kept;
     struct ddl_error err;
-    remove_scratch("best");
-    struct ddl_train_config t = tiny_run("baseline", "ref", "best");
+    struct ddl_train_config t = a_run("baseline", "ref", "best");
     t.val_every = 2;
     t.checkpoint_every = 2;
     t.warmup = 20;
@@ -280,7 +231,7 @@ static void keeps_the_best(void **state)
         t.resume = false;
         t.keep_last = 2;
         t.keep_best = keep_best;
-        assert_int_equal(run_until(&t, 15, &err), DDL_E_INTERRUPTED);
+        assert_int_equal(run_until(&t, 15, NULL, &err), DDL_E_INTERRUPTED);
         t.overwrite = false;
         t.resume = true;
         assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
@@ -304,8 +255,7 @@ static void resumes_at_the_edges(void **state)
     char said[1024] = "", *cut;
     const struct ddl_train_callbacks callbacks = { .user = said, .note = keep_last_note };
     struct ddl_train_progress last, again;
-    remove_scratch("edges");
-    struct ddl_train_config t = tiny_run("ddl-1", "ref", "edges");
+    struct ddl_train_config t = a_run("ddl-1", "ref", "edges");
     t.steps = 6;
     t.checkpoint_every = 3;
     assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
@@ -349,9 +299,8 @@ static void removes_what_is_left_over(void **state)
                   { "model.safetensors.tmp-x", false },
                   { "model.safetensors.bak", false } };
     struct ddl_error err;
-    remove_scratch("left");
-    struct ddl_train_config t = tiny_run("baseline", "ref", "left");
-    assert_int_equal(run_until(&t, 4, &err), DDL_E_INTERRUPTED);
+    struct ddl_train_config t = a_run("baseline", "ref", "left");
+    assert_int_equal(run_until(&t, 4, NULL, &err), DDL_E_INTERRUPTED);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         write_file(file_in(t.out, cases[i].name), "x", 1);
     t.resume = true;
@@ -364,14 +313,13 @@ static void does_not_run_over_a_run(void **state)
 {
     (void)state;
     struct ddl_error err;
-    remove_scratch("over");
-    struct ddl_train_config t = tiny_run("baseline", "ref", "over");
+    struct ddl_train_config t = a_run("baseline", "ref", "over");
     t.resume = true;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_IO);
     assert_says(&err, "no checkpoint to resume from");
     assert_false(ddl_file_exists(t.out));
     t.resume = false;
-    assert_int_equal(run_until(&t, 4, &err), DDL_E_INTERRUPTED);
+    assert_int_equal(run_until(&t, 4, NULL, &err), DDL_E_INTERRUPTED);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "holds a run already; --resume goes on with it, --overwrite removes it");
     struct ddl_train_config changed = t;
@@ -388,10 +336,9 @@ static void does_not_run_over_a_run(void **state)
     changed.resume = true;
     changed.steps = 6;
     changed.lr = 2e-2;
-    struct stopper stopper = { 0 };
-    struct ddl_train_callbacks callbacks = { .user = &stopper, .note = count_note };
-    assert_ok(ddl_train_run(&changed, &callbacks, NULL, &err), err);
-    assert_int_equal(stopper.notes, 2);                                  /* steps, lr */
+    int notes;
+    assert_ok(run_until(&changed, 0, &notes, &err), err);
+    assert_int_equal(notes, 2);                                          /* steps, lr */
     assert_int_equal(ddl_train_run(&changed, NULL, NULL, &err), DDL_OK); /* from step 4 once more */
     t.overwrite = true;
     assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
@@ -418,8 +365,7 @@ static void one_run_at_a_time(void **state)
     (void)state;
     struct ddl_error err;
     remove_scratch("two-in-one");
-    remove_scratch("alone");
-    struct ddl_train_config t = tiny_run("baseline", "ref", "alone");
+    struct ddl_train_config t = a_run("baseline", "ref", "alone");
     t.checkpoint_every = 3;
     assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
     snprintf(t.out, sizeof t.out, "%s", scratch_path("two-in-one"));
@@ -436,7 +382,7 @@ static void one_run_at_a_time(void **state)
 static void says_what_is_wrong_first(void **state)
 {
     (void)state;
-    struct ddl_train_config base = tiny_run("baseline", "ref", "never"), t;
+    struct ddl_train_config base = a_run("baseline", "ref", "never"), t;
     struct ddl_error err;
     ddl_tokenizer *tokenizer = tiny_tokenizer();
     assert_ok(ddl_tokenizer_save(tokenizer, scratch_path("tokenizer.json"), &err), err);
@@ -474,8 +420,7 @@ static void passes_over_damage(void **state)
     static const char *const files[] = { "state.json", "config.json", "model.safetensors",
                                          "optimizer.safetensors" };
     struct ddl_error err;
-    remove_scratch("damage");
-    struct ddl_train_config t = tiny_run("ddl-cc-ec", "ref", "damage");
+    struct ddl_train_config t = a_run("ddl-cc-ec", "ref", "damage");
     t.steps = 8;
     t.checkpoint_every = 2;
     t.keep_last = 2;
@@ -488,8 +433,7 @@ static void passes_over_damage(void **state)
         const struct ddl_train_callbacks callbacks = { .user = &damage,
                                                        .note = keep_damage,
                                                        .stop = at_once };
-        remove_scratch("copy");
-        copy_folder(t.out, scratch_path("copy"));
+        copy_scratch("damage", "copy");
         snprintf(again.out, sizeof again.out, "%s", scratch_path("copy"));
         harm(again.out, "checkpoint-8", files[i / 3], i % 3);
         assert_int_equal(ddl_train_run(&again, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
@@ -508,8 +452,7 @@ static void damage_does_not_count(void **state)
     (void)state;
     struct ddl_error err;
     char path[1280];
-    remove_scratch("uncounted");
-    struct ddl_train_config t = tiny_run("ddl-1", "ref", "uncounted");
+    struct ddl_train_config t = a_run("ddl-1", "ref", "uncounted");
     t.steps = 8;
     t.checkpoint_every = 2;
     t.keep_last = 2;
@@ -535,8 +478,7 @@ static void heads_wider_than_the_model(void **state)
     static const char *const backends[] = { "cpu", "ref" };
     for (size_t i = 0; i < 2; i++) {
         struct ddl_error err;
-        remove_scratch("wide");
-        struct ddl_train_config t = tiny_run("baseline", backends[i], "wide");
+        struct ddl_train_config t = a_run("baseline", backends[i], "wide");
         t.config.d_model = 4;
         t.config.head_dim = DDL_MAX_HEAD_DIM;
         t.config.n_heads = 1;
@@ -549,8 +491,7 @@ static void says_what_does_not_fit(void **state)
 {
     (void)state;
     struct ddl_error err;
-    remove_scratch("never");
-    struct ddl_train_config t = tiny_run("ddl-tc-ec", "cpu", "never");
+    struct ddl_train_config t = a_run("ddl-tc-ec", "cpu", "never");
     t.config.d_model = 1 << 16;
     t.config.n_layers = 256;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_MEMORY);
@@ -563,8 +504,7 @@ static void stops_where_numbers_end(void **state)
 {
     (void)state;
     struct ddl_error err;
-    remove_scratch("nan");
-    struct ddl_train_config t = tiny_run("baseline", "ref", "nan");
+    struct ddl_train_config t = a_run("baseline", "ref", "nan");
     t.checkpoint_every = 1;
     t.keep_last = 1;
     t.warmup = 0;
@@ -585,9 +525,8 @@ static void takes_text_along(void **state)
 {
     (void)state;
     struct ddl_error err;
-    remove_scratch("text");
     const char *start = tiny_folder("start", "ddl-cc");
-    struct ddl_train_config t = tiny_run("ddl-cc", "ref", "text");
+    struct ddl_train_config t = a_run("ddl-cc", "ref", "text");
     t.config.vocab_size = TINY_VOCAB;
     snprintf(t.model, sizeof t.model, "%s", "");
     snprintf(t.init_from, sizeof t.init_from, "%s", start);

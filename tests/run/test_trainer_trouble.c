@@ -14,25 +14,14 @@ enum { V = 31, RARE = V - 1 };
 
 static struct ddl_train_config a_run(const char *start, const char *backend, const char *out)
 {
-    struct ddl_train_config t = ddl_train_defaults();
+    struct ddl_train_config t = tiny_run(start ? "ddl-cc-ec" : "baseline", V, backend, out);
     write_random_shard(scratch_path("train.bin"), 1, RARE, 5000);
-    snprintf(t.train_data, sizeof t.train_data, "%s", scratch_path("train.bin"));
-    snprintf(t.backend, sizeof t.backend, "%s", backend);
-    snprintf(t.out, sizeof t.out, "%s", scratch_path(out));
     if (start)
         snprintf(t.init_from, sizeof t.init_from, "%s", start);
-    t.config = tiny_config(start ? "ddl-cc-ec" : "baseline", V);
-    t.steps = 20;
-    t.batch = 2;
     t.accumulate = 3;
     t.warmup = 0;
     t.lr = 1e-3;
-    t.seed = 11;
-    t.val_every = 0;
-    t.checkpoint_every = 0;
-    t.threads = 2;
     t.order = DDL_ORDER_SEQUENTIAL;
-    remove_scratch(out);
     return t;
 }
 
@@ -81,9 +70,7 @@ static const char *brittle_folder(void)
 
 static bool exists(const char *folder, const char *name)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return ddl_file_exists(path);
+    return ddl_file_exists(file_in(folder, name));
 }
 
 static void names_the_micro_batch(void **state)
@@ -125,32 +112,6 @@ static void names_the_micro_batch(void **state)
     }
 }
 
-/* Of the scratch folder. */
-static void copy_scratch(const char *from, const char *to)
-{
-    char command[8192], a[2048];
-    snprintf(a, sizeof a, "%s", scratch_path(from));
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", scratch_path(to), a,
-             scratch_path(to));
-    assert_int_equal(run_command(command, command, 1), 0);
-}
-
-static void remove_checkpoint(const char *run, unsigned long long step)
-{
-    char relative[256];
-    snprintf(relative, sizeof relative, "%s/checkpoint-%llu", run, step);
-    remove_scratch(relative);
-}
-
-static const char *in_folder(const char *out, const char *folder, const char *name)
-{
-    static char path[2][4096];
-    static int next;
-    char *to = path[next++ % 2];
-    snprintf(to, sizeof path[0], "%s/%s/%s", out, folder, name);
-    return to;
-}
-
 /* What a run says of spikes. */
 struct told {
     size_t skipped, shifted;
@@ -166,10 +127,8 @@ static void listen(void *user, const char *sentence)
 /* Lines of metrics.jsonl that say so. */
 static size_t skips_told(const char *out)
 {
-    char path[4096];
     size_t n = 0;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
-    char *lines = read_file(path, NULL);
+    char *lines = read_file(file_in(out, "metrics.jsonl"), NULL);
     for (const char *at = lines; (at = strstr(at, ",\"skipped\":true")); at++)
         n++;
     free(lines);
@@ -223,11 +182,6 @@ static void keeps_no_bad_state(void **state)
     assert_false(exists(t.out, "checkpoint-0"));
 }
 
-static int stop_after(void *user)
-{
-    return --*(int *)user == 0;
-}
-
 /* What was finite when the loss was last taken and is infinite after the update: no checkpoint, no model. */
 static void an_update_that_overflows(void **state)
 {
@@ -250,15 +204,12 @@ static void a_rate_too_high(void **state)
 {
     (void)state;
     static const char *const backends[] = { "cpu", "ref" };
-    static const char *const files[] = { "model.safetensors", "optimizer.safetensors" };
     for (size_t i = 0; i < 2; i++) {
         struct ddl_error err;
         struct ddl_train_config t = a_run(NULL, backends[i], "high"),
                                 stopped = a_run(NULL, backends[i], "stopped");
-        int left = 1;
-        struct ddl_train_callbacks callbacks = { .user = &left, .stop = stop_after };
         t.keep_last = 1;
-        assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+        assert_int_equal(run_until(&t, 1, NULL, &err), DDL_E_INTERRUPTED);
         t.lr = stopped.lr = 1000;
         t.weight_decay = stopped.weight_decay = 10;
         t.resume = true;
@@ -275,12 +226,10 @@ static void a_rate_too_high(void **state)
         /* The same run, stopped of its own will. */
         copy_scratch("high", "stopped");
         stopped.resume = true;
-        remove_checkpoint("stopped", step - 1);
-        left = (int)step - 2;
-        assert_int_equal(ddl_train_run(&stopped, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
-        for (size_t f = 0; f < 2; f++)
-            assert_same_file(in_folder(t.out, before, files[f]), in_folder(stopped.out, before, files[f]));
-        remove_checkpoint("high", step - 1);
+        remove_scratch(file_in("stopped", before));
+        assert_int_equal(run_until(&stopped, (int)step - 2, NULL, &err), DDL_E_INTERRUPTED);
+        assert_same_checkpoint(t.out, stopped.out, before);
+        remove_scratch(file_in("high", before));
         t.lr = 1e-3;
         t.weight_decay = 0.1f;
         assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
@@ -308,7 +257,6 @@ static void spikes_resume_bit_for_bit(void **state)
         const char *backend;
         int first, last;
     } cases[] = { { "cpu", 7, 14 }, { "ref", 11, 12 } };
-    static const char *const files[] = { "model.safetensors", "optimizer.safetensors" };
     for (size_t i = 0; i < 2; i++) {
         struct ddl_error err;
         struct told told = { 0 };
@@ -317,15 +265,11 @@ static void spikes_resume_bit_for_bit(void **state)
         assert_ok(ddl_train_run(&whole, &watch, NULL, &err), err);
         assert_true(told.skipped >= 3 && told.shifted >= 1);
         for (int stop = cases[i].first; stop < cases[i].last; stop++) {
-            int left = stop;
-            struct ddl_train_callbacks callbacks = { .user = &left, .stop = stop_after };
             struct ddl_train_config parts = spiky_run(cases[i].backend, "parts");
-            assert_int_equal(ddl_train_run(&parts, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+            assert_int_equal(run_until(&parts, stop, NULL, &err), DDL_E_INTERRUPTED);
             parts.resume = true;
             assert_ok(ddl_train_run(&parts, NULL, NULL, &err), err);
-            for (size_t f = 0; f < 2; f++)
-                assert_same_file(in_folder(whole.out, "checkpoint-20", files[f]),
-                                 in_folder(parts.out, "checkpoint-20", files[f]));
+            assert_same_checkpoint(whole.out, parts.out, "checkpoint-20");
             assert_int_equal(skips_told(whole.out), told.skipped); /* on lines of their own, logged or not */
             assert_int_equal(skips_told(parts.out), told.skipped);
         }
@@ -371,9 +315,7 @@ static void a_window_is_not_trusted(void **state)
     struct ddl_error err;
     struct ddl_train_config t = a_run(NULL, "ref", "window");
     struct ddl_run_state found;
-    int left = 3;
-    struct ddl_train_callbacks callbacks = { .user = &left, .stop = stop_after };
-    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+    assert_int_equal(run_until(&t, 3, NULL, &err), DDL_E_INTERRUPTED);
     const char *folder = scratch_path("window/checkpoint-3"),
                *path = scratch_path("window/checkpoint-3/state.json");
     json_t *root = json_load_file(path, 0, NULL);

@@ -47,6 +47,14 @@ void remove_scratch(const char *relative)
         assert_int_equal(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
+void copy_scratch(const char *from, const char *to)
+{
+    char command[8192], said[8];
+    remove_scratch(to);
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", scratch_path(from), scratch_path(to));
+    assert_int_equal(run_command(command, said, sizeof said), 0);
+}
+
 void assert_says(const struct ddl_error *err, const char *gist)
 {
     if (!strstr(err->text, gist))

@@ -16,6 +16,8 @@ char *read_file(const char *path, size_t *size);
 void assert_same_file(const char *a, const char *b);
 /* Removes a file or folder of the scratch folder, if it is there. */
 void remove_scratch(const char *relative);
+/* Copies a folder of the scratch folder to another place there; what stood in that place is removed. */
+void copy_scratch(const char *from, const char *to);
 /* The error is one line that contains the gist. */
 void assert_says(const struct ddl_error *err, const char *gist);
 /* A shard of the n tokens first, first + 1, ..., `width` bytes each. */

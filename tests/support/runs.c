@@ -73,6 +73,49 @@ void write_random_shard(const char *path, uint64_t seed, size_t vocab, size_t n)
     free(data);
 }
 
+struct ddl_train_config tiny_run(const char *preset, size_t vocab_size, const char *backend, const char *out)
+{
+    struct ddl_train_config t = ddl_train_defaults();
+    snprintf(t.backend, sizeof t.backend, "%s", backend);
+    snprintf(t.train_data, sizeof t.train_data, "%s", scratch_path("train.bin"));
+    snprintf(t.out, sizeof t.out, "%s", scratch_path(out));
+    t.config = tiny_config(preset, vocab_size);
+    t.steps = 20;
+    t.batch = 2;
+    t.seed = 11;
+    t.val_every = 0;
+    t.checkpoint_every = 0;
+    t.threads = 2;
+    remove_scratch(out);
+    return t;
+}
+
+struct stopper {
+    int after, calls, notes;
+};
+
+static int stop_after(void *user)
+{
+    struct stopper *s = user;
+    return ++s->calls == s->after;
+}
+
+static void count_note(void *user, const char *sentence)
+{
+    assert_true(strlen(sentence) > 0);
+    ((struct stopper *)user)->notes++;
+}
+
+ddl_status run_until(const struct ddl_train_config *t, int steps, int *notes, struct ddl_error *err)
+{
+    struct stopper stopper = { .after = steps };
+    struct ddl_train_callbacks callbacks = { .user = &stopper, .stop = stop_after, .note = count_note };
+    ddl_status status = ddl_train_run(t, &callbacks, NULL, err);
+    if (notes)
+        *notes = stopper.notes;
+    return status;
+}
+
 char *file_in(const char *folder, const char *name)
 {
     static char path[4][4096];
@@ -102,4 +145,14 @@ void assert_same_metrics(const char *a, const char *b)
     assert_string_equal(x, y);
     free(x);
     free(y);
+}
+
+void assert_same_checkpoint(const char *a, const char *b, const char *checkpoint)
+{
+    static const char *const files[] = { "model.safetensors", "optimizer.safetensors" };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s/%s", checkpoint, files[i]);
+        assert_same_file(file_in(a, name), file_in(b, name));
+    }
 }

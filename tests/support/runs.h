@@ -6,6 +6,7 @@
 
 #include "ddl/model.h"
 #include "ddl/tokenizer.h"
+#include "ddl/train.h"
 
 /* Odd sizes, three layers, a context of 16. */
 struct ddl_config tiny_config(const char *preset, size_t vocab_size);
@@ -21,11 +22,20 @@ const char *tiny_folder(const char *name, const char *preset);
 /* A shard of n tokens, each below `vocab`, that follow a simple rule with some chance in it. */
 void write_random_shard(const char *path, uint64_t seed, size_t vocab, size_t n);
 
+/* Twenty steps of tiny_config on the scratch folder's train.bin, which is yours to write, by two threads,
+ * without validation or checkpoints, into its folder `out`, which is removed. */
+struct ddl_train_config tiny_run(const char *preset, size_t vocab_size, const char *backend, const char *out);
+/* ddl_train_run, stopped after so many steps (0: not). In `notes`, which may be NULL: how many sentences it
+ * noted. */
+ddl_status run_until(const struct ddl_train_config *t, int steps, int *notes, struct ddl_error *err);
+
 /* "folder/name"; each call returns one of a few rotating static buffers. */
 char *file_in(const char *folder, const char *name);
 /* metrics.jsonl of a run without what depends on the clock: each line up to "tokens_per_s". Free with free.
  */
 char *repeatable_metrics(const char *folder);
 void assert_same_metrics(const char *a, const char *b);
+/* Parameters and the optimiser's moments of a checkpoint of two runs. */
+void assert_same_checkpoint(const char *a, const char *b, const char *checkpoint);
 
 #endif
