@@ -160,6 +160,7 @@ static void block_bwd(const struct cpu *cpu, const struct attention_grad_args *a
                                          .scale = a->scale,
                                          .S = S,
                                          .dP = dP,
+                                         .v = v,
                                          .y = a->y + n * width + offset,
                                          .dy = dy,
                                          .y_stride = width,

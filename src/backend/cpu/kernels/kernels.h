@@ -27,8 +27,9 @@ struct softmax_args {
 struct softmax_grad_args {
     size_t first, span, h;
     float scale;
-    float *S;  /* (rows, span) scaled scores -> P */
-    float *dP; /* (rows, span) dP -> dS           */
+    float *S;       /* (rows, span) scaled scores -> P */
+    float *dP;      /* (rows, span) dP -> dS           */
+    const float *v; /* (h) of the first key           */
     const float *y, *dy;
     size_t y_stride; /* of both */
     const float *lse;

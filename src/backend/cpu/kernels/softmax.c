@@ -145,9 +145,13 @@ void DDL_KERNEL(softmax_bwd)(const void *args, size_t lo, size_t hi, float *scra
     (void)scratch;
     for (size_t r = lo; r < hi; r++) {
         float *S = a->S + r * a->span, *dP = a->dP + r * a->span, scale = a->scale;
-        float lse = a->lse[r * a->lse_stride],
-              mean = dot(a->h, a->y + r * a->y_stride, a->dy + r * a->y_stride);
+        const float *dy = a->dy + r * a->y_stride;
+        float lse = a->lse[r * a->lse_stride], mean = dot(a->h, a->y + r * a->y_stride, dy);
         size_t n = seen(a->first, r, a->span);
+        /* Of one key y is v and dP the mean, once more by the same sum: a product that sums in another order
+         * leaves a rounding where the gradient is zero, and AdamW makes whole steps of it. */
+        if (n == 1)
+            dP[0] = dot(a->h, a->v, dy);
 #pragma omp simd
         for (size_t s = 0; s < n; s++) {
             float p = vexp(S[s] - lse);
