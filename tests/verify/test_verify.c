@@ -1,4 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
+#include "support/backends.h"
 #include "support/files.h"
 #include "support/program.h"
 
@@ -240,6 +241,21 @@ static void every_choice_of_recompute_passes(void **state)
     (void)state;
     golden_cases_pass(DDL_RECOMPUTE_NONE, "cpu");
     golden_cases_pass(DDL_RECOMPUTE_BLOCK, "cpu");
+}
+
+/* Not only with the best that this machine has, as above. */
+static void every_set_of_instructions_passes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; isa_name(i); i++) {
+        ddl_backend *backend = cpu_backend(isa_name(i), 1);
+        if (!backend)
+            continue;
+        ddl_backend_free(backend);
+        setenv("DDL_ISA", isa_name(i), 1);
+        golden_cases_pass(DDL_RECOMPUTE_CHEAP, "cpu");
+        unsetenv("DDL_ISA");
+    }
 }
 
 /* --- broken cases fail --------------------------------------------------------------------------------- */
@@ -614,6 +630,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_golden_case_passes),
         cmocka_unit_test(every_choice_of_recompute_passes),
+        cmocka_unit_test(every_set_of_instructions_passes),
         cmocka_unit_test(broken_expectations),
         cmocka_unit_test(broken_models),
         cmocka_unit_test(broken_files),
