@@ -61,6 +61,22 @@ static void feed(struct decoder *d, size_t T)
     d->status = d->status ? d->status : status;
 }
 
+static void next_token(void *user)
+{
+    feed(user, 1);
+}
+
+/* Runs fn n times; the seconds of each, or NULL. */
+static void repeat(bench_fn *fn, void *user, size_t n, double *seconds)
+{
+    for (size_t i = 0; i < n; i++) {
+        double start = ddl_clock_seconds();
+        fn(user);
+        if (seconds)
+            seconds[i] = ddl_clock_seconds() - start;
+    }
+}
+
 static void prefill(void *user)
 {
     struct decoder *d = user;
@@ -86,8 +102,7 @@ static void time_ops(struct decoder *d, struct ddl_bench_report *out)
     ddl_profile_init(&profile, real);
     d->model->backend = &profile.backend;
     double start = ddl_clock_seconds();
-    for (size_t i = 0; i < d->config->profiled; i++)
-        feed(d, 1);
+    repeat(next_token, d, d->config->profiled, NULL);
     bench_shares(out, &profile, d->config->profiled, ddl_clock_seconds() - start);
     d->model->backend = real;
 }
@@ -103,13 +118,8 @@ static void fill_row(struct ddl_bench_row *row, const struct decoder *d)
 static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *out, const char *name)
 {
     double seconds[DDL_BENCH_REPETITIONS];
-    for (size_t i = 0; i < d->config->warmup; i++)
-        feed(d, 1);
-    for (size_t i = 0; i < d->config->steps; i++) {
-        double start = ddl_clock_seconds();
-        feed(d, 1);
-        seconds[i] = ddl_clock_seconds() - start;
-    }
+    repeat(next_token, d, d->config->warmup, NULL);
+    repeat(next_token, d, d->config->steps, seconds);
     struct ddl_bench_row *row = bench_row(out, name, seconds, d->config->steps);
     fill_row(row, d);
     return row;
@@ -156,45 +166,64 @@ static ddl_status time_several(ddl_model *model, const struct ddl_bench_config *
     return status;
 }
 
-/* How far decoding is from what the memory allows: single tokens in turn with reading as many bytes as a
- * token reads of weights, since what a machine's memory gives changes from one second to the next. */
+/* What stands beside tokens: reading n numbers. */
+struct reader {
+    const ddl_backend *backend;
+    float *room;
+    size_t n;
+};
+
+static void read_all(void *user)
+{
+    const struct reader *r = user;
+    (void)r->backend->ops->sum_squares(r->backend->ctx, r->n, r->room);
+}
+
+/* How far decoding is from what the memory allows: ten tokens in turn with ten times reading as many bytes as
+ * the weights are, since what a machine's memory gives changes from one second to the next. */
+static void take_turns(struct decoder *d, struct reader *r, struct ddl_bench_report *out)
+{
+    enum { TURN = 10 };
+    double token[DDL_BENCH_REPETITIONS], reading[DDL_BENCH_REPETITIONS];
+    size_t steps = d->config->steps;
+    prefill(d);
+    repeat(next_token, d, d->config->warmup, NULL);
+    for (size_t at = 0; at < steps; at += TURN) {
+        size_t n = steps - at < TURN ? steps - at : TURN;
+        repeat(read_all, r, n, reading + at);
+        repeat(next_token, d, n, token + at);
+    }
+    struct ddl_bench_row *row = bench_row(out, "read in turn", reading, steps);
+    double seconds = row->median;
+    row->bytes = (double)(r->n * sizeof *r->room);
+    row = bench_row(out, "decode in turn", token, steps);
+    fill_row(row, d);
+    bench_figure(out, "weights_read_s", seconds);
+    bench_figure(out, "decode_over_read", row->median / seconds);
+}
+
 static ddl_status time_beside_reading(ddl_model *model, const struct ddl_bench_config *config,
                                       struct ddl_bench_report *out, struct ddl_error *err)
 {
     const struct ddl_backend *backend = ddl_model_backend(model);
-    size_t n = ddl_model_pass_bytes(model) / sizeof(float);
-    double token[DDL_BENCH_REPETITIONS], reading[DDL_BENCH_REPETITIONS];
+    struct reader reader = { backend, NULL, ddl_model_pass_bytes(model) / sizeof(float) };
     struct decoder d;
     ddl_status status = make(&d, model, config, 1, err);
-    float *room = status ? NULL : backend->ops->alloc(backend->ctx, n * sizeof *room);
-    if (!status && !room)
-        status = ddl_error_set(err, DDL_E_MEMORY,
-                               "bench decode: out of memory for %zu bytes to read beside the weights "
-                               "(--no-roofline leaves that out)",
-                               n * sizeof *room);
     if (!status) {
-        backend->ops->fill(backend->ctx, &(struct fill_args){ n, 0.5f, room });
-        prefill(&d);
-        for (size_t i = 0; i < config->warmup; i++)
-            feed(&d, 1);
-        for (size_t i = 0; i < config->steps; i++) {
-            double start = ddl_clock_seconds();
-            (void)backend->ops->sum_squares(backend->ctx, n, room);
-            double between = ddl_clock_seconds();
-            feed(&d, 1);
-            reading[i] = between - start;
-            token[i] = ddl_clock_seconds() - between;
-        }
-        struct ddl_bench_row *read = bench_row(out, "read in turn", reading, config->steps);
-        read->bytes = (double)(n * sizeof *room);
-        double seconds = read->median;
-        fill_row(bench_row(out, "decode in turn", token, config->steps), &d);
-        bench_figure(out, "weights_read_s", seconds);
-        bench_figure(out, "decode_over_read", ddl_bench_find(out, "decode in turn")->median / seconds);
+        reader.room = backend->ops->alloc(backend->ctx, reader.n * sizeof *reader.room);
+        if (!reader.room)
+            status = ddl_error_set(err, DDL_E_MEMORY,
+                                   "bench decode: out of memory for %zu bytes to read beside the weights "
+                                   "(--no-roofline leaves that out)",
+                                   reader.n * sizeof *reader.room);
+    }
+    if (!status) {
+        backend->ops->fill(backend->ctx, &(struct fill_args){ reader.n, 0.5f, reader.room });
+        take_turns(&d, &reader, out);
         status = d.status;
     }
-    if (room)
-        backend->ops->free(backend->ctx, room);
+    if (reader.room)
+        backend->ops->free(backend->ctx, reader.room);
     unmake(&d);
     return status;
 }

@@ -52,8 +52,7 @@ enum { AHEAD = 2048, AHEAD8 = 4096 }; /* bytes; measured: docs/performance.md */
 enum { MOST_COLUMNS = 2, MOST_CHAINS = 4, TILE = MOST_COLUMNS * MOST_THIN };
 enum { PAIRS = V == 16 ? 2 : 1 }; /* the sets with sixteen registers have none left for a second column */
 
-/* The sums of a tile's chains, to dots. Four chains are added in the order of `dot`, so that attention's
- * backward pass of a single key cancels to the bit. */
+/* The sums of a tile's chains, to dots. */
 INLINE void sum_tile(vec (*sum)[MOST_CHAINS], float *dots, const size_t n)
 {
     vec total[TILE] = { 0 };
