@@ -121,9 +121,7 @@ DDL_API ddl_status ddl_bench_step(const struct ddl_bench_step_config *config, dd
 
 /* Decoding after a prompt: `seq` tokens of prompt at once, then `steps` single tokens, of one sequence and of
  * `batch` side by side. Checked: logits token by token equal those of the whole pass, and those of "ref".
- * Fills *out: rows "prefill", "decode 1", "decode N"; with `roofline` also "decode in turn" and "read in
- * turn", single tokens, ten at a time in turn with ten times reading as many bytes as the weights are, and of
- * their medians the figure "decode_over_read". */
+ * Fills *out: rows "prefill", "decode 1", "decode N". */
 DDL_API ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *backend,
                                     struct ddl_bench_report *out, struct ddl_error *err);
 

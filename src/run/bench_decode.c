@@ -61,22 +61,6 @@ static void feed(struct decoder *d, size_t T)
     d->status = d->status ? d->status : status;
 }
 
-static void next_token(void *user)
-{
-    feed(user, 1);
-}
-
-/* Runs fn n times; the seconds of each, or NULL. */
-static void repeat(bench_fn *fn, void *user, size_t n, double *seconds)
-{
-    for (size_t i = 0; i < n; i++) {
-        double start = ddl_clock_seconds();
-        fn(user);
-        if (seconds)
-            seconds[i] = ddl_clock_seconds() - start;
-    }
-}
-
 static void prefill(void *user)
 {
     struct decoder *d = user;
@@ -102,26 +86,27 @@ static void time_ops(struct decoder *d, struct ddl_bench_report *out)
     ddl_profile_init(&profile, real);
     d->model->backend = &profile.backend;
     double start = ddl_clock_seconds();
-    repeat(next_token, d, d->config->profiled, NULL);
+    for (size_t i = 0; i < d->config->profiled; i++)
+        feed(d, 1);
     bench_shares(out, &profile, d->config->profiled, ddl_clock_seconds() - start);
     d->model->backend = real;
-}
-
-static void fill_row(struct ddl_bench_row *row, const struct decoder *d)
-{
-    row->bytes = (double)ddl_model_pass_bytes(d->model) + cache_bytes(d);
-    row->flops = (double)d->n * ddl_config_flops_per_token(&d->config->model, d->config->seq, false);
-    row->units = (double)d->n;
-    snprintf(row->unit, sizeof row->unit, "tokens");
 }
 
 static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *out, const char *name)
 {
     double seconds[DDL_BENCH_REPETITIONS];
-    repeat(next_token, d, d->config->warmup, NULL);
-    repeat(next_token, d, d->config->steps, seconds);
+    for (size_t i = 0; i < d->config->warmup; i++)
+        feed(d, 1);
+    for (size_t i = 0; i < d->config->steps; i++) {
+        double start = ddl_clock_seconds();
+        feed(d, 1);
+        seconds[i] = ddl_clock_seconds() - start;
+    }
     struct ddl_bench_row *row = bench_row(out, name, seconds, d->config->steps);
-    fill_row(row, d);
+    row->bytes = (double)ddl_model_pass_bytes(d->model) + cache_bytes(d);
+    row->flops = (double)d->n * ddl_config_flops_per_token(&d->config->model, d->config->seq, false);
+    row->units = (double)d->n;
+    snprintf(row->unit, sizeof row->unit, "tokens");
     return row;
 }
 
@@ -166,66 +151,13 @@ static ddl_status time_several(ddl_model *model, const struct ddl_bench_config *
     return status;
 }
 
-/* What stands beside tokens: reading n numbers. */
-struct reader {
-    const ddl_backend *backend;
-    float *room;
-    size_t n;
-};
-
-static void read_all(void *user)
+/* How far decoding is from what the memory allows. */
+static void put_beside_memory(struct ddl_bench_report *out)
 {
-    const struct reader *r = user;
-    (void)r->backend->ops->sum_squares(r->backend->ctx, r->n, r->room);
-}
-
-/* How far decoding is from what the memory allows: ten tokens in turn with ten times reading as many bytes as
- * the weights are, since what a machine's memory gives changes from one second to the next. */
-static void take_turns(struct decoder *d, struct reader *r, struct ddl_bench_report *out)
-{
-    enum { TURN = 10 };
-    double token[DDL_BENCH_REPETITIONS], reading[DDL_BENCH_REPETITIONS];
-    size_t steps = d->config->steps;
-    prefill(d);
-    repeat(next_token, d, d->config->warmup, NULL);
-    for (size_t at = 0; at < steps; at += TURN) {
-        size_t n = steps - at < TURN ? steps - at : TURN;
-        repeat(read_all, r, n, reading + at);
-        repeat(next_token, d, n, token + at);
-    }
-    struct ddl_bench_row *row = bench_row(out, "read in turn", reading, steps);
-    double seconds = row->median;
-    row->bytes = (double)(r->n * sizeof *r->room);
-    row = bench_row(out, "decode in turn", token, steps);
-    fill_row(row, d);
-    bench_figure(out, "weights_read_s", seconds);
-    bench_figure(out, "decode_over_read", row->median / seconds);
-}
-
-static ddl_status time_beside_reading(ddl_model *model, const struct ddl_bench_config *config,
-                                      struct ddl_bench_report *out, struct ddl_error *err)
-{
-    const struct ddl_backend *backend = ddl_model_backend(model);
-    struct reader reader = { backend, NULL, ddl_model_pass_bytes(model) / sizeof(float) };
-    struct decoder d;
-    ddl_status status = make(&d, model, config, 1, err);
-    if (!status) {
-        reader.room = backend->ops->alloc(backend->ctx, reader.n * sizeof *reader.room);
-        if (!reader.room)
-            status = ddl_error_set(err, DDL_E_MEMORY,
-                                   "bench decode: out of memory for %zu bytes to read beside the weights "
-                                   "(--no-roofline leaves that out)",
-                                   reader.n * sizeof *reader.room);
-    }
-    if (!status) {
-        backend->ops->fill(backend->ctx, &(struct fill_args){ reader.n, 0.5f, reader.room });
-        take_turns(&d, &reader, out);
-        status = d.status;
-    }
-    if (reader.room)
-        backend->ops->free(backend->ctx, reader.room);
-    unmake(&d);
-    return status;
+    double fastest = out->roofline.read > out->roofline.copy ? out->roofline.read : out->roofline.copy;
+    const struct ddl_bench_row *row = ddl_bench_find(out, "decode 1");
+    bench_figure(out, "weights_read_s", ddl_bench_figure(out, "weight_bytes") / fastest);
+    bench_figure(out, "decode_over_read", row->median / ddl_bench_figure(out, "weights_read_s"));
 }
 
 ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *backend,
@@ -257,11 +189,11 @@ ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *
         bench_figure(out, "parameters", (double)ddl_model_size(model));
         bench_figure(out, "peak_gib", (double)ddl_clock_peak_memory() / 1073741824);
     }
+    ddl_model_free(model);
     if (!status && c.roofline) { /* last: its memory is not decoding's */
         status = bench_roofline(&out->roofline, backend, err);
         if (!status)
-            status = time_beside_reading(model, &c, out, err);
+            put_beside_memory(out);
     }
-    ddl_model_free(model);
     return status;
 }

@@ -80,27 +80,6 @@ static void ops_of_a_token_are_timed(void **state)
     ddl_backend_free(backend);
 }
 
-static void tokens_stand_beside_reading(void **state)
-{
-    (void)state;
-    struct ddl_error err;
-    ddl_backend *backend = cpu();
-    struct ddl_bench_config config = tiny("ddl-cc", DDL_PRECISION_INT8);
-    config.roofline = true;
-    assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
-    const struct ddl_bench_row *read = ddl_bench_find(&report, "read in turn"),
-                               *token = ddl_bench_find(&report, "decode in turn"),
-                               *alone = ddl_bench_find(&report, "decode 1");
-    double weights = ddl_bench_figure(&report, "weight_bytes");
-    assert_true(read->repetitions == config.steps && token->repetitions == config.steps);
-    assert_true(read->bytes <= weights && read->bytes > weights - sizeof(float));
-    assert_true(token->bytes == alone->bytes && token->flops == alone->flops && token->units == 1);
-    assert_true(ddl_bench_figure(&report, "weights_read_s") == read->median);
-    assert_true(ddl_bench_figure(&report, "decode_over_read") == token->median / read->median);
-    assert_true(report.roofline.read > 0);
-    ddl_backend_free(backend);
-}
-
 /* A cache in bfloat16 is read as such. */
 static void the_cache_is_counted(void **state)
 {
