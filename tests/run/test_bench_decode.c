@@ -121,8 +121,9 @@ static void a_wrong_backend_is_not_timed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_model_decodes),          cmocka_unit_test(ops_of_a_token_are_timed),
-        cmocka_unit_test(tokens_stand_beside_reading),  cmocka_unit_test(the_cache_is_counted),
+        cmocka_unit_test(every_model_decodes),
+        cmocka_unit_test(ops_of_a_token_are_timed),
+        cmocka_unit_test(the_cache_is_counted),
         cmocka_unit_test(a_wrong_backend_is_not_timed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
