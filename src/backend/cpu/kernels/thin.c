@@ -48,7 +48,7 @@ INLINE void look_ahead(const void *b, size_t ahead, size_t bytes)
         __builtin_prefetch((const void *)((uintptr_t)b + ahead + line));
 }
 
-enum { AHEAD = 2048, AHEAD8 = 4096 }; /* bytes; measured: docs/performance.md */
+enum { AHEAD = 2048, AHEAD8 = 6144 }; /* bytes; measured: docs/performance.md */
 enum { MOST_COLUMNS = 2, MOST_CHAINS = 4, TILE = MOST_COLUMNS * MOST_THIN };
 enum { PAIRS = V == 16 ? 2 : 1 }; /* the sets with sixteen registers have none left for a second column */
 
@@ -195,24 +195,40 @@ INLINE vec scaled_group(const float *x, const struct ddl_q8 *b)
     return part * splat(b->scale);
 }
 
-/* One row meets each group once: to scale the sum of a group is less work than to scale its weights. */
-INLINE float dot8(size_t K, const float *x, const struct ddl_q8 *b)
+/* One row of A meets each group once: to scale the sum of a group is less work than to scale its weights.
+ * Several groups at a time ask for fewer lines twice. Sums of whole groups, to V numbers. */
+INLINE vec dot8(size_t K, const float *x, const struct ddl_q8 *b)
 {
-    vec even = { 0 }, odd = { 0 };
+    enum { GROUPS = 4 };
+    vec sum[2] = { 0 };
     size_t k = 0;
-    for (; k + 2 * DDL_GROUP <= K; k += 2 * DDL_GROUP, b += 2) {
-        look_ahead(b, AHEAD8, 2 * sizeof *b);
-        even += scaled_group(x + k, b);
-        odd += scaled_group(x + k + DDL_GROUP, b + 1);
+    for (; k + GROUPS * DDL_GROUP <= K; k += GROUPS * DDL_GROUP, b += GROUPS) {
+        look_ahead(b, AHEAD8, GROUPS * sizeof *b);
+        for (size_t g = 0; g < GROUPS; g++)
+            sum[g % 2] += scaled_group(x + k + g * DDL_GROUP, b + g);
     }
-    if (k + DDL_GROUP <= K) {
-        even += scaled_group(x + k, b++);
-        k += DDL_GROUP;
+    for (; k + DDL_GROUP <= K; k += DDL_GROUP)
+        sum[0] += scaled_group(x + k, b++);
+    return sum[0] + sum[1];
+}
+
+static void thin8_row(const struct thin *a, const struct ddl_q8 *B, size_t lo, size_t hi)
+{
+    enum { COLUMNS = 4 };
+    size_t whole = a->K / DDL_GROUP * DDL_GROUP;
+    for (size_t j = lo; j < hi; j += COLUMNS) {
+        size_t columns = hi - j < COLUMNS ? hi - j : COLUMNS;
+        vec sum[COLUMNS] = { 0 };
+        float dots[COLUMNS];
+        for (size_t c = 0; c < columns; c++)
+            sum[c] = dot8(a->K, a->A, B + (j + c) * a->ldb);
+        lane_sums(sum, dots, COLUMNS);
+        for (size_t c = 0; c < columns; c++) {
+            for (size_t k = whole; k < a->K; k++)
+                dots[c] += a->A[k] * weight8(B + (j + c) * a->ldb, k);
+        }
+        put(a, j, columns, dots, 1);
     }
-    float sum = lane_sum(even + odd);
-    for (size_t i = 0; k + i < K; i++)
-        sum += x[k + i] * weight8(b, i);
-    return sum;
 }
 
 void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scratch)
@@ -222,14 +238,10 @@ void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scr
                                a->ldc, a->A, a->alpha, a->accumulate ? 1 : 0,
                                a->C };
     (void)scratch;
-    if (a->M != 1) {
+    if (a->M == 1)
+        thin8_row(&thin, a->B, lo, hi);
+    else
         thin8(&thin, a->B, lo, hi);
-        return;
-    }
-    for (size_t j = lo; j < hi; j++) {
-        float sum = dot8(a->K, a->A, a->B + j * thin.ldb);
-        put(&thin, j, 1, &sum, 1);
-    }
 }
 
 /* Rows [lo, hi) of B as float32. */
