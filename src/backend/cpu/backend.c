@@ -66,12 +66,12 @@ static ddl_status verdict(void *ctx, struct ddl_error *err)
 }
 
 /* A piece holds the sums of the largest parameter gradient and as much again (a bias beside a weight, or the
- * convolution's weights turned), attention's blocks, or the few rows of a thin product in float32. Its
+ * convolution's weights turned), attention's blocks, or WIDENED rows of a product in float32. Its
  * numbers, in whole lines, and the bytes of a piece for each thread; false: out of range. */
 static bool size_piece(const struct cpu *cpu, const struct ddl_extent *extent, size_t *piece, size_t *bytes)
 {
     size_t sums, rows, blocks = cpu_attention_scratch(extent->T, extent->h);
-    if (!ddl_size_mul(extent->d_c_taps, 2, &sums) || !ddl_size_mul(extent->widest, MOST_THIN, &rows) ||
+    if (!ddl_size_mul(extent->d_c_taps, 2, &sums) || !ddl_size_mul(extent->widest, WIDENED, &rows) ||
         blocks == SIZE_MAX)
         return false;
     sums = sums > rows ? sums : rows;
