@@ -139,60 +139,45 @@ static float attention_scale(const struct bench_sizes *s)
 {
     return (float)(1 / sqrt((double)s->h));
 }
-/* Pairs of query and key, each 4 h operations forward. */
-static double attention_flops(const struct bench_sizes *s)
+/* Pairs of query and key, each 4 h operations forward, of the last n tokens of each sequence. */
+static double attention_flops(const struct bench_sizes *s, size_t n)
 {
-    return 4 * (double)(s->B * s->H * s->h) * (double)s->T * (double)(s->T + 1) / 2;
+    return 4 * (double)(s->B * s->H * s->h) * (double)n * ((double)(s->T - n) + (double)(n + 1) / 2);
+}
+/* The last n tokens of each sequence behind a cache of the others, whose rows are floats or halves. */
+static void attention(struct bench_case *k, const struct bench_sizes *s, size_t n, size_t keys, size_t values,
+                      enum bench_fill fill)
+{
+    size_t a = s->H * s->h;
+    k->args.attention_fwd = (struct attention_args){ .B = s->B,
+                                                     .T = n,
+                                                     .H = s->H,
+                                                     .h = s->h,
+                                                     .past = s->T - n,
+                                                     .scale = attention_scale(s),
+                                                     .q_stride = a,
+                                                     .k_stride = a,
+                                                     .k_batch = s->T * a,
+                                                     .v_stride = a,
+                                                     .v_batch = s->T * a };
+    IN(attention_args, q, s->B * n * a, NORMAL);
+    bench_add(k, keys, s->N * a, fill, BENCH_IN);
+    bench_add(k, values, s->N * a, fill, BENCH_IN);
+    OUT(attention_args, y, s->B * n * a);
+    k->flops = attention_flops(s, n);
 }
 static void make_attention_fwd(struct bench_case *k, const struct bench_sizes *s)
 {
-    size_t a = s->H * s->h;
-    k->args.attention_fwd = (struct attention_args){ .B = s->B,
-                                                     .T = s->T,
-                                                     .H = s->H,
-                                                     .h = s->h,
-                                                     .scale = attention_scale(s),
-                                                     .q_stride = a,
-                                                     .k_stride = a,
-                                                     .k_batch = s->T * a,
-                                                     .v_stride = a,
-                                                     .v_batch = s->T * a };
-    IN(attention_args, q, s->N * a, NORMAL);
-    IN(attention_args, k, s->N * a, NORMAL);
-    IN(attention_args, v, s->N * a, NORMAL);
-    OUT(attention_args, y, s->N * a);
+    attention(k, s, s->T, AT(attention_args, k), AT(attention_args, v), BENCH_NORMAL);
     OUT(attention_args, lse, s->N * s->H);
-    k->flops = attention_flops(s);
-}
-/* A token behind a cache, whose rows are floats or halves. */
-static void make_one(struct bench_case *k, const struct bench_sizes *s, size_t keys, size_t values,
-                     enum bench_fill fill)
-{
-    size_t a = s->H * s->h;
-    k->args.attention_fwd = (struct attention_args){ .B = s->B,
-                                                     .T = 1,
-                                                     .H = s->H,
-                                                     .h = s->h,
-                                                     .past = s->T - 1,
-                                                     .scale = attention_scale(s),
-                                                     .q_stride = a,
-                                                     .k_stride = a,
-                                                     .k_batch = s->T * a,
-                                                     .v_stride = a,
-                                                     .v_batch = s->T * a };
-    IN(attention_args, q, s->B * a, NORMAL);
-    bench_add(k, keys, s->N * a, fill, BENCH_IN);
-    bench_add(k, values, s->N * a, fill, BENCH_IN);
-    OUT(attention_args, y, s->B * a);
-    k->flops = 4 * (double)(s->N * a);
 }
 static void make_attention_one(struct bench_case *k, const struct bench_sizes *s)
 {
-    make_one(k, s, AT(attention_args, k), AT(attention_args, v), BENCH_NORMAL);
+    attention(k, s, 1, AT(attention_args, k), AT(attention_args, v), BENCH_NORMAL);
 }
 static void make_attention16_one(struct bench_case *k, const struct bench_sizes *s)
 {
-    make_one(k, s, AT(attention_args, k16), AT(attention_args, v16), BENCH_HALVES);
+    attention(k, s, 1, AT(attention_args, k16), AT(attention_args, v16), BENCH_HALVES);
 }
 static void make_attention_bwd(struct bench_case *k, const struct bench_sizes *s)
 {
@@ -217,7 +202,7 @@ static void make_attention_bwd(struct bench_case *k, const struct bench_sizes *s
     OUT(attention_grad_args, dq, s->N * a);
     OUT(attention_grad_args, dk, s->N * a);
     OUT(attention_grad_args, dv, s->N * a);
-    k->flops = 2.5 * attention_flops(s);
+    k->flops = 2.5 * attention_flops(s, s->T);
 }
 
 static void make_cross_entropy(struct bench_case *k, const struct bench_sizes *s)

@@ -182,5 +182,5 @@ void make_adamw(struct bench_case *k, const struct bench_sizes *s)
 void make_adamw16(struct bench_case *k, const struct bench_sizes *s)
 {
     make_adamw(k, s);
-    bench_add(k, AT(adamw_args, p16), 2 * s->m * s->d, BENCH_HALVES, BENCH_OUT);
+    bench_add(k, AT(adamw_args, p16), k->args.adamw.n, BENCH_HALVES, BENCH_OUT);
 }
