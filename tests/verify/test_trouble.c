@@ -1,8 +1,8 @@
 /* verify/trouble.c: the dump of a run whose numbers ended is replayed on every backend, passes where it
  * happens again, and fails where it does not or the dump is broken. */
+#include "support/models.h"
 #include "support/runs.h"
 
-#include "base/mem.h"
 #include "ddl/train.h"
 #include "ddl/verify.h"
 
@@ -43,18 +43,10 @@ static const char *start_folder(const char *name, const char *parameter, float f
     ddl_backend *backend;
     assert_ok(ddl_backend_create(&backend, "ref", 1, &err), err);
     ddl_model *model = tiny_model("ddl-tc", V, 3, backend);
-    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
-        size_t n = ddl_model_param(model, i)->count;
-        float *x = ddl_mem_alloc(n * sizeof *x);
-        ddl_model_read_param(model, i, x);
-        for (size_t j = 0; j < n; j++)
-            x[j] *= factor;
-        if (bad != 0)
-            x[n / 2] = bad;
-        if (strcmp(ddl_model_param(model, i)->name, parameter) == 0)
-            ddl_model_write_param(model, i, x);
-        ddl_mem_free(x);
-    }
+    size_t row = param_row(model, parameter), middle = ddl_model_param(model, row)->count / 2;
+    change_param(model, row, 0, SIZE_MAX, factor, 0);
+    if (bad != 0)
+        change_param(model, row, middle, middle + 1, 0, bad);
     const char *folder = scratch_path(name);
     assert_ok(ddl_file_make_dir(folder, &err), err);
     assert_ok(ddl_model_save(model, folder, &err), err);
@@ -67,19 +59,12 @@ static const char *start_folder(const char *name, const char *parameter, float f
 static const char *dump_of(const char *start, const char *backend, int recompute)
 {
     struct ddl_error err;
-    struct ddl_train_config t = ddl_train_defaults();
-    write_random_shard(scratch_path("train.bin"), 1, V, 3000);
-    remove_scratch("run");
-    snprintf(t.train_data, sizeof t.train_data, "%s", scratch_path("train.bin"));
+    struct ddl_train_config t = tiny_run("ddl-tc", V, backend, "run");
+    write_random_shard(t.train_data, 1, V, 3000);
     snprintf(t.init_from, sizeof t.init_from, "%s", start);
-    snprintf(t.backend, sizeof t.backend, "%s", backend);
-    snprintf(t.out, sizeof t.out, "%s", scratch_path("run"));
-    t.config = tiny_config("ddl-tc", V);
     t.steps = 3;
     t.warmup = 0;
-    t.batch = 2;
     t.accumulate = 2;
-    t.threads = 2;
     t.recompute = recompute;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     return scratch_path("run/trouble-1");
