@@ -52,6 +52,11 @@ DDL_API ddl_status ddl_option_set(const struct ddl_option *option, void *object,
  * need). Truncates to size. */
 DDL_API void ddl_option_format(const struct ddl_option *option, const void *object, char *out, size_t size);
 
+/* Holds each field of *object to its row of `table`, as ddl_option_set does with text: for values that came
+ * from C. Fields that are texts are not looked at. */
+DDL_API ddl_status ddl_option_check(const struct ddl_option *table, const void *object,
+                                    struct ddl_error *err);
+
 /* "unknown <kind> 'name'", with ", did you mean 'x'?" where one of the table is near; `where`
  * starts it, if it is not NULL. Returns DDL_E_USAGE. */
 DDL_API ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where, const char *kind,

@@ -270,6 +270,46 @@ void ddl_option_format(const struct ddl_option *option, const void *object, char
     }
 }
 
+static ddl_status check_choice(const struct ddl_option *option, const void *object, struct ddl_error *err)
+{
+    int value = *(const int *)const_field_of(option, object), n = 0;
+    while (option->choices[n])
+        n++;
+    if (value < 0 || value >= n)
+        return ddl_error_set(err, DDL_E_USAGE, "%s: %d is out of range (0 to %d)", option->name, value,
+                             n - 1);
+    return DDL_OK;
+}
+
+/* The check of ddl_option_set is asked, with a field elsewhere. */
+static ddl_status check_number(const struct ddl_option *option, const void *object, struct ddl_error *err)
+{
+    union {
+        bool flag;
+        size_t size;
+        uint64_t u64;
+        float single;
+        double real;
+    } field;
+    struct ddl_option elsewhere = *option;
+    char text[64];
+    elsewhere.offset = 0;
+    ddl_option_format(option, object, text, sizeof text);
+    return ddl_option_set(&elsewhere, &field, text, option->name, err);
+}
+
+ddl_status ddl_option_check(const struct ddl_option *table, const void *object, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (const struct ddl_option *row = table; !status && row->name; row++) {
+        if (row->type == DDL_OPTION_CHOICE)
+            status = check_choice(row, object, err);
+        else if (row->type != DDL_OPTION_STRING)
+            status = check_number(row, object, err);
+    }
+    return status;
+}
+
 ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where, const char *kind,
                               const char *name, struct ddl_error *err)
 {

@@ -299,32 +299,9 @@ const char *ddl_config_preset_name(const struct ddl_config *config)
 
 /* ---- checks ---- */
 
-/* Each row's value must be one that the row itself would accept. */
-static ddl_status check_ranges(const struct ddl_config *config, struct ddl_error *err)
-{
-    for (const struct ddl_option *row = rows; row->name; row++) {
-        if (row->type == DDL_OPTION_CHOICE) {
-            int value, n = 0;
-            memcpy(&value, (const char *)config + row->offset, sizeof value);
-            while (row->choices[n])
-                n++;
-            if (value < 0 || value >= n)
-                return ddl_error_set(err, DDL_E_USAGE, "%s: %d is out of range (0 to %d)", row->name, value,
-                                     n - 1);
-        }
-        struct ddl_config scratch;
-        char text[64];
-        ddl_option_format(row, config, text, sizeof text);
-        ddl_status status = ddl_option_set(row, &scratch, text, row->name, err);
-        if (status)
-            return status;
-    }
-    return DDL_OK;
-}
-
 ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *err)
 {
-    ddl_status status = check_ranges(config, err);
+    ddl_status status = ddl_option_check(rows, config, err);
     if (status)
         return status;
     bool any_delta = false;

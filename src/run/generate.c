@@ -202,25 +202,12 @@ static void release(struct generation *g)
     ddl_mem_free(g->sampler.heap);
 }
 
-static ddl_status check_config(const struct ddl_generate_config *config, struct ddl_error *err)
-{
-    for (const struct ddl_option *row = rows; row->name; row++) {
-        char text[64];
-        struct ddl_generate_config scratch;
-        ddl_option_format(row, config, text, sizeof text);
-        ddl_status status = ddl_option_set(row, &scratch, text, row->name, err);
-        if (status)
-            return status;
-    }
-    return DDL_OK;
-}
-
 ddl_status ddl_generate(ddl_model *model, const ddl_tokenizer *tokenizer,
                         const struct ddl_generate_config *config, const char *prompt, size_t size,
                         ddl_text_fn *text, void *user, struct ddl_generate_result *results,
                         struct ddl_error *err)
 {
-    ddl_status status = check_config(config, err);
+    ddl_status status = ddl_option_check(rows, config, err);
     if (status)
         return status;
     struct generation g = { .model = model,

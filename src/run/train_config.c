@@ -274,25 +274,10 @@ ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe,
 
 /* ---- checks ---- */
 
-static ddl_status check_numbers(const struct ddl_train_config *t, struct ddl_error *err)
-{
-    for (const struct ddl_option *row = rows; row->name; row++) {
-        if (row->type == DDL_OPTION_STRING || row->type == DDL_OPTION_CHOICE)
-            continue;
-        char text[64];
-        struct ddl_train_config scratch;
-        ddl_option_format(row, t, text, sizeof text);
-        ddl_status status = ddl_option_set(row, &scratch, text, row->name, err);
-        if (status)
-            return status;
-    }
-    return DDL_OK;
-}
-
 ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err)
 {
     struct ddl_train_config t = ddl_train_resolved(config);
-    ddl_status status = check_numbers(&t, err);
+    ddl_status status = ddl_option_check(rows, &t, err);
     if (!status)
         status = ddl_config_check(&t.config, err);
     if (status)

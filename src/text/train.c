@@ -281,14 +281,9 @@ ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_t
                                ddl_tokenizer_train_progress_fn *progress, void *user, struct ddl_error *err)
 {
     *out = NULL;
-    for (const struct ddl_option *o = ddl_tokenizer_train_options(); o->name; o++) {
-        char value[sizeof config->special_tokens];
-        struct ddl_tokenizer_train_config copy;
-        ddl_option_format(o, config, value, sizeof value);
-        ddl_status bad = ddl_option_set(o, &copy, value, o->name, err);
-        if (bad)
-            return bad;
-    }
+    ddl_status status = ddl_option_check(ddl_tokenizer_train_options(), config, err);
+    if (status)
+        return status;
     struct training tr = { .config = config, .report = progress, .user = user, .err = err };
     tr.progress.vocab_size = config->vocab_size;
     tr.start = ddl_clock_seconds();
@@ -297,7 +292,7 @@ ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_t
     bool fits = tr.t && ddl_bytes_table_init(&tr.known, config->vocab_size);
     tr.known.key = ddl_tokenizer_key;
     tr.known.user = tr.t;
-    ddl_status status = fits ? train(&tr, files, n_files) : out_of_memory(&tr);
+    status = fits ? train(&tr, files, n_files) : out_of_memory(&tr);
     ddl_bytes_table_free(&tr.known);
     if (!status) {
         tr.t->n_tokens = tr.n_tokens;

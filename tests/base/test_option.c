@@ -186,6 +186,40 @@ static void format_reads_back(void **state)
     assert_string_equal(shortened, "0.3");
 }
 
+/* What stands in the struct is held to the rows as what is read is. */
+static void values_that_came_from_c(void **state)
+{
+    (void)state;
+    const struct thing good = { .count = 5, .lr = 10, .share = -1, .kind = 2 };
+    struct {
+        struct thing thing;
+        const char *sentence;
+    } cases[] = {
+        { good, NULL },
+        { good, "batch_count: 0 is out of range (1 to 1000)" },
+        { good, "batch_count: 18446744073709551615 is out of range (1 to 1000)" },
+        { good, "lr: 10.000001 is out of range (0 to 10)" },
+        { good, "lr: 'nan' is not a number" },
+        { good, "share: '-inf' is not a number" },
+        { good, "kind: 3 is out of range (0 to 2)" },
+        { good, "kind: -1 is out of range (0 to 2)" },
+    };
+    cases[1].thing.count = 0;
+    cases[2].thing.count = SIZE_MAX;
+    cases[3].thing.lr = nextafterf(10, 11);
+    cases[4].thing.lr = NAN;
+    cases[5].thing.share = -INFINITY;
+    cases[6].thing.kind = 3;
+    cases[7].thing.kind = -1;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_error err = { 0 };
+        ddl_status status = ddl_option_check(table, &cases[i].thing, &err);
+        assert_int_equal(status, cases[i].sentence ? DDL_E_USAGE : DDL_OK);
+        assert_string_equal(err.text, cases[i].sentence ? cases[i].sentence : "");
+        assert_int_equal(ddl_option_check(table, &cases[i].thing, NULL), status);
+    }
+}
+
 /* Splits `line` at spaces and parses it; the positional arguments come back joined by '|'. */
 static ddl_status parse(struct thing *t, const char *line, char *positional, size_t size,
                         struct ddl_error *err)
@@ -293,6 +327,7 @@ int main(void)
         cmocka_unit_test(good_values),
         cmocka_unit_test(bad_values),
         cmocka_unit_test(format_reads_back),
+        cmocka_unit_test(values_that_came_from_c),
         cmocka_unit_test(command_line),
         cmocka_unit_test(command_line_errors),
         cmocka_unit_test(without_tables),

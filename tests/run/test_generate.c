@@ -221,6 +221,10 @@ static void refusals(void **state)
     config.n = 0;
     assert_int_equal(generate(model, &config, "a", &h, NULL, &err), DDL_E_USAGE);
     config = ddl_generate_defaults();
+    config.cache = 3;
+    assert_int_equal(generate(model, &config, "a", &h, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "cache: 3 is out of range (0 to 2)");
+    config = ddl_generate_defaults();
     size_t count = ddl_model_param(model, 0)->count;
     float *wte = malloc(count * sizeof *wte);
     assert_non_null(wte);

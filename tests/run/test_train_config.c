@@ -166,6 +166,25 @@ static void mistakes_have_a_line(void **state)
     assert_ok(configure(&t, "# nothing\n---\n", "", &err), err);
 }
 
+/* As a program in C may set them. */
+static void choices_are_held_to_their_names(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = ddl_train_defaults();
+    t.recompute = DDL_RECOMPUTES;
+    assert_int_equal(ddl_train_check(&t, &err), DDL_E_USAGE);
+    assert_says(&err, "recompute: 3 is out of range (0 to 2)");
+    t = ddl_train_defaults();
+    t.order = -1;
+    assert_int_equal(ddl_train_check(&t, &err), DDL_E_USAGE);
+    assert_says(&err, "order: -1 is out of range (0 to 1)");
+    t = ddl_train_defaults();
+    t.precision = DDL_PRECISION_INT8;
+    assert_int_equal(ddl_train_check(&t, &err), DDL_E_USAGE);
+    assert_says(&err, "dtype: 2 is out of range (0 to 1)");
+}
+
 static void sizes_are_bounded(void **state)
 {
     (void)state;
@@ -237,6 +256,7 @@ int main(void)
         cmocka_unit_test(rules_by_layer),
         cmocka_unit_test(the_recipe_may_be_an_argument),
         cmocka_unit_test(mistakes_have_a_line),
+        cmocka_unit_test(choices_are_held_to_their_names),
         cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(a_plan_adds_up),
     };
