@@ -25,7 +25,6 @@ static void tables(void **state)
     assert_printed("tokens/s");
     says("step --dtype bf16 --threads 1" TINY, 0, "dtype bf16");
     says("step --recompute block --model ddl-cc" TINY, 0, "recompute block");
-    says("step --recompute all" TINY, 2, "none of cheap, none, block");
     says("decode --model ddl-cc-ec" TINY, 0, "decode 2");
     char arguments[2048];
     snprintf(arguments, sizeof arguments, "tokenizer --steps 1 --warmup 0 --vocab-size 300 --text '%s'",
@@ -36,12 +35,16 @@ static void tables(void **state)
 static void usage(void **state)
 {
     (void)state;
-    says("stop", 2, "bench: unknown action 'stop', did you mean 'step'?");
-    says("", 2, "bench: wanted op, step, decode or tokenizer after it");
-    says("step now", 2, "bench step takes options only, found 'now'");
-    says("op --filter frobnicate" TINY, 2, "no op's name contains 'frobnicate'");
-    says("step --model ddl-cd" TINY, 2, "did you mean");
-    says("tokenizer --text /nonexistent/text", 1, "/nonexistent/text");
+    static const struct refusal cases[] = {
+        { "bench stop", 2, "bench: unknown action 'stop', did you mean 'step'?" },
+        { "bench", 2, "bench: wanted op, step, decode or tokenizer after it" },
+        { "bench step now", 2, "bench step takes options only, found 'now'" },
+        { "bench op --filter frobnicate" TINY, 2, "no op's name contains 'frobnicate'" },
+        { "bench step --model ddl-cd" TINY, 2, "did you mean" },
+        { "bench step --recompute all" TINY, 2, "none of cheap, none, block" },
+        { "bench tokenizer --text /nonexistent/text", 1, "/nonexistent/text" },
+    };
+    assert_refused(cases, sizeof cases / sizeof *cases);
     says("step --save /nonexistent/file" TINY, 1, "/nonexistent/file: cannot write");
     says("--help", 0, "decode");
     says("op --help", 0, "--filter");

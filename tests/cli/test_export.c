@@ -7,27 +7,19 @@
 static void sentences(void **state)
 {
     (void)state;
-    static const struct {
-        const char *arguments;
-        int status;
-        const char *says;
-    } cases[] = {
-        { "", 2, "export: one model folder is needed, found 0" },
-        { "a b --out c", 2, "export: one model folder is needed, found 2" },
-        { "a", 2, "export: --out DIR is needed" },
-        { "a --out b --dtype f8", 2, "--dtype: 'f8' is none of f32, bf16, f16" },
-        { "a --out b --max-shard-size much", 2,
+    static const struct refusal cases[] = {
+        { "export", 2, "export: one model folder is needed, found 0" },
+        { "export a b --out c", 2, "export: one model folder is needed, found 2" },
+        { "export a", 2, "export: --out DIR is needed" },
+        { "export a --out b --dtype f8", 2, "--dtype: 'f8' is none of f32, bf16, f16" },
+        { "export a --out b --max-shard-size much", 2,
           "--max-shard-size: 'much' is no size like 500MB, 2GB or 1GiB" },
-        { "a --out b --max-shard-size -1GB", 2, "is no size" },
-        { "a --out b --max-shard-size 2 GB", 2, "found 2" },
-        { "/nowhere --out b", 1, "/nowhere/config.json: cannot open" },
-        { "a --out /", 2, "/: exists already; name a new folder" },
+        { "export a --out b --max-shard-size -1GB", 2, "is no size" },
+        { "export a --out b --max-shard-size 2 GB", 2, "found 2" },
+        { "export /nowhere --out b", 1, "/nowhere/config.json: cannot open" },
+        { "export a --out /", 2, "/: exists already; name a new folder" },
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int status = ddl("export %s", cases[i].arguments);
-        if (status != cases[i].status || !strstr(printed, cases[i].says))
-            fail_msg("'%s' gave %d: %s", cases[i].arguments, status, printed);
-    }
+    assert_refused(cases, sizeof cases / sizeof *cases);
 }
 
 static void sizes_are_read(void **state)

@@ -27,11 +27,7 @@ static const char tiny_flags[] =
 static void mistakes(void **state)
 {
     (void)state;
-    static const struct {
-        const char *arguments;
-        int status;
-        const char *says;
-    } cases[] = {
+    static const struct refusal cases[] = {
         { "train --sped 1", 2, "unknown option '--sped', did you mean '--seed'?" },
         { "train --lr", 2, "--lr: needs a value" },
         { "train --lr fast", 2, "--lr: 'fast'" },
@@ -54,11 +50,7 @@ static void mistakes(void **state)
         { "info --model baslin", 2, "unknown model 'baslin', did you mean 'baseline'?" },
         { "info a b", 2, "one model folder at most" },
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(ddl("%s", cases[i].arguments), cases[i].status);
-        assert_printed(cases[i].says);
-        assert_ptr_equal(strchr(printed, '\n'), printed + strlen(printed) - 1); /* one line */
-    }
+    assert_refused(cases, sizeof cases / sizeof *cases);
 }
 
 static void help(void **state)

@@ -1,5 +1,6 @@
 #include "support/program.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,4 +37,16 @@ void assert_printed(const char *gist)
 {
     if (!strstr(printed, gist))
         fail_msg("'%s' is not in: %s", gist, printed);
+}
+
+void assert_refused(const struct refusal *list, size_t n)
+{
+    for (const struct refusal *r = list; r < list + n; r++) {
+        int status = ddl("%s", r->arguments);
+        bool one_line =
+            strncmp(printed, "ddl: ", 5) == 0 && strchr(printed, '\n') == printed + strlen(printed) - 1;
+        if (status != r->status || !one_line || !strstr(printed, r->says))
+            fail_msg("ddl %s: status %d, '%s', wanted %d and one line that says '%s'", r->arguments, status,
+                     printed, r->status, r->says);
+    }
 }

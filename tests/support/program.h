@@ -15,4 +15,13 @@ int ddl_stream(enum stream stream, const char *arguments, ...) DDL_PRINTF(2, 3);
 /* `printed` contains the gist. */
 void assert_printed(const char *gist);
 
+/* Command lines that are refused: each prints one line, which begins with "ddl: " and contains `says`, and
+ * nothing else. */
+struct refusal {
+    const char *arguments;
+    int status;
+    const char *says;
+};
+void assert_refused(const struct refusal *list, size_t n);
+
 #endif
