@@ -18,26 +18,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static char *document;
-
-static int open_document(void **state)
-{
-    (void)state;
-    document = read_file(source_path("docs/formats.md"), NULL);
-    return 0;
-}
-
-static int close_document(void **state)
-{
-    (void)state;
-    free(document);
-    return 0;
-}
-
 /* The example as a file of the scratch folder; its path. */
 static const char *example_file(const char *info, const char *relative)
 {
-    char *text = markdown_block(document, info);
+    char *text = markdown_block(formats, info);
     const char *path = scratch_path(relative);
     struct ddl_error err;
     assert_ok(ddl_file_make_parent(path, &err), err);
@@ -134,7 +118,7 @@ static void the_header_opens(void **state)
     (void)state;
     struct ddl_error err;
     ddl_safetensors *st;
-    char *header = markdown_block(document, "json safetensors");
+    char *header = markdown_block(formats, "json safetensors");
     write_safetensors(scratch_path("one.safetensors"), header, 28);
     free(header);
     assert_ok(ddl_safetensors_open(&st, scratch_path("one.safetensors"), &err), err);
@@ -255,7 +239,7 @@ static void the_shard_opens(void **state)
     struct ddl_error err;
     ddl_shards *shards;
     unsigned char bytes[2048];
-    char *dump = markdown_block(document, "text shard");
+    char *dump = markdown_block(formats, "text shard");
     size_t n = bytes_of_dump(dump, bytes, sizeof bytes);
     free(dump);
     write_file(scratch_path("shard.bin"), bytes, n);
@@ -314,7 +298,7 @@ static void the_curves_recipe_is_one_of_a_case(void **state)
 static void commands_end_with_their_status(void **state)
 {
     (void)state;
-    struct markdown_table table = markdown_table(document, "exit statuses");
+    struct markdown_table table = markdown_table(formats, "exit statuses");
     char recipe[2048];
     write_shard(scratch_path("tokens.bin"), 2, 0, 4000);
     int n = snprintf(recipe, sizeof recipe,
@@ -356,5 +340,5 @@ int main(void)
         cmocka_unit_test(the_curves_recipe_is_one_of_a_case),
         cmocka_unit_test(commands_end_with_their_status),
     };
-    return cmocka_run_group_tests(tests, open_document, close_document);
+    return cmocka_run_group_tests(tests, open_formats, close_formats);
 }

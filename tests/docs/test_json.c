@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static char *document;
-
 /* ---- a table of keys ---- */
 
 struct keys {
@@ -136,10 +134,10 @@ static void walk_all(struct keys *k, const char *text, bool lines, const char *w
 static void check_named(const char *name, bool lines, const char *real)
 {
     char info[128];
-    struct keys k = { .name = name, .table = markdown_table(document, name) };
+    struct keys k = { .name = name, .table = markdown_table(formats, name) };
     assert_true(k.table.n <= sizeof k.seen / sizeof *k.seen);
     snprintf(info, sizeof info, "json %s", name);
-    char *example = markdown_block(document, info);
+    char *example = markdown_block(formats, info);
     walk_all(&k, example, lines, "the example");
     if (real)
         walk_all(&k, real, lines, "what the program writes");
@@ -204,8 +202,7 @@ static char *outputs[N_COMMANDS];
 
 static int prepare(void **state)
 {
-    (void)state;
-    document = read_file(source_path("docs/formats.md"), NULL);
+    open_formats(state);
     char *text = read_file(source_path("LICENSE"), NULL), out[OUTPUT], link[1200];
     write_file(scratch_path("text.txt"), text, strlen(text));
     free(text);
@@ -221,11 +218,9 @@ static int prepare(void **state)
 
 static int tidy(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < N_COMMANDS; i++)
         free(outputs[i]);
-    free(document);
-    return 0;
+    return close_formats(state);
 }
 
 static void what_commands_print_is_told(void **state)
@@ -255,7 +250,7 @@ static void what_a_run_writes_is_told(void **state)
 /* The files of one folder are the rows of its table; rows that say "optional" may be missing. */
 static void check_folder(const char *name, const char *path)
 {
-    struct markdown_table table = markdown_table(document, name);
+    struct markdown_table table = markdown_table(formats, name);
     char out[OUTPUT], command[1200];
     bool there[64] = { false };
     snprintf(command, sizeof command, "ls -1Ap '%s' | sed 's/[0-9][0-9]*/<step>/; s/.*/`&`/'", path);
@@ -339,8 +334,8 @@ static void check_same_keys(const json_t *a, const json_t *b)
 static void the_configuration_is_told(void **state)
 {
     (void)state;
-    struct markdown_table own = markdown_table(document, "config.json");
-    char *example = markdown_block(document, "json config.json");
+    struct markdown_table own = markdown_table(formats, "config.json");
+    char *example = markdown_block(formats, "json config.json");
     json_t *told = json_loads(example, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(told);
     json_t *one = load_json(scratch_path("one/config.json"));

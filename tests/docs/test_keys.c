@@ -12,22 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static char *document;
-
-static int open_document(void **state)
-{
-    (void)state;
-    document = read_file(source_path("docs/formats.md"), NULL);
-    return 0;
-}
-
-static int close_document(void **state)
-{
-    (void)state;
-    free(document);
-    return 0;
-}
-
 /* The row's cells as the document should have them, the last one aside. */
 static void expected_cells(const struct ddl_option *row, const void *object, struct markdown_row *out)
 {
@@ -55,7 +39,7 @@ static void expected_cells(const struct ddl_option *row, const void *object, str
 
 static void check_options(const char *name, const struct ddl_option *rows, const void *object)
 {
-    struct markdown_table table = markdown_table(document, name);
+    struct markdown_table table = markdown_table(formats, name);
     size_t n = 0;
     for (; rows[n].name; n++) {
         struct markdown_row wanted = { 0 };
@@ -187,7 +171,7 @@ static void every_tensor_is_told_with_its_shape(void **state)
 {
     (void)state;
     struct ddl_error err;
-    struct markdown_table table = markdown_table(document, "tensors");
+    struct markdown_table table = markdown_table(formats, "tensors");
     bool *used = calloc(table.n, sizeof *used);
     for (size_t i = 0; ddl_config_preset_list(i, NULL); i++) {
         struct ddl_config k = ddl_config_defaults();
@@ -214,7 +198,7 @@ static void every_tensor_is_told_with_its_shape(void **state)
 static void every_dtype_is_told(void **state)
 {
     (void)state;
-    struct markdown_table table = markdown_table(document, "dtypes");
+    struct markdown_table table = markdown_table(formats, "dtypes");
     assert_int_equal(table.n, DDL_DTYPES);
     for (size_t i = 0; i < table.n; i++) {
         char name[32], bytes[32];
@@ -239,7 +223,7 @@ static void every_tensor_of_a_case_is_told(void **state)
     struct ddl_error err;
     ddl_safetensors *st;
     bool used[64] = { 0 };
-    struct markdown_table table = markdown_table(document, "expect.safetensors");
+    struct markdown_table table = markdown_table(formats, "expect.safetensors");
     assert_ok(ddl_safetensors_open(&st, source_path("tests/golden/ddl-cc-ec/expect.safetensors"), &err), err);
     for (size_t i = 0; i < ddl_safetensors_count(st); i++) {
         char name[160];
@@ -267,5 +251,5 @@ int main(void)
         cmocka_unit_test(every_tensor_is_told_with_its_shape), cmocka_unit_test(every_dtype_is_told),
         cmocka_unit_test(every_tensor_of_a_case_is_told),
     };
-    return cmocka_run_group_tests(tests, open_document, close_document);
+    return cmocka_run_group_tests(tests, open_formats, close_formats);
 }

@@ -1,10 +1,22 @@
 #include "support/markdown.h"
 
-#include "support/support.h"
+#include "support/files.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+char *formats;
+
+int open_formats(void **state)
+{
+    (void)state;
+    formats = read_file(source_path("docs/formats.md"), NULL);
+    return 0;
+}
+
+int close_formats(void **state)
+{
+    (void)state;
+    free(formats);
+    return 0;
+}
 
 /* The line after the one that is exactly `wanted`, or NULL; *again is set if there is another such line. */
 static const char *after_line(const char *text, const char *wanted, bool *again)

@@ -5,6 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* docs/formats.md, between the two, which are a group's set-up and tear-down. */
+extern char *formats;
+int open_formats(void **state);
+int close_formats(void **state);
+
 /* The body of the block that begins with "```INFO"; fails the test where there is none or two. Free with
  * free. */
 char *markdown_block(const char *document, const char *info);
