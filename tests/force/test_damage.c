@@ -168,18 +168,6 @@ static const struct small_run program_run = {
     "program", "--model ddl-cc-ec --backend ref --steps 6 --checkpoint-every 3 --val-every 3 --threads 1"
 };
 
-/* Turns a bit in the middle (0), cuts the file in half (1), or removes it (2). */
-static void harm(const char *path, size_t how)
-{
-    size_t size;
-    char *bytes = read_file(path, &size);
-    bytes[size / 2] ^= 1;
-    assert_int_equal(remove(path), 0);
-    if (how < 2)
-        write_file(path, bytes, how ? size / 2 : size);
-    free(bytes);
-}
-
 static void the_program_goes_on(void **state)
 {
     (void)state;
@@ -192,7 +180,7 @@ static void the_program_goes_on(void **state)
         char path[2048];
         copy_scratch("whole", "run");
         snprintf(path, sizeof path, "%s/r/checkpoint-6/%s", run_folder(), files[i / 3]);
-        harm(path, i % 3);
+        harm_file(path, i % 3);
         assert_int_equal(run_ddl("", arguments, said), 0);
         assert_non_null(strstr(said, path));
         assert_non_null(strstr(said, "; going on from "));
@@ -208,7 +196,7 @@ static void no_command_takes_it(void **state)
     make_inputs();
     run_undisturbed(train_arguments(&program_run));
     const char *folder = scratch_path("whole/r/checkpoint-6");
-    harm(file_in(folder, "model.safetensors"), 0);
+    harm_file(file_in(folder, "model.safetensors"), 0);
     char arguments[4][1 << 14];
     snprintf(arguments[0], sizeof arguments[0], "eval '%s' --shard '%s'", folder,
              scratch_path("inputs/val.bin"));

@@ -45,20 +45,6 @@ static int at_once(void *user)
     return 1;
 }
 
-/* Turns a bit in the middle (0), cuts the file in half (1), or removes it (2). */
-static void harm(const char *out, const char *checkpoint, const char *file, size_t how)
-{
-    char path[8192];
-    size_t size;
-    snprintf(path, sizeof path, "%s/%s/%s", out, checkpoint, file);
-    char *bytes = read_file(path, &size);
-    bytes[size / 2] ^= 1;
-    assert_int_equal(remove(path), 0);
-    if (how < 2)
-        write_file(path, bytes, how ? size / 2 : size);
-    free(bytes);
-}
-
 /* 20 steps at once; and 10, stopped; and then some that are lost; and the rest. */
 static void resumes_bit_for_bit(void **state)
 {
@@ -435,13 +421,13 @@ static void passes_over_damage(void **state)
                                                        .stop = at_once };
         copy_scratch("damage", "copy");
         snprintf(again.out, sizeof again.out, "%s", scratch_path("copy"));
-        harm(again.out, "checkpoint-8", files[i / 3], i % 3);
+        harm_file(file_in(file_in(again.out, "checkpoint-8"), files[i / 3]), i % 3);
         assert_int_equal(ddl_train_run(&again, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
         assert_says(&err, "stopped after step 7 of 20");
         assert_true(damage.named);
     }
-    harm(t.out, "checkpoint-6", files[0], 1);
-    harm(t.out, "checkpoint-8", files[2], 0);
+    harm_file(file_in(file_in(t.out, "checkpoint-6"), files[0]), 1);
+    harm_file(file_in(file_in(t.out, "checkpoint-8"), files[2]), 0);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_FORMAT);
     assert_says(&err, "checkpoint-8/model.safetensors: damaged: its checksum");
 }
@@ -457,7 +443,7 @@ static void damage_does_not_count(void **state)
     t.checkpoint_every = 2;
     t.keep_last = 2;
     assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
-    harm(t.out, "checkpoint-8", "model.safetensors", 0);
+    harm_file(file_in(t.out, "checkpoint-8/model.safetensors"), 0);
     t.steps = 20;
     t.keep_last = 1;
     t.resume = true;

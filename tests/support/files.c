@@ -55,6 +55,17 @@ void copy_scratch(const char *from, const char *to)
     assert_int_equal(run_command(command, said, sizeof said), 0);
 }
 
+void harm_file(const char *path, size_t how)
+{
+    size_t size;
+    char *bytes = read_file(path, &size);
+    bytes[size / 2] ^= 1;
+    assert_int_equal(remove(path), 0);
+    if (how < 2)
+        write_file(path, bytes, how ? size / 2 : size);
+    free(bytes);
+}
+
 void assert_says(const struct ddl_error *err, const char *gist)
 {
     if (!strstr(err->text, gist))
