@@ -2,6 +2,7 @@
 #include "faults/sweep.h"
 
 #include "faults/allocator.h"
+#include "support/runs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -243,4 +244,20 @@ void sweep(const struct sweep *s)
         if (t.complaints)
             fail_msg("%s: %ld complaints", s->name, t.complaints);
     }
+}
+
+long make_tokenizer(void)
+{
+    struct ddl_error err;
+    const char *folder = scratch_path("tokenizer");
+    ddl_tokenizer *tokenizer = tiny_tokenizer();
+    assert_ok(ddl_file_make_dir(folder, &err), err);
+    assert_ok(ddl_tokenizer_save(tokenizer, folder, &err), err);
+    ddl_tokenizer_free(tokenizer);
+    faults_arm(FAULT_NEVER, false);
+    assert_ok(ddl_tokenizer_load(&tokenizer, folder, &err), err);
+    long requests = faults_requests();
+    faults_disarm();
+    ddl_tokenizer_free(tokenizer);
+    return requests;
 }

@@ -31,6 +31,9 @@ struct sweep {
  * is `check`). */
 void sweep(const struct sweep *s);
 
+/* tiny_tokenizer in the scratch folder's "tokenizer"; returns how many requests loading it makes. */
+long make_tokenizer(void);
+
 /* FNV-1a over more bytes; begin with 0. */
 uint64_t digest_add(uint64_t digest, const void *data, size_t size);
 

@@ -64,7 +64,6 @@ static void building(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    struct ddl_error err;
     char lines[1 << 14];
     unsigned char *packed;
     size_t n = 0, size;
@@ -82,15 +81,7 @@ static int set_up(void **state)
     char *text = read_file(source_path("LICENSE"), &size);
     write_file(scratch_path("text.txt"), text, size);
     free(text);
-    ddl_tokenizer *tokenizer = tiny_tokenizer();
-    assert_ok(ddl_file_make_dir(scratch_path("tokenizer"), &err), err);
-    assert_ok(ddl_tokenizer_save(tokenizer, scratch_path("tokenizer"), &err), err);
-    ddl_tokenizer_free(tokenizer);
-    faults_arm(FAULT_NEVER, false);
-    assert_ok(ddl_tokenizer_load(&tokenizer, scratch_path("tokenizer"), &err), err);
-    tokenizer_requests = faults_requests();
-    faults_disarm();
-    ddl_tokenizer_free(tokenizer);
+    tokenizer_requests = make_tokenizer();
     snprintf(out_folder, sizeof out_folder, "%s", scratch_path("out"));
     return 0;
 }

@@ -128,18 +128,9 @@ static void resumed(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    struct ddl_error err;
     write_random_shard(scratch_path("train.bin"), 1, TINY_VOCAB, 500);
     write_random_shard(scratch_path("val.bin"), 2, TINY_VOCAB, 100);
-    ddl_tokenizer *tokenizer = tiny_tokenizer();
-    assert_ok(ddl_file_make_dir(scratch_path("tokenizer"), &err), err);
-    assert_ok(ddl_tokenizer_save(tokenizer, scratch_path("tokenizer"), &err), err);
-    ddl_tokenizer_free(tokenizer);
-    faults_arm(FAULT_NEVER, false);
-    assert_ok(ddl_tokenizer_load(&tokenizer, scratch_path("tokenizer"), &err), err);
-    tokenizer_requests = faults_requests();
-    faults_disarm();
-    ddl_tokenizer_free(tokenizer);
+    tokenizer_requests = make_tokenizer();
     return 0;
 }
 
