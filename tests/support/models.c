@@ -1,5 +1,7 @@
 #include "support/models.h"
 
+#include "support/runs.h"
+
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -8,16 +10,7 @@
 
 struct ddl_config small_config(const char *preset)
 {
-    struct ddl_config k = ddl_config_defaults();
-    struct ddl_error err;
-    assert_ok(ddl_config_set_preset(&k, preset, &err), err);
-    k.vocab_size = 31;
-    k.n_layers = 3;
-    k.n_heads = 3;
-    k.d_model = 21;
-    k.head_dim = 6;
-    k.block_size = 16;
-    k.hidden_init_std_factor = 2; /* so that no sublayer is too quiet to notice */
+    struct ddl_config k = tiny_config(preset, 31);
     k.embedding_init_std = 1;
     return k;
 }
