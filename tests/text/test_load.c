@@ -191,6 +191,16 @@ static void prefix_space(void **state)
     json_decref(root);
 }
 
+static void add_token(json_t *root, int id, const char *content, bool normalized)
+{
+    char value[256];
+    snprintf(value, sizeof value,
+             "{\"id\": %d, \"content\": \"%s\", \"normalized\": %s, \"single_word\": false, "
+             "\"lstrip\": false, \"rstrip\": false, \"special\": true}",
+             id, content, normalized ? "true" : "false");
+    change(root, "added_tokens.+", value);
+}
+
 /* Longest first at a place; those not normalized before those that are; texts outside the vocabulary. */
 static void several_special_tokens(void **state)
 {
@@ -199,24 +209,12 @@ static void several_special_tokens(void **state)
     ddl_tokenizer *t;
     struct ddl_error err;
     size_t size;
-    change(root, "added_tokens.+",
-           "{\"id\": 351, \"content\": \"<a>\", \"normalized\": false, \"single_word\": false, \"lstrip\": "
-           "false, \"rstrip\": false, \"special\": true}");
-    change(root, "added_tokens.+",
-           "{\"id\": 352, \"content\": \"<a><b>\", \"normalized\": false, \"single_word\": false, "
-           "\"lstrip\": false, \"rstrip\": false, \"special\": true}");
-    change(root, "added_tokens.+",
-           "{\"id\": 353, \"content\": \"<b>\", \"normalized\": true, \"single_word\": false, \"lstrip\": "
-           "false, \"rstrip\": false, \"special\": true}");
-    change(root, "added_tokens.+",
-           "{\"id\": 354, \"content\": \"x<a\", \"normalized\": true, \"single_word\": false, \"lstrip\": "
-           "false, \"rstrip\": false, \"special\": true}");
-    change(root, "added_tokens.+",
-           "{\"id\": 355, \"content\": \" the \", \"normalized\": false, \"single_word\": false, \"lstrip\": "
-           "false, \"rstrip\": false, \"special\": true}");
-    change(root, "added_tokens.+",
-           "{\"id\": 360, \"content\": \"caf\\u00e9 au\", \"normalized\": false, \"single_word\": false, "
-           "\"lstrip\": false, \"rstrip\": false, \"special\": true}");
+    add_token(root, 351, "<a>", false);
+    add_token(root, 352, "<a><b>", false);
+    add_token(root, 353, "<b>", true);
+    add_token(root, 354, "x<a", true);
+    add_token(root, 355, " the ", false);
+    add_token(root, 360, "caf\\u00e9 au", false);
     assert_ok(load_json(root, &t, &err), err);
     assert_int_equal(ddl_tokenizer_vocab_size(t), 361);
     assert_null(ddl_tokenizer_bytes(t, 357, &size)); /* a hole */
