@@ -5,6 +5,7 @@
 #include "base/bf16.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,27 @@ uint16_t *some_halves(size_t n)
     for (size_t i = 0; i < n; i++)
         y[i] = ddl_bf16_round(x[i]);
     return y;
+}
+
+float *before_product(size_t M, size_t N, size_t ldc, float beta)
+{
+    float *C = some_floats(M * ldc);
+    for (size_t i = 0; beta == 0 && i < M; i++) {
+        for (size_t j = 0; j < N; j++)
+            C[i * ldc + j] = NAN;
+    }
+    return C;
+}
+
+void each_product(size_t n, const size_t (*shapes)[3], product_check *check)
+{
+    for (size_t s = 0; s < n; s++) {
+        for (size_t i = 0; i < 4; i++) {
+            check(shapes[s][0], shapes[s][1], shapes[s][2], i & 1, i & 2, 1, 0);
+            check(shapes[s][0], shapes[s][1], shapes[s][2], i & 1, i & 2, 0.5f, 1);
+            check(shapes[s][0], shapes[s][1], shapes[s][2], i & 1, i & 2, -1.5f, 0.25f);
+        }
+    }
 }
 
 void release_all(void)

@@ -22,6 +22,13 @@ void compare_outputs(op_call *call, const void *args, size_t n_outputs, struct o
 #define COMPARE(op, args, outputs)                                                                           \
     compare_outputs(call_##op, &(args), sizeof(outputs) / sizeof *(outputs), outputs)
 
+/* Matrix products: each shape (M, N, K) as it stands and with operands turned, added and scaled. */
+typedef void product_check(size_t M, size_t N, size_t K, bool trans_a, bool trans_b, float alpha, float beta);
+void each_product(size_t n, const size_t (*shapes)[3], product_check *check);
+/* What C (M, N), rows ldc apart, holds before a product: NaN where it is only written (beta 0), numbers
+ * elsewhere: what is between rows must stay. Until release_all. */
+float *before_product(size_t M, size_t N, size_t ldc, float beta);
+
 /* op_call for COMPARE: DEFINE_CALL(rmsnorm_fwd, rmsnorm_args) */
 #define DEFINE_CALL(op, args_type)                                                                           \
     static void call_##op(const struct ddl_backend *backend, const void *args)                               \
