@@ -1,6 +1,5 @@
-/* The generic delta block of spec section 3, for use outside Transformers: the caller brings a state X and a
- * target v from a branch of its own; the block makes the direction and the gate from X and applies the
- * operator. */
+/* The generic delta block, for use outside Transformers: the caller brings a state X and a target v from a
+ * branch of its own; the block makes the direction and the gate from X and applies the operator. */
 #ifndef DDL_BLOCK_H
 #define DDL_BLOCK_H
 

@@ -1,4 +1,4 @@
-/* The configuration of a model: spec section 2-5. A value: take defaults, change by name, check. */
+/* The configuration of a model. A value: take defaults, change by name, check. */
 #ifndef DDL_CONFIG_H
 #define DDL_CONFIG_H
 
@@ -17,7 +17,7 @@ enum {
     DDL_MAX_HEAD_DIM = 4096, /* head_dim at most: what the reference backend keeps on its stack       */
 };
 
-/* How a sublayer's output enters the stream, spec 3. */
+/* How a sublayer's output enters the stream. */
 enum ddl_residual {
     DDL_RESIDUAL_ADD,   /* x + F(x)                          */
     DDL_RESIDUAL_DELTA, /* X + beta k (v - k^T X)^T          */
@@ -52,7 +52,7 @@ enum ddl_embed {
 
 /* What a model is; each field but the last rule's list is a row of ddl_config_options. */
 struct ddl_config {
-    /* backbone, spec 2 */
+    /* backbone */
     size_t vocab_size; /* V                                                       */
     size_t n_layers;   /* num_hidden_layers                                       */
     size_t n_heads;    /* H, num_attention_heads                                  */
@@ -64,12 +64,12 @@ struct ddl_config {
     bool qk_norm;      /* use_qk_rmsnorm                                          */
     bool mup;          /* logits scaled by d_base / d                             */
     size_t d_base;     /* hidden_size_base                                        */
-    /* initial values, spec 4 */
+    /* initial values */
     float embedding_init_std;     /* deviation of the embedding                        */
     float hidden_init_std_factor; /* times 1/sqrt(d): deviation of the other matrices  */
     float read_init;              /* ddl_state_read_init; 0 means 1/c                       */
     float beta_init;              /* ddl_beta_init, in [0, 2]                               */
-    /* residual rule, spec 3, from here to the end; the enums are stored as int for the option table */
+    /* residual rule, from here to the end; the enums are stored as int for the option table */
     int residual;  /* enum ddl_residual                                       */
     bool by_layer; /* residual_by_layer below is used (c = 1 only)            */
     unsigned char residual_by_layer[DDL_MAX_LAYERS]; /* enum ddl_residual each          */
@@ -91,7 +91,7 @@ struct ddl_config {
     float v_constant_value;
 };
 
-/* The rows behind --key, YAML and config.json, named as in config.json (spec 5). */
+/* The rows behind --key, YAML and config.json, named as in config.json. */
 DDL_API const struct ddl_option *ddl_config_options(void);
 
 /* The paper's baseline at its small size. */
@@ -101,7 +101,7 @@ DDL_API struct ddl_config ddl_config_defaults(void);
  * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
- * (spec 2), "mini", "tiny", "micro". */
+ * (the paper's), "mini", "tiny", "micro". */
 DDL_API ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* The rules by layer, as "add,delta,add": one name a layer of config->n_layers; "" ends it. `where` starts
  * the error sentence. */
@@ -131,7 +131,8 @@ DDL_API float ddl_config_read_init(const struct ddl_config *config);
 DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);
-DDL_API float ddl_config_logit_scale(const struct ddl_config *config); /* s of spec 2, of the config  */
+/* s in logits = s E x: 1, or with muP d_base/d. */
+DDL_API float ddl_config_logit_scale(const struct ddl_config *config);
 
 #ifdef __cplusplus
 }

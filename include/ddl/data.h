@@ -1,4 +1,4 @@
-/* Shards of tokens (spec 6), the loader that reads batches from them, and the builder that makes them. */
+/* Shards of tokens, the loader that reads batches from them, and the builder that makes them. */
 #ifndef DDL_DATA_H
 #define DDL_DATA_H
 
@@ -43,7 +43,7 @@ struct ddl_shard_stats {
 DDL_API void ddl_shards_scan(const ddl_shards *shards, size_t i, int32_t end_of_text,
                              struct ddl_shard_stats *stats);
 
-/* Batches in an order that is a function of (seed, position) alone: spec 6. The state is one number. */
+/* Batches in an order that is a function of (seed, position) alone. The state is one number. */
 enum ddl_order {
     DDL_ORDER_RANDOM,     /* crops at seeded random offsets, with replacement */
     DDL_ORDER_SEQUENTIAL, /* one after the other, from the beginning          */

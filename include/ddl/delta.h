@@ -1,4 +1,4 @@
-/* The Delta operator on plain arrays: spec section 1.
+/* The Delta operator on plain arrays.
  *
  *     n = sqrt(|q|^2 + eps^2),  k = q / n,  p = k^T X,  delta = beta (v - p),  X' = X + k delta^T
  *

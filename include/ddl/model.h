@@ -16,14 +16,14 @@ extern "C" {
 
 typedef struct ddl_model ddl_model;         /* configuration and parameters                       */
 typedef struct ddl_workspace ddl_workspace; /* activations of one pass, carved once               */
-typedef struct ddl_cache ddl_cache;         /* decode state of spec 9                             */
+typedef struct ddl_cache ddl_cache;         /* decode state: keys, values and states of past tokens */
 
-/* A parameter, in the order and with the names and shapes of spec 5. */
+/* A parameter, in the order and with the names and shapes of model.safetensors. */
 struct ddl_param {
     const char *name;      /* lent by the model */
     size_t ndim, shape[3]; /* dimensions; their sizes, the last index fastest                          */
     size_t count;   /* numbers in it                                                                    */
-    bool active;    /* takes part in the computation (spec 6: an inactive one is never touched)          */
+    bool active;    /* takes part in the computation (an inactive one is never touched)                  */
     float lr_scale; /* 1, or d_base/d for the matrices that muP scales                                   */
     int group;      /* enum ddl_param_group, for weight decay by group                                   */
 };
@@ -64,7 +64,7 @@ DDL_API ddl_status ddl_model_create_for_inference(ddl_model **out, const struct 
                                                   enum ddl_precision precision, ddl_backend *backend,
                                                   struct ddl_error *err);
 DDL_API void ddl_model_free(ddl_model *model); /* NULL is allowed */
-/* Initial values of spec 4; a function of the seed and of each parameter's name and shape alone. */
+/* Initial values; a function of the seed and of each parameter's name and shape alone. */
 DDL_API ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err);
 
 /* Hears one warning: a sentence, lent for the length of the call. */

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* A run. The defaults are the paper's recipe (spec 6). Each key of a recipe is a field of the same name. */
+/* A run. The defaults are the paper's recipe. Each key of a recipe is a field of the same name. */
 struct ddl_train_config {
     /* the model: names give defaults, the keys of ddl_config_options change them */
     char model[64];                   /* a preset's name, or ""                                     */
@@ -66,7 +66,8 @@ struct ddl_train_config {
     uint64_t skip;  /* steps whose data a resumed run passes over: where they end it again and again */
 };
 
-DDL_API struct ddl_train_config ddl_train_defaults(void); /* spec 6, the model of ddl_config_defaults */
+/* The paper's recipe for the model of ddl_config_defaults. */
+DDL_API struct ddl_train_config ddl_train_defaults(void);
 /* The rows of a recipe beside those of ddl_config_options, whose keys stand in a recipe too. */
 DDL_API const struct ddl_option *ddl_train_options(void);
 

@@ -1,4 +1,4 @@
-/* The layout of a shard (spec 6), shared by its reader and its writer: DDL_SHARD_HEADER bytes that hold 256
+/* The layout of a shard, shared by its reader and its writer: DDL_SHARD_HEADER bytes that hold 256
  * little-endian int32 (magic, version, token count, zeros), then the tokens, little-endian uint16 (version 1)
  * or uint32 (version 2). */
 #ifndef DDL_DATA_SHARD_FORMAT_H

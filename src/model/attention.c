@@ -1,5 +1,5 @@
-/* Causal self-attention: projections, rotary embedding, QK-norm, softmax, output (spec 2). The rows c_q, c_k,
- * c_v stand side by side in memory, so that one product makes all three. */
+/* Causal self-attention: projections, rotary embedding, QK-norm, softmax, output (docs/equations.md, 6). The
+ * rows c_q, c_k, c_v stand side by side in memory, so that one product makes all three. */
 #include "model/internal.h"
 
 #include <math.h>

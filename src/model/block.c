@@ -1,5 +1,5 @@
 /* One sublayer of a block: compress, norm, F, residual rule; and the same backwards. This is the place to
- * start reading: every model of spec 3 is this file plus the rows of its configuration. */
+ * start reading: every model is this file plus the rows of its configuration. */
 #include "model/internal.h"
 
 static const float norm_eps = 1e-5f;

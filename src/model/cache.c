@@ -1,4 +1,4 @@
-/* The decode state (spec 9): keys and values of past tokens, and the last states before each use of a causal
+/* The decode state: keys and values of past tokens, and the last states before each use of a causal
  * convolution. */
 #include "model/internal.h"
 

@@ -36,7 +36,7 @@ static const char *const embed_names[] = { "repeat", "conv", NULL };
         key, DDL_OPTION_CHOICE, AT(field), 0, 0, 0, names, "NAME", help                                      \
     }
 
-/* In the order of spec 5: first the release's keys, then our own. */
+/* First the release's keys, then our own. */
 static const struct ddl_option rows[] = {
     SIZE_ROW("vocab_size", vocab_size, 1, MAX_VOCAB, "rows of the embedding"),
     SIZE_ROW("num_hidden_layers", n_layers, 1, DDL_MAX_LAYERS, "blocks"),

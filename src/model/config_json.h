@@ -15,7 +15,7 @@ static inline bool ddl_json_lacks(const json_t *root, const char *key)
 }
 
 /* Fills what config.json (`root`) lacks: keys of ours from the tensors' __metadata__, then what their names
- * and shapes tell (the end of spec 5). Keys found in __metadata__ are added to root. */
+ * and shapes tell. Keys found in __metadata__ are added to root. */
 ddl_status ddl_config_from_tensors(struct ddl_config *config, json_t *root, const char *folder,
                                    struct ddl_error *err);
 /* The first half of it. */

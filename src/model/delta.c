@@ -1,4 +1,4 @@
-/* The Delta operator on plain arrays: checks, then the backend's ops. spec 1 */
+/* The Delta operator on plain arrays: checks, then the backend's ops. */
 #include "ddl/delta.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* The generic delta block of spec 3, composed of the backend's ops.
+/* The generic delta block (docs/equations.md, 11), composed of the backend's ops.
  *
  *     z = pool(X); q = W2 gelu(W1 z + b1) + b2, or W sum_j a_j X_:j; beta = 2 sigmoid(w tanh(W_i z) + b)
  *     X' = X + beta k (v - k^T X)^T

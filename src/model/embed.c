@@ -1,5 +1,5 @@
-/* Tokens -> X0: the embedding, repeated over the channels or spread by a causal convolution over tokens (spec
- * 3). */
+/* Tokens -> X0: the embedding, repeated over the channels or spread by a causal convolution over tokens
+ * (docs/equations.md, 3). */
 #include "model/internal.h"
 
 void embed_rows(const struct ddl_backend *backend, struct operand E, size_t d, size_t N, const int32_t *rows,

@@ -52,7 +52,7 @@ ddl_status params_plan(struct params *params, const struct ddl_config *config, s
 void params_free(struct params *params);
 /* Places all rows anew, without those that products read. */
 void params_leave_out_products(struct params *params);
-/* Host values [start, start + n) of row i by spec 4 into out. */
+/* Initial values [start, start + n) of row i into out, in host memory. */
 void params_initial(const struct params *params, const struct ddl_config *config, uint64_t seed, size_t i,
                     size_t start, size_t n, float *out);
 

@@ -1,5 +1,5 @@
-/* SwiGLU: silu(W1 x) (*) (W2 x), then W3 (spec 2). c_fc1 and c_fc2 stand side by side: one product makes
- * both. */
+/* SwiGLU: silu(W1 x) (*) (W2 x), then W3 (docs/equations.md, 7). c_fc1 and c_fc2 stand side by side: one
+ * product makes both. */
 #include "model/internal.h"
 
 static void activate(const struct pass *p, const struct layer_acts *acts)

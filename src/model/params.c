@@ -1,5 +1,5 @@
-/* The parameters: one row a tensor, with its name, shape, initial value, group and learning-rate scale (spec
- * 4, 5). Everything that walks parameters (allocation, initial values, optimiser, files) walks these rows. */
+/* The parameters: one row a tensor, with its name, shape, initial value, group and learning-rate scale.
+ * Everything that walks parameters (allocation, initial values, optimiser, files) walks these rows. */
 #include "model/internal.h"
 
 #include "base/rng.h"
@@ -27,7 +27,7 @@ enum {
     V_RANK = 1 << 10, /* v-map with phi_k of rank r */
 };
 
-/* How a row starts (spec 4), and the group it belongs to for weight decay. */
+/* How a row starts, and the group it belongs to for weight decay. */
 enum init { EMBEDDING, MATRIX, OUTPUT, KERNEL, READ, IDENTITY, ONES, BETA_BIAS, V_BIAS };
 static const unsigned char group_of[] = {
     [EMBEDDING] = DDL_GROUP_EMBEDDING, [MATRIX] = DDL_GROUP_MATRIX,  [OUTPUT] = DDL_GROUP_MATRIX,

@@ -1,7 +1,7 @@
 /* Looking on at a pass: every tensor as it is made, in the order of computation, for who asks where a number
  * went bad or what a sublayer did. There is no second forward: without a probe the same pass runs unwatched.
  *
- * Tensors bear the letters of the specification. Of a sublayer ("attn", "mlp"), forward: x_in (c > 1), ctx;
+ * Tensors bear the letters of docs/equations.md. Of a sublayer ("attn", "mlp"), forward: x_in (c > 1), ctx;
  * attn: qkv before rotation, qn and kn after it and its norm, y; mlp: ug, s; f (delta rules), gate_hidden,
  * beta, low and q (v-map), target, readout, and X after the sublayer. "embed": embedding (c > 1), X. "head":
  * x_in (c > 1), ctx, logits, loss. Backward: the gradient of each with a d before its name, X where a delta

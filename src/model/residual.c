@@ -1,7 +1,7 @@
-/* The residual rules (spec 3): how a sublayer's output f enters the stream X.
+/* The residual rules (docs/equations.md, 9): how a sublayer's output f enters the stream X.
  *
  * add: X' = X + f, done by the output product itself (block.c).
- * delta: a gate beta from ctx, a direction q and a target v, then the operator of spec 1. k-map: q = f and v
+ * delta: a gate beta from ctx, a direction q and a target v, then the Delta operator. k-map: q = f and v
  * from x_in (or ctx); v-map: v from f and q = phi_k of x_in (of ctx for c = 1). Backward rebuilds X from X'
  * in place. */
 #include "model/internal.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* cos and sin of position * base^(-2i/R); base^(2i/R), its inverse, the angle, cos and sin each rounded to
- * float32, as the release computes them (spec 2). */
+ * float32, as the release computes them. */
 static void fill(const struct ddl_config *k, size_t positions, size_t pairs, float *cosines, float *sines)
 {
     for (size_t i = 0; i < pairs; i++) {

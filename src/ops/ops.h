@@ -1,10 +1,11 @@
 /* The operations that a backend provides, and the table that holds them: struct ddl_ops.
  *
- * Every float pointer is memory of the backend (ops->alloc). Shapes use the letters of the specification;
- * row-major, last index fastest. "=" marks an output that is written, "+=" one that is added to. Outputs may
- * not overlap inputs except where a comment says so. Ops cannot fail: what they need beyond their arguments
- * was reserved before (ops->reserve), sizes are the caller's duty. Parameter gradients are summed in an order
- * that depends on the sizes and the backend's thread count alone. */
+ * Every float pointer is memory of the backend (ops->alloc). Shapes use the letters of docs/equations.md,
+ * which has the derivations in the sections named below; row-major, last index fastest. "=" marks an output
+ * that is written, "+=" one that is added to. Outputs may not overlap inputs except where a comment says so.
+ * Ops give no status: what they need beyond their arguments was reserved before (ops->reserve), sizes are the
+ * caller's duty, and memory that a library lacked is told afterwards (ops->verdict). Parameter gradients are
+ * summed in an order that depends on the sizes and the backend's thread count alone. */
 #ifndef DDL_OPS_OPS_H
 #define DDL_OPS_OPS_H
 
@@ -85,7 +86,7 @@ struct matmul8_args {
     size_t ldc;
 };
 
-/* x_n = E[token_n].  spec 2 */
+/* x_n = E[token_n].  Section 3 */
 struct embed_args {
     size_t N, d;
     const int32_t *tokens; /* (N) backend memory, each in [0, V) */
@@ -113,7 +114,7 @@ struct embed_grad_args {
 };
 
 /* The input state X_0 from embeddings: repeated over the channels (w NULL), or a depthwise causal convolution
- * over tokens, X_t,(i,j) = sum_s w_(ic+j),s x_(t-K+1+s),i.  spec 3, "Input embedding" */
+ * over tokens, X_t,(i,j) = sum_s w_(ic+j),s x_(t-K+1+s),i.  Section 3 */
 struct expand_args {
     size_t B, T, d, c, K;
     const float *x;    /* (B, T, d)                                                       */
@@ -131,7 +132,7 @@ struct expand_grad_args {
 
 /* The compressor's weights collapsed to what acts on the state: token: e_s,(i,j) = r_j w_(ic+j),s with as
  * many taps as the kernel; channel: e_0,(i,j) = sum_s w_i,s r_(j-s+(K-1)/2) over 0 <= j-s+(K-1)/2 < c; mix:
- * e_0 = w.  spec 3 */
+ * e_0 = w.  Section 2 */
 struct collapse_args {
     int kind; /* enum ddl_compress */
     size_t d, c, K;
@@ -147,7 +148,7 @@ struct collapse_grad_args {
     float *dw, *dr;  /* +=, shapes of w and r */
 };
 
-/* x_in_t,i = sum_s sum_j e_s,(i,j) X_(t-taps+1+s),(i,j), zeros (or `past`) before the sequence.  spec 3 */
+/* x_in_t,i = sum_s sum_j e_s,(i,j) X_(t-taps+1+s),(i,j), zeros (or `past`) before the sequence.  Section 2 */
 struct compress_args {
     size_t B, T, d, c, taps;
     const float *X;    /* (B, T, d, c)               */
@@ -163,7 +164,7 @@ struct compress_grad_args {
     float *de;          /* (taps, d*c) =     */
 };
 
-/* y = x rsqrt(mean(x^2) + eps) w.  spec 2 */
+/* y = x rsqrt(mean(x^2) + eps) w.  Section 5 */
 struct rmsnorm_args {
     size_t N, d;
     float eps;
@@ -181,8 +182,8 @@ struct rmsnorm_grad_args {
 };
 
 /* Rotary embedding of the first R dimensions of every head, half-split pairs (i, i + R/2), then RMSNorm over
- * h with one weight for all heads (w NULL: none), eps inside.  spec 2. Row (b, t) of x stands at b*T + t; of
- * y at b*y_batch + t*y_stride, so that keys can go straight into a cache. */
+ * h with one weight for all heads (w NULL: none), eps inside.  Section 6. Row (b, t) of x stands at b*T + t;
+ * of y at b*y_batch + t*y_stride, so that keys can go straight into a cache. */
 struct rope_args {
     size_t B, T, H, h, R;
     size_t past; /* position of the first token                               */
@@ -208,8 +209,8 @@ struct rope_grad_args { /* past 0, sequences dense: row (b, t) at (b*T + t) * st
     float *dw; /* (h) +=, NULL where w is */
 };
 
-/* Causal softmax attention: query t of sequence b sees keys 0 .. past + t.  spec 2. Head a of a row stands at
- * a*h. */
+/* Causal softmax attention: query t of sequence b sees keys 0 .. past + t.  Section 6. Head a of a row stands
+ * at a*h. */
 struct attention_args {
     size_t B, T, H, h, past;
     float scale;    /* 1/sqrt(h) */
@@ -235,7 +236,7 @@ struct attention_grad_args { /* past 0 */
     bool products_only; /* as above */
 };
 
-/* s = silu(u) (*) g, with u and g side by side: ug row = (u_0 .. u_(m-1), g_0 .. g_(m-1)).  spec 2 */
+/* s = silu(u) (*) g, with u and g side by side: ug row = (u_0 .. u_(m-1), g_0 .. g_(m-1)).  Section 7 */
 struct swiglu_args {
     size_t N, m;
     const float *ug; /* (N, 2m) */
@@ -249,7 +250,7 @@ struct swiglu_grad_args {
 };
 
 /* y = scale sigmoid(x W^T + b), or x W^T + b without the sigmoid: the gate (c = 1, scale 2) and the target.
- * spec 3 */
+ * Section 4 */
 struct project_args {
     size_t N, d, c;
     bool sigmoid;
@@ -307,7 +308,7 @@ struct bias_grad_args {
 };
 
 /* z_n = sum_j a_nj X_n,:j over the value channels; a_nj = 1/c everywhere where w_a is NULL, else
- * a_n = softmax_j(w_a . X_n,:j / sqrt(d)).  spec 3, "Generic block" */
+ * a_n = softmax_j(w_a . X_n,:j / sqrt(d)).  Section 11 */
 struct pool_args {
     size_t N, d, c;
     const float *X;   /* (N, d, c)   */
@@ -339,7 +340,7 @@ struct fill_args {
 };
 
 /* loss_n = log sum_j exp(z_nj) - z_n,target; rows whose target is -1 give 0. If grad: z becomes
- * grad_scale (softmax(z) - onehot(target)), zero rows where ignored.  spec 2 */
+ * grad_scale (softmax(z) - onehot(target)), zero rows where ignored.  Section 8 */
 struct cross_entropy_args {
     size_t N, V;
     float *z;               /* (N, V) logits */
@@ -371,7 +372,7 @@ struct loss_grad_args {
     uint16_t *dz; /* (N, n) = */
 };
 
-/* One AdamW step on n numbers, as PyTorch: spec 6. g is multiplied by g_scale (clipping) first. */
+/* One AdamW step on n numbers, as PyTorch (section 10). g is multiplied by g_scale (clipping) first. */
 struct adamw_args {
     size_t n;
     float *p;

@@ -1,4 +1,4 @@
-/* AdamW as in PyTorch, with clipping to a global norm: spec section 6. */
+/* AdamW as in PyTorch, with clipping to a global norm: docs/equations.md, 10. */
 #ifndef DDL_RUN_OPTIM_H
 #define DDL_RUN_OPTIM_H
 

@@ -1,4 +1,4 @@
-/* The learning rate: spec 6. */
+/* The learning rate: docs/equations.md, 10. */
 #ifndef DDL_RUN_SCHEDULE_H
 #define DDL_RUN_SCHEDULE_H
 

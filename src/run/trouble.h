@@ -2,7 +2,7 @@
  *
  * A dump is a folder `out`/trouble-<step> in the manner of a golden case:
  *
- * - config.json, model.safetensors: the model before the step (spec 5), a model folder like any other.
+ * - config.json, model.safetensors: the model before the step, a model folder like any other.
  *
  * - batch.safetensors: tokens, targets (A, B, T) I64. The micro-batch that goes bad (A = 1), or where it
  * takes the sum of several, all up to that one.

@@ -101,7 +101,7 @@ static ddl_status read_recipe(const struct context *c, const json_t *json, struc
     return DDL_OK;
 }
 
-/* lr(s) of spec 6 */
+/* lr(s) of docs/equations.md, 10. */
 static double rate(const struct recipe *r, size_t step)
 {
     double s = (double)step;

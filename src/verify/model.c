@@ -222,7 +222,7 @@ static ddl_status check_decoding(struct work *w, struct ddl_error *err)
     return status;
 }
 
-/* Five AdamW steps on the same batch: one learning rate for all parameters, muP or not (spec 4). */
+/* Five AdamW steps on the same batch: one learning rate for all parameters, muP or not. */
 static ddl_status train(struct work *w, double losses[TRAIN_STEPS], struct ddl_error *err)
 {
     struct ddl_optim_config config = ddl_optim_defaults();

@@ -1,4 +1,4 @@
-/* data/loader.c: the orders of spec 6 as functions of (seed, position) alone. */
+/* data/loader.c: the orders as functions of (seed, position) alone. */
 #include "support/files.h"
 
 #include "ddl/data.h"
@@ -13,7 +13,7 @@ static ddl_shards *open_range(uint32_t n)
 }
 
 /* Sequence n is the T + 1 tokens from n T on, modulo the number of tokens: here token i is i. */
-static void sequential_is_the_specification(void **state)
+static void sequential_is_one_after_the_other(void **state)
 {
     (void)state;
     static const struct {
@@ -132,7 +132,7 @@ static void small_sets_wrap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sequential_is_the_specification),
+        cmocka_unit_test(sequential_is_one_after_the_other),
         cmocka_unit_test(far_positions_do_not_overflow),
         cmocka_unit_test(any_order_resumes),
         cmocka_unit_test(random_crops),

@@ -1,4 +1,4 @@
-/* The model as a whole, on every backend: laws that hold for each configuration of spec 3, golden vectors
+/* The model as a whole, on every backend: laws that hold for each configuration, golden vectors
  * aside (those are tests/verify's). */
 #include "support/models.h"
 

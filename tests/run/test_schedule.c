@@ -1,4 +1,4 @@
-/* run/schedule.c: the formula of spec 6, by hand. */
+/* run/schedule.c: the formula of docs/equations.md, 10, by hand. */
 #include "support/support.h"
 
 #include "run/schedule.h"

@@ -229,7 +229,7 @@ static void a_plan_adds_up(void **state)
     struct ddl_error err;
     assert_ok(configure(&t, NULL, "--model baseline --size small --accumulate 60", &err), err);
     assert_ok(ddl_train_plan(&t, &plan, &err), err);
-    assert_int_equal(plan.params_total, 123590400); /* 123.6 M: spec 2 */
+    assert_int_equal(plan.params_total, 123590400); /* 123.6 M */
     size_t sum = 0;
     for (int g = 0; g < DDL_GROUPS; g++)
         sum += plan.params[g];

@@ -1,4 +1,4 @@
-/* Models that are small and of odd sizes, one of each kind that spec 3 knows, for laws of the whole model. */
+/* Models that are small and of odd sizes, one of each kind, for laws of the whole model. */
 #ifndef DDL_TEST_MODELS_H
 #define DDL_TEST_MODELS_H
 

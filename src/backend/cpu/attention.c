@@ -1,4 +1,4 @@
-/* Causal attention in blocks of queries against all keys so far: spec 2. A block's scores are (rows, span)
+/* Causal attention in blocks of queries against all keys so far. A block's scores are (rows, span)
  * numbers of the thread's scratch, so memory grows with T, not T^2. Forward is parallel over (sequence, head,
  * block), backward over (sequence, head), since blocks of one head add to the same dk and dv; they do so in a
  * fixed order. */

@@ -1,4 +1,4 @@
-/* The Delta operator, one row at a time: spec section 1. */
+/* The Delta operator, one row at a time: docs/equations.md, 1. */
 #include "backend/ref/ref.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The Delta operator: spec section 1. All forms and updates are one computation with other factors, see
+/* The Delta operator. All forms and updates are one computation with other factors, see
  * struct factors. A row is swept twice, the second time out of the first cache. Channels go in tiles, so that
  * any c works without memory; the vector path (c = 1, 2, 4, 8) has one tile. */
 #include "backend/cpu/kernels/kernels.h"
