@@ -92,7 +92,8 @@ static int cmd_eval(int argc, char **argv)
     if (!status && n != 1)
         status = ddl_error_set(&err, DDL_E_USAGE, "eval: one model folder is needed, found %d", n);
     if (!status && (*flags.shard == '\0') == (*flags.text == '\0'))
-        status = ddl_error_set(&err, DDL_E_USAGE, "eval: one of --shard and --text is needed");
+        status = ddl_error_set(&err, DDL_E_USAGE, "eval: one of --shard and --text is needed, found %s",
+                               *flags.text ? "both" : "neither");
     if (status)
         return report_error(&err);
     struct folder folder;

@@ -47,13 +47,19 @@ static int print_page(const char *wanted)
 static int help_of(int n, char **names)
 {
     const struct command *command = find_command(commands, names[0]);
+    int used = 1;
     if (!command)
         return unknown_command(commands, NULL, names[0]);
     if (n > 1 && command->actions) {
-        const struct command *action = find_command(command->actions, names[1]);
+        const struct command *action = find_command(command->actions, names[used++]);
         if (!action)
             return unknown_command(command->actions, command, names[1]);
         command = action;
+    }
+    if (n > used) {
+        struct ddl_error err;
+        ddl_error_set(&err, DDL_E_USAGE, "help: %s has no action '%.80s'", command->name, names[used]);
+        return report_error(&err);
     }
     print_help(command);
     return EXIT_OK;

@@ -145,14 +145,19 @@ static const struct size {
 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-/* "unknown model 'x', did you mean 'y'?", from names i of `list`. */
+/* "unknown model 'x', did you mean 'y'?", from names i of `list`; all of them where none is near. */
 static ddl_status unknown_name(const char *(*list)(size_t, const char **), const char *kind, const char *name,
                                struct ddl_error *err)
 {
     struct ddl_option named[(int)N_PRESETS + (int)N_SIZES + 1] = { 0 };
     for (size_t i = 0; list(i, NULL); i++)
         named[i].name = list(i, NULL);
-    return ddl_option_unknown(named, NULL, kind, name, err);
+    if (ddl_option_nearest(named, name))
+        return ddl_option_unknown(named, NULL, kind, name, err);
+    char all[128] = "";
+    for (size_t i = 0, n = 0; named[i].name && n < sizeof all; i++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", named[i].name);
+    return ddl_error_set(err, DDL_E_USAGE, "unknown %s '%.80s' (there are: %s)", kind, name, all);
 }
 
 const char *ddl_config_preset_list(size_t i, const char **about)

@@ -73,6 +73,8 @@ static void actions(void **state)
     says("data build --help", 0, "usage: ddl data build INPUT", "");
     says("data --help", 0, "  ddl data build INPUT", "");
     says("help data bild", 2, "", "ddl: data: unknown action 'bild', did you mean 'build'?\n");
+    says("help info bild", 2, "", "ddl: help: info has no action 'bild'\n");
+    says("help data build it", 2, "", "ddl: help: data build has no action 'it'\n");
     says("data bild", 2, "", "ddl: data: unknown action 'bild', did you mean 'build'?\n");
     says("tokenizer", 2, "", "ddl: tokenizer: wanted encode, decode, info or train after it");
     says("bench", 2, "", "ddl: bench: wanted op, step, decode or tokenizer after it ('ddl help bench')\n");

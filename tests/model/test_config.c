@@ -65,6 +65,10 @@ static void presets(void **state)
     struct ddl_config c = ddl_config_defaults();
     assert_int_equal(ddl_config_set_preset(&c, "ddl-ccec", &err), DDL_E_USAGE);
     assert_string_equal(err.text, "unknown model 'ddl-ccec', did you mean 'ddl-cc-ec'?");
+    assert_int_equal(ddl_config_set_preset(&c, "transformer", &err), DDL_E_USAGE);
+    assert_string_equal(err.text,
+                        "unknown model 'transformer' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
+                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec)");
 }
 
 static void preset_names_look_at_what_matters(void **state)
@@ -123,6 +127,8 @@ static void sizes(void **state)
     assert_null(ddl_config_size_list(N, NULL));
     assert_int_equal(ddl_config_set_size(&c, "smal", &err), DDL_E_USAGE);
     assert_string_equal(err.text, "unknown size 'smal', did you mean 'small'?");
+    assert_int_equal(ddl_config_set_size(&c, "enormous", &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "unknown size 'enormous' (there are: small, medium, mini, tiny, micro)");
 }
 
 static void derived(void **state)
