@@ -1,6 +1,7 @@
 /* run/step.c: k micro-batches are one batch, what is not finite changes nothing, and a step allocates
  * nothing. The allocator is wrapped at link time (tests/CMakeLists.txt), so that calls from our own code are
  * counted and those inside libraries are not. */
+#include "support/models.h"
 #include "support/runs.h"
 
 #include "base/mem.h"
@@ -103,16 +104,6 @@ static void tear_down(struct setup *s)
     ddl_backend_free(s->backend);
 }
 
-/* Gradients of all parameters, side by side. */
-static float *gradients(const struct setup *s, size_t *n)
-{
-    *n = ddl_model_size(s->model);
-    float *out = ddl_mem_alloc(*n * sizeof *out), *at = out;
-    for (size_t i = 0; i < ddl_model_n_params(s->model); at += ddl_model_param(s->model, i++)->count)
-        ddl_model_read_grad(s->model, i, at);
-    return out;
-}
-
 static void micro_batches_are_one_batch(void **state)
 {
     (void)state;
@@ -128,15 +119,15 @@ static void micro_batches_are_one_batch(void **state)
             struct setup parts = set_up(presets[i], splits[j].backend, splits[j].batch, splits[j].accumulate);
             struct ddl_step_result a, b;
             struct ddl_error err;
-            size_t n;
+            size_t n = ddl_model_size(whole.model);
             assert_ok(ddl_step_run(&whole.step, 1e-3, &a, &err), err);
             assert_ok(ddl_step_run(&parts.step, 1e-3, &b, &err), err);
-            float *x = gradients(&whole, &n), *y = gradients(&parts, &n);
+            float *x = all_gradients(whole.model), *y = all_gradients(parts.model);
             assert_true(fabs(a.loss - b.loss) < 1e-6 * a.loss);
             assert_true(fabs(a.grad_norm - b.grad_norm) < 1e-5 * a.grad_norm);
             assert_close(n, y, x, 2e-6);
-            ddl_mem_free(x);
-            ddl_mem_free(y);
+            free(x);
+            free(y);
             tear_down(&whole);
             tear_down(&parts);
         }
