@@ -281,18 +281,8 @@ static void beta_zero_copies_bits(ddl_backend *backend)
         assert_memory_equal(p.X_out, p.X, n * sizeof *p.X);
         memcpy(p.X_out, p.X, n * sizeof *p.X);
         struct ddl_error err = { 0 };
-        struct ddl_delta_inverse_args a = { .N = p.N,
-                                            .d = p.d,
-                                            .c = p.c,
-                                            .eps = delta_eps,
-                                            .form = delta_variants[i % N_DELTA_VARIANTS].form,
-                                            .update = delta_variants[i % N_DELTA_VARIANTS].update,
-                                            .X_out = p.X_out,
-                                            .q = p.q,
-                                            .v = p.v,
-                                            .beta = p.beta,
-                                            .readout = p.readout,
-                                            .X = p.X_out };
+        struct ddl_delta_inverse_args a =
+            delta_inverse_args(&p, delta_variants[i % N_DELTA_VARIANTS], p.X_out);
         assert_ok(ddl_delta_inverse(backend, &a, &err), err);
         assert_memory_equal(p.X_out, p.X, n * sizeof *p.X);
         delta_case_free(&p);
@@ -348,18 +338,7 @@ static void inverse_is_free(ddl_backend *backend)
         double growth = fmax(1, rms(n, p.X_out) / rms(n, p.X));
         float *X = i % 2 ? p.X_out : poisoned_floats(n); /* in place every other time */
         struct ddl_error err = { 0 };
-        struct ddl_delta_inverse_args a = { .N = p.N,
-                                            .d = p.d,
-                                            .c = p.c,
-                                            .eps = delta_eps,
-                                            .form = k.form,
-                                            .update = k.update,
-                                            .X_out = p.X_out,
-                                            .q = p.q,
-                                            .v = p.v,
-                                            .beta = p.beta,
-                                            .readout = p.readout,
-                                            .X = X };
+        struct ddl_delta_inverse_args a = delta_inverse_args(&p, k, X);
         assert_ok(ddl_delta_inverse(backend, &a, &err), err);
         assert_close(n, X, p.X, 5e-7 * growth);
         if (X != p.X_out)
@@ -456,15 +435,7 @@ static void no_rows(ddl_backend *backend)
 static void bad_arguments(ddl_backend *backend)
 {
     struct delta_case p = delta_case_make(2, 3, 2, 1500);
-    const struct ddl_delta_args good = { .N = 2,
-                                         .d = 3,
-                                         .c = 2,
-                                         .eps = delta_eps,
-                                         .X = p.X,
-                                         .q = p.q,
-                                         .v = p.v,
-                                         .beta = p.beta,
-                                         .X_out = p.X_out };
+    const struct ddl_delta_args good = delta_args(&p, delta_variants[0]);
     struct {
         struct ddl_delta_args args;
         const char *gist;

@@ -51,17 +51,8 @@ static void in_place_is_the_same(ddl_backend *backend)
         g.dX = p.G;
         assert_ok(ddl_delta_backward(backend, &g, &err), err);
         assert_memory_equal(p.G, dX, n * sizeof *dX);
-        struct ddl_delta_args a = { .N = p.N,
-                                    .d = p.d,
-                                    .c = p.c,
-                                    .eps = delta_eps,
-                                    .form = k.form,
-                                    .update = k.update,
-                                    .X = p.X,
-                                    .q = p.q,
-                                    .v = p.v,
-                                    .beta = p.beta,
-                                    .X_out = p.X };
+        struct ddl_delta_args a = delta_args(&p, k);
+        a.X_out = p.X;
         assert_ok(ddl_delta_forward(backend, &a, &err), err);
         assert_memory_equal(p.X, p.X_out, n * sizeof *p.X);
         delta_case_free(&p);

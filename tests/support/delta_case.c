@@ -46,22 +46,43 @@ void delta_case_free(struct delta_case *p)
         ddl_mem_free(all[i]);
 }
 
+struct ddl_delta_args delta_args(struct delta_case *p, struct delta_variant k)
+{
+    return (struct ddl_delta_args){ .N = p->N,
+                                    .d = p->d,
+                                    .c = p->c,
+                                    .eps = delta_eps,
+                                    .form = k.form,
+                                    .update = k.update,
+                                    .X = p->X,
+                                    .q = p->q,
+                                    .v = p->v,
+                                    .beta = p->beta,
+                                    .X_out = p->X_out,
+                                    .readout = p->readout };
+}
+
 void delta_forward(ddl_backend *backend, struct delta_case *p, struct delta_variant k)
 {
     struct ddl_error err = { 0 };
-    struct ddl_delta_args a = { .N = p->N,
-                                .d = p->d,
-                                .c = p->c,
-                                .eps = delta_eps,
-                                .form = k.form,
-                                .update = k.update,
-                                .X = p->X,
-                                .q = p->q,
-                                .v = p->v,
-                                .beta = p->beta,
-                                .X_out = p->X_out,
-                                .readout = p->readout };
+    struct ddl_delta_args a = delta_args(p, k);
     assert_ok(ddl_delta_forward(backend, &a, &err), err);
+}
+
+struct ddl_delta_inverse_args delta_inverse_args(struct delta_case *p, struct delta_variant k, float *X)
+{
+    return (struct ddl_delta_inverse_args){ .N = p->N,
+                                            .d = p->d,
+                                            .c = p->c,
+                                            .eps = delta_eps,
+                                            .form = k.form,
+                                            .update = k.update,
+                                            .X_out = p->X_out,
+                                            .q = p->q,
+                                            .v = p->v,
+                                            .beta = p->beta,
+                                            .readout = p->readout,
+                                            .X = X };
 }
 
 struct ddl_delta_grad_args delta_grad_args(struct delta_case *p, struct delta_variant k)

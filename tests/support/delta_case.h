@@ -28,7 +28,9 @@ void delta_case_free(struct delta_case *p);
 /* The public calls, asserted to succeed. */
 void delta_forward(ddl_backend *backend, struct delta_case *p, struct delta_variant k);
 void delta_backward(ddl_backend *backend, struct delta_case *p, struct delta_variant k);
-/* The arguments of backward, to be varied. */
+/* Their arguments, to be varied; the inverse is of X_out. */
+struct ddl_delta_args delta_args(struct delta_case *p, struct delta_variant k);
+struct ddl_delta_inverse_args delta_inverse_args(struct delta_case *p, struct delta_variant k, float *X);
 struct ddl_delta_grad_args delta_grad_args(struct delta_case *p, struct delta_variant k);
 
 /* The direction of a row and the factor of its readout, from the definition. */
