@@ -11,7 +11,7 @@ void embed_rows(const struct ddl_backend *backend, struct operand E, size_t d, s
     else if (E.rounded)
         ops->embed16_fwd(backend->ctx, &(struct embed16_args){ N, d, rows, E.rounded, x });
     else
-        ops->embed8_fwd(backend->ctx, &(struct embed8_args){ N, d, rows, E.groups, x });
+        ops->embed8_fwd(backend->ctx, &(struct embed8_args){ N, d, E.first, rows, E.tiles, x });
 }
 
 /* The embeddings x (N, d): for c = 1 they are the stream itself, otherwise they pass through ctx's room. */

@@ -43,8 +43,9 @@ struct params {
     struct layer_slots *layer;
     unsigned char *init; /* how each row starts: enum init of params.c */
     bool *in_products;   /* products read it: a matrix, which may be kept in a reduced form */
-    bool *joined;        /* stands right behind the row before, in every form */
-    void *block;         /* owns all of the above */
+    size_t
+        *above;  /* rows of the same matrix that stand above its own, in every form: of those joined to it */
+    void *block; /* owns all of the above */
 };
 
 /* Fills *params for a checked configuration. Free with params_free. */
@@ -181,12 +182,13 @@ struct pass {
 float *param_value(const struct pass *p, int slot);
 float *param_grad(const struct pass *p, int slot);
 
-/* A factor of a product, in each form that it has: float32; rounded to bfloat16; weights in eight-bit groups,
- * too. Its rows stand side by side. */
+/* A factor of a product, in each form that it has: float32; rounded to bfloat16; weights in eight-bit tiles,
+ * too, from row `first` of those. Its rows stand side by side. */
 struct operand {
     const float *value;
     const uint16_t *rounded;
-    const struct ddl_q8 *groups;
+    const struct ddl_q8 *tiles;
+    size_t first;
 };
 /* A matrix for linear.c. Products read the most reduced form that it has. */
 struct weight {

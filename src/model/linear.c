@@ -12,18 +12,19 @@ struct product {
     float *C;
 };
 
-/* B's form decides. Groups are multiplied as B^T alone: nothing is trained with them. */
+/* B's form decides. Tiles are multiplied as B^T alone: nothing is trained with them. */
 static void multiply(const struct pass *p, const struct product *a)
 {
     size_t lda = a->trans_a ? a->M : a->K, ldb = a->trans_b ? a->K : a->N;
-    if (a->B.groups)
+    if (a->B.tiles)
         p->ops->matmul8(p->ctx, &(struct matmul8_args){ .M = a->M,
                                                         .N = a->N,
                                                         .K = a->K,
                                                         .alpha = a->alpha,
                                                         .A = a->A.value,
                                                         .lda = lda,
-                                                        .B = a->B.groups,
+                                                        .first = a->B.first,
+                                                        .B = a->B.tiles,
                                                         .accumulate = a->beta != 0,
                                                         .C = a->C,
                                                         .ldc = a->N });

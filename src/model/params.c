@@ -195,7 +195,7 @@ static void add_row(struct planner *plan, const struct row *row, size_t layer, c
     out->size += param->count;
     out->init[out->n] = (unsigned char)row->init;
     out->in_products[out->n] = row->flags & PRODUCT;
-    out->joined[out->n] = row->flags & JOINED;
+    out->above[out->n] = row->flags & JOINED ? out->above[out->n - 1] + out->row[out->n - 1].shape[0] : 0;
     *slot = (int)out->n++;
 }
 
@@ -221,7 +221,7 @@ ddl_status params_plan(struct params *params, const struct ddl_config *config, s
         plan.names = ddl_arena_take(&arena, max, sizeof *plan.names);
         params->init = ddl_arena_take(&arena, max, 1);
         params->in_products = ddl_arena_take(&arena, max, sizeof *params->in_products);
-        params->joined = ddl_arena_take(&arena, max, sizeof *params->joined);
+        params->above = ddl_arena_take(&arena, max, sizeof *params->above);
         if (!placing) {
             arena = (struct ddl_arena){ .base = ddl_mem_zalloc(arena.used) };
             if (!arena.base)

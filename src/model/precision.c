@@ -1,5 +1,5 @@
 /* The form in which products read the weights: float32 as they are, rounded to bfloat16, or in eight-bit
- * groups. In training the reduced form is a copy that follows the values: the optimiser writes the rounded
+ * tiles. In training the reduced form is a copy that follows the values: the optimiser writes the rounded
  * one itself, everything else marks it stale, and the next pass makes it again. A model for inference has no
  * other form of these rows: what is written to it is reduced as it comes. */
 #include "model/internal.h"
@@ -16,9 +16,11 @@ static size_t row_bytes(const struct params *params, size_t i, enum ddl_precisio
     const struct ddl_param *row = &params->row[i];
     if (!params->in_products[i] || precision == DDL_PRECISION_F32)
         return row->count * sizeof(float);
-    return precision == DDL_PRECISION_BF16
-               ? row->count * sizeof(uint16_t)
-               : row->shape[0] * ddl_q8_groups(row->shape[1]) * sizeof(struct ddl_q8);
+    if (precision == DDL_PRECISION_BF16)
+        return row->count * sizeof(uint16_t);
+    size_t above = params->above[i]; /* joined rows share tiles */
+    return (ddl_q8_tiles(above + row->shape[0], row->shape[1]) - ddl_q8_tiles(above, row->shape[1])) *
+           sizeof(struct ddl_q8);
 }
 
 size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision)
@@ -43,16 +45,17 @@ size_t ddl_model_pass_bytes(const ddl_model *model)
 
 /* ---- making and dropping ---- */
 
-/* Where the rows that products read stand, joined ones without a gap; returns the bytes of all. */
+/* Where the rows that products read stand, joined ones without a gap; in tiles, where their whole matrix
+ * does. Returns the bytes of all. */
 static size_t place(const struct params *params, enum ddl_precision precision, size_t *offset)
 {
-    size_t end = 0;
+    size_t begin = 0, end = 0;
     for (size_t i = 0; i < params->n; i++) {
         if (!params->in_products[i])
             continue;
-        if (!params->joined[i])
-            end = (end + DDL_ALIGN - 1) / DDL_ALIGN * DDL_ALIGN;
-        offset[i] = end;
+        if (params->above[i] == 0)
+            begin = end = (end + DDL_ALIGN - 1) / DDL_ALIGN * DDL_ALIGN;
+        offset[i] = precision == DDL_PRECISION_INT8 ? begin : end;
         end += row_bytes(params, i, precision);
     }
     return end;
@@ -166,7 +169,7 @@ uint16_t *precision_rounded(const ddl_model *model, size_t i)
     return (void *)reduced_row(model, i, DDL_PRECISION_BF16);
 }
 
-static struct ddl_q8 *groups_of(const ddl_model *model, size_t i)
+static struct ddl_q8 *tiles_of(const ddl_model *model, size_t i)
 {
     return (void *)reduced_row(model, i, DDL_PRECISION_INT8);
 }
@@ -180,7 +183,8 @@ static struct operand form_of(const ddl_model *model, size_t i)
 {
     return (struct operand){ .value = has_value(model, i) ? model->value + model->params.offset[i] : NULL,
                              .rounded = precision_rounded(model, i),
-                             .groups = groups_of(model, i) };
+                             .tiles = tiles_of(model, i),
+                             .first = model->params.above[i] };
 }
 
 /* Numbers [start, start + n) of row i, whole rows of the matrix, from `from` on the backend. */
@@ -192,11 +196,10 @@ static void reduce(const ddl_model *model, size_t i, size_t start, size_t n, con
     if (to.rounded)
         backend->ops->round16(backend->ctx,
                               &(struct round16_args){ n, from, precision_rounded(model, i) + start });
-    else if (to.groups)
+    else if (to.tiles)
         backend->ops->quantize8(
             backend->ctx,
-            &(struct quantize8_args){ n / width, width, from,
-                                      groups_of(model, i) + start / width * ddl_q8_groups(width) });
+            &(struct quantize8_args){ n / width, width, to.first + start / width, from, tiles_of(model, i) });
 }
 
 void precision_refresh(struct ddl_model *model)
@@ -272,7 +275,8 @@ struct operand operand_rows(struct operand x, size_t first, size_t width)
     size_t at = first * width;
     return (struct operand){ .value = x.value ? x.value + at : NULL,
                              .rounded = x.rounded ? x.rounded + at : NULL,
-                             .groups = x.groups ? x.groups + first * ddl_q8_groups(width) : NULL };
+                             .tiles = x.tiles,
+                             .first = x.first + first };
 }
 
 struct weight weight_rows(struct weight W, size_t first, size_t width)

@@ -52,31 +52,39 @@ struct matmul16_args {
     size_t ldc;
 };
 
-/* Eight-bit weights: a row of K numbers is K/32 groups (the last may be short: the rest of it is 0), each
- * scale * q with q in [-127, 127]. */
-enum { DDL_GROUP = 32 };
+/* Eight-bit weights: 32 numbers of a row are a group, each scale * q with q in [-127, 127]; 16 rows' groups
+ * side by side are a tile, four numbers of a row together: number k of its row r is scale[r] q[k / 4][r][k %
+ * 4]. A matrix (N, K) is (N / 16, K / 32) tiles, both rounded up; numbers past K are 0, rows past N nobody
+ * reads. */
+enum { DDL_GROUP = 32, DDL_Q8_ROWS = 16 };
 struct ddl_q8 {
-    float scale;
-    int8_t q[DDL_GROUP];
+    float scale[DDL_Q8_ROWS];
+    int8_t q[DDL_GROUP / 4][DDL_Q8_ROWS][4];
 };
 
-/* Of a row of so many numbers. */
+/* Of a row of so many numbers: the tiles from one row of tiles to the next. */
 static inline size_t ddl_q8_groups(size_t width)
 {
     return width / DDL_GROUP + (width % DDL_GROUP != 0);
 }
 
-/* Every group of x by its largest size: scale = max |x| / 127, q = x / scale rounded to nearest, ties to
- * even. A group that is not finite gets scale NaN. */
+/* Of a matrix. */
+static inline size_t ddl_q8_tiles(size_t rows, size_t width)
+{
+    return (rows / DDL_Q8_ROWS + (rows % DDL_Q8_ROWS != 0)) * ddl_q8_groups(width);
+}
+
+/* Rows [first, first + rows) of the matrix y in tiles, every group by its largest size: scale = max |x| /
+ * 127, q = x / scale rounded to nearest, ties to even. A group that is not finite gets scale NaN. */
 struct quantize8_args {
-    size_t rows, width;
-    const float *x;   /* (rows, width)                    */
-    struct ddl_q8 *y; /* (rows, width / 32 rounded up) =  */
+    size_t rows, width, first;
+    const float *x;   /* (rows, width) */
+    struct ddl_q8 *y; /* those rows =  */
 };
 
-/* C (M, N) = alpha A B^T, B in groups: (N, K / 32 rounded up). */
+/* C (M, N) = alpha A B^T, B (N, K) the rows from `first` on of a matrix in tiles. */
 struct matmul8_args {
-    size_t M, N, K;
+    size_t M, N, K, first;
     float alpha;
     const float *A; /* (M, K) */
     size_t lda;
@@ -93,7 +101,7 @@ struct embed_args {
     const float *E;        /* (V, d) */
     float *x;              /* (N, d) = */
 };
-/* The same from rows kept in bfloat16, and in groups: as float32, which holds both (scale q rounded once). */
+/* The same from rows kept in bfloat16, and in tiles: as float32, which holds both (scale q rounded once). */
 struct embed16_args {
     size_t N, d;
     const int32_t *tokens;
@@ -101,9 +109,9 @@ struct embed16_args {
     float *x;
 };
 struct embed8_args {
-    size_t N, d;
+    size_t N, d, first; /* token t is row first + t of the matrix */
     const int32_t *tokens;
-    const struct ddl_q8 *E; /* (V, d / 32 rounded up) */
+    const struct ddl_q8 *E; /* tiles of a matrix of rows of d numbers */
     float *x;
 };
 struct embed_grad_args {

@@ -73,7 +73,7 @@ enum bench_fill {
     BENCH_TOKENS,
     BENCH_HALVES,  /* normal, in bfloat16 */
     BENCH_DOUBLES, /* around the vocabulary's size */
-    BENCH_GROUPS,  /* weights in eight bits */
+    BENCH_TILES,   /* weights in eight bits */
 };
 enum bench_use {
     BENCH_IN = 1,
@@ -87,7 +87,7 @@ struct bench_buffer {
     enum bench_fill fill;
     enum bench_use use;
     int alias;    /* a buffer of the case that is this place too, or -1 */
-    size_t width; /* BENCH_GROUPS: numbers of a row, whose last group may be short */
+    size_t width; /* BENCH_TILES: numbers of a row, whose last group may be short */
 };
 enum { BENCH_BUFFERS = 16 };
 struct bench_case {

@@ -91,7 +91,7 @@ static void product8(struct bench_case *k, size_t rows, size_t out, size_t in)
     k->args.matmul8 =
         (struct matmul8_args){ .M = rows, .N = out, .K = in, .alpha = 1, .lda = in, .ldc = out };
     IN(matmul8_args, A, rows * in, NORMAL);
-    k->buffer[IN(matmul8_args, B, out * ddl_q8_groups(in), GROUPS)].width = in;
+    k->buffer[IN(matmul8_args, B, ddl_q8_tiles(out, in), TILES)].width = in;
     OUT(matmul8_args, C, rows * out);
     k->flops = 2 * (double)rows * (double)out * (double)in;
 }
@@ -107,7 +107,7 @@ static void make_quantize8(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.quantize8 = (struct quantize8_args){ .rows = 2 * s->m, .width = s->d };
     IN(quantize8_args, x, 2 * s->m * s->d, NORMAL);
-    k->buffer[bench_add(k, AT(quantize8_args, y), 2 * s->m * ddl_q8_groups(s->d), BENCH_GROUPS, BENCH_OUT)]
+    k->buffer[bench_add(k, AT(quantize8_args, y), ddl_q8_tiles(2 * s->m, s->d), BENCH_TILES, BENCH_OUT)]
         .width = s->d;
 }
 

@@ -21,8 +21,8 @@ void make_embed8_fwd(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.embed8_fwd = (struct embed8_args){ .N = s->N, .d = s->d };
     IN(embed8_args, tokens, s->N, TOKENS);
-    size_t groups = s->V * ddl_q8_groups(s->d);
-    k->buffer[bench_add(k, AT(embed8_args, E), groups, BENCH_GROUPS, BENCH_GATHER)].width = s->d;
+    size_t tiles = ddl_q8_tiles(s->V, s->d);
+    k->buffer[bench_add(k, AT(embed8_args, E), tiles, BENCH_TILES, BENCH_GATHER)].width = s->d;
     OUT(embed8_args, x, s->N * s->d);
     k->bytes = (double)(s->N * s->d * sizeof(float));
 }

@@ -21,7 +21,7 @@ static size_t width_of(enum bench_fill fill)
 {
     return fill == BENCH_HALVES    ? sizeof(uint16_t)
            : fill == BENCH_DOUBLES ? sizeof(double)
-           : fill == BENCH_GROUPS  ? sizeof(struct ddl_q8)
+           : fill == BENCH_TILES   ? sizeof(struct ddl_q8)
                                    : sizeof(float);
 }
 
@@ -43,14 +43,19 @@ static float number(enum bench_fill fill, uint64_t key, uint64_t i)
     }
 }
 
-/* Group i of rows of b->width numbers; what is beyond a row's end is 0. */
-static struct ddl_q8 group(const struct bench_buffer *b, uint64_t key, size_t i)
+/* Tile i of a matrix with rows of b->width numbers; what is beyond a row's end is 0. */
+static struct ddl_q8 tile(const struct bench_buffer *b, uint64_t key, size_t i)
 {
-    size_t in_row = ddl_q8_groups(b->width), left = b->width - i % in_row * DDL_GROUP;
-    struct ddl_q8 group = { .scale = (float)(0.001 + 0.01 * ddl_rng_uniform(key, 8 * i)) };
-    for (size_t j = 0; j < DDL_GROUP && j < left; j++)
-        group.q[j] = (int8_t)((int)(ddl_rng_u64(key, 8 * i + 1 + j / 8) >> 8 * (j % 8) & 0xff) % 255 - 127);
-    return group;
+    size_t left = b->width - i % ddl_q8_groups(b->width) * DDL_GROUP;
+    struct ddl_q8 tile = { { 0 }, { { { 0 } } } };
+    for (size_t r = 0; r < DDL_Q8_ROWS; r++) {
+        uint64_t of = (i * DDL_Q8_ROWS + r) * 8;
+        tile.scale[r] = (float)(0.001 + 0.01 * ddl_rng_uniform(key, of));
+        for (size_t j = 0; j < DDL_GROUP && j < left; j++)
+            tile.q[j / 4][r][j % 4] =
+                (int8_t)((int)(ddl_rng_u64(key, of + 1 + j / 8) >> 8 * (j % 8) & 0xff) % 255 - 127);
+    }
+    return tile;
 }
 
 static void write_number(void *to, const struct bench_buffer *b, const struct bench_sizes *s, uint64_t key,
@@ -66,8 +71,8 @@ static void write_number(void *to, const struct bench_buffer *b, const struct be
     case BENCH_DOUBLES:
         ((double *)to)[i] = (double)s->V * (1 + ddl_rng_uniform(key, i));
         break;
-    case BENCH_GROUPS:
-        ((struct ddl_q8 *)to)[i] = group(b, key, i);
+    case BENCH_TILES:
+        ((struct ddl_q8 *)to)[i] = tile(b, key, i);
         break;
     default:
         ((float *)to)[i] = number(b->fill, key, i);
@@ -79,7 +84,7 @@ static ddl_status fill_buffer(ddl_backend *backend, void *place, const struct be
                               const struct bench_sizes *s, size_t which, struct ddl_error *err)
 {
     enum { PATTERN = 65521 };
-    size_t width = width_of(b->fill), pattern = b->n < PATTERN || b->fill == BENCH_GROUPS ? b->n : PATTERN;
+    size_t width = width_of(b->fill), pattern = b->n < PATTERN || b->fill == BENCH_TILES ? b->n : PATTERN;
     unsigned char *host = ddl_mem_alloc(pattern * width);
     if (!host)
         return ddl_error_set(err, DDL_E_MEMORY, "bench op: out of memory");
@@ -133,22 +138,30 @@ static void call(void *user)
     p->op->call(p->backend, &p->k.args);
 }
 
+enum { TILE_NUMBERS = DDL_Q8_ROWS * DDL_GROUP };
+
+/* A tile's number j, in the order in which they are stored. */
+static float tile_number(const struct ddl_q8 *tile, size_t j)
+{
+    size_t row = j / 4 % DDL_Q8_ROWS;
+    return tile->scale[row] * (float)tile->q[j / 4 / DDL_Q8_ROWS][row][j % 4];
+}
+
 /* Numbers that a buffer stands for, and number j of its raw content. */
 static size_t numbers_of(const struct bench_buffer *b)
 {
-    return b->fill == BENCH_GROUPS ? b->n * DDL_GROUP : b->n;
+    return b->fill == BENCH_TILES ? b->n * TILE_NUMBERS : b->n;
 }
 
 static float number_of(const struct bench_buffer *b, const void *raw, size_t j)
 {
-    const struct ddl_q8 *quantized = (const struct ddl_q8 *)raw + j / DDL_GROUP; /* where it is that */
     switch (b->fill) {
     case BENCH_HALVES:
         return ddl_bf16_widen(((const uint16_t *)raw)[j]);
     case BENCH_DOUBLES:
         return (float)((const double *)raw)[j];
-    case BENCH_GROUPS:
-        return quantized->scale * (float)quantized->q[j % DDL_GROUP];
+    case BENCH_TILES:
+        return tile_number((const struct ddl_q8 *)raw + j / TILE_NUMBERS, j % TILE_NUMBERS);
     default:
         return ((const float *)raw)[j];
     }

@@ -1,4 +1,4 @@
-/* Eight-bit weights: the groups are as defined, the same on every backend, and products with them are right.
+/* Eight-bit weights: the tiles are as defined, the same on every backend, and products with them are right.
  */
 #include "support/backends.h"
 #include "support/laws.h"
@@ -9,49 +9,76 @@
 
 DEFINE_CALL(matmul8, matmul8_args)
 
-static size_t groups_of(size_t rows, size_t width)
+/* Rows of x reduced on a backend, `piece` of them at a time, into tiles where `first` rows stand before them.
+ */
+static struct ddl_q8 *quantized(const struct ddl_backend *backend, size_t rows, size_t width, size_t first,
+                                size_t piece, const float *x)
 {
-    return rows * ddl_q8_groups(width);
-}
-
-static struct ddl_q8 *quantized(const struct ddl_backend *backend, size_t rows, size_t width, const float *x)
-{
-    struct ddl_q8 *y = malloc(groups_of(rows, width) * sizeof *y);
-    backend->ops->quantize8(backend->ctx, &(struct quantize8_args){ rows, width, x, y });
+    struct ddl_q8 *y = calloc(ddl_q8_tiles(first + rows, width), sizeof *y);
+    assert_non_null(y);
+    for (size_t r = 0; r < rows; r += piece) {
+        size_t n = rows - r < piece ? rows - r : piece;
+        backend->ops->quantize8(backend->ctx,
+                                &(struct quantize8_args){ n, width, first + r, x + r * width, y });
+    }
     return y;
 }
 
 /* Each number is at most half a step off, the largest of a group takes the whole range, the short group's
  * rest is 0. */
-static void groups_are_as_defined(ddl_backend *backend)
+static void check_group(const struct ddl_q8 *tile, size_t lane, size_t n, const float *x)
 {
-    static const size_t sizes[][2] = { { 1, 1 }, { 3, 32 }, { 2, 33 }, { 5, 95 }, { 7, 256 } };
+    int most = 0;
+    for (size_t k = 0; k < DDL_GROUP; k++) {
+        int q = tile->q[k / 4][lane][k % 4], size = abs(q);
+        most = size > most ? size : most;
+        if (k < n)
+            assert_true(fabs((double)x[k] - (double)tile->scale[lane] * q) <=
+                        0.5001 * (double)tile->scale[lane]);
+        else
+            assert_int_equal(q, 0);
+    }
+    assert_int_equal(most, 127);
+}
+
+static void tiles_are_as_defined(ddl_backend *backend)
+{
+    static const size_t sizes[][3] = { { 1, 1, 0 },   { 3, 32, 0 },  { 2, 33, 15 },
+                                       { 5, 95, 21 }, { 7, 256, 0 }, { 40, 70, 9 } };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        size_t rows = sizes[i][0], width = sizes[i][1], per_row = groups_of(1, width);
+        size_t rows = sizes[i][0], width = sizes[i][1], first = sizes[i][2];
         float *x = floats_around(rows * width, 0.1f, 3);
-        struct ddl_q8 *y = quantized(backend, rows, width, x);
+        struct ddl_q8 *y = quantized(backend, rows, width, first, rows, x);
         for (size_t r = 0; r < rows; r++) {
-            for (size_t g = 0; g < per_row; g++) {
-                const struct ddl_q8 *group = &y[r * per_row + g];
-                int most = 0;
-                for (size_t k = 0; k < DDL_GROUP; k++) {
-                    size_t at = g * DDL_GROUP + k;
-                    int q = group->q[k], size = abs(q);
-                    most = size > most ? size : most;
-                    if (at < width)
-                        assert_true(fabs((double)x[r * width + at] - (double)group->scale * q) <=
-                                    0.5001 * (double)group->scale);
-                    else
-                        assert_int_equal(q, 0);
-                }
-                assert_int_equal(most, 127);
-            }
+            const struct ddl_q8 *tiles = y + (first + r) / DDL_Q8_ROWS * ddl_q8_groups(width);
+            for (size_t k = 0; k < width; k += DDL_GROUP)
+                check_group(&tiles[k / DDL_GROUP], (first + r) % DDL_Q8_ROWS,
+                            width - k < DDL_GROUP ? width - k : DDL_GROUP, x + r * width + k);
         }
+        for (size_t row = 0; row < first; row++) /* are left alone */
+            assert_true(y[row / DDL_Q8_ROWS * ddl_q8_groups(width)].scale[row % DDL_Q8_ROWS] == 0);
         free(y);
         release_all();
     }
 }
-LAW(groups_are_as_defined)
+LAW(tiles_are_as_defined)
+
+/* Whichever rows come together. */
+static void pieces_make_the_same_tiles(ddl_backend *backend)
+{
+    enum { ROWS = 53, WIDTH = 75, FIRST = 5 };
+    static const size_t pieces[] = { 1, 3, 16, 17, 40 };
+    float *x = some_floats((size_t)ROWS * WIDTH);
+    struct ddl_q8 *whole = quantized(backend, ROWS, WIDTH, FIRST, ROWS, x);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        struct ddl_q8 *y = quantized(backend, ROWS, WIDTH, FIRST, pieces[i], x);
+        assert_memory_equal(y, whole, ddl_q8_tiles(FIRST + ROWS, WIDTH) * sizeof *y);
+        free(y);
+    }
+    free(whole);
+    release_all();
+}
+LAW(pieces_make_the_same_tiles)
 
 /* Zeros, the smallest numbers, the largest, and what is not a number. */
 static void extreme_groups(ddl_backend *backend)
@@ -63,25 +90,47 @@ static void extreme_groups(ddl_backend *backend)
     }
     x[3 * DDL_GROUP + 5] = NAN;
     x[4 * DDL_GROUP + 6] = -INFINITY;
-    struct ddl_q8 *y = quantized(backend, 5, DDL_GROUP, x);
-    assert_true(y[0].scale == 0 && y[0].q[3] == 0);
-    assert_true(isfinite(y[1].scale) && abs(y[1].q[0]) <= 127);
-    assert_true(isfinite(y[2].scale) && y[2].q[1] == 127 && y[2].q[2] == -127);
-    assert_true(isnan(y[3].scale) && isnan(y[4].scale));
+    struct ddl_q8 *y = quantized(backend, 5, DDL_GROUP, 0, 5, x);
+    assert_true(y->scale[0] == 0 && y->q[0][0][3] == 0);
+    assert_true(isfinite(y->scale[1]) && abs(y->q[0][1][0]) <= 127);
+    assert_true(isfinite(y->scale[2]) && y->q[0][2][1] == 127 && y->q[0][2][2] == -127);
+    assert_true(isnan(y->scale[3]) && isnan(y->scale[4]));
     free(y);
 }
 LAW(extreme_groups)
 
-static void check_product(size_t M, size_t N, size_t K, float alpha, bool accumulate)
+/* What a product is made of besides its shape. */
+struct product {
+    size_t first;
+    float alpha, size; /* of A's numbers */
+    bool accumulate;
+};
+
+static struct ddl_q8 *weights(size_t N, size_t K, size_t first)
 {
     struct ddl_backend *ref;
     assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
-    struct ddl_q8 *B = quantized(ref, N, K, some_floats(N * K));
+    struct ddl_q8 *B = quantized(ref, N, K, first, N, some_floats(N * K));
     ddl_backend_free(ref);
+    return B;
+}
+
+static void check_product(size_t M, size_t N, size_t K, struct product how)
+{
+    struct ddl_q8 *B = weights(N, K, how.first);
     size_t lda = K + 3, ldc = N + 2, n_c = M * ldc;
-    struct matmul8_args a = { M, N, K, alpha, some_floats(M * lda), lda, B, accumulate, NULL, ldc };
+    struct matmul8_args a = { .M = M,
+                              .N = N,
+                              .K = K,
+                              .first = how.first,
+                              .alpha = how.alpha,
+                              .A = floats_around(M * lda, 0, how.size),
+                              .lda = lda,
+                              .B = B,
+                              .accumulate = how.accumulate,
+                              .ldc = ldc };
     float *initial = some_floats(n_c);
-    for (size_t i = 0; !accumulate && i < M; i++) {
+    for (size_t i = 0; !how.accumulate && i < M; i++) {
         for (size_t j = 0; j < N; j++)
             initial[i * ldc + j] = NAN;
     }
@@ -100,17 +149,104 @@ static void test_products(void **state)
         { 40, 300, 97 }, { 33, 129, 512 }, { 20, 3000, 4000 },
     };
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-        check_product(shapes[s][0], shapes[s][1], shapes[s][2], 1, false);
-        check_product(shapes[s][0], shapes[s][1], shapes[s][2], -0.5f, true);
+        const size_t *at = shapes[s];
+        check_product(at[0], at[1], at[2], (struct product){ 0, 1, 1, false });
+        check_product(at[0], at[1], at[2], (struct product){ 23, -0.5f, 1, true });
     }
 }
+
+/* Digits of A are of the same precision wherever its numbers stand. */
+static void test_small_and_large_numbers(void **state)
+{
+    (void)state;
+    static const float sizes[] = { 1e-37f, 1e-30f, 1e-7f, 1e9f, 1e33f };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_product(1, 40, 96, (struct product){ 3, 1, sizes[i], false });
+        check_product(6, 40, 96, (struct product){ 0, 1, sizes[i], false });
+    }
+}
+
+/* The largest digits, of either sign, and what is just beyond them. */
+static void test_digits_at_their_limit(void **state)
+{
+    (void)state;
+    enum { M = 6, N = 20, K = 64 };
+    static const float sizes[] = { 0x1.fffffep0f, 0x1.fefefep0f, 0x1.fefep0f, 0x1.feffp0f, 0x1.fdf3b6p0f, 1 };
+    struct ddl_q8 *B = weights(N, K, 0);
+    float A[M * K];
+    for (size_t i = 0; i < M * K; i++)
+        A[i] = (i * 2654435761u >> 7 & 1 ? -1 : 1) * sizes[i / K];
+    struct matmul8_args a = { .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = B, .ldc = N };
+    struct output out[] = { { &a.C, M * N, 1e-6, NULL, NULL } };
+    COMPARE(matmul8, a, out);
+    free(B);
+    release_all();
+}
+
+/* Numbers of A that are held exactly (whole, below 2^22) meet weights that are: whole sums come out as they
+ * are.
+ */
+static void test_whole_numbers_are_exact(void **state)
+{
+    (void)state;
+    enum { M = 5, N = 19, K = 64 };
+    float A[M * K], B[N * K], C[M * N];
+    for (size_t i = 0; i < M * K; i++)
+        A[i] = (float)((int)(i * 2654435761u % 4001) - 2000);
+    for (size_t i = 0; i < N * K; i++)
+        B[i] = (float)(i % DDL_GROUP == 0 ? 127 : (int)(i * 40503u % 255) - 127);
+    for (size_t isa = 0; isa_name(isa); isa++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(isa), 2);
+        if (!backend)
+            continue;
+        struct ddl_q8 *tiles = quantized(backend, N, K, 0, N, B);
+        backend->ops->matmul8(
+            backend->ctx,
+            &(struct matmul8_args){
+                .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = tiles, .C = C, .ldc = N });
+        for (size_t i = 0; i < M * N; i++) {
+            int sum = 0;
+            for (size_t k = 0; k < K; k++)
+                sum += (int)A[i / N * K + k] * (int)B[i % N * K + k];
+            assert_true(C[i] == (float)sum);
+        }
+        free(tiles);
+        ddl_backend_free(backend);
+    }
+}
+
+/* A number that is none spoils the row of C that it stands for, and no other. */
+static void strange_numbers_stay_in_their_row(ddl_backend *backend)
+{
+    enum { M = 4, N = 20, K = 70 };
+    static const float strange[M] = { 0, NAN, INFINITY, -INFINITY };
+    float A[M * K], C[M * N];
+    struct ddl_q8 *B = weights(N, K, 0);
+    struct ddl_error err;
+    assert_ok(backend->ops->reserve(backend->ctx, &(struct ddl_extent){ .widest = K }, &err), err);
+    for (size_t i = 0; i < M * K; i++)
+        A[i] = i % K == 40 ? strange[i / K] : 0.5f;
+    backend->ops->matmul8(
+        backend->ctx, &(struct matmul8_args){
+                          .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = B, .C = C, .ldc = N });
+    for (size_t i = 0; i < M * N; i++)
+        assert_true(isfinite(C[i]) == (i / N == 0));
+    free(B);
+    release_all();
+}
+LAW(strange_numbers_stay_in_their_row)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups_are_as_defined),
+        cmocka_unit_test(test_tiles_are_as_defined),
+        cmocka_unit_test(test_pieces_make_the_same_tiles),
         cmocka_unit_test(test_extreme_groups),
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_small_and_large_numbers),
+        cmocka_unit_test(test_digits_at_their_limit),
+        cmocka_unit_test(test_whole_numbers_are_exact),
+        cmocka_unit_test(test_strange_numbers_stay_in_their_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

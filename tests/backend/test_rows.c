@@ -213,22 +213,22 @@ static void test_plain_functions(void **state)
     }
 }
 
-/* From rows in bfloat16 and in groups. */
+/* From rows in bfloat16 and in tiles, where others stand before them. */
 static void check_reduced_lookup(size_t N, size_t d, const int32_t *tokens, size_t V, const float *E)
 {
-    size_t groups = V * ddl_q8_groups(d);
+    enum { BEFORE = 6 };
     uint16_t *halves = ddl_mem_alloc(V * d * sizeof *halves);
-    struct ddl_q8 *eighths = ddl_mem_alloc(groups * sizeof *eighths);
+    struct ddl_q8 *eighths = ddl_mem_zalloc(ddl_q8_tiles(BEFORE + V, d) * sizeof *eighths);
     struct ddl_backend *ref;
     assert_true(halves && eighths);
     assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
     ref->ops->round16(ref->ctx, &(struct round16_args){ V * d, E, halves });
-    ref->ops->quantize8(ref->ctx, &(struct quantize8_args){ V, d, E, eighths });
+    ref->ops->quantize8(ref->ctx, &(struct quantize8_args){ V, d, BEFORE, E, eighths });
     ddl_backend_free(ref);
     struct embed16_args e16 = { .N = N, .d = d, .tokens = tokens, .E = halves };
     struct output x16[] = { { &e16.x, N * d, 0, NULL, NULL } };
     COMPARE(embed16_fwd, e16, x16);
-    struct embed8_args e8 = { .N = N, .d = d, .tokens = tokens, .E = eighths };
+    struct embed8_args e8 = { .N = N, .d = d, .first = BEFORE, .tokens = tokens, .E = eighths };
     struct output x8[] = { { &e8.x, N * d, 0, NULL, NULL } };
     COMPARE(embed8_fwd, e8, x8);
     ddl_mem_free(halves);

@@ -11,12 +11,14 @@ static struct ddl_bench_report report;
 
 static struct ddl_bench_config tiny(const char *preset, enum ddl_precision precision)
 {
-    return (struct ddl_bench_config){ .model = tiny_config(preset, 97),
-                                      .precision = precision,
-                                      .batch = 3,
-                                      .seq = 9,
-                                      .warmup = 1,
-                                      .steps = 4 };
+    struct ddl_bench_config config = { .model = tiny_config(preset, 97),
+                                       .precision = precision,
+                                       .batch = 3,
+                                       .seq = 9,
+                                       .warmup = 1,
+                                       .steps = 4 };
+    config.model.d_model = 64; /* whole groups of eight-bit weights */
+    return config;
 }
 
 static ddl_backend *cpu(void)

@@ -73,7 +73,7 @@ void release_all(void)
 
 const char *isa_name(size_t i)
 {
-    static const char *const names[] = { "baseline", "avx2", "avx512" };
+    static const char *const names[] = { "baseline", "avx2", "avx512", "avx512vnni" };
     return i < sizeof names / sizeof *names ? names[i] : NULL;
 }
 

@@ -71,8 +71,8 @@ static ddl_status verdict(void *ctx, struct ddl_error *err)
 static bool size_piece(const struct cpu *cpu, const struct ddl_extent *extent, size_t *piece, size_t *bytes)
 {
     size_t sums, rows, blocks = cpu_attention_scratch(extent->T, extent->h);
-    if (!ddl_size_mul(extent->d_c_taps, 2, &sums) || !ddl_size_mul(extent->widest, WIDENED, &rows) ||
-        blocks == SIZE_MAX)
+    if (!ddl_size_mul(extent->d_c_taps, 2, &sums) ||
+        !ddl_size_mul(ddl_q8_groups(extent->widest), DDL_GROUP * WIDENED, &rows) || blocks == SIZE_MAX)
         return false;
     sums = sums > rows ? sums : rows;
     if (!ddl_size_add(sums > blocks ? sums : blocks, LINE - 1, piece))

@@ -25,6 +25,13 @@ static bool has_avx512(void)
 }
 #endif
 
+#ifdef DDL_HAS_ISA_avx512vnni
+static bool has_avx512vnni(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
 /* Worst first. */
 static const struct isa {
     const char *name;
@@ -37,6 +44,9 @@ static const struct isa {
 #endif
 #ifdef DDL_HAS_ISA_avx512
     { "avx512", &ddl_kernels_avx512, has_avx512 },
+#endif
+#ifdef DDL_HAS_ISA_avx512vnni
+    { "avx512vnni", &ddl_kernels_avx512vnni, has_avx512vnni },
 #endif
 };
 enum { N_SETS = sizeof sets / sizeof *sets };
@@ -67,7 +77,7 @@ ddl_status isa_choose(const struct ddl_kernels **kernels, const char **name, str
     }
     return ddl_error_set(
         err, DDL_E_USAGE,
-        "DDL_ISA: '%s' is not an instruction set of this build (baseline, avx2 or avx512 on x86-64; "
-        "baseline elsewhere)",
+        "DDL_ISA: '%s' is not an instruction set of this build (baseline, avx2, avx512 or avx512vnni on "
+        "x86-64; baseline elsewhere)",
         wanted);
 }

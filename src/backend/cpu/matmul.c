@@ -3,6 +3,8 @@
 #include "backend/cpu/library.h"
 #include "backend/cpu/parallel.h"
 
+#include <assert.h>
+
 enum {
     FEW_ROWS = 4,         /* of A for B as it stands: more are worth the library's packing  */
     SMALL = 16 * 16 * 16, /* products of at most so many multiplications are done in place  */
@@ -87,40 +89,46 @@ void cpu_matmul16(void *ctx, const struct matmul16_args *a)
         parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul16_plain, a);
 }
 
-/* Few rows meet the groups as they are read. More are worth widening a panel of B at a time, as much as the
+/* C by rows of tiles [tile, tile + n), widened to a panel for the library. */
+static void by_panel(const struct cpu *cpu, const struct matmul8_args *a, size_t tile, size_t n)
+{
+    size_t row = tile * DDL_Q8_ROWS, ld = n * DDL_Q8_ROWS;
+    size_t skip = row < a->first ? a->first - row : 0, left = a->first + a->N - row;
+    parallel_rows(cpu, n, a->K * DDL_Q8_ROWS, cpu->k->widen8,
+                  &(struct widen8_args){ a->K, a->B + tile * ddl_q8_groups(a->K), cpu->scratch, ld });
+    by_library(cpu,
+               &(struct matmul_args){ .M = a->M,
+                                      .N = (left < ld ? left : ld) - skip,
+                                      .K = a->K,
+                                      .alpha = a->alpha,
+                                      .A = a->A,
+                                      .lda = a->lda,
+                                      .B = cpu->scratch + skip,
+                                      .ldb = ld,
+                                      .beta = a->accumulate ? 1 : 0,
+                                      .C = a->C + row + skip - a->first,
+                                      .ldc = a->ldc },
+               cpu->threads);
+}
+
+/* Few rows meet the tiles as they are read. More are worth widening a panel of B at a time, as much as the
  * scratch of all threads holds, for the library. */
-void cpu_matmul8(void *ctx, const struct matmul8_args *a)
+void cpu_matmul8(void *ctx, const struct matmul8_args *args)
 {
     const struct cpu *cpu = ctx;
-    size_t groups = ddl_q8_groups(a->K);
-    size_t panel = a->K ? cpu->threads * cpu->piece / a->K : 0;
-    if (a->M <= MOST_THIN || panel < DDL_GROUP) {
-        for (size_t m = 0; m < a->M; m += MOST_THIN) {
-            struct matmul8_args few = *a;
-            few.M = a->M - m < MOST_THIN ? a->M - m : MOST_THIN;
-            few.A += m * a->lda;
-            few.C += m * a->ldc;
-            parallel_rows(cpu, a->N, a->K, cpu->k->matmul8_thin, &few);
-        }
+    struct matmul8_args a = *args;
+    a.B += a.first / DDL_Q8_ROWS * ddl_q8_groups(a.K);
+    a.first %= DDL_Q8_ROWS;
+    size_t tiles = (a.first + a.N + DDL_Q8_ROWS - 1) / DDL_Q8_ROWS;
+    if (a.M == 0 || a.N == 0)
+        return;
+    if (a.M <= MOST_THIN || a.K == 0) {
+        parallel_fits(cpu, a.M * ddl_q8_groups(a.K) * DDL_GROUP);
+        parallel_scratch(cpu, tiles, a.K * DDL_Q8_ROWS, cpu->k->matmul8_thin, &a, 0);
         return;
     }
-    for (size_t n = 0; n < a->N; n += panel) {
-        size_t rows = a->N - n < panel ? a->N - n : panel;
-        parallel_rows(cpu, rows, a->K, cpu->k->widen8,
-                      &(struct widen8_args){ a->K, a->B + n * groups, cpu->scratch });
-        by_library(cpu,
-                   &(struct matmul_args){ .trans_b = true,
-                                          .M = a->M,
-                                          .N = rows,
-                                          .K = a->K,
-                                          .alpha = a->alpha,
-                                          .A = a->A,
-                                          .lda = a->lda,
-                                          .B = cpu->scratch,
-                                          .ldb = a->K,
-                                          .beta = a->accumulate ? 1 : 0,
-                                          .C = a->C + n,
-                                          .ldc = a->ldc },
-                   cpu->threads);
-    }
+    size_t panel = cpu->threads * cpu->piece / a.K / DDL_Q8_ROWS;
+    assert(panel > 0);
+    for (size_t tile = 0; tile < tiles; tile += panel)
+        by_panel(cpu, &a, tile, tiles - tile < panel ? tiles - tile : panel);
 }

@@ -36,11 +36,12 @@ struct softmax_grad_args {
     size_t lse_stride;
 };
 
-/* y (rows, K) = the rows of B. */
+/* y (K, 16 for each row of tiles) = B^T in float32. */
 struct widen8_args {
     size_t K;
     const struct ddl_q8 *B;
     float *y;
+    size_t ldy; /* numbers from row to row of y */
 };
 
 /* y (rows, width) = rows of x, stride apart. */
@@ -80,9 +81,9 @@ struct parts_args {
     X(widen16)         /* rows; widen16_args                         */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
     X(matmul16_thin)   /* columns of C; scratch: M K numbers         */                                      \
-    X(matmul8_thin)    /* columns of C; M <= MOST_THIN               */                                      \
+    X(matmul8_thin)    /* rows of tiles; scratch: M K numbers, K rounded up to whole groups */               \
     X(quantize8)       /* rows                                       */                                      \
-    X(widen8)          /* rows; widen8_args                          */                                      \
+    X(widen8)          /* rows of tiles; widen8_args                 */                                      \
     X(embed_fwd)       /* tokens                                     */                                      \
     X(embed16_fwd)     /* tokens                                     */                                      \
     X(embed8_fwd)      /* tokens                                     */                                      \
@@ -133,7 +134,8 @@ struct ddl_kernels {
 };
 
 /* One table for each instruction set that the build has; isa.c chooses. */
-extern const struct ddl_kernels ddl_kernels_baseline, ddl_kernels_avx2, ddl_kernels_avx512;
+extern const struct ddl_kernels ddl_kernels_baseline, ddl_kernels_avx2, ddl_kernels_avx512,
+    ddl_kernels_avx512vnni;
 
 /* DDL_KERNEL(name): the name of a kernel in the set that is being compiled (DDL_ISA). */
 #ifdef DDL_ISA

@@ -37,7 +37,9 @@ enum { V = 4 };
 
 typedef float vec __attribute__((vector_size(4 * V)));
 typedef int vec_mask __attribute__((vector_size(4 * V)));
+typedef int vec_int __attribute__((vector_size(4 * V)));
 typedef float vec_anywhere __attribute__((vector_size(4 * V), aligned(4), may_alias));
+typedef int vec_int_anywhere __attribute__((vector_size(4 * V), aligned(1), may_alias));
 
 enum { MAX_PARTS = 8 }; /* channels that have the vector path: 1, 2, 4, 8 */
 
@@ -46,8 +48,15 @@ INLINE vec load(const float *x)
     return *(const vec_anywhere *)x;
 }
 
-/* V numbers in bfloat16, V small integers: as floats. Compilers widen vectors lane by lane, so the
- * instructions are named. */
+/* Lines that will be needed soon: processors look ahead within a page of 4 KiB only. */
+INLINE void look_ahead(const void *b, size_t ahead, size_t bytes)
+{
+    enum { CACHE_LINE = 64 };
+    for (size_t line = 0; line < bytes; line += CACHE_LINE)
+        __builtin_prefetch((const void *)((uintptr_t)b + ahead + line));
+}
+
+/* V numbers in bfloat16, as floats. Compilers widen vectors lane by lane, so the instructions are named. */
 INLINE vec load_bf16(const uint16_t *x)
 {
 #if defined(__AVX512F__)
@@ -62,20 +71,6 @@ INLINE vec load_bf16(const uint16_t *x)
 #endif
 }
 
-INLINE vec load_int8(const int8_t *x)
-{
-#if defined(__AVX512F__)
-    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)x)));
-#elif defined(__AVX2__)
-    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
-#else
-    float lanes[V];
-    for (size_t i = 0; i < V; i++)
-        lanes[i] = (float)x[i];
-    return load(lanes);
-#endif
-}
-
 INLINE void store(float *x, vec a)
 {
     *(vec_anywhere *)x = a;
@@ -85,6 +80,56 @@ INLINE vec splat(float x)
 {
     return x - (vec){ 0 };
 }
+
+/* V lanes of four bytes each, or whole numbers. */
+INLINE vec_int load_ints(const void *x)
+{
+    return *(const vec_int_anywhere *)x;
+}
+
+INLINE vec_int splat_ints(int x)
+{
+    return x - (vec_int){ 0 };
+}
+
+INLINE vec to_floats(vec_int a)
+{
+    return __builtin_convertvector(a, vec);
+}
+
+#if defined(__AVX512VNNI__)
+#define HAVE_DOT_BYTES
+/* Whole numbers, ties to even. */
+INLINE vec_int nearest(vec x)
+{
+    return (vec_int)_mm512_cvtps_epi32((__m512)x);
+}
+
+/* The last byte of each lane. */
+INLINE void store_bytes(int8_t *to, vec_int a)
+{
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8((__m512i)a));
+}
+
+INLINE int int_sum(vec_int a)
+{
+    return _mm512_reduce_add_epi32((__m512i)a);
+}
+
+/* Four bytes in every lane. */
+INLINE vec_int splat_bytes(const int8_t *x)
+{
+    int four;
+    __builtin_memcpy(&four, x, sizeof four);
+    return splat_ints(four);
+}
+
+/* sum + u_0 x_0 + ... + u_3 x_3 in each lane: u's bytes are numbers from 0 to 255, x's from -128 to 127. */
+INLINE vec_int dot_bytes(vec_int sum, vec_int u, vec_int x)
+{
+    return (vec_int)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)u, (__m512i)x);
+}
+#endif
 
 INLINE vec low_twice(vec a)
 {

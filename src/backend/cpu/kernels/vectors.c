@@ -58,16 +58,6 @@ void DDL_KERNEL(embed16_fwd)(const void *args, size_t lo, size_t hi, float *scra
     }
 }
 
-void DDL_KERNEL(embed8_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
-{
-    const struct embed8_args *a = args;
-    size_t groups = ddl_q8_groups(a->d);
-    for (size_t n = lo; n < hi; n++) {
-        const struct ddl_q8 *row = a->E + (size_t)a->tokens[n] * groups;
-        DDL_KERNEL(widen8)(&(struct widen8_args){ a->d, row, a->x + n * a->d }, 0, 1, scratch);
-    }
-}
-
 void DDL_KERNEL(embed_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct embed_grad_args *a = args;

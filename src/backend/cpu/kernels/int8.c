@@ -1,0 +1,293 @@
+/* Eight-bit weights in tiles (ops.h): reduced, widened and multiplied. A vector holds numbers of V rows side
+ * by side, so every sum is a lane's own and nothing is summed across. */
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/vec.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum {
+    ROWS = DDL_Q8_ROWS,
+    QUADS = DDL_GROUP / 4,
+    PARTS = ROWS / V,
+    AHEAD8 = 2048,  /* bytes; measured: docs/performance.md       */
+    MOST_TILES = 4, /* below each other that are read side by side */
+    MOST_SUMS = 8,  /* rows of A times those                       */
+};
+
+/* Byte j of every lane, as floats. */
+INLINE vec byte_of(vec_int four, const int j)
+{
+    return to_floats((four << (24 - 8 * j)) >> 24);
+}
+
+/* The largest size of a group's numbers; NaN where one of them is not finite. */
+INLINE float size_of_group(const float *x)
+{
+    const int32_t infinite = 0x7f800000; /* sizes are in the order of their bits */
+    int32_t bits[DDL_GROUP], largest = 0;
+    memcpy(bits, x, sizeof bits);
+#pragma omp simd reduction(max : largest)
+    for (size_t i = 0; i < DDL_GROUP; i++) {
+        int32_t size = bits[i] & 0x7fffffff;
+        largest = size > largest ? size : largest;
+    }
+    float size;
+    memcpy(&size, &largest, sizeof size);
+    return largest < infinite ? size : __builtin_nanf("");
+}
+
+/* A slice: 32 numbers of a row of A in the form in which tiles meet them, made by `prepare`. add_tile adds
+ * the products of M rows' slices, `stride` slices apart, with a tile's rows: sum[m PARTS + p] to vector p of
+ * row m. M is a constant. */
+#ifdef HAVE_DOT_BYTES
+
+/* Whole multiples of a power of two in digits to base 256: x = step (d_2 65536 + d_1 256 + d_0). Products of
+ * digits with bytes and their sums over a group are exact; what is rounded is x, to 2^-23 of the largest. */
+enum { DIGITS = 3, BITS = 23, BIAS = 128 /* a byte is multiplied as q + BIAS, which is not negative */ };
+static const float room = 1.004f; /* digits reach 127 (65536 + 256 + 1), not 2^BITS */
+struct slice {
+    int8_t digit[DIGITS][DDL_GROUP];
+    int32_t start[DIGITS]; /* - BIAS sum of the digits */
+    float step;            /* NaN where an x is not finite */
+};
+
+INLINE float power_of_two(int exponent)
+{
+    uint32_t bits = (uint32_t)(127 + exponent) << 23;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* e with size < 2^e, for size >= 0. */
+INLINE int exponent_above(float size)
+{
+    uint32_t bits;
+    memcpy(&bits, &size, sizeof bits);
+    return (bits >> 23 ? (int)(bits >> 23) : 1) - 126;
+}
+
+INLINE void prepare(const float *x, struct slice *y)
+{
+    float size = size_of_group(x);
+    int e = exponent_above(size * room) - BITS, half = e / 2; /* two factors, for 2^-e may be out of range */
+    vec_int whole[DDL_GROUP / V];
+    memset(y, 0, sizeof *y);
+    y->step = size == size ? power_of_two(half) * power_of_two(e - half) : size;
+    if (!(size > 0))
+        return;
+    for (size_t i = 0; i < DDL_GROUP / V; i++)
+        whole[i] = nearest(load(x + i * V) * splat(power_of_two(-half)) * splat(power_of_two(half - e)));
+    for (size_t d = 0; d < DIGITS; d++) {
+        vec_int sum = { 0 };
+        for (size_t i = 0; i < DDL_GROUP / V; i++) {
+            vec_int low = (whole[i] << 24) >> 24;
+            store_bytes(y->digit[d] + i * V, low);
+            whole[i] = (whole[i] - low) >> 8;
+            sum += low;
+        }
+        y->start[d] = -BIAS * int_sum(sum);
+    }
+}
+
+INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t groups, vec (*sum)[PARTS],
+                      const size_t M, const size_t R)
+{
+    vec_int part[MOST_SUMS][DIGITS];
+    for (size_t i = 0; i < R * M; i++) {
+        for (size_t d = 0; d < DIGITS; d++)
+            part[i][d] = splat_ints(x[i % M * groups].start[d]);
+    }
+    for (size_t k = 0; k < QUADS; k++) {
+        vec_int w[MOST_TILES];
+        for (size_t r = 0; r < R; r++)
+            w[r] = load_ints(b[r * groups].q[k]) ^ splat_ints((int)0x80808080); /* q + BIAS */
+        for (size_t m = 0; m < M; m++) {
+            for (size_t d = 0; d < DIGITS; d++) {
+                vec_int four = splat_bytes(x[m * groups].digit[d] + 4 * k);
+                for (size_t r = 0; r < R; r++)
+                    part[r * M + m][d] = dot_bytes(part[r * M + m][d], w[r], four);
+            }
+        }
+    }
+    for (size_t i = 0; i < R * M; i++) {
+        vec high = to_floats(part[i][2] * 256 + part[i][1]), all = high * 256 + to_floats(part[i][0]);
+        sum[i][0] += all * splat(x[i % M * groups].step) * load(b[i / M * groups].scale);
+    }
+}
+
+#else
+
+struct slice {
+    float x[DDL_GROUP];
+};
+
+INLINE void prepare(const float *x, struct slice *y)
+{
+    memcpy(y->x, x, sizeof y->x);
+}
+
+INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t groups, vec (*sum)[PARTS],
+                      const size_t M, const size_t R)
+{
+    for (size_t i = 0; i < R * PARTS; i++, b += i % PARTS ? 0 : groups) {
+        const size_t r = i / PARTS, p = i % PARTS;
+        vec part[MOST_THIN] = { 0 };
+        for (size_t k = 0; k < QUADS; k++) {
+            vec_int four = load_ints(b->q[k][p * V]);
+            for (size_t j = 0; j < 4; j++) {
+                vec w = byte_of(four, (int)j);
+                for (size_t m = 0; m < M; m++)
+                    part[m] += w * splat(x[m * groups].x[4 * k + j]);
+            }
+        }
+        for (size_t m = 0; m < M; m++)
+            sum[r * M + m][p] += part[m] * load(b->scale + p * V);
+    }
+}
+
+#endif
+
+static_assert(sizeof(struct slice) <= DDL_GROUP * sizeof(float), "scratch is counted in rows of floats");
+
+/* All rows of A, a row's slices side by side. */
+static void prepare_all(const struct matmul8_args *a, struct slice *slices)
+{
+    size_t whole = a->K / DDL_GROUP * DDL_GROUP;
+    for (size_t m = 0; m < a->M; m++) {
+        const float *A = a->A + m * a->lda;
+        for (size_t k = 0; k < whole; k += DDL_GROUP)
+            prepare(A + k, slices++);
+        if (whole < a->K) {
+            float x[DDL_GROUP] = { 0 };
+            memcpy(x, A + whole, (a->K - whole) * sizeof *x);
+            prepare(x, slices++);
+        }
+    }
+}
+
+/* C for rows [m, m + M) of A and row number `tile` of B's tiles: of its 16 columns those that are C's. */
+INLINE void put(const struct matmul8_args *a, size_t tile, size_t m, const vec (*sum)[PARTS], const size_t M)
+{
+    size_t row = tile * ROWS, from = row < a->first ? a->first - row : 0, left = a->first + a->N - row;
+    size_t end = left < ROWS ? left : ROWS;
+    for (size_t r = 0; r < M; r++) {
+        float lanes[ROWS], *c = a->C + (m + r) * a->ldc + row + from - a->first;
+        for (size_t p = 0; p < PARTS; p++)
+            store(lanes + p * V, sum[r][p] * splat(a->alpha));
+        for (size_t i = 0; a->accumulate && i < end - from; i++)
+            lanes[from + i] += c[i];
+        memcpy(c, lanes + from, (end - from) * sizeof *c);
+    }
+}
+
+INLINE void multiply(const struct matmul8_args *a, size_t tile, size_t m, const struct slice *slices,
+                     const size_t M, const size_t R)
+{
+    size_t groups = ddl_q8_groups(a->K);
+    const struct ddl_q8 *b = a->B + tile * groups;
+    vec sum[MOST_SUMS][PARTS] = { { { 0 } } };
+    for (size_t g = 0; g < groups; g++) {
+        for (size_t r = 0; r < R; r++)
+            look_ahead(b + r * groups + g, AHEAD8, sizeof *b);
+        add_tiles(b + g, slices + m * groups + g, groups, sum, M, R);
+    }
+    for (size_t r = 0; r < R; r++)
+        put(a, tile + r, m, (const vec(*)[PARTS])sum + r * M, M);
+}
+
+/* X(M, R): for M rows of A as many rows of tiles side by side as there are registers for. */
+#define EACH_M(X) X(1, 4) X(2, 4) X(3, 2) X(4, 2) X(5, 1) X(6, 1) X(7, 1) X(8, 1)
+#define DEFINE_MULTIPLY(M, R)                                                                                \
+    static void multiply_##M(const struct matmul8_args *a, size_t lo, size_t hi, size_t m,                   \
+                             const struct slice *slices)                                                     \
+    {                                                                                                        \
+        size_t tile = lo;                                                                                    \
+        for (; tile + R <= hi; tile += R)                                                                    \
+            multiply(a, tile, m, slices, M, R);                                                              \
+        for (; tile < hi; tile++)                                                                            \
+            multiply(a, tile, m, slices, M, 1);                                                              \
+    }
+EACH_M(DEFINE_MULTIPLY)
+#define LIST_MULTIPLY(M, R) multiply_##M,
+static void (*const by_rows[])(const struct matmul8_args *a, size_t lo, size_t hi, size_t m,
+                               const struct slice *slices) = { EACH_M(LIST_MULTIPLY) };
+static_assert(sizeof by_rows / sizeof *by_rows == MOST_THIN, "one for each M");
+
+void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct matmul8_args *a = args;
+    struct slice *slices = (void *)scratch;
+    prepare_all(a, slices);
+    for (size_t m = 0; m < a->M; m += MOST_THIN)
+        by_rows[(a->M - m < MOST_THIN ? a->M - m : MOST_THIN) - 1](a, lo, hi, m, slices);
+}
+
+/* ---- to float32 and back ---- */
+
+void DDL_KERNEL(widen8)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct widen8_args *a = args;
+    size_t groups = ddl_q8_groups(a->K);
+    (void)scratch;
+    for (size_t i = lo * groups; i < hi * groups; i++) {
+        size_t first = i % groups * DDL_GROUP, left = a->K - first;
+        for (size_t p = 0; p < PARTS; p++) {
+            vec scale = load(a->B[i].scale + p * V);
+            float *y = a->y + first * a->ldy + i / groups * ROWS + p * V;
+            for (size_t k = 0; k < DDL_GROUP && k < left; k++)
+                store(y + k * a->ldy, scale * byte_of(load_ints(a->B[i].q[k / 4][p * V]), (int)(k % 4)));
+        }
+    }
+}
+
+void DDL_KERNEL(embed8_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct embed8_args *a = args;
+    size_t groups = ddl_q8_groups(a->d);
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        size_t row = a->first + (size_t)a->tokens[n], lane = row % ROWS;
+        const struct ddl_q8 *b = a->E + row / ROWS * groups;
+        float *x = a->x + n * a->d;
+        for (size_t i = 0; i < a->d; i++, b += i % DDL_GROUP == 0)
+            x[i] = b->scale[lane] * (float)b->q[i % DDL_GROUP / 4][lane][i % 4];
+    }
+}
+
+/* x (DDL_GROUP numbers) as row `lane` of a tile. */
+static void quantize_group(const float *x, struct ddl_q8 *y, size_t lane)
+{
+    int8_t bytes[DDL_GROUP] = { 0 };
+    float scale = size_of_group(x) / 127;
+    y->scale[lane] = scale;
+    if (scale > 0) {
+#pragma omp simd
+        for (size_t i = 0; i < DDL_GROUP; i++) {
+            /* A scale below the smallest normal number loses digits: what would leave the range is held in
+             * it. */
+            float q = __builtin_rintf(x[i] / scale);
+            q = q > 127 ? 127 : q;
+            bytes[i] = (int8_t)(q < -127 ? -127 : q);
+        }
+    }
+    for (size_t k = 0; k < QUADS; k++)
+        memcpy(y->q[k][lane], bytes + 4 * k, 4);
+}
+
+void DDL_KERNEL(quantize8)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct quantize8_args *a = args;
+    size_t groups = ddl_q8_groups(a->width);
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        size_t row = a->first + n;
+        for (size_t k = 0; k < a->width; k += DDL_GROUP) {
+            float x[DDL_GROUP] = { 0 };
+            memcpy(x, a->x + n * a->width + k,
+                   (a->width - k < DDL_GROUP ? a->width - k : DDL_GROUP) * sizeof *x);
+            quantize_group(x, &a->y[row / ROWS * groups + k / DDL_GROUP], row % ROWS);
+        }
+    }
+}
