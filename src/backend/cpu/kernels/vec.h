@@ -48,6 +48,10 @@ INLINE vec load(const float *x)
     return *(const vec_anywhere *)x;
 }
 
+/* Rows before its own that a kernel asks for a row that is one of many apart from each other (attention's
+ * values). */
+enum { ROWS_AHEAD = 8 };
+
 /* Lines that will be needed soon: processors look ahead within a page of 4 KiB only. */
 INLINE void look_ahead(const void *b, size_t ahead, size_t bytes)
 {
