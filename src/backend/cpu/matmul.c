@@ -111,7 +111,24 @@ static void by_panel(const struct cpu *cpu, const struct matmul8_args *a, size_t
                cpu->threads);
 }
 
-/* Few rows meet the tiles as they are read. More are worth widening a panel of B at a time, as much as the
+/* C by the tiles as they are, for as many rows of A at a time as the scratch of all threads holds in slices.
+ */
+static void by_tiles(const struct cpu *cpu, const struct matmul8_args *a, size_t tiles)
+{
+    size_t row = ddl_q8_groups(a->K) * DDL_GROUP, most = row ? cpu->threads * cpu->piece / row : a->M;
+    assert(most > 0);
+    for (size_t m = 0; m < a->M; m += most) {
+        struct matmul8_args part = *a;
+        part.M = a->M - m < most ? a->M - m : most;
+        part.A += m * a->lda;
+        part.C += m * a->ldc;
+        const struct thin8_args thin = { &part, cpu->scratch };
+        parallel_rows(cpu, part.M, 4 * a->K, cpu->k->slice8, &thin);
+        parallel_rows(cpu, tiles, a->K * DDL_Q8_ROWS, cpu->k->matmul8_thin, &thin);
+    }
+}
+
+/* Few rows meet the tiles as they are read. More may be worth widening a panel of B at a time, as much as the
  * scratch of all threads holds, for the library. */
 void cpu_matmul8(void *ctx, const struct matmul8_args *args)
 {
@@ -122,9 +139,8 @@ void cpu_matmul8(void *ctx, const struct matmul8_args *args)
     size_t tiles = (a.first + a.N + DDL_Q8_ROWS - 1) / DDL_Q8_ROWS;
     if (a.M == 0 || a.N == 0)
         return;
-    if (a.M <= MOST_THIN || a.K == 0) {
-        parallel_fits(cpu, a.M * ddl_q8_groups(a.K) * DDL_GROUP);
-        parallel_scratch(cpu, tiles, a.K * DDL_Q8_ROWS, cpu->k->matmul8_thin, &a, 0);
+    if (a.M <= cpu->k->most_thin8 || a.K == 0) {
+        by_tiles(cpu, &a, tiles);
         return;
     }
     size_t panel = cpu->threads * cpu->piece / a.K / DDL_Q8_ROWS;

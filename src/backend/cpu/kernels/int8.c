@@ -10,9 +10,10 @@ enum {
     ROWS = DDL_Q8_ROWS,
     QUADS = DDL_GROUP / 4,
     PARTS = ROWS / V,
-    AHEAD8 = 2048,  /* bytes; measured: docs/performance.md       */
-    MOST_TILES = 4, /* below each other that are read side by side */
-    MOST_SUMS = 8,  /* rows of A times those                       */
+    AHEAD8 = 2048,    /* bytes; measured: docs/performance.md       */
+    MOST_TILES = 4,   /* below each other that are read side by side */
+    MOST_SUMS = 8,    /* rows of A times those                       */
+    CACHED_TILES = 8, /* rows of tiles that stay in the cache while many rows of A meet them */
 };
 
 /* Byte j of every lane, as floats. */
@@ -151,11 +152,14 @@ INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t grou
 
 static_assert(sizeof(struct slice) <= DDL_GROUP * sizeof(float), "scratch is counted in rows of floats");
 
-/* All rows of A, a row's slices side by side. */
-static void prepare_all(const struct matmul8_args *a, struct slice *slices)
+void DDL_KERNEL(slice8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
+    const struct thin8_args *thin = args;
+    const struct matmul8_args *a = thin->product;
     size_t whole = a->K / DDL_GROUP * DDL_GROUP;
-    for (size_t m = 0; m < a->M; m++) {
+    struct slice *slices = (struct slice *)thin->slices + lo * ddl_q8_groups(a->K);
+    (void)scratch;
+    for (size_t m = lo; m < hi; m++) {
         const float *A = a->A + m * a->lda;
         for (size_t k = 0; k < whole; k += DDL_GROUP)
             prepare(A + k, slices++);
@@ -215,13 +219,17 @@ static void (*const by_rows[])(const struct matmul8_args *a, size_t lo, size_t h
                                const struct slice *slices) = { EACH_M(LIST_MULTIPLY) };
 static_assert(sizeof by_rows / sizeof *by_rows == MOST_THIN, "one for each M");
 
+/* Few rows meet all tiles in one pass. */
 void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct matmul8_args *a = args;
-    struct slice *slices = (void *)scratch;
-    prepare_all(a, slices);
-    for (size_t m = 0; m < a->M; m += MOST_THIN)
-        by_rows[(a->M - m < MOST_THIN ? a->M - m : MOST_THIN) - 1](a, lo, hi, m, slices);
+    const struct thin8_args *thin = args;
+    size_t M = thin->product->M, step = M > MOST_THIN ? CACHED_TILES : hi - lo;
+    (void)scratch;
+    for (size_t tile = lo; tile < hi; tile += step) {
+        size_t end = hi - tile < step ? hi : tile + step;
+        for (size_t m = 0; m < M; m += MOST_THIN)
+            by_rows[(M - m < MOST_THIN ? M - m : MOST_THIN) - 1](thin->product, tile, end, m, thin->slices);
+    }
 }
 
 /* ---- to float32 and back ---- */

@@ -36,6 +36,13 @@ struct softmax_grad_args {
     size_t lse_stride;
 };
 
+/* A product with tiles: `slices` holds the rows of A in the form in which tiles meet them, each in the room
+ * of its K numbers, rounded up to whole groups. */
+struct thin8_args {
+    const struct matmul8_args *product; /* first < 16 */
+    void *slices;
+};
+
 /* y (K, 16 for each row of tiles) = B^T in float32. */
 struct widen8_args {
     size_t K;
@@ -81,7 +88,8 @@ struct parts_args {
     X(widen16)         /* rows; widen16_args                         */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
     X(matmul16_thin)   /* columns of C; scratch: M K numbers         */                                      \
-    X(matmul8_thin)    /* rows of tiles; scratch: M K numbers, K rounded up to whole groups */               \
+    X(slice8)          /* rows of A; thin8_args                      */                                      \
+    X(matmul8_thin)    /* rows of tiles; thin8_args                  */                                      \
     X(quantize8)       /* rows                                       */                                      \
     X(widen8)          /* rows of tiles; widen8_args                 */                                      \
     X(embed_fwd)       /* tokens                                     */                                      \
@@ -131,6 +139,7 @@ struct ddl_kernels {
 #define DECLARE_MEMBER(name) rows_fn *name;
     DDL_KERNELS(DECLARE_MEMBER)
 #undef DECLARE_MEMBER
+    size_t most_thin8; /* rows of A up to which matmul8_thin is faster than the library with B widened */
 };
 
 /* One table for each instruction set that the build has; isa.c chooses. */

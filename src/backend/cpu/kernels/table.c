@@ -1,7 +1,16 @@
 #include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/vec.h"
+
+/* Measured: docs/performance.md. */
+#ifdef HAVE_DOT_BYTES
+#define MOST_THIN8 SIZE_MAX
+#else
+#define MOST_THIN8 24
+#endif
 
 const struct ddl_kernels DDL_KERNEL(kernels) = {
 #define FILL_MEMBER(name) .name = DDL_KERNEL(name),
     DDL_KERNELS(FILL_MEMBER)
 #undef FILL_MEMBER
+        .most_thin8 = MOST_THIN8,
 };
