@@ -1,18 +1,13 @@
 /* model/workspace.c and what block.c, attention.c and mlp.c make again: with every choice of `recompute` the
  * loss is the same to the bit, gradients too where no state is rebuilt, and memory is what the choice says.
  */
-#define _POSIX_C_SOURCE 200809L
 #include "support/laws.h"
 #include "support/models.h"
 
 #include "model/internal.h"
-#include "tensor/safetensors.h"
 
-#include <dirent.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* How far apart two choices may be: in float32 what `ddl verify` allows (rebuilding the state leaves a tenth
  * of that); in bfloat16 the same, but some operands lie so near the middle between two roundings that they
@@ -100,57 +95,18 @@ static void choices_agree(ddl_backend *backend)
 }
 LAW(choices_agree)
 
-static int32_t *read_ids(const ddl_safetensors *file, const char *name, size_t *B, size_t *T)
+static void golden_choices(const char *name, ddl_model *model, const struct ddl_batch *batch)
 {
-    const struct ddl_tensor *t = ddl_safetensors_find(file, name);
-    assert_non_null(t);
-    *B = t->shape[0];
-    *T = t->shape[1];
-    int32_t *ids = malloc(t->count * sizeof *ids);
-    for (size_t i = 0; i < t->count; i++) {
-        int64_t id;
-        memcpy(&id, t->data + i * sizeof id, sizeof id);
-        ids[i] = (int32_t)id;
-    }
-    return ids;
-}
-
-static void golden_case(ddl_backend *backend, const char *name)
-{
-    char folder[1024], expect[1100];
     struct ddl_error err;
-    struct ddl_batch batch;
-    ddl_safetensors *file;
-    ddl_model *model;
-    snprintf(folder, sizeof folder, "%s/%s", source_path("tests/golden"), name);
-    snprintf(expect, sizeof expect, "%s/expect.safetensors", folder);
-    if (ddl_safetensors_open(&file, expect, NULL))
-        return; /* no model */
-    int32_t *tokens = read_ids(file, "tokens", &batch.B, &batch.T),
-            *targets = read_ids(file, "targets", &batch.B, &batch.T);
-    batch.tokens = tokens;
-    batch.targets = targets;
-    ddl_safetensors_close(file);
-    assert_ok(ddl_model_load(&model, folder, backend, NULL, NULL, &err), err);
-    assert_ok(ddl_model_enable_grad(model, &err), err);
     for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_BF16; precision++) {
         assert_ok(ddl_model_set_precision(model, (enum ddl_precision)precision, &err), err);
-        compare_choices(name, model, &batch);
+        compare_choices(name, model, batch);
     }
-    ddl_model_free(model);
-    free(tokens);
-    free(targets);
 }
 
 static void golden_models_agree(ddl_backend *backend)
 {
-    DIR *golden = opendir(source_path("tests/golden"));
-    assert_non_null(golden);
-    for (const struct dirent *entry; (entry = readdir(golden));) {
-        if (entry->d_name[0] != '.')
-            golden_case(backend, entry->d_name);
-    }
-    closedir(golden);
+    on_every_golden_model(backend, golden_choices);
 }
 LAW(golden_models_agree)
 

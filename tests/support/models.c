@@ -1,10 +1,14 @@
+#define _POSIX_C_SOURCE 200809L
 #include "support/models.h"
 
 #include "support/runs.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "tensor/safetensors.h"
 
+#include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +126,56 @@ double small_mean_loss(struct small_model *f)
     struct ddl_error err;
     assert_ok(ddl_model_loss(f->model, f->ws, &f->batch, &loss, NULL, &err), err);
     return loss.sum / (double)loss.n_targets;
+}
+
+static int32_t *read_ids(const ddl_safetensors *file, const char *name, size_t *B, size_t *T)
+{
+    const struct ddl_tensor *t = ddl_safetensors_find(file, name);
+    assert_non_null(t);
+    *B = t->shape[0];
+    *T = t->shape[1];
+    int32_t *ids = malloc(t->count * sizeof *ids);
+    for (size_t i = 0; i < t->count; i++) {
+        int64_t id;
+        memcpy(&id, t->data + i * sizeof id, sizeof id);
+        ids[i] = (int32_t)id;
+    }
+    return ids;
+}
+
+static void on_golden_model(ddl_backend *backend, const char *name, golden_fn *fn)
+{
+    char folder[1024], expect[1100];
+    struct ddl_error err;
+    struct ddl_batch batch;
+    ddl_safetensors *file;
+    ddl_model *model;
+    snprintf(folder, sizeof folder, "%s/%s", source_path("tests/golden"), name);
+    snprintf(expect, sizeof expect, "%s/expect.safetensors", folder);
+    if (ddl_safetensors_open(&file, expect, NULL))
+        return; /* no model */
+    int32_t *tokens = read_ids(file, "tokens", &batch.B, &batch.T),
+            *targets = read_ids(file, "targets", &batch.B, &batch.T);
+    batch.tokens = tokens;
+    batch.targets = targets;
+    ddl_safetensors_close(file);
+    assert_ok(ddl_model_load(&model, folder, backend, NULL, NULL, &err), err);
+    assert_ok(ddl_model_enable_grad(model, &err), err);
+    fn(name, model, &batch);
+    ddl_model_free(model);
+    free(tokens);
+    free(targets);
+}
+
+void on_every_golden_model(ddl_backend *backend, golden_fn *fn)
+{
+    DIR *golden = opendir(source_path("tests/golden"));
+    assert_non_null(golden);
+    for (const struct dirent *entry; (entry = readdir(golden));) {
+        if (entry->d_name[0] != '.')
+            on_golden_model(backend, entry->d_name, fn);
+    }
+    closedir(golden);
 }
 
 float *all_gradients(const ddl_model *model)

@@ -30,6 +30,10 @@ void small_model_free(struct small_model *f);
 /* The batch's mean loss. */
 double small_mean_loss(struct small_model *f);
 
+/* Every model of tests/golden, with gradients, and its batch; all lent. */
+typedef void golden_fn(const char *name, ddl_model *model, const struct ddl_batch *batch);
+void on_every_golden_model(ddl_backend *backend, golden_fn *fn);
+
 /* The row of the parameter of that name, which there is. */
 size_t param_row(const ddl_model *model, const char *name);
 /* Parameter i: numbers [from, to) times `factor`, then plus `more`. */
