@@ -141,7 +141,7 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
     const struct ddl_workspace *ws = p->ws;
     size_t a = k->n_heads * k->head_dim;
     attend_again(p, layer, ctx);
-    linear_bwd(p, p->N, a, k->d_model, acts->y, df, param_weight(p, slots->attn_proj), ws->dy, false);
+    linear_bwd(p, p->N, a, k->d_model, acts->y, df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
     probe_grad(p, slots->attn_proj);
     probe_tensor(p, "dy", ws->dy, a);
     p->ops->attention_bwd(p->ctx,
@@ -170,7 +170,7 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
     probe_tensor(p, "dqkv", ws->dqkv, 3 * a);
     probe_grad(p, slots->q_rms);
     probe_grad(p, slots->k_rms);
-    linear_bwd(p, p->N, k->d_model, 3 * a, ctx, ws->dqkv, param_weight(p, slots->c_q), dctx, false);
+    linear_bwd(p, p->N, k->d_model, 3 * a, ctx, ws->dqkv, param_weight_bwd(p, slots->c_q), dctx, false);
     probe_grad(p, slots->c_q);
     probe_grad(p, slots->c_k);
     probe_grad(p, slots->c_v);

@@ -27,10 +27,9 @@ static void final_norm(const struct pass *p, size_t N, const float *x, float *y)
 }
 
 /* The product that makes a part's logits: z = scale x E^T, with its columns' rows of the embedding. */
-static struct linear product_of(const struct pass *p, struct part part)
+static struct linear product_of(const struct pass *p, struct part part, struct weight E)
 {
     size_t d = p->config->d_model;
-    struct weight E = param_weight(p, p->m->params.slots.wte);
     return (struct linear){ .N = part.rows,
                             .in = d,
                             .out = part.columns,
@@ -47,14 +46,14 @@ static struct operand normed(const struct pass *p, struct part part)
 /* z of the part, in the workspace's logits (rows, columns). */
 static void logits_fwd(const struct pass *p, struct part part)
 {
-    const struct linear l = product_of(p, part);
+    const struct linear l = product_of(p, part, param_weight(p, p->m->params.slots.wte));
     product_fwd(p, &l, normed(p, part), p->ws->logits, false);
 }
 
 /* From the part's dz: dE += scale dz^T x, and its share of dx = scale dz E in dctx. */
-static void logits_bwd(const struct pass *p, struct part part, struct operand dz)
+static void logits_bwd(const struct pass *p, struct part part, struct weight E, struct operand dz)
 {
-    const struct linear l = product_of(p, part);
+    const struct linear l = product_of(p, part, E);
     product_bwd(p, &l, normed(p, part), dz, p->ws->dctx + part.row * l.in, part.column > 0);
 }
 
@@ -78,7 +77,8 @@ static void loss_by_rows(const struct pass *p, bool grad, float scale)
             continue;
         probe_enter(p, true, DDL_NO_LAYER, "head");
         probe_rows(p, "dlogits", ws->logits, row, part.rows, V);
-        logits_bwd(p, part, (struct operand){ .value = ws->logits });
+        logits_bwd(p, part, param_weight_bwd(p, p->m->params.slots.wte),
+                   (struct operand){ .value = ws->logits });
         probe_enter(p, false, DDL_NO_LAYER, "head");
     }
 }
@@ -89,6 +89,27 @@ static struct part tile(const struct pass *p, size_t i)
     size_t V = p->config->vocab_size, width = p->ws->tile, first = i * width;
     size_t left = first < V ? V - first : 0;
     return (struct part){ 0, p->N, first, left < width ? left : width };
+}
+
+/* dz of each tile, and what comes of it; all tiles together fill the embedding's gradient. */
+static void gradient_by_tiles(const struct pass *p, float scale)
+{
+    const struct ddl_workspace *ws = p->ws;
+    struct weight E = param_weight_bwd(p, p->m->params.slots.wte);
+    struct part part;
+    for (size_t i = 0; (part = tile(p, i)).columns > 0; i++) {
+        logits_fwd(p, part);
+        p->ops->loss_grad(p->ctx, &(struct loss_grad_args){ .N = p->N,
+                                                            .n = part.columns,
+                                                            .first = part.column,
+                                                            .z = ws->logits,
+                                                            .targets = ws->targets,
+                                                            .top = ws->top,
+                                                            .total = ws->total,
+                                                            .grad_scale = scale,
+                                                            .dz = ws->dy16 });
+        logits_bwd(p, part, E, (struct operand){ .rounded = ws->dy16 });
+    }
 }
 
 static void loss_by_tiles(const struct pass *p, bool grad, float scale)
@@ -110,19 +131,8 @@ static void loss_by_tiles(const struct pass *p, bool grad, float scale)
                                                             .total = ws->total });
     }
     probe_tensor(p, "loss", ws->losses, 1);
-    for (size_t i = 0; grad && (part = tile(p, i)).columns > 0; i++) {
-        logits_fwd(p, part);
-        p->ops->loss_grad(p->ctx, &(struct loss_grad_args){ .N = p->N,
-                                                            .n = part.columns,
-                                                            .first = part.column,
-                                                            .z = ws->logits,
-                                                            .targets = ws->targets,
-                                                            .top = ws->top,
-                                                            .total = ws->total,
-                                                            .grad_scale = scale,
-                                                            .dz = ws->dy16 });
-        logits_bwd(p, part, (struct operand){ .rounded = ws->dy16 });
-    }
+    if (grad)
+        gradient_by_tiles(p, scale);
 }
 
 void head_loss(const struct pass *p, const float *x_out, bool grad, float scale, float *dx_out)

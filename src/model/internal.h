@@ -61,7 +61,8 @@ struct ddl_model {
     struct ddl_config config;
     ddl_backend *backend;
     struct params params;
-    float *value, *grad; /* flat buffers of the backend; grad NULL until enabled */
+    float *value, *grad; /* flat buffers of the backend; grad NULL until enabled, then gradients.c's alone */
+    bool *blank;         /* by row: its gradient is 0, whatever grad holds there */
     enum ddl_precision precision;
     unsigned char *reduced; /* of the backend: what products read, in bfloat16 or groups; NULL in float32 */
     size_t *reduced_offset; /* row i's place in it, in bytes; of rows in products alone                   */
@@ -177,9 +178,11 @@ struct pass {
     size_t past;    /* tokens already in the cache */
 };
 
-/* Row `slot` of the parameters: values, gradients. NULL for slot -1, and for values that a lean model has in
- * another form. */
+/* Row `slot` of the parameters. NULL for slot -1, and for values that a lean model has in another form. */
 float *param_value(const struct pass *p, int slot);
+
+/* gradients.c: the gradient of row i, to be read or added to; and of row `slot`, NULL for slot -1. */
+float *gradient_of(struct ddl_model *model, size_t i);
 float *param_grad(const struct pass *p, int slot);
 
 /* A factor of a product, in each form that it has: float32; rounded to bfloat16; weights in eight-bit tiles,
@@ -193,11 +196,16 @@ struct operand {
 /* A matrix for linear.c. Products read the most reduced form that it has. */
 struct weight {
     struct operand form;
-    float *grad;
+    float *grad; /* for backward products, which add to it,    */
+    bool blank;  /* or write it, as there is nothing in it yet */
 };
 /* Row `slot` in the model's precision, and in float32 whatever that is (gates). */
 struct weight param_weight(const struct pass *p, int slot);
 struct weight param_exact(const struct pass *p, int slot);
+/* gradients.c: the same with the gradient, joined rows' behind it. Who asks must fill all of it: it is blank
+ * no longer. */
+struct weight param_weight_bwd(const struct pass *p, int slot);
+struct weight param_exact_bwd(const struct pass *p, int slot);
 /* The same from row `first` on, rows of `width` numbers. */
 struct operand operand_rows(struct operand x, size_t first, size_t width);
 struct weight weight_rows(struct weight W, size_t first, size_t width);

@@ -81,7 +81,7 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .alpha = l->scale,
                                    .A = dy,
                                    .B = x,
-                                   .beta = 1,
+                                   .beta = l->W.blank ? 0 : 1,
                                    .C = l->W.grad });
     multiply(p, &(struct product){ .M = l->N,
                                    .N = l->in,

@@ -45,13 +45,13 @@ void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *
     float *s = acts->s;
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
     hidden_again(p, layer, ctx);
-    linear_bwd(p, p->N, m, d, s, df, param_weight(p, slots->mlp_proj), s, false);
+    linear_bwd(p, p->N, m, d, s, df, param_weight_bwd(p, slots->mlp_proj), s, false);
     probe_grad(p, slots->mlp_proj);
     probe_tensor(p, "ds", s, m);
     p->ops->swiglu_bwd(
         p->ctx, &(struct swiglu_grad_args){ .N = p->N, .m = m, .ug = acts->ug, .ds = s, .dug = acts->ug });
     probe_tensor(p, "dug", acts->ug, 2 * m);
-    linear_bwd(p, p->N, d, 2 * m, ctx, acts->ug, param_weight(p, slots->fc1), dctx, false);
+    linear_bwd(p, p->N, d, 2 * m, ctx, acts->ug, param_weight_bwd(p, slots->fc1), dctx, false);
     probe_grad(p, slots->fc1);
     probe_grad(p, slots->fc2);
     probe_tensor(p, "dctx", dctx, d);

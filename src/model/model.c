@@ -61,6 +61,7 @@ void ddl_model_free(ddl_model *model)
             model->backend->ops->free(model->backend->ctx, blocks[i]);
     }
     params_free(&model->params);
+    ddl_mem_free(model->blank);
     ddl_mem_free(model);
 }
 
@@ -91,12 +92,11 @@ ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err
 ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err)
 {
     ddl_status status = precision_check_values(model, "to train, load", err);
-    return status || model->grad ? status : alloc_flat(model, &model->grad, "gradients", err);
-}
-
-void ddl_model_zero_grad(ddl_model *model)
-{
-    model->backend->ops->zero(model->backend->ctx, model->grad, model->params.total * sizeof *model->grad);
+    if (status || model->grad)
+        return status;
+    if (!model->blank && !(model->blank = ddl_mem_zalloc(model->params.n * sizeof *model->blank)))
+        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for its gradients");
+    return alloc_flat(model, &model->grad, "gradients", err);
 }
 
 const struct ddl_config *ddl_model_config(const ddl_model *model)
@@ -138,12 +138,6 @@ void ddl_model_write_param(ddl_model *model, size_t i, const float *values)
         n = piece_at(model, i, at);
         precision_write(model, i, at, n, values + at);
     }
-}
-
-void ddl_model_read_grad(const ddl_model *model, size_t i, float *out)
-{
-    model->backend->ops->download(model->backend->ctx, out, model->grad + model->params.offset[i],
-                                  model->params.row[i].count * sizeof *out);
 }
 
 /* Every token in [0, V); every target in [-1, V). */

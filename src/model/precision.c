@@ -253,21 +253,14 @@ float *param_value(const struct pass *p, int slot)
     return slot < 0 || !has_value(m, (size_t)slot) ? NULL : m->value + m->params.offset[slot];
 }
 
-float *param_grad(const struct pass *p, int slot)
-{
-    return slot < 0 ? NULL : p->m->grad + p->m->params.offset[slot];
-}
-
 struct weight param_exact(const struct pass *p, int slot)
 {
-    return (struct weight){ .form = { .value = param_value(p, slot) },
-                            .grad = p->m->grad ? param_grad(p, slot) : NULL };
+    return (struct weight){ .form = { .value = param_value(p, slot) } };
 }
 
 struct weight param_weight(const struct pass *p, int slot)
 {
-    return (struct weight){ .form = form_of(p->m, (size_t)slot),
-                            .grad = p->m->grad ? param_grad(p, slot) : NULL };
+    return (struct weight){ .form = form_of(p->m, (size_t)slot) };
 }
 
 struct operand operand_rows(struct operand x, size_t first, size_t width)
@@ -282,5 +275,6 @@ struct operand operand_rows(struct operand x, size_t first, size_t width)
 struct weight weight_rows(struct weight W, size_t first, size_t width)
 {
     return (struct weight){ .form = operand_rows(W.form, first, width),
-                            .grad = W.grad ? W.grad + first * width : NULL };
+                            .grad = W.grad ? W.grad + first * width : NULL,
+                            .blank = W.blank };
 }

@@ -88,7 +88,8 @@ static void gate_bwd(const struct pass *p, size_t layer, int sub, const float *c
     if (!p->config->beta_linear) {
         p->ops->tanh_bwd(p->ctx, &(struct tanh_grad_args){ p->N * fwd.d, hidden, dx, dx });
         probe_tensor(p, "dgate_hidden", dx, fwd.d);
-        linear_bwd(p, p->N, p->config->d_model, fwd.d, ctx, dx, param_exact(p, slots->beta_in), dctx, true);
+        linear_bwd(p, p->N, p->config->d_model, fwd.d, ctx, dx, param_exact_bwd(p, slots->beta_in), dctx,
+                   true);
         probe_grad(p, slots->beta_in);
     }
 }
@@ -150,13 +151,13 @@ static void direction_bwd(const struct pass *p, size_t layer, int sub, const flo
     const struct sublayer_acts *acts = &p->ws->layer[layer].sub[sub];
     size_t d = p->config->d_model, r = p->config->k_rank;
     if (r) {
-        linear_bwd(p, p->N, r, d, acts->low, p->ws->dq, param_weight(p, slots->k_up), p->ws->dlow, false);
+        linear_bwd(p, p->N, r, d, acts->low, p->ws->dq, param_weight_bwd(p, slots->k_up), p->ws->dlow, false);
         probe_grad(p, slots->k_up);
         probe_tensor(p, "dlow", p->ws->dlow, r);
-        linear_bwd(p, p->N, d, r, source, p->ws->dlow, param_weight(p, slots->k_down), dsource, true);
+        linear_bwd(p, p->N, d, r, source, p->ws->dlow, param_weight_bwd(p, slots->k_down), dsource, true);
         probe_grad(p, slots->k_down);
     } else {
-        linear_bwd(p, p->N, d, d, source, p->ws->dq, param_weight(p, slots->k_proj), dsource, true);
+        linear_bwd(p, p->N, d, d, source, p->ws->dq, param_weight_bwd(p, slots->k_proj), dsource, true);
         probe_grad(p, slots->k_proj);
     }
 }

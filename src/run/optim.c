@@ -59,12 +59,12 @@ void ddl_optim_free(struct ddl_optim *optim)
 
 double ddl_optim_grad_norm(const struct ddl_optim *optim)
 {
-    const ddl_model *model = optim->model;
+    ddl_model *model = optim->model;
     double sum = 0;
     for (size_t i = 0; i < model->params.n; i++) {
         if (model->params.row[i].active)
             sum += model->backend->ops->sum_squares(model->backend->ctx, model->params.row[i].count,
-                                                    model->grad + model->params.offset[i]);
+                                                    gradient_of(model, i));
     }
     return sqrt(sum);
 }
@@ -72,7 +72,7 @@ double ddl_optim_grad_norm(const struct ddl_optim *optim)
 void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
 {
     const struct ddl_optim_config *k = &optim->config;
-    const ddl_model *model = optim->model;
+    ddl_model *model = optim->model;
     double t = (double)++optim->steps;
     struct adamw_args args = { .g_scale = k->clip > 0 ? (float)fmin(1, (double)k->clip / (norm + 1e-6)) : 1,
                                .beta1 = k->beta1,
@@ -88,7 +88,7 @@ void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
         args.n = row->count;
         args.p = model->value + at;
         args.p16 = precision_rounded(model, i);
-        args.g = model->grad + at;
+        args.g = gradient_of(model, i);
         args.m = optim->m + at;
         args.v = optim->v + at;
         args.lr = (float)(lr * (k->use_lr_scale ? (double)row->lr_scale : 1));
