@@ -2,7 +2,7 @@
  * first products of the step to read and add to. So ddl_model_zero_grad marks each row blank and leaves it: a
  * blank row's gradient is 0, whatever its memory holds. Who comes first makes that true: products write a
  * blank matrix instead of adding to it, everybody else gets the row from gradient_of, which zeroes it. No
- * other file touches the memory. */
+ * other file takes its address. */
 #include "model/internal.h"
 
 #include <string.h>

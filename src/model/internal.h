@@ -64,7 +64,7 @@ struct ddl_model {
     float *value, *grad; /* flat buffers of the backend; grad NULL until enabled, then gradients.c's alone */
     bool *blank;         /* by row: its gradient is 0, whatever grad holds there */
     enum ddl_precision precision;
-    unsigned char *reduced; /* of the backend: what products read, in bfloat16 or groups; NULL in float32 */
+    unsigned char *reduced; /* of the backend: what products read, in bfloat16 or tiles; NULL in float32 */
     size_t *reduced_offset; /* row i's place in it, in bytes; of rows in products alone                   */
     bool stale;             /* values were written since it was made                                      */
     bool lean;              /* for inference: rows in products have no other form, and so no gradients    */

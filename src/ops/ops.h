@@ -54,8 +54,8 @@ struct matmul16_args {
 
 /* Eight-bit weights: 32 numbers of a row are a group, each scale * q with q in [-127, 127]; 16 rows' groups
  * side by side are a tile, four numbers of a row together: number k of its row r is scale[r] q[k / 4][r][k %
- * 4]. A matrix (N, K) is (N / 16, K / 32) tiles, both rounded up; numbers past K are 0, rows past N nobody
- * reads. */
+ * 4]. A matrix (N, K) is (N / 16, K / 32) tiles, both rounded up; numbers past K are 0, rows past N may hold
+ * anything, but are there. */
 enum { DDL_GROUP = 32, DDL_Q8_ROWS = 16 };
 struct ddl_q8 {
     float scale[DDL_Q8_ROWS];

@@ -14,7 +14,7 @@ DEFINE_CALL(matmul8, matmul8_args)
 static struct ddl_q8 *quantized(const struct ddl_backend *backend, size_t rows, size_t width, size_t first,
                                 size_t piece, const float *x)
 {
-    struct ddl_q8 *y = calloc(ddl_q8_tiles(first + rows, width), sizeof *y);
+    struct ddl_q8 *y = calloc(ddl_q8_tiles(first + rows, width) + 1, sizeof *y);
     assert_non_null(y);
     for (size_t r = 0; r < rows; r += piece) {
         size_t n = rows - r < piece ? rows - r : piece;
@@ -146,7 +146,8 @@ static void test_products(void **state)
     static const size_t shapes[][3] = {
         { 1, 1, 1 },     { 1, 700, 100 },  { 2, 33, 64 },      { 3, 20, 31 },     { 4, 130, 768 },
         { 5, 17, 32 },   { 6, 9, 96 },     { 7, 40, 65 },      { 8, 70, 200 },    { 9, 70, 200 },
-        { 40, 300, 97 }, { 33, 129, 512 }, { 20, 3000, 4000 }, { 150, 33, 4000 },
+        { 40, 300, 97 }, { 33, 129, 512 }, { 20, 3000, 4000 }, { 150, 33, 4000 }, { 30, 129, 4000 },
+        { 3, 4, 0 },     { 30, 4, 0 },     { 0, 4, 32 },       { 4, 0, 32 },
     };
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const size_t *at = shapes[s];
@@ -215,26 +216,71 @@ static void test_whole_numbers_are_exact(void **state)
     }
 }
 
-/* A number that is none spoils the row of C that it stands for, and no other. */
-static void strange_numbers_stay_in_their_row(ddl_backend *backend)
+/* On every instruction set. */
+static void on_every_set(law_fn *law)
 {
-    enum { M = 4, N = 20, K = 70 };
-    static const float strange[M] = { 0, NAN, INFINITY, -INFINITY };
-    float A[M * K], C[M * N];
+    for (size_t isa = 0; isa_name(isa); isa++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(isa), 2);
+        if (backend)
+            law(backend);
+        ddl_backend_free(backend);
+    }
+}
+
+static void tiles_are_those_of_ref(ddl_backend *backend)
+{
+    enum { ROWS = 21, WIDTH = 70, BEFORE = 3 };
+    struct ddl_backend *ref;
+    assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
+    float *x = some_floats((size_t)ROWS * WIDTH);
+    x[5] = NAN, x[WIDTH] = INFINITY, x[3 * WIDTH] = 1e-45f;
+    struct ddl_q8 *y = quantized(backend, ROWS, WIDTH, BEFORE, ROWS, x);
+    struct ddl_q8 *expected = quantized(ref, ROWS, WIDTH, BEFORE, ROWS, x);
+    for (size_t i = 0; i < ddl_q8_tiles(BEFORE + ROWS, WIDTH); i++) {
+        assert_memory_equal(y[i].q, expected[i].q, sizeof y->q);
+        for (size_t r = 0; r < DDL_Q8_ROWS; r++)
+            assert_true(y[i].scale[r] == expected[i].scale[r] ||
+                        (isnan(y[i].scale[r]) && isnan(expected[i].scale[r])));
+    }
+    free(y);
+    free(expected);
+    ddl_backend_free(ref);
+    release_all();
+}
+
+static void test_tiles_are_those_of_ref(void **state)
+{
+    (void)state;
+    on_every_set(tiles_are_those_of_ref);
+}
+
+/* A number that is none spoils the row or the column of C that it stands for, and no other. */
+static void strange_numbers_stay_in_their_place(ddl_backend *backend)
+{
+    enum { FEW = 4, MANY = 28, N = 20, K = 70, SPOILT = 18 };
+    static const float strange[] = { NAN, INFINITY, -INFINITY };
+    float A[MANY * K], C[MANY * N];
     struct ddl_q8 *B = weights(N, K, 0);
-    struct ddl_error err;
-    assert_ok(backend->ops->reserve(backend->ctx, &(struct ddl_extent){ .widest = K }, &err), err);
-    for (size_t i = 0; i < M * K; i++)
-        A[i] = i % K == 40 ? strange[i / K] : 0.5f;
-    backend->ops->matmul8(
-        backend->ctx, &(struct matmul8_args){
-                          .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = B, .C = C, .ldc = N });
-    for (size_t i = 0; i < M * N; i++)
-        assert_true(isfinite(C[i]) == (i / N == 0));
+    B[SPOILT / DDL_Q8_ROWS * ddl_q8_groups(K) + 1].scale[SPOILT % DDL_Q8_ROWS] = NAN;
+    for (size_t i = 0; i < MANY * K; i++)
+        A[i] = i % K == 40 && i / K < 3 ? strange[i / K] : 0.5f;
+    for (size_t M = FEW; M <= MANY; M += MANY - FEW) { /* many: by panels, where the library is faster */
+        backend->ops->matmul8(
+            backend->ctx,
+            &(struct matmul8_args){
+                .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = B, .C = C, .ldc = N });
+        for (size_t i = 0; i < M * N; i++)
+            assert_true(isfinite(C[i]) == (i / N >= 3 && i % N != SPOILT));
+    }
     free(B);
     release_all();
 }
-LAW(strange_numbers_stay_in_their_row)
+
+static void test_strange_numbers_stay_in_their_place(void **state)
+{
+    (void)state;
+    on_every_set(strange_numbers_stay_in_their_place);
+}
 
 int main(void)
 {
@@ -246,7 +292,8 @@ int main(void)
         cmocka_unit_test(test_small_and_large_numbers),
         cmocka_unit_test(test_digits_at_their_limit),
         cmocka_unit_test(test_whole_numbers_are_exact),
-        cmocka_unit_test(test_strange_numbers_stay_in_their_row),
+        cmocka_unit_test(test_tiles_are_those_of_ref),
+        cmocka_unit_test(test_strange_numbers_stay_in_their_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,9 +122,10 @@ static void by_tiles(const struct cpu *cpu, const struct matmul8_args *a, size_t
         part.M = a->M - m < most ? a->M - m : most;
         part.A += m * a->lda;
         part.C += m * a->ldc;
-        const struct thin8_args thin = { &part, cpu->scratch };
-        parallel_rows(cpu, part.M, 4 * a->K, cpu->k->slice8, &thin);
-        parallel_rows(cpu, tiles, a->K * DDL_Q8_ROWS, cpu->k->matmul8_thin, &thin);
+        const struct tiles8_args by = { &part, cpu->scratch };
+        parallel_rows(cpu, part.M, 4 * a->K, cpu->k->slice8, &by);
+        size_t passes = (part.M + MOST_THIN - 1) / MOST_THIN;
+        parallel_rows(cpu, tiles, passes * a->K * DDL_Q8_ROWS, cpu->k->matmul8_tiles, &by);
     }
 }
 
@@ -139,7 +140,7 @@ void cpu_matmul8(void *ctx, const struct matmul8_args *args)
     size_t tiles = (a.first + a.N + DDL_Q8_ROWS - 1) / DDL_Q8_ROWS;
     if (a.M == 0 || a.N == 0)
         return;
-    if (a.M <= cpu->k->most_thin8 || a.K == 0) {
+    if (a.M <= cpu->k->most_tiles8 || a.K == 0) {
         by_tiles(cpu, &a, tiles);
         return;
     }

@@ -69,7 +69,7 @@ void DDL_KERNEL(mixed_thin_nn)(const void *args, size_t lo, size_t hi, float *sc
         for (; k + 4 <= a->K; k += 4) {
             const uint16_t *b0 = a->B + k * a->ldb, *b1 = b0 + a->ldb, *b2 = b1 + a->ldb, *b3 = b2 + a->ldb;
             for (size_t r = 0; r < 4; r++)
-                look_ahead(b0, (ROWS_AHEAD + r) * a->ldb * sizeof *b0, a->N * sizeof *b0);
+                prefetch(b0, (ROWS_AHEAD + r) * a->ldb * sizeof *b0, a->N * sizeof *b0);
             float a0 = a->alpha * A[k], a1 = a->alpha * A[k + 1], a2 = a->alpha * A[k + 2],
                   a3 = a->alpha * A[k + 3];
 #pragma omp simd

@@ -2,6 +2,7 @@
  * by side, so every sum is a lane's own and nothing is summed across. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
+#include "base/mem.h"
 
 #include <assert.h>
 #include <string.h>
@@ -43,8 +44,11 @@ INLINE float size_of_group(const float *x)
  * row m. M is a constant. */
 #ifdef HAVE_DOT_BYTES
 
+static_assert(PARTS == 1, "a vector holds all rows of a tile");
+
 /* Whole multiples of a power of two in digits to base 256: x = step (d_2 65536 + d_1 256 + d_0). Products of
- * digits with bytes and their sums over a group are exact; what is rounded is x, to 2^-23 of the largest. */
+ * digits with bytes and their sums over a group are exact; what is rounded is x, to about 2^-23 of the
+ * largest. */
 enum { DIGITS = 3, BITS = 23, BIAS = 128 /* a byte is multiplied as q + BIAS, which is not negative */ };
 static const float room = 1.004f; /* digits reach 127 (65536 + 256 + 1), not 2^BITS */
 struct slice {
@@ -151,13 +155,14 @@ INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t grou
 #endif
 
 static_assert(sizeof(struct slice) <= DDL_GROUP * sizeof(float), "scratch is counted in rows of floats");
+static_assert(sizeof(struct ddl_q8) % DDL_ALIGN == 0, "tiles are whole lines");
 
 void DDL_KERNEL(slice8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct thin8_args *thin = args;
-    const struct matmul8_args *a = thin->product;
+    const struct tiles8_args *by = args;
+    const struct matmul8_args *a = by->product;
     size_t whole = a->K / DDL_GROUP * DDL_GROUP;
-    struct slice *slices = (struct slice *)thin->slices + lo * ddl_q8_groups(a->K);
+    struct slice *slices = (struct slice *)by->slices + lo * ddl_q8_groups(a->K);
     (void)scratch;
     for (size_t m = lo; m < hi; m++) {
         const float *A = a->A + m * a->lda;
@@ -194,7 +199,7 @@ INLINE void multiply(const struct matmul8_args *a, size_t tile, size_t m, const 
     vec sum[MOST_SUMS][PARTS] = { { { 0 } } };
     for (size_t g = 0; g < groups; g++) {
         for (size_t r = 0; r < R; r++)
-            look_ahead(b + r * groups + g, AHEAD8, sizeof *b);
+            prefetch(b + r * groups + g, AHEAD8, sizeof *b);
         add_tiles(b + g, slices + m * groups + g, groups, sum, M, R);
     }
     for (size_t r = 0; r < R; r++)
@@ -204,6 +209,7 @@ INLINE void multiply(const struct matmul8_args *a, size_t tile, size_t m, const 
 /* X(M, R): for M rows of A as many rows of tiles side by side as there are registers for. */
 #define EACH_M(X) X(1, 4) X(2, 4) X(3, 2) X(4, 2) X(5, 1) X(6, 1) X(7, 1) X(8, 1)
 #define DEFINE_MULTIPLY(M, R)                                                                                \
+    static_assert(R <= MOST_TILES && M * R <= MOST_SUMS, "room for their sums");                             \
     static void multiply_##M(const struct matmul8_args *a, size_t lo, size_t hi, size_t m,                   \
                              const struct slice *slices)                                                     \
     {                                                                                                        \
@@ -219,16 +225,16 @@ static void (*const by_rows[])(const struct matmul8_args *a, size_t lo, size_t h
                                const struct slice *slices) = { EACH_M(LIST_MULTIPLY) };
 static_assert(sizeof by_rows / sizeof *by_rows == MOST_THIN, "one for each M");
 
-/* Few rows meet all tiles in one pass. */
-void DDL_KERNEL(matmul8_thin)(const void *args, size_t lo, size_t hi, float *scratch)
+/* Few rows meet all tiles in one pass, more eight at a time CACHED_TILES rows of tiles. */
+void DDL_KERNEL(matmul8_tiles)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct thin8_args *thin = args;
-    size_t M = thin->product->M, step = M > MOST_THIN ? CACHED_TILES : hi - lo;
+    const struct tiles8_args *by = args;
+    size_t M = by->product->M, step = M > MOST_THIN ? CACHED_TILES : hi - lo;
     (void)scratch;
     for (size_t tile = lo; tile < hi; tile += step) {
         size_t end = hi - tile < step ? hi : tile + step;
         for (size_t m = 0; m < M; m += MOST_THIN)
-            by_rows[(M - m < MOST_THIN ? M - m : MOST_THIN) - 1](thin->product, tile, end, m, thin->slices);
+            by_rows[(M - m < MOST_THIN ? M - m : MOST_THIN) - 1](by->product, tile, end, m, by->slices);
     }
 }
 

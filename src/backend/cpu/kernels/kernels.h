@@ -36,9 +36,9 @@ struct softmax_grad_args {
     size_t lse_stride;
 };
 
-/* A product with tiles: `slices` holds the rows of A in the form in which tiles meet them, each in the room
- * of its K numbers, rounded up to whole groups. */
-struct thin8_args {
+/* A product with tiles: `slices` holds the rows of A in the form in which tiles meet them, all of them in no
+ * more room than M rows of K numbers, rounded up to whole groups, take in float32. */
+struct tiles8_args {
     const struct matmul8_args *product; /* first < 16 */
     void *slices;
 };
@@ -88,8 +88,8 @@ struct parts_args {
     X(widen16)         /* rows; widen16_args                         */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
     X(matmul16_thin)   /* columns of C; scratch: M K numbers         */                                      \
-    X(slice8)          /* rows of A; thin8_args                      */                                      \
-    X(matmul8_thin)    /* rows of tiles; thin8_args                  */                                      \
+    X(slice8)          /* rows of A; tiles8_args                      */                                     \
+    X(matmul8_tiles)   /* rows of tiles; tiles8_args                  */                                     \
     X(quantize8)       /* rows                                       */                                      \
     X(widen8)          /* rows of tiles; widen8_args                 */                                      \
     X(embed_fwd)       /* tokens                                     */                                      \
@@ -139,7 +139,7 @@ struct ddl_kernels {
 #define DECLARE_MEMBER(name) rows_fn *name;
     DDL_KERNELS(DECLARE_MEMBER)
 #undef DECLARE_MEMBER
-    size_t most_thin8; /* rows of A up to which matmul8_thin is faster than the library with B widened */
+    size_t most_tiles8; /* rows of A up to which matmul8_tiles is faster than the library with B widened */
 };
 
 /* One table for each instruction set that the build has; isa.c chooses. */

@@ -56,7 +56,7 @@ void DDL_KERNEL(matmul_thin_nn)(const void *args, size_t lo, size_t hi, float *s
     for (; k + 4 <= a->K; k += 4) {
         const float *b0 = a->B + k * a->ldb + lo, *b1 = b0 + a->ldb, *b2 = b1 + a->ldb, *b3 = b2 + a->ldb;
         for (size_t r = 0; r < 4; r++)
-            look_ahead(b0, (ROWS_AHEAD + r) * a->ldb * sizeof *b0, n * sizeof *b0);
+            prefetch(b0, (ROWS_AHEAD + r) * a->ldb * sizeof *b0, n * sizeof *b0);
         for (size_t i = 0; i < a->M; i++) {
             const float *A = a->A + i * a->lda + k;
             float *c = a->C + i * a->ldc + lo, a0 = a->alpha * A[0], a1 = a->alpha * A[1],

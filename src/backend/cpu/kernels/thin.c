@@ -32,24 +32,18 @@ INLINE void sum_tile(vec (*sum)[MOST_CHAINS], float *dots, const size_t n)
         lane_sums(total + i, dots + i, rounded < V ? rounded : V);
 }
 
-/* How far behind a place those bytes stand that are read `ahead` bytes after it, in rows `stride` apart. */
-INLINE size_t in_reading_order(size_t ahead, size_t row, size_t stride)
-{
-    return row ? ahead / row * stride + ahead % row : 0;
-}
-
 /* name_tile: dots[r M + m] = A_m . b_r for M rows of A and R of B (constants), each in U chains side by side.
  * vector and number read what stands at a place of B. name: columns [lo, hi) of C. */
 #define DEFINE_THIN(name, type, vector, number)                                                              \
-    INLINE void name##_tile(size_t K, const float *A, size_t lda, const type *const *b, size_t ahead,        \
-                            float *dots, const size_t M, const size_t R, const size_t U)                     \
+    INLINE void name##_tile(size_t K, const float *A, size_t lda, const type *const *b, float *dots,         \
+                            const size_t M, const size_t R, const size_t U)                                  \
     {                                                                                                        \
         const size_t step = U * V < STEP ? STEP : U * V;                                                     \
         vec sum[TILE][MOST_CHAINS] = { 0 };                                                                  \
         size_t k = 0;                                                                                        \
         for (; k + step <= K; k += step) {                                                                   \
             for (size_t r = 0; r < R; r++)                                                                   \
-                look_ahead(b[r] + k, ahead, step * sizeof(type));                                            \
+                prefetch(b[r] + k, AHEAD, step * sizeof(type));                                              \
             for (size_t s = 0; s < step / V; s++) {                                                          \
                 for (size_t r = 0; r < R; r++) {                                                             \
                     vec w = vector(b[r] + k + s * V);                                                        \
@@ -74,12 +68,13 @@ INLINE size_t in_reading_order(size_t ahead, size_t row, size_t stride)
     INLINE void name##_columns(const struct thin *a, const type *B, size_t lo, size_t hi, const size_t M,    \
                                const size_t R, const size_t U)                                               \
     {                                                                                                        \
-        size_t ahead = in_reading_order(AHEAD, a->K * sizeof(type), a->ldb * sizeof(type));                  \
         for (size_t j = lo; j < hi; j += R) {                                                                \
             size_t columns = hi - j < R ? hi - j : R;                                                        \
             const type *b[MOST_COLUMNS] = { B + j * a->ldb, B + (j + columns - 1) * a->ldb };                \
             float dots[TILE];                                                                                \
-            name##_tile(a->K, a->A, a->lda, b, ahead, dots, M, R, U);                                        \
+            for (size_t r = 0; a->ldb != a->K && r < R; r++)                                                 \
+                prefetch(b[r], ROWS_AHEAD * a->ldb * sizeof(type), a->K * sizeof(type));                     \
+            name##_tile(a->K, a->A, a->lda, b, dots, M, R, U);                                               \
             put(a, j, columns, dots, M);                                                                     \
         }                                                                                                    \
     }                                                                                                        \

@@ -48,12 +48,12 @@ INLINE vec load(const float *x)
     return *(const vec_anywhere *)x;
 }
 
-/* Rows before its own that a kernel asks for a row that is one of many apart from each other (attention's
- * values). */
+/* Rows ahead of its own that a kernel asks for where rows stand apart (attention's keys and values). */
 enum { ROWS_AHEAD = 8 };
 
-/* Lines that will be needed soon: processors look ahead within a page of 4 KiB only. */
-INLINE void look_ahead(const void *b, size_t ahead, size_t bytes)
+/* Asks for the lines of `bytes` bytes, `ahead` behind b: processors look ahead within a page of 4 KiB only.
+ */
+INLINE void prefetch(const void *b, size_t ahead, size_t bytes)
 {
     enum { CACHE_LINE = 64 };
     for (size_t line = 0; line < bytes; line += CACHE_LINE)
