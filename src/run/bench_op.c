@@ -143,8 +143,8 @@ enum { TILE_NUMBERS = DDL_Q8_ROWS * DDL_GROUP };
 /* A tile's number j, in the order in which they are stored. */
 static float tile_number(const struct ddl_q8 *tile, size_t j)
 {
-    size_t row = j / 4 % DDL_Q8_ROWS;
-    return tile->scale[row] * (float)tile->q[j / 4 / DDL_Q8_ROWS][row][j % 4];
+    size_t row = j / 4 % DDL_Q8_ROWS, quad = j / 4 / DDL_Q8_ROWS;
+    return tile->scale[row] * (float)tile->q[quad][row][j % 4];
 }
 
 /* Numbers that a buffer stands for, and number j of its raw content. */

@@ -39,8 +39,8 @@ void ref_quantize8(void *ctx, const struct quantize8_args *a)
 static double number(const struct ddl_q8 *B, size_t width, size_t row, size_t k)
 {
     const struct ddl_q8 *tile = &B[row / DDL_Q8_ROWS * ddl_q8_groups(width) + k / DDL_GROUP];
-    size_t lane = row % DDL_Q8_ROWS, i = k % DDL_GROUP;
-    return (double)tile->scale[lane] * tile->q[i / 4][lane][i % 4];
+    size_t lane = row % DDL_Q8_ROWS, quad = k % DDL_GROUP / 4;
+    return (double)tile->scale[lane] * tile->q[quad][lane][k % 4];
 }
 
 void ref_matmul8(void *ctx, const struct matmul8_args *a)
