@@ -269,12 +269,16 @@ static void print_program(void)
                                     "--no-name for a switch that is off.",
                                     NULL });
     exit_statuses();
-    notes("environment",
-          (const struct note[]){
-              { "OMP_NUM_THREADS", "Threads where --threads is 0" },
-              { "GOMP_SPINCOUNT, OMP_WAIT_POLICY",
-                "How threads wait for each other; where neither is set, ddl sets the first to 3000" },
-              { 0 } });
+    notes(
+        "environment",
+        (const struct note[]){
+            { "OMP_NUM_THREADS", "Threads where --threads is 0" },
+            { "GOMP_SPINCOUNT, OMP_WAIT_POLICY",
+              "How threads wait for each other; where neither is set, ddl sets the first to 3000" },
+            { "DDL_ISA",
+              "The instruction set of the kernels, where not the best that there is: baseline, avx2, avx512, "
+              "avx512vnni" },
+            { 0 } });
     notes("files", (const struct note[]){ { "PREFIX/share/ddl/tokenizer",
                                             "GPT-2's tokenizer, which commands take where none is named" },
                                           { "PREFIX/share/ddl/recipes", "Recipes of ddl train" },
