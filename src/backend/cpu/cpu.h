@@ -27,8 +27,8 @@ DDL_OPS(DECLARE_OP)
 #undef DECLARE_OP
 double cpu_sum_squares(void *ctx, size_t n, const float *x);
 
-/* Rows of a product's operand that a thread's scratch has room for in float32: the few of a thin product, or
- * its share of a panel of weights in eight bits. */
+/* Rows of a product's operand, in whole groups, that a thread's scratch has room for in float32: the few of a
+ * thin product, those that meet weights in eight bits, or its share of a panel of such weights. */
 enum { WIDENED = 64 };
 
 /* Numbers of scratch that attention over spans up to T needs, with keys and values of width h in bfloat16 (0:

@@ -39,9 +39,9 @@ INLINE float size_of_group(const float *x)
     return largest < infinite ? size : __builtin_nanf("");
 }
 
-/* A slice: 32 numbers of a row of A in the form in which tiles meet them, made by `prepare`. add_tile adds
- * the products of M rows' slices, `stride` slices apart, with a tile's rows: sum[m PARTS + p] to vector p of
- * row m. M is a constant. */
+/* A slice: 32 numbers of a row of A in the form in which tiles meet them, made by `prepare`. add_tiles adds
+ * the products of M rows' slices with R tiles, one below the other; slices and tiles are `groups` apart from
+ * row to row. sum[r M + m][p]: row m of A with vector p of tile r's rows. M and R are constants. */
 #ifdef HAVE_DOT_BYTES
 
 static_assert(PARTS == 1, "a vector holds all rows of a tile");
