@@ -4,6 +4,7 @@
 
 #include "ddl/bench.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,17 +206,14 @@ static struct flags defaults_of(const struct benchmark *b)
     return f;
 }
 
-static ddl_status save(const char *path, const char *line, struct ddl_error *err)
+static ddl_status cannot_write(const struct flags *f, struct ddl_error *err)
 {
-    FILE *file = fopen(path, "a");
-    bool whole = file && fputs(line, file) >= 0;
-    if (file && fclose(file) != 0)
-        whole = false;
-    return whole ? DDL_OK : ddl_error_set(err, DDL_E_IO, "%s: cannot write", path);
+    return ddl_error_set(err, DDL_E_IO, "%s: cannot write: %s", f->save, strerror(errno));
 }
 
+/* `saved`: to add the report to; may be NULL. */
 static ddl_status show(const struct flags *f, const struct ddl_bench_report *report,
-                       const struct ddl_bench_report *old, size_t n_old, struct ddl_error *err)
+                       const struct ddl_bench_report *old, size_t n_old, FILE *saved, struct ddl_error *err)
 {
     char *line = NULL;
     ddl_status status = ddl_bench_report_json(report, &line, err);
@@ -228,8 +226,8 @@ static ddl_status show(const struct flags *f, const struct ddl_bench_report *rep
     if (*f->compare) /* beside JSON it must not be in the way of who reads that */
         print_bench_changes(f->json ? stderr : stdout, ddl_bench_match(report, old, n_old), report,
                             f->compare);
-    if (*f->save)
-        status = save(f->save, line, err);
+    if (saved && (fputs(line, saved) < 0 || fflush(saved) != 0))
+        status = cannot_write(f, err);
     free(line);
     return status;
 }
@@ -244,6 +242,7 @@ static int run(int argc, char **argv)
     struct ddl_bench_report *old = NULL, *report = malloc(sizeof *report);
     struct ddl_error err;
     ddl_backend *backend = NULL;
+    FILE *saved = NULL;
     size_t n_old = 0;
     int n = 0;
     ddl_status status = ddl_option_parse(b->rows, &f, report_rows, &f, argc, argv, &n, &err);
@@ -252,6 +251,8 @@ static int run(int argc, char **argv)
             ddl_error_set(&err, DDL_E_USAGE, "bench %s takes options only, found '%s'", b->name, argv[1]);
     if (!status && *f.compare) /* before minutes of measuring */
         status = ddl_bench_reports_read(&old, &n_old, f.compare, &err);
+    if (!status && *f.save && !(saved = fopen(f.save, "a")))
+        status = cannot_write(&f, &err);
     if (!status && !report)
         status = ddl_error_set(&err, DDL_E_MEMORY, "bench: out of memory for a report");
     if (!status)
@@ -259,7 +260,9 @@ static int run(int argc, char **argv)
     if (!status)
         status = b->run(&f, backend, report, &err);
     if (!status)
-        status = show(&f, report, old, n_old, &err);
+        status = show(&f, report, old, n_old, saved, &err);
+    if (saved)
+        fclose(saved);
     ddl_backend_free(backend);
     free(report);
     free(old);

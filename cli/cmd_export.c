@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const dtype_names[] = { "f32", "bf16", "f16", NULL }; /* as enum ddl_export_dtype */
-
 struct flags {
     char out[1024], max_shard_size[32];
     int dtype;
@@ -20,7 +18,8 @@ struct flags {
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
     { "out", DDL_OPTION_STRING, AT(out), 1024, 0, 0, NULL, "DIR", "the new folder" },
-    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, dtype_names, NULL, "of every tensor (default: f32)" },
+    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_export_dtype_names, NULL,
+      "of every tensor (default: f32)" },
     { "max_shard_size", DDL_OPTION_STRING, AT(max_shard_size), 32, 0, 0, NULL, "SIZE",
       "several files of at most so much, and an index: 500MB, 2GB, 1GiB (default: one file)" },
     { "lm_head", DDL_OPTION_BOOL, AT(lm_head), 0, 0, 0, NULL, NULL,
@@ -58,7 +57,7 @@ static ddl_status parse_size(const char *text, uint64_t *out, struct ddl_error *
 static void print_result(const char *out, int dtype, const struct ddl_export_result *r)
 {
     const char *why, *file = ddl_config_release_file(&r->config, &why);
-    printf("%s: %zu tensors, %s, %.1f MB in %zu file%s\n", out, r->n_tensors, dtype_names[dtype],
+    printf("%s: %zu tensors, %s, %.1f MB in %zu file%s\n", out, r->n_tensors, ddl_export_dtype_names[dtype],
            (double)r->bytes / 1e6, r->n_files, r->n_files == 1 ? "" : "s");
     if (file)
         printf("loads in the authors' release as %s, and in python/ddl_torch.py\n", file);

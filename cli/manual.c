@@ -167,15 +167,13 @@ static void describe_value(const struct ddl_option *row, const void *defaults)
         [DDL_OPTION_DOUBLE] = "number",      [DDL_OPTION_STRING] = "text",
         [DDL_OPTION_CHOICE] = "one of",
     };
-    char line[1024], value[512] = "";
+    char line[1024], value[512] = "", range[160];
     size_t used = (size_t)snprintf(line, sizeof line, "(%s", kinds[row->type]);
     for (size_t i = 0; row->type == DDL_OPTION_CHOICE && row->choices[i] && used < sizeof line; i++)
         used += (size_t)snprintf(line + used, sizeof line - used, "%s %s", i ? "," : "", row->choices[i]);
-    bool bounded = row->max < 9007199254740992.0; /* 2^53: as many as JSON can count */
-    if (!bounded && used < sizeof line)
-        used += (size_t)snprintf(line + used, sizeof line - used, ", at least %.12g", row->min);
-    else if ((row->min != 0 || row->max != 0) && used < sizeof line)
-        used += (size_t)snprintf(line + used, sizeof line - used, ", %.12g to %.12g", row->min, row->max);
+    ddl_option_range(row, range, sizeof range);
+    if (*range && used < sizeof line)
+        used += (size_t)snprintf(line + used, sizeof line - used, ", %s", range);
     if (defaults)
         ddl_option_format(row, defaults, value, sizeof value);
     if (*value && used < sizeof line)

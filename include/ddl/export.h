@@ -17,6 +17,9 @@ enum ddl_export_dtype {
     DDL_EXPORT_F16,  /* eleven, a small range   */
 };
 
+/* "f32", "bf16", "f16", NULL: choices for a struct ddl_option. */
+DDL_API extern const char *const ddl_export_dtype_names[];
+
 /* What is wanted of an export. */
 struct ddl_export_config {
     int dtype;               /* enum ddl_export_dtype                                                  */

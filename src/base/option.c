@@ -111,13 +111,43 @@ static bool has_range(const struct ddl_option *option)
     return option->min != 0 || option->max != 0;
 }
 
+/* The shortest of the usual forms that reads back as the same number: 0.1, not 0.100000001. */
+static void format_float(float value, char *out, size_t size)
+{
+    for (int digits = FLT_DIG; digits <= FLT_DECIMAL_DIG; digits++) {
+        snprintf(out, size, "%.*g", digits, (double)value);
+        if (strtof(out, NULL) == value)
+            return;
+    }
+}
+
+static void format_double(double value, char *out, size_t size)
+{
+    for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
+        snprintf(out, size, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            return;
+    }
+}
+
+void ddl_option_range(const struct ddl_option *option, char *out, size_t size)
+{
+    char min[64], max[64];
+    format_double(option->min, min, sizeof min);
+    format_double(option->max, max, sizeof max);
+    if (has_range(option))
+        snprintf(out, size, "%s to %s", min, max);
+    else
+        snprintf(out, size, "%s", "");
+}
+
 static ddl_status out_of_range(const struct ddl_option *option, const char *text, const char *where,
                                struct ddl_error *err)
 {
-    if (has_range(option))
-        return ddl_error_set(err, DDL_E_USAGE, "%s: %.80s is out of range (%.12g to %.12g)", where, text,
-                             option->min, option->max);
-    return ddl_error_set(err, DDL_E_USAGE, "%s: %.80s is out of range", where, text);
+    char range[160];
+    ddl_option_range(option, range, sizeof range);
+    return ddl_error_set(err, DDL_E_USAGE, "%s: %.80s is out of range%s%s%s", where, text, *range ? " (" : "",
+                         range, *range ? ")" : "");
 }
 
 static bool in_range(const struct ddl_option *option, double value)
@@ -220,25 +250,6 @@ ddl_status ddl_option_set(const struct ddl_option *option, void *object, const c
     return setters[option->type](option, field_of(option, object), text, where, err);
 }
 
-/* The shortest of the usual forms that reads back as the same number: 0.1, not 0.100000001. */
-static void format_float(float value, char *out, size_t size)
-{
-    for (int digits = FLT_DIG; digits <= FLT_DECIMAL_DIG; digits++) {
-        snprintf(out, size, "%.*g", digits, (double)value);
-        if (strtof(out, NULL) == value)
-            return;
-    }
-}
-
-static void format_double(double value, char *out, size_t size)
-{
-    for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
-        snprintf(out, size, "%.*g", digits, value);
-        if (strtod(out, NULL) == value)
-            return;
-    }
-}
-
 void ddl_option_format(const struct ddl_option *option, const void *object, char *out, size_t size)
 {
     const void *field = const_field_of(option, object);
@@ -270,14 +281,13 @@ void ddl_option_format(const struct ddl_option *option, const void *object, char
     }
 }
 
-static ddl_status check_choice(const struct ddl_option *option, const void *object, struct ddl_error *err)
+ddl_status ddl_choice_check(const char *name, const char *const *choices, int value, struct ddl_error *err)
 {
-    int value = *(const int *)const_field_of(option, object), n = 0;
-    while (option->choices[n])
+    int n = 0;
+    while (choices[n])
         n++;
     if (value < 0 || value >= n)
-        return ddl_error_set(err, DDL_E_USAGE, "%s: %d is out of range (0 to %d)", option->name, value,
-                             n - 1);
+        return ddl_error_set(err, DDL_E_USAGE, "%s: %d is out of range (0 to %d)", name, value, n - 1);
     return DDL_OK;
 }
 
@@ -303,7 +313,8 @@ ddl_status ddl_option_check(const struct ddl_option *table, const void *object, 
     ddl_status status = DDL_OK;
     for (const struct ddl_option *row = table; !status && row->name; row++) {
         if (row->type == DDL_OPTION_CHOICE)
-            status = check_choice(row, object, err);
+            status =
+                ddl_choice_check(row->name, row->choices, *(const int *)const_field_of(row, object), err);
         else if (row->type != DDL_OPTION_STRING)
             status = check_number(row, object, err);
     }

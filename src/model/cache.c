@@ -1,5 +1,6 @@
 /* The decode state: keys and values of past tokens, and the last states before each use of a causal
  * convolution. */
+#include "ddl/option.h"
 #include "model/internal.h"
 
 #include <stdlib.h>
@@ -54,6 +55,9 @@ ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, const struc
         return ddl_error_set(err, DDL_E_USAGE,
                              "cache: %zu sequences of %zu tokens asked for; the model's context is %zu",
                              batch, max_tokens, k->block_size);
+    ddl_status status = ddl_choice_check("cache", ddl_cache_form_names, (int)options->form, err);
+    if (status)
+        return status;
     ddl_backend *backend = model->backend;
     struct ddl_cache *cache = ddl_mem_zalloc(sizeof *cache);
     if (!cache)
@@ -75,7 +79,7 @@ ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, const struc
                              batch, max_tokens);
     }
     const struct ddl_extent extent = { .T = max_tokens, .h = cache->halves ? k->head_dim : 0 };
-    ddl_status status = backend->ops->reserve(backend->ctx, &extent, err);
+    status = backend->ops->reserve(backend->ctx, &extent, err);
     if (!status)
         status = rope_make(&cache->rope, model, max_tokens, err);
     if (status) {

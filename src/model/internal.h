@@ -215,6 +215,8 @@ void precision_refresh(struct ddl_model *model);
 void precision_drop(struct ddl_model *model);
 /* Makes a model lean whose value has no place for the rows in products. Drop after a failure too. */
 ddl_status precision_make_only(struct ddl_model *model, enum ddl_precision precision, struct ddl_error *err);
+/* DDL_E_USAGE for a number that is no precision. */
+ddl_status precision_check(enum ddl_precision precision, struct ddl_error *err);
 /* DDL_E_USAGE for a lean model; `what` is the advice: "to train, load". */
 ddl_status precision_check_values(const ddl_model *model, const char *what, struct ddl_error *err);
 /* Row i in bfloat16, for the optimiser; NULL where there is no such form. */

@@ -22,6 +22,8 @@ ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_conf
     bool lean = precision != DDL_PRECISION_F32;
     *out = NULL;
     ddl_status status = ddl_config_check(config, err);
+    if (!status)
+        status = precision_check(precision, err);
     if (status)
         return status;
     struct ddl_model *model = ddl_mem_zalloc(sizeof *model);

@@ -2,6 +2,7 @@
  * tiles. In training the reduced form is a copy that follows the values: the optimiser writes the rounded
  * one itself, everything else marks it stale, and the next pass makes it again. A model for inference has no
  * other form of these rows: what is written to it is reduced as it comes. */
+#include "ddl/option.h"
 #include "model/internal.h"
 #include "model/io.h"
 
@@ -27,7 +28,8 @@ size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precisi
 {
     struct params params;
     size_t bytes = 0;
-    if (ddl_config_check(config, NULL) || params_plan(&params, config, NULL))
+    if (ddl_config_check(config, NULL) || precision_check(precision, NULL) ||
+        params_plan(&params, config, NULL))
         return SIZE_MAX;
     for (size_t i = 0; i < params.n; i++)
         bytes += row_bytes(&params, i, precision);
@@ -129,6 +131,9 @@ void precision_drop(struct ddl_model *model)
 
 ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision, struct ddl_error *err)
 {
+    ddl_status status = precision_check(precision, err);
+    if (status)
+        return status;
     if (model->lean && precision != model->precision)
         return ddl_error_set(err, DDL_E_USAGE, "the model holds its weights in %s alone; load it anew for %s",
                              ddl_precision_names[model->precision], ddl_precision_names[precision]);
@@ -147,6 +152,11 @@ enum ddl_precision ddl_model_precision(const ddl_model *model)
 const char *const ddl_training_precision_names[] = { TRAINING, NULL };
 const char *const ddl_precision_names[] = { TRAINING, [DDL_PRECISION_INT8] = "int8", NULL };
 #undef TRAINING
+
+ddl_status precision_check(enum ddl_precision precision, struct ddl_error *err)
+{
+    return ddl_choice_check("precision", ddl_precision_names, (int)precision, err);
+}
 
 ddl_status precision_check_values(const ddl_model *model, const char *what, struct ddl_error *err)
 {

@@ -1,6 +1,7 @@
 /* Activations: measured and placed by one function. In training every layer has its own of what is not made
  * again in backward; of everything else, and of all without training, layers share the memory of the first.
  */
+#include "ddl/option.h"
 #include "model/internal.h"
 #include "model/io.h"
 
@@ -189,6 +190,9 @@ static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *con
                           struct ddl_error *err)
 {
     size_t N, batch = ws->options.batch, tokens = ws->options.tokens;
+    ddl_status status = ddl_choice_check("recompute", ddl_recompute_names, (int)ws->options.recompute, err);
+    if (status)
+        return status;
     ws->layer = calloc(config->n_layers, sizeof *ws->layer);
     if (!ws->layer)
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");

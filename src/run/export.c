@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "ddl/export.h"
+#include "ddl/option.h"
 #include "ddl/train.h"
 
 #include "base/file.h"
@@ -21,6 +22,10 @@ static const enum ddl_dtype dtypes[] = {
     [DDL_EXPORT_F32] = DDL_F32,
     [DDL_EXPORT_BF16] = DDL_BF16,
     [DDL_EXPORT_F16] = DDL_F16,
+};
+
+const char *const ddl_export_dtype_names[] = {
+    [DDL_EXPORT_F32] = "f32", [DDL_EXPORT_BF16] = "bf16", [DDL_EXPORT_F16] = "f16", NULL
 };
 
 /* What stands beside a model and is copied as it is. */
@@ -262,9 +267,12 @@ ddl_status ddl_export(const char *from, const char *to, const struct ddl_export_
                                               .user = user };
     struct ddl_config model;
     *result = (struct ddl_export_result){ 0 };
+    ddl_status status = ddl_choice_check("dtype", ddl_export_dtype_names, config->dtype, err);
+    if (status)
+        return status;
     if (!is_free(to))
         return ddl_error_set(err, DDL_E_USAGE, "%s: exists already; name a new folder", to);
-    ddl_status status = ddl_checkpoint_check_model(from, err);
+    status = ddl_checkpoint_check_model(from, err);
     if (!status)
         status = ddl_config_load(&model, from, warn, user, err);
     if (status)

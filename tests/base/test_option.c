@@ -186,6 +186,29 @@ static void format_reads_back(void **state)
     assert_string_equal(shortened, "0.3");
 }
 
+static void ranges(void **state)
+{
+    (void)state;
+    static const struct {
+        double min, max;
+        const char *text;
+    } cases[] = {
+        { 0, 0, "" },
+        { 1, 1000, "1 to 1000" },
+        { -1, 0.1, "-1 to 0.1" },
+        { 1, 9007199254740992.0, "1 to 9007199254740992" }, /* 2^53 */
+        { 1e-8, 0.95, "1e-08 to 0.95" },
+    };
+    char text[64], shortened[4];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ddl_option option = { .min = cases[i].min, .max = cases[i].max };
+        ddl_option_range(&option, text, sizeof text);
+        assert_string_equal(text, cases[i].text);
+        ddl_option_range(&option, shortened, sizeof shortened);
+        assert_true(strncmp(shortened, cases[i].text, 3) == 0 && strlen(shortened) <= 3);
+    }
+}
+
 /* What stands in the struct is held to the rows as what is read is. */
 static void values_that_came_from_c(void **state)
 {
@@ -327,6 +350,7 @@ int main(void)
         cmocka_unit_test(good_values),
         cmocka_unit_test(bad_values),
         cmocka_unit_test(format_reads_back),
+        cmocka_unit_test(ranges),
         cmocka_unit_test(values_that_came_from_c),
         cmocka_unit_test(command_line),
         cmocka_unit_test(command_line_errors),

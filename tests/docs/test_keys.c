@@ -32,7 +32,7 @@ static void expected_cells(const struct ddl_option *row, const void *object, str
     if (row->type == DDL_OPTION_STRING)
         snprintf(out->cell[3], MARKDOWN_CELL, "%zu bytes at most", row->size - 1);
     else if (row->min != 0 || row->max != 0)
-        snprintf(out->cell[3], MARKDOWN_CELL, "%.12g to %.12g", row->min, row->max);
+        ddl_option_range(row, out->cell[3], MARKDOWN_CELL);
     else
         snprintf(out->cell[3], MARKDOWN_CELL, "any");
 }

@@ -297,6 +297,53 @@ static void refusals(void **state)
     }
 }
 
+/* Numbers that name nothing, from C, where no table of options stands before them. */
+static void refused_choices(void **state)
+{
+    (void)state;
+    const int wrong[] = { -1, DDL_PRECISION_INT8 + 1, 1000000 };
+    struct ddl_config config = small_config("ddl-cc-ec");
+    const char *folder = scratch_path("choices");
+    ddl_backend *backend;
+    ddl_model *model, *other;
+    ddl_workspace *ws;
+    ddl_cache *cache;
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&backend, "ref", 1, &err), err);
+    assert_ok(ddl_model_create(&model, &config, backend, &err), err);
+    assert_ok(ddl_file_make_dir(folder, &err), err);
+    assert_ok(ddl_model_save(model, folder, &err), err);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        enum ddl_precision precision = (enum ddl_precision)wrong[i];
+        const struct ddl_load_options load = { .precision = precision };
+        const struct ddl_workspace_options options = { .batch = 1,
+                                                       .tokens = 4,
+                                                       .recompute = (enum ddl_recompute)wrong[i] };
+        const struct ddl_cache_options cached = { .batch = 1,
+                                                  .tokens = 4,
+                                                  .form = (enum ddl_cache_form)wrong[i] };
+        assert_int_equal(ddl_model_create_for_inference(&other, &config, precision, backend, &err),
+                         DDL_E_USAGE);
+        assert_null(other);
+        assert_says(&err, "precision");
+        assert_says(&err, "is out of range (0 to 2)");
+        assert_int_equal(ddl_model_load_with(&other, folder, backend, &load, &err), DDL_E_USAGE);
+        assert_null(other);
+        assert_int_equal(ddl_model_set_precision(model, precision, &err), DDL_E_USAGE);
+        assert_int_equal(ddl_model_precision(model), DDL_PRECISION_F32);
+        assert_true(ddl_config_weight_bytes(&config, precision) == SIZE_MAX);
+        assert_int_equal(ddl_workspace_create(&ws, model, &options, &err), DDL_E_USAGE);
+        assert_null(ws);
+        assert_says(&err, "recompute");
+        assert_true(ddl_workspace_bytes(&config, DDL_PRECISION_F32, &options) == SIZE_MAX);
+        assert_int_equal(ddl_cache_create(&cache, model, &cached, &err), DDL_E_USAGE);
+        assert_null(cache);
+        assert_says(&err, "cache");
+    }
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +351,7 @@ int main(void)
         cmocka_unit_test(computes_as_a_whole_model),
         cmocka_unit_test(memory_is_what_is_told),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(refused_choices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

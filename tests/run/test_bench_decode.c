@@ -97,6 +97,9 @@ static void the_cache_is_counted(void **state)
     }
     assert_true(bytes[DDL_CACHE_F32] == 2 * bytes[DDL_CACHE_BF16]);
     assert_true(bytes[DDL_CACHE_AUTO] == bytes[DDL_CACHE_BF16]);
+    struct ddl_bench_config config = tiny("baseline", DDL_PRECISION_F32);
+    config.cache = DDL_CACHE_FORMS;
+    assert_int_equal(ddl_bench_decode(&config, backend, &report, &err), DDL_E_USAGE);
     ddl_backend_free(backend);
 }
 

@@ -52,6 +52,12 @@ static void a_step_is_timed(void **state)
     assert_null(ddl_bench_find(&report, "products"));
     config.at.precision = DDL_PRECISION_INT8; /* not for training */
     assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
+    config.at.precision = (enum ddl_precision)(DDL_PRECISION_INT8 + 1);
+    assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
+    config.at.precision = DDL_PRECISION_F32;
+    config.at.recompute = DDL_RECOMPUTES;
+    assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
+    config.at.recompute = DDL_RECOMPUTE_CHEAP;
     config.at.steps = 0;
     assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
     ddl_backend_free(backend);

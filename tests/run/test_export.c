@@ -291,6 +291,9 @@ static void a_folder_in_use_is_left_alone(void **state)
     assert_int_equal(ddl_export("/nowhere", scratch_path("other"), &as_f32, NULL, NULL, &r, &err), DDL_E_IO);
     assert_says(&err, "/nowhere/config.json: cannot open");
     assert_int_equal(ddl_export(from, "/proc/no/such", &as_f32, NULL, NULL, &r, &err), DDL_E_IO);
+    const struct ddl_export_config none = { .dtype = DDL_EXPORT_F16 + 1 };
+    assert_int_equal(ddl_export(from, scratch_path("other"), &none, NULL, NULL, &r, &err), DDL_E_USAGE);
+    assert_says(&err, "dtype: 3 is out of range (0 to 2)");
     assert_no_partial();
 }
 
