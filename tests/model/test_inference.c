@@ -347,10 +347,8 @@ static void refused_choices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_held),
-        cmocka_unit_test(computes_as_a_whole_model),
-        cmocka_unit_test(memory_is_what_is_told),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(what_is_held),           cmocka_unit_test(computes_as_a_whole_model),
+        cmocka_unit_test(memory_is_what_is_told), cmocka_unit_test(refusals),
         cmocka_unit_test(refused_choices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
