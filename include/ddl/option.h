@@ -52,8 +52,8 @@ DDL_API ddl_status ddl_option_set(const struct ddl_option *option, void *object,
  * need). Truncates to size. */
 DDL_API void ddl_option_format(const struct ddl_option *option, const void *object, char *out, size_t size);
 
-/* Writes the option's range to out, as "0 to 1" with all digits that the two need; "" where any value will do.
- * Truncates to size. */
+/* Writes the option's range to out, as "0 to 1" with all digits that the two need; "" where any value will
+ * do. Truncates to size. */
 DDL_API void ddl_option_range(const struct ddl_option *option, char *out, size_t size);
 
 /* Holds `value` to the indices of `choices`, names ended by NULL; `name` starts the sentence. */

@@ -183,6 +183,7 @@ struct ddl_extent ddl_workspace_extent(const struct ddl_config *k, size_t tokens
     size_t others = k->beta_hidden > k->head_dim ? k->beta_hidden : k->head_dim; /* the gate's, QK-norm's */
     return (struct ddl_extent){ .d_c_taps = widest > others ? widest : others,
                                 .T = tokens, /* a cache asks for its own */
+                                .h = k->head_dim,
                                 .widest = widest_input(k) };
 }
 

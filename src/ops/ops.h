@@ -412,7 +412,7 @@ struct copy16_args {
 struct ddl_extent {
     size_t d_c_taps; /* largest row-reduced parameter gradient: numbers (d*c*taps, d, h, ...) */
     size_t T;        /* longest attention span, past included                                  */
-    size_t h;        /* width of a head whose keys and values are in bfloat16                  */
+    size_t h;        /* width of a head                                                        */
     size_t widest;   /* row of a product's left operand, K numbers, of which few meet a matrix  */
 };
 

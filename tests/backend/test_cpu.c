@@ -72,24 +72,27 @@ static void test_sizes_that_do_not_fit(void **state)
     ddl_backend_free(backend);
 }
 
-/* Scratch is counted for each thread, and no more than linear in the context. */
+static size_t overhead_of(size_t threads, size_t T, size_t h)
+{
+    struct ddl_backend *backend = cpu_backend(NULL, threads);
+    const struct ddl_demand demand = { .extent = { .T = T, .h = h, .widest = 64 }, .rows = T, .width = 384 };
+    size_t bytes = backend->ops->overhead(backend->ctx, &demand);
+    ddl_backend_free(backend);
+    return bytes;
+}
+
+/* Scratch is counted for each thread; a longer context takes a few numbers a token more, a head's keys and
+ * values are there a piece at a time. */
 static void test_overhead_grows_with_threads_and_context(void **state)
 {
     (void)state;
-    size_t before = 0;
     for (size_t T = 1024; T <= 65536; T *= 2) {
-        struct ddl_demand demand = { .extent = { .T = T, .widest = 64 }, .rows = T, .width = 384 };
-        size_t bytes[2];
-        for (size_t threads = 1; threads <= 2; threads++) {
-            struct ddl_backend *backend = cpu_backend(NULL, threads);
-            bytes[threads - 1] = backend->ops->overhead(backend->ctx, &demand);
-            ddl_backend_free(backend);
-        }
-        assert_true(bytes[1] > bytes[0] && bytes[1] <= 2 * bytes[0]);
-        assert_true(bytes[0] > 2 * 64 * T * sizeof(float));
-        assert_true(T == 1024 || bytes[0] <= 2 * before);
-        before = bytes[0];
+        size_t one = overhead_of(1, T, 64), two = overhead_of(2, T, 64);
+        assert_true(two > one && two <= 2 * one);
+        assert_true(overhead_of(1, 2 * T, 64) - one <= 16 * T * sizeof(float));
     }
+    assert_true(overhead_of(1, 1024, 128) > overhead_of(1, 1024, 64));
+    assert_true(overhead_of(1, 1024, SIZE_MAX / 8) == SIZE_MAX && overhead_of(1, 1024, SIZE_MAX) == SIZE_MAX);
 }
 
 static void test_bytes(void **state)

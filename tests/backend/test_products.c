@@ -39,12 +39,15 @@ static void test_matmul(void **state)
     each_product(sizeof shapes / sizeof *shapes, shapes, check_matmul);
 }
 
-/* B, T, H, h, past: single tokens against a cache, one block and a bit, several blocks. */
+/* B, T, H, h, past: single tokens against a cache, strips and blocks and a bit, several pieces of keys, whose
+ * borders lie within a strip where there is a past. */
 static const size_t cases[][5] = {
-    { 0, 3, 1, 4, 0 },     { 1, 1, 1, 1, 0 },    { 2, 1, 3, 8, 70 },  { 3, 2, 2, 7, 5 },
-    { 2, 7, 3, 64, 0 },    { 1, 64, 2, 64, 0 },  { 2, 65, 1, 63, 0 }, { 1, 100, 2, 32, 30 },
-    { 1, 200, 2, 128, 0 }, { 1, 1, 6, 64, 900 }, { 1, 9, 2, 256, 3 }, { 2, 8, 2, 33, 130 },
-    { 3, 1, 2, 24, 0 },    { 1, 1, 3, 100, 0 },
+    { 0, 3, 1, 4, 0 },     { 1, 1, 1, 1, 0 },      { 2, 1, 3, 8, 70 },   { 3, 2, 2, 7, 5 },
+    { 2, 7, 3, 64, 0 },    { 1, 64, 2, 64, 0 },    { 2, 65, 1, 63, 0 },  { 1, 100, 2, 32, 30 },
+    { 1, 200, 2, 128, 0 }, { 1, 1, 6, 64, 900 },   { 1, 9, 2, 256, 3 },  { 2, 8, 2, 33, 130 },
+    { 3, 1, 2, 24, 0 },    { 1, 1, 3, 100, 0 },    { 1, 12, 1, 16, 0 },  { 1, 97, 1, 31, 575 },
+    { 1, 30, 2, 32, 560 }, { 1, 40, 1, 17, 1140 }, { 1, 9, 1, 8, 1150 }, { 2, 577, 1, 12, 0 },
+    { 1, 1160, 1, 34, 0 },
 };
 
 static void test_attention(void **state)

@@ -1,26 +1,52 @@
-/* Causal attention in blocks of queries against all keys so far. A block's scores are (rows, span)
- * numbers of the thread's scratch, so memory grows with T, not T^2. Forward is parallel over (sequence, head,
- * block), backward over (sequence, head), since blocks of one head add to the same dk and dv; they do so in a
- * fixed order. */
-#include "backend/cpu/gemm.h"
+/* Causal attention, a head at a time: keys and values of a piece of the context in panels (kernels/panel.c),
+ * which stay in a core's cache while queries meet them. So memory is that of a piece, whatever T. Forward
+ * keeps each query's largest score and sum from piece to piece; backward needs none, having lse. Forward is
+ * parallel over (sequence, head, share of the queries), backward over (sequence, head), since queries of one
+ * head add to the same dk and dv; they do so in a fixed order.
+ */
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/parallel.h"
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdint.h>
 
 enum {
-    BLOCK = 64, /* queries                                                       */
-    PANEL = 32, /* keys or values in bfloat16 that are widened at a time, at least */
+    STRIP = 12,        /* queries, or keys, whose products are made at a time: whole tiles of every set */
+    BLOCK = 8 * STRIP, /* queries that add to dk and dv at a time, and that a task has at least         */
+    PIECE = 576,       /* keys at a time: 0.3 MB a form where a head is 128 wide                        */
+    SHARES = 2,        /* tasks a thread, where queries suffice: each of a head's packs its keys        */
 };
+static_assert(PIECE % BLOCK == 0 && PIECE % MOST_PANEL == 0, "whole blocks of queries, whole panels");
 
-/* Numbers a thread needs: two score blocks (backward), and what each row of the block is divided by; forward
- * has a panel in the place of the second block. */
+static size_t round_up(size_t n, size_t to)
+{
+    return (n / to + (n % to != 0)) * to;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Keys of the pieces of a context of T. */
+static size_t piece_of(size_t T)
+{
+    return T < PIECE ? round_up(T, MOST_PANEL) : PIECE;
+}
+
+/* Backward's three forms of a piece, two of a block of queries, and two blocks of scores; room for forward's
+ * two forms and a strip of scores is there too, and for what each query has so far, or few queries' scores.
+ */
 size_t cpu_attention_scratch(size_t T, size_t h)
 {
-    size_t numbers, panel;
-    if (!ddl_size_mul(T, 2 * BLOCK, &numbers) || !ddl_size_mul(h, PANEL, &panel) ||
-        !ddl_size_add(numbers, panel, &numbers) || !ddl_size_add(numbers, BLOCK, &numbers))
+    size_t piece = piece_of(T), forms, so_far, numbers;
+    if (h > SIZE_MAX - MOST_PANEL)
+        return SIZE_MAX;
+    if (!ddl_size_mul(round_up(h, MOST_PANEL), 3 * piece + 2 * BLOCK, &forms) ||
+        !ddl_size_mul(T, MOST_THIN + 3, &so_far) || !ddl_size_add(forms, so_far, &numbers) ||
+        !ddl_size_add(numbers, 2 * BLOCK * piece, &numbers))
         return SIZE_MAX;
     return numbers;
 }
@@ -28,179 +54,335 @@ size_t cpu_attention_scratch(size_t T, size_t h)
 struct task {
     const struct cpu *cpu;
     const void *args;
-    size_t blocks;
+    size_t shares; /* of a head's queries, in forward */
 };
 
-static size_t blocks_of(size_t T)
+/* Queries of one head, and the room for them. */
+struct queries {
+    const struct ddl_kernels *k;
+    const struct attention_args *a;
+    size_t b, head;
+    double *total;        /* of each query so far                     */
+    float *top;           /* the same                                 */
+    float *S;             /* scores                                   */
+    float *keys, *values; /* panels of the piece: (h, keys), (keys, h) */
+};
+
+/* What softmax is told of the queries from t on and `span` keys from `key` on. */
+static struct softmax_args softmax_of(const struct queries *q, size_t t, size_t key, size_t span)
 {
-    return T / BLOCK + (T % BLOCK != 0);
+    const struct attention_args *a = q->a;
+    size_t n = q->b * a->T + t, width = a->H * a->h;
+    return (struct softmax_args){ .first = a->past + t,
+                                  .key = key,
+                                  .span = span,
+                                  .S = q->S,
+                                  .top = q->top + t,
+                                  .total = q->total + t,
+                                  .h = a->h,
+                                  .y = a->y + n * width + q->head * a->h,
+                                  .y_stride = width,
+                                  .lse = a->lse ? a->lse + n * a->H + q->head : NULL,
+                                  .lse_stride = a->H };
 }
 
-/* The product with a head's keys (B^T) or values (B) in bfloat16, x, rows ldb apart. Few queries meet them as
- * they are read. For more a panel at a time is widened in `room`, as much as that has space for, for the
- * library. */
-static void multiply16(const struct task *task, const struct matmul_args *p, const uint16_t *x, float *room,
-                       size_t space)
+static const float *at_query(const struct queries *q, size_t t)
 {
-    const struct ddl_kernels *k = task->cpu->k;
-    size_t h = ((const struct attention_args *)task->args)->h, rows = p->trans_b ? p->N : p->K;
-    if (p->M <= MOST_THIN) {
-        struct mixed_args few = { p->M, p->N, p->K, p->alpha, p->A, p->lda, x, p->ldb, p->C, p->ldc };
-        if (p->trans_b)
-            k->mixed_thin(&few, 0, few.N, NULL);
-        else
-            k->mixed_thin_nn(&few, 0, few.M, NULL);
+    return q->a->q + (q->b * q->a->T + t) * q->a->q_stride + q->head * q->a->h;
+}
+
+/* What is packed: x, or x16, from number `at` on, rows of h numbers `stride` apart. */
+static struct pack_args form_of(const float *x, const uint16_t *x16, size_t at, size_t stride, size_t h)
+{
+    struct pack_args form = { .width = h, .stride = stride };
+    if (x)
+        form.x = x + at;
+    else
+        form.x16 = x16 + at;
+    return form;
+}
+
+/* n keys from `key` on, and their values. */
+static void pack_piece(const struct queries *q, size_t key, size_t n)
+{
+    const struct attention_args *a = q->a;
+    size_t offset = q->head * a->h;
+    struct pack_args keys =
+        form_of(a->k, a->k16, q->b * a->k_batch + key * a->k_stride + offset, a->k_stride, a->h);
+    struct pack_args values =
+        form_of(a->v, a->v16, q->b * a->v_batch + key * a->v_stride + offset, a->v_stride, a->h);
+    keys.turned = true;
+    keys.panels = q->keys, keys.depth = a->h;
+    values.panels = q->values, values.depth = n;
+    q->k->pack(&keys, 0, n, NULL);
+    q->k->pack(&values, 0, n, NULL);
+}
+
+/* The strip of queries from t on, and the packed n keys from `key` on. */
+static void strip_fwd(const struct queries *q, size_t t, size_t key, size_t n)
+{
+    const struct attention_args *a = q->a;
+    size_t rows = least(a->T - t, STRIP), seen = a->past + t + rows;
+    if (seen <= key)
         return;
-    }
-    for (size_t at = 0, n; at < rows; at += n) {
-        struct matmul_args part = *p;
-        n = rows - at < space / h ? rows - at : space / h;
-        k->widen16(&(struct widen16_args){ h, p->ldb, x + at * p->ldb, room }, 0, n, NULL);
-        part.B = room, part.ldb = h;
-        if (p->trans_b)
-            part.N = n, part.C += at;
-        else
-            part.K = n, part.A += at, part.beta = at > 0;
-        gemm_serial(task->cpu, &part);
-    }
+    struct softmax_args s = softmax_of(q, t, key, least(seen - key, n));
+    const struct strip_args scores = { .N = s.span,
+                                       .to = a->h,
+                                       .alpha = a->scale,
+                                       .A = at_query(q, t),
+                                       .lda = a->q_stride,
+                                       .B = q->keys,
+                                       .depth = a->h,
+                                       .C = s.S,
+                                       .ldc = s.span };
+    const struct strip_args mix = { .N = a->h,
+                                    .to = s.span,
+                                    .alpha = 1,
+                                    .A = s.S,
+                                    .lda = s.span,
+                                    .B = q->values,
+                                    .depth = n,
+                                    .C = s.y,
+                                    .ldc = s.y_stride,
+                                    .add = key > 0 };
+    q->k->strip(&scores, 0, rows, NULL);
+    if (!a->products_only)
+        q->k->softmax_fwd(&s, 0, rows, NULL);
+    q->k->strip(&mix, 0, rows, NULL);
+    if (!a->products_only && seen <= key + n)
+        q->k->softmax_finish(&s, 0, rows, NULL);
 }
 
-/* With what begins `at` numbers behind x or, in bfloat16, x16. Behind the block's scores there is `room`. */
-static void multiply(const struct task *task, struct matmul_args *product, const float *x,
-                     const uint16_t *x16, size_t at, float *room)
+/* A share of a head's queries: every so many strips, so that shares take alike. */
+static void share_fwd(const void *args, size_t lo, size_t hi, float *scratch)
 {
+    const struct task *task = args;
     const struct attention_args *a = task->args;
-    size_t span = a->past + a->T;
-    if (x16) {
-        multiply16(task, product, x16 + at, room,
-                   cpu_attention_scratch(span, a->h) - BLOCK - product->M * span);
-        return;
+    size_t keys = a->past + a->T, piece = piece_of(keys), head = lo / task->shares;
+    float *values = scratch + piece * a->h, *S = values + piece * round_up(a->h, MOST_PANEL);
+    double *total = (double *)(void *)(S + STRIP * piece);
+    const struct queries q = { .k = task->cpu->k,
+                               .a = a,
+                               .b = head / a->H,
+                               .head = head % a->H,
+                               .total = total,
+                               .top = (float *)(void *)(total + a->T),
+                               .S = S,
+                               .keys = scratch,
+                               .values = values };
+    (void)hi;
+    for (size_t key = 0; key < keys; key += PIECE) {
+        size_t n = least(keys - key, PIECE);
+        pack_piece(&q, key, n);
+        for (size_t t = lo % task->shares * STRIP; t < a->T; t += task->shares * STRIP)
+            strip_fwd(&q, t, key, n);
     }
-    product->B = x + at;
-    gemm_serial(task->cpu, product);
 }
 
-static void block_fwd(const void *args, size_t lo, size_t hi, float *scratch)
+/* A head's queries where there are few: keys and values are read once, as they are. */
+static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct task *task = args;
     const struct attention_args *a = task->args;
     const struct ddl_kernels *k = task->cpu->k;
+    double *total = (double *)(void *)scratch;
+    float *top = scratch + 2 * MOST_THIN, *S = top + MOST_THIN;
+    const struct queries q = { k, a, lo / a->H, lo % a->H, total, top, S, NULL, NULL };
+    size_t M = a->T, span = a->past + a->T;
+    size_t keys = q.b * a->k_batch + q.head * a->h, values = q.b * a->v_batch + q.head * a->h;
+    struct softmax_args s = softmax_of(&q, 0, 0, span);
+    const float *at = at_query(&q, 0);
     (void)hi;
-    size_t block = task->blocks - 1 - lo % task->blocks; /* the longest first, so that threads end together */
-    size_t head = lo / task->blocks % a->H, b = lo / task->blocks / a->H;
-    size_t t = block * BLOCK, rows = a->T - t < BLOCK ? a->T - t : BLOCK, span = a->past + t + rows;
-    size_t n = b * a->T + t, offset = head * a->h, width = a->H * a->h;
-    struct softmax_args s = { .first = a->past + t,
-                              .span = span,
-                              .S = scratch + BLOCK,
-                              .h = a->h,
-                              .y = a->y + n * width + offset,
-                              .y_stride = width,
-                              .inverse = scratch,
-                              .lse = a->lse ? a->lse + n * a->H + head : NULL,
-                              .lse_stride = a->H };
-    struct matmul_args scores = { .trans_b = true,
-                                  .M = rows,
-                                  .N = span,
-                                  .K = a->h,
-                                  .alpha = a->scale,
-                                  .A = a->q + n * a->q_stride + offset,
-                                  .lda = a->q_stride,
-                                  .ldb = a->k_stride,
-                                  .C = s.S,
-                                  .ldc = span };
-    struct matmul_args mix = { .M = rows,
-                               .N = a->h,
-                               .K = span,
-                               .alpha = 1,
-                               .A = s.S,
-                               .lda = span,
-                               .ldb = a->v_stride,
-                               .C = s.y,
-                               .ldc = width };
-    multiply(task, &scores, a->k, a->k16, b * a->k_batch + offset, s.S + rows * span);
+    if (a->k16)
+        k->mixed_thin(&(struct mixed_args){ M, span, a->h, a->scale, at, a->q_stride, a->k16 + keys,
+                                            a->k_stride, S, span },
+                      0, span, NULL);
+    else
+        k->matmul_thin(&(struct matmul_args){ .trans_b = true,
+                                              .M = M,
+                                              .N = span,
+                                              .K = a->h,
+                                              .alpha = a->scale,
+                                              .A = at,
+                                              .lda = a->q_stride,
+                                              .B = a->k + keys,
+                                              .ldb = a->k_stride,
+                                              .C = S,
+                                              .ldc = span },
+                       0, span, NULL);
     if (!a->products_only)
-        k->softmax_fwd(&s, 0, rows, NULL);
-    multiply(task, &mix, a->v, a->v16, b * a->v_batch + offset, s.S + rows * span);
+        k->softmax_fwd(&s, 0, M, NULL);
+    if (a->v16)
+        k->mixed_thin_nn(
+            &(struct mixed_args){ M, a->h, span, 1, S, span, a->v16 + values, a->v_stride, s.y, s.y_stride },
+            0, M, NULL);
+    else
+        k->matmul_thin_nn(&(struct matmul_args){ .M = M,
+                                                 .N = a->h,
+                                                 .K = span,
+                                                 .alpha = 1,
+                                                 .A = S,
+                                                 .lda = span,
+                                                 .B = a->v + values,
+                                                 .ldb = a->v_stride,
+                                                 .C = s.y,
+                                                 .ldc = s.y_stride },
+                          0, a->h, NULL);
     if (!a->products_only)
-        k->softmax_finish(&s, 0, rows, NULL);
+        k->softmax_finish(&s, 0, M, NULL);
 }
 
 void cpu_attention_fwd(void *ctx, const struct attention_args *a)
 {
-    struct task task = { .cpu = ctx, .args = a, .blocks = blocks_of(a->T) };
-    size_t rows = a->T < BLOCK ? a->T : BLOCK;
-    parallel_fits(ctx, cpu_attention_scratch(a->past + a->T, a->k16 ? a->h : 0));
-    parallel_tasks(ctx, a->B * a->H * task.blocks, (1 + rows / 4) * (a->past + a->T) * a->h, block_fwd,
-                   &task);
+    const struct cpu *cpu = ctx;
+    size_t heads = a->B * a->H, span = a->past + a->T;
+    struct task task = { .cpu = cpu, .args = a, .shares = 1 };
+    parallel_fits(cpu, cpu_attention_scratch(span, a->h));
+    if (a->T <= MOST_THIN) {
+        parallel_tasks(cpu, heads, (1 + a->T / 4) * span * a->h, few_fwd, &task);
+        return;
+    }
+    if (cpu->threads > 1 && heads > 0 && heads < SHARES * cpu->threads)
+        task.shares = least(round_up(SHARES * cpu->threads, heads) / heads, round_up(a->T, BLOCK) / BLOCK);
+    parallel_tasks(cpu, heads * task.shares, (1 + a->T / task.shares / 4) * span * a->h, share_fwd, &task);
 }
 
-/* The products of one block of queries: P and dP, then dq, and what it adds to dk and dv (`add` false:
- * writes). */
-static void block_bwd(const struct cpu *cpu, const struct attention_grad_args *a, size_t b, size_t head,
-                      size_t t, size_t rows, bool add, float *scratch)
+/* ---- backward ---- */
+
+/* A head; a piece of its keys and a block of its queries, and the room for both. */
+struct head {
+    const struct ddl_kernels *k;
+    const struct attention_grad_args *a;
+    size_t b, head;
+    size_t key, n;          /* the piece: n keys from `key` on                           */
+    float *keys, *values;   /* its panels: (h, n) both                                   */
+    float *rows;            /* the keys once more: (n, h)                                */
+    size_t t, T, span;      /* the block: T queries from t on see `span` of the keys     */
+    float *q, *dy, *S, *dP; /* its panels: (BLOCK, h); (T, span): scores -> P, dP -> dS */
+};
+
+/* Where row t of the head stands in a matrix whose rows are `stride` apart. */
+static size_t place(const struct head *g, size_t t, size_t stride)
 {
-    size_t span = t + rows, first = b * a->T, n = first + t, offset = head * a->h, width = a->H * a->h;
-    float *S = scratch, *dP = scratch + rows * span, beta = add ? 1 : 0;
-    const float *q = a->q + n * a->q_stride + offset, *dy = a->dy + n * width + offset;
-    const float *k = a->k + first * a->k_stride + offset, *v = a->v + first * a->v_stride + offset;
-    struct matmul_args scores = { .trans_b = true, .M = rows, .N = span, .K = a->h, .ldc = span };
-    struct matmul_args by_key = {
-        .trans_a = true, .M = span, .N = a->h, .K = rows, .lda = span, .beta = beta
-    };
-    scores.alpha = a->scale, scores.A = q, scores.lda = a->q_stride;
-    scores.B = k, scores.ldb = a->k_stride, scores.C = S;
-    gemm_serial(cpu, &scores);
-    scores.alpha = 1, scores.A = dy, scores.lda = width;
-    scores.B = v, scores.ldb = a->v_stride, scores.C = dP;
-    gemm_serial(cpu, &scores);
-    struct softmax_grad_args softmax = { .first = t,
-                                         .span = span,
-                                         .h = a->h,
-                                         .scale = a->scale,
-                                         .S = S,
-                                         .dP = dP,
-                                         .v = v,
-                                         .y = a->y + n * width + offset,
-                                         .dy = dy,
-                                         .y_stride = width,
-                                         .lse = a->lse + n * a->H + head,
-                                         .lse_stride = a->H };
-    if (!a->products_only)
-        cpu->k->softmax_bwd(&softmax, 0, rows, NULL);
-    gemm_serial(cpu, &(struct matmul_args){ .M = rows,
-                                            .N = a->h,
-                                            .K = span,
-                                            .alpha = 1,
-                                            .A = dP,
-                                            .lda = span,
-                                            .B = k,
-                                            .ldb = a->k_stride,
-                                            .C = a->dq + n * a->dq_stride + offset,
-                                            .ldc = a->dq_stride });
-    by_key.alpha = 1, by_key.A = dP, by_key.B = q, by_key.ldb = a->q_stride;
-    by_key.C = a->dk + first * a->dk_stride + offset, by_key.ldc = a->dk_stride;
-    gemm_serial(cpu, &by_key);
-    by_key.A = S, by_key.B = dy, by_key.ldb = width;
-    by_key.C = a->dv + first * a->dv_stride + offset, by_key.ldc = a->dv_stride;
-    gemm_serial(cpu, &by_key);
+    return (g->b * g->a->T + t) * stride + g->head * g->a->h;
 }
 
-/* From the last block, which sees all keys and so writes all of dk and dv, to the first. */
+/* n rows of x from row t on, into panels. */
+static void pack(const struct head *g, bool turned, const float *x, size_t t, size_t stride, size_t n,
+                 float *panels, size_t depth)
+{
+    struct pack_args form = form_of(x, NULL, place(g, t, stride), stride, g->a->h);
+    form.turned = turned, form.panels = panels, form.depth = depth;
+    g->k->pack(&form, 0, n, NULL);
+}
+
+/* What softmax is told of the block. */
+static struct softmax_grad_args block_softmax(const struct head *g)
+{
+    const struct attention_grad_args *a = g->a;
+    size_t width = a->H * a->h, at = place(g, g->t, width);
+    return (struct softmax_grad_args){ .first = g->t,
+                                       .key = g->key,
+                                       .span = g->span,
+                                       .h = a->h,
+                                       .scale = a->scale,
+                                       .S = g->S,
+                                       .dP = g->dP,
+                                       .v = a->v + place(g, g->key, a->v_stride),
+                                       .y = a->y + at,
+                                       .dy = a->dy + at,
+                                       .y_stride = width,
+                                       .lse = a->lse + (g->b * a->T + g->t) * a->H + g->head,
+                                       .lse_stride = a->H };
+}
+
+/* P, dS and dq of the block's queries from r on. */
+static void queries_bwd(const struct head *g, size_t r)
+{
+    const struct attention_grad_args *a = g->a;
+    const struct softmax_grad_args softmax = block_softmax(g);
+    size_t rows = least(g->T - r, STRIP), t = g->t + r, width = a->H * a->h;
+    struct strip_args by_key = {
+        .N = least(t + rows - g->key, g->span), .to = a->h, .depth = a->h, .ldc = g->span
+    };
+    struct strip_args by_query = { .N = a->h, .to = by_key.N, .alpha = 1, .lda = g->span, .depth = g->n };
+    by_key.alpha = a->scale, by_key.A = a->q + place(g, t, a->q_stride), by_key.lda = a->q_stride;
+    by_key.B = g->keys, by_key.C = g->S + r * g->span;
+    g->k->strip(&by_key, 0, rows, NULL);
+    by_key.alpha = 1, by_key.A = a->dy + place(g, t, width), by_key.lda = width;
+    by_key.B = g->values, by_key.C = g->dP + r * g->span;
+    g->k->strip(&by_key, 0, rows, NULL);
+    if (!a->products_only)
+        g->k->softmax_bwd(&softmax, r, r + rows, NULL);
+    by_query.A = g->dP + r * g->span, by_query.B = g->rows, by_query.add = g->key > 0;
+    by_query.C = a->dq + place(g, t, a->dq_stride), by_query.ldc = a->dq_stride;
+    g->k->strip(&by_query, 0, rows, NULL);
+}
+
+/* What the block gives to dk and dv of its keys from i on: queries before a key do not see it. The last
+ * block, which comes first, writes. */
+static void keys_bwd(const struct head *g, size_t i)
+{
+    const struct attention_grad_args *a = g->a;
+    size_t rows = least(g->span - i, STRIP), key = g->key + i;
+    struct strip_args by_key = { .N = a->h,
+                                 .from = key > g->t ? key - g->t : 0,
+                                 .to = g->T,
+                                 .alpha = 1,
+                                 .lda = g->span,
+                                 .beside = true,
+                                 .depth = BLOCK,
+                                 .add = g->t + g->T < a->T };
+    by_key.A = g->dP + i, by_key.B = g->q;
+    by_key.C = a->dk + place(g, key, a->dk_stride), by_key.ldc = a->dk_stride;
+    g->k->strip(&by_key, 0, rows, NULL);
+    by_key.A = g->S + i, by_key.B = g->dy;
+    by_key.C = a->dv + place(g, key, a->dv_stride), by_key.ldc = a->dv_stride;
+    g->k->strip(&by_key, 0, rows, NULL);
+}
+
+/* The block of queries from t on, and the packed piece. */
+static void block_bwd(struct head *g, size_t t)
+{
+    const struct attention_grad_args *a = g->a;
+    g->t = t;
+    g->T = least(a->T - t, BLOCK);
+    g->span = least(t + g->T - g->key, g->n);
+    for (size_t r = 0; r < g->T; r += STRIP)
+        queries_bwd(g, r);
+    pack(g, false, a->q, t, a->q_stride, g->T, g->q, BLOCK);
+    pack(g, false, a->dy, t, a->H * a->h, g->T, g->dy, BLOCK);
+    for (size_t i = 0; i < g->span; i += STRIP)
+        keys_bwd(g, i);
+}
+
+/* Of each piece from the last block, which sees all its keys, to the first that sees any. */
 static void head_bwd(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct task *task = args;
     const struct attention_grad_args *a = task->args;
+    size_t piece = piece_of(a->T), wide = round_up(a->h, MOST_PANEL);
+    struct head g = { .k = task->cpu->k, .a = a, .b = lo / a->H, .head = lo % a->H, .keys = scratch };
+    g.values = g.keys + piece * a->h;
+    g.rows = g.values + piece * a->h;
+    g.q = g.rows + piece * wide;
+    g.dy = g.q + BLOCK * wide;
+    g.S = g.dy + BLOCK * wide;
+    g.dP = g.S + BLOCK * piece;
     (void)hi;
-    for (size_t block = task->blocks; block-- > 0;) {
-        size_t t = block * BLOCK, rows = a->T - t < BLOCK ? a->T - t : BLOCK;
-        block_bwd(task->cpu, a, lo / a->H, lo % a->H, t, rows, block + 1 < task->blocks, scratch);
+    for (; g.key < a->T; g.key += PIECE) {
+        g.n = least(a->T - g.key, PIECE);
+        pack(&g, true, a->k, g.key, a->k_stride, g.n, g.keys, a->h);
+        pack(&g, true, a->v, g.key, a->v_stride, g.n, g.values, a->h);
+        pack(&g, false, a->k, g.key, a->k_stride, g.n, g.rows, g.n);
+        for (size_t t = round_up(a->T, BLOCK); t > g.key; t -= BLOCK)
+            block_bwd(&g, t - BLOCK);
     }
 }
 
 void cpu_attention_bwd(void *ctx, const struct attention_grad_args *a)
 {
-    struct task task = { .cpu = ctx, .args = a, .blocks = blocks_of(a->T) };
-    parallel_fits(ctx, cpu_attention_scratch(a->T, 0));
+    struct task task = { .cpu = ctx, .args = a };
+    parallel_fits(ctx, cpu_attention_scratch(a->T, a->h));
     parallel_tasks(ctx, a->B * a->H, a->T * a->T * a->h / 4, head_bwd, &task);
 }

@@ -31,8 +31,8 @@ double cpu_sum_squares(void *ctx, size_t n, const float *x);
  * thin product, those that meet weights in eight bits, or its share of a panel of such weights. */
 enum { WIDENED = 64 };
 
-/* Numbers of scratch that attention over spans up to T needs, with keys and values of width h in bfloat16 (0:
- * none); SIZE_MAX: out of range. */
+/* Numbers of scratch that attention over spans up to T with heads of width h needs; SIZE_MAX: out of range.
+ */
 size_t cpu_attention_scratch(size_t T, size_t h);
 
 #endif

@@ -1,5 +1,5 @@
 /* Products: which of them pay for the library, and which are done in place. */
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/library.h"
 #include "backend/cpu/parallel.h"
 
@@ -54,19 +54,6 @@ void cpu_matmul(void *ctx, const struct matmul_args *a)
         parallel_rows(cpu, a->N, a->K, thin, a);
     else
         by_library(cpu, a, cpu->threads);
-}
-
-void gemm_serial(const struct cpu *cpu, const struct matmul_args *a)
-{
-    rows_fn *thin = thin_kernel(cpu, a);
-    if (a->M == 0 || a->N == 0)
-        return;
-    if (thin)
-        thin(a, 0, a->N, NULL);
-    else if (is_small(a))
-        cpu->k->matmul_plain(a, 0, a->M, NULL);
-    else
-        by_library(cpu, a, 1);
 }
 
 /* Without units for bfloat16 the kernel widens as it goes. */

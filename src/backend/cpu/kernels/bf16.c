@@ -27,19 +27,6 @@ void DDL_KERNEL(copy16)(const void *args, size_t lo, size_t hi, float *scratch)
         round_row(a->width, a->src + n * a->src_stride, a->dst + n * a->dst_stride);
 }
 
-void DDL_KERNEL(widen16)(const void *args, size_t lo, size_t hi, float *scratch)
-{
-    const struct widen16_args *a = args;
-    (void)scratch;
-    for (size_t n = lo; n < hi; n++) {
-        const uint16_t *restrict x = a->x + n * a->stride;
-        float *restrict y = a->y + n * a->width;
-#pragma omp simd
-        for (size_t i = 0; i < a->width; i++)
-            y[i] = ddl_bf16_widen(x[i]);
-    }
-}
-
 static float dot16(size_t n, const uint16_t *x, const uint16_t *y)
 {
     float sum = 0;

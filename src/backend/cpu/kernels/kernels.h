@@ -10,30 +10,60 @@ enum { MOST_THIN = 8 }; /* rows of A in the kernels that read B once */
 
 typedef void rows_fn(const void *args, size_t lo, size_t hi, float *scratch);
 
-/* Scores to weights, the softmax of attention: row r of a block stands for query first + r. */
+/* Attention's scores to weights, the keys a piece at a time: row r stands for query first + r, column s for
+ * key key + s. What a row does not see becomes 0. */
 struct softmax_args {
-    size_t first; /* position of row 0: row r sees keys 0 .. first + r                      */
-    size_t span;  /* keys in the block; what a row does not see becomes 0                   */
-    float *S;     /* (rows, span) scaled scores -> exp(S - top), unnormalised               */
-    size_t h;     /* y (rows y_stride apart, h numbers) is divided by the sum: `finish` only */
-    float *y;
+    size_t first, key; /* positions of row 0 and of column 0; every row sees key 0                     */
+    size_t span;       /* keys in the piece                                                            */
+    float *S;          /* (rows, span) scaled scores -> exp(S - top), unnormalised                     */
+    float *top;        /* (rows) the largest score so far; not read where `key` is 0                   */
+    double *total;     /* (rows) sum of exp(S - top) so far                                            */
+    size_t h;          /* y (rows y_stride apart, h numbers) = sum of exp(S - top) v so far: for a new */
+    float *y;          /* top scaled, and by `finish` divided by the total                             */
     size_t y_stride;
-    float *inverse; /* (rows) = 1 / sum                                                       */
-    float *lse;     /* rows lse_stride apart, =, or NULL                                      */
+    float *lse; /* rows lse_stride apart, =, or NULL: `finish` only */
     size_t lse_stride;
 };
 
-/* Backward of the same: P = exp(S - lse), dS = P (dP - D) scale, D = dy . y. */
+/* Backward of the same: P = exp(S - lse), dS = P (dP - D) scale, D = dy . y. Every row sees column 0. */
 struct softmax_grad_args {
-    size_t first, span, h;
+    size_t first, key, span, h;
     float scale;
     float *S;       /* (rows, span) scaled scores -> P */
     float *dP;      /* (rows, span) dP -> dS           */
-    const float *v; /* (h) of the first key           */
+    const float *v; /* (h) of the piece's first key    */
     const float *y, *dy;
     size_t y_stride; /* of both */
     const float *lse;
     size_t lse_stride;
+};
+
+/* A matrix (depth, N) in panels: as many of its columns as two vectors have, side by side in all its rows,
+ * then the next so many. Those past N are there, as zeros. */
+enum { MOST_PANEL = 32 }; /* columns of a panel, whole panels of every set */
+
+/* Rows of x, or in bfloat16 x16, become rows of the matrix or, `turned`, columns. */
+struct pack_args {
+    bool turned;
+    size_t width, stride; /* numbers of a row; from row to row */
+    const float *x;
+    const uint16_t *x16; /* then x is NULL */
+    float *panels;
+    size_t depth;
+};
+
+/* C (M, N) = alpha A B, or += where `add`, with B in panels; the sum goes over [from, to). */
+struct strip_args {
+    size_t N, from, to;
+    float alpha;
+    const float *A; /* rows lda apart, or, where they stand `beside` each other, columns */
+    size_t lda;
+    bool beside;
+    const float *B;
+    size_t depth;
+    float *C;
+    size_t ldc;
+    bool add;
 };
 
 /* A product with tiles: `slices` holds the rows of A in the form in which tiles meet them, all of them in no
@@ -49,13 +79,6 @@ struct widen8_args {
     const struct ddl_q8 *B;
     float *y;
     size_t ldy; /* numbers from row to row of y */
-};
-
-/* y (rows, width) = rows of x, stride apart. */
-struct widen16_args {
-    size_t width, stride;
-    const uint16_t *x;
-    float *y;
 };
 
 /* matmul_args with B in bfloat16 and A as it stands. */
@@ -85,7 +108,8 @@ struct parts_args {
     X(mixed_thin_nn)   /* rows of C, op(B) = B; mixed_args           */                                      \
     X(round16)         /* numbers                                    */                                      \
     X(copy16)          /* rows                                       */                                      \
-    X(widen16)         /* rows; widen16_args                         */                                      \
+    X(pack)            /* rows of x, all of the matrix; pack_args    */                                      \
+    X(strip)           /* rows of C; strip_args                      */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
     X(matmul16_thin)   /* columns of C; scratch: M K numbers         */                                      \
     X(slice8)          /* rows of A; tiles8_args                      */                                     \
@@ -106,9 +130,9 @@ struct parts_args {
     X(rmsnorm_bwd)     /* rows; dw                                   */                                      \
     X(rope_fwd)        /* rows                                       */                                      \
     X(rope_bwd)        /* rows; dw                                   */                                      \
-    X(softmax_fwd)     /* queries of a block; softmax_args           */                                      \
-    X(softmax_finish)  /* queries of a block; softmax_args           */                                      \
-    X(softmax_bwd)     /* queries of a block; softmax_grad_args      */                                      \
+    X(softmax_fwd)     /* queries; softmax_args                      */                                      \
+    X(softmax_finish)  /* queries; softmax_args                      */                                      \
+    X(softmax_bwd)     /* queries; softmax_grad_args                 */                                      \
     X(swiglu_fwd)      /* rows                                       */                                      \
     X(swiglu_bwd)      /* rows                                       */                                      \
     X(project_fwd)     /* rows                                       */                                      \

@@ -106,9 +106,27 @@ void DDL_KERNEL(loss_grad)(const void *args, size_t lo, size_t hi, float *scratc
     }
 }
 
-static size_t seen(size_t first, size_t row, size_t span)
+/* Columns that row r sees. */
+static size_t seen(size_t first, size_t row, size_t key, size_t span)
 {
-    return first + row + 1 < span ? first + row + 1 : span;
+    size_t keys = first + row + 1;
+    return keys <= key ? 0 : keys - key < span ? keys - key : span;
+}
+
+/* A row's top and total with n scores more, which become weights; its y so far is scaled to the new top. */
+static void fold_scores(const struct softmax_args *a, size_t r, float *S, size_t n)
+{
+    float top = largest(n, S), *y = a->y + r * a->y_stride;
+    double before = 0;
+    if (a->key > 0) {
+        top = a->top[r] > top ? a->top[r] : top;
+        double by = exp((double)a->top[r] - (double)top);
+        before = by * a->total[r];
+        for (size_t i = 0; by != 1 && i < a->h; i++)
+            y[i] *= (float)by;
+    }
+    a->top[r] = top;
+    a->total[r] = before + exp_sum(n, S, top, S);
 }
 
 void DDL_KERNEL(softmax_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
@@ -117,13 +135,10 @@ void DDL_KERNEL(softmax_fwd)(const void *args, size_t lo, size_t hi, float *scra
     (void)scratch;
     for (size_t r = lo; r < hi; r++) {
         float *S = a->S + r * a->span;
-        size_t n = seen(a->first, r, a->span);
-        float top = largest(n, S);
-        double total = exp_sum(n, S, top, S);
+        size_t n = seen(a->first, r, a->key, a->span);
+        if (n > 0)
+            fold_scores(a, r, S, n);
         memset(S + n, 0, (a->span - n) * sizeof *S);
-        a->inverse[r] = (float)(1 / total);
-        if (a->lse)
-            a->lse[r * a->lse_stride] = (float)((double)top + log(total));
     }
 }
 
@@ -132,10 +147,12 @@ void DDL_KERNEL(softmax_finish)(const void *args, size_t lo, size_t hi, float *s
     const struct softmax_args *a = args;
     (void)scratch;
     for (size_t r = lo; r < hi; r++) {
-        float *y = a->y + r * a->y_stride, by = a->inverse[r];
+        float *y = a->y + r * a->y_stride, by = (float)(1 / a->total[r]);
 #pragma omp simd
         for (size_t i = 0; i < a->h; i++)
             y[i] *= by;
+        if (a->lse)
+            a->lse[r * a->lse_stride] = (float)((double)a->top[r] + log(a->total[r]));
     }
 }
 
@@ -147,7 +164,7 @@ void DDL_KERNEL(softmax_bwd)(const void *args, size_t lo, size_t hi, float *scra
         float *S = a->S + r * a->span, *dP = a->dP + r * a->span, scale = a->scale;
         const float *dy = a->dy + r * a->y_stride;
         float lse = a->lse[r * a->lse_stride], mean = dot(a->h, a->y + r * a->y_stride, dy);
-        size_t n = seen(a->first, r, a->span);
+        size_t n = seen(a->first, r, a->key, a->span);
         /* Of one key y is v and dP the mean, once more by the same sum: a product that sums in another order
          * leaves a rounding where the gradient is zero, and AdamW makes whole steps of it. */
         if (n == 1)
