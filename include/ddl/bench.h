@@ -111,8 +111,8 @@ DDL_API ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_ba
 struct ddl_bench_step_config {
     struct ddl_bench_config at; /* the model and the batch; not DDL_PRECISION_INT8 */
     /* After each timed step also time its matrix products alone: the calls of a step are recorded and made
-     * again, back to back, same operands in place. Attention's block products count (the backend's own, a
-     * thread a head), its softmax does not. */
+     * again, back to back, same operands in place. Attention's products count, with the packing of
+     * their operands, its softmax does not. */
     bool products;
 };
 /* Fills *out: row "step", with `products` row "products" and the figure "step_over_products". */

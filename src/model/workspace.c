@@ -15,11 +15,21 @@ static size_t other_side(size_t side, size_t most, size_t numbers, size_t least)
     return length < most ? length : most;
 }
 
+/* n rows in as few blocks of at most `most` as it takes, `least` or a multiple each: how long they are so
+ * that the last is not a remnant. */
+static size_t alike(size_t n, size_t most, size_t least)
+{
+    size_t blocks = n / most + (n % most != 0), length = n / blocks + (n % blocks != 0);
+    length = (length / least + (length % least != 0)) * least;
+    return length < most ? length : most;
+}
+
 /* float32: enough rows for full-speed products, few enough that logits never weigh more than a layer or two.
  * bfloat16: tiles that stay in a cache, and as many rows as these have numbers. */
 static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
 {
-    size_t rows = other_side(V, N, (size_t)1 << 24, 32);
+    enum { ROWS = 32 };
+    size_t rows = alike(N, other_side(V, N, (size_t)1 << 24, ROWS), ROWS);
     ws->tile = ws->precision == DDL_PRECISION_BF16 ? other_side(N, V, (size_t)1 << 20, 256) : 0;
     size_t few = N <= SIZE_MAX / V ? ws->tile * N / V : rows;
     few = few ? few : 1;

@@ -352,7 +352,7 @@ struct bench_sizes bench_sizes(const struct ddl_bench_config *config)
 struct bench_sizes bench_small(struct bench_sizes s)
 {
     s.B = 1;
-    s.T = at_most(s.T, 70); /* two of attention's blocks */
+    s.T = at_most(s.T, 100); /* two of attention's blocks */
     s.N = s.B * s.T;
     s.H = at_most(s.H, 2);
     s.m = at_most(s.m, 250);

@@ -143,7 +143,7 @@ ddl_status bench_check_gradients(const struct ddl_bench_config *config, ddl_back
 {
     struct small found = { 0 }, ref = { 0 };
     ddl_backend *plain;
-    double loss = 0, expected = 0, limit = loss_limit[config->precision];
+    double loss = 0, expected = 0, off;
     ddl_status status = ddl_backend_create(&plain, "ref", 1, err);
     if (status)
         return status;
@@ -154,8 +154,9 @@ ddl_status bench_check_gradients(const struct ddl_bench_config *config, ddl_back
         status = backward(&found, &loss, err);
     if (!status)
         status = backward(&ref, &expected, err);
-    if (!status && !(fabs(loss - expected) <= limit * expected))
-        status = red(err, "the loss of a small model", backend, fabs(loss - expected) / expected, limit);
+    off = fabs(loss - expected) / expected;
+    if (!status && !(off <= loss_limit[config->precision]))
+        status = red(err, "the loss of a small model", backend, off, loss_limit[config->precision]);
     if (!status)
         status = compare_gradients(&found, &ref, config, err);
     unmake(&found);

@@ -39,33 +39,32 @@ static void test_matmul(void **state)
     each_product(sizeof shapes / sizeof *shapes, shapes, check_matmul);
 }
 
-/* B, T, H, h, past: single tokens against a cache, strips and blocks and a bit, several pieces of keys, whose
- * borders lie within a strip where there is a past. */
+/* B, T, H, h, past: single tokens against a cache; strips of 12 queries, blocks of 96 and pieces of 576 keys
+ * and a bit, or that exactly; where there is a past, pieces' borders within a strip. */
 static const size_t cases[][5] = {
     { 0, 3, 1, 4, 0 },     { 1, 1, 1, 1, 0 },      { 2, 1, 3, 8, 70 },   { 3, 2, 2, 7, 5 },
     { 2, 7, 3, 64, 0 },    { 1, 64, 2, 64, 0 },    { 2, 65, 1, 63, 0 },  { 1, 100, 2, 32, 30 },
     { 1, 200, 2, 128, 0 }, { 1, 1, 6, 64, 900 },   { 1, 9, 2, 256, 3 },  { 2, 8, 2, 33, 130 },
     { 3, 1, 2, 24, 0 },    { 1, 1, 3, 100, 0 },    { 1, 12, 1, 16, 0 },  { 1, 97, 1, 31, 575 },
-    { 1, 30, 2, 32, 560 }, { 1, 40, 1, 17, 1140 }, { 1, 9, 1, 8, 1150 }, { 2, 577, 1, 12, 0 },
-    { 1, 1160, 1, 34, 0 },
+    { 1, 30, 2, 32, 560 }, { 1, 40, 1, 17, 1141 }, { 1, 9, 1, 8, 1150 }, { 2, 577, 1, 12, 0 },
+    { 1, 1160, 1, 34, 0 }, { 1, 96, 1, 5, 0 },     { 1, 576, 1, 32, 0 }, { 1, 12, 1, 9, 564 },
+    { 1, 0, 1, 8, 64 },    { 1, 0, 2, 8, 0 },      { 2, 20, 0, 4, 0 },   { 1, 1152, 1, 3, 0 },
 };
+enum { CASES = sizeof cases / sizeof *cases };
 
-static void test_attention(void **state)
+/* Queries of case c, `spread` wide, against keys and values in rows with gaps, or in bfloat16 (`halves`). */
+static struct attention_args forward_of(const size_t *c, float spread, bool halves)
 {
-    (void)state;
-    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
-        const size_t *c = cases[i / 2];
-        bool halves = i % 2; /* keys and values in bfloat16 */
-        size_t B = c[0], T = c[1], H = c[2], h = c[3], past = c[4];
-        size_t width = H * h, N = B * T, span = past + T, stride = width + 3;
-        size_t k_batch = (span + 2) * stride, v_batch = (span + 1) * width;
-        struct attention_args f = { .B = B,
+    size_t B = c[0], T = c[1], H = c[2], h = c[3], past = c[4];
+    size_t width = H * h, stride = width + 3, span = past + T;
+    size_t k_batch = (span + 2) * stride, v_batch = (span + 1) * width;
+    return (struct attention_args){ .B = B,
                                     .T = T,
                                     .H = H,
                                     .h = h,
                                     .past = past,
                                     .scale = 1 / sqrtf((float)h),
-                                    .q = floats_around(N * stride, 0, 2),
+                                    .q = floats_around(B * T * stride, 0, spread),
                                     .q_stride = stride,
                                     .k = halves ? NULL : some_floats(B * k_batch),
                                     .k16 = halves ? some_halves(B * k_batch) : NULL,
@@ -75,20 +74,82 @@ static void test_attention(void **state)
                                     .v16 = halves ? some_halves(B * v_batch) : NULL,
                                     .v_stride = width,
                                     .v_batch = v_batch };
-        struct output fwd[] = { { &f.y, N * width, 2e-6, NULL, NULL }, { &f.lse, N * H, 2e-6, NULL, NULL } };
-        COMPARE(attention_fwd, f, fwd);
-        f.lse = NULL;
-        struct output no_lse[] = { { &f.y, N * width, 2e-6, NULL, NULL } };
-        COMPARE(attention_fwd, f, no_lse);
+}
+
+/* Scratch is what attention asks for at this size, no more. */
+static void compare_forward(struct attention_args f, double limit)
+{
+    const struct ddl_extent extent = { .T = f.past + f.T, .h = f.h };
+    struct output fwd[] = { { &f.y, f.B * f.T * f.H * f.h, limit, NULL, NULL },
+                            { &f.lse, f.B * f.T * f.H, limit, NULL, NULL } };
+    compare_within(&extent, call_attention_fwd, &f, 2, fwd);
+    f.lse = NULL;
+    compare_within(&extent, call_attention_fwd, &f, 1, fwd);
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * CASES; i++) {
+        compare_forward(forward_of(cases[i / 2], 2, i % 2), 2e-6);
         release_all();
     }
+}
+
+/* Scores so far apart that a piece's new largest one makes nothing of all before it, or none of what comes.
+ * An error of a score is one of its exponential: in proportion to the scores. */
+static void test_attention_of_large_scores(void **state)
+{
+    (void)state;
+    static const size_t large[][5] = { { 1, 20, 1, 16, 1145 }, { 1, 700, 1, 8, 0 }, { 1, 3, 2, 16, 40 } };
+    for (size_t i = 0; i < 6; i++) {
+        compare_forward(forward_of(large[i / 2], i % 2 ? 100 : 30, false), i % 2 ? 1e-4 : 3e-5);
+        release_all();
+    }
+}
+
+/* What a query gives does not depend on how queries are shared out. */
+static void test_threads_change_no_bit_of_attention(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CASES; i++) {
+        struct attention_args f = forward_of(cases[i], 2, i % 2);
+        size_t n = f.B * f.T * f.H * f.h;
+        float *y[4];
+        for (size_t threads = 0; threads < 4; threads++) {
+            struct ddl_backend *backend = cpu_backend(NULL, threads + 1);
+            f.y = y[threads] = some_floats(n);
+            call_attention_fwd(backend, &f);
+            ddl_backend_free(backend);
+            if (n)
+                assert_memory_equal(y[threads], y[0], n * sizeof **y);
+        }
+        release_all();
+    }
+}
+
+/* All scores of the first piece -infinity, those of the next finite. */
+static void test_attention_past_infinite_scores(void **state)
+{
+    (void)state;
+    enum { SPAN = 720, BLIND = 600, h = 4 };
+    static const size_t shape[] = { 1, 12, 1, h, SPAN - 12 };
+    struct attention_args f = forward_of(shape, 2, false);
+    float *q = some_floats(12 * f.q_stride), *k = some_floats(f.k_batch);
+    for (size_t t = 0; t < 12; t++)
+        q[t * f.q_stride] = 3e38f;
+    for (size_t s = 0; s < SPAN; s++)
+        k[s * f.k_stride] = s < BLIND ? -3e38f : 0;
+    f.q = q, f.k = k;
+    compare_forward(f, 2e-6);
+    release_all();
 }
 
 /* The gradients of a query that sees one key, and of that key by it, are exactly zero (T = 1). */
 static void test_attention_backward(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < CASES; i++) {
         size_t B = cases[i][0], T = cases[i][1], H = cases[i][2], h = cases[i][3];
         size_t width = H * h, N = B * T, stride = 3 * width, n = N * stride;
         float *qkv = some_floats(n), *y = some_floats(N * width), *lse = some_floats(N * H);
@@ -124,14 +185,14 @@ static void test_attention_backward(void **state)
                                          .y = y,
                                          .lse = lse,
                                          .dy = some_floats(N * width),
-                                         .dq_stride = width,
+                                         .dq_stride = width + 3,
                                          .dk_stride = width + 1,
                                          .dv_stride = width + 2 };
-        float *gaps = some_floats(N * (width + 2)); /* between rows: stays */
-        struct output bwd[] = { { &b.dq, N * width, 5e-6, NULL, NULL },
+        float *gaps = some_floats(N * (width + 3)); /* between rows: stays */
+        struct output bwd[] = { { &b.dq, N * (width + 3), 5e-6, gaps, NULL },
                                 { &b.dk, N * (width + 1), 5e-6, gaps, NULL },
                                 { &b.dv, N * (width + 2), 5e-6, gaps, NULL } };
-        COMPARE(attention_bwd, b, bwd);
+        compare_within(&(struct ddl_extent){ .T = T, .h = h }, call_attention_bwd, &b, 3, bwd);
         release_all();
     }
 }
@@ -141,6 +202,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matmul),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_attention_of_large_scores),
+        cmocka_unit_test(test_threads_change_no_bit_of_attention),
+        cmocka_unit_test(test_attention_past_infinite_scores),
         cmocka_unit_test(test_attention_backward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,8 +14,8 @@ static struct ddl_bench_op_config tiny(const char *preset, const char *filter)
     assert_ok(ddl_config_set_size(&k, "micro", &err), err);
     k.d_model = 48;
     k.vocab_size = 601;
-    k.block_size = 70;
-    return (struct ddl_bench_op_config){ .at = { .model = k, .batch = 2, .seq = 70, .steps = 1 },
+    k.block_size = 100;
+    return (struct ddl_bench_op_config){ .at = { .model = k, .batch = 2, .seq = 100, .steps = 1 },
                                          .filter = filter };
 }
 
@@ -69,12 +69,12 @@ static void known_amounts(void **state)
     double m = (double)ddl_config_mlp_size(&config.at.model);
     assert_ok(ddl_bench_op(&config, backend, &report, &err), err);
     assert_int_equal(report.n_rows, 1);
-    assert_true(report.row[0].flops == 2 * 140 * 48 * m);
-    assert_true(report.row[0].bytes == 4 * (140 * m + m * 48 + 140 * 48));
+    assert_true(report.row[0].flops == 2 * 200 * 48 * m);
+    assert_true(report.row[0].bytes == 4 * (200 * m + m * 48 + 200 * 48));
     config.filter = "axpy";
     config.at.steps = 4;
     assert_ok(ddl_bench_op(&config, backend, &report, &err), err);
-    assert_true(report.row[0].bytes == 3 * 4 * 140 * 48 && report.row[0].repetitions == 4);
+    assert_true(report.row[0].bytes == 3 * 4 * 200 * 48 && report.row[0].repetitions == 4);
     config.filter = "frobnicate";
     assert_int_equal(ddl_bench_op(&config, backend, &report, &err), DDL_E_USAGE);
     assert_says(&err, "no op's name contains 'frobnicate'");

@@ -77,7 +77,10 @@ const char *isa_name(size_t i)
     return i < sizeof names / sizeof *names ? names[i] : NULL;
 }
 
-struct ddl_backend *cpu_backend(const char *isa, size_t threads)
+/* Enough for whatever these tests do. */
+static const struct ddl_extent enough = { .d_c_taps = 1 << 16, .T = 2048, .h = 256, .widest = 4096 };
+
+struct ddl_backend *cpu_backend_within(const struct ddl_extent *extent, const char *isa, size_t threads)
 {
     struct ddl_backend *backend;
     struct ddl_error err;
@@ -90,11 +93,13 @@ struct ddl_backend *cpu_backend(const char *isa, size_t threads)
     if (status && isa && strcmp(isa, "baseline") != 0)
         return NULL;
     assert_ok(status, err);
-    assert_ok(backend->ops->reserve(
-                  backend->ctx,
-                  &(struct ddl_extent){ .d_c_taps = 1 << 16, .T = 1024, .h = 256, .widest = 4096 }, &err),
-              err);
+    assert_ok(backend->ops->reserve(backend->ctx, extent, &err), err);
     return backend;
+}
+
+struct ddl_backend *cpu_backend(const char *isa, size_t threads)
+{
+    return cpu_backend_within(&enough, isa, threads);
 }
 
 static float *filled(const struct output *o)
@@ -137,7 +142,8 @@ static void compare_with(const struct ddl_backend *backend, op_call *call, const
     }
 }
 
-void compare_outputs(op_call *call, const void *args, size_t n, struct output *outputs)
+void compare_within(const struct ddl_extent *extent, op_call *call, const void *args, size_t n,
+                    struct output *outputs)
 {
     float *expected[MOST_OUTPUTS];
     struct ddl_backend *ref;
@@ -148,7 +154,7 @@ void compare_outputs(op_call *call, const void *args, size_t n, struct output *o
     ddl_backend_free(ref);
     for (size_t i = 0; isa_name(i); i++) {
         for (size_t threads = 1; threads <= MOST_THREADS; threads++) {
-            struct ddl_backend *backend = cpu_backend(isa_name(i), threads);
+            struct ddl_backend *backend = cpu_backend_within(extent, isa_name(i), threads);
             if (!backend)
                 continue;
             compare_with(backend, call, args, n, outputs, expected);
@@ -157,4 +163,9 @@ void compare_outputs(op_call *call, const void *args, size_t n, struct output *o
     }
     for (size_t i = 0; i < n; i++)
         ddl_mem_free(expected[i]);
+}
+
+void compare_outputs(op_call *call, const void *args, size_t n, struct output *outputs)
+{
+    compare_within(&enough, call, args, n, outputs);
 }

@@ -1,8 +1,9 @@
-/* Causal attention, a head at a time: keys and values of a piece of the context in panels (kernels/panel.c),
- * which stay in a core's cache while queries meet them. So memory is that of a piece, whatever T. Forward
- * keeps each query's largest score and sum from piece to piece; backward needs none, having lse. Forward is
- * parallel over (sequence, head, share of the queries), backward over (sequence, head), since queries of one
- * head add to the same dk and dv; they do so in a fixed order.
+/* Causal attention, a head at a time: a piece of the context, some keys and their values, stands in panels
+ * (kernels/panel.c) that stay in a core's cache while queries meet them. A longer context takes no more
+ * memory than a few numbers a token: forward keeps each query's largest score and sum from piece to piece;
+ * backward needs none, having lse. Forward is parallel over (sequence, head, share of the queries), backward
+ * over (sequence, head), since queries of one head add to the same dk and dv; they do so in a fixed order. A
+ * query's arithmetic depends on its place in the context alone.
  */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/parallel.h"
@@ -16,7 +17,7 @@ enum {
     STRIP = 12,        /* queries, or keys, whose products are made at a time: whole tiles of every set */
     BLOCK = 8 * STRIP, /* queries that add to dk and dv at a time, and that a task has at least         */
     PIECE = 576,       /* keys at a time: 0.3 MB a form where a head is 128 wide                        */
-    SHARES = 2,        /* tasks a thread, where queries suffice: each of a head's packs its keys        */
+    SHARES = 2,        /* tasks for each thread, where a head is divided: each packs all keys again     */
 };
 static_assert(PIECE % BLOCK == 0 && PIECE % MOST_PANEL == 0, "whole blocks of queries, whole panels");
 
@@ -45,7 +46,7 @@ size_t cpu_attention_scratch(size_t T, size_t h)
     if (h > SIZE_MAX - MOST_PANEL)
         return SIZE_MAX;
     if (!ddl_size_mul(round_up(h, MOST_PANEL), 3 * piece + 2 * BLOCK, &forms) ||
-        !ddl_size_mul(T, MOST_THIN + 3, &so_far) || !ddl_size_add(forms, so_far, &numbers) ||
+        !ddl_size_mul(T, MOST_THIN, &so_far) || !ddl_size_add(forms, so_far, &numbers) ||
         !ddl_size_add(numbers, 2 * BLOCK * piece, &numbers))
         return SIZE_MAX;
     return numbers;
@@ -62,9 +63,9 @@ struct queries {
     const struct ddl_kernels *k;
     const struct attention_args *a;
     size_t b, head;
-    double *total;        /* of each query so far                     */
-    float *top;           /* the same                                 */
-    float *S;             /* scores                                   */
+    double *total;        /* (T) sum of exp(score - top) so far       */
+    float *top;           /* (T) largest score so far                 */
+    float *S;             /* scores of a strip, or of few queries     */
     float *keys, *values; /* panels of the piece: (h, keys), (keys, h) */
 };
 
@@ -158,7 +159,7 @@ static void share_fwd(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct task *task = args;
     const struct attention_args *a = task->args;
-    size_t keys = a->past + a->T, piece = piece_of(keys), head = lo / task->shares;
+    size_t span = a->past + a->T, piece = piece_of(span), head = lo / task->shares;
     float *values = scratch + piece * a->h, *S = values + piece * round_up(a->h, MOST_PANEL);
     double *total = (double *)(void *)(S + STRIP * piece);
     const struct queries q = { .k = task->cpu->k,
@@ -171,8 +172,8 @@ static void share_fwd(const void *args, size_t lo, size_t hi, float *scratch)
                                .keys = scratch,
                                .values = values };
     (void)hi;
-    for (size_t key = 0; key < keys; key += PIECE) {
-        size_t n = least(keys - key, PIECE);
+    for (size_t key = 0; key < span; key += PIECE) {
+        size_t n = least(span - key, PIECE);
         pack_piece(&q, key, n);
         for (size_t t = lo % task->shares * STRIP; t < a->T; t += task->shares * STRIP)
             strip_fwd(&q, t, key, n);
@@ -185,9 +186,13 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
     const struct task *task = args;
     const struct attention_args *a = task->args;
     const struct ddl_kernels *k = task->cpu->k;
-    double *total = (double *)(void *)scratch;
-    float *top = scratch + 2 * MOST_THIN, *S = top + MOST_THIN;
-    const struct queries q = { k, a, lo / a->H, lo % a->H, total, top, S, NULL, NULL };
+    const struct queries q = { .k = k,
+                               .a = a,
+                               .b = lo / a->H,
+                               .head = lo % a->H,
+                               .total = (double *)(void *)scratch,
+                               .top = scratch + 2 * MOST_THIN,
+                               .S = scratch + 3 * MOST_THIN };
     size_t M = a->T, span = a->past + a->T;
     size_t keys = q.b * a->k_batch + q.head * a->h, values = q.b * a->v_batch + q.head * a->h;
     struct softmax_args s = softmax_of(&q, 0, 0, span);
@@ -195,7 +200,7 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
     (void)hi;
     if (a->k16)
         k->mixed_thin(&(struct mixed_args){ M, span, a->h, a->scale, at, a->q_stride, a->k16 + keys,
-                                            a->k_stride, S, span },
+                                            a->k_stride, q.S, span },
                       0, span, NULL);
     else
         k->matmul_thin(&(struct matmul_args){ .trans_b = true,
@@ -207,21 +212,21 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
                                               .lda = a->q_stride,
                                               .B = a->k + keys,
                                               .ldb = a->k_stride,
-                                              .C = S,
+                                              .C = q.S,
                                               .ldc = span },
                        0, span, NULL);
     if (!a->products_only)
         k->softmax_fwd(&s, 0, M, NULL);
     if (a->v16)
-        k->mixed_thin_nn(
-            &(struct mixed_args){ M, a->h, span, 1, S, span, a->v16 + values, a->v_stride, s.y, s.y_stride },
-            0, M, NULL);
+        k->mixed_thin_nn(&(struct mixed_args){ M, a->h, span, 1, q.S, span, a->v16 + values, a->v_stride, s.y,
+                                               s.y_stride },
+                         0, M, NULL);
     else
         k->matmul_thin_nn(&(struct matmul_args){ .M = M,
                                                  .N = a->h,
                                                  .K = span,
                                                  .alpha = 1,
-                                                 .A = S,
+                                                 .A = q.S,
                                                  .lda = span,
                                                  .B = a->v + values,
                                                  .ldb = a->v_stride,
@@ -235,7 +240,7 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
 void cpu_attention_fwd(void *ctx, const struct attention_args *a)
 {
     const struct cpu *cpu = ctx;
-    size_t heads = a->B * a->H, span = a->past + a->T;
+    size_t heads = a->T ? a->B * a->H : 0, span = a->past + a->T;
     struct task task = { .cpu = cpu, .args = a, .shares = 1 };
     parallel_fits(cpu, cpu_attention_scratch(span, a->h));
     if (a->T <= MOST_THIN) {
@@ -288,7 +293,7 @@ static struct softmax_grad_args block_softmax(const struct head *g)
                                        .scale = a->scale,
                                        .S = g->S,
                                        .dP = g->dP,
-                                       .v = a->v + place(g, g->key, a->v_stride),
+                                       .v = a->v + place(g, 0, a->v_stride),
                                        .y = a->y + at,
                                        .dy = a->dy + at,
                                        .y_stride = width,

@@ -18,10 +18,10 @@ void library_describe(char *text, size_t size);
 enum library_outcome {
     LIBRARY_DONE,
     LIBRARY_NOT_TAKEN, /* the same product by other means is right: what C held still stands, or beta is 0 */
-    LIBRARY_LOST,      /* there was no memory, perhaps in one thread only: C may be half added to       */
+    LIBRARY_LOST,      /* there was no memory, perhaps in one of its threads: C may be half added to    */
 };
 
-/* C = alpha op(A) op(B) + beta C on the threads that OpenMP allows now. Any thread may call. */
+/* C = alpha op(A) op(B) + beta C on the threads that OpenMP allows now. */
 enum library_outcome library_matmul(const struct matmul_args *a);
 
 /* Bytes that it comes to hold: pages of its code, what it compiles, and copies of operands packed for

@@ -26,16 +26,14 @@ static bool is_small(const struct matmul_args *a)
 /* Whether the product is still to be made. One that was lost is not made but reported, by ops->verdict. */
 static bool is_left(const struct cpu *cpu, enum library_outcome outcome)
 {
-    if (outcome == LIBRARY_LOST) {
-#pragma omp atomic write
+    if (outcome == LIBRARY_LOST)
         *cpu->failed = true;
-    }
     return outcome == LIBRARY_NOT_TAKEN;
 }
 
-static void by_library(const struct cpu *cpu, const struct matmul_args *a, size_t threads)
+static void by_library(const struct cpu *cpu, const struct matmul_args *a)
 {
-    int before = parallel_limit((int)threads);
+    int before = parallel_limit((int)cpu->threads);
     enum library_outcome outcome = library_matmul(a);
     parallel_limit(before);
     if (is_left(cpu, outcome)) /* no memory for its packing: slower, but right */
@@ -53,7 +51,7 @@ void cpu_matmul(void *ctx, const struct matmul_args *a)
     else if (thin)
         parallel_rows(cpu, a->N, a->K, thin, a);
     else
-        by_library(cpu, a, cpu->threads);
+        by_library(cpu, a);
 }
 
 /* Without units for bfloat16 the kernel widens as it goes. */
@@ -83,19 +81,17 @@ static void by_panel(const struct cpu *cpu, const struct matmul8_args *a, size_t
     size_t skip = row < a->first ? a->first - row : 0, left = a->first + a->N - row;
     parallel_rows(cpu, n, a->K * DDL_Q8_ROWS, cpu->k->widen8,
                   &(struct widen8_args){ a->K, a->B + tile * ddl_q8_groups(a->K), cpu->scratch, ld });
-    by_library(cpu,
-               &(struct matmul_args){ .M = a->M,
-                                      .N = (left < ld ? left : ld) - skip,
-                                      .K = a->K,
-                                      .alpha = a->alpha,
-                                      .A = a->A,
-                                      .lda = a->lda,
-                                      .B = cpu->scratch + skip,
-                                      .ldb = ld,
-                                      .beta = a->accumulate ? 1 : 0,
-                                      .C = a->C + row + skip - a->first,
-                                      .ldc = a->ldc },
-               cpu->threads);
+    by_library(cpu, &(struct matmul_args){ .M = a->M,
+                                           .N = (left < ld ? left : ld) - skip,
+                                           .K = a->K,
+                                           .alpha = a->alpha,
+                                           .A = a->A,
+                                           .lda = a->lda,
+                                           .B = cpu->scratch + skip,
+                                           .ldb = ld,
+                                           .beta = a->accumulate ? 1 : 0,
+                                           .C = a->C + row + skip - a->first,
+                                           .ldc = a->ldc });
 }
 
 /* C by the tiles as they are, for as many rows of A at a time as the scratch of all threads holds in slices.

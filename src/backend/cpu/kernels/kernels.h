@@ -11,38 +11,41 @@ enum { MOST_THIN = 8 }; /* rows of A in the kernels that read B once */
 typedef void rows_fn(const void *args, size_t lo, size_t hi, float *scratch);
 
 /* Attention's scores to weights, the keys a piece at a time: row r stands for query first + r, column s for
- * key key + s. What a row does not see becomes 0. */
+ * key key + s. What a row does not see becomes 0. The first piece begins at key 0, which every row sees; what
+ * was found so far is read from the second on. */
 struct softmax_args {
-    size_t first, key; /* positions of row 0 and of column 0; every row sees key 0                     */
-    size_t span;       /* keys in the piece                                                            */
-    float *S;          /* (rows, span) scaled scores -> exp(S - top), unnormalised                     */
-    float *top;        /* (rows) the largest score so far; not read where `key` is 0                   */
-    double *total;     /* (rows) sum of exp(S - top) so far                                            */
-    size_t h;          /* y (rows y_stride apart, h numbers) = sum of exp(S - top) v so far: for a new */
-    float *y;          /* top scaled, and by `finish` divided by the total                             */
+    size_t first, key; /* positions of row 0 and of column 0 */
+    size_t span;       /* keys in the piece                  */
+    float *S;          /* (rows, span) scaled scores -> exp(S - top), unnormalised              */
+    float *top;        /* (rows) the largest score so far                                       */
+    double *total;     /* (rows) sum of exp(score - top) so far                                 */
+    size_t h;
+    float
+        *y; /* rows y_stride apart: sum of exp(score - top) v so far, scaled to a new top; `finish` divides */
     size_t y_stride;
     float *lse; /* rows lse_stride apart, =, or NULL: `finish` only */
     size_t lse_stride;
 };
 
-/* Backward of the same: P = exp(S - lse), dS = P (dP - D) scale, D = dy . y. Every row sees column 0. */
+/* Backward of the same: P = exp(S - lse), dS = P (dP - D) scale, D = dy . y. */
 struct softmax_grad_args {
     size_t first, key, span, h;
     float scale;
     float *S;       /* (rows, span) scaled scores -> P */
     float *dP;      /* (rows, span) dP -> dS           */
-    const float *v; /* (h) of the piece's first key    */
+    const float *v; /* (h) of key 0                    */
     const float *y, *dy;
     size_t y_stride; /* of both */
     const float *lse;
     size_t lse_stride;
 };
 
-/* A matrix (depth, N) in panels: as many of its columns as two vectors have, side by side in all its rows,
- * then the next so many. Those past N are there, as zeros. */
-enum { MOST_PANEL = 32 }; /* columns of a panel, whole panels of every set */
+/* A matrix (depth, n) in panels: as many of its columns as two vectors have, side by side in all its rows,
+ * then the next so many. The last panel is whole, with zeros in the place of columns that are not there. */
+enum { MOST_PANEL = 32 }; /* columns of the widest set's panels, a multiple of every set's */
 
-/* Rows of x, or in bfloat16 x16, become rows of the matrix or, `turned`, columns. */
+/* n rows of x, or in bfloat16 of x16, become rows of the matrix (at most depth) or, `turned`, its columns
+ * (their width is then the depth). The kernel's rows are [0, n). */
 struct pack_args {
     bool turned;
     size_t width, stride; /* numbers of a row; from row to row */
@@ -52,7 +55,8 @@ struct pack_args {
     size_t depth;
 };
 
-/* C (M, N) = alpha A B, or += where `add`, with B in panels; the sum goes over [from, to). */
+/* C (M, N) = alpha A B, or += where `add`, with the first N columns of B, which stands in panels; the sum
+ * goes over [from, to). */
 struct strip_args {
     size_t N, from, to;
     float alpha;
@@ -108,7 +112,7 @@ struct parts_args {
     X(mixed_thin_nn)   /* rows of C, op(B) = B; mixed_args           */                                      \
     X(round16)         /* numbers                                    */                                      \
     X(copy16)          /* rows                                       */                                      \
-    X(pack)            /* rows of x, all of the matrix; pack_args    */                                      \
+    X(pack)            /* rows of x; pack_args                       */                                      \
     X(strip)           /* rows of C; strip_args                      */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
     X(matmul16_thin)   /* columns of C; scratch: M K numbers         */                                      \

@@ -9,7 +9,14 @@
 #include <assert.h>
 #include <string.h>
 
+/* A tile: rows of two vectors of sums each, as many as there are registers for beside the operands. */
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { TILE_ROWS = 12, PANEL = 2 * V };
+#else
+enum { TILE_ROWS = 6, PANEL = 2 * V };
+#endif
 static_assert(MOST_PANEL % PANEL == 0, "whole panels");
+static_assert(PANEL % 4 == 0 && TILE_ROWS % 3 == 0, "columns are turned in fours, fewer rows meet in thirds");
 
 INLINE float number(const struct pack_args *a, size_t at, const bool narrow)
 {

@@ -6,15 +6,15 @@
 
 #include <string.h>
 
-/* A long row's sum is taken piece by piece in double. */
-enum { PIECE = 512 };
+/* A long row's sum is taken run by run in double. */
+enum { RUN = 512 };
 
 /* y = exp(x - top), and its sum; y may be x or NULL */
 static double exp_sum(size_t n, const float *x, float top, float *y)
 {
     double total = 0;
-    for (size_t first = 0; first < n; first += PIECE) {
-        size_t end = n - first < PIECE ? n : first + PIECE;
+    for (size_t first = 0; first < n; first += RUN) {
+        size_t end = n - first < RUN ? n : first + RUN;
         float sum = 0;
         if (y) {
 #pragma omp simd reduction(+ : sum)
@@ -113,20 +113,23 @@ static size_t seen(size_t first, size_t row, size_t key, size_t span)
     return keys <= key ? 0 : keys - key < span ? keys - key : span;
 }
 
-/* A row's top and total with n scores more, which become weights; its y so far is scaled to the new top. */
+/* A row's top and total with n scores more, which become weights; its y so far is scaled to the new top.
+ * While all scores are -infinity the weights are 0. */
 static void fold_scores(const struct softmax_args *a, size_t r, float *S, size_t n)
 {
     float top = largest(n, S), *y = a->y + r * a->y_stride;
     double before = 0;
-    if (a->key > 0) {
+    if (a->key > 0 && a->total[r] != 0) {
         top = a->top[r] > top ? a->top[r] : top;
         double by = exp((double)a->top[r] - (double)top);
+        float scale = (float)by;
         before = by * a->total[r];
-        for (size_t i = 0; by != 1 && i < a->h; i++)
-            y[i] *= (float)by;
+#pragma omp simd
+        for (size_t i = 0; i < a->h; i++)
+            y[i] *= scale;
     }
     a->top[r] = top;
-    a->total[r] = before + exp_sum(n, S, top, S);
+    a->total[r] = before + exp_sum(n, S, top == -INFINITY ? 0 : top, S);
 }
 
 void DDL_KERNEL(softmax_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
@@ -165,9 +168,10 @@ void DDL_KERNEL(softmax_bwd)(const void *args, size_t lo, size_t hi, float *scra
         const float *dy = a->dy + r * a->y_stride;
         float lse = a->lse[r * a->lse_stride], mean = dot(a->h, a->y + r * a->y_stride, dy);
         size_t n = seen(a->first, r, a->key, a->span);
-        /* Of one key y is v and dP the mean, once more by the same sum: a product that sums in another order
-         * leaves a rounding where the gradient is zero, and AdamW makes whole steps of it. */
-        if (n == 1)
+        /* The first query sees one key: y is v and dP the mean, once more by the same sum: a product that
+         * sums in another order leaves a rounding where the gradient is zero, and AdamW makes whole steps of
+         * it. */
+        if (a->first + r == 0)
             dP[0] = dot(a->h, a->v, dy);
 #pragma omp simd
         for (size_t s = 0; s < n; s++) {

@@ -41,14 +41,6 @@ typedef int vec_int __attribute__((vector_size(4 * V)));
 typedef float vec_anywhere __attribute__((vector_size(4 * V), aligned(4), may_alias));
 typedef int vec_int_anywhere __attribute__((vector_size(4 * V), aligned(1), may_alias));
 
-/* A product's tile: rows of two vectors of sums each, as many as there are registers for beside the operands.
- */
-#if defined(__AVX512F__) || defined(__aarch64__)
-enum { TILE_ROWS = 12, PANEL = 2 * V };
-#else
-enum { TILE_ROWS = 6, PANEL = 2 * V };
-#endif
-
 enum { MAX_PARTS = 8 }; /* channels that have the vector path: 1, 2, 4, 8 */
 
 INLINE vec load(const float *x)
