@@ -3,20 +3,21 @@
 # of their medians.
 #
 #   bench/against_torch.sh [--models "baseline ddl-cc-ec" | --models all] [--size mini] [--batch 2] [--seq 512]
-#                          [--mode eager|compile] [--dtype f32|bf16] [--rounds 3] [--steps 8]
+#                          [--mode eager|compile] [--dtype f32|bf16] [--recompute cheap|none|block] [--rounds 3] [--steps 8]
 #
-# The sizes are torch_peer.py's: mini, small (with --batch 1 --seq 1024 as the paper's context), tiny. PYTHON names a Python
-# that has torch; PyTorch is no dependency of ddl. Run it on a quiet machine.
+# PyTorch keeps all activations, as ddl does with --recompute none. The sizes are torch_peer.py's: mini, small (with
+# --batch 1 --seq 1024 as the paper's context), tiny. PYTHON names a Python that has torch; PyTorch is no dependency of
+# ddl. Run it on a quiet machine.
 set -eu
 cd "$(dirname "$0")/.."
 
-usage() { sed -n 's/^# \{0,1\}//; 2,9p' "$0" >&2; }
+usage() { sed -n 's/^# \{0,1\}//; 2,10p' "$0" >&2; }
 python=${PYTHON:-python3}
 ddl=${DDL:-build/release/ddl}
-models="baseline ddl-cc-ec" size=mini batch=2 seq=512 mode=eager dtype=f32 rounds=3 steps=8
+models="baseline ddl-cc-ec" size=mini batch=2 seq=512 mode=eager dtype=f32 recompute=cheap rounds=3 steps=8
 while [ $# -gt 0 ]; do
     case $1 in
-    --models | --size | --batch | --seq | --mode | --dtype | --rounds | --steps)
+    --models | --size | --batch | --seq | --mode | --dtype | --recompute | --rounds | --steps)
         [ $# -gt 1 ] || { echo "$0: $1 needs a value" >&2; exit 2; }
         eval "${1#--}=\$2"
         shift 2
@@ -41,7 +42,7 @@ median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 grep -m1 'model name' /proc/cpuinfo 2>/dev/null | sed 's/.*: //' || true
-echo "size $size, batch $batch x $seq, $dtype, PyTorch $mode, $rounds rounds of $steps steps"
+echo "size $size, batch $batch x $seq, $dtype, PyTorch $mode, recompute $recompute, $rounds rounds of $steps steps"
 printf '%-12s %12s %12s %8s %12s %12s %8s\n' model "torch tok/s" "ddl tok/s" ratio "torch GiB" "ddl GiB" ratio
 for model in $models; do
     round=0
@@ -50,7 +51,7 @@ for model in $models; do
         "$python" bench/peers/torch_peer.py --model "$model" --size "$size" --batch "$batch" --seq "$seq" --mode "$mode" \
             --dtype "$dtype" --steps "$steps" >"$work/torch"
         "$ddl" bench step --model "$model" --size "$size" --batch "$batch" --seq "$seq" --dtype "$dtype" \
-            --steps "$((steps - 2))" --warmup 2 --no-roofline --json >"$work/ddl"
+            --recompute "$recompute" --steps "$((steps - 2))" --warmup 2 --no-roofline --json >"$work/ddl"
         for side in torch ddl; do
             field tokens_per_s <"$work/$side" >>"$work/$side.$model.speed"
             field peak_gib <"$work/$side" >>"$work/$side.$model.memory"
