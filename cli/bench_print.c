@@ -6,7 +6,7 @@
 /* What the row's products are measured against: 0 where that was not measured. */
 static double peak_of(const struct ddl_bench_report *report, const struct ddl_bench_row *row)
 {
-    bool half = strncmp(row->name, "matmul16", strlen("matmul16")) == 0;
+    bool half = strncmp(row->name, "matmul_bf16", strlen("matmul_bf16")) == 0;
     for (size_t i = 0; i < report->n_settings; i++)
         half = half || (strcmp(report->setting[i].name, "dtype") == 0 &&
                         strcmp(report->setting[i].value, "bf16") == 0);

@@ -25,8 +25,11 @@ check src/backend backend ops base
 check src/text text base tensor
 check src/data data text base tensor
 check src/model model ops tensor base
-check src/run run model data text ops tensor base
-check src/study study run model data text ops tensor base
-check src/verify verify run model data text ops tensor base
+check src/infer infer model data text ops tensor base
+check src/checkpoint checkpoint train model tensor base
+check src/train train checkpoint infer model data text ops tensor base
+check src/study study train checkpoint infer model data text ops tensor base
+check src/verify verify study train checkpoint infer model data text ops tensor base
+check src/bench bench train infer model data text ops tensor base
 check cli cli
 exit $status

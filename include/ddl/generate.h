@@ -33,11 +33,11 @@ DDL_API const struct ddl_option *ddl_generate_options(void);
 
 /* Why a sequence ended. */
 enum ddl_finish {
-    DDL_FINISH_LENGTH,  /* max_tokens                          */
-    DDL_FINISH_END,     /* the model said <|endoftext|>        */
-    DDL_FINISH_STOP,    /* a stop string                       */
-    DDL_FINISH_CONTEXT, /* the model's context is full         */
-    DDL_FINISH_CALLER,  /* the callback asked to end it all    */
+    DDL_FINISH_LENGTH,    /* max_tokens                          */
+    DDL_FINISH_END,       /* the model said <|endoftext|>        */
+    DDL_FINISH_STOP,      /* a stop string                       */
+    DDL_FINISH_CONTEXT,   /* the model's context is full         */
+    DDL_FINISH_CANCELLED, /* the callback asked to end it all    */
 };
 /* "length", "end", ...: the name of a finish of enum ddl_finish. */
 DDL_API const char *ddl_finish_name(int finish);

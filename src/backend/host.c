@@ -23,7 +23,7 @@ void host_move(void *ctx, void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
-ddl_status host_verdict(void *ctx, struct ddl_error *err)
+ddl_status host_check_error(void *ctx, struct ddl_error *err)
 {
     (void)ctx;
     (void)err;

@@ -8,7 +8,7 @@
 
 void *host_alloc(void *ctx, size_t bytes);
 void host_free(void *ctx, void *block);
-ddl_status host_verdict(void *ctx, struct ddl_error *err);           /* where no op can fail: DDL_OK */
+ddl_status host_check_error(void *ctx, struct ddl_error *err);       /* where no op can fail: DDL_OK */
 void host_move(void *ctx, void *dst, const void *src, size_t bytes); /* upload and download */
 
 #endif

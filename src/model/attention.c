@@ -59,7 +59,7 @@ static void append(const struct pass *p, const float *src, size_t src_stride, fl
         const float *from = src + b * p->T * src_stride;
         size_t at = (b * p->cache->max_tokens + p->past) * a;
         if (to16)
-            p->ops->copy16(p->ctx, &(struct copy16_args){ p->T, a, from, src_stride, to16 + at, a });
+            p->ops->copy_bf16(p->ctx, &(struct copy_bf16_args){ p->T, a, from, src_stride, to16 + at, a });
         else
             p->ops->copy(p->ctx, &(struct copy_args){ p->T, a, from, src_stride, to + at, a });
     }

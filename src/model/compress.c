@@ -10,13 +10,13 @@ size_t compress_taps(const struct ddl_config *config)
 
 static void collapse(const struct pass *p, const struct compressor_slots *slots)
 {
-    p->ops->collapse_fwd(p->ctx, &(struct collapse_args){ .kind = p->config->compress,
-                                                          .d = p->config->d_model,
-                                                          .c = p->config->channels,
-                                                          .K = ddl_config_state_kernel(p->config),
-                                                          .w = param_value(p, slots->weight),
-                                                          .r = param_value(p, slots->read),
-                                                          .e = p->ws->e });
+    p->ops->fold_fwd(p->ctx, &(struct fold_args){ .kind = p->config->compress,
+                                                  .d = p->config->d_model,
+                                                  .c = p->config->channels,
+                                                  .K = ddl_config_state_kernel(p->config),
+                                                  .w = param_value(p, slots->weight),
+                                                  .r = param_value(p, slots->read),
+                                                  .e = p->ws->e });
 }
 
 const float *compress_fwd(const struct pass *p, const struct compressor_slots *slots, struct history *history,
@@ -56,15 +56,15 @@ void compress_bwd(const struct pass *p, const struct compressor_slots *slots)
                                                                .dx_in = ws->dx_in,
                                                                .dX = ws->dX,
                                                                .de = ws->de });
-    p->ops->collapse_bwd(p->ctx, &(struct collapse_grad_args){ .kind = p->config->compress,
-                                                               .d = p->config->d_model,
-                                                               .c = p->config->channels,
-                                                               .K = ddl_config_state_kernel(p->config),
-                                                               .w = param_value(p, slots->weight),
-                                                               .r = param_value(p, slots->read),
-                                                               .de = ws->de,
-                                                               .dw = param_grad(p, slots->weight),
-                                                               .dr = param_grad(p, slots->read) });
+    p->ops->fold_bwd(p->ctx, &(struct fold_grad_args){ .kind = p->config->compress,
+                                                       .d = p->config->d_model,
+                                                       .c = p->config->channels,
+                                                       .K = ddl_config_state_kernel(p->config),
+                                                       .w = param_value(p, slots->weight),
+                                                       .r = param_value(p, slots->read),
+                                                       .de = ws->de,
+                                                       .dw = param_grad(p, slots->weight),
+                                                       .dr = param_grad(p, slots->read) });
     probe_tensor(p, "dX", ws->dX, p->config->d_model * p->config->channels);
     probe_grad(p, slots->weight);
     probe_grad(p, slots->read);

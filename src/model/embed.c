@@ -9,9 +9,9 @@ void embed_rows(const struct ddl_backend *backend, struct operand E, size_t d, s
     if (E.value)
         ops->embed_fwd(backend->ctx, &(struct embed_args){ N, d, rows, E.value, x });
     else if (E.rounded)
-        ops->embed16_fwd(backend->ctx, &(struct embed16_args){ N, d, rows, E.rounded, x });
+        ops->embed_bf16_fwd(backend->ctx, &(struct embed_bf16_args){ N, d, rows, E.rounded, x });
     else
-        ops->embed8_fwd(backend->ctx, &(struct embed8_args){ N, d, E.first, rows, E.tiles, x });
+        ops->embed_q8_fwd(backend->ctx, &(struct embed_q8_args){ N, d, E.first, rows, E.tiles, x });
 }
 
 /* The embeddings x (N, d): for c = 1 they are the stream itself, otherwise they pass through ctx's room. */
@@ -33,7 +33,8 @@ void embed_fwd(const struct pass *p)
     const float *x = gather(p, p->ws->ctx);
     probe_tensor(p, "embedding", x, d);
     struct history *history = p->cache ? &p->cache->embed : NULL;
-    p->ops->expand_fwd(p->ctx, &(struct expand_args){ .B = p->B,
+    p->ops->init_state_fwd(p->ctx,
+                           &(struct init_state_args){ .B = p->B,
                                                       .T = p->T,
                                                       .d = d,
                                                       .c = c,
@@ -55,16 +56,16 @@ void embed_bwd(const struct pass *p)
     int wte = p->m->params.slots.wte, conv = p->m->params.slots.embed_conv;
     probe_enter(p, true, DDL_NO_LAYER, "embed");
     if (c > 1) {
-        p->ops->expand_bwd(p->ctx, &(struct expand_grad_args){ .B = p->B,
-                                                               .T = p->T,
-                                                               .d = d,
-                                                               .c = c,
-                                                               .K = p->config->embed_kernel,
-                                                               .x = gather(p, ws->ctx),
-                                                               .w = param_value(p, conv),
-                                                               .dX = ws->dX,
-                                                               .dx = ws->dctx,
-                                                               .dw = param_grad(p, conv) });
+        p->ops->init_state_bwd(p->ctx, &(struct init_state_grad_args){ .B = p->B,
+                                                                       .T = p->T,
+                                                                       .d = d,
+                                                                       .c = c,
+                                                                       .K = p->config->embed_kernel,
+                                                                       .x = gather(p, ws->ctx),
+                                                                       .w = param_value(p, conv),
+                                                                       .dX = ws->dX,
+                                                                       .dx = ws->dctx,
+                                                                       .dw = param_grad(p, conv) });
         dx = ws->dctx;
         probe_grad(p, conv);
         probe_tensor(p, "dembedding", dx, d);

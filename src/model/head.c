@@ -23,7 +23,7 @@ static void final_norm(const struct pass *p, size_t N, const float *x, float *y)
                                                         .rstd = p->ws->rstd });
     probe_rows(p, "ctx", y, 0, N, d);
     if (p->ws->x16)
-        p->ops->round16(p->ctx, &(struct round16_args){ N * d, y, p->ws->x16 });
+        p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ N * d, y, p->ws->x16 });
 }
 
 /* The product that makes a part's logits: z = scale x E^T, with its columns' rows of the embedding. */

@@ -1,4 +1,4 @@
-/* What src/run/ needs of a model beyond the public calls. */
+/* What other layers need of a model beyond the public calls. */
 #ifndef DDL_MODEL_IO_H
 #define DDL_MODEL_IO_H
 
@@ -22,6 +22,6 @@ ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_preci
                                  const struct ddl_workspace_options *options, size_t *bytes,
                                  struct ddl_error *err);
 /* What such a workspace reserves of its backend. */
-struct ddl_extent ddl_workspace_extent(const struct ddl_config *config, size_t tokens);
+struct ddl_limits ddl_workspace_extent(const struct ddl_config *config, size_t tokens);
 
 #endif

@@ -17,31 +17,31 @@ static void multiply(const struct pass *p, const struct product *a)
 {
     size_t lda = a->trans_a ? a->M : a->K, ldb = a->trans_b ? a->K : a->N;
     if (a->B.tiles)
-        p->ops->matmul8(p->ctx, &(struct matmul8_args){ .M = a->M,
-                                                        .N = a->N,
-                                                        .K = a->K,
-                                                        .alpha = a->alpha,
-                                                        .A = a->A.value,
-                                                        .lda = lda,
-                                                        .first = a->B.first,
-                                                        .B = a->B.tiles,
-                                                        .accumulate = a->beta != 0,
-                                                        .C = a->C,
-                                                        .ldc = a->N });
+        p->ops->matmul_q8(p->ctx, &(struct matmul_q8_args){ .M = a->M,
+                                                            .N = a->N,
+                                                            .K = a->K,
+                                                            .alpha = a->alpha,
+                                                            .A = a->A.value,
+                                                            .lda = lda,
+                                                            .first = a->B.first,
+                                                            .B = a->B.tiles,
+                                                            .accumulate = a->beta != 0,
+                                                            .C = a->C,
+                                                            .ldc = a->N });
     else if (a->B.rounded)
-        p->ops->matmul16(p->ctx, &(struct matmul16_args){ .trans_a = a->trans_a,
-                                                          .trans_b = a->trans_b,
-                                                          .M = a->M,
-                                                          .N = a->N,
-                                                          .K = a->K,
-                                                          .alpha = a->alpha,
-                                                          .A = a->A.rounded,
-                                                          .lda = lda,
-                                                          .B = a->B.rounded,
-                                                          .ldb = ldb,
-                                                          .beta = a->beta,
-                                                          .C = a->C,
-                                                          .ldc = a->N });
+        p->ops->matmul_bf16(p->ctx, &(struct matmul_bf16_args){ .trans_a = a->trans_a,
+                                                                .trans_b = a->trans_b,
+                                                                .M = a->M,
+                                                                .N = a->N,
+                                                                .K = a->K,
+                                                                .alpha = a->alpha,
+                                                                .A = a->A.rounded,
+                                                                .lda = lda,
+                                                                .B = a->B.rounded,
+                                                                .ldb = ldb,
+                                                                .beta = a->beta,
+                                                                .C = a->C,
+                                                                .ldc = a->N });
     else
         p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_a = a->trans_a,
                                                       .trans_b = a->trans_b,
@@ -102,7 +102,7 @@ static struct operand operand_for(const struct pass *p, const struct weight *W, 
     if (!W->form.rounded)
         return (struct operand){ .value = x };
     uint16_t *room = side == FORWARD ? p->ws->x16 : p->ws->dy16;
-    p->ops->round16(p->ctx, &(struct round16_args){ n, x, room });
+    p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ n, x, room });
     return (struct operand){ .rounded = room };
 }
 

@@ -256,7 +256,7 @@ ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_
     *loss = sum_losses(&p, batch);
     if (row_loss)
         memcpy(row_loss, ws->host_losses, p.N * sizeof *row_loss);
-    return p.ops->verdict(p.ctx, err);
+    return p.ops->check_error(p.ctx, err);
 }
 
 ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
@@ -271,7 +271,7 @@ ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct 
     head_loss(&p, forward(&p), true, (float)scale, model->config.channels > 1 ? ws->dx_in : ws->dX);
     backward(&p);
     *loss = sum_losses(&p, batch);
-    return p.ops->verdict(p.ctx, err);
+    return p.ops->check_error(p.ctx, err);
 }
 
 ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cache *cache,
@@ -287,5 +287,5 @@ ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
     head_logits(&p, forward(&p), rows, out);
     if (cache)
         cache->length += batch->T;
-    return p.ops->verdict(p.ctx, err);
+    return p.ops->check_error(p.ctx, err);
 }

@@ -204,12 +204,12 @@ static void reduce(const ddl_model *model, size_t i, size_t start, size_t n, con
     size_t width = model->params.row[i].shape[1];
     struct operand to = form_of(model, i);
     if (to.rounded)
-        backend->ops->round16(backend->ctx,
-                              &(struct round16_args){ n, from, precision_rounded(model, i) + start });
+        backend->ops->cast_bf16(backend->ctx,
+                                &(struct cast_bf16_args){ n, from, precision_rounded(model, i) + start });
     else if (to.tiles)
-        backend->ops->quantize8(
-            backend->ctx,
-            &(struct quantize8_args){ n / width, width, to.first + start / width, from, tiles_of(model, i) });
+        backend->ops->quantize_q8(backend->ctx,
+                                  &(struct quantize_q8_args){ n / width, width, to.first + start / width,
+                                                              from, tiles_of(model, i) });
 }
 
 void precision_refresh(struct ddl_model *model)

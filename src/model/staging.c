@@ -51,7 +51,7 @@ ddl_status ddl_staging_finish(struct ddl_staging *s, struct ddl_error *err)
         ops->free(s->backend->ctx, s->rows[i].copy);
     }
     s->n = 0;
-    ddl_status status = ops->verdict(s->backend->ctx, err);
+    ddl_status status = ops->check_error(s->backend->ctx, err);
     if (status)
         return status;
     return s->failed ? ddl_error_set(err, DDL_E_MEMORY, "out of memory on the backend %s", ops->name)

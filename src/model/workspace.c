@@ -185,13 +185,13 @@ static void carve(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
         ws->layer[l] = ws->layer[0];
 }
 
-struct ddl_extent ddl_workspace_extent(const struct ddl_config *k, size_t tokens)
+struct ddl_limits ddl_workspace_extent(const struct ddl_config *k, size_t tokens)
 {
     size_t taps = k->channels > 1 ? compress_taps(k) : 1;
     size_t embed = k->embed == DDL_EMBED_CONV ? k->embed_kernel : 1;
     size_t widest = k->d_model * k->channels * (taps > embed ? taps : embed);
     size_t others = k->beta_hidden > k->head_dim ? k->beta_hidden : k->head_dim; /* the gate's, QK-norm's */
-    return (struct ddl_extent){ .d_c_taps = widest > others ? widest : others,
+    return (struct ddl_limits){ .d_c_taps = widest > others ? widest : others,
                                 .T = tokens, /* a cache asks for its own */
                                 .h = k->head_dim,
                                 .widest = widest_input(k) };
@@ -262,7 +262,7 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
     struct ddl_arena arena = { 0 };
     status = measure(ws, k, &arena, err);
     if (!status) {
-        struct ddl_extent extent = ddl_workspace_extent(k, tokens);
+        struct ddl_limits extent = ddl_workspace_extent(k, tokens);
         status = backend->ops->reserve(backend->ctx, &extent, err);
     }
     if (!status && !(ws->host_losses = ddl_mem_alloc(batch * tokens * sizeof *ws->host_losses)))

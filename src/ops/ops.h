@@ -4,8 +4,8 @@
  * which has the derivations in the sections named below; row-major, last index fastest. "=" marks an output
  * that is written, "+=" one that is added to. Outputs may not overlap inputs except where a comment says so.
  * Ops give no status: what they need beyond their arguments was reserved before (ops->reserve), sizes are the
- * caller's duty, and memory that a library lacked is told afterwards (ops->verdict). Parameter gradients are
- * summed in an order that depends on the sizes and the backend's thread count alone. */
+ * caller's duty, and memory that a library lacked is told afterwards (ops->check_error). Parameter gradients
+ * are summed in an order that depends on the sizes and the backend's thread count alone. */
 #ifndef DDL_OPS_OPS_H
 #define DDL_OPS_OPS_H
 
@@ -32,14 +32,14 @@ struct matmul_args {
 };
 
 /* y = x rounded to bfloat16 (nearest, ties to even; NaN stays NaN), as its 16 bits. */
-struct round16_args {
+struct cast_bf16_args {
     size_t n;
     const float *x;
     uint16_t *y;
 };
 
 /* The product of matmul_args with operands in bfloat16; sums and C are float32. Strides in numbers. */
-struct matmul16_args {
+struct matmul_bf16_args {
     bool trans_a, trans_b;
     size_t M, N, K;
     float alpha;
@@ -76,14 +76,14 @@ static inline size_t ddl_q8_tiles(size_t rows, size_t width)
 
 /* Rows [first, first + rows) of the matrix y in tiles, every group by its largest size: scale = max |x| /
  * 127, q = x / scale rounded to nearest, ties to even. A group that is not finite gets scale NaN. */
-struct quantize8_args {
+struct quantize_q8_args {
     size_t rows, width, first;
     const float *x;   /* (rows, width) */
     struct ddl_q8 *y; /* those rows =  */
 };
 
 /* C (M, N) = alpha A B^T, B (N, K) the rows from `first` on of a matrix in tiles. */
-struct matmul8_args {
+struct matmul_q8_args {
     size_t M, N, K, first;
     float alpha;
     const float *A; /* (M, K) */
@@ -102,13 +102,13 @@ struct embed_args {
     float *x;              /* (N, d) = */
 };
 /* The same from rows kept in bfloat16, and in tiles: as float32, which holds both (scale q rounded once). */
-struct embed16_args {
+struct embed_bf16_args {
     size_t N, d;
     const int32_t *tokens;
     const uint16_t *E; /* (V, d) */
     float *x;
 };
-struct embed8_args {
+struct embed_q8_args {
     size_t N, d, first; /* token t is row first + t of the matrix */
     const int32_t *tokens;
     const struct ddl_q8 *E; /* tiles of a matrix of rows of d numbers */
@@ -123,14 +123,14 @@ struct embed_grad_args {
 
 /* The input state X_0 from embeddings: repeated over the channels (w NULL), or a depthwise causal convolution
  * over tokens, X_t,(i,j) = sum_s w_(ic+j),s x_(t-K+1+s),i.  Section 3 */
-struct expand_args {
+struct init_state_args {
     size_t B, T, d, c, K;
     const float *x;    /* (B, T, d)                                                       */
     const float *past; /* (B, K-1, d) embeddings before the first token, or NULL: zeros   */
     const float *w;    /* (d*c, K), last tap on the current token; or NULL: repeat        */
     float *X;          /* (B, T, d, c) =                                                  */
 };
-struct expand_grad_args {
+struct init_state_grad_args {
     size_t B, T, d, c, K;
     const float *x, *w; /* no past: sequences start from nothing */
     const float *dX;    /* (B, T, d, c)  */
@@ -141,14 +141,14 @@ struct expand_grad_args {
 /* The compressor's weights collapsed to what acts on the state: token: e_s,(i,j) = r_j w_(ic+j),s with as
  * many taps as the kernel; channel: e_0,(i,j) = sum_s w_i,s r_(j-s+(K-1)/2) over 0 <= j-s+(K-1)/2 < c; mix:
  * e_0 = w.  Section 2 */
-struct collapse_args {
+struct fold_args {
     int kind; /* enum ddl_compress */
     size_t d, c, K;
     const float *w; /* token (d*c, K); channel (d, K); mix (d, c)       */
     const float *r; /* (c), NULL for mix                                */
     float *e;       /* (taps, d*c) =, taps = K for token, 1 otherwise   */
 };
-struct collapse_grad_args {
+struct fold_grad_args {
     int kind;
     size_t d, c, K;
     const float *w, *r;
@@ -229,7 +229,7 @@ struct attention_args {
     size_t k_stride, k_batch, v_stride, v_batch;
     float *y;   /* (B*T, H*h) =                                       */
     float *lse; /* (B*T, H) = log of the softmax's denominator, or NULL */
-    /* For measuring (run/bench_products.c): only the matrix products are made, results mean nothing. A
+    /* For measuring (bench/products.c): only the matrix products are made, results mean nothing. A
      * backend without products of its own in attention does nothing. */
     bool products_only;
 };
@@ -399,8 +399,8 @@ struct copy_args {
     float *dst;
     size_t dst_stride;
 };
-/* The same, each number rounded as round16 does. */
-struct copy16_args {
+/* The same, each number rounded as cast_bf16 does. */
+struct copy_bf16_args {
     size_t rows, width;
     const float *src;
     size_t src_stride;
@@ -409,7 +409,7 @@ struct copy16_args {
 };
 
 /* The largest sizes that will be used, so that scratch memory is found before the first op. 0: not used. */
-struct ddl_extent {
+struct ddl_limits {
     size_t d_c_taps; /* largest row-reduced parameter gradient: numbers (d*c*taps, d, h, ...) */
     size_t T;        /* longest attention span, past included                                  */
     size_t h;        /* width of a head                                                        */
@@ -417,31 +417,31 @@ struct ddl_extent {
 };
 
 /* What a backend's own memory depends on in a training run. */
-struct ddl_demand {
-    struct ddl_extent extent;
+struct ddl_memory_request {
+    struct ddl_limits extent;
     size_t rows, width; /* of the activations that products read and write: N, d */
     bool bf16;          /* products in bfloat16 */
 };
 
 /* Every op that takes one struct of arguments: its name, and that struct's. The table below and whoever walks
- * all ops (run/profile.c) are made from these rows. */
+ * all ops (bench/profile.c) are made from these rows. */
 /* clang-format off */
 #define DDL_OPS(OP) \
     OP(copy,            copy_args) \
-    OP(copy16,          copy16_args) \
+    OP(copy_bf16,          copy_bf16_args) \
     OP(matmul,          matmul_args) \
-    OP(round16,         round16_args) \
-    OP(matmul16,        matmul16_args) \
-    OP(quantize8,       quantize8_args) \
-    OP(matmul8,         matmul8_args) \
+    OP(cast_bf16,         cast_bf16_args) \
+    OP(matmul_bf16,        matmul_bf16_args) \
+    OP(quantize_q8,       quantize_q8_args) \
+    OP(matmul_q8,         matmul_q8_args) \
     OP(embed_fwd,       embed_args) \
-    OP(embed16_fwd,     embed16_args) \
-    OP(embed8_fwd,      embed8_args) \
+    OP(embed_bf16_fwd,     embed_bf16_args) \
+    OP(embed_q8_fwd,      embed_q8_args) \
     OP(embed_bwd,       embed_grad_args) \
-    OP(expand_fwd,      expand_args) \
-    OP(expand_bwd,      expand_grad_args) \
-    OP(collapse_fwd,    collapse_args) \
-    OP(collapse_bwd,    collapse_grad_args) \
+    OP(init_state_fwd,      init_state_args) \
+    OP(init_state_bwd,      init_state_grad_args) \
+    OP(fold_fwd,    fold_args) \
+    OP(fold_bwd,    fold_grad_args) \
     OP(compress_fwd,    compress_args) \
     OP(compress_bwd,    compress_grad_args) \
     OP(rmsnorm_fwd,     rmsnorm_args) \
@@ -481,15 +481,15 @@ struct ddl_ops {
     /* *ctx is the backend's state, passed to everything below. `text` gets one line of description. */
     ddl_status (*open)(void **ctx, size_t threads, char *text, size_t text_size, struct ddl_error *err);
     void (*close)(void *ctx);
-    ddl_status (*reserve)(void *ctx, const struct ddl_extent *extent, struct ddl_error *err);
+    ddl_status (*reserve)(void *ctx, const struct ddl_limits *extent, struct ddl_error *err);
 
     /* Bytes that it comes to hold beside those of alloc: scratch, and its library's code and buffers. The
      * latter are an estimate. SIZE_MAX for sizes out of range. */
-    size_t (*overhead)(void *ctx, const struct ddl_demand *demand);
+    size_t (*memory_estimate)(void *ctx, const struct ddl_memory_request *request);
 
     /* Ops give no status. DDL_E_MEMORY if one had no memory to be done since this was last asked: what was
      * computed meanwhile is void. Asked at the end of every pass. */
-    ddl_status (*verdict)(void *ctx, struct ddl_error *err);
+    ddl_status (*check_error)(void *ctx, struct ddl_error *err);
 
     void *(*alloc)(void *ctx, size_t bytes); /* aligned to 64, NULL if there is no memory */
     void (*free)(void *ctx, void *block);

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "ddl/data.h"
 #include "ddl/model.h"
-#include "run/optim.h"
+#include "train/optim.h"
 
 #include <jansson.h>
 #include <math.h>

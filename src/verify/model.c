@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "ddl/model.h"
-#include "run/optim.h"
+#include "train/optim.h"
 
 #include <stdio.h>
 #include <stdlib.h>

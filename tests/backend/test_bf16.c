@@ -1,7 +1,7 @@
 /* bfloat16: rounding, products of rounded operands, and the loss over tiles: cpu against ref, ref against the
  * definition. */
 #include "support/backends.h"
-#include "support/laws.h"
+#include "support/properties.h"
 
 #include "base/bf16.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-DEFINE_CALL(matmul16, matmul16_args)
+DEFINE_CALL(matmul_bf16, matmul_bf16_args)
 DEFINE_CALL(loss_fold, loss_fold_args)
 
 /* Every "cpu" that this machine runs, with one to three threads, and "ref". */
@@ -59,14 +59,14 @@ static void check_rounding(const struct ddl_backend *backend, void *user)
         static const uint32_t low[] = { 0, 1, 0x7fff, 0x8000, 0x8001, 0xffff };
         x[i] = of_bits((uint32_t)i << 16 | low[i * 2654435761u % 65521 % 6]);
     }
-    backend->ops->round16(backend->ctx, &(struct round16_args){ N, x, y });
+    backend->ops->cast_bf16(backend->ctx, &(struct cast_bf16_args){ N, x, y });
     for (size_t i = 0; i < N; i++) {
         if (isnan(x[i]))
             assert_true(isnan(ddl_bf16_widen(y[i])));
         else
             assert_int_equal(y[i], nearest(x[i]));
     }
-    backend->ops->copy16(backend->ctx, &(struct copy16_args){ ROWS, WIDTH, x, STRIDE, rows, APART });
+    backend->ops->copy_bf16(backend->ctx, &(struct copy_bf16_args){ ROWS, WIDTH, x, STRIDE, rows, APART });
     for (size_t i = 0; i < ROWS * APART; i++) /* what is between the rows stays */
         assert_int_equal(rows[i], i % APART < WIDTH ? y[i / APART * STRIDE + i % APART] : 0);
     free(rows);
@@ -83,20 +83,20 @@ static void test_rounding(void **state)
 static void check_product(size_t M, size_t N, size_t K, bool trans_a, bool trans_b, float alpha, float beta)
 {
     size_t lda = (trans_a ? M : K) + 3, ldb = (trans_b ? K : N) + 1, ldc = N + 2;
-    struct matmul16_args a = { .trans_a = trans_a,
-                               .trans_b = trans_b,
-                               .M = M,
-                               .N = N,
-                               .K = K,
-                               .alpha = alpha,
-                               .A = some_halves((trans_a ? K : M) * lda),
-                               .lda = lda,
-                               .B = some_halves((trans_b ? N : K) * ldb),
-                               .ldb = ldb,
-                               .beta = beta,
-                               .ldc = ldc };
+    struct matmul_bf16_args a = { .trans_a = trans_a,
+                                  .trans_b = trans_b,
+                                  .M = M,
+                                  .N = N,
+                                  .K = K,
+                                  .alpha = alpha,
+                                  .A = some_halves((trans_a ? K : M) * lda),
+                                  .lda = lda,
+                                  .B = some_halves((trans_b ? N : K) * ldb),
+                                  .ldb = ldb,
+                                  .beta = beta,
+                                  .ldc = ldc };
     struct output out[] = { { &a.C, M * ldc, 2e-6, before_product(M, N, ldc, beta), NULL } };
-    COMPARE(matmul16, a, out);
+    COMPARE(matmul_bf16, a, out);
     release_all();
 }
 
@@ -117,17 +117,17 @@ static void check_by_number(struct ddl_backend *cpu, size_t M, size_t N, size_t 
 {
     uint16_t *A = some_halves(M * K), *B = some_halves(K * N);
     float *C = floats_around(M * N, NAN, 0);
-    call_matmul16(cpu, &(struct matmul16_args){ .trans_b = trans_b,
-                                                .M = M,
-                                                .N = N,
-                                                .K = K,
-                                                .alpha = 1,
-                                                .A = A,
-                                                .lda = K,
-                                                .B = B,
-                                                .ldb = trans_b ? K : N,
-                                                .C = C,
-                                                .ldc = N });
+    call_matmul_bf16(cpu, &(struct matmul_bf16_args){ .trans_b = trans_b,
+                                                      .M = M,
+                                                      .N = N,
+                                                      .K = K,
+                                                      .alpha = 1,
+                                                      .A = A,
+                                                      .lda = K,
+                                                      .B = B,
+                                                      .ldb = trans_b ? K : N,
+                                                      .C = C,
+                                                      .ldc = N });
     for (size_t i = 0; i < M * N; i++) {
         double expected = 0;
         for (size_t k = 0; k < K; k++)
@@ -165,14 +165,14 @@ static void test_without_scratch(void **state)
 enum { HANDED = 6 };
 struct handed {
     struct ddl_backend *cpu;
-    struct matmul16_args product[HANDED];
+    struct matmul_bf16_args product[HANDED];
 };
 
 static void *make_all(void *user)
 {
     const struct handed *h = user;
     for (size_t i = 0; i < HANDED; i++)
-        call_matmul16(h->cpu, &h->product[i]);
+        call_matmul_bf16(h->cpu, &h->product[i]);
     return NULL;
 }
 
@@ -193,18 +193,18 @@ static void check_threads(size_t threads)
     for (size_t i = 0; i < HANDED; i++) {
         size_t M = shapes[i][0], N = shapes[i][1], K = shapes[i][2];
         bool trans_a = i & 1, trans_b = i & 2;
-        h.product[i] = (struct matmul16_args){ .trans_a = trans_a,
-                                               .trans_b = trans_b,
-                                               .M = M,
-                                               .N = N,
-                                               .K = K,
-                                               .alpha = 1,
-                                               .A = some_halves(M * K),
-                                               .lda = trans_a ? M : K,
-                                               .B = some_halves(K * N),
-                                               .ldb = trans_b ? K : N,
-                                               .C = first[i] = floats_around(M * N, NAN, 0),
-                                               .ldc = N };
+        h.product[i] = (struct matmul_bf16_args){ .trans_a = trans_a,
+                                                  .trans_b = trans_b,
+                                                  .M = M,
+                                                  .N = N,
+                                                  .K = K,
+                                                  .alpha = 1,
+                                                  .A = some_halves(M * K),
+                                                  .lda = trans_a ? M : K,
+                                                  .B = some_halves(K * N),
+                                                  .ldb = trans_b ? K : N,
+                                                  .C = first[i] = floats_around(M * N, NAN, 0),
+                                                  .ldc = N };
     }
     make_in_a_thread(&h);
     for (int elsewhere = 0; elsewhere < 2; elsewhere++) {

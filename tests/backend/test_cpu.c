@@ -60,23 +60,25 @@ static void test_sizes_that_do_not_fit(void **state)
     struct ddl_backend *backend = cpu_backend(NULL, 2);
     struct ddl_error err;
     assert_int_equal(
-        backend->ops->reserve(backend->ctx, &(struct ddl_extent){ .d_c_taps = SIZE_MAX / 2 }, &err),
+        backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .d_c_taps = SIZE_MAX / 2 }, &err),
         DDL_E_MEMORY);
-    assert_int_equal(backend->ops->reserve(backend->ctx, &(struct ddl_extent){ .T = SIZE_MAX / 64 }, &err),
+    assert_int_equal(backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .T = SIZE_MAX / 64 }, &err),
                      DDL_E_MEMORY);
     assert_int_equal(
-        backend->ops->reserve(backend->ctx, &(struct ddl_extent){ .d_c_taps = SIZE_MAX / 10 }, &err),
+        backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .d_c_taps = SIZE_MAX / 10 }, &err),
         DDL_E_MEMORY);
-    struct ddl_demand huge = { .extent.T = SIZE_MAX / 64 };
-    assert_true(backend->ops->overhead(backend->ctx, &huge) == SIZE_MAX);
+    struct ddl_memory_request huge = { .extent.T = SIZE_MAX / 64 };
+    assert_true(backend->ops->memory_estimate(backend->ctx, &huge) == SIZE_MAX);
     ddl_backend_free(backend);
 }
 
 static size_t overhead_of(size_t threads, size_t T, size_t h)
 {
     struct ddl_backend *backend = cpu_backend(NULL, threads);
-    const struct ddl_demand demand = { .extent = { .T = T, .h = h, .widest = 64 }, .rows = T, .width = 384 };
-    size_t bytes = backend->ops->overhead(backend->ctx, &demand);
+    const struct ddl_memory_request demand = { .extent = { .T = T, .h = h, .widest = 64 },
+                                               .rows = T,
+                                               .width = 384 };
+    size_t bytes = backend->ops->memory_estimate(backend->ctx, &demand);
     ddl_backend_free(backend);
     return bytes;
 }

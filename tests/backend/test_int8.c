@@ -1,13 +1,13 @@
 /* Eight-bit weights: the tiles are as defined, the same on every backend, and products with them are right.
  */
 #include "support/backends.h"
-#include "support/laws.h"
+#include "support/properties.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-DEFINE_CALL(matmul8, matmul8_args)
+DEFINE_CALL(matmul_q8, matmul_q8_args)
 
 /* Rows of x reduced on a backend, `piece` of them at a time, into tiles where `first` rows stand before them.
  */
@@ -18,8 +18,8 @@ static struct ddl_q8 *quantized(const struct ddl_backend *backend, size_t rows, 
     assert_non_null(y);
     for (size_t r = 0; r < rows; r += piece) {
         size_t n = rows - r < piece ? rows - r : piece;
-        backend->ops->quantize8(backend->ctx,
-                                &(struct quantize8_args){ n, width, first + r, x + r * width, y });
+        backend->ops->quantize_q8(backend->ctx,
+                                  &(struct quantize_q8_args){ n, width, first + r, x + r * width, y });
     }
     return y;
 }
@@ -119,23 +119,23 @@ static void check_product(size_t M, size_t N, size_t K, struct product how)
 {
     struct ddl_q8 *B = weights(N, K, how.first);
     size_t lda = K + 3, ldc = N + 2, n_c = M * ldc;
-    struct matmul8_args a = { .M = M,
-                              .N = N,
-                              .K = K,
-                              .first = how.first,
-                              .alpha = how.alpha,
-                              .A = floats_around(M * lda, 0, how.size),
-                              .lda = lda,
-                              .B = B,
-                              .accumulate = how.accumulate,
-                              .ldc = ldc };
+    struct matmul_q8_args a = { .M = M,
+                                .N = N,
+                                .K = K,
+                                .first = how.first,
+                                .alpha = how.alpha,
+                                .A = floats_around(M * lda, 0, how.size),
+                                .lda = lda,
+                                .B = B,
+                                .accumulate = how.accumulate,
+                                .ldc = ldc };
     float *initial = some_floats(n_c);
     for (size_t i = 0; !how.accumulate && i < M; i++) {
         for (size_t j = 0; j < N; j++)
             initial[i * ldc + j] = NAN;
     }
     struct output out[] = { { &a.C, n_c, 2e-6, initial, NULL } };
-    COMPARE(matmul8, a, out);
+    COMPARE(matmul_q8, a, out);
     free(B);
     release_all();
 }
@@ -177,9 +177,9 @@ static void test_digits_at_their_limit(void **state)
     float A[M * K];
     for (size_t i = 0; i < M * K; i++)
         A[i] = (i * 2654435761u >> 7 & 1 ? -1 : 1) * sizes[i / K];
-    struct matmul8_args a = { .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = B, .ldc = N };
+    struct matmul_q8_args a = { .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = B, .ldc = N };
     struct output out[] = { { &a.C, M * N, 1e-6, NULL, NULL } };
-    COMPARE(matmul8, a, out);
+    COMPARE(matmul_q8, a, out);
     free(B);
     release_all();
 }
@@ -201,9 +201,9 @@ static void test_whole_numbers_are_exact(void **state)
         if (!backend)
             continue;
         struct ddl_q8 *tiles = quantized(backend, N, K, 0, N, B);
-        backend->ops->matmul8(
+        backend->ops->matmul_q8(
             backend->ctx,
-            &(struct matmul8_args){
+            &(struct matmul_q8_args){
                 .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = tiles, .C = C, .ldc = N });
         for (size_t i = 0; i < M * N; i++) {
             int sum = 0;
@@ -265,9 +265,9 @@ static void strange_numbers_stay_in_their_place(ddl_backend *backend)
     for (size_t i = 0; i < MANY * K; i++)
         A[i] = i % K == 40 && i / K < 3 ? strange[i / K] : 0.5f;
     for (size_t M = FEW; M <= MANY; M += MANY - FEW) { /* many: by panels, where the library is faster */
-        backend->ops->matmul8(
+        backend->ops->matmul_q8(
             backend->ctx,
-            &(struct matmul8_args){
+            &(struct matmul_q8_args){
                 .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = B, .C = C, .ldc = N });
         for (size_t i = 0; i < M * N; i++)
             assert_true(isfinite(C[i]) == (i / N >= 3 && i % N != SPOILT));

@@ -79,7 +79,7 @@ static struct attention_args forward_of(const size_t *c, float spread, bool halv
 /* Scratch is what attention asks for at this size, no more. */
 static void compare_forward(struct attention_args f, double limit)
 {
-    const struct ddl_extent extent = { .T = f.past + f.T, .h = f.h };
+    const struct ddl_limits extent = { .T = f.past + f.T, .h = f.h };
     struct output fwd[] = { { &f.y, f.B * f.T * f.H * f.h, limit, NULL, NULL },
                             { &f.lse, f.B * f.T * f.H, limit, NULL, NULL } };
     compare_within(&extent, call_attention_fwd, &f, 2, fwd);
@@ -192,7 +192,7 @@ static void test_attention_backward(void **state)
         struct output bwd[] = { { &b.dq, N * (width + 3), 5e-6, gaps, NULL },
                                 { &b.dk, N * (width + 1), 5e-6, gaps, NULL },
                                 { &b.dv, N * (width + 2), 5e-6, gaps, NULL } };
-        compare_within(&(struct ddl_extent){ .T = T, .h = h }, call_attention_bwd, &b, 3, bwd);
+        compare_within(&(struct ddl_limits){ .T = T, .h = h }, call_attention_bwd, &b, 3, bwd);
         release_all();
     }
 }

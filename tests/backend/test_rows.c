@@ -23,8 +23,8 @@ DEFINE_CALL(fill, fill_args)
 DEFINE_CALL(bias_fwd, bias_args)
 DEFINE_CALL(bias_bwd, bias_grad_args)
 DEFINE_CALL(embed_fwd, embed_args)
-DEFINE_CALL(embed16_fwd, embed16_args)
-DEFINE_CALL(embed8_fwd, embed8_args)
+DEFINE_CALL(embed_bf16_fwd, embed_bf16_args)
+DEFINE_CALL(embed_q8_fwd, embed_q8_args)
 DEFINE_CALL(embed_bwd, embed_grad_args)
 DEFINE_CALL(copy, copy_args)
 DEFINE_CALL(cross_entropy, cross_entropy_args)
@@ -222,15 +222,15 @@ static void check_reduced_lookup(size_t N, size_t d, const int32_t *tokens, size
     struct ddl_backend *ref;
     assert_true(halves && eighths);
     assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
-    ref->ops->round16(ref->ctx, &(struct round16_args){ V * d, E, halves });
-    ref->ops->quantize8(ref->ctx, &(struct quantize8_args){ V, d, BEFORE, E, eighths });
+    ref->ops->cast_bf16(ref->ctx, &(struct cast_bf16_args){ V * d, E, halves });
+    ref->ops->quantize_q8(ref->ctx, &(struct quantize_q8_args){ V, d, BEFORE, E, eighths });
     ddl_backend_free(ref);
-    struct embed16_args e16 = { .N = N, .d = d, .tokens = tokens, .E = halves };
+    struct embed_bf16_args e16 = { .N = N, .d = d, .tokens = tokens, .E = halves };
     struct output x16[] = { { &e16.x, N * d, 0, NULL, NULL } };
-    COMPARE(embed16_fwd, e16, x16);
-    struct embed8_args e8 = { .N = N, .d = d, .first = BEFORE, .tokens = tokens, .E = eighths };
+    COMPARE(embed_bf16_fwd, e16, x16);
+    struct embed_q8_args e8 = { .N = N, .d = d, .first = BEFORE, .tokens = tokens, .E = eighths };
     struct output x8[] = { { &e8.x, N * d, 0, NULL, NULL } };
-    COMPARE(embed8_fwd, e8, x8);
+    COMPARE(embed_q8_fwd, e8, x8);
     ddl_mem_free(halves);
     ddl_mem_free(eighths);
 }

@@ -1,12 +1,12 @@
 /* The ops between the stream and the expanded state: collapse, compress, expand, pool; cpu against ref. */
 #include "support/backends.h"
 
-DEFINE_CALL(collapse_fwd, collapse_args)
-DEFINE_CALL(collapse_bwd, collapse_grad_args)
+DEFINE_CALL(fold_fwd, fold_args)
+DEFINE_CALL(fold_bwd, fold_grad_args)
 DEFINE_CALL(compress_fwd, compress_args)
 DEFINE_CALL(compress_bwd, compress_grad_args)
-DEFINE_CALL(expand_fwd, expand_args)
-DEFINE_CALL(expand_bwd, expand_grad_args)
+DEFINE_CALL(init_state_fwd, init_state_args)
+DEFINE_CALL(init_state_bwd, init_state_grad_args)
 DEFINE_CALL(pool_fwd, pool_args)
 DEFINE_CALL(pool_bwd, pool_grad_args)
 
@@ -28,15 +28,15 @@ static void test_collapse(void **state)
         size_t dc = s.d * s.c, taps = kind == DDL_COMPRESS_TOKEN ? s.K : 1;
         size_t n_w = kind == DDL_COMPRESS_TOKEN ? dc * s.K : kind == DDL_COMPRESS_CHANNEL ? s.d * s.K : dc;
         float *w = some_floats(n_w), *r = some_floats(s.c);
-        struct collapse_args f = { .kind = kind, .d = s.d, .c = s.c, .K = s.K, .w = w, .r = r };
+        struct fold_args f = { .kind = kind, .d = s.d, .c = s.c, .K = s.K, .w = w, .r = r };
         struct output fwd[] = { { &f.e, taps * dc, 1e-6, NULL, NULL } };
-        COMPARE(collapse_fwd, f, fwd);
-        struct collapse_grad_args b = {
+        COMPARE(fold_fwd, f, fwd);
+        struct fold_grad_args b = {
             .kind = kind, .d = s.d, .c = s.c, .K = s.K, .w = w, .r = r, .de = some_floats(taps * dc)
         };
         struct output bwd[] = { { &b.dw, n_w, 1e-6, some_floats(n_w), NULL },
                                 { &b.dr, s.c, 2e-6, some_floats(s.c), NULL } };
-        COMPARE(collapse_bwd, b, bwd);
+        COMPARE(fold_bwd, b, bwd);
         release_all();
     }
 }
@@ -71,17 +71,17 @@ static void test_expand(void **state)
         size_t dc = s.d * s.c, N = s.B * s.T;
         bool repeat = i % 2;
         float *x = some_floats(N * s.d), *w = repeat ? NULL : some_floats(dc * s.K);
-        struct expand_args f = { .B = s.B, .T = s.T, .d = s.d, .c = s.c, .K = s.K, .x = x, .w = w };
+        struct init_state_args f = { .B = s.B, .T = s.T, .d = s.d, .c = s.c, .K = s.K, .x = x, .w = w };
         struct output fwd[] = { { &f.X, N * dc, repeat ? 0 : 2e-6, NULL, NULL } };
-        COMPARE(expand_fwd, f, fwd);
+        COMPARE(init_state_fwd, f, fwd);
         f.past = some_floats(s.B * (s.K - 1) * s.d);
-        COMPARE(expand_fwd, f, fwd);
-        struct expand_grad_args b = {
+        COMPARE(init_state_fwd, f, fwd);
+        struct init_state_grad_args b = {
             .B = s.B, .T = s.T, .d = s.d, .c = s.c, .K = s.K, .x = x, .w = w, .dX = some_floats(N * dc)
         };
         struct output bwd[] = { { &b.dx, N * s.d, 2e-6, NULL, NULL },
                                 { &b.dw, repeat ? 0 : dc * s.K, 2e-6, some_floats(dc * s.K), NULL } };
-        COMPARE(expand_bwd, b, bwd);
+        COMPARE(init_state_bwd, b, bwd);
         release_all();
     }
 }

@@ -1,5 +1,5 @@
 /* base/json.c: what jansson reads from a buffer, however the text falls into pieces; its errors with their
- * places. What happens without memory is tested in tests/faults/. */
+ * places. What happens without memory is tested in tests/oom/. */
 #include "support/files.h"
 
 #include "base/json.h"

@@ -4,8 +4,8 @@
 #include "fuzz.h"
 
 #include "base/file.h"
-#include "run/checkpoint.h"
-#include "run/checkpoint_sums.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/sums.h"
 
 #include <jansson.h>
 #include <stdlib.h>

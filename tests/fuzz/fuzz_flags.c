@@ -5,7 +5,7 @@
 #include "ddl/generate.h"
 #include "ddl/train.h"
 #include "ddl/verify.h"
-#include "run/train_config.h"
+#include "train/train_config.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #include "support/delta_case.h"
-#include "support/laws.h"
+#include "support/properties.h"
 
 #include "base/mem.h"
 

@@ -1,4 +1,4 @@
-#include "support/laws.h"
+#include "support/properties.h"
 
 #include "base/mem.h"
 #include "ddl/block.h"

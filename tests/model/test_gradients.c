@@ -1,11 +1,11 @@
 /* model/gradients.c: what stands in the memory of gradients before ddl_model_zero_grad is never seen again,
  * and products that write a gradient give the bits of products that add to zeros. Memory is NaN before each
  * zeroing. */
-#include "support/laws.h"
+#include "support/properties.h"
 #include "support/models.h"
 
 #include "model/internal.h"
-#include "run/optim.h"
+#include "train/optim.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -239,10 +239,10 @@ static void see_matmul(void *ctx, const struct matmul_args *a)
     seen.ops->matmul(ctx, a);
 }
 
-static void see_matmul16(void *ctx, const struct matmul16_args *a)
+static void see_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
 {
     seen.added += a->beta != 0 && row_at(a->C) < seen.model->params.n;
-    seen.ops->matmul16(ctx, a);
+    seen.ops->matmul_bf16(ctx, a);
 }
 
 /* In the first pass after zeroing no matrix of products is zeroed or added to, in the second all are added
@@ -262,7 +262,7 @@ static void first_products_write(ddl_backend *backend)
         struct ddl_ops ops = *seen.ops;
         ops.zero = see_zero;
         ops.matmul = see_matmul;
-        ops.matmul16 = see_matmul16;
+        ops.matmul_bf16 = see_matmul_bf16;
         f.backend->ops = &ops;
         zero_over_nan(f.model);
         assert_int_equal(seen.zeroed, 0);

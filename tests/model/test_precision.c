@@ -2,7 +2,7 @@
  * behind what was written to the parameters. */
 #include "support/models.h"
 
-#include "run/optim.h"
+#include "train/optim.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* model/probe.c: a pass that is looked on at computes what it computes unwatched, and shows every tensor it
  * makes, in order. */
-#include "support/laws.h"
+#include "support/properties.h"
 #include "support/models.h"
 #include "support/runs.h"
 

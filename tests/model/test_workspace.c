@@ -1,7 +1,7 @@
 /* model/workspace.c and what block.c, attention.c and mlp.c make again: with every choice of `recompute` the
  * loss is the same to the bit, gradients too where no state is rebuilt, and memory is what the choice says.
  */
-#include "support/laws.h"
+#include "support/properties.h"
 #include "support/models.h"
 
 #include "model/internal.h"

@@ -78,9 +78,9 @@ const char *isa_name(size_t i)
 }
 
 /* Enough for whatever these tests do. */
-static const struct ddl_extent enough = { .d_c_taps = 1 << 16, .T = 2048, .h = 256, .widest = 4096 };
+static const struct ddl_limits enough = { .d_c_taps = 1 << 16, .T = 2048, .h = 256, .widest = 4096 };
 
-struct ddl_backend *cpu_backend_within(const struct ddl_extent *extent, const char *isa, size_t threads)
+struct ddl_backend *cpu_backend_within(const struct ddl_limits *extent, const char *isa, size_t threads)
 {
     struct ddl_backend *backend;
     struct ddl_error err;
@@ -142,7 +142,7 @@ static void compare_with(const struct ddl_backend *backend, op_call *call, const
     }
 }
 
-void compare_within(const struct ddl_extent *extent, op_call *call, const void *args, size_t n,
+void compare_within(const struct ddl_limits *extent, op_call *call, const void *args, size_t n,
                     struct output *outputs)
 {
     float *expected[MOST_OUTPUTS];

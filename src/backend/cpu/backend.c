@@ -56,7 +56,7 @@ static void close_cpu(void *ctx)
     ddl_mem_free(cpu);
 }
 
-static ddl_status verdict(void *ctx, struct ddl_error *err)
+static ddl_status check_error(void *ctx, struct ddl_error *err)
 {
     const struct cpu *cpu = ctx;
     bool failed = *cpu->failed;
@@ -68,7 +68,7 @@ static ddl_status verdict(void *ctx, struct ddl_error *err)
 /* A piece holds the sums of the largest parameter gradient and as much again (a bias beside a weight, or the
  * convolution's weights turned), attention's blocks, or WIDENED rows of a product in float32. Its
  * numbers, in whole lines, and the bytes of a piece for each thread; false: out of range. */
-static bool size_piece(const struct cpu *cpu, const struct ddl_extent *extent, size_t *piece, size_t *bytes)
+static bool size_piece(const struct cpu *cpu, const struct ddl_limits *extent, size_t *piece, size_t *bytes)
 {
     size_t sums, rows, blocks = cpu_attention_scratch(extent->T, extent->h);
     if (!ddl_size_mul(extent->d_c_taps, 2, &sums) ||
@@ -81,18 +81,18 @@ static bool size_piece(const struct cpu *cpu, const struct ddl_extent *extent, s
     return ddl_size_mul(*piece, cpu->threads, bytes) && ddl_size_mul(*bytes, sizeof(float), bytes);
 }
 
-static size_t overhead(void *ctx, const struct ddl_demand *demand)
+static size_t memory_estimate(void *ctx, const struct ddl_memory_request *request)
 {
     const struct cpu *cpu = ctx;
     size_t piece, bytes;
-    if (!size_piece(cpu, &demand->extent, &piece, &bytes) ||
-        !ddl_size_add(bytes, library_overhead(cpu->threads, demand->rows, demand->width, demand->bf16),
+    if (!size_piece(cpu, &request->extent, &piece, &bytes) ||
+        !ddl_size_add(bytes, library_memory(cpu->threads, request->rows, request->width, request->bf16),
                       &bytes))
         return SIZE_MAX;
     return bytes;
 }
 
-static ddl_status reserve(void *ctx, const struct ddl_extent *extent, struct ddl_error *err)
+static ddl_status reserve(void *ctx, const struct ddl_limits *extent, struct ddl_error *err)
 {
     struct cpu *cpu = ctx;
     size_t piece, bytes;
@@ -146,8 +146,8 @@ const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
                                      .open = open_cpu,
                                      .close = close_cpu,
                                      .reserve = reserve,
-                                     .overhead = overhead,
-                                     .verdict = verdict,
+                                     .memory_estimate = memory_estimate,
+                                     .check_error = check_error,
                                      .alloc = host_alloc,
                                      .free = host_free,
                                      .upload = host_move,

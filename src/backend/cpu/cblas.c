@@ -30,7 +30,7 @@ enum library_outcome library_matmul(const struct matmul_args *a)
 }
 
 /* BLAS libraries differ; this is a share of what OpenBLAS sets aside for each thread. */
-size_t library_overhead(size_t threads, size_t rows, size_t width, bool bf16)
+size_t library_memory(size_t threads, size_t rows, size_t width, bool bf16)
 {
     enum { CODE = 4000000, BUFFER = 4000000 };
     (void)rows;
@@ -44,7 +44,7 @@ bool library_has_bf16(void)
     return false;
 }
 
-enum library_outcome library_matmul16(struct library *library, const struct matmul16_args *a)
+enum library_outcome library_matmul_bf16(struct library *library, const struct matmul_bf16_args *a)
 {
     (void)library;
     (void)a;

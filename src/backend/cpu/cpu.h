@@ -17,7 +17,7 @@ struct cpu {
     float *scratch;              /* threads pieces of `piece` numbers each, aligned         */
     size_t piece;
     struct library *library;
-    bool *failed;    /* a product was lost: see ddl_ops.verdict                              */
+    bool *failed;    /* a product was lost: see ddl_ops.check_error                              */
     bool bf16_units; /* the library multiplies bfloat16 at more than float32's rate here */
 };
 

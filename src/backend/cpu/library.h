@@ -26,11 +26,11 @@ enum library_outcome library_matmul(const struct matmul_args *a);
 
 /* Bytes that it comes to hold: pages of its code, what it compiles, and copies of operands packed for
  * products of `rows` rows of about `width` numbers on `threads` threads. An estimate. */
-size_t library_overhead(size_t threads, size_t rows, size_t width, bool bf16);
+size_t library_memory(size_t threads, size_t rows, size_t width, bool bf16);
 
 /* Whether this processor multiplies bfloat16 faster than float32 by this library. */
 bool library_has_bf16(void);
 /* The same for bfloat16; one thread at a time, not always the same. */
-enum library_outcome library_matmul16(struct library *library, const struct matmul16_args *a);
+enum library_outcome library_matmul_bf16(struct library *library, const struct matmul_bf16_args *a);
 
 #endif

@@ -23,7 +23,8 @@ static bool is_small(const struct matmul_args *a)
     return a->K == 0 || (a->M <= SMALL && a->N <= SMALL && a->K <= SMALL && a->M * a->N * a->K <= SMALL);
 }
 
-/* Whether the product is still to be made. One that was lost is not made but reported, by ops->verdict. */
+/* Whether the product is still to be made. One that was lost is not made but reported, by ops->check_error.
+ */
 static bool is_left(const struct cpu *cpu, enum library_outcome outcome)
 {
     if (outcome == LIBRARY_LOST)
@@ -55,7 +56,7 @@ void cpu_matmul(void *ctx, const struct matmul_args *a)
 }
 
 /* Without units for bfloat16 the kernel widens as it goes. */
-void cpu_matmul16(void *ctx, const struct matmul16_args *a)
+void cpu_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
 {
     const struct cpu *cpu = ctx;
     enum library_outcome outcome = LIBRARY_NOT_TAKEN;
@@ -67,7 +68,7 @@ void cpu_matmul16(void *ctx, const struct matmul16_args *a)
     }
     if (cpu->bf16_units && a->K > 0) {
         int before = parallel_limit((int)cpu->threads);
-        outcome = library_matmul16(cpu->library, a);
+        outcome = library_matmul_bf16(cpu->library, a);
         parallel_limit(before);
     }
     if (is_left(cpu, outcome))
@@ -75,12 +76,12 @@ void cpu_matmul16(void *ctx, const struct matmul16_args *a)
 }
 
 /* C by rows of tiles [tile, tile + n), widened to a panel for the library. */
-static void by_panel(const struct cpu *cpu, const struct matmul8_args *a, size_t tile, size_t n)
+static void by_panel(const struct cpu *cpu, const struct matmul_q8_args *a, size_t tile, size_t n)
 {
     size_t row = tile * DDL_Q8_ROWS, ld = n * DDL_Q8_ROWS;
     size_t skip = row < a->first ? a->first - row : 0, left = a->first + a->N - row;
-    parallel_rows(cpu, n, a->K * DDL_Q8_ROWS, cpu->k->widen8,
-                  &(struct widen8_args){ a->K, a->B + tile * ddl_q8_groups(a->K), cpu->scratch, ld });
+    parallel_rows(cpu, n, a->K * DDL_Q8_ROWS, cpu->k->dequantize_q8,
+                  &(struct dequantize_q8_args){ a->K, a->B + tile * ddl_q8_groups(a->K), cpu->scratch, ld });
     by_library(cpu, &(struct matmul_args){ .M = a->M,
                                            .N = (left < ld ? left : ld) - skip,
                                            .K = a->K,
@@ -96,12 +97,12 @@ static void by_panel(const struct cpu *cpu, const struct matmul8_args *a, size_t
 
 /* C by the tiles as they are, for as many rows of A at a time as the scratch of all threads holds in slices.
  */
-static void by_tiles(const struct cpu *cpu, const struct matmul8_args *a, size_t tiles)
+static void by_tiles(const struct cpu *cpu, const struct matmul_q8_args *a, size_t tiles)
 {
     size_t row = ddl_q8_groups(a->K) * DDL_GROUP, most = row ? cpu->threads * cpu->piece / row : a->M;
     assert(most > 0);
     for (size_t m = 0; m < a->M; m += most) {
-        struct matmul8_args part = *a;
+        struct matmul_q8_args part = *a;
         part.M = a->M - m < most ? a->M - m : most;
         part.A += m * a->lda;
         part.C += m * a->ldc;
@@ -114,10 +115,10 @@ static void by_tiles(const struct cpu *cpu, const struct matmul8_args *a, size_t
 
 /* Few rows meet the tiles as they are read. More may be worth widening a panel of B at a time, as much as the
  * scratch of all threads holds, for the library. */
-void cpu_matmul8(void *ctx, const struct matmul8_args *args)
+void cpu_matmul_q8(void *ctx, const struct matmul_q8_args *args)
 {
     const struct cpu *cpu = ctx;
-    struct matmul8_args a = *args;
+    struct matmul_q8_args a = *args;
     a.B += a.first / DDL_Q8_ROWS * ddl_q8_groups(a.K);
     a.first %= DDL_Q8_ROWS;
     size_t tiles = (a.first + a.N + DDL_Q8_ROWS - 1) / DDL_Q8_ROWS;

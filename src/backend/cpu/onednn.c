@@ -94,7 +94,7 @@ enum library_outcome library_matmul(const struct matmul_args *a)
 
 /* Fitted to what runs of many sizes took (oneDNN 2.6, AVX-512, one and two threads). What it frees stays with
  * the C library's allocator, more or less of it: 10 MB either way. */
-size_t library_overhead(size_t threads, size_t rows, size_t width, bool bf16)
+size_t library_memory(size_t threads, size_t rows, size_t width, bool bf16)
 {
     enum { CODE = 5600000, CODE16 = 7900000, ROWS = 1024, PACKED = 12, PACKED16 = 1536 };
     size_t packed = rows < ROWS ? rows : ROWS;
@@ -259,7 +259,7 @@ static struct product *find_product(struct library *library, const struct shape 
 }
 
 /* Version 3.7 reads a vector whose numbers stand apart as if they stood side by side. */
-static bool has_vector(const struct matmul16_args *a)
+static bool has_vector(const struct matmul_bf16_args *a)
 {
     return a->N == 1 || (a->M == 1 && a->trans_a);
 }
@@ -269,7 +269,7 @@ static bool place(dnnl_memory_t memory, void *at)
     return !memory || dnnl_memory_set_data_handle(memory, at) == dnnl_success;
 }
 
-enum library_outcome library_matmul16(struct library *library, const struct matmul16_args *a)
+enum library_outcome library_matmul_bf16(struct library *library, const struct matmul_bf16_args *a)
 {
     struct shape shape = {
         a->trans_a, a->trans_b, a->M, a->N, a->K, a->lda, a->ldb, a->ldc, a->alpha, a->beta

@@ -53,24 +53,24 @@ void cpu_pool_bwd(void *ctx, const struct pool_grad_args *a)
 }
 
 /* The convolution's kernels find its weights turned to (K, d*c) in scratch, and sum their gradient so. */
-void cpu_expand_fwd(void *ctx, const struct expand_args *a)
+void cpu_init_state_fwd(void *ctx, const struct init_state_args *a)
 {
     const struct cpu *cpu = ctx;
     size_t dc = a->d * a->c;
     parallel_fits(cpu, a->w ? dc * a->K : 0);
     if (a->w)
-        parallel_scratch(cpu, a->B * a->T, dc * a->K, cpu->k->expand_fwd, a, 0);
+        parallel_scratch(cpu, a->B * a->T, dc * a->K, cpu->k->init_state_fwd, a, 0);
     else
-        parallel_rows(cpu, a->B * a->T, dc, cpu->k->expand_fwd, a);
+        parallel_rows(cpu, a->B * a->T, dc, cpu->k->init_state_fwd, a);
 }
 
-void cpu_expand_bwd(void *ctx, const struct expand_grad_args *a)
+void cpu_init_state_bwd(void *ctx, const struct init_state_grad_args *a)
 {
     const struct cpu *cpu = ctx;
     size_t dc = a->d * a->c, count = a->w ? dc * a->K : 0;
     parallel_fits(cpu, 2 * count);
     const float *turned =
-        parallel_sums(cpu, a->B * a->T, 2 * (a->w ? count : dc), cpu->k->expand_bwd, a, count);
+        parallel_sums(cpu, a->B * a->T, 2 * (a->w ? count : dc), cpu->k->init_state_bwd, a, count);
     for (size_t i = 0; i < count; i++)
         a->dw[i] += turned[i % a->K * dc + i / a->K];
 }

@@ -20,7 +20,7 @@ static void close_ref(void *ctx)
     (void)ctx;
 }
 
-static ddl_status reserve_nothing(void *ctx, const struct ddl_extent *extent, struct ddl_error *err)
+static ddl_status reserve_nothing(void *ctx, const struct ddl_limits *extent, struct ddl_error *err)
 {
     (void)ctx;
     (void)extent;
@@ -28,10 +28,10 @@ static ddl_status reserve_nothing(void *ctx, const struct ddl_extent *extent, st
     return DDL_OK;
 }
 
-static size_t no_overhead(void *ctx, const struct ddl_demand *demand)
+static size_t no_memory(void *ctx, const struct ddl_memory_request *request)
 {
     (void)ctx;
-    (void)demand;
+    (void)request;
     return 0;
 }
 
@@ -55,8 +55,8 @@ const struct ddl_ops ddl_ops_ref = {
     .open = open_ref,
     .close = close_ref,
     .reserve = reserve_nothing,
-    .overhead = no_overhead,
-    .verdict = host_verdict,
+    .memory_estimate = no_memory,
+    .check_error = host_check_error,
     .alloc = host_alloc,
     .free = host_free,
     .upload = host_move,

@@ -3,14 +3,14 @@
 
 #include "base/bf16.h"
 
-void ref_round16(void *ctx, const struct round16_args *a)
+void ref_cast_bf16(void *ctx, const struct cast_bf16_args *a)
 {
     (void)ctx;
     for (size_t i = 0; i < a->n; i++)
         a->y[i] = ddl_bf16_round(a->x[i]);
 }
 
-void ref_copy16(void *ctx, const struct copy16_args *a)
+void ref_copy_bf16(void *ctx, const struct copy_bf16_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->rows; n++) {
@@ -19,7 +19,7 @@ void ref_copy16(void *ctx, const struct copy16_args *a)
     }
 }
 
-void ref_embed16_fwd(void *ctx, const struct embed16_args *a)
+void ref_embed_bf16_fwd(void *ctx, const struct embed_bf16_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
@@ -28,7 +28,7 @@ void ref_embed16_fwd(void *ctx, const struct embed16_args *a)
     }
 }
 
-void ref_matmul16(void *ctx, const struct matmul16_args *a)
+void ref_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
 {
     (void)ctx;
     for (size_t m = 0; m < a->M; m++) {

@@ -21,7 +21,7 @@ static void quantize_group(size_t n, const float *x, struct ddl_q8 *y, size_t la
     }
 }
 
-void ref_quantize8(void *ctx, const struct quantize8_args *a)
+void ref_quantize_q8(void *ctx, const struct quantize_q8_args *a)
 {
     (void)ctx;
     size_t groups = ddl_q8_groups(a->width);
@@ -43,7 +43,7 @@ static double number(const struct ddl_q8 *B, size_t width, size_t row, size_t k)
     return (double)tile->scale[lane] * tile->q[quad][lane][k % 4];
 }
 
-void ref_matmul8(void *ctx, const struct matmul8_args *a)
+void ref_matmul_q8(void *ctx, const struct matmul_q8_args *a)
 {
     (void)ctx;
     for (size_t m = 0; m < a->M; m++) {
@@ -57,7 +57,7 @@ void ref_matmul8(void *ctx, const struct matmul8_args *a)
     }
 }
 
-void ref_embed8_fwd(void *ctx, const struct embed8_args *a)
+void ref_embed_q8_fwd(void *ctx, const struct embed_q8_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {

@@ -12,16 +12,16 @@ static void round_row(size_t n, const float *restrict x, uint16_t *restrict y)
         y[i] = ddl_bf16_round(x[i]);
 }
 
-void DDL_KERNEL(round16)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(cast_bf16)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct round16_args *a = args;
+    const struct cast_bf16_args *a = args;
     (void)scratch;
     round_row(hi - lo, a->x + lo, a->y + lo);
 }
 
-void DDL_KERNEL(copy16)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(copy_bf16)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct copy16_args *a = args;
+    const struct copy_bf16_args *a = args;
     (void)scratch;
     for (size_t n = lo; n < hi; n++)
         round_row(a->width, a->src + n * a->src_stride, a->dst + n * a->dst_stride);
@@ -72,7 +72,7 @@ void DDL_KERNEL(mixed_thin_nn)(const void *args, size_t lo, size_t hi, float *sc
 /* Rows [lo, hi) of C. */
 void DDL_KERNEL(matmul16_plain)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct matmul16_args *a = args;
+    const struct matmul_bf16_args *a = args;
     size_t row_a = a->trans_a ? 1 : a->lda, step_a = a->trans_a ? a->lda : 1;
     (void)scratch;
     for (size_t i = lo; i < hi; i++) {

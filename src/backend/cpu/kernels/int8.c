@@ -160,7 +160,7 @@ static_assert(sizeof(struct ddl_q8) % DDL_ALIGN == 0, "tiles are whole lines");
 void DDL_KERNEL(slice8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct tiles8_args *by = args;
-    const struct matmul8_args *a = by->product;
+    const struct matmul_q8_args *a = by->product;
     size_t whole = a->K / DDL_GROUP * DDL_GROUP;
     struct slice *slices = (struct slice *)by->slices + lo * ddl_q8_groups(a->K);
     (void)scratch;
@@ -177,7 +177,8 @@ void DDL_KERNEL(slice8)(const void *args, size_t lo, size_t hi, float *scratch)
 }
 
 /* C for rows [m, m + M) of A and row number `tile` of B's tiles: of its 16 columns those that are C's. */
-INLINE void put(const struct matmul8_args *a, size_t tile, size_t m, const vec (*sum)[PARTS], const size_t M)
+INLINE void put(const struct matmul_q8_args *a, size_t tile, size_t m, const vec (*sum)[PARTS],
+                const size_t M)
 {
     size_t row = tile * ROWS, from = row < a->first ? a->first - row : 0, left = a->first + a->N - row;
     size_t end = left < ROWS ? left : ROWS;
@@ -191,7 +192,7 @@ INLINE void put(const struct matmul8_args *a, size_t tile, size_t m, const vec (
     }
 }
 
-INLINE void multiply(const struct matmul8_args *a, size_t tile, size_t m, const struct slice *slices,
+INLINE void multiply(const struct matmul_q8_args *a, size_t tile, size_t m, const struct slice *slices,
                      const size_t M, const size_t R)
 {
     size_t groups = ddl_q8_groups(a->K);
@@ -210,7 +211,7 @@ INLINE void multiply(const struct matmul8_args *a, size_t tile, size_t m, const 
 #define EACH_M(X) X(1, 4) X(2, 4) X(3, 2) X(4, 2) X(5, 1) X(6, 1) X(7, 1) X(8, 1)
 #define DEFINE_MULTIPLY(M, R)                                                                                \
     static_assert(R <= MOST_TILES && M * R <= MOST_SUMS, "room for their sums");                             \
-    static void multiply_##M(const struct matmul8_args *a, size_t lo, size_t hi, size_t m,                   \
+    static void multiply_##M(const struct matmul_q8_args *a, size_t lo, size_t hi, size_t m,                 \
                              const struct slice *slices)                                                     \
     {                                                                                                        \
         size_t tile = lo;                                                                                    \
@@ -221,7 +222,7 @@ INLINE void multiply(const struct matmul8_args *a, size_t tile, size_t m, const 
     }
 EACH_M(DEFINE_MULTIPLY)
 #define LIST_MULTIPLY(M, R) multiply_##M,
-static void (*const by_rows[])(const struct matmul8_args *a, size_t lo, size_t hi, size_t m,
+static void (*const by_rows[])(const struct matmul_q8_args *a, size_t lo, size_t hi, size_t m,
                                const struct slice *slices) = { EACH_M(LIST_MULTIPLY) };
 static_assert(sizeof by_rows / sizeof *by_rows == MOST_THIN, "one for each M");
 
@@ -240,9 +241,9 @@ void DDL_KERNEL(matmul8_tiles)(const void *args, size_t lo, size_t hi, float *sc
 
 /* ---- to float32 and back ---- */
 
-void DDL_KERNEL(widen8)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(dequantize_q8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct widen8_args *a = args;
+    const struct dequantize_q8_args *a = args;
     size_t groups = ddl_q8_groups(a->K);
     (void)scratch;
     for (size_t i = lo * groups; i < hi * groups; i++) {
@@ -256,9 +257,9 @@ void DDL_KERNEL(widen8)(const void *args, size_t lo, size_t hi, float *scratch)
     }
 }
 
-void DDL_KERNEL(embed8_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(embed_q8_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct embed8_args *a = args;
+    const struct embed_q8_args *a = args;
     size_t groups = ddl_q8_groups(a->d);
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
@@ -290,9 +291,9 @@ static void quantize_group(const float *x, struct ddl_q8 *y, size_t lane)
         memcpy(y->q[k][lane], bytes + 4 * k, 4);
 }
 
-void DDL_KERNEL(quantize8)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(quantize_q8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct quantize8_args *a = args;
+    const struct quantize_q8_args *a = args;
     size_t groups = ddl_q8_groups(a->width);
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {

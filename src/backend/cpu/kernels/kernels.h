@@ -73,12 +73,12 @@ struct strip_args {
 /* A product with tiles: `slices` holds the rows of A in the form in which tiles meet them, all of them in no
  * more room than M rows of K numbers, rounded up to whole groups, take in float32. */
 struct tiles8_args {
-    const struct matmul8_args *product; /* first < 16 */
+    const struct matmul_q8_args *product; /* first < 16 */
     void *slices;
 };
 
 /* y (K, 16 for each row of tiles) = B^T in float32. */
-struct widen8_args {
+struct dequantize_q8_args {
     size_t K;
     const struct ddl_q8 *B;
     float *y;
@@ -110,24 +110,24 @@ struct parts_args {
     X(matmul_thin_nn)  /* columns of C, op(B) = B: sums of rows of B */                                      \
     X(mixed_thin)      /* columns of C, op(B) = B^T, M <= MOST_THIN; mixed_args */                           \
     X(mixed_thin_nn)   /* rows of C, op(B) = B; mixed_args           */                                      \
-    X(round16)         /* numbers                                    */                                      \
-    X(copy16)          /* rows                                       */                                      \
+    X(cast_bf16)       /* numbers                                    */                                      \
+    X(copy_bf16)       /* rows                                       */                                      \
     X(pack)            /* rows of x; pack_args                       */                                      \
     X(strip)           /* rows of C; strip_args                      */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
     X(matmul16_thin)   /* columns of C; scratch: M K numbers         */                                      \
     X(slice8)          /* rows of A; tiles8_args                      */                                     \
     X(matmul8_tiles)   /* rows of tiles; tiles8_args                  */                                     \
-    X(quantize8)       /* rows                                       */                                      \
-    X(widen8)          /* rows of tiles; widen8_args                 */                                      \
+    X(quantize_q8)     /* rows                                       */                                      \
+    X(dequantize_q8)   /* rows of tiles; dequantize_q8_args                 */                               \
     X(embed_fwd)       /* tokens                                     */                                      \
-    X(embed16_fwd)     /* tokens                                     */                                      \
-    X(embed8_fwd)      /* tokens                                     */                                      \
+    X(embed_bf16_fwd)  /* tokens                                     */                                      \
+    X(embed_q8_fwd)    /* tokens                                     */                                      \
     X(embed_bwd)       /* features: two tokens may share a row of dE */                                      \
-    X(expand_fwd)      /* tokens; (K, d*c) for w transposed          */                                      \
-    X(expand_bwd)      /* tokens; (K, d*c) sums, then (K, d*c) for w */                                      \
-    X(collapse_fwd)    /* all at once                                */                                      \
-    X(collapse_bwd)    /* all at once                                */                                      \
+    X(init_state_fwd)  /* tokens; (K, d*c) for w transposed          */                                      \
+    X(init_state_bwd)  /* tokens; (K, d*c) sums, then (K, d*c) for w */                                      \
+    X(fold_fwd)        /* all at once                                */                                      \
+    X(fold_bwd)        /* all at once                                */                                      \
     X(compress_fwd)    /* tokens                                     */                                      \
     X(compress_bwd)    /* tokens; de                                 */                                      \
     X(rmsnorm_fwd)     /* rows                                       */                                      \

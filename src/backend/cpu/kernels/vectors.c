@@ -45,9 +45,9 @@ void DDL_KERNEL(embed_fwd)(const void *args, size_t lo, size_t hi, float *scratc
         memcpy(a->x + n * a->d, a->E + (size_t)a->tokens[n] * a->d, a->d * sizeof *a->x);
 }
 
-void DDL_KERNEL(embed16_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(embed_bf16_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct embed16_args *a = args;
+    const struct embed_bf16_args *a = args;
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
         const uint16_t *restrict E = a->E + (size_t)a->tokens[n] * a->d;

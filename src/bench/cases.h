@@ -1,0 +1,27 @@
+/* Filling in cases, and the makers that stand in files of their own. */
+#ifndef DDL_RUN_BENCH_CASES_H
+#define DDL_RUN_BENCH_CASES_H
+
+#include "bench/bench.h"
+
+/* A buffer whose pointer stands at offset `slot` of the args; returns its number. */
+int bench_add(struct bench_case *k, size_t slot, size_t n, enum bench_fill fill, enum bench_use use);
+/* The place of buffer `of` under another name. */
+void bench_add_alias(struct bench_case *k, size_t slot, int of, enum bench_use use);
+
+#define AT(type, field) offsetof(struct type, field)
+#define IN(type, field, n, fill) bench_add(k, AT(type, field), n, BENCH_##fill, BENCH_IN)
+#define OUT(type, field, n) bench_add(k, AT(type, field), n, BENCH_NORMAL, BENCH_OUT)
+#define INOUT(type, field, n) bench_add(k, AT(type, field), n, BENCH_NORMAL, BENCH_INOUT)
+
+typedef void bench_make(struct bench_case *k, const struct bench_sizes *s);
+bench_make make_embed_fwd, make_embed_bf16_fwd, make_embed_q8_fwd, make_embed_bwd, make_init_state_fwd,
+    make_init_state_bwd, make_fold_fwd, make_fold_bwd, make_compress_fwd, make_compress_bwd, make_pool_fwd,
+    make_pool_bwd, make_delta_fwd, make_delta_bwd, make_delta_inverse, make_elementwise_fwd,
+    make_elementwise_bwd;
+bench_make make_rmsnorm_fwd, make_rmsnorm_bwd, make_rope_fwd, make_rope_bwd, make_swiglu_fwd, make_swiglu_bwd,
+    make_gate_fwd, make_gate_bwd, make_target_fwd, make_target_bwd, make_tanh_fwd, make_tanh_bwd,
+    make_gelu_fwd, make_gelu_bwd, make_axpy, make_fill, make_bias_fwd, make_bias_bwd, make_adamw,
+    make_adamw_bf16;
+
+#endif

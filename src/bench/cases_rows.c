@@ -1,0 +1,186 @@
+/* Cases of ops on rows: norms, rotation, activations, projections, the optimiser. */
+#include "bench/cases.h"
+
+void make_rmsnorm_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.rmsnorm_fwd = (struct rmsnorm_args){ .N = s->N, .d = s->d, .eps = 1e-5f };
+    IN(rmsnorm_args, x, s->N * s->d, NORMAL);
+    IN(rmsnorm_args, w, s->d, WEIGHT);
+    OUT(rmsnorm_args, y, s->N * s->d);
+    OUT(rmsnorm_args, rstd, s->N);
+}
+void make_rmsnorm_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.rmsnorm_bwd = (struct rmsnorm_grad_args){ .N = s->N, .d = s->d };
+    IN(rmsnorm_grad_args, x, s->N * s->d, NORMAL);
+    IN(rmsnorm_grad_args, w, s->d, WEIGHT);
+    IN(rmsnorm_grad_args, rstd, s->N, WEIGHT);
+    IN(rmsnorm_grad_args, dy, s->N * s->d, NORMAL);
+    OUT(rmsnorm_grad_args, dx, s->N * s->d);
+    INOUT(rmsnorm_grad_args, dw, s->d);
+}
+
+void make_rope_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t a = s->H * s->h;
+    k->args.rope_fwd = (struct rope_args){ .B = s->B,
+                                           .T = s->T,
+                                           .H = s->H,
+                                           .h = s->h,
+                                           .R = s->R,
+                                           .eps = 1e-5f,
+                                           .x_stride = a,
+                                           .y_stride = a,
+                                           .y_batch = s->T * a };
+    IN(rope_args, cos, s->T * s->R / 2, COS);
+    IN(rope_args, sin, s->T * s->R / 2, SIN);
+    IN(rope_args, x, s->N * a, NORMAL);
+    IN(rope_args, w, s->h, WEIGHT);
+    OUT(rope_args, y, s->N * a);
+}
+void make_rope_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t a = s->H * s->h;
+    k->args.rope_bwd = (struct rope_grad_args){ .B = s->B,
+                                                .T = s->T,
+                                                .H = s->H,
+                                                .h = s->h,
+                                                .R = s->R,
+                                                .eps = 1e-5f,
+                                                .x_stride = a,
+                                                .dy_stride = a,
+                                                .dx_stride = a };
+    IN(rope_grad_args, cos, s->T * s->R / 2, COS);
+    IN(rope_grad_args, sin, s->T * s->R / 2, SIN);
+    IN(rope_grad_args, x, s->N * a, NORMAL);
+    IN(rope_grad_args, w, s->h, WEIGHT);
+    IN(rope_grad_args, dy, s->N * a, NORMAL);
+    OUT(rope_grad_args, dx, s->N * a);
+    INOUT(rope_grad_args, dw, s->h);
+}
+
+void make_swiglu_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.swiglu_fwd = (struct swiglu_args){ .N = s->N, .m = s->m };
+    IN(swiglu_args, ug, s->N * 2 * s->m, NORMAL);
+    OUT(swiglu_args, s, s->N * s->m);
+}
+void make_swiglu_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.swiglu_bwd = (struct swiglu_grad_args){ .N = s->N, .m = s->m };
+    IN(swiglu_grad_args, ug, s->N * 2 * s->m, NORMAL);
+    IN(swiglu_grad_args, ds, s->N * s->m, NORMAL);
+    OUT(swiglu_grad_args, dug, s->N * 2 * s->m);
+}
+
+static void project(struct bench_case *k, const struct bench_sizes *s, size_t c, bool sigmoid)
+{
+    k->args.project_fwd =
+        (struct project_args){ .N = s->N, .d = s->d, .c = c, .sigmoid = sigmoid, .scale = 2 };
+    IN(project_args, x, s->N * s->d, NORMAL);
+    IN(project_args, W, c * s->d, NORMAL);
+    IN(project_args, b, c, NORMAL);
+    OUT(project_args, y, s->N * c);
+    k->flops = 2 * (double)(s->N * s->d * c);
+}
+static void project_grad(struct bench_case *k, const struct bench_sizes *s, size_t c, bool sigmoid)
+{
+    k->args.project_bwd =
+        (struct project_grad_args){ .N = s->N, .d = s->d, .c = c, .sigmoid = sigmoid, .scale = 2 };
+    IN(project_grad_args, x, s->N * s->d, NORMAL);
+    IN(project_grad_args, W, c * s->d, NORMAL);
+    IN(project_grad_args, y, s->N * c, GATE);
+    IN(project_grad_args, dy, s->N * c, NORMAL);
+    INOUT(project_grad_args, dx, s->N * s->d);
+    INOUT(project_grad_args, dW, c * s->d);
+    INOUT(project_grad_args, db, c);
+    k->flops = 4 * (double)(s->N * s->d * c);
+}
+void make_gate_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    project(k, s, 1, true);
+}
+void make_gate_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    project_grad(k, s, 1, true);
+}
+void make_target_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    project(k, s, s->c, false);
+}
+void make_target_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    project_grad(k, s, s->c, false);
+}
+
+void make_tanh_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.tanh_fwd = (struct tanh_args){ .n = s->N * s->d };
+    IN(tanh_args, x, s->N * s->d, NORMAL);
+    OUT(tanh_args, y, s->N * s->d);
+}
+void make_tanh_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.tanh_bwd = (struct tanh_grad_args){ .n = s->N * s->d };
+    IN(tanh_grad_args, y, s->N * s->d, COS);
+    IN(tanh_grad_args, dy, s->N * s->d, NORMAL);
+    OUT(tanh_grad_args, dx, s->N * s->d);
+}
+void make_gelu_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.gelu_fwd = (struct gelu_args){ .n = s->N * s->d };
+    IN(gelu_args, x, s->N * s->d, NORMAL);
+    OUT(gelu_args, y, s->N * s->d);
+}
+void make_gelu_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.gelu_bwd = (struct gelu_grad_args){ .n = s->N * s->d };
+    IN(gelu_grad_args, x, s->N * s->d, NORMAL);
+    IN(gelu_grad_args, dy, s->N * s->d, NORMAL);
+    OUT(gelu_grad_args, dx, s->N * s->d);
+}
+void make_axpy(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.axpy = (struct axpy_args){ .n = s->N * s->d, .a = 0.5f };
+    IN(axpy_args, x, s->N * s->d, NORMAL);
+    INOUT(axpy_args, y, s->N * s->d);
+}
+void make_fill(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.fill = (struct fill_args){ .n = s->N * s->d, .value = 0.5f };
+    OUT(fill_args, x, s->N * s->d);
+}
+void make_bias_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.bias_fwd = (struct bias_args){ .N = s->N, .d = s->d };
+    IN(bias_args, b, s->d, NORMAL);
+    INOUT(bias_args, y, s->N * s->d);
+}
+void make_bias_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.bias_bwd = (struct bias_grad_args){ .N = s->N, .d = s->d };
+    IN(bias_grad_args, dy, s->N * s->d, NORMAL);
+    INOUT(bias_grad_args, db, s->d);
+}
+void make_adamw(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t n = 2 * s->m * s->d;
+    k->args.adamw = (struct adamw_args){ .n = n,
+                                         .g_scale = 1,
+                                         .lr = 1e-3f,
+                                         .beta1 = 0.9f,
+                                         .beta2 = 0.95f,
+                                         .eps = 1e-8f,
+                                         .weight_decay = 0.1f,
+                                         .bias1 = 0.5f,
+                                         .bias2 = 0.5f };
+    INOUT(adamw_args, p, n);
+    IN(adamw_args, g, n, NORMAL);
+    INOUT(adamw_args, m, n);
+    bench_add(k, AT(adamw_args, v), n, BENCH_WEIGHT, BENCH_INOUT);
+}
+void make_adamw_bf16(struct bench_case *k, const struct bench_sizes *s)
+{
+    make_adamw(k, s);
+    bench_add(k, AT(adamw_args, p16), k->args.adamw.n, BENCH_HALVES, BENCH_OUT);
+}

@@ -1,0 +1,199 @@
+/* Timing prefill and decoding beside the time that reading the weights takes. */
+#include "bench/bench.h"
+
+#include "base/mem.h"
+#include "base/clock.h"
+#include "model/internal.h"
+#include "model/io.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* `n` sequences that are decoded side by side. */
+struct decoder {
+    const struct ddl_bench_config *config;
+    ddl_model *model;
+    ddl_workspace *ws;
+    ddl_cache *cache;
+    size_t n;
+    int32_t *tokens; /* (n, seq) prompts; each round of single tokens takes n from the start */
+    float *logits;   /* (n, V) of the last position */
+    ddl_status status;
+    struct ddl_error *err;
+};
+
+static ddl_status make(struct decoder *d, ddl_model *model, const struct ddl_bench_config *config, size_t n,
+                       struct ddl_error *err)
+{
+    size_t V = config->model.vocab_size, tokens, logits;
+    *d = (struct decoder){ .config = config, .model = model, .n = n, .err = err };
+    ddl_status status = ddl_workspace_create(
+        &d->ws, model, &(struct ddl_workspace_options){ .batch = n, .tokens = config->seq }, err);
+    if (!status)
+        status = ddl_cache_create(&d->cache, model,
+                                  &(struct ddl_cache_options){
+                                      .batch = n, .tokens = config->model.block_size, .form = config->cache },
+                                  err);
+    if (status)
+        return status;
+    if (!ddl_size_mul(n * config->seq, sizeof *d->tokens, &tokens) ||
+        !ddl_size_mul(n * V, sizeof *d->logits, &logits) || !(d->tokens = malloc(tokens)) ||
+        !(d->logits = malloc(logits)))
+        return ddl_error_set(err, DDL_E_MEMORY, "bench decode: out of memory for %zu sequences", n);
+    bench_tokens(d->tokens, n * config->seq, V);
+    return DDL_OK;
+}
+
+static void unmake(struct decoder *d)
+{
+    free(d->tokens);
+    free(d->logits);
+    ddl_cache_free(d->cache);
+    ddl_workspace_free(d->ws);
+}
+
+static void feed(struct decoder *d, size_t T)
+{
+    struct ddl_batch batch = { d->n, T, d->tokens, NULL };
+    ddl_status status =
+        ddl_model_logits(d->model, d->ws, d->cache, &batch, 1, d->logits, d->status ? NULL : d->err);
+    d->status = d->status ? d->status : status;
+}
+
+static void prefill(void *user)
+{
+    struct decoder *d = user;
+    ddl_cache_reset(d->cache);
+    feed(d, d->config->seq);
+}
+
+/* A step of decoding reads every weight once (ddl_model_pass_bytes), and the keys and values so far. */
+static double cache_bytes(const struct decoder *d)
+{
+    const struct ddl_bench_config *config = d->config;
+    size_t size = d->cache->halves ? sizeof(uint16_t) : sizeof(float);
+    double mean = (double)config->seq + (double)config->warmup + (double)config->steps / 2;
+    return 2 * (double)size * mean * (double)d->n *
+           (double)(config->model.n_layers * config->model.n_heads * config->model.head_dim);
+}
+
+/* Further tokens, op by op. */
+static void time_ops(struct decoder *d, struct ddl_bench_report *out)
+{
+    struct ddl_profile profile;
+    ddl_backend *real = d->model->backend;
+    ddl_profile_init(&profile, real);
+    d->model->backend = &profile.backend;
+    double start = ddl_clock_seconds();
+    for (size_t i = 0; i < d->config->profiled; i++)
+        feed(d, 1);
+    bench_shares(out, &profile, d->config->profiled, ddl_clock_seconds() - start);
+    d->model->backend = real;
+}
+
+static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *out, const char *name)
+{
+    double seconds[DDL_BENCH_REPETITIONS];
+    for (size_t i = 0; i < d->config->warmup; i++)
+        feed(d, 1);
+    for (size_t i = 0; i < d->config->steps; i++) {
+        double start = ddl_clock_seconds();
+        feed(d, 1);
+        seconds[i] = ddl_clock_seconds() - start;
+    }
+    struct ddl_bench_row *row = bench_row(out, name, seconds, d->config->steps);
+    row->bytes = (double)ddl_model_pass_bytes(d->model) + cache_bytes(d);
+    row->flops = (double)d->n * ddl_config_flops_per_token(&d->config->model, d->config->seq, false);
+    row->units = (double)d->n;
+    snprintf(row->unit, sizeof row->unit, "tokens");
+    return row;
+}
+
+static ddl_status time_one(ddl_model *model, const struct ddl_bench_config *config,
+                           struct ddl_bench_report *out, struct ddl_error *err)
+{
+    enum { PREFILLS = 5 };
+    struct decoder d;
+    ddl_status status = make(&d, model, config, 1, err);
+    if (!status) {
+        struct ddl_bench_row *row = bench_time(out, "prefill", prefill, &d, 1, PREFILLS, 0);
+        row->units = (double)config->seq;
+        row->flops = row->units * ddl_config_flops_per_token(&config->model, config->seq, false);
+        snprintf(row->unit, sizeof row->unit, "tokens");
+        bench_figure(out, "prefill_tokens_per_s", row->units / row->median);
+        prefill(&d);
+        row = decode(&d, out, "decode 1");
+        bench_figure(out, "tokens_per_s", 1 / row->median);
+        bench_figure(out, "weight_bytes", (double)ddl_model_pass_bytes(model));
+        if (config->profiled)
+            time_ops(&d, out);
+        status = d.status;
+    }
+    unmake(&d);
+    return status;
+}
+
+static ddl_status time_several(ddl_model *model, const struct ddl_bench_config *config,
+                               struct ddl_bench_report *out, struct ddl_error *err)
+{
+    struct decoder d;
+    char name[32];
+    ddl_status status = make(&d, model, config, config->batch, err);
+    if (!status) {
+        snprintf(name, sizeof name, "decode %zu", config->batch);
+        prefill(&d);
+        struct ddl_bench_row *row = decode(&d, out, name);
+        bench_figure(out, "batch_tokens_per_s", row->units / row->median);
+        status = d.status;
+    }
+    unmake(&d);
+    return status;
+}
+
+/* How far decoding is from what the memory allows. */
+static void put_beside_memory(struct ddl_bench_report *out)
+{
+    double fastest = out->roofline.read > out->roofline.copy ? out->roofline.read : out->roofline.copy;
+    const struct ddl_bench_row *row = ddl_bench_find(out, "decode 1");
+    bench_figure(out, "weights_read_s", ddl_bench_figure(out, "weight_bytes") / fastest);
+    bench_figure(out, "decode_over_read", row->median / ddl_bench_figure(out, "weights_read_s"));
+}
+
+ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *backend,
+                            struct ddl_bench_report *out, struct ddl_error *err)
+{
+    struct ddl_bench_config c = *config;
+    ddl_model *model = NULL;
+    bench_begin(out, "decode", backend);
+    bench_set_model(out, config);
+    bench_set(out, "dtype", "%s", ddl_precision_names[config->precision]);
+    bench_set(out, "cache", "%s", ddl_cache_form_names[config->cache]);
+    bench_set(out, "tokens", "%zu", config->steps);
+    ddl_status status = bench_check_steps(config->steps, err);
+    if (!status && (config->seq == 0 || config->batch == 0))
+        status =
+            ddl_error_set(err, DDL_E_USAGE, "bench decode: a prompt and a batch of at least 1 are needed");
+    c.model.block_size = config->seq + config->warmup + config->steps + config->profiled;
+    if (!status)
+        status = bench_check_decoding(&c, backend, out->check, sizeof out->check, err);
+    if (!status)
+        status = ddl_model_create_for_inference(&model, &c.model, c.precision, backend, err);
+    if (!status)
+        status = ddl_model_init(model, 0, err);
+    if (!status)
+        status = time_one(model, &c, out, err);
+    if (!status && c.batch > 1)
+        status = time_several(model, &c, out, err);
+    if (!status) {
+        bench_figure(out, "parameters", (double)ddl_model_size(model));
+        bench_figure(out, "peak_gib", (double)ddl_clock_peak_memory() / 1073741824);
+    }
+    ddl_model_free(model);
+    if (!status && c.roofline) { /* last: its memory is not decoding's */
+        status = bench_roofline(&out->roofline, backend, err);
+        if (!status)
+            put_beside_memory(out);
+    }
+    return status;
+}

@@ -1,0 +1,120 @@
+/* What the machine does at best, by the backend's own ops: a few large products, and memory far beyond its
+ * caches. */
+#include "bench/bench.h"
+
+#include "base/mem.h"
+#include "base/clock.h"
+
+enum { LARGEST = 4096 * 2048, TRIES = 7 };
+static const double enough = 0.6, too_slow = 0.5; /* seconds of all tries of a shape; of one */
+
+/* Seconds of the fastest of some tries. */
+static double best_of(bench_fn *fn, void *user)
+{
+    double best = 0, spent = 0;
+    for (size_t i = 0; i < TRIES && (i < 2 || spent < enough); i++) {
+        double start = ddl_clock_seconds();
+        fn(user);
+        double seconds = ddl_clock_seconds() - start;
+        best = i == 0 || seconds < best ? seconds : best;
+        spent += seconds;
+    }
+    return best;
+}
+
+struct job {
+    ddl_backend *backend;
+    struct matmul_args product;
+    struct matmul_bf16_args product16;
+    struct copy_args copy;
+};
+
+static void multiply(void *user)
+{
+    const struct job *job = user;
+    job->backend->ops->matmul(job->backend->ctx, &job->product);
+}
+
+static void multiply16(void *user)
+{
+    const struct job *job = user;
+    job->backend->ops->matmul_bf16(job->backend->ctx, &job->product16);
+}
+
+static void copy(void *user)
+{
+    const struct job *job = user;
+    job->backend->ops->copy(job->backend->ctx, &job->copy);
+}
+
+static void read_once(void *user)
+{
+    const struct job *job = user;
+    (void)job->backend->ops->sum_squares(job->backend->ctx, job->copy.rows * job->copy.width, job->copy.src);
+}
+
+/* Operations a second of the fastest shape; larger ones are left out where smaller ones take too long. */
+static double fastest_product(struct job *job, bench_fn *fn)
+{
+    static const size_t shapes[][3] = { { 1024, 1024, 1024 }, { 2048, 2048, 2048 }, { 1024, 4096, 2048 } };
+    double most = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        size_t M = shapes[i][0], N = shapes[i][1], K = shapes[i][2];
+        job->product.M = job->product16.M = M;
+        job->product.N = job->product16.N = job->product.ldc = job->product16.ldc = N;
+        job->product.K = job->product16.K = K;
+        job->product.lda = job->product.ldb = job->product16.lda = job->product16.ldb = K;
+        double seconds = best_of(fn, job), rate = 2 * (double)(M * N * K) / seconds;
+        most = rate > most ? rate : most;
+        if (seconds > too_slow)
+            break;
+    }
+    return most;
+}
+
+static void measure(struct ddl_bench_roofline *out, struct job *job, void *a, void *b, void *c, size_t n)
+{
+    enum { ROWS = 1024 };
+    const struct ddl_ops *ops = job->backend->ops;
+    void *ctx = job->backend->ctx;
+    /* numbers that stay in range, and pages that are there */
+    ops->fill(ctx, &(struct fill_args){ n, 0.5f, a });
+    ops->fill(ctx, &(struct fill_args){ n, 0.5f, b });
+    ops->fill(ctx, &(struct fill_args){ LARGEST, 0.5f, c });
+    job->product = (struct matmul_args){ .trans_b = true, .alpha = 1, .A = a, .B = b, .C = c };
+    out->gemm_f32 = fastest_product(job, multiply);
+    job->copy = (struct copy_args){ ROWS, n / ROWS, a, n / ROWS, b, n / ROWS };
+    out->copy = 2 * (double)n * sizeof(float) / best_of(copy, job);
+    out->read = (double)n * sizeof(float) / best_of(read_once, job);
+    ops->cast_bf16(ctx, &(struct cast_bf16_args){ LARGEST, c, a });
+    ops->cast_bf16(ctx, &(struct cast_bf16_args){ LARGEST, c, b });
+    job->product16 = (struct matmul_bf16_args){ .trans_b = true, .alpha = 1, .A = a, .B = b, .C = c };
+    out->gemm_bf16 = fastest_product(job, multiply16);
+}
+
+ddl_status bench_roofline(struct ddl_bench_roofline *out, ddl_backend *backend, struct ddl_error *err)
+{
+    /* 256 MiB an array, or what a small machine has room for */
+    size_t n = (size_t)64 << 20, room = ddl_mem_machine() / 16 / sizeof(float);
+    n = n < room ? n : room / 1024 * 1024;
+    n = n > LARGEST ? n : LARGEST;
+    void *block[3];
+    size_t numbers[3] = { n, n, LARGEST };
+    bool whole = true;
+    for (size_t i = 0; i < 3; i++) {
+        block[i] = backend->ops->alloc(backend->ctx, numbers[i] * sizeof(float));
+        whole = whole && block[i];
+    }
+    struct job job = { .backend = backend };
+    if (whole)
+        measure(out, &job, block[0], block[1], block[2], n);
+    for (size_t i = 0; i < 3; i++) {
+        if (block[i])
+            backend->ops->free(backend->ctx, block[i]);
+    }
+    return whole ? DDL_OK
+                 : ddl_error_set(err, DDL_E_MEMORY,
+                                 "bench: out of memory for measuring the machine's limits (%zu MiB; "
+                                 "--no-roofline leaves them out)",
+                                 2 * n * sizeof(float) >> 20);
+}

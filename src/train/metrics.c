@@ -1,0 +1,96 @@
+#define _POSIX_C_SOURCE 200809L
+#include "train/metrics.h"
+
+#include "base/file.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The step of a whole line, or UINT64_MAX for anything else. */
+static uint64_t step_of(const char *line, size_t length)
+{
+    static const char key[] = "{\"step\":";
+    if (length < sizeof key || memcmp(line, key, sizeof key - 1) != 0 || line[length - 1] != '}')
+        return UINT64_MAX;
+    return strtoull(line + sizeof key - 1, NULL, 10);
+}
+
+/* How many bytes at the beginning are whole lines of steps up to `step`; *logged gets the last one's. */
+static size_t bytes_up_to(const struct ddl_file_map *map, uint64_t step, uint64_t *logged)
+{
+    size_t kept = 0;
+    while (kept < map->size) {
+        const char *line = (const char *)map->data + kept;
+        const char *end = memchr(line, '\n', map->size - kept);
+        uint64_t found = end ? step_of(line, (size_t)(end - line)) : UINT64_MAX;
+        if (found > step)
+            break;
+        *logged = found;
+        kept += (size_t)(end - line) + 1;
+    }
+    return kept;
+}
+
+static ddl_status keep_up_to(const char *path, uint64_t step, uint64_t *logged, struct ddl_error *err)
+{
+    struct ddl_file_map map;
+    *logged = 0;
+    if (!ddl_file_exists(path))
+        return DDL_OK;
+    ddl_status status = ddl_file_map_open(&map, path, err);
+    if (status)
+        return status;
+    size_t kept = step ? bytes_up_to(&map, step, logged) : 0;
+    if (kept < map.size)
+        status = ddl_file_replace(path, map.data, kept, err);
+    ddl_file_map_close(&map);
+    return status;
+}
+
+ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t step, uint64_t *logged,
+                            struct ddl_error *err)
+{
+    uint64_t last;
+    *metrics = (struct ddl_metrics){ 0 };
+    snprintf(metrics->path, sizeof metrics->path, "%s", path);
+    ddl_status status = keep_up_to(path, step, &last, err);
+    if (status)
+        return status;
+    if (logged)
+        *logged = last;
+    metrics->stream = fopen(path, "ab");
+    if (!metrics->stream)
+        return ddl_file_error(err, path, "open");
+    return DDL_OK;
+}
+
+ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train_progress *p,
+                             struct ddl_error *err)
+{
+    FILE *out = metrics->stream;
+    fprintf(out, "{\"step\":%llu,\"loss\":%.9g,\"lr\":%.9g,\"grad_norm\":%.9g,\"tokens\":%llu,\"flops\":%.9g",
+            (unsigned long long)p->step, p->loss, p->lr, p->grad_norm, (unsigned long long)p->tokens,
+            p->flops);
+    if (p->skipped)
+        fputs(",\"skipped\":true", out);
+    if (p->has_val)
+        fprintf(out, ",\"val_loss\":%.9g", p->val_loss);
+    fprintf(out, ",\"tokens_per_s\":%.6g,\"seconds\":%.6f,\"peak_memory\":%zu}\n", p->tokens_per_s,
+            p->seconds, p->peak_memory);
+    if (fflush(out) != 0 || ferror(out))
+        return ddl_file_error(err, metrics->path, "write");
+    return DDL_OK;
+}
+
+ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err)
+{
+    return fsync(fileno(metrics->stream)) == 0 ? DDL_OK : ddl_file_error(err, metrics->path, "sync");
+}
+
+void ddl_metrics_close(struct ddl_metrics *metrics)
+{
+    if (metrics->stream)
+        fclose(metrics->stream);
+    metrics->stream = NULL;
+}

@@ -1,0 +1,152 @@
+#include "train/optim.h"
+
+#include "base/mem.h"
+#include "model/internal.h"
+
+#include <math.h>
+
+struct ddl_optim {
+    ddl_model *model;
+    struct ddl_optim_config config;
+    uint64_t steps;
+    float *m, *v; /* flat, laid out as the parameters are */
+};
+
+struct ddl_optim_config ddl_optim_defaults(void)
+{
+    struct ddl_optim_config config = {
+        .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .clip = 1, .use_lr_scale = true
+    };
+    for (int group = 0; group < DDL_GROUPS; group++)
+        config.weight_decay[group] = 0.1f;
+    return config;
+}
+
+ddl_status ddl_optim_create(struct ddl_optim **out, ddl_model *model, const struct ddl_optim_config *config,
+                            struct ddl_error *err)
+{
+    *out = NULL;
+    ddl_backend *backend = model->backend;
+    size_t bytes = model->params.total * sizeof(float);
+    struct ddl_optim *optim = ddl_mem_zalloc(sizeof *optim);
+    if (optim) {
+        *optim = (struct ddl_optim){ .model = model, .config = *config };
+        optim->m = backend->ops->alloc(backend->ctx, bytes);
+        optim->v = backend->ops->alloc(backend->ctx, bytes);
+    }
+    if (!optim || !optim->m || !optim->v) {
+        ddl_optim_free(optim);
+        return ddl_error_set(err, DDL_E_MEMORY, "optimiser: out of memory for two moments of %zu bytes",
+                             bytes);
+    }
+    backend->ops->zero(backend->ctx, optim->m, bytes);
+    backend->ops->zero(backend->ctx, optim->v, bytes);
+    *out = optim;
+    return DDL_OK;
+}
+
+void ddl_optim_free(struct ddl_optim *optim)
+{
+    if (!optim)
+        return;
+    ddl_backend *backend = optim->model->backend;
+    if (optim->m)
+        backend->ops->free(backend->ctx, optim->m);
+    if (optim->v)
+        backend->ops->free(backend->ctx, optim->v);
+    ddl_mem_free(optim);
+}
+
+double ddl_optim_grad_norm(const struct ddl_optim *optim)
+{
+    ddl_model *model = optim->model;
+    double sum = 0;
+    for (size_t i = 0; i < model->params.n; i++) {
+        if (model->params.row[i].active)
+            sum += model->backend->ops->sum_squares(model->backend->ctx, model->params.row[i].count,
+                                                    gradient_of(model, i));
+    }
+    return sqrt(sum);
+}
+
+void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
+{
+    const struct ddl_optim_config *k = &optim->config;
+    ddl_model *model = optim->model;
+    double t = (double)++optim->steps;
+    struct adamw_args args = { .g_scale = k->clip > 0 ? (float)fmin(1, (double)k->clip / (norm + 1e-6)) : 1,
+                               .beta1 = k->beta1,
+                               .beta2 = k->beta2,
+                               .eps = k->eps,
+                               .bias1 = (float)(1 - pow((double)k->beta1, t)),
+                               .bias2 = (float)(1 - pow((double)k->beta2, t)) };
+    for (size_t i = 0; i < model->params.n; i++) {
+        const struct ddl_param *row = &model->params.row[i];
+        size_t at = model->params.offset[i];
+        if (!row->active)
+            continue;
+        args.n = row->count;
+        args.p = model->value + at;
+        args.p16 = precision_rounded(model, i);
+        args.g = gradient_of(model, i);
+        args.m = optim->m + at;
+        args.v = optim->v + at;
+        args.lr = (float)(lr * (k->use_lr_scale ? (double)row->lr_scale : 1));
+        args.weight_decay = k->weight_decay[row->group];
+        model->backend->ops->adamw(model->backend->ctx, &args);
+    }
+}
+
+const char *ddl_optim_spoiled(const struct ddl_optim *optim, size_t *row, struct ddl_values *values)
+{
+    const ddl_model *model = optim->model;
+    const struct {
+        const char *name;
+        const float *numbers;
+    } kinds[] = { { "parameter", model->value },
+                  { "first moment", optim->m },
+                  { "second moment", optim->v } };
+    for (size_t i = 0; i < model->params.n; i++) {
+        size_t at = model->params.offset[i], n = model->params.row[i].count;
+        for (size_t k = 0; model->params.row[i].active && k < 3; k++) {
+            /* The sum is in double: squares of float32 numbers do not overflow it. */
+            if (isfinite(model->backend->ops->sum_squares(model->backend->ctx, n, kinds[k].numbers + at)))
+                continue;
+            *row = i;
+            *values = ddl_values_of(model->backend, kinds[k].numbers + at, n);
+            return kinds[k].name;
+        }
+    }
+    return NULL;
+}
+
+uint64_t ddl_optim_steps(const struct ddl_optim *optim)
+{
+    return optim->steps;
+}
+
+void ddl_optim_set_steps(struct ddl_optim *optim, uint64_t steps)
+{
+    optim->steps = steps;
+}
+
+void ddl_optim_read(const struct ddl_optim *optim, size_t i, size_t start, size_t n, float *m, float *v)
+{
+    ddl_backend *backend = optim->model->backend;
+    size_t at = optim->model->params.offset[i] + start;
+    if (m)
+        backend->ops->download(backend->ctx, m, optim->m + at, n * sizeof *m);
+    if (v)
+        backend->ops->download(backend->ctx, v, optim->v + at, n * sizeof *v);
+}
+
+void ddl_optim_write(struct ddl_optim *optim, size_t i, size_t start, size_t n, const float *m,
+                     const float *v)
+{
+    ddl_backend *backend = optim->model->backend;
+    size_t at = optim->model->params.offset[i] + start;
+    if (m)
+        backend->ops->upload(backend->ctx, optim->m + at, m, n * sizeof *m);
+    if (v)
+        backend->ops->upload(backend->ctx, optim->v + at, v, n * sizeof *v);
+}

@@ -1,0 +1,43 @@
+/* AdamW as in PyTorch, with clipping to a global norm: docs/equations.md, 10. */
+#ifndef DDL_RUN_OPTIM_H
+#define DDL_RUN_OPTIM_H
+
+#include "ddl/model.h"
+#include "train/values.h"
+
+struct ddl_optim_config {
+    float beta1, beta2, eps;
+    float clip;                     /* largest global gradient norm; 0: no clipping                */
+    float weight_decay[DDL_GROUPS]; /* by enum ddl_param_group                                     */
+    bool use_lr_scale;              /* each parameter's lr_scale (muP); false: one rate for all    */
+};
+
+/* The paper's: 0.9, 0.95, 1e-8, clip 1, weight decay 0.1 for every group, lr_scale used. */
+struct ddl_optim_config ddl_optim_defaults(void);
+
+struct ddl_optim; /* moments (on the model's backend) and the count of steps */
+
+/* Borrows the model, which must have gradients enabled and outlive it. */
+ddl_status ddl_optim_create(struct ddl_optim **out, ddl_model *model, const struct ddl_optim_config *config,
+                            struct ddl_error *err);
+void ddl_optim_free(struct ddl_optim *optim); /* NULL is allowed */
+
+/* The global norm of the model's gradients, over active parameters, the tied embedding once. */
+double ddl_optim_grad_norm(const struct ddl_optim *optim);
+/* One step at learning rate lr; `norm` as above. Inactive parameters are left untouched, decay included. */
+void ddl_optim_step(struct ddl_optim *optim, double lr, double norm);
+
+/* The first active parameter that is not all finite, or whose moments are not: the row goes to *row,
+ * "parameter", "first moment" or "second moment" is returned, and NULL if all are finite. A step that such a
+ * state takes part in is lost, and a checkpoint of it would be no place to go on from. */
+const char *ddl_optim_spoiled(const struct ddl_optim *optim, size_t *row, struct ddl_values *values);
+
+/* State for checkpoints: steps taken, and numbers [start, start + n) of the moments of parameter i, to and
+ * from host memory; m or v may be NULL. */
+uint64_t ddl_optim_steps(const struct ddl_optim *optim);
+void ddl_optim_set_steps(struct ddl_optim *optim, uint64_t steps);
+void ddl_optim_read(const struct ddl_optim *optim, size_t i, size_t start, size_t n, float *m, float *v);
+void ddl_optim_write(struct ddl_optim *optim, size_t i, size_t start, size_t n, const float *m,
+                     const float *v);
+
+#endif

@@ -1,0 +1,118 @@
+/* What a run will take: ddl_train_plan. */
+#include "base/mem.h"
+#include "ddl/data.h"
+#include "ddl/tokenizer.h"
+#include "model/io.h"
+#include "train/train_config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Resident before the first tensor: the program and its libraries, but for what the backend answers for
+ * (measured). */
+enum { BYTES_PROGRAM = 10 << 20, BYTES_TOKENIZER_ENTRY = 160 };
+
+static ddl_status count_params(const struct ddl_config *config, struct ddl_train_plan *out,
+                               struct ddl_error *err)
+{
+    struct ddl_param *rows;
+    size_t n;
+    ddl_status status = ddl_params_plan(config, &rows, &n, err);
+    if (status)
+        return status;
+    for (size_t i = 0; i < n; i++) {
+        out->params[rows[i].group] += rows[i].count;
+        out->params_total += rows[i].count;
+    }
+    free(rows);
+    return DDL_OK;
+}
+
+/* Pages of mapped shards that the run will have touched: crops fall anywhere, so the share of pages that stay
+ * untouched falls off exponentially. Shards that cannot be opened count as none; the run will say why. */
+static double shard_pages(const char *path, double sequences, double seq)
+{
+    ddl_shards *shards;
+    if (!*path || ddl_shards_open(&shards, path, NULL))
+        return 0;
+    double bytes = 0, touched;
+    int width = 2;
+    for (size_t i = 0; i < ddl_shards_n_files(shards); i++) {
+        uint64_t tokens;
+        (void)ddl_shards_file(shards, i, &tokens, &width);
+        bytes += (double)tokens * width;
+    }
+    ddl_shards_close(shards);
+    touched = sequences * (seq * width + 4096);
+    return bytes * (1 - exp(-touched / bytes));
+}
+
+/* What the backend will hold beside the model: it is asked, and let go. */
+static ddl_status backend_bytes(const struct ddl_train_config *t, double *bytes, struct ddl_error *err)
+{
+    const struct ddl_memory_request demand = { .extent = ddl_workspace_extent(&t->config, t->seq),
+                                               .rows = t->batch * t->seq,
+                                               .width = t->config.d_model,
+                                               .bf16 = t->precision == DDL_PRECISION_BF16 };
+    ddl_backend *backend;
+    ddl_status status = ddl_backend_create(&backend, t->backend, t->threads, err);
+    if (status)
+        return status;
+    size_t overhead = backend->ops->memory_estimate(backend->ctx, &demand);
+    ddl_backend_free(backend);
+    *bytes = (double)overhead;
+    return overhead < SIZE_MAX
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_USAGE, "sequences of %zu tokens do not fit the address space",
+                               t->seq);
+}
+
+static double other_bytes(const struct ddl_train_config *t)
+{
+    const double step = (double)t->batch * (double)t->seq, all = step * (double)t->accumulate;
+    double bytes = BYTES_PROGRAM + 2 * 4 * all + 4 * step;
+    bytes += 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
+    if (*t->tokenizer)
+        bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
+    bytes += shard_pages(t->train_data, (double)t->steps * all / (double)t->seq, (double)t->seq);
+    if (t->val_every)
+        bytes += shard_pages(t->val_data, (double)t->val_tokens / (double)t->seq, (double)t->seq);
+    return bytes;
+}
+
+ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,
+                          struct ddl_error *err)
+{
+    ddl_status status = ddl_train_check(config, err);
+    if (status)
+        return status;
+    const struct ddl_train_config t = ddl_train_resolved(config);
+    *out = (struct ddl_train_plan){ 0 };
+    status = count_params(&t.config, out, err);
+    if (status)
+        return status;
+    out->flops_per_token = ddl_config_flops_per_token(&t.config, t.seq, true);
+    out->tokens_per_step = (double)t.batch * (double)t.accumulate * (double)t.seq;
+    out->tokens = out->tokens_per_step * (double)t.steps;
+    out->flops = out->tokens * out->flops_per_token;
+    out->bytes_params = out->bytes_grads = 4 * out->params_total;
+    out->bytes_moments = 8 * out->params_total;
+    const struct ddl_workspace_options room = ddl_train_room(&t);
+    status =
+        ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, &room, &out->bytes_workspace, err);
+    if (status)
+        return status;
+    double backend;
+    status = backend_bytes(&t, &backend, err);
+    if (status)
+        return status;
+    out->bytes_other = (size_t)(other_bytes(&t) + backend);
+    if (t.precision == DDL_PRECISION_BF16)
+        out->bytes_params += 4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16);
+    size_t fixed = out->bytes_params + 12 * out->params_total + out->bytes_other;
+    if (!ddl_size_add(fixed, out->bytes_workspace, &out->bytes_total))
+        return ddl_error_set(err, DDL_E_USAGE, "%zu sequences of %zu tokens do not fit the address space",
+                             t.batch, t.seq);
+    return DDL_OK;
+}

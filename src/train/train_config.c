@@ -1,0 +1,375 @@
+#define _POSIX_C_SOURCE 200809L
+#include "train/train_config.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "ddl/data.h"
+#include "train/recipe.h"
+#include "train/spike.h"
+#include "text/utf8.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const order_names[] = { "random", "sequential", NULL };
+
+#define AT(field) offsetof(struct ddl_train_config, field)
+#define TEXT_ROW(key, word, help)                                                                            \
+    {                                                                                                        \
+#key, DDL_OPTION_STRING, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, word,     \
+            help                                                                                             \
+    }
+#define ROW(key, type, lo, hi, help)                                                                         \
+    {                                                                                                        \
+#key, type, AT(key), 0, lo, hi, NULL, "N", help                                                      \
+    }
+#define DECAY_ROW(name, group)                                                                               \
+    {                                                                                                        \
+        "weight_decay_" name, DDL_OPTION_FLOAT, AT(weight_decay_group[group]), 0, -1, 10, NULL, "X",         \
+            "the same for the " name " group (-1: as weight_decay)"                                          \
+    }
+
+enum { MAX_BATCH = 1 << 20 };
+static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON everywhere */
+#define MAX_COUNT 9007199254740992.0
+
+static const struct ddl_option rows[] = {
+    TEXT_ROW(model, "NAME", "named model: ddl info lists them"),
+    TEXT_ROW(size, "NAME", "named size: small, medium, mini, tiny, micro"),
+    TEXT_ROW(init_from, "DIR", "start from this model's weights and configuration"),
+    { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
+      "pass over tensors of init_from that are no parameters" },
+    TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: rule of each layer, as add,delta,..."),
+    TEXT_ROW(train_data, "PATH", "shards to train on: a file, a folder, or a pattern dir/prefix_*.bin"),
+    TEXT_ROW(val_data, "PATH", "shards to validate on"),
+    TEXT_ROW(tokenizer, "PATH", "tokenizer that is kept with the model"),
+    TEXT_ROW(out, "DIR", "folder of the run"),
+    ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimiser steps"),
+    ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences of a micro-batch"),
+    ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH, "micro-batches of a step"),
+    ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens of a sequence (0: the model's context)"),
+    ROW(lr, DDL_OPTION_DOUBLE, 0, 1000, "peak learning rate"),
+    ROW(lr_min_ratio, DDL_OPTION_DOUBLE, 0, 1, "lowest learning rate of the cosine, as a share of the peak"),
+    ROW(warmup, DDL_OPTION_U64, 0, MAX_COUNT, "steps of linear warm-up"),
+    ROW(beta1, DDL_OPTION_FLOAT, 0, 0.9999999, "decay of the first moment"),
+    ROW(beta2, DDL_OPTION_FLOAT, 0, 0.9999999, "decay of the second moment"),
+    ROW(eps, DDL_OPTION_FLOAT, 1e-30, 1, "epsilon of AdamW"),
+    ROW(weight_decay, DDL_OPTION_FLOAT, 0, 10, "weight decay of all parameters"),
+    DECAY_ROW("embedding", DDL_GROUP_EMBEDDING),
+    DECAY_ROW("matrix", DDL_GROUP_MATRIX),
+    DECAY_ROW("kernel", DDL_GROUP_KERNEL),
+    DECAY_ROW("norm", DDL_GROUP_NORM),
+    DECAY_ROW("bias", DDL_GROUP_BIAS),
+    ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "largest global norm of the gradient (0: no clipping)"),
+    ROW(spike_z, DDL_OPTION_DOUBLE, 0, 1e6,
+        "skip a step whose gradient norm is more than N deviations above the window's mean (0: never)"),
+    ROW(spike_window, DDL_OPTION_SIZE, 2, DDL_SPIKE_WINDOW,
+        "steps taken that a gradient norm is held against"),
+    ROW(spike_max_skip, DDL_OPTION_SIZE, 1, MAX_BATCH,
+        "skips in a row, after which the norm has shifted and is taken"),
+    { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",
+      "what products work on; parameters, sums and the state are f32" },
+    { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",
+      "what backward makes again to save memory: what is elementwise (cheap), nothing, or attention and MLP "
+      "too" },
+    ROW(seed, DDL_OPTION_U64, 0, 0, "of initial values and data order"),
+    { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "how sequences are drawn" },
+    ROW(log_every, DDL_OPTION_U64, 1, MAX_COUNT, "steps between lines of metrics.jsonl"),
+    ROW(val_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between validations (0: never)"),
+    ROW(val_tokens, DDL_OPTION_U64, 1, MAX_COUNT, "tokens of a validation"),
+    ROW(sample_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between samples of text (0: never)"),
+    TEXT_ROW(sample_prompt, "TEXT", "what a sample begins with"),
+    ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens of a sample"),
+    ROW(checkpoint_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between checkpoints (0: only on a stop)"),
+    ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "checkpoints that are kept (0: all)"),
+    ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,
+        "checkpoints of lowest validation loss kept beside those (0: none)"),
+    TEXT_ROW(backend, "NAME", "cpu, or ref (the specification made executable, slow)"),
+    ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one for each core)"),
+    { 0 },
+};
+enum { N_ROWS = sizeof rows / sizeof *rows - 1 };
+
+const struct ddl_option *ddl_train_options(void)
+{
+    return rows;
+}
+
+struct ddl_train_config ddl_train_defaults(void)
+{
+    struct ddl_train_config t = { .config = ddl_config_defaults(),
+                                  .steps = 100000,
+                                  .batch = 8,
+                                  .accumulate = 1,
+                                  .lr = 1e-3,
+                                  .lr_min_ratio = 0.1,
+                                  .warmup = 2000,
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.95f,
+                                  .eps = 1e-8f,
+                                  .weight_decay = 0.1f,
+                                  .clip = 1,
+                                  .spike_window = 128,
+                                  .spike_max_skip = 10,
+                                  .order = DDL_ORDER_RANDOM,
+                                  .log_every = 1,
+                                  .val_every = 1000,
+                                  .val_tokens = 1 << 20,
+                                  .sample_tokens = 100,
+                                  .checkpoint_every = 1000,
+                                  .keep_last = 3,
+                                  .keep_best = 1,
+                                  .backend = "cpu" };
+    for (int group = 0; group < DDL_GROUPS; group++)
+        t.weight_decay_group[group] = -1;
+    return t;
+}
+
+struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config)
+{
+    struct ddl_train_config t = *config;
+    t.seq = t.seq ? t.seq : t.config.block_size;
+    return t;
+}
+
+struct ddl_workspace_options ddl_train_room(const struct ddl_train_config *config)
+{
+    return (struct ddl_workspace_options){ .batch = config->batch,
+                                           .tokens = config->seq,
+                                           .train = true,
+                                           .recompute = (enum ddl_recompute)config->recompute };
+}
+
+/* ---- putting it together ---- */
+
+/* Our rows and the model's in one table (malloc'ed), all offsets in struct ddl_train_config. */
+static struct ddl_option *all_rows(struct ddl_error *err)
+{
+    const struct ddl_option *model = ddl_config_options();
+    size_t n = 0;
+    while (model[n].name)
+        n++;
+    struct ddl_option *table = calloc(N_ROWS + n + 1, sizeof *table);
+    if (!table) {
+        ddl_error_set(err, DDL_E_MEMORY, "out of memory for the table of options");
+        return NULL;
+    }
+    memcpy(table, rows, N_ROWS * sizeof *table);
+    for (size_t i = 0; i < n; i++) {
+        table[N_ROWS + i] = model[i];
+        table[N_ROWS + i].offset += AT(config);
+    }
+    return table;
+}
+
+/* The configuration that the names alone give. */
+static ddl_status named_config(const struct ddl_train_config *t, struct ddl_config *out,
+                               struct ddl_error *err)
+{
+    *out = ddl_config_defaults();
+    ddl_status status = DDL_OK;
+    if (*t->init_from && (*t->model || *t->size))
+        return ddl_error_set(err, DDL_E_USAGE, "init_from says the whole model: leave out %s '%s'",
+                             *t->model ? "model" : "size", *t->model ? t->model : t->size);
+    if (*t->init_from)
+        return ddl_config_load(out, t->init_from, NULL, NULL, err);
+    if (*t->size)
+        status = ddl_config_set_size(out, t->size, err);
+    if (!status && *t->model)
+        status = ddl_config_set_preset(out, t->model, err);
+    return status;
+}
+
+static ddl_status apply_recipe(const struct ddl_recipe *recipe, const char *path,
+                               const struct ddl_option *table, struct ddl_train_config *t,
+                               struct ddl_error *err)
+{
+    for (size_t i = 0; i < recipe->n; i++) {
+        const struct ddl_recipe_entry *entry = &recipe->entries[i];
+        char where[1200];
+        snprintf(where, sizeof where, "%.1024s:%zu", path, entry->line);
+        const struct ddl_option *row = ddl_option_find(table, entry->key);
+        if (!row)
+            return ddl_option_unknown(table, where, "key", entry->key, err);
+        snprintf(where, sizeof where, "%.1024s:%zu: %s", path, entry->line, row->name);
+        ddl_status status = ddl_option_set(row, t, entry->value, where, err);
+        if (status)
+            return status;
+    }
+    return DDL_OK;
+}
+
+struct sources {
+    const struct ddl_option *table, *more;
+    void *more_object;
+    struct ddl_recipe recipe;
+    const char *path; /* of the recipe, or NULL */
+    int argc;
+    char **argv;
+};
+
+/* Recipe and flags onto *t. The flags are read from a copy: reading moves them about. */
+static ddl_status apply_all(const struct sources *s, struct ddl_train_config *t, char **copy,
+                            int *n_positional, struct ddl_error *err)
+{
+    memcpy(copy, s->argv, (size_t)s->argc * sizeof *copy);
+    ddl_status status = apply_recipe(&s->recipe, s->path, s->table, t, err);
+    if (status)
+        return status;
+    return ddl_option_parse(s->table, t, s->more, s->more_object, s->argc, copy, n_positional, err);
+}
+
+/* Once to learn the names, once more over what the names give. */
+static ddl_status configure(struct sources *s, struct ddl_train_config *out, char **copy, int *n_positional,
+                            struct ddl_error *err)
+{
+    struct ddl_train_config names = ddl_train_defaults(), t = names;
+    ddl_status status = apply_all(s, &names, copy, n_positional, err);
+    if (!status && !s->path && *n_positional > 0) {
+        s->path = copy[1];
+        status = ddl_recipe_read(&s->recipe, s->path, err);
+        names = ddl_train_defaults();
+        if (!status)
+            status = apply_all(s, &names, copy, n_positional, err);
+    }
+    if (!status)
+        status = named_config(&names, &t.config, err);
+    if (!status)
+        status = apply_all(s, &t, copy, n_positional, err);
+    if (!status && *t.ddl_residual_by_layer)
+        status = ddl_config_set_by_layer(&t.config, t.ddl_residual_by_layer, "ddl_residual_by_layer", err);
+    if (!status)
+        status = ddl_train_check(&t, err);
+    if (!status)
+        *out = t;
+    return status;
+}
+
+ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc, char **argv,
+                               const struct ddl_option *more, void *more_object, int *n_positional,
+                               struct ddl_error *err)
+{
+    struct sources s = {
+        .more = more, .more_object = more_object, .path = recipe, .argc = argc, .argv = argv
+    };
+    struct ddl_option *table = all_rows(err);
+    char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    ddl_status status = DDL_OK;
+    *n_positional = 0;
+    s.table = table;
+    if (!table || !copy)
+        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the table of options");
+    if (!status && recipe)
+        status = ddl_recipe_read(&s.recipe, recipe, err);
+    if (!status)
+        status = configure(&s, out, copy, n_positional, err);
+    if (!status)
+        memcpy(argv, copy, (size_t)argc * sizeof *argv);
+    ddl_recipe_free(&s.recipe);
+    free(copy);
+    free(table);
+    return status;
+}
+
+/* ---- checks ---- */
+
+ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err)
+{
+    struct ddl_train_config t = ddl_train_resolved(config);
+    ddl_status status = ddl_option_check(rows, &t, err);
+    if (!status)
+        status = ddl_config_check(&t.config, err);
+    if (status)
+        return status;
+    if (t.seq > t.config.block_size)
+        return ddl_error_set(err, DDL_E_USAGE, "seq is %zu, the model's context (block_size) %zu", t.seq,
+                             t.config.block_size);
+    size_t tokens;
+    if (!ddl_size_mul(t.batch, t.seq, &tokens) || tokens > INT32_MAX ||
+        !ddl_size_mul(tokens, t.accumulate, &tokens) || (double)tokens * (double)t.steps > max_count)
+        return ddl_error_set(err, DDL_E_USAGE, "%llu steps of %zu x %zu sequences of %zu tokens are too many",
+                             (unsigned long long)t.steps, t.accumulate, t.batch, t.seq);
+    if (t.warmup > t.steps)
+        return ddl_error_set(err, DDL_E_USAGE, "warmup is %llu, more than steps %llu",
+                             (unsigned long long)t.warmup, (unsigned long long)t.steps);
+    if (t.sample_every && !*t.tokenizer)
+        return ddl_error_set(err, DDL_E_USAGE, "sample_every is %llu, but no tokenizer is set",
+                             (unsigned long long)t.sample_every);
+    return DDL_OK;
+}
+
+/* ---- writing ---- */
+
+/* What YAML takes as it stands within quotes: neither controls nor what it calls a line break or a mark of
+ * order. */
+static bool stands_in_quotes(uint32_t code)
+{
+    return code >= 0x20 && code != '"' && code != '\\' && !(code >= 0x7f && code <= 0x9f) && code != 0x2028 &&
+           code != 0x2029 && code != 0xfeff && code != 0xfffe && code != 0xffff;
+}
+
+/* A double-quoted YAML scalar of a text that is UTF-8. */
+static void write_quoted(FILE *out, const char *text)
+{
+    putc('"', out);
+    for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
+        uint32_t code;
+        n = ddl_utf8_decode((const unsigned char *)text, left, &code);
+        if (stands_in_quotes(code))
+            fwrite(text, 1, n, out);
+        else
+            fprintf(out, "\\u%04lx", (unsigned long)code);
+    }
+    putc('"', out);
+}
+
+static bool is_utf8(const char *text)
+{
+    for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
+        uint32_t code;
+        n = ddl_utf8_decode((const unsigned char *)text, left, &code);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
+/* Paths are bytes, YAML is not: what is no UTF-8 is left out. */
+static void write_row(FILE *out, const struct ddl_option *row, const void *object)
+{
+    char value[DDL_RECIPE_VALUE];
+    ddl_option_format(row, object, value, sizeof value);
+    if (!is_utf8(value)) {
+        fprintf(out, "# %s is no UTF-8: left out\n", row->name);
+        return;
+    }
+    fprintf(out, "%s: ", row->name);
+    if (row->type == DDL_OPTION_STRING)
+        write_quoted(out, value);
+    else
+        fputs(value, out);
+    putc('\n', out);
+}
+
+ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const char *path,
+                                 struct ddl_error *err)
+{
+    struct ddl_config named;
+    struct ddl_file_writer w;
+    ddl_status status = named_config(config, &named, err);
+    if (!status)
+        status = ddl_file_writer_begin(&w, path, err);
+    if (status)
+        return status;
+    for (const struct ddl_option *row = rows; row->name; row++)
+        write_row(w.stream, row, config);
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        char value[64], implied[64];
+        ddl_option_format(row, &config->config, value, sizeof value);
+        ddl_option_format(row, &named, implied, sizeof implied);
+        if (strcmp(value, implied) != 0)
+            write_row(w.stream, row, &config->config);
+    }
+    return ddl_file_writer_commit(&w, err);
+}

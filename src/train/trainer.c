@@ -1,0 +1,252 @@
+#include "train/trainer.h"
+
+#include "base/clock.h"
+#include "train/schedule.h"
+#include "train/train_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void trainer_note(const struct run *run, const char *sentence)
+{
+    if (run->callbacks->note)
+        run->callbacks->note(run->callbacks->user, sentence);
+}
+
+/* ---- what is kept ---- */
+
+/* What is kept must be worth going on from. */
+static ddl_status check_state(const struct run *run, struct ddl_error *err)
+{
+    size_t row;
+    struct ddl_values values;
+    char counts[128];
+    const char *bad = ddl_optim_spoiled(run->optim, &row, &values);
+    if (!bad)
+        return DDL_OK;
+    ddl_values_text(&values, counts, sizeof counts);
+    return ddl_error_set(
+        err, DDL_E_NUMERIC, "step %llu: left the %s %s not finite (%s); it is not kept; %s%.300s",
+        (unsigned long long)run->state.step, bad, ddl_model_param(run->model, row)->name, counts,
+        run->checkpoint[0] ? "the newest checkpoint is " : "there is no checkpoint yet", run->checkpoint);
+}
+
+static void prune(struct run *run, const char *path)
+{
+    struct ddl_error why, sentence;
+    bool best;
+    ddl_status pruned = ddl_checkpoint_prune(&run->config, run->state.step, &best, &why);
+    ddl_error_set(&sentence, DDL_OK, "%.600s written%s", path,
+                  best ? "; its validation loss is the lowest so far" : "");
+    trainer_note(run, sentence.text);
+    if (pruned) { /* no reason to end a run whose own state is safe */
+        ddl_error_set(&sentence, DDL_OK, "an older checkpoint stays: %.600s", why.text);
+        trainer_note(run, sentence.text);
+    }
+}
+
+ddl_status trainer_save(struct run *run, bool beside, struct ddl_error *err)
+{
+    if (run->saved_step == run->state.step && run->checkpoint[0])
+        return DDL_OK;
+    char path[RUN_PATH_SIZE];
+    ddl_status status = check_state(run, err);
+    if (!status)
+        status = ddl_metrics_sync(&run->metrics, err);
+    if (!status)
+        status = ddl_checkpoint_save(&run->config, run->model, run->optim, run->tokenizer, &run->state, path,
+                                     sizeof path, err);
+    if (status)
+        return status;
+    run->saved_step = run->state.step;
+    memcpy(run->checkpoint, path, sizeof path);
+    if (!beside)
+        prune(run, path);
+    return DDL_OK;
+}
+
+static ddl_status save_model(const struct run *run, struct ddl_error *err)
+{
+    ddl_status status = check_state(run, err);
+    if (!status && run->tokenizer)
+        status = ddl_tokenizer_save(run->tokenizer, run->config.out, err);
+    return status ? status : ddl_model_save(run->model, run->config.out, err);
+}
+
+/* ---- the loop ---- */
+
+static bool due(uint64_t step, uint64_t every, uint64_t last)
+{
+    return every && (step % every == 0 || step == last);
+}
+
+static ddl_status step_failed(struct run *run, ddl_status status, const struct ddl_step_result *result,
+                              struct ddl_error *err)
+{
+    char where[64];
+    if (status == DDL_E_NUMERIC)
+        return trainer_trouble_step(run, result, err);
+    snprintf(where, sizeof where, "step %llu", (unsigned long long)run->state.step + 1);
+    return ddl_error_prefix(err, status, where);
+}
+
+static void note_spike(const struct run *run, const struct ddl_step_result *result)
+{
+    const struct ddl_spike_figures *f = &result->spike;
+    struct ddl_error sentence;
+    if (result->verdict == DDL_SPIKE_SKIP)
+        ddl_error_set(
+            &sentence, DDL_OK,
+            "step %llu: the gradient norm %.4g is %.1f deviations above the mean %.4g of the last %zu "
+            "steps taken: skipped (%llu so far)",
+            (unsigned long long)run->state.step, result->grad_norm, f->z, f->mean, run->step.spike.window,
+            (unsigned long long)run->state.spike.skipped);
+    else if (result->verdict == DDL_SPIKE_SHIFT)
+        ddl_error_set(
+            &sentence, DDL_OK,
+            "step %llu: after %zu skipped steps in a row the gradient norm has shifted from %.4g to %.4g: "
+            "taken, and the window begins anew",
+            (unsigned long long)run->state.step, run->step.spike.max_skip, f->mean, result->grad_norm);
+    else
+        return;
+    trainer_note(run, sentence.text);
+}
+
+/* A write failed: what was saved stands. */
+static ddl_status write_failed(const struct run *run, ddl_status status, struct ddl_error *err)
+{
+    struct ddl_error why = *err;
+    if (status != DDL_E_IO)
+        return status;
+    return ddl_error_set(err, status, "%.500s; after that --resume %s%.300s", why.text,
+                         run->checkpoint[0] ? "goes on from " : "begins again: there is no checkpoint yet",
+                         run->checkpoint);
+}
+
+/* One step, and what there is to say about it. */
+static ddl_status advance(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct ddl_train_progress *p = &run->progress;
+    struct ddl_step_result result;
+    double start = ddl_clock_seconds();
+    ddl_loader_next(&run->loader, t->accumulate * t->batch, run->tokens, run->targets);
+    double lr = ddl_schedule(t->lr, t->lr * t->lr_min_ratio, t->warmup, t->steps, run->state.step);
+    ddl_status status = ddl_step_run(&run->step, lr, &result, err);
+    if (status)
+        return step_failed(run, status, &result, err);
+    size_t tokens = t->accumulate * t->batch * t->seq;
+    run->state.step++;
+    run->state.loss = result.loss;
+    run->state.has_val = false;
+    run->state.position = run->loader.position;
+    run->state.tokens += tokens;
+    run->state.flops += (double)tokens * run->flops_per_token;
+    run->state.seconds += ddl_clock_seconds() - start;
+    double since = run->state.seconds - run->logged_seconds;
+    *p = (struct ddl_train_progress){ .step = run->state.step,
+                                      .steps = t->steps,
+                                      .loss = result.loss,
+                                      .lr = lr,
+                                      .grad_norm = result.grad_norm,
+                                      .skipped = result.verdict == DDL_SPIKE_SKIP,
+                                      .tokens = run->state.tokens,
+                                      .flops = run->state.flops,
+                                      .seconds = run->state.seconds };
+    p->tokens_per_s = since > 0 ? (double)(run->state.tokens - run->logged_tokens) / since : 0;
+    if (p->tokens_per_s > 0)
+        p->seconds_left = (double)(t->steps - p->step) * (double)tokens / p->tokens_per_s;
+    note_spike(run, &result);
+    return DDL_OK;
+}
+
+/* The line of a step: every log_every, with a validation, and where the step was skipped. */
+static ddl_status write_line(struct run *run, struct ddl_error *err)
+{
+    struct ddl_train_progress *p = &run->progress;
+    p->peak_memory = ddl_clock_peak_memory();
+    run->logged_tokens = run->state.tokens;
+    run->logged_seconds = run->state.seconds;
+    ddl_status status = ddl_metrics_write(&run->metrics, p, err);
+    run->state.logged = p->step;
+    if (!status && run->callbacks->progress)
+        run->callbacks->progress(run->callbacks->user, p);
+    return status;
+}
+
+static ddl_status report(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct ddl_train_progress *p = &run->progress;
+    struct ddl_validation_result val = { 0 };
+    ddl_status status = DDL_OK;
+    if (run->val && due(p->step, t->val_every, t->steps)) {
+        status =
+            ddl_validation_run(&run->validation, run->model, run->ws, run->tokens, run->targets, &val, err);
+        p->has_val = run->state.has_val = status == DDL_OK;
+        p->val_loss = run->state.val_loss = val.loss;
+    }
+    if (status && status != DDL_E_NUMERIC)
+        return status;
+    struct ddl_error trouble = status ? *err : (struct ddl_error){ 0 };
+    if (p->has_val || p->skipped || due(p->step, t->log_every, t->steps))
+        status = write_line(run, err); /* the step itself stands, whatever its validation says */
+    if (status || !trouble.status)
+        return status;
+    *err = trouble;
+    return trainer_trouble_validation(run, val.failed, err);
+}
+
+static ddl_status stop(struct run *run, struct ddl_error *err)
+{
+    ddl_status status = trainer_save(run, false, err);
+    if (status)
+        return write_failed(run, status, err);
+    return ddl_error_set(
+        err, DDL_E_INTERRUPTED, "stopped after step %llu of %llu; %s holds it, --resume goes on",
+        (unsigned long long)run->state.step, (unsigned long long)run->config.steps, run->checkpoint);
+}
+
+static ddl_status loop(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    while (run->state.step < t->steps) {
+        ddl_status status = advance(run, err);
+        if (!status)
+            status = report(run, err);
+        if (!status && due(run->state.step, t->sample_every, t->steps))
+            status = trainer_sample(run, err);
+        if (!status && due(run->state.step, t->checkpoint_every, t->steps))
+            status = trainer_save(run, false, err);
+        if (status)
+            return write_failed(run, status, err);
+        bool last = run->state.step == t->steps;
+        if (!last && run->callbacks->stop && run->callbacks->stop(run->callbacks->user))
+            return stop(run, err);
+    }
+    return write_failed(run, save_model(run, err), err);
+}
+
+ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl_train_callbacks *callbacks,
+                         struct ddl_train_progress *last, struct ddl_error *err)
+{
+    static const struct ddl_train_callbacks silent = { 0 };
+    struct ddl_error why = { 0 }; /* sentences are put together, so there must be room for them */
+    struct run *run = calloc(1, sizeof *run);
+    if (!run)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
+    run->config = ddl_train_resolved(config);
+    run->callbacks = callbacks ? callbacks : &silent;
+    ddl_status status = ddl_train_check(config, &why);
+    if (!status)
+        status = trainer_open(run, &why);
+    if (!status)
+        status = loop(run, &why);
+    if (last)
+        *last = run->progress;
+    trainer_close(run);
+    free(run);
+    if (status && err)
+        *err = why;
+    return status;
+}

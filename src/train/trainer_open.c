@@ -1,0 +1,298 @@
+#define _POSIX_C_SOURCE 200809L
+#include "train/trainer.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/io.h"
+#include "train/train_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Shards up to this many tokens are read once before the run, so that a vocabulary that does not fit shows at
+ * the start; in larger ones it shows when such a token is drawn. */
+static const uint64_t check_limit = (uint64_t)1 << 28;
+
+/* ---- before anything is written ---- */
+
+static ddl_status open_shards(ddl_shards **out, const char *key, const char *path, size_t vocab,
+                              struct ddl_error *err)
+{
+    ddl_status status = ddl_shards_open(out, path, err);
+    if (!status && ddl_shards_count(*out) < 2)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %s: 1 token in all, a sequence needs 2", key, path);
+    if (!status && ddl_shards_count(*out) <= check_limit)
+        status = ddl_shards_check(*out, vocab, err);
+    return status ? ddl_error_prefix(err, status, key) : DDL_OK;
+}
+
+static ddl_status open_tokenizer(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    ddl_status status = ddl_tokenizer_load(&run->tokenizer, t->tokenizer, err);
+    if (status)
+        return status;
+    size_t n = ddl_tokenizer_vocab_size(run->tokenizer), V = t->config.vocab_size;
+    if (n > V)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: the tokenizer has %zu tokens, vocab_size is %zu",
+                             t->tokenizer, n, V);
+    if (!t->sample_every)
+        return DDL_OK;
+    struct ddl_ids prompt = { 0 };
+    status =
+        ddl_tokenizer_encode(run->tokenizer, t->sample_prompt, strlen(t->sample_prompt), false, &prompt, err);
+    if (!status && prompt.n > t->config.block_size)
+        status = ddl_error_set(err, DDL_E_USAGE, "sample_prompt is %zu tokens, the model's context %zu",
+                               prompt.n, t->config.block_size);
+    if (!status && prompt.n == 0 && ddl_tokenizer_end_of_text(run->tokenizer) < 0)
+        status = ddl_error_set(
+            err, DDL_E_USAGE, "sample_prompt is empty, and the tokenizer has no <|endoftext|> to begin with");
+    ddl_ids_free(&prompt);
+    return status;
+}
+
+static ddl_status open_inputs(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    if (!*t->train_data || !*t->out)
+        return ddl_error_set(err, DDL_E_USAGE, "%s is not set, neither in a recipe nor as a flag",
+                             *t->out ? "train_data" : "out");
+    ddl_status status = open_shards(&run->train, "train_data", t->train_data, t->config.vocab_size, err);
+    if (!status && *t->val_data)
+        status = open_shards(&run->val, "val_data", t->val_data, t->config.vocab_size, err);
+    if (!status && *t->tokenizer)
+        status = open_tokenizer(run, err);
+    return status;
+}
+
+/* A run that was stopped before its first checkpoint begins again; a folder that holds none, or a finished
+ * model alone, is a mistake. */
+static ddl_status begin_again(struct run *run, struct ddl_error *err)
+{
+    const char *out = run->config.out;
+    char recipe[RUN_PATH_SIZE], config[RUN_PATH_SIZE];
+    if (!ddl_path_join(recipe, sizeof recipe, out, "recipe.yaml") ||
+        !ddl_path_join(config, sizeof config, out, "config.json") || !ddl_file_exists(recipe) ||
+        ddl_file_exists(config))
+        return ddl_error_set(err, DDL_E_IO, "%.600s: no checkpoint to resume from", out);
+    struct ddl_error sentence;
+    ddl_error_set(&sentence, DDL_OK, "%.600s: no checkpoint yet, beginning again", out);
+    trainer_note(run, sentence.text);
+    run->config.resume = false;
+    return DDL_OK;
+}
+
+/* What stands in `out` already decides where the run begins. */
+static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    char metrics[RUN_PATH_SIZE];
+    struct ddl_checkpoint *list;
+    size_t n, passed_over;
+    /* A folder that cannot be read is not taken for an empty one. */
+    ddl_status status = ddl_checkpoint_list(t->out, &list, &n, err);
+    free(list);
+    if (status)
+        return status;
+    if (!ddl_path_join(metrics, sizeof metrics, t->out, "metrics.jsonl"))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
+    if (t->skip && !t->resume)
+        return ddl_error_set(err, DDL_E_USAGE, "skip: only a run that is resumed passes over data");
+    if (!t->resume) {
+        run->checkpoint[0] = '\0';
+        if ((n > 0 || ddl_file_exists(metrics)) && !t->overwrite)
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "%s: holds a run already; --resume goes on with it, --overwrite removes it",
+                                 t->out);
+        return DDL_OK;
+    }
+    if (n == 0)
+        return begin_again(run, err);
+    status = ddl_checkpoint_read_newest(t, &run->state, run->checkpoint, sizeof run->checkpoint,
+                                        run->callbacks->note, run->callbacks->user, err);
+    if (!status && run->state.step > t->steps)
+        status =
+            ddl_error_set(err, DDL_E_USAGE, "%s: the run has done %llu of %llu steps already",
+                          run->checkpoint, (unsigned long long)run->state.step, (unsigned long long)t->steps);
+    if (!ddl_size_mul(t->accumulate * t->batch, (size_t)t->skip, &passed_over))
+        return ddl_error_set(err, DDL_E_USAGE, "skip: the data of %llu steps are more than there can be",
+                             (unsigned long long)t->skip);
+    run->state.position += passed_over;
+    run->saved_step = run->state.step;
+    return status;
+}
+
+static struct ddl_optim_config optim_config(const struct ddl_train_config *t)
+{
+    struct ddl_optim_config config = ddl_optim_defaults();
+    config.beta1 = t->beta1;
+    config.beta2 = t->beta2;
+    config.eps = t->eps;
+    config.clip = t->clip;
+    for (int group = 0; group < DDL_GROUPS; group++)
+        config.weight_decay[group] =
+            t->weight_decay_group[group] < 0 ? t->weight_decay : t->weight_decay_group[group];
+    return config;
+}
+
+/* Said before memory is taken: the system promises more than it has, and ends the process that uses it. */
+static ddl_status check_memory(const struct run *run, struct ddl_error *err)
+{
+    struct ddl_train_plan plan;
+    ddl_status status = ddl_train_plan(&run->config, &plan, err);
+    size_t machine = ddl_mem_machine();
+    if (!status && plan.bytes_total > machine)
+        return ddl_error_set(err, DDL_E_MEMORY,
+                             "the run needs %.1f GiB of memory, this machine has %.1f; --dry-run tells what "
+                             "takes it",
+                             (double)plan.bytes_total / 0x1p30, (double)machine / 0x1p30);
+    return status;
+}
+
+static ddl_status make_model(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    const struct ddl_optim_config optim = optim_config(t);
+    const struct ddl_workspace_options room = ddl_train_room(t);
+    ddl_status status = ddl_backend_create(&run->backend, t->backend, t->threads, err);
+    if (!status)
+        status = ddl_model_create(&run->model, &t->config, run->backend, err);
+    if (!status)
+        status = ddl_model_enable_grad(run->model, err);
+    if (!status)
+        status = ddl_model_set_precision(run->model, (enum ddl_precision)t->precision, err);
+    if (!status)
+        status = ddl_optim_create(&run->optim, run->model, &optim, err);
+    if (!status)
+        status = ddl_workspace_create(&run->ws, run->model, &room, err);
+    if (status)
+        return status;
+    if (t->resume)
+        return ddl_checkpoint_read_weights(run->checkpoint, run->model, run->optim, &run->state, err);
+    if (*t->init_from && (status = ddl_checkpoint_check_model(t->init_from, err)))
+        return status;
+    if (*t->init_from)
+        return ddl_model_read_weights_with(run->model, t->init_from,
+                                           &(struct ddl_load_options){ .ignore_extra = t->ignore_extra,
+                                                                       .warn = run->callbacks->note,
+                                                                       .user = run->callbacks->user },
+                                           err);
+    return ddl_model_init(run->model, t->seed, err);
+}
+
+static ddl_status make_step(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    size_t n = t->accumulate * t->batch * t->seq; /* ddl_train_check has seen that it fits */
+    run->tokens = ddl_mem_alloc(2 * n * sizeof *run->tokens);
+    if (!run->tokens)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", n);
+    run->targets = run->tokens + n;
+    run->loader = (struct ddl_loader){ run->train, t->order, t->seed, t->seq, run->state.position };
+    run->step = (struct ddl_step){ .model = run->model,
+                                   .ws = run->ws,
+                                   .optim = run->optim,
+                                   .batch = t->batch,
+                                   .accumulate = t->accumulate,
+                                   .seq = t->seq,
+                                   .tokens = run->tokens,
+                                   .targets = run->targets,
+                                   .spike = { t->spike_z, t->spike_window, t->spike_max_skip },
+                                   .spike_state = &run->state.spike };
+    if (run->val)
+        run->validation = ddl_validation_plan(run->val, t->val_tokens, t->batch, t->seq);
+    run->flops_per_token = ddl_config_flops_per_token(&t->config, t->seq, true);
+    run->logged_tokens = run->state.tokens;
+    run->logged_seconds = run->state.seconds;
+    /* What there is to say if no step is left to do. */
+    run->progress = (struct ddl_train_progress){ .step = run->state.step,
+                                                 .steps = t->steps,
+                                                 .loss = run->state.loss,
+                                                 .has_val = run->state.has_val,
+                                                 .val_loss = run->state.val_loss,
+                                                 .tokens = run->state.tokens,
+                                                 .flops = run->state.flops,
+                                                 .seconds = run->state.seconds };
+    return DDL_OK;
+}
+
+/* ---- the folder ---- */
+
+static ddl_status remove_earlier(const struct run *run, struct ddl_error *err)
+{
+    static const char *const files[] = { "model.safetensors", "config.json", "tokenizer.json" };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[RUN_PATH_SIZE];
+        if (ddl_path_join(path, sizeof path, run->config.out, files[i]))
+            (void)unlink(path); /* absent is fine; what stays is replaced in the end */
+    }
+    return ddl_checkpoint_remove_all(run->config.out, err);
+}
+
+/* What a run that was killed had still to remove. */
+static ddl_status remove_leftovers(const struct run *run, struct ddl_error *err)
+{
+    bool best;
+    ddl_status status = ddl_checkpoint_remove_partial(run->config.out, err);
+    return status ? status : ddl_checkpoint_prune(&run->config, run->state.step, &best, err);
+}
+
+static ddl_status open_folder(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    char recipe[RUN_PATH_SIZE], metrics[RUN_PATH_SIZE];
+    uint64_t logged = 0;
+    if (!ddl_path_join(recipe, sizeof recipe, t->out, "recipe.yaml") ||
+        !ddl_path_join(metrics, sizeof metrics, t->out, "metrics.jsonl"))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
+    ddl_status status = ddl_file_make_dir(t->out, err);
+    if (!status && !run->lock.held) {
+        status = ddl_lock_take(&run->lock, t->out, err);
+        if (!status) /* another run may have made the folder, and ended, meanwhile */
+            status = look_for_earlier(run, err);
+    }
+    if (!status)
+        status = t->resume ? remove_leftovers(run, err) : remove_earlier(run, err);
+    if (!status)
+        status = ddl_train_save_recipe(t, recipe, err);
+    if (!status)
+        status = ddl_metrics_open(&run->metrics, metrics, run->state.step, &logged, err);
+    if (!status && logged < run->state.logged) {
+        struct ddl_error sentence;
+        ddl_error_set(&sentence, DDL_OK, "%.600s: the lines from step %llu to %llu are lost", metrics,
+                      (unsigned long long)logged + 1, (unsigned long long)run->state.logged);
+        trainer_note(run, sentence.text);
+    }
+    return status;
+}
+
+ddl_status trainer_open(struct run *run, struct ddl_error *err)
+{
+    ddl_status status = open_inputs(run, err);
+    if (!status && ddl_file_is_dir(run->config.out))
+        status = ddl_lock_take(&run->lock, run->config.out, err);
+    if (!status)
+        status = look_for_earlier(run, err);
+    if (!status)
+        status = check_memory(run, err);
+    if (!status)
+        status = make_model(run, err);
+    if (!status)
+        status = make_step(run, err);
+    return status ? status : open_folder(run, err);
+}
+
+void trainer_close(struct run *run)
+{
+    ddl_metrics_close(&run->metrics);
+    ddl_mem_free(run->tokens);
+    ddl_workspace_free(run->ws);
+    ddl_optim_free(run->optim);
+    ddl_model_free(run->model);
+    ddl_backend_free(run->backend);
+    ddl_tokenizer_free(run->tokenizer);
+    ddl_shards_close(run->val);
+    ddl_shards_close(run->train);
+    ddl_lock_release(&run->lock);
+}

@@ -1,0 +1,52 @@
+#include "train/trainer.h"
+
+#include "ddl/generate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct text {
+    char *bytes;
+    size_t n, capacity;
+    bool failed;
+};
+
+static int collect(void *user, size_t sequence, const char *piece, size_t size)
+{
+    (void)sequence;
+    struct text *text = user;
+    if (text->n + size > text->capacity) {
+        size_t capacity = 2 * (text->n + size);
+        char *grown = realloc(text->bytes, capacity);
+        text->failed = !grown;
+        if (!grown)
+            return 1;
+        text->bytes = grown;
+        text->capacity = capacity;
+    }
+    memcpy(text->bytes + text->n, piece, size);
+    text->n += size;
+    return 0;
+}
+
+ddl_status trainer_sample(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct ddl_generate_config g = ddl_generate_defaults();
+    struct text text = { 0 };
+    g.max_tokens = t->sample_tokens;
+    g.temperature = 0.8f;
+    g.seed = t->seed + run->state.step;
+    ddl_status status = ddl_generate(run->model, run->tokenizer, &g, t->sample_prompt,
+                                     strlen(t->sample_prompt), collect, &text, NULL, err);
+    if (!status && text.failed)
+        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for a sample of text");
+    if (!status && run->callbacks->sample)
+        run->callbacks->sample(run->callbacks->user, run->state.step, text.n ? text.bytes : "", text.n);
+    free(text.bytes);
+    if (status == DDL_E_NUMERIC) { /* no reason to end a run: the next loss says where numbers end */
+        trainer_note(run, err->text);
+        return DDL_OK;
+    }
+    return status;
+}

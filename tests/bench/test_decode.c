@@ -1,0 +1,135 @@
+/* bench/decode.c: decoding is timed where it is right. */
+#include "support/faulty_backend.h"
+
+#include "ddl/bench.h"
+#include "support/files.h"
+#include "support/runs.h"
+
+#include <math.h>
+
+static struct ddl_bench_report report;
+
+static struct ddl_bench_config tiny(const char *preset, enum ddl_precision precision)
+{
+    struct ddl_bench_config config = { .model = tiny_config(preset, 97),
+                                       .precision = precision,
+                                       .batch = 3,
+                                       .seq = 9,
+                                       .warmup = 1,
+                                       .steps = 4 };
+    config.model.d_model = 64; /* whole groups of eight-bit weights */
+    return config;
+}
+
+static ddl_backend *cpu(void)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+    return backend;
+}
+
+/* What one step reads: each number of the model once, and keys and values. */
+static void every_model_decodes(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *backend = cpu();
+    const char *preset;
+    for (size_t i = 0; (preset = ddl_config_preset_list(i, NULL)); i++) {
+        for (int precision = 0; precision < 3; precision++) {
+            struct ddl_bench_config config = tiny(preset, (enum ddl_precision)precision);
+            assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
+            const struct ddl_bench_row *one = ddl_bench_find(&report, "decode 1"),
+                                       *three = ddl_bench_find(&report, "decode 3"),
+                                       *prefill = ddl_bench_find(&report, "prefill");
+            double weights = ddl_bench_figure(&report, "weight_bytes"),
+                   numbers = ddl_bench_figure(&report, "parameters");
+            assert_true(one->units == 1 && three->units == 3 && prefill->units == 9);
+            assert_true(one->repetitions == 4 && one->bytes > weights && three->bytes > one->bytes);
+            static const double most[] = { 4, 3, 2 };
+            assert_true(weights <= most[precision] * numbers && weights > numbers);
+            assert_true(precision || weights > 3.5 * numbers);
+            assert_true(ddl_bench_figure(&report, "tokens_per_s") == 1 / one->median);
+            assert_true(isnan(ddl_bench_figure(&report, "decode_over_read")));
+            assert_int_equal(report.n_shares, 0);
+        }
+    }
+    struct ddl_bench_config config = tiny("baseline", DDL_PRECISION_F32);
+    config.seq = 0;
+    assert_int_equal(ddl_bench_decode(&config, backend, &report, &err), DDL_E_USAGE);
+    ddl_backend_free(backend);
+}
+
+static void ops_of_a_token_are_timed(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *backend = cpu();
+    struct ddl_bench_config config = tiny("ddl-cc-ec", DDL_PRECISION_INT8);
+    config.profiled = 5;
+    assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
+    size_t layers = config.model.n_layers;
+    double sum = 0, deltas = 0, products = 0;
+    for (size_t i = 0; i < report.n_shares; i++) {
+        const struct ddl_bench_share *share = &report.share[i];
+        sum += share->seconds;
+        deltas = strcmp(share->op, "delta_fwd") ? deltas : share->calls;
+        products = strcmp(share->op, "matmul_q8") ? products : share->calls;
+    }
+    assert_true(sum > 0 && sum <= ddl_bench_figure(&report, "profiled_s"));
+    assert_true(deltas == 2 * (double)layers && products == 4 * (double)layers + 1);
+    ddl_backend_free(backend);
+}
+
+/* A cache in bfloat16 is read as such. */
+static void the_cache_is_counted(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *backend = cpu();
+    double bytes[DDL_CACHE_FORMS];
+    for (int form = 0; form < DDL_CACHE_FORMS; form++) {
+        struct ddl_bench_config config = tiny("baseline", DDL_PRECISION_BF16);
+        config.cache = (enum ddl_cache_form)form;
+        assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
+        bytes[form] = ddl_bench_find(&report, "decode 1")->bytes - ddl_bench_figure(&report, "weight_bytes");
+    }
+    assert_true(bytes[DDL_CACHE_F32] == 2 * bytes[DDL_CACHE_BF16]);
+    assert_true(bytes[DDL_CACHE_AUTO] == bytes[DDL_CACHE_BF16]);
+    struct ddl_bench_config config = tiny("baseline", DDL_PRECISION_F32);
+    config.cache = DDL_CACHE_FORMS;
+    assert_int_equal(ddl_bench_decode(&config, backend, &report, &err), DDL_E_USAGE);
+    ddl_backend_free(backend);
+}
+
+static void a_wrong_backend_is_not_timed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op, *gist;
+    } lies[] = { { "rope_fwd", "token by token, beside its whole pass" },
+                 { "matmul", "a wrong result is not timed" } };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct ddl_bench_config config = tiny("ddl-cc-ec", DDL_PRECISION_F32);
+        struct ddl_error err;
+        struct liar liar;
+        ddl_backend *backend = cpu();
+        liar_make(&liar, backend, lies[i].op);
+        assert_int_equal(ddl_bench_decode(&config, &liar.backend, &report, &err), DDL_E_NUMERIC);
+        assert_says(&err, lies[i].gist);
+        assert_int_equal(report.n_rows, 0);
+        ddl_backend_free(backend);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_model_decodes),
+        cmocka_unit_test(ops_of_a_token_are_timed),
+        cmocka_unit_test(the_cache_is_counted),
+        cmocka_unit_test(a_wrong_backend_is_not_timed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,131 @@
+/* bench/op.c and bench_cases.c: every op of ops.h is checked and timed, a wrong one is not. */
+#include "support/faulty_backend.h"
+
+#include "bench/bench.h"
+#include "support/files.h"
+
+static struct ddl_bench_report report;
+
+static struct ddl_bench_op_config tiny(const char *preset, const char *filter)
+{
+    struct ddl_config k = ddl_config_defaults();
+    struct ddl_error err;
+    assert_ok(ddl_config_set_preset(&k, preset, &err), err);
+    assert_ok(ddl_config_set_size(&k, "micro", &err), err);
+    k.d_model = 48;
+    k.vocab_size = 601;
+    k.block_size = 100;
+    return (struct ddl_bench_op_config){ .at = { .model = k, .batch = 2, .seq = 100, .steps = 1 },
+                                         .filter = filter };
+}
+
+static ddl_backend *cpu(size_t threads)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    assert_ok(ddl_backend_create(&backend, "cpu", threads, &err), err);
+    return backend;
+}
+
+static void every_op_of_every_model(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *backend = cpu(2);
+    const char *preset;
+    for (size_t i = 0; (preset = ddl_config_preset_list(i, NULL)); i++) {
+        struct ddl_bench_op_config config = tiny(preset, NULL);
+        assert_ok(ddl_bench_op(&config, backend, &report, &err), err);
+        for (size_t r = 0; r < report.n_rows; r++)
+            assert_true(report.row[r].median > 0 && report.row[r].bytes > 0);
+    }
+    ddl_backend_free(backend);
+}
+
+/* The list of ops.h, each at the start of a row's name. */
+static void no_op_is_missing(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+#define NAME(name, args) #name,
+        DDL_OPS(NAME)
+#undef NAME
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct bench_op *op = bench_ops();
+        while (op->name && strncmp(op->name, names[i], strlen(names[i])) != 0)
+            op++;
+        if (!op->name)
+            fail_msg("%s has no row", names[i]);
+    }
+}
+
+static void known_amounts(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *backend = cpu(1);
+    struct ddl_bench_op_config config = tiny("ddl-cc-ec", "matmul.mlp.fwd");
+    double m = (double)ddl_config_mlp_size(&config.at.model);
+    assert_ok(ddl_bench_op(&config, backend, &report, &err), err);
+    assert_int_equal(report.n_rows, 1);
+    assert_true(report.row[0].flops == 2 * 200 * 48 * m);
+    assert_true(report.row[0].bytes == 4 * (200 * m + m * 48 + 200 * 48));
+    config.filter = "axpy";
+    config.at.steps = 4;
+    assert_ok(ddl_bench_op(&config, backend, &report, &err), err);
+    assert_true(report.row[0].bytes == 3 * 4 * 200 * 48 && report.row[0].repetitions == 4);
+    config.filter = "frobnicate";
+    assert_int_equal(ddl_bench_op(&config, backend, &report, &err), DDL_E_USAGE);
+    assert_says(&err, "no op's name contains 'frobnicate'");
+    config.filter = "";
+    config.at.seq = 0;
+    assert_int_equal(ddl_bench_op(&config, backend, &report, &err), DDL_E_USAGE);
+    ddl_backend_free(backend);
+}
+
+static void a_wrong_op_is_not_timed(void **state)
+{
+    (void)state;
+    static const char *const lies[] = { "matmul",        "matmul_bf16", "rmsnorm_fwd",
+                                        "attention_bwd", "delta_bwd",   "adamw" };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct ddl_bench_op_config config = tiny("ddl-cc-ec", NULL);
+        struct ddl_error err;
+        struct liar liar;
+        char gist[64];
+        ddl_backend *backend = cpu(1);
+        liar_make(&liar, backend, lies[i]);
+        assert_int_equal(ddl_bench_op(&config, &liar.backend, &report, &err), DDL_E_NUMERIC);
+        snprintf(gist, sizeof gist, "bench op: %s", lies[i]);
+        assert_says(&err, gist);
+        assert_says(&err, "a wrong result is not timed");
+        assert_int_equal(report.n_rows, 0);
+        ddl_backend_free(backend);
+    }
+}
+
+static void the_machine(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *backend = cpu(0);
+    struct ddl_bench_op_config config = tiny("ddl-cc-ec", "copy");
+    config.at.roofline = true;
+    assert_ok(ddl_bench_op(&config, backend, &report, &err), err);
+    const struct ddl_bench_roofline *r = &report.roofline;
+    assert_true(r->gemm_f32 > 1e8 && r->gemm_bf16 > 1e7 && r->copy > 1e8 && r->read > 1e8);
+    ddl_backend_free(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_of_every_model),
+        cmocka_unit_test(no_op_is_missing),
+        cmocka_unit_test(known_amounts),
+        cmocka_unit_test(a_wrong_op_is_not_timed),
+        cmocka_unit_test(the_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

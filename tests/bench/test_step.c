@@ -1,0 +1,125 @@
+/* bench/step.c, bench_products.c and bench_check.c: rows add up, products are a step's, a wrong backend
+ * is not timed. */
+#include "support/faulty_backend.h"
+
+#include "ddl/bench.h"
+#include "support/files.h"
+
+#include <math.h>
+
+static struct ddl_bench_step_config small(const char *preset, enum ddl_precision precision)
+{
+    struct ddl_config k = ddl_config_defaults();
+    struct ddl_error err;
+    assert_ok(ddl_config_set_preset(&k, preset, &err), err);
+    assert_ok(ddl_config_set_size(&k, "micro", &err), err);
+    k.n_layers = 2;
+    k.vocab_size = 61;
+    k.block_size = 16;
+    return (struct ddl_bench_step_config){
+        .at = { .model = k, .precision = precision, .batch = 1, .seq = 16, .warmup = 1, .steps = 3 }
+    };
+}
+
+static struct ddl_bench_report report;
+
+static ddl_backend *cpu(size_t threads)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    assert_ok(ddl_backend_create(&backend, "cpu", threads, &err), err);
+    return backend;
+}
+
+static void a_step_is_timed(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_bench_step_config config = small("ddl-cc-ec", DDL_PRECISION_F32);
+    ddl_backend *backend = cpu(1);
+    config.at.profiled = 2;
+    assert_ok(ddl_bench_step(&config, backend, &report, &err), err);
+    double sum = 0;
+    for (size_t i = 0; i < report.n_shares; i++) {
+        sum += report.share[i].seconds;
+        assert_true(i == 0 || report.share[i].seconds <= report.share[i - 1].seconds);
+    }
+    const struct ddl_bench_row *step = ddl_bench_find(&report, "step");
+    assert_true(step->best <= step->q1 && step->q1 <= step->median && step->median <= step->q3);
+    assert_true(step->q3 <= step->worst && step->best > 0 && step->repetitions == 3);
+    assert_true(sum > 0 && sum <= ddl_bench_figure(&report, "profiled_s"));
+    assert_true(ddl_bench_figure(&report, "tokens_per_s") == 16 / step->median);
+    assert_null(ddl_bench_find(&report, "products"));
+    config.at.precision = DDL_PRECISION_INT8; /* not for training */
+    assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
+    config.at.precision = (enum ddl_precision)(DDL_PRECISION_INT8 + 1);
+    assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
+    config.at.precision = DDL_PRECISION_F32;
+    config.at.recompute = DDL_RECOMPUTES;
+    assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
+    config.at.recompute = DDL_RECOMPUTE_CHEAP;
+    config.at.steps = 0;
+    assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
+    ddl_backend_free(backend);
+}
+
+/* Three times the forward pass's 2 M N K of every matrix; attention's blocks and the norms of the count in
+ * flops.c make the difference. */
+static void products_are_those_of_the_step(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    for (int precision = 0; precision < 2; precision++) {
+        struct ddl_bench_step_config config = small("baseline", (enum ddl_precision)precision);
+        const struct ddl_config *k = &config.at.model;
+        ddl_backend *backend = cpu(2);
+        config.products = true;
+        assert_ok(ddl_bench_step(&config, backend, &report, &err), err);
+        const struct ddl_bench_row *products = ddl_bench_find(&report, "products"),
+                                   *step = ddl_bench_find(&report, "step");
+        double d = (double)k->d_model, a = (double)(k->n_heads * k->head_dim),
+               m = (double)ddl_config_mlp_size(k);
+        double layer = 4 * d * a + 3 * d * m, head = d * (double)k->vocab_size, pairs = 16 * 17 / 2.0;
+        /* in bfloat16 the logits are made twice */
+        double expected = 16 * 2 * (3 * (double)k->n_layers * layer + (precision ? 4 : 3) * head) +
+                          14 * pairs * a * (double)k->n_layers;
+        assert_true(fabs(products->flops - expected) < 1e-9 * expected);
+        assert_true(products->best > 0);
+        assert_true(ddl_bench_figure(&report, "step_over_products") == step->median / products->median);
+        ddl_backend_free(backend);
+    }
+}
+
+static void a_wrong_backend_is_not_timed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op, *preset;
+        enum ddl_precision precision;
+    } lies[] = {
+        { "matmul", "baseline", DDL_PRECISION_F32 },        { "rmsnorm_fwd", "ddl-1", DDL_PRECISION_F32 },
+        { "attention_bwd", "baseline", DDL_PRECISION_F32 }, { "delta_bwd", "ddl-tc", DDL_PRECISION_F32 },
+        { "matmul_bf16", "ddl-cc-ec", DDL_PRECISION_BF16 },
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct ddl_bench_step_config config = small(lies[i].preset, lies[i].precision);
+        struct ddl_error err;
+        struct liar liar;
+        ddl_backend *backend = cpu(1);
+        liar_make(&liar, backend, lies[i].op);
+        assert_int_equal(ddl_bench_step(&config, &liar.backend, &report, &err), DDL_E_NUMERIC);
+        assert_says(&err, "a wrong result is not timed");
+        assert_int_equal(report.n_rows, 0);
+        ddl_backend_free(backend);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_is_timed),
+        cmocka_unit_test(products_are_those_of_the_step),
+        cmocka_unit_test(a_wrong_backend_is_not_timed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

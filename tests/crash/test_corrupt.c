@@ -1,0 +1,223 @@
+/* Damage to a checkpoint: any byte of any file changed, any file cut at any length: it is refused by the
+ * file's name, and
+ * --resume goes on from the one before and says so. DDL_ALL_BITS=1: each of the eight bits of each byte
+ * (default: one). */
+#define _POSIX_C_SOURCE 200809L
+#include "support/crash_harness.h"
+
+#include "ddl/train.h"
+#include "checkpoint/checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifdef DDL_SANITIZED
+enum { STRIDE = 13 };
+#else
+enum { STRIDE = 1 };
+#endif
+
+static const char *const files[] = { "state.json", "config.json", "tokenizer.json", "model.safetensors",
+                                     "optimizer.safetensors" };
+enum { FILES = sizeof files / sizeof *files };
+
+/* A run of four steps with checkpoints of the second and the fourth, by the library. */
+static struct ddl_train_config run_by_library(void)
+{
+    struct ddl_error err;
+    struct ddl_train_config t = ddl_train_defaults();
+    make_inputs();
+    remove_scratch("library");
+    snprintf(t.train_data, sizeof t.train_data, "%s", scratch_path("inputs/train.bin"));
+    snprintf(t.tokenizer, sizeof t.tokenizer, "%s", scratch_path("inputs/tokenizer.json"));
+    snprintf(t.out, sizeof t.out, "%s", scratch_path("library"));
+    snprintf(t.backend, sizeof t.backend, "ref");
+    t.config = tiny_config("ddl-1", TINY_VOCAB);
+    t.config.n_layers = t.config.n_heads = 1;
+    t.config.d_model = t.config.head_dim = 2;
+    t.steps = 4;
+    t.batch = 1;
+    t.warmup = 1;
+    t.checkpoint_every = 2;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    return t;
+}
+
+struct told {
+    char text[2048];
+};
+
+static void keep_note(void *user, const char *sentence)
+{
+    struct told *told = user;
+    snprintf(told->text, sizeof told->text, "%s", sentence);
+}
+
+/* The newest checkpoint is refused by the name of the file and the one before is taken; said so. */
+static void assert_passed_over(const struct ddl_train_config *t, const char *file, size_t at)
+{
+    struct ddl_error err = { 0 };
+    struct ddl_run_state state;
+    struct told told = { "" };
+    char path[1280], named[128];
+    ddl_status status = ddl_checkpoint_read_newest(t, &state, path, sizeof path, keep_note, &told, &err);
+    snprintf(named, sizeof named, "checkpoint-4/%s: damaged: ", file);
+    if (status || state.step != 2 || !strstr(told.text, named) || !strstr(told.text, "; going on from ") ||
+        !strstr(told.text, "checkpoint-2"))
+        fail_msg("%s, byte %zu: step %llu; %s%s", file, at, (unsigned long long)state.step, told.text,
+                 err.text);
+}
+
+static void put_byte(int fd, size_t at, unsigned char byte)
+{
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+}
+
+static size_t flip_all(const struct ddl_train_config *t, const char *file, size_t bits)
+{
+    size_t size, flips = 0;
+    char path[2048];
+    snprintf(path, sizeof path, "%s/checkpoint-4/%s", t->out, file);
+    unsigned char *bytes = (unsigned char *)read_file(path, &size);
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    for (size_t at = 0; at < size; at += STRIDE) {
+        for (size_t bit = 0; bit < bits; bit++, flips++) {
+            put_byte(fd, at, (unsigned char)(bytes[at] ^ 1u << (at + bit) % 8));
+            assert_passed_over(t, file, at);
+        }
+        put_byte(fd, at, bytes[at]);
+    }
+    close(fd);
+    free(bytes);
+    return flips;
+}
+
+static void every_byte_flipped(void **state)
+{
+    (void)state;
+    const char *all = getenv("DDL_ALL_BITS");
+    const struct ddl_train_config t = run_by_library();
+    size_t flips = 0;
+    for (size_t i = 0; i < FILES; i++)
+        flips += flip_all(&t, files[i], all && *all == '1' ? 8 : 1);
+    print_message("%zu flips in %d files, each refused by name\n", flips, FILES);
+    struct ddl_error err;
+    assert_ok(ddl_checkpoint_check(file_in(t.out, "checkpoint-4"), &err), err);
+}
+
+static void every_length_cut(void **state)
+{
+    (void)state;
+    const struct ddl_train_config t = run_by_library();
+    size_t cuts = 0;
+    for (size_t i = 0; i < FILES; i++) {
+        size_t size;
+        char path[2048];
+        snprintf(path, sizeof path, "%s/checkpoint-4/%s", t.out, files[i]);
+        char *bytes = read_file(path, &size);
+        for (size_t left = size; left-- > 0;) {
+            if (left % STRIDE && left > 16)
+                continue;
+            assert_int_equal(truncate(path, (off_t)left), 0);
+            assert_passed_over(&t, files[i], left);
+            cuts++;
+        }
+        /* And a byte too many. */
+        write_file(path, bytes, size);
+        FILE *longer = fopen(path, "ab");
+        assert_non_null(longer);
+        fputc('\n', longer);
+        fclose(longer);
+        assert_passed_over(&t, files[i], size);
+        write_file(path, bytes, size);
+        free(bytes);
+    }
+    print_message("%zu lengths of %d files, each refused by name\n", cuts, FILES);
+}
+
+/* What is missing, or not a file at all. */
+static void files_that_are_none(void **state)
+{
+    (void)state;
+    const struct ddl_train_config t = run_by_library();
+    static const char *const wanted[] = { "cannot open", "not a regular file", "not a regular file" };
+    for (size_t i = 0; i < 3 * FILES; i++) {
+        struct ddl_error err = { 0 };
+        char path[2048], kept[2048];
+        snprintf(path, sizeof path, "%s/checkpoint-4/%s", t.out, files[i / 3]);
+        snprintf(kept, sizeof kept, "%s", scratch_path("kept"));
+        assert_int_equal(rename(path, kept), 0);
+        if (i % 3 == 1)
+            assert_int_equal(mkdir(path, 0777), 0);
+        if (i % 3 == 2)
+            assert_int_equal(mkfifo(path, 0666), 0);
+        assert_int_equal(ddl_checkpoint_check(file_in(t.out, "checkpoint-4"), &err), DDL_E_IO);
+        assert_says(&err, path);
+        assert_says(&err, wanted[i % 3]);
+        if (i % 3)
+            assert_int_equal(remove(path), 0);
+        assert_int_equal(rename(kept, path), 0);
+    }
+}
+
+/* ---- through the program ---- */
+
+static const struct small_run program_run = {
+    "program", "--model ddl-cc-ec --backend ref --steps 6 --checkpoint-every 3 --val-every 3 --threads 1"
+};
+
+static void the_program_goes_on(void **state)
+{
+    (void)state;
+    static char said[SAID];
+    char arguments[1 << 14];
+    make_inputs();
+    run_undisturbed(train_arguments(&program_run));
+    snprintf(arguments, sizeof arguments, "%s --resume", train_arguments(&program_run));
+    for (size_t i = 0; i < 3 * FILES; i++) {
+        char path[2048];
+        copy_scratch("whole", "run");
+        snprintf(path, sizeof path, "%s/r/checkpoint-6/%s", run_folder(), files[i / 3]);
+        harm_file(path, i % 3);
+        assert_int_equal(run_ddl("", arguments, said), 0);
+        assert_non_null(strstr(said, path));
+        assert_non_null(strstr(said, "; going on from "));
+        assert_like_undisturbed();
+    }
+}
+
+/* A checkpoint that is damaged is no model either: no command takes it for one. */
+static void no_command_takes_it(void **state)
+{
+    (void)state;
+    static char said[SAID];
+    make_inputs();
+    run_undisturbed(train_arguments(&program_run));
+    const char *folder = scratch_path("whole/r/checkpoint-6");
+    harm_file(file_in(folder, "model.safetensors"), 0);
+    char arguments[4][1 << 14];
+    snprintf(arguments[0], sizeof arguments[0], "eval '%s' --shard '%s'", folder,
+             scratch_path("inputs/val.bin"));
+    snprintf(arguments[1], sizeof arguments[1], "generate '%s' --prompt a", folder);
+    snprintf(arguments[2], sizeof arguments[2],
+             "train --init-from '%s' --train-data '%s' --out '%s' --warmup 0", folder,
+             scratch_path("inputs/val.bin"), scratch_path("never"));
+    snprintf(arguments[3], sizeof arguments[3], "export '%s' --out '%s'", folder, scratch_path("never"));
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(run_ddl("", arguments[i], said), 1);
+        if (!strstr(said, "checkpoint-6/model.safetensors: damaged: its checksum"))
+            fail_msg("%s: %s", arguments[i], said);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_byte_flipped),  cmocka_unit_test(every_length_cut),
+        cmocka_unit_test(files_that_are_none), cmocka_unit_test(the_program_goes_on),
+        cmocka_unit_test(no_command_takes_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

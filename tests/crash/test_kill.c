@@ -1,0 +1,293 @@
+/* kill -9, SIGINT and SIGTERM at any moment of a run: what goes on afterwards ends in the very bytes of a run
+ * that nothing disturbed. DDL_KILLS=n: n random moments (100, fewer under sanitizers); DDL_SEED=n: others. */
+#define _POSIX_C_SOURCE 200809L
+#include "support/crash_harness.h"
+
+#include "base/rng.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <time.h>
+
+#ifdef DDL_SANITIZED
+enum { KILLS = 24, STRIDE = 9 };
+#else
+enum { KILLS = 100, STRIDE = 1 };
+#endif
+
+/* Long enough that a kill can fall anywhere. */
+static const struct small_run long_runs[] = {
+    { "every step saved",
+      "--model baseline --backend ref --steps 150 --checkpoint-every 1 --val-every 5 --threads 1" },
+    { "every third saved, every second logged", "--model ddl-cc-ec --steps 240 --checkpoint-every 3 "
+                                                "--log-every 2 --val-every 3 --keep-best 2 --threads 2" },
+    { "one kept, in order", "--model ddl-tc-ec --steps 160 --checkpoint-every 2 --keep-last 1 --accumulate 2 "
+                            "--order sequential --threads 2" },
+};
+enum { LONG_RUNS = sizeof long_runs / sizeof *long_runs };
+
+/* Short enough to be stopped at each of its calls. */
+static const struct small_run short_run = {
+    "short",
+    "--model ddl-cc-ec --backend ref --steps 3 --checkpoint-every 1 --keep-last 1 --val-every 1 --threads 1"
+};
+
+static size_t number_from(const char *name, size_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void wait_seconds(double seconds)
+{
+    struct timespec t = { (time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds)) };
+    nanosleep(&t, NULL);
+}
+
+/* Whether a checkpoint, or the file that replaces another, was being written or removed. */
+static bool caught_writing(void)
+{
+    bool found = false;
+    DIR *dir = opendir(file_in(run_folder(), "r"));
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        found = found || strncmp(entry->d_name, ".checkpoint", 11) == 0 || strstr(entry->d_name, ".tmp-");
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+struct tally {
+    size_t kills, writing, before, finished;
+};
+
+/* Ends the program after a random time. */
+static int kill_by_clock(const char *arguments, double longest, uint64_t key, uint64_t draw)
+{
+    char streams[2048];
+    snprintf(streams, sizeof streams, "%s", scratch_path("streams.txt"));
+    pid_t pid = start_ddl(arguments, streams);
+    wait_seconds(longest * ddl_rng_uniform(key, draw));
+    kill(pid, SIGKILL);
+    return wait_for(pid);
+}
+
+/* Ends it in the middle of a random one of its calls that write, rename or remove. */
+static int kill_by_call(const char *arguments, uint64_t key, uint64_t draw)
+{
+    static char said[SAID];
+    char settings[64];
+    snprintf(settings, sizeof settings, "DDL_SHIM_ACT=kill DDL_SHIM_AT=%llu",
+             (unsigned long long)ddl_rng_below(key, draw, 3000) + 1);
+    return run_ddl(shim(settings), arguments, said);
+}
+
+/* One life of the program, ended if it has not ended by itself. True if it had. */
+static bool one_life(const struct small_run *run, double longest, uint64_t key, uint64_t draw,
+                     struct tally *tally)
+{
+    char arguments[1 << 14];
+    bool begun = ddl_file_exists(file_in(run_folder(), "r/recipe.yaml"));
+    snprintf(arguments, sizeof arguments, "%s %s", train_arguments(run), begun ? "--resume" : "");
+    int status = draw % 2 ? kill_by_call(arguments, key, draw) : kill_by_clock(arguments, longest, key, draw);
+    if (status != 0 && status != 128 + SIGKILL)
+        fail_msg("seed %zu, draw %llu: exit status %d", number_from("DDL_SEED", 1), (unsigned long long)draw,
+                 status);
+    if (status == 0)
+        return true;
+    tally->kills++;
+    tally->writing += caught_writing();
+    tally->before += assert_checkpoints_whole() == 0;
+    return false;
+}
+
+/* Kills a run until it ends by itself, and begins it once more, until there have been so many kills. */
+static void kill_runs(const struct small_run *run, size_t kills, uint64_t key, struct tally *tally)
+{
+    uint64_t draw = 0;
+    double start = now();
+    run_undisturbed(train_arguments(run));
+    double longest = 0.7 * (now() - start); /* so that a life is mostly shorter than the whole run */
+    for (size_t done = tally->kills;
+         tally->kills < done + kills || ddl_file_exists(file_in(run_folder(), "r"));) {
+        if (!one_life(run, longest, key, draw++, tally))
+            continue;
+        assert_like_undisturbed();
+        remove_scratch("run/r");
+        tally->finished++;
+    }
+}
+
+static void killed_at_random_moments(void **state)
+{
+    (void)state;
+    size_t kills = number_from("DDL_KILLS", KILLS), seed = number_from("DDL_SEED", 1);
+    struct tally tally = { 0 };
+    make_inputs();
+    for (size_t i = 0; i < LONG_RUNS; i++)
+        kill_runs(&long_runs[i], (kills + i) / LONG_RUNS, ddl_rng_key(seed + i, "kill"), &tally);
+    print_message("seed %zu: %zu kills, %zu of them while a file was written, %zu before a first checkpoint; "
+                  "%zu runs finished, each byte for byte as undisturbed\n",
+                  seed, tally.kills, tally.writing, tally.before, tally.finished);
+    assert_true(tally.kills >= kills);
+    assert_true(tally.writing > 0);
+}
+
+/* ---- at every call ---- */
+
+/* Instead of each call that touches the run's folder in turn (of a write: after half of it). */
+static void killed_at_every_call(void **state)
+{
+    (void)state;
+    static char said[SAID];
+    size_t points = 0;
+    make_inputs();
+    run_undisturbed(train_arguments(&short_run));
+    for (size_t n = 1;; n += STRIDE) {
+        char settings[64];
+        remove_scratch("run/r");
+        snprintf(settings, sizeof settings, "DDL_SHIM_ACT=kill DDL_SHIM_AT=%zu", n);
+        int status = run_ddl(shim(settings), train_arguments(&short_run), said);
+        if (status == 0) /* it has fewer calls */
+            break;
+        assert_int_equal(status, 128 + SIGKILL);
+        assert_checkpoints_whole();
+        resume_undisturbed(&short_run);
+        assert_like_undisturbed();
+        points++;
+    }
+    print_message("%zu calls, killed at each of them in turn\n", points);
+    assert_true(points * STRIDE > 150);
+}
+
+/* SIGINT at a call: a checkpoint and status 3. And SIGTERM two calls later: the end at once. Either way
+ * nothing is lost.
+ */
+static void signals_at_every_call(void **state)
+{
+    (void)state;
+    static char said[SAID];
+    size_t stopped = 0, ended = 0, finished = 0;
+    make_inputs();
+    run_undisturbed(train_arguments(&short_run));
+    for (size_t n = 1; finished < 3; n += 3 * STRIDE) {
+        char settings[256];
+        remove_scratch("run/r");
+        snprintf(settings, sizeof settings, "DDL_SHIM_ACT=stop DDL_SHIM_AT=%zu", n);
+        int status = run_ddl(shim(settings), train_arguments(&short_run), said);
+        stopped += status == 3;
+        ended += status == 128 + SIGTERM;
+        finished += status == 0; /* behind the last step nothing asks any more */
+        if (status != 0 && status != 3 && status != 128 + SIGTERM)
+            fail_msg("call %zu: exit status %d: %s", n, status, said);
+        assert_checkpoints_whole();
+        resume_undisturbed(&short_run);
+        assert_like_undisturbed();
+    }
+    print_message("%zu runs ended by a second signal, %zu stopped with a checkpoint\n", ended, stopped);
+    assert_true(ended > 0);
+}
+
+/* The first signal alone: status 3 and a checkpoint of the step that was being done. */
+static void one_signal_stops(void **state)
+{
+    (void)state;
+    static const int signals[] = { SIGINT, SIGTERM };
+    const struct small_run *run = &long_runs[1];
+    make_inputs();
+    double start = now();
+    run_undisturbed(train_arguments(run));
+    double whole = now() - start;
+    for (size_t i = 0; i < 2; i++) {
+        remove_scratch("run/r");
+        char streams[2048];
+        snprintf(streams, sizeof streams, "%s", scratch_path("streams.txt"));
+        pid_t pid = start_ddl(train_arguments(run), streams);
+        for (int tries = 0; tries < 3000 && !ddl_file_exists(file_in(run_folder(), "r/checkpoint-3"));
+             tries++)
+            wait_seconds(whole / 100);
+        kill(pid, signals[i]);
+        int status = wait_for(pid);
+        char *said = read_file(streams, NULL);
+        if (status != 0) { /* on a machine that is busy elsewhere it may have been over */
+            assert_int_equal(status, 3);
+            assert_non_null(strstr(said, "--resume goes on"));
+        }
+        free(said);
+        assert_true(assert_checkpoints_whole() > 0);
+        resume_undisturbed(run);
+        assert_like_undisturbed();
+    }
+}
+
+/* Wide enough that nearly all of its time is spent in the library's products. */
+static const struct small_run wide_run = {
+    "wide",
+    "--model baseline --num-hidden-layers 3 --num-attention-heads 4 --hidden-size 256 --head-dim 64 "
+    "--block-size 128 --batch 8 --steps 3 --checkpoint-every 1 --keep-last 1 --val-every 0 --threads 2"
+};
+
+/* Sends one SIGINT after the other for less than the time in which they are echoes of the first. How many. */
+static size_t shower(pid_t pid, uint64_t key, uint64_t draw)
+{
+    size_t n = 0;
+    wait_seconds(0.1 * ddl_rng_uniform(key, draw));
+    for (double start = now(); now() - start < 0.06; n++) {
+        kill(pid, SIGINT);
+        wait_seconds(3e-5 * ddl_rng_uniform(key, draw + n));
+    }
+    return n;
+}
+
+/* oneDNN's products use the stack pointer for other things: a handler that runs in any thread of them spoils
+ * their buffers. With a handler on the usual stack more than every second of these runs aborts; with one on a
+ * stack of its own, which the main thread alone has, one in thirty. */
+static void signals_amid_products(void **state)
+{
+    (void)state;
+    enum { RUNS = 8 };
+    size_t signals = 0, stopped = 0;
+    uint64_t key = ddl_rng_key(number_from("DDL_SEED", 1), "shower");
+    make_inputs();
+    run_undisturbed(train_arguments(&wide_run));
+    for (size_t i = 0; i < RUNS; i++) {
+        char streams[2048];
+        remove_scratch("run/r");
+        snprintf(streams, sizeof streams, "%s", scratch_path("streams.txt"));
+        pid_t pid = start_ddl(train_arguments(&wide_run), streams);
+        for (int tries = 0; tries < 10000 && !ddl_file_exists(file_in(run_folder(), "r/metrics.jsonl"));
+             tries++)
+            wait_seconds(1e-3);
+        signals += shower(pid, key, i << 32);
+        int status = wait_for(pid);
+        char *said = read_file(streams, NULL);
+        stopped += status == 3;
+        /* Where others use the machine an echo may come too late to be one, and the first after the end. */
+        if (status != 3 && status != 128 + SIGINT && status != 0)
+            fail_msg("run %zu: exit status %d: %s", i, status, said);
+        free(said);
+        assert_checkpoints_whole();
+        resume_undisturbed(&wide_run);
+        assert_like_undisturbed();
+    }
+    print_message("%zu signals amid products, %zu of %d runs stopped with a checkpoint\n", signals, stopped,
+                  RUNS);
+    assert_true(signals > 1000);
+    assert_true(stopped > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_at_random_moments), cmocka_unit_test(killed_at_every_call),
+        cmocka_unit_test(signals_at_every_call),    cmocka_unit_test(one_signal_stops),
+        cmocka_unit_test(signals_amid_products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

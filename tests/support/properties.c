@@ -1,0 +1,94 @@
+#include "support/properties.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+void on_every_backend(law_fn *law)
+{
+    for (size_t i = 0; ddl_backend_list(i); i++) {
+        struct ddl_error err = { 0 };
+        ddl_backend *backend;
+        assert_ok(ddl_backend_create(&backend, ddl_backend_list(i), 0, &err), err);
+        law(backend);
+        ddl_backend_free(backend);
+    }
+}
+
+void close_enough(double found, double expected, double limit, const char *what)
+{
+    if (!(fabs(found - expected) <= limit)) {
+        print_error("%s: found %.9g, expected %.9g, limit %.3g\n", what, found, expected, limit);
+        fail();
+    }
+}
+
+double rms(size_t n, const float *x)
+{
+    return n ? sqrt(weighted_sum(n, x, x) / (double)n) : 0;
+}
+
+double weighted_sum(size_t n, const float *a, const float *b)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+double slope(loss_fn *loss, void *user, size_t n, float *x, const float *u, double h)
+{
+    static const double at[4] = { -2, -1, 1, 2 }, weight[4] = { 1.0 / 12, -8.0 / 12, 8.0 / 12, -1.0 / 12 };
+    float *saved = ddl_mem_alloc(n * sizeof *saved);
+    assert_non_null(saved);
+    memcpy(saved, x, n * sizeof *saved);
+    double sum = 0;
+    for (size_t s = 0; s < 4; s++) {
+        for (size_t i = 0; i < n; i++)
+            x[i] = (float)((double)saved[i] + at[s] * h * (double)u[i]);
+        sum += weight[s] * loss(user);
+    }
+    memcpy(x, saved, n * sizeof *saved);
+    ddl_mem_free(saved);
+    return sum / h;
+}
+
+static size_t copies_allowed, copies_alive;
+
+static void *limited_alloc(void *ctx, size_t bytes)
+{
+    (void)ctx;
+    if (copies_allowed == 0)
+        return NULL;
+    copies_allowed--;
+    copies_alive++;
+    return ddl_mem_alloc(bytes);
+}
+
+static void counted_free(void *ctx, void *block)
+{
+    (void)ctx;
+    copies_alive -= block != NULL;
+    ddl_mem_free(block);
+}
+
+void far_backend_make(struct far_backend *far, const struct ddl_backend *near)
+{
+    far->ops = *near->ops;
+    far->ops.host_memory = false;
+    far->ops.alloc = limited_alloc;
+    far->ops.free = counted_free;
+    far->backend = *near;
+    far->backend.ops = &far->ops;
+}
+
+void far_backend_allow(size_t allowed)
+{
+    copies_allowed = allowed;
+}
+
+size_t far_backend_alive(void)
+{
+    return copies_alive;
+}

@@ -1,0 +1,222 @@
+/* train/step.c: k micro-batches are one batch, what is not finite changes nothing, and a step allocates
+ * nothing. The allocator is wrapped at link time (tests/CMakeLists.txt), so that calls from our own code are
+ * counted and those inside libraries are not. */
+#include "support/models.h"
+#include "support/runs.h"
+
+#include "base/mem.h"
+#include "ddl/data.h"
+#include "train/metrics.h"
+#include "train/step.h"
+#include "train/validate.h"
+
+#include <math.h>
+
+enum { V = 31, T = 8, ROWS = 8 * T };
+
+/* ---- the wrapped allocator ---- */
+
+static size_t calls;
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t m);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t a, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t m);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t a, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+    calls++;
+    return __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t m)
+{
+    calls++;
+    return __real_calloc(n, m);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    calls++;
+    return __real_realloc(p, n);
+}
+
+void *__wrap_aligned_alloc(size_t a, size_t n)
+{
+    calls++;
+    return __real_aligned_alloc(a, n);
+}
+
+/* ---- a step ---- */
+
+struct setup {
+    ddl_backend *backend;
+    ddl_model *model;
+    ddl_workspace *ws;
+    struct ddl_optim *optim;
+    struct ddl_step step;
+};
+
+static int32_t tokens[ROWS], targets[ROWS];
+
+static void fill_tokens(void)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        tokens[i] = (int32_t)(i * 7 % V);
+        /* Ignored ones, not alike in the micro-batches. */
+        targets[i] = i % 5 == 0 || i > 3 * ROWS / 4 ? -1 : (int32_t)((i * 7 + 3) % V);
+    }
+}
+
+static struct setup set_up(const char *preset, const char *backend, size_t batch, size_t accumulate)
+{
+    struct setup s = { 0 };
+    struct ddl_error err;
+    struct ddl_optim_config config = ddl_optim_defaults();
+    assert_ok(ddl_backend_create(&s.backend, backend, 2, &err), err);
+    s.model = tiny_model(preset, V, 3, s.backend);
+    assert_ok(ddl_model_enable_grad(s.model, &err), err);
+    assert_ok(ddl_optim_create(&s.optim, s.model, &config, &err), err);
+    assert_ok(ddl_workspace_create(
+                  &s.ws, s.model,
+                  &(struct ddl_workspace_options){ .batch = batch, .tokens = T, .train = true }, &err),
+              err);
+    s.step = (struct ddl_step){ .model = s.model,
+                                .ws = s.ws,
+                                .optim = s.optim,
+                                .batch = batch,
+                                .accumulate = accumulate,
+                                .seq = T,
+                                .tokens = tokens,
+                                .targets = targets };
+    return s;
+}
+
+static void tear_down(struct setup *s)
+{
+    ddl_workspace_free(s->ws);
+    ddl_optim_free(s->optim);
+    ddl_model_free(s->model);
+    ddl_backend_free(s->backend);
+}
+
+static void micro_batches_are_one_batch(void **state)
+{
+    (void)state;
+    static const char *const presets[] = { "baseline", "ddl-1", "ddl-tc-ec", "ddl-cc-ec", "ddl-mix" };
+    static const struct {
+        const char *backend;
+        size_t batch, accumulate;
+    } splits[] = { { "ref", 2, 4 }, { "ref", 1, 8 }, { "cpu", 4, 2 }, { "cpu", 2, 4 } };
+    fill_tokens();
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        for (size_t j = 0; j < sizeof splits / sizeof *splits; j++) {
+            struct setup whole = set_up(presets[i], splits[j].backend, 8, 1);
+            struct setup parts = set_up(presets[i], splits[j].backend, splits[j].batch, splits[j].accumulate);
+            struct ddl_step_result a, b;
+            struct ddl_error err;
+            size_t n = ddl_model_size(whole.model);
+            assert_ok(ddl_step_run(&whole.step, 1e-3, &a, &err), err);
+            assert_ok(ddl_step_run(&parts.step, 1e-3, &b, &err), err);
+            float *x = all_gradients(whole.model), *y = all_gradients(parts.model);
+            assert_true(fabs(a.loss - b.loss) < 1e-6 * a.loss);
+            assert_true(fabs(a.grad_norm - b.grad_norm) < 1e-5 * a.grad_norm);
+            assert_close(n, y, x, 2e-6);
+            free(x);
+            free(y);
+            tear_down(&whole);
+            tear_down(&parts);
+        }
+    }
+}
+
+static void no_targets_no_gradient(void **state)
+{
+    (void)state;
+    struct setup s = set_up("ddl-cc", "ref", 4, 2);
+    struct ddl_step_result result;
+    struct ddl_error err;
+    fill_tokens();
+    for (size_t i = 0; i < ROWS; i++)
+        targets[i] = -1;
+    assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
+    assert_true(result.loss == 0 && result.grad_norm == 0);
+    tear_down(&s);
+}
+
+static void not_finite_changes_nothing(void **state)
+{
+    (void)state;
+    struct setup s = set_up("ddl-cc", "ref", 4, 2);
+    struct ddl_step_result result;
+    struct ddl_error err;
+    size_t count = ddl_model_param(s.model, 0)->count;
+    float *before = ddl_mem_alloc(count * sizeof *before), *after = ddl_mem_alloc(count * sizeof *after);
+    ddl_model_read_param(s.model, 0, before);
+    before[21] = NAN;
+    ddl_model_write_param(s.model, 0, before);
+    fill_tokens();
+    assert_int_equal(ddl_step_run(&s.step, 1e-3, &result, &err), DDL_E_NUMERIC);
+    assert_says(&err, "the loss of micro-batch 1 of 2 is not finite");
+    ddl_model_read_param(s.model, 0, after);
+    assert_memory_equal(before, after, count * sizeof *before);
+    assert_int_equal(ddl_optim_steps(s.optim), 0);
+    ddl_mem_free(before);
+    ddl_mem_free(after);
+    tear_down(&s);
+}
+
+static void allocates_nothing(void **state)
+{
+    (void)state;
+    static const char *const backends[] = { "ref", "cpu" };
+    static const char *const presets[] = { "baseline", "ddl-tc-ec", "ddl-cc-ec" };
+    struct ddl_error err;
+    ddl_shards *shards;
+    const char *path = scratch_path("alloc.bin");
+    write_random_shard(path, 1, V, 1000);
+    assert_ok(ddl_shards_open(&shards, path, &err), err);
+    for (size_t i = 0; i < 6; i++) {
+        struct setup s = set_up(presets[i % 3], backends[i / 3], 4, 2);
+        struct ddl_loader loader = { shards, DDL_ORDER_RANDOM, 5, T, 0 };
+        struct ddl_validation v = ddl_validation_plan(shards, 200, 4, T);
+        struct ddl_train_progress progress = { .step = 1 };
+        struct ddl_step_result result;
+        struct ddl_metrics metrics;
+        struct ddl_validation_result val;
+        assert_ok(ddl_metrics_open(&metrics, scratch_path("alloc.jsonl"), 0, NULL, &err), err);
+        for (int round = 0; round < 3; round++) {
+            calls = 0;
+            ddl_loader_next(&loader, 8, tokens, targets);
+            assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
+            assert_ok(ddl_validation_run(&v, s.model, s.ws, tokens, targets, &val, &err), err);
+            assert_ok(ddl_metrics_write(&metrics, &progress, &err), err);
+            assert_int_equal(calls, 0);
+        }
+        ddl_metrics_close(&metrics);
+        tear_down(&s);
+    }
+    ddl_shards_close(shards);
+}
+
+static void the_wrapper_counts(void **state)
+{
+    (void)state;
+    calls = 0;
+    ddl_mem_free(ddl_mem_alloc(10));
+    assert_int_equal(calls, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(micro_batches_are_one_batch), cmocka_unit_test(no_targets_no_gradient),
+        cmocka_unit_test(not_finite_changes_nothing),  cmocka_unit_test(the_wrapper_counts),
+        cmocka_unit_test(allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,265 @@
+/* train/train_config.c and train/recipe.c: names, keys and flags put together, and a sentence for each
+ * mistake.
+ */
+#include "support/runs.h"
+
+#include "ddl/data.h"
+#include "ddl/train.h"
+#include "train/recipe.h"
+#include "train/train_config.h"
+
+enum { MAX_ARGS = 16 };
+
+/* Configures from recipe text (NULL: none) and words split by spaces. */
+static ddl_status configure(struct ddl_train_config *t, const char *recipe, const char *words,
+                            struct ddl_error *err)
+{
+    static char copy[1024];
+    char *argv[MAX_ARGS + 1] = { copy };
+    int argc = 0, n;
+    snprintf(copy, sizeof copy, "train %s", words);
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    if (recipe)
+        write_file(scratch_path("r.yaml"), recipe, strlen(recipe));
+    ddl_status status =
+        ddl_train_configure(t, recipe ? scratch_path("r.yaml") : NULL, argc, argv, NULL, NULL, &n, err);
+    if (!status)
+        assert_int_equal(n, 0);
+    return status;
+}
+
+static void defaults_are_the_papers(void **state)
+{
+    (void)state;
+    struct ddl_train_config t;
+    struct ddl_error err;
+    assert_ok(configure(&t, NULL, "", &err), err);
+    assert_int_equal(t.batch * t.accumulate, 8); /* what --batch says; the recipes of the paper say 480 */
+    assert_int_equal(ddl_train_resolved(&t).seq, 1024);
+    assert_true(t.steps == 100000 && t.warmup == 2000 && t.lr == 1e-3 && t.lr_min_ratio == 0.1);
+    assert_true(t.beta1 == 0.9f && t.beta2 == 0.95f && t.eps == 1e-8f && t.weight_decay == 0.1f &&
+                t.clip == 1);
+    for (int g = 0; g < DDL_GROUPS; g++)
+        assert_true(t.weight_decay_group[g] == -1);
+    assert_int_equal(t.config.d_model, 768);
+    assert_string_equal(ddl_config_preset_name(&t.config), "baseline");
+}
+
+static void keys_beat_names_and_flags_beat_the_recipe(void **state)
+{
+    (void)state;
+    struct ddl_train_config t;
+    struct ddl_error err;
+    static const char recipe[] = "# a comment\n"
+                                 "hidden_size: 96\n"
+                                 "model: ddl-cc-ec\n"
+                                 "size: micro      # stands after a key that it sets too\n"
+                                 "lr: 3e-3\n"
+                                 "weight_decay_norm: 0\n"
+                                 "sample_prompt: \"a: \\\"b\\\"\\n\"\n"
+                                 "order: sequential\n";
+    assert_ok(
+        configure(&t, recipe, "--lr 1e-2 --model ddl-tc --steps=9 --warmup 2 --num-hidden-layers 2", &err),
+        err);
+    assert_true(t.config.d_model == 96 && t.config.vocab_size == 4096 && t.config.n_layers == 2);
+    assert_string_equal(ddl_config_preset_name(&t.config), "ddl-tc");
+    assert_true(t.lr == 1e-2 && t.steps == 9 && t.weight_decay_group[DDL_GROUP_NORM] == 0);
+    assert_int_equal(t.order, DDL_ORDER_SEQUENTIAL);
+    assert_string_equal(t.sample_prompt, "a: \"b\"\n");
+    /* What is written reads back as the same. */
+    assert_ok(ddl_train_save_recipe(&t, scratch_path("saved.yaml"), &err), err);
+    char *text = read_file(scratch_path("saved.yaml"), NULL);
+    struct ddl_train_config again;
+    assert_ok(configure(&again, text, "", &err), err);
+    assert_memory_equal(&t.config, &again.config, sizeof t.config);
+    assert_ok(ddl_train_save_recipe(&again, scratch_path("saved2.yaml"), &err), err);
+    assert_same_file(scratch_path("saved.yaml"), scratch_path("saved2.yaml"));
+    free(text);
+}
+
+/* What YAML allows only as escapes, and what it cannot say at all. */
+static void any_text_is_written(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "\x01\t\n\"\\\x7f\xc2\x80\xc2\x85\xc2\x9e\xc2\xa0\xc3\xa9\xe2\x80\xa8\xe2\x80\xa9\xef\xbb\xbf"
+        "\xef\xbf\xbe\xef\xbf\xbf\xf0\x9f\x90\xb6 ";
+    struct ddl_train_config t = ddl_train_defaults(), again;
+    struct ddl_error err;
+    memcpy(t.sample_prompt, text, sizeof text);
+    strcpy(t.out, "caf\xe9");
+    assert_ok(ddl_train_save_recipe(&t, scratch_path("any.yaml"), &err), err);
+    char *saved = read_file(scratch_path("any.yaml"), NULL);
+    assert_ok(configure(&again, saved, "", &err), err);
+    assert_string_equal(again.sample_prompt, text);
+    assert_string_equal(again.out, "");
+    assert_non_null(strstr(saved, "# out is no UTF-8: left out\n"));
+    free(saved);
+}
+
+static void rules_by_layer(void **state)
+{
+    (void)state;
+    struct ddl_train_config t;
+    struct ddl_error err;
+    assert_ok(
+        configure(&t, "model: ddl-1\nsize: micro\nddl_residual_by_layer: add,delta,add,add\n", "", &err),
+        err);
+    assert_true(t.config.by_layer && ddl_config_residual(&t.config, 1) == DDL_RESIDUAL_DELTA);
+    assert_int_equal(configure(&t, "size: micro\nddl_residual_by_layer: add,delta\n", "", &err), DDL_E_USAGE);
+    assert_says(&err, "2 rules, num_hidden_layers is 4");
+}
+
+static void the_recipe_may_be_an_argument(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t;
+    char program[] = "train", flag[] = "--lr", value[] = "0.5", path[4096], other[] = "second";
+    char *argv[] = { program, flag, value, path, other, NULL };
+    int n;
+    snprintf(path, sizeof path, "%s", scratch_path("arg.yaml"));
+    write_file(path, "lr: 0.1\nclip: 2\n", 16);
+    assert_ok(ddl_train_configure(&t, NULL, 5, argv, NULL, NULL, &n, &err), err);
+    assert_true(t.lr == 0.5 && t.clip == 2 && n == 2);
+    assert_string_equal(argv[2], "second");
+}
+
+static void mistakes_have_a_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *recipe, *says;
+    } cases[] = {
+        { "lr: 1e-3\nwarmpu: 7\n", "r.yaml:2: unknown key 'warmpu', did you mean 'warmup'?" },
+        { "lr: 1e-3\nbatch: 2\nlr: 2\n", "r.yaml:3: key 'lr' stands already in line 1" },
+        { "lr_min_ratio: 0.1\nlr-min-ratio: 0.1\n", "r.yaml:2: key 'lr-min-ratio' stands already in line 1" },
+        { "lr: fast\n", "r.yaml:1: lr: 'fast'" },
+        { "batch: 0\n", "r.yaml:1: batch: 0 is out of range" },
+        { "order: shuffled\n", "r.yaml:1: order: 'shuffled' is none of random, sequential" },
+        { "steps: 10\nlr:\n", "r.yaml:2: key 'lr' has no value" },
+        { "lr: ~\n", "r.yaml:1: key 'lr' has no value" },
+        { "lr: [1, 2]\n", "r.yaml:1: the value of 'lr' is nested" },
+        { "a: {b: {c: {d: 1}}}\n", "r.yaml:1: the value of 'a' is nested" },
+        { "[lr]: 1\n", "r.yaml:1: a key is nested" },
+        { "lr: &x 1\nclip: *x\n", "r.yaml:2: the value of 'clip' is an alias" },
+        { "- lr\n- 1\n", "r.yaml:1: not a list of 'key: value'" },
+        { "just text\n", "r.yaml:1: not a list of 'key: value'" },
+        { "lr: 1\n---\nlr: 2\n", "r.yaml:2: a second document begins" },
+        { "lr: \"1\n", "not valid YAML" },
+        { "\x01\x02\xff", "not valid YAML" },
+        { "model: dl-cc\n", "unknown model 'dl-cc'" },
+        { "size: hugh\n", "unknown size 'hugh'" },
+        { "init_from: x\nmodel: ddl-1\n", "init_from says the whole model: leave out model 'ddl-1'" },
+        { "warmup: 11\nsteps: 10\n", "warmup is 11, more than steps 10" },
+        { "seq: 2000\n", "seq is 2000, the model's context (block_size) 1024" },
+        { "batch: 1048576\naccumulate: 1048576\n", "are too many" },
+    };
+    struct ddl_train_config t;
+    struct ddl_error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (configure(&t, cases[i].recipe, "", &err) != DDL_E_USAGE)
+            fail_msg("accepted: %s", cases[i].recipe);
+        assert_says(&err, cases[i].says);
+    }
+    assert_ok(configure(&t, "", "", &err), err); /* an empty recipe is the paper's */
+    assert_ok(configure(&t, "# nothing\n---\n", "", &err), err);
+}
+
+/* As a program in C may set them. */
+static void choices_are_held_to_their_names(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = ddl_train_defaults();
+    t.recompute = DDL_RECOMPUTES;
+    assert_int_equal(ddl_train_check(&t, &err), DDL_E_USAGE);
+    assert_says(&err, "recompute: 3 is out of range (0 to 2)");
+    t = ddl_train_defaults();
+    t.order = -1;
+    assert_int_equal(ddl_train_check(&t, &err), DDL_E_USAGE);
+    assert_says(&err, "order: -1 is out of range (0 to 1)");
+    t = ddl_train_defaults();
+    t.precision = DDL_PRECISION_INT8;
+    assert_int_equal(ddl_train_check(&t, &err), DDL_E_USAGE);
+    assert_says(&err, "dtype: 2 is out of range (0 to 1)");
+}
+
+static void sizes_are_bounded(void **state)
+{
+    (void)state;
+    enum { BIG = DDL_RECIPE_BYTES + 10 };
+    struct ddl_error err;
+    struct ddl_recipe recipe = { 0 };
+    const char *path = scratch_path("big.yaml");
+    char *text = malloc(BIG);
+    assert_non_null(text);
+    memset(text, '#', BIG);
+    write_file(path, text, BIG);
+    assert_int_equal(ddl_recipe_read(&recipe, path, &err), DDL_E_FORMAT);
+    assert_says(&err, "at most 1048576 are read");
+    size_t n = 0;
+    for (int i = 0; i < DDL_RECIPE_KEYS + 1; i++)
+        n += (size_t)snprintf(text + n, BIG - n, "k%d: 1\n", i);
+    write_file(path, text, n);
+    assert_int_equal(ddl_recipe_read(&recipe, path, &err), DDL_E_USAGE);
+    assert_says(&err, "big.yaml:1025: more than 1024 keys");
+    ddl_recipe_free(&recipe);
+    memset(text, 'x', 9000);
+    memcpy(text, "lr: ", 4);
+    write_file(path, text, 9000);
+    assert_int_equal(ddl_recipe_read(&recipe, path, &err), DDL_E_USAGE);
+    assert_says(&err, "the value of 'lr' is longer than 8191 bytes");
+    ddl_recipe_free(&recipe);
+    /* Ten thousand levels. */
+    memset(text, '[', 10000);
+    write_file(path, text, 10000);
+    assert_int_equal(ddl_recipe_read(&recipe, path, &err), DDL_E_USAGE);
+    ddl_recipe_free(&recipe);
+    assert_int_equal(ddl_recipe_read(&recipe, scratch_path("absent.yaml"), &err), DDL_E_IO);
+    assert_says(&err, "absent.yaml: cannot open");
+    free(text);
+}
+
+static void a_plan_adds_up(void **state)
+{
+    (void)state;
+    struct ddl_train_config t;
+    struct ddl_train_plan plan;
+    struct ddl_error err;
+    assert_ok(configure(&t, NULL, "--model baseline --size small --accumulate 60", &err), err);
+    assert_ok(ddl_train_plan(&t, &plan, &err), err);
+    assert_int_equal(plan.params_total, 123590400); /* 123.6 M */
+    size_t sum = 0;
+    for (int g = 0; g < DDL_GROUPS; g++)
+        sum += plan.params[g];
+    assert_int_equal(sum, plan.params_total);
+    assert_true(plan.tokens == 100000.0 * 480 * 1024);
+    assert_int_equal(plan.bytes_total, plan.bytes_params + plan.bytes_grads + plan.bytes_moments +
+                                           plan.bytes_workspace + plan.bytes_other);
+    assert_int_equal(plan.bytes_moments, 8 * plan.params_total);
+    assert_int_equal(
+        plan.bytes_workspace,
+        ddl_workspace_bytes(&t.config, DDL_PRECISION_F32,
+                            &(struct ddl_workspace_options){ .batch = 8, .tokens = 1024, .train = true }));
+    assert_ok(configure(&t, NULL, "--model baseline --size medium", &err), err);
+    assert_ok(ddl_train_plan(&t, &plan, &err), err);
+    assert_int_equal(plan.params_total, 353508352); /* 353.5 M */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_papers),
+        cmocka_unit_test(keys_beat_names_and_flags_beat_the_recipe),
+        cmocka_unit_test(any_text_is_written),
+        cmocka_unit_test(rules_by_layer),
+        cmocka_unit_test(the_recipe_may_be_an_argument),
+        cmocka_unit_test(mistakes_have_a_line),
+        cmocka_unit_test(choices_are_held_to_their_names),
+        cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(a_plan_adds_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

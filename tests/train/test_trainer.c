@@ -1,0 +1,553 @@
+/* train/trainer.c with checkpoint.c and metrics.c: a run that was stopped and resumed is the run that was
+ * not, byte for byte; what is wrong is said before anything is written. */
+#include "support/runs.h"
+
+#include "ddl/train.h"
+#include "checkpoint/checkpoint.h"
+#include "train/metrics.h"
+
+#include <dirent.h>
+#include <math.h>
+
+enum { V = 31 };
+
+static struct ddl_train_config a_run(const char *preset, const char *backend, const char *out)
+{
+    struct ddl_train_config t = tiny_run(preset, V, backend, out);
+    write_random_shard(scratch_path("train.bin"), 1, V, 5000);
+    write_random_shard(scratch_path("val.bin"), 2, V, 700);
+    snprintf(t.model, sizeof t.model, "%s", preset);
+    snprintf(t.val_data, sizeof t.val_data, "%s", scratch_path("val.bin"));
+    t.accumulate = 2;
+    t.lr = 1e-2;
+    t.warmup = 5;
+    t.val_every = 7;
+    t.val_tokens = 300;
+    return t;
+}
+
+/* ---- damage ---- */
+
+struct damage {
+    const char *file;
+    bool named;
+};
+
+static void keep_damage(void *user, const char *sentence)
+{
+    struct damage *damage = user;
+    damage->named = damage->named || (strstr(sentence, damage->file) && strstr(sentence, "going on from"));
+}
+
+static int at_once(void *user)
+{
+    (void)user;
+    return 1;
+}
+
+/* 20 steps at once; and 10, stopped; and then some that are lost; and the rest. */
+static void resumes_bit_for_bit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *backend;
+        int order;
+    } cases[] = { { "baseline", "ref", DDL_ORDER_SEQUENTIAL },
+                  { "ddl-cc-ec", "ref", DDL_ORDER_RANDOM },
+                  { "ddl-cc-ec", "cpu", DDL_ORDER_RANDOM },
+                  { "ddl-tc-ec", "cpu", DDL_ORDER_SEQUENTIAL } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_error err;
+        struct ddl_train_config whole = a_run(cases[i].preset, cases[i].backend, "whole");
+        struct ddl_train_config parts = a_run(cases[i].preset, cases[i].backend, "parts");
+        whole.order = parts.order = cases[i].order;
+        whole.checkpoint_every = 20;
+        assert_ok(ddl_train_run(&whole, NULL, NULL, &err), err);
+        assert_int_equal(run_until(&parts, 10, NULL, &err), DDL_E_INTERRUPTED);
+        assert_says(&err, "stopped after step 10 of 20");
+        assert_true(ddl_file_exists(file_in(parts.out, "checkpoint-10/state.json")));
+        assert_false(ddl_file_exists(file_in(parts.out, "model.safetensors")));
+        /* A run that was killed: its lines reach beyond the checkpoint, and the last is torn. */
+        FILE *torn = fopen(file_in(parts.out, "metrics.jsonl"), "a");
+        assert_non_null(torn);
+        fputs("{\"step\":11,\"loss\":1}\n{\"step\":12,\"lo", torn);
+        fclose(torn);
+        parts.resume = true;
+        parts.checkpoint_every = 20;
+        assert_ok(ddl_train_run(&parts, NULL, NULL, &err), err);
+        assert_same_metrics(whole.out, parts.out);
+        assert_same_file(file_in(whole.out, "model.safetensors"), file_in(parts.out, "model.safetensors"));
+        assert_same_checkpoint(whole.out, parts.out, "checkpoint-20");
+        assert_same_file(file_in(whole.out, "config.json"), file_in(parts.out, "config.json"));
+    }
+}
+
+/* What backward makes again is no part of what a run computes: it may change when the run is resumed, which
+ * is noted, and where no state is rebuilt every byte stays. */
+static void recompute_may_change(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config whole = a_run("baseline", "cpu", "whole");
+    struct ddl_train_config parts = a_run("baseline", "cpu", "parts");
+    whole.recompute = DDL_RECOMPUTE_BLOCK;
+    whole.checkpoint_every = parts.checkpoint_every = 20;
+    assert_ok(ddl_train_run(&whole, NULL, NULL, &err), err);
+    for (int recompute = 0; recompute < DDL_RECOMPUTES; recompute++) {
+        int notes;
+        parts.recompute = recompute;
+        assert_int_equal(run_until(&parts, 6, &notes, &err), DDL_E_INTERRUPTED);
+        assert_int_equal(notes, recompute ? 2 : 1); /* the change, and the checkpoint */
+        parts.resume = true;
+    }
+    assert_ok(ddl_train_run(&parts, NULL, NULL, &err), err);
+    assert_same_metrics(whole.out, parts.out);
+    assert_same_file(file_in(whole.out, "model.safetensors"), file_in(parts.out, "model.safetensors"));
+    assert_same_checkpoint(whole.out, parts.out, "checkpoint-20");
+}
+
+static void metrics_have_every_step(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("ddl-1", "ref", "metrics");
+    struct ddl_train_progress last;
+    t.log_every = 3;
+    assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
+    char *text = repeatable_metrics(t.out);
+    static const int steps[] = { 3, 6, 7, 9, 12, 14, 15, 18, 20 };
+    const char *line = text;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        char start[32];
+        snprintf(start, sizeof start, "{\"step\":%d,\"loss\":", steps[i]);
+        assert_memory_equal(line, start, strlen(start));
+        const char *end = strchr(line, '\n'), *val = strstr(line, "\"val_loss\":");
+        assert_int_equal(val && val < end, steps[i] % 7 == 0 || steps[i] == 20);
+        line = end + 1;
+    }
+    assert_int_equal(*line, '\0');
+    free(text);
+    assert_int_equal(last.step, 20);
+    assert_int_equal(last.tokens, 20 * 2 * 2 * 16);
+    assert_true(last.flops == 20.0 * 64 * ddl_config_flops_per_token(&t.config, 16, true));
+    assert_true(last.has_val && last.loss < log(V) && last.peak_memory > 0);
+}
+
+static size_t count_checkpoints(const char *out)
+{
+    size_t n = 0;
+    DIR *dir = opendir(out);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        n += strncmp(e->d_name, "checkpoint-", 11) == 0;
+        assert_int_not_equal(strncmp(e->d_name, ".checkpoint", 11), 0);
+    }
+    closedir(dir);
+    return n;
+}
+
+static void keeps_the_newest(void **state)
+{
+    (void)state;
+    static const size_t keep[] = { 0, 1, 3 }, left[] = { 7, 1, 3 };
+    for (size_t i = 0; i < 3; i++) {
+        struct ddl_error err;
+        char path[2400];
+        struct ddl_train_config t = a_run("baseline", "ref", "keep");
+        t.checkpoint_every = 3;
+        t.keep_last = keep[i];
+        /* What a killed save leaves. */
+        assert_ok(ddl_file_make_dir(scratch_path("keep/.checkpoint-2"), &err), err);
+        write_file(scratch_path("keep/.checkpoint-2/model.safetensors"), "x", 1);
+        assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+        assert_int_equal(count_checkpoints(t.out), left[i]);
+        assert_true(ddl_checkpoint_newest(t.out, UINT64_MAX, NULL, path, sizeof path));
+        assert_non_null(strstr(path, "checkpoint-20"));
+        /* A checkpoint is a model folder. */
+        ddl_backend *backend;
+        ddl_model *model;
+        assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+        assert_ok(ddl_model_load(&model, path, backend, NULL, NULL, &err), err);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
+/* The validation losses of the checkpoints that stand in `out`, and which steps they are: "3 6 9". */
+static void steps_left(const char *out, char *steps, size_t size, uint64_t *best)
+{
+    struct ddl_error err;
+    struct ddl_checkpoint *list;
+    size_t n, used = 0;
+    double lowest = INFINITY;
+    assert_ok(ddl_checkpoint_list(out, &list, &n, &err), err);
+    *best = 0;
+    for (size_t i = 0; i < n; i++) {
+        used += (size_t)snprintf(steps + used, size - used, "%s%llu", i ? " " : "",
+                                 (unsigned long long)list[i].step);
+        assert_true(list[i].readable && list[i].loss > 0);
+        if (list[i].has_val && list[i].val_loss < lowest) {
+            lowest = list[i].val_loss;
+            *best = list[i].step;
+        }
+    }
+    free(list);
+}
+
+/* With a learning rate that soon spoils the model the best comes early; it outlives keep_last, also where the
+ * run was stopped and resumed after it. keep_best 0 keeps none for that. */
+static void keeps_the_best(void **state)
+{
+    (void)state;
+    char all[256], steps[256], wanted[256];
+    uint64_t best, kept;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("baseline", "ref", "best");
+    t.val_every = 2;
+    t.checkpoint_every = 2;
+    t.warmup = 20;
+    t.lr = 5;
+    t.keep_last = 0;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    steps_left(t.out, all, sizeof all, &best);
+    assert_string_equal(all, "2 4 6 8 10 12 14 16 18 20");
+    assert_true(best < 14);
+    for (size_t keep_best = 0; keep_best < 2; keep_best++) {
+        t.overwrite = true;
+        t.resume = false;
+        t.keep_last = 2;
+        t.keep_best = keep_best;
+        assert_int_equal(run_until(&t, 15, NULL, &err), DDL_E_INTERRUPTED);
+        t.overwrite = false;
+        t.resume = true;
+        assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+        steps_left(t.out, steps, sizeof steps, &kept);
+        snprintf(wanted, sizeof wanted, keep_best ? "%llu 18 20" : "18 20", (unsigned long long)best);
+        assert_string_equal(steps, wanted);
+        assert_true(!keep_best || kept == best);
+    }
+}
+
+static void keep_last_note(void *user, const char *sentence)
+{
+    snprintf(user, 1024, "%s", sentence);
+}
+
+/* Killed after its last checkpoint and before the model; before its first; with metrics.jsonl cut. */
+static void resumes_at_the_edges(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    char said[1024] = "", *cut;
+    const struct ddl_train_callbacks callbacks = { .user = said, .note = keep_last_note };
+    struct ddl_train_progress last, again;
+    struct ddl_train_config t = a_run("ddl-1", "ref", "edges");
+    t.steps = 6;
+    t.checkpoint_every = 3;
+    assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
+    assert_int_equal(remove(file_in(t.out, "model.safetensors")), 0);
+    t.resume = true;
+    assert_ok(ddl_train_run(&t, &callbacks, &again, &err), err);
+    assert_same_file(file_in(t.out, "model.safetensors"), file_in(t.out, "checkpoint-6/model.safetensors"));
+    assert_true(again.step == 6 && again.loss == last.loss && again.val_loss == last.val_loss);
+    assert_string_equal(said, "");
+    /* Lines that are lost are told of. */
+    size_t size;
+    cut = read_file(file_in(t.out, "metrics.jsonl"), &size);
+    write_file(file_in(t.out, "metrics.jsonl"), cut, (size_t)(strstr(cut, "{\"step\":5") - cut));
+    assert_ok(ddl_train_run(&t, &callbacks, NULL, &err), err);
+    assert_non_null(strstr(said, "metrics.jsonl: the lines from step 5 to 6 are lost"));
+    /* Nothing but its beginning: from step 0. */
+    remove_scratch("edges");
+    assert_ok(ddl_file_make_dir(t.out, &err), err);
+    write_file(file_in(t.out, "recipe.yaml"), "", 0);
+    write_file(file_in(t.out, "metrics.jsonl"), cut, 40);
+    t.checkpoint_every = 0;
+    assert_ok(ddl_train_run(&t, &callbacks, &again, &err), err);
+    assert_non_null(strstr(said, "no checkpoint yet, beginning again"));
+    assert_true(again.step == 6 && again.loss == last.loss);
+    /* And a finished model without checkpoints is not trained once more. */
+    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_IO);
+    assert_says(&err, "no checkpoint to resume from");
+    free(cut);
+}
+
+/* What a killed writer leaves goes when the run goes on; what others have put there stays. */
+static void removes_what_is_left_over(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool ours;
+    } cases[] = { { "model.safetensors.tmp-123", true },
+                  { "metrics.jsonl.tmp-1", true },
+                  { "notes.tmp-1", false },
+                  { "model.safetensors.tmp-x", false },
+                  { "model.safetensors.bak", false } };
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("baseline", "ref", "left");
+    assert_int_equal(run_until(&t, 4, NULL, &err), DDL_E_INTERRUPTED);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        write_file(file_in(t.out, cases[i].name), "x", 1);
+    t.resume = true;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(ddl_file_exists(file_in(t.out, cases[i].name)), !cases[i].ours);
+}
+
+static void does_not_run_over_a_run(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("baseline", "ref", "over");
+    t.resume = true;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_IO);
+    assert_says(&err, "no checkpoint to resume from");
+    assert_false(ddl_file_exists(t.out));
+    t.resume = false;
+    assert_int_equal(run_until(&t, 4, NULL, &err), DDL_E_INTERRUPTED);
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "holds a run already; --resume goes on with it, --overwrite removes it");
+    struct ddl_train_config changed = t;
+    changed.resume = true;
+    changed.seed = 12;
+    assert_int_equal(ddl_train_run(&changed, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "checkpoint-4/state.json: the run has seed 11, now it is 12; a resumed run keeps it");
+    changed = t;
+    changed.resume = true;
+    changed.config.d_model = 24;
+    assert_int_equal(ddl_train_run(&changed, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "config.json: the run has hidden_size 21, now it is 24");
+    changed = t;
+    changed.resume = true;
+    changed.steps = 6;
+    changed.lr = 2e-2;
+    int notes;
+    assert_ok(run_until(&changed, 0, &notes, &err), err);
+    assert_int_equal(notes, 2);                                          /* steps, lr */
+    assert_int_equal(ddl_train_run(&changed, NULL, NULL, &err), DDL_OK); /* from step 4 once more */
+    t.overwrite = true;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    assert_int_equal(count_checkpoints(t.out), 0);
+}
+
+/* Begins a run in the folder of the one that asks; each kind must be refused, and change nothing. */
+static int intrude(void *user)
+{
+    struct ddl_train_config t = *(const struct ddl_train_config *)user;
+    struct ddl_error err;
+    for (int kind = 0; kind < 3; kind++) {
+        t.resume = kind == 1;
+        t.overwrite = kind == 2;
+        assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_IO);
+        assert_says(&err, "two-in-one: process ");
+        assert_says(&err, " works in it; wait for it");
+    }
+    return 0;
+}
+
+static void one_run_at_a_time(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("two-in-one");
+    struct ddl_train_config t = a_run("baseline", "ref", "alone");
+    t.checkpoint_every = 3;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    snprintf(t.out, sizeof t.out, "%s", scratch_path("two-in-one"));
+    assert_ok(ddl_train_run(&t, &(struct ddl_train_callbacks){ .user = &t, .stop = intrude }, NULL, &err),
+              err);
+    assert_same_metrics(scratch_path("alone"), scratch_path("two-in-one"));
+    assert_same_file(scratch_path("alone/model.safetensors"), scratch_path("two-in-one/model.safetensors"));
+    assert_int_equal(count_checkpoints(t.out), count_checkpoints(scratch_path("alone")));
+    assert_false(ddl_file_exists(scratch_path("two-in-one/.lock")));
+    t.overwrite = true;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+}
+
+static void says_what_is_wrong_first(void **state)
+{
+    (void)state;
+    struct ddl_train_config base = a_run("baseline", "ref", "never"), t;
+    struct ddl_error err;
+    ddl_tokenizer *tokenizer = tiny_tokenizer();
+    assert_ok(ddl_tokenizer_save(tokenizer, scratch_path("tokenizer.json"), &err), err);
+    ddl_tokenizer_free(tokenizer);
+    write_random_shard(scratch_path("wide.bin"), 1, 40, 3000);
+#define REFUSED(change, status, gist)                                                                        \
+    do {                                                                                                     \
+        t = base;                                                                                            \
+        change;                                                                                              \
+        assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), status);                                       \
+        assert_says(&err, gist);                                                                             \
+        assert_false(ddl_file_exists(base.out));                                                             \
+    } while (0)
+    REFUSED(t.train_data[0] = '\0', DDL_E_USAGE, "train_data is not set");
+    REFUSED(t.out[0] = '\0', DDL_E_USAGE, "out is not set");
+    REFUSED(strcpy(t.train_data, "/nowhere/x.bin"), DDL_E_IO, "train_data: /nowhere/x.bin");
+    REFUSED(strcpy(t.val_data, scratch_path("wide.bin")), DDL_E_FORMAT, "the vocabulary has 31 tokens");
+    REFUSED(strcpy(t.tokenizer, "/nowhere"), DDL_E_IO, "/nowhere");
+    REFUSED(strcpy(t.tokenizer, scratch_path("tokenizer.json")), DDL_E_FORMAT, "tokens, vocab_size is 31");
+    REFUSED(t.seq = 17, DDL_E_USAGE, "seq is 17, the model's context (block_size) 16");
+    REFUSED(t.warmup = 21, DDL_E_USAGE, "warmup is 21, more than steps 20");
+    REFUSED(t.sample_every = 1, DDL_E_USAGE, "sample_every is 1, but no tokenizer is set");
+    REFUSED(t.config.n_heads = 0, DDL_E_USAGE, "num_attention_heads: 0 is out of range");
+    REFUSED(t.lr = -1, DDL_E_USAGE, "lr: -1 is out of range");
+    REFUSED(strcpy(t.backend, "gpu"), DDL_E_USAGE, "gpu");
+    REFUSED(strcpy(t.init_from, "/nowhere"), DDL_E_IO, "/nowhere");
+#undef REFUSED
+}
+
+/* Any byte of any file of the newest checkpoint turned, or any file cut or lost: the one before it is taken,
+ * and the note names the damaged file. Where both are damaged, so is the run. */
+static void passes_over_damage(void **state)
+{
+    (void)state;
+    static const char *const files[] = { "state.json", "config.json", "model.safetensors",
+                                         "optimizer.safetensors" };
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("ddl-cc-ec", "ref", "damage");
+    t.steps = 8;
+    t.checkpoint_every = 2;
+    t.keep_last = 2;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    t.steps = 20;
+    t.resume = true;
+    for (size_t i = 0; i < 3 * (sizeof files / sizeof *files); i++) {
+        struct ddl_train_config again = t;
+        struct damage damage = { .file = files[i / 3] };
+        const struct ddl_train_callbacks callbacks = { .user = &damage,
+                                                       .note = keep_damage,
+                                                       .stop = at_once };
+        copy_scratch("damage", "copy");
+        snprintf(again.out, sizeof again.out, "%s", scratch_path("copy"));
+        harm_file(file_in(file_in(again.out, "checkpoint-8"), files[i / 3]), i % 3);
+        assert_int_equal(ddl_train_run(&again, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+        assert_says(&err, "stopped after step 7 of 20");
+        assert_true(damage.named);
+    }
+    harm_file(file_in(file_in(t.out, "checkpoint-6"), files[0]), 1);
+    harm_file(file_in(file_in(t.out, "checkpoint-8"), files[2]), 0);
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_FORMAT);
+    assert_says(&err, "checkpoint-8/model.safetensors: damaged: its checksum");
+}
+
+/* A damaged later checkpoint neither counts among the last nor makes the next one go. */
+static void damage_does_not_count(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    char path[1280];
+    struct ddl_train_config t = a_run("ddl-1", "ref", "uncounted");
+    t.steps = 8;
+    t.checkpoint_every = 2;
+    t.keep_last = 2;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    harm_file(file_in(t.out, "checkpoint-8/model.safetensors"), 0);
+    t.steps = 20;
+    t.keep_last = 1;
+    t.resume = true;
+    struct damage damage = { .file = "model.safetensors" };
+    const struct ddl_train_callbacks callbacks = { .user = &damage, .note = keep_damage, .stop = at_once };
+    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+    snprintf(path, sizeof path, "%s/checkpoint-7/model.safetensors", t.out);
+    assert_true(ddl_file_exists(path));
+    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+    assert_says(&err, "stopped after step 8 of 20");
+}
+
+/* Heads wider than everything else, as wide as a configuration allows: in the cpu backend's scratch, on ref's
+ * stack. */
+static void heads_wider_than_the_model(void **state)
+{
+    (void)state;
+    static const char *const backends[] = { "cpu", "ref" };
+    for (size_t i = 0; i < 2; i++) {
+        struct ddl_error err;
+        struct ddl_train_config t = a_run("baseline", backends[i], "wide");
+        t.config.d_model = 4;
+        t.config.head_dim = DDL_MAX_HEAD_DIM;
+        t.config.n_heads = 1;
+        t.steps = t.warmup = 1;
+        assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    }
+}
+
+static void says_what_does_not_fit(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("ddl-tc-ec", "cpu", "never");
+    t.config.d_model = 1 << 16;
+    t.config.n_layers = 256;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_MEMORY);
+    assert_says(&err, "the run needs");
+    assert_says(&err, "GiB of memory, this machine has");
+    assert_false(ddl_file_exists(t.out));
+}
+
+static void stops_where_numbers_end(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("baseline", "ref", "nan");
+    t.checkpoint_every = 1;
+    t.keep_last = 1;
+    t.warmup = 0;
+    t.clip = 0;
+    t.lr = 1000; /* with a decay of 10 a step: p (1 - 10000) */
+    t.weight_decay = 10;
+    t.weight_decay_group[DDL_GROUP_NORM] = 10;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
+    assert_says(&err, "is not finite");
+    assert_says(&err, "the newest checkpoint is");
+    char path[2400];
+    assert_true(ddl_checkpoint_newest(t.out, UINT64_MAX, NULL, path, sizeof path));
+    assert_says(&err, path);
+    assert_true(ddl_file_exists(file_in(path, "model.safetensors")));
+}
+
+static void takes_text_along(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    const char *start = tiny_folder("start", "ddl-cc");
+    struct ddl_train_config t = a_run("ddl-cc", "ref", "text");
+    t.config.vocab_size = TINY_VOCAB;
+    snprintf(t.model, sizeof t.model, "%s", "");
+    snprintf(t.init_from, sizeof t.init_from, "%s", start);
+    snprintf(t.tokenizer, sizeof t.tokenizer, "%s", start);
+    t.steps = 4;
+    t.warmup = 1;
+    t.sample_every = 2;
+    t.sample_tokens = 5;
+    t.checkpoint_every = 4;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    assert_same_file(file_in(start, "tokenizer.json"), file_in(t.out, "tokenizer.json"));
+    assert_true(ddl_file_exists(file_in(t.out, "checkpoint-4/tokenizer.json")));
+    /* recipe.yaml gives the run once more. */
+    struct ddl_train_config again;
+    char program[] = "train", *argv[] = { program, NULL };
+    int n;
+    assert_ok(ddl_train_configure(&again, file_in(t.out, "recipe.yaml"), 1, argv, NULL, NULL, &n, &err), err);
+    snprintf(again.out, sizeof again.out, "%s", scratch_path("text2"));
+    remove_scratch("text2");
+    assert_ok(ddl_train_run(&again, NULL, NULL, &err), err);
+    assert_same_file(file_in(t.out, "model.safetensors"), file_in(again.out, "model.safetensors"));
+    assert_same_metrics(t.out, again.out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(resumes_bit_for_bit),      cmocka_unit_test(recompute_may_change),
+        cmocka_unit_test(metrics_have_every_step),  cmocka_unit_test(keeps_the_newest),
+        cmocka_unit_test(does_not_run_over_a_run),  cmocka_unit_test(one_run_at_a_time),
+        cmocka_unit_test(says_what_is_wrong_first), cmocka_unit_test(stops_where_numbers_end),
+        cmocka_unit_test(takes_text_along),         cmocka_unit_test(passes_over_damage),
+        cmocka_unit_test(damage_does_not_count),    cmocka_unit_test(heads_wider_than_the_model),
+        cmocka_unit_test(says_what_does_not_fit),   cmocka_unit_test(keeps_the_best),
+        cmocka_unit_test(resumes_at_the_edges),     cmocka_unit_test(removes_what_is_left_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
