@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/internal.h"
+#include "model/measure.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -214,7 +214,8 @@ static ddl_status compare_logits(struct small *found, struct small *ref, float *
         status = whole(ref, expected, err);
     if (status)
         return status;
-    bool halves = cache_in_halves(found->model, config->cache); /* which the whole pass does not round to */
+    bool halves =
+        ddl_model_cache_is_bf16(found->model, config->cache); /* which the whole pass does not round to */
     double limit = piece_limit[halves ? DDL_PRECISION_BF16 : config->precision];
     double apart = bench_difference(n, pieces, once), off = bench_difference(n, once, expected);
     if (!(apart <= limit))

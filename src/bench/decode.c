@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "base/clock.h"
-#include "model/internal.h"
-#include "model/io.h"
+#include "model/measure.h"
+#include "model/redirect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static void prefill(void *user)
 static double cache_bytes(const struct decoder *d)
 {
     const struct ddl_bench_config *config = d->config;
-    size_t size = d->cache->halves ? sizeof(uint16_t) : sizeof(float);
+    size_t size = ddl_model_cache_is_bf16(d->model, config->cache) ? sizeof(uint16_t) : sizeof(float);
     double mean = (double)config->seq + (double)config->warmup + (double)config->steps / 2;
     return 2 * (double)size * mean * (double)d->n *
            (double)(config->model.n_layers * config->model.n_heads * config->model.head_dim);
@@ -82,14 +82,14 @@ static double cache_bytes(const struct decoder *d)
 static void time_ops(struct decoder *d, struct ddl_bench_report *out)
 {
     struct ddl_profile profile;
-    ddl_backend *real = d->model->backend;
+    ddl_backend *real = ddl_model_backend(d->model);
     ddl_profile_init(&profile, real);
-    d->model->backend = &profile.backend;
+    ddl_model_replace_backend(d->model, &profile.backend);
     double start = ddl_clock_seconds();
     for (size_t i = 0; i < d->config->profiled; i++)
         feed(d, 1);
     bench_shares(out, &profile, d->config->profiled, ddl_clock_seconds() - start);
-    d->model->backend = real;
+    ddl_model_replace_backend(d->model, real);
 }
 
 static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *out, const char *name)

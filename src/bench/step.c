@@ -2,7 +2,7 @@
 #include "bench/bench.h"
 
 #include "base/mem.h"
-#include "model/internal.h"
+#include "model/redirect.h"
 #include "base/clock.h"
 #include "bench/profile.h"
 #include "train/step.h"
@@ -65,7 +65,7 @@ static ddl_status set_up(struct bench *b, struct ddl_error *err)
 static void tear_down(struct bench *b)
 {
     if (b->model)
-        b->model->backend = &b->profile.backend;
+        ddl_model_replace_backend(b->model, &b->profile.backend);
     free(b->tokens);
     bench_products_free(b->products);
     ddl_optim_free(b->optim);
@@ -111,7 +111,7 @@ static ddl_status time_both(struct bench *b, size_t i, struct ddl_error *err)
 static ddl_status time_steps(struct bench *b, struct ddl_error *err)
 {
     ddl_status status = b->products ? note_products(b, err) : DDL_OK;
-    b->model->backend = b->backend; /* timed steps run on the bare backend */
+    ddl_model_replace_backend(b->model, b->backend); /* timed steps run on the bare backend */
     for (size_t s = 0; !status && s < b->config->at.warmup; s++)
         status = time_both(b, 0, err);
     for (size_t s = 0; !status && s < b->config->at.steps; s++)
@@ -141,7 +141,7 @@ static void fill_rows(struct bench *b, struct ddl_bench_report *out)
 static ddl_status time_ops(struct bench *b, struct ddl_bench_report *out, struct ddl_error *err)
 {
     double seconds, sum = 0;
-    b->model->backend = &b->profile.backend;
+    ddl_model_replace_backend(b->model, &b->profile.backend);
     ddl_profile_reset(&b->profile);
     for (size_t s = 0; s < b->config->at.profiled; s++) {
         ddl_status status = time_step(b, &seconds, err);

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/io.h"
+#include "model/load.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/state.h"
 #include "tensor/safetensors.h"

@@ -1,6 +1,12 @@
 /* Causal self-attention: projections, rotary embedding, QK-norm, softmax, output (docs/equations.md, 6). The
  * rows c_q, c_k, c_v stand side by side in memory, so that one product makes all three. */
-#include "model/internal.h"
+#include "model/attention.h"
+#include "model/cache.h"
+#include "model/gradients.h"
+#include "model/linear.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/workspace.h"
 
 #include <math.h>
 

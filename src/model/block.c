@@ -1,6 +1,15 @@
 /* One sublayer of a block: compress, norm, F, residual rule; and the same backwards. This is the place to
  * start reading: every model is this file plus the rows of its configuration. */
-#include "model/internal.h"
+#include "model/block.h"
+#include "model/attention.h"
+#include "model/cache.h"
+#include "model/compress.h"
+#include "model/gradients.h"
+#include "model/mlp.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/residual.h"
+#include "model/workspace.h"
 
 static const float norm_eps = 1e-5f;
 

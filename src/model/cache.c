@@ -1,17 +1,13 @@
 /* The decode state: keys and values of past tokens, and the last states before each use of a causal
  * convolution. */
+#include "model/cache.h"
+
+#include "base/mem.h"
 #include "ddl/option.h"
-#include "model/internal.h"
+#include "model/compress.h"
+#include "model/measure.h"
 
 #include <stdlib.h>
-
-/* `keep` rows of `width` numbers for each sequence; none where the kernel has one tap. */
-static struct history take_history(struct ddl_arena *arena, size_t B, size_t taps, size_t width)
-{
-    struct history history = { .keep = taps - 1, .width = width };
-    history.rows = ddl_arena_take(arena, B * history.keep * width, sizeof(float));
-    return history;
-}
 
 static void carve(struct ddl_cache *cache, struct ddl_arena *arena)
 {
@@ -29,18 +25,18 @@ static void carve(struct ddl_cache *cache, struct ddl_arena *arena)
             layer->v = ddl_arena_take(arena, numbers, sizeof(float));
         }
         for (int sub = 0; sub < 2; sub++)
-            layer->compress[sub] = take_history(arena, cache->B, taps, dc);
+            layer->compress[sub] = history_take(arena, cache->B, taps, dc);
     }
-    cache->readout = take_history(arena, cache->B, taps, dc);
+    cache->readout = history_take(arena, cache->B, taps, dc);
     bool conv = expanded && k->embed == DDL_EMBED_CONV;
-    cache->embed = take_history(arena, cache->B, conv ? k->embed_kernel : 1, k->d_model);
+    cache->embed = history_take(arena, cache->B, conv ? k->embed_kernel : 1, k->d_model);
 }
 
 const char *const ddl_cache_form_names[] = {
     [DDL_CACHE_AUTO] = "auto", [DDL_CACHE_F32] = "f32", [DDL_CACHE_BF16] = "bf16", [DDL_CACHE_FORMS] = NULL
 };
 
-bool cache_in_halves(const struct ddl_model *model, enum ddl_cache_form form)
+bool ddl_model_cache_is_bf16(const ddl_model *model, enum ddl_cache_form form)
 {
     return form == DDL_CACHE_AUTO ? model->precision != DDL_PRECISION_F32 : form == DDL_CACHE_BF16;
 }
@@ -63,7 +59,7 @@ ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, const struc
     if (!cache)
         return ddl_error_set(err, DDL_E_MEMORY, "cache: out of memory");
     *cache = (struct ddl_cache){ .model = model, .B = batch, .max_tokens = max_tokens };
-    cache->halves = cache_in_halves(model, options->form);
+    cache->halves = ddl_model_cache_is_bf16(model, options->form);
     cache->layer = calloc(k->n_layers, sizeof *cache->layer);
     struct ddl_arena arena = { 0 };
     if (cache->layer) {
@@ -115,22 +111,4 @@ void ddl_cache_reset(ddl_cache *cache)
 size_t ddl_cache_length(const ddl_cache *cache)
 {
     return cache->length;
-}
-
-/* One row of every sequence from src (its sequences src_batch apart) to row `to` of the history. */
-static void put_row(const struct pass *p, struct history *h, const float *src, size_t src_batch, size_t to)
-{
-    p->ops->copy(p->ctx, &(struct copy_args){ p->B, h->width, src, src_batch, h->rows + to * h->width,
-                                              h->keep * h->width });
-}
-
-void history_push(const struct pass *p, struct history *h, const float *rows)
-{
-    for (size_t to = 0; to < h->keep; to++) {
-        size_t from = to + p->T; /* in the history followed by the new rows */
-        if (from < h->keep)
-            put_row(p, h, h->rows + from * h->width, h->keep * h->width, to);
-        else
-            put_row(p, h, rows + (from - h->keep) * h->width, p->T * h->width, to);
-    }
 }

@@ -1,7 +1,11 @@
 /* The state X (N, d, c) -> x_in (N, d), what attention and MLP see (docs/equations.md, 2). A compressor's
  * weights and its read vector collapse to one weight per (tap, feature, channel) first, so that all three
  * kinds are one sum over the state. */
-#include "model/internal.h"
+#include "model/compress.h"
+#include "model/gradients.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/workspace.h"
 
 size_t compress_taps(const struct ddl_config *config)
 {

@@ -12,8 +12,6 @@
 
 enum { MAX_JSON = 16 << 20 };
 
-static const char by_layer_key[] = "ddl_residual_by_layer";
-
 /* Names that the release's c = 1 file has for keys of ours. */
 static const struct {
     const char *alias, *key;
@@ -206,17 +204,9 @@ static ddl_status read_other(const struct reader *r, const char *key, const json
         free(text);
         return DDL_E_UNSUPPORTED;
     }
-    if (strcmp(key, by_layer_key) != 0 && !is_silent(key))
+    if (strcmp(key, ddl_by_layer_key) != 0 && !is_silent(key))
         warn_unknown(r, key);
     return DDL_OK;
-}
-
-/* What is usage on a command line is format in a file. */
-static ddl_status of_file(ddl_status status, struct ddl_error *err)
-{
-    if (status && err)
-        err->status = DDL_E_FORMAT;
-    return status ? DDL_E_FORMAT : DDL_OK;
 }
 
 static ddl_status read_key(const struct reader *r, const char *key, const json_t *value,
@@ -232,17 +222,17 @@ static ddl_status read_key(const struct reader *r, const char *key, const json_t
     if (!value_text(row, value, text, sizeof text))
         return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, wanted %s", where, type_found(value),
                              type_wanted(row));
-    return of_file(ddl_option_set(row, config, text, where, err), err);
+    return ddl_config_file_status(ddl_option_set(row, config, text, where, err), err);
 }
 
 static ddl_status read_by_layer(const struct reader *r, const json_t *root, struct ddl_config *config,
                                 struct ddl_error *err)
 {
-    if (ddl_json_lacks(root, by_layer_key))
+    if (ddl_json_lacks(root, ddl_by_layer_key))
         return DDL_OK;
-    const json_t *list = json_object_get(root, by_layer_key);
+    const json_t *list = json_object_get(root, ddl_by_layer_key);
     char where[1200], rules[DDL_MAX_LAYERS * 8] = "";
-    snprintf(where, sizeof where, "%s: %s", r->path, by_layer_key);
+    snprintf(where, sizeof where, "%s: %s", r->path, ddl_by_layer_key);
     if (!json_is_array(list))
         return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, wanted a list of \"add\" and \"delta\"", where,
                              type_found(list));
@@ -259,7 +249,7 @@ static ddl_status read_by_layer(const struct reader *r, const json_t *root, stru
     }
     if (ddl_json_lacks(root, "ddl_residual"))
         config->residual = DDL_RESIDUAL_DELTA;
-    return of_file(ddl_config_set_by_layer(config, rules, where, err), err);
+    return ddl_config_file_status(ddl_config_set_by_layer(config, rules, where, err), err);
 }
 
 /* A key and its alias must agree. */
@@ -274,6 +264,22 @@ static ddl_status check_aliases(const struct reader *r, const json_t *root, stru
                                  aliases[i].key, aliases[i].alias);
     }
     return DDL_OK;
+}
+
+/* Keys of ours that config.json lacks: from the tensors' __metadata__, else from their names and shapes. */
+static ddl_status read_tensors(const char *folder, json_t *root, struct ddl_config *config,
+                               struct ddl_error *err)
+{
+    ddl_safetensors *st;
+    ddl_status status = ddl_safetensors_open_folder(&st, folder, err);
+    if (status)
+        return ddl_error_prefix(err, status,
+                                "config.json does not say which model it is, nor do the tensors");
+    status = ddl_config_from_notes(config, root, st, folder, err);
+    if (!status)
+        status = ddl_config_from_tensors(config, root, st, err);
+    ddl_safetensors_close(st);
+    return status;
 }
 
 static ddl_status read_keys(const struct reader *r, const char *folder, json_t *root,
@@ -299,7 +305,7 @@ static ddl_status read_keys(const struct reader *r, const char *folder, json_t *
     for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
         asks = asks || !json_object_get(root, own_keys[i]);
     if (!status && asks)
-        status = ddl_config_from_tensors(config, root, folder, err);
+        status = read_tensors(folder, root, config, err);
     if (!status && ddl_config_check(config, err))
         status = ddl_error_prefix(err, DDL_E_FORMAT, r->path);
     return status;
@@ -352,12 +358,6 @@ static void append_row(struct text *t, const char *key, const struct ddl_option 
         append(t, "", value, "");
 }
 
-/* Our own rows are the tail of the table. */
-static const struct ddl_option *own_rows(void)
-{
-    return ddl_option_find(ddl_config_options(), "ddl_residual");
-}
-
 ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err)
 {
     ddl_status status = ddl_config_check(config, err);
@@ -366,56 +366,11 @@ ddl_status ddl_config_save(const struct ddl_config *config, const char *path, st
     /* The release wants numbers where 0 stands for a default of ours. */
     const struct ddl_config resolved = ddl_config_resolved(config);
     struct text t = { .bytes = "{\n", .used = 2 };
-    for (const struct ddl_option *row = ddl_config_options(); row != own_rows(); row++)
+    for (const struct ddl_option *row = ddl_config_options(); row != ddl_config_own_rows(); row++)
         append_row(&t, row->name, row, &resolved);
     /* The release's c = 1 file knows the constant by these names alone. */
     for (size_t i = 0; config->channels == 1 && i < sizeof aliases / sizeof *aliases; i++)
         append_row(&t, aliases[i].alias, row_of(aliases[i].key), &resolved);
     append(&t, "\n}\n", "", "");
     return ddl_file_replace(path, t.bytes, t.used, err);
-}
-
-void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *out)
-{
-    const struct ddl_config resolved = ddl_config_resolved(config);
-    out->n = 0;
-    for (const struct ddl_option *row = own_rows(); row->name; row++) {
-        char *value = out->values[out->n];
-        ddl_option_format(row, &resolved, value, sizeof out->values[0]);
-        out->list[out->n++] = (struct ddl_safetensors_note){ row->name, value };
-    }
-    if (!config->by_layer)
-        return;
-    for (size_t l = 0, used = 0; l < config->n_layers; l++)
-        used += (size_t)snprintf(out->by_layer + used, sizeof out->by_layer - used, "%s%s", l ? "," : "",
-                                 config->residual_by_layer[l] == DDL_RESIDUAL_ADD ? "add" : "delta");
-    out->list[out->n++] = (struct ddl_safetensors_note){ by_layer_key, out->by_layer };
-}
-
-/* One key of ours, where config.json lacks it and the tensors' __metadata__ has it. */
-static ddl_status read_note(struct ddl_config *config, json_t *root, const char *key,
-                            const struct ddl_option *row, const struct ddl_safetensors *st,
-                            const char *folder, struct ddl_error *err)
-{
-    const char *value = ddl_safetensors_note(st, key);
-    char where[1200];
-    if (!value || !ddl_json_lacks(root, key))
-        return DDL_OK;
-    snprintf(where, sizeof where, "%.1000s: __metadata__ of the tensors: %s", folder, key);
-    ddl_status status = row ? ddl_option_set(row, config, value, where, err)
-                            : ddl_config_set_by_layer(config, value, where, err);
-    if (status)
-        return of_file(status, err);
-    return json_object_set_new(root, key, json_string(value)) == 0
-               ? DDL_OK
-               : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", where);
-}
-
-ddl_status ddl_config_from_notes(struct ddl_config *config, json_t *root, const struct ddl_safetensors *st,
-                                 const char *folder, struct ddl_error *err)
-{
-    ddl_status status = DDL_OK;
-    for (const struct ddl_option *row = own_rows(); row->name && !status; row++)
-        status = read_note(config, root, row->name, row, st, folder, err);
-    return status ? status : read_note(config, root, by_layer_key, NULL, st, folder, err);
 }

@@ -1,4 +1,4 @@
-/* What config_json.c and config_release.c share. */
+/* Reading and writing a configuration: config.json, metadata and tensors of a folder. */
 #ifndef DDL_MODEL_CONFIG_JSON_H
 #define DDL_MODEL_CONFIG_JSON_H
 
@@ -14,17 +14,22 @@ static inline bool ddl_json_lacks(const json_t *root, const char *key)
     return !value || json_is_null(value);
 }
 
-/* Fills what config.json (`root`) lacks: keys of ours from the tensors' __metadata__, then what their names
- * and shapes tell. Keys found in __metadata__ are added to root. */
-ddl_status ddl_config_from_tensors(struct ddl_config *config, json_t *root, const char *folder,
-                                   struct ddl_error *err);
-/* The first half of it. */
-ddl_status ddl_config_from_notes(struct ddl_config *config, json_t *root, const struct ddl_safetensors *st,
-                                 const char *folder, struct ddl_error *err);
+extern const char ddl_by_layer_key[];
+/* The first of the rows of ddl_config_options that are keys of our own. */
+const struct ddl_option *ddl_config_own_rows(void);
+/* What is DDL_E_USAGE on a command line is DDL_E_FORMAT in a file. */
+ddl_status ddl_config_file_status(ddl_status status, struct ddl_error *err);
 
-/* The keys of our own, which config.json does not hold because the release has none of them: they stand in
- * the
- * __metadata__ of model.safetensors. `list` points into the rest, so the struct must stay where it is. */
+/* Fills what config.json (`root`) lacks. First the keys of our own from the tensors' __metadata__; those
+ * found are added to root. `folder` is for messages. */
+ddl_status ddl_config_from_notes(struct ddl_config *config, json_t *root, const ddl_safetensors *st,
+                                 const char *folder, struct ddl_error *err);
+/* Then what the tensors' names and shapes say. */
+ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root, const ddl_safetensors *st,
+                                   struct ddl_error *err);
+
+/* The keys of our own with their values, as metadata of model.safetensors. `list` points into the rest of the
+ * struct, which must not be copied or moved. */
 enum { DDL_CONFIG_NOTES = 8 };
 struct ddl_config_notes {
     struct ddl_safetensors_note list[DDL_CONFIG_NOTES];

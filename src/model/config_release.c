@@ -104,29 +104,19 @@ static ddl_status detect_state(const struct source *s, struct ddl_error *err)
     return status;
 }
 
-ddl_status ddl_config_from_tensors(struct ddl_config *config, json_t *root, const char *folder,
+ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root, const ddl_safetensors *st,
                                    struct ddl_error *err)
 {
-    ddl_safetensors *st;
-    ddl_status status = ddl_safetensors_open_folder(&st, folder, err);
-    if (status)
-        return ddl_error_prefix(err, status,
-                                "config.json does not say which model it is, nor do the tensors");
     const struct source source = { config, root, st };
     size_t first;
-    status = ddl_config_from_notes(config, root, st, folder, err);
-    if (status) {
-        ddl_safetensors_close(st);
-        return status;
-    }
     detect_rule(&source, &first);
     if (ddl_json_lacks(root, "use_qk_rmsnorm"))
         config->qk_norm = find(&source, 0, "attn.q_rms.weight") != NULL;
+    ddl_status status = DDL_OK;
     if (first < config->n_layers)
         status = detect_branch(&source, first, err);
     if (!status && first < config->n_layers && config->channels > 1)
         status = detect_state(&source, err);
-    ddl_safetensors_close(st);
     return status;
 }
 

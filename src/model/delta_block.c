@@ -4,11 +4,12 @@
  *     X' = X + beta k (v - k^T X)^T
  *
  * Backward makes z, q and beta again: they cost a fraction of what keeping them for every block would. */
-#include "model/internal.h"
 #include "ddl/block.h"
 
 #include "base/mem.h"
 #include "ddl/delta.h"
+#include "model/linear.h"
+#include "model/pass.h"
 #include "model/staging.h"
 
 #include <math.h>

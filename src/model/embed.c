@@ -1,24 +1,17 @@
 /* Tokens -> X0: the embedding, repeated over the channels or spread by a causal convolution over tokens
  * (docs/equations.md, 3). */
-#include "model/internal.h"
-
-void embed_rows(const struct ddl_backend *backend, struct operand E, size_t d, size_t N, const int32_t *rows,
-                float *x)
-{
-    const struct ddl_ops *ops = backend->ops;
-    if (E.value)
-        ops->embed_fwd(backend->ctx, &(struct embed_args){ N, d, rows, E.value, x });
-    else if (E.rounded)
-        ops->embed_bf16_fwd(backend->ctx, &(struct embed_bf16_args){ N, d, rows, E.rounded, x });
-    else
-        ops->embed_q8_fwd(backend->ctx, &(struct embed_q8_args){ N, d, E.first, rows, E.tiles, x });
-}
+#include "model/embed.h"
+#include "model/cache.h"
+#include "model/gradients.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/workspace.h"
 
 /* The embeddings x (N, d): for c = 1 they are the stream itself, otherwise they pass through ctx's room. */
 static float *gather(const struct pass *p, float *x)
 {
     struct weight E = param_weight(p, p->m->params.slots.wte);
-    embed_rows(p->m->backend, E.form, p->config->d_model, p->N, p->ws->tokens, x);
+    operand_gather(p->m->backend, E.form, p->config->d_model, p->N, p->ws->tokens, x);
     return x;
 }
 

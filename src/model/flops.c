@@ -10,7 +10,7 @@
  *
  * with P the numbers in matrices that take part, L layers, S delta sublayers. Norms, activations, rotations
  * and the softmax are left out, as usual. The backward pass costs twice the forward. */
-#include "model/internal.h"
+#include "model/compress.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,10 @@
  * blank row's gradient is 0, whatever its memory holds. Who comes first makes that true: products write a
  * blank matrix instead of adding to it, everybody else gets the row from gradient_of, which zeroes it. No
  * other file takes its address. */
-#include "model/internal.h"
+#include "model/gradients.h"
+#include "model/flat.h"
+#include "model/model.h"
+#include "model/precision.h"
 
 #include <string.h>
 
@@ -68,4 +71,9 @@ struct weight param_weight_bwd(const struct pass *p, int slot)
 struct weight param_exact_bwd(const struct pass *p, int slot)
 {
     return with_grad(p, slot, param_exact(p, slot));
+}
+
+float *ddl_model_flat_grad(ddl_model *model, size_t i)
+{
+    return gradient_of(model, i);
 }

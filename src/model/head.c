@@ -1,7 +1,12 @@
 /* The head: final norm, logits = E x s, mean cross-entropy (spec 2). Logits exist a block at a time: of rows
  * in float32; of columns in bfloat16, whose products are so fast that logits cost more to write and read than
  * to make, so that they are made twice: for the loss's sums, then for its gradient. */
-#include "model/internal.h"
+#include "model/head.h"
+#include "model/gradients.h"
+#include "model/linear.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/workspace.h"
 
 static const float norm_eps = 1e-5f;
 

@@ -1,6 +1,7 @@
 /* Matrix products in the words of a layer: y = x W^T and its two gradients, in float32, with operands rounded
  * to bfloat16, or with eight-bit weights: whichever form a weight comes in. */
-#include "model/internal.h"
+#include "model/linear.h"
+#include "model/workspace.h"
 
 /* C (M, N) = alpha op(A) op(B) + beta C; rows of all three stand side by side. */
 struct product {

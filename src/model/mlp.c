@@ -1,6 +1,11 @@
 /* SwiGLU: silu(W1 x) (*) (W2 x), then W3 (docs/equations.md, 7). c_fc1 and c_fc2 stand side by side: one
  * product makes both. */
-#include "model/internal.h"
+#include "model/mlp.h"
+#include "model/gradients.h"
+#include "model/linear.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/workspace.h"
 
 static void activate(const struct pass *p, const struct layer_acts *acts)
 {

@@ -1,5 +1,16 @@
 /* The model: its memory, and the one forward pass and its mirror. */
-#include "model/internal.h"
+#include "model/model.h"
+
+#include "base/mem.h"
+#include "model/block.h"
+#include "model/cache.h"
+#include "model/compress.h"
+#include "model/embed.h"
+#include "model/head.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/redirect.h"
+#include "model/workspace.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -109,6 +120,13 @@ const struct ddl_config *ddl_model_config(const ddl_model *model)
 ddl_backend *ddl_model_backend(const ddl_model *model)
 {
     return model->backend;
+}
+
+ddl_backend *ddl_model_replace_backend(ddl_model *model, ddl_backend *backend)
+{
+    ddl_backend *present = model->backend;
+    model->backend = backend;
+    return present;
 }
 
 size_t ddl_model_n_params(const ddl_model *model)

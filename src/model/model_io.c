@@ -1,10 +1,12 @@
 /* A model in a folder: config.json and model.safetensors (docs/formats.md). What the release's keys cannot
  * say stands in the __metadata__ of the latter. */
-#include "model/io.h"
+#include "model/load.h"
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "model/config_json.h"
-#include "model/internal.h"
+#include "model/model.h"
+#include "model/precision.h"
 #include "model/weights.h"
 
 #include <stdlib.h>

@@ -1,8 +1,11 @@
 /* The parameters: one row a tensor, with its name, shape, initial value, group and learning-rate scale.
  * Everything that walks parameters (allocation, initial values, optimiser, files) walks these rows. */
-#include "model/internal.h"
+#include "model/params.h"
 
+#include "base/mem.h"
 #include "base/rng.h"
+#include "model/pass.h"
+#include "model/residual.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,17 +2,19 @@
  * tiles. In training the reduced form is a copy that follows the values: the optimiser writes the rounded
  * one itself, everything else marks it stale, and the next pass makes it again. A model for inference has no
  * other form of these rows: what is written to it is reduced as it comes. */
+#include "model/precision.h"
+
+#include "base/mem.h"
 #include "ddl/option.h"
-#include "model/internal.h"
-#include "model/io.h"
+#include "model/flat.h"
+#include "model/measure.h"
 
 enum {
     PIECE = 1 << 16,      /* numbers on their way between host and backend; a wider row is a piece too */
     PIECE_ROWS = 1 << 10, /* rows of a matrix that are reduced or widened at a time                    */
 };
 
-/* Bytes of row i of the table in the form that passes read. */
-static size_t row_bytes(const struct params *params, size_t i, enum ddl_precision precision)
+size_t precision_row_bytes(const struct params *params, size_t i, enum ddl_precision precision)
 {
     const struct ddl_param *row = &params->row[i];
     if (!params->in_products[i] || precision == DDL_PRECISION_F32)
@@ -24,24 +26,11 @@ static size_t row_bytes(const struct params *params, size_t i, enum ddl_precisio
            sizeof(struct ddl_q8);
 }
 
-size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision)
-{
-    struct params params;
-    size_t bytes = 0;
-    if (ddl_config_check(config, NULL) || precision_check(precision, NULL) ||
-        params_plan(&params, config, NULL))
-        return SIZE_MAX;
-    for (size_t i = 0; i < params.n; i++)
-        bytes += row_bytes(&params, i, precision);
-    params_free(&params);
-    return bytes;
-}
-
 size_t ddl_model_pass_bytes(const ddl_model *model)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < model->params.n; i++)
-        bytes += model->params.row[i].active ? row_bytes(&model->params, i, model->precision) : 0;
+        bytes += model->params.row[i].active ? precision_row_bytes(&model->params, i, model->precision) : 0;
     return bytes;
 }
 
@@ -58,7 +47,7 @@ static size_t place(const struct params *params, enum ddl_precision precision, s
         if (params->above[i] == 0)
             begin = end = (end + DDL_ALIGN - 1) / DDL_ALIGN * DDL_ALIGN;
         offset[i] = precision == DDL_PRECISION_INT8 ? begin : end;
-        end += row_bytes(params, i, precision);
+        end += precision_row_bytes(params, i, precision);
     }
     return end;
 }
@@ -250,7 +239,7 @@ void precision_read(const ddl_model *model, size_t i, size_t start, size_t n, fl
     } else {
         size_t width = model->params.row[i].shape[1];
         struct operand rows = operand_rows(form_of(model, i), start / width, width);
-        embed_rows(backend, rows, width, n / width, model->staging_rows, model->staging);
+        operand_gather(backend, rows, width, n / width, model->staging_rows, model->staging);
     }
     backend->ops->download(backend->ctx, host, from, n * sizeof *host);
 }
@@ -273,18 +262,15 @@ struct weight param_weight(const struct pass *p, int slot)
     return (struct weight){ .form = form_of(p->m, (size_t)slot) };
 }
 
-struct operand operand_rows(struct operand x, size_t first, size_t width)
+/* ---- for the optimizer ---- */
+
+size_t ddl_model_flat_size(const ddl_model *model)
 {
-    size_t at = first * width;
-    return (struct operand){ .value = x.value ? x.value + at : NULL,
-                             .rounded = x.rounded ? x.rounded + at : NULL,
-                             .tiles = x.tiles,
-                             .first = x.first + first };
+    return model->params.total;
 }
 
-struct weight weight_rows(struct weight W, size_t first, size_t width)
+struct ddl_flat_param ddl_model_flat_param(const ddl_model *model, size_t i)
 {
-    return (struct weight){ .form = operand_rows(W.form, first, width),
-                            .grad = W.grad ? W.grad + first * width : NULL,
-                            .blank = W.blank };
+    size_t offset = model->params.offset[i];
+    return (struct ddl_flat_param){ offset, model->value + offset, precision_rounded(model, i) };
 }

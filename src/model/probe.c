@@ -1,6 +1,8 @@
 #include "model/probe.h"
 
-#include "model/internal.h"
+#include "model/probe_calls.h"
+#include "model/gradients.h"
+#include "model/workspace.h"
 
 #include <stdio.h>
 

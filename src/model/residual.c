@@ -4,7 +4,12 @@
  * delta: a gate beta from ctx, a direction q and a target v, then the Delta operator. k-map: q = f and v
  * from x_in (or ctx); v-map: v from f and q = phi_k of x_in (of ctx for c = 1). Backward rebuilds X from X'
  * in place. */
-#include "model/internal.h"
+#include "model/residual.h"
+#include "model/gradients.h"
+#include "model/linear.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/workspace.h"
 
 /* f reaches the loss: always as a direction (k-map), as a target (v-map) only where a target is read. */
 bool residual_uses_f(const struct ddl_config *config, size_t layer)

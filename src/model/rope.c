@@ -1,6 +1,8 @@
 /* The rotary tables. A workspace and a cache have their own, as long as they are: config.json's block_size
  * alone claims no memory. */
-#include "model/internal.h"
+#include "model/rope.h"
+
+#include "base/mem.h"
 
 #include <math.h>
 #include <stdlib.h>

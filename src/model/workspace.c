@@ -1,9 +1,13 @@
 /* Activations: measured and placed by one function. In training every layer has its own of what is not made
  * again in backward; of everything else, and of all without training, layers share the memory of the first.
  */
+#include "model/workspace.h"
+
+#include "base/mem.h"
 #include "ddl/option.h"
-#include "model/internal.h"
-#include "model/io.h"
+#include "model/compress.h"
+#include "model/measure.h"
+#include "model/precision.h"
 
 #include <stdlib.h>
 

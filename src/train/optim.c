@@ -1,7 +1,8 @@
 #include "train/optim.h"
 
 #include "base/mem.h"
-#include "model/internal.h"
+#include "model/flat.h"
+#include "ops/ops.h"
 
 #include <math.h>
 
@@ -26,8 +27,8 @@ ddl_status ddl_optim_create(struct ddl_optim **out, ddl_model *model, const stru
                             struct ddl_error *err)
 {
     *out = NULL;
-    ddl_backend *backend = model->backend;
-    size_t bytes = model->params.total * sizeof(float);
+    ddl_backend *backend = ddl_model_backend(model);
+    size_t bytes = ddl_model_flat_size(model) * sizeof(float);
     struct ddl_optim *optim = ddl_mem_zalloc(sizeof *optim);
     if (optim) {
         *optim = (struct ddl_optim){ .model = model, .config = *config };
@@ -49,7 +50,7 @@ void ddl_optim_free(struct ddl_optim *optim)
 {
     if (!optim)
         return;
-    ddl_backend *backend = optim->model->backend;
+    ddl_backend *backend = ddl_model_backend(optim->model);
     if (optim->m)
         backend->ops->free(backend->ctx, optim->m);
     if (optim->v)
@@ -60,11 +61,12 @@ void ddl_optim_free(struct ddl_optim *optim)
 double ddl_optim_grad_norm(const struct ddl_optim *optim)
 {
     ddl_model *model = optim->model;
+    const ddl_backend *backend = ddl_model_backend(model);
     double sum = 0;
-    for (size_t i = 0; i < model->params.n; i++) {
-        if (model->params.row[i].active)
-            sum += model->backend->ops->sum_squares(model->backend->ctx, model->params.row[i].count,
-                                                    gradient_of(model, i));
+    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
+        const struct ddl_param *row = ddl_model_param(model, i);
+        if (row->active)
+            sum += backend->ops->sum_squares(backend->ctx, row->count, ddl_model_flat_grad(model, i));
     }
     return sqrt(sum);
 }
@@ -73,6 +75,7 @@ void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
 {
     const struct ddl_optim_config *k = &optim->config;
     ddl_model *model = optim->model;
+    const ddl_backend *backend = ddl_model_backend(model);
     double t = (double)++optim->steps;
     struct adamw_args args = { .g_scale = k->clip > 0 ? (float)fmin(1, (double)k->clip / (norm + 1e-6)) : 1,
                                .beta1 = k->beta1,
@@ -80,40 +83,42 @@ void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
                                .eps = k->eps,
                                .bias1 = (float)(1 - pow((double)k->beta1, t)),
                                .bias2 = (float)(1 - pow((double)k->beta2, t)) };
-    for (size_t i = 0; i < model->params.n; i++) {
-        const struct ddl_param *row = &model->params.row[i];
-        size_t at = model->params.offset[i];
+    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
+        const struct ddl_param *row = ddl_model_param(model, i);
+        const struct ddl_flat_param flat = ddl_model_flat_param(model, i);
         if (!row->active)
             continue;
         args.n = row->count;
-        args.p = model->value + at;
-        args.p16 = precision_rounded(model, i);
-        args.g = gradient_of(model, i);
-        args.m = optim->m + at;
-        args.v = optim->v + at;
+        args.p = flat.value;
+        args.p16 = flat.bf16;
+        args.g = ddl_model_flat_grad(model, i);
+        args.m = optim->m + flat.offset;
+        args.v = optim->v + flat.offset;
         args.lr = (float)(lr * (k->use_lr_scale ? (double)row->lr_scale : 1));
         args.weight_decay = k->weight_decay[row->group];
-        model->backend->ops->adamw(model->backend->ctx, &args);
+        backend->ops->adamw(backend->ctx, &args);
     }
 }
 
 const char *ddl_optim_spoiled(const struct ddl_optim *optim, size_t *row, struct ddl_values *values)
 {
     const ddl_model *model = optim->model;
-    const struct {
-        const char *name;
-        const float *numbers;
-    } kinds[] = { { "parameter", model->value },
-                  { "first moment", optim->m },
-                  { "second moment", optim->v } };
-    for (size_t i = 0; i < model->params.n; i++) {
-        size_t at = model->params.offset[i], n = model->params.row[i].count;
-        for (size_t k = 0; model->params.row[i].active && k < 3; k++) {
+    ddl_backend *backend = ddl_model_backend(model);
+    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
+        const struct ddl_param *param = ddl_model_param(model, i);
+        const struct ddl_flat_param flat = ddl_model_flat_param(model, i);
+        const struct {
+            const char *name;
+            const float *numbers;
+        } kinds[] = { { "parameter", flat.value },
+                      { "first moment", optim->m + flat.offset },
+                      { "second moment", optim->v + flat.offset } };
+        for (size_t k = 0; param->active && k < 3; k++) {
             /* The sum is in double: squares of float32 numbers do not overflow it. */
-            if (isfinite(model->backend->ops->sum_squares(model->backend->ctx, n, kinds[k].numbers + at)))
+            if (isfinite(backend->ops->sum_squares(backend->ctx, param->count, kinds[k].numbers)))
                 continue;
             *row = i;
-            *values = ddl_values_of(model->backend, kinds[k].numbers + at, n);
+            *values = ddl_values_of(backend, kinds[k].numbers, param->count);
             return kinds[k].name;
         }
     }
@@ -132,8 +137,8 @@ void ddl_optim_set_steps(struct ddl_optim *optim, uint64_t steps)
 
 void ddl_optim_read(const struct ddl_optim *optim, size_t i, size_t start, size_t n, float *m, float *v)
 {
-    ddl_backend *backend = optim->model->backend;
-    size_t at = optim->model->params.offset[i] + start;
+    ddl_backend *backend = ddl_model_backend(optim->model);
+    size_t at = ddl_model_flat_param(optim->model, i).offset + start;
     if (m)
         backend->ops->download(backend->ctx, m, optim->m + at, n * sizeof *m);
     if (v)
@@ -143,8 +148,8 @@ void ddl_optim_read(const struct ddl_optim *optim, size_t i, size_t start, size_
 void ddl_optim_write(struct ddl_optim *optim, size_t i, size_t start, size_t n, const float *m,
                      const float *v)
 {
-    ddl_backend *backend = optim->model->backend;
-    size_t at = optim->model->params.offset[i] + start;
+    ddl_backend *backend = ddl_model_backend(optim->model);
+    size_t at = ddl_model_flat_param(optim->model, i).offset + start;
     if (m)
         backend->ops->upload(backend->ctx, optim->m + at, m, n * sizeof *m);
     if (v)

@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "ddl/data.h"
 #include "ddl/tokenizer.h"
-#include "model/io.h"
+#include "model/measure.h"
 #include "train/train_config.h"
 
 #include <math.h>

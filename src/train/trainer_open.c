@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/io.h"
+#include "model/load.h"
 #include "train/train_config.h"
 
 #include <stdlib.h>

@@ -4,7 +4,8 @@
 #include "support/properties.h"
 #include "support/models.h"
 
-#include "model/internal.h"
+#include "model/gradients.h"
+#include "model/workspace.h"
 #include "train/optim.h"
 
 #include <math.h>

@@ -2,7 +2,9 @@
  * aside (those are tests/verify's). */
 #include "support/models.h"
 
-#include "model/internal.h"
+#include "model/compress.h"
+#include "model/embed.h"
+#include "model/workspace.h"
 #include "base/rng.h"
 
 #include <math.h>

@@ -4,7 +4,9 @@
 #include "support/properties.h"
 #include "support/models.h"
 
-#include "model/internal.h"
+#include "model/compress.h"
+#include "model/measure.h"
+#include "model/workspace.h"
 
 #include <math.h>
 #include <stdlib.h>

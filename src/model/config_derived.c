@@ -1,0 +1,52 @@
+/* Figures that follow from a configuration. */
+#include "ddl/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+size_t ddl_config_mlp_size(const struct ddl_config *config)
+{
+    return 8 * config->d_model / 3;
+}
+
+size_t ddl_config_rope_dims(const struct ddl_config *config)
+{
+    /* The ratio is meant in decimal: the float nearest to 0.7 times 10 must not floor to 6. */
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", (double)config->rope_ratio);
+    size_t dims = (size_t)floor(strtod(text, NULL) * (double)config->head_dim);
+    return dims - dims % 2;
+}
+
+size_t ddl_config_state_kernel(const struct ddl_config *config)
+{
+    if (config->channels > 1 && config->compress == DDL_COMPRESS_MIX)
+        return config->channels;
+    if (config->state_kernel)
+        return config->state_kernel;
+    return config->channels > 1 && config->compress == DDL_COMPRESS_CHANNEL ? config->channels : 4;
+}
+
+float ddl_config_read_init(const struct ddl_config *config)
+{
+    return config->read_init != 0 ? config->read_init : 1 / (float)config->channels;
+}
+
+struct ddl_config ddl_config_resolved(const struct ddl_config *config)
+{
+    struct ddl_config out = *config;
+    out.state_kernel = ddl_config_state_kernel(config);
+    out.read_init = ddl_config_read_init(config);
+    return out;
+}
+
+int ddl_config_residual(const struct ddl_config *config, size_t layer)
+{
+    return config->by_layer ? config->residual_by_layer[layer] : config->residual;
+}
+
+float ddl_config_logit_scale(const struct ddl_config *config)
+{
+    return config->mup ? (float)config->d_base / (float)config->d_model : 1.0f;
+}

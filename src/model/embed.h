@@ -1,0 +1,11 @@
+/* The input embedding. */
+#ifndef DDL_MODEL_EMBED_H
+#define DDL_MODEL_EMBED_H
+
+#include "model/pass.h"
+
+/* Tokens -> X0, and dX0 -> gradients. */
+void embed_fwd(const struct pass *p);
+void embed_bwd(const struct pass *p);
+
+#endif

@@ -1,0 +1,15 @@
+/* Weights from a folder into an existing model. */
+#ifndef DDL_MODEL_LOAD_H
+#define DDL_MODEL_LOAD_H
+
+#include "ddl/model.h"
+
+/* Fills the parameters from the folder's safetensors; the shapes must be those of the model's own
+ * configuration. After an error the parameters are unspecified. */
+ddl_status ddl_model_read_weights(ddl_model *model, const char *folder, ddl_warn_fn *warn, void *user,
+                                  struct ddl_error *err);
+/* The same with options; NULL: strict, and no warnings. */
+ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
+                                       const struct ddl_load_options *options, struct ddl_error *err);
+
+#endif

@@ -1,0 +1,29 @@
+/* Factors of matrix products, in whichever format they are stored. */
+#ifndef DDL_MODEL_OPERAND_H
+#define DDL_MODEL_OPERAND_H
+
+#include "ops/ops.h"
+
+/* A factor of a product, in each format that it has: float32; rounded to bfloat16; for weights also 8-bit
+ * tiles, from row `first` of those. Its rows are contiguous. */
+struct operand {
+    const float *value;
+    const uint16_t *rounded;
+    const struct ddl_q8 *tiles;
+    size_t first;
+};
+/* A matrix for linear.c. Products read the most reduced format that it has. */
+struct weight {
+    struct operand form;
+    float *grad; /* backward products accumulate into it,         */
+    bool blank;  /* or overwrite it where it is known to be zero  */
+};
+
+/* The same from row `first` on, rows of `width` numbers. */
+struct operand operand_rows(struct operand x, size_t first, size_t width);
+struct weight weight_rows(struct weight W, size_t first, size_t width);
+/* Rows of a matrix E (any, d) by number, converted to float32: x (N, d) of the backend. */
+void operand_gather(const struct ddl_backend *backend, struct operand E, size_t d, size_t N,
+                    const int32_t *rows, float *x);
+
+#endif

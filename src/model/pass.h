@@ -1,0 +1,23 @@
+/* One pass through the model, forward or backward: what every part of the model is given. */
+#ifndef DDL_MODEL_PASS_H
+#define DDL_MODEL_PASS_H
+
+#include "model/model.h"
+#include "model/rope.h"
+
+enum { ATTN, MLP }; /* the two sublayers of a block */
+
+struct pass {
+    struct ddl_model *m;
+    struct ddl_workspace *ws;
+    struct ddl_cache *cache; /* NULL: sequences start empty */
+    struct ddl_probe *probe; /* the workspace's */
+    const struct rope *rope; /* the cache's, or the workspace's    */
+    const struct ddl_config *config;
+    const struct ddl_ops *ops;
+    void *ctx;
+    size_t B, T, N; /* N = B T */
+    size_t past;    /* tokens already in the cache */
+};
+
+#endif

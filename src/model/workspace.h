@@ -1,0 +1,68 @@
+/* The activations of one pass. */
+#ifndef DDL_MODEL_WORKSPACE_H
+#define DDL_MODEL_WORKSPACE_H
+
+#include "model/model.h"
+#include "model/probe.h"
+#include "model/rope.h"
+
+/* What a sublayer keeps for backward; (N, ...) each, NULL where the rule does not use it. The memory of what
+ * backward recomputes (enum ddl_recompute) is shared by all layers: it holds what was computed last. */
+struct sublayer_acts {
+    float *x_in;        /* (N, d) compressed state; NULL for c = 1, where it is X. Elementwise */
+    float *ctx, *rstd;  /* (N, d), (N) its norm. Elementwise                         */
+    float *saved;       /* (N, d) add: x before; delta: F's output f                 */
+    float *q;           /* (N, d) v-map: phi_k's output; k-map: saved                */
+    float *low;         /* (N, r) v-map of rank r: between k_down and k_up           */
+    float *gate_hidden; /* (N, beta_hidden) gate with a hidden layer: its tanh       */
+    float *beta;        /* (N)    */
+    float *readout;     /* (N, c) */
+    float *target;      /* (N, c) */
+};
+struct layer_acts {
+    struct sublayer_acts sub[2];
+    float *qkv;     /* (N, 3 H h) before rotation. Recomputed with DDL_RECOMPUTE_BLOCK          */
+    float *qn, *kn; /* (N, H h) queries and keys after rotation and norm. Elementwise           */
+    float *y;       /* (N, H h) attention's output. Block                                       */
+    float *lse;     /* (N, H) Block                                                             */
+    float *ug;      /* (N, 2m) Block                                                            */
+    float *s;       /* (N, m) Elementwise                                                       */
+};
+
+struct ddl_workspace {
+    const struct ddl_model *model;
+    struct ddl_workspace_options options;
+    enum ddl_precision precision;
+    size_t logit_rows;    /* rows of logits at a time */
+    size_t tile;          /* bfloat16: columns of logits at a time for a loss; else 0 */
+    size_t logit_numbers; /* capacity of `logits` */
+    size_t trace_rows;    /* N of the last pass; 0 before the first */
+    struct rope rope;     /* of options.tokens positions */
+    void *memory;         /* of the backend; everything below is carved from it */
+    int32_t *tokens, *targets;
+    float *X;               /* (N, d, c) the stream */
+    float *x_in;            /* (N, d) the readout, and sublayers' that are recomputed; NULL for c = 1 */
+    float *ctx, *rstd;      /* (N, d), (N) its norm, likewise */
+    float *e;               /* (taps, d c) folded compressor */
+    float *logits;          /* (logit_rows, V) or (N, tile) */
+    float *losses;          /* (N)            */
+    uint16_t *x16, *dy16;   /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
+    float *top, *at_target; /* (N) each, bfloat16: the loss over tiles of logits */
+    double *total;          /* (N) */
+    /* backward */
+    float *dX;                /* (N, d, c) */
+    float *dx_in;             /* (N, d); NULL for c = 1, where it is dX */
+    float *dctx, *df;         /* (N, d) */
+    float *dq;                /* (N, d) v-map; k-map: df */
+    float *dy;                /* (N, H h) */
+    float *dqkv;              /* (N, 3 H h) */
+    float *dlow;              /* (N, r) */
+    float *dgate;             /* (N, beta_hidden) */
+    float *dbeta, *dv;        /* (N), (N, c) */
+    float *de;                /* (taps, d c) */
+    struct layer_acts *layer; /* (n_layers), host memory */
+    float *host_losses;       /* (N), host memory        */
+    struct ddl_probe *probe;  /* borrowed; may be NULL   */
+};
+
+#endif
