@@ -300,7 +300,6 @@ static const struct bench_op ops[] = {
     { "cast_bf16", call_cast_bf16, make_cast_bf16, 0 },
     ONE(copy),
     { "copy_bf16", call_copy_bf16, make_copy_bf16, 0 },
-    ONE(axpy),
     ONE(fill),
     BOTH(tanh),
     BOTH(gelu),

@@ -139,12 +139,6 @@ void make_gelu_bwd(struct bench_case *k, const struct bench_sizes *s)
     IN(gelu_grad_args, dy, s->N * s->d, NORMAL);
     OUT(gelu_grad_args, dx, s->N * s->d);
 }
-void make_axpy(struct bench_case *k, const struct bench_sizes *s)
-{
-    k->args.axpy = (struct axpy_args){ .n = s->N * s->d, .a = 0.5f };
-    IN(axpy_args, x, s->N * s->d, NORMAL);
-    INOUT(axpy_args, y, s->N * s->d);
-}
 void make_fill(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.fill = (struct fill_args){ .n = s->N * s->d, .value = 0.5f };

@@ -83,7 +83,9 @@ static void measure(struct ddl_bench_roofline *out, struct job *job, void *a, vo
     ops->fill(ctx, &(struct fill_args){ LARGEST, 0.5f, c });
     job->product = (struct matmul_args){ .trans_b = true, .alpha = 1, .A = a, .B = b, .C = c };
     out->gemm_f32 = fastest_product(job, multiply);
-    job->copy = (struct copy_args){ ROWS, n / ROWS, a, n / ROWS, b, n / ROWS };
+    job->copy = (struct copy_args){
+        .rows = ROWS, .width = n / ROWS, .src = a, .src_stride = n / ROWS, .dst = b, .dst_stride = n / ROWS
+    };
     out->copy = 2 * (double)n * sizeof(float) / best_of(copy, job);
     out->read = (double)n * sizeof(float) / best_of(read_once, job);
     ops->cast_bf16(ctx, &(struct cast_bf16_args){ LARGEST, c, a });

@@ -60,15 +60,27 @@ static void turn_bwd(const struct pass *p, const float *qkv, int part, int slot,
  * to16. */
 static void append(const struct pass *p, const float *src, size_t src_stride, float *to, uint16_t *to16)
 {
-    size_t a = p->config->n_heads * p->config->head_dim;
-    for (size_t b = 0; b < p->B; b++) {
-        const float *from = src + b * p->T * src_stride;
-        size_t at = (b * p->cache->max_tokens + p->past) * a;
-        if (to16)
-            p->ops->copy_bf16(p->ctx, &(struct copy_bf16_args){ p->T, a, from, src_stride, to16 + at, a });
-        else
-            p->ops->copy(p->ctx, &(struct copy_args){ p->T, a, from, src_stride, to + at, a });
-    }
+    size_t a = p->config->n_heads * p->config->head_dim, batch = p->cache->max_tokens * a;
+    if (to16)
+        p->ops->copy_bf16(p->ctx, &(struct copy_bf16_args){ .batch = p->B,
+                                                            .rows = p->T,
+                                                            .width = a,
+                                                            .src = src,
+                                                            .src_stride = src_stride,
+                                                            .src_batch = p->T * src_stride,
+                                                            .dst = to16 + p->past * a,
+                                                            .dst_stride = a,
+                                                            .dst_batch = batch });
+    else
+        p->ops->copy(p->ctx, &(struct copy_args){ .batch = p->B,
+                                                  .rows = p->T,
+                                                  .width = a,
+                                                  .src = src,
+                                                  .src_stride = src_stride,
+                                                  .src_batch = p->T * src_stride,
+                                                  .dst = to + p->past * a,
+                                                  .dst_stride = a,
+                                                  .dst_batch = batch });
 }
 
 /* Everything before the output product: ctx -> qkv -> qn, kn -> y. */

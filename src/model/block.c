@@ -68,7 +68,8 @@ void sublayer_fwd(const struct pass *p, size_t layer, int sub)
     }
     size_t n = p->N * p->config->d_model;
     if (p->ws->options.train)
-        p->ops->copy(p->ctx, &(struct copy_args){ 1, n, p->ws->X, n, acts->saved, n });
+        p->ops->copy(p->ctx,
+                     &(struct copy_args){ .rows = 1, .width = n, .src = p->ws->X, .dst = acts->saved });
     branch_fwd[sub](p, layer, ctx, p->ws->X, true);
     probe_tensor(p, "X", p->ws->X, p->config->d_model);
 }
@@ -97,8 +98,10 @@ static void add_bwd(const struct pass *p, size_t layer, int sub)
     branch_bwd[sub](p, layer, ctx, p->ws->dX, p->ws->dctx);
     norm_bwd(p, layer, sub, x, p->ws->dX, true);
     size_t n = p->N * p->config->d_model;
-    p->ops->copy(p->ctx,
-                 &(struct copy_args){ 1, n, x, n, p->ws->X, n }); /* a delta layer below rebuilds from it */
+    p->ops->copy(p->ctx, &(struct copy_args){ .rows = 1,
+                                              .width = n,
+                                              .src = x,
+                                              .dst = p->ws->X }); /* a delta layer below rebuilds from it */
 }
 
 void sublayer_bwd(const struct pass *p, size_t layer, int sub)

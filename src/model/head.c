@@ -163,15 +163,21 @@ void head_loss(const struct pass *p, const float *x_out, bool grad, float scale,
     }
 }
 
-/* The last `rows` positions of every sequence: gathered side by side, normed, multiplied, downloaded block by
- * block. */
+/* The last `rows` positions of every sequence are gathered, normalized and multiplied with the embedding; the
+ * logits are downloaded block by block. */
 void head_logits(const struct pass *p, const float *x_out, size_t rows, float *host)
 {
     const struct ddl_workspace *ws = p->ws;
     size_t d = p->config->d_model, V = p->config->vocab_size, N = p->B * rows, step = ws->logit_rows;
-    for (size_t b = 0; b < p->B; b++)
-        p->ops->copy(p->ctx, &(struct copy_args){ 1, rows * d, x_out + ((b + 1) * p->T - rows) * d, rows * d,
-                                                  ws->ctx + b * rows * d, rows * d });
+    p->ops->copy(p->ctx, &(struct copy_args){ .batch = p->B,
+                                              .rows = rows,
+                                              .width = d,
+                                              .src = x_out + (p->T - rows) * d,
+                                              .src_stride = d,
+                                              .src_batch = p->T * d,
+                                              .dst = ws->ctx,
+                                              .dst_stride = d,
+                                              .dst_batch = rows * d });
     final_norm(p, N, ws->ctx, ws->ctx);
     for (size_t row = 0; row < N; row += step) {
         struct part part = { row, N - row < step ? N - row : step, 0, V };

@@ -8,20 +8,27 @@ struct history history_take(struct ddl_arena *arena, size_t B, size_t taps, size
     return history;
 }
 
-/* Copies one row of every sequence from src (its sequences src_batch apart) to row `to` of the history. */
-static void put_row(const struct pass *p, struct history *h, const float *src, size_t src_batch, size_t to)
+/* Copies n rows of every sequence from src (its sequences src_batch apart) to rows [to, to + n) of the
+ * history. */
+static void put_rows(const struct pass *p, struct history *h, size_t n, const float *src, size_t src_batch,
+                     size_t to)
 {
-    p->ops->copy(p->ctx, &(struct copy_args){ p->B, h->width, src, src_batch, h->rows + to * h->width,
-                                              h->keep * h->width });
+    p->ops->copy(p->ctx, &(struct copy_args){ .batch = p->B,
+                                              .rows = n,
+                                              .width = h->width,
+                                              .src = src,
+                                              .src_stride = h->width,
+                                              .src_batch = src_batch,
+                                              .dst = h->rows + to * h->width,
+                                              .dst_stride = h->width,
+                                              .dst_batch = h->keep * h->width });
 }
 
 void history_push(const struct pass *p, struct history *h, const float *rows)
 {
-    for (size_t to = 0; to < h->keep; to++) {
-        size_t from = to + p->T; /* in the history followed by the new rows */
-        if (from < h->keep)
-            put_row(p, h, h->rows + from * h->width, h->keep * h->width, to);
-        else
-            put_row(p, h, rows + (from - h->keep) * h->width, p->T * h->width, to);
-    }
+    size_t width = h->width, kept = p->T < h->keep ? h->keep - p->T : 0, added = h->keep - kept;
+    if (kept)
+        put_rows(p, h, kept, h->rows + p->T * width, h->keep * width, 0);
+    if (added)
+        put_rows(p, h, added, rows + (p->T - added) * width, p->T * width, kept);
 }

@@ -332,14 +332,6 @@ struct pool_grad_args {
     float *dw_a;     /* (d) +=, NULL where w_a is */
 };
 
-/* y += a x */
-struct axpy_args {
-    size_t n;
-    float a;
-    const float *x;
-    float *y;
-};
-
 /* x = value, n times */
 struct fill_args {
     size_t n;
@@ -391,21 +383,29 @@ struct adamw_args {
     float bias1, bias2; /* 1 - beta1^t, 1 - beta2^t */
 };
 
-/* rows x width numbers from one strided place to another. */
+/* dst = src for `batch` matrices of rows x width numbers. Strides in numbers, from row to row and from matrix
+ * to matrix. Rows of a matrix are copied in ascending order, so that dst may overlap src in the same matrix
+ * if it begins before it. */
 struct copy_args {
     size_t rows, width;
     const float *src;
     size_t src_stride;
     float *dst;
     size_t dst_stride;
+    size_t batch; /* 0: one matrix */
+    size_t src_batch, dst_batch;
+    const int32_t *src_row, *dst_row; /* (batch) row of src, of dst, where each matrix begins; NULL: 0 */
 };
-/* The same, each number rounded as cast_bf16 does. */
+/* The same with each number rounded as cast_bf16 does. No overlap. */
 struct copy_bf16_args {
     size_t rows, width;
     const float *src;
     size_t src_stride;
     uint16_t *dst;
     size_t dst_stride;
+    size_t batch;
+    size_t src_batch, dst_batch;
+    const int32_t *src_row, *dst_row;
 };
 
 /* The largest sizes that will be used, so that scratch memory is found before the first op. 0: not used. */
@@ -456,7 +456,6 @@ struct ddl_memory_request {
     OP(project_bwd,     project_grad_args) \
     OP(tanh_fwd,        tanh_args) \
     OP(tanh_bwd,        tanh_grad_args) \
-    OP(axpy,            axpy_args) \
     OP(fill,            fill_args) \
     OP(delta_fwd,       ddl_delta_args) \
     OP(delta_bwd,       ddl_delta_grad_args) \

@@ -18,7 +18,6 @@ DEFINE_CALL(tanh_fwd, tanh_args)
 DEFINE_CALL(tanh_bwd, tanh_grad_args)
 DEFINE_CALL(gelu_fwd, gelu_args)
 DEFINE_CALL(gelu_bwd, gelu_grad_args)
-DEFINE_CALL(axpy, axpy_args)
 DEFINE_CALL(fill, fill_args)
 DEFINE_CALL(bias_fwd, bias_args)
 DEFINE_CALL(bias_bwd, bias_grad_args)
@@ -203,9 +202,6 @@ static void test_plain_functions(void **state)
         struct gelu_grad_args gg = { .n = n, .x = x, .dy = dy };
         struct output gelu_bwd[] = { { &gg.dx, n, 1e-6, dy, &gg.dy } };
         COMPARE(gelu_bwd, gg, gelu_bwd);
-        struct axpy_args a = { .n = n, .a = 0.7f, .x = x };
-        struct output axpy[] = { { &a.y, n, 1e-6, y, NULL } };
-        COMPARE(axpy, a, axpy);
         struct fill_args fill = { .n = n, .value = -0.25f };
         struct output filled[] = { { &fill.x, n, 0, NULL, NULL } };
         COMPARE(fill, fill, filled);
@@ -266,6 +262,69 @@ static void test_bias_embed_copy(void **state)
         struct output copied[] = { { &c.dst, N * (d + 2), 0, some_floats(N * (d + 2)), NULL } };
         COMPARE(copy, c, copied);
         release_all();
+    }
+}
+
+/* Matrix b of dst, against a plain loop over what src held before. */
+static void check_copy(const struct ddl_backend *backend, const struct copy_args *a, const float *before,
+                       const float *dst_before, size_t n)
+{
+    float *expected = ddl_mem_alloc(n * sizeof *expected);
+    assert_non_null(expected);
+    memcpy(expected, dst_before, n * sizeof *expected);
+    for (size_t b = 0; b < a->batch; b++) {
+        size_t from = b * a->src_batch + (a->src_row ? (size_t)a->src_row[b] : 0) * a->src_stride;
+        size_t to = b * a->dst_batch + (a->dst_row ? (size_t)a->dst_row[b] : 0) * a->dst_stride;
+        for (size_t r = 0; r < a->rows; r++)
+            memcpy(expected + to + r * a->dst_stride, before + from + r * a->src_stride,
+                   a->width * sizeof *expected);
+    }
+    backend->ops->copy(backend->ctx, a);
+    assert_memory_equal(a->dst, expected, n * sizeof *expected);
+    ddl_mem_free(expected);
+}
+
+/* Several matrices at a time, with strides between them and rows where each begins; and rows moved towards
+ * the front of their own matrix. */
+static void check_batched_copy(ddl_backend *backend)
+{
+    static const size_t widths[] = { 1, 7, 100, 20000 };
+    static const int32_t from[] = { 5, 0, 3 }, to[] = { 1, 9, 5 };
+    enum { MATRICES = 3, ROWS = 4, LENGTH = 6 };
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        size_t width = widths[i], stride = width + 3, n = (size_t)MATRICES * LENGTH * stride;
+        float *x = some_floats(n), *y = some_floats(n), *before = ddl_mem_alloc(n * sizeof *before);
+        assert_non_null(before);
+        struct copy_args a = { .rows = ROWS, .width = width, .src = x, .src_stride = stride, .dst = y };
+        a.batch = MATRICES, a.src_batch = LENGTH * stride;
+        a.dst_stride = width + 1, a.dst_batch = ROWS * (width + 1);
+        memcpy(before, y, n * sizeof *before);
+        check_copy(backend, &a, x, before, n);
+        struct copy_args rows = { .batch = MATRICES, .rows = ROWS, .width = width, .src = x, .dst = y };
+        rows.src_stride = rows.dst_stride = stride, rows.src_row = from, rows.dst_row = to;
+        memcpy(before, y, n * sizeof *before);
+        check_copy(backend, &rows, x, before, n);
+        struct copy_args shift = { .batch = MATRICES, .rows = ROWS, .width = width, .dst = y };
+        shift.src = y + stride, shift.src_stride = shift.dst_stride = stride;
+        shift.src_batch = shift.dst_batch = LENGTH * stride;
+        memcpy(before, y, n * sizeof *before);
+        check_copy(backend, &shift, before + stride, before, n);
+        ddl_mem_free(before);
+        release_all();
+    }
+}
+
+static void test_batched_copy(void **state)
+{
+    (void)state;
+    ddl_backend *ref;
+    assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
+    check_batched_copy(ref);
+    ddl_backend_free(ref);
+    for (size_t threads = 1; threads <= 3; threads++) {
+        struct ddl_backend *cpu = cpu_backend(NULL, threads);
+        check_batched_copy(cpu);
+        ddl_backend_free(cpu);
     }
 }
 
@@ -344,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_swiglu),          cmocka_unit_test(test_project),
         cmocka_unit_test(test_plain_functions), cmocka_unit_test(test_bias_embed_copy),
         cmocka_unit_test(test_cross_entropy),   cmocka_unit_test(test_optimizer),
+        cmocka_unit_test(test_batched_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

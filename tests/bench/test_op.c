@@ -71,10 +71,10 @@ static void known_amounts(void **state)
     assert_int_equal(report.n_rows, 1);
     assert_true(report.row[0].flops == 2 * 200 * 48 * m);
     assert_true(report.row[0].bytes == 4 * (200 * m + m * 48 + 200 * 48));
-    config.filter = "axpy";
+    config.filter = "bias_fwd";
     config.at.steps = 4;
     assert_ok(ddl_bench_op(&config, backend, &report, &err), err);
-    assert_true(report.row[0].bytes == 3 * 4 * 200 * 48 && report.row[0].repetitions == 4);
+    assert_true(report.row[0].bytes == 4 * (2 * 200 * 48 + 48) && report.row[0].repetitions == 4);
     config.filter = "frobnicate";
     assert_int_equal(ddl_bench_op(&config, backend, &report, &err), DDL_E_USAGE);
     assert_says(&err, "no op's name contains 'frobnicate'");

@@ -129,17 +129,52 @@ static void zero_bytes(void *ctx, void *dst, size_t bytes)
     parallel_rows(ctx, blocks, ZERO_BLOCK / sizeof(float), zero_blocks, &(struct zero_args){ dst, bytes });
 }
 
+static const float *copy_src(const struct copy_args *a, size_t b, size_t row)
+{
+    return a->src + host_copy_offset(b, row, a->src_stride, a->src_batch, a->src_row);
+}
+
+static float *copy_dst(const struct copy_args *a, size_t b, size_t row)
+{
+    return a->dst + host_copy_offset(b, row, a->dst_stride, a->dst_batch, a->dst_row);
+}
+
+/* Rows [lo, hi) of all matrices. */
 static void copy_rows(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct copy_args *a = args;
     (void)scratch;
     for (size_t n = lo; n < hi; n++)
-        memmove(a->dst + n * a->dst_stride, a->src + n * a->src_stride, a->width * sizeof *a->dst);
+        memmove(copy_dst(a, n / a->rows, n % a->rows), copy_src(a, n / a->rows, n % a->rows),
+                a->width * sizeof *a->dst);
+}
+
+/* Whole matrices [lo, hi). */
+static void copy_matrices(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct copy_args *a = args;
+    copy_rows(a, lo * a->rows, hi * a->rows, scratch);
+}
+
+/* Whether dst begins inside src in one of the matrices: then the order of rows matters. */
+static bool copy_overlaps(const struct copy_args *a, size_t batch)
+{
+    for (size_t b = 0; b < batch; b++) {
+        uintptr_t src = (uintptr_t)copy_src(a, b, 0), src_end = (uintptr_t)copy_src(a, b, a->rows);
+        uintptr_t dst = (uintptr_t)copy_dst(a, b, 0), dst_end = (uintptr_t)copy_dst(a, b, a->rows);
+        if (dst < src_end && src < dst_end)
+            return true;
+    }
+    return false;
 }
 
 void cpu_copy(void *ctx, const struct copy_args *a)
 {
-    parallel_rows(ctx, a->rows, a->width, copy_rows, a);
+    size_t batch = a->batch ? a->batch : 1;
+    if (copy_overlaps(a, batch))
+        parallel_rows(ctx, batch, a->rows * a->width, copy_matrices, a);
+    else
+        parallel_rows(ctx, batch * a->rows, a->width, copy_rows, a);
 }
 
 const struct ddl_ops ddl_ops_cpu = { .name = "cpu",

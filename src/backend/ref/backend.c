@@ -45,8 +45,12 @@ static void zero_bytes(void *ctx, void *dst, size_t bytes)
 void ref_copy(void *ctx, const struct copy_args *a)
 {
     (void)ctx;
-    for (size_t n = 0; n < a->rows; n++)
-        memmove(a->dst + n * a->dst_stride, a->src + n * a->src_stride, a->width * sizeof *a->dst);
+    for (size_t b = 0; b < (a->batch ? a->batch : 1); b++) {
+        const float *src = a->src + host_copy_offset(b, 0, a->src_stride, a->src_batch, a->src_row);
+        float *dst = a->dst + host_copy_offset(b, 0, a->dst_stride, a->dst_batch, a->dst_row);
+        for (size_t n = 0; n < a->rows; n++)
+            memmove(dst + n * a->dst_stride, src + n * a->src_stride, a->width * sizeof *dst);
+    }
 }
 
 const struct ddl_ops ddl_ops_ref = {

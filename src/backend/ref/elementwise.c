@@ -1,4 +1,4 @@
-/* Ops on flat arrays: tanh, GELU, axpy, fill, bias. */
+/* Ops on flat arrays: tanh, GELU, fill, bias. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -37,13 +37,6 @@ void ref_gelu_bwd(void *ctx, const struct gelu_grad_args *a)
         double x = a->x[i], density = 0.39894228040143267794 * exp(-x * x / 2);
         a->dx[i] = (float)((double)a->dy[i] * (normal_cdf(x) + x * density));
     }
-}
-
-void ref_axpy(void *ctx, const struct axpy_args *a)
-{
-    (void)ctx;
-    for (size_t i = 0; i < a->n; i++)
-        a->y[i] = (float)((double)a->y[i] + (double)a->a * (double)a->x[i]);
 }
 
 void ref_fill(void *ctx, const struct fill_args *a)

@@ -1,6 +1,7 @@
 /* bfloat16: rounding, and products where the processor has no units for it. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
+#include "backend/host.h"
 #include "base/bf16.h"
 
 #include <string.h>
@@ -23,8 +24,11 @@ void DDL_KERNEL(copy_bf16)(const void *args, size_t lo, size_t hi, float *scratc
 {
     const struct copy_bf16_args *a = args;
     (void)scratch;
-    for (size_t n = lo; n < hi; n++)
-        round_row(a->width, a->src + n * a->src_stride, a->dst + n * a->dst_stride);
+    for (size_t n = lo; n < hi; n++) {
+        size_t b = n / a->rows, row = n % a->rows;
+        round_row(a->width, a->src + host_copy_offset(b, row, a->src_stride, a->src_batch, a->src_row),
+                  a->dst + host_copy_offset(b, row, a->dst_stride, a->dst_batch, a->dst_row));
+    }
 }
 
 static float dot16(size_t n, const uint16_t *x, const uint16_t *y)

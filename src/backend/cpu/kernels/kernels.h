@@ -111,7 +111,7 @@ struct parts_args {
     X(mixed_thin)      /* columns of C, op(B) = B^T, M <= MOST_THIN; mixed_args */                           \
     X(mixed_thin_nn)   /* rows of C, op(B) = B; mixed_args           */                                      \
     X(cast_bf16)       /* numbers                                    */                                      \
-    X(copy_bf16)       /* rows                                       */                                      \
+    X(copy_bf16)       /* rows of all matrices                       */                                      \
     X(pack)            /* rows of x; pack_args                       */                                      \
     X(strip)           /* rows of C; strip_args                      */                                      \
     X(matmul16_plain)  /* rows of C; any shape                       */                                      \
@@ -145,7 +145,6 @@ struct parts_args {
     X(tanh_bwd)        /* numbers                                    */                                      \
     X(gelu_fwd)        /* numbers                                    */                                      \
     X(gelu_bwd)        /* numbers                                    */                                      \
-    X(axpy)            /* numbers                                    */                                      \
     X(fill)            /* numbers                                    */                                      \
     X(bias_fwd)        /* rows                                       */                                      \
     X(bias_bwd)        /* rows; db                                   */                                      \

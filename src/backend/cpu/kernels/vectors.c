@@ -1,16 +1,9 @@
-/* Plain vectors: axpy, fill, bias, sums, embedding rows. */
+/* Plain vectors: fill, bias, sums, embedding rows. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 #include "base/bf16.h"
 
 #include <string.h>
-
-void DDL_KERNEL(axpy)(const void *args, size_t lo, size_t hi, float *scratch)
-{
-    const struct axpy_args *a = args;
-    (void)scratch;
-    add_scaled(hi - lo, a->a, a->x + lo, a->y + lo);
-}
 
 void DDL_KERNEL(fill)(const void *args, size_t lo, size_t hi, float *scratch)
 {
