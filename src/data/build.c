@@ -22,16 +22,17 @@ const struct ddl_option *ddl_build_options(void)
         { "tokenizer", TEXT(tokenizer), "PATH", "folder or tokenizer.json (default: data/tokenizer)" },
         { "text_key", TEXT(text_key), "KEY", "the .jsonl key that holds a document's text (default: text)" },
         { "separator", TEXT(separator), "LINE",
-          "a line of a text file that starts a new document; empty: one document a file" },
+          "a line of a text file that starts a new document; empty: one document per file" },
         { "val_fraction", DDL_OPTION_DOUBLE, FIELD(val_fraction), 0, 0, 1, NULL, "SHARE",
           "share of the documents held out, in val_*.bin (default: 0)" },
-        { "seed", DDL_OPTION_U64, FIELD(seed), 0, 0, 0, NULL, "N", "of the choice of held-out documents" },
+        { "seed", DDL_OPTION_U64, FIELD(seed), 0, 0, 0, NULL, "N",
+          "seed of the selection of held-out documents" },
         { "shard_tokens", DDL_OPTION_SIZE, FIELD(shard_tokens), 0, 1, 2147483647, NULL, "N",
-          "tokens a shard at most (default: 100000000)" },
+          "maximum tokens per shard (default: 100000000)" },
         { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 0, MAX_THREADS, NULL, "N",
-          "threads that encode; 0: one for each core" },
+          "encoder threads; 0: one per core" },
         { "overwrite", DDL_OPTION_BOOL, FIELD(overwrite), 0, 0, 0, NULL, NULL,
-          "replace the shards that an earlier build left in the folder" },
+          "replace the shards of an earlier build in the folder" },
         { "quiet", DDL_OPTION_BOOL, FIELD(quiet), 0, 0, 0, NULL, NULL, "no progress line" },
         { 0 },
     };
@@ -61,7 +62,7 @@ struct build {
     ddl_build_progress_fn *progress;
     void *user;
     uint64_t bytes_in;
-    double began, shown;
+    double start, reported;
 };
 
 static ddl_status check_config(const struct ddl_build_config *c, struct ddl_error *err)
@@ -71,33 +72,34 @@ static ddl_status check_config(const struct ddl_build_config *c, struct ddl_erro
     if (c->text_key[0] == '\0')
         return ddl_error_set(err, DDL_E_USAGE, "--text_key is empty");
     if (!(c->val_fraction >= 0 && c->val_fraction <= 1))
-        return ddl_error_set(err, DDL_E_USAGE, "--val_fraction is %g, wanted 0 to 1", c->val_fraction);
+        return ddl_error_set(err, DDL_E_USAGE, "--val_fraction: expected 0 to 1, found %g", c->val_fraction);
     if (c->shard_tokens == 0 || c->shard_tokens > INT32_MAX)
-        return ddl_error_set(err, DDL_E_USAGE, "--shard_tokens is %zu, wanted 1 to %ld", c->shard_tokens,
-                             (long)INT32_MAX);
+        return ddl_error_set(err, DDL_E_USAGE, "--shard_tokens: expected 1 to %ld, found %zu",
+                             (long)INT32_MAX, c->shard_tokens);
     if (c->threads > MAX_THREADS)
-        return ddl_error_set(err, DDL_E_USAGE, "--threads is %zu, wanted at most %d", c->threads,
-                             MAX_THREADS);
+        return ddl_error_set(err, DDL_E_USAGE, "--threads: expected at most %d, found %zu", MAX_THREADS,
+                             c->threads);
     if (strpbrk(c->separator, "\r\n"))
-        return ddl_error_set(err, DDL_E_USAGE, "--separator holds a line break");
+        return ddl_error_set(err, DDL_E_USAGE, "--separator: contains a line break");
     return DDL_OK;
 }
 
 static ddl_status show_progress(struct build *b, bool always, struct ddl_error *err)
 {
     double t = ddl_clock_seconds();
-    if (!b->progress || (!always && t - b->shown < 1e-3 * PROGRESS_MS))
+    if (!b->progress || (!always && t - b->reported < 1e-3 * PROGRESS_MS))
         return DDL_OK;
-    b->shown = t;
+    b->reported = t;
     struct ddl_build_progress p = {
         .bytes_in = b->bytes_in,
         .bytes_total = b->inputs.bytes,
         .documents = b->result.documents[0] + b->result.documents[1],
         .tokens = b->result.tokens[0] + b->result.tokens[1],
-        .seconds = t - b->began,
+        .seconds = t - b->start,
     };
     if (b->progress(b->user, &p) != 0)
-        return ddl_error_set(err, DDL_E_INTERRUPTED, "stopped; nothing was written to %s", b->config->out);
+        return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted; nothing was written to %s",
+                             b->config->out);
     return DDL_OK;
 }
 
@@ -168,7 +170,7 @@ static size_t thread_count(const struct ddl_build_config *config)
     return cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (size_t)cores;
 }
 
-/* The reader and the workers beside this thread, which writes. */
+/* Runs the reader and the encoders; the calling thread writes. */
 static ddl_status run_threads(struct build *b, struct ddl_error *err)
 {
     size_t wanted = thread_count(b->config) + 1, started = 0;
@@ -193,7 +195,7 @@ static ddl_status run_threads(struct build *b, struct ddl_error *err)
     return status;
 }
 
-/* Whether the tokenizer puts a space before a text: then "a" and " a" are the same to it. */
+/* Detects whether the tokenizer prepends a space to a text: if so, "a" and " a" have the same ids. */
 static ddl_status adds_space(const ddl_tokenizer *tokenizer, bool *adds, struct ddl_error *err)
 {
     struct ddl_ids plain = { 0 }, spaced = { 0 };
@@ -219,7 +221,7 @@ static ddl_status prepare(struct build *b, const char *const *inputs, size_t n_i
     b->end_of_text = ddl_tokenizer_end_of_text(b->tokenizer);
     if (b->end_of_text < 0)
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: has no token <|endoftext|>, which separates documents in shards",
+                             "%s: no token <|endoftext|>, which is required to separate documents",
                              config->tokenizer);
     b->result.bytes_per_token = ddl_tokenizer_vocab_size(b->tokenizer) > 65536 ? 4 : 2;
     b->reader = (struct ddl_reader){ .inputs = &b->inputs,
@@ -235,7 +237,7 @@ ddl_status ddl_data_build(const struct ddl_build_config *config, const char *con
                           ddl_build_progress_fn *progress, void *user, struct ddl_build_result *result,
                           struct ddl_error *err)
 {
-    struct build b = { .config = config, .progress = progress, .user = user, .began = ddl_clock_seconds() };
+    struct build b = { .config = config, .progress = progress, .user = user, .start = ddl_clock_seconds() };
     ddl_status status = prepare(&b, inputs, n_inputs, err);
     if (!status)
         status = ddl_shard_set_begin(&b.set, config->out, config->overwrite, b.result.bytes_per_token,
@@ -249,7 +251,7 @@ ddl_status ddl_data_build(const struct ddl_build_config *config, const char *con
     }
     for (int split = 0; split < DDL_SPLITS; split++)
         b.result.shards[split] = b.set.split[split].shards;
-    b.result.seconds = ddl_clock_seconds() - b.began;
+    b.result.seconds = ddl_clock_seconds() - b.start;
     if (result)
         *result = status ? (struct ddl_build_result){ 0 } : b.result;
     ddl_tokenizer_free(b.tokenizer);

@@ -1,19 +1,17 @@
-/* GPT-2's pre-tokeniser splits a text into
- *
+/* Finds positions at which a text can be split without changing its token ids. GPT-2's pre-tokenizer splits
+ * a text by
  *   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- *
- * and BPE never joins two of its matches. Matching goes from left to right without looking back, so what
- * follows a boundary between matches does not depend on what precedes it; and the part before the boundary is
- * matched the same way without the rest if its last match neither could have gone on nor looked ahead into
- * it. No alternative holds white space after something else, or two of letters, digits and signs, the
- * apostrophe of the contractions aside, and only runs of white space look ahead. So a text may be cut
- *
- *   - between anything that is not white space and white space;
- *   - between a letter or a digit and one of another of the three classes;
+ * and BPE never merges across two matches. Matching proceeds from left to right without backtracking over
+ * earlier matches, so the text after a boundary is matched independently of the text before it. The text
+ * before a boundary is matched independently of the text after it if its last match could neither have been
+ * extended nor used lookahead. No alternative contains white space after another character, or characters of
+ * two of the classes letter, digit and sign (except for the apostrophe of contractions), and only runs of
+ * white space use lookahead. So a text may be cut
+ *   - between a character that is not white space and white space;
+ *   - between a letter or a digit and a character of another of the three classes;
  *   - between a sign other than the apostrophe and a letter or a digit;
- *
- * and never after white space. Classes are known here for ASCII alone; of what is not ASCII, a well-formed
- * character that is no white space may stand before a space or a line break. */
+ * and never after white space. Only ASCII characters are classified here. Of the others, a well-formed
+ * character that is not white space may precede a cut before a space or a line break. */
 #include "data/cut.h"
 
 #include <stdint.h>
@@ -27,14 +25,14 @@ static enum class class_of(unsigned char c) {
     return c > ' ' && c < 0x7f ? SIGN : UNKNOWN;
 }
 
-/* Code points that some version of Unicode or some library calls white space. */
+/* True for code points that any version of Unicode, or any library, treats as white space. */
 static bool may_be_space(uint32_t c)
 {
     return c < 0xa1 || c == 0x1680 || c == 0x180e || (c >= 0x2000 && c < 0x2070) || c == 0x3000 ||
            c == 0xfeff;
 }
 
-/* Whether a well-formed character of two or more bytes, not white space, ends at text[end - 1]. */
+/* True if a well-formed character of two or more bytes that is not white space ends at text[end - 1]. */
 static bool ends_in_character(const unsigned char *text, size_t end)
 {
     size_t n = 1;
@@ -78,7 +76,7 @@ size_t ddl_cut_find(const char *text, size_t size, bool at_space)
             return p;
         if (!any && may_cut(t, p))
             any = p;
-        /* A line break is preferred, not looked for throughout a long line. */
+        /* Prefer a line break, but do not search all of a long line for one. */
         if (any && any - p > 4096)
             break;
     }

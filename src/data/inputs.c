@@ -10,14 +10,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_DEPTH = 64 }; /* of folders in folders */
+enum { MAX_DEPTH = 64 }; /* of nested folders */
 
-/* A folder that is being walked, and those it lies in: a link back to one of them would never end. */
-struct place {
+/* A folder being walked and the chain of its parents, used to detect symbolic link cycles. */
+struct folder {
     dev_t device;
     ino_t inode;
     size_t depth;
-    const struct place *above; /* NULL: named by the user */
+    const struct folder *parent; /* parent; NULL: given by the user */
 };
 
 static const struct {
@@ -62,7 +62,7 @@ static ddl_status add(struct ddl_inputs *inputs, struct ddl_input input, const c
     return DDL_OK;
 }
 
-static ddl_status add_path(struct ddl_inputs *inputs, const char *path, const struct place *above,
+static ddl_status add_path(struct ddl_inputs *inputs, const char *path, const struct folder *parent,
                            struct ddl_error *err);
 
 static int compare_names(const void *a, const void *b)
@@ -70,7 +70,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The names in a folder, hidden ones left out, in order. The caller frees each and the list. */
+/* Returns the sorted names in a folder, except hidden ones. The caller frees each name and the list. */
 static ddl_status read_names(const char *folder, char ***out, size_t *n, struct ddl_error *err)
 {
     DIR *dir = opendir(folder);
@@ -102,21 +102,23 @@ static ddl_status read_names(const char *folder, char ***out, size_t *n, struct 
     return status;
 }
 
-static ddl_status check_place(const char *folder, const struct place *here, struct ddl_error *err)
+static ddl_status check_folder(const char *folder, const struct folder *here, struct ddl_error *err)
 {
     if (here->depth > MAX_DEPTH)
-        return ddl_error_set(err, DDL_E_IO, "%.300s: folders in folders beyond %d", folder, MAX_DEPTH);
-    for (const struct place *p = here->above; p; p = p->above) {
+        return ddl_error_set(err, DDL_E_IO, "%.300s: folders nested more than %d levels deep", folder,
+                             MAX_DEPTH);
+    for (const struct folder *p = here->parent; p; p = p->parent) {
         if (p->inode == here->inode && p->device == here->device)
-            return ddl_error_set(err, DDL_E_IO, "%.300s: links back to a folder that it lies in", folder);
+            return ddl_error_set(err, DDL_E_IO,
+                                 "%.300s: symbolic link cycle: links to one of its parent folders", folder);
     }
     return DDL_OK;
 }
 
-static ddl_status add_folder(struct ddl_inputs *inputs, const char *folder, const struct place *here,
+static ddl_status add_folder(struct ddl_inputs *inputs, const char *folder, const struct folder *here,
                              struct ddl_error *err)
 {
-    ddl_status status = check_place(folder, here, err);
+    ddl_status status = check_folder(folder, here, err);
     if (status)
         return status;
     char **names = NULL;
@@ -135,21 +137,21 @@ static ddl_status add_folder(struct ddl_inputs *inputs, const char *folder, cons
     return status;
 }
 
-static ddl_status add_path(struct ddl_inputs *inputs, const char *path, const struct place *above,
+static ddl_status add_path(struct ddl_inputs *inputs, const char *path, const struct folder *parent,
                            struct ddl_error *err)
 {
     struct stat st;
     if (stat(path, &st) != 0)
         return ddl_file_error(err, path, "open");
     if (S_ISDIR(st.st_mode)) {
-        const struct place here = { st.st_dev, st.st_ino, above ? above->depth + 1 : 0, above };
+        const struct folder here = { st.st_dev, st.st_ino, parent ? parent->depth + 1 : 0, parent };
         return add_folder(inputs, path, &here, err);
     }
     struct ddl_input input = { .size = (uint64_t)st.st_size };
     if (!find_kind(path, &input))
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "%s: ends in none of .txt, .jsonl, .txt.gz, .jsonl.gz, .txt.zst, .jsonl.zst",
-                             path);
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "%s: unknown file type: expected .txt, .jsonl, .txt.gz, .jsonl.gz, .txt.zst, .jsonl.zst", path);
     if (!S_ISREG(st.st_mode))
         return ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
     return add(inputs, input, path, err);
@@ -160,13 +162,13 @@ ddl_status ddl_inputs_list(struct ddl_inputs *inputs, const char *const *names, 
 {
     bool standard_input = false;
     if (n == 0)
-        return ddl_error_set(err, DDL_E_USAGE, "no input: name files, folders, or - for standard input");
+        return ddl_error_set(err, DDL_E_USAGE, "no input: expected files, folders, or - for standard input");
     for (size_t i = 0; i < n; i++) {
         ddl_status status;
         size_t before = inputs->n;
         if (strcmp(names[i], "-") == 0) {
             if (standard_input)
-                return ddl_error_set(err, DDL_E_USAGE, "-: standard input is named twice");
+                return ddl_error_set(err, DDL_E_USAGE, "-: standard input is given twice");
             standard_input = true;
             status = add(inputs, (struct ddl_input){ 0 }, "-", err);
         } else {

@@ -6,9 +6,8 @@
 
 __extension__ typedef unsigned __int128 uint128;
 
-/* Where sequence n starts: n T modulo the number of tokens, or a crop that is a function of (seed, n) alone.
- * A crop lies inside the set; where the set has fewer than T + 1 tokens every position may start one, and
- * reading wraps around. */
+/* Returns the start of sequence n: n T modulo the number of tokens, or a random offset that is a function of
+ * (seed, n). A random crop does not wrap around, unless the set has fewer than T + 1 tokens. */
 static uint64_t sequence_start(const struct ddl_loader *loader, uint64_t n)
 {
     uint64_t count = ddl_shards_count(loader->shards), T = loader->T;

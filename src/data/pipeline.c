@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Text in flight at most, one batch aside: it matters where single documents are large. */
+/* Limit on the text in flight (plus one batch): relevant for large documents. */
 enum { TEXT_BUDGET = 64 << 20 };
 
 ddl_status ddl_pipeline_init(struct ddl_pipeline *p, size_t n_slots, struct ddl_error *err)

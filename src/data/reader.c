@@ -8,16 +8,16 @@
 
 enum { RAW_BYTES = 1 << 18, MAX_SEGMENTS = 4096 };
 
-/* A whole line with its line break, or, of a line longer than RAW_BYTES, a part. */
+/* A whole line including its line break, or a part of a line longer than RAW_BYTES. */
 struct fragment {
     const char *text;
     size_t size;
-    bool starts, ends; /* a line */
+    bool starts, ends; /* of a line */
 };
 
 static ddl_status stopped(struct ddl_error *err)
 {
-    return ddl_error_set(err, DDL_E_INTERRUPTED, "stopped");
+    return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
 }
 
 static ddl_status need_batch(struct ddl_reader *r, struct ddl_error *err)
@@ -36,14 +36,15 @@ static void push_batch(struct ddl_reader *r)
     r->batch = NULL;
 }
 
-/* The split of the next document is a hash of (seed, its number): no other document has a say in it. */
+/* Selects the split of the next document by a hash of (seed, document index), independently of all other
+ * documents. */
 static unsigned char next_split(struct ddl_reader *r)
 {
     double u = ddl_rng_uniform(ddl_rng_key(r->seed, "held-out split"), r->document++);
     return u < r->val_fraction ? DDL_SPLIT_VAL : DDL_SPLIT_TRAIN;
 }
 
-/* Hands the batch on but for its bytes from `keep` on, which begin the next one. */
+/* Pushes the batch without its bytes from `keep` on, which start the next batch. */
 static ddl_status carry_over(struct ddl_reader *r, size_t keep, struct ddl_error *err)
 {
     size_t size = r->batch->size - keep;
@@ -66,8 +67,8 @@ static ddl_status carry_over(struct ddl_reader *r, size_t keep, struct ddl_error
     return status;
 }
 
-/* The batch is full and a document open: closes the piece at a safe place, or leaves the whole piece to the
- * next batch, or, where it fills the batch alone, lets it grow. */
+/* Called when the batch is full and a document is open. Cuts the piece at a safe position; if there is none,
+ * moves the whole piece to the next batch or, if it is alone in the batch, lets the batch grow. */
 static ddl_status cut_piece(struct ddl_reader *r, struct ddl_error *err)
 {
     struct ddl_text_batch *batch = r->batch;
@@ -118,7 +119,7 @@ static ddl_status begin_document(struct ddl_reader *r, struct ddl_error *err)
 static ddl_status end_document(struct ddl_reader *r, struct ddl_error *err)
 {
     r->piece.size = r->batch->size - r->piece.offset;
-    if (r->piece.size == 0) { /* only a whole document can be empty: a cut leaves something */
+    if (r->piece.size == 0) { /* a cut always leaves a nonempty rest: only a whole document can be empty */
         r->batch->skipped++;
         return DDL_OK;
     }
@@ -143,7 +144,7 @@ static ddl_status text_fragment(struct ddl_reader *r, const struct fragment *f, 
     if (zero) {
         unsigned long long at = r->offset;
         at += (size_t)(zero - f->text);
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: a zero byte at byte %llu: binary data, wanted text",
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: NUL byte at byte %llu: expected text, found binary data",
                              r->piece.path, at);
     }
     ddl_status status;
@@ -166,7 +167,7 @@ static bool is_blank(const char *text, size_t size)
     return true;
 }
 
-/* Of a .jsonl file: each line is a document, an open line is the open piece. */
+/* Processes a fragment of a .jsonl file: each line is a document, the current line is the open piece. */
 static ddl_status json_fragment(struct ddl_reader *r, const struct fragment *f, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
@@ -180,7 +181,7 @@ static ddl_status json_fragment(struct ddl_reader *r, const struct fragment *f, 
         return status;
     r->piece.size = r->batch->size - r->piece.offset;
     if (r->piece.size > DDL_LONGEST_LINE)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: a line longer than %d MiB", r->piece.path,
+        return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: line exceeds the limit of %d MiB", r->piece.path,
                              (unsigned long long)r->piece.line, DDL_LONGEST_LINE >> 20);
     if (!f->ends)
         return DDL_OK;
@@ -192,7 +193,7 @@ static ddl_status json_fragment(struct ddl_reader *r, const struct fragment *f, 
     return ddl_text_batch_add_segment(r->batch, &r->piece, err);
 }
 
-/* More bytes behind those in raw; *end at the end of the input. */
+/* Appends more bytes to raw; sets *end at the end of the input. */
 static ddl_status fill_raw(struct ddl_reader *r, bool *end, struct ddl_error *err)
 {
     memmove(r->raw, r->raw + r->raw_at, r->raw_size - r->raw_at);
@@ -227,7 +228,7 @@ static ddl_status read_lines(struct ddl_reader *r, bool json, struct ddl_error *
         r->raw_at += f.size;
         r->offset += f.size;
     }
-    if (!status && !f.starts) { /* the last, long line filled raw exactly */
+    if (!status && !f.starts) { /* the last line is longer than raw and filled it exactly */
         f.size = 0;
         f.ends = true;
         status = (json ? json_fragment : text_fragment)(r, &f, err);
@@ -270,7 +271,7 @@ void ddl_reader_run(struct ddl_reader *r)
 {
     struct ddl_error err = { 0 };
     ddl_status status = read_all(r, &err);
-    push_batch(r); /* whole documents before the failure may hold an earlier one */
+    push_batch(r); /* its documents precede the failure and may contain an earlier error */
     if (status && !need_batch(r, NULL)) {
         r->batch->status = status;
         r->batch->err = err;

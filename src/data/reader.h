@@ -1,4 +1,4 @@
-/* The reading side of the builder: inputs split into documents, long documents into pieces. */
+/* The reader thread of the builder: splits inputs into documents, and long documents into pieces. */
 #ifndef DDL_DATA_READER_H
 #define DDL_DATA_READER_H
 
@@ -6,35 +6,35 @@
 #include "data/pipeline.h"
 
 enum {
-    DDL_BATCH_BYTES = 1 << 18,    /* text of a batch, about                                       */
-    DDL_LONGEST_PIECE = 16 << 20, /* text without a place to cut                                  */
-    DDL_LONGEST_LINE = 64 << 20,  /* of a .jsonl file                                             */
+    DDL_BATCH_BYTES = 1 << 18,    /* approximate text bytes per batch */
+    DDL_LONGEST_PIECE = 16 << 20, /* longest text without a cut position */
+    DDL_LONGEST_LINE = 64 << 20,  /* of a .jsonl file */
 };
 
 struct ddl_reader {
-    /* given */
+    /* set by the caller */
     const struct ddl_inputs *inputs;
     struct ddl_pipeline *pipeline;
     const char *separator; /* "" for none */
     bool cut_at_space;     /* see ddl_cut_find */
     double val_fraction;
     uint64_t seed;
-    /* its own */
-    struct ddl_text_batch *batch; /* being filled, or NULL                                             */
-    uint64_t document;            /* documents begun so far                                            */
-    uint64_t consumed;            /* bytes of the inputs before this one                               */
+    /* internal */
+    struct ddl_text_batch *batch; /* being filled, or NULL */
+    uint64_t document;            /* documents started so far */
+    uint64_t consumed;            /* bytes of the inputs before this one */
     struct ddl_source source;
-    char *raw; /* bytes of the input that are not yet in a batch: raw[raw_at .. raw_size)         */
+    char *raw; /* bytes of the input not yet in a batch: raw[raw_at .. raw_size) */
     size_t raw_at, raw_size;
-    uint64_t offset;          /* unpacked bytes of this input before raw_at                       */
-    struct ddl_segment piece; /* the open document's piece, or the open line                      */
-    size_t next_cut;          /* size of the batch at which to look for a cut                     */
+    uint64_t offset;          /* decompressed bytes of this input before raw_at */
+    struct ddl_segment piece; /* piece of the open document, or the open line */
+    size_t next_cut;          /* batch size at which to look for the next cut */
     char *carry;
     size_t carry_capacity;
 };
 
-/* Reads all inputs into the pipeline, and finishes it. A failure becomes the status of the last batch.
- * Returns after a stop too. */
+/* Reads all inputs into the pipeline and finishes it. An error becomes the status of the last batch. Also
+ * returns after the pipeline was stopped. */
 void ddl_reader_run(struct ddl_reader *reader);
 
 #endif

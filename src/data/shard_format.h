@@ -1,6 +1,5 @@
-/* The layout of a shard, shared by its reader and its writer: DDL_SHARD_HEADER bytes that hold 256
- * little-endian int32 (magic, version, token count, zeros), then the tokens, little-endian uint16 (version 1)
- * or uint32 (version 2). */
+/* Layout of a shard, shared by reader and writer: DDL_SHARD_HEADER bytes with 256 little-endian int32 (magic,
+ * version, token count, zeros), then the tokens as little-endian uint16 (version 1) or uint32 (version 2). */
 #ifndef DDL_DATA_SHARD_FORMAT_H
 #define DDL_DATA_SHARD_FORMAT_H
 
@@ -9,7 +8,7 @@
 
 enum { DDL_SHARD_MAGIC = 20240520, DDL_SHARD_HEADER = 1024 };
 
-/* A name that a folder's set of shards takes up: "*.bin", not hidden. */
+/* True if a folder's set of shards includes files of this name: "*.bin", not hidden. */
 static inline bool ddl_shard_name_fits(const char *name)
 {
     size_t length = strlen(name);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_SHARDS = 1000000, NAME_SIZE = 32 }; /* six digits keep the order of names the order of shards */
+enum { MAX_SHARDS = 1000000, NAME_SIZE = 32 }; /* with six digits, name order is shard order */
 
 static const char *const split_names[DDL_SPLITS] = { "train", "val" };
 
@@ -19,8 +19,8 @@ static void shard_name(char name[NAME_SIZE], int split, size_t i)
     snprintf(name, NAME_SIZE, "%s_%06zu.bin", split_names[split], i);
 }
 
-/* Whether a build writes files of this name. */
-static bool is_ours(const char *name)
+/* True if a build writes files of this name. */
+static bool is_build_name(const char *name)
 {
     for (int split = 0; split < DDL_SPLITS; split++) {
         size_t n = strlen(split_names[split]);
@@ -31,7 +31,7 @@ static bool is_ours(const char *name)
     return false;
 }
 
-static ddl_status refuse_shards(const char *out, bool overwrite, struct ddl_error *err)
+static ddl_status check_no_shards(const char *out, bool overwrite, struct ddl_error *err)
 {
     DIR *dir = opendir(out);
     if (!dir)
@@ -40,14 +40,14 @@ static ddl_status refuse_shards(const char *out, bool overwrite, struct ddl_erro
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         if (!ddl_shard_name_fits(entry->d_name))
             continue;
-        if (!is_ours(entry->d_name))
-            status =
-                ddl_error_set(err, DDL_E_USAGE, "%s: holds %s, which no build wrote: choose another folder",
-                              out, entry->d_name);
+        if (!is_build_name(entry->d_name))
+            status = ddl_error_set(err, DDL_E_USAGE,
+                                   "%s: contains %s, which is not from a build: choose another folder", out,
+                                   entry->d_name);
         else if (!overwrite)
             status = ddl_error_set(err, DDL_E_USAGE,
-                                   "%s: already has shards (%s): choose another folder, or --overwrite", out,
-                                   entry->d_name);
+                                   "%s: already has shards (%s): choose another folder or use --overwrite",
+                                   out, entry->d_name);
     }
     closedir(dir);
     return status;
@@ -73,12 +73,12 @@ ddl_status ddl_shard_set_begin(struct ddl_shard_set *set, const char *out, bool 
 {
     *set = (struct ddl_shard_set){ .overwrite = overwrite, .width = width, .shard_tokens = shard_tokens };
     if (strlen(out) + 64 > sizeof set->out)
-        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: a folder's name this long is not supported", out);
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: folder name too long", out);
     strcpy(set->out, out);
     set->out_kept = existing_prefix(out);
     ddl_status status = ddl_file_make_dir(out, err);
     if (!status)
-        status = refuse_shards(out, overwrite, err);
+        status = check_no_shards(out, overwrite, err);
     snprintf(set->work, sizeof set->work, "%s/.build-%ld", out, (long)getpid());
     if (!status)
         status = ddl_file_make_dir(set->work, err);
@@ -92,7 +92,7 @@ static ddl_status begin_shard(struct ddl_shard_set *set, int split, struct ddl_e
     struct ddl_shard_sequence *s = &set->split[split];
     char name[NAME_SIZE], path[1024 + 128];
     if (s->shards == MAX_SHARDS)
-        return ddl_error_set(err, DDL_E_USAGE, "%s: more than %d shards of %zu tokens: ask for larger ones",
+        return ddl_error_set(err, DDL_E_USAGE, "%s: more than %d shards of %zu tokens: increase shard_tokens",
                              set->out, MAX_SHARDS, set->shard_tokens);
     shard_name(name, split, s->shards);
     ddl_path_join(path, sizeof path, set->work, name);
@@ -102,7 +102,7 @@ static ddl_status begin_shard(struct ddl_shard_set *set, int split, struct ddl_e
     s->open = true;
     s->shards++;
     s->in_shard = 0;
-    const unsigned char header[DDL_SHARD_HEADER] = { 0 }; /* filled in at the end */
+    const unsigned char header[DDL_SHARD_HEADER] = { 0 }; /* overwritten when the shard is complete */
     return ddl_file_writer_write(&s->writer, header, sizeof header, err);
 }
 
@@ -156,7 +156,7 @@ ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int3
             status = begin_shard(set, split, err);
         if (status)
             break;
-        size_t room = set->shard_tokens - (size_t)s->in_shard, take = n < room ? n : room;
+        size_t left = set->shard_tokens - (size_t)s->in_shard, take = n < left ? n : left;
         status = write_ids(set, s, ids, take, err);
         s->in_shard += take;
         s->tokens += take;
@@ -175,7 +175,7 @@ static ddl_status remove_old(const struct ddl_shard_set *set, struct ddl_error *
     ddl_status status = DDL_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         char path[2048];
-        if (!is_ours(entry->d_name))
+        if (!is_build_name(entry->d_name))
             continue;
         ddl_path_join(path, sizeof path, set->out, entry->d_name);
         if (unlink(path) != 0)
@@ -185,7 +185,7 @@ static ddl_status remove_old(const struct ddl_shard_set *set, struct ddl_error *
     return status;
 }
 
-/* In `place`, a folder: every shard of this set, whatever of it is there. */
+/* Removes this set's shards from the folder `place`, as far as they exist. */
 static void remove_shards(const struct ddl_shard_set *set, const char *place)
 {
     for (int split = 0; split < DDL_SPLITS; split++) {
@@ -218,10 +218,10 @@ ddl_status ddl_shard_set_publish(struct ddl_shard_set *set, struct ddl_error *er
     ddl_status status = DDL_OK;
     for (int split = 0; split < DDL_SPLITS && !status; split++)
         status = end_shard(set, split, err);
-    /* Someone else's shards may have come meanwhile. */
+    /* Another process may have created shards in the meantime. */
     if (!status)
-        status = refuse_shards(set->out, set->overwrite, err);
-    /* Old ones first: an interruption here leaves fewer shards, never a mixture of two builds. */
+        status = check_no_shards(set->out, set->overwrite, err);
+    /* Remove old shards first: an interruption leaves fewer shards, never a mixture of two builds. */
     if (!status)
         status = remove_old(set, err);
     if (!status) {
@@ -246,7 +246,7 @@ void ddl_shard_set_discard(struct ddl_shard_set *set)
     }
     remove_shards(set, set->work);
     rmdir(set->work);
-    /* The folders that begin made, from the innermost out; one that others have used stays. */
+    /* Remove the folders created by begin, innermost first, if they are empty. */
     for (size_t n = strlen(set->out); n > set->out_kept; n--) {
         if (set->out[n] != '\0' && set->out[n] != '/')
             continue;

@@ -17,7 +17,7 @@ struct shard {
     char *path;
     struct ddl_file_map map;
     uint64_t start, tokens; /* tokens of the set before this file; tokens in it */
-    int width;              /* bytes a token, 2 or 4 */
+    int width;              /* bytes per token, 2 or 4 */
 };
 
 struct ddl_shards {
@@ -91,7 +91,7 @@ static ddl_status list_pattern(struct paths *paths, const char *pattern, struct 
 {
     ddl_status status = ddl_pattern_walk(pattern, add_found, paths, err);
     if (!status && paths->n == 0)
-        status = ddl_error_set(err, DDL_E_IO, "%s: no file has such a name", pattern);
+        status = ddl_error_set(err, DDL_E_IO, "%s: no matching file", pattern);
     return status;
 }
 
@@ -121,26 +121,27 @@ static ddl_status read_header(struct shard *shard, struct ddl_error *err)
     const unsigned char *data = shard->map.data;
     size_t size = shard->map.size;
     if (size < DDL_SHARD_HEADER)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, a shard has a header of %d bytes at least",
-                             path, size, DDL_SHARD_HEADER);
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, less than the shard header of %d bytes", path,
+                             size, DDL_SHARD_HEADER);
     if (header_word(data, 0) != DDL_SHARD_MAGIC)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: begins with the number %ld, a shard with %d", path,
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: magic number %ld is not that of a shard, %d", path,
                              (long)header_word(data, 0), DDL_SHARD_MAGIC);
     int32_t version = header_word(data, 1), count = header_word(data, 2);
     if (version != 1 && version != 2)
         return ddl_error_set(err, DDL_E_UNSUPPORTED,
-                             "%s: shard version %ld, known are 1 (uint16) and 2 (uint32)", path,
+                             "%s: shard version: expected 1 (uint16) or 2 (uint32), found %ld", path,
                              (long)version);
     if (count < 0)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: the header says %ld tokens", path, (long)count);
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: invalid token count %ld in the header", path,
+                             (long)count);
     shard->width = version == 1 ? 2 : 4;
     shard->tokens = (uint64_t)count;
-    uint64_t wanted = DDL_SHARD_HEADER + shard->tokens * (uint64_t)shard->width;
-    if (size != wanted)
+    uint64_t expected = DDL_SHARD_HEADER + shard->tokens * (uint64_t)shard->width;
+    if (size != expected)
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: %zu bytes, the header's %ld tokens of uint%d make %llu: %s", path, size,
-                             (long)count, 8 * shard->width, (unsigned long long)wanted,
-                             size < wanted ? "truncated" : "bytes left over");
+                             "%s: expected %llu bytes for %ld tokens of uint%d, found %zu: %s", path,
+                             (unsigned long long)expected, (long)count, 8 * shard->width, size,
+                             size < expected ? "truncated" : "extra bytes");
     return DDL_OK;
 }
 
@@ -229,7 +230,7 @@ static const unsigned char *shard_tokens(const struct shard *shard)
     return shard->map.data + DDL_SHARD_HEADER;
 }
 
-/* The file that holds position `at` (< tokens of the set): the last one that starts at or before it. */
+/* Returns the file that contains position `at` (< total tokens): the last one that starts at or before it. */
 static size_t file_of(const ddl_shards *shards, uint64_t at)
 {
     size_t low = 0, high = shards->n;
@@ -294,7 +295,7 @@ ddl_status ddl_shards_check(const ddl_shards *shards, size_t vocab_size, struct 
         ddl_shards_scan(shards, file, -1, &stats);
         if (stats.tokens && stats.largest >= vocab_size)
             return ddl_error_set(err, DDL_E_FORMAT,
-                                 "%s: token %lu at position %llu, the vocabulary has %zu tokens",
+                                 "%s: token %lu at position %llu exceeds the vocabulary of %zu tokens",
                                  shards->files[file].path, (unsigned long)stats.largest,
                                  (unsigned long long)stats.largest_at, vocab_size);
     }

@@ -15,7 +15,7 @@
 
 enum { PACKED_CAPACITY = 1 << 17, POLL_MS = 50 };
 
-static const char *shown(const struct ddl_source *s)
+static const char *display_name(const struct ddl_source *s)
 {
     return strcmp(s->path, "-") == 0 ? "standard input" : s->path;
 }
@@ -26,7 +26,7 @@ static ddl_status start_decoder(struct ddl_source *s, struct ddl_error *err)
     if (s->packing == DDL_PACKING_GZIP) {
         z_stream *z = calloc(1, sizeof *z);
         s->decoder = z;
-        ok = z && inflateInit2(z, 15 + 16) == Z_OK; /* 16: a gzip header and nothing else */
+        ok = z && inflateInit2(z, 15 + 16) == Z_OK; /* 16: accept a gzip header only */
         if (z && !ok) {
             free(z);
             s->decoder = NULL;
@@ -38,7 +38,7 @@ static ddl_status start_decoder(struct ddl_source *s, struct ddl_error *err)
     if (ok && s->packing != DDL_PACKING_NONE)
         ok = (s->packed = malloc(PACKED_CAPACITY)) != NULL;
     s->inside = s->packing != DDL_PACKING_NONE;
-    return ok ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to unpack it", shown(s));
+    return ok ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to unpack it", display_name(s));
 }
 
 ddl_status ddl_source_open(struct ddl_source *s, const char *path, enum ddl_packing packing,
@@ -70,7 +70,7 @@ void ddl_source_close(struct ddl_source *s)
     *s = (struct ddl_source){ .fd = -1 };
 }
 
-/* Some bytes of the file itself. Waits with poll, so that a silent pipe does not hold up a stop. */
+/* Reads from the file. Polls, so that a stop request is seen while a pipe has no data. */
 static ddl_status read_file(struct ddl_source *s, void *out, size_t capacity, size_t *n,
                             struct ddl_error *err)
 {
@@ -79,14 +79,14 @@ static ddl_status read_file(struct ddl_source *s, void *out, size_t capacity, si
         struct pollfd waiting = { .fd = s->fd, .events = POLLIN };
         int ready = poll(&waiting, 1, POLL_MS);
         if (s->stop && atomic_load(s->stop))
-            return ddl_error_set(err, DDL_E_INTERRUPTED, "%s: stopped", shown(s));
+            return ddl_error_set(err, DDL_E_INTERRUPTED, "%s: interrupted", display_name(s));
         if (ready == 0 || (ready < 0 && errno == EINTR))
             continue;
         ssize_t got = read(s->fd, out, capacity);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return ddl_error_set(err, DDL_E_IO, "%s: cannot read at byte %llu: %s", shown(s),
+            return ddl_error_set(err, DDL_E_IO, "%s: cannot read at byte %llu: %s", display_name(s),
                                  (unsigned long long)s->consumed, strerror(errno));
         s->eof = got == 0;
         s->consumed += (uint64_t)got;
@@ -104,26 +104,26 @@ static ddl_status refill(struct ddl_source *s, struct ddl_error *err)
     return read_file(s, s->packed, PACKED_CAPACITY, &s->packed_size, err);
 }
 
-static ddl_status damaged(const struct ddl_source *s, const char *kind, const char *why,
-                          struct ddl_error *err)
+static ddl_status corrupted(const struct ddl_source *s, const char *kind, const char *why,
+                            struct ddl_error *err)
 {
     uint64_t at = s->consumed - (s->packed_size - s->packed_at);
-    return ddl_error_set(err, DDL_E_FORMAT, "%s: damaged %s data near byte %llu: %s", shown(s), kind,
+    return ddl_error_set(err, DDL_E_FORMAT, "%s: corrupted %s data near byte %llu: %s", display_name(s), kind,
                          (unsigned long long)at, why);
 }
 
 static ddl_status truncated(const struct ddl_source *s, const char *kind, struct ddl_error *err)
 {
-    return ddl_error_set(err, DDL_E_FORMAT, "%s: ends at byte %llu inside the %s data: truncated", shown(s),
-                         (unsigned long long)s->consumed, kind);
+    return ddl_error_set(err, DDL_E_FORMAT, "%s: ends at byte %llu inside the %s data: truncated",
+                         display_name(s), (unsigned long long)s->consumed, kind);
 }
 
-/* One call of the decoder; *n is what it wrote. */
+/* Calls the decoder once; *n is the number of bytes written. */
 static ddl_status step_gzip(struct ddl_source *s, unsigned char *out, size_t capacity, size_t *n,
                             struct ddl_error *err)
 {
     z_stream *z = s->decoder;
-    if (!s->inside) { /* another member follows */
+    if (!s->inside) { /* start of the next member */
         inflateReset(z);
         s->inside = true;
     }
@@ -137,12 +137,12 @@ static ddl_status step_gzip(struct ddl_source *s, unsigned char *out, size_t cap
     if (result == Z_STREAM_END)
         s->inside = false;
     else if (result != Z_OK && result != Z_BUF_ERROR)
-        return damaged(s, "gzip", z->msg ? z->msg : "needs a dictionary", err);
+        return corrupted(s, "gzip", z->msg ? z->msg : "needs a dictionary", err);
     return DDL_OK;
 }
 
-/* A frame that ends short of the size in its header is damaged. The library says so only where it finds room
- * for all of the frame at once; here it must not depend on that. */
+/* Reads the size in the frame's header. A frame that ends before that size is corrupted, but libzstd reports
+ * this only if the output buffer holds the entire frame; end_frame checks it in all cases. */
 static ddl_status begin_frame(struct ddl_source *s, struct ddl_error *err)
 {
     enum { LONGEST_HEADER = 18 };
@@ -152,29 +152,29 @@ static ddl_status begin_frame(struct ddl_source *s, struct ddl_error *err)
     for (s->packed_at = 0; left < LONGEST_HEADER && !s->eof && !status; left += got)
         status = read_file(s, s->packed + left, PACKED_CAPACITY - left, &got, err);
     s->packed_size = left;
-    s->frame.begun = true;
-    s->frame.given = 0;
-    s->frame.promised = ZSTD_getFrameContentSize(s->packed, left);
-    if (s->frame.promised == ZSTD_CONTENTSIZE_ERROR) /* the decoder will tell */
-        s->frame.promised = ZSTD_CONTENTSIZE_UNKNOWN;
+    s->frame.started = true;
+    s->frame.produced = 0;
+    s->frame.expected = ZSTD_getFrameContentSize(s->packed, left);
+    if (s->frame.expected == ZSTD_CONTENTSIZE_ERROR) /* reported by the decoder */
+        s->frame.expected = ZSTD_CONTENTSIZE_UNKNOWN;
     return status;
 }
 
 static ddl_status end_frame(struct ddl_source *s, struct ddl_error *err)
 {
-    s->frame.begun = false;
-    if (s->frame.promised == ZSTD_CONTENTSIZE_UNKNOWN || s->frame.promised == s->frame.given)
+    s->frame.started = false;
+    if (s->frame.expected == ZSTD_CONTENTSIZE_UNKNOWN || s->frame.expected == s->frame.produced)
         return DDL_OK;
     char why[96];
-    snprintf(why, sizeof why, "a frame holds %llu bytes, its header says %llu",
-             (unsigned long long)s->frame.given, (unsigned long long)s->frame.promised);
-    return damaged(s, "zstd", why, err);
+    snprintf(why, sizeof why, "frame of %llu bytes, but %llu in its header",
+             (unsigned long long)s->frame.produced, (unsigned long long)s->frame.expected);
+    return corrupted(s, "zstd", why, err);
 }
 
 static ddl_status step_zstd(struct ddl_source *s, unsigned char *out, size_t capacity, size_t *n,
                             struct ddl_error *err)
 {
-    ddl_status status = s->frame.begun ? DDL_OK : begin_frame(s, err);
+    ddl_status status = s->frame.started ? DDL_OK : begin_frame(s, err);
     if (status)
         return status;
     ZSTD_inBuffer in = { s->packed, s->packed_size, s->packed_at };
@@ -184,8 +184,8 @@ static ddl_status step_zstd(struct ddl_source *s, unsigned char *out, size_t cap
     s->packed_at = in.pos;
     *n = to.pos;
     if (ZSTD_isError(result))
-        return damaged(s, "zstd", ZSTD_getErrorName(result), err);
-    s->frame.given += to.pos;
+        return corrupted(s, "zstd", ZSTD_getErrorName(result), err);
+    s->frame.produced += to.pos;
     if (moved)
         s->inside = result != 0;
     return moved && !s->inside ? end_frame(s, err) : DDL_OK;
@@ -201,7 +201,7 @@ ddl_status ddl_source_read(struct ddl_source *s, void *out, size_t capacity, siz
     for (;;) {
         *n = 0;
         if (s->stop && atomic_load(s->stop))
-            return ddl_error_set(err, DDL_E_INTERRUPTED, "%s: stopped", shown(s));
+            return ddl_error_set(err, DDL_E_INTERRUPTED, "%s: interrupted", display_name(s));
         ddl_status status = refill(s, err);
         if (status)
             return status;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT_BYTES = 1 << 21 }; /* a buffer beyond this is not kept for the next use */
+enum { KEPT_BYTES = 1 << 21 }; /* larger buffers are freed after use */
 
 ddl_status ddl_text_batch_append(struct ddl_text_batch *batch, const char *text, size_t size,
                                  struct ddl_error *err)
@@ -109,14 +109,14 @@ static ddl_status encode_json(const struct context *c, const struct ddl_segment 
                              why.column, why.text);
     const json_t *value = json_object_get(root, c->text_key);
     if (!json_is_object(root))
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: found %s, wanted an object with the key \"%s\"",
-                               segment->path, line, json_type_name(root), c->text_key);
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: expected an object with the key \"%s\", found %s",
+                               segment->path, line, c->text_key, json_type_name(root));
     else if (!value)
         status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: the object has no key \"%s\"", segment->path,
                                line, c->text_key);
     else if (!json_is_string(value))
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: \"%s\" is %s, wanted a string", segment->path,
-                               line, c->text_key, json_type_name(value));
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: \"%s\": expected a string, found %s",
+                               segment->path, line, c->text_key, json_type_name(value));
     else
         status = encode_text(c, segment, json_string_value(value), json_string_length(value));
     json_decref(root);

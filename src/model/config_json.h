@@ -32,7 +32,7 @@ ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root
  * struct, which must not be copied or moved. */
 enum { DDL_CONFIG_NOTES = 8 };
 struct ddl_config_notes {
-    struct ddl_safetensors_note list[DDL_CONFIG_NOTES];
+    struct ddl_safetensors_metadata list[DDL_CONFIG_NOTES];
     size_t n;
     char values[DDL_CONFIG_NOTES][32], by_layer[DDL_MAX_LAYERS * 6];
 };

@@ -26,14 +26,14 @@ void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *
     for (const struct ddl_option *row = ddl_config_own_rows(); row->name; row++) {
         char *value = out->values[out->n];
         ddl_option_format(row, &resolved, value, sizeof out->values[0]);
-        out->list[out->n++] = (struct ddl_safetensors_note){ row->name, value };
+        out->list[out->n++] = (struct ddl_safetensors_metadata){ row->name, value };
     }
     if (!config->by_layer)
         return;
     for (size_t l = 0, used = 0; l < config->n_layers; l++)
         used += (size_t)snprintf(out->by_layer + used, sizeof out->by_layer - used, "%s%s", l ? "," : "",
                                  config->residual_by_layer[l] == DDL_RESIDUAL_ADD ? "add" : "delta");
-    out->list[out->n++] = (struct ddl_safetensors_note){ ddl_by_layer_key, out->by_layer };
+    out->list[out->n++] = (struct ddl_safetensors_metadata){ ddl_by_layer_key, out->by_layer };
 }
 
 /* One key of ours, where config.json lacks it and the tensors' __metadata__ has it. */
@@ -41,7 +41,7 @@ static ddl_status read_note(struct ddl_config *config, json_t *root, const char 
                             const struct ddl_option *row, const struct ddl_safetensors *st,
                             const char *folder, struct ddl_error *err)
 {
-    const char *value = ddl_safetensors_note(st, key);
+    const char *value = ddl_safetensors_metadata(st, key);
     char where[1200];
     if (!value || !ddl_json_lacks(root, key))
         return DDL_OK;

@@ -113,7 +113,7 @@ static ddl_status fill(void *user, size_t i, size_t offset, size_t bytes, void *
     enum ddl_dtype dtype = job->plan[slice->first + i].dtype;
     size_t size = ddl_dtype_size(dtype);
     ddl_status status = ddl_tensor_convert(source, offset / size, bytes / size, dtype, to, err);
-    ddl_safetensors_let_go(job->w.st, source, offset / size, bytes / size);
+    ddl_safetensors_release(job->w.st, source, offset / size, bytes / size);
     if (status == DDL_E_NUMERIC && err) {
         size_t used = strlen(err->text);
         snprintf(err->text + used, sizeof err->text - used, ": export with --dtype %s",
@@ -141,8 +141,8 @@ static ddl_status write_tensors(const struct job *job, const char *folder, struc
         file_name(job, job->file_of[first], name);
         if (!path_of(path, folder, name, err))
             return DDL_E_USAGE;
-        status = ddl_safetensors_write_noted(path, job->notes.list, job->notes.n, job->plan + first,
-                                             last - first, fill, &slice, err);
+        status = ddl_safetensors_write_with_metadata(path, job->notes.list, job->notes.n, job->plan + first,
+                                                     last - first, fill, &slice, err);
     }
     return status;
 }

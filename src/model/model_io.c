@@ -30,7 +30,7 @@ static ddl_status read_one(const struct ddl_weights *w, ddl_model *model, size_t
         if (status)
             return ddl_error_prefix(err, status, ddl_safetensors_path(w->st, found));
         precision_write(model, i, at, n, piece);
-        ddl_safetensors_let_go(w->st, found, at, n);
+        ddl_safetensors_release(w->st, found, at, n);
     }
     return DDL_OK;
 }
@@ -134,8 +134,8 @@ ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl
     plan[n - 1].name = ddl_head_name;
     struct ddl_config_notes notes;
     ddl_config_notes(&model->config, &notes);
-    status = ddl_safetensors_write_noted(weights, notes.list, notes.n, plan, n, fill_from_model,
-                                         (void *)(uintptr_t)model, err);
+    status = ddl_safetensors_write_with_metadata(weights, notes.list, notes.n, plan, n, fill_from_model,
+                                                 (void *)(uintptr_t)model, err);
     free(plan);
     return status ? status : ddl_config_save(&model->config, config, err);
 }

@@ -117,8 +117,8 @@ static ddl_status check_head(const struct ddl_weights *w, const struct ddl_tenso
             status = ddl_tensor_read_f32(embedding, at, n, piece + PIECE, err);
         if (status)
             (void)ddl_error_prefix(err, status, path);
-        ddl_safetensors_let_go(w->st, head, at, n);
-        ddl_safetensors_let_go(w->st, embedding, at, n);
+        ddl_safetensors_release(w->st, head, at, n);
+        ddl_safetensors_release(w->st, embedding, at, n);
         size_t j = status ? n : first_difference(piece, piece + PIECE, n);
         if (j < n)
             status = ddl_error_set(err, DDL_E_FORMAT, "%s: %s differs from %s in row %zu; they are tied",

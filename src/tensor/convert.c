@@ -1,4 +1,4 @@
-/* From one float dtype to another. */
+/* Conversion between float dtypes. */
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 enum { PIECE = 1024 };
 
-/* A target: bits of exponent and mantissa; an infinity is the all-ones exponent. */
+/* A target format: bits of exponent and mantissa. Infinity has the all-ones exponent. */
 struct target {
     unsigned exponent_bits, mantissa_bits;
     double largest;
@@ -33,7 +33,7 @@ static const struct target *target_of(enum ddl_dtype dtype)
     }
 }
 
-/* The bits of x, rounded to nearest, ties to even. */
+/* Returns the bits of x, rounded to nearest, ties to even. */
 static uint64_t narrow(double x, const struct target *t)
 {
     uint64_t bits;
@@ -46,10 +46,10 @@ static uint64_t narrow(double x, const struct target *t)
     if (exponent == 0x7ff) {
         uint64_t payload = mantissa >> drop;
         if (mantissa && !payload)
-            payload = (uint64_t)1 << (t->mantissa_bits - 1); /* a NaN must not become an infinity */
+            payload = (uint64_t)1 << (t->mantissa_bits - 1); /* keep a NaN from becoming an infinity */
         return sign | infinity | payload;
     }
-    /* value = whole * 2^(scale - 52), the target's subnormals have exponent field 0 and scale 1 - bias */
+    /* value = whole * 2^(scale - 52); the target's subnormals have exponent field 0 and scale 1 - bias */
     int bias = (1 << (t->exponent_bits - 1)) - 1, scale = exponent ? exponent - 1023 : -1022;
     uint64_t whole = exponent ? mantissa | (uint64_t)1 << 52 : mantissa, field = 0;
     if (scale >= 1 - bias && whole >> 52)
@@ -57,31 +57,31 @@ static uint64_t narrow(double x, const struct target *t)
     else
         drop += (unsigned)(1 - bias - scale);
     if (drop > 54)
-        return sign; /* less than half of the smallest */
+        return sign; /* less than half of the smallest subnormal */
     uint64_t kept = whole >> drop, rest = drop ? whole << (64 - drop) : 0, half = (uint64_t)1 << 63;
     kept += rest > half || (rest == half && (kept & 1));
-    uint64_t out = (field << t->mantissa_bits) + kept; /* a carry steps into the exponent */
+    uint64_t out = (field << t->mantissa_bits) + kept; /* a carry increments the exponent */
     return sign | (out < infinity ? out : infinity);
 }
 
-/* "[3, 17]": where number i of the tensor stands. */
-static void place_text(const struct ddl_tensor *tensor, size_t i, char *out, size_t size)
+/* Writes the position of element i, such as "3, 17". */
+static void index_text(const struct ddl_tensor *tensor, size_t i, char *out, size_t size)
 {
-    size_t place[DDL_MAX_DIMS] = { 0 }, used = 0;
+    size_t index[DDL_MAX_DIMS] = { 0 }, used = 0;
     for (size_t k = tensor->ndim; k-- > 0; i /= tensor->shape[k])
-        place[k] = i % tensor->shape[k];
+        index[k] = i % tensor->shape[k];
     out[0] = '\0';
     for (size_t k = 0; k < tensor->ndim && used < size; k++)
-        used += (size_t)snprintf(out + used, size - used, "%s%zu", k ? ", " : "", place[k]);
+        used += (size_t)snprintf(out + used, size - used, "%s%zu", k ? ", " : "", index[k]);
 }
 
 static ddl_status too_large(const struct ddl_tensor *tensor, size_t i, double x, enum ddl_dtype to,
                             struct ddl_error *err)
 {
-    char place[DDL_MAX_DIMS * 24];
-    place_text(tensor, i, place, sizeof place);
-    return ddl_error_set(err, DDL_E_NUMERIC, "%.200s[%s] is %g, the largest number of %s is %g", tensor->name,
-                         place, x, ddl_dtype_name(to), target_of(to)->largest);
+    char index[DDL_MAX_DIMS * 24];
+    index_text(tensor, i, index, sizeof index);
+    return ddl_error_set(err, DDL_E_NUMERIC, "%.200s[%s]: %g exceeds the limit of %s, %g", tensor->name,
+                         index, x, ddl_dtype_name(to), target_of(to)->largest);
 }
 
 static ddl_status read_doubles(const struct ddl_tensor *tensor, size_t start, size_t n, double *out,
@@ -104,11 +104,11 @@ ddl_status ddl_tensor_convert(const struct ddl_tensor *tensor, size_t start, siz
     const struct target *target = target_of(to);
     size_t size = ddl_dtype_size(to);
     if (!target)
-        return ddl_error_set(err, DDL_E_USAGE, "%.200s: nothing is converted to %s", tensor->name,
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: conversion to %s is not supported", tensor->name,
                              ddl_dtype_name(to));
     if (start > tensor->count || n > tensor->count - start)
-        return ddl_error_set(err, DDL_E_USAGE, "%.200s has %zu numbers, wanted %zu from %zu on", tensor->name,
-                             tensor->count, n, start);
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: has %zu elements, requested %zu from index %zu",
+                             tensor->name, tensor->count, n, start);
     if (tensor->dtype == to) {
         if (n)
             memcpy(out, tensor->data + start * size, n * size);
@@ -124,7 +124,7 @@ ddl_status ddl_tensor_convert(const struct ddl_tensor *tensor, size_t start, siz
             uint64_t bits = narrow(piece[j], target);
             if (isfinite(piece[j]) && (bits & infinity) == infinity)
                 status = too_large(tensor, start + i + j, piece[j], to, err);
-            memcpy(at, &bits, size); /* little-endian, as tensor.c asserts */
+            memcpy(at, &bits, size); /* little-endian, as asserted in tensor.c */
         }
         if (status)
             return status;

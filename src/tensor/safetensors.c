@@ -16,15 +16,15 @@ struct file {
     struct ddl_file_map map;
 };
 
-/* Names are copies of their own; by_name points into tensors. */
+/* Owns the names; by_name points into tensors. */
 struct ddl_safetensors {
     struct file *files;
     size_t n_files;
     struct ddl_tensor *tensors;
-    size_t *file_of; /* a file's number for each tensor */
+    size_t *file_of; /* index of each tensor's file */
     size_t n;
     struct ddl_tensor **by_name;
-    json_t *notes; /* the __metadata__ of all files; NULL where none has any */
+    json_t *metadata; /* merged __metadata__ of all files; NULL if no file has any */
 };
 
 static ddl_status no_memory(const char *path, struct ddl_error *err)
@@ -32,7 +32,7 @@ static ddl_status no_memory(const char *path, struct ddl_error *err)
     return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its header", path);
 }
 
-static int by_place(const void *a, const void *b)
+static int by_offset(const void *a, const void *b)
 {
     const struct ddl_tensor *x = a, *y = b;
     if (x->data != y->data)
@@ -45,7 +45,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(struct ddl_tensor *const *)a)->name, (*(struct ddl_tensor *const *)b)->name);
 }
 
-/* A JSON integer that is a size; false for anything else. */
+/* Reads a JSON integer as a size; returns false for any other value. */
 static bool as_size(const json_t *value, size_t *out)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -60,20 +60,21 @@ static ddl_status read_shape(const char *path, const char *name, const json_t *s
     if (!json_is_array(shape))
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: no shape list in the header", path, name);
     if (json_array_size(shape) > DDL_MAX_DIMS)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: %zu dimensions, at most %d are read", path, name,
-                             json_array_size(shape), DDL_MAX_DIMS);
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: %zu dimensions exceed the limit of %d", path,
+                             name, json_array_size(shape), DDL_MAX_DIMS);
     t->ndim = json_array_size(shape);
     for (size_t i = 0; i < t->ndim; i++) {
         if (!as_size(json_array_get(shape, i), &t->shape[i]))
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: dimension %zu of the shape is not a size",
-                                 path, name, i);
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "%s: %.200s: dimension %zu of the shape is not a nonnegative integer", path,
+                                 name, i);
     }
     if (!ddl_tensor_measure(t))
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: the shape is too large", path, name);
     return DDL_OK;
 }
 
-/* One entry of the header; `data` are the file's bytes after it. */
+/* Reads one header entry; `data` points to the bytes that follow the header. */
 static ddl_status read_entry(const char *path, const char *name, const json_t *entry,
                              const unsigned char *data, size_t data_size, struct ddl_tensor *t,
                              struct ddl_error *err)
@@ -91,19 +92,22 @@ static ddl_status read_entry(const char *path, const char *name, const json_t *e
     size_t begin, end;
     if (json_array_size(offsets) != 2 || !as_size(json_array_get(offsets, 0), &begin) ||
         !as_size(json_array_get(offsets, 1), &end))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: data_offsets are not two sizes", path, name);
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: data_offsets: expected two nonnegative integers",
+                             path, name);
     if (begin > end)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: data_offsets %zu to %zu run backwards", path,
-                             name, begin, end);
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: %.200s: data_offsets: the end is before the begin: %zu to %zu", path, name,
+                             begin, end);
     if (end > data_size)
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: %.200s ends at byte %zu of the data, the file has %zu (truncated?)", path,
-                             name, end, data_size);
+                             "%s: %.200s: ends at byte %zu of the data, but the file has %zu: truncated?",
+                             path, name, end, data_size);
     if (end - begin != t->bytes) {
         char shape[128];
         ddl_tensor_shape_text(t, shape, sizeof shape);
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s has %zu bytes, its shape %s of %s needs %zu",
-                             path, name, end - begin, shape, dtype, t->bytes);
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: %.200s: expected %zu bytes (shape %s, dtype %s), found %zu", path, name,
+                             t->bytes, shape, dtype, end - begin);
     }
     t->data = data + begin;
     if (!(t->name = ddl_mem_strdup(name)))
@@ -111,12 +115,12 @@ static ddl_status read_entry(const char *path, const char *name, const json_t *e
     return DDL_OK;
 }
 
-/* Sorts the tensors of one file by place; their bytes must be all of the data, each once. */
-static ddl_status check_places(const char *path, struct ddl_tensor *tensors, size_t n,
-                               const unsigned char *data, size_t data_size, struct ddl_error *err)
+/* Sorts the tensors of one file by offset. They must cover the data exactly, without gaps or overlaps. */
+static ddl_status check_offsets(const char *path, struct ddl_tensor *tensors, size_t n,
+                                const unsigned char *data, size_t data_size, struct ddl_error *err)
 {
     if (n)
-        qsort(tensors, n, sizeof *tensors, by_place);
+        qsort(tensors, n, sizeof *tensors, by_offset);
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
         size_t begin = (size_t)(tensors[i].data - data);
@@ -129,22 +133,24 @@ static ddl_status check_places(const char *path, struct ddl_tensor *tensors, siz
         at = begin + tensors[i].bytes;
     }
     if (at != data_size)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes after the last tensor belong to none", path,
-                             data_size - at);
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes after the last tensor belong to no tensor",
+                             path, data_size - at);
     return DDL_OK;
 }
 
-/* Keeps what __metadata__ says; a key that an earlier file has stands. */
-static ddl_status keep_notes(ddl_safetensors *st, const char *path, json_t *metadata, struct ddl_error *err)
+/* Adds a file's __metadata__; on a duplicate key the first file's value is kept. */
+static ddl_status merge_metadata(ddl_safetensors *st, const char *path, json_t *metadata,
+                                 struct ddl_error *err)
 {
     if (!json_is_object(metadata))
         return DDL_OK;
-    if (!st->notes)
-        st->notes = json_object();
-    return st->notes && json_object_update_missing(st->notes, metadata) == 0 ? DDL_OK : no_memory(path, err);
+    if (!st->metadata)
+        st->metadata = json_object();
+    return st->metadata && json_object_update_missing(st->metadata, metadata) == 0 ? DDL_OK
+                                                                                   : no_memory(path, err);
 }
 
-/* Room for n more tensors. */
+/* Reserves capacity for n more tensors. */
 static ddl_status grow(ddl_safetensors *st, size_t n, const char *path, struct ddl_error *err)
 {
     struct ddl_tensor *tensors = realloc(st->tensors, (st->n + n + 1) * sizeof *tensors);
@@ -169,7 +175,7 @@ static ddl_status read_entries(ddl_safetensors *st, const struct file *file, jso
     json_object_foreach(header, name, entry)
     {
         if (strcmp(name, "__metadata__") == 0) {
-            status = keep_notes(st, file->path, entry, err);
+            status = merge_metadata(st, file->path, entry, err);
             if (status)
                 return status;
             continue;
@@ -179,10 +185,10 @@ static ddl_status read_entries(ddl_safetensors *st, const struct file *file, jso
             return status;
         st->file_of[st->n++] = (size_t)(file - st->files);
     }
-    return check_places(file->path, st->tensors + first, st->n - first, data, data_size, err);
+    return check_offsets(file->path, st->tensors + first, st->n - first, data, data_size, err);
 }
 
-/* Adds the tensors of the file in the next free slot of st->files. */
+/* Adds the tensors of a file, which takes the next free slot of st->files. */
 static ddl_status add_file(ddl_safetensors *st, const char *path, struct ddl_error *err)
 {
     struct file *file = &st->files[st->n_files];
@@ -200,10 +206,11 @@ static ddl_status add_file(ddl_safetensors *st, const char *path, struct ddl_err
     memcpy(&size, file->map.data, 8);
     if (size > MAX_HEADER)
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: header of %llu bytes, at most %d are read (not a safetensors file?)", path,
-                             (unsigned long long)size, MAX_HEADER);
+                             "%s: header of %llu bytes exceeds the limit of %d: not a safetensors file?",
+                             path, (unsigned long long)size, MAX_HEADER);
     if (size > file->map.size - 8)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: header of %llu bytes, the file has %zu after its length",
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: header of %llu bytes, but the file has %zu after the length: truncated?",
                              path, (unsigned long long)size, file->map.size - 8);
     json_error_t why;
     json_t *header;
@@ -219,7 +226,7 @@ static ddl_status add_file(ddl_safetensors *st, const char *path, struct ddl_err
     return status;
 }
 
-/* Fills by_name; no name may stand twice (in two files: one header was checked by the JSON parser). */
+/* Fills by_name and rejects duplicate names across files (within one header the JSON parser rejects them). */
 static ddl_status index_names(ddl_safetensors *st, const char *path, struct ddl_error *err)
 {
     st->by_name = malloc((st->n + 1) * sizeof *st->by_name);
@@ -231,7 +238,7 @@ static ddl_status index_names(ddl_safetensors *st, const char *path, struct ddl_
     for (size_t i = 1; i < st->n; i++) {
         const struct ddl_tensor *a = st->by_name[i - 1], *b = st->by_name[i];
         if (strcmp(a->name, b->name) == 0)
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s stands in %s too",
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: duplicate tensor %.200s: also in %s",
                                  ddl_safetensors_path(st, b), b->name, ddl_safetensors_path(st, a));
     }
     return DDL_OK;
@@ -263,8 +270,8 @@ ddl_status ddl_safetensors_open(ddl_safetensors **out, const char *path, struct 
     return status;
 }
 
-/* A name in an index is a file beside it, and nothing else. */
-static bool stays_in_folder(const char *name)
+/* A file name in an index must be a plain name: the file is in the same folder. */
+static bool is_plain_name(const char *name)
 {
     return *name && !strchr(name, '/') && !strchr(name, '\\') && strcmp(name, ".") != 0 &&
            strcmp(name, "..") != 0;
@@ -288,16 +295,16 @@ static ddl_status add_indexed_files(ddl_safetensors *st, const char *folder, con
     {
         const char *file = json_string_value(value);
         char path[1024];
-        if (!file || !stays_in_folder(file))
+        if (!file || !is_plain_name(file))
             return ddl_error_set(err, DDL_E_FORMAT,
-                                 "%s: %.200s: '%.200s' is not the name of a file beside it", index, name,
-                                 file ? file : "");
+                                 "%s: %.200s: '%.200s' is not the name of a file in the same folder", index,
+                                 name, file ? file : "");
         if (!ddl_path_join(path, sizeof path, folder, file))
             return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", folder);
         if (has_file(st, path))
             continue;
         if (st->n_files == MAX_FILES)
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: names more than %d files", index, MAX_FILES);
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: lists more than %d files", index, MAX_FILES);
         ddl_status status = add_file(st, path, err);
         if (status)
             return status;
@@ -305,7 +312,7 @@ static ddl_status add_indexed_files(ddl_safetensors *st, const char *folder, con
     return DDL_OK;
 }
 
-/* Every tensor that the index names must be in the file that it names. */
+/* Every tensor in the index must be in the file that the index states. */
 static ddl_status check_index(const ddl_safetensors *st, const char *index, json_t *map,
                               struct ddl_error *err)
 {
@@ -333,7 +340,7 @@ static ddl_status open_indexed(ddl_safetensors **out, const char *folder, const 
     json_t *map = json_object_get(root, "weight_map");
     ddl_safetensors *st = NULL;
     if (!json_is_object(map))
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s: no weight_map in it", index);
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: no weight_map", index);
     else if (!(st = new_set(MAX_FILES)))
         status = no_memory(index, err);
     if (!status)
@@ -372,11 +379,10 @@ ddl_status ddl_safetensors_open_folder(ddl_safetensors **out, const char *folder
     char pickle[1024];
     if (!ddl_file_exists(single) && ddl_path_join(pickle, sizeof pickle, folder, pickle_name) &&
         ddl_file_exists(pickle))
-        return ddl_error_set(
-            err, DDL_E_UNSUPPORTED,
-            "%s: a pickle of Python's, which is not read; 'python3 python/ddl_torch.py convert DIR "
-            "OUT' makes a folder that is",
-            pickle);
+        return ddl_error_set(err, DDL_E_UNSUPPORTED,
+                             "%s: Python pickle files are not supported; convert the model with "
+                             "'python3 python/ddl_torch.py convert DIR OUT'",
+                             pickle);
     return ddl_safetensors_open(out, single, err);
 }
 
@@ -394,7 +400,7 @@ void ddl_safetensors_close(ddl_safetensors *st)
     free(st->tensors);
     free(st->file_of);
     free(st->by_name);
-    json_decref(st->notes);
+    json_decref(st->metadata);
     free(st);
 }
 
@@ -415,13 +421,13 @@ const struct ddl_tensor *ddl_safetensors_find(const ddl_safetensors *st, const c
     return found ? *found : NULL;
 }
 
-const char *ddl_safetensors_note(const ddl_safetensors *st, const char *key)
+const char *ddl_safetensors_metadata(const ddl_safetensors *st, const char *key)
 {
-    return json_string_value(json_object_get(st->notes, key));
+    return json_string_value(json_object_get(st->metadata, key));
 }
 
-void ddl_safetensors_let_go(const ddl_safetensors *st, const struct ddl_tensor *tensor, size_t start,
-                            size_t n)
+void ddl_safetensors_release(const ddl_safetensors *st, const struct ddl_tensor *tensor, size_t start,
+                             size_t n)
 {
     size_t size = ddl_dtype_size(tensor->dtype);
     ddl_file_map_let_go(&st->files[st->file_of[tensor - st->tensors]].map, tensor->data + start * size,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 20 }; /* bytes asked for at a time */
+enum { PIECE = 1 << 20 }; /* bytes per call of `fill` */
 
 static json_t *shape_list(const struct ddl_tensor *t)
 {
@@ -21,12 +21,12 @@ static json_t *shape_list(const struct ddl_tensor *t)
     return list;
 }
 
-/* "pt" is what Hugging Face's loader asks for. */
-static json_t *metadata_of(const struct ddl_safetensors_note *notes, size_t n)
+/* Hugging Face's loader requires the format "pt". */
+static json_t *metadata_of(const struct ddl_safetensors_metadata *entries, size_t n)
 {
     json_t *metadata = json_pack("{s:s}", "format", "pt");
     for (size_t i = 0; metadata && i < n; i++) {
-        if (json_object_set_new(metadata, notes[i].key, json_string(notes[i].value)) != 0) {
+        if (json_object_set_new(metadata, entries[i].key, json_string(entries[i].value)) != 0) {
             json_decref(metadata);
             return NULL;
         }
@@ -34,7 +34,7 @@ static json_t *metadata_of(const struct ddl_safetensors_note *notes, size_t n)
     return metadata;
 }
 
-/* Adds the tensors to the header in their order; it is gone, with a sentence, where that fails. */
+/* Adds the tensors to the header in order. On failure releases the header, sets err and returns NULL. */
 static json_t *header_of(const char *path, json_t *header, const struct ddl_tensor *tensors, size_t n,
                          struct ddl_error *err)
 {
@@ -43,7 +43,7 @@ static json_t *header_of(const char *path, json_t *header, const struct ddl_tens
         struct ddl_tensor t = tensors[i];
         size_t end;
         if (json_object_get(header, t.name)) {
-            ddl_error_set(err, DDL_E_USAGE, "%s: %.200s would stand in it twice", path, t.name);
+            ddl_error_set(err, DDL_E_USAGE, "%s: duplicate tensor %.200s", path, t.name);
             json_decref(header);
             return NULL;
         }
@@ -78,7 +78,7 @@ static ddl_status write_header(struct ddl_file_writer *w, const char *text, stru
 static ddl_status write_tensor(struct ddl_file_writer *w, struct ddl_tensor t, size_t i, void *piece,
                                ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
 {
-    (void)ddl_tensor_measure(&t); /* did succeed for the header */
+    (void)ddl_tensor_measure(&t); /* succeeded for the header */
     for (size_t offset = 0; offset < t.bytes; offset += PIECE) {
         size_t bytes = t.bytes - offset < PIECE ? t.bytes - offset : PIECE;
         ddl_status status = fill(user, i, offset, bytes, piece, err);
@@ -90,12 +90,13 @@ static ddl_status write_tensor(struct ddl_file_writer *w, struct ddl_tensor t, s
     return DDL_OK;
 }
 
-ddl_status ddl_safetensors_write_noted(const char *path, const struct ddl_safetensors_note *notes,
-                                       size_t n_notes, const struct ddl_tensor *tensors, size_t n,
-                                       ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
+ddl_status ddl_safetensors_write_with_metadata(const char *path,
+                                               const struct ddl_safetensors_metadata *entries,
+                                               size_t n_entries, const struct ddl_tensor *tensors, size_t n,
+                                               ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
 {
     struct ddl_error why = { 0 };
-    json_t *header = json_pack("{s:o}", "__metadata__", metadata_of(notes, n_notes));
+    json_t *header = json_pack("{s:o}", "__metadata__", metadata_of(entries, n_entries));
     header = header_of(path, header, tensors, n, &why);
     if (!header)
         return ddl_error_set(err, why.status, "%s", why.text);
@@ -123,5 +124,5 @@ ddl_status ddl_safetensors_write_noted(const char *path, const struct ddl_safete
 ddl_status ddl_safetensors_write(const char *path, const struct ddl_tensor *tensors, size_t n,
                                  ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
 {
-    return ddl_safetensors_write_noted(path, NULL, 0, tensors, n, fill, user, err);
+    return ddl_safetensors_write_with_metadata(path, NULL, 0, tensors, n, fill, user, err);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "tensors in files are little-endian, and are read as they lie"
+#error "little-endian required: tensors are read from files without byte swapping"
 #endif
 
 typedef void decode_fn(const unsigned char *from, size_t n, float *out);
@@ -57,8 +57,7 @@ bool ddl_dtype_parse(const char *name, enum ddl_dtype *out)
 
 bool ddl_tensor_measure(struct ddl_tensor *tensor)
 {
-    /* A zero among the dimensions must not hide that the others overflow: readers may multiply some of them.
-     */
+    /* A zero dimension must not hide an overflow of the others: callers may multiply a subset of them. */
     size_t count = 1, nonzero = 1;
     for (size_t i = 0; i < tensor->ndim; i++) {
         if (!ddl_size_mul(nonzero, tensor->shape[i] ? tensor->shape[i] : 1, &nonzero))
@@ -99,8 +98,8 @@ static float float_of_bits(uint32_t bits)
     return value;
 }
 
-/* A float of `exponent_bits` and `mantissa_bits` behind a sign bit, widened exactly. The all-ones exponent
- * holds infinity and NaN. */
+/* Widens a float of 1 + `exponent_bits` + `mantissa_bits` bits exactly. The all-ones exponent encodes
+ * infinity and NaN. */
 static float widen(uint32_t bits, unsigned exponent_bits, unsigned mantissa_bits)
 {
     uint32_t sign = (bits >> (exponent_bits + mantissa_bits)) & 1;
@@ -110,7 +109,7 @@ static float widen(uint32_t bits, unsigned exponent_bits, unsigned mantissa_bits
     if (exponent == (1u << exponent_bits) - 1)
         return float_of_bits(sign << 31 | 0x7f800000u | mantissa << (23 - mantissa_bits));
     if (exponent == 0) {
-        /* Zero or subnormal: mantissa * 2^(1 - bias - mantissa_bits), a product of exact numbers. */
+        /* Zero or subnormal: mantissa * 2^(1 - bias - mantissa_bits), an exact product. */
         float unit = float_of_bits((127 + 1 - bias - mantissa_bits) << 23);
         float value = (float)mantissa * unit;
         return sign ? -value : value;
@@ -166,7 +165,7 @@ static void decode_e5m2(const unsigned char *from, size_t n, float *out)
         out[i] = widen(from[i], 5, 2);
 }
 
-/* E4M3 has no infinity: its all-ones exponent holds numbers, up to 448, and one NaN of each sign. */
+/* E4M3 has no infinity: the all-ones exponent encodes finite values up to 448 and one NaN per sign. */
 static void decode_e4m3(const unsigned char *from, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++) {
@@ -182,8 +181,8 @@ static void decode_e4m3(const unsigned char *from, size_t n, float *out)
 
 static ddl_status wrong_dtype(const struct ddl_tensor *tensor, const char *wanted, struct ddl_error *err)
 {
-    return ddl_error_set(err, DDL_E_FORMAT, "%.200s has dtype %s, wanted %s", tensor->name,
-                         dtypes[tensor->dtype].name, wanted);
+    return ddl_error_set(err, DDL_E_FORMAT, "%.200s: expected %s, found %s", tensor->name, wanted,
+                         dtypes[tensor->dtype].name);
 }
 
 ddl_status ddl_tensor_read_f32(const struct ddl_tensor *tensor, size_t start, size_t n, float *out,
@@ -192,8 +191,8 @@ ddl_status ddl_tensor_read_f32(const struct ddl_tensor *tensor, size_t start, si
     if (!dtypes[tensor->dtype].decode)
         return wrong_dtype(tensor, "a float dtype", err);
     if (start > tensor->count || n > tensor->count - start)
-        return ddl_error_set(err, DDL_E_USAGE, "%.200s has %zu numbers, wanted %zu from %zu on", tensor->name,
-                             tensor->count, n, start);
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: has %zu elements, requested %zu from index %zu",
+                             tensor->name, tensor->count, n, start);
     dtypes[tensor->dtype].decode(tensor->data + start * dtypes[tensor->dtype].size, n, out);
     return DDL_OK;
 }

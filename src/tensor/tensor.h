@@ -1,4 +1,4 @@
-/* A tensor at rest: name, dtype, shape and where its bytes lie. Numbers that are computed with live
+/* A tensor in a file: name, dtype, shape and location of its bytes. Tensors used in computation are defined
  * elsewhere. */
 #ifndef DDL_TENSOR_TENSOR_H
 #define DDL_TENSOR_TENSOR_H
@@ -31,42 +31,43 @@ enum ddl_dtype {
 enum { DDL_MAX_DIMS = 8 };
 
 struct ddl_tensor {
-    const char *name; /* lent */
+    const char *name; /* borrowed */
     enum ddl_dtype dtype;
-    size_t ndim, shape[DDL_MAX_DIMS]; /* row-major; ndim 0 is one number */
-    size_t count, bytes;              /* numbers in it, and their bytes */
-    const unsigned char *data;        /* lent, little-endian, perhaps unaligned; NULL where only a plan */
+    size_t ndim, shape[DDL_MAX_DIMS]; /* row-major; ndim 0 is a scalar */
+    size_t count, bytes;              /* number of elements, and their bytes */
+    const unsigned char
+        *data; /* borrowed, little-endian, may be unaligned; NULL if only the layout is known */
 };
 
 size_t ddl_dtype_size(enum ddl_dtype dtype);
-/* "F32"; as safetensors spells it. */
+/* Returns the safetensors name, such as "F32". */
 const char *ddl_dtype_name(enum ddl_dtype dtype);
-/* False if there is no such dtype. */
+/* Returns false if there is no such dtype. */
 bool ddl_dtype_parse(const char *name, enum ddl_dtype *out);
 
-/* Fills count and bytes from dtype and shape; false if they do not fit a size_t. */
+/* Sets count and bytes from dtype and shape; returns false if they overflow size_t. */
 bool ddl_tensor_measure(struct ddl_tensor *tensor);
-/* "(3, 4)" into out, truncated to size. */
+/* Formats the shape, such as "(3, 4)", into out, truncated to size. */
 void ddl_tensor_shape_text(const struct ddl_tensor *tensor, char *out, size_t size);
 /* True if the tensor has exactly these dimensions. */
 bool ddl_tensor_has_shape(const struct ddl_tensor *tensor, size_t ndim, const size_t *shape);
 
-/* Copies numbers [start, start + n) as float32; rounds only from F64 (to nearest). Any float dtype;
- * DDL_E_FORMAT with a sentence for others. */
+/* Converts elements [start, start + n) to float32; only F64 is rounded (to nearest). Accepts any float dtype;
+ * DDL_E_FORMAT for others. */
 ddl_status ddl_tensor_read_f32(const struct ddl_tensor *tensor, size_t start, size_t n, float *out,
                                struct ddl_error *err);
-/* All numbers, from exactly that dtype (F64 also from F32); DDL_E_FORMAT for others. */
+/* Copies all elements of exactly that dtype (F64 also from F32); DDL_E_FORMAT for others. */
 ddl_status ddl_tensor_read_f64(const struct ddl_tensor *tensor, double *out, struct ddl_error *err);
 ddl_status ddl_tensor_read_i64(const struct ddl_tensor *tensor, int64_t *out, struct ddl_error *err);
 
-/* Numbers [start, start + n) as `to` (F64, F32, F16 or BF16), little-endian bytes into out. The same dtype is
- * copied bit by bit; others are rounded once, to nearest, ties to even, subnormals included; infinities and
- * NaNs stay what they are. DDL_E_NUMERIC, naming tensor and place, for a finite number that `to` cannot hold.
- */
+/* Converts elements [start, start + n) to `to` (F64, F32, F16 or BF16), written to out as little-endian
+ * bytes. The same dtype is copied bitwise; otherwise values are rounded once, to nearest, ties to even,
+ * including subnormals; infinities and NaNs are preserved. Returns DDL_E_NUMERIC, with the tensor and
+ * position, if a finite value overflows `to`. */
 ddl_status ddl_tensor_convert(const struct ddl_tensor *tensor, size_t start, size_t n, enum ddl_dtype to,
                               void *out, struct ddl_error *err);
 
-/* Bits of the small float dtypes. */
+/* Convert the bits of a 16-bit float. */
 float ddl_f16_to_f32(uint16_t bits);
 float ddl_bf16_to_f32(uint16_t bits);
 

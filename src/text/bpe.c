@@ -13,7 +13,7 @@ static size_t pair_slot(const struct ddl_bpe *bpe, int32_t left, int32_t right)
     return (size_t)(key >> (64 - bpe->bits));
 }
 
-/* The pair's slot, or the empty one where it would stand. */
+/* Returns the pair's slot, or the empty slot where it would be inserted. */
 static struct ddl_pair_slot *pair_find(const struct ddl_bpe *bpe, int32_t left, int32_t right)
 {
     size_t mask = ((size_t)1 << bpe->bits) - 1;
@@ -40,7 +40,7 @@ ddl_status ddl_bpe_init(struct ddl_bpe *bpe, const struct ddl_merge *merges, siz
         struct ddl_pair_slot *slot = pair_find(bpe, merges[rank].left, merges[rank].right);
         if (slot->left >= 0) {
             *duplicate = rank;
-            return ddl_error_set(err, DDL_E_FORMAT, "merge %zu stands twice", rank);
+            return ddl_error_set(err, DDL_E_FORMAT, "duplicate merge %zu", rank);
         }
         *slot =
             (struct ddl_pair_slot){ merges[rank].left, merges[rank].right, (uint32_t)rank, merges[rank].id };
@@ -79,7 +79,7 @@ void ddl_ids_free(struct ddl_ids *ids)
     *ids = (struct ddl_ids){ 0 };
 }
 
-/* A part of a short piece, and the merge with its right neighbour: rank UINT32_MAX where there is none. */
+/* A part of a short piece, and its merge with the part to its right; rank UINT32_MAX if there is none. */
 struct short_part {
     uint32_t rank;
     int32_t id, merged;
@@ -125,13 +125,14 @@ size_t ddl_bpe_scan(const struct ddl_bpe *bpe, const char *piece, size_t size, i
     return (size_t)(end - part);
 }
 
-/* A part of a long piece, in a list by place; id < 0 once it went into its left neighbour. */
+/* A part of a long piece, in a doubly linked list by index; id < 0 after it was merged into its left
+ * neighbor. */
 struct part {
     int32_t id;
-    size_t left, right; /* neighbours; NONE at the ends */
+    size_t left, right; /* neighbors; `none` at the ends */
 };
 
-/* A merge that was possible when it was entered; checked again when it comes out. */
+/* A merge that was possible when it was pushed; validated again when it is popped. */
 struct candidate {
     uint32_t rank;
     int32_t id;
@@ -177,7 +178,7 @@ static struct candidate heap_pop(struct heap *heap)
     return top;
 }
 
-/* Enters the merge of the part at `at` with its right neighbour, if there is one. */
+/* Pushes the merge of the part at `at` with its right neighbor, if there is one. */
 static void consider(const struct ddl_bpe *bpe, const struct part *part, size_t at, struct heap *heap)
 {
     if (at == none || part[at].right == none)
@@ -197,10 +198,10 @@ static void merge_parts(const struct ddl_bpe *bpe, struct part *part, struct hea
         const struct ddl_pair_slot *now = pair_find(bpe, p->id, part[p->right].id);
         if (now->left < 0 || now->rank != c.rank)
             continue;
-        struct part *gone = &part[p->right];
+        struct part *merged = &part[p->right];
         p->id = c.id;
-        gone->id = -1;
-        p->right = gone->right;
+        merged->id = -1;
+        p->right = merged->right;
         if (p->right != none)
             part[p->right].left = c.at;
         consider(bpe, part, p->left, heap);
@@ -214,7 +215,7 @@ ddl_status ddl_bpe_heap(const struct ddl_bpe *bpe, const char *piece, size_t siz
     ddl_status status = ddl_ids_reserve(out, size, err);
     if (status)
         return status;
-    /* size - 1 candidates to begin with, and each of at most size - 1 merges takes one and enters two. */
+    /* At most size - 1 candidates initially; each of the at most size - 1 merges pops one and pushes two. */
     size_t part_bytes, heap_bytes;
     struct part *part = NULL;
     struct heap heap = { 0 };

@@ -21,8 +21,8 @@ static uint64_t load(const char *bytes, size_t size)
 static uint64_t word_of(const char *bytes, size_t size, size_t readable)
 {
     if (size <= 8 && readable >= 8) {
-        /* One load and a mask instead of a copy of varying length; the mask is made as bytes, so that the
-         * order of bytes in a word does not matter. */
+        /* One load and a mask is faster than a copy of variable length. The mask is built from bytes, which
+         * makes it independent of endianness. */
         static const unsigned char ones[16] = { 255, 255, 255, 255, 255, 255, 255, 255 };
         uint64_t word, mask;
         memcpy(&word, bytes, 8);

@@ -1,5 +1,5 @@
-/* A hash table from short byte strings to numbers. Fast where most keys have at most 8 bytes: those are
- * compared as one word; of longer ones the table keeps a hash and where their bytes lie. */
+/* Hash table from short byte strings to integers, optimized for keys of at most 8 bytes: those are compared
+ * as one word. For longer keys the table stores a hash and obtains the bytes from the caller. */
 #ifndef DDL_TEXT_BYTES_TABLE_H
 #define DDL_TEXT_BYTES_TABLE_H
 
@@ -8,12 +8,12 @@
 #include <stdint.h>
 
 struct ddl_bytes_slot {
-    uint64_t word; /* the key itself, zero padded, if size <= 8; else its hash */
-    uint32_t size; /* 0: an empty slot                                         */
+    uint64_t word; /* the key itself, zero-padded, if size <= 8; else its hash */
+    uint32_t size; /* 0: empty slot */
     int32_t value;
 };
 
-/* The keys' bytes are the caller's: key(user, value) gives those of an entry. */
+/* The caller owns the bytes of the keys: key(user, value) returns those of an entry. */
 struct ddl_bytes_table {
     struct ddl_bytes_slot *slots;
     size_t n;
@@ -22,15 +22,15 @@ struct ddl_bytes_table {
     const void *user;
 };
 
-/* Room for n entries to begin with; it grows by itself. False for want of memory. */
+/* Allocates the table for n entries; it grows as needed. Returns false if out of memory. */
 bool ddl_bytes_table_init(struct ddl_bytes_table *table, size_t n);
-void ddl_bytes_table_free(struct ddl_bytes_table *table); /* a zeroed one is allowed */
+void ddl_bytes_table_free(struct ddl_bytes_table *table); /* a zeroed struct is allowed */
 
-/* The value of bytes[0..size-1], 0 < size < 2^32, or -1. `readable` is how many bytes may be read there, at
- * least size. */
+/* Returns the value of bytes[0..size-1], 0 < size < 2^32, or -1. `readable`, at least size, is the number of
+ * bytes that may be read at `bytes`. */
 int32_t ddl_bytes_table_find(const struct ddl_bytes_table *table, const char *bytes, size_t size,
                              size_t readable);
-/* Enters a key that is not there yet, value >= 0. False for want of memory. */
+/* Inserts a key that is not in the table; value >= 0. Returns false if out of memory. */
 bool ddl_bytes_table_add(struct ddl_bytes_table *table, const char *bytes, size_t size, int32_t value);
 
 #endif

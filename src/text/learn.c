@@ -1,9 +1,10 @@
-/* A pair's occurrences are entered in the heap in batches: those of the texts as they were at first, and with
- * each merge those that it made. A batch knows in which words it occurs; its count is the pair's as it was
- * when the batch was entered, and is corrected when it comes to the top (counts of old pairs only fall).
- *
- * What stands between two token boundaries is merged alike wherever it occurs, so a token comes from one
- * merge only, and each pair is entered once and never formed again after its merge. */
+/* BPE training with a lazily updated heap. Pair occurrences are pushed onto the heap in batches: one for
+ * each pair of the initial text, then, after each merge, one for each pair that the merge created. A batch
+ * stores the words that contain its pair and the pair's count at the time of the push; a stale count is
+ * corrected when the batch reaches the top, which is sufficient because counts of existing pairs only
+ * decrease. The symbols between two token boundaries are merged in the same way wherever they occur.
+ * Therefore each token results from exactly one merge, and each pair is pushed once and never created again
+ * after its merge. */
 #include "text/learn.h"
 
 #include "base/mem.h"
@@ -11,12 +12,12 @@
 #include <stdlib.h>
 
 struct span {
-    size_t start; /* in symbols */
+    size_t start; /* index of its first symbol */
     uint32_t n;
     int64_t count;
 };
 
-/* The words where a pair occurs, each once as long as they are added word by word. */
+/* The words that contain a pair. Free of duplicates as long as words are added in order. */
 struct places {
     uint32_t *word;
     size_t n, capacity;
@@ -25,7 +26,7 @@ struct places {
 struct pair {
     uint64_t key;
     int64_t count;
-    struct places pending; /* of the batch that is being collected */
+    struct places pending; /* words of the batch being collected */
 };
 
 struct batch {
@@ -41,17 +42,17 @@ struct ddl_learner {
     size_t n_words;
     struct pair *pairs;
     size_t n_pairs, pairs_capacity;
-    uint32_t *slots; /* open addressing by key: 1 + a pair's place in pairs; 0 is empty */
+    uint32_t *slots; /* open addressing by key: 1 + index in pairs; 0 is empty */
     unsigned bits;
-    size_t *touched; /* pairs with places pending */
+    size_t *touched; /* pairs with pending words */
     size_t n_touched, touched_capacity;
     struct batch *heap;
     size_t n_heap, heap_capacity;
-    struct batch top; /* handed out by best, until merge */
+    struct batch top; /* returned by ddl_learner_best, owned until merge */
 };
 
-/* The array with room for one more element, perhaps elsewhere; NULL for want of memory. */
-static void *with_room(void *array, size_t n, size_t *capacity, size_t element)
+/* Returns the array, reallocated if necessary to hold one more element; NULL if out of memory. */
+static void *reserve_one(void *array, size_t n, size_t *capacity, size_t element)
 {
     if (n < *capacity)
         return array;
@@ -84,13 +85,13 @@ static bool grow_slots(struct ddl_learner *l, unsigned bits)
     return true;
 }
 
-/* The pair of that key, entered if it is new; NULL for want of memory. */
+/* Returns the pair with that key, inserted if it is new; NULL if out of memory. */
 static struct pair *pair_of(struct ddl_learner *l, uint64_t key)
 {
     size_t slot = find_slot(l, key);
     if (l->slots[slot])
         return &l->pairs[l->slots[slot] - 1];
-    struct pair *pairs = with_room(l->pairs, l->n_pairs, &l->pairs_capacity, sizeof *pairs);
+    struct pair *pairs = reserve_one(l->pairs, l->n_pairs, &l->pairs_capacity, sizeof *pairs);
     if (!pairs)
         return NULL;
     l->pairs = pairs;
@@ -106,7 +107,7 @@ static struct pair *pair_of(struct ddl_learner *l, uint64_t key)
     return &l->pairs[l->n_pairs - 1];
 }
 
-/* One occurrence of the pair more (sign 1) or less (sign -1) in a word. */
+/* Adds (sign 1) or removes (sign -1) one occurrence of the pair in a word. */
 static bool change(struct ddl_learner *l, int32_t left, int32_t right, uint32_t word, int sign)
 {
     struct pair *pair = pair_of(l, DDL_PAIR(left, right));
@@ -117,13 +118,13 @@ static bool change(struct ddl_learner *l, int32_t left, int32_t right, uint32_t 
     if (sign < 0 || (p->n && p->word[p->n - 1] == word))
         return true;
     if (p->n == 0) {
-        size_t *touched = with_room(l->touched, l->n_touched, &l->touched_capacity, sizeof *touched);
+        size_t *touched = reserve_one(l->touched, l->n_touched, &l->touched_capacity, sizeof *touched);
         if (!touched)
             return false;
         l->touched = touched;
         l->touched[l->n_touched++] = (size_t)(pair - l->pairs);
     }
-    uint32_t *places = with_room(p->word, p->n, &p->capacity, sizeof *places);
+    uint32_t *places = reserve_one(p->word, p->n, &p->capacity, sizeof *places);
     if (!places)
         return false;
     p->word = places;
@@ -138,7 +139,7 @@ static bool before(const struct batch *a, const struct batch *b)
 
 static bool push(struct ddl_learner *l, struct batch batch)
 {
-    struct batch *heap = with_room(l->heap, l->n_heap, &l->heap_capacity, sizeof *heap);
+    struct batch *heap = reserve_one(l->heap, l->n_heap, &l->heap_capacity, sizeof *heap);
     if (!heap)
         return false;
     l->heap = heap;
@@ -149,7 +150,7 @@ static bool push(struct ddl_learner *l, struct batch batch)
     return true;
 }
 
-/* Puts `batch` where the top was and lets it sink. */
+/* Replaces the top of the heap by `batch` and sifts it down. */
 static void sink(struct ddl_learner *l, struct batch batch)
 {
     size_t i = 0;
@@ -175,7 +176,7 @@ static struct batch pop(struct ddl_learner *l)
     return top;
 }
 
-/* Enters the batches collected since the last time. */
+/* Pushes the batches collected since the last call. */
 static bool enter_batches(struct ddl_learner *l)
 {
     for (size_t i = 0; i < l->n_touched; i++) {
@@ -258,7 +259,7 @@ bool ddl_learner_best(struct ddl_learner *l, uint64_t *pair, uint64_t *count)
             corrected.count = now;
             sink(l, corrected);
         } else if (now <= 0) {
-            return false; /* the highest of all: nothing occurs any more */
+            return false; /* the maximum is 0: no pair occurs any more */
         } else {
             l->top = pop(l);
             *pair = l->top.key;
@@ -269,7 +270,7 @@ bool ddl_learner_best(struct ddl_learner *l, uint64_t *pair, uint64_t *count)
     return false;
 }
 
-/* Replaces the pair in one word, left to right, and keeps the counts of its neighbours' pairs. */
+/* Replaces the pair in one word, from left to right, and updates the counts of the adjacent pairs. */
 static bool merge_in_word(struct ddl_learner *l, uint32_t word, int32_t left, int32_t right, int32_t id)
 {
     struct span *w = &l->words[word];

@@ -1,5 +1,5 @@
-/* Tokenizers from files. Both formats are a map of tokens to ids and a list of merges; tokenizer.json adds
- * settings, which are refused unless they mean what this library does, and added tokens. */
+/* Loads tokenizers. Both formats are a map from tokens to ids and a list of merges; tokenizer.json adds added
+ * tokens and settings. Settings that would change the result are rejected. */
 #include "text/settings.h"
 #include "text/tokenizer.h"
 
@@ -14,11 +14,11 @@
 enum { FILE_LIMIT = 512 << 20 };
 
 struct loader {
-    const char *path; /* of the file that errors speak of */
+    const char *path; /* file named in error messages */
     struct ddl_error *err;
     json_t *vocab; /* borrowed */
     struct ddl_tokenizer *t;
-    unsigned char *made; /* [n_tokens] a byte, or what a merge makes */
+    unsigned char *produced; /* [n_tokens] true for single bytes and results of merges */
 };
 
 static ddl_status out_of_memory(const struct loader *l)
@@ -26,21 +26,21 @@ static ddl_status out_of_memory(const struct loader *l)
     return ddl_error_set(l->err, DDL_E_MEMORY, "%s: out of memory", l->path);
 }
 
-/* An id in range, of `what` called `name`. */
+/* Checks that `value`, the id of the `what` called `name`, is an integer in range. */
 static ddl_status check_id(const struct loader *l, const json_t *value, const char *what, const char *name)
 {
     if (!json_is_integer(value))
-        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: the id of %s \"%.100s\" is %s, not an integer",
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: id of %s \"%.100s\": expected an integer, found %s",
                              l->path, what, name, ddl_json_type_name(value));
     json_int_t id = json_integer_value(value);
     if (id < 0 || id >= DDL_MAX_VOCAB)
         return ddl_error_set(l->err, DDL_E_FORMAT,
-                             "%s: the id of %s \"%.100s\" is %" JSON_INTEGER_FORMAT ", not 0 to %d", l->path,
-                             what, name, id, DDL_MAX_VOCAB - 1);
+                             "%s: id of %s \"%.100s\": expected 0 to %d, found %" JSON_INTEGER_FORMAT,
+                             l->path, what, name, DDL_MAX_VOCAB - 1, id);
     return DDL_OK;
 }
 
-/* Checks all ids of the vocabulary and raises *n_tokens above the largest. */
+/* Checks all ids of the vocabulary and raises *n_tokens to the largest id + 1. */
 static ddl_status measure_vocab(const struct loader *l, size_t *n_tokens)
 {
     const char *name;
@@ -69,8 +69,9 @@ static ddl_status read_vocab(struct loader *l)
         if (length == 0)
             return ddl_error_set(l->err, DDL_E_FORMAT, "%s: token %d is empty", l->path, id);
         if (l->t->tokens[id].size)
-            return ddl_error_set(l->err, DDL_E_FORMAT, "%s: id %d is given to two tokens, one is \"%.100s\"",
-                                 l->path, id, name);
+            return ddl_error_set(l->err, DDL_E_FORMAT,
+                                 "%s: duplicate id %d: used by \"%.100s\" and another token", l->path, id,
+                                 name);
         char *bytes = malloc(length);
         if (!bytes)
             return out_of_memory(l);
@@ -78,7 +79,7 @@ static ddl_status read_vocab(struct loader *l)
         bool ordinary = ddl_alphabet_decode(&l->t->alphabet, name, length, bytes, &n);
         bool fits = ordinary ? ddl_tokenizer_set(l->t, id, bytes, n, 0)
                              : ddl_tokenizer_set(l->t, id, name, length, DDL_TOKEN_LITERAL);
-        l->made[id] = ordinary && n == 1;
+        l->produced[id] = ordinary && n == 1;
         free(bytes);
         if (!fits)
             return out_of_memory(l);
@@ -86,7 +87,7 @@ static ddl_status read_vocab(struct loader *l)
     return status;
 }
 
-/* The id of a token as the vocabulary writes it, or -1. */
+/* Returns the id of a token spelled as in the vocabulary, or -1. */
 static int32_t token_id(const struct loader *l, const char *text, size_t size)
 {
     json_t *value = json_object_getn(l->vocab, text, size);
@@ -119,30 +120,30 @@ static ddl_status add_merge(struct loader *l, const char *left, size_t n_left, c
     if (status)
         return status;
     if (t->tokens[m.id].flags & DDL_TOKEN_LITERAL)
-        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: merge %zu makes a token outside the byte alphabet",
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: merge %zu produces a token outside the byte alphabet",
                              l->path, t->n_merges);
     if (!ddl_tokenizer_add_merge(t, m))
         return out_of_memory(l);
-    l->made[m.id] = 1;
+    l->produced[m.id] = 1;
     return DDL_OK;
 }
 
-/* "a b": two tokens with one space between. */
+/* "a b": two tokens separated by one space. */
 static ddl_status add_merge_line(struct loader *l, const char *line, size_t size)
 {
     const char *space = memchr(line, ' ', size);
     size_t n_left = space ? (size_t)(space - line) : 0, n_right = space ? size - n_left - 1 : 0;
     if (!n_left || !n_right || memchr(space + 1, ' ', n_right))
         return ddl_error_set(l->err, DDL_E_FORMAT,
-                             "%s: merge %zu is \"%.*s\", not two tokens with a space between", l->path,
-                             l->t->n_merges, (int)(size < 100 ? size : 100), line);
+                             "%s: merge %zu: expected two tokens separated by a space, found \"%.*s\"",
+                             l->path, l->t->n_merges, (int)(size < 100 ? size : 100), line);
     return add_merge(l, line, n_left, space + 1, n_right);
 }
 
 static ddl_status read_json_merges(struct loader *l, const json_t *merges)
 {
     if (!json_is_array(merges))
-        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: model.merges is %s, not a list", l->path,
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: model.merges: expected a list, found %s", l->path,
                              ddl_json_type_name(merges));
     size_t i;
     const json_t *row;
@@ -157,26 +158,26 @@ static ddl_status read_json_merges(struct loader *l, const json_t *merges)
                                json_string_length(right));
         else
             status = ddl_error_set(l->err, DDL_E_FORMAT,
-                                   "%s: merge %zu is %s, neither \"a b\" nor a list of two strings", l->path,
-                                   i, ddl_json_type_name(row));
+                                   "%s: merge %zu: expected \"a b\" or a list of two strings, found %s",
+                                   l->path, i, ddl_json_type_name(row));
         if (status)
             break;
     }
     return status;
 }
 
-/* Starts a tokenizer with room for ids below n_tokens and gives it the vocabulary. */
+/* Allocates a tokenizer for n_tokens ids and reads the vocabulary into it. */
 static ddl_status begin(struct loader *l, size_t n_tokens)
 {
     l->t = ddl_tokenizer_new(n_tokens);
-    l->made = calloc(n_tokens ? n_tokens : 1, 1);
-    if (!l->t || !l->made)
+    l->produced = calloc(n_tokens ? n_tokens : 1, 1);
+    if (!l->t || !l->produced)
         return out_of_memory(l);
     return read_vocab(l);
 }
 
-/* An added token takes its text as it stands. One that the merges make too (or a byte) keeps its bytes for
- * ordinary text, so they must agree. */
+/* The text of an added token is literal. If a merge also produces the token (or it is a single byte), its
+ * bytes are also used for ordinary text, so the two must agree. */
 static ddl_status add_token(struct loader *l, struct ddl_special special, const char *text, size_t size)
 {
     struct ddl_tokenizer *t = l->t;
@@ -184,15 +185,16 @@ static ddl_status add_token(struct loader *l, struct ddl_special special, const 
     int32_t known = token_id(l, text, size);
     if (known >= 0 && known != special.id)
         return ddl_error_set(l->err, DDL_E_FORMAT,
-                             "%s: added token \"%.100s\" has id %d, in the vocabulary %d", l->path, text,
-                             special.id, known);
+                             "%s: added token \"%.100s\" has id %d, but id %d in the vocabulary", l->path,
+                             text, special.id, known);
     if (known < 0 && token->size)
-        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: added token \"%.100s\" has id %d of another token",
-                             l->path, text, special.id);
-    if (l->made[special.id]) {
+        return ddl_error_set(l->err, DDL_E_FORMAT,
+                             "%s: added token \"%.100s\": id %d belongs to another token", l->path, text,
+                             special.id);
+    if (l->produced[special.id]) {
         if (token->size != size || memcmp(t->pool + token->offset, text, size) != 0)
             return ddl_error_set(l->err, DDL_E_UNSUPPORTED,
-                                 "%s: added token \"%.100s\" is also an ordinary token for other bytes",
+                                 "%s: added token \"%.100s\" is also an ordinary token with other bytes",
                                  l->path, text);
     } else if (!ddl_tokenizer_set(t, special.id, text, size,
                                   DDL_TOKEN_LITERAL | (known < 0 ? DDL_TOKEN_ADDED : 0u))) {
@@ -206,14 +208,15 @@ static ddl_status read_added_token(struct loader *l, const json_t *row, size_t i
     static const char *const unsupported[] = { "single_word", "lstrip", "rstrip" };
     const json_t *content = json_object_get(row, "content");
     if (!json_is_string(content) || json_string_length(content) == 0)
-        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: added_tokens[%zu].content is %s, not a text", l->path,
-                             i, json_is_string(content) ? "empty" : ddl_json_type_name(content));
+        return ddl_error_set(l->err, DDL_E_FORMAT,
+                             "%s: added_tokens[%zu].content: expected a nonempty string, found %s", l->path,
+                             i, json_is_string(content) ? "an empty string" : ddl_json_type_name(content));
     const char *text = json_string_value(content);
     for (size_t k = 0; k < sizeof unsupported / sizeof *unsupported; k++) {
         if (json_is_true(json_object_get(row, unsupported[k])))
             return ddl_error_set(l->err, DDL_E_UNSUPPORTED,
-                                 "%s: added token \"%.100s\" has %s true; only false is done", l->path, text,
-                                 unsupported[k]);
+                                 "%s: added token \"%.100s\" has %s true; only false is supported", l->path,
+                                 text, unsupported[k]);
     }
     struct ddl_special special = { (int32_t)json_integer_value(json_object_get(row, "id")),
                                    json_is_true(json_object_get(row, "normalized")),
@@ -221,12 +224,11 @@ static ddl_status read_added_token(struct loader *l, const json_t *row, size_t i
     return add_token(l, special, text, json_string_length(content));
 }
 
-/* Checks the ids of the added tokens and raises *n_tokens above the largest. A list that is absent is empty.
- */
+/* Checks the ids of the added tokens and raises *n_tokens to the largest id + 1. A missing list is empty. */
 static ddl_status measure_added(const struct loader *l, const json_t *added, size_t *n_tokens)
 {
     if (added && !json_is_array(added))
-        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: added_tokens is %s, not a list", l->path,
+        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: added_tokens: expected a list, found %s", l->path,
                              ddl_json_type_name(added));
     size_t i;
     const json_t *row;
@@ -243,13 +245,13 @@ static ddl_status measure_added(const struct loader *l, const json_t *added, siz
     return DDL_OK;
 }
 
-/* Memory follows the largest id, so most ids below it must be given. */
+/* Allocated memory is proportional to the largest id, so at least half of the ids must be in use. */
 static ddl_status check_density(const struct loader *l, size_t given, size_t n_tokens)
 {
     enum { FREE_GAP = 4096 };
     if (n_tokens <= FREE_GAP || n_tokens / 2 <= given)
         return DDL_OK;
-    return ddl_error_set(l->err, DDL_E_FORMAT, "%s: the largest id is %zu, but only %zu tokens have one",
+    return ddl_error_set(l->err, DDL_E_FORMAT, "%s: the largest id is %zu, but there are only %zu tokens",
                          l->path, n_tokens - 1, given);
 }
 
@@ -258,8 +260,9 @@ static ddl_status read_tokenizer_json(struct loader *l, const json_t *root)
     const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
     l->vocab = json_object_get(model, "vocab");
     if (!json_is_object(l->vocab))
-        return ddl_error_set(l->err, DDL_E_FORMAT, "%s: model.vocab is %s, not an object: no tokenizer.json",
-                             l->path, ddl_json_type_name(l->vocab));
+        return ddl_error_set(l->err, DDL_E_FORMAT,
+                             "%s: model.vocab: expected an object, found %s: not a tokenizer.json", l->path,
+                             ddl_json_type_name(l->vocab));
     size_t n_tokens = 0;
     ddl_status status = ddl_tokenizer_check_settings(root, l->path, l->err);
     if (!status)
@@ -314,9 +317,9 @@ static ddl_status read_merge_lines(struct loader *l, const char *text, size_t si
     return DDL_OK;
 }
 
-/* GPT-2's two files have no list of special tokens: <|endoftext|> is one, and whatever else no merge makes is
- * a sign of files that do not belong together. */
-static ddl_status check_all_made(struct loader *l, const char *merges_path)
+/* GPT-2's two files have no list of special tokens. <|endoftext|> is the only one; any other token that no
+ * merge produces means that the files do not match. */
+static ddl_status check_all_produced(struct loader *l, const char *merges_path)
 {
     static const char end_of_text[] = "<|endoftext|>";
     const char *name;
@@ -325,11 +328,11 @@ static ddl_status check_all_made(struct loader *l, const char *merges_path)
     json_object_keylen_foreach(l->vocab, name, length, value)
     {
         struct ddl_special special = { .id = (int32_t)json_integer_value(value), .special = true };
-        if (l->made[special.id])
+        if (l->produced[special.id])
             continue;
         if (strcmp(name, end_of_text) != 0)
             return ddl_error_set(l->err, DDL_E_FORMAT,
-                                 "%s: no merge makes \"%.100s\" (id %d) of encoder.json: cut short?",
+                                 "%s: no merge produces \"%.100s\" (id %d) of encoder.json: truncated?",
                                  merges_path, name, special.id);
         ddl_status status = add_token(l, special, name, length);
         if (status)
@@ -348,8 +351,8 @@ static ddl_status load_gpt2_files(struct loader *l, const char *vocab_path, cons
     size_t n_tokens = 0;
     l->vocab = vocab;
     if (!json_is_object(vocab))
-        status = ddl_error_set(l->err, DDL_E_FORMAT, "%s: %s, not an object of tokens and ids", vocab_path,
-                               ddl_json_type_name(vocab));
+        status = ddl_error_set(l->err, DDL_E_FORMAT, "%s: expected an object of tokens and ids, found %s",
+                               vocab_path, ddl_json_type_name(vocab));
     if (!status)
         status = measure_vocab(l, &n_tokens);
     if (!status)
@@ -364,7 +367,7 @@ static ddl_status load_gpt2_files(struct loader *l, const char *vocab_path, cons
     if (!status)
         status = read_merge_lines(l, text, size);
     if (!status)
-        status = check_all_made(l, merges_path);
+        status = check_all_produced(l, merges_path);
     free(text);
     json_decref(vocab);
     return status;
@@ -384,9 +387,10 @@ static ddl_status load_folder(struct loader *l, const char *folder)
     } else if (ddl_file_exists(vocab) || ddl_file_exists(merges)) {
         status = load_gpt2_files(l, vocab, merges);
     } else {
-        return ddl_error_set(l->err, DDL_E_IO,
-                             "%s: no tokenizer there, neither tokenizer.json nor vocab.bpe and encoder.json",
-                             folder);
+        return ddl_error_set(
+            l->err, DDL_E_IO,
+            "%s: no tokenizer in this folder: expected tokenizer.json, or vocab.bpe and encoder.json",
+            folder);
     }
     if (!status)
         status = ddl_tokenizer_finish(l->t, l->path, l->err);
@@ -404,7 +408,7 @@ ddl_status ddl_tokenizer_load(ddl_tokenizer **out, const char *path, struct ddl_
         if (!status)
             status = ddl_tokenizer_finish(l.t, path, err);
     }
-    free(l.made);
+    free(l.produced);
     *out = status ? NULL : l.t;
     if (status)
         ddl_tokenizer_free(l.t);

@@ -1,4 +1,5 @@
-/* tokenizer.json as `tokenizers` writes it; merges as "a b", which every version of it reads. */
+/* Writes tokenizer.json in the format of Hugging Face `tokenizers`, with merges as "a b", which all its
+ * versions read. */
 #include "text/tokenizer.h"
 
 #include "base/file.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The token as the vocabulary writes it; a new reference, or NULL. */
+/* Returns the token as spelled in the vocabulary (a new reference), or NULL. */
 static json_t *token_text(const struct ddl_tokenizer *t, int32_t id)
 {
     const struct ddl_token *token = &t->tokens[id];
@@ -93,7 +94,7 @@ static json_t *tokenizer_object(const struct ddl_tokenizer *t)
                      model);
 }
 
-/* A folder gets a tokenizer.json: one that exists, or a new name that does not end in .json. */
+/* True if path names a folder: an existing one, or a new name that does not end in .json. */
 static bool means_folder(const char *path)
 {
     size_t length = strlen(path);

@@ -14,13 +14,13 @@ const char *ddl_json_type_name(const json_t *value)
     return value ? names[json_typeof(value)] : "nothing";
 }
 
-/* What a setting may be besides absent. */
+/* Allowed values of a setting. An absent setting is allowed by all except BYTE_LEVEL. */
 enum allowed {
     ONLY_NULL,
     NULL_OR_ZERO,
     NULL_OR_EMPTY,
     NULL_OR_BYTE_LEVEL, /* an object whose type is ByteLevel */
-    BYTE_LEVEL,         /* the same, and it must be there    */
+    BYTE_LEVEL,         /* the same, and required */
     TYPE_BPE,
     ONLY_TRUE,
 };
@@ -56,17 +56,17 @@ ddl_status ddl_tokenizer_check_settings(const json_t *root, const char *path, st
         enum allowed allowed;
         const char *wanted;
     } rows[] = {
-        { NULL, "truncation", ONLY_NULL, "only null is done" },
-        { NULL, "padding", ONLY_NULL, "only null is done" },
-        { NULL, "normalizer", ONLY_NULL, "only null is done" },
-        { NULL, "pre_tokenizer", BYTE_LEVEL, "only type ByteLevel is done" },
-        { "pre_tokenizer", "use_regex", ONLY_TRUE, "only true is done" },
-        { NULL, "post_processor", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are done" },
-        { NULL, "decoder", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are done" },
-        { "model", "type", TYPE_BPE, "only \"BPE\" is done" },
-        { "model", "dropout", NULL_OR_ZERO, "only null is done" },
-        { "model", "continuing_subword_prefix", NULL_OR_EMPTY, "only null and \"\" are done" },
-        { "model", "end_of_word_suffix", NULL_OR_EMPTY, "only null and \"\" are done" },
+        { NULL, "truncation", ONLY_NULL, "only null is supported" },
+        { NULL, "padding", ONLY_NULL, "only null is supported" },
+        { NULL, "normalizer", ONLY_NULL, "only null is supported" },
+        { NULL, "pre_tokenizer", BYTE_LEVEL, "only type ByteLevel is supported" },
+        { "pre_tokenizer", "use_regex", ONLY_TRUE, "only true is supported" },
+        { NULL, "post_processor", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are supported" },
+        { NULL, "decoder", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are supported" },
+        { "model", "type", TYPE_BPE, "only \"BPE\" is supported" },
+        { "model", "dropout", NULL_OR_ZERO, "only null is supported" },
+        { "model", "continuing_subword_prefix", NULL_OR_EMPTY, "only null and \"\" are supported" },
+        { "model", "end_of_word_suffix", NULL_OR_EMPTY, "only null and \"\" are supported" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const json_t *object = rows[i].object ? json_object_get(root, rows[i].object) : root;

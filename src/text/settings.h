@@ -1,4 +1,4 @@
-/* The settings of a tokenizer.json: whether they ask for just what this library does. */
+/* Validates the settings of a tokenizer.json. */
 #ifndef DDL_TEXT_SETTINGS_H
 #define DDL_TEXT_SETTINGS_H
 
@@ -6,8 +6,9 @@
 
 #include <jansson.h>
 
-/* Refuses what would change a text's ids or an id's bytes. unk_token, fuse_unk and byte_fallback do not:
- * every byte has a token. `path` starts an error's sentence. */
+/* Rejects settings that would change the ids of a text or the bytes of an id. unk_token, fuse_unk and
+ * byte_fallback are ignored: they have no effect because every byte has a token. Error messages start with
+ * `path`. */
 ddl_status ddl_tokenizer_check_settings(const json_t *root, const char *path, struct ddl_error *err);
 
 /* "an object", "a list", ...; "nothing" for NULL. */

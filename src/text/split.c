@@ -11,7 +11,7 @@
 
 enum { N_CODES = 0x110000, BLOCK = 0x1000 };
 
-/* White space is spelled out: PCRE2's \s would take in U+180E, which Unicode's White_Space leaves out. */
+/* White space is listed explicitly: PCRE2's \s includes U+180E, which Unicode's White_Space does not. */
 static const char class_pattern[] = "(\\p{L}+)|(\\p{N}+)|([\\p{Z}\\t-\\r\\x{85}]+)";
 
 struct matcher {
@@ -27,13 +27,13 @@ static ddl_status matcher_init(struct matcher *m, struct ddl_error *err)
     m->code = pcre2_compile((PCRE2_SPTR)class_pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &number,
                             &offset, NULL);
     if (!m->code && number == PCRE2_ERROR_HEAP_FAILED)
-        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for the classes of characters");
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for the Unicode character classes");
     if (!m->code)
         return ddl_error_set(err, DDL_E_UNSUPPORTED,
-                             "PCRE2 refuses Unicode classes (error %d): it was built "
+                             "PCRE2 rejects Unicode classes (error %d): it was built "
                              "without Unicode support",
                              number);
-    /* Without the compiler (no memory may be executable) PCRE2 interprets: slower, the same answer. */
+    /* Without the JIT (executable memory may be forbidden) PCRE2 interprets: slower, same result. */
     pcre2_jit_compile(m->code, PCRE2_JIT_COMPLETE);
     m->match = pcre2_match_data_create_from_pattern(m->code, NULL);
     return m->match ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "out of memory for a pattern match");
@@ -45,8 +45,8 @@ static void matcher_free(struct matcher *m)
     pcre2_code_free(m->code);
 }
 
-/* Classes of the characters first .. first + BLOCK - 1: they are written one after the other as a text, and
- * each run that matches is walked again to mark its characters. */
+/* Computes the classes of the characters first .. first + BLOCK - 1: concatenates them into a text, matches
+ * runs, and decodes each run again to store the class of its characters. */
 static ddl_status classify_block(const struct matcher *m, uint32_t first, unsigned char *of,
                                  struct ddl_error *err)
 {
@@ -66,7 +66,7 @@ static ddl_status classify_block(const struct matcher *m, uint32_t first, unsign
         for (at = range[0]; at < range[1];) {
             uint32_t code;
             at += ddl_utf8_decode((const unsigned char *)text + at, size - at, &code);
-            /* The result is 1 + the highest group that matched; groups stand in the order of the classes. */
+            /* The result is 1 + the highest group that matched; groups are in the order of the classes. */
             of[code] = (unsigned char)(group - 1);
         }
     }
@@ -106,7 +106,7 @@ static struct character character_at(const unsigned char *of, const unsigned cha
     return n ? (struct character){ n, of[code] } : (struct character){ 1, DDL_CHAR_SYMBOL };
 }
 
-/* Where the run of characters of one class that goes on at `at` ends. */
+/* Returns the end of the run of characters of `class` that continues at `at`. */
 static size_t run_end(const unsigned char *of, const unsigned char *s, size_t at, size_t size,
                       unsigned char class)
 {
@@ -122,7 +122,7 @@ static size_t run_end(const unsigned char *of, const unsigned char *s, size_t at
     }
 }
 
-/* 's 't 'd 'm 'll 've 're, in lower case only: the length, or 0. */
+/* 's 't 'd 'm 'll 've 're, lower case only. Returns the length, or 0. */
 static size_t contraction(const unsigned char *s, size_t size)
 {
     if (size >= 2 && (s[1] == 's' || s[1] == 't' || s[1] == 'd' || s[1] == 'm'))
@@ -133,8 +133,8 @@ static size_t contraction(const unsigned char *s, size_t size)
     return 0;
 }
 
-/* White space that does not lead a word: all of it at the end of the text, else all but its last character,
- * which the next piece may start with; one character alone stays a piece. */
+/* White space that does not precede a word: all of it at the end of the text, otherwise all but the last
+ * character, which the next piece may start with. A single character is a piece of its own. */
 static size_t space_piece(const unsigned char *of, const unsigned char *s, size_t size)
 {
     size_t last = 0, at = 0;

@@ -1,10 +1,10 @@
-/* Pre-tokenisation: the pieces inside which BPE merges, as GPT-2's pattern cuts them,
+/* Pre-tokenization: splits text into the pieces within which BPE merges, by GPT-2's pattern
  *   '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- * A byte that is no part of a UTF-8 character counts as a symbol ([^\s\p{L}\p{N}]), so any bytes can be cut.
- *
- * The scanner is ours, for speed; what is a letter, a number or white space is Unicode's and comes from
- * PCRE2, asked once for every character when the table is made. tests/text/test_split.c compares the scanner
- * with PCRE2 running the whole pattern. */
+ * A byte that is not part of a valid UTF-8 character is classified as a symbol ([^\s\p{L}\p{N}]), so any byte
+ * sequence can be split.
+ * The scanner is hand-written for speed. The classes (letter, number, white space) are Unicode's; PCRE2
+ * computes them once, when the table is built. tests/text/test_split.c compares the scanner with PCRE2
+ * running the full pattern. */
 #ifndef DDL_TEXT_SPLIT_H
 #define DDL_TEXT_SPLIT_H
 
@@ -14,15 +14,16 @@
 
 enum ddl_char_class { DDL_CHAR_SYMBOL, DDL_CHAR_LETTER, DDL_CHAR_NUMBER, DDL_CHAR_SPACE };
 
-/* The class of every character, one byte each. Read-only after it is made. */
+/* The class of every code point, one byte each. Read-only after initialization. */
 struct ddl_char_classes {
     unsigned char *of; /* [0x110000] */
 };
 ddl_status ddl_char_classes_init(struct ddl_char_classes *classes, struct ddl_error *err);
 void ddl_char_classes_free(struct ddl_char_classes *classes);
 
-/* The length in bytes of the piece that starts at text[0]; size > 0 is what is left of the whole text, whose
- * end matters (trailing white space is one piece). text[0] must be where a piece starts. */
+/* Returns the length in bytes of the piece that starts at text[0], which must be the start of a piece. size >
+ * 0 is the number of bytes up to the end of the whole text, which is significant: trailing white space is one
+ * piece. */
 size_t ddl_split_next(const struct ddl_char_classes *classes, const char *text, size_t size);
 
 #endif

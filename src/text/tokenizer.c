@@ -103,7 +103,8 @@ static ddl_status find_bytes(struct ddl_tokenizer *t, const char *where, struct 
     return DDL_OK;
 }
 
-/* A token is entered as a piece of its own if its bytes become just it: then encoding need not merge. */
+/* Inserts into `pieces` each token whose bytes encode to exactly that token: pieces found there need no
+ * merging. */
 static ddl_status fill_pieces(struct ddl_tokenizer *t, struct ddl_error *err)
 {
     t->pieces.key = ddl_tokenizer_key;
@@ -212,7 +213,7 @@ static ddl_status encode_ordinary(const struct ddl_tokenizer *t, const char *tex
     return status;
 }
 
-/* The longest special token of the given kind that starts at text[0], or NULL. */
+/* Returns the longest special token of the given kind that starts at text[0], or NULL. */
 static const struct ddl_special *special_at(const struct ddl_tokenizer *t, const char *text, size_t size,
                                             bool normalized)
 {
@@ -227,7 +228,7 @@ static const struct ddl_special *special_at(const struct ddl_tokenizer *t, const
     return best;
 }
 
-/* Cuts at special tokens: first those that are not "normalized", then, between them, those that are. */
+/* Splits at special tokens: first at those that are not "normalized", then, in between, at those that are. */
 static ddl_status encode_special(const struct ddl_tokenizer *t, const char *text, size_t size,
                                  bool normalized, struct ddl_ids *out, struct ddl_error *err)
 {
@@ -256,7 +257,7 @@ ddl_status ddl_tokenizer_encode(const ddl_tokenizer *t, const char *text, size_t
                                 struct ddl_ids *out, struct ddl_error *err)
 {
     size_t before = out->n;
-    /* English text has 4 to 5 bytes a token; more is made room for as it comes. */
+    /* English text has 4 to 5 bytes per token; the list grows as needed. */
     ddl_status status = ddl_ids_reserve(out, size / 4 + 1, err);
     if (!status)
         status = special && t->n_specials ? encode_special(t, text, size, false, out, err)
@@ -276,7 +277,7 @@ const char *ddl_tokenizer_bytes(const ddl_tokenizer *t, int32_t id, size_t *size
     return ddl_tokenizer_key(t, id);
 }
 
-/* bytes[n] to out[at], as far as out[size] has room. */
+/* Copies bytes[n] to out[at], truncated to the capacity out[size]. */
 static void put(char *out, size_t size, size_t at, const void *bytes, size_t n)
 {
     if (at < size && n)
@@ -290,7 +291,7 @@ size_t ddl_decode_push(struct ddl_decode_stream *stream, const ddl_tokenizer *t,
     const char *bytes = ddl_tokenizer_bytes(t, id, &n);
     if (!bytes)
         return 0;
-    /* The last three bytes, held ones included, decide what is held back now. */
+    /* The last three bytes, including held bytes, determine what is held back. */
     unsigned char tail[6];
     size_t from_token = n < 3 ? n : 3, from_held = stream->n_held;
     memcpy(tail, stream->held, from_held);

@@ -1,4 +1,4 @@
-/* What a tokenizer is made of, for those who build one (from files, or by training) and write one. */
+/* Internals of a tokenizer, for the code that builds one (loading, training) and the code that writes one. */
 #ifndef DDL_TEXT_TOKENIZER_H
 #define DDL_TEXT_TOKENIZER_H
 
@@ -9,13 +9,13 @@
 #include "text/bytes_table.h"
 #include "text/split.h"
 
-/* Ids stay below this, so that a damaged file cannot ask for any amount of memory. */
+/* Upper bound on the number of ids: limits the memory that a corrupted file can request. */
 enum { DDL_MAX_VOCAB = 1 << 22 };
 
 enum ddl_token_flag {
     DDL_TOKEN_LITERAL =
-        1, /* its text is not in the byte alphabet, or stands for itself: never made by merges */
-    DDL_TOKEN_ADDED = 2, /* stands among added_tokens only, not in the model's vocabulary                */
+        1, /* its text is not in the byte alphabet, or represents itself: never produced by merges */
+    DDL_TOKEN_ADDED = 2, /* only in added_tokens, not in the model's vocabulary */
 };
 
 struct ddl_token {
@@ -24,11 +24,11 @@ struct ddl_token {
     unsigned char flags;
 };
 
-/* Texts that become one id when special tokens are asked for. The bytes are the token's. */
+/* A text that is encoded as one id when special tokens are enabled. Its bytes are those of the token. */
 struct ddl_special {
     int32_t id;
-    bool normalized; /* as `tokenizers` does: these are looked for after the others  */
-    bool special;    /* kept for writing                                             */
+    bool normalized; /* as in `tokenizers`: matched after those that are not normalized */
+    bool special;    /* preserved for writing */
 };
 
 struct ddl_tokenizer {
@@ -41,31 +41,31 @@ struct ddl_tokenizer {
     size_t n_merges, merges_capacity;
     struct ddl_special *specials; /* [n_specials] */
     size_t n_specials;
-    bool add_prefix_space; /* a text (or part of one beside a special token) without one gets a leading space
-                            */
-    bool ignore_merges;    /* a piece that is a token is that token, whatever the merges make of it         */
-    /* made by ddl_tokenizer_finish */
+    bool add_prefix_space; /* prepend a space to a text, or a part after a special token, that has none */
+    bool ignore_merges;    /* a piece that is a token is encoded as that token regardless of merges */
+    /* built by ddl_tokenizer_finish */
     struct ddl_bpe bpe;
     struct ddl_bytes_table pieces; /* pieces that are one token */
     struct ddl_char_classes classes;
-    unsigned char special_first[256]; /* a special token starts with this byte */
+    unsigned char special_first[256]; /* true if a special token starts with this byte */
 };
 
-/* An empty one with room for ids below n_tokens; NULL for want of memory. */
+/* Creates an empty tokenizer for ids below n_tokens; NULL if out of memory. */
 struct ddl_tokenizer *ddl_tokenizer_new(size_t n_tokens);
 
-/* Gives `id` its bytes (copied, size > 0). The id must be below n_tokens and free. False for want of memory.
- */
+/* Sets the bytes of `id` (copied, size > 0). The id must be below n_tokens and unused. Returns false if out
+ * of memory. */
 bool ddl_tokenizer_set(struct ddl_tokenizer *t, int32_t id, const char *bytes, size_t size, unsigned flags);
 
-/* Append a merge or a special token. False for want of memory. */
+/* Append a merge or a special token. Return false if out of memory. */
 bool ddl_tokenizer_add_merge(struct ddl_tokenizer *t, struct ddl_merge merge);
 bool ddl_tokenizer_add_special(struct ddl_tokenizer *t, struct ddl_special special);
 
-/* The bytes of a token that is there, as a ddl_bytes_table asks for them; `tokenizer` is a ddl_tokenizer. */
+/* Returns the bytes of an existing token: the key callback of ddl_bytes_table. `tokenizer` is a
+ * ddl_tokenizer. */
 const char *ddl_tokenizer_key(const void *tokenizer, int32_t id);
 
-/* Checks that every byte has a token, and makes the tables. `where` starts an error's sentence. */
+/* Checks that every byte has a token and builds the tables. Error messages start with `where`. */
 ddl_status ddl_tokenizer_finish(struct ddl_tokenizer *t, const char *where, struct ddl_error *err);
 
 #endif

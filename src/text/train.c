@@ -1,4 +1,4 @@
-/* Training a tokenizer: count the pieces of the texts, learn merges, make a tokenizer of them. */
+/* Trains a tokenizer: counts the pieces of the texts, learns merges, builds a tokenizer from them. */
 #include "text/learn.h"
 #include "text/tokenizer.h"
 
@@ -27,27 +27,27 @@ const struct ddl_option *ddl_tokenizer_train_options(void)
           .min = 256,
           .max = DDL_MAX_VOCAB,
           .value = "N",
-          .help = "tokens in all: special tokens, 256 bytes, merges" },
+          .help = "total number of tokens: special tokens, 256 bytes and merges" },
         { .name = "min_frequency",
           .type = DDL_OPTION_U64,
           .offset = FIELD(min_frequency),
           .min = 0,
           .max = 1e15,
           .value = "N",
-          .help = "merge no pair that occurs less often" },
+          .help = "minimum count of a pair to be merged" },
         { .name = "special_tokens",
           .type = DDL_OPTION_STRING,
           .offset = FIELD(special_tokens),
           .size = sizeof((struct ddl_tokenizer_train_config *)0)->special_tokens,
           .value = "A,B,...",
-          .help = "special tokens, split by commas; they take the first ids" },
+          .help = "special tokens, comma-separated; they get the first ids" },
         { .name = "max_words",
           .type = DDL_OPTION_SIZE,
           .offset = FIELD(max_words),
           .min = 10000,
           .max = 1e9,
           .value = "N",
-          .help = "distinct pieces counted at a time; beyond, the rarest are forgotten" },
+          .help = "limit on distinct pieces kept while counting; beyond it, the rarest are dropped" },
         { 0 },
     };
     return rows;
@@ -58,12 +58,12 @@ struct training {
     struct ddl_tokenizer_train_progress progress;
     ddl_tokenizer_train_progress_fn *report;
     void *user;
-    double start;    /* of the clock */
+    double start;    /* clock value */
     double reported; /* seconds at the last report */
     struct ddl_error *err;
-    struct ddl_tokenizer *t; /* the tokens so far; n_tokens is the size of the array */
+    struct ddl_tokenizer *t; /* tokens so far; its n_tokens is the capacity */
     size_t n_tokens;
-    struct ddl_bytes_table known; /* the tokens' ids by their bytes */
+    struct ddl_bytes_table known; /* ids of the tokens by their bytes */
 };
 
 static ddl_status out_of_memory(const struct training *tr)
@@ -105,7 +105,7 @@ static ddl_status count_text(struct training *tr, const struct ddl_char_classes 
     return DDL_OK;
 }
 
-/* Opens every file before the first is read, so that a wrong name shows at once. */
+/* Opens every file before reading the first, so that a wrong name is reported immediately. */
 static ddl_status measure_files(struct training *tr, const char *const *files, size_t n_files)
 {
     for (size_t i = 0; i < n_files; i++) {
@@ -117,8 +117,7 @@ static ddl_status measure_files(struct training *tr, const char *const *files, s
         ddl_file_map_close(&map);
     }
     if (tr->progress.bytes_total == 0)
-        return ddl_error_set(tr->err, DDL_E_FORMAT,
-                             "%s: no text to learn from: %zu files with 0 bytes in all",
+        return ddl_error_set(tr->err, DDL_E_FORMAT, "%s: no training text: %zu files with 0 bytes in total",
                              n_files ? files[0] : "(no file)", n_files);
     return DDL_OK;
 }
@@ -141,7 +140,7 @@ static ddl_status count_files(struct training *tr, const char *const *files, siz
     return status;
 }
 
-/* The id of the token with these bytes; a new one if there is none. Returns -1 for want of memory. */
+/* Returns the id of the token with these bytes, creating it if there is none. Returns -1 if out of memory. */
 static int32_t token_id(struct training *tr, const char *bytes, size_t size)
 {
     int32_t id = ddl_bytes_table_find(&tr->known, bytes, size, size);
@@ -154,8 +153,8 @@ static int32_t token_id(struct training *tr, const char *bytes, size_t size)
     return id;
 }
 
-/* Enters one special token. Written in the byte alphabet it must stand for itself or be no such text at all:
- * else its entry in the vocabulary would be taken for that of other bytes. */
+/* Adds one special token. If its text is valid in the byte alphabet it must decode to itself; otherwise its
+ * vocabulary entry would be read as the spelling of other bytes. */
 static ddl_status add_special(struct training *tr, const char *text, size_t size)
 {
     struct ddl_tokenizer *t = tr->t;
@@ -163,7 +162,7 @@ static ddl_status add_special(struct training *tr, const char *text, size_t size
     size_t n;
     bool ordinary = ddl_alphabet_decode(&t->alphabet, text, size, bytes, &n);
     if (size == 0)
-        return ddl_error_set(tr->err, DDL_E_USAGE, "special_tokens: \"%s\" has an empty token",
+        return ddl_error_set(tr->err, DDL_E_USAGE, "special_tokens: \"%s\" contains an empty token",
                              tr->config->special_tokens);
     if (ordinary && (n != size || memcmp(bytes, text, size) != 0))
         return ddl_error_set(tr->err, DDL_E_USAGE,
@@ -198,7 +197,7 @@ static ddl_status add_specials(struct training *tr)
     return DDL_OK;
 }
 
-/* The special tokens and the 256 bytes, in the order of their characters. */
+/* Adds the special tokens and the 256 bytes, in the order of their characters. */
 static ddl_status add_first_tokens(struct training *tr, int32_t byte_id[256])
 {
     ddl_status status = add_specials(tr);
@@ -214,12 +213,12 @@ static ddl_status add_first_tokens(struct training *tr, int32_t byte_id[256])
     }
     if (tr->n_tokens > tr->config->vocab_size)
         return ddl_error_set(tr->err, DDL_E_USAGE,
-                             "vocab_size is %zu, but the bytes and special tokens alone are %zu",
-                             tr->config->vocab_size, tr->n_tokens);
+                             "vocab_size: expected at least %zu (bytes and special tokens), found %zu",
+                             tr->n_tokens, tr->config->vocab_size);
     return DDL_OK;
 }
 
-/* Appends the merge of `pair` and makes its token, which can be there only as a special one. */
+/* Appends the merge of `pair` and creates its token, which can already exist only as a special token. */
 static ddl_status add_merge(struct training *tr, uint64_t pair, int32_t *id)
 {
     struct ddl_tokenizer *t = tr->t;
@@ -234,7 +233,7 @@ static ddl_status add_merge(struct training *tr, uint64_t pair, int32_t *id)
     free(joined);
     if (m.id < 0)
         return out_of_memory(tr);
-    t->tokens[m.id].flags = 0; /* a special token that a merge makes is an ordinary one, too */
+    t->tokens[m.id].flags = 0; /* a special token that a merge produces is also an ordinary token */
     return ddl_tokenizer_add_merge(t, m) ? DDL_OK : out_of_memory(tr);
 }
 
@@ -287,7 +286,7 @@ ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_t
     struct training tr = { .config = config, .report = progress, .user = user, .err = err };
     tr.progress.vocab_size = config->vocab_size;
     tr.start = ddl_clock_seconds();
-    /* Bytes and special tokens may be more than vocab_size, which is said once they are counted. */
+    /* The bytes and special tokens may exceed vocab_size; this is reported after they are counted. */
     tr.t = ddl_tokenizer_new(config->vocab_size + 256 + sizeof config->special_tokens);
     bool fits = tr.t && ddl_bytes_table_init(&tr.known, config->vocab_size);
     tr.known.key = ddl_tokenizer_key;

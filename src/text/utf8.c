@@ -2,7 +2,8 @@
 
 #include <stdbool.h>
 
-/* What may follow a lead byte: the length, and the range of the second byte. Later bytes are 80 to BF. */
+/* What may follow a lead byte: the total length, and the range of the second byte. Later bytes are 80 to
+ * BF. */
 struct lead {
     size_t size;
     unsigned char low, high;
@@ -20,7 +21,7 @@ static struct lead lead_of(unsigned char byte)
     return (struct lead){ size, low, high };
 }
 
-/* Whether s[1..n-1], at most size - 1 bytes, may follow the lead byte. */
+/* True if s[1..n-1], at most size - 1 bytes, may follow the lead byte. */
 static bool continues(struct lead lead, const unsigned char *s, size_t n)
 {
     for (size_t i = 1; i < n; i++) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for words of this size on average, many times what texts have. */
+/* Average capacity per word in bytes, far above the average of real texts. */
 enum { MEAN_BYTES = 64 };
 
 static const char *word_bytes(const void *user, int32_t i)
@@ -37,8 +37,9 @@ void ddl_words_free(struct ddl_words *words)
     *words = (struct ddl_words){ 0 };
 }
 
-/* Whether the words above that count are half of what may be kept at most, in number and in bytes. */
-static bool enough_forgotten(const struct ddl_words *words, uint64_t count)
+/* True if keeping only the words above that count leaves at most half of the limits, in number and in
+ * bytes. */
+static bool drops_enough(const struct ddl_words *words, uint64_t count)
 {
     size_t n = 0, bytes = 0;
     for (size_t i = 0; i < words->n; i++) {
@@ -49,11 +50,11 @@ static bool enough_forgotten(const struct ddl_words *words, uint64_t count)
     return n <= words->limit / 2 && bytes <= words->limit * (MEAN_BYTES / 2);
 }
 
-/* Keeps the words above the lowest power of two that does it. */
-static bool forget_rare(struct ddl_words *words)
+/* Drops all words up to the lowest power-of-two count that frees enough. */
+static bool drop_rare(struct ddl_words *words)
 {
     uint64_t threshold = 1;
-    while (!enough_forgotten(words, threshold))
+    while (!drops_enough(words, threshold))
         threshold *= 2;
     size_t n = 0, pool_size = 0;
     for (size_t i = 0; i < words->n; i++) {
@@ -78,7 +79,7 @@ static bool forget_rare(struct ddl_words *words)
     return true;
 }
 
-static bool make_room(struct ddl_words *words, size_t size)
+static bool reserve(struct ddl_words *words, size_t size)
 {
     if (words->n == words->capacity) {
         size_t capacity = 2 * words->capacity + 1024;
@@ -109,9 +110,9 @@ bool ddl_words_add(struct ddl_words *words, const char *piece, size_t size, size
         return true;
     }
     bool full = words->n == words->limit || words->pool_size + size > words->limit * MEAN_BYTES;
-    if (full && !forget_rare(words))
+    if (full && !drop_rare(words))
         return false;
-    if (!make_room(words, size))
+    if (!reserve(words, size))
         return false;
     memcpy(words->pool + words->pool_size, piece, size);
     words->words[words->n] = (struct ddl_word){ words->pool_size, (uint32_t)size, 1 };

@@ -93,7 +93,7 @@ static void statuses(void **state)
         { "info", 2, "found 0 paths, wanted one" },
         { "info a b", 2, "found 2 paths" },
         { "info none.bin", 1, "none.bin: cannot open" },
-        { "info in.txt", 1, "in.txt: 1 bytes, a shard has a header" },
+        { "info in.txt", 1, "in.txt: 1 bytes, less than the shard header" },
     };
     char out[8192];
     write_file(scratch_path("in.txt"), "x", 1);
@@ -106,7 +106,7 @@ static void statuses(void **state)
     write_shard(scratch_path("seven.bin"), 4, 0, 7);
     assert_int_equal(ddl_data("info seven.bin --vocab 7", out, sizeof out), 0);
     assert_int_equal(ddl_data("info seven.bin --vocab 6", out, sizeof out), 1);
-    assert_error("seven.bin: token 6 at position 6, the vocabulary has 6 tokens");
+    assert_error("seven.bin: token 6 at position 6 exceeds the vocabulary of 6 tokens");
 }
 
 static void help(void **state)
@@ -163,7 +163,7 @@ static void interruption(void **state)
         close(text);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 3);
-        assert_error("stopped; nothing was written to");
+        assert_error("interrupted; nothing was written to");
         assert_false(ddl_file_exists(scratch_path("stopped")));
     }
 }

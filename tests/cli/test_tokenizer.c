@@ -56,7 +56,7 @@ static void tells(void **state)
     says("", "info", 0, false,
          "vocabulary      50257\nmerges          50000\nspecial token   50256  <|endoftext|>\n");
     says("", "info tests/golden/tokenizer-train/case2.json --json", 0, false, "\"vocab_size\": 351");
-    says("", "info src", 1, true, "src: no tokenizer there");
+    says("", "info src", 1, true, "src: no tokenizer in this folder");
     says("", "--help", 0, false, "ddl tokenizer train --out PATH FILE");
     says("", "encode --help", 0, false, "usage: ddl tokenizer encode [FILE]");
     says("", "train --help", 0, false, "--vocab-size N");

@@ -1,4 +1,4 @@
-/* Packed files, made by the libraries that define the formats. */
+/* Compressed files, created by the reference libraries of the formats. */
 #ifndef DDL_TESTS_DATA_PACK_H
 #define DDL_TESTS_DATA_PACK_H
 
@@ -7,7 +7,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-/* One gzip member, one zstd frame: malloc'ed. */
+/* Return one gzip member or zstd frame, allocated with malloc. */
 static inline unsigned char *pack_gzip(const void *data, size_t size, size_t *packed)
 {
     z_stream z = { 0 };

@@ -1,5 +1,5 @@
-/* data/build.c with its reader, pipeline and shard set: the shards are the ids of the documents in order,
- * whatever the packing, the pieces and the threads; and a failure leaves nothing. */
+/* Tests data/build.c with reader, pipeline and shard set: the shards contain the ids of the documents in
+ * order, independently of compression, pieces and threads; a failure leaves no files. */
 #define _POSIX_C_SOURCE 200809L
 #include "data/pack.h"
 #include "support/tokenizer.h"
@@ -11,7 +11,8 @@
 
 enum { END_OF_TEXT = 50256 };
 
-/* A scratch path that stays where it is, unlike scratch_path's buffers, until the next call. */
+/* Returns a scratch path that stays valid until the next call, unlike the rotating buffers of
+ * scratch_path. */
 static const char *input_path(const char *relative)
 {
     static char path[2048];
@@ -27,7 +28,7 @@ static struct ddl_build_config config_for(const char *out)
     return c;
 }
 
-/* Builds from one input of the scratch folder into a folder of it that is not there before. */
+/* Builds one input of the scratch folder into a new folder. */
 static struct ddl_build_result build_with(const struct ddl_build_config *c, const char *input)
 {
     const char *inputs[] = { input };
@@ -48,7 +49,7 @@ static void expect_document(struct ddl_ids *ids, const char *text, size_t size)
 {
     struct ddl_error err;
     size_t n = ids->n;
-    assert_ok(ddl_tokenizer_encode(tokenizer, " ", 1, false, ids, &err), err); /* room for one id */
+    assert_ok(ddl_tokenizer_encode(tokenizer, " ", 1, false, ids, &err), err); /* capacity for one id */
     ids->n = n + 1;
     ids->ids[n] = END_OF_TEXT;
     assert_ok(ddl_tokenizer_encode(tokenizer, text, size, false, ids, &err), err);
@@ -68,7 +69,7 @@ static void assert_tokens(const char *path, const struct ddl_ids *wanted)
     ddl_shards_close(shards);
 }
 
-/* Text files: where documents begin. */
+/* Document boundaries in text files. */
 static void separators(void **state)
 {
     (void)state;
@@ -134,7 +135,7 @@ static void json_lines(void **state)
     ddl_ids_free(&wanted);
 }
 
-/* Texts of a megabyte that are cut into pieces, one document each: the ids are those of the whole. */
+/* Texts of a megabyte, one document each, cut into pieces: the ids must be those of the whole. */
 static size_t prose(char *out, size_t size)
 {
     size_t n;
@@ -192,7 +193,7 @@ static size_t chinese_lines(char *out, size_t size)
 static size_t (*const long_texts[])(char *out, size_t size) = { prose, mixed, one_long_line, chinese_lines };
 enum { N_LONG_TEXTS = sizeof long_texts / sizeof *long_texts, LONG_TEXT = 1 << 20 };
 
-static void pieces_are_the_whole(void **state)
+static void pieces_encode_like_the_whole(void **state)
 {
     (void)state;
     char *text = malloc(LONG_TEXT);
@@ -214,7 +215,7 @@ static void pieces_are_the_whole(void **state)
     free(text);
 }
 
-/* Lines whose ends fall on and beside the ends of the reader's buffer (2^18 bytes). */
+/* Lines that end at and around the end of the reader's buffer (2^18 bytes). */
 static void line_ends_at_buffer_ends(void **state)
 {
     (void)state;
@@ -241,7 +242,7 @@ static void line_ends_at_buffer_ends(void **state)
     free(text);
 }
 
-/* A JSON line of just the buffer's size without a line break, and one beyond it. */
+/* A JSON line of exactly the buffer's size without a line break, and a longer one. */
 static void long_json_lines(void **state)
 {
     (void)state;
@@ -290,7 +291,7 @@ static void packed_and_piped(void **state)
     assert_same_file(scratch_path("plain/train_000000.bin"), scratch_path("piped/train_000000.bin"));
 }
 
-/* 3000 documents of 0 to 400 words and some of 400 kB, with the document's number in front. */
+/* 3000 documents of 0 to 400 words, and some of 400 kB, each starting with its index. */
 static void write_documents(const char *path, size_t n)
 {
     FILE *f = fopen(path, "wb");
@@ -329,7 +330,7 @@ static void any_number_of_threads(void **state)
         assert_int_equal(r.documents[0] + r.documents[1], 3000);
         assert_memory_equal(r.tokens, first.tokens, sizeof r.tokens);
         assert_memory_equal(r.documents, first.documents, sizeof r.documents);
-        /* 300 held out, more or less (standard deviation 16) */
+        /* expected 300, standard deviation 16 */
         assert_true(r.documents[1] > 220 && r.documents[1] < 380);
         for (size_t f = 0; f < sizeof files / sizeof *files && i > 0; f++) {
             snprintf(path, sizeof path, "threads1/%s", files[f]);
@@ -340,7 +341,7 @@ static void any_number_of_threads(void **state)
     }
 }
 
-/* The numbers of the documents in a folder's train or val shards, by their first word. */
+/* Reads the indices of the documents in a folder's train or val shards, from their first word. */
 static size_t document_numbers(const char *pattern, size_t *numbers, size_t room)
 {
     struct ddl_error err;
@@ -369,7 +370,7 @@ static size_t document_numbers(const char *pattern, size_t *numbers, size_t room
     return n;
 }
 
-/* A document's side is a function of seed and number: documents after it and threads have no say. */
+/* The split of a document is a function of seed and index: later documents and threads must not affect it. */
 static void split_is_stable(void **state)
 {
     (void)state;
@@ -395,7 +396,7 @@ static void split_is_stable(void **state)
         snprintf(pattern, sizeof pattern, "%s/train_*.bin", runs[i].out);
         size_t rest = document_numbers(pattern, kept, N), k = 0, v = 0;
         assert_int_equal(n[i] + rest, runs[i].documents);
-        for (size_t d = 0; d < runs[i].documents; d++) { /* in order, each on one side */
+        for (size_t d = 0; d < runs[i].documents; d++) { /* in order, each in one split */
             if (v < n[i] && held[i][v] == d)
                 v++;
             else
@@ -421,7 +422,7 @@ static void everything_held_out(void **state)
     assert_false(ddl_file_exists(scratch_path("out/train_000000.bin")));
 }
 
-static void shards_join_to_the_whole(void **state)
+static void shards_concatenate(void **state)
 {
     (void)state;
     struct ddl_ids wanted = { 0 };
@@ -438,7 +439,7 @@ static void shards_join_to_the_whole(void **state)
     ddl_ids_free(&wanted);
 }
 
-/* Ids beyond 65535 make version 2. */
+/* Ids above 65535 require version 2. */
 static void wide_vocabulary(void **state)
 {
     (void)state;
@@ -501,12 +502,12 @@ static void progress_and_interruption(void **state)
     assert_true(calls >= 1);
     remove_scratch("out");
     assert_int_equal(ddl_data_build(&c, inputs, 1, stop_at_once, NULL, NULL, &err), DDL_E_INTERRUPTED);
-    assert_says(&err, "stopped; nothing was written to ");
+    assert_says(&err, "interrupted; nothing was written to ");
     assert_false(ddl_file_exists(scratch_path("out")));
 }
 
-/* What is refused, with the sentence; and that no folder is left, nor its parent that was made for it. */
-static void failures_leave_nothing(void **state)
+/* Errors with their messages; the output folder and the parents created for it must be removed. */
+static void failures_leave_no_files(void **state)
 {
     (void)state;
     static const struct {
@@ -519,7 +520,7 @@ static void failures_leave_nothing(void **state)
         { "bad.txt", "<|endoftext|>\n<|endoftext|>\n", 0, DDL_E_FORMAT,
           "no text: 1 file, 3 empty documents" },
         { "bad.txt", "ab\ncd\0e", 7, DDL_E_FORMAT,
-          "bad.txt: a zero byte at byte 5: binary data, wanted text" },
+          "bad.txt: NUL byte at byte 5: expected text, found binary data" },
         { "bad.jsonl", "\n\n", 0, DDL_E_FORMAT, "no text: 1 file, 0 empty documents" },
         { "bad.jsonl", "{\"text\":\"a\"}\n\n{\"text\":", 0, DDL_E_FORMAT,
           "bad.jsonl:3: invalid JSON at column " },
@@ -528,14 +529,16 @@ static void failures_leave_nothing(void **state)
         { "bad.jsonl", "{\"tekst\":\"a\"}\n", 0, DDL_E_FORMAT,
           "bad.jsonl:1: the object has no key \"text\"" },
         { "bad.jsonl", "{\"text\":7}\n", 0, DDL_E_FORMAT,
-          "bad.jsonl:1: \"text\" is a number, wanted a string" },
-        { "bad.jsonl", "[\"text\"]\n", 0, DDL_E_FORMAT, "bad.jsonl:1: found an array, wanted an object" },
-        { "bad.jsonl", "null\n", 0, DDL_E_FORMAT, "bad.jsonl:1: found null, wanted an object" },
-        { "bad.txt.gz", "not gzip", 0, DDL_E_FORMAT, "bad.txt.gz: damaged gzip data near byte " },
-        { "bad.jsonl.zst", "not zstd", 0, DDL_E_FORMAT, "bad.jsonl.zst: damaged zstd data near byte " },
+          "bad.jsonl:1: \"text\": expected a string, found a number" },
+        { "bad.jsonl", "[\"text\"]\n", 0, DDL_E_FORMAT,
+          "bad.jsonl:1: expected an object with the key \"text\", found an array" },
+        { "bad.jsonl", "null\n", 0, DDL_E_FORMAT,
+          "bad.jsonl:1: expected an object with the key \"text\", found null" },
+        { "bad.txt.gz", "not gzip", 0, DDL_E_FORMAT, "bad.txt.gz: corrupted gzip data near byte " },
+        { "bad.jsonl.zst", "not zstd", 0, DDL_E_FORMAT, "bad.jsonl.zst: corrupted zstd data near byte " },
         { "bad.txt.zst", "\x28\xb5\x2f\xfd", 0, DDL_E_FORMAT,
           "bad.txt.zst: ends at byte 4 inside the zstd data" },
-        { "bad.pdf", "x", 0, DDL_E_USAGE, "bad.pdf: ends in none of .txt" },
+        { "bad.pdf", "x", 0, DDL_E_USAGE, "bad.pdf: unknown file type: expected .txt" },
     };
     write_file(scratch_path("good.txt"), "some text before", 16);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -563,9 +566,9 @@ static void configuration_is_checked(void **state)
     struct ddl_build_config c[6];
     static const char *const gists[6] = { "--out is missing",
                                           "--text_key is empty",
-                                          "--val_fraction is 1.5",
-                                          "--shard_tokens is 0",
-                                          "--separator holds a line break",
+                                          "--val_fraction: expected 0 to 1, found 1.5",
+                                          "--shard_tokens: expected 1 to 2147483647, found 0",
+                                          "--separator: contains a line break",
                                           "none" };
     for (size_t i = 0; i < 6; i++)
         c[i] = config_for("out");
@@ -586,8 +589,8 @@ static void configuration_is_checked(void **state)
     assert_says(&err, "out: ");
 }
 
-/* With many threads the first mistake of the input is still the one that is told. */
-static void the_first_mistake_is_told(void **state)
+/* With many threads, the error reported must still be the first in input order. */
+static void first_error_is_reported(void **state)
 {
     (void)state;
     FILE *f = fopen(scratch_path("two.jsonl"), "wb");
@@ -639,7 +642,7 @@ static void existing_shards(void **state)
     assert_true(ddl_file_exists(scratch_path("out/train_000002.bin")));
     assert_int_equal(ddl_data_build(&c, inputs, 1, NULL, NULL, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "out: already has shards (train_00000");
-    /* A failure under overwrite leaves the old ones; success leaves none of them. */
+    /* A failure with overwrite keeps the old shards; success replaces them. */
     c.overwrite = true;
     c.shard_tokens = 5;
     assert_int_equal(ddl_data_build(&c, inputs, 1, stop_at_once, NULL, NULL, &err), DDL_E_INTERRUPTED);
@@ -651,15 +654,15 @@ static void existing_shards(void **state)
     snprintf(command, sizeof command, "ls -A '%s'", scratch_path("out"));
     assert_int_equal(run_command(command, out, sizeof out), 0);
     assert_string_equal(out, "train_000000.bin\ntrain_000001.bin\n");
-    /* Someone else's shards are never mixed in, nor removed. */
+    /* Shards that no build wrote are neither mixed in nor removed. */
     write_shard(scratch_path("out/mine.bin"), 2, 0, 1);
     assert_int_equal(ddl_data_build(&c, inputs, 1, NULL, NULL, NULL, &err), DDL_E_USAGE);
-    assert_says(&err, "out: holds mine.bin, which no build wrote");
+    assert_says(&err, "out: contains mine.bin, which is not from a build");
     assert_true(ddl_file_exists(scratch_path("out/mine.bin")));
     assert_true(ddl_file_exists(scratch_path("out/train_000001.bin")));
 }
 
-/* Every document of the text that ships is there, and goes the whole way. */
+/* Every document of the bundled text goes through the entire pipeline. */
 static void shipped_text(void **state)
 {
     (void)state;
@@ -676,19 +679,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(separators),
         cmocka_unit_test(json_lines),
-        cmocka_unit_test(pieces_are_the_whole),
+        cmocka_unit_test(pieces_encode_like_the_whole),
         cmocka_unit_test(line_ends_at_buffer_ends),
         cmocka_unit_test(long_json_lines),
         cmocka_unit_test(packed_and_piped),
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(split_is_stable),
         cmocka_unit_test(everything_held_out),
-        cmocka_unit_test(shards_join_to_the_whole),
+        cmocka_unit_test(shards_concatenate),
         cmocka_unit_test(wide_vocabulary),
         cmocka_unit_test(progress_and_interruption),
-        cmocka_unit_test(failures_leave_nothing),
+        cmocka_unit_test(failures_leave_no_files),
         cmocka_unit_test(configuration_is_checked),
-        cmocka_unit_test(the_first_mistake_is_told),
+        cmocka_unit_test(first_error_is_reported),
         cmocka_unit_test(not_text_at_all),
         cmocka_unit_test(existing_shards),
         cmocka_unit_test(shipped_text),

@@ -1,4 +1,5 @@
-/* data/cut.c: pieces have the ids of the whole, for texts made of everything that pre-tokenisation minds. */
+/* Tests data/cut.c: the pieces encode to the ids of the whole, for texts of all elements that the
+ * pre-tokenizer distinguishes. */
 #include "support/files.h"
 #include "support/tokenizer.h"
 
@@ -12,7 +13,8 @@ static void encode(const char *text, size_t size, struct ddl_ids *ids)
     assert_ok(ddl_tokenizer_encode(tokenizer, text, size, false, ids, &err), err);
 }
 
-/* What pre-tokenisation minds: white space of all sorts, contractions, classes, bytes that are no UTF-8. */
+/* What the pre-tokenizer distinguishes: kinds of white space, contractions, character classes, bytes that are
+ * not UTF-8. */
 static const char *const atoms[] = {
     " ",
     " ",
@@ -65,7 +67,7 @@ static size_t random_text(char *out, uint64_t stream)
     return size;
 }
 
-static void pieces_are_the_whole(void **state)
+static void pieces_encode_like_the_whole(void **state)
 {
     (void)state;
     struct ddl_ids whole = { 0 }, pieces = { 0 };
@@ -75,7 +77,7 @@ static void pieces_are_the_whole(void **state)
         size_t size = random_text(text, stream), last = 0;
         whole.n = 0;
         encode(text, size, &whole);
-        /* Only the text up to `seen` is known when the cut is chosen. */
+        /* Only the first `seen` bytes are known when the cut is chosen. */
         for (size_t seen = 0; seen <= size; seen++) {
             for (int at_space = 0; at_space < 2; at_space++) {
                 size_t cut = ddl_cut_find(text, seen, at_space);
@@ -93,12 +95,12 @@ static void pieces_are_the_whole(void **state)
             }
         }
     }
-    assert_true(cuts > 40000); /* the law was not met by never cutting */
+    assert_true(cuts > 40000); /* the test must actually have cut */
     ddl_ids_free(&whole);
     ddl_ids_free(&pieces);
 }
 
-static void where(void **state)
+static void positions(void **state)
 {
     (void)state;
     static const struct {
@@ -123,8 +125,8 @@ static void where(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where),
-        cmocka_unit_test(pieces_are_the_whole),
+        cmocka_unit_test(positions),
+        cmocka_unit_test(pieces_encode_like_the_whole),
     };
     return cmocka_run_group_tests(tests, load_tokenizer, unload_tokenizer);
 }

@@ -1,4 +1,4 @@
-/* data/inputs.c: what is read, in which order, as what. */
+/* Tests data/inputs.c: which files are read, in which order, as which type. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 
@@ -51,8 +51,9 @@ static void folders_in_name_order(void **state)
     ddl_inputs_free(&inputs);
 }
 
-/* One link back would be followed until the system says no, forty times; two would take 2^40 turns. */
-static void a_loop_of_links_ends(void **state)
+/* Without cycle detection, one such link would be followed until the system's limit of 40; two would give
+ * 2^40 paths. */
+static void symbolic_link_cycle(void **state)
 {
     (void)state;
     struct ddl_error err;
@@ -62,11 +63,11 @@ static void a_loop_of_links_ends(void **state)
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(symlink(targets[i], scratch_path("in/c/back")), 0);
         assert_int_equal(ddl_inputs_list(&inputs, loop, 1, &err), DDL_E_IO);
-        assert_says(&err, "in/c/back: links back to a folder that it lies in");
+        assert_says(&err, "in/c/back: symbolic link cycle");
         ddl_inputs_free(&inputs);
         unlink(scratch_path("in/c/back"));
     }
-    assert_int_equal(symlink("c", scratch_path("in/d")), 0); /* beside it: read twice, as asked */
+    assert_int_equal(symlink("c", scratch_path("in/d")), 0); /* not a cycle: the folder is read twice */
     assert_ok(ddl_inputs_list(&inputs, loop, 1, &err), err);
     assert_int_equal(inputs.n, 8);
     ddl_inputs_free(&inputs);
@@ -95,8 +96,8 @@ static void refused(void **state)
         const char *gist;
     } cases[] = {
         { "in/none.txt", DDL_E_IO, "none.txt: cannot open: No such file" },
-        { "in/c/readme.md", DDL_E_USAGE, "readme.md: ends in none of .txt, .jsonl, " },
-        { "in/txt", DDL_E_USAGE, "ends in none of" },
+        { "in/c/readme.md", DDL_E_USAGE, "readme.md: unknown file type: expected .txt, .jsonl, " },
+        { "in/txt", DDL_E_USAGE, "unknown file type" },
         { "in/empty", DDL_E_FORMAT, "empty: no .txt or .jsonl file" },
     };
     struct ddl_error err;
@@ -110,7 +111,7 @@ static void refused(void **state)
     const char *twice[] = { "-", "-" };
     struct ddl_inputs inputs = { 0 };
     assert_int_equal(ddl_inputs_list(&inputs, twice, 2, &err), DDL_E_USAGE);
-    assert_says(&err, "standard input is named twice");
+    assert_says(&err, "standard input is given twice");
     ddl_inputs_free(&inputs);
     assert_int_equal(ddl_inputs_list(&inputs, NULL, 0, &err), DDL_E_USAGE);
     assert_says(&err, "no input");
@@ -134,7 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_in_name_order),
-        cmocka_unit_test(a_loop_of_links_ends),
+        cmocka_unit_test(symbolic_link_cycle),
         cmocka_unit_test(not_files),
         cmocka_unit_test(refused),
         cmocka_unit_test(standard_input_has_no_size),

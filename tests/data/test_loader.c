@@ -1,4 +1,4 @@
-/* data/loader.c: the orders as functions of (seed, position) alone. */
+/* Tests data/loader.c: the order of sequences is a function of (seed, position). */
 #include "support/files.h"
 
 #include "ddl/data.h"
@@ -12,7 +12,7 @@ static ddl_shards *open_range(uint32_t n)
     return shards;
 }
 
-/* Sequence n is the T + 1 tokens from n T on, modulo the number of tokens: here token i is i. */
+/* Sequence n is the T + 1 tokens starting at n T, modulo the number of tokens; here token i is i. */
 static void sequential_is_one_after_the_other(void **state)
 {
     (void)state;
@@ -57,7 +57,7 @@ static void far_positions_do_not_overflow(void **state)
     ddl_shards_close(shards);
 }
 
-/* The same sequences come whatever the batch, and from a position that was saved. */
+/* The sequences do not depend on the batch size, and a saved position resumes them. */
 static void any_order_resumes(void **state)
 {
     (void)state;
@@ -70,7 +70,7 @@ static void any_order_resumes(void **state)
         struct ddl_loader again = { .shards = shards, .order = order, .seed = 5, .T = T };
         for (size_t n = 0; n < N;) {
             size_t B = 1 + n % 7 < N - n ? 1 + n % 7 : N - n;
-            struct ddl_loader resumed = again; /* one number is all there is to save */
+            struct ddl_loader resumed = again; /* the position is the entire state */
             ddl_loader_next(&resumed, B, x2 + n * T, y2 + n * T);
             again.position = resumed.position;
             n += B;
@@ -94,14 +94,15 @@ static void random_crops(void **state)
         ddl_loader_next(&a, 1, x, y);
         ddl_loader_next(&b, 1, x2, y2);
         for (int t = 0; t < T; t++) {
-            assert_int_equal(x[t], x[0] + t); /* inside the set: no wrapping */
+            assert_int_equal(x[t], x[0] + t); /* within the set: no wrapping */
             assert_int_equal(y[t], x[t] + 1);
         }
         assert_true(y[T - 1] < TOKENS);
         seen[x[0]]++;
         same += x[0] == x2[0];
     }
-    /* 13 starts, each about N / 13 = 1538 times (standard deviation 38); seeds agree as often as chance. */
+    /* 13 starts, each about N / 13 = 1538 times (standard deviation 38); different seeds agree as often as
+     * chance. */
     for (size_t i = 0; i < TOKENS; i++)
         assert_true(i < TOKENS - T ? seen[i] > 1340 && seen[i] < 1740 : seen[i] == 0);
     assert_true(same > 1340 && same < 1740);

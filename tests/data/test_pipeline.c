@@ -1,5 +1,4 @@
-/* data/pipeline.c: batches leave in the order in which they came, whatever the workers do; stops end waits.
- */
+/* Tests data/pipeline.c: batches leave in the order in which they entered; stop unblocks all threads. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 
@@ -75,7 +74,7 @@ static void order_is_kept(void **state)
     }
 }
 
-/* The writer gives up after some batches: everyone leaves. */
+/* The writer stops after some batches: all threads must return. */
 static void stop_ends_all(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* data/shard_set.c: tokens of both splits into shards that open again; nothing in place before publishing. */
+/* Tests data/shard_set.c: tokens of both splits are written to valid shards; nothing is visible before
+ * publish. */
 #include "support/files.h"
 
 #include "data/shard_set.h"
@@ -74,7 +75,7 @@ static void discard_leaves_nothing(void **state)
     append(&set, DDL_SPLIT_VAL, 0, 3);
     ddl_shard_set_discard(&set);
     assert_false(ddl_file_exists(scratch_path("deep")));
-    /* A folder that was there stays, with what was in it. */
+    /* A folder that existed before, and its content, must be preserved. */
     assert_ok(ddl_file_make_dir(scratch_path("deep/er/out"), &err), err);
     write_file(scratch_path("deep/er/out/note.txt"), "x", 1);
     assert_ok(ddl_shard_set_begin(&set, scratch_path("deep/er/out"), false, 2, 10, &err), err);
@@ -86,8 +87,8 @@ static void discard_leaves_nothing(void **state)
     assert_string_equal(out, "note.txt\n");
 }
 
-/* Shards that appear while the build runs are not touched. */
-static void shards_that_came_meanwhile(void **state)
+/* Shards that appear during the build must not be modified. */
+static void shards_created_meanwhile(void **state)
 {
     (void)state;
     struct ddl_shard_set set;
@@ -109,7 +110,7 @@ static void long_names(void **state)
     memset(name, 'a', sizeof name);
     name[sizeof name - 1] = '\0';
     assert_int_equal(ddl_shard_set_begin(&set, name, false, 2, 10, &err), DDL_E_USAGE);
-    assert_says(&err, "a folder's name this long");
+    assert_says(&err, "folder name too long");
 }
 
 int main(void)
@@ -117,7 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(discard_leaves_nothing),
-        cmocka_unit_test(shards_that_came_meanwhile),
+        cmocka_unit_test(shards_created_meanwhile),
         cmocka_unit_test(long_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* data/shards.c: what opens, what is refused and how, and reading across files and around the end. */
+/* Tests data/shards.c: valid and invalid sets, error messages, and reads across files and the wrap-around. */
 #include "support/files.h"
 
 #include "ddl/data.h"
@@ -11,7 +11,7 @@ static ddl_shards *open_ok(const char *path)
     return shards;
 }
 
-/* Three files of 5, 1 and 7 tokens of both widths: 13 tokens 0 .. 12. */
+/* Three files of 5, 1 and 7 tokens, of both widths: 13 tokens 0 .. 12. */
 static void write_set(void)
 {
     remove_scratch("set");
@@ -92,7 +92,7 @@ static void vocabulary(void **state)
     ddl_shards *shards = open_ok(scratch_path("set/a_*.bin"));
     assert_ok(ddl_shards_check(shards, 13, &err), err);
     assert_int_equal(ddl_shards_check(shards, 12, &err), DDL_E_FORMAT);
-    assert_says(&err, "a_2.bin: token 12 at position 6, the vocabulary has 12 tokens");
+    assert_says(&err, "a_2.bin: token 12 at position 6 exceeds the vocabulary of 12 tokens");
     struct ddl_shard_stats stats;
     ddl_shards_scan(shards, 2, 8, &stats);
     assert_int_equal(stats.tokens, 7);
@@ -108,7 +108,7 @@ static void vocabulary(void **state)
     ddl_shards_close(shards);
 }
 
-/* A sound shard of four tokens, one 32-bit word of its header changed, or cut to a size. */
+/* A valid shard of four tokens with one 32-bit word of its header changed, or truncated to a size. */
 static void broken_headers(void **state)
 {
     (void)state;
@@ -119,17 +119,17 @@ static void broken_headers(void **state)
         ddl_status status;
         const char *gist;
     } cases[] = {
-        { -1, 0, 0, DDL_E_FORMAT, "0 bytes, a shard has a header of 1024 bytes" },
-        { -1, 0, 1023, DDL_E_FORMAT, "1023 bytes, a shard has" },
-        { 0, 20240801, 1032, DDL_E_FORMAT, "begins with the number 20240801, a shard with 20240520" },
-        { 1, 0, 1032, DDL_E_UNSUPPORTED, "shard version 0, known are 1 (uint16) and 2 (uint32)" },
-        { 1, 7, 1032, DDL_E_UNSUPPORTED, "shard version 7" },
-        { 1, 2, 1032, DDL_E_FORMAT, "1032 bytes, the header's 4 tokens of uint32 make 1040: truncated" },
-        { 2, 0xffffffff, 1032, DDL_E_FORMAT, "the header says -1 tokens" },
-        { 2, 5, 1032, DDL_E_FORMAT, "1032 bytes, the header's 5 tokens of uint16 make 1034: truncated" },
-        { 2, 3, 1032, DDL_E_FORMAT, "make 1030: bytes left over" },
+        { -1, 0, 0, DDL_E_FORMAT, "0 bytes, less than the shard header of 1024 bytes" },
+        { -1, 0, 1023, DDL_E_FORMAT, "1023 bytes, less than the shard header" },
+        { 0, 20240801, 1032, DDL_E_FORMAT, "magic number 20240801 is not that of a shard, 20240520" },
+        { 1, 0, 1032, DDL_E_UNSUPPORTED, "shard version: expected 1 (uint16) or 2 (uint32), found 0" },
+        { 1, 7, 1032, DDL_E_UNSUPPORTED, "shard version: expected 1 (uint16) or 2 (uint32), found 7" },
+        { 1, 2, 1032, DDL_E_FORMAT, "expected 1040 bytes for 4 tokens of uint32, found 1032: truncated" },
+        { 2, 0xffffffff, 1032, DDL_E_FORMAT, "invalid token count -1" },
+        { 2, 5, 1032, DDL_E_FORMAT, "expected 1034 bytes for 5 tokens of uint16, found 1032: truncated" },
+        { 2, 3, 1032, DDL_E_FORMAT, "expected 1030 bytes for 3 tokens of uint16, found 1032: extra bytes" },
         { 2, 0x7fffffff, 1032, DDL_E_FORMAT, "truncated" },
-        { -1, 0, 1031, DDL_E_FORMAT, "make 1032: truncated" },
+        { -1, 0, 1031, DDL_E_FORMAT, "expected 1032 bytes" },
         { 2, 0, 1024, DDL_E_FORMAT, "no tokens in 1 file" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -158,18 +158,18 @@ static void absent(void **state)
     assert_int_equal(ddl_shards_open(&shards, scratch_path("none.bin"), &err), DDL_E_IO);
     assert_says(&err, "none.bin: cannot open: ");
     assert_int_equal(ddl_shards_open(&shards, scratch_path("none_*.bin"), &err), DDL_E_IO);
-    assert_says(&err, "none_*.bin: no file has such a name");
+    assert_says(&err, "none_*.bin: no matching file");
     assert_ok(ddl_file_make_dir(scratch_path("hollow"), &err), err);
     assert_int_equal(ddl_shards_open(&shards, scratch_path("hollow"), &err), DDL_E_FORMAT);
     assert_says(&err, "hollow: no .bin file");
-    /* One damaged file spoils a set, and is named. */
+    /* One corrupted file makes the set invalid, and the error names it. */
     write_set();
     write_file(scratch_path("set/a_1.bin"), "x", 1);
     assert_int_equal(ddl_shards_open(&shards, scratch_path("set"), &err), DDL_E_FORMAT);
     assert_says(&err, "a_1.bin: 1 bytes");
 }
 
-/* Made by the reference, not by us. */
+/* Written by the reference implementation, not by this program. */
 static void golden_shard(void **state)
 {
     (void)state;

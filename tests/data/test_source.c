@@ -1,4 +1,4 @@
-/* data/source.c: packed files give the bytes that were packed; what is damaged is named with its place. */
+/* Tests data/source.c: decompression gives the original bytes; corruption is reported with its offset. */
 #include "data/pack.h"
 
 #include "base/rng.h"
@@ -12,7 +12,7 @@ static const struct {
 
 enum { N_PACKINGS = sizeof packings / sizeof *packings };
 
-/* Reads all of it in pieces of at most `step` bytes. */
+/* Reads everything in blocks of at most `step` bytes. */
 static ddl_status read_all(const char *path, enum ddl_packing packing, size_t step, unsigned char *out,
                            size_t room, size_t *size, struct ddl_error *err)
 {
@@ -30,7 +30,7 @@ static ddl_status read_all(const char *path, enum ddl_packing packing, size_t st
     return status;
 }
 
-/* Half noise, half repetition. */
+/* Half random, half repetitive. */
 static unsigned char *sample(size_t size)
 {
     unsigned char *data = malloc(size + 1);
@@ -50,7 +50,7 @@ static void round_trip(void **state)
         unsigned char *data = sample(sizes[s]);
         for (size_t k = 0; k < 3; k++) {
             for (size_t p = 0; p < N_PACKINGS; p++) {
-                /* Two members in a row are one text. */
+                /* Two consecutive members are one text. */
                 size_t n, size;
                 unsigned char *packed = packings[p].pack(data, sizes[s], &n);
                 unsigned char *twice = malloc(2 * n);
@@ -74,7 +74,7 @@ static void round_trip(void **state)
     free(out);
 }
 
-static void damage_is_named(void **state)
+static void corruption_is_reported(void **state)
 {
     (void)state;
     enum { SIZE = 300000 };
@@ -95,23 +95,23 @@ static void damage_is_named(void **state)
                      packings[p].name);
             assert_says(&err, gist);
         }
-        /* What follows the last member must be one. */
+        /* Data after the last member must be a member. */
         packed[0] ^= 0x55;
         write_file(scratch_path("wrong"), packed, n);
         assert_int_equal(
             read_all(scratch_path("wrong"), packings[p].packing, 4096, out, 4 << 20, &size, &err),
             DDL_E_FORMAT);
-        snprintf(gist, sizeof gist, "wrong: damaged %s data near byte ", packings[p].name);
+        snprintf(gist, sizeof gist, "wrong: corrupted %s data near byte ", packings[p].name);
         assert_says(&err, gist);
         packed[0] ^= 0x55;
-        /* Flip bits in the middle: an error, or (zstd without a checksum) other bytes, never a crash. */
+        /* Flip bits in the middle: an error or (zstd without a checksum) other bytes, but never a crash. */
         for (size_t at = 10; at < n; at += n / 97) {
             packed[at] ^= 0x41;
             write_file(scratch_path("flipped"), packed, n);
             ddl_status status =
                 read_all(scratch_path("flipped"), packings[p].packing, 4096, out, 4 << 20, &size, &err);
             if (packings[p].packing == DDL_PACKING_GZIP)
-                assert_int_equal(status, DDL_E_FORMAT); /* it has a checksum */
+                assert_int_equal(status, DDL_E_FORMAT); /* gzip has a checksum */
             if (status)
                 assert_says(&err, "flipped: ");
             packed[at] ^= 0x41;
@@ -137,13 +137,13 @@ static void bytes_after_the_last_member(void **state)
         assert_int_equal(
             read_all(scratch_path("more"), packings[p].packing, 4096, out, sizeof out, &size, &err),
             DDL_E_FORMAT);
-        assert_says(&err, "more: damaged");
+        assert_says(&err, "more: corrupted");
         free(packed);
     }
 }
 
-/* An empty last block behind a header that promises 136 bytes; in front of it a whole frame. */
-static void a_frame_keeps_its_promise(void **state)
+/* An empty last block after a header that states 136 bytes; a complete frame before it. */
+static void frame_content_size(void **state)
 {
     (void)state;
     static const unsigned char empty[] = { 0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x88, 1, 0, 0 };
@@ -161,11 +161,11 @@ static void a_frame_keeps_its_promise(void **state)
             read_all(scratch_path("promise"), DDL_PACKING_ZSTD, steps[i], out, sizeof out, &size, &err),
             DDL_E_FORMAT);
         assert_int_equal(size, 5);
-        assert_says(&err, "promise: damaged zstd data near byte ");
+        assert_says(&err, "promise: corrupted zstd data near byte ");
     }
     assert_int_equal(read_all(scratch_path("promise"), DDL_PACKING_ZSTD, 1, out, sizeof out, &size, &err),
                      DDL_E_FORMAT);
-    assert_says(&err, "a frame holds 0 bytes, its header says 136");
+    assert_says(&err, "frame of 0 bytes, but 136 in its header");
     free(packed);
 }
 
@@ -190,9 +190,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
-        cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(corruption_is_reported),
         cmocka_unit_test(bytes_after_the_last_member),
-        cmocka_unit_test(a_frame_keeps_its_promise),
+        cmocka_unit_test(frame_content_size),
         cmocka_unit_test(missing_and_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

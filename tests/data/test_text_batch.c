@@ -1,4 +1,4 @@
-/* data/text_batch.c: segments become ids of their split, in order; the first mistake ends a batch. */
+/* Tests data/text_batch.c: segments become ids of their split, in order; the first error ends a batch. */
 #include "support/files.h"
 #include "support/tokenizer.h"
 
@@ -25,7 +25,7 @@ static void segments_to_splits(void **state)
     for (int use = 0; use < 3; use++) {
         add(&batch, "a", false, true, DDL_SPLIT_TRAIN);
         add(&batch, "{\"key\": \"b\"}", true, true, DDL_SPLIT_VAL);
-        add(&batch, "\n", false, false, DDL_SPLIT_TRAIN); /* a further piece */
+        add(&batch, "\n", false, false, DDL_SPLIT_TRAIN); /* another piece of the same document */
         add(&batch, "{\"key\": \"\"}", true, true, DDL_SPLIT_VAL);
         add(&batch, "c", false, true, DDL_SPLIT_VAL);
         ddl_text_batch_encode(&batch, tokenizer, 50256, "key");
@@ -47,7 +47,7 @@ static void segments_to_splits(void **state)
     ddl_text_batch_free(&batch);
 }
 
-static void the_first_mistake_ends_it(void **state)
+static void first_error_ends_it(void **state)
 {
     (void)state;
     struct ddl_text_batch batch = { 0 };
@@ -56,12 +56,12 @@ static void the_first_mistake_ends_it(void **state)
     add(&batch, "{", true, true, DDL_SPLIT_TRAIN);
     ddl_text_batch_encode(&batch, tokenizer, 50256, "key");
     assert_int_equal(batch.status, DDL_E_FORMAT);
-    assert_says(&batch.err, "file:2: \"key\" is a number, wanted a string");
+    assert_says(&batch.err, "file:2: \"key\": expected a string, found a number");
     ddl_text_batch_free(&batch);
 }
 
-/* One large use does not hold its memory for ever. */
-static void large_buffers_are_given_back(void **state)
+/* Memory of one unusually large use must be freed. */
+static void large_buffers_are_freed(void **state)
 {
     (void)state;
     struct ddl_text_batch batch = { 0 };
@@ -85,8 +85,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_to_splits),
-        cmocka_unit_test(the_first_mistake_ends_it),
-        cmocka_unit_test(large_buffers_are_given_back),
+        cmocka_unit_test(first_error_ends_it),
+        cmocka_unit_test(large_buffers_are_freed),
     };
     return cmocka_run_group_tests(tests, load_tokenizer, unload_tokenizer);
 }

@@ -1,5 +1,5 @@
-/* The examples of docs/formats.md that are whole files, fed to what reads such files. (That the JSON among
- * them has the keys that are told is test_json.c's.) */
+/* Feeds the examples of docs/formats.md that are complete files to the code that reads such files.
+ * (test_json.c checks the keys of the JSON examples.) */
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 #include "support/markdown.h"
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The example as a file of the scratch folder; its path. */
+/* Writes the example to a file in the scratch folder; returns its path. */
 static const char *example_file(const char *info, const char *relative)
 {
     char *text = markdown_block(formats, info);
@@ -30,7 +30,7 @@ static const char *example_file(const char *info, const char *relative)
     return path;
 }
 
-static void the_recipe_configures_a_run(void **state)
+static void recipe_configures_a_run(void **state)
 {
     (void)state;
     struct ddl_error err;
@@ -52,7 +52,7 @@ static void count_warning(void *user, const char *sentence)
     ++*(size_t *)user;
 }
 
-/* A model folder with the example as its config.json; the tensors are those of `config`. */
+/* Creates a model folder with the example as its config.json and the tensors of `config`. */
 static void load_model_with(const char *info, const struct ddl_config *config, struct ddl_config *found)
 {
     struct ddl_error err;
@@ -93,7 +93,7 @@ static void the_configuration_loads(void **state)
     assert_true(found.by_layer);
 }
 
-static void a_configuration_of_the_release_loads(void **state)
+static void released_configuration_loads(void **state)
 {
     (void)state;
     struct ddl_config k = micro("ddl-cc-ec"), found;
@@ -101,7 +101,7 @@ static void a_configuration_of_the_release_loads(void **state)
     assert_string_equal(ddl_config_preset_name(&found), "ddl-cc-ec");
 }
 
-/* A safetensors file with this header and as many bytes as `data`. */
+/* Writes a safetensors file with this header and the number of bytes in `data`. */
 static void write_safetensors(const char *path, const char *header, size_t data)
 {
     size_t n = strlen(header);
@@ -150,7 +150,7 @@ static void the_index_finds_its_tensors(void **state)
     json_decref(root);
 }
 
-/* The examples leave most bytes out of their vocabulary; these get the ids behind theirs. */
+/* The examples leave out most bytes of the vocabulary; they are added here with the following ids. */
 static void add_bytes(json_t *vocab)
 {
     const struct ddl_alphabet alphabet = ddl_alphabet_make();
@@ -162,7 +162,7 @@ static void add_bytes(json_t *vocab)
     }
 }
 
-/* `key`: where the vocabulary stands, or NULL: the whole file is one. */
+/* `key`: path of the vocabulary, or NULL: the whole file is one. */
 static const char *complete_tokenizer(const char *path, const char *key)
 {
     json_t *root = json_load_file(path, 0, NULL);
@@ -210,7 +210,7 @@ static void the_documents_build(void **state)
     assert_int_equal(result.documents[0], 2);
 }
 
-/* What od printed, as bytes: lines of an offset and numbers; "*" repeats the line before up to the next
+/* Parses the output of od: lines of an offset and numbers; "*" repeats the previous line up to the next
  * offset. */
 static size_t bytes_of_dump(const char *dump, unsigned char *out, size_t size)
 {
@@ -293,9 +293,9 @@ static void the_curves_recipe_is_one_of_a_case(void **state)
     json_decref(real);
 }
 
-/* Each row's command ends with the status that the row says. RUN stands for a recipe whose run can be
- * stopped. */
-static void commands_end_with_their_status(void **state)
+/* Each command of the table must exit with the documented status. RUN is replaced by a recipe whose run can
+ * be interrupted. */
+static void exit_statuses(void **state)
 {
     (void)state;
     struct markdown_table table = markdown_table(formats, "exit statuses");
@@ -319,7 +319,7 @@ static void commands_end_with_their_status(void **state)
                  scratch_path("stopped.yaml"), line);
         int status = run_command(command, out, sizeof out);
         if (status != (int)strtol(table.row[i].cell[0] + 1, NULL, 10))
-            fail_msg("%s: exit status %d, the table says %s: %s", line, status, table.row[i].cell[0], out);
+            fail_msg("%s: exit status %d, expected %s: %s", line, status, table.row[i].cell[0], out);
     }
     markdown_table_free(&table);
 }
@@ -327,9 +327,9 @@ static void commands_end_with_their_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_recipe_configures_a_run),
+        cmocka_unit_test(recipe_configures_a_run),
         cmocka_unit_test(the_configuration_loads),
-        cmocka_unit_test(a_configuration_of_the_release_loads),
+        cmocka_unit_test(released_configuration_loads),
         cmocka_unit_test(the_header_opens),
         cmocka_unit_test(the_index_finds_its_tensors),
         cmocka_unit_test(the_tokenizers_load),
@@ -338,7 +338,7 @@ int main(void)
         cmocka_unit_test(the_points_are_read),
         cmocka_unit_test(the_cases_verify),
         cmocka_unit_test(the_curves_recipe_is_one_of_a_case),
-        cmocka_unit_test(commands_end_with_their_status),
+        cmocka_unit_test(exit_statuses),
     };
     return cmocka_run_group_tests(tests, open_formats, close_formats);
 }

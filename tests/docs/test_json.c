@@ -1,6 +1,5 @@
-/* The JSON of docs/formats.md: each table of keys against its example and against what the program really
- * writes, both ways: a key that the table lacks, one that nothing has, and a value of another type all fail.
- */
+/* Compares the tables of JSON keys in docs/formats.md with their examples and with the program's output, both
+ * ways: fails for an undocumented key, a documented key that does not occur, or a value of another type. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 #include "support/markdown.h"
@@ -24,7 +23,7 @@ static const char *key_of(const struct keys *k, size_t i)
     return k->table.row[i].cell[0];
 }
 
-/* The row for `path`, or NULL; rows are "`a.b[].c`". */
+/* Returns the row for `path`, such as "`a.b[].c`", or NULL. */
 static struct markdown_row *find_key(struct keys *k, const char *path)
 {
     size_t n = strlen(path);
@@ -37,7 +36,7 @@ static struct markdown_row *find_key(struct keys *k, const char *path)
     return NULL;
 }
 
-/* Whether a row begins with `path`. */
+/* True if a row begins with `path`. */
 static bool has_prefix(const struct keys *k, const char *path)
 {
     for (size_t i = 0; i < k->table.n; i++) {
@@ -61,7 +60,7 @@ static bool is_of_type(const json_t *value, const char *types)
         return true;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *at = strstr(types, rows[i].word);
-        /* "number" inside "whole number" promises less than it seems */
+        /* "whole number" does not include the type "number" */
         if (i == 4 && at > types + 5 && strncmp(at - 6, "whole ", 6) == 0)
             at = NULL;
         if (at && (json_typeof(value) == rows[i].types[0] || json_typeof(value) == rows[i].types[1]))
@@ -104,7 +103,7 @@ static void walk(struct keys *k, const json_t *value, const char *path, const ch
         check_value(k, value, path, where);
 }
 
-/* One JSON value, or (lines) one on each line. */
+/* Checks one JSON value, or (lines) one per line. */
 static void walk_text(struct keys *k, const char *text, bool lines, const char *where)
 {
     json_error_t error;
@@ -113,7 +112,7 @@ static void walk_text(struct keys *k, const char *text, bool lines, const char *
         size_t n = end ? (size_t)(end - at) : strlen(at);
         json_t *value = json_loadb(at, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
         if (!value)
-            fail_msg("%s of %s is no JSON: %s, in %.200s", where, k->name, error.text, at);
+            fail_msg("%s of %s is not valid JSON: %s, in %.200s", where, k->name, error.text, at);
         walk(k, value, "", where);
         json_decref(value);
         at += n + (end != NULL);
@@ -126,11 +125,11 @@ static void walk_all(struct keys *k, const char *text, bool lines, const char *w
     walk_text(k, text, lines, where);
     for (size_t i = 0; i < k->table.n; i++) {
         if (!k->seen[i] && !strstr(k->table.row[i].cell[1], "optional"))
-            fail_msg("table %s has %s, which %s has not", k->name, key_of(k, i), where);
+            fail_msg("table %s has %s, which %s does not have", k->name, key_of(k, i), where);
     }
 }
 
-/* The document's table and example of `name`; `real`, if it is not NULL, is what the program wrote. */
+/* Checks the document's table and example of `name`, and the program's output `real` unless it is NULL. */
 static void check_named(const char *name, bool lines, const char *real)
 {
     char info[128];
@@ -145,17 +144,17 @@ static void check_named(const char *name, bool lines, const char *real)
     markdown_table_free(&k.table);
 }
 
-/* ---- what the program writes: one small run ---- */
+/* ---- the program's output: one small run ---- */
 
 #define SMALL                                                                                                \
     "--size micro --num-hidden-layers 1 --hidden-size 16 --num-attention-heads 1 --head-dim 16 "             \
     "--vocab-size 300 --block-size 32 --batch 2 --warmup 0 --backend ref "
 
-/* In order: a later command works on what an earlier one left. */
+/* In order: commands depend on the files of earlier ones. */
 static const struct command {
-    const char *name; /* of the table; NULL: only prepares */
-    const char *line; /* after "ddl "                      */
-    int status;       /* that it ends with                 */
+    const char *name; /* of the table; NULL: preparation only */
+    const char *line; /* arguments of ddl */
+    int status;       /* expected exit status */
 } commands[] = {
     { NULL, "tokenizer train --quiet --vocab-size 300 --out tok text.txt", 0 },
     { "ddl tokenizer info", "tokenizer info tok --json", 0 },
@@ -223,7 +222,7 @@ static int tidy(void **state)
     return close_formats(state);
 }
 
-static void what_commands_print_is_told(void **state)
+static void command_output(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_COMMANDS; i++) {
@@ -239,7 +238,7 @@ static void check_file(const char *name, bool lines, const char *path)
     free(real);
 }
 
-static void what_a_run_writes_is_told(void **state)
+static void files_of_a_run(void **state)
 {
     (void)state;
     check_file("metrics.jsonl", true, scratch_path("run/metrics.jsonl"));
@@ -247,7 +246,7 @@ static void what_a_run_writes_is_told(void **state)
     check_file("tokenizer.json", false, scratch_path("tok/tokenizer.json"));
 }
 
-/* The files of one folder are the rows of its table; rows that say "optional" may be missing. */
+/* Compares the files in a folder with the rows of its table; rows with "optional" may be missing. */
 static void check_folder(const char *name, const char *path)
 {
     struct markdown_table table = markdown_table(formats, name);
@@ -265,19 +264,19 @@ static void check_folder(const char *name, const char *path)
     }
     for (size_t i = 0; i < table.n; i++) {
         if (!there[i] && !strstr(table.row[i].cell[1], "optional"))
-            fail_msg("table %s has %s, which %s has not", name, table.row[i].cell[0], path);
+            fail_msg("table %s has %s, which %s does not have", name, table.row[i].cell[0], path);
     }
     markdown_table_free(&table);
 }
 
-static void what_stands_in_folders_is_told(void **state)
+static void files_of_folders(void **state)
 {
     (void)state;
     check_folder("run folder", scratch_path("run"));
     check_folder("checkpoint folder", scratch_path("run/checkpoint-4"));
 }
 
-/* The path of the one file or folder in the scratch folder that fits the pattern. */
+/* Returns the path of the only file or folder in the scratch folder that matches the pattern. */
 static const char *only_one(const char *pattern)
 {
     char out[1200], command[1200];
@@ -287,7 +286,7 @@ static const char *only_one(const char *pattern)
     return scratch_path(out);
 }
 
-static void what_a_dump_holds_is_told(void **state)
+static void divergence_dump(void **state)
 {
     (void)state;
     check_folder("trouble folder", only_one("trouble/trouble-*"));
@@ -298,11 +297,11 @@ static json_t *load_json(const char *path)
 {
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     if (!root)
-        fail_msg("%s is no JSON", path);
+        fail_msg("%s is not valid JSON", path);
     return root;
 }
 
-/* Every key is a row of the model's options or of the table of config.json. */
+/* Every key must be a row of the model's options or of the table of config.json. */
 static void check_config_keys(const json_t *root, const struct markdown_table *own, const char *where)
 {
     const char *name;
@@ -330,8 +329,8 @@ static void check_same_keys(const json_t *a, const json_t *b)
     }
 }
 
-/* The example has the keys that a model of one channel is written with. */
-static void the_configuration_is_told(void **state)
+/* The example must have the keys written for a model of one channel. */
+static void configuration(void **state)
 {
     (void)state;
     struct markdown_table own = markdown_table(formats, "config.json");
@@ -351,7 +350,7 @@ static void the_configuration_is_told(void **state)
     markdown_table_free(&own);
 }
 
-/* The __metadata__ of a safetensors file as text. */
+/* Returns the __metadata__ of a safetensors file as text. */
 static char *metadata_of(const char *path)
 {
     size_t size, header = 0;
@@ -368,7 +367,7 @@ static char *metadata_of(const char *path)
     return text;
 }
 
-static void what_config_json_cannot_say_is_told(void **state)
+static void safetensors_metadata(void **state)
 {
     (void)state;
     char *real = metadata_of(scratch_path("run/model.safetensors"));
@@ -376,7 +375,7 @@ static void what_config_json_cannot_say_is_told(void **state)
     free(real);
 }
 
-static void what_others_write_is_told(void **state)
+static void files_of_other_programs(void **state)
 {
     (void)state;
     check_named("safetensors", false, NULL);
@@ -390,13 +389,10 @@ static void what_others_write_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_commands_print_is_told),
-        cmocka_unit_test(what_a_run_writes_is_told),
-        cmocka_unit_test(what_stands_in_folders_is_told),
-        cmocka_unit_test(what_a_dump_holds_is_told),
-        cmocka_unit_test(the_configuration_is_told),
-        cmocka_unit_test(what_config_json_cannot_say_is_told),
-        cmocka_unit_test(what_others_write_is_told),
+        cmocka_unit_test(command_output),          cmocka_unit_test(files_of_a_run),
+        cmocka_unit_test(files_of_folders),        cmocka_unit_test(divergence_dump),
+        cmocka_unit_test(configuration),           cmocka_unit_test(safetensors_metadata),
+        cmocka_unit_test(files_of_other_programs),
     };
     return cmocka_run_group_tests(tests, prepare, tidy);
 }

@@ -1,5 +1,5 @@
-/* docs/formats.md against the tables of the code: options with their types, defaults and ranges, tensors with
- * their shapes, dtypes. A row that is missing, left over or different is printed as it should be. */
+/* Compares docs/formats.md with the tables in the code: options with types, defaults and ranges, tensors with
+ * shapes, dtypes. Prints the expected row if a row is missing, extra or different. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 #include "support/markdown.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The row's cells as the document should have them, the last one aside. */
+/* Returns the expected cells of the row, except the last one. */
 static void expected_cells(const struct ddl_option *row, const void *object, struct markdown_row *out)
 {
     static const char *const types[] = {
@@ -52,18 +52,18 @@ static void check_options(const char *name, const struct ddl_option *rows, const
                      wanted.cell[1], wanted.cell[2], wanted.cell[3], rows[n].help);
     }
     if (table.n != n)
-        fail_msg("table %s: %s is no key", name, table.row[n].cell[0]);
+        fail_msg("table %s: %s is not a key", name, table.row[n].cell[0]);
     markdown_table_free(&table);
 }
 
-static void every_key_of_a_recipe_is_told(void **state)
+static void recipe_keys(void **state)
 {
     (void)state;
     struct ddl_train_config defaults = ddl_train_defaults();
     check_options("recipe", ddl_train_options(), &defaults);
 }
 
-static void every_key_of_a_model_is_told(void **state)
+static void model_keys(void **state)
 {
     (void)state;
     struct ddl_config defaults = ddl_config_defaults();
@@ -91,7 +91,7 @@ static size_t letter(const struct letters *l, char name)
     return 0;
 }
 
-/* "(d·c, 1, K)" in numbers: "(96, 1, 4)". */
+/* Evaluates "(d·c, 1, K)" to "(96, 1, 4)". */
 static void shape_of_letters(const struct letters *l, const char *text, char *out, size_t size)
 {
     size_t used = (size_t)snprintf(out, size, "(");
@@ -106,7 +106,7 @@ static void shape_of_letters(const struct letters *l, const char *text, char *ou
     }
 }
 
-/* "transformer.h.1.ddl_mlp.beta.bias" as the document has it: "`transformer.h.{l}.{S}.beta.bias`". */
+/* Converts "transformer.h.1.ddl_mlp.beta.bias" to the document's "`transformer.h.{l}.{S}.beta.bias`". */
 static void general_name(const char *name, char *out, size_t size)
 {
     static const char *const sublayers[] = { "ddl_attn.", "ddl_mlp." };
@@ -142,8 +142,8 @@ static void check_param(const struct markdown_table *table, bool *used, const st
     snprintf(found + n, sizeof found - n, ")");
     shape_of_letters(l, table->row[row].cell[1], wanted, sizeof wanted);
     if (strcmp(found, wanted) != 0)
-        fail_msg("%s has shape %s, the table says %s, that is %s", p->name, found, table->row[row].cell[1],
-                 wanted);
+        fail_msg("%s has shape %s, the table says %s, which evaluates to %s", p->name, found,
+                 table->row[row].cell[1], wanted);
 }
 
 static void check_model(const struct markdown_table *table, bool *used, const struct ddl_config *k)
@@ -167,7 +167,7 @@ static void check_model(const struct markdown_table *table, bool *used, const st
     free(params);
 }
 
-static void every_tensor_is_told_with_its_shape(void **state)
+static void tensor_shapes(void **state)
 {
     (void)state;
     struct ddl_error err;
@@ -195,7 +195,7 @@ static void every_tensor_is_told_with_its_shape(void **state)
     markdown_table_free(&table);
 }
 
-static void every_dtype_is_told(void **state)
+static void dtypes_are_documented(void **state)
 {
     (void)state;
     struct markdown_table table = markdown_table(formats, "dtypes");
@@ -216,8 +216,8 @@ static void every_dtype_is_told(void **state)
     markdown_table_free(&table);
 }
 
-/* The tensors of a case are those of the table; "grad.*" stands for one of each parameter. */
-static void every_tensor_of_a_case_is_told(void **state)
+/* The tensors of a case are those of the table; "grad.*" represents one tensor per parameter. */
+static void tensors_of_a_case(void **state)
 {
     (void)state;
     struct ddl_error err;
@@ -247,9 +247,9 @@ static void every_tensor_of_a_case_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_of_a_recipe_is_told),       cmocka_unit_test(every_key_of_a_model_is_told),
-        cmocka_unit_test(every_tensor_is_told_with_its_shape), cmocka_unit_test(every_dtype_is_told),
-        cmocka_unit_test(every_tensor_of_a_case_is_told),
+        cmocka_unit_test(recipe_keys),       cmocka_unit_test(model_keys),
+        cmocka_unit_test(tensor_shapes),     cmocka_unit_test(dtypes_are_documented),
+        cmocka_unit_test(tensors_of_a_case),
     };
     return cmocka_run_group_tests(tests, open_formats, close_formats);
 }

@@ -14,11 +14,11 @@
 
 enum { MAX_NAME = 40, MAX_FILES = 16, MAX_NUMBERS = 1 << 17 };
 
-void fuzz_law(bool kept, const char *condition, const char *file, int line)
+void fuzz_check(bool kept, const char *condition, const char *file, int line)
 {
     if (kept)
         return;
-    fprintf(stderr, "%s:%d: does not hold: %s\n", file, line, condition);
+    fprintf(stderr, "%s:%d: check failed: %s\n", file, line, condition);
     abort();
 }
 
@@ -26,9 +26,9 @@ bool fuzz_ok(ddl_status status, const struct ddl_error *err)
 {
     if (!status)
         return true;
-    FUZZ_LAW(err->status == status);
-    FUZZ_LAW(err->text[0] != '\0' && memchr(err->text, '\0', sizeof err->text));
-    FUZZ_LAW(!strpbrk(err->text, "\n\r\033"));
+    FUZZ_CHECK(err->status == status);
+    FUZZ_CHECK(err->text[0] != '\0' && memchr(err->text, '\0', sizeof err->text));
+    FUZZ_CHECK(!strpbrk(err->text, "\n\r\033"));
     return false;
 }
 
@@ -39,7 +39,7 @@ static bool is_digit(uint8_t byte)
     return byte >= '0' && byte <= '9';
 }
 
-/* Where number `wanted` of the text begins; *n counts them. */
+/* Returns the offset of the number with index `wanted`, or size; *n is how many numbers the text has. */
 static size_t find_number(const uint8_t *data, size_t size, size_t wanted, size_t *n)
 {
     size_t found = size;
@@ -53,7 +53,7 @@ static size_t find_number(const uint8_t *data, size_t size, size_t wanted, size_
     return found;
 }
 
-/* Numbers at which something may break, and neighbours of the one that stands there. */
+/* Picks a boundary value or a neighbor of the old value. */
 static int choose_number(char *text, size_t size, unsigned long long old, unsigned int seed)
 {
     static const char *const edges[] = { "0",
@@ -149,8 +149,8 @@ const char *fuzz_folder(void)
         return folder;
     const char *parent = getenv("TMPDIR");
     snprintf(folder, sizeof folder, "%.200s/ddl-fuzz-XXXXXX", parent && *parent ? parent : "/tmp");
-    FUZZ_LAW(mkdtemp(folder) != NULL);
-    FUZZ_LAW(atexit(remove_folder) == 0);
+    FUZZ_CHECK(mkdtemp(folder) != NULL);
+    FUZZ_CHECK(atexit(remove_folder) == 0);
     return folder;
 }
 
@@ -159,7 +159,7 @@ const char *fuzz_path(const char *name)
     static char paths[8][512];
     static size_t next;
     char *path = paths[next++ % (sizeof paths / sizeof *paths)];
-    FUZZ_LAW(ddl_path_join(path, sizeof *paths, fuzz_folder(), name));
+    FUZZ_CHECK(ddl_path_join(path, sizeof *paths, fuzz_folder(), name));
     return path;
 }
 
@@ -167,13 +167,13 @@ const char *fuzz_file(const char *name, const void *data, size_t size)
 {
     const char *path = fuzz_path(name);
     FILE *out = fopen(path, "wb");
-    FUZZ_LAW(out != NULL);
-    FUZZ_LAW(size == 0 || fwrite(data, 1, size, out) == size);
-    FUZZ_LAW(fclose(out) == 0);
+    FUZZ_CHECK(out != NULL);
+    FUZZ_CHECK(size == 0 || fwrite(data, 1, size, out) == size);
+    FUZZ_CHECK(fclose(out) == 0);
     return path;
 }
 
-/* ---- safetensors that are spelled out ---- */
+/* ---- safetensors with a textual header ---- */
 
 static bool measure(const json_t *entry, struct ddl_tensor *t)
 {
@@ -187,7 +187,7 @@ static bool measure(const json_t *entry, struct ddl_tensor *t)
     return ddl_tensor_measure(t);
 }
 
-/* Numbers of moderate size that repeat after 17: floats around zero, integers from 0 to 2. */
+/* Moderate values with period 17: floats around zero, integers from 0 to 2. */
 static void put_number(enum ddl_dtype dtype, size_t i, unsigned char *to)
 {
     const float f = (float)((int)(i * 7 % 17) - 8) / 16;
@@ -202,7 +202,7 @@ static void put_number(enum ddl_dtype dtype, size_t i, unsigned char *to)
         memcpy(to, &whole, size);
 }
 
-/* Gives the entry its place behind `used` bytes of data and its numbers; returns the bytes used then. */
+/* Assigns the entry's offsets after `used` bytes of data and fills in its values; returns the new `used`. */
 static size_t place(json_t *entry, unsigned char *data, size_t used)
 {
     struct ddl_tensor t;
@@ -226,11 +226,11 @@ static void write_spelled(const char *name, const char *text, size_t size)
     char *spelled = header ? json_dumps(header, JSON_COMPACT) : NULL;
     uint64_t length = spelled ? strlen(spelled) : size;
     FILE *out = fopen(fuzz_path(name), "wb");
-    FUZZ_LAW(out != NULL);
+    FUZZ_CHECK(out != NULL);
     fwrite(&length, 1, sizeof length, out);
     fwrite(spelled ? spelled : text, 1, (size_t)length, out);
     fwrite(data, 1, used, out);
-    FUZZ_LAW(fclose(out) == 0);
+    FUZZ_CHECK(fclose(out) == 0);
     free(spelled);
     json_decref(header);
 }
@@ -239,7 +239,7 @@ static void write_spelled(const char *name, const char *text, size_t size)
 
 static const char mark[] = "@@@ ";
 
-/* The next mark at the beginning of a line, or the end. */
+/* Returns the next mark at the start of a line, or the end. */
 static const char *next_mark(const char *at, const char *begin, const char *end)
 {
     for (; at < end; at++) {
@@ -256,7 +256,7 @@ static bool is_name(const char *text, size_t size)
     return size > 0 && *text != '.' && strspn(text, letters) == size;
 }
 
-/* "NAME" or "FOLDER/NAME"; the folder is made. */
+/* Parses "NAME" or "FOLDER/NAME" and creates the folder. */
 static bool copy_name(char name[MAX_NAME + 1], const char *text, size_t size)
 {
     struct ddl_error err;
@@ -304,21 +304,21 @@ void fuzz_unpack(const uint8_t *data, size_t size)
         if (!line)
             return;
         at = next_mark(line + 1, begin, end);
-        /* The line break before a mark is no part of the file; the last file has none to lose. */
+        /* The line break before a mark is not part of the file; the last file has no mark after it. */
         const char *stop = at < end && at > line + 1 ? at - 1 : at;
         if (copy_name(name, text, (size_t)(line - text)) && !ddl_file_is_dir(fuzz_path(name)))
             write_member(name, line + 1, (size_t)(stop - line - 1));
     }
 }
 
-/* ---- what is made once ---- */
+/* ---- shared objects, created once ---- */
 
 ddl_backend *fuzz_backend(void)
 {
     static ddl_backend *backend;
     struct ddl_error err;
     if (!backend)
-        FUZZ_LAW(ddl_backend_create(&backend, "ref", 1, &err) == DDL_OK);
+        FUZZ_CHECK(ddl_backend_create(&backend, "ref", 1, &err) == DDL_OK);
     return backend;
 }
 
@@ -333,7 +333,7 @@ const ddl_tokenizer *fuzz_tokenizer(void)
     config.vocab_size = 270;
     config.min_frequency = 1;
     const char *files[] = { fuzz_file("learn.txt", text, sizeof text - 1) };
-    FUZZ_LAW(ddl_tokenizer_train(&tokenizer, &config, files, 1, NULL, NULL, &err) == DDL_OK);
+    FUZZ_CHECK(ddl_tokenizer_train(&tokenizer, &config, files, 1, NULL, NULL, &err) == DDL_OK);
     fuzz_remove("learn.txt");
     return tokenizer;
 }

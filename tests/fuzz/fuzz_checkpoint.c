@@ -1,6 +1,6 @@
-/* An archive of a checkpoint's folder, or of a run's with its checkpoints. Where state.json says "crc32":
- * "fix" its checksums are made to fit what is there: damage with the right checksum is a forgery, and must
- * not do more than damage does. */
+/* Fuzzes an archive of a checkpoint folder, or of a run folder with checkpoints. If state.json has "crc32":
+ * "fix", the checksums are recomputed to match the files: corruption with valid checksums must be handled as
+ * safely as any other. */
 #include "fuzz.h"
 
 #include "base/file.h"
@@ -17,35 +17,35 @@ static struct {
     struct ddl_optim *optim;
 } run;
 
-/* The run that the seeds are of. */
+/* Creates the run that the seeds were made from. */
 static void make_run(void)
 {
     struct ddl_error err = { 0 };
     struct ddl_optim_config optim = ddl_optim_defaults();
     run.config = ddl_train_defaults();
     struct ddl_config *k = &run.config.config;
-    FUZZ_LAW(ddl_config_set_preset(k, "ddl-1", &err) == DDL_OK);
+    FUZZ_CHECK(ddl_config_set_preset(k, "ddl-1", &err) == DDL_OK);
     k->n_layers = k->n_heads = 1;
     k->d_model = k->vocab_size = 4;
     k->head_dim = 2;
     k->block_size = 8;
-    FUZZ_LAW(ddl_model_create(&run.model, k, fuzz_backend(), &err) == DDL_OK);
-    FUZZ_LAW(ddl_model_enable_grad(run.model, &err) == DDL_OK);
-    FUZZ_LAW(ddl_optim_create(&run.optim, run.model, &optim, &err) == DDL_OK);
+    FUZZ_CHECK(ddl_model_create(&run.model, k, fuzz_backend(), &err) == DDL_OK);
+    FUZZ_CHECK(ddl_model_enable_grad(run.model, &err) == DDL_OK);
+    FUZZ_CHECK(ddl_optim_create(&run.optim, run.model, &optim, &err) == DDL_OK);
 }
 
 static void fix_sums(const char *folder)
 {
     struct ddl_error err = { 0 };
     char path[512];
-    FUZZ_LAW(ddl_path_join(path, sizeof path, folder, "state.json"));
+    FUZZ_CHECK(ddl_path_join(path, sizeof path, folder, "state.json"));
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *sums;
     const char *files = json_string_value(json_object_get(root, "files"));
     if (files && strcmp(files, "fix") == 0 && ddl_sums_take(folder, &sums, &err) == DDL_OK) {
         json_object_set_new(root, "files", sums);
         char *text = ddl_sums_seal(root);
-        FUZZ_LAW(text != NULL);
-        FUZZ_LAW(ddl_file_replace(path, text, strlen(text), &err) == DDL_OK);
+        FUZZ_CHECK(text != NULL);
+        FUZZ_CHECK(ddl_file_replace(path, text, strlen(text), &err) == DDL_OK);
         free(text);
     }
     json_decref(root);
@@ -54,7 +54,7 @@ static void fix_sums(const char *folder)
 static void note(void *user, const char *sentence)
 {
     (void)user;
-    FUZZ_LAW(*sentence != '\0');
+    FUZZ_CHECK(*sentence != '\0');
 }
 
 static void read_checkpoint(const char *path)
@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_checkpoint(path);
     struct ddl_error err = { 0 };
     fuzz_ok(ddl_checkpoint_remove_all(fuzz_folder(), &err), &err);
-    FUZZ_LAW(err.status || !ddl_checkpoint_newest(fuzz_folder(), UINT64_MAX, &step, path, sizeof path));
+    FUZZ_CHECK(err.status || !ddl_checkpoint_newest(fuzz_folder(), UINT64_MAX, &step, path, sizeof path));
     return 0;
 }
 

@@ -1,5 +1,5 @@
-/* An archive with config.json, and tensors where it leaves something to their shapes; other inputs are a
- * config.json. A configuration that is accepted can be planned, and written and read again. */
+/* Fuzzes an archive with config.json, and tensors for settings derived from their shapes; any other input is
+ * a config.json. A configuration that is accepted must be plannable, writable and readable again. */
 #include "fuzz.h"
 
 #include "ddl/model.h"
@@ -10,7 +10,7 @@
 static void warn(void *user, const char *sentence)
 {
     ++*(size_t *)user;
-    FUZZ_LAW(*sentence && !strpbrk(sentence, "\n\r\033"));
+    FUZZ_CHECK(*sentence && !strpbrk(sentence, "\n\r\033"));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -27,16 +27,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (!fuzz_ok(ddl_config_load(&config, fuzz_folder(), warn, &warnings, &err), &err))
         return 0;
-    FUZZ_LAW(ddl_config_check(&config, &err) == DDL_OK);
+    FUZZ_CHECK(ddl_config_check(&config, &err) == DDL_OK);
     if (fuzz_ok(ddl_params_plan(&config, &rows, &n, &err), &err))
         free(rows);
     (void)ddl_config_preset_name(&config);
     (void)ddl_workspace_bytes(&config, DDL_PRECISION_F32,
                               &(struct ddl_workspace_options){ .batch = 3, .tokens = 5, .train = true });
-    FUZZ_LAW(ddl_config_save(&config, fuzz_path("config.json"), &err) == DDL_OK);
-    /* What config.json does not hold is in the tensors, which may be those of another model here. */
+    FUZZ_CHECK(ddl_config_save(&config, fuzz_path("config.json"), &err) == DDL_OK);
+    /* Settings not in config.json come from the tensors, which may belong to another model here. */
     if (fuzz_ok(ddl_config_load(&again, fuzz_folder(), warn, &warnings, &err), &err))
-        FUZZ_LAW(again.n_layers == config.n_layers && again.d_model == config.d_model);
+        FUZZ_CHECK(again.n_layers == config.n_layers && again.d_model == config.d_model);
     return 0;
 }
 

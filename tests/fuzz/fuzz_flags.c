@@ -1,4 +1,5 @@
-/* Command lines: each line of the input is an argument. What they describe can be written as a recipe. */
+/* Fuzzes command lines: each line of the input is one argument. A valid configuration must be writable as a
+ * recipe. */
 #include "fuzz.h"
 
 #include "ddl/data.h"
@@ -19,11 +20,11 @@ static void parse(const struct ddl_option *table, void *object, int argc, char *
     int n_positional = -1;
     memcpy(argv, given, ((size_t)argc + 1) * sizeof *argv);
     if (fuzz_ok(ddl_option_parse(table, object, NULL, NULL, argc, argv, &n_positional, &err), &err))
-        FUZZ_LAW(n_positional >= 0 && n_positional < argc);
+        FUZZ_CHECK(n_positional >= 0 && n_positional < argc);
     for (const struct ddl_option *row = table; row->name; row++) {
         char value[8192];
         ddl_option_format(row, object, value, sizeof value);
-        FUZZ_LAW(ddl_option_set(row, object, value, row->name, &err) == DDL_OK || err.text[0]);
+        FUZZ_CHECK(ddl_option_set(row, object, value, row->name, &err) == DDL_OK || err.text[0]);
     }
 }
 
@@ -35,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ddl_verify_config verify = ddl_verify_defaults();
     char program[] = "ddl", *argv[MAX_ARGUMENTS + 1] = { program };
     char *text = calloc(size + 1, 1);
-    FUZZ_LAW(text != NULL);
+    FUZZ_CHECK(text != NULL);
     if (size)
         memcpy(text, data, size);
     int argc = 1, n_positional;
@@ -52,9 +53,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ddl_error err = { 0 };
     if (fuzz_ok(ddl_train_configure(&train, NULL, argc, argv, NULL, NULL, &n_positional, &err), &err)) {
         const char *path = fuzz_path("written.yaml");
-        FUZZ_LAW(ddl_train_save_recipe(&train, path, &err) == DDL_OK);
+        FUZZ_CHECK(ddl_train_save_recipe(&train, path, &err) == DDL_OK);
         ddl_status again = ddl_train_configure(&train, path, 1, argv, NULL, NULL, &n_positional, &err);
-        FUZZ_LAW(!again || train.sample_every); /* samples need a tokenizer, whose path may be no UTF-8 */
+        FUZZ_CHECK(!again ||
+                   train.sample_every); /* samples need a tokenizer, whose path may not be valid UTF-8 */
     }
     free(text);
     return 0;

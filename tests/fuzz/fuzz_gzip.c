@@ -1,4 +1,4 @@
-/* A .gz input. The mutator puts right the checksums of its members, so that what follows the first is
+/* Fuzzes .gz input. The mutator corrects the checksums of the members, so that data after the first member is
  * reached. */
 #include "fuzz.h"
 
@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* Unpacks the member that begins at data[0] unchecked and writes its trailer; returns its size, 0 where it is
- * damaged or does not end. */
+/* Decompresses the member that starts at data[0] without verification and writes its trailer; returns its
+ * size, or 0 if it is corrupted or incomplete. */
 static size_t mend_member(uint8_t *data, size_t size)
 {
     static unsigned char out[1 << 16];

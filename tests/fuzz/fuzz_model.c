@@ -1,4 +1,4 @@
-/* An archive of a model's folder. What loads runs: forward, backward, and token by token. */
+/* Fuzzes an archive of a model folder. A model that loads must run: forward, backward, and token by token. */
 #include "fuzz.h"
 
 #include "ddl/model.h"
@@ -8,7 +8,7 @@
 static void warn(void *user, const char *sentence)
 {
     (void)user;
-    FUZZ_LAW(*sentence != '\0');
+    FUZZ_CHECK(*sentence != '\0');
 }
 
 static void run(ddl_model *model)
@@ -27,7 +27,7 @@ static void run(ddl_model *model)
     ddl_workspace *ws = NULL;
     ddl_cache *cache = NULL;
     float *logits = calloc(B * V, sizeof *logits);
-    FUZZ_LAW(logits != NULL);
+    FUZZ_CHECK(logits != NULL);
     if (fuzz_ok(ddl_model_enable_grad(model, &err), &err) &&
         fuzz_ok(ddl_workspace_create(
                     &ws, model,

@@ -1,4 +1,4 @@
-/* A recipe (YAML): what it describes is checked, planned and written; what was written describes the same. */
+/* Fuzzes recipes (YAML): checks and plans the configuration, writes it, and reads it back unchanged. */
 #include "fuzz.h"
 
 #include "ddl/train.h"
@@ -21,13 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ddl_train_plan plan;
     if (!configure(&config, fuzz_file("recipe.yaml", data, size)))
         return 0;
-    FUZZ_LAW(ddl_train_check(&config, &err) == DDL_OK);
+    FUZZ_CHECK(ddl_train_check(&config, &err) == DDL_OK);
     fuzz_ok(ddl_train_plan(&config, &plan, &err), &err);
     const char *path = fuzz_path("written.yaml");
-    FUZZ_LAW(ddl_train_save_recipe(&config, path, &err) == DDL_OK);
-    FUZZ_LAW(configure(&again, path));
-    FUZZ_LAW(strcmp(config.out, again.out) == 0 && strcmp(config.sample_prompt, again.sample_prompt) == 0);
-    FUZZ_LAW(config.steps == again.steps && config.config.d_model == again.config.d_model);
+    FUZZ_CHECK(ddl_train_save_recipe(&config, path, &err) == DDL_OK);
+    FUZZ_CHECK(configure(&again, path));
+    FUZZ_CHECK(strcmp(config.out, again.out) == 0 && strcmp(config.sample_prompt, again.sample_prompt) == 0);
+    FUZZ_CHECK(config.steps == again.steps && config.config.d_model == again.config.d_model);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* One safetensors file. The mutator puts right the header's length, without which nothing is read. */
+/* Fuzzes one safetensors file. The mutator corrects the header length, because nothing is read otherwise. */
 #include "fuzz.h"
 
 #include "tensor/safetensors.h"
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* Where the JSON object that begins at text[0] ends. */
+/* Returns the size of the JSON object that starts at text[0]. */
 static size_t object_size(const uint8_t *text, size_t size)
 {
     size_t depth = 0;

@@ -1,4 +1,4 @@
-/* An archive: model.safetensors.index.json and the files it names. */
+/* Fuzzes an archive of model.safetensors.index.json and the files it lists. */
 #include "fuzz.h"
 
 #include "tensor/safetensors.h"

@@ -1,4 +1,4 @@
-/* A shard, or an archive with a folder of them. */
+/* Fuzzes a shard, or an archive of a folder of shards. */
 #include "fuzz.h"
 
 #include "ddl/data.h"
@@ -12,19 +12,19 @@ static void read_shards(ddl_shards *shards)
     struct ddl_error err = { 0 };
     int32_t tokens[TOKENS], targets[TOKENS];
     uint64_t sum = 0, count = ddl_shards_count(shards);
-    FUZZ_LAW(count > 0);
+    FUZZ_CHECK(count > 0);
     bool small = ddl_shards_check(shards, 1000, &err) == DDL_OK;
     for (size_t i = 0; i < ddl_shards_n_files(shards); i++) {
         uint64_t n;
         int width;
         struct ddl_shard_stats stats;
-        FUZZ_LAW(ddl_shards_file(shards, i, &n, &width) && (width == 2 || width == 4));
+        FUZZ_CHECK(ddl_shards_file(shards, i, &n, &width) && (width == 2 || width == 4));
         ddl_shards_scan(shards, i, 256, &stats);
-        FUZZ_LAW(stats.tokens == n && stats.documents <= n && (n == 0 || stats.largest_at < n));
-        FUZZ_LAW(!small || stats.largest < 1000);
+        FUZZ_CHECK(stats.tokens == n && stats.documents <= n && (n == 0 || stats.largest_at < n));
+        FUZZ_CHECK(!small || stats.largest < 1000);
         sum += n;
     }
-    FUZZ_LAW(sum == count);
+    FUZZ_CHECK(sum == count);
     ddl_shards_read(shards, count - 1, TOKENS, tokens);
     for (int order = DDL_ORDER_RANDOM; order <= DDL_ORDER_SEQUENTIAL; order++) {
         struct ddl_loader loader = {
@@ -33,7 +33,7 @@ static void read_shards(ddl_shards *shards)
         ddl_loader_next(&loader, 3, tokens, targets);
     }
     for (size_t i = 0; i < TOKENS && small; i++)
-        FUZZ_LAW(tokens[i] >= 0 && tokens[i] < 1000);
+        FUZZ_CHECK(tokens[i] >= 0 && tokens[i] < 1000);
     ddl_shards_close(shards);
 }
 

@@ -1,5 +1,5 @@
-/* Text and JSON lines on their way into shards: read, cut, encoded. What is text comes back from its ids, but
- * for the lines that separate documents. */
+/* Fuzzes the conversion of text and JSON lines to shards: reading, cutting, encoding. Text must be reproduced
+ * by its ids, except for separator lines. */
 #include "fuzz.h"
 
 #include "data/reader.h"
@@ -16,7 +16,7 @@ static void *read_all(void *reader)
     return NULL;
 }
 
-/* The input without its lines that are a separator, into out; returns the size. */
+/* Copies the input without its separator lines to out; returns the size. */
 static size_t expected_text(const char *text, size_t size, char *out)
 {
     size_t used = 0;
@@ -38,7 +38,7 @@ static size_t expected_text(const char *text, size_t size, char *out)
 
 struct result {
     ddl_status status;
-    char *text; /* what the ids stand for */
+    char *text; /* decoded from the ids */
     size_t size;
     uint64_t documents, skipped;
 };
@@ -53,7 +53,7 @@ static void take_batch(struct result *r, const struct ddl_text_batch *batch, int
     for (size_t i = 0; i < batch->ids[0].n; i++) {
         size_t size;
         const char *bytes = ddl_tokenizer_bytes(fuzz_tokenizer(), batch->ids[0].ids[i], &size);
-        FUZZ_LAW(bytes && (batch->ids[0].ids[i] == end_of_text || size <= room - r->size));
+        FUZZ_CHECK(bytes && (batch->ids[0].ids[i] == end_of_text || size <= room - r->size));
         if (batch->ids[0].ids[i] == end_of_text)
             continue;
         memcpy(r->text + r->size, bytes, size);
@@ -61,7 +61,7 @@ static void take_batch(struct result *r, const struct ddl_text_batch *batch, int
     }
 }
 
-/* The parts of a worker and of the writer in one. */
+/* The roles of a worker and of the writer, in one thread. */
 static struct result build(const char *path, bool json, size_t room)
 {
     char name[512];
@@ -74,12 +74,12 @@ static struct result build(const char *path, bool json, size_t room)
     int32_t end_of_text = ddl_tokenizer_end_of_text(fuzz_tokenizer());
     pthread_t thread;
     bool end = false;
-    FUZZ_LAW(r.text && ddl_pipeline_init(&pipeline, 4, &err) == DDL_OK);
-    FUZZ_LAW(pthread_create(&thread, NULL, read_all, &reader) == 0);
+    FUZZ_CHECK(r.text && ddl_pipeline_init(&pipeline, 4, &err) == DDL_OK);
+    FUZZ_CHECK(pthread_create(&thread, NULL, read_all, &reader) == 0);
     for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(&pipeline));) {
         ddl_text_batch_encode(batch, fuzz_tokenizer(), end_of_text, "text");
         ddl_pipeline_done(&pipeline, batch);
-        FUZZ_LAW(ddl_pipeline_next(&pipeline, 1000, &end) == batch && !end);
+        FUZZ_CHECK(ddl_pipeline_next(&pipeline, 1000, &end) == batch && !end);
         take_batch(&r, batch, end_of_text, room);
         ddl_pipeline_release(&pipeline);
     }
@@ -88,7 +88,8 @@ static struct result build(const char *path, bool json, size_t room)
     return r;
 }
 
-/* "@@@ 600000\nthe cat " is "the cat the cat ..." of so many bytes: more than the reader takes at a time. */
+/* "@@@ 600000\nthe cat " expands to "the cat the cat ..." of that many bytes: more than the reader's
+ * buffer. */
 static uint8_t *expand(const uint8_t *data, size_t *size)
 {
     enum { MOST = 1 << 20 };
@@ -100,7 +101,7 @@ static uint8_t *expand(const uint8_t *data, size_t *size)
         n = n > MOST ? MOST : begin == *size ? 0 : n;
     }
     uint8_t *out = malloc(n + 1);
-    FUZZ_LAW(out != NULL);
+    FUZZ_CHECK(out != NULL);
     for (size_t i = 0; i < n; i++)
         out[i] = data[begin + i % (*size - begin)];
     *size = n;
@@ -113,11 +114,11 @@ static void check(const uint8_t *data, size_t size)
     const char *path = fuzz_file("input", data, size);
     struct result text = build(path, false, size), json = build(path, true, 4 * size + 16);
     char *expected = malloc(size + 1);
-    FUZZ_LAW(expected != NULL);
+    FUZZ_CHECK(expected != NULL);
     size_t n = expected_text((const char *)data, size, expected);
     if (!text.status)
-        FUZZ_LAW(text.size == n && memcmp(text.text, expected, n) == 0);
-    FUZZ_LAW(text.status || !size || !memchr(data, '\0', size));
+        FUZZ_CHECK(text.size == n && memcmp(text.text, expected, n) == 0);
+    FUZZ_CHECK(text.status || !size || !memchr(data, '\0', size));
     free(expected);
     free(text.text);
     free(json.text);

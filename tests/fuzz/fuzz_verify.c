@@ -1,4 +1,4 @@
-/* An archive of a case for `ddl verify`, on the reference backend. */
+/* Fuzzes an archive of a `ddl verify` case, on the reference backend. */
 #include "fuzz.h"
 
 #include "ddl/verify.h"
@@ -8,9 +8,9 @@
 static void each(void *user, const struct ddl_verify_case *result)
 {
     (void)user;
-    FUZZ_LAW(result->path && result->kind && result->n_measures <= DDL_VERIFY_MEASURES);
-    FUZZ_LAW(memchr(result->sentence, '\0', sizeof result->sentence));
-    FUZZ_LAW(result->outcome != DDL_VERIFY_SKIP || result->sentence[0]);
+    FUZZ_CHECK(result->path && result->kind && result->n_measures <= DDL_VERIFY_MEASURES);
+    FUZZ_CHECK(memchr(result->sentence, '\0', sizeof result->sentence));
+    FUZZ_CHECK(result->outcome != DDL_VERIFY_SKIP || result->sentence[0]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *paths[] = { fuzz_folder() };
     strcpy(config.backend, "ref");
     config.threads = 1;
-    /* A case may bring the tokenizer that its lines are held against, and the texts of its files.json. */
+    /* A case may include the tokenizer for its lines, and the texts listed in its files.json. */
     strcpy(config.tokenizer, paths[0]);
     strcpy(config.data, paths[0]);
     fuzz_ok(ddl_verify_run(&config, paths, 1, each, NULL, &totals, &err), &err);

@@ -1,5 +1,5 @@
-/* An archive with GPT-2's two files, vocab.bpe and encoder.json. Without the latter the bytes, and the merges
- * of "t h", "th e" and so on that stand in it, are there already: then all of the input is a vocab.bpe. */
+/* Fuzzes an archive of GPT-2's two files, vocab.bpe and encoder.json. If the latter is missing, one with the
+ * bytes and the merges "t h", "th e", ... is provided, and the entire input is the vocab.bpe. */
 #include "fuzz.h"
 
 #include "text/alphabet.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* {"!": 0, ...}: the alphabet in the order of its code points, then what the seeds' merges make. */
+/* Writes {"!": 0, ...}: the alphabet in code point order, then the results of the seeds' merges. */
 static void write_encoder(void)
 {
     static const char *const made[] = { "th", "the", "\xc4\xa0the", "in", "ing", "er", "<|endoftext|>" };

@@ -1,4 +1,4 @@
-/* A .zst input. */
+/* Fuzzes .zst input. */
 #include "fuzz.h"
 
 #include "data/source.h"

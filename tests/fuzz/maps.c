@@ -1,6 +1,6 @@
-/* Stands in for the library's mmap, munmap and madvise (linked with --wrap): a file's map is a copy on the
- * heap, exactly as long, so that the address sanitizer sees a byte read behind it. A real map goes on to the
- * end of its page. */
+/* Replaces the library's mmap, munmap and madvise (linked with --wrap): a file is mapped to a heap copy of
+ * its exact size, so that AddressSanitizer detects a read past the end. A real mapping extends to the end of
+ * its last page. */
 #define _POSIX_C_SOURCE 200809L
 #include "fuzz.h"
 
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Names that the linker gives. NOLINTBEGIN(bugprone-reserved-identifier) */
+/* Names defined by the linker. NOLINTBEGIN(bugprone-reserved-identifier) */
 void *__real_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
 int __real_munmap(void *at, size_t size);
 void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
@@ -26,10 +26,10 @@ void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_
     if (fd < 0 || protection != PROT_READ || offset != 0 || size > MOST_BYTES || slot == MOST_MAPS)
         return __real_mmap(at, size, protection, flags, fd, offset);
     unsigned char *copy = malloc(size);
-    FUZZ_LAW(copy != NULL);
+    FUZZ_CHECK(copy != NULL);
     for (size_t used = 0; used < size;) {
         ssize_t got = pread(fd, copy + used, size - used, (off_t)used);
-        FUZZ_LAW(got > 0);
+        FUZZ_CHECK(got > 0);
         used += (size_t)got;
     }
     return copies[slot] = copy;
@@ -47,7 +47,7 @@ int __wrap_munmap(void *at, size_t size)
     return __real_munmap(at, size);
 }
 
-/* Pages of a copy would come back as zeros, not as the file's bytes. */
+/* Pages of a heap copy would read as zeros afterwards, not as the file's bytes. */
 int __wrap_madvise(void *at, size_t size, int advice)
 {
     (void)at;

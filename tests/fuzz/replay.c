@@ -1,4 +1,5 @@
-/* Stands in for libFuzzer: runs the files below the folders named, each as a test of its own name. */
+/* Replacement for libFuzzer's main: runs the target on all files in the given folders, each as a named
+ * test. */
 #define _POSIX_C_SOURCE 200809L
 #include "fuzz.h"
 #include "support/files.h"
@@ -14,7 +15,7 @@ static void replay(void **state)
     const struct input *input = *state;
     size_t size;
     char *text = read_file(input->name, &size);
-    /* A block of its own without a byte behind: reading past the end shows. */
+    /* A separate heap block of the exact size, so that a read past the end is detected. */
     uint8_t *data = malloc(size ? size : 1);
     assert_non_null(data);
     memcpy(data, text, size);
@@ -23,7 +24,7 @@ static void replay(void **state)
     free(data);
 }
 
-/* Never called here; a target with a mutator of its own refers to it. */
+/* Never called here; required to link targets with a custom mutator. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size)
 {
     (void)data;

@@ -1,4 +1,4 @@
-/* What more than one target does with what it has read. */
+/* Operations on parsed inputs that several targets share. */
 #include "fuzz.h"
 
 #include "data/source.h"
@@ -15,14 +15,14 @@ static void read_tensor(const struct ddl_tensor *t)
     struct ddl_error err = { 0 };
     char shape[64];
     ddl_tensor_shape_text(t, shape, sizeof shape);
-    FUZZ_LAW(shape[0] == '(' && memchr(shape, '\0', sizeof shape));
-    FUZZ_LAW(t->ndim <= DDL_MAX_DIMS && t->bytes == t->count * ddl_dtype_size(t->dtype));
+    FUZZ_CHECK(shape[0] == '(' && memchr(shape, '\0', sizeof shape));
+    FUZZ_CHECK(t->ndim <= DDL_MAX_DIMS && t->bytes == t->count * ddl_dtype_size(t->dtype));
     void *numbers = malloc(t->count ? t->count * sizeof(double) : 1);
-    FUZZ_LAW(numbers != NULL);
+    FUZZ_CHECK(numbers != NULL);
     fuzz_ok(ddl_tensor_read_f32(t, 0, t->count, numbers, &err), &err);
     fuzz_ok(ddl_tensor_read_f64(t, numbers, &err), &err);
     fuzz_ok(ddl_tensor_read_i64(t, numbers, &err), &err);
-    FUZZ_LAW(ddl_tensor_read_f32(t, t->count, 1, numbers, &err) != DDL_OK);
+    FUZZ_CHECK(ddl_tensor_read_f32(t, t->count, 1, numbers, &err) != DDL_OK);
     free(numbers);
 }
 
@@ -30,11 +30,11 @@ void fuzz_use_tensors(struct ddl_safetensors *st)
 {
     for (size_t i = 0; i < ddl_safetensors_count(st); i++) {
         const struct ddl_tensor *t = ddl_safetensors_at(st, i);
-        FUZZ_LAW(ddl_safetensors_find(st, t->name) == t);
-        FUZZ_LAW(*ddl_safetensors_path(st, t));
+        FUZZ_CHECK(ddl_safetensors_find(st, t->name) == t);
+        FUZZ_CHECK(*ddl_safetensors_path(st, t));
         read_tensor(t);
     }
-    FUZZ_LAW(ddl_safetensors_find(st, "no such name \001") == NULL);
+    FUZZ_CHECK(ddl_safetensors_find(st, "no such name \001") == NULL);
     ddl_safetensors_close(st);
 }
 
@@ -48,15 +48,15 @@ void fuzz_round_trip(const ddl_tokenizer *tokenizer, const char *text, size_t si
     struct ddl_decode_stream stream = { 0 };
     char out[MOST];
     size_t used = 0;
-    FUZZ_LAW(ddl_tokenizer_encode(tokenizer, text, size, special, &ids, &err) == DDL_OK);
+    FUZZ_CHECK(ddl_tokenizer_encode(tokenizer, text, size, special, &ids, &err) == DDL_OK);
     for (size_t i = 0; i < ids.n && used < MOST; i++) {
-        FUZZ_LAW(ids.ids[i] >= 0 && (size_t)ids.ids[i] < ddl_tokenizer_vocab_size(tokenizer));
+        FUZZ_CHECK(ids.ids[i] >= 0 && (size_t)ids.ids[i] < ddl_tokenizer_vocab_size(tokenizer));
         used += ddl_decode_push(&stream, tokenizer, ids.ids[i], out + used, MOST - used);
     }
     if (used < MOST)
         used += ddl_decode_flush(&stream, out + used, MOST - used);
     size_t added = used > size && out[0] == ' ';
-    FUZZ_LAW(special || (used == size + added && memcmp(out + added, text, size) == 0));
+    FUZZ_CHECK(special || (used == size + added && memcmp(out + added, text, size) == 0));
     ddl_ids_free(&ids);
 }
 
@@ -75,7 +75,7 @@ void fuzz_use_tokenizer(ddl_tokenizer *tokenizer)
     ddl_tokenizer_free(tokenizer);
 }
 
-/* ---- packed inputs ---- */
+/* ---- compressed inputs ---- */
 
 struct unpacked {
     uint64_t bytes;
@@ -89,13 +89,13 @@ static struct unpacked unpack(const char *path, enum ddl_packing packing, size_t
     struct ddl_error err = { 0 };
     struct ddl_source source;
     struct unpacked u = { 0 };
-    FUZZ_LAW(ddl_source_open(&source, path, packing, NULL, &err) == DDL_OK);
+    FUZZ_CHECK(ddl_source_open(&source, path, packing, NULL, &err) == DDL_OK);
     for (size_t n = 1; !u.status && n && u.bytes < FUZZ_MOST_UNPACKED;) {
         size_t left = FUZZ_MOST_UNPACKED - (size_t)u.bytes;
         u.status = ddl_source_read(&source, out, capacity < left ? capacity : left, &n, &err);
         if (!fuzz_ok(u.status, &err))
             break;
-        FUZZ_LAW(n <= capacity);
+        FUZZ_CHECK(n <= capacity);
         u.crc = crc32(u.crc, out, (uInt)n);
         u.bytes += n;
     }
@@ -109,7 +109,7 @@ void fuzz_use_packed(const void *data, size_t size, int packing)
     struct unpacked large = unpack(path, (enum ddl_packing)packing, 1 << 16);
     struct unpacked small = unpack(path, (enum ddl_packing)packing, 61);
     if (large.bytes >= FUZZ_MOST_UNPACKED || small.bytes >= FUZZ_MOST_UNPACKED)
-        return; /* neither has seen the end */
-    FUZZ_LAW(large.status == small.status);
-    FUZZ_LAW(large.status || (large.bytes == small.bytes && large.crc == small.crc));
+        return; /* neither reached the end */
+    FUZZ_CHECK(large.status == small.status);
+    FUZZ_CHECK(large.status || (large.bytes == small.bytes && large.crc == small.crc));
 }

@@ -115,7 +115,7 @@ static void save(const struct ddl_config *config, const char *folder)
     snprintf(path, sizeof path, "%s/config.json", folder);
     assert_ok(ddl_config_save(config, path, &err), err);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    assert_ok(ddl_safetensors_write_noted(path, notes.list, notes.n, NULL, 0, NULL, NULL, &err), err);
+    assert_ok(ddl_safetensors_write_with_metadata(path, notes.list, notes.n, NULL, 0, NULL, NULL, &err), err);
 }
 
 static void saves_and_reads_back(const char *name, const struct ddl_config *config)
@@ -344,10 +344,10 @@ static void own_keys_stand_in_the_metadata(void **state)
     json_t *root = json_load_file(scratch_path("saved/config.json"), 0, NULL);
     ddl_safetensors *st;
     assert_ok(ddl_safetensors_open_folder(&st, scratch_path("saved"), &err), err);
-    assert_string_equal(ddl_safetensors_note(st, "format"), "pt");
+    assert_string_equal(ddl_safetensors_metadata(st, "format"), "pt");
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
         assert_null(json_object_get(root, said[i][0]));
-        assert_string_equal(ddl_safetensors_note(st, said[i][0]), said[i][1]);
+        assert_string_equal(ddl_safetensors_metadata(st, said[i][0]), said[i][1]);
     }
     ddl_safetensors_close(st);
     /* A key of ours in config.json, as earlier versions wrote it, comes first. */
@@ -363,7 +363,7 @@ static void bad_metadata_has_its_sentence(void **state)
 {
     (void)state;
     static const struct {
-        struct ddl_safetensors_note note;
+        struct ddl_safetensors_metadata note;
         const char *says;
     } cases[] = {
         { { "ddl_map", "q" }, "saved: __metadata__ of the tensors: ddl_map: 'q' is none of k, v" },
@@ -376,8 +376,8 @@ static void bad_metadata_has_its_sentence(void **state)
     assert_ok(ddl_file_make_dir(scratch_path("saved"), &err), err);
     save(&c, scratch_path("saved"));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_ok(ddl_safetensors_write_noted(scratch_path("saved/model.safetensors"), &cases[i].note, 1,
-                                              NULL, 0, NULL, NULL, &err),
+        assert_ok(ddl_safetensors_write_with_metadata(scratch_path("saved/model.safetensors"), &cases[i].note,
+                                                      1, NULL, 0, NULL, NULL, &err),
                   err);
         assert_int_equal(ddl_config_load(&c, scratch_path("saved"), NULL, NULL, &err), DDL_E_FORMAT);
         if (!strstr(err.text, cases[i].says))

@@ -163,7 +163,7 @@ static void several_files_have_an_index(void **state)
         for (size_t i = 0; i < ddl_safetensors_count(st); i++)
             bytes += ddl_safetensors_at(st, i)->bytes;
         assert_true(bytes <= 9000 || ddl_safetensors_count(st) == 1);
-        assert_string_equal(ddl_safetensors_note(st, "ddl_compress"), "channel");
+        assert_string_equal(ddl_safetensors_metadata(st, "ddl_compress"), "channel");
         ddl_safetensors_close(st);
     }
     json_decref(index);
@@ -244,13 +244,13 @@ static void what_does_not_fit_is_refused_by_name(void **state)
     } cases[] = {
         { 65519, DDL_EXPORT_F16, NULL },
         { 65520, DDL_EXPORT_F16,
-          "transformer.h.0.attn.c_q.weight[1, 1] is 65520, the largest number of F16 is 65504: export with "
+          "transformer.h.0.attn.c_q.weight[1, 1]: 65520 exceeds the limit of F16, 65504: export with "
           "--dtype bf16 "
           "or f32" },
-        { -1e30f, DDL_EXPORT_F16, "c_q.weight[1, 1] is -1e+30" },
+        { -1e30f, DDL_EXPORT_F16, "c_q.weight[1, 1]: -1e+30 exceeds" },
         { 1e30f, DDL_EXPORT_BF16, NULL },
         { 3.4e38f, DDL_EXPORT_BF16,
-          "is 3.4e+38, the largest number of BF16 is 3.38953e+38: export with --dtype f32" },
+          "3.4e+38 exceeds the limit of BF16, 3.38953e+38: export with --dtype f32" },
         { INFINITY, DDL_EXPORT_F16, NULL },
         { NAN, DDL_EXPORT_F16, NULL },
     };

@@ -266,7 +266,7 @@ def pickles_are_converted():
     torch.save(tensors | {HEAD: tensors[WTE]}, folder / "pytorch_model.bin")
     keys = json.loads((case / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({k: v for k, v in keys.items() if k in ddl_torch.RELEASE_KEYS}))
-    assert "pytorch_model.bin: a pickle of Python's" in ddl("info", folder, status=1)
+    assert "pytorch_model.bin: Python pickle files are not supported" in ddl("info", folder, status=1)
     subprocess.run([sys.executable, SOURCE / "python/ddl_torch.py", "convert", folder, out], check=True)
     assert json.loads(ddl("info", out, "--json"))["preset"] == "ddl-tc-ec"
     written, _ = ddl_torch.read_tensors(out)

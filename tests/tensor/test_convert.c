@@ -1,4 +1,5 @@
-/* tensor/convert.c: every dtype to every other against the definition of rounding, worked out by search. */
+/* Tests tensor/convert.c: conversion between all float dtypes, against the definition of rounding, by
+ * exhaustive search. */
 #include "support/support.h"
 
 #include "base/rng.h"
@@ -31,11 +32,11 @@ static uint16_t convert_one(double x, enum ddl_dtype to, ddl_status wanted)
 
 static const struct small {
     enum ddl_dtype dtype;
-    uint16_t infinity; /* its bits; below are all finite positive numbers */
+    uint16_t infinity; /* bits of infinity; all smaller values are finite and nonnegative */
     double largest;
 } smalls[] = { { DDL_F16, 0x7c00, 65504 }, { DDL_BF16, 0x7f80, 0x1.fep127 } };
 
-/* Every number of the small dtype, and around every midpoint between neighbours, of both signs. */
+/* Every value of the small dtype and around every midpoint between neighbors, of both signs. */
 static void rounds_to_nearest_even(void **state)
 {
     (void)state;
@@ -43,7 +44,7 @@ static void rounds_to_nearest_even(void **state)
         const struct small *s = &smalls[k];
         for (uint16_t bits = 0; bits + 1 < s->infinity; bits++) {
             double low = value_of(s->dtype, bits), high = value_of(s->dtype, (uint16_t)(bits + 1));
-            double middle = (low + high) / 2; /* exact in a double */
+            double middle = (low + high) / 2; /* exact in double */
             uint16_t even = bits % 2 ? (uint16_t)(bits + 1) : bits;
             assert_int_equal(convert_one(low, s->dtype, DDL_OK), bits);
             assert_int_equal(convert_one(-low, s->dtype, DDL_OK), bits | 0x8000);
@@ -55,13 +56,13 @@ static void rounds_to_nearest_even(void **state)
     }
 }
 
-static void the_ends_of_the_range(void **state)
+static void range_limits(void **state)
 {
     (void)state;
     for (size_t k = 0; k < 2; k++) {
         const struct small *s = &smalls[k];
         double step = s->largest - value_of(s->dtype, (uint16_t)(s->infinity - 2));
-        double limit = s->largest + step / 2; /* rounds away, to what is no number any more */
+        double limit = s->largest + step / 2; /* rounds up, beyond the largest finite value */
         assert_int_equal(convert_one(s->largest, s->dtype, DDL_OK), s->infinity - 1);
         assert_int_equal(convert_one(nextafter(limit, 0), s->dtype, DDL_OK), s->infinity - 1);
         convert_one(limit, s->dtype, DDL_E_NUMERIC);
@@ -76,8 +77,8 @@ static void the_ends_of_the_range(void **state)
     }
 }
 
-/* To F32 the machine rounds as IEEE 754 says; F64 rounds once on its way to BF16, not by way of F32. */
-static void agrees_with_the_machine(void **state)
+/* F32 must agree with the hardware's IEEE 754 rounding; F64 to BF16 must round once, not via F32. */
+static void agrees_with_hardware(void **state)
 {
     (void)state;
     enum { N = 20000 };
@@ -91,7 +92,7 @@ static void agrees_with_the_machine(void **state)
     assert_ok(ddl_tensor_convert(&t, 0, N, DDL_F32, to, &err), err);
     for (size_t i = 0; i < N; i++)
         assert_true(to[i] == (float)from[i]);
-    double once = 1 + 0x1p-8 + 0x1p-40; /* as a float a tie, and even is down */
+    double once = 1 + 0x1p-8 + 0x1p-40; /* rounded to float first, this is a tie, and even is down */
     assert_int_equal(convert_one(once, DDL_BF16, DDL_OK), 0x3f81);
 }
 
@@ -119,7 +120,7 @@ static void widening_is_exact_and_same_is_a_copy(void **state)
     }
 }
 
-static void pieces_and_sentences(void **state)
+static void blocks_and_errors(void **state)
 {
     (void)state;
     enum { R = 50, C = 50 };
@@ -143,7 +144,7 @@ static void pieces_and_sentences(void **state)
     assert_ok(ddl_tensor_convert(&t, R * C, 0, DDL_F16, part, &err), err);
     from[31 * C + 17] = -1e6f;
     assert_int_equal(ddl_tensor_convert(&t, 100, R * C - 100, DDL_F16, whole, &err), DDL_E_NUMERIC);
-    assert_string_equal(err.text, "h.weight[31, 17] is -1e+06, the largest number of F16 is 65504");
+    assert_string_equal(err.text, "h.weight[31, 17]: -1e+06 exceeds the limit of F16, 65504");
     assert_int_equal(ddl_tensor_convert(&t, 1, R * C, DDL_F16, whole, &err), DDL_E_USAGE);
     assert_int_equal(ddl_tensor_convert(&t, 0, 1, DDL_I32, whole, &err), DDL_E_USAGE);
     t.dtype = DDL_I32;
@@ -153,9 +154,9 @@ static void pieces_and_sentences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounds_to_nearest_even),  cmocka_unit_test(the_ends_of_the_range),
-        cmocka_unit_test(agrees_with_the_machine), cmocka_unit_test(widening_is_exact_and_same_is_a_copy),
-        cmocka_unit_test(pieces_and_sentences),
+        cmocka_unit_test(rounds_to_nearest_even), cmocka_unit_test(range_limits),
+        cmocka_unit_test(agrees_with_hardware),   cmocka_unit_test(widening_is_exact_and_same_is_a_copy),
+        cmocka_unit_test(blocks_and_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* tensor/safetensors.c: every way in which a header can be wrong, golden files, and folders with an index. */
+/* Tests tensor/safetensors.c: every kind of invalid header, golden files, folders with an index. */
 #include "support/support.h"
 
 #include "base/file.h"
@@ -39,7 +39,7 @@ static void broken_headers(void **state)
 {
     (void)state;
     static const struct {
-        const char *header, *sentence;
+        const char *header, *message;
         size_t data;
     } cases[] = {
         { "", "header is not valid JSON", 0 },
@@ -51,22 +51,23 @@ static void broken_headers(void **state)
         { ONE("7", "[1]", "[0,4]"), "a: no dtype in the header", 4 },
         { ONE("\"F31\"", "[1]", "[0,4]"), "a: unknown dtype 'F31'", 4 },
         { ONE("\"F32\"", "4", "[0,4]"), "a: no shape list in the header", 4 },
-        { ONE("\"F32\"", "[-1]", "[0,4]"), "a: dimension 0 of the shape is not a size", 4 },
-        { ONE("\"F32\"", "[1, 1.0]", "[0,4]"), "a: dimension 1 of the shape is not a size", 4 },
-        { ONE("\"F32\"", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), "a: 9 dimensions, at most 8", 4 },
+        { ONE("\"F32\"", "[-1]", "[0,4]"), "a: dimension 0 of the shape is not a nonnegative integer", 4 },
+        { ONE("\"F32\"", "[1, 1.0]", "[0,4]"), "a: dimension 1 of the shape is not a nonnegative integer",
+          4 },
+        { ONE("\"F32\"", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), "a: 9 dimensions exceed the limit of 8", 4 },
         { ONE("\"F32\"", "[4294967296,4294967296]", "[0,0]"), "a: the shape is too large", 0 },
         { ONE("\"F32\"", "[4611686018427387904]", "[0,0]"), "a: the shape is too large", 0 },
         { ONE("\"F32\"", "[99999999999999999999]", "[0,0]"), "header is not valid JSON", 0 },
-        { ONE("\"F32\"", "[1]", "[0]"), "a: data_offsets are not two sizes", 4 },
-        { ONE("\"F32\"", "[1]", "[0,4,8]"), "a: data_offsets are not two sizes", 8 },
-        { ONE("\"F32\"", "[1]", "[-4,0]"), "a: data_offsets are not two sizes", 4 },
-        { ONE("\"F32\"", "[1]", "\"x\""), "a: data_offsets are not two sizes", 4 },
-        { ONE("\"F32\"", "[1]", "[4,0]"), "a: data_offsets 4 to 0 run backwards", 4 },
-        { ONE("\"F32\"", "[2]", "[0,8]"), "a ends at byte 8 of the data, the file has 4", 4 },
-        { ONE("\"F32\"", "[3]", "[0,8]"), "a has 8 bytes, its shape (3) of F32 needs 12", 8 },
-        { ONE("\"F32\"", "[1]", "[0,4]"), "3 bytes after the last tensor belong to none", 7 },
+        { ONE("\"F32\"", "[1]", "[0]"), "a: data_offsets: expected two nonnegative integers", 4 },
+        { ONE("\"F32\"", "[1]", "[0,4,8]"), "a: data_offsets: expected two nonnegative integers", 8 },
+        { ONE("\"F32\"", "[1]", "[-4,0]"), "a: data_offsets: expected two nonnegative integers", 4 },
+        { ONE("\"F32\"", "[1]", "\"x\""), "a: data_offsets: expected two nonnegative integers", 4 },
+        { ONE("\"F32\"", "[1]", "[4,0]"), "a: data_offsets: the end is before the begin: 4 to 0", 4 },
+        { ONE("\"F32\"", "[2]", "[0,8]"), "a: ends at byte 8 of the data, but the file has 4", 4 },
+        { ONE("\"F32\"", "[3]", "[0,8]"), "a: expected 12 bytes (shape (3), dtype F32), found 8", 8 },
+        { ONE("\"F32\"", "[1]", "[0,4]"), "3 bytes after the last tensor belong to no tensor", 7 },
         { ONE("\"F32\"", "[1]", "[4,8]"), "4 bytes before a belong to no tensor", 8 },
-        { "{}", "2 bytes after the last tensor belong to none", 2 },
+        { "{}", "2 bytes after the last tensor belong to no tensor", 2 },
         { TWO("[0,4]", "[2,6]"), "b overlaps a", 6 },
         { TWO("[0,4]", "[0,4]"), "overlaps", 4 },
         { TWO("[0,4]", "[6,10]"), "2 bytes before b belong to no tensor", 10 },
@@ -78,8 +79,8 @@ static void broken_headers(void **state)
         struct ddl_error err;
         assert_int_equal(ddl_safetensors_open(&st, path, &err), DDL_E_FORMAT);
         assert_null(st);
-        if (!strstr(err.text, cases[i].sentence) || strncmp(err.text, path, strlen(path)) != 0)
-            fail_msg("case %zu says '%s', wanted '%s'", i, err.text, cases[i].sentence);
+        if (!strstr(err.text, cases[i].message) || strncmp(err.text, path, strlen(path)) != 0)
+            fail_msg("case %zu: expected '%s', found '%s'", i, cases[i].message, err.text);
     }
 }
 
@@ -94,16 +95,16 @@ static void broken_lengths(void **state)
     put("empty.safetensors", "");
     assert_int_equal(ddl_safetensors_open(&st, scratch_path("empty.safetensors"), &err), DDL_E_FORMAT);
     assert_int_equal(ddl_safetensors_open(&st, make("long.safetensors", 3, "{}", 0), &err), DDL_E_FORMAT);
-    assert_non_null(strstr(err.text, "header of 3 bytes, the file has 2 after its length"));
+    assert_non_null(strstr(err.text, "header of 3 bytes, but the file has 2 after the length"));
     assert_int_equal(ddl_safetensors_open(&st, make("huge.safetensors", UINT64_MAX, "{}", 0), &err),
                      DDL_E_FORMAT);
-    assert_non_null(strstr(err.text, "header of 18446744073709551615 bytes, at most 100000000"));
+    assert_non_null(strstr(err.text, "header of 18446744073709551615 bytes exceeds the limit of 100000000"));
     assert_int_equal(ddl_safetensors_open(&st, scratch_path("absent.safetensors"), &err), DDL_E_IO);
     assert_non_null(strstr(err.text, "cannot open"));
     ddl_safetensors_close(NULL);
 }
 
-/* Every prefix of a good file is refused, and every prefix's sentence names the file. */
+/* Every proper prefix of a valid file is rejected with a message that starts with the file name. */
 static void truncation(void **state)
 {
     (void)state;
@@ -122,12 +123,13 @@ static void truncation(void **state)
     free(whole);
 }
 
-static void odd_but_good(void **state)
+static void unusual_but_valid(void **state)
 {
     (void)state;
     ddl_safetensors *st;
     struct ddl_error err;
-    /* Padding after the header, metadata, out of order, an empty tensor, a scalar, an unaligned float. */
+    /* Padding after the header, metadata, entries out of order, an empty tensor, a scalar, an unaligned
+     * float. */
     const char *header = "{\"__metadata__\":{\"format\":\"pt\"},"
                          "\"late\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[3,7]},"
                          "\"none\":{\"dtype\":\"F64\",\"shape\":[0,5],\"data_offsets\":[3,3]},"
@@ -147,22 +149,24 @@ static void odd_but_good(void **state)
     memcpy(&expected, (unsigned char[]){ 3, 4, 5, 6 }, 4);
     assert_true(value == expected);
     assert_null(ddl_safetensors_find(st, "__metadata__"));
-    assert_string_equal(ddl_safetensors_note(st, "format"), "pt");
-    assert_null(ddl_safetensors_note(st, "forma"));
+    assert_string_equal(ddl_safetensors_metadata(st, "format"), "pt");
+    assert_null(ddl_safetensors_metadata(st, "forma"));
     assert_null(ddl_safetensors_find(st, "lat"));
     ddl_safetensors_close(st);
     assert_ok(ddl_safetensors_open(&st, make("none.safetensors", 2, "{}", 0), &err), err);
     assert_int_equal(ddl_safetensors_count(st), 0);
     assert_null(ddl_safetensors_find(st, "a"));
-    assert_null(ddl_safetensors_note(st, "format"));
+    assert_null(ddl_safetensors_metadata(st, "format"));
     ddl_safetensors_close(st);
-    /* Keys of an entry in another order; metadata last, and not all of it strings. */
-    const char *turned = "{ \"a\" : { \"data_offsets\":[0,2],\"x\":null,\"shape\":[1],\"dtype\":\"BF16\"},\n"
-                         "\"__metadata__\":{\"n\":7,\"who\":\"us\"}}";
-    assert_ok(ddl_safetensors_open(&st, make("turned.safetensors", strlen(turned), turned, 2), &err), err);
+    /* Keys of an entry in another order; metadata last, with values that are not strings. */
+    const char *reordered =
+        "{ \"a\" : { \"data_offsets\":[0,2],\"x\":null,\"shape\":[1],\"dtype\":\"BF16\"},\n"
+        "\"__metadata__\":{\"n\":7,\"who\":\"us\"}}";
+    assert_ok(ddl_safetensors_open(&st, make("reordered.safetensors", strlen(reordered), reordered, 2), &err),
+              err);
     assert_int_equal(ddl_safetensors_find(st, "a")->dtype, DDL_BF16);
-    assert_null(ddl_safetensors_note(st, "n"));
-    assert_string_equal(ddl_safetensors_note(st, "who"), "us");
+    assert_null(ddl_safetensors_metadata(st, "n"));
+    assert_string_equal(ddl_safetensors_metadata(st, "who"), "us");
     ddl_safetensors_close(st);
 }
 
@@ -178,10 +182,10 @@ static void golden_files(void **state)
     assert_non_null(t);
     assert_true(ddl_tensor_has_shape(t, 3, (const size_t[]){ 96, 1, 4 }));
     assert_int_equal(t->dtype, DDL_F32);
-    float before[384], after[384]; /* let go, they are read from the file again */
+    float before[384], after[384]; /* released pages are read from the file again */
     assert_ok(ddl_tensor_read_f32(t, 0, 384, before, &err), err);
     for (size_t start = 0; start < 384; start += 128)
-        ddl_safetensors_let_go(st, t, start, 128);
+        ddl_safetensors_release(st, t, start, 128);
     assert_ok(ddl_tensor_read_f32(t, 0, 384, after, &err), err);
     assert_memory_equal(before, after, sizeof before);
     ddl_safetensors_close(st);
@@ -193,7 +197,7 @@ static void golden_files(void **state)
     for (int i = 0; i < 22; i++)
         assert_true(tokens[i] >= 0 && tokens[i] < 97);
     ddl_safetensors_close(st);
-    /* X' = X + k (beta (v - k^T X)) for d = c = 1 and a k of nearly 1: read as numbers, not as bytes only. */
+    /* X' = X + k (beta (v - k^T X)) for d = c = 1 and k close to 1: checks values, not only bytes. */
     assert_ok(ddl_safetensors_open(&st, source_path("tests/golden/operator/d1-c1.safetensors"), &err), err);
     static const char *const names[] = { "X", "Xp", "beta", "q", "v" };
     double n[5][6];
@@ -239,29 +243,29 @@ static void folder_with_index(void **state)
     ddl_safetensors_close(st);
 
     static const struct {
-        const char *index, *sentence;
+        const char *index, *message;
         ddl_status status;
     } cases[] = {
         { "{", "not valid JSON", DDL_E_FORMAT },
-        { "{}", "no weight_map in it", DDL_E_FORMAT },
+        { "{}", "no weight_map", DDL_E_FORMAT },
         { "{\"weight_map\":{\"b\":\"../outside.safetensors\"}}",
           "b: '../outside.safetensors' is not the name of", DDL_E_FORMAT },
-        { "{\"weight_map\":{\"b\":\"..\"}}", "is not the name of a file beside it", DDL_E_FORMAT },
-        { "{\"weight_map\":{\"b\":\"\"}}", "is not the name of a file beside it", DDL_E_FORMAT },
-        { "{\"weight_map\":{\"b\":7}}", "is not the name of a file beside it", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"b\":\"..\"}}", "is not the name of a file in the same folder", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"b\":\"\"}}", "is not the name of a file in the same folder", DDL_E_FORMAT },
+        { "{\"weight_map\":{\"b\":7}}", "is not the name of a file in the same folder", DDL_E_FORMAT },
         { "{\"weight_map\":{\"b\":\"one.safetensors\"}}", "b is not in one.safetensors", DDL_E_FORMAT },
         { "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"one.safetensors\",\"c\":\"two.safetensors\"}}",
           "b is not in one.safetensors", DDL_E_FORMAT },
-        { "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"same.safetensors\"}}", "a stands in",
-          DDL_E_FORMAT },
+        { "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"same.safetensors\"}}",
+          "duplicate tensor a: also in", DDL_E_FORMAT },
         { "{\"weight_map\":{\"a\":\"absent.safetensors\"}}", "absent.safetensors: cannot open", DDL_E_IO },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         put(INDEX, cases[i].index);
         assert_int_equal(ddl_safetensors_open_folder(&st, scratch_path("parts"), &err), cases[i].status);
         assert_null(st);
-        if (!strstr(err.text, cases[i].sentence))
-            fail_msg("case %zu says '%s', wanted '%s'", i, err.text, cases[i].sentence);
+        if (!strstr(err.text, cases[i].message))
+            fail_msg("case %zu: expected '%s', found '%s'", i, cases[i].message, err.text);
     }
     assert_ok(ddl_file_make_dir(scratch_path("nothing"), &err), err);
     assert_false(ddl_safetensors_in_folder(scratch_path("nothing")));
@@ -273,7 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_headers), cmocka_unit_test(broken_lengths),
-        cmocka_unit_test(truncation),     cmocka_unit_test(odd_but_good),
+        cmocka_unit_test(truncation),     cmocka_unit_test(unusual_but_valid),
         cmocka_unit_test(golden_files),   cmocka_unit_test(folder_with_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* tensor/safetensors_writer.c: what is written reads back, and a failed write leaves nothing. */
+/* Tests tensor/safetensors_writer.c: round trips, and failed writes that leave no file. */
 #include "support/support.h"
 
 #include "base/file.h"
@@ -11,7 +11,7 @@
 
 enum { N = 6 };
 static const struct ddl_tensor plan[N] = {
-    { .name = "z.weight", .dtype = DDL_F32, .ndim = 2, .shape = { 700, 801 } }, /* more than one piece */
+    { .name = "z.weight", .dtype = DDL_F32, .ndim = 2, .shape = { 700, 801 } }, /* more than one block */
     { .name = "a \"quoted\" \\ \xc3\xa9", .dtype = DDL_F64, .ndim = 1, .shape = { 3 } },
     { .name = "scalar", .dtype = DDL_I64 },
     { .name = "none", .dtype = DDL_F16, .ndim = 2, .shape = { 0, 4 } },
@@ -76,21 +76,22 @@ static void round_trip(void **state)
     ddl_safetensors_close(st);
 }
 
-static void notes_stand_beside_the_format(void **state)
+static void metadata_entries(void **state)
 {
     (void)state;
-    static const struct ddl_safetensors_note notes[] = { { "who", "us" }, { "quote", "\"\\\n" } };
+    static const struct ddl_safetensors_metadata entries[] = { { "who", "us" }, { "quote", "\"\\\n" } };
     struct ddl_error err;
     ddl_safetensors *st;
     const char *path = scratch_path("noted.safetensors");
-    assert_ok(ddl_safetensors_write_noted(path, notes, 2, NULL, 0, fill, NULL, &err), err);
+    assert_ok(ddl_safetensors_write_with_metadata(path, entries, 2, NULL, 0, fill, NULL, &err), err);
     assert_ok(ddl_safetensors_open(&st, path, &err), err);
-    assert_string_equal(ddl_safetensors_note(st, "format"), "pt");
+    assert_string_equal(ddl_safetensors_metadata(st, "format"), "pt");
     for (size_t i = 0; i < 2; i++)
-        assert_string_equal(ddl_safetensors_note(st, notes[i].key), notes[i].value);
+        assert_string_equal(ddl_safetensors_metadata(st, entries[i].key), entries[i].value);
     ddl_safetensors_close(st);
-    const struct ddl_safetensors_note bad = { "who", "\xff" };
-    assert_int_equal(ddl_safetensors_write_noted(path, &bad, 1, NULL, 0, fill, NULL, &err), DDL_E_MEMORY);
+    const struct ddl_safetensors_metadata bad = { "who", "\xff" };
+    assert_int_equal(ddl_safetensors_write_with_metadata(path, &bad, 1, NULL, 0, fill, NULL, &err),
+                     DDL_E_MEMORY);
 }
 
 static void nothing_to_write(void **state)
@@ -119,7 +120,7 @@ static void failures_leave_the_old_file(void **state)
     struct ddl_tensor twice[2] = { plan[2], plan[2] };
     struct source source = { 0 };
     assert_int_equal(ddl_safetensors_write(path, twice, 2, fill, &source, &err), DDL_E_USAGE);
-    assert_non_null(strstr(err.text, "scalar would stand in it twice"));
+    assert_non_null(strstr(err.text, "duplicate tensor scalar"));
     twice[1] = (struct ddl_tensor){ .name = "big", .dtype = DDL_F32, .ndim = 1, .shape = { SIZE_MAX } };
     assert_int_equal(ddl_safetensors_write(path, twice, 2, fill, &source, &err), DDL_E_USAGE);
     assert_non_null(strstr(err.text, "big: the shape is too large"));
@@ -141,7 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
-        cmocka_unit_test(notes_stand_beside_the_format),
+        cmocka_unit_test(metadata_entries),
         cmocka_unit_test(nothing_to_write),
         cmocka_unit_test(failures_leave_the_old_file),
     };

@@ -1,4 +1,4 @@
-/* tensor/tensor.c: dtypes, and widening to float32 that is exact bit by bit. */
+/* Tests tensor/tensor.c: dtypes, and bitwise exact widening to float32. */
 #include "support/support.h"
 
 #include "tensor/tensor.h"
@@ -66,7 +66,7 @@ static void measures(void **state)
     assert_false(ddl_tensor_measure(&t));
 }
 
-/* The value that the bits of a small float stand for, from its definition in double. */
+/* Returns the value of a small float's bits, computed in double from the definition of the format. */
 static double defined(unsigned bits, int exponent_bits, int mantissa_bits)
 {
     int exponent = (int)(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
@@ -133,11 +133,11 @@ static void reads(void **state)
 {
     (void)state;
     struct ddl_error err;
-    /* One byte off: tensors in files need not be aligned. */
-    unsigned char room[1 + 5 * sizeof(double)];
+    /* Offset by one byte: tensors in files may be unaligned. */
+    unsigned char storage[1 + 5 * sizeof(double)];
     const double doubles[5] = { 0.1, -0.0, (double)INFINITY, 1e300, 3 };
-    memcpy(room + 1, doubles, sizeof doubles);
-    struct ddl_tensor t = { .name = "t", .dtype = DDL_F64, .count = 5, .bytes = 40, .data = room + 1 };
+    memcpy(storage + 1, doubles, sizeof doubles);
+    struct ddl_tensor t = { .name = "t", .dtype = DDL_F64, .count = 5, .bytes = 40, .data = storage + 1 };
     float floats[5];
     double back[5];
     assert_ok(ddl_tensor_read_f32(&t, 0, 5, floats, &err), err);
@@ -151,8 +151,8 @@ static void reads(void **state)
     assert_memory_equal(back, doubles, sizeof doubles);
 
     const float singles[3] = { 0.1f, -2, NAN };
-    memcpy(room + 1, singles, sizeof singles);
-    t = (struct ddl_tensor){ .name = "t", .dtype = DDL_F32, .count = 3, .bytes = 12, .data = room + 1 };
+    memcpy(storage + 1, singles, sizeof singles);
+    t = (struct ddl_tensor){ .name = "t", .dtype = DDL_F32, .count = 3, .bytes = 12, .data = storage + 1 };
     assert_ok(ddl_tensor_read_f32(&t, 0, 3, floats, &err), err);
     assert_memory_equal(floats, singles, sizeof singles);
     assert_ok(ddl_tensor_read_f64(&t, back, &err), err);
@@ -160,16 +160,16 @@ static void reads(void **state)
 
     const int64_t integers[2] = { INT64_MIN, -1 };
     int64_t integers_back[2];
-    memcpy(room + 1, integers, sizeof integers);
-    t = (struct ddl_tensor){ .name = "t", .dtype = DDL_I64, .count = 2, .bytes = 16, .data = room + 1 };
+    memcpy(storage + 1, integers, sizeof integers);
+    t = (struct ddl_tensor){ .name = "t", .dtype = DDL_I64, .count = 2, .bytes = 16, .data = storage + 1 };
     assert_ok(ddl_tensor_read_i64(&t, integers_back, &err), err);
     assert_memory_equal(integers_back, integers, sizeof integers);
     assert_int_equal(ddl_tensor_read_f32(&t, 0, 2, floats, &err), DDL_E_FORMAT);
-    assert_string_equal(err.text, "t has dtype I64, wanted a float dtype");
+    assert_string_equal(err.text, "t: expected a float dtype, found I64");
     assert_int_equal(ddl_tensor_read_f64(&t, back, &err), DDL_E_FORMAT);
     t.dtype = DDL_U64;
     assert_int_equal(ddl_tensor_read_i64(&t, integers_back, &err), DDL_E_FORMAT);
-    assert_string_equal(err.text, "t has dtype U64, wanted I64");
+    assert_string_equal(err.text, "t: expected I64, found U64");
 }
 
 int main(void)

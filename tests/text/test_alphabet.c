@@ -1,4 +1,4 @@
-/* text/alphabet.h: GPT-2's byte alphabet is a bijection whose characters are where they should be. */
+/* Tests text/alphabet.h: GPT-2's byte alphabet is a bijection onto the expected characters. */
 #include "support/support.h"
 
 #include "text/alphabet.h"
@@ -17,7 +17,7 @@ static void known_places(void **state)
                  { 0xAD, 0x143 }, { 0xAE, 0xAE },  { 0xFF, 0xFF } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(a.code[rows[i].byte], rows[i].code);
-    /* GPT-2's vocabulary begins with the bytes in this order. */
+    /* GPT-2's vocabulary starts with the bytes in this order. */
     assert_int_equal(a.order[0], '!');
     assert_int_equal(a.order[188], 0);
     assert_int_equal(a.order[220], ' ');

@@ -1,5 +1,5 @@
-/* text/bpe.h: the two ways to merge give the same, on random merges and pieces; order of ranks; growth of
- * ids. */
+/* Tests text/bpe.h: both merge implementations agree on random merges and pieces; order of ranks; growth of
+ * id lists. */
 #include "support/support.h"
 
 #include "base/rng.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Bytes are their own ids; each random merge makes a new id from two older ones out of few letters. */
+/* Bytes are their own ids; each random merge creates a new id from two existing ones, out of few letters. */
 static void random_bpe(struct ddl_bpe *bpe, uint64_t seed)
 {
     struct ddl_merge merges[60];
@@ -89,7 +89,7 @@ static void order_of_merges(void **state)
     ddl_bpe_free(&bpe);
 }
 
-static void duplicate_is_refused(void **state)
+static void duplicate_merge(void **state)
 {
     (void)state;
     static const struct ddl_merge merges[] = { { 1, 2, 3 }, { 2, 1, 4 }, { 1, 2, 5 } };
@@ -101,7 +101,7 @@ static void duplicate_is_refused(void **state)
     ddl_bpe_free(&bpe);
 }
 
-static void reserve_refuses_what_overflows(void **state)
+static void reserve_overflow(void **state)
 {
     (void)state;
     struct ddl_ids ids = { 0 };
@@ -118,8 +118,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scan_and_heap_agree),
         cmocka_unit_test(order_of_merges),
-        cmocka_unit_test(duplicate_is_refused),
-        cmocka_unit_test(reserve_refuses_what_overflows),
+        cmocka_unit_test(duplicate_merge),
+        cmocka_unit_test(reserve_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

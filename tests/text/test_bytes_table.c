@@ -1,4 +1,4 @@
-/* text/bytes_table.h: found, not found, growth, and sizes on both sides of a word. */
+/* Tests text/bytes_table.h: hits, misses, growth, and keys shorter and longer than a word. */
 #include "support/support.h"
 
 #include "base/rng.h"
@@ -17,14 +17,15 @@ static const char *key_of(const void *user, int32_t value)
     return keys[value];
 }
 
-static void every_key_and_no_other(void **state)
+static void find_and_miss(void **state)
 {
     (void)state;
     struct ddl_bytes_table table;
     assert_true(ddl_bytes_table_init(&table, 1));
     table.key = key_of;
     for (int32_t i = 0; i < N; i++) {
-        /* The number first, so that all differ; then bytes, zeros among them, to any size from 4 to 20. */
+        /* The index first, so that all keys differ; then bytes, including zeros, up to any size from 4 to
+         * 20. */
         memcpy(keys[i], &i, sizeof i);
         sizes[i] = 4 + (size_t)i % 17;
         assert_int_equal(ddl_bytes_table_find(&table, keys[i], sizes[i], SIZE), -1);
@@ -34,7 +35,7 @@ static void every_key_and_no_other(void **state)
         char copy[SIZE + 1];
         memcpy(copy, keys[i], sizes[i]);
         assert_int_equal(ddl_bytes_table_find(&table, copy, sizes[i], sizes[i]), i);
-        memset(copy + sizes[i], 'x', sizeof copy - sizes[i]); /* what follows must not matter */
+        memset(copy + sizes[i], 'x', sizeof copy - sizes[i]); /* bytes after the key must not matter */
         assert_int_equal(ddl_bytes_table_find(&table, copy, sizes[i], SIZE), i);
         assert_int_equal(ddl_bytes_table_find(&table, copy, sizes[i] + 1, SIZE), -1);
         copy[sizes[i] - 1] ^= 0x40;
@@ -46,6 +47,6 @@ static void every_key_and_no_other(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_key_and_no_other) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(find_and_miss) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* text/learn.h: against counting all pairs anew before each merge. */
+/* Tests text/learn.h against a naive implementation that recounts all pairs before each merge. */
 #include "support/support.h"
 
 #include "base/rng.h"
@@ -14,8 +14,8 @@ struct naive {
     uint64_t count[N_WORDS];
 };
 
-/* The most frequent pair of neighbours, the lowest of equals; 0 if there is none. Overlaps count ("aaa" has
- * two). */
+/* Returns the count of the most frequent adjacent pair, lowest ids on ties; 0 if there is none. Overlapping
+ * occurrences count ("aaa" has two). */
 static uint64_t naive_best(const struct naive *x, uint64_t *pair)
 {
     static uint64_t counts[IDS][IDS];
@@ -90,14 +90,14 @@ static void compare(uint64_t seed)
     ddl_learner_free(learner);
 }
 
-static void as_counting_anew(void **state)
+static void agrees_with_naive(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 30; seed++)
         compare(seed);
 }
 
-static void nothing_to_learn(void **state)
+static void no_pairs(void **state)
 {
     (void)state;
     struct ddl_words words;
@@ -120,8 +120,8 @@ static void nothing_to_learn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_counting_anew),
-        cmocka_unit_test(nothing_to_learn),
+        cmocka_unit_test(agrees_with_naive),
+        cmocka_unit_test(no_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* text/load.c: what a damaged or foreign file is told, and what is accepted though it looks different. */
+/* Tests text/load.c: error messages for corrupted and unsupported files, and unusual files that are
+ * accepted. */
 #include "support/support.h"
 
 #include "base/file.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A tokenizer.json of `tokenizers` with 351 tokens, <|endoftext|> as 0, and merges as pairs. */
+/* Returns a tokenizer.json by `tokenizers` with 351 tokens, <|endoftext|> as 0, and merges as pairs. */
 static json_t *good_file(void)
 {
     json_t *root = json_load_file(source_path("tests/golden/tokenizer-train/case2.json"), 0, NULL);
@@ -17,8 +18,8 @@ static json_t *good_file(void)
     return root;
 }
 
-/* Sets "a.b" of root to the JSON text, or removes it for NULL. "a.3": element 3 of a list; "a.+": appended.
- */
+/* Sets "a.b" of root to the JSON text, or removes it if value is NULL. "a.3" is element 3 of a list, "a.+"
+ * appends. */
 static void change(json_t *root, const char *path, const char *value)
 {
     char key[64];
@@ -56,18 +57,20 @@ static void refused_settings(void **state)
         const char *gist;
     } rows[] = {
         { "truncation", "{\"max_length\": 5}", DDL_E_UNSUPPORTED,
-          "truncation is {\"max_length\":5}; only null is done" },
-        { "padding", "{}", DDL_E_UNSUPPORTED, "padding is {}; only null is done" },
+          "truncation is {\"max_length\":5}; only null is supported" },
+        { "padding", "{}", DDL_E_UNSUPPORTED, "padding is {}; only null is supported" },
         { "normalizer", "{\"type\": \"NFC\"}", DDL_E_UNSUPPORTED,
-          "normalizer is {\"type\":\"NFC\"}; only null is done" },
-        { "pre_tokenizer", NULL, DDL_E_UNSUPPORTED, "pre_tokenizer is missing; only type ByteLevel is done" },
+          "normalizer is {\"type\":\"NFC\"}; only null is supported" },
+        { "pre_tokenizer", NULL, DDL_E_UNSUPPORTED,
+          "pre_tokenizer is missing; only type ByteLevel is supported" },
         { "pre_tokenizer", "null", DDL_E_UNSUPPORTED, "pre_tokenizer is null; only type ByteLevel" },
         { "pre_tokenizer.type", "\"Whitespace\"", DDL_E_UNSUPPORTED, "\"Whitespace\"" },
         { "pre_tokenizer.use_regex", "false", DDL_E_UNSUPPORTED,
-          "pre_tokenizer.use_regex is false; only true is done" },
+          "pre_tokenizer.use_regex is false; only true is supported" },
         { "post_processor", "{\"type\": \"TemplateProcessing\"}", DDL_E_UNSUPPORTED, "post_processor is" },
         { "decoder", "{\"type\": \"WordPiece\"}", DDL_E_UNSUPPORTED, "decoder is" },
-        { "model.type", "\"Unigram\"", DDL_E_UNSUPPORTED, "model.type is \"Unigram\"; only \"BPE\" is done" },
+        { "model.type", "\"Unigram\"", DDL_E_UNSUPPORTED,
+          "model.type is \"Unigram\"; only \"BPE\" is supported" },
         { "model.dropout", "0.1", DDL_E_UNSUPPORTED, "model.dropout is 0.1" },
         { "model.continuing_subword_prefix", "\"##\"", DDL_E_UNSUPPORTED,
           "model.continuing_subword_prefix is \"##\"" },
@@ -76,40 +79,45 @@ static void refused_settings(void **state)
           "added token \"<|endoftext|>\" has lstrip true" },
         { "added_tokens.0.rstrip", "true", DDL_E_UNSUPPORTED, "has rstrip true" },
         { "added_tokens.0.single_word", "true", DDL_E_UNSUPPORTED, "has single_word true" },
-        { "model", NULL, DDL_E_FORMAT, "model.vocab is nothing, not an object" },
-        { "model.vocab", "[1]", DDL_E_FORMAT, "model.vocab is a list, not an object" },
-        { "model.merges", NULL, DDL_E_FORMAT, "model.merges is nothing, not a list" },
-        { "model.merges", "{}", DDL_E_FORMAT, "model.merges is an object, not a list" },
-        { "model.merges.1", "7", DDL_E_FORMAT, "merge 1 is an integer, neither" },
-        { "model.merges.1", "[\"a\"]", DDL_E_FORMAT, "merge 1 is a list, neither" },
-        { "model.merges.1", "[\"a\", 5]", DDL_E_FORMAT, "merge 1 is a list, neither" },
+        { "model", NULL, DDL_E_FORMAT, "model.vocab: expected an object, found nothing" },
+        { "model.vocab", "[1]", DDL_E_FORMAT, "model.vocab: expected an object, found a list" },
+        { "model.merges", NULL, DDL_E_FORMAT, "model.merges: expected a list, found nothing" },
+        { "model.merges", "{}", DDL_E_FORMAT, "model.merges: expected a list, found an object" },
+        { "model.merges.1", "7", DDL_E_FORMAT,
+          "merge 1: expected \"a b\" or a list of two strings, found an integer" },
+        { "model.merges.1", "[\"a\"]", DDL_E_FORMAT,
+          "merge 1: expected \"a b\" or a list of two strings, found a list" },
+        { "model.merges.1", "[\"a\", 5]", DDL_E_FORMAT,
+          "merge 1: expected \"a b\" or a list of two strings, found a list" },
         { "model.merges.1", "\"ab\"", DDL_E_FORMAT,
-          "merge 1 is \"ab\", not two tokens with a space between" },
-        { "model.merges.1", "\"a b c\"", DDL_E_FORMAT, "merge 1 is \"a b c\", not two tokens" },
-        { "model.merges.1", "\"a \"", DDL_E_FORMAT, "merge 1 is \"a \", not two tokens" },
+          "merge 1: expected two tokens separated by a space, found \"ab\"" },
+        { "model.merges.1", "\"a b c\"", DDL_E_FORMAT, "two tokens separated by a space, found \"a b c\"" },
+        { "model.merges.1", "\"a \"", DDL_E_FORMAT, "two tokens separated by a space, found \"a \"" },
         { "model.merges.1", "\"q zzz\"", DDL_E_FORMAT, "merge 1: \"zzz\" is not in the vocabulary" },
         { "model.merges.1", "[\"zzz\", \"q\"]", DDL_E_FORMAT, "merge 1: \"zzz\" is not in the vocabulary" },
         { "model.merges.1", "\"q q\"", DDL_E_FORMAT, "merge 1: \"qq\" is not in the vocabulary" },
-        { "model.merges.+", "\"h e\"", DDL_E_FORMAT, "stands twice" },
-        { "model.vocab.a", "\"5\"", DDL_E_FORMAT, "the id of token \"a\" is a string, not an integer" },
-        { "model.vocab.a", "1.5", DDL_E_FORMAT, "the id of token \"a\" is a number, not an integer" },
-        { "model.vocab.a", "-1", DDL_E_FORMAT, "the id of token \"a\" is -1, not 0 to 4194303" },
-        { "model.vocab.a", "4611686018427387904", DDL_E_FORMAT, "is 4611686018427387904, not 0 to" },
+        { "model.merges.+", "\"h e\"", DDL_E_FORMAT, "duplicate merge" },
+        { "model.vocab.a", "\"5\"", DDL_E_FORMAT, "id of token \"a\": expected an integer, found a string" },
+        { "model.vocab.a", "1.5", DDL_E_FORMAT, "id of token \"a\": expected an integer, found a number" },
+        { "model.vocab.a", "-1", DDL_E_FORMAT, "id of token \"a\": expected 0 to 4194303, found -1" },
+        { "model.vocab.a", "4611686018427387904", DDL_E_FORMAT, "found 4611686018427387904" },
         { "model.vocab.a", "4194303", DDL_E_FORMAT,
-          "the largest id is 4194303, but only 352 tokens have one" },
-        { "model.vocab.a", "5", DDL_E_FORMAT, "id 5 is given to two tokens" },
+          "the largest id is 4194303, but there are only 352 tokens" },
+        { "model.vocab.a", "5", DDL_E_FORMAT, "duplicate id 5" },
         { "model.vocab.a", NULL, DDL_E_FORMAT, "\"a\" is not in the vocabulary" },
         { "model.vocab.\xC4\x80", NULL, DDL_E_FORMAT, "no token for byte 0x00 ('\xC4\x80')" },
-        { "added_tokens", "5", DDL_E_FORMAT, "added_tokens is an integer, not a list" },
-        { "added_tokens.0", "5", DDL_E_FORMAT, "the id of added token \"\" is nothing, not an integer" },
+        { "added_tokens", "5", DDL_E_FORMAT, "added_tokens: expected a list, found an integer" },
+        { "added_tokens.0", "5", DDL_E_FORMAT, "id of added token \"\": expected an integer, found nothing" },
         { "added_tokens.0.id", "99999999", DDL_E_FORMAT,
-          "the id of added token \"<|endoftext|>\" is 99999999, not 0 to" },
+          "id of added token \"<|endoftext|>\": expected 0 to 4194303, found 99999999" },
         { "added_tokens.0.id", "3", DDL_E_FORMAT,
-          "added token \"<|endoftext|>\" has id 3, in the vocabulary 0" },
+          "added token \"<|endoftext|>\" has id 3, but id 0 in the vocabulary" },
         { "added_tokens.0.content", "\"<new>\"", DDL_E_FORMAT,
-          "added token \"<new>\" has id 0 of another token" },
-        { "added_tokens.0.content", "\"\"", DDL_E_FORMAT, "added_tokens[0].content is empty, not a text" },
-        { "added_tokens.0.content", "7", DDL_E_FORMAT, "added_tokens[0].content is an integer, not a text" },
+          "added token \"<new>\": id 0 belongs to another token" },
+        { "added_tokens.0.content", "\"\"", DDL_E_FORMAT,
+          "added_tokens[0].content: expected a nonempty string, found an empty string" },
+        { "added_tokens.0.content", "7", DDL_E_FORMAT,
+          "added_tokens[0].content: expected a nonempty string, found an integer" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *root = good_file();
@@ -119,7 +127,7 @@ static void refused_settings(void **state)
         ddl_status status = load_json(root, &t, &err);
         if (status != rows[i].status || !strstr(err.text, rows[i].gist) ||
             !strstr(err.text, "changed.json: "))
-            fail_msg("%s = %s: %s: '%s', wanted '%s'", rows[i].path,
+            fail_msg("%s = %s: %s: found '%s', expected '%s'", rows[i].path,
                      rows[i].value ? rows[i].value : "(removed)", ddl_status_name(status), err.text,
                      rows[i].gist);
         assert_null(t);
@@ -127,7 +135,7 @@ static void refused_settings(void **state)
     }
 }
 
-/* Settings that change nothing, or that are done. */
+/* Settings that have no effect, or that are supported. */
 static void accepted_settings(void **state)
 {
     (void)state;
@@ -170,8 +178,8 @@ static void expect_ids(const ddl_tokenizer *t, const char *text, size_t n, const
     ddl_ids_free(&ids);
 }
 
-/* As `tokenizers` gave for the same file: the space goes before each part beside a special token, but not
- * before an empty one. */
+/* Same ids as from `tokenizers` for the same file: the space is prepended to each part next to a special
+ * token, but not to an empty one. */
 static void prefix_space(void **state)
 {
     (void)state;
@@ -201,7 +209,8 @@ static void add_token(json_t *root, int id, const char *content, bool normalized
     change(root, "added_tokens.+", value);
 }
 
-/* Longest first at a place; those not normalized before those that are; texts outside the vocabulary. */
+/* At each position the longest match wins; tokens that are not normalized are matched first; texts need not
+ * be in the vocabulary. */
 static void several_special_tokens(void **state)
 {
     (void)state;
@@ -217,7 +226,7 @@ static void several_special_tokens(void **state)
     add_token(root, 360, "caf\\u00e9 au", false);
     assert_ok(load_json(root, &t, &err), err);
     assert_int_equal(ddl_tokenizer_vocab_size(t), 361);
-    assert_null(ddl_tokenizer_bytes(t, 357, &size)); /* a hole */
+    assert_null(ddl_tokenizer_bytes(t, 357, &size)); /* unused id */
     assert_memory_equal(ddl_tokenizer_bytes(t, 360, &size), "caf\xC3\xA9 au", 8);
     expect_ids(t, "<a><b><b><a>", 3, (const int32_t[]){ 352, 353, 351 });
     expect_ids(t, "x<a>x<a", 3, (const int32_t[]){ 88, 351, 354 });
@@ -257,7 +266,7 @@ static void refuse_text(const char *text, size_t size, const char *gist)
     assert_ok(ddl_file_replace(path, text, size, &err), err);
     assert_int_equal(ddl_tokenizer_load(&t, path, &err), DDL_E_FORMAT);
     if (!strstr(err.text, gist))
-        fail_msg("'%s', wanted '%s'", err.text, gist);
+        fail_msg("found '%s', expected '%s'", err.text, gist);
 }
 
 static void broken_json(void **state)
@@ -274,7 +283,7 @@ static void broken_json(void **state)
         refuse_text(text, cuts[i], "not valid JSON: ");
     refuse_text(text, size - 1, "text.json:1:");
     free(text);
-    refuse_text("[]", 2, "model.vocab is nothing");
+    refuse_text("[]", 2, "model.vocab: expected an object, found nothing");
     refuse_text("{\"a\": 1, \"a\": 2}", 16, "duplicate object key");
     refuse_text("{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}}}", 39, "duplicate object key");
 }
@@ -289,12 +298,11 @@ static void missing_files(void **state)
     assert_int_equal(ddl_tokenizer_load(&t, source_path("docs-none"), &err), DDL_E_IO);
     assert_ok(ddl_file_make_dir(scratch_path("empty"), &err), err);
     assert_int_equal(ddl_tokenizer_load(&t, scratch_path("empty"), &err), DDL_E_IO);
-    assert_non_null(
-        strstr(err.text, "empty: no tokenizer there, neither tokenizer.json nor vocab.bpe and encoder.json"));
+    assert_non_null(strstr(err.text, "empty: no tokenizer in this folder"));
     assert_null(t);
 }
 
-/* A folder with vocab.bpe and encoder.json, one of them NULL: absent. */
+/* A folder with vocab.bpe and encoder.json; either is absent if NULL. */
 static void gpt2_folder(const char *merges, size_t n_merges, const char *vocab, ddl_status status,
                         const char *gist)
 {
@@ -311,7 +319,7 @@ static void gpt2_folder(const char *merges, size_t n_merges, const char *vocab, 
         assert_ok(ddl_file_replace(json, vocab, strlen(vocab), &err), err);
     assert_int_equal(ddl_tokenizer_load(&t, folder, &err), status);
     if (status && !strstr(err.text, gist))
-        fail_msg("'%s', wanted '%s'", err.text, gist);
+        fail_msg("found '%s', expected '%s'", err.text, gist);
     ddl_tokenizer_free(t);
 }
 
@@ -328,12 +336,15 @@ static void broken_gpt2_files(void **state)
     gpt2_folder(merges, n, NULL, DDL_E_IO, "encoder.json: cannot open");
     gpt2_folder(merges, n - 10, vocab, DDL_E_FORMAT, "vocab.bpe: ");
     gpt2_folder(merges, 20000, vocab, DDL_E_FORMAT, "vocab.bpe: ");
-    gpt2_folder("", 0, vocab, DDL_E_FORMAT, "vocab.bpe: no merge makes \"");
-    gpt2_folder(merges, n, "[]", DDL_E_FORMAT, "encoder.json: a list, not an object");
+    gpt2_folder("", 0, vocab, DDL_E_FORMAT, "vocab.bpe: no merge produces \"");
+    gpt2_folder(merges, n, "[]", DDL_E_FORMAT,
+                "encoder.json: expected an object of tokens and ids, found a list");
     gpt2_folder(merges, n, "{}", DDL_E_FORMAT, "vocab.bpe: merge 0: \"\xC4\xA0\" is not in the vocabulary");
     gpt2_folder(merges, n, "{\"!\": 0", DDL_E_FORMAT, "encoder.json:1:7: not valid JSON");
-    gpt2_folder(merges, n, "{\"!\": true}", DDL_E_FORMAT, "the id of token \"!\" is true, not an integer");
-    gpt2_folder("#version: 0.2\nh e x\n", 20, vocab, DDL_E_FORMAT, "merge 0 is \"h e x\", not two tokens");
+    gpt2_folder(merges, n, "{\"!\": true}", DDL_E_FORMAT,
+                "id of token \"!\": expected an integer, found true");
+    gpt2_folder("#version: 0.2\nh e x\n", 20, vocab, DDL_E_FORMAT,
+                "two tokens separated by a space, found \"h e x\"");
     gpt2_folder("#version: 0.2\r\nh e\r\n", 20, vocab, DDL_E_FORMAT, "merge 0: \"e ");
     free(merges);
     free(vocab);

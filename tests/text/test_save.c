@@ -1,4 +1,5 @@
-/* text/save.c: what is written is read back alike, whichever form it came in, and is stable. */
+/* Tests text/save.c: a saved tokenizer loads with identical results, whatever its source format, and saving
+ * again gives the same file. */
 #include "support/support.h"
 
 #include "base/file.h"
@@ -67,7 +68,7 @@ static void trained_by_tokenizers(void **state)
     }
 }
 
-/* Settings and added tokens that are not in the vocabulary. */
+/* Settings, and added tokens that are not in the vocabulary. */
 static void settings(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* text/split.h: the scanner against PCRE2 running GPT-2's whole pattern, on random texts of awkward
- * characters. */
+/* Tests text/split.h: compares the scanner with PCRE2 running GPT-2's full pattern, on random texts of
+ * difficult characters. */
 #include "support/support.h"
 
 #include "base/rng.h"
@@ -37,7 +37,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Where the pieces of the text end, by PCRE2; each byte that is no character stands as U+FFFD, a symbol. */
+/* Returns where the pieces of the text end, by PCRE2. Each byte that is not part of a character is replaced
+ * by U+FFFD, a symbol. */
 static size_t ends_by_pattern(const char *text, size_t size, size_t *ends)
 {
     char valid[2048];
@@ -65,7 +66,7 @@ static void compare(const char *text, size_t size)
 {
     size_t ends[2048], count = ends_by_pattern(text, size, ends), at = 0;
     for (size_t i = 0; i < count; i++) {
-        /* A copy of just what is left, so that a sanitizer sees a read beyond it. */
+        /* Copy only the rest of the text, so that a sanitizer detects reads past the end. */
         char *rest = test_malloc(size - at);
         memcpy(rest, text + at, size - at);
         at += ddl_split_next(&classes, rest, size - at);
@@ -116,9 +117,9 @@ static void random_texts(void **state)
         "_",
         "=",
         "<|",
-        "\xC2\xA0", /* nbsp */
+        "\xC2\xA0", /* no-break space */
         "\xC2\x85",
-        /* NEL */ "\xE3\x80\x80",
+        /* next line */ "\xE3\x80\x80",
         "\xE2\x80\xA8",
         "\xE2\x80\x89",
         "\xE2\x80\x8B",
@@ -193,7 +194,7 @@ static void random_bytes(void **state)
     }
 }
 
-/* White space is Unicode's White_Space: without U+180E, which PCRE2's \s keeps from older versions. */
+/* White space is Unicode's White_Space, without U+180E, which PCRE2's \s keeps from older versions. */
 static void mongolian_vowel_separator(void **state)
 {
     (void)state;
@@ -206,7 +207,7 @@ static void mongolian_vowel_separator(void **state)
     size_t n = 0;
     for (size_t code = 0; code < 0x110000; code++)
         n += classes.of[code] == DDL_CHAR_SPACE;
-    assert_int_equal(n, 25); /* as PropList.txt counts White_Space */
+    assert_int_equal(n, 25); /* the number of White_Space characters in PropList.txt */
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* The GPT-2 tokenizer: every golden case, any bytes there and back, streams, special tokens, threads. */
+/* Tests the GPT-2 tokenizer: all golden cases, round trips of random bytes, streaming, special tokens,
+ * threads. */
 #include "support/support.h"
 
 #include "base/file.h"
@@ -28,7 +29,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A newly allocated list; the caller frees it. */
+/* Returns a newly allocated list; the caller frees it. */
 static struct ddl_ids encode(const ddl_tokenizer *t, const char *text, size_t size, bool special)
 {
     struct ddl_ids ids = { 0 };
@@ -37,7 +38,7 @@ static struct ddl_ids encode(const ddl_tokenizer *t, const char *text, size_t si
     return ids;
 }
 
-/* How many golden cases t does not encode to the ids. */
+/* Returns the number of golden cases that t encodes to other ids. */
 static size_t failures(const ddl_tokenizer *t, size_t *n_cases)
 {
     char *file;
@@ -73,7 +74,7 @@ static void golden_cases(void **state)
     assert_int_equal(n, 644);
 }
 
-/* The same tokenizer through our own tokenizer.json. */
+/* The same tokenizer, saved as tokenizer.json and loaded again. */
 static void golden_cases_from_json(void **state)
 {
     (void)state;
@@ -108,7 +109,7 @@ static void facts(void **state)
     assert_int_equal(size, 0);
 }
 
-/* Decodes as a stream; checks that what comes out ends at whole characters as long as the text is valid. */
+/* Decodes as a stream; checks that the output ends at whole characters as long as the text is valid. */
 static void decode_is(const struct ddl_ids *ids, const char *text, size_t size)
 {
     struct ddl_decode_stream stream = { 0 };
@@ -130,7 +131,7 @@ static void random_bytes_round_trip(void **state)
     for (int round = 0; round < 3000; round++) {
         char text[300];
         size_t size = ddl_rng_below(key, draw++, sizeof text);
-        /* All bytes; only the few that make characters; only high ones. */
+        /* all bytes; only those that form characters; only high bytes */
         static const struct {
             unsigned low, n;
         } kinds[] = { { 0, 256 }, { 32, 96 }, { 0x80, 128 }, { 0xC0, 64 } };
@@ -164,7 +165,7 @@ static void split_emoji_are_held_back(void **state)
     (void)state;
     static const char text[] = "x\xF0\x9F\x98\x80\xE4\xBB\xAE";
     struct ddl_ids ids = encode(gpt2, text, sizeof text - 1, false);
-    assert_true(ids.n > 3); /* both characters are more than one token */
+    assert_true(ids.n > 3); /* both characters take more than one token */
     struct ddl_decode_stream stream = { 0 };
     size_t done = 0, whole[] = { 0, 1, 5, 8 };
     for (size_t i = 0; i < ids.n; i++) {
@@ -183,7 +184,7 @@ static void split_emoji_are_held_back(void **state)
 static void streams_that_end_early(void **state)
 {
     (void)state;
-    /* Three bytes of an emoji, then the end; then the same followed by what cannot continue it. */
+    /* Three bytes of an emoji, then the end; then the same followed by a byte that cannot continue it. */
     static const char text[] = "\xF0\x9F\x98";
     struct ddl_ids ids = encode(gpt2, text, 3, false);
     struct ddl_decode_stream stream = { 0 };
@@ -191,7 +192,8 @@ static void streams_that_end_early(void **state)
     for (size_t i = 0; i < ids.n; i++)
         assert_int_equal(ddl_decode_push(&stream, gpt2, ids.ids[i], out, sizeof out), 0);
     assert_int_equal(ddl_decode_push(&stream, gpt2, -5, out, sizeof out), 0);
-    assert_int_equal(ddl_decode_push(&stream, gpt2, 64, NULL, 0), 4); /* asks for room, which is not there */
+    assert_int_equal(ddl_decode_push(&stream, gpt2, 64, NULL, 0),
+                     4); /* reports the required size although out has none */
     for (size_t i = 0; i < ids.n; i++)
         ddl_decode_push(&stream, gpt2, ids.ids[i], out, sizeof out);
     assert_int_equal(ddl_decode_push(&stream, gpt2, 64, out, sizeof out), 4);

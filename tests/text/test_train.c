@@ -1,5 +1,5 @@
-/* Training: the same tokenizers as `tokenizers` learned (tests/golden/tokenizer-train/make.py), and what is
- * refused. */
+/* Tests tokenizer training against tokenizers trained by Hugging Face `tokenizers`
+ * (tests/golden/tokenizer-train/make.py), and its error messages. */
 #include "support/support.h"
 
 #include "base/file.h"
@@ -106,11 +106,11 @@ static void refused(const struct ddl_tokenizer_train_config *config, const char 
     struct ddl_error err = { 0 };
     ddl_status got = ddl_tokenizer_train(&t, config, &file, file != NULL, NULL, NULL, &err);
     if (got != status || !strstr(err.text, gist))
-        fail_msg("%s: '%s', wanted '%s'", ddl_status_name(got), err.text, gist);
+        fail_msg("%s: found '%s', expected '%s'", ddl_status_name(got), err.text, gist);
     assert_null(t);
 }
 
-static void what_is_refused(void **state)
+static void errors(void **state)
 {
     (void)state;
     static const struct {
@@ -119,10 +119,10 @@ static void what_is_refused(void **state)
     } rows[] = {
         { 255, "", "vocab_size: 255 is out of range" },
         { 1u << 30, "", "vocab_size: 1073741824 is out of range" },
-        { 256, "<|endoftext|>", "vocab_size is 256, but the bytes and special tokens alone are 257" },
-        { 500, "a,,b", "\"a,,b\" has an empty token" },
-        { 500, "a,", "\"a,\" has an empty token" },
-        { 500, ",a", "\",a\" has an empty token" },
+        { 256, "<|endoftext|>", "vocab_size: expected at least 257 (bytes and special tokens), found 256" },
+        { 500, "a,,b", "\"a,,b\" contains an empty token" },
+        { 500, "a,", "\"a,\" contains an empty token" },
+        { 500, ",a", "\",a\" contains an empty token" },
         { 500, "<x>,\xC4\xA0the", "\"\xC4\xA0the\" is the byte-level spelling of another text" },
     };
     const char *text = golden_path("runs.txt");
@@ -136,13 +136,13 @@ static void what_is_refused(void **state)
     struct ddl_error err;
     const char *empty = scratch_path("empty.txt");
     assert_ok(ddl_file_replace(empty, "", 0, &err), err);
-    refused(&config, empty, DDL_E_FORMAT, "empty.txt: no text to learn from");
-    refused(&config, NULL, DDL_E_FORMAT, "no text to learn from");
+    refused(&config, empty, DDL_E_FORMAT, "empty.txt: no training text");
+    refused(&config, NULL, DDL_E_FORMAT, "no training text");
     refused(&config, scratch_path("none.txt"), DDL_E_IO, "none.txt: cannot open");
     refused(&config, scratch_path("."), DDL_E_IO, "not a regular file");
 }
 
-/* Several files are several texts; binary text is as good as any; words seen twice become tokens. */
+/* Several files are separate texts; binary data is accepted; words that occur twice become tokens. */
 static void several_files(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void several_files(void **state)
     assert_ok(ddl_tokenizer_encode(t, "zebra", 5, false, &ids, &err), err);
     assert_int_equal(ids.n, 1);
     assert_ok(ddl_tokenizer_encode(t, two, 6, false, &ids, &err), err);
-    assert_int_equal(ids.n, 3); /* 00 FF FE became a token */
+    assert_int_equal(ids.n, 3); /* 00 FF FE became one token */
     ddl_ids_free(&ids);
     ddl_tokenizer_free(t);
 }
@@ -170,7 +170,7 @@ static int stop_at_once(void *user, const struct ddl_tokenizer_train_progress *p
     return 1;
 }
 
-/* A text large enough that a report comes. */
+/* A text large enough to trigger a progress report. */
 static void interrupted(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_tokenizers_trains),
-        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(errors),
         cmocka_unit_test(several_files),
         cmocka_unit_test(interrupted),
     };

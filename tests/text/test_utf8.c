@@ -1,4 +1,4 @@
-/* text/utf8.h: every character there and back, what is refused, and what may still become whole. */
+/* Tests text/utf8.h: round trip of every character, rejected sequences, incomplete tails. */
 #include "support/support.h"
 
 #include "text/utf8.h"

@@ -1,4 +1,4 @@
-/* text/words.h: counts, the long pieces left out, and the rare ones forgotten when there are too many. */
+/* Tests text/words.h: counts, the length limit, and the limits on number and bytes. */
 #include "support/support.h"
 
 #include "base/rng.h"
@@ -35,7 +35,7 @@ static void counts(void **state)
     ddl_words_free(&words);
 }
 
-static void long_pieces_are_left_out(void **state)
+static void long_pieces_are_ignored(void **state)
 {
     (void)state;
     struct ddl_words words;
@@ -50,7 +50,8 @@ static void long_pieces_are_left_out(void **state)
     free(text);
 }
 
-/* A stream of new words, with some that come back: these stay, with their counts; the rest is bounded. */
+/* A stream of new words with some recurring ones: the recurring words keep their counts, the total is
+ * bounded. */
 static void bounded(void **state)
 {
     (void)state;
@@ -73,7 +74,7 @@ static void bounded(void **state)
     ddl_words_free(&words);
 }
 
-/* The bytes are bounded too: words of the greatest size. */
+/* The total size is bounded too: words of the maximum length. */
 static void bounded_bytes(void **state)
 {
     (void)state;
@@ -95,7 +96,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts),
-        cmocka_unit_test(long_pieces_are_left_out),
+        cmocka_unit_test(long_pieces_are_ignored),
         cmocka_unit_test(bounded),
         cmocka_unit_test(bounded_bytes),
     };

@@ -1,5 +1,5 @@
-/* A user's program, built against the installed tree only, as C and as C++: the delta operator on plain
- * arrays, then a model that learns to repeat a sequence. Prints the loss before and after. */
+/* A user program, built against the installed tree only, as C and as C++: applies the delta operator to plain
+ * arrays, then trains a model to repeat a sequence. Prints the loss before and after. */
 #include <ddl/delta.h>
 #include <ddl/model.h>
 #include <ddl/version.h>
@@ -11,7 +11,7 @@
 
 enum { T = 16, STEPS = 20 };
 
-/* d = 2, c = 1, k = (1, 0): beta = 1 overwrites X's first row by v and leaves the second. */
+/* d = 2, c = 1, k = (1, 0): beta = 1 overwrites X's first row with v and preserves the second. */
 static ddl_status overwrite(ddl_backend *backend, struct ddl_error *err)
 {
     const float X[2] = { 3, 4 }, q[2] = { 2, 0 }, v[1] = { 5 }, beta[1] = { 1 };
@@ -29,7 +29,7 @@ static ddl_status overwrite(ddl_backend *backend, struct ddl_error *err)
     args.X_out = out;
     ddl_status status = ddl_delta_forward(backend, &args, err);
     if (!status && !(fabsf(out[0] - 5) < 1e-5f && fabsf(out[1] - 4) < 1e-5f))
-        return ddl_error_set(err, DDL_E_NUMERIC, "the delta rule gave (%g, %g), wanted (5, 4)", out[0],
+        return ddl_error_set(err, DDL_E_NUMERIC, "delta rule: expected (5, 4), found (%g, %g)", out[0],
                              out[1]);
     return status;
 }
