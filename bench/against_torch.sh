@@ -1,13 +1,13 @@
 #!/bin/sh
-# ddl beside PyTorch on this machine: training steps of the same models and sizes, in turn, several times, and the ratio
-# of their medians.
+# Compares ddl with PyTorch on this machine: runs training steps of the same models and sizes alternately, several times,
+# and prints the ratio of the medians.
 #
 #   bench/against_torch.sh [--models "baseline ddl-cc-ec" | --models all] [--size mini] [--batch 2] [--seq 512]
 #                          [--mode eager|compile] [--dtype f32|bf16] [--recompute cheap|none|block] [--rounds 3] [--steps 8]
 #
 # PyTorch keeps all activations, as ddl does with --recompute none. The sizes are torch_peer.py's: mini, small (with
-# --batch 1 --seq 1024 as the paper's context), tiny. PYTHON names a Python that has torch; PyTorch is no dependency of
-# ddl. Run it on a quiet machine.
+# --batch 1 --seq 1024 as the paper's context), tiny. PYTHON is a Python interpreter with torch; ddl does not depend
+# on PyTorch. Run it on an idle machine.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -18,7 +18,7 @@ models="baseline ddl-cc-ec" size=mini batch=2 seq=512 mode=eager dtype=f32 recom
 while [ $# -gt 0 ]; do
     case $1 in
     --models | --size | --batch | --seq | --mode | --dtype | --recompute | --rounds | --steps)
-        [ $# -gt 1 ] || { echo "$0: $1 needs a value" >&2; exit 2; }
+        [ $# -gt 1 ] || { echo "$0: $1: missing value" >&2; exit 2; }
         eval "${1#--}=\$2"
         shift 2
         ;;
@@ -27,15 +27,15 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ "$models" != all ] || models="baseline ddl-1 ddl-tc ddl-tc-ec ddl-cc ddl-cc-ec ddl-mix ddl-mix-ec"
-[ "$steps" -gt 2 ] || { echo "$0: --steps must be above 2: PyTorch's first two are its warm-up" >&2; exit 2; }
-[ -x "$ddl" ] || { echo "$0: no $ddl: run ./dev build first" >&2; exit 1; }
+[ "$steps" -gt 2 ] || { echo "$0: --steps: expected at least 3: the first two steps of PyTorch are warmup" >&2; exit 2; }
+[ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
 "$python" -c 'import torch' 2>/dev/null || {
-    echo "$0: $python has no torch. To get it (some hundred megabytes, its CPU build suffices):" >&2
+    echo "$0: $python has no torch. To install it (several hundred megabytes; the CPU build is sufficient):" >&2
     echo "  python3 -m venv peers && peers/bin/pip install torch && PYTHON=peers/bin/python $0 ..." >&2
     exit 1
 }
 
-# field NAME: the number of that name in a JSON object on standard input
+# field NAME: prints the number with that key of a JSON object on standard input
 field() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p"; }
 median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The API reference as HTML: sh docs/api/build.sh FOLDER, from the source tree. Whatever Doxygen warns of is an error.
+# Builds the API reference as HTML: sh docs/api/build.sh FOLDER, run in the source tree. Doxygen warnings are errors.
 set -eu
 mkdir -p "$1"
 { cat docs/api/Doxyfile; echo "OUTPUT_DIRECTORY = \"$1\""; } | doxygen - >"$1/doxygen.log" 2>&1 && [ ! -s "$1/doxygen.log" ] && exit 0

@@ -1,34 +1,33 @@
-# Doxygen reads the headers through this. They carry plain comments; what it makes of them:
+# Doxygen input filter: converts the plain comments of the headers:
 #
 #   the file's first comment              @file
 #   a comment before a declaration        /** ... */
-#   a comment behind a member             /**< ... */, for each of the line's members
+#   a comment after a member              /**< ... */, for each member of the line
 #   a line indented by four or more       @verbatim (an equation)
-#   a parameter that the comment names    @param, pointing there; a member that the comments above it name likewise
-#   a parameter or member of a custom     its sentence, below
-#   what a function gives back            @return: DDL_OK or why not; else the comment's first sentence
+#   a parameter named in the comment      @param that refers to it; likewise a member named in the comments above it
+#   a conventional parameter or member    its description, below
+#   the result of a function              @return: DDL_OK or the error; else the first sentence of the comment
 #
-# A parameter or member that is neither named nor customary gets nothing, and Doxygen, to which warnings are errors
-# here, refuses it.
+# Any other parameter or member gets no description; Doxygen reports it as a warning, which is an error here.
 
 BEGIN {
-    custom["struct ddl_error *err"] = "gets one sentence where the call fails; NULL: none is wanted."
-    custom["void *user"] = "handed to the callback as it is."
-    custom["size_t i"] = "a number from 0 on."
+    custom["struct ddl_error *err"] = "set to a one-line message on failure; may be NULL."
+    custom["void *user"] = "passed to the callback."
+    custom["size_t i"] = "index from 0."
     custom["size_t size"] = "in bytes."
     custom["const struct ddl_batch *batch"] = "tokens and targets."
-    custom["struct ddl_loss *loss"] = "gets the loss."
+    custom["struct ddl_loss *loss"] = "set to the loss."
     n_kinds = split("backend model workspace cache tokenizer shards block", kinds, " ")
     for (i = 1; i <= n_kinds; i++) {
         type = "ddl_" kinds[i]
         name = kinds[i] == "workspace" ? "ws" : kinds[i]
-        custom[type " *" name] = "the " kinds[i] "; lent."
+        custom[type " *" name] = "the " kinds[i] "; borrowed."
         custom["const " type " *" name] = custom[type " *" name]
-        custom[type " **out"] = "gets the new " kinds[i] ", which is the caller's; NULL after an error."
+        custom[type " **out"] = "set to the new " kinds[i] ", owned by the caller; NULL after an error."
     }
     letter["N"] = "Rows."
     letter["B"] = "Sequences."
-    letter["T"] = "Tokens of a sequence."
+    letter["T"] = "Tokens per sequence."
     letter["d"] = "Width."
     letter["c"] = "Value channels."
 }
@@ -52,7 +51,7 @@ END {
     }
 }
 
-# Doxygen's own signs, as text. `name` becomes code.
+# Escapes Doxygen markup. `name` becomes code.
 function plain(text) {
     gsub(/\\/, "\\\\", text)
     gsub(/&/, "\\&amp;", text)
@@ -79,7 +78,7 @@ function trailing(text,    at) {
     return substr(text, 1, at - 1) "/**< " plain(substr(text, at + 2))
 }
 
-# A struct's line of members, "float *a, *b; /* of both */": each with the comment, from line i on.
+# A line of struct members, "float *a, *b; /* of both */": each gets the comment. Starts at line i.
 function member(i,    code, note, list, count, type, k, name) {
     code = line[i++]
     note = ""
@@ -114,7 +113,7 @@ function member(i,    code, note, list, count, type, k, name) {
     return i
 }
 
-# A comment that begins a line, from line i on, and the declaration below it. Returns the next line's number.
+# A comment at the start of line i, and the declaration below it. Returns the index of the next line.
 function block(i,    text, raw, first, l, ended, code, equation) {
     first = i == 1
     text = ""
@@ -149,7 +148,7 @@ function block(i,    text, raw, first, l, ended, code, equation) {
     return i
 }
 
-# What a custom says of a parameter, or nothing.
+# The description of a conventional parameter, or nothing.
 function customary(param, name, all,    noun) {
     if (param in custom)
         return custom[param]
@@ -167,7 +166,7 @@ function customary(param, name, all,    noun) {
     return ""
 }
 
-# A function's declaration from line i on, with its comment and the one behind it.
+# A function declaration starting at line i, with the comments before and after it.
 function declaration(i, text, raw,    whole, behind, body, list, k, count, params, name, returns, sentence) {
     whole = ""
     behind = ""

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The headers make an API reference without a warning: every function, parameter and member is documented.
+# Checks that the API reference builds without a warning: every function, parameter and member is documented.
 #   sh check_api.sh SOURCE SCRATCH
 set -eu
 cd "$1"

@@ -1,15 +1,15 @@
 #!/bin/sh
-# Every command line of README.md and docs/*.md runs: each fenced block "sh" is lines of commands, each block "console"
-# commands behind "$ " and what they print ("..." stands for anything within a line, and alone for any lines). The
-# blocks of one document run in order in a scratch folder that looks like the source tree.
+# Runs every command of README.md and docs/*.md: each line of a fenced block "sh" is a command; a block "console" has
+# commands after "$ " and their expected output ("..." matches anything within a line, and alone any number of lines).
+# The blocks of a document run in order in a scratch folder that mirrors the source tree.
 #   sh check_commands.sh SOURCE SCRATCH PROGRAM
 #
-# A comment in the document says how the next block is made ready or cut short:
+# A comment in the document prepares or shortens the next block:
 #   <!-- suite: first COMMAND -->            COMMAND runs before the block
-#   <!-- suite: ddl train += --steps 3 -->   commands that begin with "ddl train" get the rest appended
-#   <!-- suite: file NAME -->                the block, of whatever language, is the file NAME
-# What a line exports holds for those after it; HOME is the scratch folder.
-# What cannot run here at all is listed below with its reason; a row that no document has any more is an error.
+#   <!-- suite: ddl train += --steps 3 -->   "--steps 3" is appended to commands that begin with "ddl train"
+#   <!-- suite: file NAME -->                the block, of any language, is written to the file NAME
+# Exported variables apply to the following lines; HOME is the scratch folder.
+# Commands that cannot run here are listed below with the reason; a row that matches no document is an error.
 set -eu
 source=$1
 scratch=$2
@@ -18,8 +18,8 @@ program=$3
 not_run() {
     cat <<'ROWS'
 ./dev demo|trains for minutes; ./dev test-fresh runs it
-./dev test|is what runs this
-./dev build|makes what this runs
+./dev test|runs this script
+./dev build|builds the program under test
 sh bench/against_torch.sh|needs PyTorch and an idle machine
 ROWS
 }
@@ -31,7 +31,7 @@ failed=0
 ok() { echo "[       OK ] $1"; passed=$((passed + 1)); }
 bad() { echo "[  FAILED  ] $1"; failed=$((failed + 1)); }
 
-# The blocks of one document as files: NNN, whose lines are "first|command", "more|prefix|flags", "run|command",
+# Writes the blocks of a document to files: NNN, with lines "first|command", "more|prefix|flags", "run|command" or
 # "out|line", or NNN.NAME, a file.
 extract() {
     awk -v out="$2" '
@@ -80,10 +80,10 @@ extract() {
     ' "$1"
 }
 
-# Whether the lines of file 1 fit those of file 2.
-fits() {
+# Checks that the expected lines in file 1 match the output in file 2.
+matches() {
     awk -v wanted="$1" '
-        function fits_line(pattern, text,    part, k, n, at, first) {
+        function matches_line(pattern, text,    part, k, n, at, first) {
             n = split(pattern, part, /\.\.\./)
             first = 1
             for (k = 1; k <= n; k++) {
@@ -101,11 +101,11 @@ fits() {
             for (k = 1; k <= n; k++) {
                 if (want[k] == "...") {
                     if (k == n) exit 0
-                    while (j <= m && !fits_line(want[k + 1], got[j])) j++
+                    while (j <= m && !matches_line(want[k + 1], got[j])) j++
                     continue
                 }
-                if (j > m || !fits_line(want[k], got[j])) {
-                    print "wanted: " want[k]; print "found:  " got[j]
+                if (j > m || !matches_line(want[k], got[j])) {
+                    print "expected: " want[k]; print "found:    " got[j]
                     exit 1
                 }
                 j++
@@ -114,7 +114,7 @@ fits() {
         }' "$2"
 }
 
-# A folder like the source tree, with this build as build/release.
+# Mirrors the source tree with symbolic links, with this build as build/release.
 make_tree() {
     mkdir -p "$1/build"
     for entry in "$source"/*; do
@@ -127,7 +127,7 @@ make_tree() {
     echo "export HOME='$1' PATH='$1/build/release':\"\$PATH\"" >"$1/.environment"
 }
 
-# run LINE: in the tree, in the environment that the lines before have made.
+# run LINE: runs it in the tree with the environment exported by earlier lines.
 run() {
     (cd "$tree" && timeout -s KILL 60 sh -c ". ./.environment; $1") >"$scratch/out" 2>"$scratch/err" </dev/null
 }
@@ -153,13 +153,13 @@ run_one() { # document, command, file of expected output or nothing
         "$prefix "*) more="$more $flags" ;;
         esac
     done <"$scratch/more"
-    # a comment behind the command must not swallow what is appended
+    # remove a trailing comment, which would hide the appended options
     bare=$(printf '%s' "$2" | sed 's/[ ][ ]*#[ ].*$//')
     if ! run "$bare$more"; then
         bad "$1: $2"
         cat "$scratch/out" "$scratch/err"
-    elif [ -s "$3" ] && ! fits "$3" "$scratch/out"; then
-        bad "$1: $2 prints something else"
+    elif [ -s "$3" ] && ! matches "$3" "$scratch/out"; then
+        bad "$1: $2 prints unexpected output"
         cat "$scratch/out"
     else
         ok "$1: $2"
@@ -206,16 +206,16 @@ for document in README.md docs/*.md; do
         [0-9]*) run_block "$document" "$block" ;;
         esac
     done
-    # An indented line that is a command would not be run: it belongs into a block.
+    # A command on an indented line would not be run: it must be in a fenced block.
     if grep -nE '^    (\$ )?(ddl|\./dev|cmake|apt-get|sh|python3?) ' "$document"; then
-        bad "$document: the lines above are commands outside of a block 'sh'"
+        bad "$document: commands outside of a fenced block (lines above)"
     fi
 done
 not_run | while IFS='|' read -r prefix reason; do
     grep -qxF "$prefix" "$scratch/used" || echo "$prefix"
 done >"$scratch/stale"
 if [ -s "$scratch/stale" ]; then
-    bad "no document has $(tr '\n' ';' <"$scratch/stale") which this script excuses"
+    bad "listed as not run, but in no document: $(tr '\n' ';' <"$scratch/stale")"
 fi
 echo "$passed command lines ran"
 [ "$failed" -eq 0 ] || echo " $failed FAILED TEST(S)"

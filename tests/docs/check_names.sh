@@ -1,6 +1,6 @@
 #!/bin/sh
-# What README.md and docs/*.md name exists: files and links, functions of a file ("block.c:sublayer_fwd"), ops, verbs of
-# ./dev, and commands of ddl with their options; and every op and every command is named where it should be.
+# Checks that names in README.md and docs/*.md exist: files and links, functions of a file ("block.c:sublayer_fwd"),
+# ops, verbs of ./dev, and commands of ddl with their options; and that every op is documented.
 #   sh check_names.sh SOURCE SCRATCH PROGRAM
 set -eu
 cd "$1"
@@ -11,8 +11,8 @@ rm -rf "$scratch"
 mkdir -p "$scratch"
 documents="README.md $(echo docs/*.md docs/api/*.md)"
 
-# verdict NAME: the test of this name fails if $scratch/wrong has lines.
-verdict() {
+# report NAME: the test of this name fails if $scratch/wrong has lines.
+report() {
     if [ -s "$scratch/wrong" ]; then
         cat "$scratch/wrong"
         echo "[  FAILED  ] $1"
@@ -24,7 +24,7 @@ verdict() {
 }
 : >"$scratch/wrong"
 
-# Spans in backticks outside of fenced blocks, "document<tab>span" each.
+# Spans in backticks outside of fenced blocks, as "document<tab>span".
 for document in $documents; do
     awk -v name="$document" '
         /^```/ { inside = !inside; next }
@@ -38,7 +38,7 @@ done >"$scratch/spans"
 
 # ---- files ----
 
-# A span that begins with a folder of the tree is a path; <step>, NAME and * stand for anything.
+# A span that begins with a folder of the tree is a path; <step> and * match anything.
 while IFS='	' read -r document span; do
     case $span in
     src/* | include/* | tests/* | docs/* | recipes/* | data/text* | data/tokenizer* | cli/* | cmake/* | bench/* | python/* | demo/*) ;;
@@ -48,21 +48,21 @@ while IFS='	' read -r document span; do
     pattern=$(echo "$path" | sed 's/<[a-z]*>/*/g')
     # shellcheck disable=SC2086
     set -- $pattern
-    [ -e "$1" ] || echo "$document: there is no $span"
+    [ -e "$1" ] || echo "$document: $span does not exist"
 done <"$scratch/spans" >>"$scratch/wrong"
-verdict files_that_are_named_exist
+report files_exist
 
 for document in $documents; do
     grep -oE '\]\([^)#]+' "$document" | sed 's/^](//' | grep -v '^http' | while read -r link; do
-        [ -e "$(dirname "$document")/$link" ] || echo "$document: the link $link leads nowhere"
+        [ -e "$(dirname "$document")/$link" ] || echo "$document: broken link $link"
     done
-    # A link into the same document: a heading in small letters, spaces as dashes, signs left out.
+    # A link into the same document: the heading in lower case, spaces replaced by dashes, punctuation removed.
     sed -n 's/^#* //p' "$document" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' >"$scratch/headings"
     grep -oE '\]\(#[^)]+' "$document" | sed 's/^](#//' | while read -r link; do
         grep -qxF -e "$link" "$scratch/headings" || echo "$document: no heading for #$link"
     done
 done >>"$scratch/wrong"
-verdict links_lead_somewhere
+report links_resolve
 
 # ---- functions: "file.c:name" and "file.c:name, other" ----
 while IFS='	' read -r document span; do
@@ -73,29 +73,29 @@ while IFS='	' read -r document span; do
     file=${span%%:*}
     found=$(find src cli include tests -path "*/${file#src/}" | head -n 1)
     if [ -z "$found" ]; then
-        echo "$document: there is no $file ($span)"
+        echo "$document: $file does not exist ($span)"
         continue
     fi
     for function in $(echo "${span#*:}" | tr ',' ' '); do
         grep -qE "(^|[^a-z_0-9])$function *(\(|\{|=)" "$found" || echo "$document: $found has no $function"
     done
 done <"$scratch/spans" >>"$scratch/wrong"
-verdict functions_that_are_named_exist
+report functions_exist
 
 # ---- ops ----
 awk '/^#define DDL_OPS/,/^\/\* clang-format on/' src/ops/ops.h | sed -n 's/^ *OP(\([a-z_0-9]*\),.*/\1/p' >"$scratch/ops"
 echo sum_squares >>"$scratch/ops"
-sed -n 's/^docs\/equations.md	//p' "$scratch/spans" | tr ',' '\n' | tr -d ' ' >"$scratch/told"
+sed -n 's/^docs\/equations.md	//p' "$scratch/spans" | tr ',' '\n' | tr -d ' ' >"$scratch/documented"
 while read -r op; do
-    grep -qxF "$op" "$scratch/told" || echo "docs/equations.md: the op $op has no equation"
+    grep -qxF "$op" "$scratch/documented" || echo "docs/equations.md: the op $op is not documented"
 done <"$scratch/ops" >>"$scratch/wrong"
-verdict every_op_has_its_equation
+report every_op_is_documented
 
 # ---- commands ----
 "$program" help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' >"$scratch/commands"
 while read -r command; do
     "$program" "$command" --help >"$scratch/help.$command"
-    # Its actions: words of the help that have a help of their own.
+    # Its actions: words of the help that have their own help.
     for action in $({ sed -n 1p "$scratch/help.$command"; grep -o "ddl $command [a-z]*" "$scratch/help.$command"; } |
             sed "s/.*ddl $command//" | tr -cs 'a-z' '\n' | sort -u); do
         "$program" "$command" "$action" --help >"$scratch/action" 2>/dev/null || continue
@@ -110,7 +110,7 @@ has_option() {
     grep -qE -e "(^|[ [])--(\[no-\])?${2#--}([] =,.)]|$)" "$1" || grep -qE -e "(^|[ [])--\[no-\]${2#--no-}([] =,.)]|$)" "$1"
 }
 
-# Spans, and the comments of recipes, that call ddl.
+# Spans, and comments of recipes, that are ddl commands.
 {
     sed -n 's/^\([^	]*	\)ddl /\1/p' "$scratch/spans"
     for recipe in recipes/*.yaml; do
@@ -140,16 +140,16 @@ has_option() {
         has_option "$help" "$option" || echo "$document: 'ddl $line': no $option"
     done
 done >>"$scratch/wrong"
-# An option on its own is some command's (or ./dev's, cmake's: those stand in their own line).
+# An option without a command must belong to any command (options of ./dev and cmake appear with their command).
 sed -n 's/^\([^	]*\)	\(--[a-z][a-z-]*\).*/\1	\2/p' "$scratch/spans" | while IFS='	' read -r document option; do
     has_option "$scratch/all" "$option" || echo "$document: no command has $option"
 done >>"$scratch/wrong"
-verdict commands_that_are_named_exist
+report commands_exist
 
 sed -n 's/^\([^	]*\)	\.\/dev \([a-z0-9-]*\).*/\1	\2/p' "$scratch/spans" | while IFS='	' read -r document verb; do
     ./dev help | grep -qE "^  $verb( |\$)" || echo "$document: ./dev has no verb $verb"
 done >>"$scratch/wrong"
-verdict verbs_that_are_named_exist
+report verbs_exist
 
 [ "$failed" -eq 0 ] || echo " $failed FAILED TEST(S)"
 [ "$failed" -eq 0 ]

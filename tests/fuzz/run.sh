@@ -1,21 +1,21 @@
 #!/bin/sh
-# run.sh [--test] SOURCE BUILD SECONDS TARGET...: runs fuzz targets and prints a table of what came of it. New inputs stay in
-# BUILD/fuzz/<target>/corpus, what crashes in BUILD/fuzz/<target>/. With --test the lines are cmocka's.
+# run.sh [--test] SOURCE BUILD SECONDS TARGET...: runs fuzz targets and prints a table of results. New inputs are kept in
+# BUILD/fuzz/<target>/corpus, crashing inputs in BUILD/fuzz/<target>/. With --test, prints results in cmocka's format.
 set -u
 style=table
-seed=0 # chosen by the time
+seed=0 # libFuzzer chooses one
 if [ "$1" = --test ]; then
     style="test"
-    seed=1 # so that a red suite is about the change and not about luck
+    seed=1 # reproducible
     shift
 fi
 source=$1 build=$2 seconds=$3
 shift 3
 
-# A size that is taken from a file on trust shows as an allocation beyond malloc_limit_mb, endless work as a timeout.
+# An unchecked size from a file is detected as an allocation beyond malloc_limit_mb, an endless loop as a timeout.
 limits="-rss_limit_mb=1536 -malloc_limit_mb=192 -timeout=20"
 
-# The library reads by path: memory is the fastest place for the files of each input.
+# The library reads files by path: keep them in memory for speed.
 scratch_parent=${TMPDIR:-/tmp}
 [ -d /dev/shm ] && [ -w /dev/shm ] && scratch_parent=/dev/shm
 scratch=$(mktemp -d "$scratch_parent/ddl-fuzz-run-XXXXXX")
@@ -25,7 +25,7 @@ trap 'exit 130' INT TERM
 stat_of() { sed -n "s/^stat::$1: *//p" "$2" | tail -n 1; }
 coverage_of() { sed -n "s/^#.*$1.* cov: \([0-9]*\) .*/\1/p" "$2" | tail -n 1; }
 
-# How many crashes, leaks, time-outs and claims of memory lie in the target's folder.
+# Prints the number of crashes, leaks, timeouts and excessive allocations in the target's folder.
 findings() { find "$1" -maxdepth 1 -type f ! -name log | wc -l; }
 
 run() {
@@ -49,27 +49,27 @@ run() {
         -artifact_prefix="$home/" "$home/corpus" "$@" >"$home/log" 2>&1 || status=$?
     found=$(($(findings "$home") - before))
     executions=$(stat_of number_of_executed_units "$home/log")
-    begun=$(coverage_of INITED "$home/log")
-    ended=$(coverage_of DONE "$home/log")
+    initial=$(coverage_of INITED "$home/log")
+    final=$(coverage_of DONE "$home/log")
     report
 }
 
-# The outcome of run.
+# Prints the result of run.
 report() {
-    verdict='[       OK ]'
+    result='[       OK ]'
     if [ "$status" -ne 0 ]; then
         failed=$((failed + 1))
-        verdict='[  FAILED  ]'
+        result='[  FAILED  ]'
     fi
     if [ "$style" = table ]; then
-        printf '%-18s %12s %10s %10s %9s\n' "$what" "${executions:-?}" "${ended:-?}" \
-            "$((${ended:-0} - ${begun:-0}))" "$found"
-        [ "$status" -eq 0 ] || echo "  $what ended with status $status: see $home/log"
+        printf '%-18s %12s %10s %10s %9s\n' "$what" "${executions:-?}" "${final:-?}" \
+            "$((${final:-0} - ${initial:-0}))" "$found"
+        [ "$status" -eq 0 ] || echo "  $what: exit status $status: see $home/log"
         return
     fi
     echo "[ RUN      ] fuzz_$what"
     [ "$status" -eq 0 ] || tail -n 60 "$home/log"
-    echo "$verdict fuzz_$what"
+    echo "$result fuzz_$what"
     echo "fuzz_$what: ${executions:-?} executions, $found findings"
 }
 

@@ -1,7 +1,6 @@
 #!/bin/sh
-# Run by `./dev test-package` in a root with nothing but Debian's minimum, the packages in /debs and this tree in /ddl:
-# apt installs the program alone, which is used; then the library, which outside programs are built with; then removes
-# all.
+# Run by `./dev test-package` in a minimal Debian root with the packages in /debs and this tree in /ddl: installs and
+# uses the program alone; then installs the library and builds programs with it; then removes everything.
 set -eu
 . /ddl/tests/support/checks.sh
 DEBIAN_FRONTEND=noninteractive
@@ -13,7 +12,7 @@ apt_install() {
 
 program() {
     apt_install /debs/ddl_*.deb
-    ! command -v gcc || fail "the program brought a compiler with it"
+    ! command -v gcc || fail "the program package depends on a compiler"
     cd /
     sh /ddl/tests/install/use_ddl.sh /usr/bin/ddl /tmp/day
 }
@@ -33,7 +32,7 @@ library() {
 
 removed() {
     apt-get purge -y -qq ddl libddl-dev 'libddl0*' >/tmp/apt.log 2>&1
-    ! find /usr /etc /var/lib -name '*ddl*' ! -path '/usr/share/perl*' | grep -i . || fail "this stayed behind"
+    ! find /usr /etc /var/lib -name '*ddl*' ! -path '/usr/share/perl*' | grep -i . || fail "files left after removal"
 }
 
 apt-get update -qq

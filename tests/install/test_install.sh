@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_install.sh BUILD SOURCE SCRATCH: what `cmake --install` gives is used by programs that know nothing of this tree.
-# The installed folder is moved once before: nothing in it may remember where it was.
+# test_install.sh BUILD SOURCE SCRATCH: tests the result of `cmake --install` with programs outside of this tree. The
+# installed folder is moved first, because it must be relocatable.
 set -eu
 build=$1
 source=$2
@@ -9,7 +9,7 @@ here=$source/tests/install
 . "$source/tests/support/checks.sh"
 LC_ALL=C
 export LC_ALL
-prefix="$scratch/moved here" # a space: paths are quoted
+prefix="$scratch/moved here" # with a space, to test quoting
 
 version() { sed -n "s/^#define DDL_VERSION_$1 //p" "$source/include/ddl/version.h"; }
 abi=$(version MAJOR).$(version MINOR)
@@ -19,12 +19,12 @@ install_and_move() {
     rm -rf "$scratch/first" "$prefix" "$scratch/dest"
     cmake --install "$build" --prefix "$scratch/first" >"$scratch/install.log"
     DESTDIR="$scratch/dest" cmake --install "$build" --prefix /opt/ddl >>"$scratch/install.log"
-    # Debug information aside, which names sources, no file knows a folder of this machine.
-    # Where a path begins, that is: the source may lie in /ddl, and .../share/doc/ddl/README.md is no mention of it.
+    # No file may contain a path of this machine, except for debug information. Match only at the start of a path: the
+    # source may be in /ddl, and .../share/doc/ddl/README.md is not a match.
     begins='(^|[^[:alnum:]_.}-])'
     quoted=$(printf '%s' "$source" | sed 's/[][\.*^$+?(){}|]/\\&/g')
-    ! grep -rIlE -e "$begins$quoted(/|[^[:alnum:]_.-]|\$)" "$scratch/first" "$scratch/dest" || fail "these files name a folder"
-    ! grep -rIlF -e "$scratch" "$scratch/first" "$scratch/dest" || fail "these files name the scratch folder"
+    ! grep -rIlE -e "$begins$quoted(/|[^[:alnum:]_.-]|\$)" "$scratch/first" "$scratch/dest" || fail "these files contain a path"
+    ! grep -rIlF -e "$scratch" "$scratch/first" "$scratch/dest" || fail "these files contain the scratch path"
     (cd "$scratch/dest/opt/ddl" && find . | sort) >"$scratch/staged"
     (cd "$scratch/first" && find . | sort) | cmp - "$scratch/staged"
     mv "$scratch/first" "$prefix"
@@ -37,7 +37,7 @@ libraries() {
     [ "$("$prefix/bin/ddl" --version)" = "ddl $full" ]
 }
 
-# What the headers declare, no more and no less, is what either library offers.
+# Both libraries export exactly the functions that the headers declare.
 symbols() {
     for header in "$prefix"/include/ddl/*.h; do
         echo "#include <ddl/$(basename "$header")>"
@@ -48,8 +48,8 @@ symbols() {
     [ "$(wc -l <"$scratch/declared")" -gt 100 ] || fail "only $(wc -l <"$scratch/declared") declarations were found"
     nm -D --defined-only "$lib/libddl.so" | awk '{ print $3 }' | sort >"$scratch/shared"
     nm -g --defined-only "$lib/libddl.a" | awk 'NF == 3 { print $3 }' | sort >"$scratch/static"
-    diff "$scratch/declared" "$scratch/shared" || fail "the shared library offers something else than the headers"
-    diff "$scratch/declared" "$scratch/static" || fail "the static library offers something else than the headers"
+    diff "$scratch/declared" "$scratch/shared" || fail "exports of the shared library differ from the headers"
+    diff "$scratch/declared" "$scratch/static" || fail "exports of the static library differ from the headers"
 }
 
 headers() {
@@ -74,7 +74,7 @@ by_pkg_config() {
     eval "$* '$here/outside/outside.c' -x none $(pkg-config --static --cflags --libs ddl | sed 's/-lddl/-l:libddl.a/') \
         -o '$scratch/static.out'"
     "$scratch/static.out" | grep "ddl $full, headers $full: loss"
-    ! ldd "$scratch/static.out" | grep libddl || fail "the static program asks for libddl.so"
+    ! ldd "$scratch/static.out" | grep libddl || fail "the static program depends on libddl.so"
 }
 
 by_find_package() {
@@ -87,10 +87,10 @@ by_find_package() {
         "$scratch/cmake-$language/with_$kind" | grep "ddl $full, headers $full: loss"
     done
     ldd "$scratch/cmake-$language/with_ddl" | grep -q "libddl.so.$abi"
-    ! ldd "$scratch/cmake-$language/with_ddl_static" | grep libddl || fail "the static program asks for libddl.so"
+    ! ldd "$scratch/cmake-$language/with_ddl_static" | grep libddl || fail "the static program depends on libddl.so"
 }
 
-# The README's own commands and program, with this build for the one that ./dev build makes.
+# Runs the README's commands and C program with this build in place of that of ./dev build.
 readme() {
     home=$scratch/home
     rm -rf "$home" "$scratch/readme"
@@ -102,14 +102,14 @@ readme() {
         section ~ /^## (Install|Use from C)$/ && block == "sh" && !/^\.\/dev / { print > (out "/commands") }
         ' out="$scratch/readme" "$source/README.md"
     cd "$scratch/readme"
-    [ "$(grep -c . commands)" -ge 5 ] || fail "README.md has lost its commands"
+    [ "$(grep -c . commands)" -ge 5 ] || fail "README.md has too few commands"
     HOME=$home sh -eu commands >output
     grep -x '5 4' output
     [ "$(./rewrite-static)" = "5 4" ]
     "$home/.local/bin/ddl" --version
 }
 
-# An older or another interface is refused.
+# find_package must reject incompatible versions.
 other_versions() {
     for wanted in $(version MAJOR).$(($(version MINOR) + 1)) $(($(version MAJOR) + 1)).0; do
         sed "s/find_package(ddl 0.1 /find_package(ddl $wanted /" "$here/outside/CMakeLists.txt" >"$scratch/CMakeLists.txt"
@@ -131,14 +131,14 @@ pages_exist() {
         done
     done
     grep -q '^\.SH KEYS OF THE RUN$' "$prefix/share/man/man5/ddl-recipe.5"
-    # Every key that ddl train takes is in the page.
+    # The page has every key of ddl train.
     "$prefix/bin/ddl" help train | sed -n '/^keys of/,$s/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p' | tr - _ |
         while read -r key; do
             grep -q "^\\\\fB$key\\\\fR$" "$prefix/share/man/man5/ddl-recipe.5" || fail "ddl-recipe.5 lacks $key"
         done
 }
 
-# Options of the page are those of --help: one source, and none got lost on the way through roff.
+# The options of each page are those of --help.
 pages_are_right() {
     for page in "$prefix"/share/man/man1/ddl-*.1; do
         name=$(basename "$page" .1)
@@ -157,7 +157,7 @@ pages_are_clean() {
     done
 }
 
-# offered WORD...: what bash offers for the last of the words.
+# offered WORD...: prints the completions by bash for the last word.
 offered() {
     bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ddl; echo "${COMPREPLY[*]}"' bash \
         "$prefix/share/bash-completion/completions/ddl" "$@"
@@ -167,7 +167,7 @@ completes() {
     wanted=$1
     shift
     found=$(offered "$@")
-    [ "$found" = "$wanted" ] || fail "'$*': '$found', wanted '$wanted'"
+    [ "$found" = "$wanted" ] || fail "'$*': expected '$wanted', found '$found'"
 }
 
 completion() {

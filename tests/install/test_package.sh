@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_package.sh BUILD SOURCE SCRATCH: the packages that cpack makes of BUILD, laid out in a scratch root. `./dev
-# test-package` installs them in truth.
+# test_package.sh BUILD SOURCE SCRATCH: tests the packages that cpack creates from BUILD, extracted into a scratch root.
+# `./dev test-package` installs them.
 set -eu
 build=$1
 source=$2
@@ -25,7 +25,7 @@ deb() { echo "$scratch/packages/$1"_*.deb; }
 
 # has PACKAGE FIELD PATTERN
 has() {
-    dpkg-deb -f "$(deb "$1")" "$2" | grep -qE "$3" || fail "$1's $2 is '$(dpkg-deb -f "$(deb "$1")" "$2")', wanted $3"
+    dpkg-deb -f "$(deb "$1")" "$2" | grep -qE "$3" || fail "$1: $2: expected $3, found '$(dpkg-deb -f "$(deb "$1")" "$2")'"
 }
 
 control() {
@@ -57,8 +57,8 @@ lay_out() {
     [ -z "$(find "$scratch/root" -type d -empty)" ]
 }
 
-# The maintainer's address is for who publishes the packages (DDL_MAINTAINER); ldconfig is called by CPack itself; where
-# the library lies is asked of the tree that ./dev package makes.
+# Suppressed tags: the publisher sets the maintainer's address (DDL_MAINTAINER); CPack itself calls ldconfig; the
+# location of ddl.pc is checked by ./dev test-package.
 lint() {
     lintian --allow-root --tag-display-limit 0 --suppress-tags \
         bogus-mail-host,bogus-mail-host-in-debian-changelog,maintscript-calls-ldconfig,pkg-config-unavailable-for-cross-compilation \

@@ -1,6 +1,6 @@
 #!/bin/sh
-# use_ddl.sh PROGRAM FOLDER: a user's first day with an installed `ddl`: a vocabulary, shards, a model of a few steps, and
-# what can be done with it. FOLDER is made anew.
+# use_ddl.sh PROGRAM FOLDER: a typical session with an installed `ddl`: tokenizer, shards, a model trained for a few
+# steps, generation and evaluation. FOLDER is recreated.
 set -eu
 ddl=$1
 rm -rf "$2"
@@ -10,12 +10,12 @@ cd "$2"
 "$ddl" info >names
 grep -q ddl-cc-ec names
 "$ddl" info --model ddl-cc-ec --size small | grep '^parameters'
-# The tokenizer that ships: found beside the program.
+# The bundled tokenizer must be found relative to the program.
 [ "$(printf 'hello world' | "$ddl" tokenizer encode)" = "31373 995" ]
 
 i=0
 while [ $i -lt 200 ]; do
-    echo "The state of layer $i is read, then it is rewritten, and what was there is gone."
+    echo "The state of layer $i is read, then it is rewritten, and what was there is replaced."
     i=$((i + 1))
 done >corpus.txt
 "$ddl" tokenizer train --quiet corpus.txt --vocab-size 300 --out tokenizer.json

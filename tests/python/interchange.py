@@ -1,7 +1,7 @@
-"""What `ddl` writes, PyTorch reads and computes alike (python/ddl_torch.py); what PyTorch writes, `ddl` does.
+"""Tests that PyTorch (python/ddl_torch.py) loads models written by `ddl` with equal results, and vice versa.
 
-Run by interchange.sh with DDL_SOURCE_DIR, DDL_PROGRAM and DDL_SCRATCH; prints cmocka's lines. The golden cases
-give the models: their numbers come from another implementation than either side's.
+Run by interchange.sh with DDL_SOURCE_DIR, DDL_PROGRAM and DDL_SCRATCH; prints results in cmocka's format. The models
+are the golden cases, whose expected values come from a third implementation.
 """
 import json
 import os
@@ -19,8 +19,8 @@ sys.dont_write_bytecode = True
 import ddl_torch
 
 GOLDEN = sorted(p.parent for p in (SOURCE / "tests/golden").glob("*/expect.safetensors"))
-LIMIT_LOGITS = 5e-6  # that of `ddl verify`, in float32
-LIMIT_EXACT = 1e-7  # in float64, against numbers stored as float32
+LIMIT_LOGITS = 5e-6  # same as in `ddl verify`, for float32
+LIMIT_EXACT = 1e-7  # in float64, compared with values stored as float32
 WTE, HEAD = "transformer.wte.weight", "lm_head.weight"
 
 
@@ -49,15 +49,15 @@ def fresh(name):
 
 
 class Trace:
-    """Gate, readout and target of every delta sublayer, by hooks."""
+    """Records gate, readout and target of every delta sublayer, by hooks."""
 
     def __init__(self, model):
         self.rows = []
         for module in model.modules():
             if isinstance(module, ddl_torch.DeltaRule):
-                module.register_forward_pre_hook(self.note)
+                module.register_forward_pre_hook(self.record)
 
-    def note(self, module, arguments):
+    def record(self, module, arguments):
         X, f, x_in, ctx = arguments
         readout = torch.einsum("btd,btdc->btc", module.direction(f, x_in, ctx), X)
         self.rows.append((module.gate(ctx).squeeze(-1), readout, module.target(f, x_in, ctx)))
@@ -73,8 +73,8 @@ def gradients(model):
 # ---- tests -----------------------------------------------------------------------------------------------------
 
 
-def golden_models_compute_alike():
-    """Logits, loss, gradients and traces of every golden case, as the case expects them."""
+def golden_models_agree():
+    """Logits, loss, gradients and traces of every golden case equal the expected ones."""
     for case in GOLDEN:
         expect, _ = ddl_torch.read_safetensors(case / "expect.safetensors")
         single = ddl_torch.load(case)
@@ -91,8 +91,8 @@ def golden_models_compute_alike():
             check(error(grad, expect["grad." + name]), 1e-6, f"{case.name}: gradient of {name}")
 
 
-def exports_load_with_the_bits_of_torch():
-    """ddl export in each dtype: torch's own rounding, the release's keys, the same model."""
+def exports_round_like_torch():
+    """ddl export in each dtype: rounds like torch, writes only the release's keys, preserves the model."""
     allowed = set(ddl_torch.RELEASE_KEYS) | set(ddl_torch.ALIASES)
     for i, case in enumerate(GOLDEN):
         tensors, _ = ddl_torch.read_tensors(case)
@@ -106,10 +106,10 @@ def exports_load_with_the_bits_of_torch():
             for k, t in tensors.items():
                 assert torch.equal(written[k], t.to(dtype)) and written[k].dtype == dtype, f"{case.name}: {k} as {name}"
             keys = json.loads((out / "config.json").read_text())
-            assert set(keys) <= allowed, f"{case.name}: keys of ours in config.json: {set(keys) - allowed}"
+            assert set(keys) <= allowed, f"{case.name}: unknown keys in config.json: {set(keys) - allowed}"
             again = ddl_torch.load(out)
             for k in ddl_torch.FIELDS:
-                if k not in ("ddl_state_read_init", "ddl_state_shortconv_kernel_size"):  # 0 is written as what it stands for
+                if k not in ("ddl_state_read_init", "ddl_state_shortconv_kernel_size"):  # 0 is written as its resolved default
                     a, b = getattr(original.config, k), getattr(again.config, k)
                     assert a == b or abs(a - b) <= 1e-7 * abs(a), f"{case.name}: {k} {a} became {b}"
             if name == "f32":
@@ -117,11 +117,11 @@ def exports_load_with_the_bits_of_torch():
                 assert torch.equal(original(tokens), again(tokens)), case.name
 
 
-def a_safetensors_library_reads_exports():
+def safetensors_library_reads_exports():
     try:
         from safetensors.torch import load_file
     except ImportError:
-        return "no safetensors here"
+        return "safetensors is not installed"
     out = fresh("exported")
     ddl("export", SOURCE / "tests/golden/ddl-cc-ec", "--out", out, "--dtype", "bf16")
     theirs, (ours, _) = load_file(out / "model.safetensors"), ddl_torch.read_tensors(out)
@@ -130,7 +130,7 @@ def a_safetensors_library_reads_exports():
 
 
 def pretrained_class(declared):
-    """A model class in the manner of the release's files: some declare that the head is tied, some only tie it."""
+    """A model class like those of the release: some declare the tied head, some only tie it."""
     from transformers import PretrainedConfig, PreTrainedModel
 
     class Settings(PretrainedConfig):
@@ -154,7 +154,7 @@ def pretrained_class(declared):
 
         def _init_weights(self, module):
             for p in module.parameters(recurse=False):
-                torch.nn.init.normal_(p)  # what a file lacks is noise
+                torch.nn.init.normal_(p)  # parameters missing from a file become noise
 
         def forward(self, tokens):
             head = []
@@ -167,11 +167,11 @@ def pretrained_class(declared):
 
 
 def pretrained_models_load_and_save():
-    """from_pretrained on exports in one file and several; what save_pretrained writes, `ddl` reads."""
+    """from_pretrained loads exports in one or several files; `ddl` reads the result of save_pretrained."""
     try:
         import transformers
     except ImportError:
-        return "no transformers here"
+        return "transformers is not installed"
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     for declared in (True, False):
@@ -193,7 +193,7 @@ def pretrained_models_load_and_save():
 
 
 def write_shuffled(path, tensors, metadata, rng):
-    """A valid file as nobody here writes it: names, entries' keys and bytes in orders of their own, a padded header."""
+    """Writes a valid but unusual file: shuffled names, keys of entries and data, and a padded header."""
     names, entries, data = list(tensors), {}, b""
     rng.shuffle(names)
     for name in names:
@@ -206,28 +206,28 @@ def write_shuffled(path, tensors, metadata, rng):
     order = list(entries.items()) + ([("__metadata__", metadata)] if metadata else [])
     rng.shuffle(order)
     header = json.dumps(dict(order), indent=rng.choice([None, 1])).encode()
-    header += b" " * rng.randrange(0, 70)  # so that the numbers may lie at odd places
+    header += b" " * rng.randrange(0, 70)  # data may be unaligned
     path.write_bytes(len(header).to_bytes(8, "little") + header + data)
 
 
 def write_case(out, case, i, rng):
-    """The golden model stored anew by torch, and what torch then expects of it, in the form of a golden case."""
+    """Writes a golden case with the model stored by torch and the expected results computed by torch."""
     dtype = list(ddl_torch.SHORT.values())[i % 4]
     model = ddl_torch.load(case)
     cfg = model.config
     ddl_torch.save(model, out, dtype=dtype)
     tensors, metadata = ddl_torch.read_tensors(out)
-    untold = cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
+    from_metadata = cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
     keys = json.loads((out / "config.json").read_text())
     if i % 3 == 0:
         del tensors[HEAD]
     elif i % 3 == 1:
-        del tensors[WTE]  # as savers that keep one name of tied tensors may do
+        del tensors[WTE]  # as done by savers that store tied tensors once
     items = list(keys.items()) + [("dropout", 0.0), ("use_k_shift", False), ("model_type", "nanogpt-pro")]
     rng.shuffle(items)
     (out / "config.json").write_text(json.dumps(dict(items)))
-    # The release writes no key of ours anywhere: then names and shapes must do.
-    write_shuffled(out / "model.safetensors", tensors, metadata if untold else None, rng)
+    # The release does not write our metadata: names and shapes must be sufficient.
+    write_shuffled(out / "model.safetensors", tensors, metadata if from_metadata else None, rng)
     expect, _ = ddl_torch.read_safetensors(case / "expect.safetensors")
     model = ddl_torch.load(out, dtype=torch.float64)
     tokens, targets, trace = expect["tokens"], expect["targets"], Trace(model)
@@ -249,8 +249,8 @@ def write_case(out, case, i, rng):
     write_shuffled(out / "expect.safetensors", made, None, rng)
 
 
-def what_torch_writes_ddl_computes():
-    """Every golden model stored by torch, in F64, F32, F16 or BF16: `ddl verify` against torch's numbers."""
+def ddl_verifies_models_stored_by_torch():
+    """Every golden model stored by torch in F64, F32, F16 or BF16: `ddl verify` agrees with the results of torch."""
     rng, cases = random.Random(4), fresh("cases")
     cases.mkdir(parents=True)
     for i, case in enumerate(GOLDEN):
@@ -273,11 +273,11 @@ def pickles_are_converted():
     assert set(written) == set(tensors) | {HEAD} and all(torch.equal(written[k], tensors[k]) for k in tensors)
 
 
-def bad_folders_are_refused_by_name():
+def invalid_folders_are_rejected():
     case = SOURCE / "tests/golden/ddl-cc-ec"
     tensors, metadata = ddl_torch.read_tensors(case)
 
-    def refused(changed, says, **options):
+    def rejected(changed, message, **options):
         folder = fresh("bad")
         folder.mkdir(parents=True)
         shutil.copy(case / "config.json", folder)
@@ -285,19 +285,19 @@ def bad_folders_are_refused_by_name():
         try:
             ddl_torch.load(folder, **options)
         except ValueError as problem:
-            assert says in str(problem), problem
+            assert message in str(problem), problem
             return
-        assert not says, f"loaded, wanted: {says}"
+        assert not message, f"loaded, expected error: {message}"
 
-    refused({k: t for k, t in tensors.items() if k != "readout.read"}, "these tensors are missing: readout.read")
-    refused(tensors | {"rotary.inv_freq": torch.ones(3)}, "these tensors are no parameters")
-    refused(tensors | {"rotary.inv_freq": torch.ones(3)}, "", ignore_extra=True)
-    refused(tensors | {"ln_f.weight": torch.ones(3)}, "ln_f.weight has shape (3,), config.json asks for (24,)")
-    refused(tensors | {HEAD: tensors[WTE] + 1}, "lm_head.weight differs")
+    rejected({k: t for k, t in tensors.items() if k != "readout.read"}, "these tensors are missing: readout.read")
+    rejected(tensors | {"rotary.inv_freq": torch.ones(3)}, "these tensors are no parameters")
+    rejected(tensors | {"rotary.inv_freq": torch.ones(3)}, "", ignore_extra=True)
+    rejected(tensors | {"ln_f.weight": torch.ones(3)}, "ln_f.weight has shape (3,), config.json asks for (24,)")
+    rejected(tensors | {HEAD: tensors[WTE] + 1}, "lm_head.weight differs")
 
 
-def a_run_and_its_checkpoint_load():
-    """A folder of `ddl train`, its checkpoint and an export of it: one model."""
+def run_and_checkpoint_load():
+    """A run folder of `ddl train`, its checkpoint and their exports load as the same model."""
     run, text, shards, vocabulary = fresh("run"), fresh("text"), fresh("shards"), SCRATCH / "tokenizer.json"
     text.mkdir(parents=True)
     (text / "a.txt").write_text((SOURCE / "LICENSE").read_text() * 20)
@@ -309,19 +309,19 @@ def a_run_and_its_checkpoint_load():
     checkpoints = sorted(run.glob("checkpoint-*"))
     assert checkpoints
     tokens = torch.arange(32)[None]
-    wanted = ddl_torch.load(run)(tokens)
+    expected = ddl_torch.load(run)(tokens)
     for source in (run, checkpoints[-1]):
         keys = json.loads((source / "config.json").read_text())
         assert not set(keys) - set(ddl_torch.RELEASE_KEYS) - set(ddl_torch.ALIASES), source
         out = fresh("exported")
         ddl("export", source, "--out", out)
         assert (out / "tokenizer.json").read_bytes() == (source / "tokenizer.json").read_bytes()
-        assert torch.equal(ddl_torch.load(out)(tokens), wanted), source
+        assert torch.equal(ddl_torch.load(out)(tokens), expected), source
 
 
-TESTS = [golden_models_compute_alike, exports_load_with_the_bits_of_torch, a_safetensors_library_reads_exports,
+TESTS = [golden_models_agree, exports_round_like_torch, safetensors_library_reads_exports,
          pretrained_models_load_and_save,
-         what_torch_writes_ddl_computes, pickles_are_converted, bad_folders_are_refused_by_name, a_run_and_its_checkpoint_load]
+         ddl_verifies_models_stored_by_torch, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load]
 
 
 def main():
