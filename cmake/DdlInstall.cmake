@@ -1,6 +1,6 @@
 # What `cmake --install` gives beside the program: the library, shared and static, its headers, ddl.pc and a CMake
 # package; manual pages and completion; what ships as data. Three components, a Debian package each (DdlPackage.cmake).
-# docs/design.md says why each stands as it does.
+# docs/design.md says why each is as it is.
 include(CMakePackageConfigHelpers)
 
 # The shared library, of the same objects as the tree's own archive. What a public header does not declare is hidden.

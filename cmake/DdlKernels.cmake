@@ -15,7 +15,7 @@ function(ddl_kernels isa)
     target_compile_options(ddl_kernels_${isa} PRIVATE --param=asan-use-after-return=0)
   endif()
   if(DDL_SANITIZE AND CMAKE_C_COMPILER_ID MATCHES "Clang")
-    target_compile_options(ddl_kernels_${isa} PRIVATE -Wno-pass-failed) # checks stand in the way of vectors
+    target_compile_options(ddl_kernels_${isa} PRIVATE -Wno-pass-failed) # checks prevent vectorization
   endif()
   target_compile_definitions(ddl_objects PRIVATE DDL_HAS_ISA_${isa}=1)
   set(DDL_KERNEL_OBJECTS ${DDL_KERNEL_OBJECTS} $<TARGET_OBJECTS:ddl_kernels_${isa}> PARENT_SCOPE)

@@ -19,16 +19,16 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/deb/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/deb/triggers)
-# ddl.pc names the modules of the static library, and pkg-config asks for them where the shared one is meant too.
+# ddl.pc lists the modules of the static library, and pkg-config requires them for the shared library too.
 set(DDL_RUNTIME_PACKAGE libddl${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set(gemm_of_onednn libdnnl-dev)
 set(gemm_of_cblas "libopenblas-dev | libblis-dev")
 string(CONCAT CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${DDL_RUNTIME_PACKAGE} (= ${PROJECT_VERSION}), "
        "${gemm_of_${DDL_GEMM}}, libjansson-dev, libyaml-dev, libpcre2-dev, libzstd-dev, zlib1g-dev")
 
-# What Debian asks of every package: what may be done with it, and what changed.
+# Debian requires a copyright file and a changelog in every package.
 set(DDL_DEB_DIR ${CMAKE_CURRENT_BINARY_DIR}/deb)
-# NAME_COPYRIGHT: who, NAME_LICENSE: the rest of a licence's text, indented as Debian wants it.
+# Sets NAME_COPYRIGHT to the holder and NAME_LICENSE to the rest of the license text, indented as Debian requires.
 function(ddl_read_licence name file)
   file(READ ${CMAKE_CURRENT_SOURCE_DIR}/${file} text)
   string(REGEX MATCH "Copyright \\(c\\) ([^\n]*)" line "${text}")

@@ -6,7 +6,7 @@
 #   a line indented by four or more       @verbatim (an equation)
 #   a parameter named in the comment      @param that refers to it; likewise a member named in the comments above it
 #   a conventional parameter or member    its description, below
-#   the result of a function              @return: DDL_OK or the error; else the first sentence of the comment
+#   the result of a function              @return: DDL_OK or the error; else the first clause of the comment
 #
 # Any other parameter or member gets no description; Doxygen reports it as a warning, which is an error here.
 
@@ -159,7 +159,7 @@ function customary(param, name, all,    noun) {
     if (param ~ /_result \*(out|result)$|_totals \*totals$/)
         return "gets the result."
     if (param ~ /_progress \*progress$/)
-        return "how far it is; lent for the length of the call."
+        return "the progress; borrowed for the duration of the call."
     noun = substr(name, 3)
     if (name ~ /^n_/ && names(all, noun))
         return "how many " noun "."
@@ -167,7 +167,7 @@ function customary(param, name, all,    noun) {
 }
 
 # A function declaration starting at line i, with the comments before and after it.
-function declaration(i, text, raw,    whole, behind, body, list, k, count, params, name, returns, sentence) {
+function declaration(i, text, raw,    whole, behind, body, list, k, count, params, name, returns, clause) {
     whole = ""
     behind = ""
     do {
@@ -189,7 +189,7 @@ function declaration(i, text, raw,    whole, behind, body, list, k, count, param
     sub(/^[^(]*\(/, "", list)
     sub(/\) ?; ?$/, "", list)
     count = split(list, params, /, */)
-    sentence = text
+    clause = text
     for (k = 1; k <= count && text != ""; k++) {
         name = params[k]
         if (name == "void" || name == "...")
@@ -205,11 +205,11 @@ function declaration(i, text, raw,    whole, behind, body, list, k, count, param
     if (returns ~ /ddl_status [a-z_0-9]+$/ && returns !~ /\*/)
         text = text (text == "" ? "" : "\n@return DDL_OK, or why not (status.h).")
     else if (returns !~ /void [a-z_0-9]+$/ && text != "") {
-        gsub(/\n/, " ", sentence)
-        sub(/^ +/, "", sentence)
-        if (match(sentence, /[.;:] |\.$/))
-            sentence = substr(sentence, 1, RSTART - 1)
-        text = text "\n@return " sentence "."
+        gsub(/\n/, " ", clause)
+        sub(/^ +/, "", clause)
+        if (match(clause, /[.;:] |\.$/))
+            clause = substr(clause, 1, RSTART - 1)
+        text = text "\n@return " clause "."
     }
     if (text != "")
         printf "/**%s\n */\n", text

@@ -182,7 +182,7 @@ static const struct command {
       0 },
     { NULL,
       "train " SMALL "--model ddl-1 --steps 30 --val-every 0 --lr 1000 --clip 0 --weight-decay 10 "
-      "--train-data shards --out trouble --overwrite --quiet",
+      "--train-data shards --out diverged --overwrite --quiet",
       1 },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands, OUTPUT = 1 << 16 };
@@ -289,8 +289,8 @@ static const char *only_one(const char *pattern)
 static void divergence_dump(void **state)
 {
     (void)state;
-    check_folder("trouble folder", only_one("trouble/trouble-*"));
-    check_file("trouble.json", false, only_one("trouble/trouble-*/trouble.json"));
+    check_folder("divergence dump folder", only_one("diverged/trouble-*"));
+    check_file("trouble.json", false, only_one("diverged/trouble-*/trouble.json"));
 }
 
 static json_t *load_json(const char *path)
