@@ -1,4 +1,4 @@
-/* A backend: where numbers live and who computes with them. */
+/* A backend: memory and the operations on it. */
 #ifndef DDL_BACKEND_H
 #define DDL_BACKEND_H
 
@@ -10,13 +10,15 @@
 extern "C" {
 #endif
 
-typedef struct ddl_backend ddl_backend; /* memory, and the ops on it */
+typedef struct ddl_backend ddl_backend; /* state of an open device */
 
-/* `name`: "cpu" (oneDNN, OpenMP, vectorised kernels) or "ref" (scalar, double accumulators: the specification
- * made executable); NULL means "cpu". `threads`: 0 means one for each core that OpenMP would use; "ref" is
- * always single threaded. One backend serves one thread of the caller at a time; it must outlive what was
- * made with it. How OpenMP's threads wait for each other is the environment's choice (GOMP_SPINCOUNT,
- * OMP_WAIT_POLICY), read before main: docs/performance.md. */
+/* `name`: "cpu" (oneDNN, OpenMP, vectorized kernels) or "ref" (scalar, double accumulators: an executable
+ * specification); NULL means the first of ddl_backend_names. A name may be followed by the index of a device,
+ * as in "cpu:0"; these two have one device, number 0. DDL_E_USAGE for an unknown name or index. `threads`: 0
+ * means one for each core that OpenMP would use; "ref" is always single threaded. One backend serves one
+ * thread of the caller at a time; it must outlive what was made with it. How OpenMP's threads wait for each
+ * other is the environment's choice (GOMP_SPINCOUNT, OMP_WAIT_POLICY), read before main: docs/performance.md.
+ */
 DDL_API ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t threads,
                                       struct ddl_error *err);
 DDL_API void ddl_backend_free(ddl_backend *backend); /* NULL is allowed */
@@ -25,7 +27,9 @@ DDL_API void ddl_backend_free(ddl_backend *backend); /* NULL is allowed */
 DDL_API const char *ddl_backend_description(const ddl_backend *backend);
 /* "cpu"; lent. */
 DDL_API const char *ddl_backend_name(const ddl_backend *backend);
-/* The name of backend number i ("cpu", "ref"), or NULL past the last. */
+/* The names of the backends of this build, ended by NULL; the first is the default. */
+DDL_API extern const char *const ddl_backend_names[];
+/* Name number i of these, or NULL past the last. */
 DDL_API const char *ddl_backend_list(size_t i);
 
 #ifdef __cplusplus

@@ -91,8 +91,9 @@ struct ddl_train_plan {
     double flops_per_token;                  /* forward and backward                              */
     double tokens_per_step, tokens, flops;   /* of the whole run                                  */
     size_t bytes_params, bytes_grads, bytes_moments, bytes_workspace; /* memory, by what takes it */
-    size_t bytes_other; /* program, libraries and their buffers, scratch, tables, pages of the shards */
-    size_t bytes_total; /* predicted peak resident memory                                         */
+    size_t bytes_other;    /* program, libraries and their buffers, scratch, tables, pages of the shards */
+    size_t bytes_total;    /* predicted peak resident memory                                         */
+    size_t bytes_capacity; /* memory of the backend: the machine's or the device's                */
 };
 /* The plan of a config that ddl_train_check accepts, into *out. Shards that can be opened are measured, not
  * read. */

@@ -23,6 +23,24 @@ void host_move(void *ctx, void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
+void host_synchronize(void *ctx)
+{
+    (void)ctx;
+}
+
+size_t host_memory_capacity(void *ctx)
+{
+    (void)ctx;
+    return ddl_mem_machine();
+}
+
+ddl_status host_check_device(const char *backend, size_t device, struct ddl_error *err)
+{
+    return device == 0 ? DDL_OK
+                       : ddl_error_set(err, DDL_E_USAGE, "backend %s:%zu: the only device of %s is %s:0",
+                                       backend, device, backend, backend);
+}
+
 ddl_status host_check_error(void *ctx, struct ddl_error *err)
 {
     (void)ctx;

@@ -5,18 +5,21 @@
 #include "ddl/status.h"
 
 #include <stddef.h>
-#include <stdint.h>
 
 void *host_alloc(void *ctx, size_t bytes);
 void host_free(void *ctx, void *block);
-ddl_status host_check_error(void *ctx, struct ddl_error *err);       /* where no op can fail: DDL_OK */
+ddl_status host_check_error(void *ctx, struct ddl_error *err);       /* DDL_OK: no op fails */
 void host_move(void *ctx, void *dst, const void *src, size_t bytes); /* upload and download */
 
+void host_synchronize(void *ctx); /* ops are done when they return */
+size_t host_memory_capacity(void *ctx);
+/* DDL_E_USAGE for a device index other than 0: there is one host. */
+ddl_status host_check_device(const char *backend, size_t device, struct ddl_error *err);
+
 /* Where row `row` of matrix b begins in src or dst of struct copy_args, in numbers. */
-static inline size_t host_copy_offset(size_t b, size_t row, size_t stride, size_t batch_stride,
-                                      const int32_t *first_row)
+static inline size_t host_copy_offset(size_t b, size_t row, size_t stride, size_t batch_stride)
 {
-    return b * batch_stride + ((first_row ? (size_t)first_row[b] : 0) + row) * stride;
+    return b * batch_stride + row * stride;
 }
 
 #endif

@@ -1,41 +1,78 @@
-/* Which backends this build has. */
+/* The backends of this build, by name. */
 #include "backend/cpu/cpu.h"
 #include "backend/ref/ref.h"
 
 #include "base/mem.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const struct ddl_ops *const backends[] = { &ddl_ops_cpu, &ddl_ops_ref };
-#define BACKEND_NAMES "cpu, ref"
+/* In the order of preference: the first is the default. */
+#define BACKENDS(ROW)                                                                                        \
+    ROW(cpu)                                                                                                 \
+    ROW(ref)
+
+#define TABLE_ROW(name) &ddl_ops_##name,
+static const struct ddl_ops *const backends[] = { BACKENDS(TABLE_ROW) };
+#undef TABLE_ROW
+#define NAME_ROW(name) #name,
+const char *const ddl_backend_names[] = { BACKENDS(NAME_ROW) NULL };
+#undef NAME_ROW
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
 const char *ddl_backend_list(size_t i)
 {
-    return i < N_BACKENDS ? backends[i]->name : NULL;
+    return i < N_BACKENDS ? ddl_backend_names[i] : NULL;
 }
 
-static const struct ddl_ops *find(const char *name)
+static ddl_status unknown_backend(const char *name, struct ddl_error *err)
 {
-    for (size_t i = 0; i < N_BACKENDS; i++) {
-        if (strcmp(backends[i]->name, name) == 0)
-            return backends[i];
+    char list[128] = "";
+    for (size_t i = 0, used = 0; i < N_BACKENDS && used < sizeof list; i++)
+        used +=
+            (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", ddl_backend_names[i]);
+    return ddl_error_set(err, DDL_E_USAGE, "unknown backend '%s': expected one of %s, or NAME:INDEX", name,
+                         list);
+}
+
+/* NAME or NAME:INDEX. */
+static ddl_status parse(const char *text, const struct ddl_ops **ops, size_t *device, struct ddl_error *err)
+{
+    const char *colon = strchr(text, ':'), *digits = colon ? colon + 1 : NULL;
+    size_t length = colon ? (size_t)(colon - text) : strlen(text);
+    *ops = NULL;
+    *device = 0;
+    for (size_t i = 0; i < N_BACKENDS && !*ops; i++) {
+        if (strlen(backends[i]->name) == length && strncmp(backends[i]->name, text, length) == 0)
+            *ops = backends[i];
     }
-    return NULL;
+    if (!*ops)
+        return unknown_backend(text, err);
+    if (!digits)
+        return DDL_OK;
+    size_t n = strspn(digits, "0123456789");
+    if (n == 0 || n > 4 || digits[n] != '\0')
+        return ddl_error_set(err, DDL_E_USAGE, "backend '%s': expected a device index after ':', found '%s'",
+                             text, digits);
+    *device = (size_t)strtoul(digits, NULL, 10);
+    return DDL_OK;
 }
 
 ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t threads, struct ddl_error *err)
 {
+    const struct ddl_ops *ops;
+    size_t device;
     *out = NULL;
-    const struct ddl_ops *ops = name ? find(name) : backends[0];
-    if (!ops)
-        return ddl_error_set(err, DDL_E_USAGE, "unknown backend '%s' (there are: " BACKEND_NAMES ")", name);
+    ddl_status status = parse(name ? name : ddl_backend_names[0], &ops, &device, err);
+    if (status)
+        return status;
     struct ddl_backend *backend = ddl_mem_zalloc(sizeof *backend);
     if (!backend)
         return ddl_error_set(err, DDL_E_MEMORY, "backend %s: out of memory", ops->name);
     backend->ops = ops;
-    ddl_status status =
-        ops->open(&backend->ctx, threads, backend->description, sizeof backend->description, err);
+    status =
+        ops->open(&backend->ctx, device, threads, backend->description, sizeof backend->description, err);
     if (status) {
         ddl_mem_free(backend);
         return status;

@@ -16,11 +16,13 @@ void bench_figure(struct ddl_bench_report *report, const char *name, double valu
 
 /* A row from the seconds of its repetitions, which are sorted in place. */
 struct ddl_bench_row *bench_row(struct ddl_bench_report *report, const char *name, double *seconds, size_t n);
-/* Repeats fn until `least` times and `budget` seconds are reached, at most DDL_BENCH_REPETITIONS times. What
- * takes less than a millisecond runs several times a repetition. */
+/* Repeats fn until `least` times and `budget` seconds are reached, at most DDL_BENCH_REPETITIONS times. A fn
+ * that takes less than a millisecond runs several times a repetition. A repetition ends when the backend is
+ * done (NULL: nothing to wait for). */
 typedef void bench_fn(void *user);
-struct ddl_bench_row *bench_time(struct ddl_bench_report *report, const char *name, bench_fn *fn, void *user,
-                                 size_t warmup, size_t least, double budget);
+struct ddl_bench_row *bench_time(struct ddl_bench_report *report, const char *name,
+                                 const ddl_backend *backend, bench_fn *fn, void *user, size_t warmup,
+                                 size_t least, double budget);
 
 /* The shares of each op in `n` repetitions that took `seconds` together. */
 void bench_shares(struct ddl_bench_report *report, const struct ddl_profile *profile, size_t n,
@@ -106,9 +108,10 @@ struct bench_sizes {
 };
 struct bench_op {
     const char *name;
-    void (*call)(const ddl_backend *backend, const union bench_args *args);
+    void (*call)(ddl_backend *backend, const union bench_args *args);
     void (*make)(struct bench_case *k, const struct bench_sizes *s);
-    double limit; /* of bench_difference from "ref" */
+    double limit;     /* of bench_difference from "ref" */
+    bool host_arrays; /* takes host arrays: run only where backend memory is host memory */
 };
 const struct bench_op *bench_ops(void); /* ended by a row without a name */
 struct bench_sizes bench_sizes(const struct ddl_bench_config *config);

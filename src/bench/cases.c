@@ -235,26 +235,43 @@ static void make_loss_grad(struct bench_case *k, const struct bench_sizes *s)
 }
 
 #define CALL(name, args_type)                                                                                \
-    static void call_##name(const ddl_backend *backend, const union bench_args *args)                        \
+    static void call_##name(ddl_backend *backend, const union bench_args *args)                              \
     {                                                                                                        \
         backend->ops->name(backend->ctx, &args->name);                                                       \
     }
 DDL_OPS(CALL)
 #undef CALL
 
+/* The public calls of the operator, beside its ops: what they add is checks. */
+#define CALL_PUBLIC(name, function)                                                                          \
+    static void public_##name(ddl_backend *backend, const union bench_args *args)                            \
+    {                                                                                                        \
+        (void)function(backend, &args->name, NULL);                                                          \
+    }
+CALL_PUBLIC(delta_fwd, ddl_delta_forward)
+CALL_PUBLIC(delta_bwd, ddl_delta_backward)
+CALL_PUBLIC(delta_inverse, ddl_delta_inverse)
+CALL_PUBLIC(elementwise_fwd, ddl_elementwise_forward)
+CALL_PUBLIC(elementwise_bwd, ddl_elementwise_backward)
+#undef CALL_PUBLIC
+
 /* Sums in float32 against double: a few units of the last place. What is rounded to bfloat16 may fall to the
  * other side. */
 #define EXACT 1e-5
 #define ROUNDED 2e-3
 #define THREE(op, label, prefix)                                                                             \
-    { #op "." label ".fwd", call_##op, prefix##_fwd, EXACT },                                                \
-        { #op "." label ".dw", call_##op, prefix##_dw, EXACT },                                              \
+    { #op "." label ".fwd", call_##op, prefix##_fwd, EXACT, false },                                         \
+        { #op "." label ".dw", call_##op, prefix##_dw, EXACT, false },                                       \
     {                                                                                                        \
-#op "." label ".dx", call_##op, prefix##_dx, EXACT                                                   \
+#op "." label ".dx", call_##op, prefix##_dx, EXACT, false                                            \
     }
 #define ONE(op)                                                                                              \
     {                                                                                                        \
-#op, call_##op, make_##op, EXACT                                                                     \
+#op, call_##op, make_##op, EXACT, false                                                              \
+    }
+#define PUBLIC(op)                                                                                           \
+    {                                                                                                        \
+#op ".public", public_##op, make_##op, EXACT, true                                                   \
     }
 #define BOTH(op) ONE(op##_fwd), ONE(op##_bwd)
 
@@ -269,23 +286,26 @@ static const struct bench_op ops[] = {
     THREE(matmul_bf16, "fc", fc16),
     THREE(matmul_bf16, "mlp", mlp16),
     THREE(matmul_bf16, "head", head16),
-    { "matmul.fc.one", call_matmul, fc_one, EXACT },
-    { "matmul_bf16.fc.one", call_matmul_bf16, fc16_one, EXACT },
-    { "matmul_q8.fc.fwd", call_matmul_q8, fc8_fwd, EXACT },
-    { "matmul_q8.fc.one", call_matmul_q8, fc8_one, EXACT },
+    { "matmul.fc.one", call_matmul, fc_one, EXACT, false },
+    { "matmul_bf16.fc.one", call_matmul_bf16, fc16_one, EXACT, false },
+    { "matmul_q8.fc.fwd", call_matmul_q8, fc8_fwd, EXACT, false },
+    { "matmul_q8.fc.one", call_matmul_q8, fc8_one, EXACT, false },
     ONE(quantize_q8),
     BOTH(attention),
-    { "attention.one", call_attention_fwd, make_attention_one, EXACT },
-    { "attention16.one", call_attention_fwd, make_attention_bf16_one, EXACT },
+    { "attention.one", call_attention_fwd, make_attention_one, EXACT, false },
+    { "attention16.one", call_attention_fwd, make_attention_bf16_one, EXACT, false },
     BOTH(delta),
     ONE(delta_inverse),
+    PUBLIC(delta_fwd),
+    PUBLIC(delta_bwd),
+    PUBLIC(delta_inverse),
     BOTH(fold),
     BOTH(compress),
     BOTH(init_state),
-    { "project_fwd.gate", call_project_fwd, make_gate_fwd, EXACT },
-    { "project_bwd.gate", call_project_bwd, make_gate_bwd, EXACT },
-    { "project_fwd.target", call_project_fwd, make_target_fwd, EXACT },
-    { "project_bwd.target", call_project_bwd, make_target_bwd, EXACT },
+    { "project_fwd.gate", call_project_fwd, make_gate_fwd, EXACT, false },
+    { "project_bwd.gate", call_project_bwd, make_gate_bwd, EXACT, false },
+    { "project_fwd.target", call_project_fwd, make_target_fwd, EXACT, false },
+    { "project_bwd.target", call_project_bwd, make_target_bwd, EXACT, false },
     BOTH(rmsnorm),
     BOTH(rope),
     BOTH(swiglu),
@@ -294,18 +314,22 @@ static const struct bench_op ops[] = {
     ONE(embed_q8_fwd),
     ONE(cross_entropy),
     ONE(loss_fold),
-    { "loss_grad", call_loss_grad, make_loss_grad, ROUNDED },
+    { "loss_grad", call_loss_grad, make_loss_grad, ROUNDED, false },
     ONE(adamw),
-    { "adamw.bf16", call_adamw, make_adamw_bf16, ROUNDED },
-    { "cast_bf16", call_cast_bf16, make_cast_bf16, 0 },
+    { "adamw.bf16", call_adamw, make_adamw_bf16, ROUNDED, false },
+    { "cast_bf16", call_cast_bf16, make_cast_bf16, 0, false },
     ONE(copy),
-    { "copy_bf16", call_copy_bf16, make_copy_bf16, 0 },
+    { "copy_bf16", call_copy_bf16, make_copy_bf16, 0, false },
     ONE(fill),
+    ONE(sum),
+    ONE(sum_squares),
     BOTH(tanh),
     BOTH(gelu),
     BOTH(bias),
     BOTH(pool),
     BOTH(elementwise),
+    PUBLIC(elementwise_fwd),
+    PUBLIC(elementwise_bwd),
     { 0 },
 };
 

@@ -139,6 +139,25 @@ void make_gelu_bwd(struct bench_case *k, const struct bench_sizes *s)
     IN(gelu_grad_args, dy, s->N * s->d, NORMAL);
     OUT(gelu_grad_args, dx, s->N * s->d);
 }
+static void make_sums(struct bench_case *k, struct sum_args *args, size_t n)
+{
+    *args = (struct sum_args){ .n = n };
+    IN(sum_args, x, n, NORMAL);
+    bench_add(k, AT(sum_args, sum), 1, BENCH_DOUBLES, BENCH_OUT);
+}
+
+/* The losses of a step's rows. */
+void make_sum(struct bench_case *k, const struct bench_sizes *s)
+{
+    make_sums(k, &k->args.sum, s->N);
+}
+
+/* The gradient of the embedding. */
+void make_sum_squares(struct bench_case *k, const struct bench_sizes *s)
+{
+    make_sums(k, &k->args.sum_squares, s->V * s->d);
+}
+
 void make_fill(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.fill = (struct fill_args){ .n = s->N * s->d, .value = 0.5f };

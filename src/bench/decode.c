@@ -98,8 +98,10 @@ static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *
     for (size_t i = 0; i < d->config->warmup; i++)
         feed(d, 1);
     for (size_t i = 0; i < d->config->steps; i++) {
+        const ddl_backend *backend = ddl_model_backend(d->model);
         double start = ddl_clock_seconds();
         feed(d, 1);
+        backend->ops->synchronize(backend->ctx);
         seconds[i] = ddl_clock_seconds() - start;
     }
     struct ddl_bench_row *row = bench_row(out, name, seconds, d->config->steps);
@@ -117,7 +119,8 @@ static ddl_status time_one(ddl_model *model, const struct ddl_bench_config *conf
     struct decoder d;
     ddl_status status = make(&d, model, config, 1, err);
     if (!status) {
-        struct ddl_bench_row *row = bench_time(out, "prefill", prefill, &d, 1, PREFILLS, 0);
+        struct ddl_bench_row *row =
+            bench_time(out, "prefill", ddl_model_backend(model), prefill, &d, 1, PREFILLS, 0);
         row->units = (double)config->seq;
         row->flops = row->units * ddl_config_flops_per_token(&config->model, config->seq, false);
         snprintf(row->unit, sizeof row->unit, "tokens");

@@ -248,7 +248,7 @@ static ddl_status time_op(const struct bench_op *op, const struct ddl_bench_op_c
     if (status)
         return status;
     struct ddl_bench_row *row =
-        bench_time(out, op->name, call, &p, config->at.warmup, config->at.steps, config->seconds);
+        bench_time(out, op->name, backend, call, &p, config->at.warmup, config->at.steps, config->seconds);
     row->flops = p.k.flops;
     row->bytes = bytes_touched(&p.k);
     take_away(&p);
@@ -264,8 +264,11 @@ static ddl_status reserve(ddl_backend *backend, const struct bench_sizes *s, str
         err);
 }
 
-static bool wanted(const struct ddl_bench_op_config *config, const struct bench_op *op)
+static bool wanted(const struct ddl_bench_op_config *config, const struct bench_op *op,
+                   const ddl_backend *backend)
 {
+    if (op->host_arrays && !backend->ops->host_memory)
+        return false;
     return !config->filter || strstr(op->name, config->filter);
 }
 
@@ -279,7 +282,7 @@ static ddl_status check_all(const struct ddl_bench_op_config *config, ddl_backen
     if (!status)
         status = reserve(backend, &full, err);
     for (const struct bench_op *op = bench_ops(); !status && op->name; op++) {
-        if (!wanted(config, op))
+        if (!wanted(config, op, backend))
             continue;
         status = check(op, &small, backend, ref, err);
         n++;
@@ -309,7 +312,7 @@ ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_backend *b
         status = bench_roofline(&out->roofline, backend, err);
     for (const struct bench_op *op = bench_ops(); !status && op->name; op++) {
         struct bench_sizes full = bench_sizes(&config->at);
-        if (wanted(config, op))
+        if (wanted(config, op, backend))
             status = time_op(op, config, &full, backend, out, err);
     }
     return status;

@@ -1,5 +1,6 @@
-/* The matrix products of a step: noted as the step calls them, then made again, back to back, on the operands
- * where they stand. Attention's block products are part of its op, which is told to do nothing else. */
+/* The matrix products of a step: recorded while the step runs, then repeated back to back on the same
+ * operands. Attention's products are part of its op; where the backend can run them alone they are included.
+ */
 #include "bench/bench.h"
 #include "bench/profile.h"
 
@@ -12,8 +13,8 @@ struct call {
 struct bench_products {
     ddl_backend *backend;
     struct call *call;
-    size_t n, room;
-    bool lost;
+    size_t n, capacity;
+    bool failed; /* memory ran out while recording */
 };
 
 ddl_status bench_products_create(struct bench_products **out, ddl_backend *backend, struct ddl_error *err)
@@ -35,40 +36,41 @@ void bench_products_free(struct bench_products *products)
 
 bool bench_products_complete(const struct bench_products *products)
 {
-    return !products->lost;
+    return !products->failed;
 }
 
 static struct call *next(struct bench_products *products, int op)
 {
-    if (products->n == products->room) {
-        size_t room = products->room ? 2 * products->room : 256;
-        struct call *grown = realloc(products->call, room * sizeof *grown);
+    if (products->n == products->capacity) {
+        size_t capacity = products->capacity ? 2 * products->capacity : 256;
+        struct call *grown = realloc(products->call, capacity * sizeof *grown);
         if (!grown) {
-            products->lost = true;
+            products->failed = true;
             return NULL;
         }
         products->call = grown;
-        products->room = room;
+        products->capacity = capacity;
     }
     struct call *call = &products->call[products->n++];
     call->op = op;
     return call;
 }
 
-/* op, member, type: those whose calls are kept. */
+/* op, type of its arguments, member of ddl_ops that computes its products: the ops whose calls are kept. */
 #define KEPT(KEEP)                                                                                           \
-    KEEP(matmul, matmul_args)                                                                                \
-    KEEP(matmul_bf16, matmul_bf16_args)                                                                      \
-    KEEP(attention_fwd, attention_args)                                                                      \
-    KEEP(attention_bwd, attention_grad_args)
+    KEEP(matmul, matmul_args, matmul)                                                                        \
+    KEEP(matmul_bf16, matmul_bf16_args, matmul_bf16)                                                         \
+    KEEP(attention_fwd, attention_args, attention_products_fwd)                                              \
+    KEEP(attention_bwd, attention_grad_args, attention_products_bwd)
 
 void bench_products_note(void *user, int op, const void *args)
 {
+    struct bench_products *products = user;
     struct call *call;
     switch (op) {
-#define KEEP(name, type)                                                                                     \
+#define KEEP(name, type, member)                                                                             \
     case DDL_PROFILE_##name:                                                                                 \
-        if ((call = next(user, op)))                                                                         \
+        if (products->backend->ops->member && (call = next(products, op)))                                   \
             call->args.name = *(const struct type *)args;                                                    \
         break;
         KEPT(KEEP)
@@ -76,10 +78,6 @@ void bench_products_note(void *user, int op, const void *args)
     default:
         break;
     }
-    if (op == DDL_PROFILE_attention_fwd && !((struct bench_products *)user)->lost)
-        call->args.attention_fwd.products_only = true;
-    if (op == DDL_PROFILE_attention_bwd && !((struct bench_products *)user)->lost)
-        call->args.attention_bwd.products_only = true;
 }
 
 void bench_products_run(void *user)
@@ -90,9 +88,9 @@ void bench_products_run(void *user)
     for (size_t i = 0; i < products->n; i++) {
         const struct call *call = &products->call[i];
         switch (call->op) {
-#define RUN(name, type)                                                                                      \
+#define RUN(name, type, member)                                                                              \
     case DDL_PROFILE_##name:                                                                                 \
-        ops->name(ctx, &call->args.name);                                                                    \
+        ops->member(ctx, &call->args.name);                                                                  \
         break;
             KEPT(RUN)
 #undef RUN
@@ -100,6 +98,7 @@ void bench_products_run(void *user)
             break;
         }
     }
+    ops->synchronize(ctx);
 }
 
 static double operations(const struct call *call)

@@ -2,8 +2,10 @@
 
 #include "base/clock.h"
 
+/* Waits for the op that was submitted at `start` and records its time. */
 static void note(struct ddl_profile *profile, int row, double start)
 {
+    profile->real->ops->synchronize(profile->real->ctx);
     profile->store[row].seconds += ddl_clock_seconds() - start;
     profile->store[row].calls++;
 }
@@ -21,15 +23,6 @@ static void note(struct ddl_profile *profile, int row, double start)
 DDL_OPS(WRAP)
 #undef WRAP
 
-static double timed_sum_squares(void *ctx, size_t n, const float *x)
-{
-    struct ddl_profile *profile = ctx;
-    double start = ddl_clock_seconds();
-    double sum = profile->real->ops->sum_squares(profile->real->ctx, n, x);
-    note(profile, DDL_PROFILE_sum_squares, start);
-    return sum;
-}
-
 static void timed_zero(void *ctx, void *dst, size_t bytes)
 {
     struct ddl_profile *profile = ctx;
@@ -38,20 +31,32 @@ static void timed_zero(void *ctx, void *dst, size_t bytes)
     note(profile, DDL_PROFILE_zero, start);
 }
 
-/* What moves memory or prepares is handed on untimed. */
-static ddl_status pass_reserve(void *ctx, const struct ddl_limits *extent, struct ddl_error *err)
+/* The other members are forwarded without timing. */
+static ddl_status pass_reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
 {
     struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
-    return real->ops->reserve(real->ctx, extent, err);
+    return real->ops->reserve(real->ctx, limits, err);
 }
 
-static size_t pass_overhead(void *ctx, const struct ddl_memory_request *demand)
+static size_t pass_memory_estimate(void *ctx, const struct ddl_memory_request *request)
 {
     struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
-    return real->ops->memory_estimate(real->ctx, demand);
+    return real->ops->memory_estimate(real->ctx, request);
 }
 
-static ddl_status pass_verdict(void *ctx, struct ddl_error *err)
+static size_t pass_memory_capacity(void *ctx)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->memory_capacity(real->ctx);
+}
+
+static void pass_synchronize(void *ctx)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    real->ops->synchronize(real->ctx);
+}
+
+static ddl_status pass_check_error(void *ctx, struct ddl_error *err)
 {
     struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
     return real->ops->check_error(real->ctx, err);
@@ -87,22 +92,22 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
 #define NAME(name, args) #name,
         DDL_OPS(NAME)
 #undef NAME
-            "sum_squares",
-        "zero",
+            "zero",
     };
     *profile = (struct ddl_profile){ .real = real, .ops = *real->ops };
     profile->backend = *real;
     profile->backend.ops = &profile->ops;
     profile->backend.ctx = profile;
     profile->ops.reserve = pass_reserve;
-    profile->ops.memory_estimate = pass_overhead;
-    profile->ops.check_error = pass_verdict;
+    profile->ops.memory_estimate = pass_memory_estimate;
+    profile->ops.memory_capacity = pass_memory_capacity;
+    profile->ops.check_error = pass_check_error;
+    profile->ops.synchronize = pass_synchronize;
     profile->ops.alloc = pass_alloc;
     profile->ops.free = pass_free;
     profile->ops.upload = pass_upload;
     profile->ops.download = pass_download;
     profile->ops.zero = timed_zero;
-    profile->ops.sum_squares = timed_sum_squares;
 #define REPLACE(name, args) profile->ops.name = timed_##name;
     DDL_OPS(REPLACE)
 #undef REPLACE
@@ -110,6 +115,8 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
                    "a row for every op and an end");
     for (size_t i = 0; i < DDL_PROFILE_ROWS; i++)
         profile->store[i].name = names[i];
+    profile->ops.attention_products_fwd = NULL;
+    profile->ops.attention_products_bwd = NULL;
     profile->rows = profile->store;
 }
 

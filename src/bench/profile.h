@@ -1,4 +1,4 @@
-/* Where the time of a pass goes: a backend that hands every op on to another and notes how long it took. */
+/* Profiler: a backend that forwards every op to another one and measures its time, until it is complete. */
 #ifndef DDL_RUN_PROFILE_H
 #define DDL_RUN_PROFILE_H
 
@@ -9,8 +9,7 @@ enum {
 #define DDL_PROFILE_NUMBER(name, args) DDL_PROFILE_##name,
     DDL_OPS(DDL_PROFILE_NUMBER)
 #undef DDL_PROFILE_NUMBER
-        DDL_PROFILE_sum_squares,
-    DDL_PROFILE_zero,
+        DDL_PROFILE_zero,
     DDL_PROFILE_ROWS
 };
 
@@ -24,7 +23,7 @@ struct ddl_profile {
     struct ddl_backend backend; /* give this to a model; its memory is the real one's */
     struct ddl_ops ops;
     struct ddl_backend *real;
-    /* If not NULL, told of every op of the list, with its arguments, before it is done. */
+    /* If not NULL, called before every op of the list, with its arguments. */
     void (*watch)(void *user, int op, const void *args);
     void *watch_user;
     struct ddl_profile_row *rows; /* ended by a row without a name */
@@ -33,7 +32,7 @@ struct ddl_profile {
 
 /* Fills *profile around a backend that must outlive it. Do not free profile->backend. */
 void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real);
-/* Back to no calls. */
+/* Sets times and calls to 0. */
 void ddl_profile_reset(struct ddl_profile *profile);
 
 #endif

@@ -118,26 +118,29 @@ struct ddl_bench_row *bench_row(struct ddl_bench_report *report, const char *nam
     return row;
 }
 
-static double time_calls(bench_fn *fn, void *user, size_t calls)
+static double time_calls(const ddl_backend *backend, bench_fn *fn, void *user, size_t calls)
 {
     double start = ddl_clock_seconds();
     for (size_t i = 0; i < calls; i++)
         fn(user);
+    if (backend)
+        backend->ops->synchronize(backend->ctx);
     return (ddl_clock_seconds() - start) / (double)calls;
 }
 
-struct ddl_bench_row *bench_time(struct ddl_bench_report *report, const char *name, bench_fn *fn, void *user,
-                                 size_t warmup, size_t least, double budget)
+struct ddl_bench_row *bench_time(struct ddl_bench_report *report, const char *name,
+                                 const ddl_backend *backend, bench_fn *fn, void *user, size_t warmup,
+                                 size_t least, double budget)
 {
     static const double shortest = 1e-3;
-    double seconds[DDL_BENCH_REPETITIONS], once = time_calls(fn, user, 1), spent = 0;
+    double seconds[DDL_BENCH_REPETITIONS], once = time_calls(backend, fn, user, 1), spent = 0;
     for (size_t i = 1; i < warmup; i++) {
-        double again = time_calls(fn, user, 1);
+        double again = time_calls(backend, fn, user, 1);
         once = again < once ? again : once;
     }
     size_t calls = once > 0 && once < shortest ? (size_t)(shortest / once) + 1 : once > 0 ? 1 : 1000, n = 0;
     while (n < least || (spent < budget && n < DDL_BENCH_REPETITIONS)) {
-        seconds[n] = time_calls(fn, user, calls);
+        seconds[n] = time_calls(backend, fn, user, calls);
         spent += seconds[n++] * (double)calls;
     }
     return bench_row(report, name, seconds, n);

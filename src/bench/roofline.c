@@ -2,19 +2,19 @@
  * caches. */
 #include "bench/bench.h"
 
-#include "base/mem.h"
 #include "base/clock.h"
 
 enum { LARGEST = 4096 * 2048, TRIES = 7 };
 static const double enough = 0.6, too_slow = 0.5; /* seconds of all tries of a shape; of one */
 
 /* Seconds of the fastest of some tries. */
-static double best_of(bench_fn *fn, void *user)
+static double best_of(const ddl_backend *backend, bench_fn *fn, void *user)
 {
     double best = 0, spent = 0;
     for (size_t i = 0; i < TRIES && (i < 2 || spent < enough); i++) {
         double start = ddl_clock_seconds();
         fn(user);
+        backend->ops->synchronize(backend->ctx);
         double seconds = ddl_clock_seconds() - start;
         best = i == 0 || seconds < best ? seconds : best;
         spent += seconds;
@@ -27,6 +27,7 @@ struct job {
     struct matmul_args product;
     struct matmul_bf16_args product16;
     struct copy_args copy;
+    struct sum_args read;
 };
 
 static void multiply(void *user)
@@ -50,7 +51,7 @@ static void copy(void *user)
 static void read_once(void *user)
 {
     const struct job *job = user;
-    (void)job->backend->ops->sum_squares(job->backend->ctx, job->copy.rows * job->copy.width, job->copy.src);
+    job->backend->ops->sum_squares(job->backend->ctx, &job->read);
 }
 
 /* Operations a second of the fastest shape; larger ones are left out where smaller ones take too long. */
@@ -64,7 +65,7 @@ static double fastest_product(struct job *job, bench_fn *fn)
         job->product.N = job->product16.N = job->product.ldc = job->product16.ldc = N;
         job->product.K = job->product16.K = K;
         job->product.lda = job->product.ldb = job->product16.lda = job->product16.ldb = K;
-        double seconds = best_of(fn, job), rate = 2 * (double)(M * N * K) / seconds;
+        double seconds = best_of(job->backend, fn, job), rate = 2 * (double)(M * N * K) / seconds;
         most = rate > most ? rate : most;
         if (seconds > too_slow)
             break;
@@ -86,8 +87,9 @@ static void measure(struct ddl_bench_roofline *out, struct job *job, void *a, vo
     job->copy = (struct copy_args){
         .rows = ROWS, .width = n / ROWS, .src = a, .src_stride = n / ROWS, .dst = b, .dst_stride = n / ROWS
     };
-    out->copy = 2 * (double)n * sizeof(float) / best_of(copy, job);
-    out->read = (double)n * sizeof(float) / best_of(read_once, job);
+    job->read = (struct sum_args){ .n = n, .x = a, .sum = c };
+    out->copy = 2 * (double)n * sizeof(float) / best_of(job->backend, copy, job);
+    out->read = (double)n * sizeof(float) / best_of(job->backend, read_once, job);
     ops->cast_bf16(ctx, &(struct cast_bf16_args){ LARGEST, c, a });
     ops->cast_bf16(ctx, &(struct cast_bf16_args){ LARGEST, c, b });
     job->product16 = (struct matmul_bf16_args){ .trans_b = true, .alpha = 1, .A = a, .B = b, .C = c };
@@ -96,9 +98,9 @@ static void measure(struct ddl_bench_roofline *out, struct job *job, void *a, vo
 
 ddl_status bench_roofline(struct ddl_bench_roofline *out, ddl_backend *backend, struct ddl_error *err)
 {
-    /* 256 MiB an array, or what a small machine has room for */
-    size_t n = (size_t)64 << 20, room = ddl_mem_machine() / 16 / sizeof(float);
-    n = n < room ? n : room / 1024 * 1024;
+    /* 256 MiB an array, or a sixteenth of a small machine's memory */
+    size_t n = (size_t)64 << 20, most = backend->ops->memory_capacity(backend->ctx) / 16 / sizeof(float);
+    n = n < most ? n : most / 1024 * 1024;
     n = n > LARGEST ? n : LARGEST;
     void *block[3];
     size_t numbers[3] = { n, n, LARGEST };

@@ -79,6 +79,7 @@ static ddl_status time_step(struct bench *b, double *seconds, struct ddl_error *
     struct ddl_step_result result;
     double start = ddl_clock_seconds();
     ddl_status status = ddl_step_run(&b->step, 1e-4, &result, err);
+    b->backend->ops->synchronize(b->backend->ctx);
     *seconds = ddl_clock_seconds() - start;
     return status;
 }

@@ -114,7 +114,8 @@ static ddl_status check(struct job *job, struct ddl_bench_report *out, struct dd
 static void time_row(struct job *job, struct ddl_bench_report *out, const char *name, const char *figure,
                      bench_fn *fn)
 {
-    struct ddl_bench_row *row = bench_time(out, name, fn, job, job->config->warmup, job->config->steps, 0);
+    struct ddl_bench_row *row =
+        bench_time(out, name, NULL, fn, job, job->config->warmup, job->config->steps, 0);
     row->units = 1e-6 * (double)job->size;
     snprintf(row->unit, sizeof row->unit, "MB");
     bench_figure(out, figure, row->units / row->median);

@@ -74,8 +74,8 @@ ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, const struc
                              "cache: out of memory for %zu bytes (%zu sequences of %zu tokens)", arena.used,
                              batch, max_tokens);
     }
-    const struct ddl_limits extent = { .T = max_tokens, .h = k->head_dim };
-    status = backend->ops->reserve(backend->ctx, &extent, err);
+    const struct ddl_limits limits = { .T = max_tokens, .h = k->head_dim };
+    status = backend->ops->reserve(backend->ctx, &limits, err);
     if (!status)
         status = rope_make(&cache->rope, model, max_tokens, err);
     if (status) {

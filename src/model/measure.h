@@ -14,6 +14,6 @@ ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_preci
                                  const struct ddl_workspace_options *options, size_t *bytes,
                                  struct ddl_error *err);
 /* The limits that such a workspace reserves on its backend. */
-struct ddl_limits ddl_workspace_extent(const struct ddl_config *config, size_t tokens);
+struct ddl_limits ddl_workspace_limits(const struct ddl_config *config, size_t tokens);
 
 #endif

@@ -236,16 +236,15 @@ static void backward(const struct pass *p)
     embed_bwd(p);
 }
 
-/* The rows' losses from the workspace, and their sum. */
+/* The sum of the rows' losses, and the number of rows with a target. */
 static struct ddl_loss sum_losses(const struct pass *p, const struct ddl_batch *batch)
 {
-    const float *rows = p->ws->host_losses;
+    const struct ddl_workspace *ws = p->ws;
     struct ddl_loss loss = { 0 };
-    p->ops->download(p->ctx, p->ws->host_losses, p->ws->losses, p->N * sizeof *rows);
-    for (size_t n = 0; n < p->N; n++) {
-        loss.sum += (double)rows[n];
+    p->ops->sum(p->ctx, &(struct sum_args){ .n = p->N, .x = ws->losses, .sum = ws->loss_sum });
+    p->ops->download(p->ctx, &loss.sum, ws->loss_sum, sizeof loss.sum);
+    for (size_t n = 0; n < p->N; n++)
         loss.n_targets += batch->targets[n] >= 0;
-    }
     return loss;
 }
 
@@ -273,7 +272,7 @@ ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_
     head_loss(&p, forward(&p), false, 0, NULL);
     *loss = sum_losses(&p, batch);
     if (row_loss)
-        memcpy(row_loss, ws->host_losses, p.N * sizeof *row_loss);
+        p.ops->download(p.ctx, row_loss, ws->losses, p.N * sizeof *row_loss);
     return p.ops->check_error(p.ctx, err);
 }
 

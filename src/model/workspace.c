@@ -180,6 +180,7 @@ static void carve(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
     ws->e = take(arena, c > 1, compress_taps(k), d * c);
     ws->logits = take(arena, true, ws->logit_numbers, 1);
     ws->losses = take(arena, true, N, 1);
+    ws->loss_sum = ddl_arena_take(arena, 1, sizeof *ws->loss_sum);
     carve_rounded(ws, arena, k, N);
     if (train)
         carve_backward(ws, arena, k, N);
@@ -189,7 +190,7 @@ static void carve(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
         ws->layer[l] = ws->layer[0];
 }
 
-struct ddl_limits ddl_workspace_extent(const struct ddl_config *k, size_t tokens)
+struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens)
 {
     size_t taps = k->channels > 1 ? compress_taps(k) : 1;
     size_t embed = k->embed == DDL_EMBED_CONV ? k->embed_kernel : 1;
@@ -266,11 +267,9 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
     struct ddl_arena arena = { 0 };
     status = measure(ws, k, &arena, err);
     if (!status) {
-        struct ddl_limits extent = ddl_workspace_extent(k, tokens);
-        status = backend->ops->reserve(backend->ctx, &extent, err);
+        struct ddl_limits limits = ddl_workspace_limits(k, tokens);
+        status = backend->ops->reserve(backend->ctx, &limits, err);
     }
-    if (!status && !(ws->host_losses = ddl_mem_alloc(batch * tokens * sizeof *ws->host_losses)))
-        status = ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory for %zu losses", batch * tokens);
     if (!status && !(ws->memory = backend->ops->alloc(backend->ctx, arena.used)))
         status = ddl_error_set(err, DDL_E_MEMORY,
                                "workspace: out of memory for %zu bytes (%zu sequences of %zu tokens)",
@@ -295,7 +294,6 @@ void ddl_workspace_free(ddl_workspace *ws)
         backend->ops->free(backend->ctx, ws->memory);
     rope_free(&ws->rope, ws->model);
     free(ws->layer);
-    ddl_mem_free(ws->host_losses);
     ddl_mem_free(ws);
 }
 

@@ -46,6 +46,7 @@ struct ddl_workspace {
     float *e;               /* (taps, d c) folded compressor */
     float *logits;          /* (logit_rows, V) or (N, tile) */
     float *losses;          /* (N)            */
+    double *loss_sum;       /* (1) their sum  */
     uint16_t *x16, *dy16;   /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
     float *top, *at_target; /* (N) each, bfloat16: the loss over tiles of logits */
     double *total;          /* (N) */
@@ -61,7 +62,6 @@ struct ddl_workspace {
     float *dbeta, *dv;        /* (N), (N, c) */
     float *de;                /* (taps, d c) */
     struct layer_acts *layer; /* (n_layers), host memory */
-    float *host_losses;       /* (N), host memory        */
     struct ddl_probe *probe;  /* borrowed; may be NULL   */
 };
 

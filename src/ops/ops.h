@@ -3,9 +3,9 @@
  * Every float pointer is memory of the backend (ops->alloc). Shapes use the letters of docs/equations.md,
  * which has the derivations in the sections named below; row-major, last index fastest. "=" marks an output
  * that is written, "+=" one that is added to. Outputs may not overlap inputs except where a comment says so.
- * Ops give no status: what they need beyond their arguments was reserved before (ops->reserve), sizes are the
- * caller's duty, and memory that a library lacked is told afterwards (ops->check_error). Parameter gradients
- * are summed in an order that depends on the sizes and the backend's thread count alone. */
+ * Ops return no status: scratch memory was reserved before (ops->reserve), sizes are the caller's
+ * responsibility, and a failed allocation inside a library is reported later (ops->check_error). Parameter
+ * gradients are summed in an order that depends on the sizes and the backend's thread count alone. */
 #ifndef DDL_OPS_OPS_H
 #define DDL_OPS_OPS_H
 
@@ -229,9 +229,6 @@ struct attention_args {
     size_t k_stride, k_batch, v_stride, v_batch;
     float *y;   /* (B*T, H*h) =                                       */
     float *lse; /* (B*T, H) = log of the softmax's denominator, or NULL */
-    /* For measuring (bench/products.c): only the matrix products are made, results mean nothing. A
-     * backend without products of its own in attention does nothing. */
-    bool products_only;
 };
 struct attention_grad_args { /* past 0 */
     size_t B, T, H, h;
@@ -241,7 +238,6 @@ struct attention_grad_args { /* past 0 */
     const float *y, *lse, *dy;           /* (B*T, H*h), (B*T, H), (B*T, H*h)           */
     float *dq, *dk, *dv;                 /* =                                          */
     size_t dq_stride, dk_stride, dv_stride;
-    bool products_only; /* as above */
 };
 
 /* s = silu(u) (*) g, with u and g side by side: ug row = (u_0 .. u_(m-1), g_0 .. g_(m-1)).  Section 7 */
@@ -332,6 +328,15 @@ struct pool_grad_args {
     float *dw_a;     /* (d) +=, NULL where w_a is */
 };
 
+/* sum = or += x_0 + x_1 + ..., and the same of squares: in double, in an order that depends on n and the
+ * backend's thread count alone. sum adds in ascending order. */
+struct sum_args {
+    size_t n;
+    const float *x;
+    bool accumulate;
+    double *sum; /* (1) backend memory */
+};
+
 /* x = value, n times */
 struct fill_args {
     size_t n;
@@ -394,7 +399,6 @@ struct copy_args {
     size_t dst_stride;
     size_t batch; /* 0: one matrix */
     size_t src_batch, dst_batch;
-    const int32_t *src_row, *dst_row; /* (batch) row of src, of dst, where each matrix begins; NULL: 0 */
 };
 /* The same with each number rounded as cast_bf16 does. No overlap. */
 struct copy_bf16_args {
@@ -405,26 +409,26 @@ struct copy_bf16_args {
     size_t dst_stride;
     size_t batch;
     size_t src_batch, dst_batch;
-    const int32_t *src_row, *dst_row;
 };
 
-/* The largest sizes that will be used, so that scratch memory is found before the first op. 0: not used. */
+/* The largest sizes that will be used, so that scratch memory is allocated before the first op. 0: not used.
+ */
 struct ddl_limits {
     size_t d_c_taps; /* largest row-reduced parameter gradient: numbers (d*c*taps, d, h, ...) */
-    size_t T;        /* longest attention span, past included                                  */
+    size_t T;        /* longest attention span, past included                                 */
     size_t h;        /* width of a head                                                        */
-    size_t widest;   /* row of a product's left operand, K numbers, of which few meet a matrix  */
+    size_t widest;   /* row of the left operand of a matmul with few rows: K numbers          */
 };
 
-/* What a backend's own memory depends on in a training run. */
+/* What the memory that a backend itself uses in a training run depends on. */
 struct ddl_memory_request {
-    struct ddl_limits extent;
+    struct ddl_limits limits;
     size_t rows, width; /* of the activations that products read and write: N, d */
     bool bf16;          /* products in bfloat16 */
 };
 
-/* Every op that takes one struct of arguments: its name, and that struct's. The table below and whoever walks
- * all ops (bench/profile.c) are made from these rows. */
+/* Every op: its name, and that of its argument struct. The table below and wrappers of all ops
+ * (bench/profile.c) are generated from these rows. */
 /* clang-format off */
 #define DDL_OPS(OP) \
     OP(copy,            copy_args) \
@@ -457,6 +461,8 @@ struct ddl_memory_request {
     OP(tanh_fwd,        tanh_args) \
     OP(tanh_bwd,        tanh_grad_args) \
     OP(fill,            fill_args) \
+    OP(sum,             sum_args) \
+    OP(sum_squares,     sum_args) \
     OP(delta_fwd,       ddl_delta_args) \
     OP(delta_bwd,       ddl_delta_grad_args) \
     OP(delta_inverse,   ddl_delta_inverse_args) \
@@ -476,19 +482,27 @@ struct ddl_memory_request {
 
 struct ddl_ops {
     const char *name;
-    bool host_memory; /* the backend's memory is the host's: ops may be given any host array */
-    /* *ctx is the backend's state, passed to everything below. `text` gets one line of description. */
-    ddl_status (*open)(void **ctx, size_t threads, char *text, size_t text_size, struct ddl_error *err);
+    bool host_memory; /* backend memory is host memory: ops accept any host array */
+    /* Opens device number `device` of the backend; DDL_E_USAGE if there is none. *ctx is the backend's state,
+     * passed to every other member. `text` receives one line of description. */
+    ddl_status (*open)(void **ctx, size_t device, size_t threads, char *text, size_t text_size,
+                       struct ddl_error *err);
     void (*close)(void *ctx);
-    ddl_status (*reserve)(void *ctx, const struct ddl_limits *extent, struct ddl_error *err);
+    /* Allocates the scratch memory that ops of these sizes need. Limits of several calls are combined. */
+    ddl_status (*reserve)(void *ctx, const struct ddl_limits *limits, struct ddl_error *err);
 
-    /* Bytes that it comes to hold beside those of alloc: scratch, and its library's code and buffers. The
-     * latter are an estimate. SIZE_MAX for sizes out of range. */
+    /* Bytes that the backend will use besides those of alloc: scratch, and its library's code and buffers.
+     * The latter are an estimate. SIZE_MAX for sizes out of range. */
     size_t (*memory_estimate)(void *ctx, const struct ddl_memory_request *request);
+    /* Bytes of memory that the device has; SIZE_MAX if unknown. */
+    size_t (*memory_capacity)(void *ctx);
 
-    /* Ops give no status. DDL_E_MEMORY if one had no memory to be done since this was last asked: what was
-     * computed meanwhile is void. Asked at the end of every pass. */
+    /* DDL_E_MEMORY if an op since the last call could not allocate memory: results computed meanwhile are
+     * invalid. Called at the end of every pass. */
     ddl_status (*check_error)(void *ctx, struct ddl_error *err);
+    /* Ops and zero may return before they are done. They run in the order of the calls; upload and download
+     * wait for them. Waits for everything submitted. */
+    void (*synchronize)(void *ctx);
 
     void *(*alloc)(void *ctx, size_t bytes); /* aligned to 64, NULL if there is no memory */
     void (*free)(void *ctx, void *block);
@@ -500,10 +514,14 @@ struct ddl_ops {
 #define DDL_OP_MEMBER(name, args) void (*name)(void *ctx, const struct args *a);
     DDL_OPS(DDL_OP_MEMBER)
 #undef DDL_OP_MEMBER
-    double (*sum_squares)(void *ctx, size_t n, const float *x);
+
+    /* For benchmarks: the matrix products of attention_fwd and attention_bwd alone, on the same operands.
+     * What they write is meaningless. NULL where the products cannot be separated from the op. */
+    void (*attention_products_fwd)(void *ctx, const struct attention_args *a);
+    void (*attention_products_bwd)(void *ctx, const struct attention_grad_args *a);
 };
 
-/* A backend made by ddl_backend_create: the table and its state. */
+/* What ddl_backend_create returns: the table and its state. */
 struct ddl_backend {
     const struct ddl_ops *ops;
     void *ctx;

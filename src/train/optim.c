@@ -6,11 +6,15 @@
 
 #include <math.h>
 
+enum { PARAMETER, FIRST_MOMENT, SECOND_MOMENT, KINDS };
+
 struct ddl_optim {
     ddl_model *model;
     struct ddl_optim_config config;
     uint64_t steps;
-    float *m, *v; /* flat, laid out as the parameters are */
+    float *m, *v;      /* flat, laid out as the parameters are */
+    double *sums;      /* (n_params, KINDS) of the backend: sums of squares */
+    double *host_sums; /* the same in host memory */
 };
 
 struct ddl_optim_config ddl_optim_defaults(void)
@@ -29,15 +33,18 @@ ddl_status ddl_optim_create(struct ddl_optim **out, ddl_model *model, const stru
     *out = NULL;
     ddl_backend *backend = ddl_model_backend(model);
     size_t bytes = ddl_model_flat_size(model) * sizeof(float);
+    size_t sums = KINDS * ddl_model_n_params(model) * sizeof(double);
     struct ddl_optim *optim = ddl_mem_zalloc(sizeof *optim);
     if (optim) {
         *optim = (struct ddl_optim){ .model = model, .config = *config };
         optim->m = backend->ops->alloc(backend->ctx, bytes);
         optim->v = backend->ops->alloc(backend->ctx, bytes);
+        optim->sums = backend->ops->alloc(backend->ctx, sums);
+        optim->host_sums = ddl_mem_alloc(sums);
     }
-    if (!optim || !optim->m || !optim->v) {
+    if (!optim || !optim->m || !optim->v || !optim->sums || !optim->host_sums) {
         ddl_optim_free(optim);
-        return ddl_error_set(err, DDL_E_MEMORY, "optimiser: out of memory for two moments of %zu bytes",
+        return ddl_error_set(err, DDL_E_MEMORY, "optimizer: out of memory for two moments of %zu bytes",
                              bytes);
     }
     backend->ops->zero(backend->ctx, optim->m, bytes);
@@ -51,23 +58,33 @@ void ddl_optim_free(struct ddl_optim *optim)
     if (!optim)
         return;
     ddl_backend *backend = ddl_model_backend(optim->model);
-    if (optim->m)
-        backend->ops->free(backend->ctx, optim->m);
-    if (optim->v)
-        backend->ops->free(backend->ctx, optim->v);
+    void *blocks[] = { optim->m, optim->v, optim->sums };
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        if (blocks[i])
+            backend->ops->free(backend->ctx, blocks[i]);
+    }
+    ddl_mem_free(optim->host_sums);
     ddl_mem_free(optim);
 }
 
+/* One download: the sum over all parameters is accumulated in backend memory. */
 double ddl_optim_grad_norm(const struct ddl_optim *optim)
 {
     ddl_model *model = optim->model;
     const ddl_backend *backend = ddl_model_backend(model);
+    struct sum_args args = { .sum = optim->sums };
     double sum = 0;
     for (size_t i = 0; i < ddl_model_n_params(model); i++) {
         const struct ddl_param *row = ddl_model_param(model, i);
-        if (row->active)
-            sum += backend->ops->sum_squares(backend->ctx, row->count, ddl_model_flat_grad(model, i));
+        if (!row->active)
+            continue;
+        args.n = row->count;
+        args.x = ddl_model_flat_grad(model, i);
+        backend->ops->sum_squares(backend->ctx, &args);
+        args.accumulate = true;
     }
+    if (args.accumulate)
+        backend->ops->download(backend->ctx, &sum, optim->sums, sizeof sum);
     return sqrt(sum);
 }
 
@@ -100,27 +117,38 @@ void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
     }
 }
 
+/* The numbers of parameter i, of one kind. */
+static const float *numbers_of(const struct ddl_optim *optim, size_t i, int kind)
+{
+    const struct ddl_flat_param flat = ddl_model_flat_param(optim->model, i);
+    return kind == PARAMETER ? flat.value : (kind == FIRST_MOMENT ? optim->m : optim->v) + flat.offset;
+}
+
 const char *ddl_optim_spoiled(const struct ddl_optim *optim, size_t *row, struct ddl_values *values)
 {
+    static const char *const names[] = { "parameter", "first moment", "second moment" };
     const ddl_model *model = optim->model;
     ddl_backend *backend = ddl_model_backend(model);
-    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
-        const struct ddl_param *param = ddl_model_param(model, i);
-        const struct ddl_flat_param flat = ddl_model_flat_param(model, i);
-        const struct {
-            const char *name;
-            const float *numbers;
-        } kinds[] = { { "parameter", flat.value },
-                      { "first moment", optim->m + flat.offset },
-                      { "second moment", optim->v + flat.offset } };
-        for (size_t k = 0; param->active && k < 3; k++) {
-            /* The sum is in double: squares of float32 numbers do not overflow it. */
-            if (isfinite(backend->ops->sum_squares(backend->ctx, param->count, kinds[k].numbers)))
-                continue;
-            *row = i;
-            *values = ddl_values_of(backend, kinds[k].numbers, param->count);
-            return kinds[k].name;
-        }
+    size_t n = KINDS * ddl_model_n_params(model);
+    /* A sum is in double: squares of float32 numbers do not overflow it. Those of inactive parameters are 0.
+     */
+    backend->ops->zero(backend->ctx, optim->sums, n * sizeof *optim->sums);
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_param *param = ddl_model_param(model, i / KINDS);
+        if (param->active)
+            backend->ops->sum_squares(backend->ctx,
+                                      &(struct sum_args){ .n = param->count,
+                                                          .x = numbers_of(optim, i / KINDS, (int)(i % KINDS)),
+                                                          .sum = optim->sums + i });
+    }
+    backend->ops->download(backend->ctx, optim->host_sums, optim->sums, n * sizeof *optim->sums);
+    for (size_t i = 0; i < n; i++) {
+        if (isfinite(optim->host_sums[i]))
+            continue;
+        *row = i / KINDS;
+        *values = ddl_values_of(backend, numbers_of(optim, *row, (int)(i % KINDS)),
+                                ddl_model_param(model, *row)->count);
+        return names[i % KINDS];
     }
     return NULL;
 }

@@ -15,7 +15,7 @@ struct ddl_optim_config {
 /* The paper's: 0.9, 0.95, 1e-8, clip 1, weight decay 0.1 for every group, lr_scale used. */
 struct ddl_optim_config ddl_optim_defaults(void);
 
-struct ddl_optim; /* moments (on the model's backend) and the count of steps */
+struct ddl_optim; /* moments (in memory of the model's backend) and the number of steps */
 
 /* Borrows the model, which must have gradients enabled and outlive it. */
 ddl_status ddl_optim_create(struct ddl_optim **out, ddl_model *model, const struct ddl_optim_config *config,

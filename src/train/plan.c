@@ -1,4 +1,4 @@
-/* What a run will take: ddl_train_plan. */
+/* The memory and the operations that a run needs: ddl_train_plan. */
 #include "base/mem.h"
 #include "ddl/data.h"
 #include "ddl/tokenizer.h"
@@ -48,30 +48,30 @@ static double shard_pages(const char *path, double sequences, double seq)
     return bytes * (1 - exp(-touched / bytes));
 }
 
-/* What the backend will hold beside the model: it is asked, and let go. */
-static ddl_status backend_bytes(const struct ddl_train_config *t, double *bytes, struct ddl_error *err)
+/* Memory that the backend will use besides the model's, and memory that it has. */
+static ddl_status backend_bytes(const struct ddl_train_config *t, size_t *bytes, size_t *capacity,
+                                struct ddl_error *err)
 {
-    const struct ddl_memory_request demand = { .extent = ddl_workspace_extent(&t->config, t->seq),
-                                               .rows = t->batch * t->seq,
-                                               .width = t->config.d_model,
-                                               .bf16 = t->precision == DDL_PRECISION_BF16 };
+    const struct ddl_memory_request request = { .limits = ddl_workspace_limits(&t->config, t->seq),
+                                                .rows = t->batch * t->seq,
+                                                .width = t->config.d_model,
+                                                .bf16 = t->precision == DDL_PRECISION_BF16 };
     ddl_backend *backend;
     ddl_status status = ddl_backend_create(&backend, t->backend, t->threads, err);
     if (status)
         return status;
-    size_t overhead = backend->ops->memory_estimate(backend->ctx, &demand);
+    *bytes = backend->ops->memory_estimate(backend->ctx, &request);
+    *capacity = backend->ops->memory_capacity(backend->ctx);
     ddl_backend_free(backend);
-    *bytes = (double)overhead;
-    return overhead < SIZE_MAX
-               ? DDL_OK
-               : ddl_error_set(err, DDL_E_USAGE, "sequences of %zu tokens do not fit the address space",
-                               t->seq);
+    return *bytes < SIZE_MAX ? DDL_OK
+                             : ddl_error_set(err, DDL_E_USAGE,
+                                             "sequences of %zu tokens do not fit the address space", t->seq);
 }
 
 static double other_bytes(const struct ddl_train_config *t)
 {
     const double step = (double)t->batch * (double)t->seq, all = step * (double)t->accumulate;
-    double bytes = BYTES_PROGRAM + 2 * 4 * all + 4 * step;
+    double bytes = BYTES_PROGRAM + 2 * 4 * all;
     bytes += 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
     if (*t->tokenizer)
         bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
@@ -103,11 +103,11 @@ ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_trai
         ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, &room, &out->bytes_workspace, err);
     if (status)
         return status;
-    double backend;
-    status = backend_bytes(&t, &backend, err);
+    size_t backend;
+    status = backend_bytes(&t, &backend, &out->bytes_capacity, err);
     if (status)
         return status;
-    out->bytes_other = (size_t)(other_bytes(&t) + backend);
+    out->bytes_other = (size_t)(other_bytes(&t) + (double)backend);
     if (t.precision == DDL_PRECISION_BF16)
         out->bytes_params += 4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16);
     size_t fixed = out->bytes_params + 12 * out->params_total + out->bytes_other;

@@ -136,17 +136,17 @@ static struct ddl_optim_config optim_config(const struct ddl_train_config *t)
     return config;
 }
 
-/* Said before memory is taken: the system promises more than it has, and ends the process that uses it. */
+/* Checked before memory is allocated: the system may grant more than it has and kill the process later. */
 static ddl_status check_memory(const struct run *run, struct ddl_error *err)
 {
     struct ddl_train_plan plan;
     ddl_status status = ddl_train_plan(&run->config, &plan, err);
-    size_t machine = ddl_mem_machine();
-    if (!status && plan.bytes_total > machine)
-        return ddl_error_set(err, DDL_E_MEMORY,
-                             "the run needs %.1f GiB of memory, this machine has %.1f; --dry-run tells what "
-                             "takes it",
-                             (double)plan.bytes_total / 0x1p30, (double)machine / 0x1p30);
+    if (!status && plan.bytes_total > plan.bytes_capacity)
+        return ddl_error_set(
+            err, DDL_E_MEMORY,
+            "the run needs %.1f GiB of memory, backend %s has %.1f GiB; --dry-run shows what "
+            "needs it",
+            (double)plan.bytes_total / 0x1p30, run->config.backend, (double)plan.bytes_capacity / 0x1p30);
     return status;
 }
 

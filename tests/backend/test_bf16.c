@@ -66,20 +66,12 @@ static void check_rounding(const struct ddl_backend *backend, void *user)
         else
             assert_int_equal(y[i], nearest(x[i]));
     }
-    for (int by_row = 0; by_row < 2;
-         by_row++) { /* two matrices, by strides and by the rows where they begin */
-        static const int32_t first[] = { ROWS / 2, 0 };
-        struct copy_bf16_args a = { .batch = 2, .rows = ROWS / 2, .width = WIDTH, .src = x, .dst = rows };
-        a.src_stride = STRIDE, a.dst_stride = APART;
-        if (by_row)
-            a.src_row = a.dst_row = first;
-        else
-            a.src_batch = ROWS / 2 * STRIDE, a.dst_batch = ROWS / 2 * APART;
-        memset(rows, 0, (size_t)ROWS * APART * sizeof *rows);
-        backend->ops->copy_bf16(backend->ctx, &a);
-        for (size_t i = 0; i < ROWS * APART; i++) /* numbers between the rows are not written */
-            assert_int_equal(rows[i], i % APART < WIDTH ? y[i / APART * STRIDE + i % APART] : 0);
-    }
+    struct copy_bf16_args a = { .batch = 2, .rows = ROWS / 2, .width = WIDTH, .src = x, .dst = rows };
+    a.src_stride = STRIDE, a.src_batch = ROWS / 2 * STRIDE;
+    a.dst_stride = APART, a.dst_batch = ROWS / 2 * APART;
+    backend->ops->copy_bf16(backend->ctx, &a);
+    for (size_t i = 0; i < ROWS * APART; i++) /* numbers between the rows are not written */
+        assert_int_equal(rows[i], i % APART < WIDTH ? y[i / APART * STRIDE + i % APART] : 0);
     free(rows);
     free(y);
     release_all();

@@ -67,7 +67,7 @@ static void test_sizes_that_do_not_fit(void **state)
     assert_int_equal(
         backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .d_c_taps = SIZE_MAX / 10 }, &err),
         DDL_E_MEMORY);
-    struct ddl_memory_request huge = { .extent.T = SIZE_MAX / 64 };
+    struct ddl_memory_request huge = { .limits.T = SIZE_MAX / 64 };
     assert_true(backend->ops->memory_estimate(backend->ctx, &huge) == SIZE_MAX);
     ddl_backend_free(backend);
 }
@@ -75,7 +75,7 @@ static void test_sizes_that_do_not_fit(void **state)
 static size_t overhead_of(size_t threads, size_t T, size_t h)
 {
     struct ddl_backend *backend = cpu_backend(NULL, threads);
-    const struct ddl_memory_request demand = { .extent = { .T = T, .h = h, .widest = 64 },
+    const struct ddl_memory_request demand = { .limits = { .T = T, .h = h, .widest = 64 },
                                                .rows = T,
                                                .width = 384 };
     size_t bytes = backend->ops->memory_estimate(backend->ctx, &demand);

@@ -79,12 +79,12 @@ static struct attention_args forward_of(const size_t *c, float spread, bool halv
 /* Scratch is what attention asks for at this size, no more. */
 static void compare_forward(struct attention_args f, double limit)
 {
-    const struct ddl_limits extent = { .T = f.past + f.T, .h = f.h };
+    const struct ddl_limits limits = { .T = f.past + f.T, .h = f.h };
     struct output fwd[] = { { &f.y, f.B * f.T * f.H * f.h, limit, NULL, NULL },
                             { &f.lse, f.B * f.T * f.H, limit, NULL, NULL } };
-    compare_within(&extent, call_attention_fwd, &f, 2, fwd);
+    compare_within(&limits, call_attention_fwd, &f, 2, fwd);
     f.lse = NULL;
-    compare_within(&extent, call_attention_fwd, &f, 1, fwd);
+    compare_within(&limits, call_attention_fwd, &f, 1, fwd);
 }
 
 static void test_attention(void **state)

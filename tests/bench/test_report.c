@@ -45,10 +45,10 @@ static void repetitions(void **state)
     (void)state;
     struct ddl_bench_report *report = fresh();
     size_t calls = 0;
-    struct ddl_bench_row *row = bench_time(report, "count", count, &calls, 3, 4, 0);
+    struct ddl_bench_row *row = bench_time(report, "count", NULL, count, &calls, 3, 4, 0);
     assert_int_equal(row->repetitions, 4);
     assert_true(calls > 4 * 100 && row->best > 0 && row->median < 1e-3);
-    row = bench_time(report, "longer", count, &calls, 0, 2, 0.05);
+    row = bench_time(report, "longer", NULL, count, &calls, 0, 2, 0.05);
     assert_true(row->repetitions > 2);
     free(report);
 }

@@ -84,7 +84,6 @@ report functions_exist
 
 # ---- ops ----
 awk '/^#define DDL_OPS/,/^\/\* clang-format on/' src/ops/ops.h | sed -n 's/^ *OP(\([a-z_0-9]*\),.*/\1/p' >"$scratch/ops"
-echo sum_squares >>"$scratch/ops"
 sed -n 's/^docs\/equations.md	//p' "$scratch/spans" | tr ',' '\n' | tr -d ' ' >"$scratch/documented"
 while read -r op; do
     grep -qxF "$op" "$scratch/documented" || echo "docs/equations.md: the op $op is not documented"

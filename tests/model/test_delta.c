@@ -1,4 +1,5 @@
 #include "support/delta_case.h"
+#include "support/device_stub.h"
 #include "support/properties.h"
 
 #include "base/mem.h"
@@ -472,37 +473,74 @@ static void bad_arguments(ddl_backend *backend)
     delta_case_free(&p);
 }
 
-static void memory_that_is_not_the_hosts(void **state)
+static void device_memory(void **state)
 {
     (void)state;
     struct ddl_error err = { 0 };
     ddl_backend *ref;
     assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
-    struct far_backend far;
-    far_backend_make(&far, ref);
+    struct device_stub stub;
+    device_stub_init(&stub, ref);
     struct delta_case a = delta_case_make(3, 7, 2, 1600), b = delta_case_make(3, 7, 2, 1600);
     struct ddl_delta_grad_args g = delta_grad_args(&b, delta_variants[0]);
-    far_backend_allow(1000);
+    device_stub_allow(1000);
     for (size_t k = 0; k < N_DELTA_VARIANTS; k++) {
         delta_forward(ref, &a, delta_variants[k]);
         delta_backward(ref, &a, delta_variants[k]);
-        delta_forward(&far.backend, &b, delta_variants[k]);
-        delta_backward(&far.backend, &b, delta_variants[k]);
+        delta_forward(&stub.backend, &b, delta_variants[k]);
+        delta_backward(&stub.backend, &b, delta_variants[k]);
         assert_memory_equal(a.X_out, b.X_out, 42 * sizeof(float));
         assert_memory_equal(a.readout, b.readout, 6 * sizeof(float));
         assert_memory_equal(a.dX, b.dX, 42 * sizeof(float));
         assert_memory_equal(a.dq, b.dq, 21 * sizeof(float));
     }
     for (size_t allowed = 0; allowed < 9; allowed++) {
-        far_backend_allow(allowed);
-        ddl_status status = ddl_delta_backward(&far.backend, &g, &err);
+        device_stub_allow(allowed);
+        ddl_status status = ddl_delta_backward(&stub.backend, &g, &err);
         assert_int_equal(status, DDL_E_MEMORY);
         assert_non_null(strstr(err.text, "out of memory"));
-        assert_int_equal(far_backend_alive(), 0);
+        assert_int_equal(device_stub_blocks(), 0);
     }
     delta_case_free(&a);
     delta_case_free(&b);
     ddl_backend_free(ref);
+}
+
+/* Where backend memory is host memory the arrays of the caller are used as they are, aligned or not. */
+static void host_memory_is_not_copied(void **state)
+{
+    (void)state;
+    enum { N = 3, D = 7, C = 2 };
+    struct ddl_error err = { 0 };
+    for (size_t b = 0; ddl_backend_list(b); b++) {
+        ddl_backend *backend;
+        struct device_stub stub;
+        assert_ok(ddl_backend_create(&backend, ddl_backend_list(b), 2, &err), err);
+        device_stub_init(&stub, backend);
+        stub.ops.host_memory = backend->ops->host_memory;
+        device_stub_allow(0);
+        float *memory = random_floats(1 + 2 * N * D * C + N * D + 2 * N * C + N, 7), *X = memory + 1;
+        assert_non_null(memory);
+        float *q = X + N * D * C, *v = q + N * D, *beta = v + N * C, *X_out = beta + N,
+              *readout = X_out + N * D * C;
+        const struct ddl_delta_args a = { .N = N,
+                                          .d = D,
+                                          .c = C,
+                                          .eps = 1e-5f,
+                                          .X = X,
+                                          .q = q,
+                                          .v = v,
+                                          .beta = beta,
+                                          .X_out = X_out,
+                                          .readout = readout };
+        assert_ok(ddl_delta_forward(&stub.backend, &a, &err), err);
+        float found[N * D * C];
+        memcpy(found, X_out, sizeof found);
+        backend->ops->delta_fwd(backend->ctx, &a);
+        assert_memory_equal(found, X_out, sizeof found);
+        ddl_mem_free(memory);
+        ddl_backend_free(backend);
+    }
 }
 
 LAW(forward_is_the_definition)
@@ -538,7 +576,8 @@ int main(void)
         cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_bad_arguments),
         cmocka_unit_test(spectrum_in_words),
-        cmocka_unit_test(memory_that_is_not_the_hosts),
+        cmocka_unit_test(device_memory),
+        cmocka_unit_test(host_memory_is_not_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

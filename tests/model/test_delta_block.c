@@ -1,3 +1,4 @@
+#include "support/device_stub.h"
 #include "support/properties.h"
 
 #include "base/mem.h"
@@ -371,19 +372,19 @@ static void bad_passes(ddl_backend *backend)
     problem_free(&p);
 }
 
-static void memory_that_is_not_the_hosts(void **state)
+static void device_memory(void **state)
 {
     (void)state;
     struct ddl_error err = { 0 };
     ddl_backend *ref;
     assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
-    struct far_backend far;
-    far_backend_make(&far, ref);
-    far_backend_allow(0);
+    struct device_stub stub;
+    device_stub_init(&stub, ref);
+    device_stub_allow(0);
     ddl_block *near = block_make(ref, &configs[1]), *block;
-    assert_int_equal(ddl_block_create(&block, &configs[1], MAX_N, &far.backend, &err), DDL_E_MEMORY);
-    far_backend_allow(1000);
-    block = block_make(&far.backend, &configs[1]);
+    assert_int_equal(ddl_block_create(&block, &configs[1], MAX_N, &stub.backend, &err), DDL_E_MEMORY);
+    device_stub_allow(1000);
+    block = block_make(&stub.backend, &configs[1]);
     struct problem a = problem_make(configs[1], 3, 5), b = problem_make(configs[1], 3, 5);
     forward(near, &a, NULL, NULL);
     backward(near, &a);
@@ -396,13 +397,13 @@ static void memory_that_is_not_the_hosts(void **state)
                             a.count[i] * sizeof(float));
     struct ddl_block_params params = params_of(b.param), grads = params_of(b.grad);
     for (size_t allowed = 0; allowed < 19; allowed++) {
-        far_backend_allow(allowed);
+        device_stub_allow(allowed);
         assert_int_equal(ddl_block_backward(block, &params, 3, b.X, b.v, b.G, b.dX, b.dv, &grads, &err),
                          DDL_E_MEMORY);
-        assert_int_equal(far_backend_alive(), 1); /* the block's own room */
+        assert_int_equal(device_stub_blocks(), 1); /* the workspace of the block */
     }
     ddl_block_free(block);
-    assert_int_equal(far_backend_alive(), 0);
+    assert_int_equal(device_stub_blocks(), 0);
     ddl_block_free(near);
     problem_free(&a);
     problem_free(&b);
@@ -429,7 +430,7 @@ int main(void)
         cmocka_unit_test(test_gradients_accumulate),
         cmocka_unit_test(test_bad_arguments),
         cmocka_unit_test(test_bad_passes),
-        cmocka_unit_test(memory_that_is_not_the_hosts),
+        cmocka_unit_test(device_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

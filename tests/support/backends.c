@@ -80,7 +80,7 @@ const char *isa_name(size_t i)
 /* Enough for whatever these tests do. */
 static const struct ddl_limits enough = { .d_c_taps = 1 << 16, .T = 2048, .h = 256, .widest = 4096 };
 
-struct ddl_backend *cpu_backend_within(const struct ddl_limits *extent, const char *isa, size_t threads)
+struct ddl_backend *cpu_backend_within(const struct ddl_limits *limits, const char *isa, size_t threads)
 {
     struct ddl_backend *backend;
     struct ddl_error err;
@@ -93,7 +93,7 @@ struct ddl_backend *cpu_backend_within(const struct ddl_limits *extent, const ch
     if (status && isa && strcmp(isa, "baseline") != 0)
         return NULL;
     assert_ok(status, err);
-    assert_ok(backend->ops->reserve(backend->ctx, extent, &err), err);
+    assert_ok(backend->ops->reserve(backend->ctx, limits, &err), err);
     return backend;
 }
 
@@ -142,7 +142,7 @@ static void compare_with(const struct ddl_backend *backend, op_call *call, const
     }
 }
 
-void compare_within(const struct ddl_limits *extent, op_call *call, const void *args, size_t n,
+void compare_within(const struct ddl_limits *limits, op_call *call, const void *args, size_t n,
                     struct output *outputs)
 {
     float *expected[MOST_OUTPUTS];
@@ -154,7 +154,7 @@ void compare_within(const struct ddl_limits *extent, op_call *call, const void *
     ddl_backend_free(ref);
     for (size_t i = 0; isa_name(i); i++) {
         for (size_t threads = 1; threads <= MOST_THREADS; threads++) {
-            struct ddl_backend *backend = cpu_backend_within(extent, isa_name(i), threads);
+            struct ddl_backend *backend = cpu_backend_within(limits, isa_name(i), threads);
             if (!backend)
                 continue;
             compare_with(backend, call, args, n, outputs, expected);

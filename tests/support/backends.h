@@ -19,8 +19,8 @@ struct output {
 
 /* Runs the op on "ref", then on "cpu" in every way, and compares all outputs. */
 void compare_outputs(op_call *call, const void *args, size_t n_outputs, struct output *outputs);
-/* The same where the backend has scratch for no more than `extent`. */
-void compare_within(const struct ddl_limits *extent, op_call *call, const void *args, size_t n_outputs,
+/* The same where the backend has scratch for no more than `limits`. */
+void compare_within(const struct ddl_limits *limits, op_call *call, const void *args, size_t n_outputs,
                     struct output *outputs);
 #define COMPARE(op, args, outputs)                                                                           \
     compare_outputs(call_##op, &(args), sizeof(outputs) / sizeof *(outputs), outputs)
@@ -43,7 +43,7 @@ float *before_product(size_t M, size_t N, size_t ldc, float beta);
 /* A "cpu" backend of an instruction set (NULL: the best) and thread count with enough scratch for these
  * tests; NULL where the machine lacks the set. */
 struct ddl_backend *cpu_backend(const char *isa, size_t threads);
-struct ddl_backend *cpu_backend_within(const struct ddl_limits *extent, const char *isa, size_t threads);
+struct ddl_backend *cpu_backend_within(const struct ddl_limits *limits, const char *isa, size_t threads);
 /* The names of instruction sets that may be there; NULL past the last. */
 const char *isa_name(size_t i);
 

@@ -27,14 +27,4 @@ double weighted_sum(size_t n, const float *a, const float *b);
 typedef double loss_fn(void *user);
 double slope(loss_fn *loss, void *user, size_t n, float *x, const float *u, double h);
 
-/* A backend whose memory is not the host's: `near` behind copies, that refuses memory once `allowed` blocks
- * were given. One at a time. */
-struct far_backend {
-    struct ddl_backend backend;
-    struct ddl_ops ops;
-};
-void far_backend_make(struct far_backend *far, const struct ddl_backend *near);
-void far_backend_allow(size_t allowed);
-size_t far_backend_alive(void); /* blocks not freed */
-
 #endif

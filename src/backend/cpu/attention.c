@@ -55,13 +55,15 @@ size_t cpu_attention_scratch(size_t T, size_t h)
 struct task {
     const struct cpu *cpu;
     const void *args;
-    size_t shares; /* of a head's queries, in forward */
+    size_t shares;      /* of a head's queries, in forward */
+    bool products_only; /* no softmax: see ddl_ops.attention_products_fwd */
 };
 
 /* Queries of one head, and the room for them. */
 struct queries {
     const struct ddl_kernels *k;
     const struct attention_args *a;
+    bool products_only;
     size_t b, head;
     double *total;        /* (T) sum of exp(score - top) so far       */
     float *top;           /* (T) largest score so far                 */
@@ -147,10 +149,10 @@ static void strip_fwd(const struct queries *q, size_t t, size_t key, size_t n)
                                     .ldc = s.y_stride,
                                     .add = key > 0 };
     q->k->strip(&scores, 0, rows, NULL);
-    if (!a->products_only)
+    if (!q->products_only)
         q->k->softmax_fwd(&s, 0, rows, NULL);
     q->k->strip(&mix, 0, rows, NULL);
-    if (!a->products_only && seen <= key + n)
+    if (!q->products_only && seen <= key + n)
         q->k->softmax_finish(&s, 0, rows, NULL);
 }
 
@@ -164,6 +166,7 @@ static void share_fwd(const void *args, size_t lo, size_t hi, float *scratch)
     double *total = (double *)(void *)(S + STRIP * piece);
     const struct queries q = { .k = task->cpu->k,
                                .a = a,
+                               .products_only = task->products_only,
                                .b = head / a->H,
                                .head = head % a->H,
                                .total = total,
@@ -188,6 +191,7 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
     const struct ddl_kernels *k = task->cpu->k;
     const struct queries q = { .k = k,
                                .a = a,
+                               .products_only = task->products_only,
                                .b = lo / a->H,
                                .head = lo % a->H,
                                .total = (double *)(void *)scratch,
@@ -215,7 +219,7 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
                                               .C = q.S,
                                               .ldc = span },
                        0, span, NULL);
-    if (!a->products_only)
+    if (!q.products_only)
         k->softmax_fwd(&s, 0, M, NULL);
     if (a->v16)
         k->mixed_thin_nn(&(struct mixed_args){ M, a->h, span, 1, q.S, span, a->v16 + values, a->v_stride, s.y,
@@ -233,15 +237,14 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
                                                  .C = s.y,
                                                  .ldc = s.y_stride },
                           0, a->h, NULL);
-    if (!a->products_only)
+    if (!q.products_only)
         k->softmax_finish(&s, 0, M, NULL);
 }
 
-void cpu_attention_fwd(void *ctx, const struct attention_args *a)
+static void attention_fwd(const struct cpu *cpu, const struct attention_args *a, bool products_only)
 {
-    const struct cpu *cpu = ctx;
     size_t heads = a->T ? a->B * a->H : 0, span = a->past + a->T;
-    struct task task = { .cpu = cpu, .args = a, .shares = 1 };
+    struct task task = { .cpu = cpu, .args = a, .shares = 1, .products_only = products_only };
     parallel_fits(cpu, cpu_attention_scratch(span, a->h));
     if (a->T <= MOST_THIN) {
         parallel_tasks(cpu, heads, (1 + a->T / 4) * span * a->h, few_fwd, &task);
@@ -252,12 +255,23 @@ void cpu_attention_fwd(void *ctx, const struct attention_args *a)
     parallel_tasks(cpu, heads * task.shares, (1 + a->T / task.shares / 4) * span * a->h, share_fwd, &task);
 }
 
+void cpu_attention_fwd(void *ctx, const struct attention_args *a)
+{
+    attention_fwd(ctx, a, false);
+}
+
+void cpu_attention_products_fwd(void *ctx, const struct attention_args *a)
+{
+    attention_fwd(ctx, a, true);
+}
+
 /* ---- backward ---- */
 
 /* A head; a piece of its keys and a block of its queries, and the room for both. */
 struct head {
     const struct ddl_kernels *k;
     const struct attention_grad_args *a;
+    bool products_only;
     size_t b, head;
     size_t key, n;          /* the piece: n keys from `key` on                           */
     float *keys, *values;   /* its panels: (h, n) both                                   */
@@ -317,7 +331,7 @@ static void queries_bwd(const struct head *g, size_t r)
     by_key.alpha = 1, by_key.A = a->dy + place(g, t, width), by_key.lda = width;
     by_key.B = g->values, by_key.C = g->dP + r * g->span;
     g->k->strip(&by_key, 0, rows, NULL);
-    if (!a->products_only)
+    if (!g->products_only)
         g->k->softmax_bwd(&softmax, r, r + rows, NULL);
     by_query.A = g->dP + r * g->span, by_query.B = g->rows, by_query.add = g->key > 0;
     by_query.C = a->dq + place(g, t, a->dq_stride), by_query.ldc = a->dq_stride;
@@ -368,6 +382,7 @@ static void head_bwd(const void *args, size_t lo, size_t hi, float *scratch)
     const struct attention_grad_args *a = task->args;
     size_t piece = piece_of(a->T), wide = round_up(a->h, MOST_PANEL);
     struct head g = { .k = task->cpu->k, .a = a, .b = lo / a->H, .head = lo % a->H, .keys = scratch };
+    g.products_only = task->products_only;
     g.values = g.keys + piece * a->h;
     g.rows = g.values + piece * a->h;
     g.q = g.rows + piece * wide;
@@ -385,9 +400,19 @@ static void head_bwd(const void *args, size_t lo, size_t hi, float *scratch)
     }
 }
 
+static void attention_bwd(const struct cpu *cpu, const struct attention_grad_args *a, bool products_only)
+{
+    struct task task = { .cpu = cpu, .args = a, .products_only = products_only };
+    parallel_fits(cpu, cpu_attention_scratch(a->T, a->h));
+    parallel_tasks(cpu, a->B * a->H, a->T * a->T * a->h / 4, head_bwd, &task);
+}
+
 void cpu_attention_bwd(void *ctx, const struct attention_grad_args *a)
 {
-    struct task task = { .cpu = ctx, .args = a };
-    parallel_fits(ctx, cpu_attention_scratch(a->T, a->h));
-    parallel_tasks(ctx, a->B * a->H, a->T * a->T * a->h / 4, head_bwd, &task);
+    attention_bwd(ctx, a, false);
+}
+
+void cpu_attention_products_bwd(void *ctx, const struct attention_grad_args *a)
+{
+    attention_bwd(ctx, a, true);
 }

@@ -12,14 +12,17 @@
 
 enum { MOST_THREADS = 4096, LINE = DDL_ALIGN / sizeof(float) };
 
-static ddl_status open_cpu(void **ctx, size_t threads, char *text, size_t text_size, struct ddl_error *err)
+static ddl_status open_cpu(void **ctx, size_t device, size_t threads, char *text, size_t text_size,
+                           struct ddl_error *err)
 {
     const char *isa;
     struct cpu cpu = { .threads = threads ? threads : parallel_default_threads() };
     if (cpu.threads > MOST_THREADS)
-        return ddl_error_set(err, DDL_E_USAGE, "backend cpu: %zu threads wanted, at most %d", cpu.threads,
+        return ddl_error_set(err, DDL_E_USAGE, "backend cpu: %zu threads exceed the limit of %d", cpu.threads,
                              MOST_THREADS);
-    ddl_status status = isa_choose(&cpu.k, &isa, err);
+    ddl_status status = host_check_device("cpu", device, err);
+    if (!status)
+        status = isa_choose(&cpu.k, &isa, err);
     if (status)
         return status;
     status = library_open(&cpu.library, err);
@@ -68,11 +71,11 @@ static ddl_status check_error(void *ctx, struct ddl_error *err)
 /* A piece holds the sums of the largest parameter gradient and as much again (a bias beside a weight, or the
  * convolution's weights turned), attention's blocks, or WIDENED rows of a product in float32. Its
  * numbers, in whole lines, and the bytes of a piece for each thread; false: out of range. */
-static bool size_piece(const struct cpu *cpu, const struct ddl_limits *extent, size_t *piece, size_t *bytes)
+static bool size_piece(const struct cpu *cpu, const struct ddl_limits *limits, size_t *piece, size_t *bytes)
 {
-    size_t sums, rows, blocks = cpu_attention_scratch(extent->T, extent->h);
-    if (!ddl_size_mul(extent->d_c_taps, 2, &sums) ||
-        !ddl_size_mul(ddl_q8_groups(extent->widest), DDL_GROUP * WIDENED, &rows) || blocks == SIZE_MAX)
+    size_t sums, rows, blocks = cpu_attention_scratch(limits->T, limits->h);
+    if (!ddl_size_mul(limits->d_c_taps, 2, &sums) ||
+        !ddl_size_mul(ddl_q8_groups(limits->widest), DDL_GROUP * WIDENED, &rows) || blocks == SIZE_MAX)
         return false;
     sums = sums > rows ? sums : rows;
     if (!ddl_size_add(sums > blocks ? sums : blocks, LINE - 1, piece))
@@ -85,18 +88,18 @@ static size_t memory_estimate(void *ctx, const struct ddl_memory_request *reques
 {
     const struct cpu *cpu = ctx;
     size_t piece, bytes;
-    if (!size_piece(cpu, &request->extent, &piece, &bytes) ||
+    if (!size_piece(cpu, &request->limits, &piece, &bytes) ||
         !ddl_size_add(bytes, library_memory(cpu->threads, request->rows, request->width, request->bf16),
                       &bytes))
         return SIZE_MAX;
     return bytes;
 }
 
-static ddl_status reserve(void *ctx, const struct ddl_limits *extent, struct ddl_error *err)
+static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
 {
     struct cpu *cpu = ctx;
     size_t piece, bytes;
-    if (!size_piece(cpu, extent, &piece, &bytes))
+    if (!size_piece(cpu, limits, &piece, &bytes))
         return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: sizes out of range");
     if (piece <= cpu->piece)
         return DDL_OK;
@@ -131,12 +134,12 @@ static void zero_bytes(void *ctx, void *dst, size_t bytes)
 
 static const float *copy_src(const struct copy_args *a, size_t b, size_t row)
 {
-    return a->src + host_copy_offset(b, row, a->src_stride, a->src_batch, a->src_row);
+    return a->src + host_copy_offset(b, row, a->src_stride, a->src_batch);
 }
 
 static float *copy_dst(const struct copy_args *a, size_t b, size_t row)
 {
-    return a->dst + host_copy_offset(b, row, a->dst_stride, a->dst_batch, a->dst_row);
+    return a->dst + host_copy_offset(b, row, a->dst_stride, a->dst_batch);
 }
 
 /* Rows [lo, hi) of all matrices. */
@@ -178,17 +181,21 @@ void cpu_copy(void *ctx, const struct copy_args *a)
 }
 
 const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
+                                     .host_memory = true,
                                      .open = open_cpu,
                                      .close = close_cpu,
                                      .reserve = reserve,
                                      .memory_estimate = memory_estimate,
+                                     .memory_capacity = host_memory_capacity,
                                      .check_error = check_error,
+                                     .synchronize = host_synchronize,
                                      .alloc = host_alloc,
                                      .free = host_free,
                                      .upload = host_move,
                                      .download = host_move,
                                      .zero = zero_bytes,
-                                     .sum_squares = cpu_sum_squares,
+                                     .attention_products_fwd = cpu_attention_products_fwd,
+                                     .attention_products_bwd = cpu_attention_products_bwd,
 #define FILL_OP(op, args) .op = cpu_##op,
                                      DDL_OPS(FILL_OP)
 #undef FILL_OP

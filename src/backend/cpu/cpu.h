@@ -25,7 +25,9 @@ struct cpu {
 #define DECLARE_OP(name, args) void cpu_##name(void *ctx, const struct args *a);
 DDL_OPS(DECLARE_OP)
 #undef DECLARE_OP
-double cpu_sum_squares(void *ctx, size_t n, const float *x);
+/* The matrix products of attention without the softmax, for benchmarks. */
+void cpu_attention_products_fwd(void *ctx, const struct attention_args *a);
+void cpu_attention_products_bwd(void *ctx, const struct attention_grad_args *a);
 
 /* Rows of a product's operand, in whole groups, that a thread's scratch has room for in float32: the few of a
  * thin product, those that meet weights in eight bits, or its share of a panel of such weights. */

@@ -1,5 +1,5 @@
-/* Ops that sum parameter gradients over rows: each chunk of rows has sums of its own, added in their order.
- */
+/* Ops that reduce over rows. Each thread accumulates into its own partial sums, which are added in a fixed
+ * order. */
 #include "backend/cpu/parallel.h"
 
 #include <string.h>
@@ -73,4 +73,31 @@ void cpu_init_state_bwd(void *ctx, const struct init_state_grad_args *a)
         parallel_sums(cpu, a->B * a->T, 2 * (a->w ? count : dc), cpu->k->init_state_bwd, a, count);
     for (size_t i = 0; i < count; i++)
         a->dw[i] += turned[i % a->K * dc + i / a->K];
+}
+
+static void put_sum(const struct sum_args *a, double sum)
+{
+    *a->sum = a->accumulate ? *a->sum + sum : sum;
+}
+
+/* In ascending order, by one thread: the numbers are few, one for each row of a batch. */
+void cpu_sum(void *ctx, const struct sum_args *a)
+{
+    double sum = 0;
+    (void)ctx;
+    for (size_t i = 0; i < a->n; i++)
+        sum += (double)a->x[i];
+    put_sum(a, sum);
+}
+
+void cpu_sum_squares(void *ctx, const struct sum_args *a)
+{
+    const struct cpu *cpu = ctx;
+    double total = 0, part;
+    size_t chunks = parallel_scratch(cpu, a->n, 1, cpu->k->sum_squares, a->x, 0);
+    for (size_t i = 0; i < chunks; i++) {
+        memcpy(&part, cpu->scratch + i * cpu->piece, sizeof part);
+        total += part;
+    }
+    put_sum(a, total);
 }

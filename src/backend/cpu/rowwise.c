@@ -2,8 +2,6 @@
  * numbers each touches. */
 #include "backend/cpu/parallel.h"
 
-#include <string.h>
-
 #define ROWWISE(op, args_type, rows, cost)                                                                   \
     void cpu_##op(void *ctx, const struct args_type *a)                                                      \
     {                                                                                                        \
@@ -42,15 +40,3 @@ ROWWISE(quantize_q8, quantize_q8_args, a->rows, 4 * a->width)
 ROWWISE(cast_bf16, cast_bf16_args, a->n, 1)
 ROWWISE(copy_bf16, copy_bf16_args, (a->batch ? a->batch : 1) * a->rows, a->width)
 ROWWISE(adamw, adamw_args, a->n, 6)
-
-double cpu_sum_squares(void *ctx, size_t n, const float *x)
-{
-    const struct cpu *cpu = ctx;
-    double total = 0, part;
-    size_t chunks = parallel_scratch(cpu, n, 1, cpu->k->sum_squares, x, 0);
-    for (size_t i = 0; i < chunks; i++) {
-        memcpy(&part, cpu->scratch + i * cpu->piece, sizeof part);
-        total += part;
-    }
-    return total;
-}

@@ -4,13 +4,22 @@
 
 #include <math.h>
 
-double ref_sum_squares(void *ctx, size_t n, const float *x)
+void ref_sum(void *ctx, const struct sum_args *a)
 {
     (void)ctx;
     double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)x[i] * (double)x[i];
-    return sum;
+    for (size_t i = 0; i < a->n; i++)
+        sum += (double)a->x[i];
+    *a->sum = a->accumulate ? *a->sum + sum : sum;
+}
+
+void ref_sum_squares(void *ctx, const struct sum_args *a)
+{
+    (void)ctx;
+    double sum = 0;
+    for (size_t i = 0; i < a->n; i++)
+        sum += (double)a->x[i] * (double)a->x[i];
+    *a->sum = a->accumulate ? *a->sum + sum : sum;
 }
 
 void ref_adamw(void *ctx, const struct adamw_args *a)

@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static ddl_status open_ref(void **ctx, size_t threads, char *text, size_t text_size, struct ddl_error *err)
+static ddl_status open_ref(void **ctx, size_t device, size_t threads, char *text, size_t text_size,
+                           struct ddl_error *err)
 {
     (void)threads;
-    (void)err;
     *ctx = NULL;
     snprintf(text, text_size, "ref (scalar, double accumulators)");
-    return DDL_OK;
+    return host_check_device("ref", device, err);
 }
 
 static void close_ref(void *ctx)
@@ -20,10 +20,10 @@ static void close_ref(void *ctx)
     (void)ctx;
 }
 
-static ddl_status reserve_nothing(void *ctx, const struct ddl_limits *extent, struct ddl_error *err)
+static ddl_status reserve_nothing(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
 {
     (void)ctx;
-    (void)extent;
+    (void)limits;
     (void)err;
     return DDL_OK;
 }
@@ -46,28 +46,28 @@ void ref_copy(void *ctx, const struct copy_args *a)
 {
     (void)ctx;
     for (size_t b = 0; b < (a->batch ? a->batch : 1); b++) {
-        const float *src = a->src + host_copy_offset(b, 0, a->src_stride, a->src_batch, a->src_row);
-        float *dst = a->dst + host_copy_offset(b, 0, a->dst_stride, a->dst_batch, a->dst_row);
+        const float *src = a->src + host_copy_offset(b, 0, a->src_stride, a->src_batch);
+        float *dst = a->dst + host_copy_offset(b, 0, a->dst_stride, a->dst_batch);
         for (size_t n = 0; n < a->rows; n++)
             memmove(dst + n * a->dst_stride, src + n * a->src_stride, a->width * sizeof *dst);
     }
 }
 
-const struct ddl_ops ddl_ops_ref = {
-    .name = "ref",
-    .host_memory = true,
-    .open = open_ref,
-    .close = close_ref,
-    .reserve = reserve_nothing,
-    .memory_estimate = no_memory,
-    .check_error = host_check_error,
-    .alloc = host_alloc,
-    .free = host_free,
-    .upload = host_move,
-    .download = host_move,
-    .zero = zero_bytes,
+const struct ddl_ops ddl_ops_ref = { .name = "ref",
+                                     .host_memory = true,
+                                     .open = open_ref,
+                                     .close = close_ref,
+                                     .reserve = reserve_nothing,
+                                     .memory_estimate = no_memory,
+                                     .memory_capacity = host_memory_capacity,
+                                     .check_error = host_check_error,
+                                     .synchronize = host_synchronize,
+                                     .alloc = host_alloc,
+                                     .free = host_free,
+                                     .upload = host_move,
+                                     .download = host_move,
+                                     .zero = zero_bytes,
 #define FILL_OP(name, args) .name = ref_##name,
-    DDL_OPS(FILL_OP)
+                                     DDL_OPS(FILL_OP)
 #undef FILL_OP
-        .sum_squares = ref_sum_squares,
 };

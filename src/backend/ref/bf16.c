@@ -15,8 +15,8 @@ void ref_copy_bf16(void *ctx, const struct copy_bf16_args *a)
 {
     (void)ctx;
     for (size_t b = 0; b < (a->batch ? a->batch : 1); b++) {
-        const float *src = a->src + host_copy_offset(b, 0, a->src_stride, a->src_batch, a->src_row);
-        uint16_t *dst = a->dst + host_copy_offset(b, 0, a->dst_stride, a->dst_batch, a->dst_row);
+        const float *src = a->src + host_copy_offset(b, 0, a->src_stride, a->src_batch);
+        uint16_t *dst = a->dst + host_copy_offset(b, 0, a->dst_stride, a->dst_batch);
         for (size_t n = 0; n < a->rows; n++) {
             for (size_t i = 0; i < a->width; i++)
                 dst[n * a->dst_stride + i] = ddl_bf16_round(src[n * a->src_stride + i]);

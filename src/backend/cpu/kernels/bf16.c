@@ -26,8 +26,8 @@ void DDL_KERNEL(copy_bf16)(const void *args, size_t lo, size_t hi, float *scratc
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
         size_t b = n / a->rows, row = n % a->rows;
-        round_row(a->width, a->src + host_copy_offset(b, row, a->src_stride, a->src_batch, a->src_row),
-                  a->dst + host_copy_offset(b, row, a->dst_stride, a->dst_batch, a->dst_row));
+        round_row(a->width, a->src + host_copy_offset(b, row, a->src_stride, a->src_batch),
+                  a->dst + host_copy_offset(b, row, a->dst_stride, a->dst_batch));
     }
 }
 
