@@ -385,7 +385,8 @@ static void says_what_is_wrong_first(void **state)
     REFUSED(t.train_data[0] = '\0', DDL_E_USAGE, "train_data is not set");
     REFUSED(t.out[0] = '\0', DDL_E_USAGE, "out is not set");
     REFUSED(strcpy(t.train_data, "/nowhere/x.bin"), DDL_E_IO, "train_data: /nowhere/x.bin");
-    REFUSED(strcpy(t.val_data, scratch_path("wide.bin")), DDL_E_FORMAT, "the vocabulary has 31 tokens");
+    REFUSED(strcpy(t.val_data, scratch_path("wide.bin")), DDL_E_FORMAT,
+            "exceeds the vocabulary of 31 tokens");
     REFUSED(strcpy(t.tokenizer, "/nowhere"), DDL_E_IO, "/nowhere");
     REFUSED(strcpy(t.tokenizer, scratch_path("tokenizer.json")), DDL_E_FORMAT, "tokens, vocab_size is 31");
     REFUSED(t.seq = 17, DDL_E_USAGE, "seq is 17, the model's context (block_size) 16");
