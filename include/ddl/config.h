@@ -21,6 +21,7 @@ enum {
 enum ddl_residual {
     DDL_RESIDUAL_ADD,   /* x + F(x)                          */
     DDL_RESIDUAL_DELTA, /* X + beta k (v - k^T X)^T          */
+    DDL_RESIDUALS       /* how many there are                */
 };
 /* What the sublayer's output is to the rewrite. */
 enum ddl_map {

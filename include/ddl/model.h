@@ -208,10 +208,11 @@ DDL_API size_t ddl_cache_length(const ddl_cache *cache); /* tokens in each seque
 
 /* How many delta sublayers the model of a training workspace has. */
 DDL_API size_t ddl_workspace_n_delta(const ddl_workspace *ws);
-/* What delta sublayer s of the last pass did, in order (attention before MLP, layer by layer): beta (N),
- * readout p (N, c), target v (N, c), N = B*T of that pass, host memory. Any pointer may be NULL. */
-DDL_API void ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
-                                      float *target);
+/* Values of delta sublayer s of the last pass, in order (attention before MLP, layer by layer): beta (N),
+ * readout p (N, c), target v (N, c), N = B*T of that pass, host memory. Any pointer may be NULL. DDL_E_USAGE
+ * for s past the last delta sublayer. */
+DDL_API ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
+                                            float *target, struct ddl_error *err);
 
 /* Floating-point operations of one token of a config's model in sequences of T tokens (on average it sees (T
  * + 1) / 2): the matrix products, the head, attention, compressors and the residual rule; the formula stands

@@ -3,8 +3,11 @@
 #define DDL_MODEL_BLOCK_H
 
 #include "model/pass.h"
+#include "model/stream.h"
 
-void sublayer_fwd(const struct pass *p, size_t layer, int sub);
-void sublayer_bwd(const struct pass *p, size_t layer, int sub);
+/* Applies sublayer `sub` (ATTN, MLP) of a layer to the stream; bwd takes the stream back to the state before
+ * it, and its gradient likewise. */
+void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int sub);
+void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int sub);
 
 #endif

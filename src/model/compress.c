@@ -23,42 +23,42 @@ static void collapse(const struct pass *p, const struct compressor_slots *slots)
                                                   .e = p->ws->e });
 }
 
-const float *compress_fwd(const struct pass *p, const struct compressor_slots *slots, struct history *history,
-                          float *x_in)
+const float *compress_fwd(const struct pass *p, const struct stream *stream,
+                          const struct compressor_slots *slots, struct history *history, float *x_in)
 {
-    if (p->config->channels == 1)
-        return p->ws->X;
+    if (stream->channels == 1)
+        return stream->X;
     collapse(p, slots);
     p->ops->compress_fwd(p->ctx, &(struct compress_args){ .B = p->B,
                                                           .T = p->T,
                                                           .d = p->config->d_model,
-                                                          .c = p->config->channels,
+                                                          .c = stream->channels,
                                                           .taps = compress_taps(p->config),
-                                                          .X = p->ws->X,
+                                                          .X = stream->X,
                                                           .past = history ? history->rows : NULL,
                                                           .e = p->ws->e,
                                                           .x_in = x_in });
     probe_tensor(p, "x_in", x_in, p->config->d_model);
     if (history)
-        history_push(p, history, p->ws->X);
+        history_push(p, history, stream->X);
     return x_in;
 }
 
-void compress_bwd(const struct pass *p, const struct compressor_slots *slots)
+void compress_bwd(const struct pass *p, const struct stream *stream, const struct compressor_slots *slots)
 {
     const struct ddl_workspace *ws = p->ws;
-    if (p->config->channels == 1)
+    if (stream->channels == 1)
         return;
     collapse(p, slots);
     p->ops->compress_bwd(p->ctx, &(struct compress_grad_args){ .B = p->B,
                                                                .T = p->T,
                                                                .d = p->config->d_model,
-                                                               .c = p->config->channels,
+                                                               .c = stream->channels,
                                                                .taps = compress_taps(p->config),
-                                                               .X = ws->X,
+                                                               .X = stream->X,
                                                                .e = ws->e,
                                                                .dx_in = ws->dx_in,
-                                                               .dX = ws->dX,
+                                                               .dX = stream->dX,
                                                                .de = ws->de });
     p->ops->fold_bwd(p->ctx, &(struct fold_grad_args){ .kind = p->config->compress,
                                                        .d = p->config->d_model,
@@ -69,7 +69,7 @@ void compress_bwd(const struct pass *p, const struct compressor_slots *slots)
                                                        .de = ws->de,
                                                        .dw = param_grad(p, slots->weight),
                                                        .dr = param_grad(p, slots->read) });
-    probe_tensor(p, "dX", ws->dX, p->config->d_model * p->config->channels);
+    probe_tensor(p, "dX", stream->dX, p->config->d_model * stream->channels);
     probe_grad(p, slots->weight);
     probe_grad(p, slots->read);
 }

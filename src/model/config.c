@@ -1,12 +1,13 @@
 #include "ddl/config.h"
 
+#include "model/residual/table.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const residual_names[] = { "add", "delta", NULL };
 static const char *const map_names[] = { "k", "v", NULL };
 static const char *const update_names[] = { "delta", "write", "erase", NULL };
 static const char *const v_input_names[] = { "stream", "context", NULL };
@@ -66,7 +67,7 @@ static const struct ddl_option rows[] = {
     FLOAT_ROW("ddl_v_sigmoid_scale", v_scale, -1e6, 1e6, "scale of that sigmoid"),
     BOOL_ROW("ddl_v_constant", v_constant, "the target is a constant"),
     FLOAT_ROW("ddl_v_constant_value", v_constant_value, -1e6, 1e6, "that constant"),
-    CHOICE_ROW("ddl_residual", residual, residual_names, "residual rule"),
+    CHOICE_ROW("ddl_residual", residual, residual_rule_names, "residual rule"),
     CHOICE_ROW("ddl_map", map, map_names, "the sublayer's output gives the direction (k) or the target (v)"),
     SIZE_ROW("ddl_k_rank", k_rank, 0, MAX_WIDTH, "v-map: rank of the direction's map (0: full)"),
     CHOICE_ROW("ddl_update", update, update_names, "the update, or one half of it as a control"),
@@ -216,6 +217,15 @@ ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, stru
     return unknown_name(ddl_config_size_list, "size", name, err);
 }
 
+/* "'x' is none of add, delta, ...". */
+static ddl_status unknown_rule(const char *where, const char *name, struct ddl_error *err)
+{
+    char all[128] = "";
+    for (size_t i = 0, n = 0; i < DDL_RESIDUALS && n < sizeof all; i++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", residual_rule_names[i]);
+    return ddl_error_set(err, DDL_E_USAGE, "%s: '%s' is none of %s", where, name, all);
+}
+
 ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules, const char *where,
                                    struct ddl_error *err)
 {
@@ -226,10 +236,10 @@ ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules,
         size_t length = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), at);
         int rule = 0;
-        while (residual_names[rule] && strcmp(residual_names[rule], name) != 0)
+        while (rule < DDL_RESIDUALS && strcmp(residual_rule_names[rule], name) != 0)
             rule++;
-        if (!residual_names[rule])
-            return ddl_error_set(err, DDL_E_USAGE, "%s: '%s' is none of add, delta", where, name);
+        if (rule == DDL_RESIDUALS)
+            return unknown_rule(where, name, err);
         if (n < DDL_MAX_LAYERS)
             by_layer[n] = (unsigned char)rule;
         at += length;
@@ -283,7 +293,7 @@ const char *ddl_config_preset_name(const struct ddl_config *config)
         if (ddl_config_residual(config, l) != found.residual)
             return NULL;
     }
-    if (found.residual == DDL_RESIDUAL_ADD)
+    if (!residual_rule_at(found.residual)->params) /* without parameters the other fields have no effect */
         apply_preset(&found, &presets[0]);
     for (size_t i = 0; i < N_PRESETS; i++) {
         struct ddl_config wanted = found;
@@ -309,19 +319,20 @@ ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *e
     ddl_status status = ddl_option_check(rows, config, err);
     if (status)
         return status;
-    bool any_delta = false;
     for (size_t l = 0; l < config->n_layers; l++) {
         int rule = ddl_config_residual(config, l);
-        if (rule != DDL_RESIDUAL_ADD && rule != DDL_RESIDUAL_DELTA)
+        if (rule < 0 || rule >= DDL_RESIDUALS)
             return ddl_error_set(err, DDL_E_USAGE,
                                  "ddl_residual_by_layer: rule %d of layer %zu is out of range", rule, l);
-        any_delta = any_delta || rule == DDL_RESIDUAL_DELTA;
     }
     if (config->by_layer && config->channels > 1)
         return ddl_error_set(err, DDL_E_USAGE, "ddl_residual_by_layer needs ddl_value_channels 1, found %zu",
                              config->channels);
-    if (!any_delta && config->channels > 1)
-        return ddl_error_set(err, DDL_E_USAGE, "ddl_value_channels is %zu, but ddl_residual add has only 1",
-                             config->channels);
+    for (size_t l = 0; l < config->n_layers; l++) {
+        const struct residual_rule *rule = residual_rule_of(config, l);
+        status = rule->check ? rule->check(config, err) : DDL_OK;
+        if (status)
+            return status;
+    }
     return DDL_OK;
 }

@@ -231,10 +231,10 @@ static ddl_status read_by_layer(const struct reader *r, const json_t *root, stru
     if (ddl_json_lacks(root, ddl_by_layer_key))
         return DDL_OK;
     const json_t *list = json_object_get(root, ddl_by_layer_key);
-    char where[1200], rules[DDL_MAX_LAYERS * 8] = "";
+    char where[1200], rules[DDL_MAX_LAYERS * DDL_RULE_NAME] = "";
     snprintf(where, sizeof where, "%s: %s", r->path, ddl_by_layer_key);
     if (!json_is_array(list))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, wanted a list of \"add\" and \"delta\"", where,
+        return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, wanted a list of names of rules", where,
                              type_found(list));
     if (json_array_size(list) != config->n_layers)
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu rules, num_hidden_layers is %zu", where,
@@ -242,14 +242,16 @@ static ddl_status read_by_layer(const struct reader *r, const json_t *root, stru
     for (size_t i = 0, used = 0; i < json_array_size(list); i++) {
         const json_t *rule = json_array_get(list, i);
         if (!json_is_string(rule))
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: rule %zu is %s, wanted \"add\" or \"delta\"", where,
-                                 i, type_found(rule));
-        int n = snprintf(rules + used, sizeof rules - used, "%s%.6s", i ? "," : "", json_string_value(rule));
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: rule %zu is %s, wanted the name of a rule", where, i,
+                                 type_found(rule));
+        int n = snprintf(rules + used, sizeof rules - used, "%s%.*s", i ? "," : "", DDL_RULE_NAME - 2,
+                         json_string_value(rule));
         used += (size_t)n;
     }
-    if (ddl_json_lacks(root, "ddl_residual"))
-        config->residual = DDL_RESIDUAL_DELTA;
-    return ddl_config_file_status(ddl_config_set_by_layer(config, rules, where, err), err);
+    ddl_status status = ddl_config_file_status(ddl_config_set_by_layer(config, rules, where, err), err);
+    if (!status && ddl_json_lacks(root, "ddl_residual"))
+        config->residual = config->residual_by_layer[0];
+    return status;
 }
 
 /* A key and its alias must agree. */

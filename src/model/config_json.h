@@ -30,11 +30,11 @@ ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root
 
 /* The keys of our own with their values, as metadata of model.safetensors. `list` points into the rest of the
  * struct, which must not be copied or moved. */
-enum { DDL_CONFIG_NOTES = 8 };
+enum { DDL_CONFIG_NOTES = 16, DDL_RULE_NAME = 16 }; /* keys; bytes of a rule's name and a comma */
 struct ddl_config_notes {
     struct ddl_safetensors_metadata list[DDL_CONFIG_NOTES];
     size_t n;
-    char values[DDL_CONFIG_NOTES][32], by_layer[DDL_MAX_LAYERS * 6];
+    char values[DDL_CONFIG_NOTES][32], by_layer[DDL_MAX_LAYERS * DDL_RULE_NAME];
 };
 void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *out);
 

@@ -1,6 +1,7 @@
 /* The keys of our own in the __metadata__ of model.safetensors, where config.json cannot hold them because
  * the release has none of them. */
 #include "model/config_json.h"
+#include "model/residual/table.h"
 
 #include <stdio.h>
 
@@ -32,7 +33,7 @@ void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *
         return;
     for (size_t l = 0, used = 0; l < config->n_layers; l++)
         used += (size_t)snprintf(out->by_layer + used, sizeof out->by_layer - used, "%s%s", l ? "," : "",
-                                 config->residual_by_layer[l] == DDL_RESIDUAL_ADD ? "add" : "delta");
+                                 residual_rule_names[config->residual_by_layer[l]]);
     out->list[out->n++] = (struct ddl_safetensors_metadata){ ddl_by_layer_key, out->by_layer };
 }
 

@@ -2,9 +2,11 @@
  * the names and shapes of its tensors. */
 #include "ddl/export.h"
 #include "model/config_json.h"
+#include "model/residual/table.h"
 #include "tensor/safetensors.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct source {
     struct ddl_config *config;
@@ -37,25 +39,37 @@ static ddl_status take(const struct source *s, const char *key, size_t *field, c
                          ddl_safetensors_path(s->st, t), t->name, shape, key, *field);
 }
 
-/* Which layers have delta sublayers; *first is one that has, or n_layers. */
+/* The rule of a layer whose tensors are in the folder: the first without any, if there are none. */
+static int rule_of_layer(const struct source *s, size_t layer)
+{
+    for (int rule = 0; rule < DDL_RESIDUALS; rule++) {
+        const struct residual_rule *row = residual_rule_at(rule);
+        char name[64];
+        if (!row->release_tensor)
+            continue;
+        snprintf(name, sizeof name, "%s_attn.%s", row->prefix, row->release_tensor);
+        if (find(s, layer, name))
+            return rule;
+    }
+    return 0;
+}
+
+/* The rule of each layer; *first is the first layer with delta sublayers, or n_layers. */
 static void detect_rule(const struct source *s, size_t *first)
 {
     struct ddl_config *config = s->config;
-    size_t n = config->n_layers, n_delta = 0;
-    *first = n;
-    for (size_t l = n; l-- > 0;) {
-        bool delta = find(s, l, "ddl_attn.v_proj.weight") != NULL;
-        if (delta)
-            *first = l;
-        n_delta += delta;
-    }
+    size_t n = config->n_layers;
+    for (*first = 0; *first < n && !find(s, *first, "ddl_attn.v_proj.weight");)
+        ++*first;
     if (!ddl_json_lacks(s->root, "ddl_residual") || !ddl_json_lacks(s->root, "ddl_residual_by_layer"))
         return;
-    config->residual = n_delta ? DDL_RESIDUAL_DELTA : DDL_RESIDUAL_ADD;
-    config->by_layer = n_delta > 0 && n_delta < n;
-    for (size_t l = 0; l < n && config->by_layer; l++)
-        config->residual_by_layer[l] =
-            find(s, l, "ddl_attn.v_proj.weight") ? DDL_RESIDUAL_DELTA : DDL_RESIDUAL_ADD;
+    config->residual = rule_of_layer(s, *first < n ? *first : 0);
+    for (size_t l = 0; l < n; l++) {
+        config->residual_by_layer[l] = (unsigned char)rule_of_layer(s, l);
+        config->by_layer |= config->residual_by_layer[l] != config->residual;
+    }
+    if (!config->by_layer)
+        memset(config->residual_by_layer, 0, sizeof config->residual_by_layer);
 }
 
 static ddl_status detect_branch(const struct source *s, size_t layer, struct ddl_error *err)
@@ -123,29 +137,13 @@ ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root
 const char *ddl_config_release_file(const struct ddl_config *config, const char **why)
 {
     const char *reason = NULL, *file = NULL;
-    size_t n_delta = 0;
-    for (size_t l = 0; l < config->n_layers; l++)
-        n_delta += ddl_config_residual(config, l) == DDL_RESIDUAL_DELTA;
-    if (n_delta == 0)
-        file = "gpt_base";
-    else if (n_delta < config->n_layers)
-        reason = "a residual rule that changes from layer to layer";
-    else if (config->map == DDL_MAP_V)
-        reason = "ddl_map v";
-    else if (config->update != DDL_UPDATE_DELTA)
-        reason = config->update == DDL_UPDATE_WRITE ? "ddl_update write" : "ddl_update erase";
-    else if (config->v_input == DDL_V_CONTEXT && !config->v_constant)
-        reason = "ddl_v_input context";
-    else if (config->channels == 1)
-        file = "DDL-vdim1";
-    else if (config->compress == DDL_COMPRESS_MIX)
-        reason = "ddl_compress mix";
-    else if (config->compress == DDL_COMPRESS_CHANNEL && ddl_config_state_kernel(config) > config->channels)
-        reason = "a channel kernel longer than ddl_value_channels";
-    else if (config->compress == DDL_COMPRESS_CHANNEL)
-        file = config->embed == DDL_EMBED_CONV ? "DDL-CC-EC" : "DDL-CC";
-    else
-        file = config->embed == DDL_EMBED_CONV ? "DDL-EC" : "DDL";
+    const struct residual_rule *rule = residual_rule_of(config, 0);
+    for (size_t l = 1; l < config->n_layers && !reason; l++) {
+        if (residual_rule_of(config, l) != rule)
+            reason = "a residual rule that changes from layer to layer";
+    }
+    if (!reason)
+        file = rule->release_file(config, &reason);
     if (why)
         *why = reason;
     return file;

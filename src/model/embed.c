@@ -15,12 +15,12 @@ static float *gather(const struct pass *p, float *x)
     return x;
 }
 
-void embed_fwd(const struct pass *p)
+void embed_fwd(const struct pass *p, const struct stream *stream)
 {
-    size_t d = p->config->d_model, c = p->config->channels;
+    size_t d = p->config->d_model, c = stream->channels;
     probe_enter(p, false, DDL_NO_LAYER, "embed");
     if (c == 1) {
-        probe_tensor(p, "X", gather(p, p->ws->X), d);
+        probe_tensor(p, "X", gather(p, stream->X), d);
         return;
     }
     const float *x = gather(p, p->ws->ctx);
@@ -35,17 +35,17 @@ void embed_fwd(const struct pass *p)
                                                       .x = x,
                                                       .past = history ? history->rows : NULL,
                                                       .w = param_value(p, p->m->params.slots.embed_conv),
-                                                      .X = p->ws->X });
-    probe_tensor(p, "X", p->ws->X, d * c);
+                                                      .X = stream->X });
+    probe_tensor(p, "X", stream->X, d * c);
     if (history)
         history_push(p, history, x);
 }
 
-void embed_bwd(const struct pass *p)
+void embed_bwd(const struct pass *p, const struct stream *stream)
 {
     const struct ddl_workspace *ws = p->ws;
-    size_t d = p->config->d_model, c = p->config->channels;
-    const float *dx = ws->dX;
+    size_t d = p->config->d_model, c = stream->channels;
+    const float *dx = stream->dX;
     int wte = p->m->params.slots.wte, conv = p->m->params.slots.embed_conv;
     probe_enter(p, true, DDL_NO_LAYER, "embed");
     if (c > 1) {
@@ -56,7 +56,7 @@ void embed_bwd(const struct pass *p)
                                                                        .K = p->config->embed_kernel,
                                                                        .x = gather(p, ws->ctx),
                                                                        .w = param_value(p, conv),
-                                                                       .dX = ws->dX,
+                                                                       .dX = stream->dX,
                                                                        .dx = ws->dctx,
                                                                        .dw = param_grad(p, conv) });
         dx = ws->dctx;

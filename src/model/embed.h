@@ -3,9 +3,10 @@
 #define DDL_MODEL_EMBED_H
 
 #include "model/pass.h"
+#include "model/stream.h"
 
 /* Tokens -> X0, and dX0 -> gradients. */
-void embed_fwd(const struct pass *p);
-void embed_bwd(const struct pass *p);
+void embed_fwd(const struct pass *p, const struct stream *stream);
+void embed_bwd(const struct pass *p, const struct stream *stream);
 
 #endif

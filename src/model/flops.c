@@ -3,14 +3,15 @@
  *   forward(T) = 2 P                       every active matrix, applied once
  *              + 2 V d                     the tied head
  *              + L 4 H h (T + 1) / 2       scores and weighted values, over the tokens that a token sees
- *              + S (4 d c + 4 d)           each delta sublayer: k^T X, the rank-one update, |q|^2 and k
+ *              + the residual rule's       each sublayer, of delta 4 d c + 4 d (residual/)
  *              + (S + 1) 2 taps d c        compressors and readout, c > 1; taps: K for token, 1 for the
  * others
  *              + 2 K d c                   the conv embedding
  *
- * with P the numbers in matrices that take part, L layers, S delta sublayers. Norms, activations, rotations
+ * with P the numbers in matrices that take part, L layers, S sublayers. Norms, activations, rotations
  * and the softmax are left out, as usual. The backward pass costs twice the forward. */
 #include "model/compress.h"
+#include "model/residual/table.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 double ddl_config_flops_per_token(const struct ddl_config *config, size_t T, bool train)
 {
     struct ddl_param *rows;
-    size_t n, n_delta = 0;
+    size_t n;
     if (ddl_params_plan(config, &rows, &n, NULL))
         return (double)NAN;
     double d = (double)config->d_model, c = (double)config->channels, flops = 0;
@@ -27,12 +28,13 @@ double ddl_config_flops_per_token(const struct ddl_config *config, size_t T, boo
             flops += 2 * (double)rows[i].count;
     }
     free(rows);
-    for (size_t l = 0; l < config->n_layers; l++)
-        n_delta += ddl_config_residual(config, l) == DDL_RESIDUAL_DELTA ? 2 : 0;
-    double S = (double)n_delta, attended = ((double)T + 1) / 2;
+    double S = 2 * (double)config->n_layers, attended = ((double)T + 1) / 2;
+    for (size_t l = 0; l < config->n_layers; l++) {
+        const struct residual_rule *rule = residual_rule_of(config, l);
+        flops += rule->flops ? 2 * rule->flops(config) : 0;
+    }
     flops += 2 * (double)config->vocab_size * d;
     flops += (double)config->n_layers * 4 * (double)(config->n_heads * config->head_dim) * attended;
-    flops += S * (4 * d * c + 4 * d);
     if (config->channels > 1)
         flops += (S + 1) * 2 * (double)compress_taps(config) * d * c;
     if (config->channels > 1 && config->embed == DDL_EMBED_CONV)

@@ -43,11 +43,11 @@ float *param_grad(const struct pass *p, int slot)
  * zeroed: the product that fills all of them can but add. */
 static bool take_blank(struct ddl_model *model, size_t i)
 {
-    size_t end = i + 1;
-    bool blank = model->blank[i];
-    for (; end < model->params.n && model->params.above[end]; end++)
-        blank &= model->blank[end];
-    for (; i < end; i++) {
+    const size_t *next = model->params.fused_next;
+    bool blank = true;
+    for (size_t j = i; j != DDL_NO_ROW; j = next[j])
+        blank &= model->blank[j];
+    for (; i != DDL_NO_ROW; i = next[i]) {
         if (blank)
             model->blank[i] = false;
         else

@@ -94,7 +94,7 @@ ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err
     for (size_t i = 0; i < model->params.n; i++) {
         for (size_t at = 0, n; at < model->params.row[i].count; at += n) {
             n = piece_at(model, i, at);
-            params_initial(&model->params, &model->config, seed, i, at, n, host);
+            params_initial(&model->params, seed, i, at, n, host);
             precision_write(model, i, at, n, host);
         }
     }
@@ -210,30 +210,37 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl
     return DDL_OK;
 }
 
-/* The forward pass: tokens -> the input of the final norm (N, d). */
-static const float *forward(const struct pass *p)
+static struct stream stream_of(const struct pass *p)
 {
-    embed_fwd(p);
-    for (size_t l = 0; l < p->config->n_layers; l++) {
-        sublayer_fwd(p, l, ATTN);
-        sublayer_fwd(p, l, MLP);
-    }
-    probe_enter(p, false, DDL_NO_LAYER, "head");
-    return compress_fwd(p, &p->m->params.slots.readout, p->cache ? &p->cache->readout : NULL, p->ws->x_in);
+    return (struct stream){ .X = p->ws->X, .dX = p->ws->dX, .channels = p->config->channels };
 }
 
-/* Its mirror. On entry dx_in holds the gradient of the readout's output, the stream is the last state. */
-static void backward(const struct pass *p)
+/* The forward pass: tokens -> the last state, and the input of the final norm (N, d). */
+static const float *forward(const struct pass *p, struct stream *stream)
 {
-    if (p->config->channels > 1) {
-        p->ops->zero(p->ctx, p->ws->dX, p->N * p->config->d_model * p->config->channels * sizeof(float));
-        compress_bwd(p, &p->m->params.slots.readout);
+    embed_fwd(p, stream);
+    for (size_t l = 0; l < p->config->n_layers; l++) {
+        sublayer_fwd(p, stream, l, ATTN);
+        sublayer_fwd(p, stream, l, MLP);
+    }
+    probe_enter(p, false, DDL_NO_LAYER, "head");
+    return compress_fwd(p, stream, &p->m->params.slots.readout, p->cache ? &p->cache->readout : NULL,
+                        p->ws->x_in);
+}
+
+/* The backward pass. On entry dx_in (for c = 1 the stream's gradient) holds the gradient of the readout's
+ * output, and the stream is the last state. */
+static void backward(const struct pass *p, struct stream *stream)
+{
+    if (stream->channels > 1) {
+        p->ops->zero(p->ctx, stream->dX, p->N * p->config->d_model * stream->channels * sizeof(float));
+        compress_bwd(p, stream, &p->m->params.slots.readout);
     }
     for (size_t l = p->config->n_layers; l-- > 0;) {
-        sublayer_bwd(p, l, MLP);
-        sublayer_bwd(p, l, ATTN);
+        sublayer_bwd(p, stream, l, MLP);
+        sublayer_bwd(p, stream, l, ATTN);
     }
-    embed_bwd(p);
+    embed_bwd(p, stream);
 }
 
 /* The sum of the rows' losses, and the number of rows with a target. */
@@ -269,7 +276,8 @@ ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_
         status = begin(&p, model, ws, NULL, batch, err);
     if (status)
         return status;
-    head_loss(&p, forward(&p), false, 0, NULL);
+    struct stream stream = stream_of(&p);
+    head_loss(&p, forward(&p, &stream), false, 0, NULL);
     *loss = sum_losses(&p, batch);
     if (row_loss)
         p.ops->download(p.ctx, row_loss, ws->losses, p.N * sizeof *row_loss);
@@ -285,8 +293,10 @@ ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct 
         status = begin(&p, model, ws, NULL, batch, err);
     if (status)
         return status;
-    head_loss(&p, forward(&p), true, (float)scale, model->config.channels > 1 ? ws->dx_in : ws->dX);
-    backward(&p);
+    struct stream stream = stream_of(&p);
+    const float *x_out = forward(&p, &stream);
+    head_loss(&p, x_out, true, (float)scale, stream.channels > 1 ? ws->dx_in : stream.dX);
+    backward(&p, &stream);
     *loss = sum_losses(&p, batch);
     return p.ops->check_error(p.ctx, err);
 }
@@ -301,7 +311,8 @@ ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
     ddl_status status = begin(&p, model, ws, cache, batch, err);
     if (status)
         return status;
-    head_logits(&p, forward(&p), rows, out);
+    struct stream stream = stream_of(&p);
+    head_logits(&p, forward(&p, &stream), rows, out);
     if (cache)
         cache->length += batch->T;
     return p.ops->check_error(p.ctx, err);

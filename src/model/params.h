@@ -4,27 +4,38 @@
 
 #include "ddl/model.h"
 
+enum { RULE_SLOTS = 12 }; /* parameters of a residual rule in a sublayer, at most */
+
 /* Rows of the parameter table by meaning; -1 where the configuration has none. */
 struct compressor_slots {
     int weight, read;
-};
-struct delta_slots {
-    int beta_in, beta_weight, beta_bias, v_weight, v_bias, k_proj, k_down, k_up;
 };
 struct layer_slots {
     struct compressor_slots compress;
     int c_q, c_k, c_v, attn_proj, q_rms, k_rms;
     int fc1, fc2, mlp_proj;
     int ln[2];
-    struct delta_slots delta[2];
+    int residual[2][RULE_SLOTS]; /* by sublayer; numbered by the layer's residual rule */
 };
 struct model_slots {
     int wte, embed_conv, ln_f;
     struct compressor_slots readout;
 };
 
-/* The offset of a row that is not in the flat buffer. */
+/* How the values of a parameter start; normal and uniform ones are keyed by its name. */
+struct param_init {
+    enum {
+        INIT_NORMAL,   /* normal(0, value)                        */
+        INIT_CONSTANT, /* value                                   */
+        INIT_LAST_TAP, /* 1 at the last index of a row, 0 before  */
+        INIT_UNIFORM,  /* uniform(+-1/value)                      */
+    } kind;
+    double value;
+};
+
+/* The offset of a row that is not in the flat buffer, and the end of a chain of fused rows. */
 #define DDL_NO_PLACE SIZE_MAX
+#define DDL_NO_ROW SIZE_MAX
 struct params {
     struct ddl_param *row;
     size_t *offset; /* of each row in the flat buffer, in floats, or DDL_NO_PLACE */
@@ -33,10 +44,11 @@ struct params {
     size_t size;  /* numbers, without padding                    */
     struct model_slots slots;
     struct layer_slots *layer;
-    unsigned char *init; /* initial value of each row: enum init of params.c */
-    bool *in_products;   /* a matrix that products read, possibly in a reduced format */
-    size_t *above;       /* row offset in the fused matrix that this row is part of, in every format */
-    void *block;         /* owns all of the above */
+    struct param_init *init; /* of each row */
+    bool *in_products;       /* a matrix that products read, possibly in a reduced format */
+    size_t *above;           /* row offset in the fused matrix that this row is part of, in every format */
+    size_t *fused_next;      /* the row that continues this one's fused matrix, or DDL_NO_ROW */
+    void *block;             /* owns all of the above */
 };
 
 /* Fills *params for a checked configuration. Free with params_free. */
@@ -45,7 +57,6 @@ void params_free(struct params *params);
 /* Assigns new offsets that leave out the rows that products read. */
 void params_leave_out_products(struct params *params);
 /* Initial values [start, start + n) of row i into out, in host memory. */
-void params_initial(const struct params *params, const struct ddl_config *config, uint64_t seed, size_t i,
-                    size_t start, size_t n, float *out);
+void params_initial(const struct params *params, uint64_t seed, size_t i, size_t start, size_t n, float *out);
 
 #endif

@@ -41,13 +41,14 @@ size_t ddl_model_pass_bytes(const ddl_model *model)
 static size_t place(const struct params *params, enum ddl_precision precision, size_t *offset)
 {
     size_t begin = 0, end = 0;
-    for (size_t i = 0; i < params->n; i++) {
-        if (!params->in_products[i])
+    for (size_t first = 0; first < params->n; first++) {
+        if (!params->in_products[first] || params->above[first])
             continue;
-        if (params->above[i] == 0)
-            begin = end = (end + DDL_ALIGN - 1) / DDL_ALIGN * DDL_ALIGN;
-        offset[i] = precision == DDL_PRECISION_INT8 ? begin : end;
-        end += precision_row_bytes(params, i, precision);
+        begin = end = (end + DDL_ALIGN - 1) / DDL_ALIGN * DDL_ALIGN;
+        for (size_t i = first; i != DDL_NO_ROW; i = params->fused_next[i]) {
+            offset[i] = precision == DDL_PRECISION_INT8 ? begin : end;
+            end += precision_row_bytes(params, i, precision);
+        }
     }
     return end;
 }

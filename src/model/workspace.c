@@ -1,13 +1,14 @@
-/* Activations: measured and placed by one function. In training every layer has its own of what is not made
- * again in backward; of everything else, and of all without training, layers share the memory of the first.
- */
+/* Activations: measured and placed by one function. In training each layer has its own memory for what
+ * backward does not recompute; the rest, and everything without training, is shared by the layers. */
 #include "model/workspace.h"
 
 #include "base/mem.h"
 #include "ddl/option.h"
 #include "model/compress.h"
 #include "model/measure.h"
+#include "model/layout.h"
 #include "model/precision.h"
+#include "model/residual/table.h"
 
 #include <stdlib.h>
 
@@ -41,81 +42,71 @@ static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
     ws->logit_numbers = ws->logit_rows * V > ws->tile * N ? ws->logit_rows * V : ws->tile * N;
 }
 
-static void *take_some(struct ddl_arena *arena, bool wanted, size_t rows, size_t width, size_t element)
-{
-    size_t n;
-    if (!ddl_size_mul(rows, width, &n)) {
-        arena->overflow = true;
-        return NULL;
-    }
-    return wanted ? ddl_arena_take(arena, n, element) : NULL;
-}
-
-static float *take(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
-{
-    return take_some(arena, wanted, rows, width, sizeof(float));
-}
-
-static uint16_t *take16(struct ddl_arena *arena, bool wanted, size_t rows, size_t width)
-{
-    return take_some(arena, wanted, rows, width, sizeof(uint16_t));
-}
-
 const char *const ddl_recompute_names[] = {
     [DDL_RECOMPUTE_CHEAP] = "cheap", [DDL_RECOMPUTE_NONE] = "none", [DDL_RECOMPUTE_BLOCK] = "block", NULL
 };
 
-/* What the residual rule keeps. */
-static void carve_residual(struct sublayer_acts *acts, struct ddl_arena *arena, const struct ddl_config *k,
-                           size_t N, bool delta, bool train)
+/* Places what the residual rule of a layer keeps. */
+static void place_residual(const struct layout *l, const struct residual_rule *rule, struct layer_acts *acts)
 {
-    bool v_map = k->map == DDL_MAP_V;
-    acts->saved = take(arena, delta || train, N, k->d_model);
-    acts->q = delta && v_map ? take(arena, true, N, k->d_model) : acts->saved;
-    acts->low = take(arena, delta && v_map && k->k_rank, N, k->k_rank);
-    acts->gate_hidden = take(arena, delta && !k->beta_linear, N, k->beta_hidden);
-    acts->beta = take(arena, delta, N, 1);
-    acts->readout = take(arena, delta, N, k->channels);
-    acts->target = take(arena, delta, N, k->channels);
+    const struct ddl_config *k = l->config;
+    for (int sub = 0; sub < 2; sub++) {
+        struct sublayer_acts *of = &acts->sub[sub];
+        of->f = layout_rows(l, !rule->adds_in_place, k->d_model);
+        of->state = layout_rows(l, l->train && rule->earlier == STREAM_SAVED, k->d_model * k->channels);
+        if (rule->layout)
+            rule->layout(l, of->rule);
+    }
 }
 
-/* The elementwise part of a layer: its own, or (a sublayer's input) the workspace's and the first layer's. */
-static void carve_cheap(struct layer_acts *acts, struct ddl_arena *arena, const struct ddl_workspace *ws,
-                        const struct ddl_config *k, size_t N)
+/* Places the elementwise part of a layer: its own, or (a sublayer's input) the workspace's and the first
+ * layer's. */
+static void place_elementwise(const struct layout *l, const struct ddl_workspace *ws, struct layer_acts *acts)
 {
-    bool none = ws->options.train && ws->options.recompute == DDL_RECOMPUTE_NONE;
+    const struct ddl_config *k = l->config;
+    bool none = l->train && ws->options.recompute == DDL_RECOMPUTE_NONE;
     size_t a = k->n_heads * k->head_dim;
     for (int sub = 0; sub < 2; sub++) {
         struct sublayer_acts *of = &acts->sub[sub];
-        of->x_in = none ? take(arena, k->channels > 1, N, k->d_model) : ws->x_in;
-        of->ctx = none ? take(arena, true, N, k->d_model) : ws->ctx;
-        of->rstd = none ? take(arena, true, N, 1) : ws->rstd;
+        of->x_in = none ? layout_rows(l, k->channels > 1, k->d_model) : ws->x_in;
+        of->ctx = none ? layout_rows(l, true, k->d_model) : ws->ctx;
+        of->rstd = none ? layout_rows(l, true, 1) : ws->rstd;
     }
     if (!none && acts != ws->layer)
         return;
-    acts->qn = take(arena, true, N, a);
-    acts->kn = take(arena, true, N, a);
-    acts->s = take(arena, true, N, ddl_config_mlp_size(k));
+    acts->qn = layout_rows(l, true, a);
+    acts->kn = layout_rows(l, true, a);
+    acts->s = layout_rows(l, true, ddl_config_mlp_size(k));
 }
 
-static void carve_layer(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k,
-                        size_t N, size_t layer)
+static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t layer)
 {
+    const struct ddl_config *k = l->config;
     struct layer_acts *acts = &ws->layer[layer];
     size_t a = k->n_heads * k->head_dim;
-    bool train = ws->options.train;
-    bool delta = train ? ddl_config_residual(k, layer) == DDL_RESIDUAL_DELTA
-                       : k->residual == DDL_RESIDUAL_DELTA || k->by_layer;
     *acts = ws->layer[0];
-    for (int sub = 0; sub < 2; sub++)
-        carve_residual(&acts->sub[sub], arena, k, N, delta, train);
-    carve_cheap(acts, arena, ws, k, N);
+    place_residual(l, residual_rule_of(k, layer), acts);
+    place_elementwise(l, ws, acts);
     if (layer > 0 && ws->options.recompute == DDL_RECOMPUTE_BLOCK)
         return;
-    acts->qkv = take(arena, true, N, 3 * a);
-    acts->y = take(arena, true, N, a);
-    acts->lse = take(arena, train, N, k->n_heads);
-    acts->ug = take(arena, true, N, 2 * ddl_config_mlp_size(k));
+    acts->qkv = layout_rows(l, true, 3 * a);
+    acts->y = layout_rows(l, true, a);
+    acts->lse = layout_rows(l, l->train, k->n_heads);
+    acts->ug = layout_rows(l, true, 2 * ddl_config_mlp_size(k));
+}
+
+/* Without training a layer uses the memory of the first layer, and that of the first layer of its rule. */
+static void share_layer(const struct layout *l, struct ddl_workspace *ws, size_t layer)
+{
+    const struct residual_rule *rule = residual_rule_of(l->config, layer);
+    for (size_t before = 0; before < layer; before++) {
+        if (residual_rule_of(l->config, before) == rule) {
+            ws->layer[layer] = ws->layer[before];
+            return;
+        }
+    }
+    ws->layer[layer] = ws->layer[0];
+    place_residual(l, rule, &ws->layer[layer]);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -136,58 +127,69 @@ static size_t widest_output(const struct ddl_config *k)
     return larger(larger(k->d_model, k->k_rank), sublayers);
 }
 
-static void carve_rounded(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k,
-                          size_t N)
+static void place_bf16(const struct layout *l, struct ddl_workspace *ws)
 {
     bool bf16 = ws->precision == DDL_PRECISION_BF16, tiles = ws->tile > 0;
-    ws->x16 = take16(arena, bf16, N, widest_input(k));
-    ws->dy16 = take16(arena, bf16 && ws->options.train, N, larger(widest_output(k), ws->tile));
-    ws->top = take(arena, tiles, N, 1);
-    ws->at_target = take(arena, tiles, N, 1);
-    ws->total = tiles ? ddl_arena_take(arena, N, sizeof *ws->total) : NULL;
+    ws->x16 = layout_bf16(l, bf16, l->N, widest_input(l->config));
+    ws->dy16 = layout_bf16(l, bf16 && l->train, l->N, larger(widest_output(l->config), ws->tile));
+    ws->top = layout_rows(l, tiles, 1);
+    ws->at_target = layout_rows(l, tiles, 1);
+    ws->total = tiles ? ddl_arena_take(l->arena, l->N, sizeof *ws->total) : NULL;
 }
 
-static void carve_backward(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k,
-                           size_t N)
+/* Places the scratch of each rule that a layer has. */
+static void place_scratch(const struct layout *l, struct ddl_workspace *ws)
 {
+    const struct ddl_config *k = l->config;
+    bool used[DDL_RESIDUALS] = { false }, any_f = false;
+    for (size_t layer = 0; layer < k->n_layers; layer++) {
+        used[ddl_config_residual(k, layer)] = true;
+        any_f |= !residual_rule_of(k, layer)->adds_in_place;
+    }
+    ws->df = layout_rows(l, any_f, k->d_model);
+    for (int i = 0; i < DDL_RESIDUALS; i++) {
+        if (used[i] && residual_rule_at(i)->scratch)
+            residual_rule_at(i)->scratch(l, ws->df, ws->scratch[i]);
+    }
+}
+
+static void place_backward(const struct layout *l, struct ddl_workspace *ws)
+{
+    const struct ddl_config *k = l->config;
     size_t d = k->d_model, c = k->channels, a = k->n_heads * k->head_dim;
-    bool delta = k->residual == DDL_RESIDUAL_DELTA || k->by_layer;
-    ws->dX = take(arena, true, N, d * c);
-    ws->dx_in = take(arena, c > 1, N, d);
-    ws->dctx = take(arena, true, N, d);
-    ws->df = take(arena, delta, N, d);
-    ws->dq = k->map == DDL_MAP_V ? take(arena, delta, N, d) : ws->df;
-    ws->dy = take(arena, true, N, a);
-    ws->dqkv = take(arena, true, N, 3 * a);
-    ws->dlow = take(arena, delta && k->map == DDL_MAP_V && k->k_rank, N, k->k_rank);
-    ws->dgate = take(arena, delta && !k->beta_linear, N, k->beta_hidden);
-    ws->dbeta = take(arena, delta, N, 1);
-    ws->dv = take(arena, delta, N, c);
-    ws->de = take(arena, c > 1, compress_taps(k), d * c);
+    ws->dX = layout_rows(l, true, d * c);
+    ws->dx_in = layout_rows(l, c > 1, d);
+    ws->dctx = layout_rows(l, true, d);
+    ws->dy = layout_rows(l, true, a);
+    ws->dqkv = layout_rows(l, true, 3 * a);
+    ws->de = layout_floats(l, c > 1, compress_taps(k), d * c);
+    place_scratch(l, ws);
 }
 
-static void carve(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k)
+static void place(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k)
 {
-    size_t d = k->d_model, c = k->channels, N = ws->options.batch * ws->options.tokens;
-    bool train = ws->options.train;
+    const struct layout layout = {
+        .arena = arena, .config = k, .N = ws->options.batch * ws->options.tokens, .train = ws->options.train
+    };
+    const struct layout *l = &layout;
+    size_t d = k->d_model, c = k->channels, N = layout.N;
     plan_logits(ws, N, k->vocab_size);
     ws->tokens = ddl_arena_take(arena, N, sizeof *ws->tokens);
     ws->targets = ddl_arena_take(arena, N, sizeof *ws->targets);
-    ws->X = take(arena, true, N, d * c);
-    ws->x_in = take(arena, c > 1, N, d);
-    ws->ctx = take(arena, true, N, d);
-    ws->rstd = take(arena, true, N, 1);
-    ws->e = take(arena, c > 1, compress_taps(k), d * c);
-    ws->logits = take(arena, true, ws->logit_numbers, 1);
-    ws->losses = take(arena, true, N, 1);
+    ws->X = layout_rows(l, true, d * c);
+    ws->x_in = layout_rows(l, c > 1, d);
+    ws->ctx = layout_rows(l, true, d);
+    ws->rstd = layout_rows(l, true, 1);
+    ws->e = layout_floats(l, c > 1, compress_taps(k), d * c);
+    ws->logits = layout_floats(l, true, ws->logit_numbers, 1);
+    ws->losses = layout_rows(l, true, 1);
     ws->loss_sum = ddl_arena_take(arena, 1, sizeof *ws->loss_sum);
-    carve_rounded(ws, arena, k, N);
-    if (train)
-        carve_backward(ws, arena, k, N);
-    for (size_t l = 0; l < (train ? k->n_layers : 1); l++)
-        carve_layer(ws, arena, k, N, l);
-    for (size_t l = 1; !train && l < k->n_layers; l++)
-        ws->layer[l] = ws->layer[0];
+    place_bf16(l, ws);
+    if (l->train)
+        place_backward(l, ws);
+    place_layer(l, ws, 0);
+    for (size_t layer = 1; layer < k->n_layers; layer++)
+        (l->train ? place_layer : share_layer)(l, ws, layer);
 }
 
 struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens)
@@ -215,7 +217,7 @@ static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *con
     if (!ddl_size_mul(batch, tokens, &N) || N > INT32_MAX || N == 0)
         return ddl_error_set(err, DDL_E_USAGE, "workspace: %zu sequences of %zu tokens cannot be taken",
                              batch, tokens);
-    carve(ws, arena, config);
+    place(ws, arena, config);
     if (arena->overflow)
         return ddl_error_set(err, DDL_E_USAGE,
                              "workspace: %zu sequences of %zu tokens do not fit the address space", batch,
@@ -280,7 +282,7 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
         ddl_workspace_free(ws);
         return status;
     }
-    carve(ws, &(struct ddl_arena){ .base = ws->memory }, k);
+    place(ws, &(struct ddl_arena){ .base = ws->memory }, k);
     *out = ws;
     return DDL_OK;
 }
@@ -301,32 +303,41 @@ size_t ddl_workspace_n_delta(const ddl_workspace *ws)
 {
     size_t n = 0;
     for (size_t l = 0; l < ws->model->config.n_layers; l++)
-        n += ddl_config_residual(&ws->model->config, l) == DDL_RESIDUAL_DELTA ? 2 : 0;
+        n += residual_rule_of(&ws->model->config, l)->trace ? 2 : 0;
     return n;
 }
 
-/* Delta sublayer number s, counted over the delta layers. */
-static const struct sublayer_acts *delta_sublayer(const struct ddl_workspace *ws, size_t s)
+/* What sublayer number s exposes, counted over the layers whose rule exposes something; false past the last.
+ */
+static bool find_trace(const struct ddl_workspace *ws, size_t s, struct rule_trace *out)
 {
-    size_t l = 0;
-    for (;; l++) {
-        if (ddl_config_residual(&ws->model->config, l) != DDL_RESIDUAL_DELTA)
+    for (size_t l = 0; l < ws->model->config.n_layers; l++) {
+        const struct residual_rule *rule = residual_rule_of(&ws->model->config, l);
+        if (!rule->trace)
             continue;
-        if (s < 2)
-            return &ws->layer[l].sub[s];
+        if (s < 2) {
+            rule->trace(&ws->layer[l].sub[s], out);
+            return true;
+        }
         s -= 2;
     }
+    return false;
 }
 
-void ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout, float *target)
+ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
+                                    float *target, struct ddl_error *err)
 {
-    const struct sublayer_acts *acts = delta_sublayer(ws, s);
-    ddl_backend *backend = ws->model->backend;
+    const ddl_backend *backend = ws->model->backend;
     size_t N = ws->trace_rows, c = ws->model->config.channels;
+    struct rule_trace trace;
+    if (!find_trace(ws, s, &trace))
+        return ddl_error_set(err, DDL_E_USAGE, "trace: sublayer %zu: the model has %zu delta sublayers", s,
+                             ddl_workspace_n_delta(ws));
     if (beta)
-        backend->ops->download(backend->ctx, beta, acts->beta, N * sizeof *beta);
+        backend->ops->download(backend->ctx, beta, trace.beta, N * sizeof *beta);
     if (readout)
-        backend->ops->download(backend->ctx, readout, acts->readout, N * c * sizeof *readout);
+        backend->ops->download(backend->ctx, readout, trace.readout, N * c * sizeof *readout);
     if (target)
-        backend->ops->download(backend->ctx, target, acts->target, N * c * sizeof *target);
+        backend->ops->download(backend->ctx, target, trace.target, N * c * sizeof *target);
+    return DDL_OK;
 }

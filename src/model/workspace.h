@@ -6,18 +6,16 @@
 #include "model/probe.h"
 #include "model/rope.h"
 
+enum { RULE_ACTS = 8, RULE_SCRATCH = 8 }; /* activations and scratch of a residual rule, at most */
+
 /* What a sublayer keeps for backward; (N, ...) each, NULL where the rule does not use it. The memory of what
  * backward recomputes (enum ddl_recompute) is shared by all layers: it holds what was computed last. */
 struct sublayer_acts {
-    float *x_in;        /* (N, d) compressed state; NULL for c = 1, where it is X. Elementwise */
-    float *ctx, *rstd;  /* (N, d), (N) its norm. Elementwise                         */
-    float *saved;       /* (N, d) add: x before; delta: F's output f                 */
-    float *q;           /* (N, d) v-map: phi_k's output; k-map: saved                */
-    float *low;         /* (N, r) v-map of rank r: between k_down and k_up           */
-    float *gate_hidden; /* (N, beta_hidden) gate with a hidden layer: its tanh       */
-    float *beta;        /* (N)    */
-    float *readout;     /* (N, c) */
-    float *target;      /* (N, c) */
+    float *x_in;            /* (N, d) compressed state; NULL for c = 1, where it is X. Elementwise */
+    float *ctx, *rstd;      /* (N, d), (N) its norm. Elementwise                         */
+    float *f;               /* (N, d) F's output; NULL where it is added in place        */
+    float *state;           /* (N, d, c) the state before, of rules with STREAM_SAVED; training only */
+    float *rule[RULE_ACTS]; /* numbered by the residual rule                         */
 };
 struct layer_acts {
     struct sublayer_acts sub[2];
@@ -51,18 +49,15 @@ struct ddl_workspace {
     float *top, *at_target; /* (N) each, bfloat16: the loss over tiles of logits */
     double *total;          /* (N) */
     /* backward */
-    float *dX;                /* (N, d, c) */
-    float *dx_in;             /* (N, d); NULL for c = 1, where it is dX */
-    float *dctx, *df;         /* (N, d) */
-    float *dq;                /* (N, d) v-map; k-map: df */
-    float *dy;                /* (N, H h) */
-    float *dqkv;              /* (N, 3 H h) */
-    float *dlow;              /* (N, r) */
-    float *dgate;             /* (N, beta_hidden) */
-    float *dbeta, *dv;        /* (N), (N, c) */
-    float *de;                /* (taps, d c) */
-    struct layer_acts *layer; /* (n_layers), host memory */
-    struct ddl_probe *probe;  /* borrowed; may be NULL   */
+    float *dX;                                   /* (N, d, c) */
+    float *dx_in;                                /* (N, d); NULL for c = 1, where it is dX */
+    float *dctx, *df;                            /* (N, d); df NULL where no rule needs it */
+    float *dy;                                   /* (N, H h) */
+    float *dqkv;                                 /* (N, 3 H h) */
+    float *scratch[DDL_RESIDUALS][RULE_SCRATCH]; /* by rule, numbered by it */
+    float *de;                                   /* (taps, d c) */
+    struct layer_acts *layer;                    /* (n_layers), host memory */
+    struct ddl_probe *probe;                     /* borrowed; may be NULL   */
 };
 
 #endif

@@ -157,9 +157,12 @@ static ddl_status check_trace(struct work *w, struct ddl_error *err)
         if (status)
             return status;
     }
-    for (size_t s = 0; s < S; s++)
-        ddl_workspace_read_trace(w->ws, s, found[0] + s * widths[0], found[1] + s * widths[1],
-                                 found[2] + s * widths[2]);
+    for (size_t s = 0; s < S; s++) {
+        ddl_status status = ddl_workspace_read_trace(w->ws, s, found[0] + s * widths[0],
+                                                     found[1] + s * widths[1], found[2] + s * widths[2], err);
+        if (status)
+            return status;
+    }
     for (size_t i = 0; i < 3; i++)
         compare(w->c, wants[i].name, LIMIT_TRACE, wants[i].name, S * widths[i], found[i], expected[i], 0);
     return DDL_OK;

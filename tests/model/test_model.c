@@ -209,7 +209,7 @@ static void rebuilt_state_drifts_little(void **state)
                               .B = SMALL_B,
                               .T = SMALL_T,
                               .N = SMALL_B * SMALL_T };
-            embed_fwd(&p);
+            embed_fwd(&p, &(struct stream){ .X = f.ws->X, .channels = config.channels });
             f.backend->ops->download(f.backend->ctx, start, f.ws->X, bytes);
             assert_close(n, rebuilt, start, 1e-5);
             free(rebuilt);

@@ -1,0 +1,75 @@
+#include "model/param_plan.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* The next cache line, in floats. */
+static size_t aligned(size_t offset)
+{
+    const size_t line = DDL_ALIGN / sizeof(float);
+    return (offset + line - 1) / line * line;
+}
+
+/* Appends row i to the chain of the fused matrix that begins with row `first`. */
+static void fuse(struct params *out, size_t first, size_t i)
+{
+    while (out->fused_next[first] != DDL_NO_ROW)
+        first = out->fused_next[first];
+    out->fused_next[first] = i;
+    out->above[i] = out->above[first] + out->row[first].shape[0];
+}
+
+void param_plan_add(struct param_plan *plan, const struct param_row *row, int *slot)
+{
+    struct params *out = plan->out;
+    size_t i = out->n++;
+    *slot = (int)i;
+    if (!out->row)
+        return;
+    struct ddl_param *param = &out->row[i];
+    *param = (struct ddl_param){ .name = plan->names[i], .count = 1, .group = row->group, .lr_scale = 1 };
+    snprintf(plan->names[i], DDL_PARAM_NAME, "%s%s", plan->prefix, row->name);
+    for (; param->ndim < 3 && row->shape[param->ndim]; param->ndim++) {
+        param->shape[param->ndim] = row->shape[param->ndim];
+        plan->overflow |= !ddl_size_mul(param->count, param->shape[param->ndim], &param->count);
+    }
+    if (plan->config->mup && row->flags & PARAM_MUP)
+        param->lr_scale = (float)((double)plan->config->d_base / (double)plan->config->d_model);
+    param->active = !(row->flags & PARAM_INACTIVE);
+    out->size += param->count;
+    out->init[i] = row->init;
+    out->in_products[i] = row->flags & PARAM_PRODUCT;
+    out->above[i] = 0;
+    out->fused_next[i] = DDL_NO_ROW;
+    if (row->fused_with)
+        fuse(out, (size_t)*row->fused_with, i);
+}
+
+void param_plan_place(struct param_plan *plan)
+{
+    struct params *out = plan->out;
+    out->total = 0;
+    for (size_t first = 0; first < out->n; first++) {
+        if (out->above[first])
+            continue;
+        out->total = aligned(out->total);
+        for (size_t i = first; i != DDL_NO_ROW; i = out->fused_next[i]) {
+            out->offset[i] = out->total;
+            plan->overflow |=
+                !ddl_size_add(out->total, out->row[i].count, &out->total) || out->total > SIZE_MAX / 64;
+        }
+    }
+}
+
+struct param_init param_init_matrix(const struct ddl_config *config)
+{
+    double std = (double)config->hidden_init_std_factor / sqrt((double)config->d_model);
+    return (struct param_init){ INIT_NORMAL, std };
+}
+
+struct param_init param_init_constant(double value)
+{
+    return (struct param_init){ INIT_CONSTANT, value };
+}

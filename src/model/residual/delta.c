@@ -1,0 +1,294 @@
+/* delta: X' = X + beta k (v - k^T X)^T (docs/equations.md, 1 and 9), with the gate beta from ctx, a direction
+ * q = |q| k and a target v. k-map: q = f, and v from x_in or ctx. v-map: v from f, and q = phi_k of x_in (of
+ * ctx for c = 1). Backward reverses the state in place. */
+#include "model/gradients.h"
+#include "model/linear.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/residual/gate.h"
+#include "model/residual/table.h"
+
+#include <math.h>
+
+/* Parameters, after those of the gate. */
+enum { V_WEIGHT = GATE_SLOTS, V_BIAS, K_PROJ, K_DOWN, K_UP, N_SLOTS };
+/* Activations: (N, d) q, which is f with the k-map; (N, r) between k_down and k_up; (N, c); (N, c). */
+enum { Q = GATE_ACTS, LOW, READOUT, TARGET, N_ACTS };
+/* Scratch: their gradients; DF is the workspace's df, and dq with the k-map. */
+enum { DF = GATE_SCRATCH, DQ, DLOW, DV, N_SCRATCH };
+_Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)N_ACTS <= RULE_ACTS && (int)N_SCRATCH <= RULE_SCRATCH,
+               "the tables of workspace.h and params.h have room for this rule");
+
+/* Whether a target is read: by a parameter and with an effect. */
+static bool uses_target(const struct ddl_config *config)
+{
+    return !config->v_constant && config->update != DDL_UPDATE_ERASE;
+}
+
+/* f is the direction (k-map), or gives the target (v-map). */
+static bool uses_f(const struct ddl_config *config)
+{
+    return config->map == DDL_MAP_K || uses_target(config);
+}
+
+static void params(struct param_plan *plan, int *slots)
+{
+    const struct ddl_config *k = plan->config;
+    size_t d = k->d_model, c = k->channels, r = k->k_rank;
+    int idle = uses_target(k) ? 0 : PARAM_INACTIVE;
+    struct param_init matrix = param_init_matrix(k), bias = { INIT_UNIFORM, sqrt((double)d) };
+    const struct param_row v_weight = { "v_proj.weight", { c, d }, DDL_GROUP_MATRIX, matrix, idle, NULL };
+    const struct param_row v_bias = { "v_proj.bias", { c }, DDL_GROUP_BIAS, bias, idle, NULL };
+    const struct param_row k_proj = {
+        "k_proj.weight", { d, d }, DDL_GROUP_MATRIX, matrix, PARAM_HIDDEN, NULL
+    };
+    const struct param_row k_down = {
+        "k_down.weight", { r, d }, DDL_GROUP_MATRIX, matrix, PARAM_HIDDEN, NULL
+    };
+    const struct param_row k_up = { "k_up.weight", { d, r }, DDL_GROUP_MATRIX, matrix, PARAM_HIDDEN, NULL };
+    gate_params(plan, slots);
+    param_plan_add(plan, &v_weight, &slots[V_WEIGHT]);
+    param_plan_add(plan, &v_bias, &slots[V_BIAS]);
+    if (k->map == DDL_MAP_K)
+        return;
+    if (!r) {
+        param_plan_add(plan, &k_proj, &slots[K_PROJ]);
+        return;
+    }
+    param_plan_add(plan, &k_down, &slots[K_DOWN]);
+    param_plan_add(plan, &k_up, &slots[K_UP]);
+}
+
+static void layout(const struct layout *l, float **acts)
+{
+    const struct ddl_config *k = l->config;
+    bool v_map = k->map == DDL_MAP_V;
+    acts[Q] = layout_rows(l, v_map, k->d_model);
+    acts[LOW] = layout_rows(l, v_map && k->k_rank, k->k_rank);
+    gate_layout(l, acts);
+    acts[READOUT] = layout_rows(l, true, k->channels);
+    acts[TARGET] = layout_rows(l, true, k->channels);
+}
+
+static void scratch(const struct layout *l, float *df, float **out)
+{
+    const struct ddl_config *k = l->config;
+    bool v_map = k->map == DDL_MAP_V;
+    out[DF] = df;
+    out[DQ] = v_map ? layout_rows(l, true, k->d_model) : df;
+    out[DLOW] = layout_rows(l, v_map && k->k_rank, k->k_rank);
+    gate_scratch(l, out);
+    out[DV] = layout_rows(l, true, k->channels);
+}
+
+static float *direction_of(const struct sublayer *s)
+{
+    return s->p->config->map == DDL_MAP_V ? s->acts->rule[Q] : s->acts->f;
+}
+
+static struct project_args target_args(const struct sublayer *s, const float *source)
+{
+    const struct ddl_config *k = s->p->config;
+    return (struct project_args){ .N = s->p->N,
+                                  .d = k->d_model,
+                                  .c = k->channels,
+                                  .sigmoid = k->v_sigmoid,
+                                  .scale = k->v_scale,
+                                  .x = source,
+                                  .W = param_value(s->p, s->slots[V_WEIGHT]),
+                                  .b = param_value(s->p, s->slots[V_BIAS]),
+                                  .y = s->acts->rule[TARGET] };
+}
+
+static void target_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    const struct pass *p = s->p;
+    const struct ddl_config *k = p->config;
+    if (k->v_constant) {
+        p->ops->fill(p->ctx,
+                     &(struct fill_args){ p->N * k->channels, k->v_constant_value, s->acts->rule[TARGET] });
+    } else {
+        const float *stream = k->v_input == DDL_V_CONTEXT ? ctx : x_in;
+        struct project_args args = target_args(s, k->map == DDL_MAP_V ? s->acts->f : stream);
+        p->ops->project_fwd(p->ctx, &args);
+    }
+    probe_tensor(p, "target", s->acts->rule[TARGET], k->channels);
+}
+
+/* Adds to dsource, the gradient of what the target was read from. */
+static void target_bwd(const struct sublayer *s, const float *source, float *dsource)
+{
+    struct project_args fwd = target_args(s, source);
+    struct project_grad_args args =
+        project_grad(s->p, &fwd, s->scratch[DV], dsource, s->slots[V_WEIGHT], s->slots[V_BIAS]);
+    s->p->ops->project_bwd(s->p->ctx, &args);
+    probe_grad(s->p, s->slots[V_WEIGHT]);
+    probe_grad(s->p, s->slots[V_BIAS]);
+}
+
+/* q = phi_k(source), v-map. */
+static void direction_fwd(const struct sublayer *s, const float *source)
+{
+    const struct pass *p = s->p;
+    size_t d = p->config->d_model, r = p->config->k_rank;
+    float *q = s->acts->rule[Q], *low = s->acts->rule[LOW];
+    if (r) {
+        linear_fwd(p, p->N, d, r, source, param_weight(p, s->slots[K_DOWN]), low, false);
+        probe_tensor(p, "low", low, r);
+        linear_fwd(p, p->N, r, d, low, param_weight(p, s->slots[K_UP]), q, false);
+    } else {
+        linear_fwd(p, p->N, d, d, source, param_weight(p, s->slots[K_PROJ]), q, false);
+    }
+    probe_tensor(p, "q", q, d);
+}
+
+/* Adds to dsource. */
+static void direction_bwd(const struct sublayer *s, const float *source, float *dsource)
+{
+    const struct pass *p = s->p;
+    size_t d = p->config->d_model, r = p->config->k_rank;
+    float *dq = s->scratch[DQ], *dlow = s->scratch[DLOW];
+    if (r) {
+        linear_bwd(p, p->N, r, d, s->acts->rule[LOW], dq, param_weight_bwd(p, s->slots[K_UP]), dlow, false);
+        probe_grad(p, s->slots[K_UP]);
+        probe_tensor(p, "dlow", dlow, r);
+        linear_bwd(p, p->N, d, r, source, dlow, param_weight_bwd(p, s->slots[K_DOWN]), dsource, true);
+        probe_grad(p, s->slots[K_DOWN]);
+    } else {
+        linear_bwd(p, p->N, d, d, source, dq, param_weight_bwd(p, s->slots[K_PROJ]), dsource, true);
+        probe_grad(p, s->slots[K_PROJ]);
+    }
+}
+
+static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    const struct pass *p = s->p;
+    const struct ddl_config *k = p->config;
+    gate_fwd(s, ctx);
+    if (k->map == DDL_MAP_V)
+        direction_fwd(s, k->channels > 1 ? x_in : ctx);
+    target_fwd(s, x_in, ctx);
+    p->ops->delta_fwd(p->ctx, &(struct ddl_delta_args){ .N = p->N,
+                                                        .d = k->d_model,
+                                                        .c = k->channels,
+                                                        .eps = k->k_eps,
+                                                        .form = DDL_FORM_UNIT,
+                                                        .update = k->update,
+                                                        .X = s->stream->X,
+                                                        .q = direction_of(s),
+                                                        .v = s->acts->rule[TARGET],
+                                                        .beta = s->acts->rule[GATE_BETA],
+                                                        .X_out = s->stream->X,
+                                                        .readout = s->acts->rule[READOUT] });
+    probe_tensor(p, "readout", s->acts->rule[READOUT], k->channels);
+}
+
+/* X' -> X and dX' -> A dX' in place; dbeta, dv, and dq or df. */
+static const float *write_bwd(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    const struct ddl_config *k = p->config;
+    p->ops->delta_bwd(p->ctx, &(struct ddl_delta_grad_args){ .N = p->N,
+                                                             .d = k->d_model,
+                                                             .c = k->channels,
+                                                             .eps = k->k_eps,
+                                                             .form = DDL_FORM_UNIT,
+                                                             .update = k->update,
+                                                             .X_next = s->stream->X,
+                                                             .q = direction_of(s),
+                                                             .v = s->acts->rule[TARGET],
+                                                             .beta = s->acts->rule[GATE_BETA],
+                                                             .readout = s->acts->rule[READOUT],
+                                                             .G = s->stream->dX,
+                                                             .dX = s->stream->dX,
+                                                             .dq = s->scratch[DQ],
+                                                             .dv = s->scratch[DV],
+                                                             .dbeta = s->scratch[GATE_DBETA] });
+    probe_tensor(p, "X", s->stream->X, k->d_model * k->channels);
+    probe_tensor(p, "dbeta", s->scratch[GATE_DBETA], 1);
+    probe_tensor(p, "dtarget", s->scratch[DV], k->channels);
+    probe_tensor(p, k->map == DDL_MAP_V ? "dq" : "df", s->scratch[DQ], k->d_model);
+    probe_tensor(p, "dX", s->stream->dX, k->d_model * k->channels);
+    if (!uses_f(k))
+        return NULL;
+    if (k->map == DDL_MAP_V) {
+        p->ops->zero(p->ctx, s->scratch[DF], p->N * k->d_model * sizeof(float));
+        target_bwd(s, s->acts->f, s->scratch[DF]);
+        probe_tensor(p, "df", s->scratch[DF], k->d_model);
+    }
+    return s->scratch[DF];
+}
+
+static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)
+{
+    const struct ddl_config *k = s->p->config;
+    gate_bwd(s, ctx, dctx);
+    if (k->map == DDL_MAP_K && k->v_input == DDL_V_CONTEXT && uses_target(k))
+        target_bwd(s, ctx, dctx);
+    if (k->map == DDL_MAP_V && k->channels == 1)
+        direction_bwd(s, ctx, dctx);
+    probe_tensor(s->p, "dctx", dctx, k->d_model);
+}
+
+static void input_bwd(const struct sublayer *s, const float *x_in, float *dx_in)
+{
+    const struct ddl_config *k = s->p->config;
+    if (k->map == DDL_MAP_K && k->v_input == DDL_V_STREAM && uses_target(k))
+        target_bwd(s, x_in, dx_in);
+    if (k->map == DDL_MAP_V && k->channels > 1)
+        direction_bwd(s, x_in, dx_in);
+    probe_tensor(s->p, k->channels > 1 ? "dx_in" : "dX", dx_in, k->d_model);
+}
+
+/* k^T X, the rank-1 update, |q|^2 and k. */
+static double flops(const struct ddl_config *config)
+{
+    double d = (double)config->d_model, c = (double)config->channels;
+    return 4 * d * c + 4 * d;
+}
+
+static void trace(const struct sublayer_acts *acts, struct rule_trace *out)
+{
+    *out = (struct rule_trace){ acts->rule[GATE_BETA], acts->rule[READOUT], acts->rule[TARGET] };
+}
+
+static const char *release_file(const struct ddl_config *config, const char **why)
+{
+    bool conv = config->embed == DDL_EMBED_CONV;
+    if (config->map == DDL_MAP_V)
+        *why = "ddl_map v";
+    else if (config->update != DDL_UPDATE_DELTA)
+        *why = config->update == DDL_UPDATE_WRITE ? "ddl_update write" : "ddl_update erase";
+    else if (config->v_input == DDL_V_CONTEXT && !config->v_constant)
+        *why = "ddl_v_input context";
+    else if (config->channels == 1)
+        return "DDL-vdim1";
+    else if (config->compress == DDL_COMPRESS_MIX)
+        *why = "ddl_compress mix";
+    else if (config->compress == DDL_COMPRESS_CHANNEL && ddl_config_state_kernel(config) > config->channels)
+        *why = "a channel kernel longer than ddl_value_channels";
+    else if (config->compress == DDL_COMPRESS_CHANNEL)
+        return conv ? "DDL-CC-EC" : "DDL-CC";
+    else
+        return conv ? "DDL-EC" : "DDL";
+    return NULL;
+}
+
+const struct residual_rule residual_delta = {
+    .prefix = "ddl",
+    .release_tensor = "v_proj.weight",
+    .earlier = STREAM_REVERSED,
+    .params = params,
+    .layout = layout,
+    .scratch = scratch,
+    .read_fwd = read_stream_fwd,
+    .read_bwd = read_stream_bwd,
+    .write_fwd = write_fwd,
+    .write_bwd = write_bwd,
+    .context_bwd = context_bwd,
+    .input_bwd = input_bwd,
+    .uses_f = uses_f,
+    .flops = flops,
+    .trace = trace,
+    .release_file = release_file,
+};

@@ -1,0 +1,123 @@
+#include "model/residual/gate.h"
+
+#include "model/gradients.h"
+#include "model/linear.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+
+#include <math.h>
+
+/* b with 2 sigmoid(b) = beta0. */
+static double bias_of(double beta0)
+{
+    double p = fmin(fmax(beta0 / 2, 1e-6), 1 - 1e-6);
+    return log(p / (1 - p));
+}
+
+void gate_params(struct param_plan *plan, int *slots)
+{
+    const struct ddl_config *k = plan->config;
+    struct param_init matrix = param_init_matrix(k),
+                      bias = param_init_constant(bias_of((double)k->beta_init));
+    if (k->beta_linear) {
+        param_plan_add(
+            plan, &(struct param_row){ "beta.weight", { 1, k->d_model }, DDL_GROUP_MATRIX, matrix, 0, NULL },
+            &slots[GATE_WEIGHT]);
+        param_plan_add(plan, &(struct param_row){ "beta.bias", { 1 }, DDL_GROUP_BIAS, bias, 0, NULL },
+                       &slots[GATE_BIAS]);
+        return;
+    }
+    param_plan_add(plan,
+                   &(struct param_row){
+                       "beta_in.weight", { k->beta_hidden, k->d_model }, DDL_GROUP_MATRIX, matrix, 0, NULL },
+                   &slots[GATE_IN]);
+    param_plan_add(
+        plan,
+        &(struct param_row){ "beta_out.weight", { 1, k->beta_hidden }, DDL_GROUP_MATRIX, matrix, 0, NULL },
+        &slots[GATE_WEIGHT]);
+    param_plan_add(plan, &(struct param_row){ "beta_out.bias", { 1 }, DDL_GROUP_BIAS, bias, 0, NULL },
+                   &slots[GATE_BIAS]);
+}
+
+void gate_layout(const struct layout *l, float **acts)
+{
+    acts[GATE_HIDDEN] = layout_rows(l, !l->config->beta_linear, l->config->beta_hidden);
+    acts[GATE_BETA] = layout_rows(l, true, 1);
+}
+
+void gate_scratch(const struct layout *l, float **scratch)
+{
+    scratch[GATE_DHIDDEN] = layout_rows(l, !l->config->beta_linear, l->config->beta_hidden);
+    scratch[GATE_DBETA] = layout_rows(l, true, 1);
+}
+
+/* The last linear layer: from ctx, or from the hidden layer. */
+static struct project_args gate_args(const struct sublayer *s, const float *ctx)
+{
+    const struct ddl_config *k = s->p->config;
+    return (struct project_args){ .N = s->p->N,
+                                  .d = k->beta_linear ? k->d_model : k->beta_hidden,
+                                  .c = 1,
+                                  .sigmoid = true,
+                                  .scale = 2,
+                                  .x = k->beta_linear ? ctx : s->acts->rule[GATE_HIDDEN],
+                                  .W = param_value(s->p, s->slots[GATE_WEIGHT]),
+                                  .b = param_value(s->p, s->slots[GATE_BIAS]),
+                                  .y = s->acts->rule[GATE_BETA] };
+}
+
+void gate_fwd(const struct sublayer *s, const float *ctx)
+{
+    const struct pass *p = s->p;
+    size_t width = p->config->beta_hidden;
+    float *hidden = s->acts->rule[GATE_HIDDEN];
+    if (!p->config->beta_linear) {
+        linear_fwd(p, p->N, p->config->d_model, width, ctx, param_exact(p, s->slots[GATE_IN]), hidden, false);
+        p->ops->tanh_fwd(p->ctx, &(struct tanh_args){ p->N * width, hidden, hidden });
+        probe_tensor(p, "gate_hidden", hidden, width);
+    }
+    struct project_args args = gate_args(s, ctx);
+    p->ops->project_fwd(p->ctx, &args);
+    probe_tensor(p, "beta", args.y, 1);
+}
+
+struct project_grad_args project_grad(const struct pass *p, const struct project_args *fwd, const float *dy,
+                                      float *dx, int weight, int bias)
+{
+    return (struct project_grad_args){ .N = fwd->N,
+                                       .d = fwd->d,
+                                       .c = fwd->c,
+                                       .sigmoid = fwd->sigmoid,
+                                       .scale = fwd->scale,
+                                       .x = fwd->x,
+                                       .W = fwd->W,
+                                       .y = fwd->y,
+                                       .dy = dy,
+                                       .dx = dx,
+                                       .dW = param_grad(p, weight),
+                                       .db = param_grad(p, bias) };
+}
+
+void gate_bwd(const struct sublayer *s, const float *ctx, float *dctx)
+{
+    const struct pass *p = s->p;
+    struct project_args fwd = gate_args(s, ctx);
+    float *dx = dctx;
+    if (!p->config->beta_linear) {
+        dx = s->scratch[GATE_DHIDDEN];
+        p->ops->zero(p->ctx, dx, p->N * fwd.d * sizeof *dx);
+    }
+    struct project_grad_args args =
+        project_grad(p, &fwd, s->scratch[GATE_DBETA], dx, s->slots[GATE_WEIGHT], s->slots[GATE_BIAS]);
+    p->ops->project_bwd(p->ctx, &args);
+    probe_grad(p, s->slots[GATE_WEIGHT]);
+    probe_grad(p, s->slots[GATE_BIAS]);
+    if (!p->config->beta_linear) {
+        p->ops->tanh_bwd(p->ctx,
+                         &(struct tanh_grad_args){ p->N * fwd.d, s->acts->rule[GATE_HIDDEN], dx, dx });
+        probe_tensor(p, "dgate_hidden", dx, fwd.d);
+        linear_bwd(p, p->N, p->config->d_model, fwd.d, ctx, dx, param_exact_bwd(p, s->slots[GATE_IN]), dctx,
+                   true);
+        probe_grad(p, s->slots[GATE_IN]);
+    }
+}

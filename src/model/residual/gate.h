@@ -1,0 +1,25 @@
+/* The gate beta = 2 sigmoid(...) of a sublayer, read from ctx: one linear map, or an MLP with a tanh. */
+#ifndef DDL_MODEL_RESIDUAL_GATE_H
+#define DDL_MODEL_RESIDUAL_GATE_H
+
+#include "model/residual/rule.h"
+
+/* Its parameters, activations and scratch; a rule that has a gate holds them from index 0 of its own. */
+enum { GATE_IN, GATE_WEIGHT, GATE_BIAS, GATE_SLOTS };
+enum { GATE_BETA, GATE_HIDDEN, GATE_ACTS }; /* (N); (N, beta_hidden) after the tanh, or NULL */
+enum { GATE_DBETA, GATE_DHIDDEN, GATE_SCRATCH };
+
+void gate_params(struct param_plan *plan, int *slots);
+void gate_layout(const struct layout *l, float **acts);
+void gate_scratch(const struct layout *l, float **scratch);
+/* ctx (N, d) -> acts[GATE_BETA]. */
+void gate_fwd(const struct sublayer *s, const float *ctx);
+/* From scratch[GATE_DBETA]: adds to dctx and to the parameters' gradients. */
+void gate_bwd(const struct sublayer *s, const float *ctx, float *dctx);
+
+/* Arguments of the backward op for a projection y = scale sigmoid(W x + b) with parameters `weight` and
+ * `bias`. */
+struct project_grad_args project_grad(const struct pass *p, const struct project_args *fwd, const float *dy,
+                                      float *dx, int weight, int bias);
+
+#endif

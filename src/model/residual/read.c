@@ -1,0 +1,27 @@
+/* The read that the rules share: x_in is the compressed state. */
+#include "model/compress.h"
+#include "model/residual/rule.h"
+
+float *sublayer_dx_in(const struct sublayer *s)
+{
+    return s->stream->channels > 1 ? s->p->ws->dx_in : s->stream->dX;
+}
+
+const float *read_stream_fwd(const struct sublayer *s, struct history *history)
+{
+    const struct compressor_slots *slots = &s->p->m->params.layer[s->layer].compress;
+    return compress_fwd(s->p, s->stream, slots, history, s->acts->x_in);
+}
+
+void read_stream_bwd(const struct sublayer *s)
+{
+    compress_bwd(s->p, s->stream, &s->p->m->params.layer[s->layer].compress);
+}
+
+ddl_status check_one_channel(const struct ddl_config *config, const char *name, struct ddl_error *err)
+{
+    if (config->channels == 1)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE, "ddl_value_channels is %zu, but ddl_residual %s has only 1",
+                         config->channels, name);
+}

@@ -1,0 +1,93 @@
+/* The interface of a residual rule: how a sublayer's output f enters the stream.
+ *
+ * A sublayer is  x_in = read(X);  ctx = norm(x_in);  f = F(ctx);  X' = write(X, x_in, ctx, f)  with F
+ * attention or the MLP. A rule is one file with one struct residual_rule, and one row in table.h; block.c
+ * calls it without knowing which it is. Backward of a sublayer, given X' and dX':
+ *
+ *   write_bwd     X' -> X, dX' -> dX as far as it does not flow through F, ctx or x_in; returns df
+ *   read_fwd      recomputes x_in where it was not kept (and block.c the norm)
+ *   F's backward  df -> dctx
+ *   context_bwd   adds to dctx what flows from write through ctx, and the parameters' gradients on that way
+ *   norm's        dctx -> dx_in
+ *   input_bwd     the same for x_in
+ *   read_bwd      dx_in -> dX
+ *
+ * docs/design.md has the instructions for adding a rule. */
+#ifndef DDL_MODEL_RESIDUAL_RULE_H
+#define DDL_MODEL_RESIDUAL_RULE_H
+
+#include "model/history.h"
+#include "model/layout.h"
+#include "model/param_plan.h"
+#include "model/stream.h"
+#include "model/workspace.h"
+
+/* One sublayer of a pass. */
+struct sublayer {
+    const struct pass *p;
+    struct stream *stream;
+    size_t layer;
+    int sub;                          /* ATTN or MLP                                              */
+    const int *slots;                 /* (RULE_SLOTS) parameters of the rule, as `params` set them  */
+    const struct sublayer_acts *acts; /* acts->rule: as `layout` set them                         */
+    float *const *scratch;            /* (RULE_SCRATCH) as `scratch` set them; training only       */
+};
+
+/* What ddl_workspace_read_trace reads, (N) and (N, c). */
+struct rule_trace {
+    const float *beta, *readout, *target;
+};
+
+/* Members that a rule has no use for are NULL. */
+struct residual_rule {
+    /* Its parameters in layer l are transformer.h.{l}.<prefix>_attn.* and transformer.h.{l}.<prefix>_mlp.* */
+    const char *prefix;
+    /* A tensor after that prefix by which a folder of the release that says no rule is known to have it. */
+    const char *release_tensor;
+    enum stream_earlier earlier;
+    /* F's output projection adds f to the stream itself; there is no write_fwd, and no f is kept. */
+    bool adds_in_place;
+
+    /* DDL_E_USAGE with the key's name unless the rule can be used in this configuration. */
+    ddl_status (*check)(const struct ddl_config *config, struct ddl_error *err);
+    /* Declares its parameters in one sublayer (param_plan_add); slots: (RULE_SLOTS), -1 each beforehand. */
+    void (*params)(struct param_plan *plan, int *slots);
+    /* Places what one sublayer keeps for backward beside f and the saved state: acts (RULE_ACTS). Without
+     * training the sublayers of all layers share it. */
+    void (*layout)(const struct layout *l, float **acts);
+    /* Places what backward works in, shared by all sublayers of the rule: scratch (RULE_SCRATCH). df (N, d)
+     * is memory for the gradient of f, shared by all rules. */
+    void (*scratch)(const struct layout *l, float *df, float **scratch);
+
+    /* The stream -> x_in (N, d); for c = 1 the stream itself. `history` is NULL without a cache. */
+    const float *(*read_fwd)(const struct sublayer *s, struct history *history);
+    /* Adds to the stream's gradient what flows through x_in; dx_in is the gradient of it. */
+    void (*read_bwd)(const struct sublayer *s);
+    /* The stream, x_in, ctx (N, d) and acts->f (N, d) -> the stream. */
+    void (*write_fwd)(const struct sublayer *s, const float *x_in, const float *ctx);
+    /* The first step of backward, see above. Returns df (N, d), or NULL where f has no effect. With
+     * STREAM_SAVED the stream is X already. */
+    const float *(*write_bwd)(const struct sublayer *s);
+    void (*context_bwd)(const struct sublayer *s, const float *ctx, float *dctx);
+    void (*input_bwd)(const struct sublayer *s, const float *x_in, float *dx_in);
+
+    /* Whether f has an effect on the loss; NULL: always. */
+    bool (*uses_f)(const struct ddl_config *config);
+    /* Floating-point operations of one sublayer for a token beside matrices of the group "matrix". */
+    double (*flops)(const struct ddl_config *config);
+    /* What a sublayer exposes to ddl_workspace_read_trace; NULL: nothing. */
+    void (*trace)(const struct sublayer_acts *acts, struct rule_trace *out);
+    /* The file of the release that runs such a model in every layer, or NULL and the reason in *why. */
+    const char *(*release_file)(const struct ddl_config *config, const char **why);
+};
+
+/* The workspace's memory for the gradient of x_in; for c = 1 the stream's gradient. */
+float *sublayer_dx_in(const struct sublayer *s);
+
+/* read.c: read_fwd and read_bwd with the layer's compressor; for c = 1 the stream itself. */
+const float *read_stream_fwd(const struct sublayer *s, struct history *history);
+void read_stream_bwd(const struct sublayer *s);
+/* The check of rules for one value channel. */
+ddl_status check_one_channel(const struct ddl_config *config, const char *name, struct ddl_error *err);
+
+#endif

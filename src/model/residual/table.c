@@ -1,0 +1,26 @@
+#include "model/residual/table.h"
+
+/* clang-format off */
+static const struct residual_rule *const rules[DDL_RESIDUALS] = {
+#define ROW(constant, name) [DDL_RESIDUAL_##constant] = &residual_##name,
+    DDL_RESIDUAL_RULES(ROW)
+#undef ROW
+};
+
+const char *const residual_rule_names[] = {
+#define NAME(constant, name) [DDL_RESIDUAL_##constant] = #name,
+    DDL_RESIDUAL_RULES(NAME)
+#undef NAME
+    [DDL_RESIDUALS] = NULL
+};
+/* clang-format on */
+
+const struct residual_rule *residual_rule_at(int rule)
+{
+    return rules[rule];
+}
+
+const struct residual_rule *residual_rule_of(const struct ddl_config *config, size_t layer)
+{
+    return rules[ddl_config_residual(config, layer)];
+}
