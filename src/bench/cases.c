@@ -129,6 +129,43 @@ static void make_copy_bf16(struct bench_case *k, const struct bench_sizes *s)
     bench_add(k, AT(copy_bf16_args, dst), s->N * a, BENCH_HALVES, BENCH_OUT);
 }
 
+/* N sequences of one row each, at position 0 of a slot of their own, and with a history of their own. */
+#define RAGGED(type, s)                                                                                      \
+    do {                                                                                                     \
+        IN(type, ragged.sequence, (s)->N, COUNT);                                                            \
+        IN(type, ragged.position, (s)->N, ZEROS);                                                            \
+        IN(type, ragged.first, (s)->N + 1, COUNT);                                                           \
+        IN(type, ragged.past, (s)->N, ZEROS);                                                                \
+        IN(type, ragged.slot, (s)->N, COUNT);                                                                \
+        IN(type, ragged.from, (s)->N, COUNT);                                                                \
+        IN(type, ragged.to, (s)->N, COUNT);                                                                  \
+    } while (0)
+static struct ddl_ragged ragged_rows(const struct bench_sizes *s)
+{
+    return (struct ddl_ragged){ .B = s->N, .N = s->N, .max_rows = 1, .max_span = 1 };
+}
+
+static void make_cache_append(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t a = s->H * s->h;
+    k->args.cache_append = (struct cache_append_args){
+        .ragged = ragged_rows(s), .width = a, .src_stride = 3 * a, .slot_stride = a
+    };
+    RAGGED(cache_append_args, s);
+    IN(cache_append_args, src, s->N * 3 * a, NORMAL);
+    OUT(cache_append_args, dst, s->N * a);
+}
+
+static void make_history_push(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t keep = s->K > 1 ? s->K - 1 : 1, width = s->d * s->c;
+    k->args.history_push =
+        (struct history_push_args){ .ragged = ragged_rows(s), .keep = keep, .width = width };
+    RAGGED(history_push_args, s);
+    IN(history_push_args, X, s->N * width, NORMAL);
+    INOUT(history_push_args, history, s->N * keep * width);
+}
+
 static void make_cast_bf16(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.cast_bf16 = (struct cast_bf16_args){ .n = s->N * s->d };
@@ -320,6 +357,8 @@ static const struct bench_op ops[] = {
     { "cast_bf16", call_cast_bf16, make_cast_bf16, 0, false },
     ONE(copy),
     { "copy_bf16", call_copy_bf16, make_copy_bf16, 0, false },
+    { "cache_append", call_cache_append, make_cache_append, 0, false },
+    { "history_push", call_history_push, make_history_push, 0, false },
     ONE(fill),
     ONE(sum),
     ONE(sum_squares),

@@ -65,6 +65,12 @@ static void write_number(void *to, const struct bench_buffer *b, const struct be
     case BENCH_TOKENS:
         ((int32_t *)to)[i] = (int32_t)ddl_rng_below(key, i, s->V);
         break;
+    case BENCH_ZEROS:
+        ((int32_t *)to)[i] = 0;
+        break;
+    case BENCH_COUNT:
+        ((int32_t *)to)[i] = (int32_t)i;
+        break;
     case BENCH_HALVES:
         ((uint16_t *)to)[i] = ddl_bf16_round(number(b->fill, key, i));
         break;
@@ -84,7 +90,8 @@ static ddl_status fill_buffer(ddl_backend *backend, void *place, const struct be
                               const struct bench_sizes *s, size_t which, struct ddl_error *err)
 {
     enum { PATTERN = 65521 };
-    size_t width = width_of(b->fill), pattern = b->n < PATTERN || b->fill == BENCH_TILES ? b->n : PATTERN;
+    bool whole = b->n < PATTERN || b->fill == BENCH_TILES || b->fill == BENCH_COUNT;
+    size_t width = width_of(b->fill), pattern = whole ? b->n : PATTERN;
     unsigned char *host = ddl_mem_alloc(pattern * width);
     if (!host)
         return ddl_error_set(err, DDL_E_MEMORY, "bench op: out of memory");

@@ -121,6 +121,24 @@ struct embed_grad_args {
     float *dE;             /* (V, d) +=  */
 };
 
+/* A ragged batch: the N rows of a pass belong to B sequences, of different lengths, that continue slots of a
+ * cache. Rows of a sequence are contiguous, in the order of its tokens. Sequence b is rows [first[b],
+ * first[b + 1]); its slot holds past[b] tokens before them. An op that takes a `ragged` batch has B T = N
+ * rows too (B = 1, T = N); NULL: B dense sequences of T rows each, all from position 0. The arrays are
+ * backend memory. No two sequences of a batch may have the same slot. */
+struct ddl_ragged {
+    size_t B, N;
+    size_t max_rows;         /* of a sequence                                              */
+    size_t max_span;         /* largest past + rows of a sequence                          */
+    const int32_t *sequence; /* (N) of each row                                            */
+    const int32_t *position; /* (N) of each row's token, from 0                            */
+    const int32_t *first;    /* (B + 1)                                                    */
+    const int32_t *past;     /* (B)                                                        */
+    const int32_t *slot;     /* (B) where keys and values are                              */
+    const int32_t *from;     /* (B) history that holds the rows before the first           */
+    const int32_t *to;       /* (B) history to be written, see history_push; may be from[b] */
+};
+
 /* The input state X_0 from embeddings: repeated over the channels (w NULL), or a depthwise causal convolution
  * over tokens, X_t,(i,j) = sum_s w_(ic+j),s x_(t-K+1+s),i.  Section 3 */
 struct init_state_args {
@@ -129,6 +147,8 @@ struct init_state_args {
     const float *past; /* (B, K-1, d) embeddings before the first token, or NULL: zeros   */
     const float *w;    /* (d*c, K), last tap on the current token; or NULL: repeat        */
     float *X;          /* (B, T, d, c) =                                                  */
+    struct ddl_ragged ragged;
+    const float *history; /* ragged: (histories, K-1, d) embeddings before the first token */
 };
 struct init_state_grad_args {
     size_t B, T, d, c, K;
@@ -163,6 +183,8 @@ struct compress_args {
     const float *past; /* (B, taps-1, d, c), or NULL */
     const float *e;    /* (taps, d*c)                */
     float *x_in;       /* (B, T, d) =                */
+    struct ddl_ragged ragged;
+    const float *history; /* ragged: (histories, taps-1, d, c) states before the first token */
 };
 struct compress_grad_args {
     size_t B, T, d, c, taps;
@@ -195,6 +217,7 @@ struct rmsnorm_grad_args {
 struct rope_args {
     size_t B, T, H, h, R;
     size_t past; /* position of the first token                               */
+    struct ddl_ragged ragged;
     float eps;
     const float *cos, *sin; /* (positions, R/2)                                          */
     const float *x;         /* (B*T) rows x_stride apart, each H*h                        */
@@ -217,10 +240,12 @@ struct rope_grad_args { /* past 0, sequences dense: row (b, t) at (b*T + t) * st
     float *dw; /* (h) +=, NULL where w is */
 };
 
-/* Causal softmax attention: query t of sequence b sees keys 0 .. past + t.  Section 6. Head a of a row stands
- * at a*h. */
+/* Causal softmax attention: query t of sequence b attends to keys 0 .. past + t.  Section 6. Head a of a row
+ * is at a*h. Ragged: each sequence has its own past, and the keys and values of its slot, k_batch and v_batch
+ * from slot to slot, which include those of the queries' own tokens. */
 struct attention_args {
     size_t B, T, H, h, past;
+    struct ddl_ragged ragged;
     float scale;    /* 1/sqrt(h) */
     const float *q; /* (B*T) rows q_stride apart                          */
     size_t q_stride;
@@ -411,6 +436,27 @@ struct copy_bf16_args {
     size_t src_batch, dst_batch;
 };
 
+/* Writes rows of a ragged batch to their positions in a cache, as float32 or rounded as cast_bf16 does. */
+struct cache_append_args {
+    struct ddl_ragged ragged;
+    size_t width;
+    const float *src; /* (N) rows src_stride apart */
+    size_t src_stride;
+    float *dst;      /* slots slot_stride apart, (positions, width) each; NULL: dst16 */
+    uint16_t *dst16; /* the same in bfloat16 */
+    size_t slot_stride;
+};
+
+/* A history holds the last `keep` rows of a sequence, row keep-1 the latest; rows before position 0 may hold
+ * anything and are never read. Writes history to[b] of every sequence: what remains of from[b] after its new
+ * rows. */
+struct history_push_args {
+    struct ddl_ragged ragged;
+    size_t keep, width;
+    const float *X; /* (N, width)                */
+    float *history; /* (histories, keep, width) */
+};
+
 /* The largest sizes that will be used, so that scratch memory is allocated before the first op. 0: not used.
  */
 struct ddl_limits {
@@ -433,6 +479,8 @@ struct ddl_memory_request {
 #define DDL_OPS(OP) \
     OP(copy,            copy_args) \
     OP(copy_bf16,          copy_bf16_args) \
+    OP(cache_append,    cache_append_args) \
+    OP(history_push,    history_push_args) \
     OP(matmul,          matmul_args) \
     OP(cast_bf16,         cast_bf16_args) \
     OP(matmul_bf16,        matmul_bf16_args) \

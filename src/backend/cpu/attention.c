@@ -183,17 +183,39 @@ static void share_fwd(const void *args, size_t lo, size_t hi, float *scratch)
     }
 }
 
-/* A head's queries where there are few: keys and values are read once, as they are. */
-static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
+/* Sequence b of a ragged batch as a dense batch of one. */
+static struct attention_args sequence_of(const struct attention_args *a, size_t b)
 {
-    const struct task *task = args;
-    const struct attention_args *a = task->args;
+    const struct ddl_ragged *r = &a->ragged;
+    struct attention_args one = *a;
+    size_t first = (size_t)r->first[b], slot = (size_t)r->slot[b];
+    one.ragged.B = 0;
+    one.B = 1;
+    one.T = (size_t)r->first[b + 1] - first;
+    one.past = (size_t)r->past[b];
+    one.q += first * a->q_stride;
+    one.y += first * a->H * a->h;
+    one.lse = a->lse ? a->lse + first * a->H : NULL;
+    if (a->k16) {
+        one.k16 += slot * a->k_batch;
+        one.v16 += slot * a->v_batch;
+    } else {
+        one.k += slot * a->k_batch;
+        one.v += slot * a->v_batch;
+    }
+    return one;
+}
+
+/* A head's queries where there are few: keys and values are read once, as they are. */
+static void few_queries(const struct task *task, const struct attention_args *a, size_t b, size_t head,
+                        float *scratch)
+{
     const struct ddl_kernels *k = task->cpu->k;
     const struct queries q = { .k = k,
                                .a = a,
                                .products_only = task->products_only,
-                               .b = lo / a->H,
-                               .head = lo % a->H,
+                               .b = b,
+                               .head = head,
                                .total = (double *)(void *)scratch,
                                .top = scratch + 2 * MOST_THIN,
                                .S = scratch + 3 * MOST_THIN };
@@ -201,7 +223,6 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
     size_t keys = q.b * a->k_batch + q.head * a->h, values = q.b * a->v_batch + q.head * a->h;
     struct softmax_args s = softmax_of(&q, 0, 0, span);
     const float *at = at_query(&q, 0);
-    (void)hi;
     if (a->k16)
         k->mixed_thin(&(struct mixed_args){ M, span, a->h, a->scale, at, a->q_stride, a->k16 + keys,
                                             a->k_stride, q.S, span },
@@ -241,7 +262,23 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
         k->softmax_finish(&s, 0, M, NULL);
 }
 
-static void attention_fwd(const struct cpu *cpu, const struct attention_args *a, bool products_only)
+/* A head of a sequence, lo = sequence * H + head; sequences with more queries are left to dense_fwd. */
+static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct task *task = args;
+    const struct attention_args *a = task->args;
+    size_t b = lo / a->H, head = lo % a->H;
+    (void)hi;
+    if (!a->ragged.B) {
+        few_queries(task, a, b, head, scratch);
+        return;
+    }
+    const struct attention_args one = sequence_of(a, b);
+    if (one.T <= MOST_THIN)
+        few_queries(task, &one, 0, head, scratch);
+}
+
+static void dense_fwd(const struct cpu *cpu, const struct attention_args *a, bool products_only)
 {
     size_t heads = a->T ? a->B * a->H : 0, span = a->past + a->T;
     struct task task = { .cpu = cpu, .args = a, .shares = 1, .products_only = products_only };
@@ -253,6 +290,28 @@ static void attention_fwd(const struct cpu *cpu, const struct attention_args *a,
     if (cpu->threads > 1 && heads > 0 && heads < SHARES * cpu->threads)
         task.shares = least(round_up(SHARES * cpu->threads, heads) / heads, round_up(a->T, BLOCK) / BLOCK);
     parallel_tasks(cpu, heads * task.shares, (1 + a->T / task.shares / 4) * span * a->h, share_fwd, &task);
+}
+
+/* Sequences with few queries together, so that threads share them; each other one by itself. */
+static void ragged_fwd(const struct cpu *cpu, const struct attention_args *a, bool products_only)
+{
+    const struct ddl_ragged *r = &a->ragged;
+    struct task task = { .cpu = cpu, .args = a, .shares = 1, .products_only = products_only };
+    parallel_fits(cpu, cpu_attention_scratch(r->max_span, a->h));
+    parallel_tasks(cpu, r->B * a->H, (1 + MOST_THIN / 4) * r->max_span * a->h, few_fwd, &task);
+    for (size_t b = 0; r->max_rows > MOST_THIN && b < r->B; b++) {
+        const struct attention_args one = sequence_of(a, b);
+        if (one.T > MOST_THIN)
+            dense_fwd(cpu, &one, products_only);
+    }
+}
+
+static void attention_fwd(const struct cpu *cpu, const struct attention_args *a, bool products_only)
+{
+    if (a->ragged.B)
+        ragged_fwd(cpu, a, products_only);
+    else
+        dense_fwd(cpu, a, products_only);
 }
 
 void cpu_attention_fwd(void *ctx, const struct attention_args *a)

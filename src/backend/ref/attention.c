@@ -31,8 +31,10 @@ static double score(const struct attention_args *a, const float *q, size_t key)
 void ref_attention_fwd(void *ctx, const struct attention_args *a)
 {
     (void)ctx;
+    const struct ddl_ragged *ragged = &a->ragged;
     for (size_t n = 0; n < a->B * a->T; n++) {
-        size_t b = n / a->T, span = a->past + n % a->T + 1;
+        size_t b = ragged->B ? (size_t)ragged->slot[ragged->sequence[n]] : n / a->T;
+        size_t span = ragged->B ? (size_t)ragged->position[n] + 1 : a->past + n % a->T + 1;
         for (size_t head = 0; head < a->H; head++) {
             const float *q = a->q + n * a->q_stride + head * a->h;
             size_t k = b * a->k_batch + head * a->h, v = b * a->v_batch + head * a->h;

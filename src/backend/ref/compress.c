@@ -1,27 +1,24 @@
 #include "backend/ref/ref.h"
 
-/* State number t (may be before the sequence) of sequence b at flat channel ij. */
-static double state(const struct compress_args *a, size_t b, ptrdiff_t t, size_t ij)
+/* The state `back` tokens before row n, at flat channel ij; 0 before the sequence. */
+static double state(const struct compress_args *a, size_t n, size_t back, size_t ij)
 {
-    size_t dc = a->d * a->c;
-    if (t >= 0)
-        return a->X[(b * a->T + (size_t)t) * dc + ij];
-    if (!a->past)
-        return 0;
-    return a->past[(b * (a->taps - 1) + (size_t)(t + (ptrdiff_t)a->taps - 1)) * dc + ij];
+    const float *X =
+        ref_earlier_row(&a->ragged, n, n % a->T, back, a->taps - 1, a->d * a->c, a->X, a->history);
+    if (!X && !a->ragged.B && a->past)
+        X = a->past + (n / a->T * (a->taps - 1) + n % a->T + a->taps - 1 - back) * a->d * a->c;
+    return X ? (double)X[ij] : 0;
 }
 
 void ref_compress_fwd(void *ctx, const struct compress_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->B * a->T; n++) {
-        size_t b = n / a->T, t = n % a->T;
         for (size_t i = 0; i < a->d; i++) {
             double sum = 0;
             for (size_t s = 0; s < a->taps; s++) {
                 for (size_t ij = i * a->c; ij < (i + 1) * a->c; ij++)
-                    sum += (double)a->e[s * a->d * a->c + ij] *
-                           state(a, b, (ptrdiff_t)(t + s) - (ptrdiff_t)a->taps + 1, ij);
+                    sum += (double)a->e[s * a->d * a->c + ij] * state(a, n, a->taps - 1 - s, ij);
             }
             a->x_in[n * a->d + i] = (float)sum;
         }

@@ -1,28 +1,24 @@
 #include "backend/ref/ref.h"
 
-/* Embedding number t (may be before the sequence) of sequence b, feature i. */
-static double embedding(const struct init_state_args *a, size_t b, ptrdiff_t t, size_t i)
+/* Feature i of the embedding `back` tokens before row n; 0 before the sequence. */
+static double embedding(const struct init_state_args *a, size_t n, size_t back, size_t i)
 {
-    if (t >= 0)
-        return a->x[(b * a->T + (size_t)t) * a->d + i];
-    if (!a->past)
-        return 0;
-    return a->past[(b * (a->K - 1) + (size_t)(t + (ptrdiff_t)a->K - 1)) * a->d + i];
+    const float *x = ref_earlier_row(&a->ragged, n, n % a->T, back, a->K - 1, a->d, a->x, a->history);
+    if (!x && !a->ragged.B && a->past)
+        x = a->past + (n / a->T * (a->K - 1) + n % a->T + a->K - 1 - back) * a->d;
+    return x ? (double)x[i] : 0;
 }
 
 void ref_init_state_fwd(void *ctx, const struct init_state_args *a)
 {
     (void)ctx;
-    for (size_t b = 0; b < a->B; b++) {
-        for (size_t t = 0; t < a->T; t++) {
-            for (size_t ij = 0; ij < a->d * a->c; ij++) {
-                size_t i = ij / a->c;
-                double sum = a->w ? 0 : a->x[(b * a->T + t) * a->d + i];
-                for (size_t s = 0; a->w && s < a->K; s++)
-                    sum += (double)a->w[ij * a->K + s] *
-                           embedding(a, b, (ptrdiff_t)(t + s) - (ptrdiff_t)a->K + 1, i);
-                a->X[(b * a->T + t) * a->d * a->c + ij] = (float)sum;
-            }
+    for (size_t n = 0; n < a->B * a->T; n++) {
+        for (size_t ij = 0; ij < a->d * a->c; ij++) {
+            size_t i = ij / a->c;
+            double sum = a->w ? 0 : a->x[n * a->d + i];
+            for (size_t s = 0; a->w && s < a->K; s++)
+                sum += (double)a->w[ij * a->K + s] * embedding(a, n, a->K - 1 - s, i);
+            a->X[n * a->d * a->c + ij] = (float)sum;
         }
     }
 }

@@ -10,5 +10,9 @@ extern const struct ddl_ops ddl_ops_ref;
 #define DECLARE_OP(name, args) void ref_##name(void *ctx, const struct args *a);
 DDL_OPS(DECLARE_OP)
 #undef DECLARE_OP
+/* The row `back` tokens before row n of X (N, width), which is number t of its dense sequence; of a ragged
+ * batch (ragged->B > 0) perhaps in its history (histories, keep, width). NULL before the sequence. */
+const float *ref_earlier_row(const struct ddl_ragged *ragged, size_t n, size_t t, size_t back, size_t keep,
+                             size_t width, const float *X, const float *history);
 
 #endif

@@ -29,6 +29,8 @@ void ref_rope_fwd(void *ctx, const struct rope_args *a)
     double in[DDL_MAX_HEAD_DIM], out[DDL_MAX_HEAD_DIM];
     for (size_t n = 0; n < a->B * a->T; n++) {
         size_t b = n / a->T, t = n % a->T, position = a->past + t;
+        if (a->ragged.B)
+            position = (size_t)a->ragged.position[n];
         for (size_t head = 0; head < a->H; head++) {
             const float *x = a->x + n * a->x_stride + head * a->h;
             float *y = a->y + b * a->y_batch + t * a->y_stride + head * a->h;

@@ -1,6 +1,7 @@
 /* The input state from embeddings: ops/ops.h. The convolution's weights (d*c, K) are turned to (K, d*c) in
  * scratch first, so that a tap's weights lie as the state does. */
 #include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/ragged.h"
 #include "backend/cpu/kernels/vec.h"
 
 #include <string.h>
@@ -37,6 +38,8 @@ INLINE void write_state(size_t d, const float *w, const float *x, float *X, bool
 
 static const float *earlier(const struct init_state_args *a, size_t n, size_t back)
 {
+    if (a->ragged.B)
+        return earlier_row(&a->ragged, n, back, a->K - 1, a->d, a->x, a->history);
     size_t b = n / a->T, t = n % a->T;
     if (t >= back)
         return a->x + (n - back) * a->d;

@@ -1,0 +1,373 @@
+/* Ops on ragged batches: cpu against ref, and both against the same op on the whole dense sequence. */
+#include "support/backends.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+DEFINE_CALL(rope_fwd, rope_args)
+DEFINE_CALL(attention_fwd, attention_args)
+DEFINE_CALL(compress_fwd, compress_args)
+DEFINE_CALL(init_state_fwd, init_state_args)
+DEFINE_CALL(cache_append, cache_append_args)
+DEFINE_CALL(history_push, history_push_args)
+
+enum { MAX_B = 6 };
+
+/* A sequence of a batch: tokens before it, its rows, its slot. The histories are 2 slot + 1 -> 2 slot, or, in
+ * place, 2 slot -> 2 slot. */
+static const struct sequence {
+    size_t past, rows, slot;
+} batches[][MAX_B] = {
+    { { 0, 1, 0 } },
+    { { 5, 1, 2 }, { 0, 1, 0 }, { 70, 1, 1 } },
+    { { 0, 7, 3 }, { 1, 63, 0 }, { 2, 1, 1 }, { 100, 100, 2 } },
+    { { 570, 12, 1 }, { 575, 9, 0 }, { 3, 8, 4 }, { 0, 13, 2 }, { 577, 1, 3 } },
+    { { 1, 2, 5 }, { 2, 2, 4 }, { 3, 1, 3 }, { 0, 2, 2 }, { 0, 3, 1 }, { 900, 1, 0 } },
+};
+enum { BATCHES = sizeof batches / sizeof *batches, SLOTS = MAX_B, HISTORIES = 2 * SLOTS };
+
+static int32_t *integers(size_t n)
+{
+    return (int32_t *)(void *)some_floats(n); /* until release_all */
+}
+
+static struct ddl_ragged ragged_of(const struct sequence *s, bool in_place)
+{
+    struct ddl_ragged r = { 0 };
+    for (; r.B < MAX_B && s[r.B].rows; r.B++) {
+        size_t rows = s[r.B].rows, span = s[r.B].past + rows;
+        r.N += rows;
+        r.max_rows = rows > r.max_rows ? rows : r.max_rows;
+        r.max_span = span > r.max_span ? span : r.max_span;
+    }
+    int32_t *sequence = integers(r.N), *position = integers(r.N), *first = integers(r.B + 1),
+            *past = integers(r.B), *slot = integers(r.B), *from = integers(r.B), *to = integers(r.B);
+    size_t n = 0;
+    for (size_t b = 0; b < r.B; b++) {
+        first[b] = (int32_t)n;
+        past[b] = (int32_t)s[b].past;
+        slot[b] = (int32_t)s[b].slot;
+        to[b] = 2 * slot[b];
+        from[b] = in_place ? to[b] : to[b] + 1;
+        for (size_t t = 0; t < s[b].rows; t++, n++) {
+            sequence[n] = (int32_t)b;
+            position[n] = (int32_t)(s[b].past + t);
+        }
+    }
+    first[r.B] = (int32_t)n;
+    r.sequence = sequence, r.position = position, r.first = first, r.past = past;
+    r.slot = slot, r.from = from, r.to = to;
+    return r;
+}
+
+/* ---- cpu against ref ---- */
+
+static void test_rope(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t H, h, R;
+        bool norm;
+    } heads[] = { { 1, 2, 2, true }, { 3, 64, 64, true }, { 2, 63, 30, false }, { 12, 100, 100, true } };
+    for (size_t i = 0; i < BATCHES * 4; i++) {
+        struct ddl_ragged r = ragged_of(batches[i / 4], false);
+        size_t H = heads[i % 4].H, h = heads[i % 4].h, R = heads[i % 4].R, width = H * h, n = r.max_span * R;
+        float *angle = some_floats(n), *cosines = some_floats(n), *sines = some_floats(n);
+        for (size_t j = 0; j < n; j++)
+            cosines[j] = cosf(angle[j]), sines[j] = sinf(angle[j]);
+        struct rope_args f = { .B = 1,
+                               .T = r.N,
+                               .H = H,
+                               .h = h,
+                               .R = R,
+                               .ragged = r,
+                               .eps = 1e-5f,
+                               .cos = cosines,
+                               .sin = sines,
+                               .x = some_floats(r.N * (width + 5)),
+                               .x_stride = width + 5,
+                               .w = heads[i % 4].norm ? floats_around(h, 1, 0.3f) : NULL,
+                               .y_stride = width + 3 };
+        struct output fwd[] = { { &f.y, r.N * (width + 3), 1e-6, some_floats(r.N * (width + 3)), NULL } };
+        COMPARE(rope_fwd, f, fwd);
+        release_all();
+    }
+}
+
+static struct attention_args attention_of(struct ddl_ragged r, size_t H, size_t h, bool bf16)
+{
+    size_t width = H * h, stride = width + 3, k_batch = (r.max_span + 2) * stride,
+           v_batch = (r.max_span + 1) * width;
+    return (struct attention_args){ .B = 1,
+                                    .T = r.N,
+                                    .H = H,
+                                    .h = h,
+                                    .ragged = r,
+                                    .scale = 1 / sqrtf((float)h),
+                                    .q = floats_around(r.N * stride, 0, 2),
+                                    .q_stride = stride,
+                                    .k = bf16 ? NULL : some_floats(SLOTS * k_batch),
+                                    .k16 = bf16 ? some_halves(SLOTS * k_batch) : NULL,
+                                    .k_stride = stride,
+                                    .k_batch = k_batch,
+                                    .v = bf16 ? NULL : some_floats(SLOTS * v_batch),
+                                    .v16 = bf16 ? some_halves(SLOTS * v_batch) : NULL,
+                                    .v_stride = width,
+                                    .v_batch = v_batch };
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    static const size_t heads[][2] = { { 1, 1 }, { 3, 64 }, { 2, 63 }, { 1, 100 } };
+    for (size_t i = 0; i < BATCHES * 8; i++) {
+        struct ddl_ragged r = ragged_of(batches[i / 8], false);
+        size_t H = heads[i / 2 % 4][0], h = heads[i / 2 % 4][1];
+        struct attention_args f = attention_of(r, H, h, i % 2);
+        const struct ddl_limits limits = { .T = r.max_span, .h = h };
+        struct output fwd[] = { { &f.y, r.N * H * h, 2e-6, NULL, NULL },
+                                { &f.lse, r.N * H, 2e-6, NULL, NULL } };
+        compare_within(&limits, call_attention_fwd, &f, 2, fwd);
+        f.lse = NULL;
+        compare_within(&limits, call_attention_fwd, &f, 1, fwd);
+        release_all();
+    }
+}
+
+static void test_convolutions(void **state)
+{
+    (void)state;
+    static const size_t shapes[][3] = { { 1, 1, 1 }, { 7, 2, 4 }, { 63, 3, 2 }, { 100, 4, 4 }, { 64, 5, 7 } };
+    for (size_t i = 0; i < BATCHES * 5; i++) {
+        struct ddl_ragged r = ragged_of(batches[i / 5], false);
+        size_t d = shapes[i % 5][0], c = shapes[i % 5][1], K = shapes[i % 5][2], dc = d * c;
+        struct compress_args f = { .B = 1,
+                                   .T = r.N,
+                                   .d = d,
+                                   .c = c,
+                                   .taps = K,
+                                   .X = some_floats(r.N * dc),
+                                   .e = some_floats(K * dc),
+                                   .ragged = r,
+                                   .history = some_floats(HISTORIES * (K - 1) * dc) };
+        struct output compressed[] = { { &f.x_in, r.N * d, 2e-6, NULL, NULL } };
+        COMPARE(compress_fwd, f, compressed);
+        struct init_state_args g = { .B = 1,
+                                     .T = r.N,
+                                     .d = d,
+                                     .c = c,
+                                     .K = K,
+                                     .x = some_floats(r.N * d),
+                                     .w = some_floats(dc * K),
+                                     .ragged = r,
+                                     .history = some_floats(HISTORIES * (K - 1) * d) };
+        struct output expanded[] = { { &g.X, r.N * dc, 2e-6, NULL, NULL } };
+        COMPARE(init_state_fwd, g, expanded);
+        release_all();
+    }
+}
+
+/* Exact, and what is not written stays. */
+static void test_writes(void **state)
+{
+    (void)state;
+    static const size_t widths[] = { 1, 7, 63, 100 };
+    for (size_t i = 0; i < BATCHES * 8; i++) {
+        struct ddl_ragged r = ragged_of(batches[i / 8], i % 2);
+        size_t width = widths[i / 2 % 4], stride = width + 5, slot = (r.max_span + 1) * width;
+        struct cache_append_args f = { .ragged = r,
+                                       .width = width,
+                                       .src = some_floats(r.N * stride),
+                                       .src_stride = stride,
+                                       .slot_stride = slot + (slot & 1) };
+        size_t n = SLOTS * f.slot_stride;
+        struct output exact[] = { { &f.dst, n, 0, some_floats(n), NULL } };
+        COMPARE(cache_append, f, exact);
+        struct output rounded[] = { { (float **)(void *)&f.dst16, n / 2, 0, (float *)some_halves(n), NULL } };
+        f.dst = NULL;
+        COMPARE(cache_append, f, rounded);
+        for (size_t keep = 1; keep < 6; keep += 2) {
+            struct history_push_args h = {
+                .ragged = r, .keep = keep, .width = width, .X = some_floats(r.N * width)
+            };
+            size_t m = HISTORIES * keep * width;
+            struct output pushed[] = { { &h.history, m, 0, some_floats(m), NULL } };
+            COMPARE(history_push, h, pushed);
+        }
+        release_all();
+    }
+}
+
+/* ---- in pieces as in one ---- */
+
+enum { T = 40, D = 21, C = 3, K = 4, H = 2, WIDTH = 14 };
+
+/* Two sequences of T rows, through the ops in pieces: rows of pieces of the first, then of the second. */
+struct whole {
+    const struct ddl_backend *backend;
+    float *X, *e, *x_in, *q, *k, *v, *y; /* dense: (2, T, ...) */
+    float *x_in_found, *y_found, *history, *K_cache, *V_cache;
+};
+
+static void gather(float *to, const float *from, const struct sequence *s, size_t width)
+{
+    for (size_t b = 0; b < 2; to += s[b++].rows * width)
+        memcpy(to, from + (s[b].slot * T + s[b].past) * width, s[b].rows * width * sizeof *to);
+}
+
+static void scatter(float *to, const float *from, const struct sequence *s, size_t width)
+{
+    for (size_t b = 0; b < 2; from += s[b++].rows * width)
+        memcpy(to + (s[b].slot * T + s[b].past) * width, from, s[b].rows * width * sizeof *to);
+}
+
+static void run_piece(struct whole *w, const struct sequence *s)
+{
+    const struct ddl_backend *on = w->backend;
+    struct ddl_ragged r = ragged_of(s, true);
+    float *X = some_floats(r.N * D * C), *x_in = some_floats(r.N * D), *q = some_floats(r.N * WIDTH),
+          *y = some_floats(r.N * WIDTH);
+    gather(X, w->X, s, D * C);
+    on->ops->compress_fwd(on->ctx, &(struct compress_args){ .B = 1,
+                                                            .T = r.N,
+                                                            .d = D,
+                                                            .c = C,
+                                                            .taps = K,
+                                                            .X = X,
+                                                            .e = w->e,
+                                                            .x_in = x_in,
+                                                            .ragged = r,
+                                                            .history = w->history });
+    on->ops->history_push(on->ctx, &(struct history_push_args){ r, K - 1, D * C, X, w->history });
+    scatter(w->x_in_found, x_in, s, D);
+    gather(q, w->k, s, WIDTH);
+    struct cache_append_args append = { .ragged = r,
+                                        .width = WIDTH,
+                                        .src = q,
+                                        .src_stride = WIDTH,
+                                        .dst = w->K_cache,
+                                        .slot_stride = T * WIDTH };
+    on->ops->cache_append(on->ctx, &append);
+    gather(q, w->v, s, WIDTH);
+    append.dst = w->V_cache;
+    on->ops->cache_append(on->ctx, &append);
+    gather(q, w->q, s, WIDTH);
+    on->ops->attention_fwd(on->ctx, &(struct attention_args){ .B = 1,
+                                                              .T = r.N,
+                                                              .H = H,
+                                                              .h = WIDTH / H,
+                                                              .ragged = r,
+                                                              .scale = 0.5f,
+                                                              .q = q,
+                                                              .q_stride = WIDTH,
+                                                              .k = w->K_cache,
+                                                              .v = w->V_cache,
+                                                              .k_stride = WIDTH,
+                                                              .v_stride = WIDTH,
+                                                              .k_batch = T * WIDTH,
+                                                              .v_batch = T * WIDTH,
+                                                              .y = y });
+    scatter(w->y_found, y, s, WIDTH);
+}
+
+static void run_whole(struct whole *w)
+{
+    const struct ddl_backend *on = w->backend;
+    on->ops->compress_fwd(
+        on->ctx, &(struct compress_args){
+                     .B = 2, .T = T, .d = D, .c = C, .taps = K, .X = w->X, .e = w->e, .x_in = w->x_in });
+    on->ops->attention_fwd(on->ctx, &(struct attention_args){ .B = 2,
+                                                              .T = T,
+                                                              .H = H,
+                                                              .h = WIDTH / H,
+                                                              .scale = 0.5f,
+                                                              .q = w->q,
+                                                              .q_stride = WIDTH,
+                                                              .k = w->k,
+                                                              .v = w->v,
+                                                              .k_stride = WIDTH,
+                                                              .v_stride = WIDTH,
+                                                              .k_batch = T * WIDTH,
+                                                              .v_batch = T * WIDTH,
+                                                              .y = w->y });
+}
+
+static void pieces_are_the_whole(void **state)
+{
+    (void)state;
+    static const struct sequence pieces[][2] = {
+        { { 0, 1, 1 }, { 0, 20, 0 } },  { { 1, 1, 1 }, { 20, 2, 0 } },   { { 2, 1, 1 }, { 22, 1, 0 } },
+        { { 3, 13, 1 }, { 23, 4, 0 } }, { { 16, 2, 1 }, { 27, 12, 0 } }, { { 18, 22, 1 }, { 39, 1, 0 } },
+    };
+    struct ddl_backend *backends[2] = { NULL, cpu_backend(NULL, 2) };
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&backends[0], "ref", 1, &err), err);
+    for (size_t i = 0; i < 2; i++) {
+        size_t tokens = 2 * T;
+        struct whole w = { .backend = backends[i],
+                           .X = some_floats(tokens * D * C),
+                           .e = some_floats(K * D * C),
+                           .x_in = some_floats(tokens * D),
+                           .q = some_floats(tokens * WIDTH),
+                           .k = some_floats(tokens * WIDTH),
+                           .v = some_floats(tokens * WIDTH),
+                           .y = some_floats(tokens * WIDTH),
+                           .x_in_found = some_floats(tokens * D),
+                           .y_found = some_floats(tokens * WIDTH),
+                           .history = some_floats(4 * (K - 1) * D * C),
+                           .K_cache = some_floats(tokens * WIDTH),
+                           .V_cache = some_floats(tokens * WIDTH) };
+        run_whole(&w);
+        for (size_t piece = 0; piece < sizeof pieces / sizeof *pieces; piece++) {
+            struct sequence s[MAX_B] = { pieces[piece][0], pieces[piece][1] };
+            run_piece(&w, s);
+        }
+        assert_memory_equal(w.x_in_found, w.x_in, tokens * D * sizeof *w.x_in);
+        assert_true(relative_error(tokens * WIDTH, w.y_found, w.y) <= 2e-6);
+        release_all();
+        ddl_backend_free(backends[i]);
+    }
+}
+
+/* ---- a sequence's result does not depend on the others ---- */
+
+static void each_sequence_by_itself(void **state)
+{
+    (void)state;
+    struct ddl_backend *cpu = cpu_backend(NULL, 2);
+    for (size_t i = 0; i < BATCHES * 2; i++) {
+        struct ddl_ragged r = ragged_of(batches[i / 2], false);
+        struct attention_args all = attention_of(r, 3, 40, i % 2);
+        size_t width = 120;
+        all.y = some_floats(r.N * width);
+        float *alone = some_floats(r.N * width);
+        cpu->ops->attention_fwd(cpu->ctx, &all);
+        for (size_t b = 0; b < r.B; b++) {
+            struct sequence s[MAX_B] = { batches[i / 2][b] };
+            size_t first = (size_t)r.first[b];
+            struct attention_args one = all;
+            one.ragged = ragged_of(s, false);
+            one.T = one.ragged.N;
+            one.q += first * one.q_stride;
+            one.y = alone + first * width;
+            cpu->ops->attention_fwd(cpu->ctx, &one);
+        }
+        assert_memory_equal(alone, all.y, r.N * width * sizeof *alone);
+        release_all();
+    }
+    ddl_backend_free(cpu);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_writes),
+        cmocka_unit_test(pieces_are_the_whole),
+        cmocka_unit_test(each_sequence_by_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
