@@ -73,8 +73,8 @@ enum bench_fill {
     BENCH_COS,
     BENCH_SIN, /* of the same angles */
     BENCH_TOKENS,
-    BENCH_ZEROS, /* integers 0, 0, ... */
-    BENCH_COUNT, /* integers 0, 1, ... */
+    BENCH_ZEROS,   /* integers 0, 0, ... */
+    BENCH_COUNT,   /* integers 0, 1, ... */
     BENCH_HALVES,  /* normal, in bfloat16 */
     BENCH_DOUBLES, /* around the vocabulary's size */
     BENCH_TILES,   /* weights in eight bits */
