@@ -133,7 +133,13 @@ static int generate(const struct folder *f, const struct flags *flags,
     if (!results || !out.texts)
         status = ddl_error_set(&err, DDL_E_MEMORY, "out of memory for %zu texts", config->n);
     else
-        status = ddl_generate(f->model, f->tokenizer, config, prompt->bytes, prompt->n, on_text, &out,
+        status = ddl_generate(&(struct ddl_generate_request){ .model = f->model,
+                                                              .tokenizer = f->tokenizer,
+                                                              .config = config,
+                                                              .prompt = prompt->bytes,
+                                                              .size = prompt->n,
+                                                              .text = on_text,
+                                                              .user = &out },
                               results, &err);
     if (!status && out.failed)
         status = ddl_error_set(&err, DDL_E_MEMORY, "out of memory for %zu texts", config->n);

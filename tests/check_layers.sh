@@ -13,7 +13,7 @@ interface() {
     tensor) echo 'safetensors' ;;
     ops) echo 'ops' ;;
     text) echo 'utf8' ;;
-    model) echo 'flat|load|measure|probe|redirect' ;;
+    model) echo 'decode|flat|load|measure|probe|redirect' ;;
     checkpoint) echo 'checkpoint|folder' ;;
     train) echo 'nonfinite|optim|spike|step|train_config' ;;
     *) echo 'none' ;;

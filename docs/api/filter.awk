@@ -17,7 +17,7 @@ BEGIN {
     custom["size_t size"] = "in bytes."
     custom["const struct ddl_batch *batch"] = "tokens and targets."
     custom["struct ddl_loss *loss"] = "set to the loss."
-    n_kinds = split("backend model workspace cache tokenizer shards block", kinds, " ")
+    n_kinds = split("backend model workspace session tokenizer shards block", kinds, " ")
     for (i = 1; i <= n_kinds; i++) {
         type = "ddl_" kinds[i]
         name = kinds[i] == "workspace" ? "ws" : kinds[i]
@@ -25,6 +25,7 @@ BEGIN {
         custom["const " type " *" name] = custom[type " *" name]
         custom[type " **out"] = "set to the new " kinds[i] ", owned by the caller; NULL after an error."
     }
+    custom["size_t slot"] = "a slot, from 0 on."
     letter["N"] = "Rows."
     letter["B"] = "Sequences."
     letter["T"] = "Tokens per sequence."

@@ -10,7 +10,7 @@
 
 #include "ddl/backend.h"
 #include "ddl/config.h"
-#include "ddl/model.h"
+#include "ddl/session.h"
 #include "ddl/status.h"
 
 #include <stdbool.h>

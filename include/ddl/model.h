@@ -16,7 +16,6 @@ extern "C" {
 
 typedef struct ddl_model ddl_model;         /* configuration and parameters                       */
 typedef struct ddl_workspace ddl_workspace; /* activations of one pass, carved once               */
-typedef struct ddl_cache ddl_cache;         /* decode state: keys, values and states of past tokens */
 
 /* A parameter, in the order and with the names and shapes of model.safetensors. */
 struct ddl_param {
@@ -176,35 +175,10 @@ DDL_API ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const str
 DDL_API ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
                                       double scale, struct ddl_loss *loss, struct ddl_error *err);
 
-/* Appends T tokens to each of the B sequences of the cache (NULL: starts from nothing and keeps nothing) and
- * gives logits for the last `rows` positions of every sequence: out (B, rows, V), host memory, rows <= T. */
-DDL_API ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cache *cache,
-                                    const struct ddl_batch *batch, size_t rows, float *out,
-                                    struct ddl_error *err);
-
-/* What keys and values are kept in. */
-enum ddl_cache_form {
-    DDL_CACHE_AUTO, /* the default. bfloat16 for a model whose products are not in float32, which it is
-                       otherwise */
-    DDL_CACHE_F32,
-    DDL_CACHE_BF16, /* rounded as they come: half the memory, and half of what each further token reads */
-    DDL_CACHE_FORMS /* how many there are */
-};
-/* "auto", "f32", "bf16", NULL: choices for a struct ddl_option. */
-DDL_API extern const char *const ddl_cache_form_names[];
-
-/* How large a cache is. */
-struct ddl_cache_options {
-    size_t batch, tokens;     /* room for so many sequences of at most so many tokens each */
-    enum ddl_cache_form form; /* of keys and values                                        */
-};
-/* An empty cache within the `options`, for the precision that the model has now. DDL_E_USAGE for more tokens
- * than the model's context. */
-DDL_API ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model,
-                                    const struct ddl_cache_options *options, struct ddl_error *err);
-DDL_API void ddl_cache_free(ddl_cache *cache);           /* NULL is allowed         */
-DDL_API void ddl_cache_reset(ddl_cache *cache);          /* back to no tokens       */
-DDL_API size_t ddl_cache_length(const ddl_cache *cache); /* tokens in each sequence */
+/* Logits of the last `rows` positions of every sequence: out (B, rows, V), host memory, rows <= T. Decoding
+ * token by token: ddl/session.h. */
+DDL_API ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                                    size_t rows, float *out, struct ddl_error *err);
 
 /* How many delta sublayers the model of a training workspace has. */
 DDL_API size_t ddl_workspace_n_delta(const ddl_workspace *ws);

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/measure.h"
+#include "model/decode.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -170,33 +170,41 @@ ddl_status bench_check_gradients(const struct ddl_bench_config *config, ddl_back
 static ddl_status whole(struct small *s, float *logits, struct ddl_error *err)
 {
     struct ddl_batch batch = { B, T, s->tokens, NULL };
-    return ddl_model_logits(s->model, s->ws, NULL, &batch, T, logits, err);
+    return ddl_model_logits(s->model, s->ws, &batch, T, logits, err);
 }
 
+/* The first tokens of both sequences by one prefill, the others by steps. */
 static ddl_status in_pieces(struct small *s, enum ddl_cache_form form, float *logits, struct ddl_error *err)
 {
     enum { FIRST = 7 };
+    static const size_t slots[B] = { 0, 1 };
+    const struct ddl_session_options options = { .slots = B, .tokens = T, .rows = B * FIRST, .form = form };
     size_t V = ddl_model_config(s->model)->vocab_size;
-    ddl_cache *cache;
-    int32_t piece[B * FIRST];
-    float *rows = ddl_mem_alloc(B * FIRST * V * sizeof *rows);
-    ddl_status status =
-        rows ? ddl_cache_create(&cache, s->model,
-                                &(struct ddl_cache_options){ .batch = B, .tokens = T, .form = form }, err)
-             : ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory");
+    ddl_session *session;
+    struct ddl_session_input inputs[B];
+    float *rows = ddl_mem_alloc(B * V * sizeof *rows);
+    ddl_status status = rows ? ddl_session_create(&session, s->model, &options, err)
+                             : ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory");
     if (status) {
         ddl_mem_free(rows);
         return status;
     }
-    for (size_t t = 0, n = FIRST; !status && t < T; t += n, n = 1) {
+    for (size_t b = 0; b < B; b++)
+        inputs[b] = (struct ddl_session_input){ .slot = b,
+                                                .n = FIRST,
+                                                .tokens = s->tokens + b * T,
+                                                .n_logits = FIRST,
+                                                .logits = logits + b * T * V };
+    status = ddl_session_prefill(session, inputs, B, err);
+    for (size_t t = FIRST; !status && t < T; t++) {
+        int32_t column[B];
         for (size_t b = 0; b < B; b++)
-            memcpy(piece + b * n, s->tokens + b * T + t, n * sizeof *piece);
-        status =
-            ddl_model_logits(s->model, s->ws, cache, &(struct ddl_batch){ B, n, piece, NULL }, n, rows, err);
+            column[b] = s->tokens[b * T + t];
+        status = ddl_session_step(session, B, slots, column, rows, err);
         for (size_t b = 0; !status && b < B; b++)
-            memcpy(logits + (b * T + t) * V, rows + b * n * V, n * V * sizeof *rows);
+            memcpy(logits + (b * T + t) * V, rows + b * V, V * sizeof *rows);
     }
-    ddl_cache_free(cache);
+    ddl_session_free(session);
     ddl_mem_free(rows);
     return status;
 }
@@ -214,8 +222,8 @@ static ddl_status compare_logits(struct small *found, struct small *ref, float *
         status = whole(ref, expected, err);
     if (status)
         return status;
-    bool halves =
-        ddl_model_cache_is_bf16(found->model, config->cache); /* which the whole pass does not round to */
+    bool halves = ddl_cache_is_bf16(ddl_model_precision(found->model),
+                                    config->cache); /* which the whole pass does not round to */
     double limit = piece_limit[halves ? DDL_PRECISION_BF16 : config->precision];
     double apart = bench_difference(n, pieces, once), off = bench_difference(n, once, expected);
     if (!(apart <= limit))

@@ -3,6 +3,8 @@
 
 #include "base/mem.h"
 #include "base/clock.h"
+#include "ddl/session.h"
+#include "model/decode.h"
 #include "model/measure.h"
 #include "model/redirect.h"
 
@@ -10,15 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `n` sequences that are decoded side by side. */
+/* `n` sequences that are decoded together, each in its slot. */
 struct decoder {
     const struct ddl_bench_config *config;
     ddl_model *model;
-    ddl_workspace *ws;
-    ddl_cache *cache;
+    ddl_session *session;
     size_t n;
-    int32_t *tokens; /* (n, seq) prompts; each round of single tokens takes n from the start */
-    float *logits;   /* (n, V) of the last position */
+    size_t *slots;                    /* (n) 0, 1, ... */
+    struct ddl_session_input *inputs; /* (n) prompts */
+    int32_t *tokens;                  /* (n, seq) prompts; every step takes n from the start */
+    float *logits;                    /* (n, V) of the last position */
     ddl_status status;
     struct ddl_error *err;
 };
@@ -27,52 +30,64 @@ static ddl_status make(struct decoder *d, ddl_model *model, const struct ddl_ben
                        struct ddl_error *err)
 {
     size_t V = config->model.vocab_size, tokens, logits;
+    const struct ddl_session_options options = {
+        .slots = n, .tokens = config->model.block_size, .rows = config->seq, .form = config->cache
+    };
     *d = (struct decoder){ .config = config, .model = model, .n = n, .err = err };
-    ddl_status status = ddl_workspace_create(
-        &d->ws, model, &(struct ddl_workspace_options){ .batch = n, .tokens = config->seq }, err);
-    if (!status)
-        status = ddl_cache_create(&d->cache, model,
-                                  &(struct ddl_cache_options){
-                                      .batch = n, .tokens = config->model.block_size, .form = config->cache },
-                                  err);
+    ddl_status status = ddl_session_create(&d->session, model, &options, err);
     if (status)
         return status;
-    if (!ddl_size_mul(n * config->seq, sizeof *d->tokens, &tokens) ||
+    d->slots = calloc(n, sizeof *d->slots);
+    d->inputs = calloc(n, sizeof *d->inputs);
+    if (!d->slots || !d->inputs || !ddl_size_mul(n * config->seq, sizeof *d->tokens, &tokens) ||
         !ddl_size_mul(n * V, sizeof *d->logits, &logits) || !(d->tokens = malloc(tokens)) ||
         !(d->logits = malloc(logits)))
         return ddl_error_set(err, DDL_E_MEMORY, "bench decode: out of memory for %zu sequences", n);
     bench_tokens(d->tokens, n * config->seq, V);
+    for (size_t i = 0; i < n; i++) {
+        d->slots[i] = i;
+        d->inputs[i] = (struct ddl_session_input){ .slot = i,
+                                                   .n = config->seq,
+                                                   .tokens = d->tokens + i * config->seq,
+                                                   .n_logits = 1,
+                                                   .logits = d->logits + i * V };
+    }
     return DDL_OK;
 }
 
 static void unmake(struct decoder *d)
 {
+    free(d->slots);
+    free(d->inputs);
     free(d->tokens);
     free(d->logits);
-    ddl_cache_free(d->cache);
-    ddl_workspace_free(d->ws);
+    ddl_session_free(d->session);
 }
 
-static void feed(struct decoder *d, size_t T)
+/* Keeps the first error. */
+static void note(struct decoder *d, ddl_status status)
 {
-    struct ddl_batch batch = { d->n, T, d->tokens, NULL };
-    ddl_status status =
-        ddl_model_logits(d->model, d->ws, d->cache, &batch, 1, d->logits, d->status ? NULL : d->err);
     d->status = d->status ? d->status : status;
+}
+
+static void step(struct decoder *d)
+{
+    note(d, ddl_session_step(d->session, d->n, d->slots, d->tokens, d->logits, d->status ? NULL : d->err));
 }
 
 static void prefill(void *user)
 {
     struct decoder *d = user;
-    ddl_cache_reset(d->cache);
-    feed(d, d->config->seq);
+    for (size_t i = 0; i < d->n; i++)
+        note(d, ddl_session_reset(d->session, i, d->status ? NULL : d->err));
+    note(d, ddl_session_prefill(d->session, d->inputs, d->n, d->status ? NULL : d->err));
 }
 
 /* A step of decoding reads every weight once (ddl_model_pass_bytes), and the keys and values so far. */
 static double cache_bytes(const struct decoder *d)
 {
     const struct ddl_bench_config *config = d->config;
-    size_t size = ddl_model_cache_is_bf16(d->model, config->cache) ? sizeof(uint16_t) : sizeof(float);
+    size_t size = ddl_cache_is_bf16(config->precision, config->cache) ? sizeof(uint16_t) : sizeof(float);
     double mean = (double)config->seq + (double)config->warmup + (double)config->steps / 2;
     return 2 * (double)size * mean * (double)d->n *
            (double)(config->model.n_layers * config->model.n_heads * config->model.head_dim);
@@ -87,7 +102,7 @@ static void time_ops(struct decoder *d, struct ddl_bench_report *out)
     ddl_model_replace_backend(d->model, &profile.backend);
     double start = ddl_clock_seconds();
     for (size_t i = 0; i < d->config->profiled; i++)
-        feed(d, 1);
+        step(d);
     bench_shares(out, &profile, d->config->profiled, ddl_clock_seconds() - start);
     ddl_model_replace_backend(d->model, real);
 }
@@ -96,11 +111,11 @@ static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *
 {
     double seconds[DDL_BENCH_REPETITIONS];
     for (size_t i = 0; i < d->config->warmup; i++)
-        feed(d, 1);
+        step(d);
     for (size_t i = 0; i < d->config->steps; i++) {
         const ddl_backend *backend = ddl_model_backend(d->model);
         double start = ddl_clock_seconds();
-        feed(d, 1);
+        step(d);
         backend->ops->synchronize(backend->ctx);
         seconds[i] = ddl_clock_seconds() - start;
     }

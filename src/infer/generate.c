@@ -1,3 +1,4 @@
+/* Text generation: one prompt, several sequences that share its prefill. */
 #include "ddl/generate.h"
 
 #include "base/mem.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREFILL_ROWS = 512, MAX_SEQUENCES = 1024 };
+enum { PREFILL_ROWS = 512, STEP_ROWS = 32, MAX_SEQUENCES = 1024 };
 
 #define AT(field) offsetof(struct ddl_generate_config, field)
 
@@ -20,7 +21,7 @@ static const struct ddl_option rows[] = {
       "only the N likeliest tokens (0: all)" },
     { "top_p", DDL_OPTION_FLOAT, AT(top_p), 0, 0, 1, NULL, "X", "only the likeliest that together reach X" },
     { "seed", DDL_OPTION_U64, AT(seed), 0, 0, 0, NULL, "N", "of the random choices" },
-    { "n", DDL_OPTION_SIZE, AT(n), 0, 1, MAX_SEQUENCES, NULL, "N", "sequences, side by side" },
+    { "n", DDL_OPTION_SIZE, AT(n), 0, 1, MAX_SEQUENCES, NULL, "N", "sequences" },
     { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
       "keys and values in f32 or bf16 (auto: f32 where the weights are)" },
     { 0 },
@@ -38,124 +39,127 @@ struct ddl_generate_config ddl_generate_defaults(void)
 
 const char *ddl_finish_name(int finish)
 {
-    static const char *const names[] = { "length", "end", "stop", "context", "caller" };
+    static const char *const names[] = { "length", "end", "stop", "context", "cancelled" };
     return finish >= 0 && finish <= DDL_FINISH_CANCELLED ? names[finish] : "unknown";
 }
 
 struct sequence {
-    struct ddl_detokenizer emitter;
+    struct ddl_detokenizer detokenizer;
     struct ddl_generate_result result;
     bool done;
 };
 
+/* Sequence s is slot s of the session. */
 struct generation {
-    ddl_model *model;
-    const ddl_tokenizer *tokenizer;
+    const struct ddl_generate_request *request;
     const struct ddl_generate_config *config;
     struct ddl_ids prompt;
-    size_t V, choices; /* logits of a row; those that the tokenizer knows */
-    size_t room;       /* tokens that still fit after the prompt          */
-    size_t block;      /* tokens of one prefill pass                      */
-    ddl_workspace *ws;
-    ddl_cache *cache;
+    size_t V, known; /* logits of a row; tokens of the tokenizer, which are the first of them */
+    size_t space;    /* new tokens that fit the context */
+    ddl_session *session;
     struct sequence *sequences;
-    float *logits;   /* (n, V)     */
-    int32_t *tokens; /* (n, block) */
+    size_t *live; /* (n) sequences that are not done, ascending; n_live of them */
+    size_t n_live;
+    int32_t *tokens; /* (n) the last token of each live sequence */
+    float *logits;   /* (n, V) of each live sequence             */
     struct ddl_sampler sampler;
     uint64_t key;
 };
 
-static ddl_status encode_prompt(struct generation *g, const char *prompt, size_t size, struct ddl_error *err)
+static ddl_status encode_prompt(struct generation *g, struct ddl_error *err)
 {
-    size_t context = ddl_model_config(g->model)->block_size;
-    size_t known = ddl_tokenizer_vocab_size(g->tokenizer);
-    if (known > g->V)
-        return ddl_error_set(err, DDL_E_FORMAT, "the tokenizer has %zu tokens, the model's vocabulary %zu",
-                             known, g->V);
-    g->choices = known;
+    const struct ddl_generate_request *r = g->request;
+    size_t context = ddl_model_config(r->model)->block_size;
     const char *end = "<|endoftext|>";
-    if (size == 0 && ddl_tokenizer_end_of_text(g->tokenizer) < 0)
+    g->known = ddl_tokenizer_vocab_size(r->tokenizer);
+    if (g->known > g->V)
+        return ddl_error_set(err, DDL_E_FORMAT, "the tokenizer has %zu tokens, the model's vocabulary %zu",
+                             g->known, g->V);
+    if (r->size == 0 && ddl_tokenizer_end_of_text(r->tokenizer) < 0)
         return ddl_error_set(err, DDL_E_USAGE,
                              "the prompt is empty, and the tokenizer has no %s to begin with", end);
-    ddl_status status = size ? ddl_tokenizer_encode(g->tokenizer, prompt, size, false, &g->prompt, err)
-                             : ddl_tokenizer_encode(g->tokenizer, end, strlen(end), true, &g->prompt, err);
+    ddl_status status = r->size
+                            ? ddl_tokenizer_encode(r->tokenizer, r->prompt, r->size, false, &g->prompt, err)
+                            : ddl_tokenizer_encode(r->tokenizer, end, strlen(end), true, &g->prompt, err);
     if (!status && g->prompt.n > context)
         return ddl_error_set(err, DDL_E_USAGE, "the prompt is %zu tokens, the model's context %zu",
                              g->prompt.n, context);
-    /* The last token made is never fed back, so it needs no place. */
-    g->room = status ? 0 : context - g->prompt.n + 1;
+    /* The last new token is not fed back to the model and takes no position. */
+    g->space = status ? 0 : context - g->prompt.n + 1;
     return status;
 }
 
-static ddl_status make_room(struct generation *g, ddl_text_fn *text, void *user, struct ddl_error *err)
+static ddl_status allocate(struct generation *g, struct ddl_error *err)
 {
     const struct ddl_generate_config *k = g->config;
-    size_t new_tokens = k->max_tokens < g->room ? k->max_tokens : g->room, logits;
-    size_t per_pass = PREFILL_ROWS / k->n ? PREFILL_ROWS / k->n : 1;
-    g->block = g->prompt.n < per_pass ? g->prompt.n : per_pass;
+    size_t new_tokens = k->max_tokens < g->space ? k->max_tokens : g->space, logits;
+    size_t prefill = g->prompt.n < PREFILL_ROWS ? g->prompt.n : PREFILL_ROWS;
+    size_t step = k->n < STEP_ROWS ? k->n : STEP_ROWS;
+    const struct ddl_session_options options = { .slots = k->n,
+                                                 .tokens = g->prompt.n + new_tokens - 1,
+                                                 .rows = prefill > step ? prefill : step,
+                                                 .form = (enum ddl_cache_form)k->cache };
     if (!ddl_size_mul(k->n * sizeof *g->logits, g->V, &logits))
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu sequences", k->n);
     g->sequences = calloc(k->n, sizeof *g->sequences);
+    g->live = calloc(k->n, sizeof *g->live);
     g->logits = ddl_mem_alloc(logits);
-    g->tokens = ddl_mem_alloc(k->n * g->block * sizeof *g->tokens);
+    g->tokens = ddl_mem_alloc(k->n * sizeof *g->tokens);
     g->sampler.heap = ddl_mem_alloc(g->V * sizeof *g->sampler.heap);
-    if (!g->sequences || !g->logits || !g->tokens || !g->sampler.heap)
+    if (!g->sequences || !g->live || !g->logits || !g->tokens || !g->sampler.heap)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu sequences", k->n);
-    ddl_status status = ddl_cache_create(&g->cache, g->model,
-                                         &(struct ddl_cache_options){ .batch = k->n,
-                                                                      .tokens = g->prompt.n + new_tokens - 1,
-                                                                      .form = (enum ddl_cache_form)k->cache },
-                                         err);
-    if (!status)
-        status = ddl_workspace_create(
-            &g->ws, g->model, &(struct ddl_workspace_options){ .batch = k->n, .tokens = g->block }, err);
+    ddl_status status = ddl_session_create(&g->session, g->request->model, &options, err);
     for (size_t s = 0; s < k->n && !status; s++) {
-        struct ddl_detokenizer *emitter = &g->sequences[s].emitter;
-        status = ddl_detokenizer_init(emitter, g->tokenizer, k->stop, k->n_stop, err);
-        emitter->text = text;
-        emitter->user = user;
-        emitter->sequence = s;
+        struct ddl_detokenizer *detokenizer = &g->sequences[s].detokenizer;
+        status = ddl_detokenizer_init(detokenizer, g->request->tokenizer, k->stop, k->n_stop, err);
+        detokenizer->text = g->request->text;
+        detokenizer->user = g->request->user;
+        detokenizer->sequence = s;
         g->sequences[s].result.prompt_tokens = g->prompt.n;
     }
     return status;
 }
 
-/* The prompt through the cache, block by block; logits of its last token for every sequence. */
+/* The prompt into slot 0, copied to all others: every sequence begins with the logits of its last token. */
 static ddl_status prefill(struct generation *g, struct ddl_error *err)
 {
-    ddl_status status = DDL_OK;
-    for (size_t at = 0; at < g->prompt.n && !status; at += g->block) {
-        size_t T = g->prompt.n - at < g->block ? g->prompt.n - at : g->block;
-        for (size_t s = 0; s < g->config->n; s++)
-            memcpy(g->tokens + s * T, g->prompt.ids + at, T * sizeof *g->tokens);
-        struct ddl_batch batch = { .B = g->config->n, .T = T, .tokens = g->tokens };
-        status = ddl_model_logits(g->model, g->ws, g->cache, &batch, at + T == g->prompt.n, g->logits, err);
+    const struct ddl_session_input input = {
+        .slot = 0, .n = g->prompt.n, .tokens = g->prompt.ids, .n_logits = 1, .logits = g->logits
+    };
+    ddl_status status = ddl_session_prefill(g->session, &input, 1, err);
+    for (size_t s = 1; s < g->config->n && !status; s++) {
+        status = ddl_session_fork(g->session, 0, s, err);
+        memcpy(g->logits + s * g->V, g->logits, g->V * sizeof *g->logits);
     }
+    for (size_t s = 0; s < g->config->n; s++)
+        g->live[s] = s;
+    g->n_live = g->config->n;
     return status;
 }
 
-/* Takes token number t of sequence s from its logits. */
-static ddl_status take_token(struct generation *g, size_t s, size_t t, struct ddl_error *err)
+/* Samples token number t of sequence s from its logits. */
+static ddl_status sample(struct generation *g, size_t s, size_t t, const float *logits, int32_t *token,
+                         struct ddl_error *err)
 {
     struct sequence *sequence = &g->sequences[s];
     bool stopped = false;
     double u = ddl_rng_uniform(g->key, (uint64_t)s << 32 | t);
-    int32_t id = ddl_sampler_pick(&g->sampler, g->logits + s * g->V, g->choices, u);
+    int32_t id = ddl_sampler_pick(&g->sampler, logits, g->known, u);
     if (id < 0)
         return ddl_error_set(err, DDL_E_NUMERIC, "no logit of new token %zu is finite", t);
-    g->tokens[s] = id;
+    *token = id;
     int finish = -1;
-    if (id == ddl_tokenizer_end_of_text(g->tokenizer)) {
+    if (id == ddl_tokenizer_end_of_text(g->request->tokenizer)) {
         finish = DDL_FINISH_END;
     } else {
         sequence->result.tokens++;
-        if (ddl_detokenizer_push(&sequence->emitter, id, &stopped))
+        if (ddl_detokenizer_push(&sequence->detokenizer, id, &stopped))
             finish = DDL_FINISH_CANCELLED;
         else if (stopped)
             finish = DDL_FINISH_STOP;
         else if (t + 1 == g->config->max_tokens)
             finish = DDL_FINISH_LENGTH;
-        else if (t + 1 == g->room)
+        else if (t + 1 == g->space)
             finish = DDL_FINISH_CONTEXT;
     }
     if (finish < 0)
@@ -163,63 +167,70 @@ static ddl_status take_token(struct generation *g, size_t s, size_t t, struct dd
     sequence->done = true;
     sequence->result.finish = finish;
     if (finish != DDL_FINISH_CANCELLED && finish != DDL_FINISH_STOP &&
-        ddl_detokenizer_flush(&sequence->emitter))
+        ddl_detokenizer_flush(&sequence->detokenizer))
         sequence->result.finish = DDL_FINISH_CANCELLED;
     return DDL_OK;
 }
 
-/* All sequences go through the model together; one that is done is carried along and not looked at. */
+/* Samples token number t of every live sequence; those that end are no longer live. */
+static ddl_status sample_all(struct generation *g, size_t t, bool *cancelled, struct ddl_error *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->n_live; i++) {
+        size_t s = g->live[i];
+        const struct sequence *sequence = &g->sequences[s];
+        ddl_status status = sample(g, s, t, g->logits + i * g->V, &g->tokens[n], err);
+        *cancelled = sequence->done && sequence->result.finish == DDL_FINISH_CANCELLED;
+        if (status || *cancelled)
+            return status;
+        if (!sequence->done)
+            g->live[n++] = s;
+    }
+    g->n_live = n;
+    return DDL_OK;
+}
+
 static ddl_status decode(struct generation *g, struct ddl_error *err)
 {
-    size_t n = g->config->n, n_done = 0;
-    ddl_status status = DDL_OK;
+    bool cancelled = false;
     for (size_t t = 0;; t++) {
-        for (size_t s = 0; s < n && !status; s++) {
-            struct sequence *sequence = &g->sequences[s];
-            if (sequence->done)
-                continue;
-            status = take_token(g, s, t, err);
-            n_done += sequence->done;
-            if (sequence->done && sequence->result.finish == DDL_FINISH_CANCELLED)
-                return status;
-        }
-        if (status || n_done == n)
+        ddl_status status = sample_all(g, t, &cancelled, err);
+        if (status || cancelled || g->n_live == 0)
             return status;
-        struct ddl_batch batch = { .B = n, .T = 1, .tokens = g->tokens };
-        status = ddl_model_logits(g->model, g->ws, g->cache, &batch, 1, g->logits, err);
+        status = ddl_session_step(g->session, g->n_live, g->live, g->tokens, g->logits, err);
+        if (status)
+            return status;
     }
 }
 
 static void release(struct generation *g)
 {
     for (size_t s = 0; g->sequences && s < g->config->n; s++)
-        ddl_detokenizer_free(&g->sequences[s].emitter);
+        ddl_detokenizer_free(&g->sequences[s].detokenizer);
     free(g->sequences);
+    free(g->live);
     ddl_ids_free(&g->prompt);
-    ddl_workspace_free(g->ws);
-    ddl_cache_free(g->cache);
+    ddl_session_free(g->session);
     ddl_mem_free(g->logits);
     ddl_mem_free(g->tokens);
     ddl_mem_free(g->sampler.heap);
 }
 
-ddl_status ddl_generate(ddl_model *model, const ddl_tokenizer *tokenizer,
-                        const struct ddl_generate_config *config, const char *prompt, size_t size,
-                        ddl_text_fn *text, void *user, struct ddl_generate_result *results,
+ddl_status ddl_generate(const struct ddl_generate_request *request, struct ddl_generate_result *results,
                         struct ddl_error *err)
 {
+    const struct ddl_generate_config *config = request->config;
     ddl_status status = ddl_option_check(rows, config, err);
     if (status)
         return status;
-    struct generation g = { .model = model,
-                            .tokenizer = tokenizer,
+    struct generation g = { .request = request,
                             .config = config,
-                            .V = ddl_model_config(model)->vocab_size,
+                            .V = ddl_model_config(request->model)->vocab_size,
                             .sampler = { config->temperature, config->top_k, config->top_p, NULL },
                             .key = ddl_rng_key(config->seed, "sample") };
-    status = encode_prompt(&g, prompt, size, err);
+    status = encode_prompt(&g, err);
     if (!status)
-        status = make_room(&g, text, user, err);
+        status = allocate(&g, err);
     if (!status)
         status = prefill(&g, err);
     if (!status)

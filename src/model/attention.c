@@ -22,7 +22,7 @@ static void turn(const struct pass *p, const float *qkv, int part, int slot, flo
                                                   .H = k->n_heads,
                                                   .h = k->head_dim,
                                                   .R = ddl_config_rope_dims(k),
-                                                  .past = p->past,
+                                                  .ragged = p->ragged,
                                                   .eps = qk_eps,
                                                   .cos = p->rope->cos,
                                                   .sin = p->rope->sin,
@@ -56,31 +56,17 @@ static void turn_bwd(const struct pass *p, const float *qkv, int part, int slot,
                                                        .dw = param_grad(p, slot) });
 }
 
-/* Puts this pass's keys or values, rows src_stride apart, behind those of the cache: `to`, or in bfloat16
- * to16. */
+/* Writes this pass's keys or values, rows src_stride apart, to their slots: `to`, or in bfloat16 to16. */
 static void append(const struct pass *p, const float *src, size_t src_stride, float *to, uint16_t *to16)
 {
-    size_t a = p->config->n_heads * p->config->head_dim, batch = p->cache->max_tokens * a;
-    if (to16)
-        p->ops->copy_bf16(p->ctx, &(struct copy_bf16_args){ .batch = p->B,
-                                                            .rows = p->T,
-                                                            .width = a,
-                                                            .src = src,
-                                                            .src_stride = src_stride,
-                                                            .src_batch = p->T * src_stride,
-                                                            .dst = to16 + p->past * a,
-                                                            .dst_stride = a,
-                                                            .dst_batch = batch });
-    else
-        p->ops->copy(p->ctx, &(struct copy_args){ .batch = p->B,
-                                                  .rows = p->T,
-                                                  .width = a,
-                                                  .src = src,
-                                                  .src_stride = src_stride,
-                                                  .src_batch = p->T * src_stride,
-                                                  .dst = to + p->past * a,
-                                                  .dst_stride = a,
-                                                  .dst_batch = batch });
+    p->ops->cache_append(p->ctx,
+                         &(struct cache_append_args){ .ragged = p->ragged,
+                                                      .width = p->config->n_heads * p->config->head_dim,
+                                                      .src = src,
+                                                      .src_stride = src_stride,
+                                                      .dst = to,
+                                                      .dst16 = to16,
+                                                      .slot_stride = p->cache->slot_stride });
 }
 
 /* Everything before the output product: ctx -> qkv -> qn, kn -> y. */
@@ -100,7 +86,7 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
                                    .T = p->T,
                                    .H = k->n_heads,
                                    .h = k->head_dim,
-                                   .past = p->past,
+                                   .ragged = p->ragged,
                                    .scale = (float)(1 / sqrt((double)k->head_dim)),
                                    .q = acts->qn,
                                    .q_stride = a,
@@ -109,7 +95,7 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
                                    .lse = acts->lse };
     if (p->cache) {
         const struct cache_layer *cache = &p->cache->layer[layer];
-        size_t batch = p->cache->max_tokens * a;
+        size_t batch = p->cache->slot_stride;
         append(p, acts->kn, a, cache->k, cache->k16);
         append(p, acts->qkv + 2 * a, 3 * a, cache->v, cache->v16);
         args.k = cache->k;

@@ -1,25 +1,27 @@
-/* The decode state. */
+/* The decode state: slots of keys and values, and histories of the causal convolutions. */
 #ifndef DDL_MODEL_CACHE_H
 #define DDL_MODEL_CACHE_H
 
+#include "model/decode.h"
 #include "model/history.h"
 #include "model/model.h"
 #include "model/rope.h"
 
 struct cache_layer {
-    float *k, *v;               /* (B, max_tokens, H h), or NULL: */
+    float *k, *v;               /* slots slot_stride apart, (tokens, H h) each; NULL: */
     uint16_t *k16, *v16;        /* the same in bfloat16 */
     struct history compress[2]; /* states before attention's and the MLP's use */
 };
 struct ddl_cache {
     const struct ddl_model *model;
-    size_t B, max_tokens, length;
-    bool halves; /* keys and values in bfloat16 */
-    void *memory;
-    size_t bytes;
-    struct rope rope; /* of max_tokens positions */
+    struct ddl_cache_options options;
+    size_t slot_stride; /* numbers from slot to slot of keys, and of values; even */
+    void *memory;       /* of the backend; everything below is carved from it, `layer` and `host` excepted */
+    struct rope rope;   /* (options.tokens) positions */
+    int32_t *integers;  /* arrays of a pass (struct ddl_ragged, rows for the head) */
     struct history embed, readout;
     struct cache_layer *layer; /* (n_layers), host memory */
+    int32_t *host;             /* the integers, host memory */
 };
 
 #endif

@@ -35,9 +35,10 @@ const float *compress_fwd(const struct pass *p, const struct stream *stream,
                                                           .c = stream->channels,
                                                           .taps = compress_taps(p->config),
                                                           .X = stream->X,
-                                                          .past = history ? history->rows : NULL,
                                                           .e = p->ws->e,
-                                                          .x_in = x_in });
+                                                          .x_in = x_in,
+                                                          .ragged = p->ragged,
+                                                          .history = history ? history->rows : NULL });
     probe_tensor(p, "x_in", x_in, p->config->d_model);
     if (history)
         history_push(p, history, stream->X);

@@ -33,9 +33,10 @@ void embed_fwd(const struct pass *p, const struct stream *stream)
                                                       .c = c,
                                                       .K = p->config->embed_kernel,
                                                       .x = x,
-                                                      .past = history ? history->rows : NULL,
                                                       .w = param_value(p, p->m->params.slots.embed_conv),
-                                                      .X = stream->X });
+                                                      .X = stream->X,
+                                                      .ragged = p->ragged,
+                                                      .history = history ? history->rows : NULL });
     probe_tensor(p, "X", stream->X, d * c);
     if (history)
         history_push(p, history, x);

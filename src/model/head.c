@@ -2,6 +2,7 @@
  * in float32; of columns in bfloat16, whose products are so fast that logits cost more to write and read than
  * to make, so that they are made twice: for the loss's sums, then for its gradient. */
 #include "model/head.h"
+#include "model/cache.h"
 #include "model/gradients.h"
 #include "model/linear.h"
 #include "model/precision.h"
@@ -163,8 +164,7 @@ void head_loss(const struct pass *p, const float *x_out, bool grad, float scale,
     }
 }
 
-/* The last `rows` positions of every sequence are gathered, normalized and multiplied with the embedding; the
- * logits are downloaded block by block. */
+/* Gathers the last `rows` positions of every sequence. */
 void head_logits(const struct pass *p, const float *x_out, size_t rows, float *host)
 {
     const struct ddl_workspace *ws = p->ws;
@@ -184,4 +184,69 @@ void head_logits(const struct pass *p, const float *x_out, size_t rows, float *h
         logits_fwd(p, part);
         p->ops->download(p->ctx, host + row * V, ws->logits, part.rows * V * sizeof *host);
     }
+}
+
+/* Uploads targets and row numbers of the outputs; returns the row numbers, which follow the arrays of the
+ * ragged batch. */
+static const int32_t *upload_rows(const struct pass *p, const struct ddl_decode_batch *batch)
+{
+    size_t n = batch->n_outputs;
+    int32_t *host = p->cache->host, *rows = p->cache->integers + 2 * p->N + 5 * p->ragged.B + 1;
+    for (size_t i = 0; i < n; i++)
+        host[i] = batch->outputs[i].target;
+    p->ops->upload(p->ctx, p->ws->targets, host, n * sizeof *host);
+    for (size_t i = 0; i < n; i++)
+        host[i] = (int32_t)batch->outputs[i].row;
+    p->ops->upload(p->ctx, rows, host, n * sizeof *host);
+    return rows;
+}
+
+/* Logits of `rows` rows to their places in host memory, adjacent ones together. */
+static void download_logits(const struct pass *p, const struct ddl_decode_output *outputs, size_t rows)
+{
+    size_t V = p->config->vocab_size, n;
+    for (size_t i = 0; i < rows; i += n) {
+        float *to = outputs[i].logits;
+        for (n = 1; to && i + n < rows && outputs[i + n].logits == to + n * V;)
+            n++;
+        if (to)
+            p->ops->download(p->ctx, to, p->ws->logits + i * V, n * V * sizeof *to);
+    }
+}
+
+static void download_losses(const struct pass *p, const struct ddl_decode_batch *batch)
+{
+    float *losses = (void *)p->cache->host;
+    p->ops->download(p->ctx, losses, p->ws->losses, batch->n_outputs * sizeof *losses);
+    for (size_t i = 0; i < batch->n_outputs; i++) {
+        if (batch->outputs[i].loss)
+            *batch->outputs[i].loss = losses[i];
+    }
+}
+
+void head_outputs(const struct pass *p, const float *x_out, const struct ddl_decode_batch *batch)
+{
+    const struct ddl_workspace *ws = p->ws;
+    size_t d = p->config->d_model, V = p->config->vocab_size, n = batch->n_outputs, step = ws->logit_rows;
+    bool losses = false;
+    for (size_t i = 0; i < n; i++)
+        losses = losses || batch->outputs[i].loss;
+    const int32_t *rows = upload_rows(p, batch);
+    p->ops->embed_fwd(p->ctx,
+                      &(struct embed_args){ .N = n, .d = d, .tokens = rows, .E = x_out, .x = ws->ctx });
+    final_norm(p, n, ws->ctx, ws->ctx);
+    for (size_t row = 0; row < n; row += step) {
+        struct part part = { row, n - row < step ? n - row : step, 0, V };
+        logits_fwd(p, part);
+        probe_rows(p, "logits", ws->logits, row, part.rows, V);
+        download_logits(p, batch->outputs + row, part.rows);
+        if (losses)
+            p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = part.rows,
+                                                                        .V = V,
+                                                                        .z = ws->logits,
+                                                                        .targets = ws->targets + row,
+                                                                        .loss = ws->losses + row });
+    }
+    if (losses)
+        download_losses(p, batch);
 }

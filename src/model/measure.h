@@ -7,12 +7,13 @@
 
 /* Bytes of weights that a pass reads: those that take part, in the model's precision. */
 size_t ddl_model_pass_bytes(const ddl_model *model);
-/* Whether a cache of this form for this model holds keys and values in bfloat16. */
-bool ddl_model_cache_is_bf16(const ddl_model *model, enum ddl_cache_form form);
 /* ddl_workspace_bytes with a status: DDL_E_USAGE for sizes out of range, or DDL_E_MEMORY. */
 ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision,
                                  const struct ddl_workspace_options *options, size_t *bytes,
                                  struct ddl_error *err);
+/* All backend memory of such a workspace, rotary tables included; SIZE_MAX: out of range. */
+size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                                 const struct ddl_workspace_options *options);
 /* The limits that such a workspace reserves on its backend. */
 struct ddl_limits ddl_workspace_limits(const struct ddl_config *config, size_t tokens);
 

@@ -6,6 +6,7 @@
 #include "model/cache.h"
 #include "model/compress.h"
 #include "model/embed.h"
+#include "model/forward.h"
 #include "model/head.h"
 #include "model/precision.h"
 #include "model/probe_calls.h"
@@ -172,9 +173,9 @@ static ddl_status check_ids(const char *what, const struct ddl_batch *batch, con
     return DDL_OK;
 }
 
-/* Checks the batch against the room, uploads it and fills *p. */
-static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl_cache *cache,
-                        const struct ddl_batch *batch, struct ddl_error *err)
+/* Checks the batch against the workspace, uploads it and fills *p. */
+static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                        struct ddl_error *err)
 {
     const struct ddl_config *k = &model->config;
     if (ddl_model_precision(model) != ws->precision)
@@ -182,9 +183,6 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl
     if (batch->B > ws->options.batch || batch->T > ws->options.tokens)
         return ddl_error_set(err, DDL_E_USAGE, "a batch of %zu x %zu tokens, the workspace holds %zu x %zu",
                              batch->B, batch->T, ws->options.batch, ws->options.tokens);
-    if (cache && (batch->B != cache->B || batch->T > cache->max_tokens - cache->length))
-        return ddl_error_set(err, DDL_E_USAGE, "%zu x %zu tokens after %zu, the cache holds %zu x %zu",
-                             batch->B, batch->T, cache->length, cache->B, cache->max_tokens);
     ddl_status status = check_ids("token", batch, batch->tokens, 0, k->vocab_size, err);
     if (!status && batch->targets)
         status = check_ids("target", batch, batch->targets, -1, k->vocab_size, err);
@@ -192,16 +190,14 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl
         return status;
     *p = (struct pass){ .m = model,
                         .ws = ws,
-                        .cache = cache,
                         .probe = ws->probe,
-                        .rope = cache ? &cache->rope : &ws->rope,
+                        .rope = &ws->rope,
                         .config = k,
                         .ops = model->backend->ops,
                         .ctx = model->backend->ctx,
                         .B = batch->B,
                         .T = batch->T,
-                        .N = batch->B * batch->T,
-                        .past = cache ? cache->length : 0 };
+                        .N = batch->B * batch->T };
     p->ops->upload(p->ctx, ws->tokens, batch->tokens, p->N * sizeof *ws->tokens);
     if (batch->targets)
         p->ops->upload(p->ctx, ws->targets, batch->targets, p->N * sizeof *ws->targets);
@@ -210,13 +206,12 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, ddl
     return DDL_OK;
 }
 
-static struct stream stream_of(const struct pass *p)
+struct stream model_stream(const struct pass *p)
 {
     return (struct stream){ .X = p->ws->X, .dX = p->ws->dX, .channels = p->config->channels };
 }
 
-/* The forward pass: tokens -> the last state, and the input of the final norm (N, d). */
-static const float *forward(const struct pass *p, struct stream *stream)
+const float *model_forward(const struct pass *p, struct stream *stream)
 {
     embed_fwd(p, stream);
     for (size_t l = 0; l < p->config->n_layers; l++) {
@@ -273,11 +268,11 @@ ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_
     struct pass p;
     ddl_status status = check_loss(model, ws, batch, false, err);
     if (!status)
-        status = begin(&p, model, ws, NULL, batch, err);
+        status = begin(&p, model, ws, batch, err);
     if (status)
         return status;
-    struct stream stream = stream_of(&p);
-    head_loss(&p, forward(&p, &stream), false, 0, NULL);
+    struct stream stream = model_stream(&p);
+    head_loss(&p, model_forward(&p, &stream), false, 0, NULL);
     *loss = sum_losses(&p, batch);
     if (row_loss)
         p.ops->download(p.ctx, row_loss, ws->losses, p.N * sizeof *row_loss);
@@ -290,30 +285,28 @@ ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct 
     struct pass p;
     ddl_status status = check_loss(model, ws, batch, true, err);
     if (!status)
-        status = begin(&p, model, ws, NULL, batch, err);
+        status = begin(&p, model, ws, batch, err);
     if (status)
         return status;
-    struct stream stream = stream_of(&p);
-    const float *x_out = forward(&p, &stream);
+    struct stream stream = model_stream(&p);
+    const float *x_out = model_forward(&p, &stream);
     head_loss(&p, x_out, true, (float)scale, stream.channels > 1 ? ws->dx_in : stream.dX);
     backward(&p, &stream);
     *loss = sum_losses(&p, batch);
     return p.ops->check_error(p.ctx, err);
 }
 
-ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, ddl_cache *cache,
-                            const struct ddl_batch *batch, size_t rows, float *out, struct ddl_error *err)
+ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch, size_t rows,
+                            float *out, struct ddl_error *err)
 {
     struct pass p;
     if (rows > batch->T)
         return ddl_error_set(err, DDL_E_USAGE,
                              "logits of the last %zu positions asked for, the batch has %zu", rows, batch->T);
-    ddl_status status = begin(&p, model, ws, cache, batch, err);
+    ddl_status status = begin(&p, model, ws, batch, err);
     if (status)
         return status;
-    struct stream stream = stream_of(&p);
-    head_logits(&p, forward(&p, &stream), rows, out);
-    if (cache)
-        cache->length += batch->T;
+    struct stream stream = model_stream(&p);
+    head_logits(&p, model_forward(&p, &stream), rows, out);
     return p.ops->check_error(p.ctx, err);
 }

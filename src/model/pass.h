@@ -10,14 +10,14 @@ enum { ATTN, MLP }; /* the two sublayers of a block */
 struct pass {
     struct ddl_model *m;
     struct ddl_workspace *ws;
-    struct ddl_cache *cache; /* NULL: sequences start empty */
+    struct ddl_cache *cache; /* NULL: dense sequences that start empty */
     struct ddl_probe *probe; /* the workspace's */
     const struct rope *rope; /* the cache's, or the workspace's    */
     const struct ddl_config *config;
     const struct ddl_ops *ops;
     void *ctx;
-    size_t B, T, N; /* N = B T */
-    size_t past;    /* tokens already in the cache */
+    size_t B, T, N;           /* N = B T */
+    struct ddl_ragged ragged; /* with a cache; then B = 1, T = N */
 };
 
 #endif

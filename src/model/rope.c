@@ -22,14 +22,22 @@ static void fill(const struct ddl_config *k, size_t positions, size_t pairs, flo
     }
 }
 
+size_t rope_bytes(const struct ddl_config *config, size_t positions)
+{
+    size_t bytes;
+    return ddl_size_mul(positions, ddl_config_rope_dims(config) / 2 * 2 * sizeof(float), &bytes) ? bytes
+                                                                                                 : SIZE_MAX;
+}
+
 ddl_status rope_make(struct rope *rope, const struct ddl_model *model, size_t positions,
                      struct ddl_error *err)
 {
     const struct ddl_backend *backend = model->backend;
-    size_t pairs = ddl_config_rope_dims(&model->config) / 2, n, bytes;
+    size_t pairs = ddl_config_rope_dims(&model->config) / 2, bytes = rope_bytes(&model->config, positions);
+    size_t n = positions * pairs;
     *rope = (struct rope){ 0 };
     float *host = NULL;
-    if (ddl_size_mul(positions, pairs, &n) && ddl_size_mul(n, 2 * sizeof *host, &bytes)) {
+    if (bytes != SIZE_MAX) {
         host = ddl_mem_alloc(bytes);
         rope->cos = host ? backend->ops->alloc(backend->ctx, bytes / 2) : NULL;
         rope->sin = rope->cos ? backend->ops->alloc(backend->ctx, bytes / 2) : NULL;

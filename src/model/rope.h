@@ -11,6 +11,8 @@ struct rope {
 /* Allocates and fills the tables; *rope is zeroed first, and after an error. */
 ddl_status rope_make(struct rope *rope, const struct ddl_model *model, size_t positions,
                      struct ddl_error *err);
+/* Bytes that rope_make allocates; SIZE_MAX: out of range. */
+size_t rope_bytes(const struct ddl_config *config, size_t positions);
 /* Accepts zeroed tables. */
 void rope_free(struct rope *rope, const struct ddl_model *model);
 

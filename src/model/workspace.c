@@ -244,6 +244,14 @@ size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision p
     return ddl_workspace_measure(config, precision, options, &bytes, NULL) ? SIZE_MAX : bytes;
 }
 
+size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                                 const struct ddl_workspace_options *options)
+{
+    size_t bytes = ddl_workspace_bytes(config, precision, options);
+    size_t tables = rope_bytes(config, options->tokens);
+    return bytes != SIZE_MAX && tables != SIZE_MAX && ddl_size_add(bytes, tables, &bytes) ? bytes : SIZE_MAX;
+}
+
 ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
                                 const struct ddl_workspace_options *options, struct ddl_error *err)
 {

@@ -37,8 +37,14 @@ ddl_status trainer_sample(struct run *run, struct ddl_error *err)
     g.max_tokens = t->sample_tokens;
     g.temperature = 0.8f;
     g.seed = t->seed + run->state.step;
-    ddl_status status = ddl_generate(run->model, run->tokenizer, &g, t->sample_prompt,
-                                     strlen(t->sample_prompt), collect, &text, NULL, err);
+    const struct ddl_generate_request request = { .model = run->model,
+                                                  .tokenizer = run->tokenizer,
+                                                  .config = &g,
+                                                  .prompt = t->sample_prompt,
+                                                  .size = strlen(t->sample_prompt),
+                                                  .text = collect,
+                                                  .user = &text };
+    ddl_status status = ddl_generate(&request, NULL, err);
     if (!status && text.failed)
         status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for a sample of text");
     if (!status && run->callbacks->sample)

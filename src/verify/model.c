@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "ddl/model.h"
+#include "ddl/session.h"
 #include "train/optim.h"
 
 #include <stdio.h>
@@ -177,21 +178,22 @@ static ddl_status check_logits(struct work *w, struct ddl_error *err)
     if (!status)
         status = take_floats(w->c, B * T * w->V, &w->logits, err);
     if (!status)
-        status = ddl_model_logits(w->model, w->ws, NULL, &w->batch, T, w->logits, err);
+        status = ddl_model_logits(w->model, w->ws, &w->batch, T, w->logits, err);
     if (!status)
         compare(w->c, "logits", LIMIT_LOGITS, "logits", B * T * w->V, w->logits, expected, 0);
     return status;
 }
 
-/* Feeds column t of the batch to the cache. */
-static ddl_status decode_step(struct work *w, ddl_cache *cache, size_t t, int32_t *column, float *row,
-                              float *out, struct ddl_error *err)
+/* Steps all slots by column t of the batch. */
+static ddl_status decode_step(struct work *w, ddl_session *session, size_t t, size_t *slots, int32_t *column,
+                              float *row, float *out, struct ddl_error *err)
 {
     size_t B = w->batch.B, T = w->batch.T;
-    for (size_t b = 0; b < B; b++)
+    for (size_t b = 0; b < B; b++) {
+        slots[b] = b;
         column[b] = w->batch.tokens[b * T + t];
-    struct ddl_batch one = { B, 1, column, NULL };
-    ddl_status status = ddl_model_logits(w->model, w->ws, cache, &one, 1, row, err);
+    }
+    ddl_status status = ddl_session_step(session, B, slots, column, row, err);
     for (size_t b = 0; b < B && !status; b++)
         memcpy(out + (b * T + t) * w->V, row + b * w->V, w->V * sizeof *row);
     return status;
@@ -203,25 +205,26 @@ static ddl_status check_decoding(struct work *w, struct ddl_error *err)
     size_t B = w->batch.B, T = w->batch.T, n = B * T * w->V;
     float *decoded, *row;
     int32_t *column = pool_take(&w->c->pool, B, sizeof *column);
+    size_t *slots = pool_take(&w->c->pool, B, sizeof *slots);
     double *full = pool_take(&w->c->pool, n, sizeof *full);
-    if (!column || !full)
+    if (!column || !slots || !full)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu logits", w->c->path, n);
-    ddl_cache *cache;
+    const struct ddl_session_options options = { .slots = B, .tokens = T, .rows = B };
+    ddl_session *session;
     ddl_status status = take_floats(w->c, n, &decoded, err);
     if (!status)
         status = take_floats(w->c, B * w->V, &row, err);
     if (!status)
-        status =
-            ddl_cache_create(&cache, w->model, &(struct ddl_cache_options){ .batch = B, .tokens = T }, err);
+        status = ddl_session_create(&session, w->model, &options, err);
     if (status)
         return status;
     for (size_t t = 0; t < T && !status; t++)
-        status = decode_step(w, cache, t, column, row, decoded, err);
+        status = decode_step(w, session, t, slots, column, row, decoded, err);
     for (size_t i = 0; i < n; i++)
         full[i] = (double)w->logits[i];
     if (!status)
         compare(w->c, "decode", LIMIT_DECODE, "logits", n, decoded, full, 0);
-    ddl_cache_free(cache);
+    ddl_session_free(session);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* Fuzzes an archive of a model folder. A model that loads must run: forward, backward, and token by token. */
 #include "fuzz.h"
 
-#include "ddl/model.h"
+#include "ddl/session.h"
 
 #include <stdlib.h>
 
@@ -25,7 +25,8 @@ static void run(ddl_model *model)
     struct ddl_batch batch = { B, tokens_max, tokens, targets };
     struct ddl_loss loss = { 0 };
     ddl_workspace *ws = NULL;
-    ddl_cache *cache = NULL;
+    ddl_session *session = NULL;
+    static const size_t slots[B] = { 0, 1 };
     float *logits = calloc(B * V, sizeof *logits);
     FUZZ_CHECK(logits != NULL);
     if (fuzz_ok(ddl_model_enable_grad(model, &err), &err) &&
@@ -34,16 +35,15 @@ static void run(ddl_model *model)
                     &(struct ddl_workspace_options){ .batch = B, .tokens = tokens_max, .train = true }, &err),
                 &err)) {
         fuzz_ok(ddl_model_backward(model, ws, &batch, 1, &loss, &err), &err);
-        if (fuzz_ok(ddl_cache_create(&cache, model,
-                                     &(struct ddl_cache_options){ .batch = B, .tokens = tokens_max }, &err),
+        if (fuzz_ok(ddl_session_create(&session, model,
+                                       &(struct ddl_session_options){ .slots = B, .tokens = tokens_max },
+                                       &err),
                     &err)) {
-            for (size_t t = 0; t < tokens_max; t++) {
-                struct ddl_batch one = { B, 1, tokens, NULL };
-                fuzz_ok(ddl_model_logits(model, ws, cache, &one, 1, logits, &err), &err);
-            }
+            for (size_t t = 0; t < tokens_max; t++)
+                fuzz_ok(ddl_session_step(session, B, slots, tokens, logits, &err), &err);
         }
     }
-    ddl_cache_free(cache);
+    ddl_session_free(session);
     ddl_workspace_free(ws);
     free(logits);
 }

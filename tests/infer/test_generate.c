@@ -45,7 +45,14 @@ static ddl_status generate(ddl_model *model, const struct ddl_generate_config *c
 {
     size_t stop_after = h->stop_after;
     *h = (struct heard){ .stop_after = stop_after };
-    return ddl_generate(model, tokenizer, config, prompt, strlen(prompt), hear, h, results, err);
+    const struct ddl_generate_request request = { .model = model,
+                                                  .tokenizer = tokenizer,
+                                                  .config = config,
+                                                  .prompt = prompt,
+                                                  .size = strlen(prompt),
+                                                  .text = hear,
+                                                  .user = h };
+    return ddl_generate(&request, results, err);
 }
 
 /* Greedy text by full passes over everything so far, without a cache. */
@@ -67,7 +74,7 @@ static void greedy_by_hand(ddl_model *model, const char *prompt, size_t n, char 
         assert_ok(ddl_workspace_create(&ws, model,
                                        &(struct ddl_workspace_options){ .batch = 1, .tokens = length }, &err),
                   err);
-        assert_ok(ddl_model_logits(model, ws, NULL, &batch, 1, logits, &err), err);
+        assert_ok(ddl_model_logits(model, ws, &batch, 1, logits, &err), err);
         ddl_workspace_free(ws);
         size_t best = 0;
         for (size_t v = 1; v < V; v++)

@@ -3,6 +3,8 @@
 #include "support/models.h"
 #include "support/runs.h"
 
+#include "ddl/session.h"
+
 #include "base/bf16.h"
 #include "ops/ops.h"
 
@@ -136,7 +138,7 @@ static float *logits_of(ddl_model *model, const struct ddl_batch *batch)
     assert_ok(ddl_workspace_create(
                   &ws, model, &(struct ddl_workspace_options){ .batch = batch->B, .tokens = batch->T }, &err),
               err);
-    assert_ok(ddl_model_logits(model, ws, NULL, batch, batch->T, logits, &err), err);
+    assert_ok(ddl_model_logits(model, ws, batch, batch->T, logits, &err), err);
     ddl_workspace_free(ws);
     return logits;
 }
@@ -307,7 +309,7 @@ static void refused_choices(void **state)
     ddl_backend *backend;
     ddl_model *model, *other;
     ddl_workspace *ws;
-    ddl_cache *cache;
+    ddl_session *session;
     struct ddl_error err;
     assert_ok(ddl_backend_create(&backend, "ref", 1, &err), err);
     assert_ok(ddl_model_create(&model, &config, backend, &err), err);
@@ -319,9 +321,9 @@ static void refused_choices(void **state)
         const struct ddl_workspace_options options = { .batch = 1,
                                                        .tokens = 4,
                                                        .recompute = (enum ddl_recompute)wrong[i] };
-        const struct ddl_cache_options cached = { .batch = 1,
-                                                  .tokens = 4,
-                                                  .form = (enum ddl_cache_form)wrong[i] };
+        const struct ddl_session_options decoding = { .slots = 1,
+                                                      .tokens = 4,
+                                                      .form = (enum ddl_cache_form)wrong[i] };
         assert_int_equal(ddl_model_create_for_inference(&other, &config, precision, backend, &err),
                          DDL_E_USAGE);
         assert_null(other);
@@ -336,8 +338,9 @@ static void refused_choices(void **state)
         assert_null(ws);
         assert_says(&err, "recompute");
         assert_true(ddl_workspace_bytes(&config, DDL_PRECISION_F32, &options) == SIZE_MAX);
-        assert_int_equal(ddl_cache_create(&cache, model, &cached, &err), DDL_E_USAGE);
-        assert_null(cache);
+        assert_int_equal(ddl_session_create(&session, model, &decoding, &err), DDL_E_USAGE);
+        assert_null(session);
+        assert_true(ddl_session_bytes(&config, DDL_PRECISION_F32, &decoding) == SIZE_MAX);
         assert_says(&err, "cache");
     }
     ddl_model_free(model);

@@ -2,6 +2,7 @@
  * aside (those are tests/verify's). */
 #include "support/models.h"
 
+#include "ddl/session.h"
 #include "model/compress.h"
 #include "model/embed.h"
 #include "model/workspace.h"
@@ -126,45 +127,38 @@ static void runs_repeat(void **state)
     }
 }
 
-/* Pieces of any length through the cache give the logits of one full pass. */
+/* Pieces of any length through a session, of both sequences together, give the logits of one full pass. */
 static void decode_in_pieces(const struct small_variant *variant, const char *backend, const size_t *pieces)
 {
     struct ddl_config config = variant_config(variant);
     struct small_model f;
     struct ddl_error err;
-    ddl_cache *cache;
-    ddl_workspace *ws;
+    ddl_session *session;
     small_model_make(&f, backend, &config, DDL_PRECISION_F32);
     size_t V = config.vocab_size;
     float *full = malloc(SMALL_B * SMALL_T * V * sizeof *full),
           *found = malloc(SMALL_B * SMALL_T * V * sizeof *full);
-    assert_ok(ddl_model_logits(f.model, f.ws, NULL, &f.batch, SMALL_T, full, &err), err);
-    assert_ok(ddl_cache_create(&cache, f.model,
-                               &(struct ddl_cache_options){ .batch = SMALL_B, .tokens = SMALL_T }, &err),
-              err);
-    assert_ok(ddl_workspace_create(
-                  &ws, f.model, &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = SMALL_T }, &err),
+    assert_ok(ddl_model_logits(f.model, f.ws, &f.batch, SMALL_T, full, &err), err);
+    assert_ok(ddl_session_create(&session, f.model,
+                                 &(struct ddl_session_options){ .slots = SMALL_B, .tokens = SMALL_T }, &err),
               err);
     for (size_t t = 0, i = 0; t < SMALL_T; t += pieces[i++]) {
-        size_t n = pieces[i];
-        int32_t tokens[SMALL_B * SMALL_T];
+        struct ddl_session_input inputs[SMALL_B];
         for (size_t s = 0; s < SMALL_B; s++)
-            memcpy(tokens + s * n, f.tokens + s * SMALL_T + t, n * sizeof *tokens);
-        float *piece = malloc(SMALL_B * n * V * sizeof *piece);
-        struct ddl_batch batch = { SMALL_B, n, tokens, NULL };
-        assert_ok(ddl_model_logits(f.model, ws, cache, &batch, n, piece, &err), err);
-        for (size_t s = 0; s < SMALL_B; s++)
-            memcpy(found + (s * SMALL_T + t) * V, piece + s * n * V, n * V * sizeof *found);
-        free(piece);
+            inputs[s] = (struct ddl_session_input){ .slot = s,
+                                                    .n = pieces[i],
+                                                    .tokens = f.tokens + s * SMALL_T + t,
+                                                    .n_logits = pieces[i],
+                                                    .logits = found + (s * SMALL_T + t) * V };
+        assert_ok(ddl_session_prefill(session, inputs, SMALL_B, &err), err);
     }
-    assert_int_equal(ddl_cache_length(cache), SMALL_T);
+    assert_int_equal(ddl_session_length(session, 0), SMALL_T);
     if (relative_error(SMALL_B * SMALL_T * V, found, full) > 1e-5)
         fail_msg("%s on %s: decoding differs by %g", variant->name, backend,
                  relative_error(SMALL_B * SMALL_T * V, found, full));
     free(full);
     free(found);
-    ddl_workspace_free(ws);
-    ddl_cache_free(cache);
+    ddl_session_free(session);
     small_model_free(&f);
 }
 
@@ -270,13 +264,13 @@ static void bad_batches_are_refused(void **state)
     assert_sentence(ddl_model_loss(f.model, f.ws, &large, &loss, NULL, err), DDL_E_USAGE,
                     "the workspace holds 2 x 9");
     float logits[31];
-    assert_sentence(ddl_model_logits(f.model, f.ws, NULL, &f.batch, SMALL_T + 1, logits, err), DDL_E_USAGE,
+    assert_sentence(ddl_model_logits(f.model, f.ws, &f.batch, SMALL_T + 1, logits, err), DDL_E_USAGE,
                     "the last 10 positions");
     struct ddl_batch untargeted = { SMALL_B, SMALL_T, f.tokens, NULL };
     assert_sentence(ddl_model_loss(f.model, f.ws, &untargeted, &loss, NULL, err), DDL_E_USAGE,
                     "needs targets");
     ddl_workspace *ws;
-    ddl_cache *cache;
+    ddl_session *session;
     struct ddl_error made;
     assert_ok(ddl_workspace_create(&ws, f.model,
                                    &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = SMALL_T },
@@ -290,8 +284,8 @@ static void bad_batches_are_refused(void **state)
                              &(struct ddl_workspace_options){ .batch = 1, .tokens = 17, .train = true }, err),
         DDL_E_USAGE, "the model's context is 16");
     assert_sentence(
-        ddl_cache_create(&cache, f.model, &(struct ddl_cache_options){ .batch = 1, .tokens = 17 }, err),
-        DDL_E_USAGE, "the model's context is 16");
+        ddl_session_create(&session, f.model, &(struct ddl_session_options){ .slots = 1, .tokens = 17 }, err),
+        DDL_E_USAGE, "expected 1 to 16 (the model's context), found 17");
     small_model_free(&f);
 }
 

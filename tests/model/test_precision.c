@@ -2,6 +2,8 @@
  * behind what was written to the parameters. */
 #include "support/models.h"
 
+#include "ddl/session.h"
+
 #include "train/optim.h"
 
 #include <math.h>
@@ -65,7 +67,7 @@ static void logits_give_the_loss(void **state)
         size_t V = config.vocab_size, N = SMALL_B * SMALL_T;
         float *logits = malloc(N * V * sizeof *logits);
         double sum = 0, counted = 0, loss = small_mean_loss(&f);
-        assert_ok(ddl_model_logits(f.model, f.ws, NULL, &f.batch, SMALL_T, logits, &err), err);
+        assert_ok(ddl_model_logits(f.model, f.ws, &f.batch, SMALL_T, logits, &err), err);
         for (size_t n = 0; n < N; n++) {
             double total = 0;
             for (size_t j = 0; j < V; j++)
@@ -119,35 +121,27 @@ static void products_see_what_was_written(void **state)
     }
 }
 
-/* Logits of all positions, given to the cache in pieces: free them. */
+/* Logits of all positions, given to a session in pieces; free with free. */
 static float *decoded(struct small_model *f, size_t piece, enum ddl_cache_form form)
 {
     size_t V = ddl_model_config(f->model)->vocab_size, N = SMALL_B * SMALL_T;
-    float *logits = malloc(N * V * sizeof *logits), *part = malloc(N * V * sizeof *part);
-    ddl_workspace *ws;
-    ddl_cache *cache;
+    const struct ddl_session_options options = { .slots = SMALL_B, .tokens = SMALL_T, .form = form };
+    float *logits = malloc(N * V * sizeof *logits);
+    ddl_session *session;
     struct ddl_error err;
-    assert_ok(ddl_workspace_create(
-                  &ws, f->model, &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = piece }, &err),
-              err);
-    assert_ok(ddl_cache_create(
-                  &cache, f->model,
-                  &(struct ddl_cache_options){ .batch = SMALL_B, .tokens = SMALL_T, .form = form }, &err),
-              err);
+    assert_ok(ddl_session_create(&session, f->model, &options, &err), err);
     for (size_t t = 0, n; t < SMALL_T; t += n) {
-        int32_t tokens[SMALL_B * SMALL_T];
+        struct ddl_session_input inputs[SMALL_B];
         n = SMALL_T - t < piece ? SMALL_T - t : piece;
         for (size_t s = 0; s < SMALL_B; s++)
-            memcpy(tokens + s * n, f->tokens + s * SMALL_T + t, n * sizeof *tokens);
-        assert_ok(ddl_model_logits(f->model, ws, cache, &(struct ddl_batch){ SMALL_B, n, tokens, NULL }, n,
-                                   part, &err),
-                  err);
-        for (size_t s = 0; s < SMALL_B; s++)
-            memcpy(logits + (s * SMALL_T + t) * V, part + s * n * V, n * V * sizeof *logits);
+            inputs[s] = (struct ddl_session_input){ .slot = s,
+                                                    .n = n,
+                                                    .tokens = f->tokens + s * SMALL_T + t,
+                                                    .n_logits = n,
+                                                    .logits = logits + (s * SMALL_T + t) * V };
+        assert_ok(ddl_session_prefill(session, inputs, SMALL_B, &err), err);
     }
-    free(part);
-    ddl_cache_free(cache);
-    ddl_workspace_free(ws);
+    ddl_session_free(session);
     return logits;
 }
 

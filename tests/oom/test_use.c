@@ -40,7 +40,14 @@ static ddl_status generate(void *user, uint64_t *digest, struct ddl_error *err)
     k.stop = stop;
     k.n_stop = 1;
     *digest = 0;
-    return ddl_generate(model, tokenizer, &k, "The software", 12, add_text, digest, results, err);
+    const struct ddl_generate_request request = { .model = model,
+                                                  .tokenizer = tokenizer,
+                                                  .config = &k,
+                                                  .prompt = "The software",
+                                                  .size = 12,
+                                                  .text = add_text,
+                                                  .user = digest };
+    return ddl_generate(&request, results, err);
 }
 
 static void text(void **state)

@@ -1,0 +1,97 @@
+/* Sessions: decoding of several sequences, each in a slot of its own with its own length. */
+#ifndef DDL_SESSION_H
+#define DDL_SESSION_H
+
+#include "ddl/model.h"
+#include "ddl/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Number format of cached keys and values. */
+enum ddl_cache_form {
+    DDL_CACHE_AUTO, /* the default: f32 for a model whose products are in float32, bf16 for others */
+    DDL_CACHE_F32,
+    DDL_CACHE_BF16, /* rounded when written: half the memory, and half the bytes that a step reads */
+    DDL_CACHE_FORMS /* number of formats */
+};
+/* "auto", "f32", "bf16", NULL: choices for a struct ddl_option. */
+DDL_API extern const char *const ddl_cache_form_names[];
+
+/* Slots of a model's sequences: keys, values and the states that its convolutions read, for every past token.
+ * A session owns the cache and the workspace of its passes. It borrows the model, which must outlive it and
+ * keep the precision that it had when the session was created. Not safe for use by several threads at once.
+ *
+ * A call that fails leaves every length unchanged, and can be repeated.
+ *
+ * Logits of a step are the same to the bit for every subset of slots that is stepped together, whatever the
+ * other slots hold. A prefill's depend on its own slot's tokens and, in their rounding, on how many tokens of
+ * other slots share its passes. */
+typedef struct ddl_session ddl_session;
+
+/* Size of a session. */
+struct ddl_session_options {
+    size_t slots;             /* sequences at a time                                             */
+    size_t tokens;            /* capacity of each slot: at most the model's context              */
+    size_t rows;              /* tokens in one pass; longer prefills take several. 0: up to 512 */
+    enum ddl_cache_form form; /* of keys and values                                              */
+};
+
+/* Creates a session as large as `options` say, whose slots are empty. All memory is allocated here.
+ * DDL_E_USAGE for no slots, or for a capacity of 0 or above the model's context; DDL_E_MEMORY. *out is NULL
+ * after an error. */
+DDL_API ddl_status ddl_session_create(ddl_session **out, ddl_model *model,
+                                      const struct ddl_session_options *options, struct ddl_error *err);
+DDL_API void ddl_session_free(ddl_session *session); /* NULL is allowed */
+/* Bytes of backend memory that a session allocates for a model of this config and precision with these
+ * options, without creating it; the backend's own scratch is not included. SIZE_MAX for sizes that
+ * ddl_session_create rejects. */
+DDL_API size_t ddl_session_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                                 const struct ddl_session_options *options);
+
+DDL_API size_t ddl_session_slots(const ddl_session *session);    /* as created */
+DDL_API size_t ddl_session_capacity(const ddl_session *session); /* of each slot, in tokens */
+/* Tokens in a slot; 0 for an empty one, and for a slot that does not exist. */
+DDL_API size_t ddl_session_length(const ddl_session *session, size_t slot);
+
+/* Tokens to append to one slot, and what is computed from them. All arrays are host memory of the caller. */
+struct ddl_session_input {
+    size_t slot;
+    size_t n;               /* tokens, at least 1 */
+    const int32_t *tokens;  /* (n) */
+    size_t n_logits;        /* rows of logits: those of the last n_logits tokens; 0: none */
+    float *logits;          /* (n_logits, V) =, NULL where n_logits is 0 */
+    const int32_t *targets; /* (n) the token expected after each, -1 to skip it; NULL: no losses */
+    float *losses;          /* (n) = -log p(target) in nats, 0 where skipped; NULL where targets is */
+};
+/* Appends to several slots at once (a ragged batch): `inputs` has n elements, for different slots, with any
+ * number of tokens each, in passes of at most `rows` tokens. Rows without logits or loss skip the head.
+ * DDL_E_USAGE for an input without tokens, a slot that does not exist, occurs twice or has too little
+ * capacity left, a token or target outside the vocabulary, or n_logits > n. Outputs may be partly written
+ * after an error.
+ *
+ * To score continuations of one context: prefill all of the context but its last token, fork the slot for
+ * each continuation, and prefill the forks with the last token of the context and the continuation but its
+ * last token, with the continuation as targets. */
+DDL_API ddl_status ddl_session_prefill(ddl_session *session, const struct ddl_session_input *inputs, size_t n,
+                                       struct ddl_error *err);
+/* Appends one token to each of n different slots: slots (n), tokens (n), logits (n, V) = of the token after,
+ * or NULL. Errors as for ddl_session_prefill. */
+DDL_API ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t *slots,
+                                    const int32_t *tokens, float *logits, struct ddl_error *err);
+
+/* Copies slot `from` to slot `to`, whose content is replaced. Both are independent afterwards. DDL_E_USAGE
+ * for a slot that does not exist. */
+DDL_API ddl_status ddl_session_fork(ddl_session *session, size_t from, size_t to, struct ddl_error *err);
+/* Empties a slot; an empty one stays empty. DDL_E_USAGE for a slot that does not exist. */
+DDL_API ddl_status ddl_session_reset(ddl_session *session, size_t slot, struct ddl_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,343 @@
+/* Slots of sequences: their lengths, and the passes that a call is divided into. */
+#include "ddl/session.h"
+
+#include "base/mem.h"
+#include "ddl/option.h"
+#include "model/decode.h"
+#include "model/measure.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DEFAULT_ROWS = 512,
+    STEP_ROWS = 32, /* rows of a step's pass: products give a row the same bits for every number up to it */
+};
+
+/* Two histories for each slot: 2 slot and 2 slot + 1. A call reads the current one and writes the other, so
+ * that after an error the current one still belongs to the slot's length. */
+struct slot {
+    size_t length;
+    size_t current; /* 0 or 1 */
+    bool in_call;
+};
+
+struct ddl_session {
+    ddl_model *model; /* borrowed */
+    struct ddl_session_options options;
+    ddl_workspace *ws;
+    ddl_cache *cache;
+    struct slot *slot;                     /* (slots)                  */
+    int32_t *tokens;                       /* (rows) of a pass         */
+    struct ddl_decode_sequence *sequences; /* (rows) of a pass         */
+    struct ddl_decode_output *outputs;     /* (rows) of a pass         */
+    struct ddl_session_input *inputs;      /* (slots) of a step        */
+    size_t n_outputs;                      /* of the pass              */
+};
+
+static struct ddl_workspace_options workspace_options(const struct ddl_session_options *o)
+{
+    return (struct ddl_workspace_options){ .batch = o->rows, .tokens = 1 };
+}
+
+static struct ddl_cache_options cache_options(const struct ddl_session_options *o,
+                                              enum ddl_precision precision)
+{
+    return (struct ddl_cache_options){ .slots = o->slots,
+                                       .histories = 2 * o->slots,
+                                       .tokens = o->tokens,
+                                       .rows = o->rows,
+                                       .bf16 = ddl_cache_is_bf16(precision, o->form) };
+}
+
+/* Checks the options and replaces `rows` 0 by the default. */
+static ddl_status complete(struct ddl_session_options *o, const struct ddl_config *config,
+                           struct ddl_error *err)
+{
+    ddl_status status = ddl_choice_check("cache", ddl_cache_form_names, (int)o->form, err);
+    if (status)
+        return status;
+    if (o->slots == 0 || o->slots > INT32_MAX / 2)
+        return ddl_error_set(err, DDL_E_USAGE, "session: slots: expected 1 to %d, found %zu", INT32_MAX / 2,
+                             o->slots);
+    if (o->tokens == 0 || o->tokens > config->block_size)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "session: tokens of a slot: expected 1 to %zu (the model's context), found %zu",
+                             config->block_size, o->tokens);
+    if (o->rows == 0) {
+        size_t all = o->tokens < DEFAULT_ROWS / o->slots + 1 ? o->slots * o->tokens : DEFAULT_ROWS;
+        o->rows = all < DEFAULT_ROWS ? all : DEFAULT_ROWS;
+    }
+    return DDL_OK;
+}
+
+size_t ddl_session_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                         const struct ddl_session_options *options)
+{
+    struct ddl_session_options o = *options;
+    if (ddl_config_check(config, NULL) || complete(&o, config, NULL))
+        return SIZE_MAX;
+    const struct ddl_workspace_options workspace = workspace_options(&o);
+    const struct ddl_cache_options cache = cache_options(&o, precision);
+    size_t bytes = ddl_workspace_total_bytes(config, precision, &workspace);
+    size_t more = ddl_cache_bytes(config, &cache);
+    return bytes != SIZE_MAX && more != SIZE_MAX && ddl_size_add(bytes, more, &bytes) ? bytes : SIZE_MAX;
+}
+
+static ddl_status allocate(struct ddl_session *s, struct ddl_error *err)
+{
+    const struct ddl_session_options *o = &s->options;
+    const struct ddl_workspace_options workspace = workspace_options(o);
+    const struct ddl_cache_options cache = cache_options(o, ddl_model_precision(s->model));
+    ddl_status status = ddl_workspace_create(&s->ws, s->model, &workspace, err); /* limits `rows` */
+    if (!status)
+        status = ddl_cache_create(&s->cache, s->model, &cache, err);
+    if (status)
+        return status;
+    s->slot = calloc(o->slots, sizeof *s->slot);
+    s->tokens = calloc(o->rows, sizeof *s->tokens);
+    s->sequences = calloc(o->rows, sizeof *s->sequences);
+    s->outputs = calloc(o->rows, sizeof *s->outputs);
+    s->inputs = calloc(o->slots, sizeof *s->inputs);
+    if (!s->slot || !s->tokens || !s->sequences || !s->outputs || !s->inputs)
+        return ddl_error_set(err, DDL_E_MEMORY, "session: out of memory for %zu slots", o->slots);
+    return DDL_OK;
+}
+
+ddl_status ddl_session_create(ddl_session **out, ddl_model *model, const struct ddl_session_options *options,
+                              struct ddl_error *err)
+{
+    struct ddl_session_options o = *options;
+    *out = NULL;
+    ddl_status status = complete(&o, ddl_model_config(model), err);
+    if (status)
+        return status;
+    struct ddl_session *session = ddl_mem_zalloc(sizeof *session);
+    if (!session)
+        return ddl_error_set(err, DDL_E_MEMORY, "session: out of memory");
+    session->model = model;
+    session->options = o;
+    status = allocate(session, err);
+    if (status) {
+        ddl_session_free(session);
+        return status;
+    }
+    *out = session;
+    return DDL_OK;
+}
+
+void ddl_session_free(ddl_session *session)
+{
+    if (!session)
+        return;
+    ddl_workspace_free(session->ws);
+    ddl_cache_free(session->cache);
+    free(session->slot);
+    free(session->tokens);
+    free(session->sequences);
+    free(session->outputs);
+    free(session->inputs);
+    ddl_mem_free(session);
+}
+
+size_t ddl_session_slots(const ddl_session *session)
+{
+    return session->options.slots;
+}
+
+size_t ddl_session_capacity(const ddl_session *session)
+{
+    return session->options.tokens;
+}
+
+size_t ddl_session_length(const ddl_session *session, size_t slot)
+{
+    return slot < session->options.slots ? session->slot[slot].length : 0;
+}
+
+/* ---- checks ---- */
+
+static ddl_status check_slot(const struct ddl_session *s, size_t slot, struct ddl_error *err)
+{
+    if (slot < s->options.slots)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE, "session: slot: expected 0 to %zu, found %zu",
+                         s->options.slots - 1, slot);
+}
+
+static ddl_status check_ids(const struct ddl_session *s, const char *what, size_t slot, const int32_t *ids,
+                            size_t n, int32_t lowest, struct ddl_error *err)
+{
+    size_t V = ddl_model_config(s->model)->vocab_size;
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < lowest || (ids[i] >= 0 && (size_t)ids[i] >= V))
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "session: %s %zu for slot %zu: expected %d to %zu, found %d", what, i, slot,
+                                 (int)lowest, V - 1, (int)ids[i]);
+    }
+    return DDL_OK;
+}
+
+static ddl_status check_input(const struct ddl_session *s, const struct ddl_session_input *in,
+                              struct ddl_error *err)
+{
+    ddl_status status = check_slot(s, in->slot, err);
+    if (status)
+        return status;
+    const struct slot *slot = &s->slot[in->slot];
+    if (slot->in_call)
+        return ddl_error_set(err, DDL_E_USAGE, "session: slot %zu occurs twice in one call", in->slot);
+    if (in->n == 0)
+        return ddl_error_set(err, DDL_E_USAGE, "session: no tokens for slot %zu", in->slot);
+    if (in->n > s->options.tokens - slot->length)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "session: slot %zu holds %zu of %zu tokens: no space for %zu more", in->slot,
+                             slot->length, s->options.tokens, in->n);
+    if (in->n_logits > in->n)
+        return ddl_error_set(err, DDL_E_USAGE, "session: logits of %zu tokens requested of %zu for slot %zu",
+                             in->n_logits, in->n, in->slot);
+    if ((in->n_logits && !in->logits) || (in->targets && !in->losses))
+        return ddl_error_set(err, DDL_E_USAGE, "session: no array for the %s of slot %zu",
+                             in->n_logits && !in->logits ? "logits" : "losses", in->slot);
+    status = check_ids(s, "token", in->slot, in->tokens, in->n, 0, err);
+    if (!status && in->targets)
+        status = check_ids(s, "target", in->slot, in->targets, in->n, -1, err);
+    return status;
+}
+
+/* Checks all inputs; in_call is false for all slots again afterwards. */
+static ddl_status check_inputs(struct ddl_session *s, const struct ddl_session_input *inputs, size_t n,
+                               struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    size_t checked = 0;
+    for (; checked < n; checked++) {
+        status = check_input(s, &inputs[checked], err);
+        if (status)
+            break;
+        s->slot[inputs[checked].slot].in_call = true;
+    }
+    while (checked > 0)
+        s->slot[inputs[--checked].slot].in_call = false;
+    return status;
+}
+
+/* ---- passes ---- */
+
+/* Adds what is wanted of token t of the input, which is `row` of the pass. */
+static void add_output(struct ddl_session *s, const struct ddl_session_input *in, size_t t, size_t row)
+{
+    size_t V = ddl_model_config(s->model)->vocab_size, first = in->n - in->n_logits;
+    struct ddl_decode_output output = { .row = row, .target = -1 };
+    if (t >= first)
+        output.logits = in->logits + (t - first) * V;
+    if (in->targets && in->targets[t] >= 0) {
+        output.target = in->targets[t];
+        output.loss = in->losses + t;
+    } else if (in->targets) {
+        in->losses[t] = 0;
+    }
+    if (output.logits || output.loss)
+        s->outputs[s->n_outputs++] = output;
+}
+
+/* Adds tokens [at, at + rows) of the input to the pass, from row `row` on. */
+static struct ddl_decode_sequence add_rows(struct ddl_session *s, const struct ddl_session_input *in,
+                                           size_t at, size_t rows, size_t row)
+{
+    const struct slot *slot = &s->slot[in->slot];
+    size_t current = 2 * in->slot + slot->current, other = 2 * in->slot + 1 - slot->current;
+    memcpy(s->tokens + row, in->tokens + at, rows * sizeof *s->tokens);
+    for (size_t t = 0; t < rows; t++)
+        add_output(s, in, at + t, row + t);
+    return (struct ddl_decode_sequence){
+        .slot = in->slot, .past = slot->length + at, .rows = rows, .from = at ? other : current, .to = other
+    };
+}
+
+/* All tokens of the inputs, which are valid, in passes of at most max_rows; lengths are unchanged. */
+static ddl_status run_passes(struct ddl_session *s, const struct ddl_session_input *inputs, size_t n,
+                             size_t max_rows, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    size_t i = 0, at = 0; /* the next token: number `at` of input i */
+    while (i < n && !status) {
+        size_t row = 0, n_sequences = 0;
+        s->n_outputs = 0;
+        while (i < n && row < max_rows) {
+            size_t left = inputs[i].n - at, rows = left < max_rows - row ? left : max_rows - row;
+            s->sequences[n_sequences++] = add_rows(s, &inputs[i], at, rows, row);
+            row += rows;
+            at = rows < left ? at + rows : 0;
+            i += rows == left;
+        }
+        const struct ddl_decode_batch batch = { n_sequences, s->sequences, s->tokens, s->n_outputs,
+                                                s->outputs };
+        status = ddl_model_decode(s->model, s->ws, s->cache, &batch, err);
+    }
+    return status;
+}
+
+static ddl_status append(struct ddl_session *s, const struct ddl_session_input *inputs, size_t n,
+                         size_t max_rows, struct ddl_error *err)
+{
+    ddl_status status = check_inputs(s, inputs, n, err);
+    if (!status)
+        status = run_passes(s, inputs, n, max_rows, err);
+    for (size_t i = 0; !status && i < n; i++) {
+        struct slot *slot = &s->slot[inputs[i].slot];
+        slot->length += inputs[i].n;
+        slot->current = 1 - slot->current;
+    }
+    return status;
+}
+
+ddl_status ddl_session_prefill(ddl_session *session, const struct ddl_session_input *inputs, size_t n,
+                               struct ddl_error *err)
+{
+    return append(session, inputs, n, session->options.rows, err);
+}
+
+ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t *slots, const int32_t *tokens,
+                            float *logits, struct ddl_error *err)
+{
+    size_t rows = session->options.rows < STEP_ROWS ? session->options.rows : STEP_ROWS;
+    size_t V = ddl_model_config(session->model)->vocab_size;
+    if (n > session->options.slots)
+        return ddl_error_set(err, DDL_E_USAGE, "session: %zu slots in one step, the session has %zu", n,
+                             session->options.slots);
+    for (size_t i = 0; i < n; i++)
+        session->inputs[i] = (struct ddl_session_input){ .slot = slots[i],
+                                                         .n = 1,
+                                                         .tokens = &tokens[i],
+                                                         .n_logits = logits ? 1 : 0,
+                                                         .logits = logits ? logits + i * V : NULL };
+    return append(session, session->inputs, n, rows, err);
+}
+
+/* ---- slots ---- */
+
+ddl_status ddl_session_fork(ddl_session *session, size_t from, size_t to, struct ddl_error *err)
+{
+    ddl_status status = check_slot(session, from, err);
+    if (!status)
+        status = check_slot(session, to, err);
+    if (status || from == to)
+        return status;
+    const struct slot *source = &session->slot[from];
+    struct slot *target = &session->slot[to];
+    const struct ddl_decode_sequence sequence = { .slot = from,
+                                                  .past = source->length,
+                                                  .from = 2 * from + source->current };
+    ddl_cache_copy(session->cache, &sequence, to, 2 * to + target->current);
+    target->length = source->length;
+    return DDL_OK;
+}
+
+ddl_status ddl_session_reset(ddl_session *session, size_t slot, struct ddl_error *err)
+{
+    ddl_status status = check_slot(session, slot, err);
+    if (!status)
+        session->slot[slot].length = 0;
+    return status;
+}

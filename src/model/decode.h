@@ -1,0 +1,54 @@
+/* Passes over ragged batches with a cache: what sessions (src/infer/session.c) are made of. Slots and
+ * histories are numbered by the caller, which also keeps their lengths. */
+#ifndef DDL_MODEL_DECODE_H
+#define DDL_MODEL_DECODE_H
+
+#include "ddl/session.h"
+
+struct ddl_cache_options {
+    size_t slots;     /* of keys and values */
+    size_t histories; /* of each convolution */
+    size_t tokens;    /* positions of a slot */
+    size_t rows;      /* of a pass */
+    bool bf16;        /* keys and values */
+};
+typedef struct ddl_cache ddl_cache;
+
+/* Bytes of backend memory of a cache, tables of rope_make included; SIZE_MAX: out of range. */
+size_t ddl_cache_bytes(const struct ddl_config *config, const struct ddl_cache_options *options);
+ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, const struct ddl_cache_options *options,
+                            struct ddl_error *err);
+void ddl_cache_free(ddl_cache *cache); /* NULL is allowed */
+
+/* Sequence of a pass: `rows` tokens after the `past` ones of its slot. Convolutions read history `from` and
+ * write history `to`, which may be the same. */
+struct ddl_decode_sequence {
+    size_t slot, past, rows, from, to;
+};
+/* Copies a slot of source->past tokens, and history source->from, to slot `slot` and history `to`. */
+void ddl_cache_copy(ddl_cache *cache, const struct ddl_decode_sequence *source, size_t slot, size_t to);
+
+/* What is wanted of one row of a pass. */
+struct ddl_decode_output {
+    size_t row;
+    int32_t target; /* -1: no loss */
+    float *logits;  /* (V) =, host; or NULL */
+    float *loss;    /* -log p(target) =, host; or NULL */
+};
+struct ddl_decode_batch {
+    size_t n_sequences;
+    const struct ddl_decode_sequence *sequences;
+    const int32_t *tokens; /* of all sequences in order, host; within the vocabulary */
+    size_t n_outputs;
+    const struct ddl_decode_output *outputs; /* ascending rows */
+};
+/* One pass. Sequences have different slots and histories, rows and positions are within the cache's options
+ * and the workspace. DDL_E_USAGE where the model's precision is no longer the workspace's, DDL_E_MEMORY; then
+ * outputs, histories `to` and positions from `past` on are undefined. */
+ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cache,
+                            const struct ddl_decode_batch *batch, struct ddl_error *err);
+
+/* Whether a cache of this form for a model of this precision holds keys and values in bfloat16. */
+bool ddl_cache_is_bf16(enum ddl_precision precision, enum ddl_cache_form form);
+
+#endif
