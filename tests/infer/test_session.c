@@ -1,0 +1,629 @@
+/* infer/session.c: slots with their own lengths give what the full forward pass gives, whatever else the
+ * session does. */
+#include "support/models.h"
+#include "support/runs.h"
+
+#include "base/rng.h"
+#include "ddl/session.h"
+#include "ops/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { V = 67, CONTEXT = 40, SLOTS = 11 };
+
+static const char *const presets[] = { "baseline", "ddl-1", "ddl-tc-ec", "ddl-cc-ec", "mixed" };
+enum { PRESETS = sizeof presets / sizeof *presets, PRECISIONS = 3 };
+
+static struct ddl_config config_of(const char *preset)
+{
+    bool mixed = strcmp(preset, "mixed") == 0;
+    struct ddl_config k = small_config(mixed ? "ddl-1" : preset);
+    if (mixed)
+        k = variant_config(&small_variants[13]);
+    assert_true(!mixed || strcmp(small_variants[13].name, "ddl-1 mixed") == 0);
+    k.vocab_size = V;
+    k.block_size = CONTEXT;
+    return k;
+}
+
+static ddl_model *model_of(const struct ddl_config *config, enum ddl_precision precision,
+                           ddl_backend *backend)
+{
+    ddl_model *model;
+    struct ddl_error err;
+    assert_ok(ddl_model_create_for_inference(&model, config, precision, backend, &err), err);
+    assert_ok(ddl_model_init(model, 5, &err), err);
+    return model;
+}
+
+static ddl_backend *backend_of(const char *name, size_t threads)
+{
+    ddl_backend *backend;
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&backend, name, threads, &err), err);
+    return backend;
+}
+
+/* cpu with products one row at a time: the rest of a pass must not depend on the rows beside a row either. */
+static struct ddl_ops one_row;
+static const struct ddl_ops *many_rows;
+
+#define ROW_BY_ROW(name)                                                                                     \
+    static void name##_rows(void *ctx, const struct name##_args *a)                                          \
+    {                                                                                                        \
+        struct name##_args row = *a;                                                                         \
+        for (row.M = 1; a->M && row.A < a->A + a->M * a->lda; row.A += a->lda, row.C += a->ldc)              \
+            many_rows->name(ctx, &row);                                                                      \
+    }
+ROW_BY_ROW(matmul)
+ROW_BY_ROW(matmul_bf16)
+ROW_BY_ROW(matmul_q8)
+
+static ddl_backend *row_by_row(ddl_backend *backend)
+{
+    many_rows = backend->ops;
+    one_row = *backend->ops;
+    one_row.matmul = matmul_rows;
+    one_row.matmul_bf16 = matmul_bf16_rows;
+    one_row.matmul_q8 = matmul_q8_rows;
+    backend->ops = &one_row;
+    return backend;
+}
+
+static ddl_session *session_of(ddl_model *model, size_t slots, size_t rows)
+{
+    ddl_session *session;
+    struct ddl_error err;
+    assert_ok(ddl_session_create(
+                  &session, model,
+                  &(struct ddl_session_options){ .slots = slots, .tokens = CONTEXT, .rows = rows }, &err),
+              err);
+    return session;
+}
+
+/* Token t of text `text`. */
+static int32_t token(uint64_t text, size_t t)
+{
+    return (int32_t)ddl_rng_below(text, t, V);
+}
+
+static void fill(int32_t *tokens, uint64_t text, size_t n)
+{
+    for (size_t t = 0; t < n; t++)
+        tokens[t] = token(text, t);
+}
+
+static void prefill(ddl_session *session, size_t slot, uint64_t text, size_t n, float *last)
+{
+    int32_t tokens[CONTEXT];
+    struct ddl_error err;
+    fill(tokens, text, n);
+    const struct ddl_session_input input = {
+        .slot = slot, .n = n, .tokens = tokens, .n_logits = 1, .logits = last
+    };
+    assert_ok(ddl_session_prefill(session, &input, 1, &err), err);
+}
+
+static int32_t largest(const float *logits)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < V; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return (int32_t)best;
+}
+
+/* ---- greedy output of a slot, whatever the others do ---- */
+
+enum { NEW = 12 };
+
+/* Greedy logits (NEW, V) of a text of n tokens, in a session of its own. */
+static void greedy_alone(ddl_model *model, uint64_t text, size_t n, float *out)
+{
+    ddl_session *session = session_of(model, 1, 16);
+    struct ddl_error err;
+    prefill(session, 0, text, n, out);
+    for (size_t t = 1; t < NEW; t++) {
+        int32_t next = largest(out + (t - 1) * V);
+        assert_ok(ddl_session_step(session, 1, &(size_t){ 0 }, &next, out + t * V, &err), err);
+    }
+    assert_int_equal(ddl_session_length(session, 0), n + NEW - 1);
+    ddl_session_free(session);
+}
+
+/* All slots hold texts of different lengths. Subsets that change from step to step are stepped, in an order
+ * that changes too; every slot's logits must be those of greedy_alone. */
+static void greedy_together(ddl_model *model, size_t slots, const char *what)
+{
+    float *alone = malloc(slots * NEW * V * sizeof *alone), *now = malloc(slots * V * sizeof *now);
+    float *step = malloc(slots * V * sizeof *step);
+    ddl_session *session = session_of(model, slots, 16);
+    size_t made[64] = { 0 }, live[64];
+    struct ddl_error err;
+    for (size_t s = 0; s < slots; s++) {
+        greedy_alone(model, s, 1 + s * 5 % 23, alone + s * NEW * V);
+        prefill(session, s, s, 1 + s * 5 % 23, now + s * V);
+        made[s] = 1;
+        assert_memory_equal(now + s * V, alone + s * NEW * V, V * sizeof *now);
+    }
+    for (uint64_t round = 0; round < 4 * NEW; round++) {
+        int32_t tokens[64];
+        size_t n = 0;
+        for (size_t i = 0; i < slots; i++) {
+            size_t s = (i * 7 + (size_t)round) % slots; /* 7 and the number of slots have no common factor */
+            if (made[s] == NEW || (round % 5 && ddl_rng_below(9, round * 64 + s, 2)))
+                continue;
+            tokens[n] = largest(now + s * V);
+            live[n++] = s;
+        }
+        assert_ok(ddl_session_step(session, n, live, tokens, step, &err), err);
+        for (size_t i = 0; i < n; i++) {
+            size_t s = live[i];
+            memcpy(now + s * V, step + i * V, V * sizeof *now);
+            if (memcmp(now + s * V, alone + (s * NEW + made[s]) * V, V * sizeof *now) != 0)
+                fail_msg("%s: slot %zu, new token %zu, one of %zu slots: differs from the slot alone by %g",
+                         what, s, made[s], n,
+                         relative_error(V, now + s * V, alone + (s * NEW + made[s]) * V));
+            made[s]++;
+        }
+    }
+    for (size_t s = 0; s < slots; s++)
+        assert_int_equal(made[s], NEW);
+    ddl_session_free(session);
+    free(alone);
+    free(now);
+    free(step);
+}
+
+static void other_slots_change_nothing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PRESETS * PRECISIONS; i++) {
+        struct ddl_config config = config_of(presets[i / PRECISIONS]);
+        for (size_t b = 0; b < 3; b++) {
+            ddl_backend *backend = backend_of(b ? "cpu" : "ref", b);
+            if (b)
+                row_by_row(backend);
+            char what[128];
+            ddl_model *model = model_of(&config, (enum ddl_precision)(i % PRECISIONS), backend);
+            snprintf(what, sizeof what, "%s, %s, %s", presets[i / PRECISIONS],
+                     ddl_precision_names[i % PRECISIONS], ddl_backend_description(backend));
+            greedy_together(model, SLOTS, what);
+            if (b == 2 && i / PRECISIONS == 3)
+                greedy_together(model, 37, what); /* more than one pass a step */
+            ddl_model_free(model);
+            ddl_backend_free(backend);
+        }
+    }
+}
+
+/* A model whose products are too large for the smallest cases of a backend's dispatch. */
+static void other_slots_change_nothing_in_wide_models(void **state)
+{
+    (void)state;
+    for (int precision = 0; precision < PRECISIONS; precision++) {
+        struct ddl_config config = config_of("ddl-cc-ec");
+        config.d_model = 192;
+        config.head_dim = 64;
+        config.n_heads = 3;
+        ddl_backend *backend = row_by_row(backend_of("cpu", 2));
+        ddl_model *model = model_of(&config, (enum ddl_precision)precision, backend);
+        greedy_together(model, 33, ddl_precision_names[precision]);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
+/* ---- against the full forward pass ---- */
+
+static float *full_logits(ddl_model *model, uint64_t text, size_t n)
+{
+    int32_t tokens[CONTEXT];
+    float *logits = malloc(n * V * sizeof *logits);
+    ddl_workspace *ws;
+    struct ddl_error err;
+    fill(tokens, text, n);
+    const struct ddl_batch batch = { 1, n, tokens, NULL };
+    assert_ok(
+        ddl_workspace_create(&ws, model, &(struct ddl_workspace_options){ .batch = 1, .tokens = n }, &err),
+        err);
+    assert_ok(ddl_model_logits(model, ws, &batch, n, logits, &err), err);
+    ddl_workspace_free(ws);
+    return logits;
+}
+
+/* -log p(target) of a row of logits. */
+static double loss_of(const float *logits, int32_t target)
+{
+    double total = 0;
+    for (size_t i = 0; i < V; i++)
+        total += exp((double)logits[i]);
+    return log(total) - (double)logits[target];
+}
+
+/* Several slots with different numbers of tokens in one call, in passes of every size, in two parts: logits
+ * of all rows, losses of some. */
+static void check_ragged(ddl_model *model, size_t rows, const char *what)
+{
+    static const size_t first[] = { 1, 9, 3, 20 }, second[] = { 12, 1, 30, 2 };
+    float *logits[4], losses[4][CONTEXT];
+    int32_t tokens[4][CONTEXT], targets[4][CONTEXT];
+    ddl_session *session = session_of(model, 5, rows);
+    struct ddl_error err;
+    for (int part = 0; part < 2; part++) {
+        struct ddl_session_input inputs[4];
+        for (size_t i = 0; i < 4; i++) {
+            size_t at = part ? first[i] : 0, n = part ? second[i] : first[i];
+            fill(tokens[i], i, first[i] + second[i]);
+            for (size_t t = 0; t < first[i] + second[i]; t++)
+                targets[i][t] = t % 3 == 1 ? -1 : token(i, t + 1);
+            logits[i] = part ? logits[i] : malloc(CONTEXT * V * sizeof **logits);
+            inputs[i] = (struct ddl_session_input){ .slot = 4 - i,
+                                                    .n = n,
+                                                    .tokens = tokens[i] + at,
+                                                    .n_logits = n,
+                                                    .logits = logits[i] + at * V,
+                                                    .targets = targets[i] + at,
+                                                    .losses = losses[i] + at };
+        }
+        assert_ok(ddl_session_prefill(session, inputs, 4, &err), err);
+    }
+    assert_int_equal(ddl_session_length(session, 0), 0);
+    for (size_t i = 0; i < 4; i++) {
+        size_t n = first[i] + second[i];
+        float *full = full_logits(model, i, n);
+        assert_int_equal(ddl_session_length(session, 4 - i), n);
+        if (!(relative_error(n * V, logits[i], full) <= 1e-5))
+            fail_msg("%s, passes of %zu: sequence %zu differs by %g", what, rows, i,
+                     relative_error(n * V, logits[i], full));
+        for (size_t t = 0; t < n; t++) {
+            double expected = t % 3 == 1 ? 0 : loss_of(logits[i] + t * V, targets[i][t]);
+            assert_true(fabs((double)losses[i][t] - expected) <= 1e-5 * (1 + expected));
+        }
+        free(full);
+        free(logits[i]);
+    }
+    ddl_session_free(session);
+}
+
+static void ragged_prefill_is_the_forward_pass(void **state)
+{
+    (void)state;
+    static const size_t rows[] = { 1, 2, 7, 33, 200 };
+    for (size_t i = 0; i < PRESETS * 2; i++) {
+        struct ddl_config config = config_of(presets[i / 2]);
+        ddl_backend *backend = backend_of(ddl_backend_list(i % 2), 2);
+        ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+            check_ragged(model, rows[r], presets[i / 2]);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
+/* ---- fork, reset ---- */
+
+/* A fork goes on as its source would, and both are independent; lengths are odd and histories half full. */
+static void forks_and_resets(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = { 1, 2, 5, 13 };
+    for (size_t i = 0; i < PRESETS * PRECISIONS * 4; i++) {
+        struct ddl_config config = config_of(presets[i / 12]);
+        ddl_backend *backend = row_by_row(backend_of("cpu", 2));
+        ddl_model *model = model_of(&config, (enum ddl_precision)(i / 4 % PRECISIONS), backend);
+        ddl_session *session = session_of(model, 3, 8);
+        size_t n = lengths[i % 4], slots[] = { 2, 0 };
+        float first[V], again[V], apart[2 * V];
+        int32_t tokens[] = { 3, 8 };
+        struct ddl_error err;
+        prefill(session, 2, 77, 20, first); /* is replaced */
+        prefill(session, 0, 1, n, first);
+        assert_ok(ddl_session_fork(session, 0, 2, &err), err);
+        assert_ok(ddl_session_fork(session, 0, 0, &err), err);
+        assert_int_equal(ddl_session_length(session, 2), n);
+        assert_ok(ddl_session_step(session, 2, slots, tokens, apart, &err), err);
+        assert_ok(ddl_session_fork(session, 2, 1, &err), err); /* 3 behind the text, in slot 1 too */
+        for (size_t s = 0; s < 2; s++) {
+            ddl_session *alone = session_of(model, 1, 8);
+            prefill(alone, 0, 1, n, again);
+            assert_memory_equal(first, again, sizeof first);
+            assert_ok(ddl_session_step(alone, 1, &(size_t){ 0 }, &tokens[s], again, &err), err);
+            assert_memory_equal(again, apart + s * V, sizeof again);
+            if (s == 0) {
+                assert_ok(ddl_session_step(alone, 1, &(size_t){ 0 }, &tokens[1], again, &err), err);
+                assert_ok(ddl_session_step(session, 1, &(size_t){ 1 }, &tokens[1], apart, &err), err);
+                assert_memory_equal(again, apart, sizeof again);
+                assert_ok(ddl_session_step(session, 1, &(size_t){ 2 }, &tokens[1], apart, &err), err);
+                assert_memory_equal(again, apart, sizeof again);
+                assert_ok(ddl_session_reset(session, 0, &err), err);
+                prefill(session, 0, 1, n, again); /* as new */
+                assert_memory_equal(first, again, sizeof first);
+                assert_ok(ddl_session_step(session, 1, &(size_t){ 0 }, &tokens[1], apart + V, &err), err);
+            }
+            ddl_session_free(alone);
+        }
+        assert_ok(ddl_session_reset(session, 0, &err), err);
+        assert_ok(ddl_session_reset(session, 0, &err), err);
+        assert_int_equal(ddl_session_length(session, 0), 0);
+        assert_ok(ddl_session_fork(session, 0, 1, &err), err); /* an empty slot */
+        assert_int_equal(ddl_session_length(session, 1), 0);
+        ddl_session_free(session);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
+/* A shared context, and choices of different lengths scored in one call: the same as the whole text. */
+static void choices_are_scored_by_forks(void **state)
+{
+    (void)state;
+    enum { SHARED = 9, CHOICES = 3 };
+    struct ddl_config config = config_of("ddl-tc-ec");
+    ddl_backend *backend = backend_of("cpu", 2);
+    ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
+    ddl_session *session = session_of(model, CHOICES + 1, 8);
+    int32_t context[SHARED], tokens[CHOICES][CONTEXT], targets[CHOICES][CONTEXT];
+    float losses[CHOICES][CONTEXT];
+    struct ddl_session_input inputs[CHOICES];
+    struct ddl_error err;
+    fill(context, 1, SHARED);
+    const struct ddl_session_input shared = { .slot = CHOICES, .n = SHARED - 1, .tokens = context };
+    assert_ok(ddl_session_prefill(session, &shared, 1, &err), err);
+    for (size_t i = 0; i < CHOICES; i++) {
+        size_t n = 1 + 4 * i;
+        fill(targets[i], 50 + i, n);
+        tokens[i][0] = context[SHARED - 1];
+        memcpy(tokens[i] + 1, targets[i], (n - 1) * sizeof **tokens);
+        assert_ok(ddl_session_fork(session, CHOICES, i, &err), err);
+        inputs[i] = (struct ddl_session_input){
+            .slot = i, .n = n, .tokens = tokens[i], .targets = targets[i], .losses = losses[i]
+        };
+    }
+    assert_ok(ddl_session_prefill(session, inputs, CHOICES, &err), err);
+    for (size_t i = 0; i < CHOICES; i++) {
+        int32_t text[CONTEXT], next[CONTEXT];
+        float rows[CONTEXT];
+        size_t n = inputs[i].n, all = SHARED + n - 1;
+        memcpy(text, context, sizeof context);
+        memcpy(text + SHARED, targets[i], (n - 1) * sizeof *text);
+        for (size_t t = 0; t < all; t++)
+            next[t] = t + 1 < SHARED ? -1 : targets[i][t + 1 - SHARED];
+        ddl_workspace *ws;
+        struct ddl_loss loss;
+        assert_ok(ddl_workspace_create(&ws, model,
+                                       &(struct ddl_workspace_options){ .batch = 1, .tokens = all }, &err),
+                  err);
+        assert_ok(ddl_model_loss(model, ws, &(struct ddl_batch){ 1, all, text, next }, &loss, rows, &err),
+                  err);
+        assert_close(n, losses[i], rows + SHARED - 1, 1e-5);
+        ddl_workspace_free(ws);
+    }
+    ddl_session_free(session);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
+/* ---- errors ---- */
+
+/* A backend that reports a lost product at the pass number `at`, counted from 0. */
+static struct {
+    const struct ddl_ops *ops;
+    size_t pass, at;
+} losing;
+
+static ddl_status lose(void *ctx, struct ddl_error *err)
+{
+    if (losing.pass++ == losing.at)
+        return ddl_error_set(err, DDL_E_MEMORY, "lost");
+    return losing.ops->check_error(ctx, err);
+}
+
+/* A failed call changes no length, and its retry gives the same as if it had not failed: at any pass of a
+ * prefill, and in a step. */
+static void a_retry_appends_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PRESETS * 5; i++) {
+        struct ddl_config config = config_of(presets[i / 5]);
+        ddl_backend *backend = backend_of("cpu", 1);
+        struct ddl_backend wrapper = *backend;
+        struct ddl_ops ops = *backend->ops;
+        ops.check_error = lose;
+        wrapper.ops = &ops;
+        losing.ops = backend->ops;
+        losing.at = SIZE_MAX;
+        ddl_model *model = model_of(&config, DDL_PRECISION_F32, &wrapper);
+        ddl_session *session = session_of(model, 2, 4), *calm = session_of(model, 2, 4);
+        float found[2 * V], expected[2 * V];
+        int32_t tokens[CONTEXT];
+        struct ddl_error err;
+        prefill(session, 0, 4, 7, found);
+        prefill(calm, 0, 4, 7, expected);
+        fill(tokens, 6, 13);
+        const struct ddl_session_input inputs[] = {
+            { .slot = 0, .n = 13, .tokens = tokens, .n_logits = 1, .logits = found },
+            { .slot = 1, .n = 3, .tokens = tokens, .n_logits = 1, .logits = found + V }
+        };
+        losing.pass = 0;
+        losing.at = i % 5; /* of four passes and a step */
+        ddl_status status = ddl_session_prefill(session, inputs, 2, &err);
+        if (i % 5 < 4) {
+            assert_int_equal(status, DDL_E_MEMORY);
+            assert_int_equal(ddl_session_length(session, 0), 7);
+            assert_int_equal(ddl_session_length(session, 1), 0);
+            assert_ok(ddl_session_prefill(session, inputs, 2, &err), err);
+        }
+        losing.at = SIZE_MAX;
+        struct ddl_session_input same[] = { inputs[0], inputs[1] };
+        same[0].logits = expected;
+        same[1].logits = expected + V;
+        assert_ok(ddl_session_prefill(calm, same, 2, &err), err);
+        assert_memory_equal(found, expected, sizeof found);
+        losing.pass = 0;
+        losing.at = 0;
+        const size_t both[] = { 0, 1 };
+        assert_int_equal(ddl_session_step(session, 2, both, tokens, found, &err), DDL_E_MEMORY);
+        assert_int_equal(ddl_session_length(session, 0), 20);
+        assert_ok(ddl_session_step(session, 2, both, tokens, found, &err), err);
+        assert_ok(ddl_session_step(calm, 2, both, tokens, expected, &err), err);
+        assert_int_equal(ddl_session_length(session, 0), 21);
+        assert_memory_equal(found, expected, sizeof found);
+        ddl_session_free(session);
+        ddl_session_free(calm);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
+#define assert_refused(call, part)                                                                           \
+    do {                                                                                                     \
+        assert_int_equal(call, DDL_E_USAGE);                                                                 \
+        assert_says(&err, part);                                                                             \
+        for (size_t slot_ = 0; slot_ < 3; slot_++)                                                           \
+            assert_int_equal(ddl_session_length(session, slot_), slot_ ? 0 : 38);                            \
+    } while (0)
+
+static void misuse(void **state)
+{
+    (void)state;
+    struct ddl_config config = config_of("ddl-tc-ec");
+    ddl_backend *backend = backend_of("ref", 1);
+    ddl_model *model;
+    struct ddl_error err;
+    assert_ok(ddl_model_create(&model, &config, backend, &err), err);
+    ddl_session *session = session_of(model, 3, 8), *none;
+    float logits[4 * V], losses[4];
+    int32_t tokens[] = { 1, 2, 3, 4 }, wrong[] = { 1, V }, negative[] = { 1, -1 }, lower[] = { -2, 0 };
+    prefill(session, 0, 1, CONTEXT - 2, logits);
+    struct ddl_session_input in = { .slot = 3, .n = 2, .tokens = tokens };
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "slot: expected 0 to 2, found 3");
+    in.slot = 0, in.n = 3;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err),
+                   "slot 0 holds 38 of 40 tokens: no space for 3");
+    in.n = SIZE_MAX;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "no space for");
+    in.slot = 1, in.n = 0;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "no tokens for slot 1");
+    in.n = 2, in.tokens = wrong;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err),
+                   "token 1 for slot 1: expected 0 to 66, found 67");
+    in.tokens = negative;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "found -1");
+    in.tokens = tokens, in.n_logits = 3, in.logits = logits;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "logits of 3 tokens requested of 2");
+    in.n_logits = 2, in.logits = NULL;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "no array for the logits of slot 1");
+    in.n_logits = 0, in.targets = lower, in.losses = losses;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "target 0 for slot 1: expected -1 to 66");
+    in.targets = wrong;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "target 1 for slot 1");
+    in.targets = tokens, in.losses = NULL;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "no array for the losses of slot 1");
+    in.targets = NULL;
+    struct ddl_session_input twice[] = { in, in };
+    assert_refused(ddl_session_prefill(session, twice, 2, &err), "slot 1 occurs twice");
+    twice[1].slot = 0, twice[1].n = 3; /* the first is fine and is not appended */
+    assert_refused(ddl_session_prefill(session, twice, 2, &err), "no space");
+    const size_t slots[] = { 1, 1, 2, 0 }, far[] = { 1, 9 };
+    assert_refused(ddl_session_step(session, 2, slots, tokens, logits, &err), "slot 1 occurs twice");
+    assert_refused(ddl_session_step(session, 4, slots, tokens, logits, &err), "4 slots in one step");
+    assert_refused(ddl_session_step(session, 2, far, tokens, logits, &err), "found 9");
+    assert_refused(ddl_session_step(session, 2, slots + 1, wrong, logits, &err), "token 0 for slot 2");
+    assert_refused(ddl_session_fork(session, 0, 3, &err), "found 3");
+    assert_refused(ddl_session_fork(session, 3, 0, &err), "found 3");
+    assert_refused(ddl_session_reset(session, 3, &err), "found 3");
+    assert_ok(ddl_session_prefill(session, NULL, 0, &err), err);
+    assert_ok(ddl_session_step(session, 0, NULL, NULL, NULL, &err), err);
+    assert_int_equal(ddl_session_length(session, 7), 0);
+    assert_int_equal(ddl_session_slots(session), 3);
+    assert_int_equal(ddl_session_capacity(session), CONTEXT);
+    /* nothing of all this is left behind: the slot takes a token, without logits, then two more at once */
+    assert_ok(ddl_session_step(session, 1, slots, tokens, NULL, &err), err);
+    assert_int_equal(ddl_session_length(session, 1), 1);
+    assert_ok(ddl_model_set_precision(model, DDL_PRECISION_BF16, &err), err);
+    assert_int_equal(ddl_session_step(session, 1, slots, tokens, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "precision was changed");
+    assert_int_equal(ddl_session_length(session, 1), 1);
+    assert_ok(ddl_model_set_precision(model, DDL_PRECISION_F32, &err), err);
+    assert_ok(ddl_session_step(session, 1, slots, tokens, NULL, &err), err);
+    ddl_session_free(session);
+    static const struct ddl_session_options sizes[] = {
+        { .slots = 0, .tokens = 4 },
+        { .slots = 1, .tokens = 0 },
+        { .slots = 1, .tokens = CONTEXT + 1 },
+        { .slots = SIZE_MAX, .tokens = 4 },
+        { .slots = 1, .tokens = 4, .rows = SIZE_MAX },
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_int_equal(ddl_session_create(&none, model, &sizes[i], &err), DDL_E_USAGE);
+        assert_null(none);
+        assert_true(ddl_session_bytes(&config, DDL_PRECISION_F32, &sizes[i]) == SIZE_MAX);
+    }
+    ddl_session_free(NULL);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
+/* ---- memory ---- */
+
+static struct {
+    const struct ddl_ops *ops;
+    size_t bytes;
+} count;
+
+static void *counted_alloc(void *ctx, size_t bytes)
+{
+    count.bytes += bytes;
+    return count.ops->alloc(ctx, bytes);
+}
+
+/* ddl_session_bytes is what creation allocates; calls allocate nothing. */
+static void memory_is_known_beforehand(void **state)
+{
+    (void)state;
+    static const struct ddl_session_options sizes[] = { { .slots = 1, .tokens = 1 },
+                                                        { .slots = 3, .tokens = 17, .rows = 5 },
+                                                        { .slots = 9, .tokens = CONTEXT },
+                                                        { .slots = 2, .tokens = 7, .form = DDL_CACHE_BF16 } };
+    for (size_t i = 0; i < PRESETS * PRECISIONS * 4; i++) {
+        struct ddl_config config = config_of(presets[i / 12]);
+        enum ddl_precision precision = (enum ddl_precision)(i / 4 % PRECISIONS);
+        ddl_backend *backend = backend_of("cpu", 1);
+        struct ddl_backend counted = *backend;
+        struct ddl_ops ops = *backend->ops;
+        ops.alloc = counted_alloc;
+        counted.ops = &ops;
+        count.ops = backend->ops;
+        ddl_model *model = model_of(&config, precision, &counted);
+        ddl_session *session;
+        struct ddl_error err;
+        count.bytes = 0;
+        assert_ok(ddl_session_create(&session, model, &sizes[i % 4], &err), err);
+        assert_int_equal(count.bytes, ddl_session_bytes(&config, precision, &sizes[i % 4]));
+        int32_t one = 1;
+        assert_ok(ddl_session_step(session, 1, &(size_t){ 0 }, &one, NULL, &err), err);
+        assert_ok(ddl_session_fork(session, 0, sizes[i % 4].slots - 1, &err), err);
+        assert_int_equal(count.bytes, ddl_session_bytes(&config, precision, &sizes[i % 4]));
+        ddl_session_free(session);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_slots_change_nothing),
+        cmocka_unit_test(other_slots_change_nothing_in_wide_models),
+        cmocka_unit_test(ragged_prefill_is_the_forward_pass),
+        cmocka_unit_test(forks_and_resets),
+        cmocka_unit_test(choices_are_scored_by_forks),
+        cmocka_unit_test(a_retry_appends_once),
+        cmocka_unit_test(misuse),
+        cmocka_unit_test(memory_is_known_beforehand),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
