@@ -1,9 +1,9 @@
 /* ddl compare RUN RUN ...: loss curves on one chart, and a table of what each run cost and reached. */
 #include "cli.h"
 #include "chart.h"
-#include "json.h"
 
 #include "ddl/compare.h"
+#include "ddl/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -122,36 +122,28 @@ static void table(const struct ddl_run_log *logs, const char *const *names, size
     }
 }
 
-/* A number, or null where JSON has none. */
-static void print_number(const char *key, double value)
+static void print_json(const struct ddl_run_log *logs, const char *const *names, size_t n)
 {
-    if (isfinite(value))
-        printf(", \"%s\": %.10g", key, value);
-    else
-        printf(", \"%s\": null", key);
-}
-
-static void json(const struct ddl_run_log *logs, const char *const *names, size_t n)
-{
-    printf("[");
+    fputs("[", stdout);
     for (size_t r = 0; r < n; r++) {
+        struct ddl_json json = { stdout, false };
         const struct ddl_run_point *last = &logs[r].points[logs[r].n - 1];
-        printf("%s{\"run\": ", r ? ",\n " : "");
-        print_json_string(stdout, names[r], strlen(names[r]));
-        printf(", \"model\": ");
-        const char *model = preset_of(&logs[r]);
-        print_json_string(stdout, model, strlen(model));
-        printf(", \"parameters\": %zu, \"steps\": %llu", logs[r].n_params, (unsigned long long)last->step);
-        print_number("train_loss", ddl_run_log_final_train(&logs[r]));
-        print_number("val_loss", ddl_run_log_final_val(&logs[r]));
-        print_number("tokens_per_s", ddl_run_log_speed(&logs[r]));
-        print_number("tokens", last->tokens);
-        print_number("flops", last->flops);
-        print_number("seconds", last->seconds);
-        print_number("peak_memory", last->peak_memory);
-        printf("}");
+        fputs(r ? ",\n " : "", stdout); /* a line for each run */
+        ddl_json_open(&json, NULL, '{');
+        ddl_json_string(&json, "run", names[r]);
+        ddl_json_string(&json, "model", preset_of(&logs[r]));
+        ddl_json_count(&json, "parameters", logs[r].n_params);
+        ddl_json_count(&json, "steps", last->step);
+        ddl_json_number(&json, "train_loss", ddl_run_log_final_train(&logs[r]), 10);
+        ddl_json_number(&json, "val_loss", ddl_run_log_final_val(&logs[r]), 10);
+        ddl_json_number(&json, "tokens_per_s", ddl_run_log_speed(&logs[r]), 10);
+        ddl_json_number(&json, "tokens", last->tokens, 10);
+        ddl_json_number(&json, "flops", last->flops, 10);
+        ddl_json_number(&json, "seconds", last->seconds, 10);
+        ddl_json_number(&json, "peak_memory", last->peak_memory, 10);
+        ddl_json_close(&json, '}');
     }
-    printf("]\n");
+    fputs("]\n", stdout);
 }
 
 /* The folder's own name: "runs/a/" is "a". */
@@ -183,7 +175,7 @@ static int cmd_compare(int argc, char **argv)
         names[r] = last_part(argv[1 + r]);
     }
     if (status == EXIT_OK && o.json) {
-        json(logs, names, (size_t)n);
+        print_json(logs, names, (size_t)n);
     } else if (status == EXIT_OK) {
         status = chart(logs, names, (size_t)n, &o);
         table(logs, names, (size_t)n);

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "ddl/eval.h"
+#include "ddl/json.h"
 #include "folder.h"
 
 #include <math.h>
@@ -50,18 +51,27 @@ static int show_progress(void *user, uint64_t done, uint64_t total)
     return 0;
 }
 
-static void print_result(const struct ddl_eval_result *r, bool json)
+/* bits_per_byte is NaN where the text's bytes are not known. */
+static void print_json(const struct ddl_eval_result *r)
 {
-    bool bytes = !isnan(r->bits_per_byte);
-    if (json) {
-        printf("{\"loss\":%.9g,\"perplexity\":%.9g,", r->loss, r->perplexity);
-        if (bytes)
-            printf("\"bits_per_byte\":%.9g,\"bytes\":%llu,", r->bits_per_byte, (unsigned long long)r->bytes);
-        printf("\"tokens\":%llu,\"seconds\":%.6f}\n", (unsigned long long)r->tokens, r->seconds);
-        return;
+    struct ddl_json json = { stdout, false };
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_number(&json, "loss", r->loss, 9);
+    ddl_json_number(&json, "perplexity", r->perplexity, 9);
+    if (!isnan(r->bits_per_byte)) {
+        ddl_json_number(&json, "bits_per_byte", r->bits_per_byte, 9);
+        ddl_json_count(&json, "bytes", r->bytes);
     }
+    ddl_json_count(&json, "tokens", r->tokens);
+    ddl_json_fixed(&json, "seconds", r->seconds, 6);
+    ddl_json_close(&json, '}');
+    putchar('\n');
+}
+
+static void print_result(const struct ddl_eval_result *r)
+{
     printf("loss           %.6f nats/token\nperplexity     %.4f\n", r->loss, r->perplexity);
-    if (bytes)
+    if (!isnan(r->bits_per_byte))
         printf("bits per byte  %.6f\n", r->bits_per_byte);
     printf("tokens         %llu\nseconds        %.2f\n", (unsigned long long)r->tokens, r->seconds);
 }
@@ -108,7 +118,10 @@ static int cmd_eval(int argc, char **argv)
     folder_close(&folder);
     if (status)
         return report_error(&err);
-    print_result(&result, flags.json);
+    if (flags.json)
+        print_json(&result);
+    else
+        print_result(&result);
     return EXIT_OK;
 }
 

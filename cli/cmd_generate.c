@@ -2,8 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "ddl/generate.h"
+#include "ddl/json.h"
 #include "folder.h"
-#include "json.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -102,14 +102,18 @@ static int on_text(void *user, size_t sequence, const char *text, size_t size)
 
 static void print_json(const struct text *texts, const struct ddl_generate_result *results, size_t n)
 {
-    printf("[");
+    fputs("[", stdout);
     for (size_t s = 0; s < n; s++) {
-        printf("%s\n  {\"text\":", s ? "," : "");
-        print_json_string(stdout, texts[s].n ? texts[s].bytes : "", texts[s].n);
-        printf(",\"prompt_tokens\":%zu,\"tokens\":%zu,\"finish\":\"%s\"}", results[s].prompt_tokens,
-               results[s].tokens, ddl_finish_name(results[s].finish));
+        struct ddl_json json = { stdout, false };
+        fputs(s ? ",\n  " : "\n  ", stdout); /* a line for each text */
+        ddl_json_open(&json, NULL, '{');
+        ddl_json_text(&json, "text", texts[s].n ? texts[s].bytes : "", texts[s].n);
+        ddl_json_count(&json, "prompt_tokens", results[s].prompt_tokens);
+        ddl_json_count(&json, "tokens", results[s].tokens);
+        ddl_json_string(&json, "finish", ddl_finish_name(results[s].finish));
+        ddl_json_close(&json, '}');
     }
-    printf("\n]\n");
+    fputs("\n]\n", stdout);
 }
 
 static void print_texts(const struct text *texts, size_t n)

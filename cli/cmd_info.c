@@ -1,10 +1,10 @@
 /* ddl info: what a model folder, or a named model, is made of. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "ddl/json.h"
 #include "ddl/model.h"
 #include "ddl/train.h"
 #include "folder.h"
-#include "json.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,18 +52,23 @@ static size_t best_checkpoint(const struct facts *f)
     return best;
 }
 
-static void print_checkpoints_json(const struct facts *f)
+static void print_checkpoints_json(struct ddl_json *json, const struct facts *f)
 {
+    ddl_json_open(json, "checkpoints", '[');
     for (size_t i = 0; i < f->n_checkpoints; i++) {
         const struct ddl_checkpoint *c = &f->checkpoints[i];
-        printf("%s{\"step\":%llu,\"damaged\":%s", i ? "," : ",\"checkpoints\":[", (unsigned long long)c->step,
-               c->readable ? "false" : "true");
+        ddl_json_open(json, NULL, '{');
+        ddl_json_count(json, "step", c->step);
+        ddl_json_bool(json, "damaged", !c->readable);
         if (c->readable)
-            printf(",\"loss\":%.9g", c->loss);
-        if (c->has_val)
-            printf(",\"val_loss\":%.9g,\"best\":%s", c->val_loss, i == best_checkpoint(f) ? "true" : "false");
-        printf("}%s", i + 1 == f->n_checkpoints ? "]" : "");
+            ddl_json_number(json, "loss", c->loss, 9);
+        if (c->has_val) {
+            ddl_json_number(json, "val_loss", c->val_loss, 9);
+            ddl_json_bool(json, "best", i == best_checkpoint(f));
+        }
+        ddl_json_close(json, '}');
     }
+    ddl_json_close(json, ']');
 }
 
 static void print_checkpoints(const struct facts *f)
@@ -83,36 +88,51 @@ static void print_checkpoints(const struct facts *f)
     }
 }
 
+static void print_tensors_json(struct ddl_json *json, const struct facts *f)
+{
+    ddl_json_open(json, "tensors", '[');
+    for (size_t i = 0; i < f->n; i++) {
+        ddl_json_open(json, NULL, '{');
+        ddl_json_string(json, "name", f->params[i].name);
+        ddl_json_string(json, "group", ddl_param_group_name(f->params[i].group));
+        ddl_json_bool(json, "active", f->params[i].active);
+        ddl_json_open(json, "shape", '[');
+        for (size_t k = 0; k < f->params[i].ndim; k++)
+            ddl_json_count(json, NULL, f->params[i].shape[k]);
+        ddl_json_close(json, ']');
+        ddl_json_close(json, '}');
+    }
+    ddl_json_close(json, ']');
+}
+
 static void print_json(const struct facts *f, const struct flags *flags)
 {
-    const char *preset = ddl_config_preset_name(&f->config);
-    printf("{\"preset\":%s%s%s,\"parameters\":{", preset ? "\"" : "", preset ? preset : "null",
-           preset ? "\"" : "");
+    struct ddl_json json = { stdout, false };
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_string(&json, "preset", ddl_config_preset_name(&f->config));
+    ddl_json_open(&json, "parameters", '{');
     for (int group = 0; group < DDL_GROUPS; group++)
-        printf("\"%s\":%zu,", ddl_param_group_name(group), f->groups[group]);
-    printf("\"total\":%zu},\"weight_bytes\":{", f->total);
+        ddl_json_count(&json, ddl_param_group_name(group), f->groups[group]);
+    ddl_json_count(&json, "total", f->total);
+    ddl_json_close(&json, '}');
+    ddl_json_open(&json, "weight_bytes", '{');
     for (int i = 0; ddl_precision_names[i]; i++)
-        printf("%s\"%s\":%zu", i ? "," : "", ddl_precision_names[i], f->weights[i]);
-    printf("},\"flops_per_token\":{\"forward\":%.9g,\"train\":%.9g},\"config\":{", f->flops[0], f->flops[1]);
-    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
-        char value[64];
-        bool quoted = row->type == DDL_OPTION_CHOICE || row->type == DDL_OPTION_STRING;
-        ddl_option_format(row, &f->config, value, sizeof value);
-        printf("%s\"%s\":%s%s%s", row == ddl_config_options() ? "" : ",", row->name, quoted ? "\"" : "",
-               value, quoted ? "\"" : "");
-    }
-    printf("}");
-    for (size_t i = 0; flags->tensors && i < f->n; i++) {
-        printf("%s{\"name\":", i ? "," : ",\"tensors\":[");
-        print_json_string(stdout, f->params[i].name, strlen(f->params[i].name));
-        printf(",\"group\":\"%s\",\"active\":%s,\"shape\":[", ddl_param_group_name(f->params[i].group),
-               f->params[i].active ? "true" : "false");
-        for (size_t k = 0; k < f->params[i].ndim; k++)
-            printf("%s%zu", k ? "," : "", f->params[i].shape[k]);
-        printf("]}%s", i + 1 == f->n ? "]" : "");
-    }
-    print_checkpoints_json(f);
-    printf("}\n");
+        ddl_json_count(&json, ddl_precision_names[i], f->weights[i]);
+    ddl_json_close(&json, '}');
+    ddl_json_open(&json, "flops_per_token", '{');
+    ddl_json_number(&json, "forward", f->flops[0], 9);
+    ddl_json_number(&json, "train", f->flops[1], 9);
+    ddl_json_close(&json, '}');
+    ddl_json_open(&json, "config", '{');
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++)
+        ddl_json_option(&json, row, &f->config);
+    ddl_json_close(&json, '}');
+    if (flags->tensors)
+        print_tensors_json(&json, f);
+    if (f->n_checkpoints)
+        print_checkpoints_json(&json, f);
+    ddl_json_close(&json, '}');
+    putchar('\n');
 }
 
 static void print_tensor(const struct ddl_param *p)

@@ -1,5 +1,6 @@
 /* ddl train: runs a recipe. */
 #include "cli.h"
+#include "ddl/json.h"
 #include "ddl/train.h"
 #include "terminal.h"
 
@@ -73,27 +74,49 @@ static void show_note(void *user, const char *sentence)
 
 /* ---- results ---- */
 
+/* The memory of a plan by purpose, its total last. */
+struct memory {
+    const char *name;
+    size_t bytes;
+};
+enum { MEMORY_ROWS = 6 };
+
+static void memory_of(const struct ddl_train_plan *p, struct memory out[MEMORY_ROWS])
+{
+    const struct memory rows[MEMORY_ROWS] = {
+        { "parameters", p->bytes_params },   { "gradients", p->bytes_grads }, { "moments", p->bytes_moments },
+        { "workspace", p->bytes_workspace }, { "other", p->bytes_other },     { "total", p->bytes_total }
+    };
+    memcpy(out, rows, sizeof rows);
+}
+
 static void print_plan_json(const struct ddl_train_plan *p)
 {
-    printf("{\"parameters\":{");
+    struct memory memory[MEMORY_ROWS];
+    struct ddl_json json = { stdout, false };
+    memory_of(p, memory);
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_open(&json, "parameters", '{');
     for (int group = 0; group < DDL_GROUPS; group++)
-        printf("\"%s\":%zu,", ddl_param_group_name(group), p->params[group]);
-    printf("\"total\":%zu},\"flops_per_token\":%.9g,\"tokens_per_step\":%.0f,\"tokens\":%.0f,\"flops\":%.9g,",
-           p->params_total, p->flops_per_token, p->tokens_per_step, p->tokens, p->flops);
-    printf("\"memory\":{\"parameters\":%zu,\"gradients\":%zu,\"moments\":%zu,\"workspace\":%zu,\"other\":%zu,"
-           "\"total\":%zu}}\n",
-           p->bytes_params, p->bytes_grads, p->bytes_moments, p->bytes_workspace, p->bytes_other,
-           p->bytes_total);
+        ddl_json_count(&json, ddl_param_group_name(group), p->params[group]);
+    ddl_json_count(&json, "total", p->params_total);
+    ddl_json_close(&json, '}');
+    ddl_json_number(&json, "flops_per_token", p->flops_per_token, 9);
+    ddl_json_fixed(&json, "tokens_per_step", p->tokens_per_step, 0);
+    ddl_json_fixed(&json, "tokens", p->tokens, 0);
+    ddl_json_number(&json, "flops", p->flops, 9);
+    ddl_json_open(&json, "memory", '{');
+    for (size_t i = 0; i < MEMORY_ROWS; i++)
+        ddl_json_count(&json, memory[i].name, memory[i].bytes);
+    ddl_json_close(&json, '}');
+    ddl_json_close(&json, '}');
+    putchar('\n');
 }
 
 static void print_plan(const struct ddl_train_plan *p)
 {
-    const struct {
-        const char *name;
-        size_t bytes;
-    } memory[] = { { "parameters", p->bytes_params }, { "gradients", p->bytes_grads },
-                   { "moments", p->bytes_moments },   { "workspace", p->bytes_workspace },
-                   { "other", p->bytes_other },       { "total", p->bytes_total } };
+    struct memory memory[MEMORY_ROWS];
+    memory_of(p, memory);
     printf("parameters\n");
     for (int group = 0; group < DDL_GROUPS; group++)
         printf("  %-12s %15zu\n", ddl_param_group_name(group), p->params[group]);
@@ -102,20 +125,28 @@ static void print_plan(const struct ddl_train_plan *p)
            "FLOPs/token", p->flops_per_token, "tokens/step", p->tokens_per_step, "tokens", p->tokens, "FLOPs",
            p->flops);
     printf("memory, MiB\n");
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+    for (size_t i = 0; i < MEMORY_ROWS; i++)
         printf("  %-12s %15.1f\n", memory[i].name, (double)memory[i].bytes / 1048576);
 }
 
-static void print_result(const struct ddl_train_config *t, const struct ddl_train_progress *p, bool json)
+static void print_result_json(const struct ddl_train_progress *p)
 {
-    if (json) {
-        printf("{\"step\":%llu,\"loss\":%.9g,", (unsigned long long)p->step, p->loss);
-        if (p->has_val)
-            printf("\"val_loss\":%.9g,", p->val_loss);
-        printf("\"tokens\":%llu,\"flops\":%.9g,\"seconds\":%.6f,\"peak_memory\":%zu}\n",
-               (unsigned long long)p->tokens, p->flops, p->seconds, p->peak_memory);
-        return;
-    }
+    struct ddl_json json = { stdout, false };
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_count(&json, "step", p->step);
+    ddl_json_number(&json, "loss", p->loss, 9);
+    if (p->has_val)
+        ddl_json_number(&json, "val_loss", p->val_loss, 9);
+    ddl_json_count(&json, "tokens", p->tokens);
+    ddl_json_number(&json, "flops", p->flops, 9);
+    ddl_json_fixed(&json, "seconds", p->seconds, 6);
+    ddl_json_count(&json, "peak_memory", p->peak_memory);
+    ddl_json_close(&json, '}');
+    putchar('\n');
+}
+
+static void print_result(const struct ddl_train_config *t, const struct ddl_train_progress *p)
+{
     printf("%s: %llu steps, loss %.4f", t->out, (unsigned long long)p->step, p->loss);
     if (p->has_val)
         printf(", validation loss %.4f", p->val_loss);
@@ -137,7 +168,10 @@ static int train(const struct ddl_train_config *t, const struct flags *flags)
     progress_line_keep(&line);
     if (status)
         return report_error(&err);
-    print_result(t, &last, flags->json);
+    if (flags->json)
+        print_result_json(&last);
+    else
+        print_result(t, &last);
     return EXIT_OK;
 }
 

@@ -9,7 +9,7 @@ status=0
 # The headers of a layer that other layers may include.
 interface() {
     case $1 in
-    base) echo 'bf16|clock|file|json|lock|mem|pattern|rng|sha256' ;;
+    base) echo 'bf16|clock|file|json|locale|lock|mem|pattern|rng|sha256' ;;
     tensor) echo 'safetensors' ;;
     ops) echo 'ops' ;;
     text) echo 'utf8' ;;

@@ -12,6 +12,8 @@
 
 BEGIN {
     custom["struct ddl_error *err"] = "set to a one-line message on failure; may be NULL."
+    custom["struct ddl_json *json"] = "the writer."
+    custom["const char *key"] = "name of the value in an object; NULL in an array or at the top."
     custom["void *user"] = "passed to the callback."
     custom["size_t i"] = "index from 0."
     custom["size_t size"] = "in bytes."

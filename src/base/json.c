@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include "base/file.h"
+#include "base/locale.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -43,7 +44,10 @@ ddl_status ddl_json_parse(json_t **out, const char *text, size_t size, size_t fl
     struct feed feed = { .at = text, .end = text + size };
     int before = errno;
     errno = 0;
+    struct ddl_c_locale scope =
+        ddl_c_locale_enter(); /* jansson allows for a decimal point of one byte only */
     *out = json_load_callback(next_piece, &feed, flags, why);
+    ddl_c_locale_leave(&scope);
     bool no_memory = feed.no_memory || errno == ENOMEM;
     errno = before;
     if (*out && !no_memory)
@@ -81,9 +85,17 @@ ddl_status ddl_json_read(json_t **out, const char *path, size_t limit, struct dd
     return status;
 }
 
+char *ddl_json_dumps(const json_t *root, size_t flags)
+{
+    struct ddl_c_locale scope = ddl_c_locale_enter();
+    char *text = json_dumps(root, flags);
+    ddl_c_locale_leave(&scope);
+    return text;
+}
+
 ddl_status ddl_json_write(const char *path, const json_t *root, struct ddl_error *err)
 {
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = root ? ddl_json_dumps(root, JSON_INDENT(2)) : NULL;
     ddl_status status = text ? ddl_file_replace(path, text, strlen(text), err)
                              : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
     free(text);

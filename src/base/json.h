@@ -19,6 +19,9 @@ ddl_status ddl_json_parse_file(json_t **out, const char *path, const char *text,
 /* Reads the file, which may have `limit` bytes, and does that. *out is NULL after an error. */
 ddl_status ddl_json_read(json_t **out, const char *path, size_t limit, struct ddl_error *err);
 
+/* json_dumps() in the C locale, whatever locale the host program has set; malloc'ed, NULL without memory. */
+char *ddl_json_dumps(const json_t *root, size_t flags);
+
 /* The file replaced by `root` (not taken), a line for each value. NULL is what a root is for want of memory,
  * and that is said: DDL_E_MEMORY. */
 ddl_status ddl_json_write(const char *path, const json_t *root, struct ddl_error *err);

@@ -1,5 +1,7 @@
 #include "ddl/option.h"
 
+#include "base/locale.h"
+
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -115,8 +117,8 @@ static bool has_range(const struct ddl_option *option)
 static void format_float(float value, char *out, size_t size)
 {
     for (int digits = FLT_DIG; digits <= FLT_DECIMAL_DIG; digits++) {
-        snprintf(out, size, "%.*g", digits, (double)value);
-        if (strtof(out, NULL) == value)
+        ddl_format_double(out, size, digits, 'g', (double)value);
+        if (ddl_parse_float(out, NULL) == value)
             return;
     }
 }
@@ -124,8 +126,8 @@ static void format_float(float value, char *out, size_t size)
 static void format_double(double value, char *out, size_t size)
 {
     for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
-        snprintf(out, size, "%.*g", digits, value);
-        if (strtod(out, NULL) == value)
+        ddl_format_double(out, size, digits, 'g', value);
+        if (ddl_parse_double(out, NULL) == value)
             return;
     }
 }
@@ -196,11 +198,11 @@ static ddl_status set_real(const struct ddl_option *option, void *field, const c
     double value = 0;
     bool decimal = *text && text[strspn(text, "0123456789+-.eE")] == '\0';
     if (decimal)
-        value = strtod(text, &end);
+        value = ddl_parse_double(text, &end);
     if (!decimal || end == text || *end != '\0')
         return ddl_error_set(err, DDL_E_USAGE, "%s: '%.80s' is not a number", where, text);
     bool is_float = option->type == DDL_OPTION_FLOAT;
-    float narrow = is_float ? strtof(text, NULL) : 0;
+    float narrow = is_float ? ddl_parse_float(text, NULL) : 0;
     if (!isfinite(value) || !isfinite(narrow) || !in_range(option, value))
         return out_of_range(option, text, where, err);
     if (is_float)

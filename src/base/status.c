@@ -1,6 +1,8 @@
 #include "ddl/status.h"
 #include "ddl/version.h"
 
+#include "base/locale.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,9 +25,11 @@ ddl_status ddl_error_set(struct ddl_error *err, ddl_status status, const char *f
 {
     if (err) {
         va_list args;
+        struct ddl_c_locale scope = ddl_c_locale_enter();
         va_start(args, format);
         vsnprintf(err->text, sizeof err->text, format, args);
         va_end(args);
+        ddl_c_locale_leave(&scope);
         one_line(err->text);
         err->status = status;
     }

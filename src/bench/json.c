@@ -3,6 +3,8 @@
 #include "bench/bench.h"
 
 #include "base/file.h"
+#include "base/json.h"
+#include "base/locale.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -108,7 +110,7 @@ ddl_status ddl_bench_report_json(const struct ddl_bench_report *report, char **o
     whole = json_object_set_new(root, "roofline", roofline) == 0 && whole && write_maps(root, report);
     for (size_t i = 0; whole && i < N_LISTS; i++)
         whole = write_list(root, &lists[i], report);
-    char *text = whole ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
+    char *text = whole ? ddl_json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
     json_decref(root);
     size_t size = text ? strlen(text) : 0;
     char *line = text ? realloc(text, size + 2) : NULL;
@@ -224,8 +226,10 @@ static json_t *next_object(const char **text, const char *end, const char *where
     *text += strspn(*text, " \t\r\n");
     if (*text >= end)
         return NULL;
+    struct ddl_c_locale scope = ddl_c_locale_enter();
     json_t *root =
         json_loadb(*text, (size_t)(end - *text), JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why);
+    ddl_c_locale_leave(&scope);
     if (!root)
         *status = ddl_error_set(err, DDL_E_FORMAT, "%s: not JSON: %s", where, why.text);
     else

@@ -2,6 +2,7 @@
 #include "checkpoint/sums.h"
 
 #include "base/file.h"
+#include "base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +98,7 @@ static size_t seal_of(const char *text, size_t size, char *seal)
 
 char *ddl_sums_seal(const json_t *object)
 {
-    char *text = json_dumps(object, JSON_INDENT(2)); /* ends in "\n}", which the seal brings again */
+    char *text = ddl_json_dumps(object, JSON_INDENT(2)); /* ends in "\n}", which the seal brings again */
     size_t size = text ? strlen(text) - 2 : 0;
     char *sealed = text ? realloc(text, size + SEAL_SIZE) : NULL;
     if (sealed)

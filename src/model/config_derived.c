@@ -1,6 +1,8 @@
 /* Figures that follow from a configuration. */
 #include "ddl/config.h"
 
+#include "base/locale.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +16,8 @@ size_t ddl_config_rope_dims(const struct ddl_config *config)
 {
     /* The ratio is meant in decimal: the float nearest to 0.7 times 10 must not floor to 6. */
     char text[32];
-    snprintf(text, sizeof text, "%.7g", (double)config->rope_ratio);
-    size_t dims = (size_t)floor(strtod(text, NULL) * (double)config->head_dim);
+    ddl_format_double(text, sizeof text, 7, 'g', (double)config->rope_ratio);
+    size_t dims = (size_t)floor(ddl_parse_double(text, NULL) * (double)config->head_dim);
     return dims - dims % 2;
 }
 

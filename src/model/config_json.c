@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/locale.h"
 #include "ddl/model.h"
 
 #include <math.h>
@@ -127,7 +128,7 @@ static bool value_text(const struct ddl_option *row, const json_t *value, char *
         return json_is_string(value);
     case DDL_OPTION_FLOAT:
         if (json_is_real(value)) {
-            snprintf(out, size, "%.17g", json_real_value(value));
+            ddl_format_double(out, size, 17, 'g', json_real_value(value));
             return true;
         }
         break;
@@ -183,7 +184,8 @@ static bool is_neutral(const json_t *value, const char *neutral)
         return true;
     if (json_is_boolean(value))
         return strcmp(neutral, json_is_true(value) ? "true" : "false") == 0;
-    return json_is_number(value) && fabs(json_number_value(value) - strtod(neutral, NULL)) <= 1e-12 &&
+    return json_is_number(value) &&
+           fabs(json_number_value(value) - ddl_parse_double(neutral, NULL)) <= 1e-12 &&
            strspn(neutral, "0123456789") > 0;
 }
 
@@ -198,7 +200,7 @@ static ddl_status read_other(const struct reader *r, const char *key, const json
             return DDL_OK;
         if (switches[i].harmless)
             break;
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+        char *text = ddl_json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
         ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: %s is %.80s, but models here are those with %s", r->path,
                       key, text ? text : "?", switches[i].neutral);
         free(text);

@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "tensor/safetensors.h"
 
@@ -100,7 +101,7 @@ ddl_status ddl_safetensors_write_with_metadata(const char *path,
     header = header_of(path, header, tensors, n, &why);
     if (!header)
         return ddl_error_set(err, why.status, "%s", why.text);
-    char *text = json_dumps(header, JSON_COMPACT);
+    char *text = ddl_json_dumps(header, JSON_COMPACT);
     json_decref(header);
     void *piece = ddl_mem_alloc(PIECE);
     struct ddl_file_writer w;

@@ -1,5 +1,7 @@
 #include "text/settings.h"
 
+#include "base/json.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +75,7 @@ ddl_status ddl_tokenizer_check_settings(const json_t *root, const char *path, st
         const json_t *value = json_object_get(object, rows[i].key);
         if (is_allowed(value, rows[i].allowed))
             continue;
-        char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        char *found = ddl_json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         ddl_status status = ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: %s%s%s is %.200s; %s", path,
                                           rows[i].object ? rows[i].object : "", rows[i].object ? "." : "",
                                           rows[i].key, found ? found : "missing", rows[i].wanted);

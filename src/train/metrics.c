@@ -2,6 +2,7 @@
 #include "train/metrics.h"
 
 #include "base/file.h"
+#include "ddl/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,15 +70,23 @@ ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train
                              struct ddl_error *err)
 {
     FILE *out = metrics->stream;
-    fprintf(out, "{\"step\":%llu,\"loss\":%.9g,\"lr\":%.9g,\"grad_norm\":%.9g,\"tokens\":%llu,\"flops\":%.9g",
-            (unsigned long long)p->step, p->loss, p->lr, p->grad_norm, (unsigned long long)p->tokens,
-            p->flops);
+    struct ddl_json json = { out, false };
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_count(&json, "step", p->step);
+    ddl_json_number(&json, "loss", p->loss, 9);
+    ddl_json_number(&json, "lr", p->lr, 9);
+    ddl_json_number(&json, "grad_norm", p->grad_norm, 9);
+    ddl_json_count(&json, "tokens", p->tokens);
+    ddl_json_number(&json, "flops", p->flops, 9);
     if (p->skipped)
-        fputs(",\"skipped\":true", out);
+        ddl_json_bool(&json, "skipped", true);
     if (p->has_val)
-        fprintf(out, ",\"val_loss\":%.9g", p->val_loss);
-    fprintf(out, ",\"tokens_per_s\":%.6g,\"seconds\":%.6f,\"peak_memory\":%zu}\n", p->tokens_per_s,
-            p->seconds, p->peak_memory);
+        ddl_json_number(&json, "val_loss", p->val_loss, 9);
+    ddl_json_number(&json, "tokens_per_s", p->tokens_per_s, 6);
+    ddl_json_fixed(&json, "seconds", p->seconds, 6);
+    ddl_json_count(&json, "peak_memory", p->peak_memory);
+    ddl_json_close(&json, '}');
+    putc('\n', out);
     if (fflush(out) != 0 || ferror(out))
         return ddl_file_error(err, metrics->path, "write");
     return DDL_OK;

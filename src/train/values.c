@@ -1,5 +1,6 @@
 #include "train/values.h"
 
+#include "base/locale.h"
 #include "ops/ops.h"
 
 #include <math.h>
@@ -39,6 +40,8 @@ bool ddl_values_finite(const struct ddl_values *values)
 
 void ddl_values_text(const struct ddl_values *v, char *out, size_t size)
 {
-    snprintf(out, size, "%zu NaN and %zu infinite of %zu numbers, the largest other %.3g", v->nan, v->inf,
-             v->n, v->largest);
+    char largest[32];
+    ddl_format_double(largest, sizeof largest, 3, 'g', v->largest);
+    snprintf(out, size, "%zu NaN and %zu infinite of %zu numbers, the largest other %s", v->nan, v->inf, v->n,
+             largest);
 }
