@@ -86,6 +86,9 @@ void print_completion(void);
  * EXIT_FAILED. */
 void explain_lost_pages(void);
 
+/* spin.c: ends the change of the environment that was made before main; called first in main. */
+void restore_environment(void);
+
 /* Finds what ships with the project ("tokenizer", "text"): in ./data, in the data folder of the source tree
  * that the program was built in, or in share/ddl where it is installed. False, and out empty, if it is
  * nowhere. */

@@ -1,4 +1,3 @@
-#define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "ddl/version.h"
 
@@ -7,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Each stands in its cmd_<name>.c. */
 const struct command *const commands[] = {
@@ -74,25 +72,9 @@ static int run(int argc, char **argv)
     return command ? run_command(command, argc - 1, argv + 1) : unknown_command(commands, NULL, argv[1]);
 }
 
-/* GCC's OpenMP lets a thread that waits for its team spin for milliseconds. Where another process has one of
- * the cores, that takes the core from the very thread that is waited for: five times slower, measured with
- * one busy neighbour (docs/performance.md). A short spin costs nothing on a quiet machine. The library reads
- * the setting before main, so the program starts itself once more with it; what the user has set stands. */
-static void spin_briefly(char **argv)
-{
-    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
-        return;
-    char self[4096];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length <= 0 || setenv("GOMP_SPINCOUNT", "3000", 1) != 0)
-        return;
-    self[length] = '\0';
-    execv(self, argv);
-}
-
 int main(int argc, char **argv)
 {
-    spin_briefly(argv);
+    restore_environment();
     explain_lost_pages();
     int status = run(argc, argv);
     /* A full disk behind a redirection shows only here. */

@@ -20,8 +20,7 @@ check() {
     name=$1
     shift
     # One thread: valgrind runs one at a time anyway, and libgomp's team would count as memory that is kept.
-    # GOMP_SPINCOUNT: without it `ddl` starts itself again, and valgrind would have seen only that.
-    if DDL_ISA=baseline OMP_NUM_THREADS=1 GOMP_SPINCOUNT=3000 valgrind --error-exitcode=99 --leak-check=full \
+    if DDL_ISA=baseline OMP_NUM_THREADS=1 valgrind --error-exitcode=99 --leak-check=full \
         --errors-for-leak-kinds=definite,indirect --suppressions="$source/tests/valgrind.supp" --log-file="$name.log" \
         "$ddl" "$@" >"$name.out" 2>&1 &&
         grep -q 'ERROR SUMMARY: 0 errors' "$name.log"; then
