@@ -16,12 +16,16 @@
 
 #include <stdint.h>
 
-enum class { UNKNOWN, SPACE, LETTER, DIGIT, SIGN };
+enum kind { UNKNOWN, SPACE, LETTER, DIGIT, SIGN };
 
-static enum class class_of(unsigned char c) {
-    if (c == ' ' || c == '\n' || c == '\r' || c == '\t') return SPACE;
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return LETTER;
-    if (c >= '0' && c <= '9') return DIGIT;
+static enum kind kind_of(unsigned char c)
+{
+    if (c == ' ' || c == '\n' || c == '\r' || c == '\t')
+        return SPACE;
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+        return LETTER;
+    if (c >= '0' && c <= '9')
+        return DIGIT;
     return c > ' ' && c < 0x7f ? SIGN : UNKNOWN;
 }
 
@@ -51,7 +55,7 @@ static bool ends_in_character(const unsigned char *text, size_t end)
 
 static bool may_cut(const unsigned char *text, size_t p)
 {
-    enum class before = class_of(text[p - 1]), after = class_of(text[p]);
+    enum kind before = kind_of(text[p - 1]), after = kind_of(text[p]);
     switch (before) {
     case LETTER:
     case DIGIT:
@@ -72,7 +76,7 @@ size_t ddl_cut_find(const char *text, size_t size, bool at_space)
     for (size_t p = size; p-- > 1;) {
         if (at_space && t[p] != ' ')
             continue;
-        if (t[p] == '\n' && class_of(t[p - 1]) == LETTER)
+        if (t[p] == '\n' && kind_of(t[p - 1]) == LETTER)
             return p;
         if (!any && may_cut(t, p))
             any = p;
