@@ -3,7 +3,7 @@
 # and prints the ratio of the medians.
 #
 #   bench/against_torch.sh [--models "baseline ddl-cc-ec" | --models all] [--size mini] [--batch 2] [--seq 512]
-#                          [--mode eager|compile] [--dtype f32|bf16] [--recompute cheap|none|block] [--rounds 3] [--steps 8]
+#                          [--mode eager|compile] [--dtype f32|bf16] [--recompute elementwise|none|block] [--rounds 3] [--steps 8]
 #
 # PyTorch keeps all activations, as ddl does with --recompute none. The sizes are torch_peer.py's: mini, small (with
 # --batch 1 --seq 1024 as the paper's context), tiny. PYTHON is a Python interpreter with torch; ddl does not depend
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 usage() { sed -n 's/^# \{0,1\}//; 2,10p' "$0" >&2; }
 python=${PYTHON:-python3}
 ddl=${DDL:-build/release/ddl}
-models="baseline ddl-cc-ec" size=mini batch=2 seq=512 mode=eager dtype=f32 recompute=cheap rounds=3 steps=8
+models="baseline ddl-cc-ec" size=mini batch=2 seq=512 mode=eager dtype=f32 recompute=elementwise rounds=3 steps=8
 while [ $# -gt 0 ]; do
     case $1 in
     --models | --size | --batch | --seq | --mode | --dtype | --recompute | --rounds | --steps)

@@ -129,14 +129,14 @@ DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 /* What backward makes again instead of keeping it from forward. Losses are the same to the bit; gradients are
  * where no delta rule rewrites a state, else they differ by the rounding with which that state is rebuilt. */
 enum ddl_recompute {
-    DDL_RECOMPUTE_CHEAP, /* the default. What is elementwise: a sublayer's input and its norm, turned and
+    DDL_RECOMPUTE_ELEMENTWISE, /* the default. What is elementwise: a sublayer's input and its norm, turned and
                             normed queries and keys, SwiGLU. Next to no time */
     DDL_RECOMPUTE_NONE,  /* nothing: every layer keeps all of it */
     DDL_RECOMPUTE_BLOCK, /* attention and MLP too, but for their output products: a layer keeps only what the
                             residual rule needs. Two thirds of the blocks' forward pass once more */
     DDL_RECOMPUTES       /* how many there are */
 };
-/* "cheap", "none", "block", NULL: choices for a struct ddl_option. */
+/* "elementwise", "none", "block", NULL: choices for a struct ddl_option. */
 DDL_API extern const char *const ddl_recompute_names[];
 
 /* What a workspace is for. */

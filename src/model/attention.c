@@ -131,7 +131,7 @@ static void attend_again(const struct pass *p, size_t layer, const float *ctx)
     size_t dense = p->T * p->config->n_heads * p->config->head_dim;
     if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK) {
         attend(p, layer, ctx);
-    } else if (p->ws->options.recompute == DDL_RECOMPUTE_CHEAP) {
+    } else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE) {
         turn(p, acts->qkv, 0, slots->q_rms, acts->qn, dense);
         turn(p, acts->qkv, 1, slots->k_rms, acts->kn, dense);
     }

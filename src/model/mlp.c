@@ -38,7 +38,7 @@ static void hidden_again(const struct pass *p, size_t layer, const float *ctx)
 {
     if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK)
         hidden(p, layer, ctx);
-    else if (p->ws->options.recompute == DDL_RECOMPUTE_CHEAP)
+    else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE)
         activate(p, &p->ws->layer[layer]);
 }
 

@@ -42,9 +42,10 @@ static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
     ws->logit_numbers = ws->logit_rows * V > ws->tile * N ? ws->logit_rows * V : ws->tile * N;
 }
 
-const char *const ddl_recompute_names[] = {
-    [DDL_RECOMPUTE_CHEAP] = "cheap", [DDL_RECOMPUTE_NONE] = "none", [DDL_RECOMPUTE_BLOCK] = "block", NULL
-};
+const char *const ddl_recompute_names[] = { [DDL_RECOMPUTE_ELEMENTWISE] = "elementwise",
+                                            [DDL_RECOMPUTE_NONE] = "none",
+                                            [DDL_RECOMPUTE_BLOCK] = "block",
+                                            NULL };
 
 /* Places what the residual rule of a layer keeps. */
 static void place_residual(const struct layout *l, const struct residual_rule *rule, struct layer_acts *acts)

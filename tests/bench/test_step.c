@@ -57,7 +57,7 @@ static void a_step_is_timed(void **state)
     config.at.precision = DDL_PRECISION_F32;
     config.at.recompute = DDL_RECOMPUTES;
     assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
-    config.at.recompute = DDL_RECOMPUTE_CHEAP;
+    config.at.recompute = DDL_RECOMPUTE_ELEMENTWISE;
     config.at.steps = 0;
     assert_int_equal(ddl_bench_step(&config, backend, &report, &err), DDL_E_USAGE);
     ddl_backend_free(backend);

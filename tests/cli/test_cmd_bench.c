@@ -41,7 +41,7 @@ static void usage(void **state)
         { "bench step now", 2, "bench step takes options only, found 'now'" },
         { "bench op --filter frobnicate" TINY, 2, "no op's name contains 'frobnicate'" },
         { "bench step --model ddl-cd" TINY, 2, "did you mean" },
-        { "bench step --recompute all" TINY, 2, "none of cheap, none, block" },
+        { "bench step --recompute all" TINY, 2, "none of elementwise, none, block" },
         { "bench tokenizer --text /nonexistent/text", 1, "/nonexistent/text" },
     };
     assert_refused(cases, sizeof cases / sizeof *cases);

@@ -147,7 +147,7 @@ static void in_the_order_of_computation(ddl_backend *backend)
         int recompute;
         const char *forward, *backward;
     } cases[] = {
-        { "baseline", DDL_RECOMPUTE_CHEAP,
+        { "baseline", DDL_RECOMPUTE_ELEMENTWISE,
           "embed.X 0.attn.ctx 0.attn.qkv 0.attn.qn 0.attn.kn 0.attn.y 0.attn.X 0.mlp.ctx 0.mlp.ug 0.mlp.s "
           "0.mlp.X "
           "1.attn.ctx ",
@@ -155,7 +155,7 @@ static void in_the_order_of_computation(ddl_backend *backend)
           "<head.grad.ln_f.weight <head.dX <2.mlp.ctx <2.mlp.grad.transformer.h.2.mlp.c_proj.weight "
           "<2.mlp.ds "
           "<2.mlp.dug " },
-        { "ddl-cc-ec", DDL_RECOMPUTE_CHEAP,
+        { "ddl-cc-ec", DDL_RECOMPUTE_ELEMENTWISE,
           "embed.embedding embed.X 0.attn.x_in 0.attn.ctx 0.attn.qkv 0.attn.qn 0.attn.kn 0.attn.y 0.attn.f "
           "0.attn.beta 0.attn.target 0.attn.readout 0.attn.X 0.mlp.x_in 0.mlp.ctx 0.mlp.ug 0.mlp.s 0.mlp.f "
           "0.mlp.beta 0.mlp.target 0.mlp.readout 0.mlp.X 1.attn.x_in ",

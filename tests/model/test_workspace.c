@@ -134,13 +134,14 @@ static void memory_is_what_is_kept(void **state)
         k.block_size = T;
         size_t L = k.n_layers, d = k.d_model, a = k.n_heads * k.head_dim, m = ddl_config_mlp_size(&k);
         size_t input = d + 1 + (k.channels > 1 ? d : 0);
-        size_t cheap = 2 * L * input + (L - 1) * (2 * a + m), block = (L - 1) * (4 * a + k.n_heads + 2 * m);
+        size_t elementwise = 2 * L * input + (L - 1) * (2 * a + m),
+               block = (L - 1) * (4 * a + k.n_heads + 2 * m);
         for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_BF16; precision++) {
             size_t none = bytes_of(&k, precision, DDL_RECOMPUTE_NONE, T),
-                   some = bytes_of(&k, precision, DDL_RECOMPUTE_CHEAP, T),
+                   some = bytes_of(&k, precision, DDL_RECOMPUTE_ELEMENTWISE, T),
                    least = bytes_of(&k, precision, DDL_RECOMPUTE_BLOCK, T);
             assert_true(none > some && some > least);
-            assert_int_equal(none - some, cheap * T * sizeof(float));
+            assert_int_equal(none - some, elementwise * T * sizeof(float));
             assert_int_equal(some - least, block * T * sizeof(float));
         }
     }

@@ -53,7 +53,7 @@ static void set_up_in(struct setup *s, ddl_backend *backend, const struct ddl_co
 
 static void set_up(struct setup *s, ddl_backend *backend, const struct ddl_config *config)
 {
-    set_up_in(s, backend, config, DDL_PRECISION_F32, DDL_RECOMPUTE_CHEAP);
+    set_up_in(s, backend, config, DDL_PRECISION_F32, DDL_RECOMPUTE_ELEMENTWISE);
 }
 
 static void tear_down(struct setup *s)
@@ -400,7 +400,7 @@ static void a_dump_is_not_trusted(void **state)
     write_file(path, good, sizeof good - 1);
     assert_ok(ddl_trouble_read(&record, folder, &err), err);
     assert_true(isinf(record.trouble.loss) && record.trouble.loss < 0 && !record.trouble.spoiled);
-    assert_int_equal(record.recompute, DDL_RECOMPUTE_CHEAP); /* dumps of older versions do not say */
+    assert_int_equal(record.recompute, DDL_RECOMPUTE_ELEMENTWISE); /* dumps of older versions do not say */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char bad[2048];
         const char *at = strstr(good, cases[i].was);

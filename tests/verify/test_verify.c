@@ -232,7 +232,7 @@ static void golden_cases_pass(int recompute, const char *backend)
 static void every_golden_case_passes(void **state)
 {
     (void)state;
-    golden_cases_pass(DDL_RECOMPUTE_CHEAP, "all");
+    golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all");
 }
 
 /* Whatever backward makes again. That the choices agree on ref too: tests/model/test_workspace.c. */
@@ -253,7 +253,7 @@ static void every_set_of_instructions_passes(void **state)
             continue;
         ddl_backend_free(backend);
         setenv("DDL_ISA", isa_name(i), 1);
-        golden_cases_pass(DDL_RECOMPUTE_CHEAP, "cpu");
+        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "cpu");
         unsetenv("DDL_ISA");
     }
 }
