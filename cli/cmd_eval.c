@@ -36,7 +36,7 @@ static const struct ddl_option rows[] = {
     { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", "cpu or ref" },
     { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
-      "pass over tensors that are no parameters" },
+      "ignore tensors that are no parameters" },
     { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME",
       "weights of products: f32, bf16 or int8" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the result as JSON" },

@@ -28,7 +28,7 @@ static const struct ddl_option rows[] = {
     { "tokenizer", DDL_OPTION_STRING, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
       "instead of the folder's own" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
-      "pass over tensors that are no parameters" },
+      "ignore tensors that are no parameters" },
     { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", "cpu or ref" },
     { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
     { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME",

@@ -14,7 +14,7 @@ interface() {
     ops) echo 'ops' ;;
     text) echo 'utf8' ;;
     model) echo 'decode|flat|load|measure|probe|redirect' ;;
-    checkpoint) echo 'checkpoint|folder' ;;
+    checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'nonfinite|optim|spike|step|train_config' ;;
     *) echo 'none' ;;
     esac
@@ -47,7 +47,7 @@ check text base tensor
 check data text base tensor
 check model ops tensor base
 check infer model data text ops tensor base
-check checkpoint train model tensor base
+check checkpoint model tensor base
 check train checkpoint infer model data text ops tensor base
 check study train checkpoint infer model data text ops tensor base
 check verify study train checkpoint infer model data text ops tensor base

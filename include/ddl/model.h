@@ -66,8 +66,8 @@ DDL_API void ddl_model_free(ddl_model *model); /* NULL is allowed */
 /* Initial values; a function of the seed and of each parameter's name and shape alone. */
 DDL_API ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err);
 
-/* Hears one warning: a sentence, lent for the length of the call. */
-typedef void ddl_warn_fn(void *user, const char *sentence);
+/* Receives one warning; the message is valid during the call. */
+typedef void ddl_warn_fn(void *user, const char *message);
 /* A folder with config.json and model.safetensors (or several files and their index), as the authors' release
  * or this library writes them. Warnings (unknown keys, ignored tensors) go to `warn`, one sentence a call, if
  * it is not NULL. Tensors that are missing, of another shape or no parameters are DDL_E_FORMAT, by name. */
@@ -129,9 +129,9 @@ DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 /* What backward makes again instead of keeping it from forward. Losses are the same to the bit; gradients are
  * where no delta rule rewrites a state, else they differ by the rounding with which that state is rebuilt. */
 enum ddl_recompute {
-    DDL_RECOMPUTE_ELEMENTWISE, /* the default. What is elementwise: a sublayer's input and its norm, turned and
-                            normed queries and keys, SwiGLU. Next to no time */
-    DDL_RECOMPUTE_NONE,  /* nothing: every layer keeps all of it */
+    DDL_RECOMPUTE_ELEMENTWISE, /* the default. What is elementwise: a sublayer's input and its norm, turned
+                            and normed queries and keys, SwiGLU. Next to no time */
+    DDL_RECOMPUTE_NONE,        /* nothing: every layer keeps all of it */
     DDL_RECOMPUTE_BLOCK, /* attention and MLP too, but for their output products: a layer keeps only what the
                             residual rule needs. Two thirds of the blocks' forward pass once more */
     DDL_RECOMPUTES       /* how many there are */

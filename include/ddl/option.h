@@ -43,8 +43,8 @@ DDL_API const struct ddl_option *ddl_option_find(const struct ddl_option *table,
  * else NULL. */
 DDL_API const struct ddl_option *ddl_option_nearest(const struct ddl_option *table, const char *name);
 
-/* Parses `text` into the option's field of *object. The whole text must be a value in range. `where` starts
- * the error sentence: "recipe.yaml:7", "--lr". */
+/* Parses `text` into the option's field of *object. The whole text must be a value in range. `where` is
+ * the prefix of the error message: "recipe.yaml:7", "--lr". */
 DDL_API ddl_status ddl_option_set(const struct ddl_option *option, void *object, const char *text,
                                   const char *where, struct ddl_error *err);
 
@@ -56,12 +56,13 @@ DDL_API void ddl_option_format(const struct ddl_option *option, const void *obje
  * do. Truncates to size. */
 DDL_API void ddl_option_range(const struct ddl_option *option, char *out, size_t size);
 
-/* Holds `value` to the indices of `choices`, names ended by NULL; `name` starts the sentence. */
+/* Checks that `value` is an index of `choices`, names ended by NULL; `name` is the prefix of the error
+ * message. */
 DDL_API ddl_status ddl_choice_check(const char *name, const char *const *choices, int value,
                                     struct ddl_error *err);
 
-/* Holds each field of *object to its row of `table`, as ddl_option_set does with text: for values that came
- * from C. Fields that are texts are not looked at. */
+/* Checks each field of *object against its row of `table`, as ddl_option_set does for text: for values set
+ * from C. Strings are not checked. */
 DDL_API ddl_status ddl_option_check(const struct ddl_option *table, const void *object,
                                     struct ddl_error *err);
 

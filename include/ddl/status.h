@@ -1,8 +1,8 @@
-/* Status codes and the error sentence.
+/* Status codes and the error message.
  *
  * A function that depends on the world (files, memory, input) returns a ddl_status and, where the caller
- * passes one, fills a struct ddl_error with one sentence: file, place, found, wanted. What depends on the
- * programmer is an assert. */
+ * passes one, fills a struct ddl_error with one message: file, item, expected, found. Programming errors are
+ * asserts. */
 #ifndef DDL_STATUS_H
 #define DDL_STATUS_H
 
@@ -19,7 +19,7 @@ extern "C" {
 #define DDL_PRINTF(f, a) /* argument f is a format for those from a on */
 #endif
 
-/* What became of a call; struct ddl_error has the sentence to it. */
+/* Result of a call; struct ddl_error has the message. */
 typedef enum ddl_status {
     DDL_OK = 0,        /* done                                                                 */
     DDL_E_USAGE,       /* an argument, flag, key or value that is out of range or unknown      */
@@ -34,16 +34,16 @@ typedef enum ddl_status {
 /* An error, filled by the call that failed; the caller's, on its stack. */
 struct ddl_error {
     ddl_status status; /* as the call returned it */
-    char text[1024];   /* one sentence without a newline; empty if there was no error */
+    char text[1024];   /* one line without a newline; empty if there was no error */
 };
 
-/* Fills *err (if not NULL) with the sentence of format and what follows, as printf does, and returns
+/* Fills *err (if not NULL) with a message, formatted as by printf but in the C locale, and returns
  * `status`, so that a failing function can end in `return ddl_error_set(err, DDL_E_IO, "...", ...)`. Newlines
  * in the text become spaces. */
 DDL_API ddl_status ddl_error_set(struct ddl_error *err, ddl_status status, const char *format, ...)
     DDL_PRINTF(3, 4);
 
-/* Puts "prefix: " before the sentence already in *err; returns `status`. err may be NULL. */
+/* Puts "prefix: " before the message in *err; returns `status`. err may be NULL. */
 DDL_API ddl_status ddl_error_prefix(struct ddl_error *err, ddl_status status, const char *prefix);
 
 /* A short constant name of a status: "ok", "usage", "io", ... */

@@ -22,18 +22,18 @@ struct ddl_train_config {
     char model[64];                   /* a preset's name, or ""                                     */
     char size[64];                    /* a size's name, or ""                                       */
     char init_from[1024];             /* a model folder to start from instead, or ""                */
-    bool ignore_extra;                /* of it: pass over tensors that are no parameters            */
-    char ddl_residual_by_layer[4096]; /* "add,delta,...", or "": config.residual everywhere */
-    struct ddl_config config;         /* what follows from all of them                          */
+    bool ignore_extra;                /* of it: ignore tensors that are not parameters              */
+    char ddl_residual_by_layer[4096]; /* "add,delta,...", or "": config.residual in every layer */
+    struct ddl_config config;         /* the result of all of them                              */
     /* data */
     char train_data[1024]; /* shards, as ddl_shards_open                                */
     char val_data[1024];   /* shards, or "": no validation                              */
-    char tokenizer[1024];  /* as ddl_tokenizer_load, or "": none is kept with the model */
+    char tokenizer[1024];  /* as ddl_tokenizer_load, or "": none is saved with the model */
     char out[1024];        /* the run's folder                                          */
     /* size of a step: accumulate micro-batches of batch sequences of seq tokens */
-    uint64_t steps;                /* optimiser steps of the whole run                            */
+    uint64_t steps;                /* optimizer steps of the whole run                            */
     size_t batch, accumulate, seq; /* seq 0: the model's context                                  */
-    /* the optimiser */
+    /* the optimizer */
     double lr, lr_min_ratio;              /* cosine from lr down to lr * lr_min_ratio */
     uint64_t warmup;                      /* steps of linear warm-up               */
     float beta1, beta2, eps;              /* of AdamW                              */
@@ -61,9 +61,9 @@ struct ddl_train_config {
     char backend[32]; /* as ddl_backend_create */
     size_t threads;   /* 0: one for each core  */
     /* not keys of a recipe */
-    bool resume;    /* go on from the newest checkpoint in `out` that is whole */
+    bool resume;    /* continue from the newest checkpoint in `out` that is not corrupted */
     bool overwrite; /* an earlier run in `out` is removed        */
-    uint64_t skip;  /* steps whose data a resumed run passes over: where they end it again and again */
+    uint64_t skip;  /* steps whose data a resumed run skips: where they end it every time */
 };
 
 /* The paper's recipe for the model of ddl_config_defaults. */
@@ -85,7 +85,7 @@ DDL_API ddl_status ddl_train_configure(struct ddl_train_config *out, const char 
  * not the world (files). */
 DDL_API ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err);
 
-/* What a run will take, without making anything. */
+/* Work and memory of a run. */
 struct ddl_train_plan {
     size_t params[DDL_GROUPS], params_total; /* numbers                                           */
     double flops_per_token;                  /* forward and backward                              */
@@ -100,7 +100,7 @@ struct ddl_train_plan {
 DDL_API ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,
                                   struct ddl_error *err);
 
-/* A step that was made. */
+/* A completed step. */
 struct ddl_train_progress {
     uint64_t step, steps;              /* done, of all                                  */
     double loss;                       /* mean over the step's targets, nats            */
@@ -118,21 +118,22 @@ struct ddl_train_callbacks {
     void *user;
     void (*progress)(void *user, const struct ddl_train_progress *progress);  /* every log_every steps */
     void (*sample)(void *user, uint64_t step, const char *text, size_t size); /* every sample_every steps */
-    ddl_warn_fn *note;       /* one sentence: warnings, checkpoints written                            */
+    ddl_warn_fn *note;       /* one message: warnings, checkpoints written                             */
     int (*stop)(void *user); /* asked after each step: not zero ends the run after a checkpoint        */
 };
 
-/* Trains what config says, and tells the callbacks. Everything is checked before anything is written. `out`
+/* Trains a model. Everything is checked before anything is written. `out`
  * gets recipe.yaml, metrics.jsonl (one object a logged step), checkpoint-<step>/ (model.safetensors,
- * config.json, tokenizer.json, optimizer.safetensors, state.json; appears whole or not at all) and in the end
- * the model itself. A resumed run gives the same parameters, moments and losses, bit for bit, as one that was
- * never stopped, wherever it was stopped: before the first checkpoint it begins again, after the last step
- * only the model is written. A checkpoint that is damaged is named and passed over. DDL_E_IO after a failed
- * write: what was saved before stands, and the sentence says from where --resume goes on. DDL_E_INTERRUPTED
+ * config.json, tokenizer.json, optimizer.safetensors, state.json; written atomically) and at the end the
+ * model itself. A resumed run gives the same parameters, moments and losses, bit for bit, as one that was
+ * never stopped, wherever it was stopped: before the first checkpoint it starts again, after the last step
+ * only the model is written. A corrupted checkpoint is reported and skipped. A text sample that fails is
+ * reported, and the run continues. DDL_E_IO after a failed write: the message says from where --resume
+ * continues. DDL_E_INTERRUPTED
  * after `stop`, with a checkpoint of the last step. DDL_E_NUMERIC where a loss or a gradient is not finite:
- * the sentence says the step, the micro-batch and the first bad tensor with its layer, trouble-<step>/ is a
- * dump that ddl_verify_run replays, the state before the step is kept as a checkpoint beside those that are
- * there, unless it is not finite itself. `last` (may be NULL) gets the last step's progress. */
+ * the message has the step, the micro-batch and the first bad tensor with its layer, trouble-<step>/ is a
+ * dump that ddl_verify_run replays, and the state before the step is saved as a further checkpoint unless it
+ * is not finite itself. `last` (may be NULL) gets the last step's progress. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);
@@ -140,7 +141,7 @@ DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
 /* A checkpoint of a run's folder. */
 struct ddl_checkpoint {
     uint64_t step;   /* after which it was written */
-    bool readable;   /* its state.json is whole; the other files are not looked at */
+    bool readable;   /* its state.json is valid; the other files are not checked */
     double loss;     /* of the step */
     bool has_val;    /* whether a validation followed the step */
     double val_loss; /* of that validation, nats */
@@ -149,10 +150,10 @@ struct ddl_checkpoint {
  * *list is then NULL. */
 DDL_API ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, size_t *n,
                                        struct ddl_error *err);
-/* Holds every file of the checkpoint in `folder` to the size and checksum it was written with. */
+/* Compares every file of the checkpoint in `folder` with the size and checksum it was written with. */
 DDL_API ddl_status ddl_checkpoint_check(const char *folder, struct ddl_error *err);
 /* The same for a model folder that may be a checkpoint, before its model is read: DDL_OK without a
- * state.json; with one, all but the optimiser's moments are looked at. */
+ * state.json; with one, all but the optimizer's moments are looked at. */
 DDL_API ddl_status ddl_checkpoint_check_model(const char *folder, struct ddl_error *err);
 
 #ifdef __cplusplus

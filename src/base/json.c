@@ -9,10 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* jansson (2.14) does not look whether a long word found room: it goes on with the word cut short, so that a
- * key or a value is another one and nothing is said. What tells is errno, which the C library's malloc sets;
- * it must be seen before the next number is converted, for which jansson clears it. So the text is handed
- * over in pieces that end where a number does, and errno is looked at between them. */
+/* jansson (2.14) does not check the allocation for a long word: without memory it continues with a truncated
+ * key or value and reports no error. malloc's errno does, until jansson clears it to convert the next number.
+ * So the text is passed in pieces that end where a number ends, and errno is checked between them. */
 struct feed {
     const char *at, *end;
     bool no_memory;

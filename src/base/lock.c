@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file says who; it may be empty, where that one has only just opened it. */
+/* The file names the process that holds the lock; it is empty if that has only just opened it. */
 static ddl_status in_use(int fd, const char *folder, struct ddl_error *err)
 {
     char who[128];
@@ -18,11 +18,11 @@ static ddl_status in_use(int fd, const char *folder, struct ddl_error *err)
     who[n > 0 ? n : 0] = '\0';
     who[strcspn(who, "\n")] = '\0';
     return ddl_error_set(err, DDL_E_IO,
-                         "%.600s: %s works in it; wait for it, stop it, or name another folder", folder,
+                         "%.600s: in use by %s; wait for it, stop it, or choose another folder", folder,
                          *who ? who : "another process");
 }
 
-/* False where the file was removed or replaced between opening and locking it: by the one that held it. */
+/* False if the file was removed or replaced, by the process that held it, between opening and locking it. */
 static bool is_at(int fd, const char *path)
 {
     struct stat opened, found;

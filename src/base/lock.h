@@ -1,5 +1,5 @@
-/* A folder that one process at a time works in: the file ".lock" there, which holds who it is. The system
- * lets go of it when the process dies; the file that then stays means nothing. */
+/* Exclusive use of a folder by one process: a lock on the file ".lock" in it, which names the process. The
+ * system releases the lock when the process ends; a file that is left has no meaning. */
 #ifndef DDL_BASE_LOCK_H
 #define DDL_BASE_LOCK_H
 
@@ -13,10 +13,10 @@ struct ddl_lock {
     char path[1088];
 };
 
-/* The folder exists. DDL_E_IO with "<folder>: process 123 on <host> works in it; ..." where another one holds
- * it, in this process or any other. On a file system that knows no locks it is taken as free. */
+/* Locks an existing folder. DDL_E_IO with "<folder>: in use by process 123 on <host>; ..." if another holder,
+ * in this process or any other, has it. On a file system without locks it counts as free. */
 ddl_status ddl_lock_take(struct ddl_lock *lock, const char *folder, struct ddl_error *err);
-/* And removes the file. One that is not held, zeroed say, is allowed. */
+/* Unlocks and removes the file. One that is not held is allowed, also a zeroed one. */
 void ddl_lock_release(struct ddl_lock *lock);
 
 #endif

@@ -1,62 +1,70 @@
-/* Checkpoints: folders `out`/checkpoint-<step> from which a run goes on as if it had never stopped. */
-#ifndef DDL_RUN_CHECKPOINT_H
-#define DDL_RUN_CHECKPOINT_H
+/* Checkpoints: folders `out`/checkpoint-<step>, each a model folder with further tensors and a state. What
+ * the state says beyond its step and losses is the caller's. */
+#ifndef DDL_CHECKPOINT_H
+#define DDL_CHECKPOINT_H
 
+#include "ddl/model.h"
 #include "ddl/tokenizer.h"
 #include "ddl/train.h"
-#include "train/optim.h"
-#include "train/spike.h"
+#include "tensor/safetensors.h"
 
-/* What a run is made of beyond model and moments. Random numbers and the schedule need no state: they are
- * functions of seed and step. */
-struct ddl_run_state {
-    uint64_t step;     /* done                                  */
-    uint64_t position; /* of the loader: sequences handed out   */
-    uint64_t tokens;   /* cumulative, as are flops and seconds  */
-    uint64_t logged;   /* step of the last line of metrics.jsonl, 0: none */
-    double flops, seconds;
-    double loss;  /* of the step                              */
-    bool has_val; /* whether a validation followed the step   */
-    double val_loss;
-    struct ddl_spike_state spike; /* spike.skipped of the steps have updated nothing */
+#include <jansson.h>
+
+/* Tensors beside the model's (optimizer moments): optimizer.safetensors. All are float32. */
+struct ddl_checkpoint_tensors {
+    const struct ddl_tensor *tensor; /* n names and shapes */
+    size_t n;
+    ddl_tensor_fill_fn *fill; /* to write them: copies bytes of tensor i */
+    /* To read them: takes numbers [start, start + count) of tensor i. */
+    void (*take)(void *user, size_t i, size_t start, size_t count, const float *numbers);
+    void *user;
 };
 
-/* Writes `out`/checkpoint-<step> whole or not at all; when it returns DDL_OK the checkpoint is on the disk
- * under its name. Removes no other. tokenizer may be NULL. `path` (size bytes) gets the folder. */
-ddl_status ddl_checkpoint_save(const struct ddl_train_config *config, const ddl_model *model,
-                               const struct ddl_optim *optim, const ddl_tokenizer *tokenizer,
-                               const struct ddl_run_state *state, char *path, size_t size,
-                               struct ddl_error *err);
+struct ddl_checkpoint_content {
+    const ddl_model *model;
+    const ddl_tokenizer *tokenizer; /* may be NULL */
+    const struct ddl_checkpoint_tensors *tensors;
+    /* An object with step, loss, val_loss (null: none) and whatever else the caller reads back. The keys
+     * version, files and crc32 are the checkpoint's own. */
+    const json_t *state;
+};
 
-/* After a checkpoint of `step`: removes those up to it that are neither among the newest keep_last nor among
- * the keep_best of lowest validation loss (keep_last 0: none). Later ones belong to a future that was passed
- * over as damaged: they neither count nor go, and nor does one whose state.json cannot be read. *best tells
- * whether this step has the lowest loss. */
-ddl_status ddl_checkpoint_prune(const struct ddl_train_config *config, uint64_t step, bool *best,
-                                struct ddl_error *err);
+/* Writes `out`/checkpoint-<step> atomically; when it returns DDL_OK the checkpoint is on disk under its name.
+ * Removes no other. `path` (size bytes) gets the folder. */
+ddl_status ddl_checkpoint_save(const char *out, uint64_t step, const struct ddl_checkpoint_content *content,
+                               char *path, size_t size, struct ddl_error *err);
+
+/* The state of a checkpoint (release with json_decref), after every file has been compared with the size and
+ * checksum it was written with: a corrupted one is DDL_E_FORMAT. */
+ddl_status ddl_checkpoint_open(const char *path, json_t **state, struct ddl_error *err);
+/* The state alone; no other file is read. */
+ddl_status ddl_checkpoint_read_state(const char *path, json_t **state, struct ddl_error *err);
+/* Parameters and further tensors. */
+ddl_status ddl_checkpoint_read_weights(const char *path, ddl_model *model,
+                                       const struct ddl_checkpoint_tensors *tensors, struct ddl_error *err);
+
+/* Opens one checkpoint and decides whether it will do. */
+typedef ddl_status ddl_checkpoint_fn(void *user, const char *path, struct ddl_error *err);
+/* Calls `take` with the checkpoints of `out`, the newest first, until one does not return DDL_E_FORMAT or
+ * DDL_E_IO; its folder goes to `path`. Skipped ones are reported to `note`. If all are corrupted the error
+ * is the newest's. */
+ddl_status ddl_checkpoint_take_newest(const char *out, ddl_checkpoint_fn *take, void *user, ddl_warn_fn *note,
+                                      void *note_user, char *path, size_t size, struct ddl_error *err);
+
+/* After a checkpoint of `step`: removes those up to it that are neither among the newest keep_last (0: all
+ * are kept) nor among the keep_best of lowest validation loss. Later ones were skipped as corrupted: they
+ * neither count nor are removed, and nor is one whose state.json cannot be read. *best: whether this step has
+ * the lowest loss. */
+ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, size_t keep_last, size_t keep_best,
+                                bool *best, struct ddl_error *err);
 
 /* The folder of the newest checkpoint before step `before` (UINT64_MAX: of all) and its step (may be NULL);
  * false if `out` has none. */
 bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, char *path, size_t size);
 
-/* Reads state.json of a checkpoint and holds it against the configuration: what would change the sequence of
- * numbers (the model, seed, order, sizes, data) must be the same; other differences are noted. A file of the
- * checkpoint whose size or checksum is not the one it was written with is DDL_E_FORMAT. */
-ddl_status ddl_checkpoint_read_state(const char *path, const struct ddl_train_config *config,
-                                     struct ddl_run_state *state, ddl_warn_fn *note, void *user,
-                                     struct ddl_error *err);
-/* The same of the newest checkpoint that is whole: a damaged one is named and passed over, for the one before
- * it loses less than an end. What the user asked for wrongly is not damage. */
-ddl_status ddl_checkpoint_read_newest(const struct ddl_train_config *config, struct ddl_run_state *state,
-                                      char *path, size_t size, ddl_warn_fn *note, void *user,
-                                      struct ddl_error *err);
-/* Reads parameters and moments. */
-ddl_status ddl_checkpoint_read_weights(const char *path, ddl_model *model, struct ddl_optim *optim,
-                                       const struct ddl_run_state *state, struct ddl_error *err);
-
 /* Removes every checkpoint and dump of `out`, and what an interrupted save has left. */
 ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err);
-/* The latter alone: half-written folders, and temporary files of those that stand in `out`. */
+/* The latter alone: half-written folders, and temporary files of the run's own files. */
 ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *err);
 
 #endif

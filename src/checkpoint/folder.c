@@ -2,7 +2,7 @@
 #include "checkpoint/folder.h"
 
 #include "base/file.h"
-#include "checkpoint/state.h"
+#include "checkpoint/files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,8 +14,8 @@
 enum { PATH_SIZE = 1280 };
 
 static const char finished_prefix[] = "checkpoint-", partial_prefix[] = ".checkpoint-",
-                  trouble_prefix[] = DDL_TROUBLE_PREFIX, partial_trouble[] = "." DDL_TROUBLE_PREFIX,
-                  going_suffix[] = ".old";
+                  dump_prefix[] = DDL_DUMP_PREFIX, partial_dump[] = "." DDL_DUMP_PREFIX,
+                  removed_suffix[] = ".old";
 
 /* ---- names ---- */
 
@@ -36,30 +36,29 @@ static uint64_t step_of(const char *name)
 static bool is_partial(const char *name)
 {
     return strncmp(name, partial_prefix, sizeof partial_prefix - 1) == 0 ||
-           strncmp(name, partial_trouble, sizeof partial_trouble - 1) == 0;
+           strncmp(name, partial_dump, sizeof partial_dump - 1) == 0;
 }
 
-static bool is_trouble(const char *name)
+static bool is_dump(const char *name)
 {
-    size_t prefix = sizeof trouble_prefix - 1;
-    return strncmp(name, trouble_prefix, prefix) == 0 && only_digits(name + prefix, 20);
+    size_t prefix = sizeof dump_prefix - 1;
+    return strncmp(name, dump_prefix, prefix) == 0 && only_digits(name + prefix, 20);
 }
 
 static bool is_of_a_run(const char *name)
 {
-    return is_partial(name) || is_trouble(name) || step_of(name) != UINT64_MAX;
+    return is_partial(name) || is_dump(name) || step_of(name) != UINT64_MAX;
 }
 
-/* What ddl_file_writer calls a file of a run's folder before it is whole. */
+/* The name that ddl_file_writer gives a file of a run's folder until it is complete. */
 static bool is_temporary(const char *name)
 {
-    static const char *const files[] = { "recipe.yaml", "metrics.jsonl", "model.safetensors", "config.json",
-                                         "tokenizer.json" };
     static const char mark[] = ".tmp-";
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        size_t n = strlen(files[i]);
-        if (strncmp(name, files[i], n) == 0 && strncmp(name + n, mark, sizeof mark - 1) == 0 &&
-            only_digits(name + n + sizeof mark - 1, 19))
+    for (enum ddl_run_file i = 0; i < DDL_RUN_FILES; i++) {
+        const char *file = ddl_run_file_name(i);
+        size_t n = strlen(file);
+        if (ddl_run_file_is(i, DDL_IN_RUN) && strncmp(name, file, n) == 0 &&
+            strncmp(name + n, mark, sizeof mark - 1) == 0 && only_digits(name + n + sizeof mark - 1, 19))
             return true;
     }
     return false;
@@ -75,16 +74,15 @@ bool ddl_checkpoint_path(const char *out, uint64_t step, bool partial, char *pat
 
 /* ---- removal ---- */
 
-/* A folder and its files. To list it takes memory; where there is none, what a checkpoint holds goes by name.
- */
+/* Removes a folder and its files. Listing it takes memory; without memory the files of a checkpoint are
+ * removed by name. */
 static ddl_status remove_folder(const char *path, struct ddl_error *err)
 {
-    static const char *const names[] = { "model.safetensors", "config.json", "optimizer.safetensors",
-                                         "tokenizer.json", "state.json" };
     ddl_status status = ddl_file_remove_dir(path, err);
-    for (size_t i = 0; status == DDL_E_MEMORY && i < sizeof names / sizeof *names; i++) {
+    for (enum ddl_run_file i = 0; status == DDL_E_MEMORY && i < DDL_RUN_FILES; i++) {
         char file[PATH_SIZE];
-        if (ddl_path_join(file, sizeof file, path, names[i]))
+        if (ddl_run_file_is(i, DDL_IN_CHECKPOINT) &&
+            ddl_path_join(file, sizeof file, path, ddl_run_file_name(i)))
             (void)unlink(file);
     }
     return status == DDL_E_MEMORY && rmdir(path) == 0 ? DDL_OK : status;
@@ -97,17 +95,17 @@ void ddl_checkpoint_discard(const char *path)
 
 ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
 {
-    char going[PATH_SIZE];
+    char renamed[PATH_SIZE];
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    int n = snprintf(going, sizeof going, "%.*s.%s%s", (int)(name - path), path, name, going_suffix);
-    if (n < 0 || (size_t)n >= sizeof going)
+    int n = snprintf(renamed, sizeof renamed, "%.*s.%s%s", (int)(name - path), path, name, removed_suffix);
+    if (n < 0 || (size_t)n >= sizeof renamed)
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
-    if (rename(path, going) != 0)
+    if (rename(path, renamed) != 0)
         return ddl_file_error(err, path, "rename for removal");
-    return remove_folder(going, err);
+    return remove_folder(renamed, err);
 }
 
-/* Removes what of `out` is chosen: folders of files, and files. */
+/* Removes the chosen entries of `out`: folders of files, and files. */
 static ddl_status remove_chosen(const char *out, bool (*chosen)(const char *name), struct ddl_error *err)
 {
     DIR *dir = opendir(out);
@@ -148,7 +146,7 @@ ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const ch
     return status ? status : ddl_file_sync_dir(out, err);
 }
 
-/* ---- which there are ---- */
+/* ---- list ---- */
 
 bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, char *path, size_t size)
 {
@@ -175,12 +173,17 @@ static int by_step(const void *a, const void *b)
 static void read_losses(const char *out, struct ddl_checkpoint *c)
 {
     char path[PATH_SIZE];
-    struct ddl_run_state state = { 0 };
-    c->readable = ddl_checkpoint_path(out, c->step, false, path, sizeof path) &&
-                  ddl_state_read(path, &state, NULL) == DDL_OK;
-    c->loss = c->readable ? state.loss : 0;
-    c->has_val = c->readable && state.has_val;
-    c->val_loss = c->has_val ? state.val_loss : 0;
+    json_t *state = NULL;
+    bool read = ddl_checkpoint_path(out, c->step, false, path, sizeof path) &&
+                ddl_checkpoint_read_state(path, &state, NULL) == DDL_OK;
+    const json_t *step = json_object_get(state, "step"), *loss = json_object_get(state, "loss"),
+                 *val_loss = json_object_get(state, "val_loss");
+    c->readable = read && json_is_integer(step) && json_is_number(loss) &&
+                  (json_is_number(val_loss) || json_is_null(val_loss));
+    c->loss = c->readable ? json_number_value(loss) : 0;
+    c->has_val = c->readable && json_is_number(val_loss);
+    c->val_loss = c->has_val ? json_number_value(val_loss) : 0;
+    json_decref(state);
 }
 
 /* The one of lowest validation loss that is not marked yet, the earliest of equals; n if there is none. */
@@ -240,9 +243,9 @@ ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, si
     return list_up_to(out, UINT64_MAX - 1, list, n, err);
 }
 
-/* ---- which stay ---- */
+/* ---- prune ---- */
 
-/* One that cannot be read stays, and does not count: a device that failed once must not cost the best. */
+/* One that cannot be read is kept and not counted: a read error must not cost the best checkpoint. */
 static void choose(const struct ddl_checkpoint *list, size_t n, size_t keep_last, size_t keep_best,
                    bool *kept)
 {
@@ -255,25 +258,25 @@ static void choose(const struct ddl_checkpoint *list, size_t n, size_t keep_last
     }
 }
 
-ddl_status ddl_checkpoint_prune(const struct ddl_train_config *config, uint64_t step, bool *best,
-                                struct ddl_error *err)
+ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, size_t keep_last, size_t keep_best,
+                                bool *best, struct ddl_error *err)
 {
     struct ddl_checkpoint *list;
     size_t n;
     *best = false;
-    ddl_status status = list_up_to(config->out, step, &list, &n, err);
+    ddl_status status = list_up_to(out, step, &list, &n, err);
     if (status || n == 0)
         return status;
     bool *kept = calloc(n, sizeof *kept);
     if (!kept) {
         free(list);
-        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its list of checkpoints", config->out);
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its list of checkpoints", out);
     }
     *best = lowest(list, n, kept) == n - 1 && list[n - 1].step == step;
-    choose(list, n, config->keep_last, config->keep_best, kept);
+    choose(list, n, keep_last, keep_best, kept);
     for (size_t i = 0; i < n && !status; i++) {
         char path[PATH_SIZE];
-        if (!kept[i] && ddl_checkpoint_path(config->out, list[i].step, false, path, sizeof path))
+        if (!kept[i] && ddl_checkpoint_path(out, list[i].step, false, path, sizeof path))
             status = ddl_checkpoint_remove(path, err);
     }
     free(kept);

@@ -1,12 +1,13 @@
-/* state.json of a checkpoint. */
-#ifndef DDL_RUN_CHECKPOINT_STATE_H
-#define DDL_RUN_CHECKPOINT_STATE_H
+/* state.json of a checkpoint: version, what the caller's object holds, files with their checksums, and the
+ * checksum of the text itself. */
+#ifndef DDL_CHECKPOINT_STATE_H
+#define DDL_CHECKPOINT_STATE_H
 
-#include "checkpoint/checkpoint.h"
+#include "ddl/status.h"
 
-ddl_status ddl_state_write(const char *folder, const struct ddl_train_config *config,
-                           const struct ddl_run_state *state, struct ddl_error *err);
-/* Reads it and looks at no other file. */
-ddl_status ddl_state_read(const char *folder, struct ddl_run_state *state, struct ddl_error *err);
+#include <jansson.h>
+
+/* Writes it after all other files of the folder. */
+ddl_status ddl_state_write(const char *folder, const json_t *state, struct ddl_error *err);
 
 #endif

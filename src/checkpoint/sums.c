@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "checkpoint/files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,28 +12,27 @@
 
 enum { PATH_SIZE = 1280, SEAL_SIZE = sizeof ",\n  \"crc32\": \"01234567\"\n}\n" };
 
-static const char *const summed_files[] = { "model.safetensors", "config.json", "optimizer.safetensors",
-                                            "tokenizer.json" };
-#define COUNT(list) (sizeof(list) / sizeof *(list))
-
 /* ---- the other files ---- */
 
 ddl_status ddl_sums_take(const char *folder, json_t **sums, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
     *sums = json_object();
-    for (size_t i = 0; i < COUNT(summed_files) && !status; i++) {
+    for (enum ddl_run_file i = 0; i < DDL_RUN_FILES && !status; i++) {
+        const char *name = ddl_run_file_name(i);
         char path[PATH_SIZE];
         uint64_t size;
         uint32_t crc;
-        if (!ddl_path_join(path, sizeof path, folder, summed_files[i]))
+        if (!ddl_run_file_is(i, DDL_IS_SUMMED))
+            continue;
+        if (!ddl_path_join(path, sizeof path, folder, name))
             status = ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", folder);
         else if (!ddl_file_exists(path)) /* a run may have no tokenizer */
             continue;
         else
             status = ddl_file_sum(path, &size, &crc, err);
         if (!status && json_object_set_new(
-                           *sums, summed_files[i],
+                           *sums, name,
                            json_pack("{s:I, s:I}", "size", (json_int_t)size, "crc32", (json_int_t)crc)) != 0)
             status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its checksums", folder);
     }
@@ -53,7 +53,7 @@ static ddl_status check_file(const char *folder, const char *name, const json_t 
                  *wanted_crc = json_object_get(wanted, "crc32");
     if (strchr(name, '/') || !json_is_integer(wanted_size) || !json_is_integer(wanted_crc))
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s/state.json: files: '%.80s' is no file with a size and a crc32", folder,
+                             "%s/state.json: files: '%.80s' is not a file with a size and a crc32", folder,
                              name);
     if (!ddl_path_join(path, sizeof path, folder, name))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", folder);
@@ -61,14 +61,11 @@ static ddl_status check_file(const char *folder, const char *name, const json_t 
     if (status)
         return status;
     if ((json_int_t)size != json_integer_value(wanted_size))
-        return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: damaged: it has %llu bytes, the checkpoint was written with %lld", path,
-                             (unsigned long long)size, (long long)json_integer_value(wanted_size));
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: damaged: expected %lld bytes, found %llu", path,
+                             (long long)json_integer_value(wanted_size), (unsigned long long)size);
     if ((json_int_t)crc != json_integer_value(wanted_crc))
-        return ddl_error_set(
-            err, DDL_E_FORMAT,
-            "%s: damaged: its checksum (CRC-32) is %08lx, the checkpoint was written with %08llx", path,
-            (unsigned long)crc, (unsigned long long)json_integer_value(wanted_crc));
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: damaged: expected checksum (CRC-32) %08llx, found %08lx",
+                             path, (unsigned long long)json_integer_value(wanted_crc), (unsigned long)crc);
     return DDL_OK;
 }
 
@@ -89,7 +86,7 @@ ddl_status ddl_sums_check(const char *folder, const json_t *sums, struct ddl_err
 
 /* ---- state.json itself ---- */
 
-/* The line that closes a text of which these are the bytes before; its length. */
+/* The last line of a text that begins with these bytes; returns its length. */
 static size_t seal_of(const char *text, size_t size, char *seal)
 {
     unsigned long crc = (unsigned long)crc32_z(0, (const unsigned char *)text, size);
@@ -98,7 +95,7 @@ static size_t seal_of(const char *text, size_t size, char *seal)
 
 char *ddl_sums_seal(const json_t *object)
 {
-    char *text = ddl_json_dumps(object, JSON_INDENT(2)); /* ends in "\n}", which the seal brings again */
+    char *text = ddl_json_dumps(object, JSON_INDENT(2)); /* ends in "\n}", which the seal replaces */
     size_t size = text ? strlen(text) - 2 : 0;
     char *sealed = text ? realloc(text, size + SEAL_SIZE) : NULL;
     if (sealed)
@@ -117,6 +114,6 @@ ddl_status ddl_sums_check_seal(const char *path, const char *text, size_t size, 
         memcmp(seal, text + size - length, length) == 0)
         return DDL_OK;
     return ddl_error_set(err, DDL_E_FORMAT,
-                         "%s: damaged: its last line is not the checksum (CRC-32) of what stands before",
+                         "%s: damaged: its last line is not the checksum (CRC-32) of the text before it",
                          path);
 }

@@ -4,91 +4,104 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The state that the step began from: a parameter that was bad already is the cause, whatever it spoils. */
-static void look_at_state(struct ddl_trouble *out, const struct ddl_step *step)
+/* The state before the step: if a parameter was not finite already, it is the cause. */
+static void check_state(struct ddl_nonfinite *out, const struct ddl_step *step)
 {
     size_t row;
-    out->spoiled = ddl_optim_spoiled(step->optim, &row, &out->spoiled_values);
-    if (out->spoiled)
-        snprintf(out->spoiled_name, sizeof out->spoiled_name, "%s", ddl_model_param(step->model, row)->name);
+    out->earlier = ddl_optim_spoiled(step->optim, &row, &out->earlier_values);
+    if (out->earlier)
+        snprintf(out->earlier_name, sizeof out->earlier_name, "%s", ddl_model_param(step->model, row)->name);
 }
 
-/* Micro-batches [first, first + n) of the step; what is found becomes the trouble's. */
-static ddl_status replay(struct ddl_trouble *out, const struct ddl_step *step, size_t first, size_t n,
-                         struct ddl_error *err)
+/* Sets the data to micro-batches [first, first + n) of the step. */
+static void hold(struct ddl_nonfinite *out, const struct ddl_step *step, size_t first, size_t n)
 {
     size_t rows = step->batch * step->seq;
+    out->micro_batch = first + n;
+    out->held = n;
+    out->tokens = step->tokens + first * rows;
+    out->targets = step->targets + first * rows;
+}
+
+/* Replays micro-batches [first, first + n) of the step, up to the first that is not finite. False if that
+ * failed. */
+static bool replay(struct ddl_nonfinite *out, const struct ddl_step *step, size_t first, size_t n)
+{
+    hold(out, step, first, n);
     const struct ddl_replay replay = { .model = step->model,
                                        .ws = step->ws,
-                                       .backward = out->what != DDL_TROUBLE_VALIDATION,
+                                       .backward = out->what != DDL_NONFINITE_VALIDATION,
                                        .n = n,
                                        .batch = step->batch,
                                        .seq = step->seq,
-                                       .tokens = step->tokens + first * rows,
-                                       .targets = step->targets + first * rows,
+                                       .tokens = out->tokens,
+                                       .targets = out->targets,
                                        .scale = out->scale };
-    ddl_status status = ddl_replay_run(&replay, &out->finding, err);
-    out->micro_batch = first + out->finding.micro_batch + 1;
-    out->held = out->finding.micro_batch + 1;
-    out->tokens = replay.tokens;
-    out->targets = replay.targets;
-    return status;
+    if (ddl_replay_run(&replay, &out->finding, &out->replay_error))
+        return false;
+    hold(out, step, first, out->finding.micro_batch + 1);
+    return true;
 }
 
-static struct ddl_trouble begin(const struct ddl_step *step, int what)
+static struct ddl_nonfinite begin(const struct ddl_step *step, int what)
 {
-    return (struct ddl_trouble){
+    return (struct ddl_nonfinite){
         .what = what, .micro_batches = step->accumulate, .batch = step->batch, .seq = step->seq
     };
 }
 
-ddl_status ddl_trouble_of_step(struct ddl_trouble *out, const struct ddl_step *step,
-                               const struct ddl_step_result *result, struct ddl_error *err)
+void ddl_nonfinite_of_step(struct ddl_nonfinite *out, const struct ddl_step *step,
+                           const struct ddl_step_result *result)
 {
     bool loss = result->failed < step->accumulate;
-    *out = begin(step, loss ? DDL_TROUBLE_LOSS : DDL_TROUBLE_GRADIENT);
+    *out = begin(step, loss ? DDL_NONFINITE_LOSS : DDL_NONFINITE_GRADIENT);
     out->loss = result->loss;
     out->grad_norm = result->grad_norm;
     out->scale = ddl_step_scale(step);
-    look_at_state(out, step);
-    if (loss)
-        return replay(out, step, result->failed, 1, err);
-    ddl_status status = DDL_OK;
-    for (size_t k = 0; k < step->accumulate && !status && !out->finding.found; k++)
-        status = replay(out, step, k, 1, err);
-    if (!status && !out->finding.found) /* each is finite, and their sum is not */
-        status = replay(out, step, 0, step->accumulate, err);
-    return status;
+    check_state(out, step);
+    if (loss) {
+        (void)replay(out, step, result->failed, 1);
+        return;
+    }
+    bool replayed = true;
+    for (size_t k = 0; k < step->accumulate && replayed && !out->finding.found; k++)
+        replayed = replay(out, step, k, 1);
+    if (replayed && !out->finding.found) /* each is finite, and their sum is not */
+        replayed = replay(out, step, 0, step->accumulate);
+    if (!replayed)
+        hold(out, step, 0, step->accumulate);
 }
 
-ddl_status ddl_trouble_of_validation(struct ddl_trouble *out, const struct ddl_step *step,
-                                     struct ddl_error *err)
+void ddl_nonfinite_of_validation(struct ddl_nonfinite *out, const struct ddl_step *step)
 {
-    *out = begin(step, DDL_TROUBLE_VALIDATION);
+    *out = begin(step, DDL_NONFINITE_VALIDATION);
     out->micro_batches = 1;
-    look_at_state(out, step);
-    ddl_status status = replay(out, step, 0, 1, err);
+    check_state(out, step);
+    (void)replay(out, step, 0, 1);
     out->loss = out->finding.loss;
-    return status;
 }
 
-static void token_text(const struct ddl_trouble *t, char *out, size_t size)
+static void token_text(const struct ddl_nonfinite *t, char *out, size_t size)
 {
     const struct ddl_place *place = &t->finding.place;
     size_t row = place->first_row + t->finding.values.first / place->width;
     snprintf(out, size, ", sequence %zu, token %zu", row / t->seq, row % t->seq);
 }
 
-void ddl_trouble_text(const struct ddl_trouble *t, char *out, size_t size)
+void ddl_nonfinite_text(const struct ddl_nonfinite *t, char *out, size_t size)
 {
     char place[192], values[128], token[64] = "", state[400] = "";
-    if (t->spoiled) {
-        ddl_values_text(&t->spoiled_values, values, sizeof values);
-        snprintf(state, sizeof state, "; %s %s was bad before the step (%s)", t->spoiled, t->spoiled_name,
-                 values);
+    if (t->earlier) {
+        ddl_values_text(&t->earlier_values, values, sizeof values);
+        snprintf(state, sizeof state, "; %s %s was not finite before the step (%s)", t->earlier,
+                 t->earlier_name, values);
+    }
+    if (t->replay_error.status) {
+        snprintf(out, size, "it could not be replayed: %.200s%s", t->replay_error.text, state);
+        return;
     }
     if (!t->finding.found) {
-        snprintf(out, size, "replayed, it does not happen again: the machine is not to be trusted%s", state);
+        snprintf(out, size, "the replay is finite: not reproducible, suspect the hardware%s", state);
         return;
     }
     ddl_place_text(&t->finding.place, place, sizeof place);

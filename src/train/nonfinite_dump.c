@@ -1,4 +1,4 @@
-/* The dump of a trouble, written and read. */
+/* Dumps, written and read. */
 #include "train/nonfinite.h"
 
 #include "base/file.h"
@@ -15,11 +15,11 @@
 enum { PATH_SIZE = 1280, MAX_JSON = 1 << 20, VERSION = 1 };
 
 static const char json_file[] = "trouble.json", batch_file[] = "batch.safetensors";
-static const char *const what_names[] = {
-    [DDL_TROUBLE_LOSS] = "loss", [DDL_TROUBLE_GRADIENT] = "gradient", [DDL_TROUBLE_VALIDATION] = "validation"
-};
+static const char *const what_names[] = { [DDL_NONFINITE_LOSS] = "loss",
+                                          [DDL_NONFINITE_GRADIENT] = "gradient",
+                                          [DDL_NONFINITE_VALIDATION] = "validation" };
 static const char *const part_names[] = { "embed", "attn", "mlp", "head" };
-static const char *const spoiled_names[] = { "parameter", "first moment", "second moment" };
+static const char *const kind_names[] = { "parameter", "first moment", "second moment" };
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
 static ddl_status path_in(char *path, size_t size, const char *folder, const char *name,
@@ -64,15 +64,15 @@ static json_t *first_object(const struct ddl_finding *finding)
     return with_values(object, &finding->values);
 }
 
-static json_t *spoiled_object(const struct ddl_trouble *t)
+static json_t *earlier_object(const struct ddl_nonfinite *t)
 {
-    if (!t->spoiled)
+    if (!t->earlier)
         return json_null();
-    return with_values(json_pack("{s:s, s:s}", "kind", t->spoiled, "name", t->spoiled_name),
-                       &t->spoiled_values);
+    return with_values(json_pack("{s:s, s:s}", "kind", t->earlier, "name", t->earlier_name),
+                       &t->earlier_values);
 }
 
-static ddl_status write_json(const struct ddl_trouble *t, const struct ddl_train_config *config,
+static ddl_status write_json(const struct ddl_nonfinite *t, const struct ddl_train_config *config,
                              const ddl_model *model, const char *path, struct ddl_error *err)
 {
     json_t *root = json_pack(
@@ -82,8 +82,10 @@ static ddl_status write_json(const struct ddl_trouble *t, const struct ddl_train
         number(t->loss), "grad_norm", number(t->grad_norm), "backend",
         ddl_backend_name(ddl_model_backend(model)), "dtype", ddl_precision_names[ddl_model_precision(model)],
         "recompute", ddl_recompute_names[config->recompute], "first", first_object(&t->finding), "parameter",
-        spoiled_object(t));
-    ddl_status status = ddl_json_write(path, root, err);
+        earlier_object(t));
+    bool whole = root && (!t->replay_error.status ||
+                          json_object_set_new(root, "replay_error", json_string(t->replay_error.text)) == 0);
+    ddl_status status = ddl_json_write(path, whole ? root : NULL, err);
     json_decref(root);
     return status;
 }
@@ -91,7 +93,7 @@ static ddl_status write_json(const struct ddl_trouble *t, const struct ddl_train
 static ddl_status fill_ids(void *user, size_t i, size_t offset, size_t bytes, void *to, struct ddl_error *err)
 {
     (void)err;
-    const struct ddl_trouble *t = user;
+    const struct ddl_nonfinite *t = user;
     const int32_t *from = (i ? t->targets : t->tokens) + offset / sizeof(int64_t);
     for (size_t j = 0; j < bytes / sizeof(int64_t); j++) {
         int64_t id = from[j];
@@ -100,7 +102,7 @@ static ddl_status fill_ids(void *user, size_t i, size_t offset, size_t bytes, vo
     return DDL_OK;
 }
 
-static ddl_status write_folder(const struct ddl_trouble *t, const struct ddl_train_config *config,
+static ddl_status write_folder(const struct ddl_nonfinite *t, const struct ddl_train_config *config,
                                const ddl_model *model, const char *folder, struct ddl_error *err)
 {
     char batch[PATH_SIZE], recipe[PATH_SIZE], json[PATH_SIZE];
@@ -130,11 +132,11 @@ static ddl_status write_folder(const struct ddl_trouble *t, const struct ddl_tra
     return status ? status : ddl_file_sync_dir(folder, err);
 }
 
-ddl_status ddl_trouble_save(const struct ddl_trouble *t, const struct ddl_train_config *config,
-                            const ddl_model *model, char *path, size_t size, struct ddl_error *err)
+ddl_status ddl_nonfinite_save(const struct ddl_nonfinite *t, const struct ddl_train_config *config,
+                              const ddl_model *model, char *path, size_t size, struct ddl_error *err)
 {
     char name[64], partial[PATH_SIZE];
-    snprintf(name, sizeof name, "." DDL_TROUBLE_PREFIX "%llu", (unsigned long long)t->step);
+    snprintf(name, sizeof name, "." DDL_DUMP_PREFIX "%llu", (unsigned long long)t->step);
     ddl_status status = path_in(partial, sizeof partial, config->out, name, err);
     if (!status)
         status = path_in(path, size, config->out, name + 1, err);
@@ -158,7 +160,7 @@ struct reader {
 
 static ddl_status missing(const struct reader *r, const char *key, const char *wanted)
 {
-    return ddl_error_set(r->err, DDL_E_FORMAT, "%s: %s is missing or no %s", r->path, key, wanted);
+    return ddl_error_set(r->err, DDL_E_FORMAT, "%s: %s is missing or not a %s", r->path, key, wanted);
 }
 
 static ddl_status read_size(const struct reader *r, const json_t *object, const char *key, size_t *out)
@@ -192,6 +194,7 @@ static ddl_status read_word(const struct reader *r, const json_t *object, const 
                             const char *const *list, size_t n, size_t *out)
 {
     const char *word = json_string_value(json_object_get(object, key));
+    word = word ? ddl_train_current_value(key, word) : NULL;
     for (*out = 0; word && *out < n; ++*out) {
         if (strcmp(word, list[*out]) == 0)
             return DDL_OK;
@@ -249,22 +252,22 @@ static ddl_status read_first(const struct reader *r, const json_t *object, struc
     return status ? status : read_values(r, object, &out->values);
 }
 
-static ddl_status read_spoiled(const struct reader *r, const json_t *object, struct ddl_trouble *out)
+static ddl_status read_earlier(const struct reader *r, const json_t *object, struct ddl_nonfinite *out)
 {
     size_t kind = 0;
     if (json_is_null(object))
         return DDL_OK;
-    ddl_status status = read_word(r, object, "kind", spoiled_names, COUNT(spoiled_names), &kind);
+    ddl_status status = read_word(r, object, "kind", kind_names, COUNT(kind_names), &kind);
     if (!status)
-        status = read_text(r, object, "name", out->spoiled_name, sizeof out->spoiled_name);
+        status = read_text(r, object, "name", out->earlier_name, sizeof out->earlier_name);
     if (!status)
-        out->spoiled = spoiled_names[kind];
-    return status ? status : read_values(r, object, &out->spoiled_values);
+        out->earlier = kind_names[kind];
+    return status ? status : read_values(r, object, &out->earlier_values);
 }
 
-static ddl_status read_all(const struct reader *r, const json_t *root, struct ddl_trouble_record *out)
+static ddl_status read_all(const struct reader *r, const json_t *root, struct ddl_nonfinite_record *out)
 {
-    struct ddl_trouble *t = &out->trouble;
+    struct ddl_nonfinite *t = &out->nonfinite;
     size_t version = 0, step = 0, what = 0, precision = 0, recompute = 0;
     ddl_status status = read_size(r, root, "version", &version);
     if (!status && version != VERSION)
@@ -293,7 +296,11 @@ static ddl_status read_all(const struct reader *r, const json_t *root, struct dd
     if (!status)
         status = read_first(r, json_object_get(root, "first"), &t->finding);
     if (!status)
-        status = read_spoiled(r, json_object_get(root, "parameter"), t);
+        status = read_earlier(r, json_object_get(root, "parameter"), t);
+    if (!status && json_object_get(root, "replay_error")) {
+        status = read_text(r, root, "replay_error", t->replay_error.text, sizeof t->replay_error.text);
+        t->replay_error.status = DDL_E_USAGE;
+    }
     t->step = step;
     t->what = (int)what;
     out->precision = (enum ddl_precision)precision;
@@ -301,11 +308,11 @@ static ddl_status read_all(const struct reader *r, const json_t *root, struct dd
     return status;
 }
 
-ddl_status ddl_trouble_read(struct ddl_trouble_record *out, const char *folder, struct ddl_error *err)
+ddl_status ddl_nonfinite_read(struct ddl_nonfinite_record *out, const char *folder, struct ddl_error *err)
 {
     char path[PATH_SIZE];
     json_t *root;
-    *out = (struct ddl_trouble_record){ 0 };
+    *out = (struct ddl_nonfinite_record){ 0 };
     ddl_status status = path_in(path, sizeof path, folder, json_file, err);
     if (!status)
         status = ddl_json_read(&root, path, MAX_JSON, err);

@@ -98,9 +98,9 @@ ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_trai
     out->flops = out->tokens * out->flops_per_token;
     out->bytes_params = out->bytes_grads = 4 * out->params_total;
     out->bytes_moments = 8 * out->params_total;
-    const struct ddl_workspace_options room = ddl_train_room(&t);
-    status =
-        ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, &room, &out->bytes_workspace, err);
+    const struct ddl_workspace_options options = ddl_train_workspace(&t);
+    status = ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, &options,
+                                   &out->bytes_workspace, err);
     if (status)
         return status;
     size_t backend;

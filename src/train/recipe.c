@@ -26,7 +26,7 @@ static ddl_status no_memory(const struct reader *r)
     return ddl_error_set(r->err, DDL_E_MEMORY, "%s: out of memory", r->path);
 }
 
-/* On to the next event. */
+/* Advances to the next event. */
 static ddl_status next(struct reader *r)
 {
     yaml_event_delete(&r->event);
@@ -43,7 +43,7 @@ static ddl_status next(struct reader *r)
 /* The current event must be a scalar; *out gets a copy. */
 static ddl_status take_scalar(struct reader *r, const char *what, char **out)
 {
-    const char *wanted = "a recipe is a flat list of 'key: value'";
+    const char *wanted = "expected a flat list of 'key: value'";
     if (r->event.type != YAML_SCALAR_EVENT)
         return ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: %s is %s; %s", r->path, line_of(r), what,
                              r->event.type == YAML_ALIAS_EVENT ? "an alias" : "nested", wanted);
@@ -56,7 +56,7 @@ static ddl_status take_scalar(struct reader *r, const char *what, char **out)
     return *out ? DDL_OK : no_memory(r);
 }
 
-/* `key:` and `key: ~`: YAML's null is no value of any key. */
+/* `key:` and `key: ~`: YAML's null, which no key accepts. */
 static bool is_null(const yaml_event_t *event)
 {
     const char *text = (const char *)event->data.scalar.value;
@@ -75,8 +75,9 @@ static ddl_status add_entry(struct ddl_recipe *recipe, struct reader *r, struct 
 {
     for (size_t i = 0; i < recipe->n; i++) {
         if (same_key(recipe->entries[i].key, entry->key))
-            return ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: key '%.80s' stands already in line %zu",
-                                 r->path, entry->line, entry->key, recipe->entries[i].line);
+            return ddl_error_set(r->err, DDL_E_USAGE,
+                                 "%s:%zu: duplicate key '%.80s': first defined at line %zu", r->path,
+                                 entry->line, entry->key, recipe->entries[i].line);
     }
     if (recipe->n == DDL_RECIPE_KEYS)
         return ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: more than %d keys", r->path, entry->line,
@@ -140,8 +141,8 @@ static ddl_status read_stream(struct ddl_recipe *recipe, struct reader *r)
     if (!status && r->event.type == YAML_DOCUMENT_END_EVENT)
         status = next(r);
     if (!status && r->event.type != YAML_STREAM_END_EVENT)
-        status = ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: a second document begins; a recipe is one",
-                               r->path, line_of(r));
+        status = ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: expected one document, found a second", r->path,
+                               line_of(r));
     return status;
 }
 

@@ -20,7 +20,7 @@ static struct ddl_spike_figures figures_of(const struct ddl_spike_state *state, 
 
 static void enter(struct ddl_spike_state *state, size_t window, double norm)
 {
-    if (state->n >= window) { /* more where a resumed run looks back less far */
+    if (state->n >= window) { /* more if a resumed run has a shorter window */
         size_t kept = window - 1;
         memmove(state->norms, state->norms + (state->n - kept), kept * sizeof *state->norms);
         state->n = kept;
@@ -29,25 +29,25 @@ static void enter(struct ddl_spike_state *state, size_t window, double norm)
     state->in_a_row = 0;
 }
 
-int ddl_spike_judge(const struct ddl_spike_config *config, struct ddl_spike_state *state, double norm,
-                    struct ddl_spike_figures *figures)
+int ddl_spike_decide(const struct ddl_spike_config *config, struct ddl_spike_state *state, double norm,
+                     struct ddl_spike_figures *figures)
 {
     struct ddl_spike_figures f = { 0 };
-    int verdict = DDL_SPIKE_TAKE;
+    int decision = DDL_SPIKE_TAKE;
     if (config->z > 0 && state->n >= config->window)
         f = figures_of(state, norm);
     if (figures)
         *figures = f;
     if (config->z > 0 && f.z > config->z)
-        verdict = state->in_a_row < config->max_skip ? DDL_SPIKE_SKIP : DDL_SPIKE_SHIFT;
-    if (verdict == DDL_SPIKE_SKIP) {
+        decision = state->in_a_row < config->max_skip ? DDL_SPIKE_SKIP : DDL_SPIKE_SHIFT;
+    if (decision == DDL_SPIKE_SKIP) {
         state->in_a_row++;
         state->skipped++;
-        return verdict;
+        return decision;
     }
-    if (verdict == DDL_SPIKE_SHIFT)
+    if (decision == DDL_SPIKE_SHIFT)
         state->n = 0;
     if (config->z > 0)
         enter(state, config->window, norm);
-    return verdict;
+    return decision;
 }

@@ -45,8 +45,8 @@ ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_
     if (status)
         return status;
     if (step->spike.z > 0)
-        out->verdict = ddl_spike_judge(&step->spike, step->spike_state, out->grad_norm, &out->spike);
-    if (out->verdict != DDL_SPIKE_SKIP)
+        out->decision = ddl_spike_decide(&step->spike, step->spike_state, out->grad_norm, &out->spike);
+    if (out->decision != DDL_SPIKE_SKIP)
         ddl_optim_step(step->optim, lr, out->grad_norm);
     return DDL_OK;
 }

@@ -1,6 +1,6 @@
-/* One optimiser step over accumulated micro-batches. */
-#ifndef DDL_RUN_STEP_H
-#define DDL_RUN_STEP_H
+/* One optimizer step over accumulated micro-batches. */
+#ifndef DDL_TRAIN_STEP_H
+#define DDL_TRAIN_STEP_H
 
 #include "ddl/model.h"
 #include "train/optim.h"
@@ -18,7 +18,7 @@ struct ddl_step {
 struct ddl_step_result {
     double loss;      /* mean over the targets of all micro-batches; 0 where there are none */
     double grad_norm; /* before clipping */
-    int verdict;      /* enum ddl_spike_verdict: where it is SKIP nothing was updated */
+    int decision;     /* enum ddl_spike_decision; SKIP: nothing was updated */
     struct ddl_spike_figures spike;
     size_t failed; /* after DDL_E_NUMERIC: the micro-batch, from 0, whose loss is not finite, or `accumulate`
                       where all are and the gradient is not */
@@ -27,7 +27,7 @@ struct ddl_step_result {
 /* 1 / (targets of all micro-batches), what the sum of losses is multiplied by; 0 where there are none. */
 double ddl_step_scale(const struct ddl_step *step);
 
-/* The gradient of the mean, and one step of the optimiser at rate lr unless the norm is a spike.
+/* The gradient of the mean, and one step of the optimizer at rate lr unless the norm is a spike.
  * DDL_E_NUMERIC, before any parameter or moment changes, if a loss or the norm is not finite. Allocates
  * nothing. */
 ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_result *out,

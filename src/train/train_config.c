@@ -34,66 +34,93 @@ enum { MAX_BATCH = 1 << 20 };
 static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON everywhere */
 #define MAX_COUNT 9007199254740992.0
 
-static const struct ddl_option rows[] = {
-    TEXT_ROW(model, "NAME", "named model: ddl info lists them"),
-    TEXT_ROW(size, "NAME", "named size: small, medium, mini, tiny, micro"),
-    TEXT_ROW(init_from, "DIR", "start from this model's weights and configuration"),
-    { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
-      "pass over tensors of init_from that are no parameters" },
-    TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: rule of each layer, as add,delta,..."),
-    TEXT_ROW(train_data, "PATH", "shards to train on: a file, a folder, or a pattern dir/prefix_*.bin"),
-    TEXT_ROW(val_data, "PATH", "shards to validate on"),
-    TEXT_ROW(tokenizer, "PATH", "tokenizer that is kept with the model"),
-    TEXT_ROW(out, "DIR", "folder of the run"),
-    ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimiser steps"),
-    ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences of a micro-batch"),
-    ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH, "micro-batches of a step"),
-    ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens of a sequence (0: the model's context)"),
-    ROW(lr, DDL_OPTION_DOUBLE, 0, 1000, "peak learning rate"),
-    ROW(lr_min_ratio, DDL_OPTION_DOUBLE, 0, 1, "lowest learning rate of the cosine, as a share of the peak"),
-    ROW(warmup, DDL_OPTION_U64, 0, MAX_COUNT, "steps of linear warm-up"),
-    ROW(beta1, DDL_OPTION_FLOAT, 0, 0.9999999, "decay of the first moment"),
-    ROW(beta2, DDL_OPTION_FLOAT, 0, 0.9999999, "decay of the second moment"),
-    ROW(eps, DDL_OPTION_FLOAT, 1e-30, 1, "epsilon of AdamW"),
-    ROW(weight_decay, DDL_OPTION_FLOAT, 0, 10, "weight decay of all parameters"),
-    DECAY_ROW("embedding", DDL_GROUP_EMBEDDING),
-    DECAY_ROW("matrix", DDL_GROUP_MATRIX),
-    DECAY_ROW("kernel", DDL_GROUP_KERNEL),
-    DECAY_ROW("norm", DDL_GROUP_NORM),
-    DECAY_ROW("bias", DDL_GROUP_BIAS),
-    ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "largest global norm of the gradient (0: no clipping)"),
-    ROW(spike_z, DDL_OPTION_DOUBLE, 0, 1e6,
-        "skip a step whose gradient norm is more than N deviations above the window's mean (0: never)"),
-    ROW(spike_window, DDL_OPTION_SIZE, 2, DDL_SPIKE_WINDOW,
-        "steps taken that a gradient norm is held against"),
-    ROW(spike_max_skip, DDL_OPTION_SIZE, 1, MAX_BATCH,
-        "skips in a row, after which the norm has shifted and is taken"),
-    { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",
-      "what products work on; parameters, sums and the state are f32" },
-    { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",
-      "what backward makes again to save memory: what is elementwise (cheap), nothing, or attention and MLP "
-      "too" },
-    ROW(seed, DDL_OPTION_U64, 0, 0, "of initial values and data order"),
-    { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "how sequences are drawn" },
-    ROW(log_every, DDL_OPTION_U64, 1, MAX_COUNT, "steps between lines of metrics.jsonl"),
-    ROW(val_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between validations (0: never)"),
-    ROW(val_tokens, DDL_OPTION_U64, 1, MAX_COUNT, "tokens of a validation"),
-    ROW(sample_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between samples of text (0: never)"),
-    TEXT_ROW(sample_prompt, "TEXT", "what a sample begins with"),
-    ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens of a sample"),
-    ROW(checkpoint_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between checkpoints (0: only on a stop)"),
-    ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "checkpoints that are kept (0: all)"),
-    ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,
-        "checkpoints of lowest validation loss kept beside those (0: none)"),
-    TEXT_ROW(backend, "NAME", "cpu, or ref (the specification made executable, slow)"),
-    ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one for each core)"),
-    { 0 },
-};
+/* The keys of a recipe. SAME, NOTED, ANY: what a resumed run may change (enum ddl_on_resume). */
+#define ROWS(X)                                                                                              \
+    X(ANY, TEXT_ROW(model, "NAME", "named model: ddl info lists them"))                                      \
+    X(ANY, TEXT_ROW(size, "NAME", "named size: small, medium, mini, tiny, micro"))                           \
+    X(ANY, TEXT_ROW(init_from, "DIR", "start from this model's weights and configuration"))                  \
+    X(ANY, { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,                         \
+             "ignore tensors of init_from that are not parameters" })                                        \
+    X(ANY, TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: rule of each layer, as add,delta,..."))           \
+    X(NOTED,                                                                                                 \
+      TEXT_ROW(train_data, "PATH", "shards to train on: a file, a folder, or a pattern dir/prefix_*.bin"))   \
+    X(NOTED, TEXT_ROW(val_data, "PATH", "shards to validate on"))                                            \
+    X(ANY, TEXT_ROW(tokenizer, "PATH", "tokenizer that is kept with the model"))                             \
+    X(ANY, TEXT_ROW(out, "DIR", "folder of the run"))                                                        \
+    X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps"))                                    \
+    X(SAME, ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences of a micro-batch"))                         \
+    X(SAME, ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH, "micro-batches of a step"))                       \
+    X(SAME, ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens of a sequence (0: the model's context)"))       \
+    X(NOTED, ROW(lr, DDL_OPTION_DOUBLE, 0, 1000, "peak learning rate"))                                      \
+    X(NOTED, ROW(lr_min_ratio, DDL_OPTION_DOUBLE, 0, 1,                                                      \
+                 "lowest learning rate of the cosine, as a share of the peak"))                              \
+    X(NOTED, ROW(warmup, DDL_OPTION_U64, 0, MAX_COUNT, "steps of linear warm-up"))                           \
+    X(NOTED, ROW(beta1, DDL_OPTION_FLOAT, 0, 0.9999999, "decay of the first moment"))                        \
+    X(NOTED, ROW(beta2, DDL_OPTION_FLOAT, 0, 0.9999999, "decay of the second moment"))                       \
+    X(NOTED, ROW(eps, DDL_OPTION_FLOAT, 1e-30, 1, "epsilon of AdamW"))                                       \
+    X(NOTED, ROW(weight_decay, DDL_OPTION_FLOAT, 0, 10, "weight decay of all parameters"))                   \
+    X(NOTED, DECAY_ROW("embedding", DDL_GROUP_EMBEDDING))                                                    \
+    X(NOTED, DECAY_ROW("matrix", DDL_GROUP_MATRIX))                                                          \
+    X(NOTED, DECAY_ROW("kernel", DDL_GROUP_KERNEL))                                                          \
+    X(NOTED, DECAY_ROW("norm", DDL_GROUP_NORM))                                                              \
+    X(NOTED, DECAY_ROW("bias", DDL_GROUP_BIAS))                                                              \
+    X(NOTED, ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "largest global norm of the gradient (0: no clipping)"))   \
+    X(NOTED,                                                                                                 \
+      ROW(spike_z, DDL_OPTION_DOUBLE, 0, 1e6,                                                                \
+          "skip a step whose gradient norm is more than N deviations above the window's mean (0: never)"))   \
+    X(NOTED, ROW(spike_window, DDL_OPTION_SIZE, 2, DDL_SPIKE_WINDOW,                                         \
+                 "earlier steps that a gradient norm is compared with"))                                     \
+    X(NOTED, ROW(spike_max_skip, DDL_OPTION_SIZE, 1, MAX_BATCH,                                              \
+                 "skips in a row after which the norm has shifted: the step is taken"))                      \
+    X(NOTED, { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",     \
+               "what products work on; parameters, sums and the state are f32" })                            \
+    X(NOTED, { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",          \
+               "what backward recomputes to save memory: elementwise operations, nothing, or attention and " \
+               "MLP too" })                                                                                  \
+    X(SAME, ROW(seed, DDL_OPTION_U64, 0, 0, "of initial values and data order"))                             \
+    X(SAME,                                                                                                  \
+      { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "how sequences are drawn" })    \
+    X(ANY, ROW(log_every, DDL_OPTION_U64, 1, MAX_COUNT, "steps between lines of metrics.jsonl"))             \
+    X(ANY, ROW(val_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between validations (0: never)"))             \
+    X(NOTED, ROW(val_tokens, DDL_OPTION_U64, 1, MAX_COUNT, "tokens of a validation"))                        \
+    X(ANY, ROW(sample_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between samples of text (0: never)"))      \
+    X(ANY, TEXT_ROW(sample_prompt, "TEXT", "what a sample begins with"))                                     \
+    X(ANY, ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens of a sample"))                            \
+    X(ANY,                                                                                                   \
+      ROW(checkpoint_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between checkpoints (0: only on a stop)"))  \
+    X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "checkpoints that are kept (0: all)"))                \
+    X(ANY, ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,                                                       \
+               "further checkpoints that are kept, of lowest validation loss (0: none)"))                    \
+    X(NOTED, TEXT_ROW(backend, "NAME", "cpu, or ref (the executable specification, slow)"))                  \
+    X(NOTED, ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one for each core)"))
+
+#define OPTION(on_resume, ...) __VA_ARGS__,
+static const struct ddl_option rows[] = { ROWS(OPTION){ 0 } };
+#define ON_RESUME(on_resume, ...) DDL_RESUME_##on_resume,
+static const enum ddl_on_resume rows_on_resume[] = { ROWS(ON_RESUME) };
+
 enum { N_ROWS = sizeof rows / sizeof *rows - 1 };
 
 const struct ddl_option *ddl_train_options(void)
 {
     return rows;
+}
+
+enum ddl_on_resume ddl_train_on_resume(const struct ddl_option *row)
+{
+    return rows_on_resume[row - rows];
+}
+
+const char *ddl_train_current_value(const char *key, const char *value)
+{
+    static const struct {
+        const char *key, *former, *current;
+    } renamed[] = { { "recompute", "cheap", "elementwise" } };
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+        if (strcmp(key, renamed[i].key) == 0 && strcmp(value, renamed[i].former) == 0)
+            return renamed[i].current;
+    }
+    return value;
 }
 
 struct ddl_train_config ddl_train_defaults(void)
@@ -133,7 +160,7 @@ struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config
     return t;
 }
 
-struct ddl_workspace_options ddl_train_room(const struct ddl_train_config *config)
+struct ddl_workspace_options ddl_train_workspace(const struct ddl_train_config *config)
 {
     return (struct ddl_workspace_options){ .batch = config->batch,
                                            .tokens = config->seq,
@@ -193,7 +220,8 @@ static ddl_status apply_recipe(const struct ddl_recipe *recipe, const char *path
         if (!row)
             return ddl_option_unknown(table, where, "key", entry->key, err);
         snprintf(where, sizeof where, "%.1024s:%zu: %s", path, entry->line, row->name);
-        ddl_status status = ddl_option_set(row, t, entry->value, where, err);
+        ddl_status status =
+            ddl_option_set(row, t, ddl_train_current_value(row->name, entry->value), where, err);
         if (status)
             return status;
     }

@@ -1,16 +1,28 @@
-/* What the files of a run share about its configuration. */
-#ifndef DDL_RUN_TRAIN_CONFIG_H
-#define DDL_RUN_TRAIN_CONFIG_H
+/* A run's configuration inside the library. */
+#ifndef DDL_TRAIN_CONFIG_H
+#define DDL_TRAIN_CONFIG_H
 
 #include "ddl/train.h"
 
-/* A copy in which what 0 leaves open is filled in: seq. */
+/* A copy with the defaults that depend on other keys: seq. */
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config);
 
-/* What the run's workspace is to hold; of a resolved configuration. */
-struct ddl_workspace_options ddl_train_room(const struct ddl_train_config *config);
+/* Options of the run's workspace; of a resolved configuration. */
+struct ddl_workspace_options ddl_train_workspace(const struct ddl_train_config *config);
 
-/* The recipe that gives this configuration, as `path`. Keys that the model's names imply are left out. */
+/* What a resumed run may change. A key is compared with the checkpoint's unless its row says otherwise. */
+enum ddl_on_resume {
+    DDL_RESUME_SAME,  /* nothing: the key decides which numbers come next       */
+    DDL_RESUME_NOTED, /* the value, with a warning: it is not the same run then */
+    DDL_RESUME_ANY,   /* the value: it has no effect on the numbers             */
+};
+/* Of a row of ddl_train_options. */
+enum ddl_on_resume ddl_train_on_resume(const struct ddl_option *row);
+
+/* The present name of a key's value: recipes and run files of earlier versions may have a former one. */
+const char *ddl_train_current_value(const char *key, const char *value);
+
+/* Writes the recipe that gives this configuration to `path`, without keys that the model's names imply. */
 ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const char *path,
                                  struct ddl_error *err);
 

@@ -7,74 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void trainer_note(const struct run *run, const char *sentence)
-{
-    if (run->callbacks->note)
-        run->callbacks->note(run->callbacks->user, sentence);
-}
-
-/* ---- what is kept ---- */
-
-/* What is kept must be worth going on from. */
-static ddl_status check_state(const struct run *run, struct ddl_error *err)
-{
-    size_t row;
-    struct ddl_values values;
-    char counts[128];
-    const char *bad = ddl_optim_spoiled(run->optim, &row, &values);
-    if (!bad)
-        return DDL_OK;
-    ddl_values_text(&values, counts, sizeof counts);
-    return ddl_error_set(
-        err, DDL_E_NUMERIC, "step %llu: left the %s %s not finite (%s); it is not kept; %s%.300s",
-        (unsigned long long)run->state.step, bad, ddl_model_param(run->model, row)->name, counts,
-        run->checkpoint[0] ? "the newest checkpoint is " : "there is no checkpoint yet", run->checkpoint);
-}
-
-static void prune(struct run *run, const char *path)
-{
-    struct ddl_error why, sentence;
-    bool best;
-    ddl_status pruned = ddl_checkpoint_prune(&run->config, run->state.step, &best, &why);
-    ddl_error_set(&sentence, DDL_OK, "%.600s written%s", path,
-                  best ? "; its validation loss is the lowest so far" : "");
-    trainer_note(run, sentence.text);
-    if (pruned) { /* no reason to end a run whose own state is safe */
-        ddl_error_set(&sentence, DDL_OK, "an older checkpoint stays: %.600s", why.text);
-        trainer_note(run, sentence.text);
-    }
-}
-
-ddl_status trainer_save(struct run *run, bool beside, struct ddl_error *err)
-{
-    if (run->saved_step == run->state.step && run->checkpoint[0])
-        return DDL_OK;
-    char path[RUN_PATH_SIZE];
-    ddl_status status = check_state(run, err);
-    if (!status)
-        status = ddl_metrics_sync(&run->metrics, err);
-    if (!status)
-        status = ddl_checkpoint_save(&run->config, run->model, run->optim, run->tokenizer, &run->state, path,
-                                     sizeof path, err);
-    if (status)
-        return status;
-    run->saved_step = run->state.step;
-    memcpy(run->checkpoint, path, sizeof path);
-    if (!beside)
-        prune(run, path);
-    return DDL_OK;
-}
-
-static ddl_status save_model(const struct run *run, struct ddl_error *err)
-{
-    ddl_status status = check_state(run, err);
-    if (!status && run->tokenizer)
-        status = ddl_tokenizer_save(run->tokenizer, run->config.out, err);
-    return status ? status : ddl_model_save(run->model, run->config.out, err);
-}
-
-/* ---- the loop ---- */
-
 static bool due(uint64_t step, uint64_t every, uint64_t last)
 {
     return every && (step % every == 0 || step == last);
@@ -85,7 +17,7 @@ static ddl_status step_failed(struct run *run, ddl_status status, const struct d
 {
     char where[64];
     if (status == DDL_E_NUMERIC)
-        return trainer_trouble_step(run, result, err);
+        return trainer_nonfinite_step(run, result, err);
     snprintf(where, sizeof where, "step %llu", (unsigned long long)run->state.step + 1);
     return ddl_error_prefix(err, status, where);
 }
@@ -93,37 +25,37 @@ static ddl_status step_failed(struct run *run, ddl_status status, const struct d
 static void note_spike(const struct run *run, const struct ddl_step_result *result)
 {
     const struct ddl_spike_figures *f = &result->spike;
-    struct ddl_error sentence;
-    if (result->verdict == DDL_SPIKE_SKIP)
+    struct ddl_error message;
+    if (result->decision == DDL_SPIKE_SKIP)
         ddl_error_set(
-            &sentence, DDL_OK,
+            &message, DDL_OK,
             "step %llu: the gradient norm %.4g is %.1f deviations above the mean %.4g of the last %zu "
             "steps taken: skipped (%llu so far)",
             (unsigned long long)run->state.step, result->grad_norm, f->z, f->mean, run->step.spike.window,
             (unsigned long long)run->state.spike.skipped);
-    else if (result->verdict == DDL_SPIKE_SHIFT)
+    else if (result->decision == DDL_SPIKE_SHIFT)
         ddl_error_set(
-            &sentence, DDL_OK,
+            &message, DDL_OK,
             "step %llu: after %zu skipped steps in a row the gradient norm has shifted from %.4g to %.4g: "
             "taken, and the window begins anew",
             (unsigned long long)run->state.step, run->step.spike.max_skip, f->mean, result->grad_norm);
     else
         return;
-    trainer_note(run, sentence.text);
+    trainer_note(run, message.text);
 }
 
-/* A write failed: what was saved stands. */
+/* A write failed: adds where --resume continues. */
 static ddl_status write_failed(const struct run *run, ddl_status status, struct ddl_error *err)
 {
     struct ddl_error why = *err;
     if (status != DDL_E_IO)
         return status;
     return ddl_error_set(err, status, "%.500s; after that --resume %s%.300s", why.text,
-                         run->checkpoint[0] ? "goes on from " : "begins again: there is no checkpoint yet",
+                         run->checkpoint[0] ? "continues from " : "starts again: there is no checkpoint yet",
                          run->checkpoint);
 }
 
-/* One step, and what there is to say about it. */
+/* One step and its progress. */
 static ddl_status advance(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -149,7 +81,7 @@ static ddl_status advance(struct run *run, struct ddl_error *err)
                                       .loss = result.loss,
                                       .lr = lr,
                                       .grad_norm = result.grad_norm,
-                                      .skipped = result.verdict == DDL_SPIKE_SKIP,
+                                      .skipped = result.decision == DDL_SPIKE_SKIP,
                                       .tokens = run->state.tokens,
                                       .flops = run->state.flops,
                                       .seconds = run->state.seconds };
@@ -160,7 +92,7 @@ static ddl_status advance(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
-/* The line of a step: every log_every, with a validation, and where the step was skipped. */
+/* A line of metrics.jsonl: every log_every steps, with a validation, and for a skipped step. */
 static ddl_status write_line(struct run *run, struct ddl_error *err)
 {
     struct ddl_train_progress *p = &run->progress;
@@ -188,13 +120,13 @@ static ddl_status report(struct run *run, struct ddl_error *err)
     }
     if (status && status != DDL_E_NUMERIC)
         return status;
-    struct ddl_error trouble = status ? *err : (struct ddl_error){ 0 };
+    struct ddl_error nonfinite = status ? *err : (struct ddl_error){ 0 };
     if (p->has_val || p->skipped || due(p->step, t->log_every, t->steps))
-        status = write_line(run, err); /* the step itself stands, whatever its validation says */
-    if (status || !trouble.status)
+        status = write_line(run, err); /* the step itself is valid even if its validation is not finite */
+    if (status || !nonfinite.status)
         return status;
-    *err = trouble;
-    return trainer_trouble_validation(run, val.failed, err);
+    *err = nonfinite;
+    return trainer_nonfinite_validation(run, val.failed, err);
 }
 
 static ddl_status stop(struct run *run, struct ddl_error *err)
@@ -203,8 +135,19 @@ static ddl_status stop(struct run *run, struct ddl_error *err)
     if (status)
         return write_failed(run, status, err);
     return ddl_error_set(
-        err, DDL_E_INTERRUPTED, "stopped after step %llu of %llu; %s holds it, --resume goes on",
+        err, DDL_E_INTERRUPTED, "stopped after step %llu of %llu; saved as %s, --resume continues",
         (unsigned long long)run->state.step, (unsigned long long)run->config.steps, run->checkpoint);
+}
+
+/* After the checkpoint of the step, and without effect on the run: a sample that fails is reported. */
+static void sample(struct run *run)
+{
+    struct ddl_error why, message;
+    if (trainer_sample(run, &why)) {
+        ddl_error_set(&message, DDL_OK, "step %llu: no sample of text: %.600s",
+                      (unsigned long long)run->state.step, why.text);
+        trainer_note(run, message.text);
+    }
 }
 
 static ddl_status loop(struct run *run, struct ddl_error *err)
@@ -214,24 +157,24 @@ static ddl_status loop(struct run *run, struct ddl_error *err)
         ddl_status status = advance(run, err);
         if (!status)
             status = report(run, err);
-        if (!status && due(run->state.step, t->sample_every, t->steps))
-            status = trainer_sample(run, err);
         if (!status && due(run->state.step, t->checkpoint_every, t->steps))
             status = trainer_save(run, false, err);
         if (status)
             return write_failed(run, status, err);
+        if (due(run->state.step, t->sample_every, t->steps))
+            sample(run);
         bool last = run->state.step == t->steps;
         if (!last && run->callbacks->stop && run->callbacks->stop(run->callbacks->user))
             return stop(run, err);
     }
-    return write_failed(run, save_model(run, err), err);
+    return write_failed(run, trainer_save_model(run, err), err);
 }
 
 ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl_train_callbacks *callbacks,
                          struct ddl_train_progress *last, struct ddl_error *err)
 {
     static const struct ddl_train_callbacks silent = { 0 };
-    struct ddl_error why = { 0 }; /* sentences are put together, so there must be room for them */
+    struct ddl_error why = { 0 }; /* messages are composed, whether the caller wants them or not */
     struct run *run = calloc(1, sizeof *run);
     if (!run)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory");

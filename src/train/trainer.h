@@ -1,12 +1,13 @@
-/* A run while it lasts: what the files of the trainer share. */
-#ifndef DDL_RUN_TRAINER_H
-#define DDL_RUN_TRAINER_H
+/* A run in progress: the object that the trainer's files share. trainer.c (the loop) calls trainer_open.c,
+ * trainer_sample.c and trainer_nonfinite.c; these call trainer_save.c. */
+#ifndef DDL_TRAIN_TRAINER_H
+#define DDL_TRAIN_TRAINER_H
 
 #include "base/lock.h"
 #include "ddl/data.h"
 #include "ddl/train.h"
-#include "checkpoint/checkpoint.h"
 #include "train/metrics.h"
+#include "train/resume.h"
 #include "train/step.h"
 #include "train/validate.h"
 
@@ -15,7 +16,7 @@ enum { RUN_PATH_SIZE = 1280 };
 struct run {
     struct ddl_train_config config;
     const struct ddl_train_callbacks *callbacks;
-    struct ddl_lock lock;    /* of the folder, for as long as the run lasts */
+    struct ddl_lock lock;    /* of the folder, until the run is closed */
     ddl_shards *train, *val; /* val may be NULL */
     ddl_tokenizer *tokenizer;
     ddl_backend *backend;
@@ -30,29 +31,40 @@ struct run {
     struct ddl_metrics metrics;
     struct ddl_train_progress progress;
     double flops_per_token;
-    uint64_t logged_tokens; /* of the state when the last line was written, for the rate since */
+    uint64_t logged_tokens; /* of the state when the last line was written, for the rate since then */
     double logged_seconds;
     uint64_t saved_step;            /* of the newest checkpoint, 0: none */
     char checkpoint[RUN_PATH_SIZE]; /* its folder, "" if there is none   */
 };
 
-/* One sentence to the caller's `note`. */
-void trainer_note(const struct run *run, const char *sentence);
+/* ---- trainer_save.c ---- */
 
-/* trainer.c: a checkpoint of the state, if there is none yet. `beside`: none is removed for it. DDL_E_NUMERIC
- * for a state that is not finite: it would take the place of one that a run can go on from. */
-ddl_status trainer_save(struct run *run, bool beside, struct ddl_error *err);
+/* Passes a message to the caller's `note`. */
+void trainer_note(const struct run *run, const char *message);
+/* Saves a checkpoint of the state if there is none yet, and then prunes unless `keep_all`. DDL_E_NUMERIC, and
+ * no checkpoint, if the state is not finite: it would replace one that a run can continue from. */
+ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err);
+/* Writes the model (and tokenizer) to the run's folder; DDL_E_NUMERIC as above. */
+ddl_status trainer_save_model(const struct run *run, struct ddl_error *err);
 
-/* trainer_open.c: everything up to the first step. Nothing is written before all has been checked. */
+/* ---- trainer_open.c ---- */
+
+/* Everything up to the first step. All is checked before anything is written. */
 ddl_status trainer_open(struct run *run, struct ddl_error *err);
 void trainer_close(struct run *run); /* zeroed is allowed */
 
-/* trainer_sample.c: a sample of text from the model as it is. */
+/* ---- trainer_sample.c ---- */
+
+/* Generates a sample of text with the current parameters and passes it to the callback. */
 ddl_status trainer_sample(struct run *run, struct ddl_error *err);
 
-/* trainer_trouble.c: after a step, or a validation whose batch of `failed` sequences is still in the buffers,
- * that ended with DDL_E_NUMERIC and the sentence in *err: the whole sentence there is to say. */
-ddl_status trainer_trouble_step(struct run *run, const struct ddl_step_result *result, struct ddl_error *err);
-ddl_status trainer_trouble_validation(struct run *run, size_t failed, struct ddl_error *err);
+/* ---- trainer_nonfinite.c ---- */
+
+/* After a step, or a validation whose batch of `failed` sequences is still in the buffers, that ended with
+ * DDL_E_NUMERIC and the error *err: locates the first non-finite tensor, writes a dump, saves the state, and
+ * replaces *err by the full message. */
+ddl_status trainer_nonfinite_step(struct run *run, const struct ddl_step_result *result,
+                                  struct ddl_error *err);
+ddl_status trainer_nonfinite_validation(struct run *run, size_t failed, struct ddl_error *err);
 
 #endif

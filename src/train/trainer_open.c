@@ -3,6 +3,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/files.h"
 #include "model/load.h"
 #include "train/train_config.h"
 
@@ -10,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Shards up to this many tokens are read once before the run, so that a vocabulary that does not fit shows at
- * the start; in larger ones it shows when such a token is drawn. */
+/* Shards of up to this many tokens are checked against the vocabulary before the run; in larger ones a token
+ * is checked when it is drawn. */
 static const uint64_t check_limit = (uint64_t)1 << 28;
 
 /* ---- before anything is written ---- */
@@ -66,59 +68,60 @@ static ddl_status open_inputs(struct run *run, struct ddl_error *err)
     return status;
 }
 
-/* A run that was stopped before its first checkpoint begins again; a folder that holds none, or a finished
- * model alone, is a mistake. */
+/* A run that was stopped before its first checkpoint starts again. A folder without a run, or with a finished
+ * model only, is an error. */
 static ddl_status begin_again(struct run *run, struct ddl_error *err)
 {
     const char *out = run->config.out;
     char recipe[RUN_PATH_SIZE], config[RUN_PATH_SIZE];
-    if (!ddl_path_join(recipe, sizeof recipe, out, "recipe.yaml") ||
-        !ddl_path_join(config, sizeof config, out, "config.json") || !ddl_file_exists(recipe) ||
-        ddl_file_exists(config))
+    if (!ddl_path_join(recipe, sizeof recipe, out, ddl_run_file_name(DDL_FILE_RECIPE)) ||
+        !ddl_path_join(config, sizeof config, out, ddl_run_file_name(DDL_FILE_CONFIG)) ||
+        !ddl_file_exists(recipe) || ddl_file_exists(config))
         return ddl_error_set(err, DDL_E_IO, "%.600s: no checkpoint to resume from", out);
-    struct ddl_error sentence;
-    ddl_error_set(&sentence, DDL_OK, "%.600s: no checkpoint yet, beginning again", out);
-    trainer_note(run, sentence.text);
+    struct ddl_error message;
+    ddl_error_set(&message, DDL_OK, "%.600s: no checkpoint yet, starting again", out);
+    trainer_note(run, message.text);
     run->config.resume = false;
     return DDL_OK;
 }
 
-/* What stands in `out` already decides where the run begins. */
+/* Where the run begins, by what `out` already contains. */
 static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     char metrics[RUN_PATH_SIZE];
     struct ddl_checkpoint *list;
-    size_t n, passed_over;
-    /* A folder that cannot be read is not taken for an empty one. */
+    size_t n, skipped;
+    /* A folder that cannot be read is an error, not an empty folder. */
     ddl_status status = ddl_checkpoint_list(t->out, &list, &n, err);
     free(list);
     if (status)
         return status;
-    if (!ddl_path_join(metrics, sizeof metrics, t->out, "metrics.jsonl"))
+    if (!ddl_path_join(metrics, sizeof metrics, t->out, ddl_run_file_name(DDL_FILE_METRICS)))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
     if (t->skip && !t->resume)
-        return ddl_error_set(err, DDL_E_USAGE, "skip: only a run that is resumed passes over data");
+        return ddl_error_set(err, DDL_E_USAGE, "skip: only a resumed run skips data");
     if (!t->resume) {
         run->checkpoint[0] = '\0';
         if ((n > 0 || ddl_file_exists(metrics)) && !t->overwrite)
             return ddl_error_set(err, DDL_E_USAGE,
-                                 "%s: holds a run already; --resume goes on with it, --overwrite removes it",
+                                 "%s: there is a run already: --resume continues it, --overwrite removes it",
                                  t->out);
         return DDL_OK;
     }
     if (n == 0)
         return begin_again(run, err);
-    status = ddl_checkpoint_read_newest(t, &run->state, run->checkpoint, sizeof run->checkpoint,
-                                        run->callbacks->note, run->callbacks->user, err);
+    status = ddl_run_open_newest(t, &run->state, run->checkpoint, sizeof run->checkpoint,
+                                 run->callbacks->note, run->callbacks->user, err);
     if (!status && run->state.step > t->steps)
         status =
             ddl_error_set(err, DDL_E_USAGE, "%s: the run has done %llu of %llu steps already",
                           run->checkpoint, (unsigned long long)run->state.step, (unsigned long long)t->steps);
-    if (!ddl_size_mul(t->accumulate * t->batch, (size_t)t->skip, &passed_over))
-        return ddl_error_set(err, DDL_E_USAGE, "skip: the data of %llu steps are more than there can be",
+    if (!ddl_size_mul(t->accumulate * t->batch, (size_t)t->skip, &skipped))
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "skip: %llu steps exceed the limit of the position in the data",
                              (unsigned long long)t->skip);
-    run->state.position += passed_over;
+    run->state.position += skipped;
     run->saved_step = run->state.step;
     return status;
 }
@@ -154,7 +157,7 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     const struct ddl_optim_config optim = optim_config(t);
-    const struct ddl_workspace_options room = ddl_train_room(t);
+    const struct ddl_workspace_options ws = ddl_train_workspace(t);
     ddl_status status = ddl_backend_create(&run->backend, t->backend, t->threads, err);
     if (!status)
         status = ddl_model_create(&run->model, &t->config, run->backend, err);
@@ -165,11 +168,11 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
     if (!status)
         status = ddl_optim_create(&run->optim, run->model, &optim, err);
     if (!status)
-        status = ddl_workspace_create(&run->ws, run->model, &room, err);
+        status = ddl_workspace_create(&run->ws, run->model, &ws, err);
     if (status)
         return status;
     if (t->resume)
-        return ddl_checkpoint_read_weights(run->checkpoint, run->model, run->optim, &run->state, err);
+        return ddl_run_read_weights(run->checkpoint, run->model, run->optim, &run->state, err);
     if (*t->init_from && (status = ddl_checkpoint_check_model(t->init_from, err)))
         return status;
     if (*t->init_from)
@@ -184,7 +187,7 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
 static ddl_status make_step(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
-    size_t n = t->accumulate * t->batch * t->seq; /* ddl_train_check has seen that it fits */
+    size_t n = t->accumulate * t->batch * t->seq; /* no overflow: ddl_train_check */
     run->tokens = ddl_mem_alloc(2 * n * sizeof *run->tokens);
     if (!run->tokens)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", n);
@@ -205,7 +208,7 @@ static ddl_status make_step(struct run *run, struct ddl_error *err)
     run->flops_per_token = ddl_config_flops_per_token(&t->config, t->seq, true);
     run->logged_tokens = run->state.tokens;
     run->logged_seconds = run->state.seconds;
-    /* What there is to say if no step is left to do. */
+    /* The result if no step is left. */
     run->progress = (struct ddl_train_progress){ .step = run->state.step,
                                                  .steps = t->steps,
                                                  .loss = run->state.loss,
@@ -221,21 +224,23 @@ static ddl_status make_step(struct run *run, struct ddl_error *err)
 
 static ddl_status remove_earlier(const struct run *run, struct ddl_error *err)
 {
-    static const char *const files[] = { "model.safetensors", "config.json", "tokenizer.json" };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    for (enum ddl_run_file i = 0; i < DDL_RUN_FILES; i++) {
         char path[RUN_PATH_SIZE];
-        if (ddl_path_join(path, sizeof path, run->config.out, files[i]))
-            (void)unlink(path); /* absent is fine; what stays is replaced in the end */
+        if (ddl_run_file_is(i, DDL_IS_RESULT) &&
+            ddl_path_join(path, sizeof path, run->config.out, ddl_run_file_name(i)))
+            (void)unlink(path); /* may be absent; the run replaces it at its end */
     }
     return ddl_checkpoint_remove_all(run->config.out, err);
 }
 
-/* What a run that was killed had still to remove. */
+/* Removes what a killed run has left. */
 static ddl_status remove_leftovers(const struct run *run, struct ddl_error *err)
 {
     bool best;
     ddl_status status = ddl_checkpoint_remove_partial(run->config.out, err);
-    return status ? status : ddl_checkpoint_prune(&run->config, run->state.step, &best, err);
+    return status ? status
+                  : ddl_checkpoint_prune(run->config.out, run->state.step, run->config.keep_last,
+                                         run->config.keep_best, &best, err);
 }
 
 static ddl_status open_folder(struct run *run, struct ddl_error *err)
@@ -243,13 +248,13 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
     const struct ddl_train_config *t = &run->config;
     char recipe[RUN_PATH_SIZE], metrics[RUN_PATH_SIZE];
     uint64_t logged = 0;
-    if (!ddl_path_join(recipe, sizeof recipe, t->out, "recipe.yaml") ||
-        !ddl_path_join(metrics, sizeof metrics, t->out, "metrics.jsonl"))
+    if (!ddl_path_join(recipe, sizeof recipe, t->out, ddl_run_file_name(DDL_FILE_RECIPE)) ||
+        !ddl_path_join(metrics, sizeof metrics, t->out, ddl_run_file_name(DDL_FILE_METRICS)))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
     ddl_status status = ddl_file_make_dir(t->out, err);
     if (!status && !run->lock.held) {
         status = ddl_lock_take(&run->lock, t->out, err);
-        if (!status) /* another run may have made the folder, and ended, meanwhile */
+        if (!status) /* another run may have created the folder, and ended, meanwhile */
             status = look_for_earlier(run, err);
     }
     if (!status)
@@ -259,10 +264,10 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
     if (!status)
         status = ddl_metrics_open(&run->metrics, metrics, run->state.step, &logged, err);
     if (!status && logged < run->state.logged) {
-        struct ddl_error sentence;
-        ddl_error_set(&sentence, DDL_OK, "%.600s: the lines from step %llu to %llu are lost", metrics,
+        struct ddl_error message;
+        ddl_error_set(&message, DDL_OK, "%.600s: the lines from step %llu to %llu are lost", metrics,
                       (unsigned long long)logged + 1, (unsigned long long)run->state.logged);
-        trainer_note(run, sentence.text);
+        trainer_note(run, message.text);
     }
     return status;
 }

@@ -11,8 +11,8 @@
 struct work {
     struct context *c;
     ddl_safetensors *file;
-    struct ddl_trouble_record record;
-    struct ddl_trouble *was; /* the record's */
+    struct ddl_nonfinite_record record;
+    struct ddl_nonfinite *was; /* the record's */
     ddl_model *model;
     ddl_workspace *ws;
     struct ddl_replay replay;
@@ -50,7 +50,7 @@ static ddl_status read_batch(struct work *w, struct ddl_error *err)
 
 static ddl_status prepare(struct work *w, struct ddl_error *err)
 {
-    ddl_status status = ddl_trouble_read(&w->record, w->c->path, err);
+    ddl_status status = ddl_nonfinite_read(&w->record, w->c->path, err);
     if (!status)
         status = read_batch(w, err);
     const struct ddl_workspace_options room = {
@@ -66,7 +66,7 @@ static ddl_status prepare(struct work *w, struct ddl_error *err)
         status = ddl_workspace_create(&w->ws, w->model, &room, err);
     w->replay.model = w->model;
     w->replay.ws = w->ws;
-    w->replay.backward = w->was->what != DDL_TROUBLE_VALIDATION;
+    w->replay.backward = w->was->what != DDL_NONFINITE_VALIDATION;
     w->replay.scale = w->was->scale;
     return status;
 }
@@ -90,21 +90,22 @@ static void judge(struct work *w, const struct ddl_finding *now)
 {
     struct ddl_verify_case *result = w->c->result;
     const struct ddl_finding *was = &w->was->finding;
-    struct ddl_trouble here = *w->was;
+    struct ddl_nonfinite here = *w->was;
     char recorded[480], found[480] = "everything is finite here";
     bool own = strcmp(w->record.backend, ddl_backend_name(w->c->backend)) == 0;
     here.finding = *now;
-    here.spoiled = NULL;
-    ddl_trouble_text(w->was, recorded, sizeof recorded);
+    here.earlier = NULL;
+    here.replay_error.status = DDL_OK;
+    ddl_nonfinite_text(w->was, recorded, sizeof recorded);
     if (now->found)
-        ddl_trouble_text(&here, found, sizeof found);
+        ddl_nonfinite_text(&here, found, sizeof found);
     if (same_place(now, was) && same_counts(&now->values, &was->values))
         snprintf(result->sentence, sizeof result->sentence, "step %llu: %s; as in the run",
                  (unsigned long long)w->was->step, recorded);
     else
         snprintf(result->sentence, sizeof result->sentence, "step %llu: %s; the run, on %s: %s",
                  (unsigned long long)w->was->step, found, w->record.backend, recorded);
-    if (!now->found || (own && !same_place(now, was)))
+    if (!now->found || (own && !w->was->replay_error.status && !same_place(now, was)))
         result->outcome = DDL_VERIFY_FAIL;
 }
 
@@ -112,7 +113,7 @@ ddl_status check_trouble(struct context *c, struct ddl_error *err)
 {
     struct work w = { .c = c };
     struct ddl_finding now;
-    w.was = &w.record.trouble;
+    w.was = &w.record.nonfinite;
     ddl_status status = prepare(&w, err);
     if (!status)
         status = ddl_replay_run(&w.replay, &now, err);

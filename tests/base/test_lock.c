@@ -29,7 +29,7 @@ static void held_and_let_go(void **state)
     assert_int_equal(ddl_lock_take(&second, folder, &err), DDL_E_IO);
     snprintf(who, sizeof who, "held: process %ld on ", (long)getpid());
     assert_says(&err, who);
-    assert_says(&err, " works in it; wait for it, stop it, or name another folder");
+    assert_says(&err, "; wait for it, stop it, or choose another folder");
     ddl_lock_release(&second);
     assert_true(ddl_file_exists(file));
     ddl_lock_release(&first);

@@ -246,7 +246,7 @@ static void where_numbers_end(void **state)
     assert_printed("1 passed, 0 failed, 0 skipped");
     assert_printed("; as in the run");
     assert_int_equal(ddl("train %s --steps 20 --train-data %s --out %s --skip 1", tiny_flags, shard, run), 2);
-    assert_printed("skip: only a run that is resumed passes over data");
+    assert_printed("skip: only a resumed run skips data");
     assert_int_equal(
         ddl("train %s --steps 20 --train-data %s --out %s --overwrite --spike-z 0.1 --spike-window 2 "
             "--spike-max-skip 2",
@@ -291,7 +291,7 @@ static void a_folder_in_use_is_refused(void **state)
     assert_ok(ddl_lock_take(&lock, run, &err), err);
     assert_int_equal(ddl("train %s --train-data %s --out %s --quiet", tiny_flags, shard, run), 1);
     assert_printed(who);
-    assert_printed(" works in it; wait for it, stop it, or name another folder\n");
+    assert_printed("; wait for it, stop it, or choose another folder\n");
     ddl_lock_release(&lock);
     assert_int_equal(rmdir(run), 0); /* nothing was written */
 }

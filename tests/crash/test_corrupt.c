@@ -7,6 +7,7 @@
 
 #include "ddl/train.h"
 #include "checkpoint/checkpoint.h"
+#include "train/resume.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -61,7 +62,7 @@ static void assert_passed_over(const struct ddl_train_config *t, const char *fil
     struct ddl_run_state state;
     struct told told = { "" };
     char path[1280], named[128];
-    ddl_status status = ddl_checkpoint_read_newest(t, &state, path, sizeof path, keep_note, &told, &err);
+    ddl_status status = ddl_run_open_newest(t, &state, path, sizeof path, keep_note, &told, &err);
     snprintf(named, sizeof named, "checkpoint-4/%s: damaged: ", file);
     if (status || state.step != 2 || !strstr(told.text, named) || !strstr(told.text, "; going on from ") ||
         !strstr(told.text, "checkpoint-2"))

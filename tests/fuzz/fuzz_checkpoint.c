@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
+#include "train/resume.h"
 #include "checkpoint/sums.h"
 
 #include <jansson.h>
@@ -62,8 +63,8 @@ static void read_checkpoint(const char *path)
     struct ddl_error err = { 0 };
     struct ddl_run_state state = { 0 };
     fix_sums(path);
-    if (fuzz_ok(ddl_checkpoint_read_state(path, &run.config, &state, note, NULL, &err), &err))
-        fuzz_ok(ddl_checkpoint_read_weights(path, run.model, run.optim, &state, &err), &err);
+    if (fuzz_ok(ddl_run_open(path, &run.config, &state, note, NULL, &err), &err))
+        fuzz_ok(ddl_run_read_weights(path, run.model, run.optim, &state, &err), &err);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

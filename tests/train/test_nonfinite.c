@@ -98,12 +98,12 @@ static void one_number(struct setup *s, size_t i, float bad, const char *model)
     const struct ddl_param *param = ddl_model_param(s->model, i);
     struct ddl_error err;
     struct ddl_step_result result;
-    struct ddl_trouble t;
+    struct ddl_nonfinite t;
     const char *part;
     size_t layer, at = strcmp(param->name, "transformer.wte.weight") == 0 ? 0 : param->count / 2;
     change_param(s->model, i, at, at + 1, 0, bad);
     assert_int_equal(ddl_step_run(&s->step, 1e-3, &result, &err), DDL_E_NUMERIC);
-    assert_ok(ddl_trouble_of_step(&t, &s->step, &result, &err), err);
+    ddl_nonfinite_of_step(&t, &s->step, &result);
     used_first(param->name, &layer, &part);
     assert_true(t.finding.found);
     if (t.finding.place.layer != layer || strcmp(t.finding.place.part, part) != 0 ||
@@ -113,10 +113,10 @@ static void one_number(struct setup *s, size_t i, float bad, const char *model)
         fail_msg("%s: %s of %s shows first in %s", model, isnan(bad) ? "NaN" : "infinity", param->name,
                  place);
     }
-    assert_string_equal(t.spoiled, "parameter");
-    assert_string_equal(t.spoiled_name, param->name);
-    assert_int_equal(t.spoiled_values.first, at);
-    assert_int_equal(t.spoiled_values.nan + t.spoiled_values.inf, 1);
+    assert_string_equal(t.earlier, "parameter");
+    assert_string_equal(t.earlier_name, param->name);
+    assert_int_equal(t.earlier_values.first, at);
+    assert_int_equal(t.earlier_values.nan + t.earlier_values.inf, 1);
     assert_int_equal(t.micro_batch, 1);
     assert_int_equal(t.held, 1);
     assert_int_equal(ddl_optim_steps(s->optim), 0);
@@ -151,7 +151,7 @@ static void the_second_of_three(ddl_backend *backend)
     struct ddl_config config = tiny_config("ddl-cc-ec", V);
     struct ddl_error err;
     struct ddl_step_result result;
-    struct ddl_trouble t;
+    struct ddl_nonfinite t;
     struct setup s;
     char text[512];
     set_up(&s, backend, &config);
@@ -160,17 +160,17 @@ static void the_second_of_three(ddl_backend *backend)
     assert_int_equal(ddl_step_run(&s.step, 1e-3, &result, &err), DDL_E_NUMERIC);
     assert_says(&err, "the loss of micro-batch 2 of 3 is not finite");
     assert_int_equal(result.failed, 1);
-    assert_ok(ddl_trouble_of_step(&t, &s.step, &result, &err), err);
+    ddl_nonfinite_of_step(&t, &s.step, &result);
     assert_int_equal(t.micro_batch, 2);
     assert_int_equal(t.micro_batches, 3);
     assert_int_equal(t.held, 1);
     assert_ptr_equal(t.tokens, s.tokens + ROWS);
-    assert_int_equal(t.what, DDL_TROUBLE_LOSS);
-    ddl_trouble_text(&t, text, sizeof text);
-    assert_string_equal(
-        text, "first in layer 1, mlp: beta, sequence 0, token 0 (16 NaN and 0 infinite of 16 "
-              "numbers, the largest other 0); parameter transformer.h.1.ddl_mlp.beta.bias was bad before "
-              "the step (1 NaN and 0 infinite of 1 numbers, the largest other 0)");
+    assert_int_equal(t.what, DDL_NONFINITE_LOSS);
+    ddl_nonfinite_text(&t, text, sizeof text);
+    assert_string_equal(text,
+                        "first in layer 1, mlp: beta, sequence 0, token 0 (16 NaN and 0 infinite of 16 "
+                        "numbers, the largest other 0); parameter transformer.h.1.ddl_mlp.beta.bias was not "
+                        "finite before the step (1 NaN and 0 infinite of 1 numbers, the largest other 0)");
     tear_down(&s);
 }
 LAW(the_second_of_three)
@@ -189,7 +189,7 @@ static void gradient_is_infinite(ddl_backend *backend, int recompute)
     struct ddl_config config = tiny_config("baseline", V);
     struct ddl_error err;
     struct ddl_step_result result;
-    struct ddl_trouble t;
+    struct ddl_nonfinite t;
     struct setup s;
     set_up_in(&s, backend, &config, DDL_PRECISION_F32, recompute);
     keep_targets_of(&s, 1);
@@ -197,9 +197,9 @@ static void gradient_is_infinite(ddl_backend *backend, int recompute)
     assert_int_equal(ddl_step_run(&s.step, 1e-3, &result, &err), DDL_E_NUMERIC);
     assert_says(&err, "the gradient is not finite, the loss is");
     assert_true(isfinite(result.loss) && result.failed == MICRO);
-    assert_ok(ddl_trouble_of_step(&t, &s.step, &result, &err), err);
-    assert_int_equal(t.what, DDL_TROUBLE_GRADIENT);
-    assert_null(t.spoiled);
+    ddl_nonfinite_of_step(&t, &s.step, &result);
+    assert_int_equal(t.what, DDL_NONFINITE_GRADIENT);
+    assert_null(t.earlier);
     assert_true(t.finding.found && t.finding.place.backward && t.finding.place.parameter);
     assert_int_equal(t.finding.place.layer, 1);
     assert_string_equal(t.finding.place.part, "mlp");
@@ -224,7 +224,7 @@ static void only_the_sum_is_infinite(ddl_backend *backend)
     struct ddl_config config = tiny_config("baseline", V);
     struct ddl_error err;
     struct ddl_step_result result;
-    struct ddl_trouble t;
+    struct ddl_nonfinite t;
     struct setup s;
     set_up(&s, backend, &config);
     for (size_t i = ROWS; i < MICRO * ROWS; i++) {
@@ -244,7 +244,7 @@ static void only_the_sum_is_infinite(ddl_backend *backend)
     change_all(s.model, "transformer.h.1.mlp.c_fc2.weight", factor);
     change_all(s.model, w3, 1 / factor);
     assert_int_equal(ddl_step_run(&s.step, 0, &result, &err), DDL_E_NUMERIC);
-    assert_ok(ddl_trouble_of_step(&t, &s.step, &result, &err), err);
+    ddl_nonfinite_of_step(&t, &s.step, &result);
     assert_true(t.finding.found);
     assert_string_equal(t.finding.place.tensor, "grad.transformer.h.1.mlp.c_proj.weight");
     assert_int_equal(t.micro_batch, 3);
@@ -260,17 +260,16 @@ static void what_does_not_happen_again(ddl_backend *backend)
     const struct ddl_step_result results[] = {
         { .loss = (double)NAN, .failed = 1 }, { .loss = 3, .grad_norm = (double)INFINITY, .failed = MICRO }
     };
-    struct ddl_error err;
     struct setup s;
     set_up(&s, backend, &config);
     for (size_t i = 0; i < 2; i++) {
-        struct ddl_trouble t;
+        struct ddl_nonfinite t;
         char text[512];
-        assert_ok(ddl_trouble_of_step(&t, &s.step, &results[i], &err), err);
+        ddl_nonfinite_of_step(&t, &s.step, &results[i]);
         assert_false(t.finding.found);
         assert_int_equal(t.held, i ? MICRO : 1);
-        ddl_trouble_text(&t, text, sizeof text);
-        assert_non_null(strstr(text, "it does not happen again: the machine is not to be trusted"));
+        ddl_nonfinite_text(&t, text, sizeof text);
+        assert_non_null(strstr(text, "the replay is finite: not reproducible, suspect the hardware"));
     }
     tear_down(&s);
 }
@@ -293,14 +292,14 @@ static void a_skipped_step_updates_nothing(ddl_backend *backend)
     s.step.spike = (struct ddl_spike_config){ .z = 6, .window = 2, .max_skip = 1 };
     s.step.spike_state = &spikes;
     assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
-    assert_int_equal(result.verdict, DDL_SPIKE_SKIP);
+    assert_int_equal(result.decision, DDL_SPIKE_SKIP);
     assert_true(result.spike.z > 6 && result.grad_norm > 0);
     ddl_model_read_param(s.model, 0, after);
     ddl_optim_read(s.optim, 0, 0, n, after + n, after + 2 * n);
     assert_memory_equal(before, after, 3 * n * sizeof *before);
     assert_int_equal(ddl_optim_steps(s.optim), 1);
     assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
-    assert_int_equal(result.verdict, DDL_SPIKE_SHIFT);
+    assert_int_equal(result.decision, DDL_SPIKE_SHIFT);
     ddl_model_read_param(s.model, 0, after);
     assert_memory_not_equal(before, after, n * sizeof *before);
     assert_int_equal(ddl_optim_steps(s.optim), 2);
@@ -317,9 +316,9 @@ static void a_dump_says_what_was_found(void **state)
     (void)state;
     struct ddl_train_config train = ddl_train_defaults();
     struct ddl_config config = tiny_config("ddl-cc-ec", V);
-    struct ddl_trouble_record record;
+    struct ddl_nonfinite_record record;
     struct ddl_step_result result;
-    struct ddl_trouble t;
+    struct ddl_nonfinite t;
     struct ddl_error err;
     ddl_backend *backend;
     struct setup s;
@@ -334,15 +333,15 @@ static void a_dump_says_what_was_found(void **state)
     keep_targets_of(&s, 1);
     change_param(s.model, param_row(s.model, "transformer.h.2.attn.c_v.weight"), 5, 7, 0, INFINITY);
     assert_int_equal(ddl_step_run(&s.step, 1e-3, &result, &err), DDL_E_NUMERIC);
-    assert_ok(ddl_trouble_of_step(&t, &s.step, &result, &err), err);
+    ddl_nonfinite_of_step(&t, &s.step, &result);
     t.step = 1234567890123;
     assert_ok(ddl_file_make_dir(train.out, &err), err);
-    assert_ok(ddl_trouble_save(&t, &train, s.model, path, sizeof path, &err), err);
-    assert_ok(ddl_trouble_save(&t, &train, s.model, again, sizeof again, &err), err); /* in its place */
+    assert_ok(ddl_nonfinite_save(&t, &train, s.model, path, sizeof path, &err), err);
+    assert_ok(ddl_nonfinite_save(&t, &train, s.model, again, sizeof again, &err), err); /* in its place */
     assert_string_equal(path, again);
     assert_non_null(strstr(path, "/dumps/trouble-1234567890123"));
-    assert_ok(ddl_trouble_read(&record, path, &err), err);
-    const struct ddl_trouble *r = &record.trouble;
+    assert_ok(ddl_nonfinite_read(&record, path, &err), err);
+    const struct ddl_nonfinite *r = &record.nonfinite;
     assert_true(r->what == t.what && r->step == t.step && r->micro_batch == 2 && r->micro_batches == 3);
     assert_true(isnan(r->loss) && r->grad_norm == 0 && r->scale == t.scale && r->scale == 1.0 / ROWS);
     assert_string_equal(record.backend, "cpu");
@@ -351,9 +350,9 @@ static void a_dump_says_what_was_found(void **state)
     assert_string_equal(r->finding.place.part, "attn");
     assert_string_equal(r->finding.place.tensor, "qkv");
     assert_memory_equal(&r->finding.values, &t.finding.values, sizeof t.finding.values);
-    assert_string_equal(r->spoiled, "parameter");
-    assert_string_equal(r->spoiled_name, "transformer.h.2.attn.c_v.weight");
-    assert_true(r->spoiled_values.inf == 2 && r->spoiled_values.first == 5);
+    assert_string_equal(r->earlier, "parameter");
+    assert_string_equal(r->earlier_name, "transformer.h.2.attn.c_v.weight");
+    assert_true(r->earlier_values.inf == 2 && r->earlier_values.first == 5);
     tear_down(&s);
     ddl_backend_free(backend);
 }
@@ -373,20 +372,20 @@ static void a_dump_is_not_trusted(void **state)
         const char *was, *is, *says;
     } cases[] = {
         { "\"version\":1", "\"version\":9", "version 9, this program reads 1" },
-        { "\"step\":3", "\"step\":-3", "step is missing or no whole number" },
+        { "\"step\":3", "\"step\":-3", "step is missing or not a whole number" },
         { "\"step\":3", "\"step\":99999999999999999999", "not valid JSON" },
-        { "\"what\":\"loss\"", "\"what\":\"joke\"", "what is missing or no known word" },
-        { "\"scale\":0.5", "\"scale\":\"much\"", "scale is missing or no number" },
-        { "\"backend\":\"cpu\"", "\"backend\":[]", "backend is missing or no short text" },
+        { "\"what\":\"loss\"", "\"what\":\"joke\"", "what is missing or not a known word" },
+        { "\"scale\":0.5", "\"scale\":\"much\"", "scale is missing or not a number" },
+        { "\"backend\":\"cpu\"", "\"backend\":[]", "backend is missing or not a short text" },
         { "\"backend\":\"cpu\"", "\"backend\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
           "no short text" },
-        { "\"dtype\":\"bf16\"", "\"dtype\":\"f8\"", "dtype is missing or no known word" },
+        { "\"dtype\":\"bf16\"", "\"dtype\":\"f8\"", "dtype is missing or not a known word" },
         { "\"dtype\":\"bf16\"", "\"dtype\":\"bf16\",\"recompute\":\"all\"",
-          "recompute is missing or no known word" },
-        { "\"part\":\"mlp\"", "\"part\":\"moe\"", "part is missing or no known word" },
-        { "\"layer\":1", "\"layer\":\"1\"", "layer is missing or no whole number" },
-        { "\"backward\":true", "\"backward\":7", "first is missing or no place of a tensor" },
-        { "\"width\":2", "\"width\":0", "width is missing or no size of a tensor" },
+          "recompute is missing or not a known word" },
+        { "\"part\":\"mlp\"", "\"part\":\"moe\"", "part is missing or not a known word" },
+        { "\"layer\":1", "\"layer\":\"1\"", "layer is missing or not a whole number" },
+        { "\"backward\":true", "\"backward\":7", "first is missing or not a place of a tensor" },
+        { "\"width\":2", "\"width\":0", "width is missing or not a size of a tensor" },
         { "\"nan\":1,", "", "nan is missing" },
         { "\"parameter\":null", "\"parameter\":{\"kind\":\"parameter\"}", "name is missing" },
         { "\"parameter\":null", "\"parameter\":5", "kind is missing" },
@@ -394,12 +393,12 @@ static void a_dump_is_not_trusted(void **state)
         { "{\"kind\"", "[{\"kind\"", "not valid JSON" },
     };
     struct ddl_error err;
-    struct ddl_trouble_record record;
+    struct ddl_nonfinite_record record;
     const char *folder = scratch_path("hostile"), *path = scratch_path("hostile/trouble.json");
     assert_ok(ddl_file_make_dir(folder, &err), err);
     write_file(path, good, sizeof good - 1);
-    assert_ok(ddl_trouble_read(&record, folder, &err), err);
-    assert_true(isinf(record.trouble.loss) && record.trouble.loss < 0 && !record.trouble.spoiled);
+    assert_ok(ddl_nonfinite_read(&record, folder, &err), err);
+    assert_true(isinf(record.nonfinite.loss) && record.nonfinite.loss < 0 && !record.nonfinite.earlier);
     assert_int_equal(record.recompute, DDL_RECOMPUTE_ELEMENTWISE); /* dumps of older versions do not say */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char bad[2048];
@@ -407,7 +406,7 @@ static void a_dump_is_not_trusted(void **state)
         assert_non_null(at);
         snprintf(bad, sizeof bad, "%.*s%s%s", (int)(at - good), good, cases[i].is, at + strlen(cases[i].was));
         write_file(path, bad, strlen(bad));
-        assert_int_not_equal(ddl_trouble_read(&record, folder, &err), DDL_OK);
+        assert_int_not_equal(ddl_nonfinite_read(&record, folder, &err), DDL_OK);
         assert_says(&err, cases[i].says);
         assert_says(&err, "hostile/trouble.json");
     }

@@ -7,7 +7,7 @@
 
 static int judge(const struct ddl_spike_config *k, struct ddl_spike_state *s, double norm)
 {
-    return ddl_spike_judge(k, s, norm, NULL);
+    return ddl_spike_decide(k, s, norm, NULL);
 }
 
 static void off_keeps_nothing(void **state)
@@ -32,10 +32,10 @@ static void scores_by_the_definition(void **state)
         struct ddl_spike_state s = { 0 };
         struct ddl_spike_figures f;
         for (int i = 1; i <= 4; i++) /* the window is not full yet: anything is taken */
-            assert_int_equal(ddl_spike_judge(&k, &s, i, &f), DDL_SPIKE_TAKE);
+            assert_int_equal(ddl_spike_decide(&k, &s, i, &f), DDL_SPIKE_TAKE);
         assert_true(f.z == 0);
         double norm = 2.5 + out[above] * deviation;
-        assert_int_equal(ddl_spike_judge(&k, &s, norm, &f), above ? DDL_SPIKE_SKIP : DDL_SPIKE_TAKE);
+        assert_int_equal(ddl_spike_decide(&k, &s, norm, &f), above ? DDL_SPIKE_SKIP : DDL_SPIKE_TAKE);
         assert_true(fabs(f.mean - 2.5) < 1e-12 && fabs(f.deviation - deviation) < 1e-12);
         assert_true(fabs(f.z - out[above]) < 1e-12);
         assert_int_equal(s.skipped, above);

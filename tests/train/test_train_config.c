@@ -133,8 +133,9 @@ static void mistakes_have_a_line(void **state)
         const char *recipe, *says;
     } cases[] = {
         { "lr: 1e-3\nwarmpu: 7\n", "r.yaml:2: unknown key 'warmpu', did you mean 'warmup'?" },
-        { "lr: 1e-3\nbatch: 2\nlr: 2\n", "r.yaml:3: key 'lr' stands already in line 1" },
-        { "lr_min_ratio: 0.1\nlr-min-ratio: 0.1\n", "r.yaml:2: key 'lr-min-ratio' stands already in line 1" },
+        { "lr: 1e-3\nbatch: 2\nlr: 2\n", "r.yaml:3: duplicate key 'lr': first defined at line 1" },
+        { "lr_min_ratio: 0.1\nlr-min-ratio: 0.1\n",
+          "r.yaml:2: duplicate key 'lr-min-ratio': first defined at line 1" },
         { "lr: fast\n", "r.yaml:1: lr: 'fast'" },
         { "batch: 0\n", "r.yaml:1: batch: 0 is out of range" },
         { "order: shuffled\n", "r.yaml:1: order: 'shuffled' is none of random, sequential" },
@@ -146,7 +147,7 @@ static void mistakes_have_a_line(void **state)
         { "lr: &x 1\nclip: *x\n", "r.yaml:2: the value of 'clip' is an alias" },
         { "- lr\n- 1\n", "r.yaml:1: not a list of 'key: value'" },
         { "just text\n", "r.yaml:1: not a list of 'key: value'" },
-        { "lr: 1\n---\nlr: 2\n", "r.yaml:2: a second document begins" },
+        { "lr: 1\n---\nlr: 2\n", "r.yaml:2: expected one document, found a second" },
         { "lr: \"1\n", "not valid YAML" },
         { "\x01\x02\xff", "not valid YAML" },
         { "model: dl-cc\n", "unknown model 'dl-cc'" },

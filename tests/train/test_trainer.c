@@ -5,6 +5,8 @@
 #include "ddl/train.h"
 #include "checkpoint/checkpoint.h"
 #include "train/metrics.h"
+#include "train/resume.h"
+#include "train/train_config.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -37,6 +39,13 @@ static void keep_damage(void *user, const char *sentence)
 {
     struct damage *damage = user;
     damage->named = damage->named || (strstr(sentence, damage->file) && strstr(sentence, "going on from"));
+}
+
+static void keep_change(void *user, const char *message)
+{
+    struct damage *damage = user;
+    size_t n = strlen(damage->file);
+    damage->named = damage->named || (strncmp(message, damage->file, n) == 0 && strstr(message, " was '"));
 }
 
 static int at_once(void *user)
@@ -264,7 +273,7 @@ static void resumes_at_the_edges(void **state)
     write_file(file_in(t.out, "metrics.jsonl"), cut, 40);
     t.checkpoint_every = 0;
     assert_ok(ddl_train_run(&t, &callbacks, &again, &err), err);
-    assert_non_null(strstr(said, "no checkpoint yet, beginning again"));
+    assert_non_null(strstr(said, "no checkpoint yet, starting again"));
     assert_true(again.step == 6 && again.loss == last.loss);
     /* And a finished model without checkpoints is not trained once more. */
     assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_IO);
@@ -307,7 +316,7 @@ static void does_not_run_over_a_run(void **state)
     t.resume = false;
     assert_int_equal(run_until(&t, 4, NULL, &err), DDL_E_INTERRUPTED);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
-    assert_says(&err, "holds a run already; --resume goes on with it, --overwrite removes it");
+    assert_says(&err, "there is a run already: --resume continues it, --overwrite removes it");
     struct ddl_train_config changed = t;
     changed.resume = true;
     changed.seed = 12;
@@ -341,7 +350,7 @@ static int intrude(void *user)
         t.overwrite = kind == 2;
         assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_IO);
         assert_says(&err, "two-in-one: process ");
-        assert_says(&err, " works in it; wait for it");
+        assert_says(&err, "in use by process ");
     }
     return 0;
 }
@@ -508,6 +517,58 @@ static void stops_where_numbers_end(void **state)
     assert_true(ddl_file_exists(file_in(path, "model.safetensors")));
 }
 
+/* Each key as its row says: refused, noted or free. */
+static void compares_keys_by_their_rows(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_run_state at;
+    struct ddl_train_config t = a_run("baseline", "ref", "rows");
+    int n = 0;
+    assert_int_equal(run_until(&t, 2, NULL, &err), DDL_E_INTERRUPTED);
+    t = ddl_train_resolved(&t);
+    for (const struct ddl_option *row = ddl_train_options(); row->name; row++) {
+        static const char *const values[] = { "0.5",        "3",    "ref",  "true",
+                                              "sequential", "none", "bf16", "random" };
+        struct ddl_train_config other = t;
+        struct damage damage = { .file = row->name };
+        char was[8192], now[8192] = "";
+        ddl_option_format(row, &t, was, sizeof was);
+        for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+            if (ddl_option_set(row, &other, values[i], "", NULL) == DDL_OK) {
+                ddl_option_format(row, &other, now, sizeof now);
+                if (strcmp(was, now) != 0)
+                    break;
+            }
+        }
+        assert_string_not_equal(was, now);
+        ddl_status status =
+            ddl_run_open(scratch_path("rows/checkpoint-2"), &other, &at, keep_change, &damage, &err);
+        enum ddl_on_resume rule = ddl_train_on_resume(row);
+        assert_int_equal(status, rule == DDL_RESUME_SAME ? DDL_E_USAGE : DDL_OK);
+        assert_int_equal(damage.named, rule == DDL_RESUME_NOTED);
+        n += rule == DDL_RESUME_SAME;
+    }
+    assert_int_equal(n, 5); /* batch, accumulate, seq, seed, order */
+}
+
+/* The value's former name in a recipe and in a checkpoint. */
+static void reads_former_names(void **state)
+{
+    (void)state;
+    assert_string_equal(ddl_train_current_value("recompute", "cheap"), "elementwise");
+    assert_string_equal(ddl_train_current_value("recompute", "none"), "none");
+    assert_string_equal(ddl_train_current_value("size", "cheap"), "cheap");
+    static const char recipe[] = "recompute: cheap\n";
+    struct ddl_train_config t;
+    struct ddl_error err;
+    char *argv[] = { "train", NULL };
+    int n;
+    write_file(scratch_path("former.yaml"), recipe, sizeof recipe - 1);
+    assert_ok(ddl_train_configure(&t, scratch_path("former.yaml"), 1, argv, NULL, NULL, &n, &err), err);
+    assert_int_equal(t.recompute, DDL_RECOMPUTE_ELEMENTWISE);
+}
+
 static void takes_text_along(void **state)
 {
     (void)state;
@@ -541,14 +602,24 @@ static void takes_text_along(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumes_bit_for_bit),      cmocka_unit_test(recompute_may_change),
-        cmocka_unit_test(metrics_have_every_step),  cmocka_unit_test(keeps_the_newest),
-        cmocka_unit_test(does_not_run_over_a_run),  cmocka_unit_test(one_run_at_a_time),
-        cmocka_unit_test(says_what_is_wrong_first), cmocka_unit_test(stops_where_numbers_end),
-        cmocka_unit_test(takes_text_along),         cmocka_unit_test(passes_over_damage),
-        cmocka_unit_test(damage_does_not_count),    cmocka_unit_test(heads_wider_than_the_model),
-        cmocka_unit_test(says_what_does_not_fit),   cmocka_unit_test(keeps_the_best),
-        cmocka_unit_test(resumes_at_the_edges),     cmocka_unit_test(removes_what_is_left_over),
+        cmocka_unit_test(resumes_bit_for_bit),
+        cmocka_unit_test(recompute_may_change),
+        cmocka_unit_test(metrics_have_every_step),
+        cmocka_unit_test(keeps_the_newest),
+        cmocka_unit_test(does_not_run_over_a_run),
+        cmocka_unit_test(one_run_at_a_time),
+        cmocka_unit_test(says_what_is_wrong_first),
+        cmocka_unit_test(stops_where_numbers_end),
+        cmocka_unit_test(compares_keys_by_their_rows),
+        cmocka_unit_test(reads_former_names),
+        cmocka_unit_test(takes_text_along),
+        cmocka_unit_test(passes_over_damage),
+        cmocka_unit_test(damage_does_not_count),
+        cmocka_unit_test(heads_wider_than_the_model),
+        cmocka_unit_test(says_what_does_not_fit),
+        cmocka_unit_test(keeps_the_best),
+        cmocka_unit_test(resumes_at_the_edges),
+        cmocka_unit_test(removes_what_is_left_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

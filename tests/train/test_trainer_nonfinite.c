@@ -4,7 +4,10 @@
 #include "support/runs.h"
 
 #include "ddl/train.h"
-#include "checkpoint/state.h"
+#include "train/nonfinite.h"
+#include "train/resume.h"
+#include "train/train_config.h"
+#include "train/trainer.h"
 #include "checkpoint/sums.h"
 
 #include <jansson.h>
@@ -85,9 +88,9 @@ static void names_the_micro_batch(void **state)
         assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
         assert_says(&err,
                     "step 4: the loss of micro-batch 2 of 3 is not finite: first in embed: X, sequence ");
-        assert_says(&err, "trouble-4 holds it, 'ddl verify' replays it");
-        assert_says(&err, "checkpoint-3, the state before it: --resume --skip 1 passes over its data");
-        assert_null(strstr(err.text, "was bad before"));
+        assert_says(&err, "trouble-4, 'ddl verify' replays it");
+        assert_says(&err, "checkpoint-3, the state before it: --resume --skip 1 skips its data");
+        assert_null(strstr(err.text, "was not finite before"));
         assert_true(exists(t.out, "trouble-4/trouble.json") && exists(t.out, "trouble-4/recipe.yaml"));
         assert_true(exists(t.out, "checkpoint-3/state.json"));
         /* Again, it ends at the same place; past the data it goes on, and no step is missing. */
@@ -108,7 +111,43 @@ static void names_the_micro_batch(void **state)
         free(lines);
         t.resume = false;
         assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
-        assert_says(&err, "skip: only a run that is resumed");
+        assert_says(&err, "skip: only a resumed run skips data");
+    }
+}
+
+/* The replay needs what the step needed; where it fails for another reason, here the size of a workspace,
+ * dump and checkpoint are written all the same. */
+static void the_replay_fails(void **state)
+{
+    (void)state;
+    static const struct ddl_train_callbacks silent = { 0 };
+    static const struct ddl_workspace_options too_small = { .batch = 1, .tokens = 2, .train = true };
+    for (size_t failed = 1; failed <= 3; failed += 2) { /* a loss; the gradient, of all three */
+        struct ddl_error err;
+        ddl_workspace *small;
+        struct ddl_nonfinite_record record;
+        struct ddl_train_config t = a_run(NULL, "ref", "replay");
+        struct run *run = calloc(1, sizeof *run);
+        run->config = ddl_train_resolved(&t);
+        run->callbacks = &silent;
+        assert_ok(trainer_open(run, &err), err);
+        ddl_loader_next(&run->loader, t.accumulate * t.batch, run->tokens, run->targets);
+        assert_ok(ddl_workspace_create(&small, run->model, &too_small, &err), err);
+        run->step.ws = small;
+        const struct ddl_step_result result = { .loss = (double)NAN, .failed = failed };
+        ddl_error_set(&err, DDL_E_NUMERIC, "not finite");
+        assert_int_equal(trainer_nonfinite_step(run, &result, &err), DDL_E_NUMERIC);
+        assert_says(&err, "step 1: not finite: it could not be replayed: a batch of ");
+        assert_says(&err, "replay/trouble-1, 'ddl verify' replays it");
+        assert_says(&err, "replay/checkpoint-0, the state before it");
+        assert_true(exists(t.out, "trouble-1/batch.safetensors") && exists(t.out, "checkpoint-0/state.json"));
+        assert_ok(ddl_nonfinite_read(&record, file_in(t.out, "trouble-1"), &err), err);
+        assert_int_equal(record.nonfinite.micro_batch, failed == 1 ? 2 : 3);
+        assert_false(record.nonfinite.finding.found);
+        assert_non_null(strstr(record.nonfinite.replay_error.text, "a batch of "));
+        ddl_workspace_free(small);
+        trainer_close(run);
+        free(run);
     }
 }
 
@@ -149,7 +188,7 @@ static void names_a_validation(void **state)
     t.val_tokens = 700;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "step 2: the validation loss is not finite: first in embed: X");
-    assert_says(&err, "trouble-2 holds it");
+    assert_says(&err, "trouble-2, 'ddl verify' replays it");
     assert_says(&err, "checkpoint-2, the state before it");
     char *lines = read_file(scratch_path("validation/metrics.jsonl"), NULL);
     assert_non_null(strstr(lines, "{\"step\":2,"));
@@ -176,7 +215,7 @@ static void keeps_no_bad_state(void **state)
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "step 1: the loss of micro-batch 1 of 3 is not finite: first in layer 1, mlp: ug, "
                       "sequence 0, token 0 (32 NaN");
-    assert_says(&err, "parameter transformer.h.1.mlp.c_fc1.weight was bad before the step (1 NaN");
+    assert_says(&err, "parameter transformer.h.1.mlp.c_fc1.weight was not finite before the step (1 NaN");
     assert_says(&err, "there is no checkpoint yet");
     assert_true(exists(t.out, "trouble-1"));
     assert_false(exists(t.out, "checkpoint-0"));
@@ -193,7 +232,7 @@ static void an_update_that_overflows(void **state)
     t.weight_decay = 10;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "step 1: left the parameter input_embed.conv.weight not finite (");
-    assert_says(&err, "it is not kept; there is no checkpoint yet");
+    assert_says(&err, "it is not saved; there is no checkpoint yet");
     assert_false(exists(t.out, "checkpoint-1"));
     assert_false(exists(t.out, "model.safetensors"));
 }
@@ -306,10 +345,10 @@ static void a_window_is_not_trusted(void **state)
         { "{\"skipped\":2,\"in_a_row\":1,\"norms\":[1,0.5]}", NULL },
         { "{\"skipped\":9,\"in_a_row\":1,\"norms\":[]}", "of 3 steps 9 were skipped, 1 in a row" },
         { "{\"skipped\":1,\"in_a_row\":2,\"norms\":[]}", "of 3 steps 1 were skipped, 2 in a row" },
-        { "{\"skipped\":-1,\"in_a_row\":0,\"norms\":[]}", "skipped is missing or no whole number" },
+        { "{\"skipped\":-1,\"in_a_row\":0,\"norms\":[]}", "skipped is missing or not a whole number" },
         { "{\"skipped\":1,\"in_a_row\":0}", "norms is missing or has more than 1024 numbers" },
-        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[1,-1]}", "norm 1 is no norm" },
-        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[\"1\"]}", "norm 0 is no norm" },
+        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[1,-1]}", "norm 1 is not a norm" },
+        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[\"1\"]}", "norm 0 is not a norm" },
         { "[]", "skipped is missing" },
     };
     struct ddl_error err;
@@ -327,7 +366,7 @@ static void a_window_is_not_trusted(void **state)
         assert_non_null(text);
         write_file(path, text, strlen(text));
         free(text);
-        assert_int_equal(ddl_state_read(folder, &found, &err), cases[i].says ? DDL_E_FORMAT : DDL_OK);
+        assert_int_equal(ddl_run_read_state(folder, &found, &err), cases[i].says ? DDL_E_FORMAT : DDL_OK);
         if (cases[i].says)
             assert_says(&err, cases[i].says);
         else
@@ -339,10 +378,11 @@ static void a_window_is_not_trusted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_the_micro_batch), cmocka_unit_test(names_a_validation),
-        cmocka_unit_test(keeps_no_bad_state),    cmocka_unit_test(an_update_that_overflows),
-        cmocka_unit_test(a_rate_too_high),       cmocka_unit_test(spikes_resume_bit_for_bit),
-        cmocka_unit_test(no_room_for_a_dump),    cmocka_unit_test(a_window_is_not_trusted),
+        cmocka_unit_test(names_the_micro_batch),     cmocka_unit_test(the_replay_fails),
+        cmocka_unit_test(names_a_validation),        cmocka_unit_test(keeps_no_bad_state),
+        cmocka_unit_test(an_update_that_overflows),  cmocka_unit_test(a_rate_too_high),
+        cmocka_unit_test(spikes_resume_bit_for_bit), cmocka_unit_test(no_room_for_a_dump),
+        cmocka_unit_test(a_window_is_not_trusted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,9 +102,10 @@ static void happens_again_on_every_backend(void **state)
             if (own)
                 assert_non_null(strstr(told.cases[k].sentence, "; as in the run"));
             if (cases[i / 2].bad != 0)
-                assert_non_null(strstr(told.cases[k].sentence, isnan(cases[i / 2].bad)
-                                                                   ? "was bad before the step (1 NaN and 0"
-                                                                   : "was bad before the step (0 NaN and 1"));
+                assert_non_null(
+                    strstr(told.cases[k].sentence, isnan(cases[i / 2].bad)
+                                                       ? "was not finite before the step (1 NaN and 0"
+                                                       : "was not finite before the step (0 NaN and 1"));
         }
     }
 }
@@ -113,7 +114,8 @@ static void happens_again_on_every_backend(void **state)
 static void is_found_in_the_folder_of_its_run(void **state)
 {
     (void)state;
-    dump_of(start_folder("start", "transformer.h.0.mlp.c_fc1.weight", 1e38f, 0), "cpu", DDL_RECOMPUTE_ELEMENTWISE);
+    dump_of(start_folder("start", "transformer.h.0.mlp.c_fc1.weight", 1e38f, 0), "cpu",
+            DDL_RECOMPUTE_ELEMENTWISE);
     struct told told = verify(scratch_path("run"));
     assert_int_equal(told.totals.passed, 2);
     assert_int_equal(told.totals.skipped, 1); /* checkpoint-0 */

@@ -1,0 +1,350 @@
+#define _POSIX_C_SOURCE 200809L
+#include "train/resume.h"
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/files.h"
+#include "train/train_config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+/* ---- moments ---- */
+
+/* Tensor 2i is the first moment of parameter i, 2i + 1 the second. */
+static ddl_status fill_moments(void *user, size_t i, size_t offset, size_t bytes, void *to,
+                               struct ddl_error *err)
+{
+    (void)err;
+    const struct ddl_optim *optim = user;
+    size_t start = offset / sizeof(float), n = bytes / sizeof(float);
+    ddl_optim_read(optim, i / 2, start, n, i % 2 ? NULL : to, i % 2 ? to : NULL);
+    return DDL_OK;
+}
+
+static void take_moments(void *user, size_t i, size_t start, size_t n, const float *numbers)
+{
+    ddl_optim_write(user, i / 2, start, n, i % 2 ? NULL : numbers, i % 2 ? numbers : NULL);
+}
+
+/* Names and shapes of the moments' tensors, in one malloc'ed block. */
+static struct ddl_tensor *moments_plan(const ddl_model *model)
+{
+    enum { NAME = 112 };
+    size_t n = 2 * ddl_model_n_params(model);
+    struct ddl_tensor *plan = calloc(n, sizeof *plan + NAME);
+    if (!plan)
+        return NULL;
+    char *names = (char *)(plan + n);
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_param *param = ddl_model_param(model, i / 2);
+        char *name = names + i * NAME;
+        snprintf(name, NAME, "%s.%s", i % 2 ? "v" : "m", param->name);
+        plan[i] = (struct ddl_tensor){ .name = name, .dtype = DDL_F32, .ndim = param->ndim };
+        memcpy(plan[i].shape, param->shape, sizeof param->shape);
+    }
+    return plan;
+}
+
+static struct ddl_checkpoint_tensors moments_of(const ddl_model *model, const struct ddl_tensor *plan,
+                                                const struct ddl_optim *optim)
+{
+    return (struct ddl_checkpoint_tensors){ .tensor = plan,
+                                            .n = 2 * ddl_model_n_params(model),
+                                            .fill = fill_moments,
+                                            .take = take_moments,
+                                            .user = (void *)(uintptr_t)optim };
+}
+
+/* ---- writing ---- */
+
+/* Every key of the recipe with its value as text. */
+static json_t *config_object(const struct ddl_train_config *config)
+{
+    json_t *object = json_object();
+    for (const struct ddl_option *row = ddl_train_options(); object && row->name; row++) {
+        char value[8192];
+        ddl_option_format(row, config, value, sizeof value);
+        /* Paths are bytes; those that are not UTF-8 are left out and not compared. */
+        json_t *text = json_string(value);
+        if (text && json_object_set_new(object, row->name, text) != 0) {
+            json_decref(object);
+            object = NULL;
+        }
+    }
+    return object;
+}
+
+static json_t *spike_object(const struct ddl_spike_state *spike)
+{
+    json_t *norms = json_array();
+    for (size_t i = 0; norms && i < spike->n; i++) {
+        if (json_array_append_new(norms, json_real(spike->norms[i])) != 0) {
+            json_decref(norms);
+            norms = NULL;
+        }
+    }
+    return json_pack("{s:I, s:I, s:o}", "skipped", (json_int_t)spike->skipped, "in_a_row",
+                     (json_int_t)spike->in_a_row, "norms", norms);
+}
+
+/* NULL without memory. */
+static json_t *state_object(const struct ddl_train_config *config, const struct ddl_run_state *state)
+{
+    const struct ddl_train_config resolved = ddl_train_resolved(config);
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o}", "step", (json_int_t)state->step,
+                     "position", (json_int_t)state->position, "tokens", (json_int_t)state->tokens, "logged",
+                     (json_int_t)state->logged, "flops", state->flops, "seconds", state->seconds, "loss",
+                     state->loss, "val_loss", state->has_val ? json_real(state->val_loss) : json_null(),
+                     "spike", spike_object(&state->spike), "config", config_object(&resolved));
+}
+
+ddl_status ddl_run_save(const struct ddl_train_config *config, const ddl_model *model,
+                        const struct ddl_optim *optim, const ddl_tokenizer *tokenizer,
+                        const struct ddl_run_state *state, char *path, size_t size, struct ddl_error *err)
+{
+    struct ddl_tensor *plan = moments_plan(model);
+    json_t *object = state_object(config, state);
+    const struct ddl_checkpoint_tensors moments = moments_of(model, plan, optim);
+    const struct ddl_checkpoint_content content = {
+        .model = model, .tokenizer = tokenizer, .tensors = &moments, .state = object
+    };
+    ddl_status status =
+        plan && object
+            ? ddl_checkpoint_save(config->out, state->step, &content, path, size, err)
+            : ddl_error_set(err, DDL_E_MEMORY, "%.200s: out of memory for a checkpoint", config->out);
+    json_decref(object);
+    free(plan);
+    return status;
+}
+
+/* ---- reading ---- */
+
+struct reader {
+    char path[1280]; /* of state.json */
+    const json_t *root;
+    struct ddl_error *err;
+};
+
+static struct reader reader_of(const char *folder, const json_t *root, struct ddl_error *err)
+{
+    struct reader r = { .root = root, .err = err };
+    snprintf(r.path, sizeof r.path, "%s/%s", folder, ddl_run_file_name(DDL_FILE_STATE));
+    return r;
+}
+
+static ddl_status read_count(const struct reader *r, const json_t *object, const char *key, uint64_t *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return ddl_error_set(r->err, DDL_E_FORMAT, "%s: %s is missing or not a whole number", r->path, key);
+    *out = (uint64_t)json_integer_value(value);
+    return DDL_OK;
+}
+
+static ddl_status read_number(const struct reader *r, const char *key, double *out)
+{
+    const json_t *value = json_object_get(r->root, key);
+    *out = json_number_value(value);
+    if (!json_is_number(value) || !isfinite(*out) || *out < 0)
+        return ddl_error_set(r->err, DDL_E_FORMAT, "%s: %s is missing or not a number", r->path, key);
+    return DDL_OK;
+}
+
+static ddl_status read_norms(const struct reader *r, const json_t *norms, struct ddl_spike_state *out)
+{
+    out->n = json_array_size(norms);
+    if (!json_is_array(norms) || out->n > DDL_SPIKE_WINDOW)
+        return ddl_error_set(r->err, DDL_E_FORMAT, "%s: norms is missing or has more than %d numbers",
+                             r->path, DDL_SPIKE_WINDOW);
+    for (size_t i = 0; i < out->n; i++) {
+        const json_t *norm = json_array_get(norms, i);
+        out->norms[i] = json_number_value(norm);
+        if (!json_is_number(norm) || !isfinite(out->norms[i]) || out->norms[i] < 0)
+            return ddl_error_set(r->err, DDL_E_FORMAT, "%s: norm %zu is not a norm", r->path, i);
+    }
+    return DDL_OK;
+}
+
+static ddl_status read_spike(const struct reader *r, uint64_t step, struct ddl_spike_state *out)
+{
+    const json_t *object = json_object_get(r->root, "spike");
+    uint64_t in_a_row = 0;
+    *out = (struct ddl_spike_state){ 0 };
+    ddl_status status = read_count(r, object, "skipped", &out->skipped);
+    if (!status)
+        status = read_count(r, object, "in_a_row", &in_a_row);
+    if (!status && (in_a_row > out->skipped || out->skipped > step))
+        return ddl_error_set(r->err, DDL_E_FORMAT, "%s: of %llu steps %llu were skipped, %llu in a row",
+                             r->path, (unsigned long long)step, (unsigned long long)out->skipped,
+                             (unsigned long long)in_a_row);
+    out->in_a_row = (size_t)in_a_row;
+    return status ? status : read_norms(r, json_object_get(object, "norms"), out);
+}
+
+static ddl_status read_state(const struct reader *r, struct ddl_run_state *state)
+{
+    const struct {
+        const char *key;
+        uint64_t *to;
+    } counts[] = { { "step", &state->step },
+                   { "position", &state->position },
+                   { "tokens", &state->tokens },
+                   { "logged", &state->logged } };
+    const struct {
+        const char *key;
+        double *to;
+    } numbers[] = { { "flops", &state->flops },
+                    { "seconds", &state->seconds },
+                    { "loss", &state->loss },
+                    { "val_loss", &state->val_loss } };
+    ddl_status status = DDL_OK;
+    state->has_val = !json_is_null(json_object_get(r->root, "val_loss"));
+    state->val_loss = 0;
+    for (size_t i = 0; i < COUNT(counts) && !status; i++)
+        status = read_count(r, r->root, counts[i].key, counts[i].to);
+    for (size_t i = 0; i < COUNT(numbers) - !state->has_val && !status; i++) /* the last one may be null */
+        status = read_number(r, numbers[i].key, numbers[i].to);
+    if (!status)
+        status = read_spike(r, state->step, &state->spike);
+    if (!status && !json_is_object(json_object_get(r->root, "config")))
+        status = ddl_error_set(r->err, DDL_E_FORMAT, "%s: config is missing", r->path);
+    return status;
+}
+
+ddl_status ddl_run_read_state(const char *path, struct ddl_run_state *state, struct ddl_error *err)
+{
+    json_t *root;
+    ddl_status status = ddl_checkpoint_read_state(path, &root, err);
+    if (status)
+        return status;
+    const struct reader r = reader_of(path, root, err);
+    status = read_state(&r, state);
+    json_decref(root);
+    return status;
+}
+
+/* ---- comparing ---- */
+
+struct comparison {
+    const struct reader *r;
+    const struct ddl_train_config *config;
+    ddl_warn_fn *note;
+    void *user;
+};
+
+static ddl_status compare_key(const struct comparison *c, const struct ddl_option *row,
+                              enum ddl_on_resume rule)
+{
+    const char *was = json_string_value(json_object_get(json_object_get(c->r->root, "config"), row->name));
+    char now[8192];
+    struct ddl_error message;
+    ddl_option_format(row, c->config, now, sizeof now);
+    if (!was || strcmp(ddl_train_current_value(row->name, was), now) == 0) /* NULL: a newer key */
+        return DDL_OK;
+    if (rule == DDL_RESUME_SAME)
+        return ddl_error_set(c->r->err, DDL_E_USAGE,
+                             "%s: the run has %s %.80s, now it is %.80s; a resumed run keeps it", c->r->path,
+                             row->name, was, now);
+    ddl_error_set(&message, DDL_OK, "%s was '%.200s' before the run was resumed, now it is '%.200s'",
+                  row->name, was, now);
+    if (c->note)
+        c->note(c->user, message.text);
+    return DDL_OK;
+}
+
+/* The keys that must stay the same first, so that nothing is noted of a run that is refused. */
+static ddl_status compare_keys(const struct comparison *c)
+{
+    ddl_status status = DDL_OK;
+    for (enum ddl_on_resume rule = DDL_RESUME_SAME; rule <= DDL_RESUME_NOTED; rule++) {
+        for (const struct ddl_option *row = ddl_train_options(); row->name && !status; row++) {
+            if (ddl_train_on_resume(row) == rule)
+                status = compare_key(c, row, rule);
+        }
+    }
+    return status;
+}
+
+static ddl_status compare_model(const char *folder, const struct ddl_config *config, struct ddl_error *err)
+{
+    struct ddl_config found;
+    ddl_status status = ddl_config_load(&found, folder, NULL, NULL, err);
+    if (status)
+        return status;
+    const struct ddl_config resolved = ddl_config_resolved(config);
+    found = ddl_config_resolved(&found);
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        char was[64], now[64];
+        ddl_option_format(row, &found, was, sizeof was);
+        ddl_option_format(row, &resolved, now, sizeof now);
+        if (strcmp(was, now) != 0)
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "%s/config.json: the run has %s %s, now it is %s; a resumed "
+                                 "run keeps it",
+                                 folder, row->name, was, now);
+    }
+    for (size_t l = 0; l < found.n_layers; l++) {
+        if (ddl_config_residual(&found, l) != ddl_config_residual(config, l))
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "%s/config.json: the run has another residual rule in layer "
+                                 "%zu; a resumed run keeps it",
+                                 folder, l);
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_run_open(const char *path, const struct ddl_train_config *config, struct ddl_run_state *state,
+                        ddl_warn_fn *note, void *user, struct ddl_error *err)
+{
+    json_t *root;
+    ddl_status status = ddl_checkpoint_open(path, &root, err);
+    if (status)
+        return status;
+    const struct ddl_train_config resolved = ddl_train_resolved(config);
+    const struct reader r = reader_of(path, root, err);
+    status = read_state(&r, state);
+    if (!status)
+        status = compare_model(path, &config->config, err);
+    if (!status)
+        status = compare_keys(&(struct comparison){ &r, &resolved, note, user });
+    json_decref(root);
+    return status;
+}
+
+struct opening {
+    const struct ddl_train_config *config;
+    struct ddl_run_state *state;
+    ddl_warn_fn *note;
+    void *user;
+};
+
+static ddl_status open_one(void *user, const char *path, struct ddl_error *err)
+{
+    const struct opening *o = user;
+    return ddl_run_open(path, o->config, o->state, o->note, o->user, err);
+}
+
+ddl_status ddl_run_open_newest(const struct ddl_train_config *config, struct ddl_run_state *state, char *path,
+                               size_t size, ddl_warn_fn *note, void *user, struct ddl_error *err)
+{
+    struct opening o = { config, state, note, user };
+    return ddl_checkpoint_take_newest(config->out, open_one, &o, note, user, path, size, err);
+}
+
+ddl_status ddl_run_read_weights(const char *path, ddl_model *model, struct ddl_optim *optim,
+                                const struct ddl_run_state *state, struct ddl_error *err)
+{
+    struct ddl_tensor *plan = moments_plan(model);
+    if (!plan)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to read the moments", path);
+    const struct ddl_checkpoint_tensors moments = moments_of(model, plan, optim);
+    ddl_status status = ddl_checkpoint_read_weights(path, model, &moments, err);
+    if (!status)
+        ddl_optim_set_steps(optim, state->step - state->spike.skipped);
+    free(plan);
+    return status;
+}
