@@ -275,7 +275,7 @@ static void print_program(void)
               "How threads wait for each other; where neither is set, ddl sets the first to 3000" },
             { "DDL_ISA",
               "The instruction set of the kernels, where not the best that there is: baseline, avx2, avx512, "
-              "avx512vnni" },
+              "avx512vnni, avx512bf16" },
             { 0 } });
     notes("files", (const struct note[]){ { "PREFIX/share/ddl/tokenizer",
                                             "GPT-2's tokenizer, which commands take where none is named" },

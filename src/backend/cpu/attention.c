@@ -17,6 +17,7 @@ enum {
     STRIP = 12,        /* queries, or keys, whose products are made at a time: whole tiles of every set */
     BLOCK = 8 * STRIP, /* queries that add to dk and dv at a time, and that a task has at least         */
     PIECE = 576,       /* keys at a time: 0.3 MB a form where a head is 128 wide                        */
+    FEW_QUERIES = 8,   /* whose keys and values are read as they are: packing does not pay     */
     SHARES = 2,        /* tasks for each thread, where a head is divided: each packs all keys again     */
 };
 static_assert(PIECE % BLOCK == 0 && PIECE % MOST_PANEL == 0, "whole blocks of queries, whole panels");
@@ -46,7 +47,7 @@ size_t cpu_attention_scratch(size_t T, size_t h)
     if (h > SIZE_MAX - MOST_PANEL)
         return SIZE_MAX;
     if (!ddl_size_mul(round_up(h, MOST_PANEL), 3 * piece + 2 * BLOCK, &forms) ||
-        !ddl_size_mul(T, MOST_THIN, &so_far) || !ddl_size_add(forms, so_far, &numbers) ||
+        !ddl_size_mul(T, FEW_QUERIES, &so_far) || !ddl_size_add(forms, so_far, &numbers) ||
         !ddl_size_add(numbers, 2 * BLOCK * piece, &numbers))
         return SIZE_MAX;
     return numbers;
@@ -217,47 +218,47 @@ static void few_queries(const struct task *task, const struct attention_args *a,
                                .b = b,
                                .head = head,
                                .total = (double *)(void *)scratch,
-                               .top = scratch + 2 * MOST_THIN,
-                               .S = scratch + 3 * MOST_THIN };
+                               .top = scratch + 2 * FEW_QUERIES,
+                               .S = scratch + 3 * FEW_QUERIES };
     size_t M = a->T, span = a->past + a->T;
     size_t keys = q.b * a->k_batch + q.head * a->h, values = q.b * a->v_batch + q.head * a->h;
     struct softmax_args s = softmax_of(&q, 0, 0, span);
     const float *at = at_query(&q, 0);
     if (a->k16)
-        k->mixed_thin(&(struct mixed_args){ M, span, a->h, a->scale, at, a->q_stride, a->k16 + keys,
-                                            a->k_stride, q.S, span },
-                      0, span, NULL);
+        k->mixed_skinny(&(struct mixed_args){ M, span, a->h, a->scale, at, a->q_stride, a->k16 + keys,
+                                              a->k_stride, q.S, span },
+                        0, span, NULL);
     else
-        k->matmul_thin(&(struct matmul_args){ .trans_b = true,
-                                              .M = M,
-                                              .N = span,
-                                              .K = a->h,
-                                              .alpha = a->scale,
-                                              .A = at,
-                                              .lda = a->q_stride,
-                                              .B = a->k + keys,
-                                              .ldb = a->k_stride,
-                                              .C = q.S,
-                                              .ldc = span },
-                       0, span, NULL);
+        k->matmul_skinny(&(struct matmul_args){ .trans_b = true,
+                                                .M = M,
+                                                .N = span,
+                                                .K = a->h,
+                                                .alpha = a->scale,
+                                                .A = at,
+                                                .lda = a->q_stride,
+                                                .B = a->k + keys,
+                                                .ldb = a->k_stride,
+                                                .C = q.S,
+                                                .ldc = span },
+                         0, span, NULL);
     if (!q.products_only)
         k->softmax_fwd(&s, 0, M, NULL);
     if (a->v16)
-        k->mixed_thin_nn(&(struct mixed_args){ M, a->h, span, 1, q.S, span, a->v16 + values, a->v_stride, s.y,
-                                               s.y_stride },
-                         0, M, NULL);
+        k->mixed_few_nn(&(struct mixed_args){ M, a->h, span, 1, q.S, span, a->v16 + values, a->v_stride, s.y,
+                                              s.y_stride },
+                        0, M, NULL);
     else
-        k->matmul_thin_nn(&(struct matmul_args){ .M = M,
-                                                 .N = a->h,
-                                                 .K = span,
-                                                 .alpha = 1,
-                                                 .A = q.S,
-                                                 .lda = span,
-                                                 .B = a->v + values,
-                                                 .ldb = a->v_stride,
-                                                 .C = s.y,
-                                                 .ldc = s.y_stride },
-                          0, a->h, NULL);
+        k->matmul_few_nn(&(struct matmul_args){ .M = M,
+                                                .N = a->h,
+                                                .K = span,
+                                                .alpha = 1,
+                                                .A = q.S,
+                                                .lda = span,
+                                                .B = a->v + values,
+                                                .ldb = a->v_stride,
+                                                .C = s.y,
+                                                .ldc = s.y_stride },
+                         0, a->h, NULL);
     if (!q.products_only)
         k->softmax_finish(&s, 0, M, NULL);
 }
@@ -274,7 +275,7 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
         return;
     }
     const struct attention_args one = sequence_of(a, b);
-    if (one.T <= MOST_THIN)
+    if (one.T <= FEW_QUERIES)
         few_queries(task, &one, 0, head, scratch);
 }
 
@@ -283,7 +284,7 @@ static void dense_fwd(const struct cpu *cpu, const struct attention_args *a, boo
     size_t heads = a->T ? a->B * a->H : 0, span = a->past + a->T;
     struct task task = { .cpu = cpu, .args = a, .shares = 1, .products_only = products_only };
     parallel_fits(cpu, cpu_attention_scratch(span, a->h));
-    if (a->T <= MOST_THIN) {
+    if (a->T <= FEW_QUERIES) {
         parallel_tasks(cpu, heads, (1 + a->T / 4) * span * a->h, few_fwd, &task);
         return;
     }
@@ -298,10 +299,10 @@ static void ragged_fwd(const struct cpu *cpu, const struct attention_args *a, bo
     const struct ddl_ragged *r = &a->ragged;
     struct task task = { .cpu = cpu, .args = a, .shares = 1, .products_only = products_only };
     parallel_fits(cpu, cpu_attention_scratch(r->max_span, a->h));
-    parallel_tasks(cpu, r->B * a->H, (1 + MOST_THIN / 4) * r->max_span * a->h, few_fwd, &task);
-    for (size_t b = 0; r->max_rows > MOST_THIN && b < r->B; b++) {
+    parallel_tasks(cpu, r->B * a->H, (1 + FEW_QUERIES / 4) * r->max_span * a->h, few_fwd, &task);
+    for (size_t b = 0; r->max_rows > FEW_QUERIES && b < r->B; b++) {
         const struct attention_args one = sequence_of(a, b);
-        if (one.T > MOST_THIN)
+        if (one.T > FEW_QUERIES)
             dense_fwd(cpu, &one, products_only);
     }
 }

@@ -32,6 +32,13 @@ static bool has_avx512vnni(void)
 }
 #endif
 
+#ifdef DDL_HAS_ISA_avx512bf16
+static bool has_avx512bf16(void)
+{
+    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
+}
+#endif
+
 /* Worst first. */
 static const struct isa {
     const char *name;
@@ -47,6 +54,9 @@ static const struct isa {
 #endif
 #ifdef DDL_HAS_ISA_avx512vnni
     { "avx512vnni", &ddl_kernels_avx512vnni, has_avx512vnni },
+#endif
+#ifdef DDL_HAS_ISA_avx512bf16
+    { "avx512bf16", &ddl_kernels_avx512bf16, has_avx512bf16 },
 #endif
 };
 enum { N_SETS = sizeof sets / sizeof *sets };
@@ -77,7 +87,7 @@ ddl_status isa_choose(const struct ddl_kernels **kernels, const char **name, str
     }
     return ddl_error_set(
         err, DDL_E_USAGE,
-        "DDL_ISA: '%s' is not an instruction set of this build (baseline, avx2, avx512 or avx512vnni on "
-        "x86-64; baseline elsewhere)",
+        "DDL_ISA: '%s' is not an instruction set of this build (baseline, avx2, avx512, avx512vnni or "
+        "avx512bf16 on x86-64; baseline elsewhere)",
         wanted);
 }

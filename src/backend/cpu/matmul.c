@@ -1,4 +1,4 @@
-/* Products: which of them pay for the library, and which are done in place. */
+/* Matrix products: chooses between the library and the kernels. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/library.h"
 #include "backend/cpu/parallel.h"
@@ -6,16 +6,15 @@
 #include <assert.h>
 
 enum {
-    FEW_ROWS = 4,         /* of A for B as it stands: more are worth the library's packing  */
-    SMALL = 16 * 16 * 16, /* products of at most so many multiplications are done in place  */
+    FEW_ROWS = 4,         /* of A up to which op(B) = B is read as it is: the library packs it first */
+    SMALL = 16 * 16 * 16, /* multiplications up to which a call of the library is not worth its cost */
 };
 
-/* Columns of C by a kernel that reads B once, where a library would pack it first. */
-static rows_fn *thin_kernel(const struct cpu *cpu, const struct matmul_args *a)
+/* Whether C = A B^T has so few rows that B is read once, by the skinny kernels. These compute a row of C in
+ * the same order for any number of rows: sessions rely on it. */
+static bool is_skinny(bool trans_a, bool trans_b, size_t M)
 {
-    if (a->trans_a || a->M > (a->trans_b ? (size_t)MOST_THIN : FEW_ROWS))
-        return NULL;
-    return a->trans_b ? cpu->k->matmul_thin : cpu->k->matmul_thin_nn;
+    return !trans_a && trans_b && M <= MOST_SKINNY;
 }
 
 static bool is_small(const struct matmul_args *a)
@@ -23,8 +22,7 @@ static bool is_small(const struct matmul_args *a)
     return a->K == 0 || (a->M <= SMALL && a->N <= SMALL && a->K <= SMALL && a->M * a->N * a->K <= SMALL);
 }
 
-/* Whether the product is still to be made. One that was lost is not made but reported, by ops->check_error.
- */
+/* Whether the library left the product undone. One that failed halfway is reported by ops->check_error. */
 static bool is_left(const struct cpu *cpu, enum library_outcome outcome)
 {
     if (outcome == LIBRARY_LOST)
@@ -37,33 +35,34 @@ static void by_library(const struct cpu *cpu, const struct matmul_args *a)
     int before = parallel_limit((int)cpu->threads);
     enum library_outcome outcome = library_matmul(a);
     parallel_limit(before);
-    if (is_left(cpu, outcome)) /* no memory for its packing: slower, but right */
+    if (is_left(cpu, outcome)) /* no memory for its packing */
         cpu->k->matmul_plain(a, 0, a->M, NULL);
 }
 
 void cpu_matmul(void *ctx, const struct matmul_args *a)
 {
     const struct cpu *cpu = ctx;
-    rows_fn *thin = thin_kernel(cpu, a);
     if (a->M == 0 || a->N == 0)
         return;
-    if (is_small(a))
+    if (is_skinny(a->trans_a, a->trans_b, a->M))
+        parallel_rows(cpu, a->N, a->K, cpu->k->matmul_skinny, a);
+    else if (is_small(a))
         cpu->k->matmul_plain(a, 0, a->M, NULL);
-    else if (thin)
-        parallel_rows(cpu, a->N, a->K, thin, a);
+    else if (!a->trans_a && !a->trans_b && a->M <= FEW_ROWS)
+        parallel_rows(cpu, a->N, a->K, cpu->k->matmul_few_nn, a);
     else
         by_library(cpu, a);
 }
 
-/* Without units for bfloat16 the kernel widens as it goes. */
+/* Without bfloat16 instructions in the library's reach the kernels convert to float32. */
 void cpu_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
 {
     const struct cpu *cpu = ctx;
     enum library_outcome outcome = LIBRARY_NOT_TAKEN;
     if (a->M == 0 || a->N == 0)
         return;
-    if (a->M <= MOST_THIN && !a->trans_a && a->trans_b && a->M * a->K <= cpu->piece) {
-        parallel_scratch(cpu, a->N, a->K, cpu->k->matmul16_thin, a, 0);
+    if (is_skinny(a->trans_a, a->trans_b, a->M) && a->M * a->K <= cpu->piece) {
+        parallel_scratch(cpu, a->N, a->K, cpu->k->matmul_bf16_skinny, a, 0);
         return;
     }
     if (cpu->bf16_units && a->K > 0) {
@@ -72,10 +71,10 @@ void cpu_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
         parallel_limit(before);
     }
     if (is_left(cpu, outcome))
-        parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul16_plain, a);
+        parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul_bf16_plain, a);
 }
 
-/* C by rows of tiles [tile, tile + n), widened to a panel for the library. */
+/* C's columns of the n rows of tiles from `tile` on, dequantized to a panel for the library. */
 static void by_panel(const struct cpu *cpu, const struct matmul_q8_args *a, size_t tile, size_t n)
 {
     size_t row = tile * DDL_Q8_ROWS, ld = n * DDL_Q8_ROWS;
@@ -95,7 +94,7 @@ static void by_panel(const struct cpu *cpu, const struct matmul_q8_args *a, size
                                            .ldc = a->ldc });
 }
 
-/* C by the tiles as they are, for as many rows of A at a time as the scratch of all threads holds in slices.
+/* C from the tiles directly, for as many rows of A at a time as the scratch of all threads holds as slices.
  */
 static void by_tiles(const struct cpu *cpu, const struct matmul_q8_args *a, size_t tiles)
 {
@@ -106,15 +105,15 @@ static void by_tiles(const struct cpu *cpu, const struct matmul_q8_args *a, size
         part.M = a->M - m < most ? a->M - m : most;
         part.A += m * a->lda;
         part.C += m * a->ldc;
-        const struct tiles8_args by = { &part, cpu->scratch };
-        parallel_rows(cpu, part.M, 4 * a->K, cpu->k->slice8, &by);
-        size_t passes = (part.M + MOST_THIN - 1) / MOST_THIN;
-        parallel_rows(cpu, tiles, passes * a->K * DDL_Q8_ROWS, cpu->k->matmul8_tiles, &by);
+        const struct tiles_q8_args by = { &part, cpu->scratch };
+        parallel_rows(cpu, part.M, 4 * a->K, cpu->k->slice_q8, &by);
+        parallel_rows(cpu, tiles, a->K * DDL_Q8_ROWS, cpu->k->matmul_q8_tiles, &by);
     }
 }
 
-/* Few rows meet the tiles as they are read. More may be worth widening a panel of B at a time, as much as the
- * scratch of all threads holds, for the library. */
+/* Few rows are multiplied with the tiles directly, in the same order for any number of rows up to
+ * MOST_SKINNY. For more it may be faster to dequantize a panel of B at a time, as much as the scratch of all
+ * threads holds, for the library. */
 void cpu_matmul_q8(void *ctx, const struct matmul_q8_args *args)
 {
     const struct cpu *cpu = ctx;
@@ -124,7 +123,7 @@ void cpu_matmul_q8(void *ctx, const struct matmul_q8_args *args)
     size_t tiles = (a.first + a.N + DDL_Q8_ROWS - 1) / DDL_Q8_ROWS;
     if (a.M == 0 || a.N == 0)
         return;
-    if (a.M <= cpu->k->most_tiles8 || a.K == 0) {
+    if (a.M <= cpu->k->most_tiles || a.K == 0) {
         by_tiles(cpu, &a, tiles);
         return;
     }

@@ -48,7 +48,7 @@ static void add_scaled16(size_t n, float a, const uint16_t *restrict x, float *r
 }
 
 /* Four rows of B at a time. */
-void DDL_KERNEL(mixed_thin_nn)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(mixed_few_nn)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct mixed_args *a = args;
     (void)scratch;
@@ -74,7 +74,7 @@ void DDL_KERNEL(mixed_thin_nn)(const void *args, size_t lo, size_t hi, float *sc
 }
 
 /* Rows [lo, hi) of C. */
-void DDL_KERNEL(matmul16_plain)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(matmul_bf16_plain)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul_bf16_args *a = args;
     size_t row_a = a->trans_a ? 1 : a->lda, step_a = a->trans_a ? a->lda : 1;

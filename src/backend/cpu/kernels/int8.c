@@ -1,6 +1,8 @@
-/* Eight-bit weights in tiles (ops.h): reduced, widened and multiplied. A vector holds numbers of V rows side
- * by side, so every sum is a lane's own and nothing is summed across. */
+/* Eight-bit weights in tiles (ops.h): quantize, dequantize and multiply. A vector holds numbers of V rows, so
+ * no sum goes across lanes. A number of C is a sum over groups in their order, whatever tile computes it: a
+ * row of C is bitwise the same for any number of rows. */
 #include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/passes.h"
 #include "backend/cpu/kernels/vec.h"
 #include "base/mem.h"
 
@@ -11,10 +13,7 @@ enum {
     ROWS = DDL_Q8_ROWS,
     QUADS = DDL_GROUP / 4,
     PARTS = ROWS / V,
-    AHEAD8 = 2048,    /* bytes; measured: docs/performance.md       */
-    MOST_TILES = 4,   /* below each other that are read side by side */
-    MOST_SUMS = 8,    /* rows of A times those                       */
-    CACHED_TILES = 8, /* rows of tiles that stay in the cache while many rows of A meet them */
+    MOST_TILES = 4, /* rows of tiles that are multiplied at a time */
 };
 
 /* Byte j of every lane, as floats. */
@@ -39,17 +38,17 @@ INLINE float size_of_group(const float *x)
     return largest < infinite ? size : __builtin_nanf("");
 }
 
-/* A slice: 32 numbers of a row of A in the form in which tiles meet them, made by `prepare`. add_tiles adds
- * the products of M rows' slices with R tiles, one below the other; slices and tiles are `groups` apart from
- * row to row. sum[r M + m][p]: row m of A with vector p of tile r's rows. M and R are constants. */
+/* A slice: 32 numbers of a row of A in the form that is multiplied with tiles, made by `prepare`. add_tiles
+ * adds the products of M rows' slices and R tiles of consecutive rows; slices and tiles are `groups` apart
+ * from row to row. sum[r M + m][p]: row m of A, vector p of tile r's rows. M and R are constants. */
 #ifdef HAVE_DOT_BYTES
 
 static_assert(PARTS == 1, "a vector holds all rows of a tile");
 
-/* Whole multiples of a power of two in digits to base 256: x = step (d_2 65536 + d_1 256 + d_0). Products of
- * digits with bytes and their sums over a group are exact; what is rounded is x, to about 2^-23 of the
- * largest. */
+/* x = step (65536 d_2 + 256 d_1 + d_0) with three signed digits. Products of digits and bytes and their sums
+ * over a group are exact in integers. x is rounded to 2^-23 of its group's largest number. */
 enum { DIGITS = 3, BITS = 23, BIAS = 128 /* a byte is multiplied as q + BIAS, which is not negative */ };
+enum { MOST_ROWS = 4 };           /* of A at a time */
 static const float room = 1.004f; /* digits reach 127 (65536 + 256 + 1), not 2^BITS */
 struct slice {
     int8_t digit[DIGITS][DDL_GROUP];
@@ -96,13 +95,15 @@ INLINE void prepare(const float *x, struct slice *y)
     }
 }
 
-INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t groups, vec (*sum)[PARTS],
-                      const size_t M, const size_t R)
+INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t groups,
+                      vec (*sum)[MOST_ROWS][PARTS], const size_t M, const size_t R)
 {
-    vec_int part[MOST_SUMS][DIGITS];
-    for (size_t i = 0; i < R * M; i++) {
-        for (size_t d = 0; d < DIGITS; d++)
-            part[i][d] = splat_ints(x[i % M * groups].start[d]);
+    vec_int part[MOST_TILES][MOST_ROWS][DIGITS];
+    for (size_t r = 0; r < R; r++) {
+        for (size_t m = 0; m < M; m++) {
+            for (size_t d = 0; d < DIGITS; d++)
+                part[r][m][d] = splat_ints(x[m * groups].start[d]);
+        }
     }
     for (size_t k = 0; k < QUADS; k++) {
         vec_int w[MOST_TILES];
@@ -112,18 +113,23 @@ INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t grou
             for (size_t d = 0; d < DIGITS; d++) {
                 vec_int four = splat_bytes(x[m * groups].digit[d] + 4 * k);
                 for (size_t r = 0; r < R; r++)
-                    part[r * M + m][d] = dot_bytes(part[r * M + m][d], w[r], four);
+                    part[r][m][d] = dot_bytes(part[r][m][d], w[r], four);
             }
         }
     }
-    for (size_t i = 0; i < R * M; i++) {
-        vec high = to_floats(part[i][2] * 256 + part[i][1]), all = high * 256 + to_floats(part[i][0]);
-        sum[i][0] += all * splat(x[i % M * groups].step) * load(b[i / M * groups].scale);
+    for (size_t r = 0; r < R; r++) {
+        vec scale = load(b[r * groups].scale);
+        for (size_t m = 0; m < M; m++) {
+            vec high = to_floats(part[r][m][2] * 256 + part[r][m][1]);
+            vec all = high * 256 + to_floats(part[r][m][0]);
+            sum[r][m][0] += all * splat(x[m * groups].step) * scale;
+        }
     }
 }
 
 #else
 
+enum { MOST_ROWS = 8 };
 struct slice {
     float x[DDL_GROUP];
 };
@@ -133,12 +139,12 @@ INLINE void prepare(const float *x, struct slice *y)
     memcpy(y->x, x, sizeof y->x);
 }
 
-INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t groups, vec (*sum)[PARTS],
-                      const size_t M, const size_t R)
+INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t groups,
+                      vec (*sum)[MOST_ROWS][PARTS], const size_t M, const size_t R)
 {
     for (size_t i = 0; i < R * PARTS; i++, b += i % PARTS ? 0 : groups) {
         const size_t r = i / PARTS, p = i % PARTS;
-        vec part[MOST_THIN] = { 0 };
+        vec part[MOST_ROWS] = { 0 };
         for (size_t k = 0; k < QUADS; k++) {
             vec_int four = load_ints(b->q[k][p * V]);
             for (size_t j = 0; j < 4; j++) {
@@ -148,7 +154,7 @@ INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t grou
             }
         }
         for (size_t m = 0; m < M; m++)
-            sum[r * M + m][p] += part[m] * load(b->scale + p * V);
+            sum[r][m][p] += part[m] * load(b->scale + p * V);
     }
 }
 
@@ -157,9 +163,9 @@ INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t grou
 static_assert(sizeof(struct slice) <= DDL_GROUP * sizeof(float), "scratch is counted in rows of floats");
 static_assert(sizeof(struct ddl_q8) % DDL_ALIGN == 0, "tiles are whole lines");
 
-void DDL_KERNEL(slice8)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(slice_q8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct tiles8_args *by = args;
+    const struct tiles_q8_args *by = args;
     const struct matmul_q8_args *a = by->product;
     size_t whole = a->K / DDL_GROUP * DDL_GROUP;
     struct slice *slices = (struct slice *)by->slices + lo * ddl_q8_groups(a->K);
@@ -192,51 +198,64 @@ INLINE void put(const struct matmul_q8_args *a, size_t tile, size_t m, const vec
     }
 }
 
-INLINE void multiply(const struct matmul_q8_args *a, size_t tile, size_t m, const struct slice *slices,
-                     const size_t M, const size_t R)
+/* M rows of A with R rows of tiles. */
+INLINE void multiply(const struct tiles_q8_args *by, const struct pass *p, size_t tile, const size_t M,
+                     const size_t R)
 {
-    size_t groups = ddl_q8_groups(a->K);
+    const struct matmul_q8_args *a = by->product;
+    size_t groups = ddl_q8_groups(a->K), far = p->ahead * groups * sizeof(struct ddl_q8);
+    size_t first = first_prefetch(p, tile);
     const struct ddl_q8 *b = a->B + tile * groups;
-    vec sum[MOST_SUMS][PARTS] = { { { 0 } } };
+    const struct slice *x = (const struct slice *)by->slices + p->m * groups;
+    vec sum[MOST_TILES][MOST_ROWS][PARTS];
+    for (size_t r = 0; r < R; r++) {
+        for (size_t m = 0; m < M; m++) {
+            for (size_t i = 0; i < PARTS; i++)
+                sum[r][m][i] = splat(0);
+        }
+    }
     for (size_t g = 0; g < groups; g++) {
-        for (size_t r = 0; r < R; r++)
-            prefetch(b + r * groups + g, AHEAD8, sizeof *b);
-        add_tiles(b + g, slices + m * groups + g, groups, sum, M, R);
+        for (size_t r = first; r < R; r += p->every)
+            prefetch(b + r * groups + g, far, sizeof *b);
+        add_tiles(b + g, x + g, groups, sum, M, R);
     }
     for (size_t r = 0; r < R; r++)
-        put(a, tile + r, m, (const vec(*)[PARTS])sum + r * M, M);
+        put(a, tile + r, p->m, (const vec(*)[PARTS])sum[r], M);
 }
 
-/* X(M, R): for M rows of A as many rows of tiles side by side as there are registers for. */
+/* X(M, R): for M rows of A as many rows of tiles at a time as there are registers for. */
+#ifdef HAVE_DOT_BYTES
+#define EACH_M(X) X(1, 4) X(2, 4) X(3, 2) X(4, 2)
+#else
 #define EACH_M(X) X(1, 4) X(2, 4) X(3, 2) X(4, 2) X(5, 1) X(6, 1) X(7, 1) X(8, 1)
+#endif
 #define DEFINE_MULTIPLY(M, R)                                                                                \
-    static_assert(R <= MOST_TILES && M * R <= MOST_SUMS, "room for their sums");                             \
-    static void multiply_##M(const struct matmul_q8_args *a, size_t lo, size_t hi, size_t m,                 \
-                             const struct slice *slices)                                                     \
+    static_assert(R <= MOST_TILES && M <= MOST_ROWS, "space for their sums");                                \
+    static void multiply_##M(const struct tiles_q8_args *by, const struct pass *p)                           \
     {                                                                                                        \
-        size_t tile = lo;                                                                                    \
-        for (; tile + R <= hi; tile += R)                                                                    \
-            multiply(a, tile, m, slices, M, R);                                                              \
-        for (; tile < hi; tile++)                                                                            \
-            multiply(a, tile, m, slices, M, 1);                                                              \
+        size_t tile = p->lo;                                                                                 \
+        for (; tile + R <= p->hi; tile += R)                                                                 \
+            multiply(by, p, tile, M, R);                                                                     \
+        for (; tile < p->hi; tile++)                                                                         \
+            multiply(by, p, tile, M, 1);                                                                     \
     }
 EACH_M(DEFINE_MULTIPLY)
 #define LIST_MULTIPLY(M, R) multiply_##M,
-static void (*const by_rows[])(const struct matmul_q8_args *a, size_t lo, size_t hi, size_t m,
-                               const struct slice *slices) = { EACH_M(LIST_MULTIPLY) };
-static_assert(sizeof by_rows / sizeof *by_rows == MOST_THIN, "one for each M");
+static void (*const by_rows[])(const struct tiles_q8_args *by,
+                               const struct pass *p) = { EACH_M(LIST_MULTIPLY) };
+static_assert(sizeof by_rows / sizeof *by_rows == MOST_ROWS, "one for each M");
 
-/* Few rows meet all tiles in one pass, more eight at a time CACHED_TILES rows of tiles. */
-void DDL_KERNEL(matmul8_tiles)(const void *args, size_t lo, size_t hi, float *scratch)
+static void pass_tiles(const void *args, const struct pass *p)
 {
-    const struct tiles8_args *by = args;
-    size_t M = by->product->M, step = M > MOST_THIN ? CACHED_TILES : hi - lo;
+    by_rows[p->M - 1](args, p);
+}
+
+void DDL_KERNEL(matmul_q8_tiles)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct tiles_q8_args *by = args;
+    const struct matmul_q8_args *a = by->product;
     (void)scratch;
-    for (size_t tile = lo; tile < hi; tile += step) {
-        size_t end = hi - tile < step ? hi : tile + step;
-        for (size_t m = 0; m < M; m += MOST_THIN)
-            by_rows[(M - m < MOST_THIN ? M - m : MOST_THIN) - 1](by->product, tile, end, m, by->slices);
-    }
+    in_passes(a->M, MOST_ROWS, lo, hi, ddl_q8_groups(a->K) * sizeof *a->B, pass_tiles, by);
 }
 
 /* ---- to float32 and back ---- */

@@ -6,7 +6,9 @@
 
 #include "ops/ops.h"
 
-enum { MOST_THIN = 8 }; /* rows of A in the kernels that read B once */
+/* Rows of A in products with B^T for which one order of summation holds, whatever their number: a row of C is
+ * bitwise the same for any M up to this. Steps of a session have at most so many rows. */
+enum { MOST_SKINNY = 64 };
 
 typedef void rows_fn(const void *args, size_t lo, size_t hi, float *scratch);
 
@@ -70,9 +72,9 @@ struct strip_args {
     bool add;
 };
 
-/* A product with tiles: `slices` holds the rows of A in the form in which tiles meet them, all of them in no
- * more room than M rows of K numbers, rounded up to whole groups, take in float32. */
-struct tiles8_args {
+/* A product with tiles: `slices` holds the rows of A as slice_q8 prepares them, in no more space than M rows
+ * of K floats take, rounded up to whole groups. */
+struct tiles_q8_args {
     const struct matmul_q8_args *product; /* first < 16 */
     void *slices;
 };
@@ -105,73 +107,74 @@ struct parts_args {
 
 /* name; what `rows` are; scratch */
 #define DDL_KERNELS(X)                                                                                       \
-    X(matmul_plain)    /* rows of C; any shape                       */                                      \
-    X(matmul_thin)     /* columns of C, op(B) = B^T, M <= MOST_THIN  */                                      \
-    X(matmul_thin_nn)  /* columns of C, op(B) = B: sums of rows of B */                                      \
-    X(mixed_thin)      /* columns of C, op(B) = B^T, M <= MOST_THIN; mixed_args */                           \
-    X(mixed_thin_nn)   /* rows of C, op(B) = B; mixed_args           */                                      \
-    X(cast_bf16)       /* numbers                                    */                                      \
-    X(copy_bf16)       /* rows of all matrices                       */                                      \
-    X(pack)            /* rows of x; pack_args                       */                                      \
-    X(strip)           /* rows of C; strip_args                      */                                      \
-    X(matmul16_plain)  /* rows of C; any shape                       */                                      \
-    X(matmul16_thin)   /* columns of C; scratch: M K numbers         */                                      \
-    X(slice8)          /* rows of A; tiles8_args                      */                                     \
-    X(matmul8_tiles)   /* rows of tiles; tiles8_args                  */                                     \
-    X(quantize_q8)     /* rows                                       */                                      \
-    X(dequantize_q8)   /* rows of tiles; dequantize_q8_args                 */                               \
-    X(embed_fwd)       /* tokens                                     */                                      \
-    X(embed_bf16_fwd)  /* tokens                                     */                                      \
-    X(embed_q8_fwd)    /* tokens                                     */                                      \
-    X(embed_bwd)       /* features: two tokens may share a row of dE */                                      \
-    X(init_state_fwd)  /* tokens; (K, d*c) for w transposed          */                                      \
-    X(init_state_bwd)  /* tokens; (K, d*c) sums, then (K, d*c) for w */                                      \
-    X(fold_fwd)        /* all at once                                */                                      \
-    X(fold_bwd)        /* all at once                                */                                      \
-    X(compress_fwd)    /* tokens                                     */                                      \
-    X(compress_bwd)    /* tokens; de                                 */                                      \
-    X(rmsnorm_fwd)     /* rows                                       */                                      \
-    X(rmsnorm_bwd)     /* rows; dw                                   */                                      \
-    X(rope_fwd)        /* rows                                       */                                      \
-    X(rope_bwd)        /* rows; dw                                   */                                      \
-    X(softmax_fwd)     /* queries; softmax_args                      */                                      \
-    X(softmax_finish)  /* queries; softmax_args                      */                                      \
-    X(softmax_bwd)     /* queries; softmax_grad_args                 */                                      \
-    X(swiglu_fwd)      /* rows                                       */                                      \
-    X(swiglu_bwd)      /* rows                                       */                                      \
-    X(project_fwd)     /* rows                                       */                                      \
-    X(project_bwd)     /* rows; dW (c, d), then db (c)               */                                      \
-    X(tanh_fwd)        /* numbers                                    */                                      \
-    X(tanh_bwd)        /* numbers                                    */                                      \
-    X(gelu_fwd)        /* numbers                                    */                                      \
-    X(gelu_bwd)        /* numbers                                    */                                      \
-    X(fill)            /* numbers                                    */                                      \
-    X(bias_fwd)        /* rows                                       */                                      \
-    X(bias_bwd)        /* rows; db                                   */                                      \
-    X(pool_fwd)        /* rows                                       */                                      \
-    X(pool_bwd)        /* rows; dw_a                                 */                                      \
-    X(delta_fwd)       /* rows                                       */                                      \
-    X(delta_bwd)       /* rows                                       */                                      \
-    X(delta_inverse)   /* rows                                       */                                      \
-    X(elementwise_fwd) /* rows                                       */                                      \
-    X(elementwise_bwd) /* rows                                       */                                      \
-    X(cross_entropy)   /* rows                                       */                                      \
-    X(loss_fold)       /* rows                                       */                                      \
-    X(loss_grad)       /* rows                                       */                                      \
-    X(adamw)           /* numbers                                    */                                      \
-    X(sum_squares)     /* of a float array; the sum, a double         */                                     \
-    X(sum_parts)       /* numbers; parts_args                        */
+    X(matmul_plain)       /* rows of C; any shape                       */                                   \
+    X(matmul_skinny)      /* columns of C, op(B) = B^T; any M              */                                \
+    X(matmul_few_nn)      /* columns of C, op(B) = B; few rows             */                                \
+    X(mixed_skinny)       /* columns of C, op(B) = B^T; mixed_args         */                                \
+    X(mixed_few_nn)       /* rows of C, op(B) = B; mixed_args              */                                \
+    X(cast_bf16)          /* numbers                                    */                                   \
+    X(copy_bf16)          /* rows of all matrices                       */                                   \
+    X(pack)               /* rows of x; pack_args                       */                                   \
+    X(strip)              /* rows of C; strip_args                      */                                   \
+    X(matmul_bf16_plain)  /* rows of C; any shape                          */                                \
+    X(matmul_bf16_skinny) /* columns of C, op(B) = B^T; scratch: M K floats */                               \
+    X(slice_q8)           /* rows of A; tiles_q8_args                      */                                \
+    X(matmul_q8_tiles)    /* rows of tiles; tiles_q8_args                  */                                \
+    X(quantize_q8)        /* rows                                       */                                   \
+    X(dequantize_q8)      /* rows of tiles; dequantize_q8_args                 */                            \
+    X(embed_fwd)          /* tokens                                     */                                   \
+    X(embed_bf16_fwd)     /* tokens                                     */                                   \
+    X(embed_q8_fwd)       /* tokens                                     */                                   \
+    X(embed_bwd)          /* features: two tokens may share a row of dE */                                   \
+    X(init_state_fwd)     /* tokens; (K, d*c) for w transposed          */                                   \
+    X(init_state_bwd)     /* tokens; (K, d*c) sums, then (K, d*c) for w */                                   \
+    X(fold_fwd)           /* all at once                                */                                   \
+    X(fold_bwd)           /* all at once                                */                                   \
+    X(compress_fwd)       /* tokens                                     */                                   \
+    X(compress_bwd)       /* tokens; de                                 */                                   \
+    X(rmsnorm_fwd)        /* rows                                       */                                   \
+    X(rmsnorm_bwd)        /* rows; dw                                   */                                   \
+    X(rope_fwd)           /* rows                                       */                                   \
+    X(rope_bwd)           /* rows; dw                                   */                                   \
+    X(softmax_fwd)        /* queries; softmax_args                      */                                   \
+    X(softmax_finish)     /* queries; softmax_args                      */                                   \
+    X(softmax_bwd)        /* queries; softmax_grad_args                 */                                   \
+    X(swiglu_fwd)         /* rows                                       */                                   \
+    X(swiglu_bwd)         /* rows                                       */                                   \
+    X(project_fwd)        /* rows                                       */                                   \
+    X(project_bwd)        /* rows; dW (c, d), then db (c)               */                                   \
+    X(tanh_fwd)           /* numbers                                    */                                   \
+    X(tanh_bwd)           /* numbers                                    */                                   \
+    X(gelu_fwd)           /* numbers                                    */                                   \
+    X(gelu_bwd)           /* numbers                                    */                                   \
+    X(fill)               /* numbers                                    */                                   \
+    X(bias_fwd)           /* rows                                       */                                   \
+    X(bias_bwd)           /* rows; db                                   */                                   \
+    X(pool_fwd)           /* rows                                       */                                   \
+    X(pool_bwd)           /* rows; dw_a                                 */                                   \
+    X(delta_fwd)          /* rows                                       */                                   \
+    X(delta_bwd)          /* rows                                       */                                   \
+    X(delta_inverse)      /* rows                                       */                                   \
+    X(elementwise_fwd)    /* rows                                       */                                   \
+    X(elementwise_bwd)    /* rows                                       */                                   \
+    X(cross_entropy)      /* rows                                       */                                   \
+    X(loss_fold)          /* rows                                       */                                   \
+    X(loss_grad)          /* rows                                       */                                   \
+    X(adamw)              /* numbers                                    */                                   \
+    X(sum_squares)        /* of a float array; the sum, a double         */                                  \
+    X(sum_parts)          /* numbers; parts_args                        */
 
 struct ddl_kernels {
 #define DECLARE_MEMBER(name) rows_fn *name;
     DDL_KERNELS(DECLARE_MEMBER)
 #undef DECLARE_MEMBER
-    size_t most_tiles8; /* rows of A up to which matmul8_tiles is faster than the library with B widened */
+    size_t most_tiles; /* rows of A up to which matmul_q8_tiles is used: beyond, B is dequantized for the
+                          library */
 };
 
 /* One table for each instruction set that the build has; isa.c chooses. */
 extern const struct ddl_kernels ddl_kernels_baseline, ddl_kernels_avx2, ddl_kernels_avx512,
-    ddl_kernels_avx512vnni;
+    ddl_kernels_avx512vnni, ddl_kernels_avx512bf16;
 
 /* DDL_KERNEL(name): the name of a kernel in the set that is being compiled (DDL_ISA). */
 #ifdef DDL_ISA

@@ -1,5 +1,4 @@
-/* Products that do not pay for packing: few rows (decoding reads every weight once) and small or odd shapes.
- */
+/* Products of small and odd shapes, and of few rows with B as it is. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 
@@ -44,9 +43,8 @@ void DDL_KERNEL(matmul_plain)(const void *args, size_t lo, size_t hi, float *scr
     }
 }
 
-/* C_i = sum_k alpha A_ik B_k + beta C_i on columns [lo, hi), A as it stands: rows of B are added, four at a
- * time. */
-void DDL_KERNEL(matmul_thin_nn)(const void *args, size_t lo, size_t hi, float *scratch)
+/* C_i = sum_k alpha A_ik B_k + beta C_i on columns [lo, hi): rows of B are added, four at a time. */
+void DDL_KERNEL(matmul_few_nn)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul_args *a = args;
     size_t n = hi - lo, k = 0;

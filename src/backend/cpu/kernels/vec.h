@@ -48,6 +48,18 @@ INLINE vec load(const float *x)
     return *(const vec_anywhere *)x;
 }
 
+/* The first `bytes` bytes of a vector, fewer than it has, and zeros. */
+INLINE vec load_first(const void *x, size_t bytes)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_maskz_loadu_epi8(((__mmask64)1 << bytes) - 1, x);
+#else
+    float lanes[V] = { 0 };
+    __builtin_memcpy(lanes, x, bytes);
+    return load(lanes);
+#endif
+}
+
 /* Rows ahead of its own that a kernel asks for where rows stand apart (attention's keys and values). */
 enum { ROWS_AHEAD = 8 };
 
@@ -55,9 +67,9 @@ enum { ROWS_AHEAD = 8 };
  */
 INLINE void prefetch(const void *b, size_t ahead, size_t bytes)
 {
-    enum { CACHE_LINE = 64 };
+    enum { CACHE_LINE = 64, LOCALITY = 2 };
     for (size_t line = 0; line < bytes; line += CACHE_LINE)
-        __builtin_prefetch((const void *)((uintptr_t)b + ahead + line));
+        __builtin_prefetch((const void *)((uintptr_t)b + ahead + line), 0, LOCALITY);
 }
 
 /* V numbers in bfloat16, as floats. Compilers widen vectors lane by lane, so the instructions are named. */
@@ -74,6 +86,21 @@ INLINE vec load_bf16(const uint16_t *x)
     return load((const float *)(const void *)lanes);
 #endif
 }
+
+#if defined(__AVX512BF16__)
+#define HAVE_DOT_BF16
+/* sum + a_0 b_0 + a_1 b_1 in each lane, for pairs of bfloat16 numbers; subnormal numbers count as 0. */
+INLINE vec dot_bf16(vec sum, vec a, vec b)
+{
+    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
+#else
+INLINE vec dot_bf16(vec sum, vec a, vec b) /* for code that is compiled but not reached */
+{
+    (void)a, (void)b;
+    return sum;
+}
+#endif
 
 INLINE void store(float *x, vec a)
 {
@@ -159,15 +186,27 @@ INLINE float lane_sum(vec a)
     return a[0];
 }
 
-/* out[i] = lane_sum(a[i]) to the bit, for n <= V vectors, a power of two (a constant); a is overwritten. */
-INLINE void lane_sums(vec *a, float *out, const size_t n)
+/* Halves n vectors to n / 2, at least one: pairs of lanes are summed. */
+INLINE size_t halve(vec *a, const size_t n)
 {
-    for (size_t lanes = V, left = n; lanes > 1; lanes /= 2, left = left > 1 ? left / 2 : 1) {
-        for (size_t i = 0; i < left; i += 2)
-            a[i / 2] = pair_sums(a[i], a[left > 1 ? i + 1 : i]);
-    }
-    for (size_t i = 0; i < n; i++)
-        out[i] = a[0][i];
+    if (n == 1)
+        a[0] = pair_sums(a[0], a[0]);
+    for (size_t i = 0; i + 1 < n; i += 2)
+        a[i / 2] = pair_sums(a[i], a[i + 1]);
+    return n > 1 ? n / 2 : 1;
+}
+
+/* Lane i = lane_sum(a[i]) to the bit, for n <= V vectors, a power of two (a constant); a is overwritten. */
+INLINE vec lane_sums(vec *a, const size_t n)
+{
+    size_t left = halve(a, n);
+    left = halve(a, left);
+    if (V >= 8)
+        left = halve(a, left);
+    if (V >= 16)
+        left = halve(a, left);
+    (void)left;
+    return a[0];
 }
 
 INLINE void spread_4(vec q, vec *out)
