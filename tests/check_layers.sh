@@ -9,9 +9,9 @@ status=0
 # The headers of a layer that other layers may include.
 interface() {
     case $1 in
-    base) echo 'bf16|clock|file|json|locale|lock|mem|pattern|rng|sha256' ;;
+    base) echo 'bf16|clock|file|json|locale|lock|mem|noise|pattern|rng|sha256' ;;
     tensor) echo 'safetensors' ;;
-    ops) echo 'ops' ;;
+    ops) echo 'audit|ops|profile' ;;
     text) echo 'utf8' ;;
     model) echo 'decode|flat|load|measure|probe|redirect' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;

@@ -6,7 +6,7 @@
 #include "ddl/bench.h"
 #include "ddl/tokenizer.h"
 #include "ops/ops.h"
-#include "bench/profile.h"
+#include "ops/profile.h"
 
 /* bench_report.c: fills. Names and texts are cut to their room; more than fits asserts. */
 void bench_begin(struct ddl_bench_report *report, const char *kind, const ddl_backend *backend);

@@ -2,7 +2,7 @@
  * operands. Attention's products are part of its op; where the backend can run them alone they are included.
  */
 #include "bench/bench.h"
-#include "bench/profile.h"
+#include "ops/profile.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "model/redirect.h"
 #include "base/clock.h"
-#include "bench/profile.h"
+#include "ops/profile.h"
 #include "train/step.h"
 
 #include <stdio.h>

@@ -474,7 +474,7 @@ struct ddl_memory_request {
 };
 
 /* Every op: its name, and that of its argument struct. The table below and wrappers of all ops
- * (bench/profile.c) are generated from these rows. */
+ * (ops/profile.c) are generated from these rows. */
 /* clang-format off */
 #define DDL_OPS(OP) \
     OP(copy,            copy_args) \

@@ -1,4 +1,4 @@
-#include "bench/profile.h"
+#include "ops/profile.h"
 
 #include "base/clock.h"
 
@@ -19,6 +19,8 @@ static void note(struct ddl_profile *profile, int row, double start)
         double start = ddl_clock_seconds();                                                                  \
         profile->real->ops->name(profile->real->ctx, a);                                                     \
         note(profile, DDL_PROFILE_##name, start);                                                            \
+        if (profile->after)                                                                                  \
+            profile->after(profile->watch_user, DDL_PROFILE_##name, a);                                      \
     }
 DDL_OPS(WRAP)
 #undef WRAP

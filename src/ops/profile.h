@@ -1,6 +1,6 @@
 /* Profiler: a backend that forwards every op to another one and measures its time, until it is complete. */
-#ifndef DDL_RUN_PROFILE_H
-#define DDL_RUN_PROFILE_H
+#ifndef DDL_OPS_PROFILE_H
+#define DDL_OPS_PROFILE_H
 
 #include "ops/ops.h"
 
@@ -23,9 +23,10 @@ struct ddl_profile {
     struct ddl_backend backend; /* give this to a model; its memory is the real one's */
     struct ddl_ops ops;
     struct ddl_backend *real;
-    /* If not NULL, called before every op of the list, with its arguments. */
+    /* Called before and after every op of DDL_OPS with its DDL_PROFILE_ number and arguments; may be NULL. */
     void (*watch)(void *user, int op, const void *args);
-    void *watch_user;
+    void (*after)(void *user, int op, const void *args);
+    void *watch_user; /* of both */
     struct ddl_profile_row *rows; /* ended by a row without a name */
     struct ddl_profile_row store[64];
 };

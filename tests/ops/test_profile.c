@@ -1,8 +1,8 @@
-/* bench/profile.c: timing changes no number, and a watcher sees every op. */
+/* ops/profile.c: timing changes no number, and a watcher sees every op. */
 #include "support/support.h"
 
 #include "ddl/model.h"
-#include "bench/profile.h"
+#include "ops/profile.h"
 
 #include <stdlib.h>
 #include <string.h>
