@@ -1,11 +1,16 @@
-/* What is timed must be right: small models of the same kind, against the backend "ref" and against the whole
- * pass.
- */
+/* Correctness checks before timing: small models with the rules of the one that is timed, compared with the
+ * backend "ref". In float32 and with eight-bit weights (which both backends round alike) results differ by
+ * float32's rounding errors. In bfloat16 they differ by flipped roundings too: every bfloat16 op is compared
+ * with its exact result (ops/audit.h), and the model with the error of ref itself (base/noise.h). */
 #include "bench/bench.h"
 
 #include "base/mem.h"
+#include "base/noise.h"
 #include "base/rng.h"
 #include "model/decode.h"
+#include "model/measure.h"
+#include "ops/audit.h"
+#include "train/optim.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,10 +19,11 @@
 
 enum { B = 2, T = 20, LAYERS = 2 };
 
-/* Relative limits by enum ddl_precision. In bfloat16 the two backends' roundings fall to different sides;
- * eight bits hold weights only, which both backends round alike, and are not for training. */
-static const double gradient_limit[] = { 1e-4, 2e-2, 0 }, loss_limit[] = { 1e-5, 1e-3, 0 };
-static const double piece_limit[] = { 1e-5, 2e-2, 1e-5 }, logit_limit[] = { 1e-5, 2e-2, 1e-5 };
+/* Relative limits without bfloat16: those of `ddl verify` for gradients and decoding (docs/formats.md), and
+ * of a loss whose terms are each off by the logits' limit. */
+static const double gradient_limit = 1e-4, loss_limit = 1e-5, logit_limit = 1e-5;
+
+static const char its_size[] = "its size", refs_error[] = "the error of ref in bfloat16";
 
 double bench_difference(size_t n, const float *found, const float *expected)
 {
@@ -43,7 +49,7 @@ static size_t at_most(size_t x, size_t most)
     return x < most ? x : most;
 }
 
-/* The same rules at sizes that "ref" is done with in a moment. */
+/* The same rules at sizes at which "ref" takes milliseconds. */
 static struct ddl_config shrunk(const struct ddl_config *config)
 {
     struct ddl_config k = *config;
@@ -64,8 +70,8 @@ struct small {
     int32_t tokens[2 * B * T]; /* and targets */
 };
 
-static ddl_status make(struct small *s, const struct ddl_bench_config *config, ddl_backend *backend,
-                       bool train, struct ddl_error *err)
+static ddl_status make(struct small *s, const struct ddl_bench_config *config, enum ddl_precision precision,
+                       ddl_backend *backend, bool train, struct ddl_error *err)
 {
     struct ddl_config k = shrunk(&config->model);
     const struct ddl_workspace_options room = {
@@ -73,15 +79,14 @@ static ddl_status make(struct small *s, const struct ddl_bench_config *config, d
     };
     *s = (struct small){ 0 };
     bench_tokens(s->tokens, 2 * B * T, k.vocab_size);
-    ddl_status status = train
-                            ? ddl_model_create(&s->model, &k, backend, err)
-                            : ddl_model_create_for_inference(&s->model, &k, config->precision, backend, err);
+    ddl_status status = train ? ddl_model_create(&s->model, &k, backend, err)
+                              : ddl_model_create_for_inference(&s->model, &k, precision, backend, err);
     if (!status)
         status = ddl_model_init(s->model, 1, err);
     if (!status && train)
         status = ddl_model_enable_grad(s->model, err);
     if (!status && train)
-        status = ddl_model_set_precision(s->model, config->precision, err);
+        status = ddl_model_set_precision(s->model, precision, err);
     if (!status)
         status = ddl_workspace_create(&s->ws, s->model, &room, err);
     return status;
@@ -93,80 +98,233 @@ static void unmake(struct small *s)
     ddl_model_free(s->model);
 }
 
-static ddl_status red(struct ddl_error *err, const char *what, const ddl_backend *backend, double off,
-                      double limit)
+/* A failed check. `share` says what the error is relative to. */
+static ddl_status wrong(struct ddl_error *err, const char *what, const ddl_backend *backend, double error,
+                        const char *share, double limit)
 {
     return ddl_error_set(
         err, DDL_E_NUMERIC,
-        "bench: %s on %s is off by %.3g of its size, %.3g is allowed: a wrong result is not timed "
+        "bench: %s on %s: error %.3g of %s: expected at most %.3g: a wrong result is not timed "
         "(run ddl verify)",
-        what, ddl_backend_description(backend), off, limit);
+        what, ddl_backend_description(backend), error, share, limit);
 }
 
-/* The loss of s and the gradient of parameter i of each, which must be near. */
-static ddl_status compare_gradients(const struct small *found, const struct small *ref,
-                                    const struct ddl_bench_config *config, struct ddl_error *err)
+/* The largest error of an op in bfloat16; `audit` wraps backend. */
+static ddl_status audit_result(const struct ddl_audit *audit, const ddl_backend *backend,
+                               struct ddl_error *err)
 {
-    ddl_status status = DDL_OK;
-    for (size_t i = 0; !status && i < ddl_model_n_params(ref->model); i++) {
-        const struct ddl_param *param = ddl_model_param(ref->model, i);
-        float *x = ddl_mem_alloc(param->count * sizeof *x), *y = ddl_mem_alloc(param->count * sizeof *y);
-        if (x && y) {
-            ddl_model_read_grad(found->model, i, x);
-            ddl_model_read_grad(ref->model, i, y);
-            double off = bench_difference(param->count, x, y), limit = gradient_limit[config->precision];
-            if (!(off <= limit)) {
-                char what[192];
-                snprintf(what, sizeof what, "the gradient of %s in a small model", param->name);
-                status = red(err, what, ddl_model_backend(found->model), off, limit);
-            }
-        } else {
-            status = ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory");
-        }
-        ddl_mem_free(x);
-        ddl_mem_free(y);
+    if (audit->out_of_memory)
+        return ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory for the operands of an op");
+    return audit->worst <= 1 ? DDL_OK
+                             : wrong(err, audit->op, backend, audit->worst, "the bound of its operands", 1);
+}
+
+/* ---- training ---- */
+
+/* A small model and what it computed: losses by row before and after a step of the optimizer, and all
+ * gradients before it. */
+struct training {
+    struct small s;
+    double loss; /* mean, before the step */
+    float row_loss[2 * B * T];
+    float *gradients; /* parameter after parameter */
+};
+
+static void training_free(struct training *t)
+{
+    unmake(&t->s);
+    ddl_mem_free(t->gradients);
+}
+
+static ddl_status read_gradients(struct training *t, struct ddl_error *err)
+{
+    const ddl_model *model = t->s.model;
+    float *at = t->gradients = ddl_mem_alloc(ddl_model_size(model) * sizeof *at);
+    if (!at)
+        return ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory for %zu gradients",
+                             ddl_model_size(model));
+    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
+        ddl_model_read_grad(model, i, at);
+        at += ddl_model_param(model, i)->count;
     }
+    return DDL_OK;
+}
+
+/* The step shows whether a pass reads what the optimizer wrote. */
+static ddl_status step_and_loss(struct training *t, const struct ddl_batch *batch, struct ddl_error *err)
+{
+    const struct ddl_optim_config config = ddl_optim_defaults();
+    struct ddl_optim *optim;
+    struct ddl_loss sum;
+    ddl_status status = ddl_optim_create(&optim, t->s.model, &config, err);
+    if (status)
+        return status;
+    ddl_optim_step(optim, 1e-3, ddl_optim_grad_norm(optim));
+    status = ddl_model_loss(t->s.model, t->s.ws, batch, &sum, t->row_loss + B * T, err);
+    ddl_optim_free(optim);
     return status;
 }
 
-static ddl_status backward(struct small *s, double *loss, struct ddl_error *err)
+/* Free *t in any case. */
+static ddl_status training_run(struct training *t, const struct ddl_bench_config *config,
+                               enum ddl_precision precision, ddl_backend *backend, struct ddl_error *err)
 {
-    struct ddl_batch batch = { B, T, s->tokens, s->tokens + B * T };
     struct ddl_loss sum;
-    ddl_status status = ddl_model_backward(s->model, s->ws, &batch, 1.0 / (B * T), &sum, err);
-    *loss = status ? 0 : sum.sum / (B * T);
+    *t = (struct training){ 0 };
+    ddl_status status = make(&t->s, config, precision, backend, true, err);
+    struct ddl_batch batch = { B, T, t->s.tokens, t->s.tokens + B * T };
+    if (!status)
+        status = ddl_model_loss(t->s.model, t->s.ws, &batch, &sum, t->row_loss, err);
+    if (!status)
+        status = ddl_model_backward(t->s.model, t->s.ws, &batch, 1.0 / (B * T), &sum, err);
+    if (status)
+        return status;
+    t->loss = sum.sum / (B * T);
+    status = read_gradients(t, err);
+    return status ? status : step_and_loss(t, &batch, err);
+}
+
+static double root_mean_square(size_t n, const float *x)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return n ? sqrt(sum / (double)n) : 0;
+}
+
+/* Gradients are divided as in ddl/verify.h: a sum that cancels is not held to its own size alone. */
+static ddl_status compare_float32(const struct training *found, const struct training *ref,
+                                  const ddl_backend *backend, struct ddl_error *err)
+{
+    double off = fabs(found->loss - ref->loss) / ref->loss;
+    size_t n = ddl_model_n_params(ref->s.model), at = 0;
+    double largest = 0;
+    if (!(off <= loss_limit))
+        return wrong(err, "the loss of a small model", backend, off, its_size, loss_limit);
+    for (size_t i = 0; i < n; at += ddl_model_param(ref->s.model, i++)->count)
+        largest =
+            fmax(largest, root_mean_square(ddl_model_param(ref->s.model, i)->count, ref->gradients + at));
+    at = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_param *param = ddl_model_param(ref->s.model, i);
+        double size = root_mean_square(param->count, ref->gradients + at);
+        off = bench_difference(param->count, found->gradients + at, ref->gradients + at);
+        off *= size < 0.01 * largest ? size / (0.01 * largest) : 1;
+        if (!(off <= gradient_limit)) {
+            char what[192];
+            snprintf(what, sizeof what, "the gradient of %s in a small model", param->name);
+            return wrong(err, what, backend, off, its_size, gradient_limit);
+        }
+        at += param->count;
+    }
+    return DDL_OK;
+}
+
+/* Gradients in bfloat16; `list` is scratch for one row a parameter. */
+static ddl_status compare_gradients(const struct training *found, const struct training *ref,
+                                    const struct training *exact, const ddl_backend *backend,
+                                    struct ddl_noise_tensor *list, struct ddl_error *err)
+{
+    size_t n = ddl_model_n_params(ref->s.model), at = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t count = ddl_model_param(ref->s.model, i)->count;
+        list[i] = (struct ddl_noise_tensor){ count, found->gradients + at, ref->gradients + at,
+                                             exact->gradients + at };
+        at += count;
+    }
+    struct ddl_noise noise = ddl_noise_measure(n, list);
+    if (!(noise.all <= DDL_NOISE_LIMIT_ALL))
+        return wrong(err, "the gradients of a small model", backend, noise.all, refs_error,
+                     DDL_NOISE_LIMIT_ALL);
+    if (!(noise.one <= DDL_NOISE_LIMIT_ONE)) {
+        char what[192];
+        snprintf(what, sizeof what, "the gradient of %s in a small model",
+                 ddl_model_param(ref->s.model, noise.worst)->name);
+        return wrong(err, what, backend, noise.one, refs_error, DDL_NOISE_LIMIT_ONE);
+    }
+    return DDL_OK;
+}
+
+/* One tensor in bfloat16. */
+static ddl_status compare_one(size_t n, const float *found, const float *ref, const float *exact,
+                              const char *what, const ddl_backend *backend, struct ddl_error *err)
+{
+    struct ddl_noise noise = ddl_noise_measure(1, &(struct ddl_noise_tensor){ n, found, ref, exact });
+    if (noise.one <= DDL_NOISE_LIMIT_ONE)
+        return DDL_OK;
+    return wrong(err, what, backend, noise.one, refs_error, DDL_NOISE_LIMIT_ONE);
+}
+
+static ddl_status compare_bf16(const struct training *found, const struct training *ref,
+                               const struct training *exact, const ddl_backend *backend,
+                               struct ddl_error *err)
+{
+    static const char *const what[] = { "the losses of a small model",
+                                        "the losses of a small model after a step of the optimizer" };
+    struct ddl_noise_tensor *list = ddl_mem_alloc(ddl_model_n_params(ref->s.model) * sizeof *list);
+    ddl_status status = list ? compare_gradients(found, ref, exact, backend, list, err)
+                             : ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory");
+    for (size_t i = 0; i < 2 && !status; i++)
+        status = compare_one(B * T, found->row_loss + i * B * T, ref->row_loss + i * B * T,
+                             exact->row_loss + i * B * T, what[i], backend, err);
+    ddl_mem_free(list);
+    return status;
+}
+
+/* An op outside of its bounds is named before what it made of the model. */
+static ddl_status check_bf16(const struct ddl_bench_config *config, ddl_backend *backend, ddl_backend *plain,
+                             struct ddl_error *err)
+{
+    struct ddl_audit audit;
+    struct training found = { 0 }, ref = { 0 }, exact = { 0 };
+    ddl_audit_init(&audit, backend);
+    ddl_status status = training_run(&found, config, DDL_PRECISION_BF16, &audit.profile.backend, err);
+    if (!status)
+        status = audit_result(&audit, backend, err);
+    if (!status)
+        status = training_run(&ref, config, DDL_PRECISION_BF16, plain, err);
+    if (!status)
+        status = training_run(&exact, config, DDL_PRECISION_F32, plain, err);
+    if (!status)
+        status = compare_bf16(&found, &ref, &exact, backend, err);
+    training_free(&found);
+    training_free(&ref);
+    training_free(&exact);
+    return status;
+}
+
+static ddl_status check_float32(const struct ddl_bench_config *config, ddl_backend *backend,
+                                ddl_backend *plain, struct ddl_error *err)
+{
+    struct training found, ref = { 0 };
+    ddl_status status = training_run(&found, config, config->precision, backend, err);
+    if (!status)
+        status = training_run(&ref, config, config->precision, plain, err);
+    if (!status)
+        status = compare_float32(&found, &ref, backend, err);
+    training_free(&found);
+    training_free(&ref);
     return status;
 }
 
 ddl_status bench_check_gradients(const struct ddl_bench_config *config, ddl_backend *backend, char *text,
                                  size_t size, struct ddl_error *err)
 {
-    struct small found = { 0 }, ref = { 0 };
+    bool bf16 = config->precision == DDL_PRECISION_BF16;
     ddl_backend *plain;
-    double loss = 0, expected = 0, off;
     ddl_status status = ddl_backend_create(&plain, "ref", 1, err);
     if (status)
         return status;
-    status = make(&found, config, backend, true, err);
-    if (!status)
-        status = make(&ref, config, plain, true, err);
-    if (!status)
-        status = backward(&found, &loss, err);
-    if (!status)
-        status = backward(&ref, &expected, err);
-    off = fabs(loss - expected) / expected;
-    if (!status && !(off <= loss_limit[config->precision]))
-        status = red(err, "the loss of a small model", backend, off, loss_limit[config->precision]);
-    if (!status)
-        status = compare_gradients(&found, &ref, config, err);
-    unmake(&found);
-    unmake(&ref);
+    status = (bf16 ? check_bf16 : check_float32)(config, backend, plain, err);
     ddl_backend_free(plain);
-    snprintf(text, size, "loss and every gradient of a small model agree with ref");
+    snprintf(text, size, "loss and every gradient of a small model agree with ref%s",
+             bf16 ? ", bfloat16 ops with their exact results" : "");
     return status;
 }
 
-/* Logits of B sequences of T tokens, in one pass; or a few tokens first and the others one by one. */
+/* ---- decoding ---- */
+
+/* Logits (B, T, V), in one pass; or a few tokens first and the others one by one. */
 static ddl_status whole(struct small *s, float *logits, struct ddl_error *err)
 {
     struct ddl_batch batch = { B, T, s->tokens, NULL };
@@ -209,51 +367,84 @@ static ddl_status in_pieces(struct small *s, enum ddl_cache_form form, float *lo
     return status;
 }
 
-/* logits: three times B T V numbers of room. */
-static ddl_status compare_logits(struct small *found, struct small *ref, float *logits, size_t n,
-                                 const struct ddl_bench_config *config, struct ddl_error *err)
+/* Arrays of n logits: of the whole pass and of decoding in pieces, on the backend and on ref; exact: ref's
+ * whole pass without roundings to bfloat16. */
+struct logits {
+    float *whole, *pieces, *ref_whole, *ref_pieces, *exact;
+};
+
+static ddl_status compare_logits(size_t n, const struct logits *z, const struct ddl_bench_config *config,
+                                 bool bf16_cache, const ddl_backend *backend, struct ddl_error *err)
 {
-    float *once = logits, *pieces = logits + n, *expected = logits + 2 * n;
-    const ddl_backend *backend = ddl_model_backend(found->model);
-    ddl_status status = whole(found, once, err);
-    if (!status)
-        status = in_pieces(found, config->cache, pieces, err);
-    if (!status)
-        status = whole(ref, expected, err);
+    static const char logits[] = "the logits of a small model",
+                      decoded[] = "a small model decoded token by token";
+    bool bf16 = config->precision == DDL_PRECISION_BF16;
+    ddl_status status = DDL_OK;
+    double off = bench_difference(n, z->whole, z->ref_whole),
+           apart = bench_difference(n, z->pieces, z->whole);
+    if (bf16)
+        status = compare_one(n, z->whole, z->ref_whole, z->exact, logits, backend, err);
+    else if (!(off <= logit_limit))
+        status = wrong(err, logits, backend, off, its_size, logit_limit);
     if (status)
         return status;
-    bool halves = ddl_cache_is_bf16(ddl_model_precision(found->model),
-                                    config->cache); /* which the whole pass does not round to */
-    double limit = piece_limit[halves ? DDL_PRECISION_BF16 : config->precision];
-    double apart = bench_difference(n, pieces, once), off = bench_difference(n, once, expected);
-    if (!(apart <= limit))
-        return red(err, "a small model decoded token by token, beside its whole pass,", backend, apart,
-                   limit);
-    if (!(off <= logit_limit[config->precision]))
-        return red(err, "the logits of a small model", backend, off, logit_limit[config->precision]);
-    return DDL_OK;
+    if (bf16 || bf16_cache)
+        return compare_one(n, z->pieces, z->ref_pieces, z->exact, decoded, backend, err);
+    return apart <= logit_limit ? DDL_OK : wrong(err, decoded, backend, apart, its_size, logit_limit);
+}
+
+static ddl_status run_decoding(struct small *s, const struct ddl_bench_config *config,
+                               enum ddl_precision precision, ddl_backend *backend, float *once, float *pieces,
+                               struct ddl_error *err)
+{
+    ddl_status status = make(s, config, precision, backend, false, err);
+    if (!status)
+        status = whole(s, once, err);
+    if (!status && pieces)
+        status = in_pieces(s, config->cache, pieces, err);
+    return status;
+}
+
+/* z: n numbers each. */
+static ddl_status check_logits(const struct ddl_bench_config *config, ddl_backend *backend,
+                               ddl_backend *plain, size_t n, const struct logits *z, struct ddl_error *err)
+{
+    struct small found = { 0 }, ref = { 0 }, exact = { 0 };
+    struct ddl_audit audit;
+    enum ddl_precision unrounded =
+        config->precision == DDL_PRECISION_BF16 ? DDL_PRECISION_F32 : config->precision;
+    ddl_audit_init(&audit, backend);
+    ddl_status status =
+        run_decoding(&found, config, config->precision, &audit.profile.backend, z->whole, z->pieces, err);
+    if (!status)
+        status = audit_result(&audit, backend, err);
+    if (!status)
+        status = run_decoding(&ref, config, config->precision, plain, z->ref_whole, z->ref_pieces, err);
+    if (!status)
+        status = run_decoding(&exact, config, unrounded, plain, z->exact, NULL, err);
+    if (!status)
+        status =
+            compare_logits(n, z, config, ddl_cache_is_bf16(ddl_model_precision(found.model), config->cache), backend, err);
+    unmake(&found);
+    unmake(&ref);
+    unmake(&exact);
+    return status;
 }
 
 ddl_status bench_check_decoding(const struct ddl_bench_config *config, ddl_backend *backend, char *text,
                                 size_t size, struct ddl_error *err)
 {
-    struct small found = { 0 }, ref = { 0 };
     ddl_backend *plain;
     ddl_status status = ddl_backend_create(&plain, "ref", 1, err);
     if (status)
         return status;
-    status = make(&found, config, backend, false, err);
-    if (!status)
-        status = make(&ref, config, plain, false, err);
-    if (!status) {
-        size_t n = B * T * ddl_model_config(found.model)->vocab_size;
-        float *logits = ddl_mem_alloc(3 * n * sizeof *logits);
-        status = logits ? compare_logits(&found, &ref, logits, n, config, err)
-                        : ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory");
-        ddl_mem_free(logits);
-    }
-    unmake(&found);
-    unmake(&ref);
+    struct ddl_config k = shrunk(&config->model);
+    size_t n = B * T * k.vocab_size;
+    float *z = ddl_mem_alloc(5 * n * sizeof *z);
+    status = z ? check_logits(config, backend, plain, n,
+                              &(struct logits){ z, z + n, z + 2 * n, z + 3 * n, z + 4 * n }, err)
+               : ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory for %zu logits", 5 * n);
+    ddl_mem_free(z);
     ddl_backend_free(plain);
     snprintf(text, size, "a small model token by token agrees with its whole pass, and with ref");
     return status;

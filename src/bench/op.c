@@ -2,6 +2,7 @@
 #include "bench/bench.h"
 
 #include "base/bf16.h"
+#include "ops/audit.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -220,7 +221,9 @@ static ddl_status check(const struct bench_op *op, const struct bench_sizes *s, 
                         ddl_backend *ref, struct ddl_error *err)
 {
     struct placed found, expected;
-    ddl_status status = put(&found, op, backend, s, err);
+    struct ddl_audit audit; /* of what is done in bfloat16 */
+    ddl_audit_init(&audit, backend);
+    ddl_status status = put(&found, op, &audit.profile.backend, s, err);
     if (status)
         return status;
     status = put(&expected, op, ref, s, err);
@@ -228,6 +231,13 @@ static ddl_status check(const struct bench_op *op, const struct bench_sizes *s, 
         call(&found);
         call(&expected);
         status = compare(&found, &expected, err);
+        if (!status && audit.out_of_memory)
+            status = ddl_error_set(err, DDL_E_MEMORY, "bench op: out of memory");
+        if (!status && !(audit.worst <= 1))
+            status = ddl_error_set(err, DDL_E_NUMERIC,
+                                   "bench op: %s on %s: error %.3g of the bound of its operands: expected at "
+                                   "most 1: a wrong result is not timed (run ddl verify)",
+                                   audit.op, backend->description, audit.worst);
         take_away(&expected);
     }
     take_away(&found);

@@ -1,4 +1,5 @@
-/* bench/decode.c: decoding is timed where it is right. */
+/* bench/decode.c and check.c: decoding is timed where it is correct, on every instruction set. */
+#include "support/backends.h"
 #include "support/faulty_backend.h"
 
 #include "ddl/bench.h"
@@ -103,21 +104,48 @@ static void the_cache_is_counted(void **state)
     ddl_backend_free(backend);
 }
 
+static void every_model_decodes_on_every_isa(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    const char *preset;
+    for (size_t isa = 0; isa_name(isa); isa++) {
+        ddl_backend *backend = cpu_backend(isa_name(isa), 2);
+        for (size_t i = 0; backend && (preset = ddl_config_preset_list(i, NULL)); i++) {
+            for (int precision = 0; precision < 3; precision++) {
+                struct ddl_bench_config config = tiny(preset, (enum ddl_precision)precision);
+                config.steps = config.batch = 1;
+                assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
+            }
+        }
+        ddl_backend_free(backend);
+    }
+}
+
 static void a_wrong_backend_is_not_timed(void **state)
 {
     (void)state;
     static const struct {
-        const char *op, *gist;
-    } lies[] = { { "rope_fwd", "token by token, beside its whole pass" },
-                 { "matmul", "a wrong result is not timed" } };
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        struct ddl_bench_config config = tiny("ddl-cc-ec", DDL_PRECISION_F32);
+        const char *fault, *gist;
+        enum ddl_precision precision;
+    } faults[] = {
+        { "rope_fwd", "decoded token by token", DDL_PRECISION_F32 },
+        { "rope_fwd", "decoded token by token", DDL_PRECISION_BF16 },
+        { "rope_fwd", "decoded token by token", DDL_PRECISION_INT8 },
+        { "matmul", "a wrong result is not timed", DDL_PRECISION_F32 },
+        { "matmul_bf16", "a wrong result is not timed", DDL_PRECISION_BF16 },
+        { "matmul_bf16 term", "a wrong result is not timed", DDL_PRECISION_BF16 },
+        { "truncate", "cast_bf16", DDL_PRECISION_BF16 },
+        { "matmul_q8 term", "a wrong result is not timed", DDL_PRECISION_INT8 },
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct ddl_bench_config config = tiny("ddl-cc-ec", faults[i].precision);
         struct ddl_error err;
-        struct liar liar;
+        struct faulty_backend faulty;
         ddl_backend *backend = cpu();
-        liar_make(&liar, backend, lies[i].op);
-        assert_int_equal(ddl_bench_decode(&config, &liar.backend, &report, &err), DDL_E_NUMERIC);
-        assert_says(&err, lies[i].gist);
+        faulty_backend_make(&faulty, backend, faults[i].fault);
+        assert_int_equal(ddl_bench_decode(&config, &faulty.backend, &report, &err), DDL_E_NUMERIC);
+        assert_says(&err, faults[i].gist);
         assert_int_equal(report.n_rows, 0);
         ddl_backend_free(backend);
     }
@@ -126,9 +154,8 @@ static void a_wrong_backend_is_not_timed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_model_decodes),
-        cmocka_unit_test(ops_of_a_token_are_timed),
-        cmocka_unit_test(the_cache_is_counted),
+        cmocka_unit_test(every_model_decodes),          cmocka_unit_test(ops_of_a_token_are_timed),
+        cmocka_unit_test(the_cache_is_counted),         cmocka_unit_test(every_model_decodes_on_every_isa),
         cmocka_unit_test(a_wrong_backend_is_not_timed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

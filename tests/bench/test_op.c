@@ -87,17 +87,31 @@ static void known_amounts(void **state)
 static void a_wrong_op_is_not_timed(void **state)
 {
     (void)state;
-    static const char *const lies[] = { "matmul",        "matmul_bf16", "rmsnorm_fwd",
-                                        "attention_bwd", "delta_bwd",   "adamw" };
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        struct ddl_bench_op_config config = tiny("ddl-cc-ec", NULL);
+    static const struct {
+        const char *fault, *op;
+    } faults[] = {
+        { "matmul", "matmul" },
+        { "matmul_bf16", "matmul_bf16" },
+        { "matmul_bf16 term", "matmul_bf16" },
+        { "matmul_bf16 rounded", "matmul_bf16" },
+        { "matmul_q8 term", "matmul_q8" },
+        { "truncate", "cast_bf16" },
+        { "truncate", "copy_bf16" },
+        { "rmsnorm_fwd", "rmsnorm_fwd" },
+        { "attention_bwd", "attention_bwd" },
+        { "delta_bwd", "delta_bwd" },
+        { "adamw", "adamw" },
+        { "adamw stale", "adamw" },
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct ddl_bench_op_config config = tiny("ddl-cc-ec", faults[i].op);
         struct ddl_error err;
-        struct liar liar;
+        struct faulty_backend faulty;
         char gist[64];
         ddl_backend *backend = cpu(1);
-        liar_make(&liar, backend, lies[i]);
-        assert_int_equal(ddl_bench_op(&config, &liar.backend, &report, &err), DDL_E_NUMERIC);
-        snprintf(gist, sizeof gist, "bench op: %s", lies[i]);
+        faulty_backend_make(&faulty, backend, faults[i].fault);
+        assert_int_equal(ddl_bench_op(&config, &faulty.backend, &report, &err), DDL_E_NUMERIC);
+        snprintf(gist, sizeof gist, "bench op: %s", faults[i].op);
         assert_says(&err, gist);
         assert_says(&err, "a wrong result is not timed");
         assert_int_equal(report.n_rows, 0);

@@ -1,5 +1,6 @@
-/* bench/step.c, bench_products.c and bench_check.c: rows add up, products are a step's, a wrong backend
- * is not timed. */
+/* bench/step.c, products.c and check.c: rows add up, products are those of a step, a wrong backend is not
+ * timed and a correct one is, on every instruction set. */
+#include "support/backends.h"
 #include "support/faulty_backend.h"
 
 #include "ddl/bench.h"
@@ -14,6 +15,9 @@ static struct ddl_bench_step_config small(const char *preset, enum ddl_precision
     assert_ok(ddl_config_set_preset(&k, preset, &err), err);
     assert_ok(ddl_config_set_size(&k, "micro", &err), err);
     k.n_layers = 2;
+    k.n_heads = 2;
+    k.d_model = 64;
+    k.head_dim = 32;
     k.vocab_size = 61;
     k.block_size = 16;
     return (struct ddl_bench_step_config){
@@ -90,24 +94,49 @@ static void products_are_those_of_the_step(void **state)
     }
 }
 
+static void every_model_is_timed_on_every_isa(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    const char *preset;
+    for (size_t isa = 0; isa_name(isa); isa++) {
+        ddl_backend *backend = cpu_backend(isa_name(isa), 2);
+        for (size_t i = 0; backend && (preset = ddl_config_preset_list(i, NULL)); i++) {
+            struct ddl_bench_step_config config = small(preset, DDL_PRECISION_BF16);
+            config.at.steps = 1;
+            assert_ok(ddl_bench_step(&config, backend, &report, &err), err);
+        }
+        ddl_backend_free(backend);
+    }
+}
+
 static void a_wrong_backend_is_not_timed(void **state)
 {
     (void)state;
     static const struct {
-        const char *op, *preset;
+        const char *fault, *preset;
         enum ddl_precision precision;
-    } lies[] = {
-        { "matmul", "baseline", DDL_PRECISION_F32 },        { "rmsnorm_fwd", "ddl-1", DDL_PRECISION_F32 },
-        { "attention_bwd", "baseline", DDL_PRECISION_F32 }, { "delta_bwd", "ddl-tc", DDL_PRECISION_F32 },
+    } faults[] = {
+        { "matmul", "baseline", DDL_PRECISION_F32 },
+        { "rmsnorm_fwd", "ddl-1", DDL_PRECISION_F32 },
+        { "attention_bwd", "baseline", DDL_PRECISION_F32 },
+        { "delta_bwd", "ddl-tc", DDL_PRECISION_F32 },
         { "matmul_bf16", "ddl-cc-ec", DDL_PRECISION_BF16 },
+        { "matmul_bf16 term", "ddl-tc", DDL_PRECISION_BF16 },
+        { "matmul_bf16 rounded", "baseline", DDL_PRECISION_BF16 },
+        { "truncate", "ddl-cc", DDL_PRECISION_BF16 },
+        { "adamw stale", "ddl-tc-ec", DDL_PRECISION_BF16 },
+        { "rmsnorm_fwd", "ddl-1", DDL_PRECISION_BF16 },
+        { "attention_bwd", "baseline", DDL_PRECISION_BF16 },
+        { "delta_bwd", "ddl-tc", DDL_PRECISION_BF16 },
     };
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        struct ddl_bench_step_config config = small(lies[i].preset, lies[i].precision);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct ddl_bench_step_config config = small(faults[i].preset, faults[i].precision);
         struct ddl_error err;
-        struct liar liar;
+        struct faulty_backend faulty;
         ddl_backend *backend = cpu(1);
-        liar_make(&liar, backend, lies[i].op);
-        assert_int_equal(ddl_bench_step(&config, &liar.backend, &report, &err), DDL_E_NUMERIC);
+        faulty_backend_make(&faulty, backend, faults[i].fault);
+        assert_int_equal(ddl_bench_step(&config, &faulty.backend, &report, &err), DDL_E_NUMERIC);
         assert_says(&err, "a wrong result is not timed");
         assert_int_equal(report.n_rows, 0);
         ddl_backend_free(backend);
@@ -119,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_timed),
         cmocka_unit_test(products_are_those_of_the_step),
+        cmocka_unit_test(every_model_is_timed_on_every_isa),
         cmocka_unit_test(a_wrong_backend_is_not_timed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,61 +1,146 @@
-/* bfloat16 products: near float32's results, the same on both backends but for flipped roundings, and never
- * behind what was written to the parameters. */
+/* Models in bfloat16 and with eight-bit weights, on every instruction set: errors of the size of the
+ * reference's own, products that read what was last written to the parameters, and decoding. */
+#define _POSIX_C_SOURCE 200809L
+#include "support/backends.h"
+#include "support/faulty_backend.h"
 #include "support/models.h"
 
 #include "ddl/session.h"
 
+#include "base/noise.h"
+#include "model/redirect.h"
 #include "train/optim.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The mean loss and all gradients of a variant; free the gradients. */
-static float *gradients_of(const struct small_variant *variant, const char *backend,
-                           enum ddl_precision precision, double *loss, size_t *n)
+/* Losses by row and all gradients of a variant. */
+struct results {
+    float row_loss[SMALL_B * SMALL_T];
+    float *gradients; /* (n), parameter after parameter; free with free */
+    double loss;      /* mean */
+    size_t n;
+};
+
+/* `fault`: of tests/support/faulty_backend.h, or NULL. */
+static struct results results_of(const struct small_variant *variant, const char *backend,
+                                 enum ddl_precision precision, const char *fault)
 {
     struct ddl_config config = variant_config(variant);
+    struct faulty_backend faulty;
+    struct results r;
     struct small_model f;
     struct ddl_loss sum;
     struct ddl_error err;
     small_model_make(&f, backend, &config, precision);
-    *loss = small_mean_loss(&f);
+    if (fault) {
+        faulty_backend_make(&faulty, f.backend, fault);
+        (void)ddl_model_replace_backend(f.model, &faulty.backend);
+    }
+    assert_ok(ddl_model_loss(f.model, f.ws, &f.batch, &sum, r.row_loss, &err), err);
+    r.loss = sum.sum / (double)sum.n_targets;
     assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &sum, &err), err);
-    assert_true(sum.sum / (double)sum.n_targets == *loss);
-    float *grads = all_gradients(f.model);
-    *n = ddl_model_size(f.model);
+    assert_true(sum.sum / (double)sum.n_targets == r.loss);
+    r.gradients = all_gradients(f.model);
+    r.n = ddl_model_size(f.model);
     small_model_free(&f);
-    return grads;
+    return r;
 }
 
-/* What bfloat16 does to a variant: operands are off by up to 2^-9 of themselves; on the way through three
- * small and loud layers that grows to a few percent of the gradient. The backends differ by roundings that
- * fall to different sides only. */
-static void results_are_near(void **state)
+/* Errors of a variant's results as shares of their limits: see base/noise.h. The larger of two. */
+static double share_of_limit(const struct small_variant *variant, const struct results *found,
+                             const struct results *ref, const struct results *exact, char *what, size_t size)
 {
-    (void)state;
-    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
-        double exact_loss, loss[2];
-        size_t n;
-        float *exact = gradients_of(&small_variants[i], "ref", DDL_PRECISION_F32, &exact_loss, &n), *grads[2];
-        for (size_t b = 0; b < 2; b++) {
-            const char *name = ddl_backend_list(b);
-            grads[b] = gradients_of(&small_variants[i], name, DDL_PRECISION_BF16, &loss[b], &n);
-            double off = relative_error(n, grads[b], exact);
-            if (!(fabs(loss[b] - exact_loss) < 0.01 * exact_loss) || !(off < 0.15) || !(off > 1e-4))
-                fail_msg("%s on %s: loss %g, in float32 %g; gradients differ by %g", small_variants[i].name,
-                         name, loss[b], exact_loss, off);
-        }
-        if (!(relative_error(n, grads[0], grads[1]) < 2e-3) || !(fabs(loss[0] - loss[1]) < 1e-4 * loss[1]))
-            fail_msg("%s: the backends' gradients differ by %g, losses %g and %g", small_variants[i].name,
-                     relative_error(n, grads[0], grads[1]), loss[0], loss[1]);
-        free(exact);
-        free(grads[0]);
-        free(grads[1]);
+    struct ddl_config config = variant_config(variant);
+    struct ddl_noise_tensor list[256],
+        losses = { SMALL_B * SMALL_T, found->row_loss, ref->row_loss, exact->row_loss };
+    struct small_model f;
+    small_model_make(&f, "ref", &config, DDL_PRECISION_F32);
+    size_t n = ddl_model_n_params(f.model), at = 0;
+    assert_true(n <= sizeof list / sizeof *list);
+    for (size_t i = 0; i < n; i++) {
+        size_t count = ddl_model_param(f.model, i)->count;
+        list[i] = (struct ddl_noise_tensor){ count, found->gradients + at, ref->gradients + at,
+                                             exact->gradients + at };
+        at += count;
+    }
+    struct ddl_noise gradients = ddl_noise_measure(n, list), loss = ddl_noise_measure(1, &losses);
+    snprintf(what, size,
+             "%s: errors relative to that of ref in bfloat16: losses %.3g, all gradients %.3g, that of %s "
+             "%.3g",
+             variant->name, loss.one, gradients.all, ddl_model_param(f.model, gradients.worst)->name,
+             gradients.one);
+    small_model_free(&f);
+    return fmax(fmax(loss.one, gradients.one) / DDL_NOISE_LIMIT_ONE, gradients.all / DDL_NOISE_LIMIT_ALL);
+}
+
+/* Runs fn with DDL_ISA set to each instruction set of this machine in turn. */
+static void on_every_isa(void (*fn)(const char *isa))
+{
+    for (size_t i = 0; isa_name(i); i++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(i), 1);
+        if (!backend)
+            continue;
+        ddl_backend_free(backend);
+        setenv("DDL_ISA", isa_name(i), 1);
+        fn(isa_name(i));
+        unsetenv("DDL_ISA");
     }
 }
 
-/* Logits of the last pass, by rows, agree with the loss over tiles. */
+static void errors_are_of_the_references_size(const char *isa)
+{
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+        const struct small_variant *variant = &small_variants[i];
+        struct results exact = results_of(variant, "ref", DDL_PRECISION_F32, NULL),
+                       ref = results_of(variant, "ref", DDL_PRECISION_BF16, NULL),
+                       cpu = results_of(variant, "cpu", DDL_PRECISION_BF16, NULL);
+        char what[512];
+        if (!(share_of_limit(variant, &cpu, &ref, &exact, what, sizeof what) <= 1))
+            fail_msg("%s: %s", isa, what);
+        assert_true(memcmp(ref.gradients, exact.gradients, ref.n * sizeof *ref.gradients) != 0);
+        free(exact.gradients);
+        free(ref.gradients);
+        free(cpu.gradients);
+    }
+}
+
+static void results_are_near(void **state)
+{
+    (void)state;
+    on_every_isa(errors_are_of_the_references_size);
+}
+
+/* One term of one row of each product: the smallest fault that a whole model must show. Finer ones are found
+ * op by op: tests/ops/test_audit.c. */
+static void faults_exceed_the_limits(const char *isa)
+{
+    static const char *const faults[] = { "matmul_bf16", "matmul_bf16 term" };
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+        const struct small_variant *variant = &small_variants[i];
+        struct results exact = results_of(variant, "ref", DDL_PRECISION_F32, NULL),
+                       ref = results_of(variant, "ref", DDL_PRECISION_BF16, NULL);
+        for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
+            struct results cpu = results_of(variant, "cpu", DDL_PRECISION_BF16, faults[k]);
+            char what[512];
+            if (share_of_limit(variant, &cpu, &ref, &exact, what, sizeof what) <= 1)
+                fail_msg("%s: %s passes: %s", isa, faults[k], what);
+            free(cpu.gradients);
+        }
+        free(exact.gradients);
+        free(ref.gradients);
+    }
+}
+
+static void faults_are_found(void **state)
+{
+    (void)state;
+    on_every_isa(faults_exceed_the_limits);
+}
+
+/* Logits, computed by rows, give the loss that is computed over tiles. */
 static void logits_give_the_loss(void **state)
 {
     (void)state;
@@ -83,8 +168,8 @@ static void logits_give_the_loss(void **state)
     }
 }
 
-/* After steps of the optimiser and values written from outside, products see what a new model of the same
- * values sees; and float32 again is float32 to the bit. */
+/* After steps of the optimizer and writes to parameters a model computes what a new one with the same values
+ * does. */
 static void products_see_what_was_written(void **state)
 {
     (void)state;
@@ -97,7 +182,7 @@ static void products_see_what_was_written(void **state)
         struct ddl_error err;
         small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_BF16);
         small_model_make(&g, ddl_backend_list(b), &config, DDL_PRECISION_BF16);
-        (void)small_mean_loss(&g); /* has rounded its first values */
+        (void)small_mean_loss(&g); /* its first values are rounded */
         assert_ok(ddl_optim_create(&optim, f.model, &optim_config, &err), err);
         for (int step = 0; step < 3; step++) {
             ddl_model_zero_grad(f.model);
@@ -145,7 +230,7 @@ static float *decoded(struct small_model *f, size_t piece, enum ddl_cache_form f
     return logits;
 }
 
-/* A model of that precision, beside float32 values or (`lean`) instead of them. */
+/* A model in that precision, with float32 values too or (`lean`) without them. */
 static void make_reduced(struct small_model *f, const char *backend, const struct ddl_config *config,
                          enum ddl_precision precision, bool lean)
 {
@@ -162,52 +247,66 @@ static void make_reduced(struct small_model *f, const char *backend, const struc
     assert_ok(ddl_model_init(f->model, 7, &err), err);
 }
 
-/* Decoding token by token (products of few rows) is the forward pass (products of many) in every precision,
- * on both backends; bfloat16 and eight bits are near float32, for inference alone (`lean`) too. Numbers that
- * are rounded to bfloat16 on the way, by products or by the cache (`form`), may fall to either side. */
-static void decoding_near_float32(bool lean, enum ddl_cache_form form)
+/* Logits of one variant in one precision: free each. */
+static float *decoded_on(const char *backend, const struct ddl_config *config, enum ddl_precision precision,
+                         bool lean, size_t piece, enum ddl_cache_form form)
 {
-    static const double between[] = { 1e-5, 2e-3, 1e-5 }, near[] = { 1e-5, 0.05, 0.1 };
-    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
-        struct ddl_config config = variant_config(&small_variants[i]);
-        float *exact = NULL;
-        size_t n = SMALL_B * SMALL_T * config.vocab_size;
-        for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
-            float *whole = NULL;
-            int rounded = form == DDL_CACHE_BF16 ? DDL_PRECISION_BF16 : precision;
-            for (size_t b = 0; ddl_backend_list(b); b++) {
-                struct small_model f;
-                make_reduced(&f, ddl_backend_list(b), &config, (enum ddl_precision)precision, lean);
-                for (size_t piece = SMALL_T; piece >= 1; piece = piece > 1 ? piece / 4 : 0) {
-                    float *found = decoded(&f, piece, form);
-                    whole = whole ? whole : decoded(&f, SMALL_T, form);
-                    exact = exact ? exact : decoded(&f, SMALL_T, DDL_CACHE_F32);
-                    double apart = relative_error(n, found, whole), off = relative_error(n, found, exact);
-                    if (!(apart <= between[rounded]) || !(off <= fmax(near[precision], near[rounded])))
-                        fail_msg(
-                            "%s, %s, %s, pieces of %zu, cache %s: %g from the whole pass, %g from float32",
-                            small_variants[i].name, ddl_backend_list(b), ddl_precision_names[precision],
-                            piece, ddl_cache_form_names[form], apart, off);
-                    free(found);
-                }
-                small_model_free(&f);
+    struct small_model f;
+    make_reduced(&f, backend, config, precision, lean);
+    float *logits = decoded(&f, piece, form);
+    small_model_free(&f);
+    return logits;
+}
+
+/* Float32 rounding errors alone: the limit of `ddl verify` for decoding. */
+static const double float32_limit = 1e-5;
+
+/* Decoding token by token (products of few rows) and in pieces against the whole pass on ref, for inference
+ * alone (`lean`) too. Where numbers are rounded to bfloat16, by products or by the cache (`form`), errors are
+ * judged by the error of the same on ref: base/noise.h. Eight-bit weights are the same on both backends. */
+static void decoding_of_variant(size_t i, enum ddl_precision precision, bool lean, enum ddl_cache_form form)
+{
+    struct ddl_config config = variant_config(&small_variants[i]);
+    size_t n = SMALL_B * SMALL_T * config.vocab_size;
+    bool rounds = precision == DDL_PRECISION_BF16 || form == DDL_CACHE_BF16;
+    enum ddl_precision unrounded = precision == DDL_PRECISION_BF16 ? DDL_PRECISION_F32 : precision;
+    float *exact = decoded_on("ref", &config, unrounded, lean, SMALL_T, DDL_CACHE_F32);
+    for (size_t piece = SMALL_T; piece >= 1; piece = piece > 1 ? piece / 4 : 0) {
+        float *ref = decoded_on("ref", &config, precision, lean, piece, form);
+        float *cpu = decoded_on("cpu", &config, precision, lean, piece, form);
+        struct ddl_noise noise = ddl_noise_measure(1, &(struct ddl_noise_tensor){ n, cpu, ref, exact });
+        double error =
+            rounds ? noise.one : fmax(relative_error(n, cpu, exact), relative_error(n, ref, exact));
+        double limit = rounds ? DDL_NOISE_LIMIT_ONE : float32_limit;
+        if (!(error <= limit))
+            fail_msg("%s, %s, pieces of %zu, cache %s: error %.3g, limit %.3g", small_variants[i].name,
+                     ddl_precision_names[precision], piece, ddl_cache_form_names[form], error, limit);
+        free(ref);
+        free(cpu);
+    }
+    free(exact);
+}
+
+static void decoding_on_isa(const char *isa)
+{
+    (void)isa;
+    for (int lean = 0; lean < 2; lean++) {
+        for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+            for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
+                decoding_of_variant(i, (enum ddl_precision)precision, lean, DDL_CACHE_F32);
+                decoding_of_variant(i, (enum ddl_precision)precision, lean, DDL_CACHE_BF16);
             }
-            free(whole);
         }
-        free(exact);
     }
 }
 
 static void decoding_is_the_forward_pass(void **state)
 {
     (void)state;
-    for (int lean = 0; lean < 2; lean++) {
-        decoding_near_float32(lean, DDL_CACHE_F32);
-        decoding_near_float32(lean, DDL_CACHE_BF16);
-    }
+    on_every_isa(decoding_on_isa);
 }
 
-/* Left to itself the cache keeps what the weights are kept in, or bfloat16 for eight bits. */
+/* DDL_CACHE_AUTO is the form of the weights, bfloat16 for eight bits. */
 static void the_cache_goes_with_the_weights(void **state)
 {
     (void)state;
@@ -247,14 +346,12 @@ static void runs_repeat(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SMALL_VARIANTS; i++) {
-        double loss[2];
-        size_t n;
-        float *first = gradients_of(&small_variants[i], "cpu", DDL_PRECISION_BF16, &loss[0], &n);
-        float *again = gradients_of(&small_variants[i], "cpu", DDL_PRECISION_BF16, &loss[1], &n);
-        assert_true(loss[0] == loss[1]);
-        assert_memory_equal(first, again, n * sizeof *first);
-        free(first);
-        free(again);
+        struct results first = results_of(&small_variants[i], "cpu", DDL_PRECISION_BF16, NULL);
+        struct results again = results_of(&small_variants[i], "cpu", DDL_PRECISION_BF16, NULL);
+        assert_true(first.loss == again.loss);
+        assert_memory_equal(first.gradients, again.gradients, first.n * sizeof *first.gradients);
+        free(first.gradients);
+        free(again.gradients);
     }
 }
 
@@ -262,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_near),
+        cmocka_unit_test(faults_are_found),
         cmocka_unit_test(logits_give_the_loss),
         cmocka_unit_test(products_see_what_was_written),
         cmocka_unit_test(decoding_is_the_forward_pass),

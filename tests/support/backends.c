@@ -4,6 +4,7 @@
 
 #include "base/bf16.h"
 #include "base/mem.h"
+#include "ops/audit.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ float *floats_around(size_t n, float centre, float spread)
 uint16_t *some_halves(size_t n)
 {
     float *x = some_floats(n);
-    uint16_t *y = (uint16_t *)(void *)x; /* lives as long as x: half y[i] is written after x[i/2] was read */
+    uint16_t *y = (uint16_t *)(void *)x; /* in place: y[i] is written after x[i / 2] was read */
     for (size_t i = 0; i < n; i++)
         y[i] = ddl_bf16_round(x[i]);
     return y;
@@ -77,7 +78,7 @@ const char *isa_name(size_t i)
     return i < sizeof names / sizeof *names ? names[i] : NULL;
 }
 
-/* Enough for whatever these tests do. */
+/* Enough for all of these tests. */
 static const struct ddl_limits enough = { .d_c_taps = 1 << 16, .T = 2048, .h = 256, .widest = 4096 };
 
 struct ddl_backend *cpu_backend_within(const struct ddl_limits *limits, const char *isa, size_t threads)
@@ -122,8 +123,14 @@ static void run(op_call *call, const struct ddl_backend *backend, const void *ar
     call(backend, args);
 }
 
+static double share_of_bounds(const struct bounds *b, const float *C)
+{
+    return ddl_audit_share(b->M, b->N, C, b->ldc, b->exact, b->bound);
+}
+
+/* bounds may be NULL. */
 static void compare_with(const struct ddl_backend *backend, op_call *call, const void *args, size_t n,
-                         struct output *outputs, float **expected)
+                         struct output *outputs, float **expected, const struct bounds *bounds)
 {
     float *found[MOST_OUTPUTS], *again[MOST_OUTPUTS];
     run(call, backend, args, n, outputs, found);
@@ -131,9 +138,10 @@ static void compare_with(const struct ddl_backend *backend, op_call *call, const
     run(call, backend, args, n, outputs, again);
     stress_end();
     for (size_t i = 0; i < n; i++) {
-        double error = relative_error(outputs[i].n, found[i], expected[i]);
+        double error =
+            bounds ? share_of_bounds(bounds, found[i]) : relative_error(outputs[i].n, found[i], expected[i]);
         if (!(error <= outputs[i].limit))
-            fail_msg("%s: output %zu (%zu numbers): relative error %.3g, limit %.3g", backend->description, i,
+            fail_msg("%s: output %zu (%zu numbers): error %.3g, limit %.3g", backend->description, i,
                      outputs[i].n, error, outputs[i].limit);
         if (outputs[i].n)
             assert_memory_equal(found[i], again[i], outputs[i].n * sizeof **found);
@@ -142,8 +150,8 @@ static void compare_with(const struct ddl_backend *backend, op_call *call, const
     }
 }
 
-void compare_within(const struct ddl_limits *limits, op_call *call, const void *args, size_t n,
-                    struct output *outputs)
+static void compare_all(const struct ddl_limits *limits, op_call *call, const void *args, size_t n,
+                        struct output *outputs, const struct bounds *bounds)
 {
     float *expected[MOST_OUTPUTS];
     struct ddl_backend *ref;
@@ -151,18 +159,31 @@ void compare_within(const struct ddl_limits *limits, op_call *call, const void *
     assert_true(n <= MOST_OUTPUTS);
     assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
     run(call, ref, args, n, outputs, expected);
+    if (bounds)
+        assert_true(share_of_bounds(bounds, expected[0]) <= outputs[0].limit);
     ddl_backend_free(ref);
     for (size_t i = 0; isa_name(i); i++) {
         for (size_t threads = 1; threads <= MOST_THREADS; threads++) {
             struct ddl_backend *backend = cpu_backend_within(limits, isa_name(i), threads);
             if (!backend)
                 continue;
-            compare_with(backend, call, args, n, outputs, expected);
+            compare_with(backend, call, args, n, outputs, expected, bounds);
             ddl_backend_free(backend);
         }
     }
     for (size_t i = 0; i < n; i++)
         ddl_mem_free(expected[i]);
+}
+
+void compare_within(const struct ddl_limits *limits, op_call *call, const void *args, size_t n,
+                    struct output *outputs)
+{
+    compare_all(limits, call, args, n, outputs, NULL);
+}
+
+void compare_with_bounds(op_call *call, const void *args, struct output *output, const struct bounds *bounds)
+{
+    compare_all(&enough, call, args, 1, output, bounds);
 }
 
 void compare_outputs(op_call *call, const void *args, size_t n, struct output *outputs)

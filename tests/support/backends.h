@@ -1,5 +1,5 @@
-/* The table of ops of one backend against the reference: every instruction set that this machine has, one to
- * three threads, outputs that start as NaN, and twice the same bits. */
+/* Ops of "cpu" compared with "ref": every instruction set that this machine has, one to three threads.
+ * Outputs start as NaN, and a second call gives the same bits. */
 #ifndef DDL_TEST_BACKENDS_H
 #define DDL_TEST_BACKENDS_H
 
@@ -8,12 +8,12 @@
 
 typedef void op_call(const struct ddl_backend *backend, const void *args);
 
-/* An output of an op: where its pointer stands in the args. */
+/* An output of an op: the address of its pointer in the args. */
 struct output {
     float **slot;
     size_t n;
-    double limit;         /* of relative_error                                                  */
-    const float *initial; /* what it holds before; NULL: NaN                                     */
+    double limit;         /* of relative_error                                                       */
+    const float *initial; /* content before the op; NULL: NaN                                        */
     const float **alias;  /* an input of the args that is this output (initial is its value), or NULL */
 };
 
@@ -22,14 +22,21 @@ void compare_outputs(op_call *call, const void *args, size_t n_outputs, struct o
 /* The same where the backend has scratch for no more than `limits`. */
 void compare_within(const struct ddl_limits *limits, op_call *call, const void *args, size_t n_outputs,
                     struct output *outputs);
+/* The same for one output C (M, N) with stride ldc, on "ref" too: each number is at most bound from exact,
+ * (M, N) each. */
+struct bounds {
+    size_t M, N, ldc;
+    const double *exact, *bound;
+};
+void compare_with_bounds(op_call *call, const void *args, struct output *output, const struct bounds *bounds);
 #define COMPARE(op, args, outputs)                                                                           \
     compare_outputs(call_##op, &(args), sizeof(outputs) / sizeof *(outputs), outputs)
 
-/* Matrix products: each shape (M, N, K) as it stands and with operands turned, added and scaled. */
+/* Matrix products of each shape (M, N, K): operands as stored and transposed, scaled, accumulated. */
 typedef void product_check(size_t M, size_t N, size_t K, bool trans_a, bool trans_b, float alpha, float beta);
 void each_product(size_t n, const size_t (*shapes)[3], product_check *check);
-/* What C (M, N), rows ldc apart, holds before a product: NaN where it is only written (beta 0), numbers
- * elsewhere: what is between rows must stay. Until release_all. */
+/* C (M, N) with stride ldc before a product: NaN where it is only written (beta 0), random numbers elsewhere,
+ * so that a write between rows is found. Valid until release_all. */
 float *before_product(size_t M, size_t N, size_t ldc, float beta);
 
 /* op_call for COMPARE: DEFINE_CALL(rmsnorm_fwd, rmsnorm_args) */
@@ -40,18 +47,17 @@ float *before_product(size_t M, size_t N, size_t ldc, float beta);
         backend->ops->op(backend->ctx, a);                                                                   \
     }
 
-/* A "cpu" backend of an instruction set (NULL: the best) and thread count with enough scratch for these
- * tests; NULL where the machine lacks the set. */
+/* A "cpu" backend with an instruction set (NULL: the best) and thread count, and enough scratch for these
+ * tests; NULL if the machine lacks the set. */
 struct ddl_backend *cpu_backend(const char *isa, size_t threads);
 struct ddl_backend *cpu_backend_within(const struct ddl_limits *limits, const char *isa, size_t threads);
-/* The names of instruction sets that may be there; NULL past the last. */
+/* Instruction set i as in DDL_ISA; NULL past the last. */
 const char *isa_name(size_t i);
 
-/* Floats that live until release_all: a stream of random ones, each call another; the same scaled and moved.
- */
+/* Arrays that live until release_all. some_floats: standard normal, another stream for each call. */
 float *some_floats(size_t n);
-float *floats_around(size_t n, float centre, float spread);
-uint16_t *some_halves(size_t n); /* some_floats rounded to bfloat16 */
+float *floats_around(size_t n, float centre, float spread); /* centre + spread * some_floats */
+uint16_t *some_halves(size_t n);                            /* some_floats rounded to bfloat16 */
 void release_all(void);
 
 #endif
