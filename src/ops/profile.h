@@ -26,7 +26,7 @@ struct ddl_profile {
     /* Called before and after every op of DDL_OPS with its DDL_PROFILE_ number and arguments; may be NULL. */
     void (*watch)(void *user, int op, const void *args);
     void (*after)(void *user, int op, const void *args);
-    void *watch_user; /* of both */
+    void *watch_user;             /* of both */
     struct ddl_profile_row *rows; /* ended by a row without a name */
     struct ddl_profile_row store[64];
 };
