@@ -62,7 +62,7 @@ static void tiles_are_as_defined(ddl_backend *backend)
         release_all();
     }
 }
-LAW(tiles_are_as_defined)
+PROPERTY(tiles_are_as_defined)
 
 /* Whichever rows come together. */
 static void pieces_make_the_same_tiles(ddl_backend *backend)
@@ -79,7 +79,7 @@ static void pieces_make_the_same_tiles(ddl_backend *backend)
     free(whole);
     release_all();
 }
-LAW(pieces_make_the_same_tiles)
+PROPERTY(pieces_make_the_same_tiles)
 
 /* Zeros, the smallest numbers, the largest, and what is not a number. */
 static void extreme_groups(ddl_backend *backend)
@@ -98,7 +98,7 @@ static void extreme_groups(ddl_backend *backend)
     assert_true(isnan(y->scale[3]) && isnan(y->scale[4]));
     free(y);
 }
-LAW(extreme_groups)
+PROPERTY(extreme_groups)
 
 /* What a product is made of besides its shape. */
 struct product {
@@ -259,12 +259,12 @@ static void test_whole_numbers_are_exact(void **state)
 }
 
 /* On every instruction set. */
-static void on_every_set(law_fn *law)
+static void on_every_isa(property_fn *property)
 {
     for (size_t isa = 0; isa_name(isa); isa++) {
         struct ddl_backend *backend = cpu_backend(isa_name(isa), 2);
         if (backend)
-            law(backend);
+            property(backend);
         ddl_backend_free(backend);
     }
 }
@@ -293,35 +293,35 @@ static void tiles_are_those_of_ref(ddl_backend *backend)
 static void test_tiles_are_those_of_ref(void **state)
 {
     (void)state;
-    on_every_set(tiles_are_those_of_ref);
+    on_every_isa(tiles_are_those_of_ref);
 }
 
-/* A number that is none spoils the row or the column of C that it stands for, and no other. */
-static void strange_numbers_stay_in_their_place(ddl_backend *backend)
+/* A non-finite value of A or B affects its row or column of C, and no other. */
+static void non_finite_values_stay_in_their_row(ddl_backend *backend)
 {
-    enum { FEW = 4, MANY = 28, N = 20, K = 70, SPOILT = 18 };
-    static const float strange[] = { NAN, INFINITY, -INFINITY };
+    enum { FEW = 4, MANY = 28, N = 20, K = 70, COLUMN = 18 };
+    static const float non_finite[] = { NAN, INFINITY, -INFINITY };
     float A[MANY * K], C[MANY * N];
     struct ddl_q8 *B = weights(N, K, 0);
-    B[SPOILT / DDL_Q8_ROWS * ddl_q8_groups(K) + 1].scale[SPOILT % DDL_Q8_ROWS] = NAN;
+    B[COLUMN / DDL_Q8_ROWS * ddl_q8_groups(K) + 1].scale[COLUMN % DDL_Q8_ROWS] = NAN;
     for (size_t i = 0; i < MANY * K; i++)
-        A[i] = i % K == 40 && i / K < 3 ? strange[i / K] : 0.5f;
-    for (size_t M = FEW; M <= MANY; M += MANY - FEW) { /* many: by panels, where the library is faster */
+        A[i] = i % K == 40 && i / K < 3 ? non_finite[i / K] : 0.5f;
+    for (size_t M = FEW; M <= MANY; M += MANY - FEW) { /* many rows: the path with packed panels */
         backend->ops->matmul_q8(
             backend->ctx,
             &(struct matmul_q8_args){
                 .M = M, .N = N, .K = K, .alpha = 1, .A = A, .lda = K, .B = B, .C = C, .ldc = N });
         for (size_t i = 0; i < M * N; i++)
-            assert_true(isfinite(C[i]) == (i / N >= 3 && i % N != SPOILT));
+            assert_true(isfinite(C[i]) == (i / N >= 3 && i % N != COLUMN));
     }
     free(B);
     release_all();
 }
 
-static void test_strange_numbers_stay_in_their_place(void **state)
+static void test_non_finite_values_stay_in_their_row(void **state)
 {
     (void)state;
-    on_every_set(strange_numbers_stay_in_their_place);
+    on_every_isa(non_finite_values_stay_in_their_row);
 }
 
 int main(void)
@@ -335,7 +335,7 @@ int main(void)
         cmocka_unit_test(test_digits_at_their_limit),
         cmocka_unit_test(test_whole_numbers_are_exact),
         cmocka_unit_test(test_tiles_are_those_of_ref),
-        cmocka_unit_test(test_strange_numbers_stay_in_their_place),
+        cmocka_unit_test(test_non_finite_values_stay_in_their_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
-/* Damage to a checkpoint: any byte of any file changed, any file cut at any length: it is refused by the
- * file's name, and
- * --resume goes on from the one before and says so. DDL_ALL_BITS=1: each of the eight bits of each byte
- * (default: one). */
+/* Corrupted checkpoints: any byte of any file changed, any file truncated at any length. The file is named,
+ * and
+ * --resume reports it and takes the checkpoint before. DDL_ALL_BITS=1: all eight bits of each byte (default:
+ * one). Under sanitizers and with DDL_TEST_SAMPLE=1 every thirteenth byte. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/crash_harness.h"
 
@@ -13,11 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifdef DDL_SANITIZED
-enum { STRIDE = 13 };
-#else
-enum { STRIDE = 1 };
-#endif
+static size_t stride_of_bytes(void)
+{
+    return crash_sample() ? 13 : 1;
+}
 
 static const char *const files[] = { "state.json", "config.json", "tokenizer.json", "model.safetensors",
                                      "optimizer.safetensors" };
@@ -45,28 +44,28 @@ static struct ddl_train_config run_by_library(void)
     return t;
 }
 
-struct told {
+struct note {
     char text[2048];
 };
 
 static void keep_note(void *user, const char *sentence)
 {
-    struct told *told = user;
-    snprintf(told->text, sizeof told->text, "%s", sentence);
+    struct note *note = user;
+    snprintf(note->text, sizeof note->text, "%s", sentence);
 }
 
-/* The newest checkpoint is refused by the name of the file and the one before is taken; said so. */
-static void assert_passed_over(const struct ddl_train_config *t, const char *file, size_t at)
+/* The newest checkpoint is rejected with the name of the file, the one before is taken, with a note. */
+static void assert_skipped(const struct ddl_train_config *t, const char *file, size_t at)
 {
     struct ddl_error err = { 0 };
     struct ddl_run_state state;
-    struct told told = { "" };
+    struct note note = { "" };
     char path[1280], named[128];
-    ddl_status status = ddl_run_open_newest(t, &state, path, sizeof path, keep_note, &told, &err);
+    ddl_status status = ddl_run_open_newest(t, &state, path, sizeof path, keep_note, &note, &err);
     snprintf(named, sizeof named, "checkpoint-4/%s: damaged: ", file);
-    if (status || state.step != 2 || !strstr(told.text, named) || !strstr(told.text, "; going on from ") ||
-        !strstr(told.text, "checkpoint-2"))
-        fail_msg("%s, byte %zu: step %llu; %s%s", file, at, (unsigned long long)state.step, told.text,
+    if (status || state.step != 2 || !strstr(note.text, named) || !strstr(note.text, "; going on from ") ||
+        !strstr(note.text, "checkpoint-2"))
+        fail_msg("%s, byte %zu: step %llu; %s%s", file, at, (unsigned long long)state.step, note.text,
                  err.text);
 }
 
@@ -83,10 +82,10 @@ static size_t flip_all(const struct ddl_train_config *t, const char *file, size_
     unsigned char *bytes = (unsigned char *)read_file(path, &size);
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0);
-    for (size_t at = 0; at < size; at += STRIDE) {
+    for (size_t at = 0; at < size; at += stride_of_bytes()) {
         for (size_t bit = 0; bit < bits; bit++, flips++) {
             put_byte(fd, at, (unsigned char)(bytes[at] ^ 1u << (at + bit) % 8));
-            assert_passed_over(t, file, at);
+            assert_skipped(t, file, at);
         }
         put_byte(fd, at, bytes[at]);
     }
@@ -103,7 +102,7 @@ static void every_byte_flipped(void **state)
     size_t flips = 0;
     for (size_t i = 0; i < FILES; i++)
         flips += flip_all(&t, files[i], all && *all == '1' ? 8 : 1);
-    print_message("%zu flips in %d files, each refused by name\n", flips, FILES);
+    print_message("%zu flips in %d files, each rejected by name\n", flips, FILES);
     struct ddl_error err;
     assert_ok(ddl_checkpoint_check(file_in(t.out, "checkpoint-4"), &err), err);
 }
@@ -119,27 +118,27 @@ static void every_length_cut(void **state)
         snprintf(path, sizeof path, "%s/checkpoint-4/%s", t.out, files[i]);
         char *bytes = read_file(path, &size);
         for (size_t left = size; left-- > 0;) {
-            if (left % STRIDE && left > 16)
+            if (left % stride_of_bytes() && left > 16)
                 continue;
             assert_int_equal(truncate(path, (off_t)left), 0);
-            assert_passed_over(&t, files[i], left);
+            assert_skipped(&t, files[i], left);
             cuts++;
         }
-        /* And a byte too many. */
+        /* One byte too many. */
         write_file(path, bytes, size);
         FILE *longer = fopen(path, "ab");
         assert_non_null(longer);
         fputc('\n', longer);
         fclose(longer);
-        assert_passed_over(&t, files[i], size);
+        assert_skipped(&t, files[i], size);
         write_file(path, bytes, size);
         free(bytes);
     }
-    print_message("%zu lengths of %d files, each refused by name\n", cuts, FILES);
+    print_message("%zu lengths of %d files, each rejected by name\n", cuts, FILES);
 }
 
-/* What is missing, or not a file at all. */
-static void files_that_are_none(void **state)
+/* Missing files, and things that are not regular files. */
+static void not_regular_files(void **state)
 {
     (void)state;
     const struct ddl_train_config t = run_by_library();
@@ -169,35 +168,35 @@ static const struct small_run program_run = {
     "program", "--model ddl-cc-ec --backend ref --steps 6 --checkpoint-every 3 --val-every 3 --threads 1"
 };
 
-static void the_program_goes_on(void **state)
+static void the_program_resumes(void **state)
 {
     (void)state;
     static char said[SAID];
     char arguments[1 << 14];
     make_inputs();
-    run_undisturbed(train_arguments(&program_run));
+    run_uninterrupted(train_arguments(&program_run));
     snprintf(arguments, sizeof arguments, "%s --resume", train_arguments(&program_run));
     for (size_t i = 0; i < 3 * FILES; i++) {
         char path[2048];
         copy_scratch("whole", "run");
         snprintf(path, sizeof path, "%s/r/checkpoint-6/%s", run_folder(), files[i / 3]);
-        harm_file(path, i % 3);
+        corrupt_file(path, i % 3);
         assert_int_equal(run_ddl("", arguments, said), 0);
         assert_non_null(strstr(said, path));
         assert_non_null(strstr(said, "; going on from "));
-        assert_like_undisturbed();
+        assert_same_as_uninterrupted();
     }
 }
 
-/* A checkpoint that is damaged is no model either: no command takes it for one. */
-static void no_command_takes_it(void **state)
+/* No command accepts a corrupted checkpoint as a model. */
+static void no_command_accepts_it(void **state)
 {
     (void)state;
     static char said[SAID];
     make_inputs();
-    run_undisturbed(train_arguments(&program_run));
+    run_uninterrupted(train_arguments(&program_run));
     const char *folder = scratch_path("whole/r/checkpoint-6");
-    harm_file(file_in(folder, "model.safetensors"), 0);
+    corrupt_file(file_in(folder, "model.safetensors"), 0);
     char arguments[4][1 << 14];
     snprintf(arguments[0], sizeof arguments[0], "eval '%s' --shard '%s'", folder,
              scratch_path("inputs/val.bin"));
@@ -216,9 +215,9 @@ static void no_command_takes_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_byte_flipped),  cmocka_unit_test(every_length_cut),
-        cmocka_unit_test(files_that_are_none), cmocka_unit_test(the_program_goes_on),
-        cmocka_unit_test(no_command_takes_it),
+        cmocka_unit_test(every_byte_flipped),    cmocka_unit_test(every_length_cut),
+        cmocka_unit_test(not_regular_files),     cmocka_unit_test(the_program_resumes),
+        cmocka_unit_test(no_command_accepts_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* kill -9, SIGINT and SIGTERM at any moment of a run: what goes on afterwards ends in the very bytes of a run
- * that nothing disturbed. DDL_KILLS=n: n random moments (100, fewer under sanitizers); DDL_SEED=n: others. */
+/* kill -9, SIGINT and SIGTERM at any moment of a run: the resumed run ends with the same bytes as an
+ * uninterrupted one. DDL_KILLS=n: n random moments (100; 24 under sanitizers or with DDL_TEST_SAMPLE=1, which
+ * also try every ninth call only); DDL_SEED=n: others. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/crash_harness.h"
 
@@ -9,13 +10,7 @@
 #include <signal.h>
 #include <time.h>
 
-#ifdef DDL_SANITIZED
-enum { KILLS = 24, STRIDE = 9 };
-#else
-enum { KILLS = 100, STRIDE = 1 };
-#endif
-
-/* Long enough that a kill can fall anywhere. */
+/* Long enough for a kill at any point. */
 static const struct small_run long_runs[] = {
     { "every step saved",
       "--model baseline --backend ref --steps 150 --checkpoint-every 1 --val-every 5 --threads 1" },
@@ -26,7 +21,7 @@ static const struct small_run long_runs[] = {
 };
 enum { LONG_RUNS = sizeof long_runs / sizeof *long_runs };
 
-/* Short enough to be stopped at each of its calls. */
+/* Short enough to be stopped at each call. */
 static const struct small_run short_run = {
     "short",
     "--model ddl-cc-ec --backend ref --steps 3 --checkpoint-every 1 --keep-last 1 --val-every 1 --threads 1"
@@ -51,7 +46,7 @@ static void wait_seconds(double seconds)
     nanosleep(&t, NULL);
 }
 
-/* Whether a checkpoint, or the file that replaces another, was being written or removed. */
+/* Whether a checkpoint or a replacement of a file was being written or removed. */
 static bool caught_writing(void)
 {
     bool found = false;
@@ -67,7 +62,7 @@ struct tally {
     size_t kills, writing, before, finished;
 };
 
-/* Ends the program after a random time. */
+/* Kills the program after a random time. */
 static int kill_by_clock(const char *arguments, double longest, uint64_t key, uint64_t draw)
 {
     char streams[2048];
@@ -78,7 +73,7 @@ static int kill_by_clock(const char *arguments, double longest, uint64_t key, ui
     return wait_for(pid);
 }
 
-/* Ends it in the middle of a random one of its calls that write, rename or remove. */
+/* Kills it inside a random one of its calls that write, rename or remove. */
 static int kill_by_call(const char *arguments, uint64_t key, uint64_t draw)
 {
     static char said[SAID];
@@ -88,7 +83,7 @@ static int kill_by_call(const char *arguments, uint64_t key, uint64_t draw)
     return run_ddl(shim(settings), arguments, said);
 }
 
-/* One life of the program, ended if it has not ended by itself. True if it had. */
+/* Starts or resumes the program and kills it. True if it had finished before. */
 static bool one_life(const struct small_run *run, double longest, uint64_t key, uint64_t draw,
                      struct tally *tally)
 {
@@ -107,18 +102,18 @@ static bool one_life(const struct small_run *run, double longest, uint64_t key, 
     return false;
 }
 
-/* Kills a run until it ends by itself, and begins it once more, until there have been so many kills. */
+/* Kills and resumes runs until they finish, until there have been `kills` kills. */
 static void kill_runs(const struct small_run *run, size_t kills, uint64_t key, struct tally *tally)
 {
     uint64_t draw = 0;
     double start = now();
-    run_undisturbed(train_arguments(run));
-    double longest = 0.7 * (now() - start); /* so that a life is mostly shorter than the whole run */
+    run_uninterrupted(train_arguments(run));
+    double longest = 0.7 * (now() - start); /* mostly shorter than the whole run */
     for (size_t done = tally->kills;
          tally->kills < done + kills || ddl_file_exists(file_in(run_folder(), "r"));) {
         if (!one_life(run, longest, key, draw++, tally))
             continue;
-        assert_like_undisturbed();
+        assert_same_as_uninterrupted();
         remove_scratch("run/r");
         tally->finished++;
     }
@@ -127,13 +122,13 @@ static void kill_runs(const struct small_run *run, size_t kills, uint64_t key, s
 static void killed_at_random_moments(void **state)
 {
     (void)state;
-    size_t kills = number_from("DDL_KILLS", KILLS), seed = number_from("DDL_SEED", 1);
+    size_t kills = number_from("DDL_KILLS", crash_sample() ? 24 : 100), seed = number_from("DDL_SEED", 1);
     struct tally tally = { 0 };
     make_inputs();
     for (size_t i = 0; i < LONG_RUNS; i++)
         kill_runs(&long_runs[i], (kills + i) / LONG_RUNS, ddl_rng_key(seed + i, "kill"), &tally);
     print_message("seed %zu: %zu kills, %zu of them while a file was written, %zu before a first checkpoint; "
-                  "%zu runs finished, each byte for byte as undisturbed\n",
+                  "%zu runs finished, each byte for byte as uninterrupted\n",
                   seed, tally.kills, tally.writing, tally.before, tally.finished);
     assert_true(tally.kills >= kills);
     assert_true(tally.writing > 0);
@@ -141,60 +136,59 @@ static void killed_at_random_moments(void **state)
 
 /* ---- at every call ---- */
 
-/* Instead of each call that touches the run's folder in turn (of a write: after half of it). */
+/* At each call in turn that touches the run's folder, in place of it (a write: after half of it). */
 static void killed_at_every_call(void **state)
 {
     (void)state;
     static char said[SAID];
-    size_t points = 0;
+    size_t points = 0, stride = crash_sample() ? 9 : 1;
     make_inputs();
-    run_undisturbed(train_arguments(&short_run));
-    for (size_t n = 1;; n += STRIDE) {
+    run_uninterrupted(train_arguments(&short_run));
+    for (size_t n = 1;; n += stride) {
         char settings[64];
         remove_scratch("run/r");
         snprintf(settings, sizeof settings, "DDL_SHIM_ACT=kill DDL_SHIM_AT=%zu", n);
         int status = run_ddl(shim(settings), train_arguments(&short_run), said);
-        if (status == 0) /* it has fewer calls */
+        if (status == 0) /* the run has fewer calls */
             break;
         assert_int_equal(status, 128 + SIGKILL);
         assert_checkpoints_whole();
-        resume_undisturbed(&short_run);
-        assert_like_undisturbed();
+        resume_uninterrupted(&short_run);
+        assert_same_as_uninterrupted();
         points++;
     }
     print_message("%zu calls, killed at each of them in turn\n", points);
-    assert_true(points * STRIDE > 150);
+    assert_true(points * stride > 150);
 }
 
-/* SIGINT at a call: a checkpoint and status 3. And SIGTERM two calls later: the end at once. Either way
- * nothing is lost.
- */
+/* SIGINT at a call: a checkpoint and status 3. SIGTERM two calls later: immediate end. Neither loses a
+ * checkpoint. */
 static void signals_at_every_call(void **state)
 {
     (void)state;
     static char said[SAID];
-    size_t stopped = 0, ended = 0, finished = 0;
+    size_t stopped = 0, ended = 0, finished = 0, stride = crash_sample() ? 9 : 1;
     make_inputs();
-    run_undisturbed(train_arguments(&short_run));
-    for (size_t n = 1; finished < 3; n += 3 * STRIDE) {
+    run_uninterrupted(train_arguments(&short_run));
+    for (size_t n = 1; finished < 3; n += 3 * stride) {
         char settings[256];
         remove_scratch("run/r");
         snprintf(settings, sizeof settings, "DDL_SHIM_ACT=stop DDL_SHIM_AT=%zu", n);
         int status = run_ddl(shim(settings), train_arguments(&short_run), said);
         stopped += status == 3;
         ended += status == 128 + SIGTERM;
-        finished += status == 0; /* behind the last step nothing asks any more */
+        finished += status == 0; /* no check for signals after the last step */
         if (status != 0 && status != 3 && status != 128 + SIGTERM)
             fail_msg("call %zu: exit status %d: %s", n, status, said);
         assert_checkpoints_whole();
-        resume_undisturbed(&short_run);
-        assert_like_undisturbed();
+        resume_uninterrupted(&short_run);
+        assert_same_as_uninterrupted();
     }
     print_message("%zu runs ended by a second signal, %zu stopped with a checkpoint\n", ended, stopped);
     assert_true(ended > 0);
 }
 
-/* The first signal alone: status 3 and a checkpoint of the step that was being done. */
+/* One signal: status 3 and a checkpoint of the current step. */
 static void one_signal_stops(void **state)
 {
     (void)state;
@@ -202,7 +196,7 @@ static void one_signal_stops(void **state)
     const struct small_run *run = &long_runs[1];
     make_inputs();
     double start = now();
-    run_undisturbed(train_arguments(run));
+    run_uninterrupted(train_arguments(run));
     double whole = now() - start;
     for (size_t i = 0; i < 2; i++) {
         remove_scratch("run/r");
@@ -215,25 +209,25 @@ static void one_signal_stops(void **state)
         kill(pid, signals[i]);
         int status = wait_for(pid);
         char *said = read_file(streams, NULL);
-        if (status != 0) { /* on a machine that is busy elsewhere it may have been over */
+        if (status != 0) { /* on a busy machine it may have finished */
             assert_int_equal(status, 3);
             assert_non_null(strstr(said, "--resume goes on"));
         }
         free(said);
         assert_true(assert_checkpoints_whole() > 0);
-        resume_undisturbed(run);
-        assert_like_undisturbed();
+        resume_uninterrupted(run);
+        assert_same_as_uninterrupted();
     }
 }
 
-/* Wide enough that nearly all of its time is spent in the library's products. */
+/* Wide enough to spend nearly all its time in matrix products. */
 static const struct small_run wide_run = {
     "wide",
     "--model baseline --num-hidden-layers 3 --num-attention-heads 4 --hidden-size 256 --head-dim 64 "
     "--block-size 128 --batch 8 --steps 3 --checkpoint-every 1 --keep-last 1 --val-every 0 --threads 2"
 };
 
-/* Sends one SIGINT after the other for less than the time in which they are echoes of the first. How many. */
+/* Sends SIGINTs for less time than repeats of the first are ignored. Returns their number. */
 static size_t shower(pid_t pid, uint64_t key, uint64_t draw)
 {
     size_t n = 0;
@@ -245,17 +239,17 @@ static size_t shower(pid_t pid, uint64_t key, uint64_t draw)
     return n;
 }
 
-/* oneDNN's products use the stack pointer for other things: a handler that runs in any thread of them spoils
- * their buffers. With a handler on the usual stack more than every second of these runs aborts; with one on a
- * stack of its own, which the main thread alone has, one in thirty. */
-static void signals_amid_products(void **state)
+/* oneDNN's kernels use the stack pointer as a data pointer: a signal handler in one of their threads corrupts
+ * their buffers. With a handler on the normal stack more than half of these runs abort; with an alternate
+ * stack, which only the main thread has, one in thirty. */
+static void signals_during_products(void **state)
 {
     (void)state;
     enum { RUNS = 8 };
     size_t signals = 0, stopped = 0;
     uint64_t key = ddl_rng_key(number_from("DDL_SEED", 1), "shower");
     make_inputs();
-    run_undisturbed(train_arguments(&wide_run));
+    run_uninterrupted(train_arguments(&wide_run));
     for (size_t i = 0; i < RUNS; i++) {
         char streams[2048];
         remove_scratch("run/r");
@@ -268,15 +262,15 @@ static void signals_amid_products(void **state)
         int status = wait_for(pid);
         char *said = read_file(streams, NULL);
         stopped += status == 3;
-        /* Where others use the machine an echo may come too late to be one, and the first after the end. */
+        /* On a busy machine a repeat may be too late to be ignored, and the first after the end. */
         if (status != 3 && status != 128 + SIGINT && status != 0)
             fail_msg("run %zu: exit status %d: %s", i, status, said);
         free(said);
         assert_checkpoints_whole();
-        resume_undisturbed(&wide_run);
-        assert_like_undisturbed();
+        resume_uninterrupted(&wide_run);
+        assert_same_as_uninterrupted();
     }
-    print_message("%zu signals amid products, %zu of %d runs stopped with a checkpoint\n", signals, stopped,
+    print_message("%zu signals during products, %zu of %d runs stopped with a checkpoint\n", signals, stopped,
                   RUNS);
     assert_true(signals > 1000);
     assert_true(stopped > 0);
@@ -287,7 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_at_random_moments), cmocka_unit_test(killed_at_every_call),
         cmocka_unit_test(signals_at_every_call),    cmocka_unit_test(one_signal_stops),
-        cmocka_unit_test(signals_amid_products),
+        cmocka_unit_test(signals_during_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

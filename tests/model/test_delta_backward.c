@@ -150,10 +150,10 @@ static void backward_equals_ref(ddl_backend *backend)
     ddl_backend_free(ref);
 }
 
-LAW(backward_through_the_inverse)
-LAW(in_place_is_the_same)
-LAW(backward_is_the_slope)
-LAW(backward_equals_ref)
+PROPERTY(backward_through_the_inverse)
+PROPERTY(in_place_is_the_same)
+PROPERTY(backward_is_the_slope)
+PROPERTY(backward_equals_ref)
 
 int main(void)
 {

@@ -410,14 +410,14 @@ static void device_memory(void **state)
     ddl_backend_free(ref);
 }
 
-LAW(golden_block)
-LAW(golden_elementwise)
-LAW(backward_is_the_slope)
-LAW(block_is_the_operator)
-LAW(in_place_is_the_same)
-LAW(gradients_accumulate)
-LAW(bad_arguments)
-LAW(bad_passes)
+PROPERTY(golden_block)
+PROPERTY(golden_elementwise)
+PROPERTY(backward_is_the_slope)
+PROPERTY(block_is_the_operator)
+PROPERTY(in_place_is_the_same)
+PROPERTY(gradients_accumulate)
+PROPERTY(bad_arguments)
+PROPERTY(bad_passes)
 
 int main(void)
 {

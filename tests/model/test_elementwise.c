@@ -136,8 +136,8 @@ static void elementwise_beta_zero_copies_bits(ddl_backend *backend)
     vectors_free(&p);
 }
 
-LAW(elementwise)
-LAW(elementwise_beta_zero_copies_bits)
+PROPERTY(elementwise)
+PROPERTY(elementwise_beta_zero_copies_bits)
 
 int main(void)
 {

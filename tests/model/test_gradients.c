@@ -126,7 +126,7 @@ static void writing_is_adding_to_zeros(ddl_backend *backend)
     }
     assert_true(inactive > 0);
 }
-LAW(writing_is_adding_to_zeros)
+PROPERTY(writing_is_adding_to_zeros)
 
 static void golden_model(const char *name, ddl_model *model, const struct ddl_batch *batch)
 {
@@ -141,7 +141,7 @@ static void writing_is_adding_to_zeros_in_golden_models(ddl_backend *backend)
 {
     on_every_golden_model(backend, golden_model);
 }
-LAW(writing_is_adding_to_zeros_in_golden_models)
+PROPERTY(writing_is_adding_to_zeros_in_golden_models)
 
 static void assert_all_zero(const ddl_model *model)
 {
@@ -172,7 +172,7 @@ static void no_pass_leaves_zeros(ddl_backend *backend)
         small_model_free(&f);
     }
 }
-LAW(no_pass_leaves_zeros)
+PROPERTY(no_pass_leaves_zeros)
 
 /* The optimiser's norm is 0 then, and its step is the one that zeros in memory lead to. */
 static void the_optimiser_sees_zeros(ddl_backend *backend)
@@ -204,7 +204,7 @@ static void the_optimiser_sees_zeros(ddl_backend *backend)
     small_model_free(&f[0]);
     small_model_free(&f[1]);
 }
-LAW(the_optimiser_sees_zeros)
+PROPERTY(the_optimiser_sees_zeros)
 
 /* ---- what it is for: no zeros where a product writes ---- */
 
@@ -278,7 +278,7 @@ static void first_products_write(ddl_backend *backend)
         small_model_free(&f);
     }
 }
-LAW(first_products_write)
+PROPERTY(first_products_write)
 
 int main(void)
 {

@@ -137,7 +137,7 @@ static void shows_what_is_made(ddl_backend *backend)
         }
     }
 }
-LAW(shows_what_is_made)
+PROPERTY(shows_what_is_made)
 
 /* One layer of two models, tensor by tensor. */
 static void in_the_order_of_computation(ddl_backend *backend)
@@ -182,7 +182,7 @@ static void in_the_order_of_computation(ddl_backend *backend)
             fail_msg("%s: %s", cases[i].preset, watch.story);
     }
 }
-LAW(in_the_order_of_computation)
+PROPERTY(in_the_order_of_computation)
 
 int main(void)
 {

@@ -95,7 +95,7 @@ static void choices_agree(ddl_backend *backend)
         small_model_free(&f);
     }
 }
-LAW(choices_agree)
+PROPERTY(choices_agree)
 
 static void golden_choices(const char *name, ddl_model *model, const struct ddl_batch *batch)
 {
@@ -110,7 +110,7 @@ static void golden_models_agree(ddl_backend *backend)
 {
     on_every_golden_model(backend, golden_choices);
 }
-LAW(golden_models_agree)
+PROPERTY(golden_models_agree)
 
 /* ---- memory ---- */
 

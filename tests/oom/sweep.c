@@ -9,11 +9,16 @@
 #include <math.h>
 #include <sys/stat.h>
 
+/* Requests that are all tried, before others are sampled. */
+static long all_of(void)
+{
 #ifdef DDL_SANITIZED
-enum { ALL_OF = 300 }; /* slower; the paths are the same as in the optimised build */
+    return 300; /* slower; the paths are those of the optimized build */
 #else
-enum { ALL_OF = 1000 };
+    return test_sample() ? 100 : 1000;
 #endif
+}
+
 enum { MOST_FILES = 128, MOST_COMPLAINTS = 3, PATH = 4096 };
 
 uint64_t digest_add(uint64_t digest, const void *data, size_t size)
@@ -221,8 +226,8 @@ static void measure(const struct sweep *s, struct expected *e)
 static bool chosen(const struct sweep *s, const struct expected *e, long n)
 {
     const char *all = getenv("DDL_FAULTS");
-    long sampled = s->sampled ? s->sampled : 80;
-    long after = s->first + (s->all && s->all < ALL_OF ? s->all : ALL_OF);
+    long sampled = test_sample() ? 20 : s->sampled ? s->sampled : 80;
+    long after = s->first + (s->all && s->all < all_of() ? s->all : all_of());
     long stride = n < s->first ? 50 : n < after ? 1 : (e->requests - after) / sampled;
     return (all && strcmp(all, "all") == 0) || stride <= 1 || n % stride == 0;
 }

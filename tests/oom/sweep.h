@@ -1,5 +1,4 @@
-/* One piece of work, run again and again: each of its requests for memory fails once, alone, and once with
- * all that follow. */
+/* Repeats one operation; each of its allocations fails once alone, and once with all after it. */
 #ifndef DDL_TEST_SWEEP_H
 #define DDL_TEST_SWEEP_H
 
@@ -20,8 +19,9 @@ struct sweep {
     const double *figure;
     long first; /* requests before this one belong to another sweep: every 50th is tried         */
     void (*check)(void *user); /* asserts more of what a run left; may be NULL */
-    /* From `first` on the first `all` requests are tried (0: 1000; under sanitizers 300 at most), of the rest
-     * `sampled` (0: 80) at a fixed stride; every one where the environment has DDL_FAULTS=all. */
+    /* From `first` on the first `all` requests are tried (0: 1000; under sanitizers at most 300, with
+     * DDL_TEST_SAMPLE=1 100), of the rest `sampled` (0: 80; 20) at a fixed stride; with DDL_FAULTS=all all of
+     * them. */
     long all, sampled;
 };
 

@@ -11,6 +11,15 @@
 
 enum { COMMAND = 1 << 14 };
 
+bool crash_sample(void)
+{
+#ifdef DDL_SANITIZED
+    return true;
+#else
+    return test_sample();
+#endif
+}
+
 const char *run_folder(void)
 {
     static char path[2048];
@@ -99,24 +108,24 @@ int wait_for(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-void run_undisturbed(const char *arguments)
+void run_uninterrupted(const char *arguments)
 {
     static char said[SAID];
     remove_scratch("run");
     remove_scratch("whole");
     shell("mkdir '%s'", run_folder());
     if (run_ddl(shim(""), arguments, said) != 0)
-        fail_msg("undisturbed, and yet: %s", said);
+        fail_msg("uninterrupted run failed: %s", said);
     shell("mv '%s' '%s' && mkdir '%s'", run_folder(), scratch_path("whole"), run_folder());
 }
 
-void resume_undisturbed(const struct small_run *run)
+void resume_uninterrupted(const struct small_run *run)
 {
     static char said[SAID], arguments[COMMAND];
     bool begun = ddl_file_exists(file_in(run_folder(), "r/recipe.yaml"));
     snprintf(arguments, sizeof arguments, "%s %s", train_arguments(run), begun ? "--resume" : "");
     if (run_ddl(shim(""), arguments, said) != 0)
-        fail_msg("cannot go on: %s", said);
+        fail_msg("cannot resume: %s", said);
 }
 
 /* ---- what is left ---- */
@@ -140,7 +149,7 @@ unsigned long long assert_checkpoints_whole(void)
     return newest;
 }
 
-/* A text without the lines that begin (after blanks) so. */
+/* Removes the lines that begin (after blanks) with one of the strings. */
 static void drop_lines(char *text, const char *const *begin)
 {
     char *to = text;
@@ -198,7 +207,7 @@ static struct names names_below(const char *folder)
     return found;
 }
 
-/* Each of the first set of names is in the second too. */
+/* Every name of the first set is in the second. */
 static void assert_all_in(const struct names *some, const struct names *all, const char *where)
 {
     for (size_t i = 0; i < some->n; i++) {
@@ -218,7 +227,7 @@ static void assert_same_by_name(const char *name, const char *a, const char *b)
         assert_same_file(file_in(a, name), file_in(b, name));
 }
 
-void assert_like_undisturbed(void)
+void assert_same_as_uninterrupted(void)
 {
     char whole[2048], run[2048];
     snprintf(whole, sizeof whole, "%s", scratch_path("whole"));

@@ -55,7 +55,7 @@ void copy_scratch(const char *from, const char *to)
     assert_int_equal(run_command(command, said, sizeof said), 0);
 }
 
-void harm_file(const char *path, size_t how)
+void corrupt_file(const char *path, size_t how)
 {
     size_t size;
     char *bytes = read_file(path, &size);

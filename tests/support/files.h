@@ -19,7 +19,7 @@ void remove_scratch(const char *relative);
 /* Copies a folder of the scratch folder to another place there; what stood in that place is removed. */
 void copy_scratch(const char *from, const char *to);
 /* Does harm to a file: a bit in the middle is turned (0), it is cut in half (1), or removed (2). */
-void harm_file(const char *path, size_t how);
+void corrupt_file(const char *path, size_t how);
 /* The error is one line that contains the gist. */
 void assert_says(const struct ddl_error *err, const char *gist);
 /* A shard of the n tokens first, first + 1, ..., `width` bytes each. */

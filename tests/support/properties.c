@@ -5,13 +5,13 @@
 #include <math.h>
 #include <string.h>
 
-void on_every_backend(law_fn *law)
+void on_every_backend(property_fn *property)
 {
     for (size_t i = 0; ddl_backend_list(i); i++) {
         struct ddl_error err = { 0 };
         ddl_backend *backend;
         assert_ok(ddl_backend_create(&backend, ddl_backend_list(i), 0, &err), err);
-        law(backend);
+        property(backend);
         ddl_backend_free(backend);
     }
 }

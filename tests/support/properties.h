@@ -1,16 +1,16 @@
-/* Laws that every backend must keep, and how tests measure them. */
-#ifndef DDL_TEST_LAWS_H
-#define DDL_TEST_LAWS_H
+/* Properties of every backend, and how tests measure them. */
+#ifndef DDL_TEST_PROPERTIES_H
+#define DDL_TEST_PROPERTIES_H
 
 #include "ops/ops.h"
 #include "support/support.h"
 
-/* Runs a law on every backend of this build. */
-typedef void law_fn(ddl_backend *backend);
-void on_every_backend(law_fn *law);
+/* Runs a check on every backend of this build. */
+typedef void property_fn(ddl_backend *backend);
+void on_every_backend(property_fn *property);
 
-/* test_<name>: a cmocka test of the law. */
-#define LAW(name)                                                                                            \
+/* Defines test_<name>, a cmocka test that runs <name> on every backend. */
+#define PROPERTY(name)                                                                                       \
     static void test_##name(void **state)                                                                    \
     {                                                                                                        \
         (void)state;                                                                                         \

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 
 static const char *environment(const char *name)
@@ -36,6 +37,12 @@ const char *source_path(const char *relative)
 const char *scratch_path(const char *relative)
 {
     return below(environment("DDL_SCRATCH"), relative);
+}
+
+bool test_sample(void)
+{
+    const char *value = getenv("DDL_TEST_SAMPLE");
+    return value && strcmp(value, "1") == 0;
 }
 
 const char *ddl_program(void)

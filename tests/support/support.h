@@ -1,9 +1,10 @@
-/* What every test needs: cmocka with its headers in order, and where things lie. */
+/* For every test: cmocka with its headers in order, paths, comparisons. */
 #ifndef DDL_TEST_SUPPORT_H
 #define DDL_TEST_SUPPORT_H
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,10 +16,12 @@
  * of a few rotating static buffers. */
 const char *source_path(const char *relative);
 const char *scratch_path(const char *relative);
+/* Whether tests that repeat something many times run a sample of it: DDL_TEST_SAMPLE=1, as in ./dev test. */
+bool test_sample(void);
 /* The `ddl` program under test. */
 const char *ddl_program(void);
 
-/* Asserts that the call gave DDL_OK; prints the sentence otherwise. */
+/* Asserts that the call returned DDL_OK; prints the error message otherwise. */
 #define assert_ok(status, err) assert_ok_at((status), &(err), __FILE__, __LINE__)
 void assert_ok_at(ddl_status status, const struct ddl_error *err, const char *file, int line);
 

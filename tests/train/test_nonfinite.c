@@ -142,7 +142,7 @@ static void finds_the_layer_of_any_parameter(ddl_backend *backend)
         tear_down(&s);
     }
 }
-LAW(finds_the_layer_of_any_parameter)
+PROPERTY(finds_the_layer_of_any_parameter)
 
 /* ---- micro-batches ---- */
 
@@ -173,7 +173,7 @@ static void the_second_of_three(ddl_backend *backend)
                         "finite before the step (1 NaN and 0 infinite of 1 numbers, the largest other 0)");
     tear_down(&s);
 }
-LAW(the_second_of_three)
+PROPERTY(the_second_of_three)
 
 /* s is enormous and W3 as small, so that f is as before; a loud head makes the gradient of f large enough
  * that W3's overflows while everything before it is finite. */
@@ -215,7 +215,7 @@ static void finite_loss_infinite_gradient(ddl_backend *backend)
     for (int recompute = 0; recompute < DDL_RECOMPUTES; recompute++)
         gradient_is_infinite(backend, recompute);
 }
-LAW(finite_loss_infinite_gradient)
+PROPERTY(finite_loss_infinite_gradient)
 
 /* Three times the same micro-batch, scaled so that the gradient of two is finite and that of three is not. */
 static void only_the_sum_is_infinite(ddl_backend *backend)
@@ -252,7 +252,7 @@ static void only_the_sum_is_infinite(ddl_backend *backend)
     assert_ptr_equal(t.tokens, s.tokens);
     tear_down(&s);
 }
-LAW(only_the_sum_is_infinite)
+PROPERTY(only_the_sum_is_infinite)
 
 static void what_does_not_happen_again(ddl_backend *backend)
 {
@@ -273,7 +273,7 @@ static void what_does_not_happen_again(ddl_backend *backend)
     }
     tear_down(&s);
 }
-LAW(what_does_not_happen_again)
+PROPERTY(what_does_not_happen_again)
 
 /* A skipped step leaves every parameter and moment as it was; the count of the optimiser's steps too. */
 static void a_skipped_step_updates_nothing(ddl_backend *backend)
@@ -307,7 +307,7 @@ static void a_skipped_step_updates_nothing(ddl_backend *backend)
     ddl_mem_free(after);
     tear_down(&s);
 }
-LAW(a_skipped_step_updates_nothing)
+PROPERTY(a_skipped_step_updates_nothing)
 
 /* ---- the dump ---- */
 

@@ -431,13 +431,13 @@ static void passes_over_damage(void **state)
                                                        .stop = at_once };
         copy_scratch("damage", "copy");
         snprintf(again.out, sizeof again.out, "%s", scratch_path("copy"));
-        harm_file(file_in(file_in(again.out, "checkpoint-8"), files[i / 3]), i % 3);
+        corrupt_file(file_in(file_in(again.out, "checkpoint-8"), files[i / 3]), i % 3);
         assert_int_equal(ddl_train_run(&again, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
         assert_says(&err, "stopped after step 7 of 20");
         assert_true(damage.named);
     }
-    harm_file(file_in(file_in(t.out, "checkpoint-6"), files[0]), 1);
-    harm_file(file_in(file_in(t.out, "checkpoint-8"), files[2]), 0);
+    corrupt_file(file_in(file_in(t.out, "checkpoint-6"), files[0]), 1);
+    corrupt_file(file_in(file_in(t.out, "checkpoint-8"), files[2]), 0);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_FORMAT);
     assert_says(&err, "checkpoint-8/model.safetensors: damaged: its checksum");
 }
@@ -453,7 +453,7 @@ static void damage_does_not_count(void **state)
     t.checkpoint_every = 2;
     t.keep_last = 2;
     assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
-    harm_file(file_in(t.out, "checkpoint-8/model.safetensors"), 0);
+    corrupt_file(file_in(t.out, "checkpoint-8/model.safetensors"), 0);
     t.steps = 20;
     t.keep_last = 1;
     t.resume = true;
