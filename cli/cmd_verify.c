@@ -21,7 +21,7 @@ static const char *const outcomes[] = {
     [DDL_VERIFY_PASS] = "PASS", [DDL_VERIFY_FAIL] = "FAIL", [DDL_VERIFY_SKIP] = "SKIP"
 };
 
-/* "path  cpu  model  logits 1.2e-07/5e-06 ...  PASS", and after a FAIL what is wrong, worst first named. */
+/* "path  cpu  model  logits 1.2e-07/5e-06 ...  PASS"; after FAIL the quantities over their limits. */
 static void print_case(void *user, const struct ddl_verify_case *r)
 {
     (void)user;
@@ -79,7 +79,7 @@ static void collect_case(void *user, const struct ddl_verify_case *r)
     json_array_append_new(user, row);
 }
 
-/* Takes the list over. */
+/* Takes ownership of `cases`. */
 static void print_json(json_t *cases, const struct ddl_verify_totals *totals)
 {
     json_t *all = json_object();
@@ -130,20 +130,26 @@ static int cmd_verify(int argc, char **argv)
 const struct command verify_command = {
     .name = "verify",
     .usage = "DIR... [--option value ...]",
-    .about = "runs cases of vectors and says which pass",
+    .about = "run test vectors and report which pass",
     .text =
         (const char *const[]){
-            "Each DIR is walked for cases: models with their gradients and optimiser "
-            "steps, the operator, the",
-            "generic block, the tokenizer, training curves. A line a case and backend: "
-            "the largest errors with",
-            "their limits, and PASS or FAIL. The exit status is 1 if one fails.",
-            "The dump of a training run whose loss or gradient was not finite (trouble-STEP in "
-            "its folder) is replayed: PASS if it happens again, with the first bad tensor.",
+            "Each DIR is searched for cases: models with their gradients and optimizer steps, the operator, "
+            "the",
+            "generic block, the tokenizer, training curves. Each case and backend gives a line with the "
+            "largest",
+            "errors, their limits, and PASS or FAIL. The exit status is 1 if a case fails.",
+            "With --dtype bf16 models are compared with the backend ref in bfloat16. Errors are then "
+            "relative "
+            "to",
+            "the distance of ref in bfloat16 from ref in float32, and every bfloat16 op is compared with its "
+            "exact result.",
+            "The dump of a training step whose loss or gradient was not finite (trouble-STEP in the run's "
+            "folder) is replayed: PASS if it happens again, with the first non-finite tensor.",
             NULL },
     .options = { { .table = ddl_verify_options }, { .rows = output_options } },
     .examples =
         (const struct note[]){ { "ddl verify tests/golden --backend cpu", "the source tree's own vectors" },
+                               { "ddl verify tests/golden --dtype bf16", "its models in bfloat16" },
                                { 0 } },
     .run = cmd_verify,
 };

@@ -1,11 +1,16 @@
-/* Cases of vectors, run through the public pieces: models with their gradients, traces and optimiser steps,
- * the operator, the generic block, the tokenizer, training curves, and dumps of training runs whose numbers
- * ended.
+/* Runs test vectors against the library: models with their gradients, traces and optimizer steps, the
+ * operator, the generic block, the tokenizer, training curves, and dumps of training steps with non-finite
+ * values.
  *
  * Errors are rms(found - expected) / rms(expected) by tensor; of a gradient, divided by
- * max(rms(expected), 0.01 x the largest rms among the case's gradients), but for the operator, whose dq at a
- * tiny q would hide the rest. A tensor whose expected value is
- * all zero must be zero to 1e-7. */
+ * max(rms(expected), 0.01 x the largest rms of the case's gradients), except for the operator, where dq at a
+ * tiny q would hide the rest. A tensor whose expected value is all zero must be zero to 1e-7.
+ *
+ * With dtype bf16 models are compared with the backend "ref" in bfloat16; errors are shares of the distance
+ * of that from "ref" in float32, divided alike. Correct backends differ by roundings that fall to the other
+ * side, errors of the same distribution: the limits are sqrt(2) for all gradients together, and three
+ * standard deviations, 3 sqrt(2), for one tensor. "ops" is the largest error of an op as a share of a bound
+ * derived from its operands: limit 1. */
 #ifndef DDL_VERIFY_H
 #define DDL_VERIFY_H
 
@@ -18,15 +23,16 @@
 extern "C" {
 #endif
 
-/* What cases are held against. */
+/* How cases are run. */
 struct ddl_verify_config {
-    char backend[16];     /* "all", or one name of ddl_backend_list                                       */
-    size_t threads;       /* of the backend; 0: all cores                                                 */
-    int recompute;        /* enum ddl_recompute of models and curves; a dump's is its run's               */
-    char tokenizer[1024]; /* as ddl_tokenizer_load, for the tokenizer's cases; "": they are skipped       */
-    char data[1024];      /* folder that the files named by a files.json lie below; "": they are skipped  */
+    char backend[16];     /* "all", or one name of ddl_backend_list                                  */
+    size_t threads;       /* of the backend; 0: all cores                                            */
+    int dtype;            /* enum ddl_precision, f32 or bf16: products of models; others are skipped */
+    int recompute;        /* enum ddl_recompute of models and curves; a dump's is its run's          */
+    char tokenizer[1024]; /* as ddl_tokenizer_load, for the tokenizer's cases; "": they are skipped  */
+    char data[1024];      /* folder of the files named by a files.json; "": they are skipped         */
 };
-DDL_API struct ddl_verify_config ddl_verify_defaults(void); /* all backends, all cores, no texts */
+DDL_API struct ddl_verify_config ddl_verify_defaults(void); /* all backends, all cores, f32, no texts */
 DDL_API const struct ddl_option *ddl_verify_options(void);  /* rows of struct ddl_verify_config */
 
 /* The largest error of one quantity ("logits", "gradient", ...) and the tensor that has it. */
@@ -36,7 +42,7 @@ struct ddl_verify_measure {
     char tensor[128];
 };
 
-/* What became of a case. */
+/* The outcome of a case. */
 enum ddl_verify_outcome {
     DDL_VERIFY_PASS, /* every measure within its limit           */
     DDL_VERIFY_FAIL, /* one is not, or the case cannot be read   */
@@ -57,7 +63,7 @@ struct ddl_verify_case {
                             it happens, passed or not; or ""                                              */
     double seconds;      /* that it took */
 };
-/* Hears the result of one case. */
+/* Receives the result of one case. */
 typedef void ddl_verify_fn(void *user, const struct ddl_verify_case *result);
 
 /* Cases by their outcome, each backend counted. */

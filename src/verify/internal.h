@@ -1,8 +1,9 @@
-/* What the kinds of cases share: reading vectors, and holding results against them. */
+/* Shared by the kinds of cases: reading test vectors and comparing results with them. */
 #ifndef DDL_VERIFY_INTERNAL_H
 #define DDL_VERIFY_INTERNAL_H
 
 #include "ddl/backend.h"
+#include "ddl/model.h"
 #include "ddl/verify.h"
 #include "tensor/safetensors.h"
 
@@ -21,11 +22,11 @@
 #define LIMIT_CURVE 1e-4
 #define LIMIT_ZERO 1e-7 /* of any number of a tensor that should be all zero */
 
-/* Blocks that live as long as a case; zero-initialise. */
+/* Memory that is freed at the end of a case; zero-initialize. */
 struct pool {
     void *first;
 };
-void *pool_take(struct pool *pool, size_t count, size_t size); /* NULL if there is no memory */
+void *pool_take(struct pool *pool, size_t count, size_t size); /* NULL: out of memory */
 void pool_free(struct pool *pool);
 
 /* A running case. */
@@ -37,7 +38,8 @@ struct context {
     struct pool pool;     /* freed when the case is over */
 };
 
-/* Takes note of one error of a quantity; the worst, as a share of its limit, stays. */
+/* Records one error of a quantity; the largest, as a share of its limit, is kept. A case fails above a limit.
+ */
 void measure(struct context *c, const char *quantity, double limit, const char *tensor, double error);
 
 /* found against expected, n numbers each: see verify.h. `floor`: the least denominator. */
@@ -49,7 +51,7 @@ void compare_number(struct context *c, const char *quantity, double limit, const
 double rms_of(size_t n, const double *x);
 
 /* Tensor `name` with its shape checked, as numbers from the case's pool. A missing or misshapen one is an
- * error with its sentence. */
+ * error with its message. */
 struct want {
     const char *name;
     size_t ndim, shape[4];
@@ -74,6 +76,15 @@ struct gradient {
     const double *expected;
 };
 void compare_gradients(struct context *c, double limit, const struct gradient *list, size_t n);
+
+/* The batch of a model case: tokens and targets (B, T), in the case's pool. */
+ddl_status read_model_batch(struct context *c, const ddl_safetensors *expect, struct ddl_batch *out,
+                            struct ddl_error *err);
+/* out (B, T, V) = the batch's logits, decoded one token at a time. */
+ddl_status decode_by_token(struct context *c, ddl_model *model, const struct ddl_batch *batch, float *out,
+                           struct ddl_error *err);
+/* A model case in bfloat16. */
+ddl_status check_model_bf16(struct context *c, const ddl_safetensors *expect, struct ddl_error *err);
 
 /* The kinds. Each runs the case at c->path; what cannot be read is an error. */
 typedef ddl_status check_fn(struct context *c, struct ddl_error *err);

@@ -23,26 +23,24 @@ struct work {
     float *logits; /* (B, T, V) of the full forward */
 };
 
-static ddl_status read_batch(struct work *w, struct ddl_error *err)
+ddl_status read_model_batch(struct context *c, const ddl_safetensors *expect, struct ddl_batch *out,
+                            struct ddl_error *err)
 {
     const struct ddl_tensor *t;
     int32_t *tokens, *targets;
-    ddl_status status = find_tensor(w->expect, w->c->path, "tokens", 2, &t, err);
+    ddl_status status = find_tensor(expect, c->path, "tokens", 2, &t, err);
     if (status)
         return status;
     size_t B = t->shape[0], T = t->shape[1];
     if (B == 0 || T == 0)
         return ddl_error_set(err, DDL_E_FORMAT, "%s: tokens has shape (%zu, %zu), there is nothing to run",
-                             w->c->path, B, T);
-    status = read_ids(w->c, w->expect, (struct want){ "tokens", 2, { B, T } }, &tokens, err);
+                             c->path, B, T);
+    status = read_ids(c, expect, (struct want){ "tokens", 2, { B, T } }, &tokens, err);
     if (!status)
-        status = read_ids(w->c, w->expect, (struct want){ "targets", 2, { B, T } }, &targets, err);
-    if (status)
-        return status;
-    w->batch = (struct ddl_batch){ B, T, tokens, targets };
-    for (size_t i = 0; i < B * T; i++)
-        w->n_targets += targets[i] >= 0;
-    return DDL_OK;
+        status = read_ids(c, expect, (struct want){ "targets", 2, { B, T } }, &targets, err);
+    if (!status)
+        *out = (struct ddl_batch){ B, T, tokens, targets };
+    return status;
 }
 
 /* Mean loss of the batch, its gradient in place of the model's. */
@@ -184,47 +182,50 @@ static ddl_status check_logits(struct work *w, struct ddl_error *err)
     return status;
 }
 
-/* Steps all slots by column t of the batch. */
-static ddl_status decode_step(struct work *w, ddl_session *session, size_t t, size_t *slots, int32_t *column,
-                              float *row, float *out, struct ddl_error *err)
+ddl_status decode_by_token(struct context *c, ddl_model *model, const struct ddl_batch *batch, float *out,
+                           struct ddl_error *err)
 {
-    size_t B = w->batch.B, T = w->batch.T;
-    for (size_t b = 0; b < B; b++) {
-        slots[b] = b;
-        column[b] = w->batch.tokens[b * T + t];
+    size_t B = batch->B, T = batch->T, V = ddl_model_config(model)->vocab_size;
+    const struct ddl_session_options options = { .slots = B, .tokens = T, .rows = B };
+    int32_t *column = pool_take(&c->pool, B, sizeof *column);
+    size_t *slots = pool_take(&c->pool, B, sizeof *slots);
+    float *row;
+    ddl_session *session;
+    if (!column || !slots)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu tokens", c->path, B);
+    ddl_status status = take_floats(c, B * V, &row, err);
+    if (!status)
+        status = ddl_session_create(&session, model, &options, err);
+    if (status)
+        return status;
+    for (size_t t = 0; t < T && !status; t++) {
+        for (size_t b = 0; b < B; b++) {
+            slots[b] = b;
+            column[b] = batch->tokens[b * T + t];
+        }
+        status = ddl_session_step(session, B, slots, column, row, err);
+        for (size_t b = 0; b < B && !status; b++)
+            memcpy(out + (b * T + t) * V, row + b * V, V * sizeof *row);
     }
-    ddl_status status = ddl_session_step(session, B, slots, column, row, err);
-    for (size_t b = 0; b < B && !status; b++)
-        memcpy(out + (b * T + t) * w->V, row + b * w->V, w->V * sizeof *row);
+    ddl_session_free(session);
     return status;
 }
 
 /* One token at a time against the full forward of the same backend. */
 static ddl_status check_decoding(struct work *w, struct ddl_error *err)
 {
-    size_t B = w->batch.B, T = w->batch.T, n = B * T * w->V;
-    float *decoded, *row;
-    int32_t *column = pool_take(&w->c->pool, B, sizeof *column);
-    size_t *slots = pool_take(&w->c->pool, B, sizeof *slots);
+    size_t n = w->batch.B * w->batch.T * w->V;
+    float *decoded;
     double *full = pool_take(&w->c->pool, n, sizeof *full);
-    if (!column || !slots || !full)
+    if (!full)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu logits", w->c->path, n);
-    const struct ddl_session_options options = { .slots = B, .tokens = T, .rows = B };
-    ddl_session *session;
     ddl_status status = take_floats(w->c, n, &decoded, err);
     if (!status)
-        status = take_floats(w->c, B * w->V, &row, err);
-    if (!status)
-        status = ddl_session_create(&session, w->model, &options, err);
-    if (status)
-        return status;
-    for (size_t t = 0; t < T && !status; t++)
-        status = decode_step(w, session, t, slots, column, row, decoded, err);
+        status = decode_by_token(w->c, w->model, &w->batch, decoded, err);
     for (size_t i = 0; i < n; i++)
         full[i] = (double)w->logits[i];
     if (!status)
         compare(w->c, "decode", LIMIT_DECODE, "logits", n, decoded, full, 0);
-    ddl_session_free(session);
     return status;
 }
 
@@ -287,7 +288,9 @@ static ddl_status run_model(struct work *w, struct ddl_error *err)
     };
     ddl_status status = ddl_model_load(&w->model, w->c->path, w->c->backend, NULL, NULL, err);
     if (!status)
-        status = read_batch(w, err);
+        status = read_model_batch(w->c, w->expect, &w->batch, err);
+    for (size_t i = 0; i < w->batch.B * w->batch.T; i++)
+        w->n_targets += w->batch.targets[i] >= 0;
     const struct ddl_workspace_options room = { .batch = w->batch.B,
                                                 .tokens = w->batch.T,
                                                 .train = true,
@@ -311,7 +314,9 @@ ddl_status check_model(struct context *c, struct ddl_error *err)
     if (!ddl_path_join(path, sizeof path, c->path, "expect.safetensors"))
         return ddl_error_set(err, DDL_E_USAGE, "%s: the path is too long", c->path);
     ddl_status status = ddl_safetensors_open(&w.expect, path, err);
-    if (!status)
+    if (!status && c->config->dtype == DDL_PRECISION_BF16)
+        status = check_model_bf16(c, w.expect, err);
+    else if (!status)
         status = run_model(&w, err);
     ddl_workspace_free(w.ws);
     ddl_model_free(w.model);

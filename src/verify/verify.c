@@ -1,4 +1,4 @@
-/* Finding cases: folders are walked, and each folder or file is of the first kind whose mark it bears. */
+/* Finding cases: folders are walked; a folder or file is of the first kind that matches its content. */
 #define _POSIX_C_SOURCE 200809L
 #include "verify/internal.h"
 
@@ -31,17 +31,21 @@ struct ddl_verify_config ddl_verify_defaults(void)
 
 const struct ddl_option *ddl_verify_options(void)
 {
+    static const char *const dtypes[] = { "f32", "bf16", NULL };
+    _Static_assert(DDL_PRECISION_F32 == 0 && DDL_PRECISION_BF16 == 1, "dtypes are in order");
 #define FIELD(name) offsetof(struct ddl_verify_config, name), sizeof((struct ddl_verify_config *)0)->name
     static const struct ddl_option rows[] = {
         { "backend", DDL_OPTION_STRING, FIELD(backend), 0, 0, NULL, "NAME", "ref, cpu, or all" },
         { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 4096, NULL, "N",
           "threads of the backend; 0: all cores" },
+        { "dtype", DDL_OPTION_CHOICE, FIELD(dtype), 0, 0, dtypes, "NAME",
+          "number format of products; bf16: models only, compared with ref in bf16" },
         { "recompute", DDL_OPTION_CHOICE, FIELD(recompute), 0, 0, ddl_recompute_names, "NAME",
-          "what backward makes again in models and curves" },
+          "what backward recomputes in models and curves" },
         { "tokenizer", DDL_OPTION_STRING, FIELD(tokenizer), 0, 0, NULL, "DIR",
-          "the tokenizer that tokenizer cases are held against" },
+          "the tokenizer that tokenizer cases are compared with" },
         { "data", DDL_OPTION_STRING, FIELD(data), 0, 0, NULL, "DIR",
-          "the folder below which the texts of a files.json lie" },
+          "the folder with the texts named by a files.json" },
         { 0 },
     };
 #undef FIELD
@@ -50,7 +54,7 @@ const struct ddl_option *ddl_verify_options(void)
 
 /* --- one case ----------------------------------------------------------------------------------------- */
 
-static void tell(struct run *run, const struct ddl_verify_case *result)
+static void report(struct run *run, const struct ddl_verify_case *result)
 {
     size_t *const counts[] = { [DDL_VERIFY_PASS] = &run->totals->passed,
                                [DDL_VERIFY_FAIL] = &run->totals->failed,
@@ -65,14 +69,14 @@ static void skip(struct run *run, const char *path, const char *kind, const char
 {
     struct ddl_verify_case result = { .path = path, .kind = kind, .outcome = DDL_VERIFY_SKIP };
     snprintf(result.sentence, sizeof result.sentence, "%s", why);
-    tell(run, &result);
+    report(run, &result);
 }
 
 static void fail_case(struct run *run, const char *path, const char *kind, const struct ddl_error *err)
 {
     struct ddl_verify_case result = { .path = path, .kind = kind, .outcome = DDL_VERIFY_FAIL };
     snprintf(result.sentence, sizeof result.sentence, "%s", err->text);
-    tell(run, &result);
+    report(run, &result);
 }
 
 static void run_on(struct run *run, const char *path, const struct kind *kind, ddl_backend *backend)
@@ -89,11 +93,15 @@ static void run_on(struct run *run, const char *path, const struct kind *kind, d
     }
     result.seconds = ddl_clock_seconds() - start;
     pool_free(&c.pool);
-    tell(run, &result);
+    report(run, &result);
 }
 
 static void run_case(struct run *run, const char *path, const struct kind *kind)
 {
+    if (run->config->dtype != DDL_PRECISION_F32 && kind->check != check_model) {
+        skip(run, path, kind->name, "only models are run in bf16");
+        return;
+    }
     for (size_t i = 0; i < run->n_backends && kind->computes; i++)
         run_on(run, path, kind, run->backends[i]);
     if (!kind->computes)
@@ -320,7 +328,10 @@ ddl_status ddl_verify_run(const struct ddl_verify_config *config, const char *co
 {
     *totals = (struct ddl_verify_totals){ 0 };
     struct run run = { .config = config, .each = each, .user = user, .totals = totals };
-    ddl_status status = open_backends(&run, err);
+    ddl_status status =
+        config->dtype == DDL_PRECISION_F32 || config->dtype == DDL_PRECISION_BF16
+            ? open_backends(&run, err)
+            : ddl_error_set(err, DDL_E_USAGE, "dtype: expected f32 or bf16, found number %d", config->dtype);
     for (size_t i = 0; i < n_paths && !status; i++)
         status = walk(&run, paths[i], 0, err);
     for (size_t i = 0; i < run.n_backends; i++)
