@@ -1,15 +1,19 @@
 /* Finds positions at which a text can be split without changing its token ids. GPT-2's pre-tokenizer splits
  * a text by
+ *
  *   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *
  * and BPE never merges across two matches. Matching proceeds from left to right without backtracking over
  * earlier matches, so the text after a boundary is matched independently of the text before it. The text
  * before a boundary is matched independently of the text after it if its last match could neither have been
  * extended nor used lookahead. No alternative contains white space after another character, or characters of
  * two of the classes letter, digit and sign (except for the apostrophe of contractions), and only runs of
  * white space use lookahead. So a text may be cut
+ *
  *   - between a character that is not white space and white space;
  *   - between a letter or a digit and a character of another of the three classes;
  *   - between a sign other than the apostrophe and a letter or a digit;
+ *
  * and never after white space. Only ASCII characters are classified here. Of the others, a well-formed
  * character that is not white space may precede a cut before a space or a line break. */
 #include "data/cut.h"

@@ -13,9 +13,10 @@
 enum { DDL_MAX_VOCAB = 1 << 22 };
 
 enum ddl_token_flag {
-    DDL_TOKEN_LITERAL =
-        1, /* its text is not in the byte alphabet, or represents itself: never produced by merges */
-    DDL_TOKEN_ADDED = 2, /* only in added_tokens, not in the model's vocabulary */
+    /* Its text is not in the byte alphabet, or represents itself: never produced by merges. */
+    DDL_TOKEN_LITERAL = 1,
+    /* Only in added_tokens, not in the model's vocabulary. */
+    DDL_TOKEN_ADDED = 2,
 };
 
 struct ddl_token {
@@ -41,7 +42,7 @@ struct ddl_tokenizer {
     size_t n_merges, merges_capacity;
     struct ddl_special *specials; /* [n_specials] */
     size_t n_specials;
-    bool add_prefix_space; /* prepend a space to a text, or a part after a special token, that has none */
+    bool add_prefix_space; /* prepend a space to a text, or part between special tokens, without one */
     bool ignore_merges;    /* a piece that is a token is encoded as that token regardless of merges */
     /* built by ddl_tokenizer_finish */
     struct ddl_bpe bpe;
