@@ -162,9 +162,8 @@ static void notes(const char *name, const struct note *list)
 static void describe_value(const struct ddl_option *row, const void *defaults)
 {
     static const char *const kinds[] = {
-        [DDL_OPTION_BOOL] = "true or false", [DDL_OPTION_SIZE] = "whole number",
-        [DDL_OPTION_U64] = "whole number",   [DDL_OPTION_FLOAT] = "number",
-        [DDL_OPTION_DOUBLE] = "number",      [DDL_OPTION_STRING] = "text",
+        [DDL_OPTION_BOOL] = "boolean",  [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
+        [DDL_OPTION_FLOAT] = "number",  [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
         [DDL_OPTION_CHOICE] = "one of",
     };
     char line[1024], value[512] = "", range[160];

@@ -51,19 +51,16 @@ static bool is_of_type(const json_t *value, const char *types)
     static const struct {
         const char *word;
         json_type types[2];
-    } rows[] = { { "whole number", { JSON_INTEGER, JSON_INTEGER } },
-                 { "text", { JSON_STRING, JSON_STRING } },
-                 { "true or false", { JSON_TRUE, JSON_FALSE } },
+    } rows[] = { { "integer", { JSON_INTEGER, JSON_INTEGER } },
+                 { "string", { JSON_STRING, JSON_STRING } },
+                 { "boolean", { JSON_TRUE, JSON_FALSE } },
                  { "null", { JSON_NULL, JSON_NULL } },
                  { "number", { JSON_INTEGER, JSON_REAL } } };
     if (strstr(types, "any"))
         return true;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *at = strstr(types, rows[i].word);
-        /* "whole number" does not include the type "number" */
-        if (i == 4 && at > types + 5 && strncmp(at - 6, "whole ", 6) == 0)
-            at = NULL;
-        if (at && (json_typeof(value) == rows[i].types[0] || json_typeof(value) == rows[i].types[1]))
+        if (strstr(types, rows[i].word) &&
+            (json_typeof(value) == rows[i].types[0] || json_typeof(value) == rows[i].types[1]))
             return true;
     }
     return false;

@@ -16,9 +16,8 @@
 static void expected_cells(const struct ddl_option *row, const void *object, struct markdown_row *out)
 {
     static const char *const types[] = {
-        [DDL_OPTION_BOOL] = "true or false", [DDL_OPTION_SIZE] = "whole number",
-        [DDL_OPTION_U64] = "whole number",   [DDL_OPTION_FLOAT] = "number",
-        [DDL_OPTION_DOUBLE] = "number",      [DDL_OPTION_STRING] = "text",
+        [DDL_OPTION_BOOL] = "boolean",  [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
+        [DDL_OPTION_FLOAT] = "number",  [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
         [DDL_OPTION_CHOICE] = "one of "
     };
     char value[400];
@@ -30,7 +29,7 @@ static void expected_cells(const struct ddl_option *row, const void *object, str
     snprintf(out->cell[0], MARKDOWN_CELL, "`%s`", row->name);
     snprintf(out->cell[2], MARKDOWN_CELL, *value ? "`%s`" : "empty", value);
     if (row->type == DDL_OPTION_STRING)
-        snprintf(out->cell[3], MARKDOWN_CELL, "%zu bytes at most", row->size - 1);
+        snprintf(out->cell[3], MARKDOWN_CELL, "at most %zu bytes", row->size - 1);
     else if (row->min != 0 || row->max != 0)
         ddl_option_range(row, out->cell[3], MARKDOWN_CELL);
     else
