@@ -17,7 +17,7 @@ enum { Q = GATE_ACTS, LOW, READOUT, TARGET, N_ACTS };
 /* Scratch: their gradients; DF is the workspace's df, and dq with the k-map. */
 enum { DF = GATE_SCRATCH, DQ, DLOW, DV, N_SCRATCH };
 _Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)N_ACTS <= RULE_ACTS && (int)N_SCRATCH <= RULE_SCRATCH,
-               "the tables of workspace.h and params.h have room for this rule");
+               "the tables of workspace.h and params.h are too small for this rule");
 
 /* Whether a target is read: by a parameter and with an effect. */
 static bool uses_target(const struct ddl_config *config)
