@@ -95,7 +95,7 @@ static ddl_status read_traces(struct context *c, struct sample *s, const struct 
     if (!status)
         status = add_tensor(c, s, "target", S * width, &target, err);
     for (size_t i = 0; i < S && !status; i++)
-        ddl_workspace_read_trace(s->ws, i, beta + i * N, readout + i * width, target + i * width);
+        status = ddl_workspace_read_trace(s->ws, i, beta + i * N, readout + i * width, target + i * width, err);
     return status;
 }
 
@@ -108,7 +108,7 @@ static ddl_status read_logits(struct context *c, struct sample *s, const struct 
     if (!status)
         status = add_tensor(c, s, "decode", n, &decoded, err);
     if (!status)
-        status = ddl_model_logits(s->model, s->ws, NULL, batch, batch->T, whole, err);
+        status = ddl_model_logits(s->model, s->ws, batch, batch->T, whole, err);
     return status ? status : decode_by_token(c, s->model, batch, decoded, err);
 }
 
