@@ -95,7 +95,8 @@ static ddl_status read_traces(struct context *c, struct sample *s, const struct 
     if (!status)
         status = add_tensor(c, s, "target", S * width, &target, err);
     for (size_t i = 0; i < S && !status; i++)
-        status = ddl_workspace_read_trace(s->ws, i, beta + i * N, readout + i * width, target + i * width, err);
+        status =
+            ddl_workspace_read_trace(s->ws, i, beta + i * N, readout + i * width, target + i * width, err);
     return status;
 }
 

@@ -47,32 +47,6 @@ static ddl_backend *backend_of(const char *name, size_t threads)
     return backend;
 }
 
-/* cpu with products one row at a time: the rest of a pass must not depend on the rows beside a row either. */
-static struct ddl_ops one_row;
-static const struct ddl_ops *many_rows;
-
-#define ROW_BY_ROW(name)                                                                                     \
-    static void name##_rows(void *ctx, const struct name##_args *a)                                          \
-    {                                                                                                        \
-        struct name##_args row = *a;                                                                         \
-        for (row.M = 1; a->M && row.A < a->A + a->M * a->lda; row.A += a->lda, row.C += a->ldc)              \
-            many_rows->name(ctx, &row);                                                                      \
-    }
-ROW_BY_ROW(matmul)
-ROW_BY_ROW(matmul_bf16)
-ROW_BY_ROW(matmul_q8)
-
-static ddl_backend *row_by_row(ddl_backend *backend)
-{
-    many_rows = backend->ops;
-    one_row = *backend->ops;
-    one_row.matmul = matmul_rows;
-    one_row.matmul_bf16 = matmul_bf16_rows;
-    one_row.matmul_q8 = matmul_q8_rows;
-    backend->ops = &one_row;
-    return backend;
-}
-
 static ddl_session *session_of(ddl_model *model, size_t slots, size_t rows)
 {
     ddl_session *session;
@@ -184,8 +158,6 @@ static void other_slots_change_nothing(void **state)
         struct ddl_config config = config_of(presets[i / PRECISIONS]);
         for (size_t b = 0; b < 3; b++) {
             ddl_backend *backend = backend_of(b ? "cpu" : "ref", b);
-            if (b)
-                row_by_row(backend);
             char what[128];
             ddl_model *model = model_of(&config, (enum ddl_precision)(i % PRECISIONS), backend);
             snprintf(what, sizeof what, "%s, %s, %s", presets[i / PRECISIONS],
@@ -208,7 +180,7 @@ static void other_slots_change_nothing_in_wide_models(void **state)
         config.d_model = 192;
         config.head_dim = 64;
         config.n_heads = 3;
-        ddl_backend *backend = row_by_row(backend_of("cpu", 2));
+        ddl_backend *backend = backend_of("cpu", 2);
         ddl_model *model = model_of(&config, (enum ddl_precision)precision, backend);
         greedy_together(model, 33, ddl_precision_names[precision]);
         ddl_model_free(model);
@@ -312,7 +284,7 @@ static void forks_and_resets(void **state)
     static const size_t lengths[] = { 1, 2, 5, 13 };
     for (size_t i = 0; i < PRESETS * PRECISIONS * 4; i++) {
         struct ddl_config config = config_of(presets[i / 12]);
-        ddl_backend *backend = row_by_row(backend_of("cpu", 2));
+        ddl_backend *backend = backend_of("cpu", 2);
         ddl_model *model = model_of(&config, (enum ddl_precision)(i / 4 % PRECISIONS), backend);
         ddl_session *session = session_of(model, 3, 8);
         size_t n = lengths[i % 4], slots[] = { 2, 0 };
