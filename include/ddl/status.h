@@ -37,7 +37,7 @@ struct ddl_error {
     char text[1024];   /* one line without a newline; empty if there was no error */
 };
 
-/* Fills *err (if not NULL) with a message, formatted as by printf but in the C locale, and returns
+/* Fills *err (if not NULL) with a message, `format` applied as by printf but in the C locale, and returns
  * `status`, so that a failing function can end in `return ddl_error_set(err, DDL_E_IO, "...", ...)`. Newlines
  * in the text become spaces. */
 DDL_API ddl_status ddl_error_set(struct ddl_error *err, ddl_status status, const char *format, ...)

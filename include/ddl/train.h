@@ -128,12 +128,12 @@ struct ddl_train_callbacks {
  * model itself. A resumed run gives the same parameters, moments and losses, bit for bit, as one that was
  * never stopped, wherever it was stopped: before the first checkpoint it starts again, after the last step
  * only the model is written. A corrupted checkpoint is reported and skipped. A text sample that fails is
- * reported, and the run continues. DDL_E_IO after a failed write: the message says from where --resume
- * continues. DDL_E_INTERRUPTED
- * after `stop`, with a checkpoint of the last step. DDL_E_NUMERIC where a loss or a gradient is not finite:
- * the message has the step, the micro-batch and the first bad tensor with its layer, trouble-<step>/ is a
- * dump that ddl_verify_run replays, and the state before the step is saved as a further checkpoint unless it
- * is not finite itself. `last` (may be NULL) gets the last step's progress. */
+ * reported, and the run continues. `callbacks` may be NULL. DDL_E_IO after a failed write: the message says
+ * from where --resume continues. DDL_E_INTERRUPTED after `stop`, with a checkpoint of the last step.
+ * DDL_E_NUMERIC where a loss or a gradient is not finite: the message has the step, the micro-batch and the
+ * first bad tensor with its layer, trouble-<step>/ is a dump that ddl_verify_run replays, and the state
+ * before the step is saved as a further checkpoint unless it is not finite itself. `last` (may be NULL) gets
+ * the last step's progress. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);

@@ -9,7 +9,7 @@
 struct ddl_c_locale ddl_c_locale_enter(void)
 {
     struct ddl_c_locale scope;
-    /* glibc and musl return a static object for "C", so this does not fail for want of memory. */
+    /* glibc and musl return a static object for "C", so this does not run out of memory. */
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     scope.c = c;
     scope.previous = c ? uselocale(c) : (locale_t)0;

@@ -1,4 +1,4 @@
-/* Passes over ragged batches with a cache. */
+/* Forward passes of ragged batches with a cache. */
 #include "model/decode.h"
 
 #include "model/cache.h"

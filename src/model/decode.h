@@ -1,5 +1,5 @@
-/* Passes over ragged batches with a cache: what sessions (src/infer/session.c) are made of. Slots and
- * histories are numbered by the caller, which also keeps their lengths. */
+/* Forward passes of ragged batches with a cache, for sessions (src/infer/session.c). The caller assigns the
+ * indices of slots and histories and keeps their lengths. */
 #ifndef DDL_MODEL_DECODE_H
 #define DDL_MODEL_DECODE_H
 

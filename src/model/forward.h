@@ -7,8 +7,8 @@
 
 /* The stream of a pass, in the workspace's memory. */
 struct stream model_stream(const struct pass *p);
-/* The workspace's tokens -> the last state in *stream, and the input of the final norm (N, d), lent until the
- * next pass. */
+/* The workspace's tokens -> the last state in *stream, and the input of the final norm (N, d), borrowed until
+ * the next pass. */
 const float *model_forward(const struct pass *p, struct stream *stream);
 
 #endif

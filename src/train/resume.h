@@ -12,7 +12,7 @@
  * step. */
 struct ddl_run_state {
     uint64_t step;     /* completed                               */
-    uint64_t position; /* of the loader: sequences handed out     */
+    uint64_t position; /* of the loader: sequences returned       */
     uint64_t tokens;   /* cumulative, as are flops and seconds    */
     uint64_t logged;   /* step of the last line of metrics.jsonl, 0: none */
     double flops, seconds;

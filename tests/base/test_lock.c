@@ -27,7 +27,7 @@ static void held_and_let_go(void **state)
     snprintf(file, sizeof file, "%s/.lock", folder);
     assert_ok(ddl_lock_take(&first, folder, &err), err);
     assert_int_equal(ddl_lock_take(&second, folder, &err), DDL_E_IO);
-    snprintf(who, sizeof who, "held: process %ld on ", (long)getpid());
+    snprintf(who, sizeof who, "held: in use by process %ld on ", (long)getpid());
     assert_says(&err, who);
     assert_says(&err, "; wait for it, stop it, or choose another folder");
     ddl_lock_release(&second);

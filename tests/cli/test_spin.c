@@ -68,7 +68,7 @@ static void under_valgrind(void **state)
     assert_non_null(strstr(text, "ERROR SUMMARY: 0 errors"));
 }
 
-/* This program, asked for its variables. */
+/* This program, which prints its environment. */
 static void the_environment_is_kept(void **state)
 {
     char command[4096];

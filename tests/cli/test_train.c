@@ -208,7 +208,7 @@ static void a_signal_leaves_a_checkpoint(void **state)
             ddl_program(), tiny_flags, shard, run, run, signals[i], signals[i]);
         assert_int_equal(run_command(command, printed, sizeof printed), 3);
         assert_printed("stopped after step");
-        assert_printed("--resume goes on");
+        assert_printed("--resume continues");
         /* The checkpoint is a model, and the run goes on from it. */
         snprintf(command, sizeof command, "'%s' info %s/checkpoint-*", ddl_program(), run);
         assert_int_equal(run_command(command, printed, sizeof printed), 0);
@@ -285,7 +285,7 @@ static void a_folder_in_use_is_refused(void **state)
     remove_scratch("used");
     snprintf(run, sizeof run, "%s", scratch_path("used"));
     snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
-    snprintf(who, sizeof who, "used: process %ld on ", (long)getpid());
+    snprintf(who, sizeof who, "used: in use by process %ld on ", (long)getpid());
     write_random_shard(shard, 1, 260, 3000);
     assert_ok(ddl_file_make_dir(run, &err), err);
     assert_ok(ddl_lock_take(&lock, run, &err), err);

@@ -211,7 +211,7 @@ static void one_signal_stops(void **state)
         char *said = read_file(streams, NULL);
         if (status != 0) { /* on a busy machine it may have finished */
             assert_int_equal(status, 3);
-            assert_non_null(strstr(said, "--resume goes on"));
+            assert_non_null(strstr(said, "--resume continues"));
         }
         free(said);
         assert_true(assert_checkpoints_whole() > 0);

@@ -22,7 +22,7 @@ static const char *run_with(const char *name, const char *metrics)
 
 static const char good[] =
     "{\"step\": 1, \"loss\": 4.0, \"tokens\": 100, \"tokens_per_s\": 50, \"seconds\": 2}\n"
-    "{\"step\": 2, \"loss\": 3.0, \"tokens\": 200, \"tokens_per_s\": 70, \"val_loss\": 3.5}\n"
+    "{\"step\": 2, \"loss\": 3.0, \"tokens\": 200, \"tokens_per_s\": 70, \"val_loss\":3.5}\n"
     "{\"step\": 3, \"loss\": 2.5, \"tokens\": 300, \"tokens_per_s\": 60}\n";
 
 static void reads_points(void **state)
@@ -86,7 +86,7 @@ static void program_draws_and_tabulates(void **state)
     assert_non_null(strstr(out, "3.5000"));
     snprintf(command, sizeof command, "%s compare %s --json", ddl_program(), a);
     assert_int_equal(run_command(command, out, sizeof out), 0);
-    assert_non_null(strstr(out, "\"val_loss\": 3.5"));
+    assert_non_null(strstr(out, "\"val_loss\":3.5"));
     snprintf(command, sizeof command, "%s compare 2>&1", ddl_program());
     assert_int_equal(run_command(command, out, sizeof out), 2);
     assert_non_null(strstr(out, "compare takes 1 to 8 runs"));

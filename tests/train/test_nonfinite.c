@@ -378,7 +378,7 @@ static void a_dump_is_not_trusted(void **state)
         { "\"scale\":0.5", "\"scale\":\"much\"", "scale is missing or not a number" },
         { "\"backend\":\"cpu\"", "\"backend\":[]", "backend is missing or not a short text" },
         { "\"backend\":\"cpu\"", "\"backend\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
-          "no short text" },
+          "not a short text" },
         { "\"dtype\":\"bf16\"", "\"dtype\":\"f8\"", "dtype is missing or not a known word" },
         { "\"dtype\":\"bf16\"", "\"dtype\":\"bf16\",\"recompute\":\"all\"",
           "recompute is missing or not a known word" },

@@ -349,7 +349,7 @@ static int intrude(void *user)
         t.resume = kind == 1;
         t.overwrite = kind == 2;
         assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_IO);
-        assert_says(&err, "two-in-one: process ");
+        assert_says(&err, "two-in-one: in use by process ");
         assert_says(&err, "in use by process ");
     }
     return 0;
@@ -439,7 +439,7 @@ static void passes_over_damage(void **state)
     corrupt_file(file_in(file_in(t.out, "checkpoint-6"), files[0]), 1);
     corrupt_file(file_in(file_in(t.out, "checkpoint-8"), files[2]), 0);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_FORMAT);
-    assert_says(&err, "checkpoint-8/model.safetensors: damaged: its checksum");
+    assert_says(&err, "checkpoint-8/model.safetensors: damaged: expected checksum");
 }
 
 /* A damaged later checkpoint neither counts among the last nor makes the next one go. */
@@ -528,8 +528,8 @@ static void compares_keys_by_their_rows(void **state)
     assert_int_equal(run_until(&t, 2, NULL, &err), DDL_E_INTERRUPTED);
     t = ddl_train_resolved(&t);
     for (const struct ddl_option *row = ddl_train_options(); row->name; row++) {
-        static const char *const values[] = { "0.5",        "3",    "ref",  "true",
-                                              "sequential", "none", "bf16", "random" };
+        static const char *const values[] = { "0.5",  "3",    "ref",    "true", "sequential",
+                                              "none", "bf16", "random", "7" };
         struct ddl_train_config other = t;
         struct damage damage = { .file = row->name };
         char was[8192], now[8192] = "";

@@ -231,7 +231,7 @@ static void an_update_that_overflows(void **state)
     t.lr = 1000;
     t.weight_decay = 10;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
-    assert_says(&err, "step 1: left the parameter input_embed.conv.weight not finite (");
+    assert_says(&err, "step 1: left the parameter input_embed.conv.weight non-finite (");
     assert_says(&err, "it is not saved; there is no checkpoint yet");
     assert_false(exists(t.out, "checkpoint-1"));
     assert_false(exists(t.out, "model.safetensors"));
@@ -329,7 +329,7 @@ static void no_room_for_a_dump(void **state)
     t.resume = true;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "first in embed: X, sequence 0, token ");
-    assert_says(&err, "; no dump of it: ");
+    assert_says(&err, "; no dump: ");
     assert_says(&err, "checkpoint-0, the state before it");
     assert_true(exists(t.out, "checkpoint-0/state.json"));
     assert_false(exists(t.out, ".trouble-1"));
