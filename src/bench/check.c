@@ -423,8 +423,8 @@ static ddl_status check_logits(const struct ddl_bench_config *config, ddl_backen
     if (!status)
         status = run_decoding(&exact, config, unrounded, plain, z->exact, NULL, err);
     if (!status)
-        status =
-            compare_logits(n, z, config, ddl_cache_is_bf16(ddl_model_precision(found.model), config->cache), backend, err);
+        status = compare_logits(
+            n, z, config, ddl_cache_is_bf16(ddl_model_precision(found.model), config->cache), backend, err);
     unmake(&found);
     unmake(&ref);
     unmake(&exact);

@@ -1,6 +1,7 @@
 /* The order in which a skinny product reads its operands. Few rows of A are multiplied with each row of B as
- * it arrives from memory. For more rows, a part of B is read several times while it is in the cache, and those
- * passes share the prefetching of the next part, so that memory and arithmetic work at the same time. */
+ * it arrives from memory. For more rows, a part of B is read several times while it is in the cache, and
+ * those passes share the prefetching of the next part, so that memory and arithmetic work at the same time.
+ */
 #ifndef DDL_BACKEND_CPU_PASSES_H
 #define DDL_BACKEND_CPU_PASSES_H
 
