@@ -1,5 +1,6 @@
 #include "ddl/config.h"
 
+#include "model/config_json.h"
 #include "model/residual/table.h"
 
 #include <assert.h>
@@ -20,62 +21,81 @@ static const char *const embed_names[] = { "repeat", "conv", NULL };
 #define MAX_SMALL 65536.0
 
 #define AT(field) offsetof(struct ddl_config, field)
-#define BOOL_ROW(key, field, help)                                                                           \
-    {                                                                                                        \
-        key, DDL_OPTION_BOOL, AT(field), 0, 0, 0, NULL, NULL, help                                           \
-    }
-#define SIZE_ROW(key, field, lo, hi, help)                                                                   \
-    {                                                                                                        \
-        key, DDL_OPTION_SIZE, AT(field), 0, lo, hi, NULL, "N", help                                          \
-    }
-#define FLOAT_ROW(key, field, lo, hi, help)                                                                  \
-    {                                                                                                        \
-        key, DDL_OPTION_FLOAT, AT(field), 0, lo, hi, NULL, "X", help                                         \
-    }
-#define CHOICE_ROW(key, field, names, help)                                                                  \
-    {                                                                                                        \
-        key, DDL_OPTION_CHOICE, AT(field), 0, 0, 0, names, "NAME", help                                      \
-    }
 
-/* First the release's keys, then our own. */
-static const struct ddl_option rows[] = {
-    SIZE_ROW("vocab_size", vocab_size, 1, MAX_VOCAB, "rows of the embedding"),
-    SIZE_ROW("num_hidden_layers", n_layers, 1, DDL_MAX_LAYERS, "blocks"),
-    SIZE_ROW("num_attention_heads", n_heads, 1, MAX_SMALL, "attention heads"),
-    SIZE_ROW("hidden_size", d_model, 1, MAX_WIDTH, "width d of the model"),
-    SIZE_ROW("head_dim", head_dim, 1, DDL_MAX_HEAD_DIM, "width of a head"),
-    SIZE_ROW("block_size", block_size, 1, MAX_VOCAB, "longest context, in tokens"),
-    FLOAT_ROW("rope_base", rope_base, 1, 1e12, "base of the rotary angles"),
-    FLOAT_ROW("rope_ratio", rope_ratio, 0, 1, "share of a head's dimensions that turn"),
-    BOOL_ROW("use_qk_rmsnorm", qk_norm, "normalise queries and keys"),
-    FLOAT_ROW("embedding_init_std", embedding_init_std, 0, 100,
-              "deviation of the embedding's initial values"),
-    FLOAT_ROW("hidden_init_std_factor", hidden_init_std_factor, 0, 100,
-              "times 1/sqrt(d): deviation of the other matrices"),
-    BOOL_ROW("mup", mup, "scale logits and learning rates by hidden_size_base / hidden_size"),
-    SIZE_ROW("hidden_size_base", d_base, 1, MAX_WIDTH, "width at which muP changes nothing"),
-    SIZE_ROW("ddl_value_channels", channels, 1, 4096, "value channels c of the state"),
-    SIZE_ROW("ddl_state_shortconv_kernel_size", state_kernel, 0, 4096,
-             "taps of the compressor (0: 4 for token, c for channel)"),
-    FLOAT_ROW("ddl_state_read_init", read_init, -1e6, 1e6, "initial read vector (0: 1/c)"),
-    SIZE_ROW("input_embed_shortconv_kernel_size", embed_kernel, 1, 4096, "taps of the conv embedding"),
-    FLOAT_ROW("ddl_k_eps", k_eps, 1e-12, 1, "epsilon inside the direction's norm"),
-    BOOL_ROW("ddl_beta_single_linear", beta_linear, "the gate is one linear map, not an MLP"),
-    SIZE_ROW("ddl_beta_hidden_size", beta_hidden, 1, MAX_WIDTH, "hidden width of the gate's MLP"),
-    FLOAT_ROW("ddl_beta_init", beta_init, 0, 2, "initial gate"),
-    BOOL_ROW("ddl_v_sigmoid", v_sigmoid, "the target passes a scaled sigmoid"),
-    FLOAT_ROW("ddl_v_sigmoid_scale", v_scale, -1e6, 1e6, "scale of that sigmoid"),
-    BOOL_ROW("ddl_v_constant", v_constant, "the target is a constant"),
-    FLOAT_ROW("ddl_v_constant_value", v_constant_value, -1e6, 1e6, "that constant"),
-    CHOICE_ROW("ddl_residual", residual, residual_rule_names, "residual rule"),
-    CHOICE_ROW("ddl_map", map, map_names, "the sublayer's output gives the direction (k) or the target (v)"),
-    SIZE_ROW("ddl_k_rank", k_rank, 0, MAX_WIDTH, "v-map: rank of the direction's map (0: full)"),
-    CHOICE_ROW("ddl_update", update, update_names, "the update, or one half of it as a control"),
-    CHOICE_ROW("ddl_v_input", v_input, v_input_names, "k-map: what the target reads"),
-    CHOICE_ROW("ddl_compress", compress, compress_names, "c > 1: how the state becomes a sublayer's input"),
-    CHOICE_ROW("ddl_embed", embed, embed_names, "c > 1: how the embedding becomes a state"),
-    { 0 },
-};
+/* Properties of a row: a residual field, which a preset sets; a key of our own, which the release does not
+ * have; without effect unless a layer has one of these rules. */
+enum { RESIDUAL = 1 << 0, OWN = 1 << 1 };
+#define OF(rule) (1U << (8 + DDL_RESIDUAL_##rule))
+
+/* The rows: type, key, field, range, choices, properties, help. */
+#define CONFIG_ROWS(ROW)                                                                                     \
+    ROW(SIZE, vocab_size, vocab_size, 1, MAX_VOCAB, NULL, 0, "rows of the embedding")                        \
+    ROW(SIZE, num_hidden_layers, n_layers, 1, DDL_MAX_LAYERS, NULL, 0, "blocks")                             \
+    ROW(SIZE, num_attention_heads, n_heads, 1, MAX_SMALL, NULL, 0, "attention heads")                        \
+    ROW(SIZE, hidden_size, d_model, 1, MAX_WIDTH, NULL, 0, "width d of the model")                           \
+    ROW(SIZE, head_dim, head_dim, 1, DDL_MAX_HEAD_DIM, NULL, 0, "width of a head")                           \
+    ROW(SIZE, block_size, block_size, 1, MAX_VOCAB, NULL, 0, "longest context, in tokens")                   \
+    ROW(FLOAT, rope_base, rope_base, 1, 1e12, NULL, 0, "base of the rotary angles")                          \
+    ROW(FLOAT, rope_ratio, rope_ratio, 0, 1, NULL, 0, "share of a head's dimensions that turn")              \
+    ROW(BOOL, use_qk_rmsnorm, qk_norm, 0, 0, NULL, 0, "normalise queries and keys")                          \
+    ROW(FLOAT, embedding_init_std, embedding_init_std, 0, 100, NULL, 0,                                      \
+        "deviation of the embedding's initial values")                                                       \
+    ROW(FLOAT, hidden_init_std_factor, hidden_init_std_factor, 0, 100, NULL, 0,                              \
+        "times 1/sqrt(d): deviation of the other matrices")                                                  \
+    ROW(BOOL, mup, mup, 0, 0, NULL, 0, "scale logits and learning rates by hidden_size_base / hidden_size")  \
+    ROW(SIZE, hidden_size_base, d_base, 1, MAX_WIDTH, NULL, 0, "width at which muP changes nothing")         \
+    ROW(SIZE, ddl_value_channels, channels, 1, 4096, NULL, RESIDUAL, "value channels c of the state")        \
+    ROW(SIZE, ddl_state_shortconv_kernel_size, state_kernel, 0, 4096, NULL, RESIDUAL | OF(DELTA),            \
+        "taps of the compressor (0: 4 for token, c for channel)")                                            \
+    ROW(FLOAT, ddl_state_read_init, read_init, -1e6, 1e6, NULL, 0, "initial read vector (0: 1/c)")           \
+    ROW(SIZE, input_embed_shortconv_kernel_size, embed_kernel, 1, 4096, NULL, RESIDUAL | OF(DELTA),          \
+        "taps of the conv embedding")                                                                        \
+    ROW(FLOAT, ddl_k_eps, k_eps, 1e-12, 1, NULL, RESIDUAL | OF(DELTA),                                       \
+        "epsilon inside the direction's norm")                                                               \
+    ROW(BOOL, ddl_beta_single_linear, beta_linear, 0, 0, NULL, RESIDUAL | OF(DELTA),                         \
+        "the gate is one linear map, not an MLP")                                                            \
+    ROW(SIZE, ddl_beta_hidden_size, beta_hidden, 1, MAX_WIDTH, NULL, RESIDUAL | OF(DELTA),                   \
+        "hidden width of the gate's MLP")                                                                    \
+    ROW(FLOAT, ddl_beta_init, beta_init, 0, 2, NULL, 0, "initial gate")                                      \
+    ROW(BOOL, ddl_v_sigmoid, v_sigmoid, 0, 0, NULL, RESIDUAL | OF(DELTA),                                    \
+        "the target passes a scaled sigmoid")                                                                \
+    ROW(FLOAT, ddl_v_sigmoid_scale, v_scale, -1e6, 1e6, NULL, RESIDUAL | OF(DELTA), "scale of that sigmoid") \
+    ROW(BOOL, ddl_v_constant, v_constant, 0, 0, NULL, RESIDUAL | OF(DELTA), "the target is a constant")      \
+    ROW(FLOAT, ddl_v_constant_value, v_constant_value, -1e6, 1e6, NULL, RESIDUAL | OF(DELTA),                \
+        "that constant")                                                                                     \
+    ROW(CHOICE, ddl_residual, residual, 0, 0, residual_rule_names, RESIDUAL | OWN, "residual rule")          \
+    ROW(CHOICE, ddl_map, map, 0, 0, map_names, RESIDUAL | OWN | OF(DELTA),                                   \
+        "the sublayer's output gives the direction (k) or the target (v)")                                   \
+    ROW(SIZE, ddl_k_rank, k_rank, 0, MAX_WIDTH, NULL, RESIDUAL | OWN | OF(DELTA),                            \
+        "v-map: rank of the direction's map (0: full)")                                                      \
+    ROW(CHOICE, ddl_update, update, 0, 0, update_names, RESIDUAL | OWN | OF(DELTA),                          \
+        "the update, or one half of it as a control")                                                        \
+    ROW(CHOICE, ddl_v_input, v_input, 0, 0, v_input_names, RESIDUAL | OWN | OF(DELTA),                       \
+        "k-map: what the target reads")                                                                      \
+    ROW(CHOICE, ddl_compress, compress, 0, 0, compress_names, RESIDUAL | OWN | OF(DELTA),                    \
+        "c > 1: how the state becomes a sublayer's input")                                                   \
+    ROW(CHOICE, ddl_embed, embed, 0, 0, embed_names, RESIDUAL | OWN | OF(DELTA),                             \
+        "c > 1: how the embedding becomes a state")
+
+#define VALUE_BOOL NULL
+#define VALUE_SIZE "N"
+#define VALUE_FLOAT "X"
+#define VALUE_CHOICE "NAME"
+#define OPTION(type, key, field, lo, hi, choices, properties, help)                                          \
+    { #key, DDL_OPTION_##type, AT(field), 0, lo, hi, choices, VALUE_##type, help },
+#define PROPERTIES(type, key, field, lo, hi, choices, properties, help) properties,
+static const struct ddl_option rows[] = { CONFIG_ROWS(OPTION){ 0 } };
+static const unsigned properties[] = { CONFIG_ROWS(PROPERTIES) };
+
+static unsigned properties_of(const struct ddl_option *row)
+{
+    return properties[row - rows];
+}
+
+bool ddl_config_row_is_own(const struct ddl_option *row)
+{
+    return properties_of(row) & OWN;
+}
 
 const struct ddl_option *ddl_config_options(void)
 {
@@ -175,12 +195,25 @@ const char *ddl_config_size_list(size_t i, const char **about)
     return i < N_SIZES ? sizes[i].name : NULL;
 }
 
+/* Copies one field. */
+static void copy_field(const struct ddl_option *row, struct ddl_config *to, const struct ddl_config *from)
+{
+    size_t size = row->type == DDL_OPTION_BOOL    ? sizeof(bool)
+                  : row->type == DDL_OPTION_SIZE  ? sizeof(size_t)
+                  : row->type == DDL_OPTION_FLOAT ? sizeof(float)
+                                                  : sizeof(int);
+    memcpy((char *)to + row->offset, (const char *)from + row->offset, size);
+}
+
 static void apply_preset(struct ddl_config *config, const struct preset *preset)
 {
-    /* The residual fields are the struct's tail. */
-    const size_t from = offsetof(struct ddl_config, residual);
     const struct ddl_config fresh = ddl_config_defaults();
-    memcpy((char *)config + from, (const char *)&fresh + from, sizeof fresh - from);
+    for (const struct ddl_option *row = rows; row->name; row++) {
+        if (properties_of(row) & RESIDUAL)
+            copy_field(row, config, &fresh);
+    }
+    config->by_layer = false;
+    memset(config->residual_by_layer, 0, sizeof config->residual_by_layer);
     config->residual = preset->residual;
     config->channels = preset->channels;
     config->compress = preset->compress;
@@ -259,6 +292,13 @@ static struct ddl_config without_idle_fields(const struct ddl_config *config)
 {
     const struct ddl_config fresh = ddl_config_defaults();
     struct ddl_config out = *config;
+    unsigned rules = 0;
+    for (size_t l = 0; l < config->n_layers; l++)
+        rules |= 1U << (8 + ddl_config_residual(config, l));
+    for (const struct ddl_option *row = rows; row->name; row++) {
+        if (properties_of(row) >> 8 && !(properties_of(row) & rules))
+            copy_field(row, &out, &fresh);
+    }
     if (out.channels == 1) {
         out.compress = fresh.compress;
         out.embed = fresh.embed;
@@ -293,8 +333,6 @@ const char *ddl_config_preset_name(const struct ddl_config *config)
         if (ddl_config_residual(config, l) != found.residual)
             return NULL;
     }
-    if (!residual_rule_at(found.residual)->params) /* without parameters the other fields have no effect */
-        apply_preset(&found, &presets[0]);
     for (size_t i = 0; i < N_PRESETS; i++) {
         struct ddl_config wanted = found;
         apply_preset(&wanted, &presets[i]);

@@ -370,8 +370,10 @@ ddl_status ddl_config_save(const struct ddl_config *config, const char *path, st
     /* The release wants numbers where 0 stands for a default of ours. */
     const struct ddl_config resolved = ddl_config_resolved(config);
     struct text t = { .bytes = "{\n", .used = 2 };
-    for (const struct ddl_option *row = ddl_config_options(); row != ddl_config_own_rows(); row++)
-        append_row(&t, row->name, row, &resolved);
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        if (!ddl_config_row_is_own(row))
+            append_row(&t, row->name, row, &resolved);
+    }
     /* The release's c = 1 file knows the constant by these names alone. */
     for (size_t i = 0; config->channels == 1 && i < sizeof aliases / sizeof *aliases; i++)
         append_row(&t, aliases[i].alias, row_of(aliases[i].key), &resolved);

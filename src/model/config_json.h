@@ -15,8 +15,8 @@ static inline bool ddl_json_lacks(const json_t *root, const char *key)
 }
 
 extern const char ddl_by_layer_key[];
-/* The first of the rows of ddl_config_options that are keys of our own. */
-const struct ddl_option *ddl_config_own_rows(void);
+/* Whether a row of ddl_config_options is a key of our own, which the release does not have (config.c). */
+bool ddl_config_row_is_own(const struct ddl_option *row);
 /* What is DDL_E_USAGE on a command line is DDL_E_FORMAT in a file. */
 ddl_status ddl_config_file_status(ddl_status status, struct ddl_error *err);
 

@@ -14,17 +14,13 @@ ddl_status ddl_config_file_status(ddl_status status, struct ddl_error *err)
     return status ? DDL_E_FORMAT : DDL_OK;
 }
 
-/* Our own rows are the tail of the table. */
-const struct ddl_option *ddl_config_own_rows(void)
-{
-    return ddl_option_find(ddl_config_options(), "ddl_residual");
-}
-
 void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *out)
 {
     const struct ddl_config resolved = ddl_config_resolved(config);
     out->n = 0;
-    for (const struct ddl_option *row = ddl_config_own_rows(); row->name; row++) {
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        if (!ddl_config_row_is_own(row))
+            continue;
         char *value = out->values[out->n];
         ddl_option_format(row, &resolved, value, sizeof out->values[0]);
         out->list[out->n++] = (struct ddl_safetensors_metadata){ row->name, value };
@@ -60,7 +56,9 @@ ddl_status ddl_config_from_notes(struct ddl_config *config, json_t *root, const 
                                  const char *folder, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
-    for (const struct ddl_option *row = ddl_config_own_rows(); row->name && !status; row++)
-        status = read_note(config, root, row->name, row, st, folder, err);
+    for (const struct ddl_option *row = ddl_config_options(); row->name && !status; row++) {
+        if (ddl_config_row_is_own(row))
+            status = read_note(config, root, row->name, row, st, folder, err);
+    }
     return status ? status : read_note(config, root, ddl_by_layer_key, NULL, st, folder, err);
 }

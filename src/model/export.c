@@ -55,7 +55,7 @@ struct job {
 static ddl_status plan_tensors(struct job *job, const struct ddl_export_config *config, const char *to,
                                struct ddl_error *err)
 {
-    size_t n = job->w.n + (config->no_lm_head ? 0 : 1);
+    size_t n = job->w.n + (config->no_lm_head ? 0 : 1), embedding = ddl_weights_embedding(&job->w);
     job->plan = calloc(n, sizeof *job->plan);
     job->source = calloc(n, sizeof *job->source);
     job->file_of = calloc(n, sizeof *job->file_of);
@@ -63,13 +63,13 @@ static ddl_status plan_tensors(struct job *job, const struct ddl_export_config *
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its table of tensors", to);
     for (size_t i = 0; i < n; i++) {
         bool head = i == job->w.n;
-        const struct ddl_param *param = &job->w.row[head ? 0 : i]; /* the embedding is the first row */
+        const struct ddl_param *param = &job->w.row[head ? embedding : i];
         job->plan[i] = (struct ddl_tensor){ .name = head ? ddl_head_name : param->name,
                                             .dtype = dtypes[config->dtype],
                                             .ndim = param->ndim };
         memcpy(job->plan[i].shape, param->shape, sizeof param->shape);
         (void)ddl_tensor_measure(&job->plan[i]); /* fits: the source's own shape did, at a byte a number */
-        job->source[i] = job->w.tensor[head ? 0 : i];
+        job->source[i] = job->w.tensor[head ? embedding : i];
     }
     job->n = n;
     return DDL_OK;

@@ -192,3 +192,11 @@ void ddl_weights_close(struct ddl_weights *w)
     free(w->tensor);
     *w = (struct ddl_weights){ 0 };
 }
+
+size_t ddl_weights_embedding(const struct ddl_weights *w)
+{
+    size_t i = 0;
+    while (w->row[i].group != DDL_GROUP_EMBEDDING)
+        i++;
+    return i;
+}

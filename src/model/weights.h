@@ -24,5 +24,7 @@ struct ddl_weights {
 ddl_status ddl_weights_open(struct ddl_weights *w, const char *folder, const struct ddl_config *config,
                             const struct ddl_load_options *options, struct ddl_error *err);
 void ddl_weights_close(struct ddl_weights *w);
+/* The row of the embedding, which the head is tied to. */
+size_t ddl_weights_embedding(const struct ddl_weights *w);
 
 #endif
