@@ -150,7 +150,7 @@ static void place_scratch(const struct layout *l, struct ddl_workspace *ws)
     ws->df = layout_rows(l, any_f, k->d_model);
     for (int i = 0; i < DDL_RESIDUALS; i++) {
         if (used[i] && residual_rule_at(i)->scratch)
-            residual_rule_at(i)->scratch(l, ws->df, ws->scratch[i]);
+            residual_rule_at(i)->scratch(l, ws->scratch[i]);
     }
 }
 

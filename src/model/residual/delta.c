@@ -14,8 +14,8 @@
 enum { V_WEIGHT = GATE_SLOTS, V_BIAS, K_PROJ, K_DOWN, K_UP, N_SLOTS };
 /* Activations: (N, d) q, which is f with the k-map; (N, r) between k_down and k_up; (N, c); (N, c). */
 enum { Q = GATE_ACTS, LOW, READOUT, TARGET, N_ACTS };
-/* Scratch: their gradients; DF is the workspace's df, and dq with the k-map. */
-enum { DF = GATE_SCRATCH, DQ, DLOW, DV, N_SCRATCH };
+/* Scratch: their gradients; with the k-map that of q is df. */
+enum { DQ = GATE_SCRATCH, DLOW, DV, N_SCRATCH };
 _Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)N_ACTS <= RULE_ACTS && (int)N_SCRATCH <= RULE_SCRATCH,
                "the tables of workspace.h and params.h are too small for this rule");
 
@@ -70,12 +70,11 @@ static void layout(const struct layout *l, float **acts)
     acts[TARGET] = layout_rows(l, true, k->channels);
 }
 
-static void scratch(const struct layout *l, float *df, float **out)
+static void scratch(const struct layout *l, float **out)
 {
     const struct ddl_config *k = l->config;
     bool v_map = k->map == DDL_MAP_V;
-    out[DF] = df;
-    out[DQ] = v_map ? layout_rows(l, true, k->d_model) : df;
+    out[DQ] = layout_rows(l, v_map, k->d_model);
     out[DLOW] = layout_rows(l, v_map && k->k_rank, k->k_rank);
     gate_scratch(l, out);
     out[DV] = layout_rows(l, true, k->channels);
@@ -84,6 +83,11 @@ static void scratch(const struct layout *l, float *df, float **out)
 static float *direction_of(const struct sublayer *s)
 {
     return s->p->config->map == DDL_MAP_V ? s->acts->rule[Q] : s->acts->f;
+}
+
+static float *direction_grad(const struct sublayer *s)
+{
+    return s->p->config->map == DDL_MAP_V ? s->scratch[DQ] : s->p->ws->df;
 }
 
 static struct project_args target_args(const struct sublayer *s, const float *source)
@@ -201,22 +205,22 @@ static const float *write_bwd(const struct sublayer *s)
                                                              .readout = s->acts->rule[READOUT],
                                                              .G = s->stream->dX,
                                                              .dX = s->stream->dX,
-                                                             .dq = s->scratch[DQ],
+                                                             .dq = direction_grad(s),
                                                              .dv = s->scratch[DV],
                                                              .dbeta = s->scratch[GATE_DBETA] });
     probe_tensor(p, "X", s->stream->X, k->d_model * k->channels);
     probe_tensor(p, "dbeta", s->scratch[GATE_DBETA], 1);
     probe_tensor(p, "dtarget", s->scratch[DV], k->channels);
-    probe_tensor(p, k->map == DDL_MAP_V ? "dq" : "df", s->scratch[DQ], k->d_model);
+    probe_tensor(p, k->map == DDL_MAP_V ? "dq" : "df", direction_grad(s), k->d_model);
     probe_tensor(p, "dX", s->stream->dX, k->d_model * k->channels);
     if (!uses_f(k))
         return NULL;
     if (k->map == DDL_MAP_V) {
-        p->ops->zero(p->ctx, s->scratch[DF], p->N * k->d_model * sizeof(float));
-        target_bwd(s, s->acts->f, s->scratch[DF]);
-        probe_tensor(p, "df", s->scratch[DF], k->d_model);
+        p->ops->zero(p->ctx, p->ws->df, p->N * k->d_model * sizeof(float));
+        target_bwd(s, s->acts->f, p->ws->df);
+        probe_tensor(p, "df", p->ws->df, k->d_model);
     }
-    return s->scratch[DF];
+    return p->ws->df;
 }
 
 static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)

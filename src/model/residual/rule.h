@@ -55,9 +55,9 @@ struct residual_rule {
     /* Places what one sublayer keeps for backward beside f and the saved state: acts (RULE_ACTS). Without
      * training the sublayers of all layers share it. */
     void (*layout)(const struct layout *l, float **acts);
-    /* Places what backward works in, shared by all sublayers of the rule: scratch (RULE_SCRATCH). df (N, d)
-     * is memory for the gradient of f, shared by all rules. */
-    void (*scratch)(const struct layout *l, float *df, float **scratch);
+    /* Places what backward works in beside the workspace's df, shared by all sublayers of the rule: scratch
+     * (RULE_SCRATCH). */
+    void (*scratch)(const struct layout *l, float **scratch);
 
     /* The stream -> x_in (N, d); for c = 1 the stream itself. `history` is NULL without a cache. */
     const float *(*read_fwd)(const struct sublayer *s, struct history *history);
@@ -65,7 +65,8 @@ struct residual_rule {
     void (*read_bwd)(const struct sublayer *s);
     /* The stream, x_in, ctx (N, d) and acts->f (N, d) -> the stream. */
     void (*write_fwd)(const struct sublayer *s, const float *x_in, const float *ctx);
-    /* The first step of backward, see above. Returns df (N, d), or NULL where f has no effect. With
+    /* The first step of backward, see above. Returns df (N, d), for which the workspace's
+     * df is free, or NULL where f has no effect. With
      * STREAM_SAVED the stream is X already. */
     const float *(*write_bwd)(const struct sublayer *s);
     void (*context_bwd)(const struct sublayer *s, const float *ctx, float *dctx);
