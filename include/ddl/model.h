@@ -122,7 +122,8 @@ DDL_API void ddl_model_read_param(const ddl_model *model, size_t i, float *out);
 DDL_API void ddl_model_write_param(ddl_model *model, size_t i, const float *values);
 /* Gradients exist after ddl_model_enable_grad (zeroed). */
 DDL_API ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err);
-DDL_API void ddl_model_zero_grad(ddl_model *model); /* all gradients become 0 */
+/* All gradients become 0; no effect before ddl_model_enable_grad. */
+DDL_API void ddl_model_zero_grad(ddl_model *model);
 /* Copies the gradient of parameter i to host memory: out (count floats, row-major). */
 DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 

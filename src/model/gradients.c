@@ -12,7 +12,7 @@
 
 void ddl_model_zero_grad(ddl_model *model)
 {
-    for (size_t i = 0; i < model->params.n; i++)
+    for (size_t i = 0; model->blank && i < model->params.n; i++)
         model->blank[i] = true;
 }
 

@@ -178,6 +178,8 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, con
                         struct ddl_error *err)
 {
     const struct ddl_config *k = &model->config;
+    if (ws->model != model)
+        return ddl_error_set(err, DDL_E_USAGE, "the workspace was created for another model");
     if (ddl_model_precision(model) != ws->precision)
         return ddl_error_set(err, DDL_E_USAGE, "the workspace was made for another precision of the model");
     if (batch->B > ws->options.batch || batch->T > ws->options.tokens)

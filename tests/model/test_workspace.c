@@ -3,6 +3,7 @@
  */
 #include "support/properties.h"
 #include "support/models.h"
+#include "support/files.h"
 
 #include "model/compress.h"
 #include "model/measure.h"
@@ -183,12 +184,41 @@ static void a_pass_forward_keeps_nothing(void **state)
     assert_true(bytes[0] < bytes_of(&k, DDL_PRECISION_F32, DDL_RECOMPUTE_BLOCK, 16));
 }
 
+/* Activations have the shapes of one model: a pass of another in its workspace would write past them. */
+static void another_model_is_refused(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *backend;
+    ddl_model *models[2];
+    ddl_workspace *ws;
+    assert_ok(ddl_backend_create(&backend, "cpu", 1, &err), err);
+    for (size_t i = 0; i < 2; i++) {
+        struct ddl_config config = variant_config(&small_variants[0]);
+        config.n_layers += i;
+        assert_ok(ddl_model_create(&models[i], &config, backend, &err), err);
+    }
+    const struct ddl_workspace_options options = { .batch = 1, .tokens = 2 };
+    assert_ok(ddl_workspace_create(&ws, models[0], &options, &err), err);
+    const int32_t ids[] = { 1, 0 };
+    const struct ddl_batch batch = { 1, 2, ids, ids };
+    struct ddl_loss loss;
+    assert_ok(ddl_model_loss(models[0], ws, &batch, &loss, NULL, &err), err);
+    assert_int_equal(ddl_model_loss(models[1], ws, &batch, &loss, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "the workspace was created for another model");
+    ddl_model_zero_grad(models[1]); /* without gradients: no effect */
+    ddl_workspace_free(ws);
+    for (size_t i = 0; i < 2; i++)
+        ddl_model_free(models[i]);
+    ddl_backend_free(backend);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choices_agree),           cmocka_unit_test(test_golden_models_agree),
         cmocka_unit_test(memory_is_what_is_kept),       cmocka_unit_test(memory_is_linear_in_tokens),
-        cmocka_unit_test(a_pass_forward_keeps_nothing),
+        cmocka_unit_test(a_pass_forward_keeps_nothing), cmocka_unit_test(another_model_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
