@@ -74,7 +74,7 @@ INLINE size_t stride_of(const struct shape s)
 /* V or 2 V numbers from x on, or the first n of them and zeros. */
 INLINE vec load_step(const char *x, size_t size, size_t n, const bool whole)
 {
-    return whole ? load((const float *)(const void *)x) : load_first(x, n * size);
+    return whole ? load_bytes(x) : load_first(x, n * size);
 }
 
 INLINE vec load_step_bf16(const char *x, size_t n, const bool whole)

@@ -39,6 +39,7 @@ typedef float vec __attribute__((vector_size(4 * V)));
 typedef int vec_mask __attribute__((vector_size(4 * V)));
 typedef int vec_int __attribute__((vector_size(4 * V)));
 typedef float vec_anywhere __attribute__((vector_size(4 * V), aligned(4), may_alias));
+typedef float vec_bytes __attribute__((vector_size(4 * V), aligned(1), may_alias));
 typedef int vec_int_anywhere __attribute__((vector_size(4 * V), aligned(1), may_alias));
 
 enum { MAX_PARTS = 8 }; /* channels that have the vector path: 1, 2, 4, 8 */
@@ -46,6 +47,12 @@ enum { MAX_PARTS = 8 }; /* channels that have the vector path: 1, 2, 4, 8 */
 INLINE vec load(const float *x)
 {
     return *(const vec_anywhere *)x;
+}
+
+/* The bytes of a vector from any address: pairs of bfloat16 are aligned to 2. */
+INLINE vec load_bytes(const void *x)
+{
+    return *(const vec_bytes *)x;
 }
 
 /* The first `bytes` bytes of a vector, fewer than it has, and zeros. */
