@@ -202,15 +202,14 @@ static ddl_status judge(struct context *c, const struct samples *s, struct ddl_e
 }
 
 static ddl_status run_on(struct context *c, ddl_backend *ref, const struct ddl_batch *batch,
-                         struct samples *s, struct ddl_error *err)
+                         struct samples *s, struct ddl_audit *audit, struct ddl_error *err)
 {
-    struct ddl_audit audit;
-    ddl_audit_init(&audit, c->backend);
-    ddl_status status = sample_run(c, &s->found, &audit.profile.backend, DDL_PRECISION_BF16, batch, err);
-    if (!status && audit.out_of_memory)
+    ddl_audit_init(audit, c->backend);
+    ddl_status status = sample_run(c, &s->found, &audit->profile.backend, DDL_PRECISION_BF16, batch, err);
+    if (!status && audit->out_of_memory)
         status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for the operands of an op", c->path);
     if (!status)
-        measure(c, "ops", 1, audit.op, audit.worst);
+        measure(c, "ops", 1, audit->op, audit->worst);
     if (!status)
         status = sample_run(c, &s->ref, ref, DDL_PRECISION_BF16, batch, err);
     if (!status)
@@ -222,13 +221,14 @@ ddl_status check_model_bf16(struct context *c, const ddl_safetensors *expect, st
 {
     struct ddl_batch batch;
     struct samples s = { 0 };
+    struct ddl_audit audit; /* its backend must outlive the samples */
     ddl_backend *ref;
     ddl_status status = read_model_batch(c, expect, &batch, err);
     if (!status)
         status = ddl_backend_create(&ref, "ref", 1, err);
     if (status)
         return status;
-    status = run_on(c, ref, &batch, &s, err);
+    status = run_on(c, ref, &batch, &s, &audit, err);
     sample_free(&s.found);
     sample_free(&s.ref);
     sample_free(&s.exact);
