@@ -269,36 +269,65 @@ static void count_bf16(void *user, const struct ddl_verify_case *r)
     assert_true(r->outcome != DDL_VERIFY_PASS || r->n_measures >= 6);
 }
 
-/* Every golden model, on every backend and instruction set; a sample of the latter in ./dev test. */
+static void cases_pass_in_bf16(const char *const *paths, size_t n_paths, const char *backend, size_t wanted)
+{
+    struct ddl_verify_config config = ddl_verify_defaults();
+    struct ddl_verify_totals totals;
+    struct tally tally = { 0 };
+    struct ddl_error err = { 0 };
+    config.dtype = DDL_PRECISION_BF16;
+    snprintf(config.backend, sizeof config.backend, "%s", backend);
+    assert_ok(ddl_verify_run(&config, paths, n_paths, count_bf16, &tally, &totals, &err), err);
+    assert_int_equal(totals.failed, 0);
+    assert_true(tally.passed[0] >= wanted && tally.passed[1] + tally.passed[4] == 0);
+}
+
+/* Every golden model on every backend. The time is that of "ref" and of the exact results that ops are
+ * compared with, so that sanitizer builds take "cpu" only. */
 static void every_golden_model_passes_in_bf16(void **state)
 {
     (void)state;
-    struct ddl_verify_config config = ddl_verify_defaults();
     struct path golden = kept(source_path("tests/golden"));
     const char *path = golden.text;
-    config.dtype = DDL_PRECISION_BF16;
-    for (size_t i = 0; i == 0 || isa_name(i - 1); i++) {
-        struct ddl_verify_totals totals;
-        struct tally tally = { 0 };
-        struct ddl_error err = { 0 };
-        ddl_backend *backend = i ? cpu_backend(isa_name(i - 1), 1) : NULL;
-        if (i && (!backend || (test_sample() && i != 2)))
-            continue;
-        ddl_backend_free(backend);
-        if (i)
-            setenv("DDL_ISA", isa_name(i - 1), 1);
-        snprintf(config.backend, sizeof config.backend, "%s", i ? "cpu" : "all");
-        assert_ok(ddl_verify_run(&config, &path, 1, count_bf16, &tally, &totals, &err), err);
-        unsetenv("DDL_ISA");
-        assert_int_equal(totals.failed, 0);
-        assert_true(tally.passed[0] >= (i ? 31 : 62));
-        assert_true(totals.skipped > 0 && tally.passed[1] + tally.passed[4] == 0);
-    }
-    config.dtype = DDL_PRECISION_INT8;
+#ifdef DDL_SANITIZED
+    cases_pass_in_bf16(&path, 1, "cpu", 31);
+#else
+    cases_pass_in_bf16(&path, 1, "all", 62);
+#endif
+    struct ddl_verify_config config = ddl_verify_defaults();
     struct ddl_verify_totals totals;
     struct ddl_error err = { 0 };
+    config.dtype = DDL_PRECISION_INT8;
     assert_int_equal(ddl_verify_run(&config, &path, 1, NULL, NULL, &totals, &err), DDL_E_USAGE);
     assert_non_null(strstr(err.text, "expected f32 or bf16"));
+}
+
+/* Instruction sets differ in their ops: models that call all of them, with odd shapes. */
+static void every_set_of_instructions_passes_in_bf16(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "add-no-rope-no-qknorm", "ddl-1-mixed",        "ddl-tc-c2", "ddl-tc-ec",
+        "ddl-cc-c3-k2",          "ddl-cc-ec-vmap-rank"
+    };
+    enum { N = sizeof names / sizeof *names };
+    struct path folders[N];
+    const char *paths[N];
+    for (size_t i = 0; i < N; i++) {
+        char relative[200];
+        snprintf(relative, sizeof relative, "tests/golden/%s", names[i]);
+        folders[i] = kept(source_path(relative));
+        paths[i] = folders[i].text;
+    }
+    for (size_t i = 0; isa_name(i); i++) {
+        ddl_backend *backend = cpu_backend(isa_name(i), 1);
+        if (!backend || (test_sample() && i != 1))
+            continue;
+        ddl_backend_free(backend);
+        setenv("DDL_ISA", isa_name(i), 1);
+        cases_pass_in_bf16(paths, N, "cpu", N);
+        unsetenv("DDL_ISA");
+    }
 }
 
 /* A case on a backend with a fault: which quantity exceeds its limit. */
@@ -729,6 +758,7 @@ int main(void)
         cmocka_unit_test(every_choice_of_recompute_passes),
         cmocka_unit_test(every_set_of_instructions_passes),
         cmocka_unit_test(every_golden_model_passes_in_bf16),
+        cmocka_unit_test(every_set_of_instructions_passes_in_bf16),
         cmocka_unit_test(faults_fail_in_bf16),
         cmocka_unit_test(broken_expectations),
         cmocka_unit_test(broken_models),
