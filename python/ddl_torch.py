@@ -58,13 +58,15 @@ class Config:
     ddl_v_constant: bool = False
     ddl_v_constant_value: float = 2.0
     # ---- our own
-    ddl_residual: str = "add"  # add | delta
+    ddl_residual: str = "add"  # add | delta | scale
     ddl_map: str = "k"  # k: the sublayer's output is the direction; v: it is the target
     ddl_k_rank: int = 0  # v-map: rank of the direction's map, 0 is full
     ddl_update: str = "delta"  # delta | write | erase
     ddl_v_input: str = "stream"  # k-map: the target reads the stream or the context
     ddl_compress: str = "token"  # c > 1: token | channel | mix
     ddl_embed: str = "repeat"  # c > 1: repeat | conv
+    ddl_per_feature: bool = False  # scale: one number for each feature
+    ddl_scale_init: float = 1.0
     ddl_residual_by_layer: list[str] | None = None  # c = 1: a rule for each layer
 
     def rule(self, layer: int) -> str:
@@ -82,14 +84,25 @@ OWN_KEYS = FIELDS[FIELDS.index("ddl_residual") :]
 ALIASES = {"ddl_v_dim1_constant": "ddl_v_constant", "ddl_v_dim1_constant_value": "ddl_v_constant_value"}
 
 
+def from_metadata(key: str, text: str):
+    """The value of one of ddl's own keys, which stand in the metadata as text."""
+    if key == "ddl_residual_by_layer":
+        return text.split(",")
+    default = getattr(Config, key)
+    return text == "true" if isinstance(default, bool) else type(default)(text)
+
+
+def to_metadata(value) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def config_from(raw: dict, shapes: dict[str, tuple[int, ...]], metadata: dict[str, str]) -> Config:
     """config.json, then the metadata of the tensors' file, then what names and shapes of the tensors tell."""
     keys = {ALIASES.get(k, k): v for k, v in raw.items() if v is not None}
     cfg = Config(**{k: v for k, v in keys.items() if k in FIELDS})
     for key in OWN_KEYS:
         if key not in keys and key in metadata:
-            value = metadata[key]
-            keys[key] = value.split(",") if key == "ddl_residual_by_layer" else int(value) if key == "ddl_k_rank" else value
+            keys[key] = from_metadata(key, metadata[key])
             setattr(cfg, key, keys[key])
     layers = [f"transformer.h.{i}." for i in range(cfg.num_hidden_layers)]
     delta = [p for p in layers if p + "ddl_attn.v_proj.weight" in shapes]
@@ -244,6 +257,17 @@ class InputEmbed(nn.Module):
         return self.conv(past).transpose(1, 2).reshape(*x.shape, -1)
 
 
+class ScaleRule(nn.Module):
+    """x' = x + lambda f, lambda one number or one for each feature (LayerScale)"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((cfg.hidden_size if cfg.ddl_per_feature else 1,), cfg.ddl_scale_init))
+
+    def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
+        return X + (self.scale * f)[..., None]
+
+
 class DeltaRule(nn.Module):
     """X' = X + beta k (v - k'X)': how a sublayer's output f enters the state."""
 
@@ -295,6 +319,10 @@ class DeltaRule(nn.Module):
         return X + (k[..., None] * (beta * error)[..., None, :]).to(X.dtype)
 
 
+# Of each rule but "add": the prefix of its parameters, and its class.
+RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule)}
+
+
 def widened(x: torch.Tensor) -> torch.Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
@@ -306,16 +334,20 @@ class Block(nn.Module):
             self.compress = Compressor(cfg)
         self.attn, self.mlp = Attention(cfg), MLP(cfg)
         self.ln_1, self.ln_2 = Norm(cfg.hidden_size), Norm(cfg.hidden_size)
-        if cfg.rule(layer) == "delta":
-            self.ddl_attn, self.ddl_mlp = DeltaRule(cfg), DeltaRule(cfg)
+        self.rules = []  # names of the rules' modules; none for "add"
+        if cfg.rule(layer) in RULES:
+            prefix, rule = RULES[cfg.rule(layer)]
+            self.rules = [f"{prefix}_attn", f"{prefix}_mlp"]
+            for name in self.rules:
+                setattr(self, name, rule(cfg))
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         """X (B, T, d, c)"""
-        for norm, sublayer, rule in ((self.ln_1, self.attn, "ddl_attn"), (self.ln_2, self.mlp, "ddl_mlp")):
+        for i, (norm, sublayer) in enumerate(((self.ln_1, self.attn), (self.ln_2, self.mlp))):
             x_in = self.compress(X) if hasattr(self, "compress") else X.squeeze(-1)
             ctx = norm(x_in)
             f = sublayer(ctx)
-            X = getattr(self, rule)(X, f, x_in, ctx) if hasattr(self, rule) else X + f[..., None]
+            X = getattr(self, self.rules[i])(X, f, x_in, ctx) if self.rules else X + f[..., None]
         return X
 
 
@@ -435,9 +467,8 @@ def save(model: Model, folder, dtype: torch.dtype | None = None, lm_head: bool =
     written["ddl_state_read_init"] = cfg.ddl_state_read_init or 1.0 / cfg.ddl_value_channels
     if cfg.ddl_value_channels == 1:
         written |= {alias: written[key] for alias, key in ALIASES.items()}
-    metadata = {"format": "pt"} | {k: str(getattr(cfg, k)) for k in OWN_KEYS if k != "ddl_residual_by_layer"}
-    if cfg.ddl_residual_by_layer:
-        metadata["ddl_residual_by_layer"] = ",".join(cfg.ddl_residual_by_layer)
+    own = {k: getattr(cfg, k) for k in OWN_KEYS}
+    metadata = {"format": "pt"} | {k: to_metadata(value) for k, value in own.items() if value is not None}
     tensors = {k: t.to(dtype) if dtype else t for k, t in model.state_dict().items()}
     if lm_head:
         tensors["lm_head.weight"] = tensors["transformer.wte.weight"]

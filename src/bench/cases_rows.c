@@ -197,3 +197,22 @@ void make_adamw_bf16(struct bench_case *k, const struct bench_sizes *s)
     make_adamw(k, s);
     bench_add(k, AT(adamw_args, p16), k->args.adamw.n, BENCH_HALVES, BENCH_OUT);
 }
+
+/* One number per feature, as LayerScale has it. */
+void make_scale_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.scale_fwd = (struct scale_args){ .N = s->N, .d = s->d, .w = s->d };
+    IN(scale_args, f, s->N * s->d, NORMAL);
+    IN(scale_args, lambda, s->d, WEIGHT);
+    INOUT(scale_args, X, s->N * s->d);
+}
+void make_scale_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.scale_bwd = (struct scale_grad_args){ .N = s->N, .d = s->d, .w = s->d };
+    IN(scale_grad_args, f, s->N * s->d, NORMAL);
+    IN(scale_grad_args, lambda, s->d, WEIGHT);
+    IN(scale_grad_args, G, s->N * s->d, NORMAL);
+    INOUT(scale_grad_args, X, s->N * s->d);
+    OUT(scale_grad_args, df, s->N * s->d);
+    INOUT(scale_grad_args, dlambda, s->d);
+}

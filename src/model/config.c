@@ -23,8 +23,9 @@ static const char *const embed_names[] = { "repeat", "conv", NULL };
 #define AT(field) offsetof(struct ddl_config, field)
 
 /* Properties of a row: a residual field, which a preset sets; a key of our own, which the release does not
- * have; without effect unless a layer has one of these rules. */
-enum { RESIDUAL = 1 << 0, OWN = 1 << 1 };
+ * have; the same, but left out of files where it has no effect and its default; without effect unless a layer
+ * has one of these rules. */
+enum { RESIDUAL = 1 << 0, OWN = 1 << 1, OWN_IF_USED = OWN | 1 << 2 };
 #define OF(rule) (1U << (8 + DDL_RESIDUAL_##rule))
 
 /* The rows: type, key, field, range, choices, properties, help. */
@@ -75,7 +76,10 @@ enum { RESIDUAL = 1 << 0, OWN = 1 << 1 };
     ROW(CHOICE, ddl_compress, compress, 0, 0, compress_names, RESIDUAL | OWN | OF(DELTA),                    \
         "c > 1: how the state becomes a sublayer's input")                                                   \
     ROW(CHOICE, ddl_embed, embed, 0, 0, embed_names, RESIDUAL | OWN | OF(DELTA),                             \
-        "c > 1: how the embedding becomes a state")
+        "c > 1: how the embedding becomes a state")                                                          \
+    ROW(BOOL, ddl_per_feature, per_feature, 0, 0, NULL, RESIDUAL | OWN_IF_USED | OF(SCALE),                  \
+        "scale: one number for each feature instead of one")                                                 \
+    ROW(FLOAT, ddl_scale_init, scale_init, -1e6, 1e6, NULL, OWN_IF_USED | OF(SCALE), "scale: initial value")
 
 #define VALUE_BOOL NULL
 #define VALUE_SIZE "N"
@@ -97,6 +101,33 @@ bool ddl_config_row_is_own(const struct ddl_option *row)
     return properties_of(row) & OWN;
 }
 
+/* Bytes of its field. */
+static size_t size_of(const struct ddl_option *row)
+{
+    return row->type == DDL_OPTION_BOOL    ? sizeof(bool)
+           : row->type == DDL_OPTION_SIZE  ? sizeof(size_t)
+           : row->type == DDL_OPTION_FLOAT ? sizeof(float)
+                                           : sizeof(int);
+}
+
+/* The rules of all layers, each as the property OF(rule). */
+static unsigned rules_of(const struct ddl_config *config)
+{
+    unsigned rules = 0;
+    for (size_t l = 0; l < config->n_layers; l++)
+        rules |= 1U << (8 + ddl_config_residual(config, l));
+    return rules;
+}
+
+bool ddl_config_row_is_metadata(const struct ddl_option *row, const struct ddl_config *config)
+{
+    const struct ddl_config fresh = ddl_config_defaults();
+    unsigned of = properties_of(row);
+    bool changed =
+        memcmp((const char *)config + row->offset, (const char *)&fresh + row->offset, size_of(row)) != 0;
+    return of & OWN && ((of & OWN_IF_USED) == OWN || (of & rules_of(config)) >> 8 || changed);
+}
+
 const struct ddl_option *ddl_config_options(void)
 {
     return rows;
@@ -112,6 +143,7 @@ struct ddl_config ddl_config_defaults(void)
         .embedding_init_std = 0.02f,
         .hidden_init_std_factor = 0.5f,
         .beta_init = 1,
+        .scale_init = 1,
         .residual = DDL_RESIDUAL_ADD,
         .channels = 1,
         .embed_kernel = 4,
@@ -198,11 +230,7 @@ const char *ddl_config_size_list(size_t i, const char **about)
 /* Copies one field. */
 static void copy_field(const struct ddl_option *row, struct ddl_config *to, const struct ddl_config *from)
 {
-    size_t size = row->type == DDL_OPTION_BOOL    ? sizeof(bool)
-                  : row->type == DDL_OPTION_SIZE  ? sizeof(size_t)
-                  : row->type == DDL_OPTION_FLOAT ? sizeof(float)
-                                                  : sizeof(int);
-    memcpy((char *)to + row->offset, (const char *)from + row->offset, size);
+    memcpy((char *)to + row->offset, (const char *)from + row->offset, size_of(row));
 }
 
 static void apply_preset(struct ddl_config *config, const struct preset *preset)
@@ -292,9 +320,7 @@ static struct ddl_config without_idle_fields(const struct ddl_config *config)
 {
     const struct ddl_config fresh = ddl_config_defaults();
     struct ddl_config out = *config;
-    unsigned rules = 0;
-    for (size_t l = 0; l < config->n_layers; l++)
-        rules |= 1U << (8 + ddl_config_residual(config, l));
+    unsigned rules = rules_of(config);
     for (const struct ddl_option *row = rows; row->name; row++) {
         if (properties_of(row) >> 8 && !(properties_of(row) & rules))
             copy_field(row, &out, &fresh);

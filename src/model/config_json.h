@@ -17,6 +17,8 @@ static inline bool ddl_json_lacks(const json_t *root, const char *key)
 extern const char ddl_by_layer_key[];
 /* Whether a row of ddl_config_options is a key of our own, which the release does not have (config.c). */
 bool ddl_config_row_is_own(const struct ddl_option *row);
+/* Whether the metadata of this configuration has the row. */
+bool ddl_config_row_is_metadata(const struct ddl_option *row, const struct ddl_config *config);
 /* What is DDL_E_USAGE on a command line is DDL_E_FORMAT in a file. */
 ddl_status ddl_config_file_status(ddl_status status, struct ddl_error *err);
 

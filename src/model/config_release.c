@@ -142,6 +142,8 @@ const char *ddl_config_release_file(const struct ddl_config *config, const char 
         if (residual_rule_of(config, l) != rule)
             reason = "a residual rule that changes from layer to layer";
     }
+    if (!reason && !rule->release_file)
+        reason = "a residual rule that the release does not have";
     if (!reason)
         file = rule->release_file(config, &reason);
     if (why)

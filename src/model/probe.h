@@ -2,11 +2,11 @@
  * went bad or what a sublayer did. There is no second forward: without a probe the same pass runs unwatched.
  *
  * Tensors bear the letters of docs/equations.md. Of a sublayer ("attn", "mlp"), forward: x_in (c > 1), ctx;
- * attn: qkv before rotation, qn and kn after it and its norm, y; mlp: ug, s; f (delta rules), gate_hidden,
- * beta, low and q (v-map), target, readout, and X after the sublayer. "embed": embedding (c > 1), X. "head":
- * x_in (c > 1), ctx, logits, loss. Backward: the gradient of each with a d before its name, X where a delta
- * rule has rebuilt it, what is computed once more under its own name, and the gradient of each parameter as
- * grad.<name>, all in the order in which they are made. */
+ * attn: qkv before rotation, qn and kn after it and its norm, y; mlp: ug, s; f (but for add), gate_hidden,
+ * beta, low and q (v-map), target, readout (rules with these), and X after the sublayer. "embed": embedding
+ * (c > 1), X. "head": x_in (c > 1), ctx, logits, loss. Backward: the gradient of each with a d before its
+ * name, X where a rule has reversed it, what is computed once more under its own name, and the gradient of
+ * each parameter as grad.<name>, all in the order in which they are made. */
 #ifndef DDL_MODEL_PROBE_H
 #define DDL_MODEL_PROBE_H
 

@@ -300,6 +300,23 @@ struct project_grad_args {
     float *dW, *db;  /* +=        */
 };
 
+/* X += lambda (*) f: lambda one number (w = 1), or one per feature (w = d). Backward takes X back to what it
+ * was. Section 9 */
+struct scale_args {
+    size_t N, d, w;
+    const float *f;      /* (N, d) */
+    const float *lambda; /* (w)    */
+    float *X;            /* (N, d) += */
+};
+struct scale_grad_args {
+    size_t N, d, w;
+    const float *f, *lambda;
+    const float *G; /* (N, d) gradient of X', which is that of X too */
+    float *X;       /* (N, d) X' -> X, or NULL                       */
+    float *df;      /* (N, d) = */
+    float *dlambda; /* (w) +=   */
+};
+
 /* y = tanh(x) element by element; dx = dy (1 - y^2). In place allowed. */
 struct tanh_args {
     size_t n;
@@ -506,6 +523,8 @@ struct ddl_memory_request {
     OP(swiglu_bwd,      swiglu_grad_args) \
     OP(project_fwd,     project_args) \
     OP(project_bwd,     project_grad_args) \
+    OP(scale_fwd,       scale_args) \
+    OP(scale_bwd,       scale_grad_args) \
     OP(tanh_fwd,        tanh_args) \
     OP(tanh_bwd,        tanh_grad_args) \
     OP(fill,            fill_args) \

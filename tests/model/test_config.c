@@ -181,6 +181,7 @@ static void checks(void **state)
           "ddl_state_shortconv_kernel_size: 5000 is out" },
         { "ddl-cc", "input_embed_shortconv_kernel_size", "0", "input_embed_shortconv_kernel_size: 0 is out" },
         { "baseline", "ddl_value_channels", "4", "ddl_value_channels is 4, but ddl_residual add has only 1" },
+        { "ddl-cc", "ddl_residual", "scale", "ddl_value_channels is 4, but ddl_residual scale has only 1" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_error err;
@@ -238,18 +239,18 @@ static void rule_by_layer(void **state)
     assert_int_equal(ddl_config_residual(&c, 1), DDL_RESIDUAL_DELTA);
     assert_int_equal(ddl_config_residual(&c, 2), DDL_RESIDUAL_ADD);
     static const struct {
-        const char *rules, *sentence;
+        const char *rules, *start;
     } cases[] = {
         { "add,delta", "--x: 2 rules, num_hidden_layers is 3" },
         { "add,delta,add,add", "--x: 4 rules, num_hidden_layers is 3" },
-        { "add,deltas,add", "--x: 'deltas' is none of add, delta" },
-        { "add,,add", "--x: '' is none of add, delta" },
-        { "add,add,add,", "--x: '' is none of add, delta" },
-        { "add,aaaaaaaaaaaaaaaaaaaaaaaaa,add", "--x: 'aaaaaaaaaaaaaaa' is none of add, delta" },
+        { "add,deltas,add", "--x: 'deltas' is none of add, delta, " },
+        { "add,,add", "--x: '' is none of add, delta, " },
+        { "add,add,add,", "--x: '' is none of add, delta, " },
+        { "add,aaaaaaaaaaaaaaaaaaaaaaaaa,add", "--x: 'aaaaaaaaaaaaaaa' is none of add, delta, " },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(ddl_config_set_by_layer(&c, cases[i].rules, "--x", &err), DDL_E_USAGE);
-        assert_string_equal(err.text, cases[i].sentence);
+        assert_ptr_equal(strstr(err.text, cases[i].start), err.text);
         assert_int_equal(ddl_config_residual(&c, 1), DDL_RESIDUAL_DELTA);
     }
     assert_ok(ddl_config_set_by_layer(&c, "", "--x", &err), err);

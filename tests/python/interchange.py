@@ -217,7 +217,8 @@ def write_case(out, case, i, rng):
     cfg = model.config
     ddl_torch.save(model, out, dtype=dtype)
     tensors, metadata = ddl_torch.read_tensors(out)
-    from_metadata = cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
+    only_ours = {cfg.rule(layer) for layer in range(cfg.num_hidden_layers)} - {"add", "delta"}
+    from_metadata = only_ours or cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
     keys = json.loads((out / "config.json").read_text())
     if i % 3 == 0:
         del tensors[HEAD]

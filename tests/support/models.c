@@ -66,6 +66,19 @@ static void mup_plain(struct ddl_config *k)
     k->rope_ratio = 0.5f;
 }
 
+static void scale(struct ddl_config *k)
+{
+    k->residual = DDL_RESIDUAL_SCALE;
+    k->scale_init = 0.7f;
+}
+
+static void scale_features_mixed(struct ddl_config *k)
+{
+    mixed(k);
+    k->residual_by_layer[1] = DDL_RESIDUAL_SCALE;
+    k->per_feature = true;
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -82,6 +95,8 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "ddl-tc-ec gate mlp, constant", "ddl-tc-ec", gate_mlp_constant },
     { "ddl-1 mixed", "ddl-1", mixed },
     { "baseline mup", "baseline", mup_plain },
+    { "scale", "baseline", scale },
+    { "ddl-1 mixed with scale per feature", "ddl-1", scale_features_mixed },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

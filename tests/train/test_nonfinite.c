@@ -88,8 +88,7 @@ static void used_first(const char *name, size_t *layer, const char **part)
     if (sscanf(name, "transformer.h.%u.%95s", &l, rest) != 2)
         return;
     *layer = l;
-    bool mlp =
-        strncmp(rest, "mlp", 3) == 0 || strncmp(rest, "ddl_mlp", 7) == 0 || strncmp(rest, "ln_2", 4) == 0;
+    bool mlp = strncmp(rest, "mlp", 3) == 0 || strstr(rest, "_mlp.") != NULL || strncmp(rest, "ln_2", 4) == 0;
     *part = mlp ? "mlp" : "attn";
 }
 

@@ -39,6 +39,12 @@ void cpu_project_bwd(void *ctx, const struct project_grad_args *a)
     add(a->c, sums + a->c * a->d, a->db);
 }
 
+void cpu_scale_bwd(void *ctx, const struct scale_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    add(a->w, parallel_sums(cpu, a->N, 6 * a->d, cpu->k->scale_bwd, a, a->w), a->dlambda);
+}
+
 void cpu_bias_bwd(void *ctx, const struct bias_grad_args *a)
 {
     const struct cpu *cpu = ctx;

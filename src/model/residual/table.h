@@ -8,7 +8,8 @@
  * of ddl_residual, and names the struct: residual_<name>. */
 #define DDL_RESIDUAL_RULES(RULE)                                                                             \
     RULE(ADD, add)                                                                                           \
-    RULE(DELTA, delta)
+    RULE(DELTA, delta)                                                                                       \
+    RULE(SCALE, scale)
 
 #define DDL_DECLARE_RULE(constant, name) extern const struct residual_rule residual_##name;
 DDL_RESIDUAL_RULES(DDL_DECLARE_RULE)

@@ -143,6 +143,8 @@ struct parts_args {
     X(swiglu_bwd)         /* rows                                       */                                   \
     X(project_fwd)        /* rows                                       */                                   \
     X(project_bwd)        /* rows; dW (c, d), then db (c)               */                                   \
+    X(scale_fwd)          /* rows                                       */                                   \
+    X(scale_bwd)          /* rows; dlambda                              */                                   \
     X(tanh_fwd)           /* numbers                                    */                                   \
     X(tanh_bwd)           /* numbers                                    */                                   \
     X(gelu_fwd)           /* numbers                                    */                                   \

@@ -1,0 +1,78 @@
+/* scale: X' = X + lambda (*) f (docs/equations.md, 9), with lambda a parameter: one number, or one per
+ * feature (LayerScale). Backward: df = lambda (*) dX', dlambda = sum dX' (*) f, dX = dX'; the state is
+ * reversed in place. */
+#include "model/gradients.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/residual/table.h"
+
+enum { LAMBDA }; /* its parameter */
+
+static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
+{
+    return check_one_channel(config, "scale", err);
+}
+
+static size_t width_of(const struct ddl_config *config)
+{
+    return config->per_feature ? config->d_model : 1;
+}
+
+static void params(struct param_plan *plan, int *slots)
+{
+    const struct ddl_config *k = plan->config;
+    const struct param_row row = { .name = "scale",
+                                   .shape = { width_of(k) },
+                                   .group = DDL_GROUP_NORM,
+                                   .init = param_init_constant((double)k->scale_init) };
+    param_plan_add(plan, &row, &slots[LAMBDA]);
+}
+
+static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    const struct pass *p = s->p;
+    (void)x_in;
+    (void)ctx;
+    p->ops->scale_fwd(p->ctx, &(struct scale_args){ .N = p->N,
+                                                    .d = p->config->d_model,
+                                                    .w = width_of(p->config),
+                                                    .f = s->acts->f,
+                                                    .lambda = param_value(p, s->slots[LAMBDA]),
+                                                    .X = s->stream->X });
+}
+
+static const float *write_bwd(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    float *df = p->ws->df;
+    p->ops->scale_bwd(p->ctx, &(struct scale_grad_args){ .N = p->N,
+                                                         .d = p->config->d_model,
+                                                         .w = width_of(p->config),
+                                                         .f = s->acts->f,
+                                                         .lambda = param_value(p, s->slots[LAMBDA]),
+                                                         .G = s->stream->dX,
+                                                         .X = s->stream->X,
+                                                         .df = df,
+                                                         .dlambda = param_grad(p, s->slots[LAMBDA]) });
+    probe_tensor(p, "X", s->stream->X, p->config->d_model);
+    probe_grad(p, s->slots[LAMBDA]);
+    probe_tensor(p, "df", df, p->config->d_model);
+    return df;
+}
+
+static double flops(const struct ddl_config *config)
+{
+    return 2 * (double)config->d_model;
+}
+
+const struct residual_rule residual_scale = {
+    .prefix = "res",
+    .earlier = STREAM_REVERSED,
+    .check = check,
+    .params = params,
+    .read_fwd = read_stream_fwd,
+    .read_bwd = read_stream_bwd,
+    .write_fwd = write_fwd,
+    .write_bwd = write_bwd,
+    .flops = flops,
+};
