@@ -58,7 +58,7 @@ class Config:
     ddl_v_constant: bool = False
     ddl_v_constant_value: float = 2.0
     # ---- our own
-    ddl_residual: str = "add"  # add | delta | scale
+    ddl_residual: str = "add"  # add | delta | scale | gated
     ddl_map: str = "k"  # k: the sublayer's output is the direction; v: it is the target
     ddl_k_rank: int = 0  # v-map: rank of the direction's map, 0 is full
     ddl_update: str = "delta"  # delta | write | erase
@@ -268,27 +268,42 @@ class ScaleRule(nn.Module):
         return X + (self.scale * f)[..., None]
 
 
-class DeltaRule(nn.Module):
-    """X' = X + beta k (v - k'X)': how a sublayer's output f enters the state."""
+class Gate(nn.Module):
+    """beta in (0, 2), read from the context"""
 
     def __init__(self, cfg: Config) -> None:
         super().__init__()
         d = cfg.hidden_size
-        self.cfg, self.expanded = cfg, cfg.ddl_value_channels > 1
         if cfg.ddl_beta_single_linear:
             self.beta = linear(d, 1, bias=True)
         else:
             self.beta_in, self.beta_out = linear(d, cfg.ddl_beta_hidden_size), linear(cfg.ddl_beta_hidden_size, 1, bias=True)
+
+    def gate(self, ctx: torch.Tensor) -> torch.Tensor:
+        """(B, T, 1); its logits in float32 or better."""
+        logits = self.beta(ctx) if hasattr(self, "beta") else self.beta_out(torch.tanh(self.beta_in(ctx)))
+        return 2 * torch.sigmoid(widened(logits))
+
+
+class GatedRule(Gate):
+    """x' = x + beta f"""
+
+    def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
+        return X + (self.gate(ctx) * f)[..., None].to(X.dtype)
+
+
+class DeltaRule(Gate):
+    """X' = X + beta k (v - k'X)': how a sublayer's output f enters the state."""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__(cfg)
+        d = cfg.hidden_size
+        self.cfg, self.expanded = cfg, cfg.ddl_value_channels > 1
         self.v_proj = linear(d, cfg.ddl_value_channels, bias=True)
         if cfg.ddl_map == "v" and cfg.ddl_k_rank:
             self.k_down, self.k_up = linear(d, cfg.ddl_k_rank), linear(cfg.ddl_k_rank, d)
         elif cfg.ddl_map == "v":
             self.k_proj = linear(d, d)
-
-    def gate(self, ctx: torch.Tensor) -> torch.Tensor:
-        """beta in (0, 2), (B, T, 1); its logits in float32 or better."""
-        logits = self.beta(ctx) if hasattr(self, "beta") else self.beta_out(torch.tanh(self.beta_in(ctx)))
-        return 2 * torch.sigmoid(widened(logits))
 
     def direction(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
         """k (B, T, d), of length 1 but for k_eps"""
@@ -320,7 +335,7 @@ class DeltaRule(nn.Module):
 
 
 # Of each rule but "add": the prefix of its parameters, and its class.
-RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule)}
+RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule), "gated": ("res", GatedRule)}
 
 
 def widened(x: torch.Tensor) -> torch.Tensor:

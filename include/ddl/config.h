@@ -22,6 +22,7 @@ enum ddl_residual {
     DDL_RESIDUAL_ADD,   /* x + F(x)                          */
     DDL_RESIDUAL_DELTA, /* X + beta k (v - k^T X)^T          */
     DDL_RESIDUAL_SCALE, /* x + lambda (*) F(x), lambda learned */
+    DDL_RESIDUAL_GATED, /* x + beta F(x)                       */
     DDL_RESIDUALS       /* how many there are                */
 };
 /* What the sublayer's output is to the rewrite. */

@@ -344,6 +344,7 @@ static const struct bench_op ops[] = {
     { "project_fwd.target", call_project_fwd, make_target_fwd, EXACT, false },
     { "project_bwd.target", call_project_bwd, make_target_bwd, EXACT, false },
     BOTH(scale),
+    BOTH(gated),
     BOTH(rmsnorm),
     BOTH(rope),
     BOTH(swiglu),

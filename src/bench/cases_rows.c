@@ -216,3 +216,21 @@ void make_scale_bwd(struct bench_case *k, const struct bench_sizes *s)
     OUT(scale_grad_args, df, s->N * s->d);
     INOUT(scale_grad_args, dlambda, s->d);
 }
+
+void make_gated_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.gated_fwd = (struct gated_args){ .N = s->N, .d = s->d };
+    IN(gated_args, f, s->N * s->d, NORMAL);
+    IN(gated_args, beta, s->N, GATE);
+    INOUT(gated_args, X, s->N * s->d);
+}
+void make_gated_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.gated_bwd = (struct gated_grad_args){ .N = s->N, .d = s->d };
+    IN(gated_grad_args, f, s->N * s->d, NORMAL);
+    IN(gated_grad_args, beta, s->N, GATE);
+    IN(gated_grad_args, G, s->N * s->d, NORMAL);
+    INOUT(gated_grad_args, X, s->N * s->d);
+    OUT(gated_grad_args, df, s->N * s->d);
+    OUT(gated_grad_args, dbeta, s->N);
+}

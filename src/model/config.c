@@ -53,9 +53,9 @@ enum { RESIDUAL = 1 << 0, OWN = 1 << 1, OWN_IF_USED = OWN | 1 << 2 };
         "taps of the conv embedding")                                                                        \
     ROW(FLOAT, ddl_k_eps, k_eps, 1e-12, 1, NULL, RESIDUAL | OF(DELTA),                                       \
         "epsilon inside the direction's norm")                                                               \
-    ROW(BOOL, ddl_beta_single_linear, beta_linear, 0, 0, NULL, RESIDUAL | OF(DELTA),                         \
+    ROW(BOOL, ddl_beta_single_linear, beta_linear, 0, 0, NULL, RESIDUAL | OF(DELTA) | OF(GATED),             \
         "the gate is one linear map, not an MLP")                                                            \
-    ROW(SIZE, ddl_beta_hidden_size, beta_hidden, 1, MAX_WIDTH, NULL, RESIDUAL | OF(DELTA),                   \
+    ROW(SIZE, ddl_beta_hidden_size, beta_hidden, 1, MAX_WIDTH, NULL, RESIDUAL | OF(DELTA) | OF(GATED),       \
         "hidden width of the gate's MLP")                                                                    \
     ROW(FLOAT, ddl_beta_init, beta_init, 0, 2, NULL, 0, "initial gate")                                      \
     ROW(BOOL, ddl_v_sigmoid, v_sigmoid, 0, 0, NULL, RESIDUAL | OF(DELTA),                                    \

@@ -317,6 +317,22 @@ struct scale_grad_args {
     float *dlambda; /* (w) +=   */
 };
 
+/* X += beta f, beta a number per row. Backward takes X back to what it was. Section 9 */
+struct gated_args {
+    size_t N, d;
+    const float *f;    /* (N, d) */
+    const float *beta; /* (N)    */
+    float *X;          /* (N, d) += */
+};
+struct gated_grad_args {
+    size_t N, d;
+    const float *f, *beta;
+    const float *G; /* (N, d) gradient of X', which is that of X too */
+    float *X;       /* (N, d) X' -> X, or NULL                       */
+    float *df;      /* (N, d) = */
+    float *dbeta;   /* (N) =    */
+};
+
 /* y = tanh(x) element by element; dx = dy (1 - y^2). In place allowed. */
 struct tanh_args {
     size_t n;
@@ -525,6 +541,8 @@ struct ddl_memory_request {
     OP(project_bwd,     project_grad_args) \
     OP(scale_fwd,       scale_args) \
     OP(scale_bwd,       scale_grad_args) \
+    OP(gated_fwd,       gated_args) \
+    OP(gated_bwd,       gated_grad_args) \
     OP(tanh_fwd,        tanh_args) \
     OP(tanh_bwd,        tanh_grad_args) \
     OP(fill,            fill_args) \

@@ -72,7 +72,7 @@ static void model_keys(void **state)
 /* ---- tensors ---- */
 
 struct letters {
-    size_t V, d, H, h, m, c, K, E, r, g;
+    size_t V, d, H, h, m, c, K, E, r, g, w;
 };
 
 static size_t letter(const struct letters *l, char name)
@@ -81,7 +81,7 @@ static size_t letter(const struct letters *l, char name)
         char name;
         size_t value;
     } rows[] = { { 'V', l->V }, { 'd', l->d }, { 'H', l->H }, { 'h', l->h }, { 'm', l->m }, { 'c', l->c },
-                 { 'K', l->K }, { 'E', l->E }, { 'r', l->r }, { 'g', l->g }, { '1', 1 } };
+                 { 'K', l->K }, { 'E', l->E }, { 'r', l->r }, { 'g', l->g }, { 'w', l->w }, { '1', 1 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].name == name)
             return rows[i].value;
@@ -108,14 +108,14 @@ static void shape_of_letters(const struct letters *l, const char *text, char *ou
 /* Converts "transformer.h.1.ddl_mlp.beta.bias" to the document's "`transformer.h.{l}.{S}.beta.bias`". */
 static void general_name(const char *name, char *out, size_t size)
 {
-    static const char *const sublayers[] = { "ddl_attn.", "ddl_mlp." };
+    static const char *const sublayers[] = { "ddl_attn.", "ddl_mlp.", "res_attn.", "res_mlp." };
     const char *rest = name;
     size_t used = (size_t)snprintf(out, size, "`");
     if (strncmp(name, "transformer.h.", 14) == 0) {
         rest = strchr(name + 14, '.') + 1;
         used += (size_t)snprintf(out + used, size - used, "transformer.h.{l}.");
     }
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof sublayers / sizeof *sublayers; i++) {
         if (strncmp(rest, sublayers[i], strlen(sublayers[i])) == 0) {
             used += (size_t)snprintf(out + used, size - used, "{S}.");
             rest += strlen(sublayers[i]);
@@ -159,7 +159,8 @@ static void check_model(const struct markdown_table *table, bool *used, const st
                          .K = ddl_config_state_kernel(k),
                          .E = k->embed_kernel,
                          .r = k->k_rank,
-                         .g = k->beta_hidden };
+                         .g = k->beta_hidden,
+                         .w = k->per_feature ? k->d_model : 1 };
     assert_ok(ddl_params_plan(k, &params, &n, &err), err);
     for (size_t i = 0; i < n; i++)
         check_param(table, used, &l, &params[i]);
@@ -184,6 +185,13 @@ static void tensor_shapes(void **state)
         check_model(&table, used, &k);
         k.k_rank = 7;
         k.beta_linear = false;
+        check_model(&table, used, &k);
+    }
+    for (int rule = 0; rule < 2 * DDL_RESIDUALS; rule++) {
+        struct ddl_config k = ddl_config_defaults();
+        assert_ok(ddl_config_set_size(&k, "micro", &err), err);
+        k.residual = rule / 2;
+        k.per_feature = rule % 2;
         check_model(&table, used, &k);
     }
     for (size_t i = 0; i < table.n; i++) {

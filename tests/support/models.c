@@ -79,6 +79,19 @@ static void scale_features_mixed(struct ddl_config *k)
     k->per_feature = true;
 }
 
+static void gated(struct ddl_config *k)
+{
+    k->residual = DDL_RESIDUAL_GATED;
+}
+
+static void gated_mlp_mixed(struct ddl_config *k)
+{
+    mixed(k);
+    k->residual_by_layer[1] = DDL_RESIDUAL_GATED;
+    k->beta_linear = false;
+    k->beta_hidden = 13;
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -97,6 +110,8 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline mup", "baseline", mup_plain },
     { "scale", "baseline", scale },
     { "ddl-1 mixed with scale per feature", "ddl-1", scale_features_mixed },
+    { "gated", "baseline", gated },
+    { "ddl-1 mixed with gated, gate mlp", "ddl-1", gated_mlp_mixed },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

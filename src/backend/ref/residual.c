@@ -31,3 +31,27 @@ void ref_scale_bwd(void *ctx, const struct scale_grad_args *a)
             a->X[ni] = (float)((double)a->X[ni] - lambda * (double)a->f[ni]);
     }
 }
+
+void ref_gated_fwd(void *ctx, const struct gated_args *a)
+{
+    (void)ctx;
+    for (size_t ni = 0; ni < a->N * a->d; ni++) {
+        double beta = (double)a->beta[ni / a->d];
+        a->X[ni] = (float)((double)a->X[ni] + beta * (double)a->f[ni]);
+    }
+}
+
+void ref_gated_bwd(void *ctx, const struct gated_grad_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        double beta = (double)a->beta[n], dbeta = 0;
+        for (size_t i = n * a->d; i < (n + 1) * a->d; i++) {
+            dbeta += (double)a->G[i] * (double)a->f[i];
+            a->df[i] = (float)(beta * (double)a->G[i]);
+            if (a->X)
+                a->X[i] = (float)((double)a->X[i] - beta * (double)a->f[i]);
+        }
+        a->dbeta[n] = (float)dbeta;
+    }
+}

@@ -9,7 +9,8 @@
 #define DDL_RESIDUAL_RULES(RULE)                                                                             \
     RULE(ADD, add)                                                                                           \
     RULE(DELTA, delta)                                                                                       \
-    RULE(SCALE, scale)
+    RULE(SCALE, scale)                                                                                       \
+    RULE(GATED, gated)
 
 #define DDL_DECLARE_RULE(constant, name) extern const struct residual_rule residual_##name;
 DDL_RESIDUAL_RULES(DDL_DECLARE_RULE)

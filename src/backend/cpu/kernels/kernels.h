@@ -145,6 +145,8 @@ struct parts_args {
     X(project_bwd)        /* rows; dW (c, d), then db (c)               */                                   \
     X(scale_fwd)          /* rows                                       */                                   \
     X(scale_bwd)          /* rows; dlambda                              */                                   \
+    X(gated_fwd)          /* rows                                       */                                   \
+    X(gated_bwd)          /* rows                                       */                                   \
     X(tanh_fwd)           /* numbers                                    */                                   \
     X(tanh_bwd)           /* numbers                                    */                                   \
     X(gelu_fwd)           /* numbers                                    */                                   \

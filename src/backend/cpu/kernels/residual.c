@@ -44,3 +44,27 @@ void DDL_KERNEL(scale_bwd)(const void *args, size_t lo, size_t hi, float *scratc
         }
     }
 }
+
+void DDL_KERNEL(gated_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct gated_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++)
+        add_scaled(a->d, a->beta[n], a->f + n * a->d, a->X + n * a->d);
+}
+
+void DDL_KERNEL(gated_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct gated_grad_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const float *f = a->f + n * a->d, *G = a->G + n * a->d;
+        float *df = a->df + n * a->d, beta = a->beta[n];
+        if (a->X)
+            add_scaled(a->d, -beta, f, a->X + n * a->d);
+        a->dbeta[n] = dot(a->d, G, f);
+#pragma omp simd
+        for (size_t i = 0; i < a->d; i++)
+            df[i] = beta * G[i];
+    }
+}

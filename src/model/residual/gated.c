@@ -1,0 +1,65 @@
+/* gated: X' = X + beta f (docs/equations.md, 9), with the gate beta of gate.h from ctx. Backward: df = beta
+ * dX', dbeta = sum over features of dX' (*) f, dX = dX'; the state is reversed in place. */
+#include "model/probe_calls.h"
+#include "model/residual/gate.h"
+#include "model/residual/table.h"
+
+static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
+{
+    return check_one_channel(config, "gated", err);
+}
+
+static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    const struct pass *p = s->p;
+    (void)x_in;
+    gate_fwd(s, ctx);
+    p->ops->gated_fwd(p->ctx, &(struct gated_args){ .N = p->N,
+                                                    .d = p->config->d_model,
+                                                    .f = s->acts->f,
+                                                    .beta = s->acts->rule[GATE_BETA],
+                                                    .X = s->stream->X });
+}
+
+static const float *write_bwd(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    p->ops->gated_bwd(p->ctx, &(struct gated_grad_args){ .N = p->N,
+                                                         .d = p->config->d_model,
+                                                         .f = s->acts->f,
+                                                         .beta = s->acts->rule[GATE_BETA],
+                                                         .G = s->stream->dX,
+                                                         .X = s->stream->X,
+                                                         .df = p->ws->df,
+                                                         .dbeta = s->scratch[GATE_DBETA] });
+    probe_tensor(p, "X", s->stream->X, p->config->d_model);
+    probe_tensor(p, "dbeta", s->scratch[GATE_DBETA], 1);
+    probe_tensor(p, "df", p->ws->df, p->config->d_model);
+    return p->ws->df;
+}
+
+static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)
+{
+    gate_bwd(s, ctx, dctx);
+    probe_tensor(s->p, "dctx", dctx, s->p->config->d_model);
+}
+
+static double flops(const struct ddl_config *config)
+{
+    return 2 * (double)config->d_model;
+}
+
+const struct residual_rule residual_gated = {
+    .prefix = "res",
+    .earlier = STREAM_REVERSED,
+    .check = check,
+    .params = gate_params,
+    .layout = gate_layout,
+    .scratch = gate_scratch,
+    .read_fwd = read_stream_fwd,
+    .read_bwd = read_stream_bwd,
+    .write_fwd = write_fwd,
+    .write_bwd = write_bwd,
+    .context_bwd = context_bwd,
+    .flops = flops,
+};
