@@ -58,15 +58,16 @@ class Config:
     ddl_v_constant: bool = False
     ddl_v_constant_value: float = 2.0
     # ---- our own
-    ddl_residual: str = "add"  # add | delta | scale | gated
+    ddl_residual: str = "add"  # add | delta | scale | gated | highway
     ddl_map: str = "k"  # k: the sublayer's output is the direction; v: it is the target
     ddl_k_rank: int = 0  # v-map: rank of the direction's map, 0 is full
     ddl_update: str = "delta"  # delta | write | erase
     ddl_v_input: str = "stream"  # k-map: the target reads the stream or the context
     ddl_compress: str = "token"  # c > 1: token | channel | mix
     ddl_embed: str = "repeat"  # c > 1: repeat | conv
-    ddl_per_feature: bool = False  # scale: one number for each feature
+    ddl_per_feature: bool = False  # scale, highway: one number for each feature
     ddl_scale_init: float = 1.0
+    ddl_highway_init: float = 0.1
     ddl_residual_by_layer: list[str] | None = None  # c = 1: a rule for each layer
 
     def rule(self, layer: int) -> str:
@@ -292,6 +293,18 @@ class GatedRule(Gate):
         return X + (self.gate(ctx) * f)[..., None].to(X.dtype)
 
 
+class HighwayRule(nn.Module):
+    """x' = (1 - tau) x + tau f, tau = sigmoid(W ctx + b)"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        self.gate = linear(cfg.hidden_size, cfg.hidden_size if cfg.ddl_per_feature else 1, bias=True)
+
+    def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
+        tau = torch.sigmoid(widened(self.gate(ctx)))[..., None]
+        return ((1 - tau) * X + tau * f[..., None]).to(X.dtype)
+
+
 class DeltaRule(Gate):
     """X' = X + beta k (v - k'X)': how a sublayer's output f enters the state."""
 
@@ -335,7 +348,7 @@ class DeltaRule(Gate):
 
 
 # Of each rule but "add": the prefix of its parameters, and its class.
-RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule), "gated": ("res", GatedRule)}
+RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule), "gated": ("res", GatedRule), "highway": ("res", HighwayRule)}
 
 
 def widened(x: torch.Tensor) -> torch.Tensor:

@@ -19,11 +19,12 @@ enum {
 
 /* How a sublayer's output enters the stream. */
 enum ddl_residual {
-    DDL_RESIDUAL_ADD,   /* x + F(x)                          */
-    DDL_RESIDUAL_DELTA, /* X + beta k (v - k^T X)^T          */
-    DDL_RESIDUAL_SCALE, /* x + lambda (*) F(x), lambda learned */
-    DDL_RESIDUAL_GATED, /* x + beta F(x)                       */
-    DDL_RESIDUALS       /* how many there are                */
+    DDL_RESIDUAL_ADD,     /* x + F(x)                          */
+    DDL_RESIDUAL_DELTA,   /* X + beta k (v - k^T X)^T          */
+    DDL_RESIDUAL_SCALE,   /* x + lambda (*) F(x), lambda learned */
+    DDL_RESIDUAL_GATED,   /* x + beta F(x)                       */
+    DDL_RESIDUAL_HIGHWAY, /* (1 - tau) (*) x + tau (*) F(x), tau a gate */
+    DDL_RESIDUALS         /* how many there are                */
 };
 /* What the sublayer's output is to the rewrite. */
 enum ddl_map {
@@ -73,6 +74,7 @@ struct ddl_config {
     float read_init;              /* ddl_state_read_init; 0 means 1/c                       */
     float beta_init;              /* ddl_beta_init, in [0, 2]                               */
     float scale_init;             /* ddl_scale_init: rule scale                             */
+    float highway_init;           /* ddl_highway_init: rule highway, initial tau            */
     /* residual rule, from here to the end; the enums are stored as int for the option table */
     int residual;  /* enum ddl_residual                                       */
     bool by_layer; /* residual_by_layer below is used (c = 1 only)            */
@@ -93,7 +95,7 @@ struct ddl_config {
     float v_scale;       /* s, ddl_v_sigmoid_scale                                  */
     bool v_constant;     /* the target is v_constant_value in every channel          */
     float v_constant_value;
-    bool per_feature; /* ddl_per_feature: rule scale, one number for each feature instead of one */
+    bool per_feature; /* ddl_per_feature: rules scale, highway: one number for each feature instead of one */
 };
 
 /* The rows behind --key, YAML and config.json, named as in config.json. */

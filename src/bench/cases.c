@@ -345,6 +345,7 @@ static const struct bench_op ops[] = {
     { "project_bwd.target", call_project_bwd, make_target_bwd, EXACT, false },
     BOTH(scale),
     BOTH(gated),
+    BOTH(highway),
     BOTH(rmsnorm),
     BOTH(rope),
     BOTH(swiglu),

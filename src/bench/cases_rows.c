@@ -234,3 +234,24 @@ void make_gated_bwd(struct bench_case *k, const struct bench_sizes *s)
     OUT(gated_grad_args, df, s->N * s->d);
     OUT(gated_grad_args, dbeta, s->N);
 }
+
+void make_highway_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.highway_fwd = (struct highway_args){ .N = s->N, .d = s->d, .w = s->d };
+    IN(highway_args, f, s->N * s->d, NORMAL);
+    IN(highway_args, b, s->d, NORMAL);
+    INOUT(highway_args, tau, s->N * s->d);
+    INOUT(highway_args, X, s->N * s->d);
+}
+void make_highway_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.highway_bwd = (struct highway_grad_args){ .N = s->N, .d = s->d, .w = s->d };
+    IN(highway_grad_args, X, s->N * s->d, NORMAL);
+    IN(highway_grad_args, f, s->N * s->d, NORMAL);
+    IN(highway_grad_args, tau, s->N * s->d, GATE);
+    IN(highway_grad_args, G, s->N * s->d, NORMAL);
+    OUT(highway_grad_args, dX, s->N * s->d);
+    OUT(highway_grad_args, df, s->N * s->d);
+    OUT(highway_grad_args, dz, s->N * s->d);
+    INOUT(highway_grad_args, db, s->d);
+}

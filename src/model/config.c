@@ -77,9 +77,11 @@ enum { RESIDUAL = 1 << 0, OWN = 1 << 1, OWN_IF_USED = OWN | 1 << 2 };
         "c > 1: how the state becomes a sublayer's input")                                                   \
     ROW(CHOICE, ddl_embed, embed, 0, 0, embed_names, RESIDUAL | OWN | OF(DELTA),                             \
         "c > 1: how the embedding becomes a state")                                                          \
-    ROW(BOOL, ddl_per_feature, per_feature, 0, 0, NULL, RESIDUAL | OWN_IF_USED | OF(SCALE),                  \
-        "scale: one number for each feature instead of one")                                                 \
-    ROW(FLOAT, ddl_scale_init, scale_init, -1e6, 1e6, NULL, OWN_IF_USED | OF(SCALE), "scale: initial value")
+    ROW(BOOL, ddl_per_feature, per_feature, 0, 0, NULL, RESIDUAL | OWN_IF_USED | OF(SCALE) | OF(HIGHWAY),    \
+        "scale, highway: one number for each feature instead of one")                                        \
+    ROW(FLOAT, ddl_scale_init, scale_init, -1e6, 1e6, NULL, OWN_IF_USED | OF(SCALE), "scale: initial value") \
+    ROW(FLOAT, ddl_highway_init, highway_init, 1e-6, 1 - 1e-6, NULL, OWN_IF_USED | OF(HIGHWAY),              \
+        "highway: initial gate")
 
 #define VALUE_BOOL NULL
 #define VALUE_SIZE "N"
@@ -144,6 +146,7 @@ struct ddl_config ddl_config_defaults(void)
         .hidden_init_std_factor = 0.5f,
         .beta_init = 1,
         .scale_init = 1,
+        .highway_init = 0.1f,
         .residual = DDL_RESIDUAL_ADD,
         .channels = 1,
         .embed_kernel = 4,

@@ -333,6 +333,26 @@ struct gated_grad_args {
     float *dbeta;   /* (N) =    */
 };
 
+/* tau = sigmoid(z + b), X = (1 - tau) (*) X + tau (*) f, with one tau per row (w = 1) or per row and feature
+ * (w = d). Backward keeps X. Section 9 */
+struct highway_args {
+    size_t N, d, w;
+    const float *f; /* (N, d)                  */
+    const float *b; /* (w)                     */
+    float *tau;     /* (N, w) z on entry, then tau */
+    float *X;       /* (N, d) in place         */
+};
+struct highway_grad_args {
+    size_t N, d, w;
+    const float *X; /* (N, d) the state before */
+    const float *f, *tau;
+    const float *G; /* (N, d) gradient of the state after */
+    float *dX;      /* (N, d) = ; may be G */
+    float *df;      /* (N, d) = */
+    float *dz;      /* (N, w) = */
+    float *db;      /* (w) +=   */
+};
+
 /* y = tanh(x) element by element; dx = dy (1 - y^2). In place allowed. */
 struct tanh_args {
     size_t n;
@@ -543,6 +563,8 @@ struct ddl_memory_request {
     OP(scale_bwd,       scale_grad_args) \
     OP(gated_fwd,       gated_args) \
     OP(gated_bwd,       gated_grad_args) \
+    OP(highway_fwd,     highway_args) \
+    OP(highway_bwd,     highway_grad_args) \
     OP(tanh_fwd,        tanh_args) \
     OP(tanh_bwd,        tanh_grad_args) \
     OP(fill,            fill_args) \

@@ -1,10 +1,14 @@
 /* Residual rules other than delta: cpu against ref. */
 #include "support/backends.h"
 
+#include <string.h>
+
 DEFINE_CALL(scale_fwd, scale_args)
 DEFINE_CALL(scale_bwd, scale_grad_args)
 DEFINE_CALL(gated_fwd, gated_args)
 DEFINE_CALL(gated_bwd, gated_grad_args)
+DEFINE_CALL(highway_fwd, highway_args)
+DEFINE_CALL(highway_bwd, highway_grad_args)
 
 static const struct shape {
     size_t N, d;
@@ -51,8 +55,51 @@ static void test_gated(void **state)
     }
 }
 
+static void test_highway(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < 2 * N_SHAPES; s++) {
+        size_t N = shapes[s / 2].N, d = shapes[s / 2].d, w = s % 2 ? d : 1;
+        float *f = some_floats(N * d), *X = some_floats(N * d), *z = floats_around(N * w, 0, 3);
+        struct highway_args fwd = { .N = N, .d = d, .w = w, .f = f, .b = some_floats(w) };
+        struct output forward[] = { { &fwd.tau, N * w, 1e-6, z, NULL }, { &fwd.X, N * d, 1e-6, X, NULL } };
+        COMPARE(highway_fwd, fwd, forward);
+        float *tau = floats_around(N * w, 0.5f, 0.1f), *G = some_floats(N * d);
+        struct highway_grad_args bwd = { .N = N, .d = d, .w = w, .X = X, .f = f, .tau = tau, .G = G };
+        struct output backward[] = { { &bwd.dX, N * d, 1e-6, G, &bwd.G },
+                                     { &bwd.df, N * d, 1e-6, NULL, NULL },
+                                     { &bwd.dz, N * w, 5e-6, NULL, NULL },
+                                     { &bwd.db, w, 5e-6, some_floats(w), NULL } };
+        COMPARE(highway_bwd, bwd, backward);
+        release_all();
+    }
+}
+
+/* Saturated gates leave the state untouched, or replace it. */
+static void test_highway_saturated(void **state)
+{
+    (void)state;
+    enum { D = 21 };
+    for (size_t i = 0; isa_name(i); i++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(i), 1);
+        if (!backend)
+            continue;
+        float *X = some_floats(2 * D), *f = some_floats(2 * D), z[2] = { -1e4f, 1e4f }, b[1] = { 0 };
+        float before[2 * D];
+        memcpy(before, X, sizeof before);
+        struct highway_args args = { .N = 2, .d = D, .w = 1, .f = f, .b = b, .tau = z, .X = X };
+        backend->ops->highway_fwd(backend->ctx, &args);
+        assert_memory_equal(X, before, D * sizeof *X);
+        assert_memory_equal(X + D, f + D, D * sizeof *X);
+        ddl_backend_free(backend);
+        release_all();
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_scale), cmocka_unit_test(test_gated) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_scale), cmocka_unit_test(test_gated),
+                                        cmocka_unit_test(test_highway),
+                                        cmocka_unit_test(test_highway_saturated) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

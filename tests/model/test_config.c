@@ -182,6 +182,9 @@ static void checks(void **state)
         { "ddl-cc", "input_embed_shortconv_kernel_size", "0", "input_embed_shortconv_kernel_size: 0 is out" },
         { "baseline", "ddl_value_channels", "4", "ddl_value_channels is 4, but ddl_residual add has only 1" },
         { "ddl-cc", "ddl_residual", "gated", "ddl_value_channels is 4, but ddl_residual gated has only 1" },
+        { "ddl-cc", "ddl_residual", "highway",
+          "ddl_value_channels is 4, but ddl_residual highway has only 1" },
+        { "baseline", "ddl_highway_init", "1", "ddl_highway_init: 1 is out of range (1e-06 to 0.999999)" },
         { "ddl-cc", "ddl_residual", "scale", "ddl_value_channels is 4, but ddl_residual scale has only 1" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -229,9 +229,12 @@ static const char *stripped(const char *name, const char *const *keys)
     return scratch_path("release");
 }
 
-static const char *const ours[] = { "model_type", "ddl_residual",    "ddl_residual_by_layer", "ddl_map",
-                                    "ddl_k_rank", "ddl_update",      "ddl_v_input",           "ddl_compress",
-                                    "ddl_embed",  "ddl_per_feature", "ddl_scale_init",        NULL };
+static const char *const ours[] = {
+    "model_type", "ddl_residual",    "ddl_residual_by_layer", "ddl_map",
+    "ddl_k_rank", "ddl_update",      "ddl_v_input",           "ddl_compress",
+    "ddl_embed",  "ddl_per_feature", "ddl_scale_init",        "ddl_highway_init",
+    NULL
+};
 static const char *const all_that_shapes_tell[] = {
     "model_type",
     "ddl_residual",
@@ -243,6 +246,7 @@ static const char *const all_that_shapes_tell[] = {
     "ddl_embed",
     "ddl_per_feature",
     "ddl_scale_init",
+    "ddl_highway_init",
     "ddl_residual_by_layer",
     "ddl_value_channels",
     "use_qk_rmsnorm",

@@ -29,12 +29,12 @@ static bool in_products(const struct ddl_param *param)
 {
     static const char *const ends[] = { ".wte.weight",    ".c_q.weight",   ".c_k.weight",   ".c_v.weight",
                                         ".c_proj.weight", ".c_fc1.weight", ".c_fc2.weight", ".k_proj.weight",
-                                        ".k_down.weight", ".k_up.weight" };
+                                        ".k_down.weight", ".k_up.weight",  ".gate.weight" };
     size_t length = strlen(param->name);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t n = strlen(ends[i]);
         if (length >= n && strcmp(param->name + length - n, ends[i]) == 0)
-            return true;
+            return param->shape[0] > 1; /* a gate of one number per row is none */
     }
     return false;
 }

@@ -92,6 +92,19 @@ static void gated_mlp_mixed(struct ddl_config *k)
     k->beta_hidden = 13;
 }
 
+static void highway(struct ddl_config *k)
+{
+    k->residual = DDL_RESIDUAL_HIGHWAY;
+    k->highway_init = 0.4f;
+}
+
+static void highway_features_mixed(struct ddl_config *k)
+{
+    mixed(k);
+    k->residual_by_layer[1] = DDL_RESIDUAL_HIGHWAY;
+    k->per_feature = true;
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -112,6 +125,8 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "ddl-1 mixed with scale per feature", "ddl-1", scale_features_mixed },
     { "gated", "baseline", gated },
     { "ddl-1 mixed with gated, gate mlp", "ddl-1", gated_mlp_mixed },
+    { "highway", "baseline", highway },
+    { "ddl-1 mixed with highway per feature", "ddl-1", highway_features_mixed },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

@@ -45,6 +45,12 @@ void cpu_scale_bwd(void *ctx, const struct scale_grad_args *a)
     add(a->w, parallel_sums(cpu, a->N, 6 * a->d, cpu->k->scale_bwd, a, a->w), a->dlambda);
 }
 
+void cpu_highway_bwd(void *ctx, const struct highway_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    add(a->w, parallel_sums(cpu, a->N, 10 * a->d, cpu->k->highway_bwd, a, a->w), a->db);
+}
+
 void cpu_bias_bwd(void *ctx, const struct bias_grad_args *a)
 {
     const struct cpu *cpu = ctx;

@@ -1,6 +1,8 @@
 /* Residual rules other than delta. */
 #include "backend/ref/ref.h"
 
+#include <math.h>
+
 void ref_scale_fwd(void *ctx, const struct scale_args *a)
 {
     (void)ctx;
@@ -53,5 +55,45 @@ void ref_gated_bwd(void *ctx, const struct gated_grad_args *a)
                 a->X[i] = (float)((double)a->X[i] - beta * (double)a->f[i]);
         }
         a->dbeta[n] = (float)dbeta;
+    }
+}
+
+void ref_highway_fwd(void *ctx, const struct highway_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        for (size_t j = 0; j < a->w; j++) {
+            float *tau = &a->tau[n * a->w + j];
+            *tau = (float)(1 / (1 + exp(-((double)*tau + (double)a->b[j]))));
+        }
+        for (size_t i = 0; i < a->d; i++) {
+            double tau = (double)a->tau[n * a->w + (a->w == 1 ? 0 : i)];
+            float *X = &a->X[n * a->d + i];
+            *X = (float)((1 - tau) * (double)*X + tau * (double)a->f[n * a->d + i]);
+        }
+    }
+}
+
+void ref_highway_bwd(void *ctx, const struct highway_grad_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        for (size_t j = 0; j < a->w; j++) {
+            double tau = (double)a->tau[n * a->w + j], dtau = 0;
+            for (size_t i = a->w == 1 ? 0 : j; i < (a->w == 1 ? a->d : j + 1); i++) {
+                size_t ni = n * a->d + i;
+                double g = (double)a->G[ni];
+                dtau += g * ((double)a->f[ni] - (double)a->X[ni]);
+                a->df[ni] = (float)(tau * g);
+                a->dX[ni] = (float)((1 - tau) * g);
+            }
+            a->dz[n * a->w + j] = (float)(dtau * tau * (1 - tau));
+        }
+    }
+    for (size_t j = 0; j < a->w; j++) {
+        double sum = 0;
+        for (size_t n = 0; n < a->N; n++)
+            sum += (double)a->dz[n * a->w + j];
+        a->db[j] += (float)sum;
     }
 }

@@ -10,7 +10,8 @@
     RULE(ADD, add)                                                                                           \
     RULE(DELTA, delta)                                                                                       \
     RULE(SCALE, scale)                                                                                       \
-    RULE(GATED, gated)
+    RULE(GATED, gated)                                                                                       \
+    RULE(HIGHWAY, highway)
 
 #define DDL_DECLARE_RULE(constant, name) extern const struct residual_rule residual_##name;
 DDL_RESIDUAL_RULES(DDL_DECLARE_RULE)

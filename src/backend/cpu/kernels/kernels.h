@@ -147,6 +147,8 @@ struct parts_args {
     X(scale_bwd)          /* rows; dlambda                              */                                   \
     X(gated_fwd)          /* rows                                       */                                   \
     X(gated_bwd)          /* rows                                       */                                   \
+    X(highway_fwd)        /* rows                                       */                                   \
+    X(highway_bwd)        /* rows; db                                   */                                   \
     X(tanh_fwd)           /* numbers                                    */                                   \
     X(tanh_bwd)           /* numbers                                    */                                   \
     X(gelu_fwd)           /* numbers                                    */                                   \

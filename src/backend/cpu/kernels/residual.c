@@ -1,6 +1,7 @@
 /* Residual rules other than delta. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/kernels/vmath.h"
 
 /* X += sign lambda (*) f; lambda (w), w = 1 or d. */
 INLINE void add_times_lambda(size_t d, size_t w, float sign, const float *lambda, const float *f, float *X)
@@ -66,5 +67,67 @@ void DDL_KERNEL(gated_bwd)(const void *args, size_t lo, size_t hi, float *scratc
 #pragma omp simd
         for (size_t i = 0; i < a->d; i++)
             df[i] = beta * G[i];
+    }
+}
+
+void DDL_KERNEL(highway_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct highway_args *a = args;
+    const float *b = a->b;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const float *f = a->f + n * a->d;
+        float *X = a->X + n * a->d, *tau = a->tau + n * a->w;
+        if (a->w == 1) {
+            float t = tau[0] = vsigmoid(tau[0] + b[0]);
+#pragma omp simd
+            for (size_t i = 0; i < a->d; i++)
+                X[i] = (1 - t) * X[i] + t * f[i];
+        } else {
+#pragma omp simd
+            for (size_t i = 0; i < a->d; i++) {
+                float t = vsigmoid(tau[i] + b[i]);
+                tau[i] = t;
+                X[i] = (1 - t) * X[i] + t * f[i];
+            }
+        }
+    }
+}
+
+/* One tau for the row: returns dz. */
+INLINE float highway_row_bwd(size_t d, float t, const float *X, const float *f, const float *G, float *dX,
+                             float *df)
+{
+    float dtau = 0;
+#pragma omp simd reduction(+ : dtau)
+    for (size_t i = 0; i < d; i++) {
+        float g = G[i];
+        dtau += g * (f[i] - X[i]);
+        df[i] = t * g;
+        dX[i] = (1 - t) * g;
+    }
+    return dtau * t * (1 - t);
+}
+
+void DDL_KERNEL(highway_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct highway_grad_args *a = args;
+    for (size_t n = lo; n < hi; n++) {
+        const float *X = a->X + n * a->d, *f = a->f + n * a->d, *G = a->G + n * a->d,
+                    *tau = a->tau + n * a->w;
+        float *dX = a->dX + n * a->d, *df = a->df + n * a->d, *dz = a->dz + n * a->w;
+        if (a->w == 1) {
+            dz[0] = highway_row_bwd(a->d, tau[0], X, f, G, dX, df);
+            scratch[0] += dz[0];
+        } else {
+#pragma omp simd
+            for (size_t i = 0; i < a->d; i++) {
+                float g = G[i], t = tau[i], z = g * (f[i] - X[i]) * t * (1 - t);
+                dz[i] = z;
+                scratch[i] += z;
+                df[i] = t * g;
+                dX[i] = (1 - t) * g;
+            }
+        }
     }
 }

@@ -1,0 +1,122 @@
+/* highway: X' = (1 - tau) (*) X + tau (*) f (docs/equations.md, 9), tau = sigmoid(W ctx + b), one number or
+ * one per feature (Srivastava et al., 2015, with coupled gates). Backward: df = tau (*) dX', dtau = dX' (*)
+ * (f - X), dX = (1 - tau) (*) dX'. The state is saved: where tau is near 1 it could not be computed from X'.
+ */
+#include "model/gradients.h"
+#include "model/linear.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/residual/table.h"
+
+#include <math.h>
+
+enum { WEIGHT, BIAS }; /* its parameters                           */
+enum { TAU };          /* (N, w) kept for backward                 */
+enum { DZ };           /* (N, w) gradient of the sigmoid's argument */
+
+static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
+{
+    return check_one_channel(config, "highway", err);
+}
+
+static size_t width_of(const struct ddl_config *config)
+{
+    return config->per_feature ? config->d_model : 1;
+}
+
+static void params(struct param_plan *plan, int *slots)
+{
+    const struct ddl_config *k = plan->config;
+    size_t w = width_of(k);
+    double tau = (double)k->highway_init;
+    /* One number per row stays float32 in every precision, like the gate beta. */
+    const struct param_row weight = { .name = "gate.weight",
+                                      .shape = { w, k->d_model },
+                                      .group = DDL_GROUP_MATRIX,
+                                      .init = param_init_matrix(k),
+                                      .flags = w > 1 ? PARAM_PRODUCT : 0 };
+    const struct param_row bias = { .name = "gate.bias",
+                                    .shape = { w },
+                                    .group = DDL_GROUP_BIAS,
+                                    .init = param_init_constant(log(tau / (1 - tau))) };
+    param_plan_add(plan, &weight, &slots[WEIGHT]);
+    param_plan_add(plan, &bias, &slots[BIAS]);
+}
+
+static void layout(const struct layout *l, float **acts)
+{
+    acts[TAU] = layout_rows(l, true, width_of(l->config));
+}
+
+static void scratch(const struct layout *l, float **out)
+{
+    out[DZ] = layout_rows(l, true, width_of(l->config));
+}
+
+static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    const struct pass *p = s->p;
+    size_t d = p->config->d_model, w = width_of(p->config);
+    float *tau = s->acts->rule[TAU];
+    (void)x_in;
+    linear_fwd(p, p->N, d, w, ctx, param_weight(p, s->slots[WEIGHT]), tau, false);
+    p->ops->highway_fwd(p->ctx, &(struct highway_args){ .N = p->N,
+                                                        .d = d,
+                                                        .w = w,
+                                                        .f = s->acts->f,
+                                                        .b = param_value(p, s->slots[BIAS]),
+                                                        .tau = tau,
+                                                        .X = s->stream->X });
+    probe_tensor(p, "tau", tau, w);
+}
+
+static const float *write_bwd(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    size_t d = p->config->d_model, w = width_of(p->config);
+    p->ops->highway_bwd(p->ctx, &(struct highway_grad_args){ .N = p->N,
+                                                             .d = d,
+                                                             .w = w,
+                                                             .X = s->stream->X,
+                                                             .f = s->acts->f,
+                                                             .tau = s->acts->rule[TAU],
+                                                             .G = s->stream->dX,
+                                                             .dX = s->stream->dX,
+                                                             .df = p->ws->df,
+                                                             .dz = s->scratch[DZ],
+                                                             .db = param_grad(p, s->slots[BIAS]) });
+    probe_tensor(p, "dz", s->scratch[DZ], w);
+    probe_grad(p, s->slots[BIAS]);
+    probe_tensor(p, "df", p->ws->df, d);
+    probe_tensor(p, "dX", s->stream->dX, d);
+    return p->ws->df;
+}
+
+static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)
+{
+    const struct pass *p = s->p;
+    size_t d = p->config->d_model, w = width_of(p->config);
+    linear_bwd(p, p->N, d, w, ctx, s->scratch[DZ], param_weight_bwd(p, s->slots[WEIGHT]), dctx, true);
+    probe_grad(p, s->slots[WEIGHT]);
+    probe_tensor(p, "dctx", dctx, d);
+}
+
+static double flops(const struct ddl_config *config)
+{
+    return 4 * (double)config->d_model;
+}
+
+const struct residual_rule residual_highway = {
+    .prefix = "res",
+    .earlier = STREAM_SAVED,
+    .check = check,
+    .params = params,
+    .layout = layout,
+    .scratch = scratch,
+    .read_fwd = read_stream_fwd,
+    .read_bwd = read_stream_bwd,
+    .write_fwd = write_fwd,
+    .write_bwd = write_bwd,
+    .context_bwd = context_bwd,
+    .flops = flops,
+};
