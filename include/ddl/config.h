@@ -105,7 +105,7 @@ DDL_API const struct ddl_option *ddl_config_options(void);
 DDL_API struct ddl_config ddl_config_defaults(void);
 
 /* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
- * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec". */
+ * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
  * (the paper's), "mini", "tiny", "micro". */

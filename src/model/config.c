@@ -186,6 +186,10 @@ static const struct preset {
       DDL_COMPRESS_MIX, DDL_EMBED_REPEAT, true },
     { "ddl-mix-ec", "the same with conv embedding", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_MIX, DDL_EMBED_CONV,
       true },
+    { "scale", "control: x + lambda F(x), lambda learned", DDL_RESIDUAL_SCALE, 1, 0, 0, false },
+    { "gated", "control: x + beta F(x), beta the gate of the delta rule", DDL_RESIDUAL_GATED, 1, 0, 0,
+      false },
+    { "highway", "control: (1 - tau) x + tau F(x), tau a gate", DDL_RESIDUAL_HIGHWAY, 1, 0, 0, false },
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
@@ -210,7 +214,7 @@ static ddl_status unknown_name(const char *(*list)(size_t, const char **), const
         named[i].name = list(i, NULL);
     if (ddl_option_nearest(named, name))
         return ddl_option_unknown(named, NULL, kind, name, err);
-    char all[128] = "";
+    char all[256] = "";
     for (size_t i = 0, n = 0; named[i].name && n < sizeof all; i++)
         n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", named[i].name);
     return ddl_error_set(err, DDL_E_USAGE, "unknown %s '%.80s' (there are: %s)", kind, name, all);
@@ -284,7 +288,7 @@ ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, stru
 /* "'x' is none of add, delta, ...". */
 static ddl_status unknown_rule(const char *where, const char *name, struct ddl_error *err)
 {
-    char all[128] = "";
+    char all[256] = "";
     for (size_t i = 0, n = 0; i < DDL_RESIDUALS && n < sizeof all; i++)
         n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", residual_rule_names[i]);
     return ddl_error_set(err, DDL_E_USAGE, "%s: '%s' is none of %s", where, name, all);

@@ -37,6 +37,9 @@ static void presets(void **state)
         { "ddl-cc-ec", DDL_RESIDUAL_DELTA, DDL_COMPRESS_CHANNEL, DDL_EMBED_CONV, 4 },
         { "ddl-mix", DDL_RESIDUAL_DELTA, DDL_COMPRESS_MIX, DDL_EMBED_REPEAT, 4 },
         { "ddl-mix-ec", DDL_RESIDUAL_DELTA, DDL_COMPRESS_MIX, DDL_EMBED_CONV, 4 },
+        { "scale", DDL_RESIDUAL_SCALE, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "gated", DDL_RESIDUAL_GATED, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "highway", DDL_RESIDUAL_HIGHWAY, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
     };
     enum { N = sizeof cases / sizeof *cases };
     for (size_t i = 0; i < N; i++) {
@@ -68,7 +71,7 @@ static void presets(void **state)
     assert_int_equal(ddl_config_set_preset(&c, "transformer", &err), DDL_E_USAGE);
     assert_string_equal(err.text,
                         "unknown model 'transformer' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
-                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec)");
+                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway)");
 }
 
 static void preset_names_look_at_what_matters(void **state)
