@@ -1,21 +1,7 @@
 /* Every op of ops.h at the sizes that a training step of a model gives it: which arguments, which buffers. */
 #include "bench/cases.h"
 
-#include <assert.h>
 #include <math.h>
-
-int bench_add(struct bench_case *k, size_t slot, size_t n, enum bench_fill fill, enum bench_use use)
-{
-    assert(k->n_buffers < BENCH_BUFFERS);
-    k->buffer[k->n_buffers] = (struct bench_buffer){ slot, n, fill, use, -1, 0 };
-    return (int)k->n_buffers++;
-}
-
-void bench_add_alias(struct bench_case *k, size_t slot, int of, enum bench_use use)
-{
-    int i = bench_add(k, slot, k->buffer[of].n, k->buffer[of].fill, use);
-    k->buffer[i].alias = of;
-}
 
 /* Products: y = x W^T, dW += dy^T x, dx = dy W of a matrix W (out, in), in float32 or bfloat16. */
 enum direction { FORWARD, WEIGHT_GRAD, INPUT_GRAD };

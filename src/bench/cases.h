@@ -1,12 +1,13 @@
-/* Filling in cases, and the makers that stand in files of their own. */
-#ifndef DDL_RUN_BENCH_CASES_H
-#define DDL_RUN_BENCH_CASES_H
+/* Functions that fill in benchmark cases, one per op. */
+#ifndef DDL_BENCH_CASES_H
+#define DDL_BENCH_CASES_H
 
 #include "bench/bench.h"
 
-/* A buffer whose pointer stands at offset `slot` of the args; returns its number. */
+/* cases_buffers.c: adds a buffer of n numbers whose pointer is at offset `slot` of the args; returns its
+ * number. */
 int bench_add(struct bench_case *k, size_t slot, size_t n, enum bench_fill fill, enum bench_use use);
-/* The place of buffer `of` under another name. */
+/* Adds a second pointer to buffer `of`. */
 void bench_add_alias(struct bench_case *k, size_t slot, int of, enum bench_use use);
 
 #define AT(type, field) offsetof(struct type, field)
