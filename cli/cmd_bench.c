@@ -38,7 +38,7 @@ struct flags {
 #define MODEL_ROWS                                                                                           \
     TEXT_ROW("model", model, "NAME", "named model"), TEXT_ROW("size", size, "NAME", "its size"),             \
         SIZE_ROW("threads", threads, 0, 4096, "threads (0: one for each core)"),                             \
-        TEXT_ROW("backend", backend, "NAME", "cpu or ref")
+        TEXT_ROW("backend", backend, "NAME", DDL_BACKEND_HELP)
 #define DTYPE_ROW(names)                                                                                     \
     {                                                                                                        \
         "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, names, "NAME", "what products work on"               \

@@ -33,7 +33,7 @@ static const struct ddl_option rows[] = {
       "stop after so many (0: all)" },
     { "tokenizer", DDL_OPTION_STRING, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
       "instead of the folder's own" },
-    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", "cpu or ref" },
+    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", DDL_BACKEND_HELP },
     { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
       "ignore tensors that are no parameters" },

@@ -29,7 +29,7 @@ static const struct ddl_option rows[] = {
       "instead of the folder's own" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
       "ignore tensors that are no parameters" },
-    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", "cpu or ref" },
+    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", DDL_BACKEND_HELP },
     { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
     { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME",
       "weights of products: f32, bf16 or int8" },

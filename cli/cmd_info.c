@@ -185,8 +185,12 @@ static ddl_status gather(struct facts *f, size_t seq, struct ddl_error *err)
         f->groups[f->params[i].group] += f->params[i].count;
         f->total += f->params[i].count;
     }
-    for (int i = 0; ddl_precision_names[i]; i++)
-        f->weights[i] = ddl_config_weight_bytes(&f->config, (enum ddl_precision)i);
+    ddl_backend *backend = NULL;
+    if (!status)
+        status = ddl_backend_create(&backend, NULL, 1, err);
+    for (int i = 0; !status && ddl_precision_names[i]; i++)
+        f->weights[i] = ddl_config_weight_bytes(&f->config, (enum ddl_precision)i, backend);
+    ddl_backend_free(backend);
     for (int train = 0; train < 2; train++)
         f->flops[train] =
             ddl_config_flops_per_token(&f->config, seq ? seq : f->config.block_size, train == 1);

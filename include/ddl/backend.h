@@ -12,6 +12,13 @@ extern "C" {
 
 typedef struct ddl_backend ddl_backend; /* state of an open device */
 
+/* The backends of this build: ROW(name) for each; the first is the default. */
+#define DDL_BACKENDS(ROW) ROW(cpu) ROW(ref)
+/* " cpu": one of them in a list. */
+#define DDL_BACKEND_WORD(name) " " #name
+/* Help text of options that take a backend's name. */
+#define DDL_BACKEND_HELP "one of:" DDL_BACKENDS(DDL_BACKEND_WORD)
+
 /* `name`: "cpu" (oneDNN, OpenMP, vectorized kernels) or "ref" (scalar, double accumulators: an executable
  * specification); NULL means the first of ddl_backend_names. A name may be followed by the index of a device,
  * as in "cpu:0"; these two have one device, number 0. DDL_E_USAGE for an unknown name or index. `threads`: 0
@@ -27,7 +34,7 @@ DDL_API void ddl_backend_free(ddl_backend *backend); /* NULL is allowed */
 DDL_API const char *ddl_backend_description(const ddl_backend *backend);
 /* "cpu"; lent. */
 DDL_API const char *ddl_backend_name(const ddl_backend *backend);
-/* The names of the backends of this build, ended by NULL; the first is the default. */
+/* Names of DDL_BACKENDS in the library, ended by NULL. */
 DDL_API extern const char *const ddl_backend_names[];
 /* Name number i of these, or NULL past the last. */
 DDL_API const char *ddl_backend_list(size_t i);

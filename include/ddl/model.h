@@ -101,9 +101,11 @@ DDL_API ddl_backend *ddl_model_backend(const ddl_model *model);            /* th
 DDL_API size_t ddl_model_n_params(const ddl_model *model);                 /* rows  */
 DDL_API const struct ddl_param *ddl_model_param(const ddl_model *model, size_t i); /* row i; lent */
 DDL_API size_t ddl_model_size(const ddl_model *model); /* numbers, over all rows */
-/* Bytes that the parameters of a model for inference take in a precision; SIZE_MAX for a config that
- * ddl_config_check refuses. */
-DDL_API size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision);
+/* Bytes of the parameters of an inference-only model in a precision; SIZE_MAX for a config that
+ * ddl_config_check rejects. The format of 8-bit weights is that of `backend`, which may be NULL for other
+ * precisions. */
+DDL_API size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                                       const ddl_backend *backend);
 /* The same table for a config without a model: n rows; *out is malloc'ed together with its names (free with
  * free). */
 DDL_API ddl_status ddl_params_plan(const struct ddl_config *config, struct ddl_param **out, size_t *n,

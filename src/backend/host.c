@@ -1,5 +1,6 @@
 #include "backend/host.h"
 
+#include "backend/q8.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -46,4 +47,10 @@ ddl_status host_check_error(void *ctx, struct ddl_error *err)
     (void)ctx;
     (void)err;
     return DDL_OK;
+}
+
+size_t host_q8_bytes(void *ctx, size_t rows, size_t width)
+{
+    (void)ctx;
+    return ddl_q8_tiles(rows, width) * sizeof(struct ddl_q8);
 }

@@ -16,6 +16,8 @@ size_t host_memory_capacity(void *ctx);
 /* DDL_E_USAGE for a device index other than 0: there is one host. */
 ddl_status host_check_device(const char *backend, size_t device, struct ddl_error *err);
 
+size_t host_q8_bytes(void *ctx, size_t rows, size_t width); /* of q8.h */
+
 /* Where row `row` of matrix b begins in src or dst of struct copy_args, in numbers. */
 static inline size_t host_copy_offset(size_t b, size_t row, size_t stride, size_t batch_stride)
 {

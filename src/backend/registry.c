@@ -4,36 +4,20 @@
 
 #include "base/mem.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* In the order of preference: the first is the default. */
-#define BACKENDS(ROW)                                                                                        \
-    ROW(cpu)                                                                                                 \
-    ROW(ref)
-
 #define TABLE_ROW(name) &ddl_ops_##name,
-static const struct ddl_ops *const backends[] = { BACKENDS(TABLE_ROW) };
+static const struct ddl_ops *const backends[] = { DDL_BACKENDS(TABLE_ROW) };
 #undef TABLE_ROW
 #define NAME_ROW(name) #name,
-const char *const ddl_backend_names[] = { BACKENDS(NAME_ROW) NULL };
+const char *const ddl_backend_names[] = { DDL_BACKENDS(NAME_ROW) NULL };
 #undef NAME_ROW
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
 const char *ddl_backend_list(size_t i)
 {
     return i < N_BACKENDS ? ddl_backend_names[i] : NULL;
-}
-
-static ddl_status unknown_backend(const char *name, struct ddl_error *err)
-{
-    char list[128] = "";
-    for (size_t i = 0, used = 0; i < N_BACKENDS && used < sizeof list; i++)
-        used +=
-            (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", ddl_backend_names[i]);
-    return ddl_error_set(err, DDL_E_USAGE, "unknown backend '%s': expected one of %s, or NAME:INDEX", name,
-                         list);
 }
 
 /* NAME or NAME:INDEX. */
@@ -48,7 +32,7 @@ static ddl_status parse(const char *text, const struct ddl_ops **ops, size_t *de
             *ops = backends[i];
     }
     if (!*ops)
-        return unknown_backend(text, err);
+        return ddl_error_set(err, DDL_E_USAGE, "unknown backend '%s': expected " DDL_BACKEND_HELP, text);
     if (!digits)
         return DDL_OK;
     size_t n = strspn(digits, "0123456789");

@@ -1,14 +1,14 @@
 /* What the benchmarks share: filling a report, timing repetitions, the machine's limits, and the small models
  * that results are checked on. */
-#ifndef DDL_RUN_BENCH_H
-#define DDL_RUN_BENCH_H
+#ifndef DDL_BENCH_BENCH_H
+#define DDL_BENCH_BENCH_H
 
 #include "ddl/bench.h"
 #include "ddl/tokenizer.h"
 #include "ops/ops.h"
 #include "ops/profile.h"
 
-/* bench_report.c: fills. Names and texts are cut to their room; more than fits asserts. */
+/* bench_report.c: fills. Names and texts are truncated to their buffers; too many rows or figures assert. */
 void bench_begin(struct ddl_bench_report *report, const char *kind, const ddl_backend *backend);
 void bench_set(struct ddl_bench_report *report, const char *name, const char *format, ...) DDL_PRINTF(3, 4);
 void bench_set_model(struct ddl_bench_report *report, const struct ddl_bench_config *config);
@@ -49,7 +49,7 @@ ddl_status bench_check_text(const ddl_tokenizer *encoder, const ddl_tokenizer *d
 /* n random tokens below V, from a stream of their own. */
 void bench_tokens(int32_t *tokens, size_t n, size_t V);
 
-/* bench_products.c: the matrix products of a step, recorded and made again. */
+/* bench_products.c: the matrix products of a step, recorded and repeated. */
 struct bench_products;
 ddl_status bench_products_create(struct bench_products **out, ddl_backend *backend, struct ddl_error *err);
 void bench_products_free(struct bench_products *products);
@@ -75,9 +75,9 @@ enum bench_fill {
     BENCH_TOKENS,
     BENCH_ZEROS,   /* integers 0, 0, ... */
     BENCH_COUNT,   /* integers 0, 1, ... */
-    BENCH_HALVES,  /* normal, in bfloat16 */
+    BENCH_BF16,    /* normal, in bfloat16 */
     BENCH_DOUBLES, /* around the vocabulary's size */
-    BENCH_TILES,   /* weights in eight bits */
+    BENCH_Q8,      /* an 8-bit matrix of rows of `width` numbers */
 };
 enum bench_use {
     BENCH_IN = 1,
@@ -91,7 +91,7 @@ struct bench_buffer {
     enum bench_fill fill;
     enum bench_use use;
     int alias;    /* a buffer of the case that is this place too, or -1 */
-    size_t width; /* BENCH_TILES: numbers of a row, whose last group may be short */
+    size_t width; /* BENCH_Q8: numbers of a row; n counts the numbers of the matrix */
 };
 enum { BENCH_BUFFERS = 16 };
 struct bench_case {

@@ -32,7 +32,7 @@ static void product(struct bench_case *k, bool half, enum direction direction, s
     bool trans_a = direction == WEIGHT_GRAD, trans_b = direction == FORWARD;
     size_t M = trans_a ? out : rows, N = trans_b ? out : in, K = trans_a ? rows : trans_b ? in : out;
     if (half)
-        FILL_PRODUCT(matmul_bf16, HALVES);
+        FILL_PRODUCT(matmul_bf16, BF16);
     else
         FILL_PRODUCT(matmul, NORMAL);
     k->flops = 2 * (double)M * (double)N * (double)K;
@@ -77,7 +77,7 @@ static void product8(struct bench_case *k, size_t rows, size_t out, size_t in)
     k->args.matmul_q8 =
         (struct matmul_q8_args){ .M = rows, .N = out, .K = in, .alpha = 1, .lda = in, .ldc = out };
     IN(matmul_q8_args, A, rows * in, NORMAL);
-    k->buffer[IN(matmul_q8_args, B, ddl_q8_tiles(out, in), TILES)].width = in;
+    k->buffer[IN(matmul_q8_args, B, out * in, Q8)].width = in;
     OUT(matmul_q8_args, C, rows * out);
     k->flops = 2 * (double)rows * (double)out * (double)in;
 }
@@ -93,8 +93,14 @@ static void make_quantize_q8(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.quantize_q8 = (struct quantize_q8_args){ .rows = 2 * s->m, .width = s->d };
     IN(quantize_q8_args, x, 2 * s->m * s->d, NORMAL);
-    k->buffer[bench_add(k, AT(quantize_q8_args, y), ddl_q8_tiles(2 * s->m, s->d), BENCH_TILES, BENCH_OUT)]
-        .width = s->d;
+    k->buffer[bench_add(k, AT(quantize_q8_args, W), 2 * s->m * s->d, BENCH_Q8, BENCH_OUT)].width = s->d;
+}
+
+static void make_dequantize_q8(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.dequantize_q8 = (struct dequantize_q8_args){ .rows = 2 * s->m, .width = s->d };
+    k->buffer[IN(dequantize_q8_args, W, 2 * s->m * s->d, Q8)].width = s->d;
+    OUT(dequantize_q8_args, x, 2 * s->m * s->d);
 }
 
 static void make_copy(struct bench_case *k, const struct bench_sizes *s)
@@ -112,7 +118,7 @@ static void make_copy_bf16(struct bench_case *k, const struct bench_sizes *s)
     k->args.copy_bf16 =
         (struct copy_bf16_args){ .rows = s->N, .width = a, .src_stride = 3 * a, .dst_stride = a };
     IN(copy_bf16_args, src, s->N * 3 * a, NORMAL);
-    bench_add(k, AT(copy_bf16_args, dst), s->N * a, BENCH_HALVES, BENCH_OUT);
+    bench_add(k, AT(copy_bf16_args, dst), s->N * a, BENCH_BF16, BENCH_OUT);
 }
 
 /* N sequences of one row each, at position 0 of a slot of their own, and with a history of their own. */
@@ -156,7 +162,14 @@ static void make_cast_bf16(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.cast_bf16 = (struct cast_bf16_args){ .n = s->N * s->d };
     IN(cast_bf16_args, x, s->N * s->d, NORMAL);
-    bench_add(k, AT(cast_bf16_args, y), s->N * s->d, BENCH_HALVES, BENCH_OUT);
+    bench_add(k, AT(cast_bf16_args, y), s->N * s->d, BENCH_BF16, BENCH_OUT);
+}
+
+static void make_widen_bf16(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.widen_bf16 = (struct widen_bf16_args){ .n = s->N * s->d };
+    IN(widen_bf16_args, x, s->N * s->d, BF16);
+    OUT(widen_bf16_args, y, s->N * s->d);
 }
 
 static float attention_scale(const struct bench_sizes *s)
@@ -168,7 +181,7 @@ static double attention_flops(const struct bench_sizes *s, size_t n)
 {
     return 4 * (double)(s->B * s->H * s->h) * (double)n * ((double)(s->T - n) + (double)(n + 1) / 2);
 }
-/* The last n tokens of each sequence behind a cache of the others, whose rows are floats or halves. */
+/* The last n tokens of each sequence, with a cache of the others in float32 or bfloat16. */
 static void attention(struct bench_case *k, const struct bench_sizes *s, size_t n, size_t keys, size_t values,
                       enum bench_fill fill)
 {
@@ -201,7 +214,7 @@ static void make_attention_one(struct bench_case *k, const struct bench_sizes *s
 }
 static void make_attention_bf16_one(struct bench_case *k, const struct bench_sizes *s)
 {
-    attention(k, s, 1, AT(attention_args, k16), AT(attention_args, v16), BENCH_HALVES);
+    attention(k, s, 1, AT(attention_args, k16), AT(attention_args, v16), BENCH_BF16);
 }
 static void make_attention_bwd(struct bench_case *k, const struct bench_sizes *s)
 {
@@ -254,7 +267,7 @@ static void make_loss_grad(struct bench_case *k, const struct bench_sizes *s)
     IN(loss_grad_args, targets, s->N, TOKENS);
     IN(loss_grad_args, top, s->N, WEIGHT);
     bench_add(k, AT(loss_grad_args, total), s->N, BENCH_DOUBLES, BENCH_IN);
-    bench_add(k, AT(loss_grad_args, dz), s->N * s->tile, BENCH_HALVES, BENCH_OUT);
+    bench_add(k, AT(loss_grad_args, dz), s->N * s->tile, BENCH_BF16, BENCH_OUT);
 }
 
 #define CALL(name, args_type)                                                                                \
@@ -314,6 +327,7 @@ static const struct bench_op ops[] = {
     { "matmul_q8.fc.fwd", call_matmul_q8, fc8_fwd, EXACT, false },
     { "matmul_q8.fc.one", call_matmul_q8, fc8_one, EXACT, false },
     ONE(quantize_q8),
+    ONE(dequantize_q8),
     BOTH(attention),
     { "attention.one", call_attention_fwd, make_attention_one, EXACT, false },
     { "attention16.one", call_attention_fwd, make_attention_bf16_one, EXACT, false },
@@ -344,6 +358,7 @@ static const struct bench_op ops[] = {
     ONE(adamw),
     { "adamw.bf16", call_adamw, make_adamw_bf16, ROUNDED, false },
     { "cast_bf16", call_cast_bf16, make_cast_bf16, 0, false },
+    ONE(widen_bf16),
     ONE(copy),
     { "copy_bf16", call_copy_bf16, make_copy_bf16, 0, false },
     { "cache_append", call_cache_append, make_cache_append, 0, false },

@@ -195,7 +195,7 @@ void make_adamw(struct bench_case *k, const struct bench_sizes *s)
 void make_adamw_bf16(struct bench_case *k, const struct bench_sizes *s)
 {
     make_adamw(k, s);
-    bench_add(k, AT(adamw_args, p16), k->args.adamw.n, BENCH_HALVES, BENCH_OUT);
+    bench_add(k, AT(adamw_args, p16), k->args.adamw.n, BENCH_BF16, BENCH_OUT);
 }
 
 /* One number per feature, as LayerScale has it. */

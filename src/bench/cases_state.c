@@ -13,7 +13,7 @@ void make_embed_bf16_fwd(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.embed_bf16_fwd = (struct embed_bf16_args){ .N = s->N, .d = s->d };
     IN(embed_bf16_args, tokens, s->N, TOKENS);
-    bench_add(k, AT(embed_bf16_args, E), s->V * s->d, BENCH_HALVES, BENCH_GATHER);
+    bench_add(k, AT(embed_bf16_args, E), s->V * s->d, BENCH_BF16, BENCH_GATHER);
     OUT(embed_bf16_args, x, s->N * s->d);
     k->bytes = (double)(s->N * s->d * sizeof(float));
 }
@@ -21,8 +21,7 @@ void make_embed_q8_fwd(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.embed_q8_fwd = (struct embed_q8_args){ .N = s->N, .d = s->d };
     IN(embed_q8_args, tokens, s->N, TOKENS);
-    size_t tiles = ddl_q8_tiles(s->V, s->d);
-    k->buffer[bench_add(k, AT(embed_q8_args, E), tiles, BENCH_TILES, BENCH_GATHER)].width = s->d;
+    k->buffer[bench_add(k, AT(embed_q8_args, E), s->V * s->d, BENCH_Q8, BENCH_GATHER)].width = s->d;
     OUT(embed_q8_args, x, s->N * s->d);
     k->bytes = (double)(s->N * s->d * sizeof(float));
 }

@@ -74,7 +74,7 @@ static ddl_status make(struct small *s, const struct ddl_bench_config *config, e
                        ddl_backend *backend, bool train, struct ddl_error *err)
 {
     struct ddl_config k = shrunk(&config->model);
-    const struct ddl_workspace_options room = {
+    const struct ddl_workspace_options options = {
         .batch = B, .tokens = T, .train = train, .recompute = config->recompute
     };
     *s = (struct small){ 0 };
@@ -88,7 +88,7 @@ static ddl_status make(struct small *s, const struct ddl_bench_config *config, e
     if (!status && train)
         status = ddl_model_set_precision(s->model, precision, err);
     if (!status)
-        status = ddl_workspace_create(&s->ws, s->model, &room, err);
+        status = ddl_workspace_create(&s->ws, s->model, &options, err);
     return status;
 }
 

@@ -20,13 +20,17 @@ struct placed {
 
 static size_t width_of(enum bench_fill fill)
 {
-    return fill == BENCH_HALVES    ? sizeof(uint16_t)
-           : fill == BENCH_DOUBLES ? sizeof(double)
-           : fill == BENCH_TILES   ? sizeof(struct ddl_q8)
-                                   : sizeof(float);
+    return fill == BENCH_BF16 ? sizeof(uint16_t) : fill == BENCH_DOUBLES ? sizeof(double) : sizeof(float);
 }
 
-/* What stands at place i, as a float. */
+/* Bytes of a buffer; the format of an 8-bit matrix is the backend's. */
+static size_t bytes_of(const struct bench_buffer *b, const ddl_backend *backend)
+{
+    return b->fill == BENCH_Q8 ? backend->ops->q8_bytes(backend->ctx, b->n / b->width, b->width)
+                               : b->n * width_of(b->fill);
+}
+
+/* Number i, as a float. */
 static float number(enum bench_fill fill, uint64_t key, uint64_t i)
 {
     static const double turn = 6.283185307179586;
@@ -44,21 +48,6 @@ static float number(enum bench_fill fill, uint64_t key, uint64_t i)
     }
 }
 
-/* Tile i of a matrix with rows of b->width numbers; what is beyond a row's end is 0. */
-static struct ddl_q8 tile(const struct bench_buffer *b, uint64_t key, size_t i)
-{
-    size_t left = b->width - i % ddl_q8_groups(b->width) * DDL_GROUP;
-    struct ddl_q8 tile = { { 0 }, { { { 0 } } } };
-    for (size_t r = 0; r < DDL_Q8_ROWS; r++) {
-        uint64_t of = (i * DDL_Q8_ROWS + r) * 8;
-        tile.scale[r] = (float)(0.001 + 0.01 * ddl_rng_uniform(key, of));
-        for (size_t j = 0; j < DDL_GROUP && j < left; j++)
-            tile.q[j / 4][r][j % 4] =
-                (int8_t)((int)(ddl_rng_u64(key, of + 1 + j / 8) >> 8 * (j % 8) & 0xff) % 255 - 127);
-    }
-    return tile;
-}
-
 static void write_number(void *to, const struct bench_buffer *b, const struct bench_sizes *s, uint64_t key,
                          size_t i)
 {
@@ -72,14 +61,11 @@ static void write_number(void *to, const struct bench_buffer *b, const struct be
     case BENCH_COUNT:
         ((int32_t *)to)[i] = (int32_t)i;
         break;
-    case BENCH_HALVES:
+    case BENCH_BF16:
         ((uint16_t *)to)[i] = ddl_bf16_round(number(b->fill, key, i));
         break;
     case BENCH_DOUBLES:
         ((double *)to)[i] = (double)s->V * (1 + ddl_rng_uniform(key, i));
-        break;
-    case BENCH_TILES:
-        ((struct ddl_q8 *)to)[i] = tile(b, key, i);
         break;
     default:
         ((float *)to)[i] = number(b->fill, key, i);
@@ -91,7 +77,7 @@ static ddl_status fill_buffer(ddl_backend *backend, void *place, const struct be
                               const struct bench_sizes *s, size_t which, struct ddl_error *err)
 {
     enum { PATTERN = 65521 };
-    bool whole = b->n < PATTERN || b->fill == BENCH_TILES || b->fill == BENCH_COUNT;
+    bool whole = b->n < PATTERN || b->fill == BENCH_COUNT;
     size_t width = width_of(b->fill), pattern = whole ? b->n : PATTERN;
     unsigned char *host = ddl_mem_alloc(pattern * width);
     if (!host)
@@ -106,6 +92,24 @@ static ddl_status fill_buffer(ddl_backend *backend, void *place, const struct be
     }
     ddl_mem_free(host);
     return DDL_OK;
+}
+
+/* Fills an 8-bit matrix by quantizing normal numbers. */
+static ddl_status fill_q8(ddl_backend *backend, void *place, const struct bench_buffer *b,
+                          const struct bench_sizes *s, size_t which, struct ddl_error *err)
+{
+    const struct bench_buffer numbers = { .n = b->n, .fill = BENCH_NORMAL };
+    float *x = backend->ops->alloc(backend->ctx, b->n * sizeof *x);
+    ddl_status status = x ? fill_buffer(backend, x, &numbers, s, which, err)
+                          : ddl_error_set(err, DDL_E_MEMORY, "bench op: out of memory");
+    if (!status) {
+        backend->ops->zero(backend->ctx, place, bytes_of(b, backend));
+        backend->ops->quantize_q8(backend->ctx,
+                                  &(struct quantize_q8_args){ b->n / b->width, b->width, 0, x, place });
+    }
+    if (x)
+        backend->ops->free(backend->ctx, x);
+    return status;
 }
 
 static void take_away(struct placed *p)
@@ -124,13 +128,13 @@ static ddl_status put(struct placed *p, const struct bench_op *op, ddl_backend *
     op->make(&p->k, s);
     for (size_t i = 0; !status && i < p->k.n_buffers; i++) {
         const struct bench_buffer *b = &p->k.buffer[i];
-        size_t bytes = b->n * width_of(b->fill);
+        size_t bytes = bytes_of(b, backend);
         p->place[i] = b->alias >= 0 ? p->place[b->alias] : backend->ops->alloc(backend->ctx, bytes);
         if (!p->place[i])
             status = ddl_error_set(err, DDL_E_MEMORY, "bench op: %s: out of memory for %zu bytes", op->name,
                                    bytes);
         else if (b->alias < 0)
-            status = fill_buffer(backend, p->place[i], b, s, i, err);
+            status = (b->fill == BENCH_Q8 ? fill_q8 : fill_buffer)(backend, p->place[i], b, s, i, err);
         memcpy((char *)&p->k.args + b->slot, &p->place[i], sizeof p->place[i]);
     }
     if (status)
@@ -146,51 +150,57 @@ static void call(void *user)
     p->op->call(p->backend, &p->k.args);
 }
 
-enum { TILE_NUMBERS = DDL_Q8_ROWS * DDL_GROUP };
-
-/* A tile's number j, in the order in which they are stored. */
-static float tile_number(const struct ddl_q8 *tile, size_t j)
-{
-    size_t row = j / 4 % DDL_Q8_ROWS, quad = j / 4 / DDL_Q8_ROWS;
-    return tile->scale[row] * (float)tile->q[quad][row][j % 4];
-}
-
-/* Numbers that a buffer stands for, and number j of its raw content. */
-static size_t numbers_of(const struct bench_buffer *b)
-{
-    return b->fill == BENCH_TILES ? b->n * TILE_NUMBERS : b->n;
-}
-
+/* Number j of a buffer's content in host memory. */
 static float number_of(const struct bench_buffer *b, const void *raw, size_t j)
 {
     switch (b->fill) {
-    case BENCH_HALVES:
+    case BENCH_BF16:
         return ddl_bf16_widen(((const uint16_t *)raw)[j]);
     case BENCH_DOUBLES:
         return (float)((const double *)raw)[j];
-    case BENCH_TILES:
-        return tile_number((const struct ddl_q8 *)raw + j / TILE_NUMBERS, j % TILE_NUMBERS);
     default:
         return ((const float *)raw)[j];
     }
 }
 
-/* Buffer i as floats; free with ddl_mem_free. NULL for want of memory. */
+/* Downloads an 8-bit matrix as floats. */
+static bool fetch_q8(const struct placed *p, size_t i, float *out)
+{
+    const struct bench_buffer *b = &p->k.buffer[i];
+    const struct ddl_ops *ops = p->backend->ops;
+    float *x = ops->alloc(p->backend->ctx, b->n * sizeof *x);
+    if (!x)
+        return false;
+    ops->dequantize_q8(p->backend->ctx,
+                       &(struct dequantize_q8_args){ b->n / b->width, b->width, 0, p->place[i], x });
+    ops->download(p->backend->ctx, out, x, b->n * sizeof *x);
+    ops->free(p->backend->ctx, x);
+    return true;
+}
+
+static bool fetch_numbers(const struct placed *p, size_t i, float *out)
+{
+    const struct bench_buffer *b = &p->k.buffer[i];
+    size_t bytes = bytes_of(b, p->backend);
+    void *raw = ddl_mem_alloc(bytes);
+    if (!raw)
+        return false;
+    p->backend->ops->download(p->backend->ctx, raw, p->place[i], bytes);
+    for (size_t j = 0; j < b->n; j++)
+        out[j] = number_of(b, raw, j);
+    ddl_mem_free(raw);
+    return true;
+}
+
+/* Buffer i as floats; free with ddl_mem_free. NULL if memory ran out. */
 static float *fetch(const struct placed *p, size_t i)
 {
     const struct bench_buffer *b = &p->k.buffer[i];
-    size_t n = numbers_of(b), bytes = b->n * width_of(b->fill);
-    float *out = ddl_mem_alloc(n * sizeof *out);
-    void *raw = ddl_mem_alloc(bytes);
-    if (out && raw) {
-        p->backend->ops->download(p->backend->ctx, raw, p->place[i], bytes);
-        for (size_t j = 0; j < n; j++)
-            out[j] = number_of(b, raw, j);
-    } else {
+    float *out = ddl_mem_alloc(b->n * sizeof *out);
+    if (out && !(b->fill == BENCH_Q8 ? fetch_q8 : fetch_numbers)(p, i, out)) {
         ddl_mem_free(out);
         out = NULL;
     }
-    ddl_mem_free(raw);
     return out;
 }
 
@@ -201,7 +211,7 @@ static ddl_status compare(const struct placed *found, const struct placed *expec
         if (!(b->use & BENCH_OUT))
             continue;
         float *x = fetch(found, i), *y = fetch(expected, i);
-        double off = x && y ? bench_difference(numbers_of(b), x, y) : 0;
+        double off = x && y ? bench_difference(b->n, x, y) : 0;
         bool memory = x && y;
         ddl_mem_free(x);
         ddl_mem_free(y);
@@ -244,12 +254,12 @@ static ddl_status check(const struct bench_op *op, const struct bench_sizes *s, 
     return status;
 }
 
-static double bytes_touched(const struct bench_case *k)
+static double bytes_touched(const struct bench_case *k, const ddl_backend *backend)
 {
     double bytes = k->bytes;
     for (size_t i = 0; i < k->n_buffers; i++) {
         const struct bench_buffer *b = &k->buffer[i];
-        double once = (double)(b->n * width_of(b->fill));
+        double once = (double)bytes_of(b, backend);
         if (!(b->use & BENCH_GATHER))
             bytes += once * (((b->use & BENCH_IN) != 0) + ((b->use & BENCH_OUT) != 0));
     }
@@ -267,7 +277,7 @@ static ddl_status time_op(const struct bench_op *op, const struct ddl_bench_op_c
     struct ddl_bench_row *row =
         bench_time(out, op->name, backend, call, &p, config->at.warmup, config->at.steps, config->seconds);
     row->flops = p.k.flops;
-    row->bytes = bytes_touched(&p.k);
+    row->bytes = bytes_touched(&p.k, backend);
     take_away(&p);
     return DDL_OK;
 }

@@ -26,7 +26,7 @@ struct bench {
 static ddl_status set_up(struct bench *b, struct ddl_error *err)
 {
     const struct ddl_bench_config *at = &b->config->at;
-    const struct ddl_workspace_options room = {
+    const struct ddl_workspace_options options = {
         .batch = at->batch, .tokens = at->seq, .train = true, .recompute = at->recompute
     };
     struct ddl_optim_config optim = ddl_optim_defaults();
@@ -40,7 +40,7 @@ static ddl_status set_up(struct bench *b, struct ddl_error *err)
     if (!status)
         status = ddl_model_set_precision(b->model, at->precision, err);
     if (!status)
-        status = ddl_workspace_create(&b->ws, b->model, &room, err);
+        status = ddl_workspace_create(&b->ws, b->model, &options, err);
     if (!status)
         status = ddl_optim_create(&b->optim, b->model, &optim, err);
     if (!status && b->config->products)

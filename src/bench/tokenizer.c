@@ -33,7 +33,7 @@ static void encode(void *user)
     keep(job, ddl_tokenizer_encode(job->tokenizer, job->text, job->size, false, &job->ids, job->err));
 }
 
-/* The text that the ids stand for, into the room of the text's size. */
+/* Decodes the ids into a buffer of the text's size. */
 static void decode(void *user)
 {
     struct job *job = user;

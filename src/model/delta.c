@@ -1,4 +1,4 @@
-/* The Delta operator on plain arrays: checks, then the backend's ops. */
+/* The Delta operator on host arrays: checks the arguments and calls the ops of the backend. */
 #include "ddl/delta.h"
 
 #include "base/mem.h"
@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* What every call here has in common. */
+/* Arguments that all calls have in common. */
 struct shape {
     size_t N, d, c;
     float eps;

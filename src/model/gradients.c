@@ -1,8 +1,7 @@
-/* Gradients of the parameters. To zero them all is to write as many zeros as the model has weights, for the
- * first products of the step to read and add to. So ddl_model_zero_grad marks each row blank and leaves it: a
- * blank row's gradient is 0, whatever its memory holds. Who comes first makes that true: products write a
- * blank matrix instead of adding to it, everybody else gets the row from gradient_of, which zeroes it. No
- * other file takes its address. */
+/* Parameter gradients with lazy zeroing. ddl_model_zero_grad() only sets a flag per parameter; the buffer is
+ * not cleared. The first GEMM of a step overwrites a flagged gradient (beta = 0) instead of accumulating into
+ * it; any other access goes through gradient_of(), which clears it first. This saves one pass over all
+ * gradients per step. No other file takes the address of a gradient. */
 #include "model/gradients.h"
 #include "model/flat.h"
 #include "model/model.h"
@@ -12,23 +11,23 @@
 
 void ddl_model_zero_grad(ddl_model *model)
 {
-    for (size_t i = 0; model->blank && i < model->params.n; i++)
-        model->blank[i] = true;
+    for (size_t i = 0; model->grad_is_zero && i < model->params.n; i++)
+        model->grad_is_zero[i] = true;
 }
 
 float *gradient_of(struct ddl_model *model, size_t i)
 {
     float *grad = model->grad + model->params.offset[i];
-    if (model->blank[i])
+    if (model->grad_is_zero[i])
         model->backend->ops->zero(model->backend->ctx, grad, model->params.row[i].count * sizeof *grad);
-    model->blank[i] = false;
+    model->grad_is_zero[i] = false;
     return grad;
 }
 
 void ddl_model_read_grad(const ddl_model *model, size_t i, float *out)
 {
     size_t bytes = model->params.row[i].count * sizeof *out;
-    if (model->blank[i])
+    if (model->grad_is_zero[i])
         memset(out, 0, bytes);
     else
         model->backend->ops->download(model->backend->ctx, out, model->grad + model->params.offset[i], bytes);
@@ -39,27 +38,27 @@ float *param_grad(const struct pass *p, int slot)
     return slot < 0 ? NULL : gradient_of(p->m, (size_t)slot);
 }
 
-/* Whether row i and those joined to it are blank, which they are no longer. Where only some are, those are
- * zeroed: the product that fills all of them can but add. */
-static bool take_blank(struct ddl_model *model, size_t i)
+/* Clears the flags of row i and of the rows fused with it; true if all were set. Where only some were, those
+ * gradients are zeroed, as the product that writes all of them must accumulate. */
+static bool take_zero_flags(struct ddl_model *model, size_t i)
 {
     const size_t *next = model->params.fused_next;
-    bool blank = true;
+    bool all_zero = true;
     for (size_t j = i; j != DDL_NO_ROW; j = next[j])
-        blank &= model->blank[j];
+        all_zero &= model->grad_is_zero[j];
     for (; i != DDL_NO_ROW; i = next[i]) {
-        if (blank)
-            model->blank[i] = false;
+        if (all_zero)
+            model->grad_is_zero[i] = false;
         else
             gradient_of(model, i);
     }
-    return blank;
+    return all_zero;
 }
 
 static struct weight with_grad(const struct pass *p, int slot, struct weight W)
 {
     W.grad = p->m->grad + p->m->params.offset[slot];
-    W.blank = take_blank(p->m, (size_t)slot);
+    W.grad_is_zero = take_zero_flags(p->m, (size_t)slot);
     return W;
 }
 

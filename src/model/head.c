@@ -45,7 +45,7 @@ static struct linear product_of(const struct pass *p, struct part part, struct w
 
 static struct operand normed(const struct pass *p, struct part part)
 {
-    const struct operand all = { .value = p->ws->ctx, .rounded = p->ws->x16 };
+    const struct operand all = { .value = p->ws->ctx, .bf16 = p->ws->x16 };
     return operand_rows(all, part.row, p->config->d_model);
 }
 
@@ -114,7 +114,7 @@ static void gradient_by_tiles(const struct pass *p, float scale)
                                                             .total = ws->total,
                                                             .grad_scale = scale,
                                                             .dz = ws->dy16 });
-        logits_bwd(p, part, E, (struct operand){ .rounded = ws->dy16 });
+        logits_bwd(p, part, E, (struct operand){ .bf16 = ws->dy16 });
     }
 }
 

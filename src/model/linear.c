@@ -1,9 +1,9 @@
-/* Matrix products in the words of a layer: y = x W^T and its two gradients, in float32, with operands rounded
- * to bfloat16, or with eight-bit weights: whichever form a weight comes in. */
+/* Matrix products of a layer: y = x W^T and its two gradients, in float32, with operands in bfloat16, or with
+ * 8-bit weights, by the format of the weight. */
 #include "model/linear.h"
 #include "model/workspace.h"
 
-/* C (M, N) = alpha op(A) op(B) + beta C; rows of all three stand side by side. */
+/* C (M, N) = alpha op(A) op(B) + beta C; rows of all three are contiguous. */
 struct product {
     bool trans_a, trans_b;
     size_t M, N, K;
@@ -13,11 +13,11 @@ struct product {
     float *C;
 };
 
-/* B's form decides. Tiles are multiplied as B^T alone: nothing is trained with them. */
+/* Calls the op for the format of B. 8-bit matrices are multiplied as B^T only: they are not trained. */
 static void multiply(const struct pass *p, const struct product *a)
 {
     size_t lda = a->trans_a ? a->M : a->K, ldb = a->trans_b ? a->K : a->N;
-    if (a->B.tiles)
+    if (a->B.q8)
         p->ops->matmul_q8(p->ctx, &(struct matmul_q8_args){ .M = a->M,
                                                             .N = a->N,
                                                             .K = a->K,
@@ -25,20 +25,20 @@ static void multiply(const struct pass *p, const struct product *a)
                                                             .A = a->A.value,
                                                             .lda = lda,
                                                             .first = a->B.first,
-                                                            .B = a->B.tiles,
+                                                            .B = a->B.q8,
                                                             .accumulate = a->beta != 0,
                                                             .C = a->C,
                                                             .ldc = a->N });
-    else if (a->B.rounded)
+    else if (a->B.bf16)
         p->ops->matmul_bf16(p->ctx, &(struct matmul_bf16_args){ .trans_a = a->trans_a,
                                                                 .trans_b = a->trans_b,
                                                                 .M = a->M,
                                                                 .N = a->N,
                                                                 .K = a->K,
                                                                 .alpha = a->alpha,
-                                                                .A = a->A.rounded,
+                                                                .A = a->A.bf16,
                                                                 .lda = lda,
-                                                                .B = a->B.rounded,
+                                                                .B = a->B.bf16,
                                                                 .ldb = ldb,
                                                                 .beta = a->beta,
                                                                 .C = a->C,
@@ -82,7 +82,7 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .alpha = l->scale,
                                    .A = dy,
                                    .B = x,
-                                   .beta = l->W.blank ? 0 : 1,
+                                   .beta = l->W.grad_is_zero ? 0 : 1,
                                    .C = l->W.grad });
     multiply(p, &(struct product){ .M = l->N,
                                    .N = l->in,
@@ -94,17 +94,17 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .C = dx });
 }
 
-enum side { FORWARD, BACKWARD }; /* where a factor comes from, each with its room for rounding */
+enum side { FORWARD, BACKWARD }; /* where a factor comes from; each has a buffer of the workspace */
 
-/* x (n numbers) as a product with W takes it. */
+/* x (n numbers) in the format that a product with W reads. */
 static struct operand operand_for(const struct pass *p, const struct weight *W, size_t n, const float *x,
                                   enum side side)
 {
-    if (!W->form.rounded)
+    if (!W->form.bf16)
         return (struct operand){ .value = x };
-    uint16_t *room = side == FORWARD ? p->ws->x16 : p->ws->dy16;
-    p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ n, x, room });
-    return (struct operand){ .rounded = room };
+    uint16_t *cast = side == FORWARD ? p->ws->x16 : p->ws->dy16;
+    p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ n, x, cast });
+    return (struct operand){ .bf16 = cast };
 }
 
 void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, struct weight W,

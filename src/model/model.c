@@ -31,7 +31,7 @@ ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_conf
                                           enum ddl_precision precision, ddl_backend *backend,
                                           struct ddl_error *err)
 {
-    bool lean = precision != DDL_PRECISION_F32;
+    bool inference_only = precision != DDL_PRECISION_F32;
     *out = NULL;
     ddl_status status = ddl_config_check(config, err);
     if (!status)
@@ -44,11 +44,11 @@ ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_conf
     model->config = *config;
     model->backend = backend;
     status = params_plan(&model->params, config, err);
-    if (!status && lean)
+    if (!status && inference_only)
         params_leave_out_products(&model->params);
     if (!status)
         status = alloc_flat(model, &model->value, "parameters", err);
-    if (!status && lean)
+    if (!status && inference_only)
         status = precision_make_only(model, precision, err);
     if (status) {
         ddl_model_free(model);
@@ -75,7 +75,7 @@ void ddl_model_free(ddl_model *model)
             model->backend->ops->free(model->backend->ctx, blocks[i]);
     }
     params_free(&model->params);
-    ddl_mem_free(model->blank);
+    ddl_mem_free(model->grad_is_zero);
     ddl_mem_free(model);
 }
 
@@ -108,7 +108,8 @@ ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err)
     ddl_status status = precision_check_values(model, "to train, load", err);
     if (status || model->grad)
         return status;
-    if (!model->blank && !(model->blank = ddl_mem_zalloc(model->params.n * sizeof *model->blank)))
+    if (!model->grad_is_zero &&
+        !(model->grad_is_zero = ddl_mem_zalloc(model->params.n * sizeof *model->grad_is_zero)))
         return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for its gradients");
     return alloc_flat(model, &model->grad, "gradients", err);
 }

@@ -4,19 +4,19 @@
 
 #include "ops/ops.h"
 
-/* A factor of a product, in each format that it has: float32; rounded to bfloat16; for weights also 8-bit
- * tiles, from row `first` of those. Its rows are contiguous. */
+/* A factor of a product, in each format that it has: float32; bfloat16; for weights also an 8-bit matrix of
+ * the backend, from row `first` on. Rows of the first two are contiguous. */
 struct operand {
     const float *value;
-    const uint16_t *rounded;
-    const struct ddl_q8 *tiles;
+    const uint16_t *bf16;
+    const void *q8;
     size_t first;
 };
 /* A matrix for linear.c. Products read the most reduced format that it has. */
 struct weight {
     struct operand form;
-    float *grad; /* backward products accumulate into it,         */
-    bool blank;  /* or overwrite it where it is known to be zero  */
+    float *grad;       /* backward products accumulate into it,         */
+    bool grad_is_zero; /* or overwrite it where it is known to be zero  */
 };
 
 /* The same from row `first` on, rows of `width` numbers. */

@@ -18,7 +18,7 @@ static void fuse(struct params *out, size_t first, size_t i)
     while (out->fused_next[first] != DDL_NO_ROW)
         first = out->fused_next[first];
     out->fused_next[first] = i;
-    out->above[i] = out->above[first] + out->row[first].shape[0];
+    out->row_offset[i] = out->row_offset[first] + out->row[first].shape[0];
 }
 
 void param_plan_add(struct param_plan *plan, const struct param_row *row, int *slot)
@@ -41,7 +41,7 @@ void param_plan_add(struct param_plan *plan, const struct param_row *row, int *s
     out->size += param->count;
     out->init[i] = row->init;
     out->in_products[i] = row->flags & PARAM_PRODUCT;
-    out->above[i] = 0;
+    out->row_offset[i] = 0;
     out->fused_next[i] = DDL_NO_ROW;
     if (row->fused_with)
         fuse(out, (size_t)*row->fused_with, i);
@@ -52,7 +52,7 @@ void param_plan_place(struct param_plan *plan)
     struct params *out = plan->out;
     out->total = 0;
     for (size_t first = 0; first < out->n; first++) {
-        if (out->above[first])
+        if (out->row_offset[first])
             continue;
         out->total = aligned(out->total);
         for (size_t i = first; i != DDL_NO_ROW; i = out->fused_next[i]) {

@@ -228,7 +228,7 @@ static void carve(struct param_plan *plan, struct ddl_arena *arena, size_t n)
     plan->names = ddl_arena_take(arena, n, sizeof *plan->names);
     params->init = ddl_arena_take(arena, n, sizeof *params->init);
     params->in_products = ddl_arena_take(arena, n, sizeof *params->in_products);
-    params->above = ddl_arena_take(arena, n, sizeof *params->above);
+    params->row_offset = ddl_arena_take(arena, n, sizeof *params->row_offset);
     params->fused_next = ddl_arena_take(arena, n, sizeof *params->fused_next);
 }
 

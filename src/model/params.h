@@ -46,7 +46,7 @@ struct params {
     struct layer_slots *layer;
     struct param_init *init; /* of each row */
     bool *in_products;       /* a matrix that products read, possibly in a reduced format */
-    size_t *above;           /* row offset in the fused matrix that this row is part of, in every format */
+    size_t *row_offset;      /* row offset in the fused matrix that this row is part of, in every format */
     size_t *fused_next;      /* the row that continues this one's fused matrix, or DDL_NO_ROW */
     void *block;             /* owns all of the above */
 };

@@ -21,10 +21,12 @@ ddl_status precision_make_only(struct ddl_model *model, enum ddl_precision preci
 ddl_status precision_check(enum ddl_precision precision, struct ddl_error *err);
 /* DDL_E_USAGE for an inference-only model; `what` is the advice: "to train, load". */
 ddl_status precision_check_values(const ddl_model *model, const char *what, struct ddl_error *err);
-/* Bytes of row i of a table in the format that passes of that precision read. */
-size_t precision_row_bytes(const struct params *params, size_t i, enum ddl_precision precision);
+/* Bytes of row i of a table in the format that passes of that precision read. In 8 bits the format is that of
+ * `backend`, which may be NULL for other precisions. */
+size_t precision_row_bytes(const struct params *params, size_t i, enum ddl_precision precision,
+                           const struct ddl_backend *backend);
 /* Row i in bfloat16; NULL where there is no such format. */
-uint16_t *precision_rounded(const ddl_model *model, size_t i);
+uint16_t *precision_bf16(const ddl_model *model, size_t i);
 /* Numbers [start, start + n) of row i from host memory into the formats that the model keeps, and back as
  * float32. At most precision_piece(i) at a time, and starting at a multiple of it; that is at most
  * precision_largest_piece. */

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-/* A copy on the backend; `back` says where its content goes at the end. */
+/* A copy in backend memory, downloaded to `back` at the end unless that is NULL. */
 static float *stage(struct ddl_staging *s, const float *from, float *back, size_t count)
 {
     assert(s->n < DDL_STAGING_MAX);
@@ -22,24 +22,24 @@ static float *stage(struct ddl_staging *s, const float *from, float *back, size_
     return copy;
 }
 
-static bool lent(const struct ddl_staging *s, const float *host)
+static bool is_host_memory(const struct ddl_staging *s, const float *host)
 {
     return s->backend->ops->host_memory || !host;
 }
 
 const float *ddl_staging_in(struct ddl_staging *s, const float *host, size_t count)
 {
-    return lent(s, host) ? host : stage(s, host, NULL, count);
+    return is_host_memory(s, host) ? host : stage(s, host, NULL, count);
 }
 
 float *ddl_staging_out(struct ddl_staging *s, float *host, size_t count)
 {
-    return lent(s, host) ? host : stage(s, NULL, host, count);
+    return is_host_memory(s, host) ? host : stage(s, NULL, host, count);
 }
 
 float *ddl_staging_inout(struct ddl_staging *s, float *host, size_t count)
 {
-    return lent(s, host) ? host : stage(s, host, host, count);
+    return is_host_memory(s, host) ? host : stage(s, host, host, count);
 }
 
 ddl_status ddl_staging_finish(struct ddl_staging *s, struct ddl_error *err)

@@ -2,7 +2,8 @@
 #include "model/params.h"
 #include "model/precision.h"
 
-size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision)
+size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                               const ddl_backend *backend)
 {
     struct params params;
     size_t bytes = 0;
@@ -10,7 +11,7 @@ size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precisi
         params_plan(&params, config, NULL))
         return SIZE_MAX;
     for (size_t i = 0; i < params.n; i++)
-        bytes += precision_row_bytes(&params, i, precision);
+        bytes += precision_row_bytes(&params, i, precision, backend);
     params_free(&params);
     return bytes;
 }

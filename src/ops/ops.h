@@ -38,6 +38,13 @@ struct cast_bf16_args {
     uint16_t *y;
 };
 
+/* y = x as float32. */
+struct widen_bf16_args {
+    size_t n;
+    const uint16_t *x;
+    float *y;
+};
+
 /* The product of matmul_args with operands in bfloat16; sums and C are float32. Strides in numbers. */
 struct matmul_bf16_args {
     bool trans_a, trans_b;
@@ -52,43 +59,32 @@ struct matmul_bf16_args {
     size_t ldc;
 };
 
-/* Eight-bit weights: 32 numbers of a row are a group, each scale * q with q in [-127, 127]; 16 rows' groups
- * side by side are a tile, four numbers of a row together: number k of its row r is scale[r] q[k / 4][r][k %
- * 4]. A matrix (N, K) is (N / 16, K / 32) tiles, both rounded up; numbers past K are 0, rows past N may hold
- * anything, but are there. */
-enum { DDL_GROUP = 32, DDL_Q8_ROWS = 16 };
-struct ddl_q8 {
-    float scale[DDL_Q8_ROWS];
-    int8_t q[DDL_GROUP / 4][DDL_Q8_ROWS][4];
-};
+/* 8-bit weights: 32 consecutive numbers of a row are a group, each scale * q with q an integer in [-127,
+ * 127], scale = max |x| / 127 and q = x / scale rounded to nearest, ties to even. In a group with a number
+ * that is not finite all numbers become NaN. How a matrix (rows, width) is stored is private to the backend:
+ * it is a handle to q8_bytes bytes of backend memory, zero before the first write. */
 
-/* Of a row of so many numbers: the tiles from one row of tiles to the next. */
-static inline size_t ddl_q8_groups(size_t width)
-{
-    return width / DDL_GROUP + (width % DDL_GROUP != 0);
-}
-
-/* Of a matrix. */
-static inline size_t ddl_q8_tiles(size_t rows, size_t width)
-{
-    return (rows / DDL_Q8_ROWS + (rows % DDL_Q8_ROWS != 0)) * ddl_q8_groups(width);
-}
-
-/* Rows [first, first + rows) of the matrix y in tiles, every group by its largest size: scale = max |x| /
- * 127, q = x / scale rounded to nearest, ties to even. A group that is not finite gets scale NaN. */
+/* Writes rows [first, first + rows) of the matrix W. */
 struct quantize_q8_args {
     size_t rows, width, first;
-    const float *x;   /* (rows, width) */
-    struct ddl_q8 *y; /* those rows =  */
+    const float *x; /* (rows, width) */
+    void *W;
 };
 
-/* C (M, N) = alpha A B^T, B (N, K) the rows from `first` on of a matrix in tiles. */
+/* Reads them back: x = scale q, rounded once. */
+struct dequantize_q8_args {
+    size_t rows, width, first;
+    const void *W;
+    float *x; /* (rows, width) = */
+};
+
+/* C (M, N) = alpha A B^T, B (N, K) the rows from `first` on of an 8-bit matrix. */
 struct matmul_q8_args {
     size_t M, N, K, first;
     float alpha;
     const float *A; /* (M, K) */
     size_t lda;
-    const struct ddl_q8 *B;
+    const void *B;
     bool accumulate; /* C += instead */
     float *C;
     size_t ldc;
@@ -101,7 +97,7 @@ struct embed_args {
     const float *E;        /* (V, d) */
     float *x;              /* (N, d) = */
 };
-/* The same from rows kept in bfloat16, and in tiles: as float32, which holds both (scale q rounded once). */
+/* The same from a matrix in bfloat16, and from an 8-bit matrix: x is float32. */
 struct embed_bf16_args {
     size_t N, d;
     const int32_t *tokens;
@@ -111,7 +107,7 @@ struct embed_bf16_args {
 struct embed_q8_args {
     size_t N, d, first; /* token t is row first + t of the matrix */
     const int32_t *tokens;
-    const struct ddl_q8 *E; /* tiles of a matrix of rows of d numbers */
+    const void *E; /* rows of d numbers */
     float *x;
 };
 struct embed_grad_args {
@@ -158,9 +154,9 @@ struct init_state_grad_args {
     float *dw;          /* (d*c, K) +=, NULL where w is */
 };
 
-/* The compressor's weights collapsed to what acts on the state: token: e_s,(i,j) = r_j w_(ic+j),s with as
- * many taps as the kernel; channel: e_0,(i,j) = sum_s w_i,s r_(j-s+(K-1)/2) over 0 <= j-s+(K-1)/2 < c; mix:
- * e_0 = w.  Section 2 */
+/* The compressor's weights folded into one weight per tap and channel of the state: token: e_s,(i,j) = r_j
+ * w_(ic+j),s with as many taps as the kernel; channel: e_0,(i,j) = sum_s w_i,s r_(j-s+(K-1)/2) over 0 <=
+ * j-s+(K-1)/2 < c; mix: e_0 = w.  Section 2 */
 struct fold_args {
     int kind; /* enum ddl_compress */
     size_t d, c, K;
@@ -212,7 +208,7 @@ struct rmsnorm_grad_args {
 };
 
 /* Rotary embedding of the first R dimensions of every head, half-split pairs (i, i + R/2), then RMSNorm over
- * h with one weight for all heads (w NULL: none), eps inside.  Section 6. Row (b, t) of x stands at b*T + t;
+ * h with one weight for all heads (w NULL: none), eps inside.  Section 6. Row (b, t) of x is at b*T + t;
  * of y at b*y_batch + t*y_stride, so that keys can go straight into a cache. */
 struct rope_args {
     size_t B, T, H, h, R;
@@ -265,7 +261,7 @@ struct attention_grad_args { /* past 0 */
     size_t dq_stride, dk_stride, dv_stride;
 };
 
-/* s = silu(u) (*) g, with u and g side by side: ug row = (u_0 .. u_(m-1), g_0 .. g_(m-1)).  Section 7 */
+/* s = silu(u) (*) g, with u and g in one row: ug row = (u_0 .. u_(m-1), g_0 .. g_(m-1)).  Section 7 */
 struct swiglu_args {
     size_t N, m;
     const float *ug; /* (N, 2m) */
@@ -536,8 +532,10 @@ struct ddl_memory_request {
     OP(history_push,    history_push_args) \
     OP(matmul,          matmul_args) \
     OP(cast_bf16,         cast_bf16_args) \
+    OP(widen_bf16,        widen_bf16_args) \
     OP(matmul_bf16,        matmul_bf16_args) \
     OP(quantize_q8,       quantize_q8_args) \
+    OP(dequantize_q8,     dequantize_q8_args) \
     OP(matmul_q8,         matmul_q8_args) \
     OP(embed_fwd,       embed_args) \
     OP(embed_bf16_fwd,     embed_bf16_args) \
@@ -616,6 +614,9 @@ struct ddl_ops {
     void (*upload)(void *ctx, void *dst, const void *host, size_t bytes);
     void (*download)(void *ctx, void *host, const void *src, size_t bytes);
     void (*zero)(void *ctx, void *dst, size_t bytes);
+
+    /* Bytes of an 8-bit matrix. Does not decrease with rows. */
+    size_t (*q8_bytes)(void *ctx, size_t rows, size_t width);
 
 /* A member's name takes no parentheses. NOLINTNEXTLINE(bugprone-macro-parentheses) */
 #define DDL_OP_MEMBER(name, args) void (*name)(void *ctx, const struct args *a);

@@ -1,6 +1,6 @@
 /* AdamW as in PyTorch, with clipping to a global norm: docs/equations.md, 10. */
-#ifndef DDL_RUN_OPTIM_H
-#define DDL_RUN_OPTIM_H
+#ifndef DDL_TRAIN_OPTIM_H
+#define DDL_TRAIN_OPTIM_H
 
 #include "ddl/model.h"
 #include "train/values.h"
@@ -28,8 +28,8 @@ double ddl_optim_grad_norm(const struct ddl_optim *optim);
 void ddl_optim_step(struct ddl_optim *optim, double lr, double norm);
 
 /* The first active parameter that is not all finite, or whose moments are not: the row goes to *row,
- * "parameter", "first moment" or "second moment" is returned, and NULL if all are finite. A step that such a
- * state takes part in is lost, and a checkpoint of it would be no place to go on from. */
+ * "parameter", "first moment" or "second moment" is returned, and NULL if all are finite. Training cannot
+ * continue from such a state, nor from a checkpoint of it. */
 const char *ddl_optim_spoiled(const struct ddl_optim *optim, size_t *row, struct ddl_values *values);
 
 /* State for checkpoints: steps taken, and numbers [start, start + n) of the moments of parameter i, to and

@@ -109,7 +109,8 @@ ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_trai
         return status;
     out->bytes_other = (size_t)(other_bytes(&t) + (double)backend);
     if (t.precision == DDL_PRECISION_BF16)
-        out->bytes_params += 4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16);
+        out->bytes_params +=
+            4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16, NULL);
     size_t fixed = out->bytes_params + 12 * out->params_total + out->bytes_other;
     if (!ddl_size_add(fixed, out->bytes_workspace, &out->bytes_total))
         return ddl_error_set(err, DDL_E_USAGE, "%zu sequences of %zu tokens do not fit the address space",

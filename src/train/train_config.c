@@ -91,7 +91,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "checkpoints that are kept (0: all)"))                \
     X(ANY, ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,                                                       \
                "further checkpoints that are kept, of lowest validation loss (0: none)"))                    \
-    X(NOTED, TEXT_ROW(backend, "NAME", "cpu, or ref (the executable specification, slow)"))                  \
+    X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP))                  \
     X(NOTED, ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one for each core)"))
 
 #define OPTION(on_resume, ...) __VA_ARGS__,

@@ -35,7 +35,7 @@ const struct ddl_option *ddl_verify_options(void)
     _Static_assert(DDL_PRECISION_F32 == 0 && DDL_PRECISION_BF16 == 1, "dtypes are in order");
 #define FIELD(name) offsetof(struct ddl_verify_config, name), sizeof((struct ddl_verify_config *)0)->name
     static const struct ddl_option rows[] = {
-        { "backend", DDL_OPTION_STRING, FIELD(backend), 0, 0, NULL, "NAME", "ref, cpu, or all" },
+        { "backend", DDL_OPTION_STRING, FIELD(backend), 0, 0, NULL, "NAME", "all, or " DDL_BACKEND_HELP },
         { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 4096, NULL, "N",
           "threads of the backend; 0: all cores" },
         { "dtype", DDL_OPTION_CHOICE, FIELD(dtype), 0, 0, dtypes, "NAME",

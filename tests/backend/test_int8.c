@@ -1,5 +1,6 @@
 /* Eight-bit weights: the tiles are as defined, the same on every backend, and products with them are right.
  */
+#include "backend/q8.h"
 #include "support/backends.h"
 #include "support/properties.h"
 

@@ -1,4 +1,5 @@
 /* Norms, rotation, activations, projections, embeddings, loss and optimizer: cpu against ref. */
+#include "backend/q8.h"
 #include "support/backends.h"
 
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* Products of few rows with B^T, in float32, bfloat16 and eight bits: every number is right, and a row of C
  * is bitwise the same for any number of rows, whichever they are, and any number of threads. */
+#include "backend/q8.h"
 #include "support/backends.h"
 
 #include "base/bf16.h"

@@ -53,7 +53,10 @@ static void weights_stand_in_memory_once(void **state)
                                           "--dtype",
                                           ddl_precision_names[precision],
                                           NULL };
-        size_t weights = ddl_config_weight_bytes(&config, (enum ddl_precision)precision);
+        ddl_backend *backend;
+        assert_int_equal(ddl_backend_create(&backend, "cpu", 1, NULL), DDL_OK);
+        size_t weights = ddl_config_weight_bytes(&config, (enum ddl_precision)precision, backend);
+        ddl_backend_free(backend);
         size_t used = peak_memory_of(ddl_program(), arguments);
         print_message("%s: %zu MiB of weights, %zu MiB of memory\n", ddl_precision_names[precision],
                       weights / MEBI, used / MEBI);

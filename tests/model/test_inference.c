@@ -250,7 +250,7 @@ static void memory_is_what_is_told(void **state)
         counted.ops = &counting;
         memset(&count, 0, sizeof count);
         count.ops = backend->ops;
-        size_t told = ddl_config_weight_bytes(&config, options.precision);
+        size_t told = ddl_config_weight_bytes(&config, options.precision, backend);
         assert_ok(ddl_model_load_with(&model, folder, &counted, &options, &err), err);
         assert_true(count.now >= told && count.now <= told + padding + (precision ? PIECE_BYTES : 0));
         assert_true(count.most == count.now);
@@ -261,7 +261,7 @@ static void memory_is_what_is_told(void **state)
     }
     struct ddl_config wrong = small_config("baseline");
     wrong.n_heads = 0;
-    assert_true(ddl_config_weight_bytes(&wrong, DDL_PRECISION_BF16) == SIZE_MAX);
+    assert_true(ddl_config_weight_bytes(&wrong, DDL_PRECISION_BF16, NULL) == SIZE_MAX);
 }
 
 /* ---- refusals ---- */
@@ -333,7 +333,7 @@ static void refused_choices(void **state)
         assert_null(other);
         assert_int_equal(ddl_model_set_precision(model, precision, &err), DDL_E_USAGE);
         assert_int_equal(ddl_model_precision(model), DDL_PRECISION_F32);
-        assert_true(ddl_config_weight_bytes(&config, precision) == SIZE_MAX);
+        assert_true(ddl_config_weight_bytes(&config, precision, backend) == SIZE_MAX);
         assert_int_equal(ddl_workspace_create(&ws, model, &options, &err), DDL_E_USAGE);
         assert_null(ws);
         assert_says(&err, "recompute");

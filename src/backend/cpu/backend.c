@@ -69,7 +69,7 @@ static ddl_status check_error(void *ctx, struct ddl_error *err)
 }
 
 /* A piece holds the sums of the largest parameter gradient and as much again (a bias beside a weight, or the
- * convolution's weights turned), attention's blocks, or WIDENED rows of a product in float32. Its
+ * convolution's weights transposed), attention's blocks, or WIDENED rows of a product in float32. Its
  * numbers, in whole lines, and the bytes of a piece for each thread; false: out of range. */
 static bool size_piece(const struct cpu *cpu, const struct ddl_limits *limits, size_t *piece, size_t *bytes)
 {
@@ -194,6 +194,7 @@ const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
                                      .upload = host_move,
                                      .download = host_move,
                                      .zero = zero_bytes,
+                                     .q8_bytes = host_q8_bytes,
                                      .attention_products_fwd = cpu_attention_products_fwd,
                                      .attention_products_bwd = cpu_attention_products_bwd,
 #define FILL_OP(op, args) .op = cpu_##op,

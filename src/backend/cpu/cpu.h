@@ -17,11 +17,11 @@ struct cpu {
     float *scratch;              /* threads pieces of `piece` numbers each, aligned         */
     size_t piece;
     struct library *library;
-    bool *failed;    /* a product was lost: see ddl_ops.check_error                              */
+    bool *failed;    /* a matrix product failed: see ddl_ops.check_error                         */
     bool bf16_units; /* the library multiplies bfloat16 at more than float32's rate here */
 };
 
-/* The ops of the list in ops.h; those on memory stand in backend.c. */
+/* The ops of the list in ops.h; those on memory are in backend.c. */
 #define DECLARE_OP(name, args) void cpu_##name(void *ctx, const struct args *a);
 DDL_OPS(DECLARE_OP)
 #undef DECLARE_OP
@@ -29,8 +29,8 @@ DDL_OPS(DECLARE_OP)
 void cpu_attention_products_fwd(void *ctx, const struct attention_args *a);
 void cpu_attention_products_bwd(void *ctx, const struct attention_grad_args *a);
 
-/* Rows of a product's operand, in whole groups, that a thread's scratch has room for in float32: the few of a
- * thin product, those that meet weights in eight bits, or its share of a panel of such weights. */
+/* Rows of a product's operand, in whole groups, that fit into a thread's scratch in float32: those of a
+ * skinny GEMM, those that are multiplied with 8-bit weights, or its share of a panel of such weights. */
 enum { WIDENED = 64 };
 
 /* Numbers of scratch that attention over spans up to T with heads of width h needs; SIZE_MAX: out of range.

@@ -1,5 +1,5 @@
 /* The library that multiplies large matrices. One file of this folder implements it, chosen when the project
- * is configured (DDL_GEMM): onednn.c, or cblas.c for any BLAS with C bindings. Nothing else knows a library.
+ * is configured (DDL_GEMM): onednn.c, or cblas.c for any BLAS with C bindings. No other file uses a library.
  */
 #ifndef DDL_BACKEND_CPU_LIBRARY_H
 #define DDL_BACKEND_CPU_LIBRARY_H
@@ -17,8 +17,8 @@ void library_describe(char *text, size_t size);
 
 enum library_outcome {
     LIBRARY_DONE,
-    LIBRARY_NOT_TAKEN, /* the same product by other means is right: what C held still stands, or beta is 0 */
-    LIBRARY_LOST,      /* there was no memory, perhaps in one of its threads: C may be half added to    */
+    LIBRARY_NOT_TAKEN, /* not computed: C is unchanged, or beta is 0 */
+    LIBRARY_LOST,      /* out of memory, perhaps in one thread only: C may be partly accumulated */
 };
 
 /* C = alpha op(A) op(B) + beta C on the threads that OpenMP allows now. */

@@ -79,8 +79,9 @@ static void by_panel(const struct cpu *cpu, const struct matmul_q8_args *a, size
 {
     size_t row = tile * DDL_Q8_ROWS, ld = n * DDL_Q8_ROWS;
     size_t skip = row < a->first ? a->first - row : 0, left = a->first + a->N - row;
-    parallel_rows(cpu, n, a->K * DDL_Q8_ROWS, cpu->k->dequantize_q8,
-                  &(struct dequantize_q8_args){ a->K, a->B + tile * ddl_q8_groups(a->K), cpu->scratch, ld });
+    parallel_rows(cpu, n, a->K * DDL_Q8_ROWS, cpu->k->q8_panel,
+                  &(struct q8_panel_args){ a->K, (const struct ddl_q8 *)a->B + tile * ddl_q8_groups(a->K),
+                                           cpu->scratch, ld });
     by_library(cpu, &(struct matmul_args){ .M = a->M,
                                            .N = (left < ld ? left : ld) - skip,
                                            .K = a->K,
@@ -118,7 +119,7 @@ void cpu_matmul_q8(void *ctx, const struct matmul_q8_args *args)
 {
     const struct cpu *cpu = ctx;
     struct matmul_q8_args a = *args;
-    a.B += a.first / DDL_Q8_ROWS * ddl_q8_groups(a.K);
+    a.B = (const struct ddl_q8 *)a.B + a.first / DDL_Q8_ROWS * ddl_q8_groups(a.K);
     a.first %= DDL_Q8_ROWS;
     size_t tiles = (a.first + a.N + DDL_Q8_ROWS - 1) / DDL_Q8_ROWS;
     if (a.M == 0 || a.N == 0)

@@ -1,5 +1,5 @@
-/* Products by oneDNN: dnnl_sgemm, which is in 2.x and 3.x alike, and for bfloat16 its matmul primitives,
- * whose making differs between the two. */
+/* Matrix products by oneDNN: dnnl_sgemm, which is the same in 2.x and 3.x, and for bfloat16 its matmul
+ * primitives, which are created differently in the two. */
 #include "backend/cpu/library.h"
 
 #include "base/mem.h"
@@ -7,31 +7,31 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 
-/* What tells one primitive from another: all of the arguments but the places. */
+/* The key of a primitive: all arguments but the addresses. */
 struct shape {
     bool trans_a, trans_b;
     size_t M, N, K, lda, ldb, ldc;
     float alpha, beta;
 };
 
-/* A primitive with its memories, whose places are set before each run. */
+/* A primitive with its memory objects, whose addresses are set before each run. */
 struct product {
     struct shape shape;
     dnnl_primitive_t primitive;
-    dnnl_memory_t A, B, C, room; /* room NULL: the primitive needs none */
+    dnnl_memory_t A, B, C, scratch; /* scratch NULL: the primitive needs none */
 };
 
-enum { PRODUCTS = 256 }; /* a model has some tens of shapes; with more, the oldest makes room */
+enum { PRODUCTS = 256 }; /* a model has some tens of shapes; of more, the oldest is replaced */
 
-/* The room that primitives work in is ours, one for all: what oneDNN would take for them by itself it
- * promises only to the thread that makes a primitive. */
+/* One scratchpad for all primitives, allocated here: oneDNN guarantees its own only for the thread that
+ * creates the primitive. */
 struct library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct product product[PRODUCTS];
-    size_t made; /* over all time */
-    void *room;  /* as large as any product so far asked for */
-    size_t room_bytes;
+    size_t made;   /* over all time */
+    void *scratch; /* large enough for every product so far */
+    size_t scratch_bytes;
 };
 
 ddl_status library_open(struct library **out, struct ddl_error *err)
@@ -49,7 +49,7 @@ ddl_status library_open(struct library **out, struct ddl_error *err)
 
 static void drop(struct product *product)
 {
-    dnnl_memory_t memories[] = { product->A, product->B, product->C, product->room };
+    dnnl_memory_t memories[] = { product->A, product->B, product->C, product->scratch };
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
         if (memories[i])
             dnnl_memory_destroy(memories[i]);
@@ -69,7 +69,7 @@ void library_close(struct library *library)
         dnnl_stream_destroy(library->stream);
     if (library->engine)
         dnnl_engine_destroy(library->engine);
-    ddl_mem_free(library->room);
+    ddl_mem_free(library->scratch);
     ddl_mem_free(library);
 }
 
@@ -117,7 +117,7 @@ static bool same_shape(const struct shape *x, const struct shape *y)
            x->beta == y->beta;
 }
 
-/* What both versions of the interface spell alike: the attributes of alpha (x) + beta C. */
+/* The part that both versions of the interface share: the attributes of alpha (x) + beta C. */
 static dnnl_status_t make_attributes(dnnl_primitive_attr_t *out, float alpha, float beta)
 {
     dnnl_post_ops_t after = NULL;
@@ -147,7 +147,7 @@ static dnnl_status_t make_attributes(dnnl_primitive_attr_t *out, float alpha, fl
     return status;
 }
 
-/* A matrix of two strides, with no place yet. */
+/* A matrix of two strides, without an address. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t matrix_desc;
 typedef const_dnnl_memory_desc_t lent_desc;
@@ -188,22 +188,23 @@ static void forget(matrix_desc matrix)
 }
 #endif
 
-/* The memory of a primitive's room, with no place yet; the library's room becomes large enough. */
-static dnnl_status_t make_room(dnnl_memory_t *out, struct library *library, const_dnnl_primitive_desc_t desc)
+/* The memory object of a primitive's scratchpad, without an address; grows the library's scratch. */
+static dnnl_status_t make_scratch(dnnl_memory_t *out, struct library *library,
+                                  const_dnnl_primitive_desc_t desc)
 {
-    lent_desc room = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    size_t bytes = room ? dnnl_memory_desc_get_size(room) : 0;
+    lent_desc scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    size_t bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
     if (bytes == 0)
         return dnnl_success;
-    if (bytes > library->room_bytes) {
+    if (bytes > library->scratch_bytes) {
         void *grown = ddl_mem_alloc(bytes);
         if (!grown)
             return dnnl_out_of_memory;
-        ddl_mem_free(library->room);
-        library->room = grown;
-        library->room_bytes = bytes;
+        ddl_mem_free(library->scratch);
+        library->scratch = grown;
+        library->scratch_bytes = bytes;
     }
-    return dnnl_memory_create(out, room, library->engine, DNNL_MEMORY_NONE);
+    return dnnl_memory_create(out, scratch, library->engine, DNNL_MEMORY_NONE);
 }
 
 static dnnl_status_t make_product(struct product *out, struct library *library, const struct shape *s)
@@ -228,7 +229,7 @@ static dnnl_status_t make_product(struct product *out, struct library *library, 
     if (status == dnnl_success)
         status = describe_product(&desc, library->engine, matrix, attributes);
     if (status == dnnl_success)
-        status = make_room(&out->room, library, desc);
+        status = make_scratch(&out->scratch, library, desc);
     if (status == dnnl_success)
         status = dnnl_primitive_create(&out->primitive, desc);
     for (size_t i = 0; status == dnnl_success && i < 3; i++)
@@ -245,7 +246,7 @@ static dnnl_status_t make_product(struct product *out, struct library *library, 
     return status;
 }
 
-/* The product of this shape, made when it is first met; NULL if it cannot be made. */
+/* The primitive of this shape, created on first use; NULL if it cannot be created. */
 static struct product *find_product(struct library *library, const struct shape *shape)
 {
     size_t n = library->made < PRODUCTS ? library->made : PRODUCTS;
@@ -258,7 +259,7 @@ static struct product *find_product(struct library *library, const struct shape 
     return make_product(product, library, shape) == dnnl_success ? product : NULL;
 }
 
-/* Version 3.7 reads a vector whose numbers stand apart as if they stood side by side. */
+/* Version 3.7 reads a strided vector as if it were contiguous. */
 static bool has_vector(const struct matmul_bf16_args *a)
 {
     return a->N == 1 || (a->M == 1 && a->trans_a);
@@ -277,16 +278,16 @@ enum library_outcome library_matmul_bf16(struct library *library, const struct m
     struct product *product = has_vector(a) ? NULL : find_product(library, &shape);
     if (!product)
         return LIBRARY_NOT_TAKEN;
-    /* The interface takes no const place; A and B are only read. */
+    /* The interface takes no const address; A and B are only read. */
     dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, product->A },
                                { DNNL_ARG_WEIGHTS, product->B },
                                { DNNL_ARG_DST, product->C },
-                               { DNNL_ARG_SCRATCHPAD, product->room } };
+                               { DNNL_ARG_SCRATCHPAD, product->scratch } };
     if (!place(product->A, (void *)(uintptr_t)a->A) || !place(product->B, (void *)(uintptr_t)a->B) ||
-        !place(product->C, a->C) || !place(product->room, library->room))
+        !place(product->C, a->C) || !place(product->scratch, library->scratch))
         return LIBRARY_NOT_TAKEN;
     dnnl_status_t status =
-        dnnl_primitive_execute(product->primitive, library->stream, product->room ? 4 : 3, args);
+        dnnl_primitive_execute(product->primitive, library->stream, product->scratch ? 4 : 3, args);
     if (status == dnnl_success)
         status = dnnl_stream_wait(library->stream);
     return outcome(status, a->beta);

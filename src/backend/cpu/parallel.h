@@ -9,7 +9,7 @@
 /* As many threads as OpenMP would use. */
 size_t parallel_default_threads(void);
 
-/* Asserts that a thread's piece of scratch has `numbers`: that ops->reserve was told of these sizes. */
+/* Asserts that a thread's piece of scratch holds `numbers`: that ops->reserve was called with these sizes. */
 void parallel_fits(const struct cpu *cpu, size_t numbers);
 
 /* fn on [0, n) in chunks, scratch NULL. */

@@ -64,7 +64,8 @@ void cpu_pool_bwd(void *ctx, const struct pool_grad_args *a)
     add(count, parallel_sums(cpu, a->N, 6 * a->d * a->c, cpu->k->pool_bwd, a, count), a->dw_a);
 }
 
-/* The convolution's kernels find its weights turned to (K, d*c) in scratch, and sum their gradient so. */
+/* The kernels of the convolution read its weights from scratch, transposed to (K, d*c), and accumulate their
+ * gradient in that layout. */
 void cpu_init_state_fwd(void *ctx, const struct init_state_args *a)
 {
     const struct cpu *cpu = ctx;
@@ -81,10 +82,10 @@ void cpu_init_state_bwd(void *ctx, const struct init_state_grad_args *a)
     const struct cpu *cpu = ctx;
     size_t dc = a->d * a->c, count = a->w ? dc * a->K : 0;
     parallel_fits(cpu, 2 * count);
-    const float *turned =
+    const float *transposed =
         parallel_sums(cpu, a->B * a->T, 2 * (a->w ? count : dc), cpu->k->init_state_bwd, a, count);
     for (size_t i = 0; i < count; i++)
-        a->dw[i] += turned[i % a->K * dc + i / a->K];
+        a->dw[i] += transposed[i % a->K * dc + i / a->K];
 }
 
 static void put_sum(const struct sum_args *a, double sum)

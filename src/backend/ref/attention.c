@@ -12,20 +12,20 @@ static double dot(size_t h, const float *x, const float *y)
     return sum;
 }
 
-/* h numbers from `at` on, of x or, in bfloat16, of x16: in place, or widened in `room`. */
-static const float *row_of(const float *x, const uint16_t *x16, size_t at, size_t h, float *room)
+/* h numbers from `at` on, of x or, in bfloat16, of x16: in place, or as float32 in `buffer`. */
+static const float *row_of(const float *x, const uint16_t *x16, size_t at, size_t h, float *buffer)
 {
     if (!x16)
         return x + at;
     for (size_t i = 0; i < h; i++)
-        room[i] = ddl_bf16_widen(x16[at + i]);
-    return room;
+        buffer[i] = ddl_bf16_widen(x16[at + i]);
+    return buffer;
 }
 
 static double score(const struct attention_args *a, const float *q, size_t key)
 {
-    float room[DDL_MAX_HEAD_DIM];
-    return (double)a->scale * dot(a->h, q, row_of(a->k, a->k16, key, a->h, room));
+    float buffer[DDL_MAX_HEAD_DIM];
+    return (double)a->scale * dot(a->h, q, row_of(a->k, a->k16, key, a->h, buffer));
 }
 
 void ref_attention_fwd(void *ctx, const struct attention_args *a)
@@ -48,8 +48,8 @@ void ref_attention_fwd(void *ctx, const struct attention_args *a)
             double sum[DDL_MAX_HEAD_DIM] = { 0 };
             for (size_t s = 0; s < span; s++) {
                 double w = exp(score(a, q, k + s * a->k_stride) - lse);
-                float room[DDL_MAX_HEAD_DIM];
-                const float *value = row_of(a->v, a->v16, v + s * a->v_stride, a->h, room);
+                float buffer[DDL_MAX_HEAD_DIM];
+                const float *value = row_of(a->v, a->v16, v + s * a->v_stride, a->h, buffer);
                 for (size_t i = 0; i < a->h; i++)
                     sum[i] += w * (double)value[i];
             }

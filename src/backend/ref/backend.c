@@ -67,6 +67,7 @@ const struct ddl_ops ddl_ops_ref = { .name = "ref",
                                      .upload = host_move,
                                      .download = host_move,
                                      .zero = zero_bytes,
+                                     .q8_bytes = host_q8_bytes,
 #define FILL_OP(name, args) .name = ref_##name,
                                      DDL_OPS(FILL_OP)
 #undef FILL_OP

@@ -11,6 +11,13 @@ void ref_cast_bf16(void *ctx, const struct cast_bf16_args *a)
         a->y[i] = ddl_bf16_round(a->x[i]);
 }
 
+void ref_widen_bf16(void *ctx, const struct widen_bf16_args *a)
+{
+    (void)ctx;
+    for (size_t i = 0; i < a->n; i++)
+        a->y[i] = ddl_bf16_widen(a->x[i]);
+}
+
 void ref_copy_bf16(void *ctx, const struct copy_bf16_args *a)
 {
     (void)ctx;

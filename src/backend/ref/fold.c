@@ -1,7 +1,7 @@
 #include "backend/ref/ref.h"
 
-/* The read weight that tap s of the channel kernel meets at channel j: r_(j-s+L), L = (K-1)/2; out of range:
- * 0. */
+/* The read weight that tap s of the channel kernel is multiplied with at channel j: r_(j-s+L), L = (K-1)/2;
+ * out of range: 0. */
 static double read_at(const struct fold_args *a, size_t j, size_t s)
 {
     ptrdiff_t at = (ptrdiff_t)j - (ptrdiff_t)s + (ptrdiff_t)((a->K - 1) / 2);
@@ -57,7 +57,7 @@ static void channel_bwd(const struct fold_grad_args *a)
             a->dw[i * a->K + s] += (float)dw;
         }
     }
-    for (size_t o = 0; o < a->c; o++) { /* r_o meets channel j = o + s - left through tap s */
+    for (size_t o = 0; o < a->c; o++) { /* tap s multiplies r_o into channel j = o + s - left */
         double dr = 0;
         for (size_t s = 0; s < a->K; s++) {
             ptrdiff_t j = (ptrdiff_t)o + (ptrdiff_t)s - left;

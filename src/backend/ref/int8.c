@@ -1,4 +1,5 @@
-/* Eight-bit weights in tiles. */
+/* 8-bit weights, in tiles. */
+#include "backend/q8.h"
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -25,12 +26,13 @@ void ref_quantize_q8(void *ctx, const struct quantize_q8_args *a)
 {
     (void)ctx;
     size_t groups = ddl_q8_groups(a->width);
+    struct ddl_q8 *W = a->W;
     for (size_t i = 0; i < a->rows; i++) {
         size_t row = a->first + i;
         for (size_t k = 0; k < a->width; k += DDL_GROUP) {
             size_t left = a->width - k;
             quantize_group(left < DDL_GROUP ? left : DDL_GROUP, a->x + i * a->width + k,
-                           &a->y[row / DDL_Q8_ROWS * groups + k / DDL_GROUP], row % DDL_Q8_ROWS);
+                           &W[row / DDL_Q8_ROWS * groups + k / DDL_GROUP], row % DDL_Q8_ROWS);
         }
     }
 }
@@ -41,6 +43,15 @@ static double number(const struct ddl_q8 *B, size_t width, size_t row, size_t k)
     const struct ddl_q8 *tile = &B[row / DDL_Q8_ROWS * ddl_q8_groups(width) + k / DDL_GROUP];
     size_t lane = row % DDL_Q8_ROWS, quad = k % DDL_GROUP / 4;
     return (double)tile->scale[lane] * tile->q[quad][lane][k % 4];
+}
+
+void ref_dequantize_q8(void *ctx, const struct dequantize_q8_args *a)
+{
+    (void)ctx;
+    for (size_t i = 0; i < a->rows; i++) {
+        for (size_t k = 0; k < a->width; k++)
+            a->x[i * a->width + k] = (float)number(a->W, a->width, a->first + i, k);
+    }
 }
 
 void ref_matmul_q8(void *ctx, const struct matmul_q8_args *a)

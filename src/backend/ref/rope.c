@@ -2,9 +2,9 @@
 
 #include <math.h>
 
-/* y = x turned by `sign` times the angles of position p; the part from R on unchanged. */
-static void turn(size_t h, size_t R, const float *cos_row, const float *sin_row, double sign, const double *x,
-                 double *y)
+/* y = x rotated by `sign` times the angles of position p; the part from R on unchanged. */
+static void rotate(size_t h, size_t R, const float *cos_row, const float *sin_row, double sign,
+                   const double *x, double *y)
 {
     for (size_t i = 0; i < h; i++)
         y[i] = x[i];
@@ -36,7 +36,7 @@ void ref_rope_fwd(void *ctx, const struct rope_args *a)
             float *y = a->y + b * a->y_batch + t * a->y_stride + head * a->h;
             for (size_t i = 0; i < a->h; i++)
                 in[i] = x[i];
-            turn(a->h, a->R, a->cos + position * (a->R / 2), a->sin + position * (a->R / 2), 1, in, out);
+            rotate(a->h, a->R, a->cos + position * (a->R / 2), a->sin + position * (a->R / 2), 1, in, out);
             double rstd = a->w ? inverse_rms(a->h, out, a->eps) : 1;
             for (size_t i = 0; i < a->h; i++)
                 y[i] = (float)(out[i] * rstd * (a->w ? (double)a->w[i] : 1));
@@ -47,7 +47,7 @@ void ref_rope_fwd(void *ctx, const struct rope_args *a)
 void ref_rope_bwd(void *ctx, const struct rope_grad_args *a)
 {
     (void)ctx;
-    double x[DDL_MAX_HEAD_DIM], turned[DDL_MAX_HEAD_DIM], g[DDL_MAX_HEAD_DIM], dw[DDL_MAX_HEAD_DIM] = { 0 };
+    double x[DDL_MAX_HEAD_DIM], rotated[DDL_MAX_HEAD_DIM], g[DDL_MAX_HEAD_DIM], dw[DDL_MAX_HEAD_DIM] = { 0 };
     for (size_t n = 0; n < a->B * a->T; n++) {
         const float *cos_row = a->cos + n % a->T * (a->R / 2), *sin_row = a->sin + n % a->T * (a->R / 2);
         for (size_t head = 0; head < a->H; head++) {
@@ -55,16 +55,16 @@ void ref_rope_bwd(void *ctx, const struct rope_grad_args *a)
             float *dx = a->dx + n * a->dx_stride + head * a->h;
             for (size_t i = 0; i < a->h; i++)
                 x[i] = a->x[n * a->x_stride + head * a->h + i];
-            turn(a->h, a->R, cos_row, sin_row, 1, x, turned);
-            double rstd = a->w ? inverse_rms(a->h, turned, a->eps) : 1, dot = 0;
+            rotate(a->h, a->R, cos_row, sin_row, 1, x, rotated);
+            double rstd = a->w ? inverse_rms(a->h, rotated, a->eps) : 1, dot = 0;
             for (size_t i = 0; i < a->h; i++) {
                 g[i] = (double)dy[i] * (a->w ? (double)a->w[i] : 1);
-                dot += g[i] * turned[i];
-                dw[i] += (double)dy[i] * turned[i] * rstd;
+                dot += g[i] * rotated[i];
+                dw[i] += (double)dy[i] * rotated[i] * rstd;
             }
             for (size_t i = 0; a->w && i < a->h; i++)
-                g[i] = rstd * (g[i] - turned[i] * rstd * rstd * dot / (double)a->h);
-            turn(a->h, a->R, cos_row, sin_row, -1, g, x); /* a rotation's transpose turns back */
+                g[i] = rstd * (g[i] - rotated[i] * rstd * rstd * dot / (double)a->h);
+            rotate(a->h, a->R, cos_row, sin_row, -1, g, x); /* a rotation's transpose turns back */
             for (size_t i = 0; i < a->h; i++)
                 dx[i] = (float)x[i];
         }

@@ -205,7 +205,7 @@ INLINE void multiply(const struct tiles_q8_args *by, const struct pass *p, size_
     const struct matmul_q8_args *a = by->product;
     size_t groups = ddl_q8_groups(a->K), far = p->ahead * groups * sizeof(struct ddl_q8);
     size_t first = first_prefetch(p, tile);
-    const struct ddl_q8 *b = a->B + tile * groups;
+    const struct ddl_q8 *b = (const struct ddl_q8 *)a->B + tile * groups;
     const struct slice *x = (const struct slice *)by->slices + p->m * groups;
     vec sum[MOST_TILES][MOST_ROWS][PARTS];
     for (size_t r = 0; r < R; r++) {
@@ -255,14 +255,14 @@ void DDL_KERNEL(matmul_q8_tiles)(const void *args, size_t lo, size_t hi, float *
     const struct tiles_q8_args *by = args;
     const struct matmul_q8_args *a = by->product;
     (void)scratch;
-    in_passes(a->M, MOST_ROWS, lo, hi, ddl_q8_groups(a->K) * sizeof *a->B, pass_tiles, by);
+    in_passes(a->M, MOST_ROWS, lo, hi, ddl_q8_groups(a->K) * sizeof(struct ddl_q8), pass_tiles, by);
 }
 
 /* ---- to float32 and back ---- */
 
-void DDL_KERNEL(dequantize_q8)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(q8_panel)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct dequantize_q8_args *a = args;
+    const struct q8_panel_args *a = args;
     size_t groups = ddl_q8_groups(a->K);
     (void)scratch;
     for (size_t i = lo * groups; i < hi * groups; i++) {
@@ -276,18 +276,29 @@ void DDL_KERNEL(dequantize_q8)(const void *args, size_t lo, size_t hi, float *sc
     }
 }
 
+/* Row `row` of a matrix W with rows of `width` numbers. */
+INLINE void read_row(const struct ddl_q8 *W, size_t width, size_t row, float *x)
+{
+    const struct ddl_q8 *b = W + row / ROWS * ddl_q8_groups(width);
+    size_t lane = row % ROWS;
+    for (size_t i = 0; i < width; i++, b += i % DDL_GROUP == 0)
+        x[i] = b->scale[lane] * (float)b->q[i % DDL_GROUP / 4][lane][i % 4];
+}
+
 void DDL_KERNEL(embed_q8_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct embed_q8_args *a = args;
-    size_t groups = ddl_q8_groups(a->d);
     (void)scratch;
-    for (size_t n = lo; n < hi; n++) {
-        size_t row = a->first + (size_t)a->tokens[n], lane = row % ROWS;
-        const struct ddl_q8 *b = a->E + row / ROWS * groups;
-        float *x = a->x + n * a->d;
-        for (size_t i = 0; i < a->d; i++, b += i % DDL_GROUP == 0)
-            x[i] = b->scale[lane] * (float)b->q[i % DDL_GROUP / 4][lane][i % 4];
-    }
+    for (size_t n = lo; n < hi; n++)
+        read_row(a->E, a->d, a->first + (size_t)a->tokens[n], a->x + n * a->d);
+}
+
+void DDL_KERNEL(dequantize_q8)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct dequantize_q8_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++)
+        read_row(a->W, a->width, a->first + n, a->x + n * a->width);
 }
 
 /* x (DDL_GROUP numbers) as row `lane` of a tile. */
@@ -313,6 +324,7 @@ static void quantize_group(const float *x, struct ddl_q8 *y, size_t lane)
 void DDL_KERNEL(quantize_q8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct quantize_q8_args *a = args;
+    struct ddl_q8 *W = a->W;
     size_t groups = ddl_q8_groups(a->width);
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
@@ -321,7 +333,7 @@ void DDL_KERNEL(quantize_q8)(const void *args, size_t lo, size_t hi, float *scra
             float x[DDL_GROUP] = { 0 };
             memcpy(x, a->x + n * a->width + k,
                    (a->width - k < DDL_GROUP ? a->width - k : DDL_GROUP) * sizeof *x);
-            quantize_group(x, &a->y[row / ROWS * groups + k / DDL_GROUP], row % ROWS);
+            quantize_group(x, &W[row / ROWS * groups + k / DDL_GROUP], row % ROWS);
         }
     }
 }

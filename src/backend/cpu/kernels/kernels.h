@@ -4,6 +4,7 @@
 #ifndef DDL_BACKEND_CPU_KERNELS_H
 #define DDL_BACKEND_CPU_KERNELS_H
 
+#include "backend/q8.h"
 #include "ops/ops.h"
 
 /* Rows of A in products with B^T for which one order of summation holds, whatever their number: a row of C is
@@ -80,7 +81,7 @@ struct tiles_q8_args {
 };
 
 /* y (K, 16 for each row of tiles) = B^T in float32. */
-struct dequantize_q8_args {
+struct q8_panel_args {
     size_t K;
     const struct ddl_q8 *B;
     float *y;
@@ -113,6 +114,7 @@ struct parts_args {
     X(mixed_skinny)       /* columns of C, op(B) = B^T; mixed_args         */                                \
     X(mixed_few_nn)       /* rows of C, op(B) = B; mixed_args              */                                \
     X(cast_bf16)          /* numbers                                    */                                   \
+    X(widen_bf16)         /* numbers                                    */                                   \
     X(copy_bf16)          /* rows of all matrices                       */                                   \
     X(pack)               /* rows of x; pack_args                       */                                   \
     X(strip)              /* rows of C; strip_args                      */                                   \
@@ -121,7 +123,8 @@ struct parts_args {
     X(slice_q8)           /* rows of A; tiles_q8_args                      */                                \
     X(matmul_q8_tiles)    /* rows of tiles; tiles_q8_args                  */                                \
     X(quantize_q8)        /* rows                                       */                                   \
-    X(dequantize_q8)      /* rows of tiles; dequantize_q8_args                 */                            \
+    X(dequantize_q8)      /* rows                                       */                                   \
+    X(q8_panel)           /* rows of tiles; q8_panel_args               */                                   \
     X(embed_fwd)          /* tokens                                     */                                   \
     X(embed_bf16_fwd)     /* tokens                                     */                                   \
     X(embed_q8_fwd)       /* tokens                                     */                                   \
