@@ -1,6 +1,9 @@
 /* Matrix products and attention: cpu against ref. */
 #include "support/backends.h"
 
+#include "base/bf16.h"
+#include "ddl/backend.h"
+
 #include <math.h>
 
 DEFINE_CALL(matmul, matmul_args)
@@ -145,6 +148,52 @@ static void test_attention_past_infinite_scores(void **state)
     release_all();
 }
 
+static void set_value(const struct attention_args *f, size_t key, float x)
+{
+    if (f->v16)
+        ((uint16_t *)(uintptr_t)f->v16)[key * f->v_stride + 1] = ddl_bf16_round(x);
+    else
+        ((float *)(uintptr_t)f->v)[key * f->v_stride + 1] = x;
+}
+
+/* A value that is not finite reaches the queries that attend to its key, and no earlier one. */
+static void check_value_of_one_key(const struct ddl_backend *backend, struct attention_args f, float x)
+{
+    size_t h = f.h, n = f.T * h, key = f.past + f.T / 2;
+    float *finite = some_floats(n), *found = some_floats(n);
+    set_value(&f, key, 1);
+    f.y = finite;
+    call_attention_fwd(backend, &f);
+    set_value(&f, key, x);
+    f.y = found;
+    call_attention_fwd(backend, &f);
+    for (size_t t = 0; t < f.T; t++) {
+        double error = relative_error(h, found + t * h, finite + t * h);
+        bool reached = f.past + t >= key;
+        if (reached ? isfinite(found[t * h + 1]) : !(error <= 2e-6))
+            fail_msg("%s: query %zu of %zu after %zu, width %zu, value of key %zu is %g: error %g",
+                     ddl_backend_description(backend), t, f.T, f.past, h, key, (double)x, error);
+    }
+}
+
+static void test_values_that_are_not_finite(void **state)
+{
+    (void)state;
+    static const size_t shapes[][5] = { { 1, 3, 1, 8, 0 },    { 1, 8, 1, 5, 70 },   { 1, 30, 1, 33, 0 },
+                                        { 1, 9, 1, 16, 3 },   { 1, 200, 1, 64, 0 }, { 1, 24, 1, 12, 564 },
+                                        { 1, 12, 1, 8, 570 }, { 1, 700, 1, 7, 0 } };
+    enum { SHAPES = sizeof shapes / sizeof *shapes };
+    for (size_t set = 0; isa_name(set); set++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(set), 2);
+        for (size_t i = 0; backend && i < 2 * SHAPES; i++) {
+            struct attention_args f = forward_of(shapes[i / 2], 2, i % 2);
+            check_value_of_one_key(backend, f, i % 4 < 2 ? NAN : INFINITY);
+            release_all();
+        }
+        ddl_backend_free(backend);
+    }
+}
+
 /* The gradients of a query that sees one key, and of that key by it, are exactly zero (T = 1). */
 static void test_attention_backward(void **state)
 {
@@ -205,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_attention_of_large_scores),
         cmocka_unit_test(test_threads_change_no_bit_of_attention),
         cmocka_unit_test(test_attention_past_infinite_scores),
+        cmocka_unit_test(test_values_that_are_not_finite),
         cmocka_unit_test(test_attention_backward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,9 +8,11 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/parallel.h"
 
+#include "base/bf16.h"
 #include "base/mem.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdint.h>
 
 enum {
@@ -122,6 +124,47 @@ static void pack_piece(const struct queries *q, size_t key, size_t n)
     q->k->pack(&values, 0, n, NULL);
 }
 
+/* Whether the values of n keys from `key` on are finite. */
+static bool values_are_finite(const struct queries *q, size_t key, size_t n)
+{
+    const struct attention_args *a = q->a;
+    size_t at = q->b * a->v_batch + key * a->v_stride + q->head * a->h;
+    for (size_t i = 0; i < n; i++, at += a->v_stride) {
+        for (size_t j = 0; j < a->h; j++) {
+            if (!isfinite(a->v16 ? ddl_bf16_widen(a->v16[at + j]) : a->v[at + j]))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Keys of a piece from `key` on that query t attends to, of `most`. */
+static size_t keys_of(const struct queries *q, size_t t, size_t key, size_t most)
+{
+    size_t end = q->a->past + t + 1;
+    return end > key ? least(end - key, most) : 0;
+}
+
+/* y = S values for `rows` queries from t on and the piece from `key` on. The weights of keys that a query
+ * does not attend to are 0, so all rows are one product, unless a value of such a key is not finite: then
+ * each query is multiplied with its own keys only. */
+static void mix_strip(const struct queries *q, const struct strip_args *mix, size_t t, size_t rows,
+                      size_t key)
+{
+    size_t by_all = keys_of(q, t, key, mix->to);
+    if (values_are_finite(q, key + by_all, mix->to - by_all)) {
+        q->k->strip(mix, 0, rows, NULL);
+        return;
+    }
+    for (size_t i = 0; i < rows; i++) {
+        struct strip_args row = *mix;
+        row.to = keys_of(q, t + i, key, mix->to);
+        row.A += i * mix->lda;
+        row.C += i * mix->ldc;
+        q->k->strip(&row, 0, 1, NULL);
+    }
+}
+
 /* The strip of queries from t on, and the packed n keys from `key` on. */
 static void strip_fwd(const struct queries *q, size_t t, size_t key, size_t n)
 {
@@ -152,7 +195,7 @@ static void strip_fwd(const struct queries *q, size_t t, size_t key, size_t n)
     q->k->strip(&scores, 0, rows, NULL);
     if (!q->products_only)
         q->k->softmax_fwd(&s, 0, rows, NULL);
-    q->k->strip(&mix, 0, rows, NULL);
+    mix_strip(q, &mix, t, rows, key);
     if (!q->products_only && seen <= key + n)
         q->k->softmax_finish(&s, 0, rows, NULL);
 }
@@ -207,6 +250,31 @@ static struct attention_args sequence_of(const struct attention_args *a, size_t 
     return one;
 }
 
+/* y = S values for M of few queries from t on and the first n keys; see mix_strip. */
+static void mix_few(const struct queries *q, const struct softmax_args *s, size_t t, size_t M, size_t n)
+{
+    const struct attention_args *a = q->a;
+    size_t values = q->b * a->v_batch + q->head * a->h;
+    const float *S = s->S + t * s->span;
+    float *y = s->y + t * s->y_stride;
+    if (a->v16)
+        q->k->mixed_few_nn(
+            &(struct mixed_args){ M, a->h, n, 1, S, s->span, a->v16 + values, a->v_stride, y, s->y_stride },
+            0, M, NULL);
+    else
+        q->k->matmul_few_nn(&(struct matmul_args){ .M = M,
+                                                   .N = a->h,
+                                                   .K = n,
+                                                   .alpha = 1,
+                                                   .A = S,
+                                                   .lda = s->span,
+                                                   .B = a->v + values,
+                                                   .ldb = a->v_stride,
+                                                   .C = y,
+                                                   .ldc = s->y_stride },
+                            0, a->h, NULL);
+}
+
 /* A head's queries where there are few: keys and values are read once, as they are. */
 static void few_queries(const struct task *task, const struct attention_args *a, size_t b, size_t head,
                         float *scratch)
@@ -221,7 +289,7 @@ static void few_queries(const struct task *task, const struct attention_args *a,
                                .top = scratch + 2 * FEW_QUERIES,
                                .S = scratch + 3 * FEW_QUERIES };
     size_t M = a->T, span = a->past + a->T;
-    size_t keys = q.b * a->k_batch + q.head * a->h, values = q.b * a->v_batch + q.head * a->h;
+    size_t keys = q.b * a->k_batch + q.head * a->h;
     struct softmax_args s = softmax_of(&q, 0, 0, span);
     const float *at = at_query(&q, 0);
     if (a->k16)
@@ -243,22 +311,12 @@ static void few_queries(const struct task *task, const struct attention_args *a,
                          0, span, NULL);
     if (!q.products_only)
         k->softmax_fwd(&s, 0, M, NULL);
-    if (a->v16)
-        k->mixed_few_nn(&(struct mixed_args){ M, a->h, span, 1, q.S, span, a->v16 + values, a->v_stride, s.y,
-                                              s.y_stride },
-                        0, M, NULL);
-    else
-        k->matmul_few_nn(&(struct matmul_args){ .M = M,
-                                                .N = a->h,
-                                                .K = span,
-                                                .alpha = 1,
-                                                .A = q.S,
-                                                .lda = span,
-                                                .B = a->v + values,
-                                                .ldb = a->v_stride,
-                                                .C = s.y,
-                                                .ldc = s.y_stride },
-                         0, a->h, NULL);
+    if (values_are_finite(&q, a->past + 1, span - least(span, a->past + 1))) {
+        mix_few(&q, &s, 0, M, span);
+    } else {
+        for (size_t i = 0; i < M; i++)
+            mix_few(&q, &s, i, 1, a->past + i + 1);
+    }
     if (!q.products_only)
         k->softmax_finish(&s, 0, M, NULL);
 }
