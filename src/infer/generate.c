@@ -89,16 +89,37 @@ static ddl_status encode_prompt(struct generation *g, struct ddl_error *err)
     return status;
 }
 
+/* The session for a prompt of so many tokens, `space` of which fit the context after it. */
+static struct ddl_session_options session_options(const struct ddl_generate_config *k, size_t prompt,
+                                                  size_t space)
+{
+    size_t new_tokens = k->max_tokens < space ? k->max_tokens : space;
+    size_t prefill = prompt < PREFILL_ROWS ? prompt : PREFILL_ROWS;
+    size_t step = k->n < STEP_ROWS ? k->n : STEP_ROWS;
+    return (struct ddl_session_options){ .slots = k->n,
+                                         .tokens = prompt + new_tokens - 1,
+                                         .rows = prefill > step ? prefill : step,
+                                         .form = (enum ddl_cache_form)k->cache };
+}
+
+size_t ddl_generate_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                          const struct ddl_generate_config *generate, size_t prompt)
+{
+    size_t context = config->block_size, logits, heap = config->vocab_size * sizeof(int32_t);
+    if (prompt < 1 || prompt > context)
+        prompt = prompt < 1 ? 1 : context;
+    const struct ddl_session_options options = session_options(generate, prompt, context - prompt + 1);
+    size_t bytes = ddl_session_bytes(config, precision, &options);
+    bool fits = bytes < SIZE_MAX && ddl_size_mul(generate->n * sizeof(float), config->vocab_size, &logits) &&
+                ddl_size_add(bytes, logits, &bytes) && ddl_size_add(bytes, heap, &bytes);
+    return fits ? bytes : SIZE_MAX;
+}
+
 static ddl_status allocate(struct generation *g, struct ddl_error *err)
 {
     const struct ddl_generate_config *k = g->config;
-    size_t new_tokens = k->max_tokens < g->space ? k->max_tokens : g->space, logits;
-    size_t prefill = g->prompt.n < PREFILL_ROWS ? g->prompt.n : PREFILL_ROWS;
-    size_t step = k->n < STEP_ROWS ? k->n : STEP_ROWS;
-    const struct ddl_session_options options = { .slots = k->n,
-                                                 .tokens = g->prompt.n + new_tokens - 1,
-                                                 .rows = prefill > step ? prefill : step,
-                                                 .form = (enum ddl_cache_form)k->cache };
+    size_t logits;
+    const struct ddl_session_options options = session_options(k, g->prompt.n, g->space);
     if (!ddl_size_mul(k->n * sizeof *g->logits, g->V, &logits))
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu sequences", k->n);
     g->sequences = calloc(k->n, sizeof *g->sequences);

@@ -1,6 +1,6 @@
 /* metrics.jsonl: one JSON object a logged step, in order, each step once. */
-#ifndef DDL_RUN_METRICS_H
-#define DDL_RUN_METRICS_H
+#ifndef DDL_TRAIN_METRICS_H
+#define DDL_TRAIN_METRICS_H
 
 #include "ddl/train.h"
 

@@ -68,6 +68,15 @@ static ddl_status backend_bytes(const struct ddl_train_config *t, size_t *bytes,
                                              "sequences of %zu tokens do not fit the address space", t->seq);
 }
 
+/* Memory of a text sample. A prompt has at most as many tokens as bytes. */
+static double sample_bytes(const struct ddl_train_config *t)
+{
+    const struct ddl_generate_config generate = ddl_train_sample(t, 0);
+    return t->sample_every ? (double)ddl_generate_bytes(&t->config, (enum ddl_precision)t->precision,
+                                                        &generate, strlen(t->sample_prompt))
+                           : 0;
+}
+
 static double other_bytes(const struct ddl_train_config *t)
 {
     const double step = (double)t->batch * (double)t->seq, all = step * (double)t->accumulate;
@@ -78,6 +87,7 @@ static double other_bytes(const struct ddl_train_config *t)
     bytes += shard_pages(t->train_data, (double)t->steps * all / (double)t->seq, (double)t->seq);
     if (t->val_every)
         bytes += shard_pages(t->val_data, (double)t->val_tokens / (double)t->seq, (double)t->seq);
+    bytes += sample_bytes(t);
     return bytes;
 }
 

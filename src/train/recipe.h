@@ -1,6 +1,6 @@
 /* A recipe: a flat YAML mapping of scalars. */
-#ifndef DDL_RUN_RECIPE_H
-#define DDL_RUN_RECIPE_H
+#ifndef DDL_TRAIN_RECIPE_H
+#define DDL_TRAIN_RECIPE_H
 
 #include "ddl/status.h"
 

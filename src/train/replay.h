@@ -1,6 +1,6 @@
 /* Micro-batches run once more under a probe, up to the first tensor that is not finite. */
-#ifndef DDL_RUN_REPLAY_H
-#define DDL_RUN_REPLAY_H
+#ifndef DDL_TRAIN_REPLAY_H
+#define DDL_TRAIN_REPLAY_H
 
 #include "model/probe.h"
 #include "train/values.h"

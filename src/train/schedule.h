@@ -1,6 +1,6 @@
 /* The learning rate: docs/equations.md, 10. */
-#ifndef DDL_RUN_SCHEDULE_H
-#define DDL_RUN_SCHEDULE_H
+#ifndef DDL_TRAIN_SCHEDULE_H
+#define DDL_TRAIN_SCHEDULE_H
 
 #include <stdint.h>
 

@@ -91,7 +91,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "checkpoints that are kept (0: all)"))                \
     X(ANY, ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,                                                       \
                "further checkpoints that are kept, of lowest validation loss (0: none)"))                    \
-    X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP))                  \
+    X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP))                                                    \
     X(NOTED, ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one for each core)"))
 
 #define OPTION(on_resume, ...) __VA_ARGS__,
@@ -166,6 +166,15 @@ struct ddl_workspace_options ddl_train_workspace(const struct ddl_train_config *
                                            .tokens = config->seq,
                                            .train = true,
                                            .recompute = (enum ddl_recompute)config->recompute };
+}
+
+struct ddl_generate_config ddl_train_sample(const struct ddl_train_config *config, uint64_t step)
+{
+    struct ddl_generate_config generate = ddl_generate_defaults();
+    generate.max_tokens = config->sample_tokens;
+    generate.temperature = 0.8f;
+    generate.seed = config->seed + step;
+    return generate;
 }
 
 /* ---- putting it together ---- */

@@ -2,6 +2,7 @@
 #ifndef DDL_TRAIN_CONFIG_H
 #define DDL_TRAIN_CONFIG_H
 
+#include "ddl/generate.h"
 #include "ddl/train.h"
 
 /* A copy with the defaults that depend on other keys: seq. */
@@ -9,6 +10,9 @@ struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config
 
 /* Options of the run's workspace; of a resolved configuration. */
 struct ddl_workspace_options ddl_train_workspace(const struct ddl_train_config *config);
+
+/* How text is sampled after `step` steps. */
+struct ddl_generate_config ddl_train_sample(const struct ddl_train_config *config, uint64_t step);
 
 /* What a resumed run may change. A key is compared with the checkpoint's unless its row says otherwise. */
 enum ddl_on_resume {

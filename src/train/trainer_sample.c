@@ -1,6 +1,6 @@
 #include "train/trainer.h"
 
-#include "ddl/generate.h"
+#include "train/train_config.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +32,8 @@ static int collect(void *user, size_t sequence, const char *piece, size_t size)
 ddl_status trainer_sample(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
-    struct ddl_generate_config g = ddl_generate_defaults();
+    struct ddl_generate_config g = ddl_train_sample(t, run->state.step);
     struct text text = { 0 };
-    g.max_tokens = t->sample_tokens;
-    g.temperature = 0.8f;
-    g.seed = t->seed + run->state.step;
     const struct ddl_generate_request request = { .model = run->model,
                                                   .tokenizer = run->tokenizer,
                                                   .config = &g,

@@ -1,6 +1,6 @@
 /* The loss on a fixed set of positions, during a run. */
-#ifndef DDL_RUN_VALIDATE_H
-#define DDL_RUN_VALIDATE_H
+#ifndef DDL_TRAIN_VALIDATE_H
+#define DDL_TRAIN_VALIDATE_H
 
 #include "ddl/data.h"
 #include "ddl/model.h"

@@ -1,6 +1,6 @@
 /* How many numbers of a tensor are not finite. */
-#ifndef DDL_RUN_VALUES_H
-#define DDL_RUN_VALUES_H
+#ifndef DDL_TRAIN_VALUES_H
+#define DDL_TRAIN_VALUES_H
 
 #include "ddl/backend.h"
 

@@ -4,7 +4,9 @@
 #include "support/files.h"
 
 #include "ddl/backend.h"
+#include "ddl/generate.h"
 #include "ddl/model.h"
+#include "ddl/train.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -65,8 +67,33 @@ static void a_prediction_holds(void **state)
     }
 }
 
+/* A text sample needs a session while the workspace of training exists. */
+static void samples_are_counted(void **state)
+{
+    (void)state;
+    struct ddl_train_config config = ddl_train_defaults();
+    struct ddl_train_plan without, with;
+    struct ddl_error err;
+    assert_ok(ddl_config_set_size(&config.config, "mini", &err), err);
+    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", source_path("data/tokenizer"));
+    snprintf(config.train_data, sizeof config.train_data, "%s", "shards");
+    snprintf(config.out, sizeof config.out, "%s", "run");
+    snprintf(config.sample_prompt, sizeof config.sample_prompt, "%s", "The");
+    config.sample_tokens = 600; /* more than the context of 512 */
+    assert_ok(ddl_train_plan(&config, &without, &err), err);
+    config.sample_every = 10;
+    assert_ok(ddl_train_plan(&config, &with, &err), err);
+    struct ddl_generate_config sample = ddl_generate_defaults();
+    sample.max_tokens = config.sample_tokens;
+    size_t bytes = ddl_generate_bytes(&config.config, DDL_PRECISION_F32, &sample, 3);
+    assert_true(bytes > 2 * 6 * 512 * 384 * sizeof(float)); /* keys and values of six layers */
+    assert_true(with.bytes_other - without.bytes_other >= bytes - 1);
+    assert_true(with.bytes_other - without.bytes_other <= bytes + 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_prediction_holds) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(a_prediction_holds),
+                                        cmocka_unit_test(samples_are_counted) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
