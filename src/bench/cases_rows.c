@@ -23,15 +23,9 @@ void make_rmsnorm_bwd(struct bench_case *k, const struct bench_sizes *s)
 void make_rope_fwd(struct bench_case *k, const struct bench_sizes *s)
 {
     size_t a = s->H * s->h;
-    k->args.rope_fwd = (struct rope_args){ .B = s->B,
-                                           .T = s->T,
-                                           .H = s->H,
-                                           .h = s->h,
-                                           .R = s->R,
-                                           .eps = 1e-5f,
-                                           .x_stride = a,
-                                           .y_stride = a,
-                                           .y_batch = s->T * a };
+    k->args.rope_fwd = (struct rope_args){
+        .B = s->B, .T = s->T, .H = s->H, .h = s->h, .R = s->R, .eps = 1e-5f, .x_stride = a, .y_stride = a
+    };
     IN(rope_args, cos, s->T * s->R / 2, COS);
     IN(rope_args, sin, s->T * s->R / 2, SIN);
     IN(rope_args, x, s->N * a, NORMAL);

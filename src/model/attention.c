@@ -12,8 +12,8 @@
 
 static const float qk_eps = 1e-5f;
 
-/* The part of the fused projection that a rotation reads: 0 queries, 1 keys. */
-static void turn(const struct pass *p, const float *qkv, int part, int slot, float *y, size_t y_batch)
+/* Rotates queries (part 0 of the fused projection) or keys (part 1). */
+static void rotate(const struct pass *p, const float *qkv, int part, int slot, float *y)
 {
     const struct ddl_config *k = p->config;
     size_t a = k->n_heads * k->head_dim;
@@ -30,11 +30,10 @@ static void turn(const struct pass *p, const float *qkv, int part, int slot, flo
                                                   .x_stride = 3 * a,
                                                   .w = param_value(p, slot),
                                                   .y = y,
-                                                  .y_stride = a,
-                                                  .y_batch = y_batch });
+                                                  .y_stride = a });
 }
 
-static void turn_bwd(const struct pass *p, const float *qkv, int part, int slot, float *dqkv)
+static void rotate_bwd(const struct pass *p, const float *qkv, int part, int slot, float *dqkv)
 {
     const struct ddl_config *k = p->config;
     size_t a = k->n_heads * k->head_dim;
@@ -78,9 +77,9 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
     size_t a = k->n_heads * k->head_dim, dense = p->T * a;
     linear_fwd(p, p->N, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv, false);
     probe_tensor(p, "qkv", acts->qkv, 3 * a);
-    turn(p, acts->qkv, 0, slots->q_rms, acts->qn, dense);
+    rotate(p, acts->qkv, 0, slots->q_rms, acts->qn);
     probe_tensor(p, "qn", acts->qn, a);
-    turn(p, acts->qkv, 1, slots->k_rms, acts->kn, dense);
+    rotate(p, acts->qkv, 1, slots->k_rms, acts->kn);
     probe_tensor(p, "kn", acts->kn, a);
     struct attention_args args = { .B = p->B,
                                    .T = p->T,
@@ -128,12 +127,11 @@ static void attend_again(const struct pass *p, size_t layer, const float *ctx)
 {
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
-    size_t dense = p->T * p->config->n_heads * p->config->head_dim;
     if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK) {
         attend(p, layer, ctx);
     } else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE) {
-        turn(p, acts->qkv, 0, slots->q_rms, acts->qn, dense);
-        turn(p, acts->qkv, 1, slots->k_rms, acts->kn, dense);
+        rotate(p, acts->qkv, 0, slots->q_rms, acts->qn);
+        rotate(p, acts->qkv, 1, slots->k_rms, acts->kn);
     }
 }
 
@@ -169,8 +167,8 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
                                                          .dq_stride = 3 * a,
                                                          .dk_stride = 3 * a,
                                                          .dv_stride = 3 * a });
-    turn_bwd(p, acts->qkv, 0, slots->q_rms, ws->dqkv);
-    turn_bwd(p, acts->qkv, 1, slots->k_rms, ws->dqkv);
+    rotate_bwd(p, acts->qkv, 0, slots->q_rms, ws->dqkv);
+    rotate_bwd(p, acts->qkv, 1, slots->k_rms, ws->dqkv);
     probe_tensor(p, "dqkv", ws->dqkv, 3 * a);
     probe_grad(p, slots->q_rms);
     probe_grad(p, slots->k_rms);

@@ -139,19 +139,18 @@ struct ddl_ragged {
  * over tokens, X_t,(i,j) = sum_s w_(ic+j),s x_(t-K+1+s),i.  Section 3 */
 struct init_state_args {
     size_t B, T, d, c, K;
-    const float *x;    /* (B, T, d)                                                       */
-    const float *past; /* (B, K-1, d) embeddings before the first token, or NULL: zeros   */
-    const float *w;    /* (d*c, K), last tap on the current token; or NULL: repeat        */
-    float *X;          /* (B, T, d, c) =                                                  */
+    const float *x; /* (B, T, d)                                                       */
+    const float *w; /* (d*c, K), last tap on the current token; or NULL: repeat        */
+    float *X;       /* (B, T, d, c) =                                                  */
     struct ddl_ragged ragged;
     const float *history; /* ragged: (histories, K-1, d) embeddings before the first token */
 };
 struct init_state_grad_args {
     size_t B, T, d, c, K;
-    const float *x, *w; /* no past: sequences start from nothing */
-    const float *dX;    /* (B, T, d, c)  */
-    float *dx;          /* (B, T, d) =   */
-    float *dw;          /* (d*c, K) +=, NULL where w is */
+    const float *x, *w;
+    const float *dX; /* (B, T, d, c)  */
+    float *dx;       /* (B, T, d) =   */
+    float *dw;       /* (d*c, K) +=, NULL where w is */
 };
 
 /* The compressor's weights folded into one weight per tap and channel of the state: token: e_s,(i,j) = r_j
@@ -172,13 +171,12 @@ struct fold_grad_args {
     float *dw, *dr;  /* +=, shapes of w and r */
 };
 
-/* x_in_t,i = sum_s sum_j e_s,(i,j) X_(t-taps+1+s),(i,j), zeros (or `past`) before the sequence.  Section 2 */
+/* x_in_t,i = sum_s sum_j e_s,(i,j) X_(t-taps+1+s),(i,j), zeros before the sequence.  Section 2 */
 struct compress_args {
     size_t B, T, d, c, taps;
-    const float *X;    /* (B, T, d, c)               */
-    const float *past; /* (B, taps-1, d, c), or NULL */
-    const float *e;    /* (taps, d*c)                */
-    float *x_in;       /* (B, T, d) =                */
+    const float *X; /* (B, T, d, c)               */
+    const float *e; /* (taps, d*c)                */
+    float *x_in;    /* (B, T, d) =                */
     struct ddl_ragged ragged;
     const float *history; /* ragged: (histories, taps-1, d, c) states before the first token */
 };
@@ -208,11 +206,10 @@ struct rmsnorm_grad_args {
 };
 
 /* Rotary embedding of the first R dimensions of every head, half-split pairs (i, i + R/2), then RMSNorm over
- * h with one weight for all heads (w NULL: none), eps inside.  Section 6. Row (b, t) of x is at b*T + t;
- * of y at b*y_batch + t*y_stride, so that keys can go straight into a cache. */
+ * h with one weight for all heads (w NULL: none), eps inside.  Section 6. Dense
+ * sequences begin at position 0. */
 struct rope_args {
     size_t B, T, H, h, R;
-    size_t past; /* position of the first token                               */
     struct ddl_ragged ragged;
     float eps;
     const float *cos, *sin; /* (positions, R/2)                                          */
@@ -220,9 +217,9 @@ struct rope_args {
     size_t x_stride;
     const float *w; /* (h) or NULL                                               */
     float *y;
-    size_t y_stride, y_batch;
+    size_t y_stride; /* rows of y */
 };
-struct rope_grad_args { /* past 0, sequences dense: row (b, t) at (b*T + t) * stride */
+struct rope_grad_args { /* dense sequences */
     size_t B, T, H, h, R;
     float eps;
     const float *cos, *sin;

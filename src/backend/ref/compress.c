@@ -5,8 +5,6 @@ static double state(const struct compress_args *a, size_t n, size_t back, size_t
 {
     const float *X =
         ref_earlier_row(&a->ragged, n, n % a->T, back, a->taps - 1, a->d * a->c, a->X, a->history);
-    if (!X && !a->ragged.B && a->past)
-        X = a->past + (n / a->T * (a->taps - 1) + n % a->T + a->taps - 1 - back) * a->d * a->c;
     return X ? (double)X[ij] : 0;
 }
 

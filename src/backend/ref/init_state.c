@@ -4,8 +4,6 @@
 static double embedding(const struct init_state_args *a, size_t n, size_t back, size_t i)
 {
     const float *x = ref_earlier_row(&a->ragged, n, n % a->T, back, a->K - 1, a->d, a->x, a->history);
-    if (!x && !a->ragged.B && a->past)
-        x = a->past + (n / a->T * (a->K - 1) + n % a->T + a->K - 1 - back) * a->d;
     return x ? (double)x[i] : 0;
 }
 

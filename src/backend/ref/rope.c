@@ -28,12 +28,10 @@ void ref_rope_fwd(void *ctx, const struct rope_args *a)
     (void)ctx;
     double in[DDL_MAX_HEAD_DIM], out[DDL_MAX_HEAD_DIM];
     for (size_t n = 0; n < a->B * a->T; n++) {
-        size_t b = n / a->T, t = n % a->T, position = a->past + t;
-        if (a->ragged.B)
-            position = (size_t)a->ragged.position[n];
+        size_t position = a->ragged.B ? (size_t)a->ragged.position[n] : n % a->T;
         for (size_t head = 0; head < a->H; head++) {
             const float *x = a->x + n * a->x_stride + head * a->h;
-            float *y = a->y + b * a->y_batch + t * a->y_stride + head * a->h;
+            float *y = a->y + n * a->y_stride + head * a->h;
             for (size_t i = 0; i < a->h; i++)
                 in[i] = x[i];
             rotate(a->h, a->R, a->cos + position * (a->R / 2), a->sin + position * (a->R / 2), 1, in, out);

@@ -1,17 +1,14 @@
-/* The compressor on the state, with weights e that are collapsed already (cpu/collapse.c): ops/ops.h. */
+/* The compressor applied to the state, with folded weights e. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/ragged.h"
 #include "backend/cpu/kernels/vec.h"
 
-/* The state of token t - back of sequence b, or NULL where it is zero. */
+/* The state `back` tokens before row n, or NULL before the sequence, where it is zero. */
 static const float *earlier(const struct compress_args *a, size_t n, size_t back)
 {
     if (a->ragged.B)
         return earlier_row(&a->ragged, n, back, a->taps - 1, a->d * a->c, a->X, a->history);
-    size_t b = n / a->T, t = n % a->T, dc = a->d * a->c;
-    if (t >= back)
-        return a->X + (n - back) * dc;
-    return a->past ? a->past + (b * (a->taps - 1) + t + a->taps - 1 - back) * dc : NULL;
+    return n % a->T >= back ? a->X + (n - back) * a->d * a->c : NULL;
 }
 
 /* x_in (+)= sum_j e_ij X_ij */

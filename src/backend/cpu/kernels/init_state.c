@@ -40,10 +40,7 @@ static const float *earlier(const struct init_state_args *a, size_t n, size_t ba
 {
     if (a->ragged.B)
         return earlier_row(&a->ragged, n, back, a->K - 1, a->d, a->x, a->history);
-    size_t b = n / a->T, t = n % a->T;
-    if (t >= back)
-        return a->x + (n - back) * a->d;
-    return a->past ? a->past + (b * (a->K - 1) + t + a->K - 1 - back) * a->d : NULL;
+    return n % a->T >= back ? a->x + (n - back) * a->d : NULL;
 }
 
 INLINE void fwd_rows(const struct init_state_args *a, size_t lo, size_t hi, const float *turned,

@@ -23,11 +23,9 @@ void DDL_KERNEL(rope_fwd)(const void *args, size_t lo, size_t hi, float *scratch
     size_t half = a->R / 2;
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
-        size_t b = n / a->T, t = n % a->T, position = a->past + t;
-        if (a->ragged.B)
-            position = (size_t)a->ragged.position[n];
+        size_t position = a->ragged.B ? (size_t)a->ragged.position[n] : n % a->T;
         for (size_t head = 0; head < a->H; head++) {
-            float *y = a->y + b * a->y_batch + t * a->y_stride + head * a->h;
+            float *y = a->y + n * a->y_stride + head * a->h;
             turn_head(a->h, half, a->cos + position * half, a->sin + position * half,
                       a->x + n * a->x_stride + head * a->h, y);
             if (!a->w)
