@@ -122,6 +122,7 @@ static ddl_status load(ddl_tokenizer **tokenizer, const char *path, struct ddl_e
     return ddl_tokenizer_load(tokenizer, found, err);
 }
 
+/* Integers only, of which there may be millions: written without a JSON tree in memory. */
 static void print_ids(const struct ddl_ids *ids, bool json)
 {
     if (json)

@@ -23,29 +23,29 @@ static size_t longest_token(const ddl_tokenizer *tokenizer)
     return longest;
 }
 
-ddl_status ddl_detokenizer_init(struct ddl_detokenizer *e, const ddl_tokenizer *tokenizer,
+ddl_status ddl_detokenizer_init(struct ddl_detokenizer *d, const ddl_tokenizer *tokenizer,
                                 const char *const *stop, size_t n_stop, struct ddl_error *err)
 {
-    *e = (struct ddl_detokenizer){ .tokenizer = tokenizer, .stop = stop, .n_stop = n_stop };
-    /* Held: less than a stop string, then a token behind an incomplete character. */
-    e->capacity = longest_of(stop, n_stop) + longest_token(tokenizer) + 2 * sizeof e->stream.held;
-    e->held = ddl_mem_alloc(e->capacity);
-    return e->held ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "out of memory for text");
+    *d = (struct ddl_detokenizer){ .tokenizer = tokenizer, .stop = stop, .n_stop = n_stop };
+    /* At most: less than a stop string, and a token after an incomplete character. */
+    d->capacity = longest_of(stop, n_stop) + longest_token(tokenizer) + 2 * sizeof d->stream.held;
+    d->held = ddl_mem_alloc(d->capacity);
+    return d->held ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "out of memory for text");
 }
 
-void ddl_detokenizer_free(struct ddl_detokenizer *e)
+void ddl_detokenizer_free(struct ddl_detokenizer *d)
 {
-    ddl_mem_free(e->held);
-    e->held = NULL;
+    ddl_mem_free(d->held);
+    d->held = NULL;
 }
 
-/* Gives out the first n held bytes. */
-static int give(struct ddl_detokenizer *e, size_t n)
+/* Passes on the first n held bytes. */
+static int pass_on(struct ddl_detokenizer *d, size_t n)
 {
-    int answer = n && e->text ? e->text(e->user, e->sequence, e->held, n) : 0;
-    memmove(e->held, e->held + n, e->n_held - n);
-    e->n_held -= n;
-    return answer;
+    int result = n && d->text ? d->text(d->user, d->sequence, d->held, n) : 0;
+    memmove(d->held, d->held + n, d->n_held - n);
+    d->n_held -= n;
+    return result;
 }
 
 static bool starts_with(const char *text, size_t size, const char *prefix, size_t n)
@@ -53,40 +53,40 @@ static bool starts_with(const char *text, size_t size, const char *prefix, size_
     return n <= size && memcmp(text, prefix, n) == 0;
 }
 
-/* Where the first stop string begins, or the text that may still become one; n_held if nowhere. */
-static size_t find_stop(const struct ddl_detokenizer *e, bool *complete)
+/* Offset of the first stop string, or of text that could become one; n_held if there is none. */
+static size_t find_stop(const struct ddl_detokenizer *d, bool *complete)
 {
     *complete = false;
-    for (size_t at = 0; at < e->n_held; at++) {
-        const char *rest = e->held + at;
-        size_t left = e->n_held - at;
-        bool begun = false;
-        for (size_t i = 0; i < e->n_stop; i++) {
-            size_t n = strlen(e->stop[i]);
-            if (n && starts_with(rest, left, e->stop[i], n)) {
+    for (size_t at = 0; at < d->n_held; at++) {
+        const char *rest = d->held + at;
+        size_t left = d->n_held - at;
+        bool partial = false;
+        for (size_t i = 0; i < d->n_stop; i++) {
+            size_t n = strlen(d->stop[i]);
+            if (n && starts_with(rest, left, d->stop[i], n)) {
                 *complete = true;
                 return at;
             }
-            begun = begun || (left < n && starts_with(e->stop[i], n, rest, left));
+            partial = partial || (left < n && starts_with(d->stop[i], n, rest, left));
         }
-        if (begun)
+        if (partial)
             return at;
     }
-    return e->n_held;
+    return d->n_held;
 }
 
-int ddl_detokenizer_push(struct ddl_detokenizer *e, int32_t id, bool *stopped)
+int ddl_detokenizer_push(struct ddl_detokenizer *d, int32_t id, bool *stopped)
 {
-    e->n_held += ddl_decode_push(&e->stream, e->tokenizer, id, e->held + e->n_held, e->capacity - e->n_held);
-    size_t n = find_stop(e, stopped);
-    int answer = give(e, n);
+    d->n_held += ddl_decode_push(&d->stream, d->tokenizer, id, d->held + d->n_held, d->capacity - d->n_held);
+    size_t n = find_stop(d, stopped);
+    int result = pass_on(d, n);
     if (*stopped)
-        e->n_held = 0;
-    return answer;
+        d->n_held = 0;
+    return result;
 }
 
-int ddl_detokenizer_flush(struct ddl_detokenizer *e)
+int ddl_detokenizer_flush(struct ddl_detokenizer *d)
 {
-    e->n_held += ddl_decode_flush(&e->stream, e->held + e->n_held, e->capacity - e->n_held);
-    return give(e, e->n_held);
+    d->n_held += ddl_decode_flush(&d->stream, d->held + d->n_held, d->capacity - d->n_held);
+    return pass_on(d, d->n_held);
 }

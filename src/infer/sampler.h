@@ -1,6 +1,6 @@
 /* From logits to a token. */
-#ifndef DDL_RUN_SAMPLER_H
-#define DDL_RUN_SAMPLER_H
+#ifndef DDL_INFER_SAMPLER_H
+#define DDL_INFER_SAMPLER_H
 
 #include <stddef.h>
 #include <stdint.h>

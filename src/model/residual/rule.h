@@ -4,15 +4,15 @@
  * attention or the MLP. A rule is one file with one struct residual_rule, and one row in table.h; block.c
  * calls it without knowing which it is. Backward of a sublayer, given X' and dX':
  *
- *   write_bwd     X' -> X, dX' -> dX as far as it does not flow through F, ctx or x_in; returns df
- *   read_fwd      recomputes x_in where it was not kept (and block.c the norm)
+ *   write_bwd     X' -> X; dX' -> dX without the contributions of F, ctx and x_in; returns df
+ *   read_fwd      recomputes x_in if it was not kept (block.c recomputes the norm)
  *   F's backward  df -> dctx
- *   context_bwd   adds to dctx what flows from write through ctx, and the parameters' gradients on that way
+ *   context_bwd   adds to dctx the contribution of ctx in write_fwd; gradients of the parameters it used
  *   norm's        dctx -> dx_in
  *   input_bwd     the same for x_in
  *   read_bwd      dx_in -> dX
  *
- * docs/design.md has the instructions for adding a rule. */
+ * docs/design.md, "Adding a residual rule", lists all steps. */
 #ifndef DDL_MODEL_RESIDUAL_RULE_H
 #define DDL_MODEL_RESIDUAL_RULE_H
 
@@ -65,9 +65,8 @@ struct residual_rule {
     void (*read_bwd)(const struct sublayer *s);
     /* The stream, x_in, ctx (N, d) and acts->f (N, d) -> the stream. */
     void (*write_fwd)(const struct sublayer *s, const float *x_in, const float *ctx);
-    /* The first step of backward, see above. Returns df (N, d), for which the workspace's
-     * df is free, or NULL where f has no effect. With
-     * STREAM_SAVED the stream is X already. */
+    /* The first step of backward, see above. With STREAM_SAVED the stream is X already. Returns df (N, d),
+     * for which the workspace's df may be used, or NULL where f has no effect. */
     const float *(*write_bwd)(const struct sublayer *s);
     void (*context_bwd)(const struct sublayer *s, const float *ctx, float *dctx);
     void (*input_bwd)(const struct sublayer *s, const float *x_in, float *dx_in);
