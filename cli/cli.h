@@ -17,6 +17,7 @@ struct option_group {
     const char *title; /* "keys of the recipe"; NULL: "options" */
     const struct ddl_option *rows;
     const struct ddl_option *(*table)(void);
+    const void *(*defaults)(void); /* a struct of the rows with the values before parsing; NULL: all zero */
 };
 
 /* A file and what it is, or a command line and what it is for. */
@@ -75,6 +76,8 @@ void print_help(const struct command *command);
 size_t describe_flag(const struct ddl_option *option, char *out, size_t size);
 /* The rows of a group: its own, or the library's; NULL past the last group of a command. */
 const struct ddl_option *group_rows(const struct option_group *group);
+/* " [default: 8]" for a row of a group; empty for a flag that is off and for an empty text. */
+void describe_default(const struct option_group *group, const struct ddl_option *row, char *out, size_t size);
 
 /* manual.c: page number i ("ddl.1", "ddl-train.1", ...), whole, on standard output; false past the last. */
 bool manual_name(size_t i, char *out, size_t size);

@@ -1,4 +1,4 @@
-/* ddl bench op, step, decode, tokenizer: how fast things are here, after they were found right. */
+/* ddl bench op, step, decode, tokenizer: speed, after a check of the results. */
 #include "bench_print.h"
 #include "cli.h"
 
@@ -36,34 +36,34 @@ struct flags {
         name, DDL_OPTION_SIZE, AT(field), 0, least, most, NULL, "N", help                                    \
     }
 #define MODEL_ROWS                                                                                           \
-    TEXT_ROW("model", model, "NAME", "named model"), TEXT_ROW("size", size, "NAME", "its size"),             \
-        SIZE_ROW("threads", threads, 0, 4096, "threads (0: one for each core)"),                             \
+    TEXT_ROW("model", model, "NAME", "named model"), TEXT_ROW("size", size, "NAME", "named size"),           \
+        SIZE_ROW("threads", threads, 0, 4096, "threads (0: one per core)"),                                  \
         TEXT_ROW("backend", backend, "NAME", DDL_BACKEND_HELP)
 #define DTYPE_ROW(names)                                                                                     \
     {                                                                                                        \
-        "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, names, "NAME", "what products work on"               \
+        "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, names, "NAME", "operand type of matrix products"     \
     }
 #define BATCH_ROW(help) SIZE_ROW("batch", batch, 1, 65536, help)
 #define SEQ_ROW(help) SIZE_ROW("seq", seq, 1, 1048576, help)
 #define STEPS_ROW(help) SIZE_ROW("steps", steps, 1, DDL_BENCH_REPETITIONS, help)
-#define WARMUP_ROW SIZE_ROW("warmup", warmup, 0, 1000, "untimed ones before")
-#define OPS_ROW(when) BOOL_ROW("ops", ops, "time every op too, in " when)
-#define ROOFLINE_ROW BOOL_ROW("roofline", roofline, "measure the machine's limits too (on)")
+#define WARMUP_ROW SIZE_ROW("warmup", warmup, 0, 1000, "untimed repetitions before")
+#define OPS_ROW(when) BOOL_ROW("ops", ops, "also time every op, in " when)
+#define ROOFLINE_ROW BOOL_ROW("roofline", roofline, "also measure the peak rates of the machine")
 
 /* Of every benchmark. */
 static const struct ddl_option report_rows[] = {
     BOOL_ROW("json", json, "one JSON object on one line"),
-    TEXT_ROW("save", save, "FILE", "adds that line to FILE too"),
-    TEXT_ROW("compare", compare, "FILE", "says what changed, beyond noise, since the report in FILE"),
+    TEXT_ROW("save", save, "FILE", "append that line to FILE"),
+    TEXT_ROW("compare", compare, "FILE", "print what changed beyond noise since the report in FILE"),
     { 0 },
 };
 static const struct ddl_option op_rows[] = {
     MODEL_ROWS,
-    BATCH_ROW("sequences whose rows ops work on"),
+    BATCH_ROW("sequences in a batch"),
     SEQ_ROW("tokens of a sequence"),
-    TEXT_ROW("filter", filter, "TEXT", "only ops whose name contains TEXT"),
-    STEPS_ROW("repetitions at least"),
-    { "seconds", DDL_OPTION_DOUBLE, AT(seconds), 0, 0, 3600, NULL, "S", "time for an op at least" },
+    TEXT_ROW("filter", filter, "TEXT", "only ops whose names contain TEXT"),
+    STEPS_ROW("minimum number of repetitions"),
+    { "seconds", DDL_OPTION_DOUBLE, AT(seconds), 0, 0, 3600, NULL, "S", "minimum time per op" },
     WARMUP_ROW,
     ROOFLINE_ROW,
     { 0 },
@@ -72,13 +72,13 @@ static const struct ddl_option step_rows[] = {
     MODEL_ROWS,
     DTYPE_ROW(ddl_training_precision_names),
     { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",
-      "what backward makes again" },
-    BATCH_ROW("sequences of a step"),
+      "what the backward pass recomputes" },
+    BATCH_ROW("sequences per step"),
     SEQ_ROW("tokens of a sequence"),
     STEPS_ROW("timed steps"),
     WARMUP_ROW,
-    OPS_ROW("further steps"),
-    BOOL_ROW("gemm", gemm, "time the step's matrix products alone too"),
+    OPS_ROW("additional steps"),
+    BOOL_ROW("gemm", gemm, "also time the matrix products of a step alone"),
     ROOFLINE_ROW,
     { 0 },
 };
@@ -86,19 +86,19 @@ static const struct ddl_option decode_rows[] = {
     MODEL_ROWS,
     DTYPE_ROW(ddl_precision_names),
     { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
-      "keys and values in f32 or bf16 (auto: f32 where the weights are)" },
-    BATCH_ROW("sequences side by side, after one was timed alone"),
+      "format of keys and values (auto: f32 with f32 weights, else bf16)" },
+    BATCH_ROW("sequences decoded together, after one alone"),
     SEQ_ROW("tokens of the prompt"),
     STEPS_ROW("tokens to decode"),
     WARMUP_ROW,
-    OPS_ROW("as many further tokens"),
+    OPS_ROW("as many additional tokens"),
     ROOFLINE_ROW,
     { 0 },
 };
 static const struct ddl_option tokenizer_rows[] = {
-    TEXT_ROW("tokenizer", tokenizer, "PATH", "tokenizer.json, or its folder (the project's)"),
-    TEXT_ROW("text", text, "FILE", "plain text (the project's sample)"),
-    SIZE_ROW("vocab-size", vocab_size, 0, 1000000, "tokens to learn from the text; 0: do not"),
+    TEXT_ROW("tokenizer", tokenizer, "PATH", "tokenizer.json or its folder (empty: data/tokenizer)"),
+    TEXT_ROW("text", text, "FILE", "plain text (empty: the sample in data/text)"),
+    SIZE_ROW("vocab-size", vocab_size, 0, 1000000, "vocabulary size to train from the text (0: no training)"),
     STEPS_ROW("repetitions"),
     WARMUP_ROW,
     { 0 },
@@ -181,7 +181,7 @@ static ddl_status run_tokenizer(const struct flags *f, ddl_backend *backend, str
     return status ? status : ddl_bench_tokenizer(&config, out, err);
 }
 
-/* A row a benchmark. */
+enum { OP, STEP, DECODE, TOKENIZER, BENCHMARKS };
 static const struct benchmark {
     const char *name, *model;
     const struct ddl_option *rows;
@@ -189,10 +189,10 @@ static const struct benchmark {
     ddl_status (*run)(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,
                       struct ddl_error *err);
 } benchmarks[] = {
-    { "op", "ddl-cc-ec", op_rows, 7, 0, 0, run_op },
-    { "step", "baseline", step_rows, 8, 0, 0, run_step },
-    { "decode", "baseline", decode_rows, 32, 8, 256, run_decode },
-    { "tokenizer", "", tokenizer_rows, 7, 0, 0, run_tokenizer },
+    [OP] = { "op", "ddl-cc-ec", op_rows, 7, 0, 0, run_op },
+    [STEP] = { "step", "baseline", step_rows, 8, 0, 0, run_step },
+    [DECODE] = { "decode", "baseline", decode_rows, 32, 8, 256, run_decode },
+    [TOKENIZER] = { "tokenizer", "", tokenizer_rows, 7, 0, 0, run_tokenizer },
 };
 static struct flags defaults_of(const struct benchmark *b)
 {
@@ -269,11 +269,18 @@ static int run(int argc, char **argv)
     return status ? report_error(&err) : EXIT_OK;
 }
 
-#define DEFAULTS(text)                                                                                       \
-    (const char *const[])                                                                                    \
+#define DEFAULTS(name, number)                                                                               \
+    static const void *name(void)                                                                            \
     {                                                                                                        \
-        "Unless told otherwise: " text ".", NULL                                                             \
+        static struct flags defaults;                                                                        \
+        defaults = defaults_of(&benchmarks[number]);                                                         \
+        return &defaults;                                                                                    \
     }
+DEFAULTS(op_defaults, OP)
+DEFAULTS(step_defaults, STEP)
+DEFAULTS(decode_defaults, DECODE)
+DEFAULTS(tokenizer_defaults, TOKENIZER)
+
 #define REPORT_OPTIONS                                                                                       \
     {                                                                                                        \
         .title = "options of every benchmark", .rows = report_rows                                           \
@@ -282,47 +289,43 @@ static int run(int argc, char **argv)
 static const struct command op_command = {
     .name = "bench op",
     .usage = "[--option value ...]",
-    .about = "every op at a model's sizes, forward and backward",
-    .text = DEFAULTS("model ddl-cc-ec, size mini, batch 2, seq 512, 7 steps after 2, 0.1 seconds"),
-    .options = { { .rows = op_rows }, REPORT_OPTIONS },
+    .about = "time every op at the sizes of a model, forward and backward",
+    .options = { { .rows = op_rows, .defaults = op_defaults }, REPORT_OPTIONS },
     .run = run,
 };
 
 static const struct command step_command = {
     .name = "bench step",
     .usage = "[--option value ...]",
-    .about = "a training step: forward, backward, clipping and AdamW on random tokens",
-    .text = DEFAULTS("model baseline, size mini, batch 2, seq 512, 8 steps after 2"),
-    .options = { { .rows = step_rows }, REPORT_OPTIONS },
+    .about = "time a training step (forward, backward, clipping, AdamW) on random tokens",
+    .options = { { .rows = step_rows, .defaults = step_defaults }, REPORT_OPTIONS },
     .run = run,
 };
 
 static const struct command decode_command = {
     .name = "bench decode",
     .usage = "[--option value ...]",
-    .about = "prefill, and decoding of one sequence and of several",
-    .text = DEFAULTS("model baseline, size mini, batch 8, seq 256, 32 steps after 2"),
-    .options = { { .rows = decode_rows }, REPORT_OPTIONS },
+    .about = "time prefill, and decoding of one sequence and of several",
+    .options = { { .rows = decode_rows, .defaults = decode_defaults }, REPORT_OPTIONS },
     .run = run,
 };
 
 static const struct command tokenizer_command_of_bench = {
     .name = "bench tokenizer",
     .usage = "[--option value ...]",
-    .about = "encoding, decoding and learning, on one thread",
-    .text = DEFAULTS("vocab-size 8192, 7 steps after 2"),
-    .options = { { .rows = tokenizer_rows }, REPORT_OPTIONS },
+    .about = "time encoding, decoding and training of a tokenizer on one thread",
+    .options = { { .rows = tokenizer_rows, .defaults = tokenizer_defaults }, REPORT_OPTIONS },
     .run = run,
 };
 
 const struct command bench_command = {
     .name = "bench",
     .usage = "op | step | decode | tokenizer ...",
-    .about = "how fast things are here, each checked before it is timed",
+    .about = "measure speed; results are checked before they are timed",
     .text =
         (const char *const[]){
-            "Each first checks what it is about to time, and refuses where the result is wrong.",
-            "Rates stand beside what the machine can do, measured in the same run.", NULL },
+            "Each benchmark first checks the results of what it times, and fails if one is wrong.",
+            "Rates are shown relative to the peak rates of the machine, measured in the same run.", NULL },
     .actions = (const struct command *const[]){ &op_command, &step_command, &decode_command,
                                                 &tokenizer_command_of_bench, NULL },
     .examples = (const struct note[]){ { "ddl bench step --model ddl-cc-ec --ops --gemm",

@@ -29,7 +29,7 @@ static const struct ddl_option options[] = {
       .offset = AT(x),
       .choices = axes,
       .value = "AXIS",
-      .help = "what the curves run over: steps, tokens, flops or seconds (default tokens)" },
+      .help = "horizontal axis of the chart" },
     { .name = "val",
       .type = DDL_OPTION_BOOL,
       .offset = AT(val),
@@ -156,9 +156,15 @@ static const char *last_part(char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
+static const struct compare_options initial = { .x = TOKENS, .width = 72, .height = 17 };
+static const void *defaults(void)
+{
+    return &initial;
+}
+
 static int cmd_compare(int argc, char **argv)
 {
-    struct compare_options o = { .x = TOKENS, .width = 72, .height = 17 };
+    struct compare_options o = initial;
     struct ddl_error err;
     int n = 0, status = EXIT_OK;
     if (ddl_option_parse(options, &o, NULL, NULL, argc, argv, &n, &err))
@@ -190,7 +196,7 @@ const struct command compare_command = {
     .usage = "RUN [RUN ...] [--x AXIS] [--val] [--json]",
     .about = "loss curves of runs on a chart, and a table of their costs",
     .text = (const char *const[]){ "RUN is the folder of a run of ddl train, finished or not.", NULL },
-    .options = { { .rows = options } },
+    .options = { { .rows = options, .defaults = defaults } },
     .examples =
         (const struct note[]){
             { "ddl compare runs/baseline runs/ddl-cc-ec --x flops", "two runs at equal work" }, { 0 } },

@@ -19,17 +19,19 @@ struct data_flags {
 };
 
 static const struct ddl_option build_flags[] = {
-    { "json", DDL_OPTION_BOOL, offsetof(struct data_flags, json), 0, 0, 0, NULL, NULL, "the result as JSON" },
+    { "json", DDL_OPTION_BOOL, offsetof(struct data_flags, json), 0, 0, 0, NULL, NULL,
+      "print the result as JSON" },
     { 0 },
 };
 
 static const struct ddl_option info_flags[] = {
-    { "json", DDL_OPTION_BOOL, offsetof(struct data_flags, json), 0, 0, 0, NULL, NULL, "the result as JSON" },
+    { "json", DDL_OPTION_BOOL, offsetof(struct data_flags, json), 0, 0, 0, NULL, NULL,
+      "print the result as JSON" },
     { "vocab", DDL_OPTION_SIZE, offsetof(struct data_flags, vocab), 0, 1, 2147483647, NULL, "N",
-      "every token must be below N" },
+      "report tokens that are not below N" },
     { "tokenizer", DDL_OPTION_STRING, offsetof(struct data_flags, tokenizer),
       sizeof((struct data_flags *)0)->tokenizer, 0, 0, NULL, "PATH",
-      "whose vocabulary and <|endoftext|> count; otherwise GPT-2's <|endoftext|>" },
+      "tokenizer that defines the vocabulary and <|endoftext|> (empty: GPT-2's <|endoftext|>)" },
     { 0 },
 };
 
@@ -105,6 +107,13 @@ static void print_build(const struct ddl_build_config *c, const struct ddl_build
     if (c->val_fraction < 1 && r->documents[0] == 0)
         fprintf(stderr, "ddl: all %" PRIu64 " documents fell to the held-out share of %g\n", documents,
                 c->val_fraction);
+}
+
+static const void *build_defaults(void)
+{
+    static struct ddl_build_config defaults;
+    defaults = ddl_build_defaults();
+    return &defaults;
 }
 
 static int build(int argc, char **argv)
@@ -254,7 +263,7 @@ static const struct command data_build_command = {
         (const char *const[]){
             "INPUT is a file (.txt, .jsonl, either also .gz or .zst), a folder that is walked for such",
             "files, or - for standard input as text. Ctrl-C leaves nothing half-written.", NULL },
-    .options = { { .table = ddl_build_options }, { .rows = build_flags } },
+    .options = { { .table = ddl_build_options, .defaults = build_defaults }, { .rows = build_flags } },
     .run = build,
 };
 

@@ -22,26 +22,31 @@ struct flags {
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
     { "shard", DDL_OPTION_STRING, AT(shard), 4096, 0, 0, NULL, "PATH",
-      "tokens: a file, a folder, or a pattern" },
-    { "text", DDL_OPTION_STRING, AT(text), 4096, 0, 0, NULL, "FILE", "text" },
+      "shards to evaluate on: a file, a folder, or a pattern" },
+    { "text", DDL_OPTION_STRING, AT(text), 4096, 0, 0, NULL, "FILE", "text file to evaluate on" },
     { "seq", DDL_OPTION_SIZE, AT(eval.seq), 0, 0, 2147483647, NULL, "N",
-      "tokens of a window (0: the context)" },
-    { "batch", DDL_OPTION_SIZE, AT(eval.batch), 0, 0, 4096, NULL, "N", "windows at a time (0: 8)" },
+      "tokens per window (0: the context of the model)" },
+    { "batch", DDL_OPTION_SIZE, AT(eval.batch), 0, 0, 4096, NULL, "N", "windows per pass (0: 8)" },
     { "stride", DDL_OPTION_SIZE, AT(eval.stride), 0, 0, 2147483647, NULL, "N",
-      "tokens from window to window (0: seq)" },
+      "distance between windows in tokens (0: seq)" },
     { "max_tokens", DDL_OPTION_U64, AT(eval.max_tokens), 0, 0, 9e15, NULL, "N",
-      "stop after so many (0: all)" },
+      "maximum number of tokens to evaluate (0: all)" },
     { "tokenizer", DDL_OPTION_STRING, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
-      "instead of the folder's own" },
+      "tokenizer (empty: the one in the model folder)" },
     { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", DDL_BACKEND_HELP },
-    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
+    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "threads (0: one per core)" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
-      "ignore tensors that are no parameters" },
-    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME",
-      "weights of products: f32, bf16 or int8" },
-    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the result as JSON" },
+      "ignore tensors that are not parameters" },
+    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME", "format of the weights" },
+    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print the result as JSON" },
     { 0 },
 };
+
+static const struct flags initial = { .backend = "cpu" };
+static const void *defaults(void)
+{
+    return &initial;
+}
 
 static int show_progress(void *user, uint64_t done, uint64_t total)
 {
@@ -96,7 +101,7 @@ static ddl_status evaluate(const struct folder *f, const struct flags *flags, st
 static int cmd_eval(int argc, char **argv)
 {
     struct ddl_error err = { 0 };
-    struct flags flags = { .backend = "cpu" };
+    struct flags flags = initial;
     int n;
     ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
     if (!status && n != 1)
@@ -130,7 +135,7 @@ const struct command eval_command = {
     .usage = "DIR (--shard PATH | --text FILE) [--seq N] [--stride N] [--json]",
     .about = "loss, perplexity and bits per byte of a model",
     .text = (const char *const[]){ "DIR is a run, a checkpoint of one, or any model folder.", NULL },
-    .options = { { .rows = rows } },
+    .options = { { .rows = rows, .defaults = defaults } },
     .examples = (const struct note[]){ { "ddl eval my/run --shard 'my/shards/val_*.bin'", "on shards" },
                                        { "ddl eval my/run --text book.txt --stride 256",
                                          "on a text, every token after at least a context less 256 tokens" },

@@ -17,17 +17,22 @@ struct flags {
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
-    { "out", DDL_OPTION_STRING, AT(out), 1024, 0, 0, NULL, "DIR", "the new folder" },
-    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_export_dtype_names, NULL,
-      "of every tensor (default: f32)" },
+    { "out", DDL_OPTION_STRING, AT(out), 1024, 0, 0, NULL, "DIR", "output folder" },
+    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_export_dtype_names, NULL, "dtype of every tensor" },
     { "max_shard_size", DDL_OPTION_STRING, AT(max_shard_size), 32, 0, 0, NULL, "SIZE",
-      "several files of at most so much, and an index: 500MB, 2GB, 1GiB (default: one file)" },
+      "split into files of at most this size, with an index: 500MB, 2GB, 1GiB (empty: one file)" },
     { "lm_head", DDL_OPTION_BOOL, AT(lm_head), 0, 0, 0, NULL, NULL,
-      "write lm_head.weight, a copy of the embedding (default: yes; some loaders need it)" },
+      "write lm_head.weight, a copy of the embedding that some loaders need" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
-      "leave out tensors that are no parameters, instead of refusing them" },
+      "ignore tensors that are not parameters" },
     { 0 },
 };
+
+static const struct flags initial = { .dtype = DDL_EXPORT_F32, .lm_head = true };
+static const void *defaults(void)
+{
+    return &initial;
+}
 
 /* "500MB": a number and a unit, decimal or (with an i) binary; bytes alone too. "" is 0. */
 static ddl_status parse_size(const char *text, uint64_t *out, struct ddl_error *err)
@@ -71,7 +76,7 @@ static void print_result(const char *out, int dtype, const struct ddl_export_res
 static int cmd_export(int argc, char **argv)
 {
     struct ddl_error err = { 0 };
-    struct flags flags = { .dtype = DDL_EXPORT_F32, .lm_head = true };
+    struct flags flags = initial;
     struct ddl_export_config config = { 0 };
     struct ddl_export_result result;
     int n = 0;
@@ -103,7 +108,7 @@ const struct command export_command = {
             "config.json with the release's keys, the tensors (safetensors), and copies of the tokenizer's",
             "files; it appears whole or not at all. Numbers are rounded to nearest, ties to even;",
             "one that the dtype cannot hold is an error.", NULL },
-    .options = { { .rows = rows } },
+    .options = { { .rows = rows, .defaults = defaults } },
     .examples =
         (const struct note[]){
             { "ddl export my/run --dtype bf16 --out my/shipped", "a folder of half the size" }, { 0 } },

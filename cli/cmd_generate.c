@@ -24,16 +24,16 @@ struct flags {
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
-    { "prompt", DDL_OPTION_STRING, AT(prompt), 65536, 0, 0, NULL, "TEXT", "instead of standard input" },
+    { "prompt", DDL_OPTION_STRING, AT(prompt), 65536, 0, 0, NULL, "TEXT",
+      "prompt (without this option: standard input)" },
     { "tokenizer", DDL_OPTION_STRING, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
-      "instead of the folder's own" },
+      "tokenizer (empty: the one in the model folder)" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
-      "ignore tensors that are no parameters" },
+      "ignore tensors that are not parameters" },
     { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", DDL_BACKEND_HELP },
-    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "0: one for each core" },
-    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME",
-      "weights of products: f32, bf16 or int8" },
-    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the texts as JSON, in the end" },
+    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "threads (0: one per core)" },
+    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME", "format of the weights" },
+    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print all texts as JSON at the end" },
     { 0 },
 };
 
@@ -42,7 +42,7 @@ static const struct ddl_option stop_rows[] = {
     { .name = "stop",
       .type = DDL_OPTION_STRING,
       .value = "TEXT",
-      .help = "ends a text before TEXT; may be repeated" },
+      .help = "end the text before TEXT; may be repeated" },
     { 0 },
 };
 
@@ -220,13 +220,26 @@ static int run(int argc, char **argv, const char **stops, struct flags *flags)
     return code;
 }
 
+static const void *sampling_defaults(void)
+{
+    static struct ddl_generate_config defaults;
+    defaults = ddl_generate_defaults();
+    return &defaults;
+}
+
+static const void *defaults(void)
+{
+    static const struct flags initial = { .backend = "cpu" };
+    return &initial;
+}
+
 static int cmd_generate(int argc, char **argv)
 {
     struct flags *flags = calloc(1, sizeof *flags);
     const char **stops = calloc((size_t)argc, sizeof *stops);
     int code = EXIT_FAILED;
     if (flags && stops) {
-        strcpy(flags->backend, "cpu");
+        memcpy(flags, defaults(), sizeof *flags);
         code = run(argc, argv, stops, flags);
     } else {
         fprintf(stderr, "ddl: out of memory\n");
@@ -245,7 +258,9 @@ const struct command generate_command = {
             "Without --prompt the prompt is standard input; an empty one stands for <|endoftext|>.",
             "One text is printed as it is made; several (--n) in the end. The same seed gives the same text.",
             NULL },
-    .options = { { .table = ddl_generate_options }, { .rows = stop_rows }, { .rows = rows } },
+    .options = { { .table = ddl_generate_options, .defaults = sampling_defaults },
+                 { .rows = stop_rows },
+                 { .rows = rows, .defaults = defaults } },
     .examples =
         (const struct note[]){
             { "ddl generate my/run --prompt Once --temperature 0.8 --top-p 0.95", "a text after a prompt" },

@@ -21,12 +21,12 @@ struct flags {
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
-    { "model", DDL_OPTION_STRING, AT(model), 64, 0, 0, NULL, "NAME", "a named model instead of a folder" },
-    { "size", DDL_OPTION_STRING, AT(size), 64, 0, 0, NULL, "NAME", "its size" },
+    { "model", DDL_OPTION_STRING, AT(model), 64, 0, 0, NULL, "NAME", "named model instead of a folder" },
+    { "size", DDL_OPTION_STRING, AT(size), 64, 0, 0, NULL, "NAME", "named size" },
     { "seq", DDL_OPTION_SIZE, AT(seq), 0, 0, 2147483647, NULL, "N",
-      "tokens of a sequence, for the FLOPs (0: the context)" },
-    { "tensors", DDL_OPTION_BOOL, AT(tensors), 0, 0, 0, NULL, NULL, "every parameter with its shape" },
-    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "the same as JSON" },
+      "sequence length for the FLOPs (0: the context)" },
+    { "tensors", DDL_OPTION_BOOL, AT(tensors), 0, 0, 0, NULL, NULL, "list every parameter with its shape" },
+    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print as JSON" },
     { 0 },
 };
 
@@ -265,6 +265,13 @@ static int cmd_info(int argc, char **argv)
     return status ? report_error(&err) : EXIT_OK;
 }
 
+static const void *model_defaults(void)
+{
+    static struct ddl_config defaults;
+    defaults = ddl_config_defaults();
+    return &defaults;
+}
+
 const struct command info_command = {
     .name = "info",
     .usage = "[DIR | --model NAME --size NAME] [--tensors] [--json]",
@@ -276,7 +283,8 @@ const struct command info_command = {
             "ddl info alone lists the names. For the folder of a run its checkpoints are listed too, with "
             "the best.",
             NULL },
-    .options = { { .rows = rows }, { .title = "keys of the model", .table = ddl_config_options } },
+    .options = { { .rows = rows },
+                 { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },
     .examples = (const struct note[]){ { "ddl info my/run --tensors", "what a folder holds" },
                                        { "ddl info --model ddl-cc-ec --size small --ddl-value-channels 8",
                                          "what another choice would cost" },

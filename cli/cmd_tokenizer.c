@@ -25,7 +25,7 @@ struct flags {
 #define TOKENIZER_ROW                                                                                        \
     {                                                                                                        \
         "tokenizer", DDL_OPTION_STRING, PLACE(tokenizer), sizeof((struct flags *)0)->tokenizer, 0, 0, NULL,  \
-            "PATH", "tokenizer.json, or a folder with it or with vocab.bpe (the project's)"                  \
+            "PATH", "tokenizer.json, or a folder with it or with vocab.bpe (empty: data/tokenizer)"          \
     }
 #define FLAG_ROW(name, help)                                                                                 \
     {                                                                                                        \
@@ -34,9 +34,9 @@ struct flags {
 
 static const struct ddl_option encode_flags[] = {
     TOKENIZER_ROW,
-    FLAG_ROW(special, "texts of special tokens become their ids"),
-    FLAG_ROW(json, "the ids as a JSON list"),
-    FLAG_ROW(count, "only how many ids"),
+    FLAG_ROW(special, "convert the text of special tokens to their ids"),
+    FLAG_ROW(json, "print the ids as a JSON list"),
+    FLAG_ROW(count, "print only the number of ids"),
     { 0 },
 };
 
@@ -44,14 +44,14 @@ static const struct ddl_option decode_flags[] = { TOKENIZER_ROW, { 0 } };
 
 static const struct ddl_option info_flags[] = {
     TOKENIZER_ROW,
-    FLAG_ROW(json, "as JSON"),
+    FLAG_ROW(json, "print as JSON"),
     { 0 },
 };
 
 static const struct ddl_option train_flags[] = {
     { "out", DDL_OPTION_STRING, PLACE(out), sizeof((struct flags *)0)->out, 0, 0, NULL, "PATH",
-      "a folder for tokenizer.json, or the file itself (NAME.json)" },
-    FLAG_ROW(quiet, "no progress"),
+      "folder for tokenizer.json, or the file itself (NAME.json)" },
+    FLAG_ROW(quiet, "print no progress"),
     { 0 },
 };
 
@@ -302,6 +302,13 @@ static ddl_status check_writable(const char *path, struct ddl_error *err)
     return ddl_error_set(err, DDL_E_IO, "%s: cannot write in %s: %s", path, folder, strerror(errno));
 }
 
+static const void *train_defaults(void)
+{
+    static struct ddl_tokenizer_train_config defaults;
+    defaults = ddl_tokenizer_train_defaults();
+    return &defaults;
+}
+
 static int train(int argc, char **argv)
 {
     struct flags flags = { .out = "" };
@@ -340,7 +347,7 @@ static int train(int argc, char **argv)
 static const struct command encode_command = {
     .name = "tokenizer encode",
     .usage = "[FILE]",
-    .about = "text (standard input without FILE) to ids on one line",
+    .about = "convert text (standard input without FILE) to ids on one line",
     .options = { { .rows = encode_flags } },
     .run = encode,
 };
@@ -348,7 +355,7 @@ static const struct command encode_command = {
 static const struct command decode_command = {
     .name = "tokenizer decode",
     .usage = "[FILE]",
-    .about = "ids, between spaces or commas, to text",
+    .about = "convert ids, separated by spaces or commas, to text",
     .options = { { .rows = decode_flags } },
     .run = decode,
 };
@@ -356,7 +363,7 @@ static const struct command decode_command = {
 static const struct command tokenizer_info_command = {
     .name = "tokenizer info",
     .usage = "[PATH]",
-    .about = "a tokenizer's vocabulary, merges and special tokens",
+    .about = "print the vocabulary size, merges and special tokens of a tokenizer",
     .options = { { .rows = info_flags } },
     .run = info,
 };
@@ -364,8 +371,9 @@ static const struct command tokenizer_info_command = {
 static const struct command tokenizer_train_command = {
     .name = "tokenizer train",
     .usage = "--out PATH FILE ...",
-    .about = "learns a byte-level BPE from text files",
-    .options = { { .table = ddl_tokenizer_train_options }, { .rows = train_flags } },
+    .about = "train a byte-level BPE tokenizer on text files",
+    .options = { { .table = ddl_tokenizer_train_options, .defaults = train_defaults },
+                 { .rows = train_flags } },
     .run = train,
 };
 

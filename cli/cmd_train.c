@@ -20,13 +20,13 @@ struct flags {
 #field, DDL_OPTION_BOOL, offsetof(struct flags, field), 0, 0, 0, NULL, NULL, help                    \
     }
 static const struct ddl_option flag_rows[] = {
-    FLAG(resume, "go on from the newest checkpoint in --out"),
+    FLAG(resume, "resume from the newest checkpoint in --out"),
     { "skip", DDL_OPTION_U64, offsetof(struct flags, skip), 0, 0, 9007199254740992.0, NULL, "N",
-      "with --resume: pass over the data of N steps" },
+      "with --resume: skip the data of N steps" },
     FLAG(overwrite, "remove an earlier run in --out"),
-    FLAG(dry_run, "print parameters, FLOPs and predicted memory; train nothing"),
-    FLAG(json, "the result (or the dry run's) as JSON"),
-    FLAG(quiet, "no progress, no samples"),
+    FLAG(dry_run, "print parameters, FLOPs and predicted memory without training"),
+    FLAG(json, "print the result as JSON"),
+    FLAG(quiet, "print no progress and no samples"),
     { 0 },
 };
 
@@ -202,6 +202,20 @@ static int cmd_train(int argc, char **argv)
     return EXIT_OK;
 }
 
+static const void *run_defaults(void)
+{
+    static struct ddl_train_config defaults;
+    defaults = ddl_train_defaults();
+    return &defaults;
+}
+
+static const void *model_defaults(void)
+{
+    static struct ddl_config defaults;
+    defaults = ddl_config_defaults();
+    return &defaults;
+}
+
 const struct command train_command = {
     .name = "train",
     .usage = "[RECIPE.yaml] [--key value ...] [--resume] [--dry-run]",
@@ -221,8 +235,8 @@ const struct command train_command = {
             "once.",
             NULL },
     .options = { { .title = "options that are no keys", .rows = flag_rows },
-                 { .title = "keys of the run", .table = ddl_train_options },
-                 { .title = "keys of the model", .table = ddl_config_options } },
+                 { .title = "keys of the run", .table = ddl_train_options, .defaults = run_defaults },
+                 { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },
     .examples =
         (const struct note[]){ { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one",
                                  "a recipe with two keys of its own" },

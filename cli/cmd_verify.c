@@ -127,6 +127,13 @@ static int cmd_verify(int argc, char **argv)
     return run(&config, &output, (const char *const *)(argv + 1), (size_t)n);
 }
 
+static const void *verify_defaults(void)
+{
+    static struct ddl_verify_config defaults;
+    defaults = ddl_verify_defaults();
+    return &defaults;
+}
+
 const struct command verify_command = {
     .name = "verify",
     .usage = "DIR... [--option value ...]",
@@ -146,7 +153,7 @@ const struct command verify_command = {
             "The dump of a training step whose loss or gradient was not finite (trouble-STEP in the run's "
             "folder) is replayed: PASS if it happens again, with the first non-finite tensor.",
             NULL },
-    .options = { { .table = ddl_verify_options }, { .rows = output_options } },
+    .options = { { .table = ddl_verify_options, .defaults = verify_defaults }, { .rows = output_options } },
     .examples =
         (const struct note[]){ { "ddl verify tests/golden --backend cpu", "the source tree's own vectors" },
                                { "ddl verify tests/golden --dtype bf16", "its models in bfloat16" },

@@ -49,7 +49,7 @@ void print_overview(FILE *out)
                  "Train, evaluate and sample Deep Delta language models.\n\ncommands:\n");
     for (size_t i = 0; commands[i]; i++)
         fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->about);
-    fprintf(out, "\n'ddl help COMMAND' tells the rest; 'ddl --version' says which program this is.\n");
+    fprintf(out, "\n'ddl help COMMAND' describes a command; 'ddl --version' prints the version.\n");
 }
 
 size_t describe_flag(const struct ddl_option *option, char *out, size_t size)
@@ -75,6 +75,20 @@ const struct ddl_option *group_rows(const struct option_group *group)
     return group->table ? group->table() : group->rows;
 }
 
+void describe_default(const struct option_group *group, const struct ddl_option *row, char *out, size_t size)
+{
+    const void *defaults = group->defaults ? group->defaults() : NULL;
+    char value[1024] = "";
+    *out = '\0';
+    if (!defaults)
+        return;
+    ddl_option_format(row, defaults, value, sizeof value);
+    if (row->type == DDL_OPTION_BOOL && strcmp(value, "true") == 0)
+        snprintf(out, size, " [default: on]");
+    else if (row->type != DDL_OPTION_BOOL && *value)
+        snprintf(out, size, " [default: %s]", value);
+}
+
 static void print_options(const struct command *command)
 {
     for (size_t g = 0; g < MAX_OPTION_GROUPS && group_rows(&command->options[g]); g++) {
@@ -82,12 +96,13 @@ static void print_options(const struct command *command)
         if (g == 0 || group->title)
             printf("\n%s:\n", group->title ? group->title : "options");
         for (const struct ddl_option *row = group_rows(group); row->name; row++) {
-            char flag[256];
+            char flag[256], value[1100];
             describe_flag(row, flag, sizeof flag);
+            describe_default(group, row, value, sizeof value);
             if (strlen(flag) > 32)
-                printf("  %s\n  %-32s  %s\n", flag, "", row->help ? row->help : "");
+                printf("  %s\n  %-32s  %s%s\n", flag, "", row->help ? row->help : "", value);
             else
-                printf("  %-32s  %s\n", flag, row->help ? row->help : "");
+                printf("  %-32s  %s%s\n", flag, row->help ? row->help : "", value);
         }
     }
 }
@@ -103,7 +118,7 @@ void print_help(const struct command *command)
         printf("%s  ddl %s %s\n      %s\n", i ? "" : "\n", action->name, action->usage, action->about);
     }
     if (command->actions)
-        printf("\n'ddl %s --help' and so on tell the options.\n", command->actions[0]->name);
+        printf("\n'ddl %s --help' lists the options, and so on.\n", command->actions[0]->name);
     print_options(command);
     for (size_t i = 0; command->examples && command->examples[i].name; i++)
         printf("%s  %s\n      %s\n", i ? "" : "\nexamples:\n", command->examples[i].name,

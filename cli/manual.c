@@ -200,10 +200,13 @@ static void options(const struct command *command, const char *under)
         if (name || (g == 0 && under))
             heading("SS", name ? name : under);
         for (const struct ddl_option *row = group_rows(&command->options[g]); row->name; row++) {
-            char flag[256];
+            char flag[256], value[1100];
             size_t bold = describe_flag(row, flag, sizeof flag);
             tag(flag, bold);
             put_sentence(row->help);
+            describe_default(&command->options[g], row, value, sizeof value);
+            if (*value)
+                put_line(value + 1);
         }
     }
 }

@@ -19,21 +19,21 @@ const struct ddl_option *ddl_build_options(void)
 {
     static const struct ddl_option options[] = {
         { "out", TEXT(out), "DIR", "folder for the shards" },
-        { "tokenizer", TEXT(tokenizer), "PATH", "folder or tokenizer.json (default: data/tokenizer)" },
-        { "text_key", TEXT(text_key), "KEY", "the .jsonl key that holds a document's text (default: text)" },
+        { "tokenizer", TEXT(tokenizer), "PATH", "tokenizer.json, or its folder" },
+        { "text_key", TEXT(text_key), "KEY", "key of a document's text in .jsonl files" },
         { "separator", TEXT(separator), "LINE",
-          "a line of a text file that starts a new document; empty: one document per file" },
+          "line of a text file that starts a new document (empty: one document per file)" },
         { "val_fraction", DDL_OPTION_DOUBLE, FIELD(val_fraction), 0, 0, 1, NULL, "SHARE",
-          "share of the documents held out, in val_*.bin (default: 0)" },
+          "share of the documents held out, in val_*.bin" },
         { "seed", DDL_OPTION_U64, FIELD(seed), 0, 0, 0, NULL, "N",
           "seed of the selection of held-out documents" },
         { "shard_tokens", DDL_OPTION_SIZE, FIELD(shard_tokens), 0, 1, 2147483647, NULL, "N",
-          "maximum tokens per shard (default: 100000000)" },
+          "maximum tokens per shard" },
         { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 0, MAX_THREADS, NULL, "N",
-          "encoder threads; 0: one per core" },
+          "encoder threads (0: one per core)" },
         { "overwrite", DDL_OPTION_BOOL, FIELD(overwrite), 0, 0, 0, NULL, NULL,
           "replace the shards of an earlier build in the folder" },
-        { "quiet", DDL_OPTION_BOOL, FIELD(quiet), 0, 0, 0, NULL, NULL, "no progress line" },
+        { "quiet", DDL_OPTION_BOOL, FIELD(quiet), 0, 0, 0, NULL, NULL, "print no progress" },
         { 0 },
     };
     return options;

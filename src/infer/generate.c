@@ -15,15 +15,18 @@ enum { PREFILL_ROWS = 512, STEP_ROWS = 32, MAX_SEQUENCES = 1024 };
 #define AT(field) offsetof(struct ddl_generate_config, field)
 
 static const struct ddl_option rows[] = {
-    { "max_tokens", DDL_OPTION_SIZE, AT(max_tokens), 0, 1, 2147483647, NULL, "N", "new tokens at most" },
-    { "temperature", DDL_OPTION_FLOAT, AT(temperature), 0, 0, 1000, NULL, "X", "0 is greedy" },
+    { "max_tokens", DDL_OPTION_SIZE, AT(max_tokens), 0, 1, 2147483647, NULL, "N",
+      "maximum number of new tokens" },
+    { "temperature", DDL_OPTION_FLOAT, AT(temperature), 0, 0, 1000, NULL, "X",
+      "sampling temperature (0: greedy)" },
     { "top_k", DDL_OPTION_SIZE, AT(top_k), 0, 0, 2147483647, NULL, "N",
-      "only the N likeliest tokens (0: all)" },
-    { "top_p", DDL_OPTION_FLOAT, AT(top_p), 0, 0, 1, NULL, "X", "only the likeliest that together reach X" },
-    { "seed", DDL_OPTION_U64, AT(seed), 0, 0, 0, NULL, "N", "of the random choices" },
-    { "n", DDL_OPTION_SIZE, AT(n), 0, 1, MAX_SEQUENCES, NULL, "N", "sequences" },
+      "sample from the N most probable tokens only (0: all)" },
+    { "top_p", DDL_OPTION_FLOAT, AT(top_p), 0, 0, 1, NULL, "X",
+      "sample from the most probable tokens that together reach X" },
+    { "seed", DDL_OPTION_U64, AT(seed), 0, 0, 0, NULL, "N", "seed of sampling" },
+    { "n", DDL_OPTION_SIZE, AT(n), 0, 1, MAX_SEQUENCES, NULL, "N", "number of texts" },
     { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
-      "keys and values in f32 or bf16 (auto: f32 where the weights are)" },
+      "format of keys and values (auto: f32 with f32 weights, else bf16)" },
     { 0 },
 };
 

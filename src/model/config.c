@@ -37,14 +37,14 @@ enum { RESIDUAL = 1 << 0, OWN = 1 << 1, OWN_IF_USED = OWN | 1 << 2 };
     ROW(SIZE, head_dim, head_dim, 1, DDL_MAX_HEAD_DIM, NULL, 0, "width of a head")                           \
     ROW(SIZE, block_size, block_size, 1, MAX_VOCAB, NULL, 0, "longest context, in tokens")                   \
     ROW(FLOAT, rope_base, rope_base, 1, 1e12, NULL, 0, "base of the rotary angles")                          \
-    ROW(FLOAT, rope_ratio, rope_ratio, 0, 1, NULL, 0, "share of a head's dimensions that turn")              \
-    ROW(BOOL, use_qk_rmsnorm, qk_norm, 0, 0, NULL, 0, "normalise queries and keys")                          \
+    ROW(FLOAT, rope_ratio, rope_ratio, 0, 1, NULL, 0, "share of a head's dimensions that are rotated")       \
+    ROW(BOOL, use_qk_rmsnorm, qk_norm, 0, 0, NULL, 0, "normalize queries and keys")                          \
     ROW(FLOAT, embedding_init_std, embedding_init_std, 0, 100, NULL, 0,                                      \
-        "deviation of the embedding's initial values")                                                       \
+        "standard deviation of the embedding's initial values")                                              \
     ROW(FLOAT, hidden_init_std_factor, hidden_init_std_factor, 0, 100, NULL, 0,                              \
-        "times 1/sqrt(d): deviation of the other matrices")                                                  \
+        "times 1/sqrt(d): standard deviation of the other matrices' initial values")                         \
     ROW(BOOL, mup, mup, 0, 0, NULL, 0, "scale logits and learning rates by hidden_size_base / hidden_size")  \
-    ROW(SIZE, hidden_size_base, d_base, 1, MAX_WIDTH, NULL, 0, "width at which muP changes nothing")         \
+    ROW(SIZE, hidden_size_base, d_base, 1, MAX_WIDTH, NULL, 0, "width at which muP has no effect")           \
     ROW(SIZE, ddl_value_channels, channels, 1, 4096, NULL, RESIDUAL, "value channels c of the state")        \
     ROW(SIZE, ddl_state_shortconv_kernel_size, state_kernel, 0, 4096, NULL, RESIDUAL | OF(DELTA),            \
         "taps of the compressor (0: 4 for token, c for channel)")                                            \
@@ -59,24 +59,24 @@ enum { RESIDUAL = 1 << 0, OWN = 1 << 1, OWN_IF_USED = OWN | 1 << 2 };
         "hidden width of the gate's MLP")                                                                    \
     ROW(FLOAT, ddl_beta_init, beta_init, 0, 2, NULL, 0, "initial gate")                                      \
     ROW(BOOL, ddl_v_sigmoid, v_sigmoid, 0, 0, NULL, RESIDUAL | OF(DELTA),                                    \
-        "the target passes a scaled sigmoid")                                                                \
+        "apply a scaled sigmoid to the target")                                                              \
     ROW(FLOAT, ddl_v_sigmoid_scale, v_scale, -1e6, 1e6, NULL, RESIDUAL | OF(DELTA), "scale of that sigmoid") \
     ROW(BOOL, ddl_v_constant, v_constant, 0, 0, NULL, RESIDUAL | OF(DELTA), "the target is a constant")      \
     ROW(FLOAT, ddl_v_constant_value, v_constant_value, -1e6, 1e6, NULL, RESIDUAL | OF(DELTA),                \
-        "that constant")                                                                                     \
+        "value of that constant")                                                                            \
     ROW(CHOICE, ddl_residual, residual, 0, 0, residual_rule_names, RESIDUAL | OWN, "residual rule")          \
     ROW(CHOICE, ddl_map, map, 0, 0, map_names, RESIDUAL | OWN | OF(DELTA),                                   \
-        "the sublayer's output gives the direction (k) or the target (v)")                                   \
+        "the sublayer's output determines the direction (k) or the target (v)")                              \
     ROW(SIZE, ddl_k_rank, k_rank, 0, MAX_WIDTH, NULL, RESIDUAL | OWN | OF(DELTA),                            \
         "v-map: rank of the direction's map (0: full)")                                                      \
     ROW(CHOICE, ddl_update, update, 0, 0, update_names, RESIDUAL | OWN | OF(DELTA),                          \
-        "the update, or one half of it as a control")                                                        \
+        "the delta update, or only its write or erase term (ablations)")                                     \
     ROW(CHOICE, ddl_v_input, v_input, 0, 0, v_input_names, RESIDUAL | OWN | OF(DELTA),                       \
-        "k-map: what the target reads")                                                                      \
+        "k-map: input of the target's projection")                                                           \
     ROW(CHOICE, ddl_compress, compress, 0, 0, compress_names, RESIDUAL | OWN | OF(DELTA),                    \
-        "c > 1: how the state becomes a sublayer's input")                                                   \
+        "c > 1: how a sublayer's input is computed from the state")                                          \
     ROW(CHOICE, ddl_embed, embed, 0, 0, embed_names, RESIDUAL | OWN | OF(DELTA),                             \
-        "c > 1: how the embedding becomes a state")                                                          \
+        "c > 1: how the state is computed from the embedding")                                               \
     ROW(BOOL, ddl_per_feature, per_feature, 0, 0, NULL, RESIDUAL | OWN_IF_USED | OF(SCALE) | OF(HIGHWAY),    \
         "scale, highway: one number for each feature instead of one")                                        \
     ROW(FLOAT, ddl_scale_init, scale_init, -1e6, 1e6, NULL, OWN_IF_USED | OF(SCALE), "scale: initial value") \

@@ -27,7 +27,7 @@ static const char *const order_names[] = { "random", "sequential", NULL };
 #define DECAY_ROW(name, group)                                                                               \
     {                                                                                                        \
         "weight_decay_" name, DDL_OPTION_FLOAT, AT(weight_decay_group[group]), 0, -1, 10, NULL, "X",         \
-            "the same for the " name " group (-1: as weight_decay)"                                          \
+            "weight decay of the " name " group (-1: same as weight_decay)"                                  \
     }
 
 enum { MAX_BATCH = 1 << 20 };
@@ -41,58 +41,58 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, TEXT_ROW(init_from, "DIR", "start from this model's weights and configuration"))                  \
     X(ANY, { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,                         \
              "ignore tensors of init_from that are not parameters" })                                        \
-    X(ANY, TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: rule of each layer, as add,delta,..."))           \
+    X(ANY,                                                                                                   \
+      TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: residual rule of each layer, such as add,delta,..."))  \
     X(NOTED,                                                                                                 \
       TEXT_ROW(train_data, "PATH", "shards to train on: a file, a folder, or a pattern dir/prefix_*.bin"))   \
     X(NOTED, TEXT_ROW(val_data, "PATH", "shards to validate on"))                                            \
-    X(ANY, TEXT_ROW(tokenizer, "PATH", "tokenizer that is kept with the model"))                             \
-    X(ANY, TEXT_ROW(out, "DIR", "folder of the run"))                                                        \
+    X(ANY, TEXT_ROW(tokenizer, "PATH", "tokenizer to store with the model"))                                 \
+    X(ANY, TEXT_ROW(out, "DIR", "run folder"))                                                               \
     X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps"))                                    \
-    X(SAME, ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences of a micro-batch"))                         \
-    X(SAME, ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH, "micro-batches of a step"))                       \
-    X(SAME, ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens of a sequence (0: the model's context)"))       \
+    X(SAME, ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences per micro-batch"))                          \
+    X(SAME, ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH, "micro-batches per step"))                        \
+    X(SAME, ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens per sequence (0: the model's context)"))        \
     X(NOTED, ROW(lr, DDL_OPTION_DOUBLE, 0, 1000, "peak learning rate"))                                      \
     X(NOTED, ROW(lr_min_ratio, DDL_OPTION_DOUBLE, 0, 1,                                                      \
-                 "lowest learning rate of the cosine, as a share of the peak"))                              \
-    X(NOTED, ROW(warmup, DDL_OPTION_U64, 0, MAX_COUNT, "steps of linear warm-up"))                           \
-    X(NOTED, ROW(beta1, DDL_OPTION_FLOAT, 0, 0.9999999, "decay of the first moment"))                        \
-    X(NOTED, ROW(beta2, DDL_OPTION_FLOAT, 0, 0.9999999, "decay of the second moment"))                       \
-    X(NOTED, ROW(eps, DDL_OPTION_FLOAT, 1e-30, 1, "epsilon of AdamW"))                                       \
+                 "final learning rate of the cosine schedule, relative to the peak"))                        \
+    X(NOTED, ROW(warmup, DDL_OPTION_U64, 0, MAX_COUNT, "linear warmup steps"))                               \
+    X(NOTED, ROW(beta1, DDL_OPTION_FLOAT, 0, 0.9999999, "AdamW: decay of the first moment"))                 \
+    X(NOTED, ROW(beta2, DDL_OPTION_FLOAT, 0, 0.9999999, "AdamW: decay of the second moment"))                \
+    X(NOTED, ROW(eps, DDL_OPTION_FLOAT, 1e-30, 1, "AdamW: epsilon"))                                         \
     X(NOTED, ROW(weight_decay, DDL_OPTION_FLOAT, 0, 10, "weight decay of all parameters"))                   \
     X(NOTED, DECAY_ROW("embedding", DDL_GROUP_EMBEDDING))                                                    \
     X(NOTED, DECAY_ROW("matrix", DDL_GROUP_MATRIX))                                                          \
     X(NOTED, DECAY_ROW("kernel", DDL_GROUP_KERNEL))                                                          \
     X(NOTED, DECAY_ROW("norm", DDL_GROUP_NORM))                                                              \
     X(NOTED, DECAY_ROW("bias", DDL_GROUP_BIAS))                                                              \
-    X(NOTED, ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "largest global norm of the gradient (0: no clipping)"))   \
+    X(NOTED, ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "maximum global gradient norm (0: no clipping)"))          \
+    X(NOTED, ROW(spike_z, DDL_OPTION_DOUBLE, 0, 1e6,                                                         \
+                 "skip a step whose gradient norm is more than this many standard deviations above the "     \
+                 "mean of the window (0: never)"))                                                           \
     X(NOTED,                                                                                                 \
-      ROW(spike_z, DDL_OPTION_DOUBLE, 0, 1e6,                                                                \
-          "skip a step whose gradient norm is more than N deviations above the window's mean (0: never)"))   \
-    X(NOTED, ROW(spike_window, DDL_OPTION_SIZE, 2, DDL_SPIKE_WINDOW,                                         \
-                 "earlier steps that a gradient norm is compared with"))                                     \
+      ROW(spike_window, DDL_OPTION_SIZE, 2, DDL_SPIKE_WINDOW, "number of applied steps in the window"))      \
     X(NOTED, ROW(spike_max_skip, DDL_OPTION_SIZE, 1, MAX_BATCH,                                              \
-                 "skips in a row after which the norm has shifted: the step is taken"))                      \
+                 "consecutive skips after which the step is applied: the norm has shifted"))                 \
     X(NOTED, { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",     \
-               "what products work on; parameters, sums and the state are f32" })                            \
+               "operand type of matrix products; parameters, accumulators and optimizer state are f32" })    \
     X(NOTED, { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",          \
-               "what backward recomputes to save memory: elementwise operations, nothing, or attention and " \
-               "MLP too" })                                                                                  \
-    X(SAME, ROW(seed, DDL_OPTION_U64, 0, 0, "of initial values and data order"))                             \
-    X(SAME,                                                                                                  \
-      { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "how sequences are drawn" })    \
+               "what the backward pass recomputes to save memory: elementwise results (elementwise; its "    \
+               "former name cheap is still read), nothing (none), or also attention and MLP (block)" })      \
+    X(SAME, ROW(seed, DDL_OPTION_U64, 0, 0, "seed of initial values and data order"))                        \
+    X(SAME, { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "order of sequences" })   \
     X(ANY, ROW(log_every, DDL_OPTION_U64, 1, MAX_COUNT, "steps between lines of metrics.jsonl"))             \
     X(ANY, ROW(val_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between validations (0: never)"))             \
-    X(NOTED, ROW(val_tokens, DDL_OPTION_U64, 1, MAX_COUNT, "tokens of a validation"))                        \
-    X(ANY, ROW(sample_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between samples of text (0: never)"))      \
-    X(ANY, TEXT_ROW(sample_prompt, "TEXT", "what a sample begins with"))                                     \
-    X(ANY, ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens of a sample"))                            \
-    X(ANY,                                                                                                   \
-      ROW(checkpoint_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between checkpoints (0: only on a stop)"))  \
-    X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "checkpoints that are kept (0: all)"))                \
+    X(NOTED, ROW(val_tokens, DDL_OPTION_U64, 1, MAX_COUNT, "tokens per validation"))                         \
+    X(ANY, ROW(sample_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between text samples (0: never)"))         \
+    X(ANY, TEXT_ROW(sample_prompt, "TEXT", "prompt of the samples"))                                         \
+    X(ANY, ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens per sample"))                             \
+    X(ANY, ROW(checkpoint_every, DDL_OPTION_U64, 0, MAX_COUNT,                                               \
+               "steps between checkpoints (0: only when stopped)"))                                          \
+    X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "most recent checkpoints to keep (0: all)"))          \
     X(ANY, ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,                                                       \
-               "further checkpoints that are kept, of lowest validation loss (0: none)"))                    \
+               "additional checkpoints of lowest validation loss to keep (0: none)"))                        \
     X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP))                                                    \
-    X(NOTED, ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one for each core)"))
+    X(NOTED, ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core)"))
 
 #define OPTION(on_resume, ...) __VA_ARGS__,
 static const struct ddl_option rows[] = { ROWS(OPTION){ 0 } };

@@ -37,15 +37,15 @@ const struct ddl_option *ddl_verify_options(void)
     static const struct ddl_option rows[] = {
         { "backend", DDL_OPTION_STRING, FIELD(backend), 0, 0, NULL, "NAME", "all, or " DDL_BACKEND_HELP },
         { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 4096, NULL, "N",
-          "threads of the backend; 0: all cores" },
+          "threads of the backend (0: one per core)" },
         { "dtype", DDL_OPTION_CHOICE, FIELD(dtype), 0, 0, dtypes, "NAME",
           "number format of products; bf16: models only, compared with ref in bf16" },
         { "recompute", DDL_OPTION_CHOICE, FIELD(recompute), 0, 0, ddl_recompute_names, "NAME",
           "what backward recomputes in models and curves" },
         { "tokenizer", DDL_OPTION_STRING, FIELD(tokenizer), 0, 0, NULL, "DIR",
-          "the tokenizer that tokenizer cases are compared with" },
+          "tokenizer that tokenizer cases are compared with" },
         { "data", DDL_OPTION_STRING, FIELD(data), 0, 0, NULL, "DIR",
-          "the folder with the texts named by a files.json" },
+          "folder with the texts named by a files.json" },
         { 0 },
     };
 #undef FIELD

@@ -65,6 +65,21 @@ static void every_command_helps(void **state)
     assert_true(n > 0);
 }
 
+/* Defaults of options, from the tables that the commands parse into. */
+static void defaults(void **state)
+{
+    (void)state;
+    says("help train", 0, "peak learning rate [default: 0.001]\n", "");
+    says("help train", 0, "value channels c of the state [default: 1]\n", "");
+    says("help generate", 0, "sampling temperature (0: greedy) [default: 1]\n", "");
+    says("help generate", 0, "format of the weights [default: f32]\n", "");
+    says("help bench decode", 0, "sequences decoded together, after one alone [default: 8]\n", "");
+    says("help bench step", 0, "also measure the peak rates of the machine [default: on]\n", "");
+    says("help compare", 0, "horizontal axis of the chart [default: tokens]\n", "");
+    says("help eval", 0, "ignore tensors that are not parameters\n", "");
+    says("help --man ddl-train", 0, "[default: 0.001]\n", "");
+}
+
 /* Actions have a help of their own, and their command tells which there are. */
 static void actions(void **state)
 {
@@ -109,10 +124,10 @@ static void full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(version),   cmocka_unit_test(help),
-        cmocka_unit_test(usage),     cmocka_unit_test(every_command_helps),
-        cmocka_unit_test(actions),   cmocka_unit_test(manual),
-        cmocka_unit_test(full_disk),
+        cmocka_unit_test(version),  cmocka_unit_test(help),
+        cmocka_unit_test(usage),    cmocka_unit_test(every_command_helps),
+        cmocka_unit_test(defaults), cmocka_unit_test(actions),
+        cmocka_unit_test(manual),   cmocka_unit_test(full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

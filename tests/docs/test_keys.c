@@ -36,6 +36,19 @@ static void expected_cells(const struct ddl_option *row, const void *object, str
         snprintf(out->cell[3], MARKDOWN_CELL, "any");
 }
 
+/* The description in the table is the option's help text; names of values are quoted as code. */
+static bool describes(const char *cell, const char *help)
+{
+    char plain[MARKDOWN_CELL];
+    size_t n = 0;
+    for (; *cell; cell++) {
+        if (*cell != '`')
+            plain[n++] = *cell;
+    }
+    plain[n] = '\0';
+    return strcmp(plain, help) == 0;
+}
+
 static void check_options(const char *name, const struct ddl_option *rows, const void *object)
 {
     struct markdown_table table = markdown_table(formats, name);
@@ -43,7 +56,7 @@ static void check_options(const char *name, const struct ddl_option *rows, const
     for (; rows[n].name; n++) {
         struct markdown_row wanted = { 0 };
         expected_cells(&rows[n], object, &wanted);
-        bool same = n < table.n && *table.row[n].cell[4];
+        bool same = n < table.n && describes(table.row[n].cell[4], rows[n].help);
         for (size_t i = 0; i < 4 && same; i++)
             same = strcmp(table.row[n].cell[i], wanted.cell[i]) == 0;
         if (!same)
