@@ -21,6 +21,7 @@ not_run() {
 ./dev test|runs this script
 ./dev build|builds the program under test
 sh bench/against_torch.sh|needs PyTorch and an idle machine
+sh bench/against_llama.sh|needs llama-cpp-python and an idle machine
 ROWS
 }
 
