@@ -329,8 +329,8 @@ const struct command bench_command = {
     .actions = (const struct command *const[]){ &op_command, &step_command, &decode_command,
                                                 &tokenizer_command_of_bench, NULL },
     .examples = (const struct note[]){ { "ddl bench step --model ddl-cc-ec --ops --gemm",
-                                         "a named model's step, op by op, and its matrix products alone" },
+                                         "a step of a named model by op, and its matrix products alone" },
                                        { "ddl bench op --filter delta --compare old.json",
-                                         "what changed since the report in old.json" },
+                                         "changes since the report in old.json" },
                                        { 0 } },
 };

@@ -194,11 +194,11 @@ static int cmd_compare(int argc, char **argv)
 const struct command compare_command = {
     .name = "compare",
     .usage = "RUN [RUN ...] [--x AXIS] [--val] [--json]",
-    .about = "loss curves of runs on a chart, and a table of their costs",
-    .text = (const char *const[]){ "RUN is the folder of a run of ddl train, finished or not.", NULL },
+    .about = "plot loss curves of runs and list their costs",
+    .text = (const char *const[]){ "RUN is a run folder of ddl train; the run need not be finished.", NULL },
     .options = { { .rows = options, .defaults = defaults } },
     .examples =
         (const struct note[]){
-            { "ddl compare runs/baseline runs/ddl-cc-ec --x flops", "two runs at equal work" }, { 0 } },
+            { "ddl compare runs/baseline runs/ddl-cc-ec --x flops", "two runs at equal FLOPs" }, { 0 } },
     .run = cmd_compare,
 };

@@ -258,11 +258,12 @@ static int info(int argc, char **argv)
 static const struct command data_build_command = {
     .name = "data build",
     .usage = "INPUT... --out DIR [--key value ...]",
-    .about = "text to shards of tokens",
+    .about = "convert text to shards of tokens",
     .text =
-        (const char *const[]){
-            "INPUT is a file (.txt, .jsonl, either also .gz or .zst), a folder that is walked for such",
-            "files, or - for standard input as text. Ctrl-C leaves nothing half-written.", NULL },
+        (const char *const[]){ "INPUT is a file (.txt or .jsonl, also compressed as .gz or .zst), a folder "
+                               "that is searched for such",
+                               "files, or - for text from standard input. Ctrl-C leaves no partial output.",
+                               NULL },
     .options = { { .table = ddl_build_options, .defaults = build_defaults }, { .rows = build_flags } },
     .run = build,
 };
@@ -270,10 +271,10 @@ static const struct command data_build_command = {
 static const struct command data_info_command = {
     .name = "data info",
     .usage = "PATH [--vocab N | --tokenizer PATH] [--json]",
-    .about = "describes and checks shards",
+    .about = "describe and check shards",
     .text =
         (const char *const[]){
-            "PATH is a shard, a folder, or a pattern in quotes. The exit status is 1 where one is damaged.",
+            "PATH is a shard, a folder, or a quoted pattern. The exit status is 1 if a shard is damaged.",
             NULL },
     .options = { { .rows = info_flags } },
     .run = info,
@@ -282,12 +283,12 @@ static const struct command data_info_command = {
 const struct command data_command = {
     .name = "data",
     .usage = "build | info ...",
-    .about = "text to shards of tokens, and what is in a shard",
+    .about = "convert text to shards of tokens; inspect shards",
     .actions = (const struct command *const[]){ &data_build_command, &data_info_command, NULL },
     .examples =
         (const struct note[]){ { "ddl data build corpus.jsonl.zst --tokenizer my/tokenizer.json "
                                  "--val-fraction 0.01 --out my/shards",
-                                 "shards to train on, and to validate on from one document in a hundred" },
-                               { "ddl data info my/shards", "what they hold, and whether they are whole" },
+                                 "training shards, and validation shards with 1 % of the documents" },
+                               { "ddl data info my/shards", "their contents, and a check for damage" },
                                { 0 } },
 };

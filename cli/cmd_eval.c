@@ -133,12 +133,12 @@ static int cmd_eval(int argc, char **argv)
 const struct command eval_command = {
     .name = "eval",
     .usage = "DIR (--shard PATH | --text FILE) [--seq N] [--stride N] [--json]",
-    .about = "loss, perplexity and bits per byte of a model",
-    .text = (const char *const[]){ "DIR is a run, a checkpoint of one, or any model folder.", NULL },
+    .about = "evaluate a model: loss, perplexity and bits per byte",
+    .text = (const char *const[]){ "DIR is a run, one of its checkpoints, or any model folder.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples = (const struct note[]){ { "ddl eval my/run --shard 'my/shards/val_*.bin'", "on shards" },
                                        { "ddl eval my/run --text book.txt --stride 256",
-                                         "on a text, every token after at least a context less 256 tokens" },
+                                         "on a text; all but 256 tokens of the context precede each token" },
                                        { 0 } },
     .run = cmd_eval,
 };

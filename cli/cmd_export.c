@@ -101,16 +101,16 @@ static int cmd_export(int argc, char **argv)
 const struct command export_command = {
     .name = "export",
     .usage = "DIR --out DIR [--dtype f32|bf16|f16] [--max-shard-size SIZE]",
-    .about = "a model folder in another dtype, for PyTorch or to ship",
+    .about = "convert a model folder to another dtype",
     .text =
         (const char *const[]){
             "DIR is a model, a checkpoint, or a folder of the authors' release. The new folder has",
             "config.json with the release's keys, the tensors (safetensors), and copies of the tokenizer's",
-            "files; it appears whole or not at all. Numbers are rounded to nearest, ties to even;",
-            "one that the dtype cannot hold is an error.", NULL },
+            "files. It is created atomically. Numbers are rounded to nearest, ties to even; a number outside",
+            "the range of the dtype is an error.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
-    .examples =
-        (const struct note[]){
-            { "ddl export my/run --dtype bf16 --out my/shipped", "a folder of half the size" }, { 0 } },
+    .examples = (const struct note[]){ { "ddl export my/run --dtype bf16 --out my/shipped",
+                                         "a folder of half the size, in bfloat16" },
+                                       { 0 } },
     .run = cmd_export,
 };

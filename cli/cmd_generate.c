@@ -252,11 +252,12 @@ static int cmd_generate(int argc, char **argv)
 const struct command generate_command = {
     .name = "generate",
     .usage = "DIR [--prompt TEXT] [--max-tokens N] [--temperature X] [--stop TEXT]...",
-    .about = "text that follows a prompt",
+    .about = "generate text after a prompt",
     .text =
         (const char *const[]){
             "Without --prompt the prompt is standard input; an empty one stands for <|endoftext|>.",
-            "One text is printed as it is made; several (--n) in the end. The same seed gives the same text.",
+            "A single text is printed while it is generated, several (--n) at the end. The same seed gives "
+            "the same text.",
             NULL },
     .options = { { .table = ddl_generate_options, .defaults = sampling_defaults },
                  { .rows = stop_rows },
@@ -264,7 +265,7 @@ const struct command generate_command = {
     .examples =
         (const struct note[]){
             { "ddl generate my/run --prompt Once --temperature 0.8 --top-p 0.95", "a text after a prompt" },
-            { "ddl generate my/run --n 4 --json <prompt.txt", "four, for a program" },
+            { "ddl generate my/run --n 4 --json <prompt.txt", "four texts as JSON" },
             { 0 } },
     .run = cmd_generate,
 };

@@ -88,12 +88,13 @@ static int cmd_help(int argc, char **argv)
 const struct command help_command = {
     .name = "help",
     .usage = "[COMMAND [ACTION]] [--man PAGE | --pages | --completion]",
-    .about = "what the program or one of its commands does",
+    .about = "describe the program or a command",
     .options = { { .rows = rows } },
     .examples =
-        (const struct note[]){ { "ddl help train", "the keys of a recipe, each also an option" },
-                               { "ddl help --man ddl-recipe | man -l -", "a page without installing" },
-                               { "eval \"$(ddl help --completion)\"", "completion in this shell" },
-                               { 0 } },
+        (const struct note[]){
+            { "ddl help train", "the keys of a recipe, each also an option" },
+            { "ddl help --man ddl-recipe | man -l -", "a manual page without installation" },
+            { "eval \"$(ddl help --completion)\"", "enable completion in this shell" },
+            { 0 } },
     .run = cmd_help,
 };

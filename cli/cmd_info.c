@@ -275,19 +275,17 @@ static const void *model_defaults(void)
 const struct command info_command = {
     .name = "info",
     .usage = "[DIR | --model NAME --size NAME] [--tensors] [--json]",
-    .about = "parameters, shapes and configuration of a model",
+    .about = "print parameters, shapes and configuration of a model",
     .text =
         (const char *const[]){
-            "ddl info DIR describes a model folder; ddl info --model NAME --size NAME a model that could be "
-            "trained;",
-            "ddl info alone lists the names. For the folder of a run its checkpoints are listed too, with "
-            "the best.",
-            NULL },
+            "ddl info DIR describes a model folder, and for a run folder also its checkpoints and the best "
+            "one.",
+            "ddl info --model NAME --size NAME describes a named model. ddl info lists the names.", NULL },
     .options = { { .rows = rows },
                  { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },
-    .examples = (const struct note[]){ { "ddl info my/run --tensors", "what a folder holds" },
+    .examples = (const struct note[]){ { "ddl info my/run --tensors", "parameters and tensors of a folder" },
                                        { "ddl info --model ddl-cc-ec --size small --ddl-value-channels 8",
-                                         "what another choice would cost" },
+                                         "the cost of a configuration" },
                                        { 0 } },
     .run = cmd_info,
 };

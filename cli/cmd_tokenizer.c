@@ -380,13 +380,14 @@ static const struct command tokenizer_train_command = {
 const struct command tokenizer_command = {
     .name = "tokenizer",
     .usage = "encode | decode | info | train ...",
-    .about = "text to ids and back; learn a vocabulary",
-    .text = (const char *const[]){ "Without --tokenizer it is GPT-2's, which ships with the program.", NULL },
+    .about = "convert text to ids and back; train a vocabulary",
+    .text =
+        (const char *const[]){ "The default tokenizer is GPT-2's, which is part of the distribution.", NULL },
     .actions = (const struct command *const[]){ &encode_command, &decode_command, &tokenizer_info_command,
                                                 &tokenizer_train_command, NULL },
     .examples =
         (const struct note[]){ { "ddl tokenizer train corpus.txt --vocab-size 8192 --out my/tokenizer.json",
-                                 "a vocabulary of your own" },
-                               { "ddl tokenizer encode corpus.txt --count", "how many tokens a text is" },
+                                 "train a vocabulary" },
+                               { "ddl tokenizer encode corpus.txt --count", "count the tokens of a text" },
                                { 0 } },
 };

@@ -219,29 +219,27 @@ static const void *model_defaults(void)
 const struct command train_command = {
     .name = "train",
     .usage = "[RECIPE.yaml] [--key value ...] [--resume] [--dry-run]",
-    .about = "trains a model",
+    .about = "train a model",
     .text =
         (const char *const[]){
-            "RECIPE.yaml is a flat list of 'key: value'; each key below is a flag too, and a flag beats the "
-            "recipe.",
-            "model and size give defaults for the keys of the model, wherever they stand; a key beats a "
-            "name.",
-            "A loss or gradient that is not finite ends the run: trouble-STEP in --out is a dump for ddl "
-            "verify, the state before the step is kept as a checkpoint, and --resume --skip 1 passes over "
-            "the "
-            "step's data.",
-            "SIGINT or SIGTERM: the step is finished, a checkpoint written, exit status 3; a second one ends "
-            "at "
-            "once.",
-            NULL },
-    .options = { { .title = "options that are no keys", .rows = flag_rows },
+            "RECIPE.yaml is a flat list of 'key: value' lines. Each key below is also an option, and options",
+            "override the recipe. model and size set defaults of the model's keys, which explicit keys "
+            "override.",
+            "If a loss or gradient is not finite, the run ends: trouble-STEP in --out is a dump for ddl "
+            "verify,",
+            "the state before the step is saved as a checkpoint, and --resume --skip 1 skips the data of the "
+            "step.",
+            "SIGINT or SIGTERM finishes the step, writes a checkpoint and exits with status 3; a second "
+            "signal",
+            "exits at once.", NULL },
+    .options = { { .title = "options that are not keys", .rows = flag_rows },
                  { .title = "keys of the run", .table = ddl_train_options, .defaults = run_defaults },
                  { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },
     .examples =
         (const struct note[]){ { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one",
-                                 "a recipe with two keys of its own" },
+                                 "a recipe with two keys overridden" },
                                { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one --resume",
-                                 "the same run after a kill, bit for bit" },
+                                 "resume a killed run, with bitwise equal results" },
                                { 0 } },
     .files = (const struct note[]){ { "OUT/recipe.yaml", "every key with its value" },
                                     { "OUT/metrics.jsonl", "one JSON object a logged step" },

@@ -140,23 +140,19 @@ const struct command verify_command = {
     .about = "run test vectors and report which pass",
     .text =
         (const char *const[]){
-            "Each DIR is searched for cases: models with their gradients and optimizer steps, the operator, "
-            "the",
-            "generic block, the tokenizer, training curves. Each case and backend gives a line with the "
-            "largest",
-            "errors, their limits, and PASS or FAIL. The exit status is 1 if a case fails.",
-            "With --dtype bf16 models are compared with the backend ref in bfloat16. Errors are then "
-            "relative "
-            "to",
-            "the distance of ref in bfloat16 from ref in float32, and every bfloat16 op is compared with its "
-            "exact result.",
-            "The dump of a training step whose loss or gradient was not finite (trouble-STEP in the run's "
-            "folder) is replayed: PASS if it happens again, with the first non-finite tensor.",
-            NULL },
+            "Each DIR is searched for cases: models with their gradients and optimizer steps, the operator,",
+            "the generic block, the tokenizer, training curves. One line per case and backend gives the",
+            "largest errors, their limits, and PASS or FAIL. The exit status is 1 if a case fails.",
+            "With --dtype bf16 models are compared with the backend ref in bfloat16. Errors are relative to",
+            "the distance of ref in bfloat16 from ref in float32, and every bfloat16 op is compared with its",
+            "exact result. The dump of a training step with a non-finite loss or gradient (trouble-STEP in",
+            "the run folder) is replayed: PASS if the values are non-finite again; the first such tensor is",
+            "printed.", NULL },
     .options = { { .table = ddl_verify_options, .defaults = verify_defaults }, { .rows = output_options } },
     .examples =
-        (const struct note[]){ { "ddl verify tests/golden --backend cpu", "the source tree's own vectors" },
-                               { "ddl verify tests/golden --dtype bf16", "its models in bfloat16" },
-                               { 0 } },
+        (const struct note[]){
+            { "ddl verify tests/golden --backend cpu", "the vectors of the source tree" },
+            { "ddl verify tests/golden --dtype bf16", "the models among them in bfloat16" },
+            { 0 } },
     .run = cmd_verify,
 };

@@ -1,13 +1,12 @@
 /* Probes: every tensor of a pass as it is computed, in order, to find where a value became NaN or what a
  * sublayer did. There is no second forward pass: without a probe the same code runs.
  *
- * Tensors bear the letters of docs/equations.md. Of a sublayer ("attn", "mlp"), forward: x_in (c > 1), ctx;
- * attn: qkv before rotation, qn and kn after it and its norm, y; mlp: ug, s; f (but for add), the tensors of
- * the residual rule (its file names them; delta: gate_hidden, beta, low and q (v-map), target, readout), and X
- * after the sublayer. "embed": embedding (c > 1), X. "head": x_in (c > 1), ctx, logits, loss. Backward: the
- * gradient of each with a d before its name, X where a rule has reversed it, what is computed once more under
- * its own name, and the gradient of each parameter as grad.<name>, all in the order in which they are made.
- */
+ * Tensors have the letters of docs/equations.md. Of a sublayer ("attn", "mlp"), forward: x_in (c > 1), ctx;
+ * attn: qkv before rotation, qn and kn after rotation and norm, y; mlp: ug, s; f (not with add); the tensors
+ * of the residual rule, named in its file (delta: gate_hidden, beta, low and q (v-map), target, readout); and
+ * X after the sublayer. "embed": embedding (c > 1), X. "head": x_in (c > 1), ctx, logits, loss. Backward: the
+ * gradient of each with a d before its name, X where a rule has reversed it, recomputed tensors under their
+ * own names, and the gradient of each parameter as grad.<name>, all in the order of computation. */
 #ifndef DDL_MODEL_PROBE_H
 #define DDL_MODEL_PROBE_H
 
