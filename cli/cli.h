@@ -33,7 +33,7 @@ struct command {
     const char *name;        /* "train", "data build"                                                       */
     const char *usage;       /* what follows "ddl train": "RECIPE.yaml [--key value ...]"                   */
     const char *about;       /* one line, no final stop                                                     */
-    const char *const *text; /* further lines, whole sentences                                        */
+    const char *const *text; /* further paragraphs                                                    */
     struct option_group options[MAX_OPTION_GROUPS];
     const struct note *examples; /* name: the line without its "$ "                                   */
     const struct note *files;
@@ -64,7 +64,7 @@ int unknown_command(const struct command *const *list, const struct command *com
 /* "build" of "data build". */
 const char *last_word(const char *name);
 
-/* Prints "ddl: <sentence>" on standard error and returns the exit status that fits: 2 for DDL_E_USAGE, 3 for
+/* Prints "ddl: <message>" on standard error and returns the exit status that fits: 2 for DDL_E_USAGE, 3 for
  * DDL_E_INTERRUPTED, else 1. */
 int report_error(const struct ddl_error *err);
 
@@ -85,8 +85,8 @@ void print_manual(size_t i);
 /* completion.c: the script that bash reads. */
 void print_completion(void);
 
-/* A file that another program cuts short while it is mapped ends this program with a sentence and
- * EXIT_FAILED. */
+/* SIGBUS handler for files that another process truncates while they are mapped: prints an error message and
+ * exits with EXIT_FAILED. */
 void explain_lost_pages(void);
 
 /* spin.c: ends the change of the environment that was made before main; called first in main. */

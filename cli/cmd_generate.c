@@ -37,7 +37,7 @@ static const struct ddl_option rows[] = {
     { 0 },
 };
 
-/* For the help alone: --stop may stand several times, which no table's field can hold (take_stops). */
+/* For the help only: --stop may be repeated, which a field of a table cannot hold (take_stops). */
 static const struct ddl_option stop_rows[] = {
     { .name = "stop",
       .type = DDL_OPTION_STRING,
@@ -97,7 +97,7 @@ static int on_text(void *user, size_t sequence, const char *text, size_t size)
         return out->failed;
     }
     fwrite(text, 1, size, stdout);
-    return fflush(stdout) != 0; /* nobody reads any more */
+    return fflush(stdout) != 0; /* the reader has closed the pipe */
 }
 
 static void print_json(const struct text *texts, const struct ddl_generate_result *results, size_t n)

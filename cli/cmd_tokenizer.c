@@ -158,7 +158,7 @@ static int encode(int argc, char **argv)
     return status ? report_error(&err) : EXIT_OK;
 }
 
-/* The ids that stand in `text` as numbers between spaces, commas and brackets; ids[] holds (size + 1) / 2. */
+/* Parses ids separated by spaces, commas and brackets from `text`; ids[] holds (size + 1) / 2. */
 static ddl_status parse_ids(const ddl_tokenizer *tokenizer, const char *name, const char *text, size_t size,
                             int32_t *ids, size_t *n_ids, struct ddl_error *err)
 {
@@ -281,8 +281,7 @@ static int show_progress(void *user, const struct ddl_tokenizer_train_progress *
     return 0;
 }
 
-/* Asked before minutes of learning: the nearest folder above `path` that exists must take a file or folder.
- */
+/* Checked before minutes of training: the nearest existing folder above `path` must be writable. */
 static ddl_status check_writable(const char *path, struct ddl_error *err)
 {
     char folder[1024];

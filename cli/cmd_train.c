@@ -163,7 +163,7 @@ static int train(const struct ddl_train_config *t, const struct flags *flags)
         callbacks.progress = show_progress;
         callbacks.sample = show_sample;
     }
-    catch_interrupts(); /* the first asks for a checkpoint */
+    catch_interrupts(); /* the first requests a checkpoint */
     ddl_status status = ddl_train_run(t, &callbacks, &last, &err);
     progress_line_keep(&line);
     if (status)

@@ -33,7 +33,7 @@ static const char *page_name(size_t i, char *out, size_t size)
     return manual_name(i, out, size) ? out : NULL;
 }
 
-/* Options that take one of a list's names: number i (it may stand in `out`), or NULL past the last. */
+/* Options that take one of a list's names: name i (possibly stored in `out`), or NULL past the last. */
 static const struct {
     const char *option;
     const char *(*name)(size_t i, char *out, size_t size);

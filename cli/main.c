@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each stands in its cmd_<name>.c. */
+/* Each is defined in its cmd_<name>.c. */
 const struct command *const commands[] = {
     &bench_command, &compare_command, &data_command,      &eval_command,  &export_command, &generate_command,
     &help_command,  &info_command,    &tokenizer_command, &train_command, &verify_command, NULL,
 };
 
-/* What stood where an action's name should: nothing, or something else. */
+/* Reports a missing or unknown action. */
 static int no_action(const struct command *command, const char *found)
 {
     if (found)

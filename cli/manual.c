@@ -42,7 +42,7 @@ static size_t put(const char *text, size_t n)
     return width;
 }
 
-/* A word on a text line; *column is 0 at its start. A sentence's end ends the line, as the format wants it.
+/* A word on a text line; *column is 0 at its start. A full stop ends the line, as the format requires.
  */
 static void put_word(const char *word, size_t n, size_t *column)
 {
@@ -89,7 +89,7 @@ static char large(char c)
     return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
 }
 
-/* A table's line as a sentence: a large first letter, if it begins a word, and a stop. */
+/* A help text with a capital first letter, if it begins a word, and a full stop. */
 static void put_sentence(const char *line)
 {
     char text[1024];
@@ -213,11 +213,13 @@ static void options(const struct command *command, const char *under)
 
 static void exit_statuses(void)
 {
-    static const struct note rows[] = { { "0", "It worked" },
-                                        { "1", "It failed; one sentence on standard error says why" },
-                                        { "2", "The command line or the recipe asks for what there is not" },
-                                        { "3", "Stopped by SIGINT or SIGTERM, in order" },
-                                        { 0 } };
+    static const struct note rows[] = {
+        { "0", "Success" },
+        { "1", "Failure; the error message is on standard error" },
+        { "2", "An invalid command line or recipe" },
+        { "3", "Interrupted by SIGINT or SIGTERM; a checkpoint was written if there was a run" },
+        { 0 }
+    };
     notes("exit status", rows);
 }
 
@@ -347,12 +349,11 @@ static void print_recipe(void)
     fputs("\\fIkey\\fR: \\fIvalue\\fR\n", stdout);
     heading("SH", "description");
     put_text((const char *const[]){
-        "A recipe is a flat YAML mapping in UTF-8, one key a line; # begins a comment.",
-        "Each key is an option of ddl train too, with '-' for '_', and an option beats the recipe.",
-        "Unknown and doubled keys are errors that name the file and the line.",
-        "The keys model, size and init_from give defaults for the keys of the model,",
-        "wherever they stand; a key beats a name.", "The defaults below are those without any of the three.",
-        NULL });
+        "A recipe is a flat YAML mapping in UTF-8, one key per line; # starts a comment.",
+        "Each key is also an option of ddl train, with '-' for '_'; options override the recipe.",
+        "Unknown and duplicate keys are errors with file and line.",
+        "The keys model, size and init_from set defaults of the model's keys,",
+        "which explicit keys override.", "The defaults below are those without any of the three.", NULL });
     keys("keys of the run", ddl_train_options(), &defaults);
     keys("keys of the model", ddl_config_options(), &defaults.config);
     names("named models", ddl_config_preset_list);

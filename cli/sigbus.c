@@ -1,12 +1,12 @@
-/* Tensors, shards and texts are read through maps. Where another program cuts such a file short, the kernel
- * ends whoever touches what is gone (SIGBUS): here with a sentence. */
+/* SIGBUS handler. Tensors, shards and texts are memory-mapped; if another process truncates such a file, the
+ * next access raises SIGBUS. Prints an error message and exits. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 
 #include <signal.h>
 #include <unistd.h>
 
-/* Only write and _exit are safe in here. */
+/* Only async-signal-safe functions: write and _exit. */
 static void on_lost_page(int number, siginfo_t *info, void *context)
 {
     static const char text[] =

@@ -15,7 +15,7 @@ void format_seconds(double seconds, char *out, size_t size);
 
 /* On a terminal one line that is written over, elsewhere a line every ten seconds. */
 struct progress_line {
-    bool quiet, terminal, open; /* open: the cursor stands behind it */
+    bool quiet, terminal, open; /* open: the line has no newline yet */
     double shown;               /* when it was last written, in the caller's seconds */
 };
 struct progress_line progress_line_on_stderr(bool quiet);

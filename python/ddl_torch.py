@@ -30,7 +30,7 @@ import torch.nn.functional as F
 
 @dataclasses.dataclass
 class Config:
-    """The keys of config.json; those after the line are ddl's own and stand in the tensors' metadata."""
+    """The keys of config.json; those after the line are ddl's own and are stored in the tensors' metadata."""
 
     vocab_size: int = 50304
     num_hidden_layers: int = 12
@@ -86,7 +86,7 @@ ALIASES = {"ddl_v_dim1_constant": "ddl_v_constant", "ddl_v_dim1_constant_value":
 
 
 def from_metadata(key: str, text: str):
-    """The value of one of ddl's own keys, which stand in the metadata as text."""
+    """The value of one of ddl's own keys, which the metadata stores as text."""
     if key == "ddl_residual_by_layer":
         return text.split(",")
     default = getattr(Config, key)
@@ -476,10 +476,10 @@ def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore
     if missing:
         raise ValueError(f"{folder}: these tensors are missing: {', '.join(missing)}")
     if extra and not ignore_extra:
-        raise ValueError(f"{folder}: these tensors are no parameters (ignore_extra=True passes over them): {', '.join(extra)}")
+        raise ValueError(f"{folder}: these tensors are no parameters (ignore_extra=True ignores them): {', '.join(extra)}")
     for name, shape in shapes.items():
         if tensors[name].shape != shape:
-            raise ValueError(f"{folder}: {name} has shape {tuple(tensors[name].shape)}, config.json asks for {tuple(shape)}")
+            raise ValueError(f"{folder}: {name} has shape {tuple(tensors[name].shape)}, config.json requires {tuple(shape)}")
     for name, parameter in model.named_parameters():
         stored = tensors[name]
         parameter.data = stored.to(dtype or stored.dtype)

@@ -30,9 +30,9 @@ DDL_API ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_
                                       struct ddl_error *err);
 DDL_API void ddl_backend_free(ddl_backend *backend); /* NULL is allowed */
 
-/* "cpu (avx512, 2 threads, oneDNN 2.6)"; lent. */
+/* "cpu (avx512, 2 threads, oneDNN 2.6)"; owned by the backend. */
 DDL_API const char *ddl_backend_description(const ddl_backend *backend);
-/* "cpu"; lent. */
+/* "cpu"; owned by the backend. */
 DDL_API const char *ddl_backend_name(const ddl_backend *backend);
 /* Names of DDL_BACKENDS in the library, ended by NULL. */
 DDL_API extern const char *const ddl_backend_names[];

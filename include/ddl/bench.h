@@ -2,7 +2,7 @@
  * do.
  *
  * Every benchmark first checks what it is about to time, on a small case of the same, and refuses with
- * DDL_E_NUMERIC and a sentence where the result is wrong. All give the same report, which can be written as
+ * DDL_E_NUMERIC if the result is wrong. All give the same report, which can be written as
  * JSON, read back and compared. Times are seconds of one repetition; what fits a cache may go faster than the
  * machine's measured copy. */
 #ifndef DDL_BENCH_H
@@ -27,7 +27,7 @@ enum {
     DDL_BENCH_SETTINGS = 16,      /* most settings                         */
     DDL_BENCH_FIGURES = 24,       /* most figures                          */
     DDL_BENCH_NAME = 64,          /* bytes of a name, its end included     */
-    DDL_BENCH_TEXT = 256,         /* bytes of a sentence, its end included */
+    DDL_BENCH_TEXT = 256,         /* bytes of a text, with the final zero  */
     DDL_BENCH_REPETITIONS = 1000, /* most repetitions of one row           */
 };
 
@@ -47,7 +47,7 @@ struct ddl_bench_share {
     double seconds, calls; /* of one step or token */
 };
 
-/* What was asked for: reports are comparable where all of these agree. */
+/* Settings: reports are comparable if all of these agree. */
 struct ddl_bench_setting {
     char name[32];              /* "model", "batch", "dtype", ... */
     char value[DDL_BENCH_NAME]; /* "ddl-cc-ec", "2", "bf16", ...  */
@@ -71,7 +71,7 @@ struct ddl_bench_report {
     char backend[160];                                    /* the backend's description */
     char check[DDL_BENCH_TEXT];                           /* what was checked before anything was timed */
     struct ddl_bench_roofline roofline;                   /* what the machine can do */
-    struct ddl_bench_setting setting[DDL_BENCH_SETTINGS]; /* what was asked for */
+    struct ddl_bench_setting setting[DDL_BENCH_SETTINGS]; /* as requested */
     struct ddl_bench_figure figure[DDL_BENCH_FIGURES];    /* results in one number each */
     struct ddl_bench_row row[DDL_BENCH_ROWS];             /* what was timed */
     struct ddl_bench_share share[DDL_BENCH_SHARES];       /* longest first; with `profiled` */
@@ -79,7 +79,7 @@ struct ddl_bench_report {
 };
 /* The figure of that `name` in the `report`, or NAN. */
 DDL_API double ddl_bench_figure(const struct ddl_bench_report *report, const char *name);
-/* The row of that `name` in the `report`, or NULL; lent. */
+/* The row of that `name` in the `report`, or NULL; owned by the report. */
 DDL_API const struct ddl_bench_row *ddl_bench_find(const struct ddl_bench_report *report, const char *name);
 
 /* The model and the batch that ops, steps and decoding are timed at. */
@@ -155,7 +155,7 @@ enum ddl_bench_verdict {
 };
 /* One row of a comparison. */
 struct ddl_bench_change {
-    const char *name;   /* lent by the reports */
+    const char *name;   /* owned by the reports */
     int verdict;        /* enum ddl_bench_verdict */
     double before, now; /* medians; NAN where there is none */
     double noise;       /* as a share of `before` */
@@ -163,7 +163,7 @@ struct ddl_bench_change {
 /* The report among the `n` of `old` that has the kind and the settings of `now` (the last such), or NULL. */
 DDL_API const struct ddl_bench_report *ddl_bench_match(const struct ddl_bench_report *now,
                                                        const struct ddl_bench_report *old, size_t n);
-/* How many changes from `old` to `now` there are, into `out`: room for 2 DDL_BENCH_ROWS. */
+/* Writes the changes from `old` to `now` to `out` (2 DDL_BENCH_ROWS); returns their number. */
 DDL_API size_t ddl_bench_compare(const struct ddl_bench_report *old, const struct ddl_bench_report *now,
                                  struct ddl_bench_change *out);
 

@@ -47,9 +47,9 @@ struct ddl_block_params {
     float *w;         /* (d, d)           */
 };
 
-typedef struct ddl_block ddl_block; /* configuration, and room for passes over at most max_rows rows */
+typedef struct ddl_block ddl_block; /* configuration, and memory for passes of at most max_rows rows */
 
-/* Room on the backend (borrowed) for passes over at most max_rows rows. */
+/* Allocates memory of the backend (borrowed) for passes of at most max_rows rows. */
 DDL_API ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_config *config, size_t max_rows,
                                     ddl_backend *backend, struct ddl_error *err);
 DDL_API void ddl_block_free(ddl_block *block); /* NULL is allowed */

@@ -32,7 +32,7 @@ struct ddl_run_log {
     size_t n_params; /* numbers in the model */
 };
 
-/* Reads metrics.jsonl of a run's folder, and the configuration beside it if there is one. A malformed line is
+/* Reads metrics.jsonl of a run folder, and its configuration if there is one. A malformed line is
  * an error that names it; a last line without a newline (a run that is being written) is left out. Free with
  * ddl_run_log_free. */
 DDL_API ddl_status ddl_run_log_read(struct ddl_run_log *out, const char *folder, struct ddl_error *err);

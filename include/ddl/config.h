@@ -28,7 +28,7 @@ enum ddl_residual {
 };
 /* What the sublayer's output is to the rewrite. */
 enum ddl_map {
-    DDL_MAP_K, /* the direction, before it is normalised */
+    DDL_MAP_K, /* the direction, before it is normalized */
     DDL_MAP_V, /* the target                             */
 };
 /* The whole rewrite, or half of it as a control. */
@@ -111,7 +111,7 @@ DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *
  * (the paper's), "mini", "tiny", "micro". */
 DDL_API ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* The rules by layer, as "add,delta,add": one name a layer of config->n_layers; "" ends it. `where` starts
- * the error sentence. */
+ * the error message. */
 DDL_API ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules, const char *where,
                                            struct ddl_error *err);
 /* The preset whose residual fields equal the config's, those without effect aside, or NULL. */

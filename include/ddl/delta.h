@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* How the direction is normalised. The two others are the paper's v1 and exist for the delta update only. */
+/* How the direction is normalized. The two others are the paper's v1 and exist for the delta update only. */
 enum ddl_form {
     DDL_FORM_UNIT,  /* k = q / sqrt(|q|^2 + eps^2)                                          */
     DDL_FORM_RATIO, /* X' = X - beta q (q^T X) / (q^T q + eps) + beta q v^T, q as given     */
@@ -32,7 +32,7 @@ struct ddl_delta_args {
     int form;          /* enum ddl_form                                                     */
     int update;        /* enum ddl_update                                                   */
     const float *X;    /* (N, d, c) state                                                   */
-    const float *q;    /* (N, d)    direction, not normalised                               */
+    const float *q;    /* (N, d)    direction, not normalized                               */
     const float *v;    /* (N, c)    target                                                  */
     const float *beta; /* (N)       gate in [0, 2]                                          */
     float *X_out;      /* (N, d, c) X'; may be X                                            */

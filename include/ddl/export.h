@@ -36,7 +36,7 @@ struct ddl_export_result {
 };
 
 /* Writes the model of folder `from` (a model, a checkpoint, a folder of the release) to the new folder `to`:
- * config.json, the tensors, and copies of the tokenizer's files; whole or not at all. `to` must not exist, or
+ * config.json, the tensors, and copies of the tokenizer's files, atomically. `to` must not exist, or
  * be empty. Numbers are rounded once, to nearest, ties to even; tensors of the same dtype keep their bytes. A
  * number that the dtype cannot hold is DDL_E_NUMERIC, by name. `warn` as in ddl_model_load. */
 DDL_API ddl_status ddl_export(const char *from, const char *to, const struct ddl_export_config *config,

@@ -19,14 +19,14 @@ typedef struct ddl_workspace ddl_workspace; /* activations of one pass, carved o
 
 /* A parameter, in the order and with the names and shapes of model.safetensors. */
 struct ddl_param {
-    const char *name;      /* lent by the model */
+    const char *name;      /* owned by the model */
     size_t ndim, shape[3]; /* dimensions; their sizes, the last index fastest                          */
     size_t count;   /* numbers in it                                                                    */
     bool active;    /* takes part in the computation (an inactive one is never touched)                  */
     float lr_scale; /* 1, or d_base/d for the matrices that muP scales                                   */
     int group;      /* enum ddl_param_group, for weight decay by group                                   */
 };
-/* What a parameter is to the optimiser: each group may have a weight decay of its own. */
+/* What a parameter is to the optimizer: each group may have a weight decay of its own. */
 enum ddl_param_group {
     DDL_GROUP_EMBEDDING, /* the embedding, which is the head too */
     DDL_GROUP_MATRIX,    /* two or more dimensions, embedding and kernels aside */
@@ -38,7 +38,7 @@ enum ddl_param_group {
 DDL_API const char *ddl_param_group_name(int group); /* "embedding", ...: a group's name */
 
 /* What matrix products work on; everything else is float32 in every case (mixed precision: master parameters,
- * gradients, optimiser, gates, norms, attention's softmax, the residual state and the loss); sums stay
+ * gradients, optimizer, gates, norms, attention's softmax, the residual state and the loss); sums stay
  * float32. */
 enum ddl_precision {
     DDL_PRECISION_F32,  /* operands as they are  */
@@ -69,8 +69,9 @@ DDL_API ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_er
 /* Receives one warning; the message is valid during the call. */
 typedef void ddl_warn_fn(void *user, const char *message);
 /* A folder with config.json and model.safetensors (or several files and their index), as the authors' release
- * or this library writes them. Warnings (unknown keys, ignored tensors) go to `warn`, one sentence a call, if
- * it is not NULL. Tensors that are missing, of another shape or no parameters are DDL_E_FORMAT, by name. */
+ * or this library writes them. Warnings (unknown keys, ignored tensors) go to `warn`, one message per call,
+ * if it is not NULL. Tensors that are missing, of another shape or no parameters are DDL_E_FORMAT, by name.
+ */
 DDL_API ddl_status ddl_model_load(ddl_model **out, const char *folder, ddl_backend *backend,
                                   ddl_warn_fn *warn, void *user, struct ddl_error *err);
 /* How a folder is read. */
@@ -90,17 +91,18 @@ DDL_API ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_
 DDL_API ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
                                    struct ddl_error *err);
 /* Writes config.json and model.safetensors (float32) into an existing folder, each atomically. config.json
- * has the release's keys only; what they cannot say stands in the __metadata__ of model.safetensors. The tied
+ * has the release's keys only; what they cannot express is in the __metadata__ of model.safetensors. The tied
  * head is written too, as lm_head.weight. */
 DDL_API ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl_error *err);
 /* Writes config.json alone, as `path`, atomically; a config that ddl_config_check refuses is not written. */
 DDL_API ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err);
 
-DDL_API const struct ddl_config *ddl_model_config(const ddl_model *model); /* lent */
-DDL_API ddl_backend *ddl_model_backend(const ddl_model *model);            /* that it was created on; lent */
+DDL_API const struct ddl_config *ddl_model_config(const ddl_model *model); /* owned by the model */
+DDL_API ddl_backend *ddl_model_backend(const ddl_model *model);            /* as borrowed at creation */
 DDL_API size_t ddl_model_n_params(const ddl_model *model);                 /* rows  */
-DDL_API const struct ddl_param *ddl_model_param(const ddl_model *model, size_t i); /* row i; lent */
-DDL_API size_t ddl_model_size(const ddl_model *model); /* numbers, over all rows */
+DDL_API const struct ddl_param *ddl_model_param(const ddl_model *model,
+                                                size_t i); /* row i; owned by the model */
+DDL_API size_t ddl_model_size(const ddl_model *model);     /* numbers, over all rows */
 /* Bytes of the parameters of an inference-only model in a precision; SIZE_MAX for a config that
  * ddl_config_check rejects. The format of 8-bit weights is that of `backend`, which may be NULL for other
  * precisions. */
@@ -129,7 +131,7 @@ DDL_API void ddl_model_zero_grad(ddl_model *model);
 /* Copies the gradient of parameter i to host memory: out (count floats, row-major). */
 DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 
-/* What backward makes again instead of keeping it from forward. Losses are the same to the bit; gradients are
+/* What backward recomputes instead of keeping it from forward. Losses are the same to the bit; gradients are
  * where no delta rule rewrites a state, else they differ by the rounding with which that state is rebuilt. */
 enum ddl_recompute {
     DDL_RECOMPUTE_ELEMENTWISE, /* the default. What is elementwise: a sublayer's input and its norm, turned
@@ -144,11 +146,11 @@ DDL_API extern const char *const ddl_recompute_names[];
 
 /* What a workspace is for. */
 struct ddl_workspace_options {
-    size_t batch, tokens;         /* passes over at most so many sequences of at most so many tokens each */
+    size_t batch, tokens;         /* largest batch: sequences, and tokens of each */
     bool train;                   /* backward too */
     enum ddl_recompute recompute; /* with `train` */
 };
-/* Makes room for passes of this model, in its precision, that are within the `options`. Logits exist a block
+/* Allocates memory for passes of this model, in its precision, within the `options`. Logits exist a block
  * of rows at a time. */
 DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
                                         const struct ddl_workspace_options *options, struct ddl_error *err);
@@ -192,7 +194,7 @@ DDL_API ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, f
                                             float *target, struct ddl_error *err);
 
 /* Floating-point operations of one token of a config's model in sequences of T tokens (on average it sees (T
- * + 1) / 2): the matrix products, the head, attention, compressors and the residual rule; the formula stands
+ * + 1) / 2): the matrix products, the head, attention, compressors and the residual rule; the formula is
  * in src/model/flops.c. With `train` three times the forward pass. NAN for a configuration that
  * ddl_config_check refuses. */
 DDL_API double ddl_config_flops_per_token(const struct ddl_config *config, size_t T, bool train);

@@ -27,7 +27,7 @@ typedef enum ddl_status {
     DDL_E_FORMAT,      /* a file that is not what it should be: truncated, malformed, mismatch */
     DDL_E_MEMORY,      /* out of memory                                                        */
     DDL_E_UNSUPPORTED, /* well-formed, but not something this build can do                     */
-    DDL_E_INTERRUPTED, /* a callback asked to stop                                             */
+    DDL_E_INTERRUPTED, /* a callback requested it                                              */
     DDL_E_NUMERIC,     /* a value that is not finite where training needs one                  */
 } ddl_status;
 

@@ -68,11 +68,11 @@ struct ddl_train_config {
 
 /* The paper's recipe for the model of ddl_config_defaults. */
 DDL_API struct ddl_train_config ddl_train_defaults(void);
-/* The rows of a recipe beside those of ddl_config_options, whose keys stand in a recipe too. */
+/* The rows of a recipe, in addition to those of ddl_config_options, whose keys a recipe may have too. */
 DDL_API const struct ddl_option *ddl_train_options(void);
 
 /* Into *out: defaults, then the recipe (NULL: none), then flags of the same names. A name (model, size,
- * init_from) gives defaults wherever it stands; a key beats a name, a flag beats the recipe. The recipe is a
+ * init_from) sets defaults; explicit keys override them, and options override the recipe. The recipe is a
  * flat YAML mapping; unknown and doubled keys are errors that say file and line. Flags that are not keys are
  * looked up in `more` for `more_object` (both may be NULL). argv[1..*n_positional] of argc is what is no
  * flag, as ddl_option_parse leaves it; `recipe` is then argv[1] if it is NULL and there is one. The result is
@@ -81,7 +81,7 @@ DDL_API const struct ddl_option *ddl_train_options(void);
 DDL_API ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc,
                                        char **argv, const struct ddl_option *more, void *more_object,
                                        int *n_positional, struct ddl_error *err);
-/* DDL_E_USAGE where the config asks for what cannot be: ranges, and combinations that no single row can tell;
+/* DDL_E_USAGE if a value is out of range, or for combinations of keys that no single row can check;
  * not the world (files). */
 DDL_API ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err);
 
@@ -119,7 +119,7 @@ struct ddl_train_callbacks {
     void (*progress)(void *user, const struct ddl_train_progress *progress);  /* every log_every steps */
     void (*sample)(void *user, uint64_t step, const char *text, size_t size); /* every sample_every steps */
     ddl_warn_fn *note;       /* one message: warnings, checkpoints written                             */
-    int (*stop)(void *user); /* asked after each step: not zero ends the run after a checkpoint        */
+    int (*stop)(void *user); /* called after each step: not zero ends the run after a checkpoint       */
 };
 
 /* Trains a model. Everything is checked before anything is written. `out`
@@ -153,7 +153,7 @@ DDL_API ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **
 /* Compares every file of the checkpoint in `folder` with the size and checksum it was written with. */
 DDL_API ddl_status ddl_checkpoint_check(const char *folder, struct ddl_error *err);
 /* The same for a model folder that may be a checkpoint, before its model is read: DDL_OK without a
- * state.json; with one, all but the optimizer's moments are looked at. */
+ * state.json; with one, all but the optimizer's moments are verified. */
 DDL_API ddl_status ddl_checkpoint_check_model(const char *folder, struct ddl_error *err);
 
 #ifdef __cplusplus

@@ -50,7 +50,7 @@ enum ddl_verify_outcome {
 };
 enum { DDL_VERIFY_MEASURES = 16 /* of one case at most */ };
 
-/* One case on one backend. Lent for the length of the call. */
+/* One case on one backend. Valid during the call only. */
 struct ddl_verify_case {
     const char *path;    /* the case's folder or file                                                     */
     const char *kind;    /* "model", "operator", "block", "elementwise", "tokenizer", "curve", "trouble"; of
@@ -72,7 +72,7 @@ struct ddl_verify_totals {
 };
 
 /* Walks the paths in the order given, folders in name order, and runs every case found; `each` is called
- * after each. A case that cannot be read has failed, with its sentence. An error is returned for what
+ * after each. A case that cannot be read has failed, with a message. An error is returned for what
  * prevents the run itself: an unknown backend, a path that does not exist, or one that holds nothing. */
 DDL_API ddl_status ddl_verify_run(const struct ddl_verify_config *config, const char *const *paths,
                                   size_t n_paths, ddl_verify_fn *each, void *user,

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* What to do where the sentence alone does not tell. */
+/* Advice for errors whose message does not suggest what to do. */
 static const struct {
     int number;
     const char *advice;
@@ -35,7 +35,7 @@ ddl_status ddl_file_error(struct ddl_error *err, const char *path, const char *v
                          verb, strerror(number), advice ? " (" : "", advice ? advice : "", advice ? ")" : "");
 }
 
-/* Opens a regular file for reading. Without O_NONBLOCK a pipe would wait for someone to write to it, and some
+/* Opens a regular file for reading. Without O_NONBLOCK a pipe would wait for a writer, and some
  * devices act on being opened. */
 static ddl_status open_regular(const char *path, int *fd, size_t *size, struct ddl_error *err)
 {
@@ -205,7 +205,7 @@ ddl_status ddl_file_sync_parent(const char *path, struct ddl_error *err)
 ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
-    if (fflush(w->stream) != 0 || ferror(w->stream)) /* ferror: an earlier write that nobody looked at */
+    if (fflush(w->stream) != 0 || ferror(w->stream)) /* ferror: an earlier write that failed */
         status = ddl_file_error(err, w->temporary, "write");
     else if (fsync(fileno(w->stream)) != 0)
         status = ddl_file_error(err, w->temporary, "sync");

@@ -1,4 +1,4 @@
-/* Files: read whole, map, replace atomically. Every error sentence names the path and the system's reason. */
+/* Files: read whole, map, replace atomically. Every error message has the path and the system's reason. */
 #ifndef DDL_BASE_FILE_H
 #define DDL_BASE_FILE_H
 
@@ -15,16 +15,15 @@ ddl_status ddl_file_error(struct ddl_error *err, const char *path, const char *v
 
 /* Only regular files are opened, at once: no pipe is waited for, no device touched. */
 
-/* A read-only view of a whole file. A file of zero bytes has data != NULL and size 0. Where another program
- * writes into the file its new bytes may show; where one cuts it short, touching what is gone ends the
- * process (SIGBUS). So large files that are only added to or replaced whole are mapped: tensors, shards,
- * texts. */
+/* A read-only view of a whole file. A file of zero bytes has data != NULL and size 0. If another program
+ * writes to the file, the new bytes may be visible; if one truncates it, an access to the missing part raises
+ * SIGBUS. Therefore only large files that are appended to or replaced are mapped: tensors, shards, texts. */
 struct ddl_file_map {
     const unsigned char *data;
     size_t size;
 };
 ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct ddl_error *err);
-/* Bytes [from, from + size) of the map need not stay in memory; they are read anew where they are touched
+/* Bytes [from, from + size) of the map need not stay in memory; they are read again on the next access
  * again. Whole pages go, counted from the one that `from` is in. */
 void ddl_file_map_let_go(const struct ddl_file_map *map, const unsigned char *from, size_t size);
 void ddl_file_map_close(struct ddl_file_map *map); /* a zeroed or closed map is allowed */
@@ -37,9 +36,9 @@ ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *siz
  * would be in a map. */
 ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err);
 
-/* A file that appears under `path` whole or not at all: written as a temporary beside it, synced, renamed,
+/* Atomic replacement of the file `path`: written to a temporary file in the same folder, synced, renamed,
  * and its folder synced. commit closes and publishes; discard closes and removes. After begin exactly one of
- * the two must be called; after a failed commit the temporary is gone. */
+ * the two must be called; after a failed commit the temporary file is removed. */
 struct ddl_file_writer {
     FILE *stream;
     char path[1024];
@@ -58,7 +57,7 @@ bool ddl_file_exists(const char *path);
 bool ddl_file_is_dir(const char *path);
 /* Makes the folder and its parents, each synced into the one above; an existing folder is fine. */
 ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err);
-/* The same for the folder that `path` will stand in. */
+/* The same for the folder that will contain `path`. */
 ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err);
 /* Removes a folder and the plain files in it; DDL_E_IO where something else is in it. Of a link to a folder
  * only the link. */

@@ -40,7 +40,7 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Insertions, deletions, replacements and swaps of neighbours that turn a into b; both shorter than MAX_NAME.
+/* Insertions, deletions, replacements and swaps of neighbors that turn a into b; both shorter than MAX_NAME.
  */
 static size_t edit_distance(const char *a, const char *b)
 {
@@ -293,7 +293,7 @@ ddl_status ddl_choice_check(const char *name, const char *const *choices, int va
     return DDL_OK;
 }
 
-/* The check of ddl_option_set is asked, with a field elsewhere. */
+/* The check of ddl_option_set, on a copy of the field. */
 static ddl_status check_number(const struct ddl_option *option, const void *object, struct ddl_error *err)
 {
     union {

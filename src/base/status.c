@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One line that a terminal shows and does not obey: sentences quote what stood in files. U+0080 to U+009F,
+/* One line without terminal control codes: messages quote text from files. U+0080 to U+009F,
  * two bytes each, are controls as well. */
 static void one_line(char *text)
 {

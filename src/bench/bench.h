@@ -37,13 +37,13 @@ ddl_status bench_roofline(struct ddl_bench_roofline *out, ddl_backend *backend, 
 /* bench_check.c: rms(found - expected) / rms(expected); infinity where something is not finite. */
 double bench_difference(size_t n, const float *found, const float *expected);
 /* Loss and gradients, and with them the logits decoded in pieces, of a small model of the same kind against
- * "ref" and against the whole pass. DDL_E_NUMERIC with a sentence where they do not agree. */
+ * "ref" and against the whole pass. DDL_E_NUMERIC if they do not agree. */
 ddl_status bench_check_gradients(const struct ddl_bench_config *config, ddl_backend *backend, char *text,
                                  size_t size, struct ddl_error *err);
 ddl_status bench_check_decoding(const struct ddl_bench_config *config, ddl_backend *backend, char *text,
                                 size_t size, struct ddl_error *err);
-/* The text's ids by the one give the text by the other (the same one, but in tests); `name` is for the
- * sentence. */
+/* Checks that `decoder` restores the text from the ids of `encoder` (the same one, except in tests); `name`
+ * is for the error message. */
 ddl_status bench_check_text(const ddl_tokenizer *encoder, const ddl_tokenizer *decoder, const char *text,
                             size_t size, const char *name, struct ddl_error *err);
 /* n random tokens below V, from a stream of their own. */

@@ -250,7 +250,7 @@ static void make_cross_entropy(struct bench_case *k, const struct bench_sizes *s
     IN(cross_entropy_args, targets, s->rows, TOKENS);
     OUT(cross_entropy_args, loss, s->rows);
 }
-/* The first tile, which starts anew; its columns hold few of the targets. */
+/* The first tile, which initializes the sums; its columns have few of the targets. */
 static void make_loss_fold(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.loss_fold = (struct loss_fold_args){ .N = s->N, .n = s->tile };

@@ -1,4 +1,4 @@
-/* Cases of ops on rows: norms, rotation, activations, projections, the optimiser. */
+/* Cases of ops on rows: norms, rotation, activations, projections, the optimizer. */
 #include "bench/cases.h"
 
 void make_rmsnorm_fwd(struct bench_case *k, const struct bench_sizes *s)

@@ -59,7 +59,7 @@ static const struct list {
 };
 enum { N_LISTS = sizeof lists / sizeof *lists };
 
-/* Adds the fields of *from to the object; false for want of memory, or a text that is no UTF-8. */
+/* Adds the fields of *from to the object; false without memory, or if a text is not UTF-8. */
 static bool write_fields(json_t *object, const struct field *fields, const void *from)
 {
     for (; fields->type != END; fields++) {

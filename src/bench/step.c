@@ -19,7 +19,7 @@ struct bench {
     struct ddl_optim *optim;
     int32_t *tokens; /* (batch, seq) tokens, then targets */
     struct ddl_step step;
-    struct bench_products *products; /* NULL: not asked for */
+    struct bench_products *products; /* NULL: not requested */
     double seconds[DDL_BENCH_REPETITIONS], products_seconds[DDL_BENCH_REPETITIONS];
 };
 

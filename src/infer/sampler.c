@@ -37,7 +37,7 @@ static void sift_down(int32_t *heap, size_t n, size_t at, const float *logits)
     }
 }
 
-/* Takes the likeliest off a heap of n; it then stands behind the n - 1 that are left. */
+/* Moves the most probable id of a heap of n to index n - 1, behind the remaining heap. */
 static int32_t pop(int32_t *heap, size_t n, const float *logits)
 {
     int32_t top = heap[0];
@@ -72,8 +72,8 @@ static int32_t pick_any(const struct ddl_sampler *s, const float *logits, size_t
     return last; /* rounding may leave the sum below the total: then the last one that has weight */
 }
 
-/* The same among the likeliest k, cut where they reach top_p. The i-th likeliest, once popped, stands at
- * heap[n - 1 - i]. */
+/* The same among the k most probable ids, up to total probability top_p. The i-th most probable one, once
+ * popped, is heap[n - 1 - i]. */
 static int32_t pick_top(const struct ddl_sampler *s, const float *logits, size_t V, float max, double u)
 {
     size_t n = 0, popped = 0, kept = 0;

@@ -9,7 +9,7 @@ struct ddl_sampler {
     float temperature; /* 0: the largest logit, the lowest id among equals       */
     size_t top_k;      /* 0: all                                                 */
     float top_p;       /* 1: all                                                 */
-    int32_t *heap;     /* room for V ids                                         */
+    int32_t *heap;     /* (V) scratch                                            */
 };
 
 /* An id below V, or -1 where no logit is finite. `u` in [0, 1) is the only chance: the same u gives the same

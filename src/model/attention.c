@@ -1,5 +1,5 @@
 /* Causal self-attention: projections, rotary embedding, QK-norm, softmax, output (docs/equations.md, 6). The
- * rows c_q, c_k, c_v stand side by side in memory, so that one product makes all three. */
+ * rows c_q, c_k, c_v are fused in memory, so that one product computes all three. */
 #include "model/attention.h"
 #include "model/cache.h"
 #include "model/gradients.h"

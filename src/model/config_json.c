@@ -75,7 +75,7 @@ static const struct {
 static const char *const required_keys[] = { "vocab_size", "num_hidden_layers", "num_attention_heads",
                                              "hidden_size" };
 
-/* Keys of our own that the tensors can tell. Where config.json lacks one of them the tensors are asked. */
+/* Our own keys that can be inferred from the tensors, if config.json lacks one of them. */
 static const char *const own_keys[] = { "ddl_residual", "ddl_map", "ddl_k_rank", "ddl_compress",
                                         "ddl_embed" };
 
@@ -189,7 +189,7 @@ static bool is_neutral(const json_t *value, const char *neutral)
            strspn(neutral, "0123456789") > 0;
 }
 
-/* A key that is no row: a switch of the release, one without effect, or one that nobody knows. */
+/* A key without a row: a switch of the release, a key without effect, or an unknown key. */
 static ddl_status read_other(const struct reader *r, const char *key, const json_t *value,
                              struct ddl_error *err)
 {

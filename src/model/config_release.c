@@ -1,5 +1,5 @@
-/* The configuration of a folder that the authors' release wrote: what its config.json does not say stands in
- * the names and shapes of its tensors. */
+/* The configuration of a folder that the authors' release wrote: settings that its config.json lacks are
+ * inferred from the names and shapes of its tensors. */
 #include "ddl/export.h"
 #include "model/config_json.h"
 #include "model/residual/table.h"

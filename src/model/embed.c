@@ -7,7 +7,7 @@
 #include "model/probe_calls.h"
 #include "model/workspace.h"
 
-/* The embeddings x (N, d): for c = 1 they are the stream itself, otherwise they pass through ctx's room. */
+/* The embeddings x (N, d): for c = 1 they are the stream itself, otherwise ctx is their buffer. */
 static float *gather(const struct pass *p, float *x)
 {
     struct weight E = param_weight(p, p->m->params.slots.wte);

@@ -28,7 +28,7 @@ const char *const ddl_export_dtype_names[] = {
     [DDL_EXPORT_F32] = "f32", [DDL_EXPORT_BF16] = "bf16", [DDL_EXPORT_F16] = "f16", NULL
 };
 
-/* What stands beside a model and is copied as it is. */
+/* Files of a model folder that are copied unchanged. */
 static const char *const companions[] = {
     "tokenizer.json",
     "vocab.bpe",

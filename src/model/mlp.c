@@ -1,5 +1,5 @@
-/* SwiGLU: silu(W1 x) (*) (W2 x), then W3 (docs/equations.md, 7). c_fc1 and c_fc2 stand side by side: one
- * product makes both. */
+/* SwiGLU: silu(W1 x) (*) (W2 x), then W3 (docs/equations.md, 7). c_fc1 and c_fc2 are fused in
+ * memory: one product computes both. */
 #include "model/mlp.h"
 #include "model/gradients.h"
 #include "model/linear.h"

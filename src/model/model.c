@@ -305,7 +305,7 @@ ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct dd
     struct pass p;
     if (rows > batch->T)
         return ddl_error_set(err, DDL_E_USAGE,
-                             "logits of the last %zu positions asked for, the batch has %zu", rows, batch->T);
+                             "logits of the last %zu positions requested, the batch has %zu", rows, batch->T);
     ddl_status status = begin(&p, model, ws, batch, err);
     if (status)
         return status;

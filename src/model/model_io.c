@@ -1,5 +1,5 @@
-/* A model in a folder: config.json and model.safetensors (docs/formats.md). What the release's keys cannot
- * say stands in the __metadata__ of the latter. */
+/* A model in a folder: config.json and model.safetensors (docs/formats.md). Settings that the
+ * release's keys cannot express are in the __metadata__ of the latter. */
 #include "model/load.h"
 
 #include "base/file.h"

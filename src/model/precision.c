@@ -122,7 +122,8 @@ ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precisio
     if (status)
         return status;
     if (model->inference_only && precision != model->precision)
-        return ddl_error_set(err, DDL_E_USAGE, "the model holds its weights in %s alone; load it anew for %s",
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "the model holds its weights in %s alone; load it again for %s",
                              ddl_precision_names[model->precision], ddl_precision_names[precision]);
     if (model->inference_only)
         return DDL_OK;

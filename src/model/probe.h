@@ -25,7 +25,7 @@ struct ddl_place {
     size_t first_row, rows, width; /* (rows, width) numbers; row 0 is token first_row of the batch */
 };
 
-/* `x` is memory of the model's backend, lent for the call. */
+/* `x` is memory of the model's backend, valid during the call. */
 typedef void ddl_look_fn(void *user, const struct ddl_place *place, const float *x);
 struct ddl_probe {
     ddl_look_fn *look;
@@ -33,8 +33,7 @@ struct ddl_probe {
     struct ddl_place place; /* of the pass that is running */
 };
 
-/* Passes in this workspace are looked on at by *probe (borrowed) until it is set to NULL. A pass with a cache
- * does not show kn, which stands in the cache. */
+/* Passes in this workspace call *probe (borrowed) until it is set to NULL. */
 void ddl_workspace_set_probe(ddl_workspace *ws, struct ddl_probe *probe);
 
 #endif

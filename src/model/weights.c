@@ -13,7 +13,7 @@ const char ddl_head_name[] = "lm_head.weight";
 
 static const char embedding_name[] = "transformer.wte.weight";
 
-/* ---- sentences that name several tensors ---- */
+/* ---- messages about several tensors ---- */
 
 enum { NAMED = 4 };
 
@@ -22,7 +22,7 @@ struct names {
     size_t n, used;
 };
 
-/* The first few stand in the text, all are counted. */
+/* The text has the first few names, and the count of all. */
 static void add_name(struct names *list, const char *name)
 {
     const char *comma = list->n ? ", " : "";
@@ -51,7 +51,7 @@ static ddl_status check_shape(const ddl_safetensors *st, const struct ddl_param 
     memcpy(plan.shape, param->shape, sizeof param->shape);
     ddl_tensor_shape_text(found, has, sizeof has);
     ddl_tensor_shape_text(&plan, wanted, sizeof wanted);
-    return ddl_error_set(err, DDL_E_FORMAT, "%s: %s has shape %s, config.json asks for %s", path, found->name,
+    return ddl_error_set(err, DDL_E_FORMAT, "%s: %s has shape %s, config.json requires %s", path, found->name,
                          has, wanted);
 }
 
@@ -68,12 +68,12 @@ static ddl_status find_all(struct ddl_weights *w, const char *folder, struct ddl
             add_name(&missing, w->row[i].name);
     }
     if (missing.n == 1)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: there is no tensor %s, which config.json asks for",
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: there is no tensor %s, which config.json requires",
                              folder, missing.text);
     if (missing.n)
         return ddl_error_set(
             err, DDL_E_FORMAT,
-            "%s: there is no tensor %s (%zu of the %zu that config.json asks for are missing)", folder,
+            "%s: there is no tensor %s (%zu of the %zu that config.json requires are missing)", folder,
             missing.text, missing.n, w->n);
     ddl_status status = DDL_OK;
     for (size_t i = 0; i < w->n && !status; i++)
@@ -135,7 +135,7 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What stands in the files beyond the parameters: one sentence for all of it. */
+/* Reports the tensors that are not parameters, in one message. */
 static ddl_status check_extra(const struct ddl_weights *w, const char *folder,
                               const struct ddl_load_options *options, struct ddl_error *err)
 {
@@ -156,7 +156,7 @@ static ddl_status check_extra(const struct ddl_weights *w, const char *folder,
     const char *are = extra.n == 1 ? "is no parameter" : "are no parameters";
     if (!options || !options->ignore_extra)
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: %s %s of this model (%zu in all; --ignore-extra passes over such)", folder,
+                             "%s: %s %s of this model (%zu in all; --ignore-extra ignores them)", folder,
                              extra.text, are, extra.n);
     if (options->warn) {
         struct ddl_error sentence;

@@ -1,5 +1,5 @@
-/* The tensors of a folder held against a configuration: each parameter's tensor found, its shape checked, and
- * what stands beside them named. */
+/* Comparison of the tensors of a folder with a configuration: finds the tensor of each parameter, checks its
+ * shape, and reports tensors that are not parameters. */
 #ifndef DDL_MODEL_WEIGHTS_H
 #define DDL_MODEL_WEIGHTS_H
 
@@ -13,7 +13,7 @@ extern const char ddl_head_name[];
 struct ddl_weights {
     ddl_safetensors *st;
     struct ddl_param *row;            /* (n) the plan, as ddl_params_plan gives it */
-    const struct ddl_tensor **tensor; /* (n) lent by st                            */
+    const struct ddl_tensor **tensor; /* (n) owned by st                           */
     size_t n;
 };
 

@@ -200,7 +200,7 @@ struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens
     size_t widest = k->d_model * k->channels * (taps > embed ? taps : embed);
     size_t others = k->beta_hidden > k->head_dim ? k->beta_hidden : k->head_dim; /* the gate's, QK-norm's */
     return (struct ddl_limits){ .d_c_taps = widest > others ? widest : others,
-                                .T = tokens, /* a cache asks for its own */
+                                .T = tokens, /* a cache requests its own */
                                 .h = k->head_dim,
                                 .widest = widest_input(k) };
 }
@@ -216,8 +216,9 @@ static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *con
     if (!ws->layer)
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
     if (!ddl_size_mul(batch, tokens, &N) || N > INT32_MAX || N == 0)
-        return ddl_error_set(err, DDL_E_USAGE, "workspace: %zu sequences of %zu tokens cannot be taken",
-                             batch, tokens);
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "workspace: %zu sequences of %zu tokens exceed the address space", batch,
+                             tokens);
     place(ws, arena, config);
     if (arena->overflow)
         return ddl_error_set(err, DDL_E_USAGE,
@@ -262,7 +263,7 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
     ddl_backend *backend = model->backend;
     if (batch == 0 || tokens == 0 || tokens > k->block_size)
         return ddl_error_set(err, DDL_E_USAGE,
-                             "%zu sequences of %zu tokens asked for; the model's context is %zu", batch,
+                             "%zu sequences of %zu tokens requested; the model's context is %zu", batch,
                              tokens, k->block_size);
     if (options->train && ddl_model_precision(model) == DDL_PRECISION_INT8)
         return ddl_error_set(err, DDL_E_USAGE, "eight-bit weights cannot be trained: train in f32 or bf16");

@@ -2,8 +2,8 @@
  *
  * Every float pointer is memory of the backend (ops->alloc). Shapes use the letters of docs/equations.md,
  * which has the derivations in the sections named below; row-major, last index fastest. "=" marks an output
- * that is written, "+=" one that is added to. Outputs may not overlap inputs except where a comment says so.
- * Ops return no status: scratch memory was reserved before (ops->reserve), sizes are the caller's
+ * that is written, "+=" one that is added to. Outputs may not overlap inputs except where a comment allows
+ * it. Ops return no status: scratch memory was reserved before (ops->reserve), sizes are the caller's
  * responsibility, and a failed allocation inside a library is reported later (ops->check_error). Parameter
  * gradients are summed in an order that depends on the sizes and the backend's thread count alone. */
 #ifndef DDL_OPS_OPS_H
@@ -428,7 +428,7 @@ struct cross_entropy_args {
 
 /* Cross-entropy of logits that exist a tile of columns at a time: columns [first, first + n) of all rows.
  * Folding the tiles in turn gives, for each row, top = max_j z_j, total = sum_j exp(z_j - top) and at_target;
- * the fold of the last tile (loss not NULL) gives the losses. `first` 0 starts anew. */
+ * the fold of the last tile (loss not NULL) gives the losses. `first` 0 initializes them. */
 struct loss_fold_args {
     size_t N, n, first;
     const float *z;                /* (N, n)                                       */

@@ -17,9 +17,9 @@ struct ddl_recipe {
     size_t n, capacity;
 };
 
-/* Zero-initialised recipe; free it after a failure too. Refused with file and line: what is not valid YAML,
- * nested or missing values, aliases, a second document, a key that stands twice ('-' and '_' are the same),
- * more than the sizes above. */
+/* Reads a recipe; free it after a failure too. Errors have file and line: invalid YAML, nested or missing
+ * values, aliases, a second document, a duplicate key ('-' and '_' are the same), more than the sizes above.
+ */
 ddl_status ddl_recipe_read(struct ddl_recipe *recipe, const char *path, struct ddl_error *err);
 void ddl_recipe_free(struct ddl_recipe *recipe);
 

@@ -338,8 +338,7 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
 
 /* ---- writing ---- */
 
-/* What YAML takes as it stands within quotes: neither controls nor what it calls a line break or a mark of
- * order. */
+/* Whether YAML accepts the character unescaped within quotes: no control, line break or byte order mark. */
 static bool stands_in_quotes(uint32_t code)
 {
     return code >= 0x20 && code != '"' && code != '\\' && !(code >= 0x7f && code <= 0x9f) && code != 0x2028 &&

@@ -29,15 +29,15 @@ static void note_spike(const struct run *run, const struct ddl_step_result *resu
     if (result->decision == DDL_SPIKE_SKIP)
         ddl_error_set(
             &message, DDL_OK,
-            "step %llu: the gradient norm %.4g is %.1f deviations above the mean %.4g of the last %zu "
-            "steps taken: skipped (%llu so far)",
+            "step %llu: the gradient norm %.4g is %.1f standard deviations above the mean %.4g of the last "
+            "%zu applied steps: skipped (%llu so far)",
             (unsigned long long)run->state.step, result->grad_norm, f->z, f->mean, run->step.spike.window,
             (unsigned long long)run->state.spike.skipped);
     else if (result->decision == DDL_SPIKE_SHIFT)
         ddl_error_set(
             &message, DDL_OK,
             "step %llu: after %zu skipped steps in a row the gradient norm has shifted from %.4g to %.4g: "
-            "taken, and the window begins anew",
+            "applied, and the window is reset",
             (unsigned long long)run->state.step, run->step.spike.max_skip, f->mean, result->grad_norm);
     else
         return;

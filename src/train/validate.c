@@ -13,7 +13,7 @@ struct ddl_validation ddl_validation_plan(const ddl_shards *shards, uint64_t val
     return (struct ddl_validation){ shards, batch, seq, n ? n : 1 };
 }
 
-/* The first sequence stands at the beginning, the last at the end. */
+/* The first sequence is at the beginning, the last at the end. */
 static uint64_t start_of(const struct ddl_validation *v, uint64_t i)
 {
     uint64_t count = ddl_shards_count(v->shards), last = count > v->seq ? count - 1 - v->seq : 0;

@@ -160,7 +160,7 @@ static ddl_status open_data(struct work *w, struct ddl_error *err)
     /* What follows takes memory for a batch: recipe.json alone must not say how much. */
     if (B * T > ddl_shards_count(w->shards))
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: recipe.json asks for %zu x %zu tokens a step, tokens.bin has %llu",
+                             "%s: recipe.json requires %zu x %zu tokens per step, tokens.bin has %llu",
                              w->c->path, B, T, (unsigned long long)ddl_shards_count(w->shards));
     w->loader = (struct ddl_loader){ .shards = w->shards, .order = DDL_ORDER_SEQUENTIAL, .T = T };
     w->tokens = pool_take(&w->c->pool, B * T, sizeof *w->tokens);

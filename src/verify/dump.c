@@ -83,7 +83,7 @@ static bool same_counts(const struct ddl_values *a, const struct ddl_values *b)
     return a->nan == b->nan && a->inf == b->inf && a->first == b->first;
 }
 
-/* The sentence says what there is here and, where that is something else, what the run had. Passed: it
+/* The message has the present value and, if it differs, that of the run. Passed: it
  * happens again, and on the backend of the run in the same tensor. (Another backend sums in another order,
  * and may overflow a tensor earlier or later.) */
 static void judge(struct work *w, const struct ddl_finding *now)

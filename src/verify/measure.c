@@ -105,7 +105,7 @@ void *pool_take(struct pool *pool, size_t count, size_t size)
     void **block = ddl_mem_alloc(bytes);
     if (!block)
         return NULL;
-    *block = pool->first; /* the chain stands before each block */
+    *block = pool->first; /* the link to the next block precedes each block */
     pool->first = block;
     return (unsigned char *)block + DDL_ALIGN;
 }

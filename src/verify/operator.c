@@ -59,7 +59,7 @@ static ddl_status read_inputs(struct context *c, const ddl_safetensors *file, co
     return status;
 }
 
-/* Room for a result and what it should be. */
+/* Buffers for a result and the expected one. */
 struct output {
     struct want want;
     float **to;
@@ -113,7 +113,7 @@ static ddl_status shape_of(struct context *c, const ddl_safetensors *file, const
     return status;
 }
 
-/* A gate of N numbers may stand as (N) or (N, 1). */
+/* A gate of N numbers may have the shape (N) or (N, 1). */
 static struct want column(const ddl_safetensors *file, const char *name, size_t N)
 {
     const struct ddl_tensor *t = ddl_safetensors_find(file, name);
@@ -240,7 +240,7 @@ static ddl_status block_config(struct context *c, const ddl_safetensors *file, s
     return DDL_OK;
 }
 
-/* gate_out may stand as (gate_hidden) or (1, gate_hidden). */
+/* gate_out may have the shape (gate_hidden) or (1, gate_hidden). */
 static struct want row(const ddl_safetensors *file, const char *name, size_t n)
 {
     const struct ddl_tensor *t = ddl_safetensors_find(file, name);

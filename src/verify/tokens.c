@@ -14,7 +14,7 @@
 
 enum { CASES_LIMIT = 256 << 20, TEXT_LIMIT = 1 << 30 };
 
-/* What was left out, for the case's sentence: "no tokenizer; text/a.txt is not below --data". */
+/* What was skipped, for the case's message: "no tokenizer; text/a.txt is not below --data". */
 static void note(struct context *c, const char *what, const char *why)
 {
     char *sentence = c->result->sentence;

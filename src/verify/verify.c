@@ -244,7 +244,7 @@ static bool holds_inspection(const char *path, const struct names *names)
     return false;
 }
 
-/* A folder without a case: named as skipped on the way, an error where the caller asked for it. */
+/* A folder without a case: skipped below a given folder, an error if it was given itself. */
 static ddl_status nothing(struct run *run, const char *path, size_t depth, const char *why,
                           struct ddl_error *err)
 {

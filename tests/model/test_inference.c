@@ -290,7 +290,7 @@ static void refusals(void **state)
         assert_int_equal(ddl_model_save(model, scratch_path("."), &err), DDL_E_USAGE);
         assert_says(&err, "to save, load it in f32");
         assert_int_equal(ddl_model_set_precision(model, DDL_PRECISION_F32, &err), DDL_E_USAGE);
-        assert_says(&err, "load it anew for f32");
+        assert_says(&err, "load it again for f32");
         assert_int_equal(ddl_model_set_precision(model, reduced[1 - k], &err), DDL_E_USAGE);
         assert_ok(ddl_model_set_precision(model, reduced[k], &err), err);
         assert_int_equal(ddl_model_precision(model), reduced[k]);

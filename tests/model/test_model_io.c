@@ -221,20 +221,20 @@ static void each_mismatch_has_its_sentence(void **state)
         { { .dtype = DDL_F32, .reshape = "transformer.wte.weight", .rows = 29 },
           "model.safetensors: transformer.wte.weight has 29 rows, config.json says vocab_size 31" },
         { { .dtype = DDL_F32, .reshape = "ln_f.weight", .rows = 22 },
-          "model.safetensors: ln_f.weight has shape (22), config.json asks for (21)" },
+          "model.safetensors: ln_f.weight has shape (22), config.json requires (21)" },
         { { .dtype = DDL_F32, .reshape = "transformer.h.2.mlp.c_proj.weight", .rows = 20 },
-          "transformer.h.2.mlp.c_proj.weight has shape (20, 56), config.json asks for (21, 56)" },
+          "transformer.h.2.mlp.c_proj.weight has shape (20, 56), config.json requires (21, 56)" },
         { { .dtype = DDL_F32, .reshape = "readout.read", .rows = 3 },
-          "model.safetensors: readout.read has shape (3), config.json asks for (4)" },
+          "model.safetensors: readout.read has shape (3), config.json requires (4)" },
         { { .dtype = DDL_F32, .skip = "readout.read" },
-          "changed: there is no tensor readout.read, which config.json asks for" },
+          "changed: there is no tensor readout.read, which config.json requires" },
         { { .dtype = DDL_F32, .to = 62 },
           "changed: there is no tensor transformer.h.2.ln_1.weight, transformer.h.2.ln_2.weight, "
           "readout.read, "
-          "readout.weight, ... (5 of the 67 that config.json asks for are missing)" },
+          "readout.weight, ... (5 of the 67 that config.json requires are missing)" },
         { { .dtype = DDL_F32, .add = "rotary.inv_freq", .rows = 3 },
-          "changed: rotary.inv_freq is no parameter of this model (1 in all; --ignore-extra passes over "
-          "such)" },
+          "changed: rotary.inv_freq is no parameter of this model (1 in all; --ignore-extra ignores "
+          "them)" },
         { { .dtype = DDL_F32, .add = "transformer.h.9.ln_1.weight", .rows = 3 },
           "transformer.h.9.ln_1.weight is no parameter of this model" },
         { { .dtype = DDL_F32, .head = 2 }, "lm_head.weight differs from transformer.wte.weight in row 3" },

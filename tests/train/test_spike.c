@@ -74,7 +74,7 @@ static void jitter_is_no_spike(void **state)
 }
 
 /* A burst ends: the count of skips in a row begins anew, the count of all goes on. A level that has shifted
- * is taken after max_skip, and the window begins anew from it. */
+ * is taken after max_skip, and the window starts again with it. */
 static void skips_in_a_row_end(void **state)
 {
     (void)state;

@@ -560,7 +560,7 @@ static void broken_curves(void **state)
         { "curve-key", "recipe.json", "\"warmup\"", "\"warm\"", "warmup is no number" },
         { "curve-range", "recipe.json", "\"batch\": 8", "\"batch\": 0", "batch is 0" },
         { "curve-room", "recipe.json", "\"batch\": 8", "\"batch\": 60000",
-          "recipe.json asks for 60000 x 64 tokens a step, tokens.bin has 76801" },
+          "recipe.json requires 60000 x 64 tokens per step, tokens.bin has 76801" },
         { "curve-order", "recipe.json", "sequential", "random", "order is random" },
         { "curve-json", "recipe.json", "\"clip\"", "clip", "recipe.json:" },
         { "curve-count", "recipe.json", "150", "151", "has 150 losses" },

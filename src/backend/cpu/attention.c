@@ -1,9 +1,9 @@
-/* Causal attention, a head at a time: a piece of the context, some keys and their values, stands in panels
- * (kernels/panel.c) that stay in a core's cache while queries meet them. A longer context takes no more
- * memory than a few numbers a token: forward keeps each query's largest score and sum from piece to piece;
- * backward needs none, having lse. Forward is parallel over (sequence, head, share of the queries), backward
- * over (sequence, head), since queries of one head add to the same dk and dv; they do so in a fixed order. A
- * query's arithmetic depends on its place in the context alone.
+/* Causal attention, one head at a time. A block of the context (PIECE keys and their values) is packed into
+ * panels (kernels/panel.c) that stay in a core's cache while all queries use them. A longer context takes
+ * only a few numbers per token: forward keeps the largest score and the sum of each query from block to
+ * block; backward uses lse. Forward is parallel over (sequence, head, share of the queries), backward over
+ * (sequence, head), because the queries of a head add to the same dk and dv, in a fixed order. The arithmetic
+ * of a query depends on its position in the context only.
  */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/parallel.h"
@@ -40,9 +40,9 @@ static size_t piece_of(size_t T)
     return T < PIECE ? round_up(T, MOST_PANEL) : PIECE;
 }
 
-/* Backward's three forms of a piece, two of a block of queries, and two blocks of scores; room for forward's
- * two forms and a strip of scores is there too, and for what each query has so far, or few queries' scores.
- */
+/* Numbers of scratch: for backward three packed forms of a piece, two of a block of queries and two blocks of
+ * scores; that is enough for forward's two forms and a strip of scores. Then the running maximum and sum of
+ * each query, or the scores of few queries. */
 size_t cpu_attention_scratch(size_t T, size_t h)
 {
     size_t piece = piece_of(T), forms, so_far, numbers;
@@ -62,7 +62,7 @@ struct task {
     bool products_only; /* no softmax: see ddl_ops.attention_products_fwd */
 };
 
-/* Queries of one head, and the room for them. */
+/* Queries of one head, and their scratch. */
 struct queries {
     const struct ddl_kernels *k;
     const struct attention_args *a;
@@ -74,7 +74,7 @@ struct queries {
     float *keys, *values; /* panels of the piece: (h, keys), (keys, h) */
 };
 
-/* What softmax is told of the queries from t on and `span` keys from `key` on. */
+/* Arguments of softmax for the queries from t on and `span` keys from `key` on. */
 static struct softmax_args softmax_of(const struct queries *q, size_t t, size_t key, size_t span)
 {
     const struct attention_args *a = q->a;
@@ -385,7 +385,7 @@ void cpu_attention_products_fwd(void *ctx, const struct attention_args *a)
 
 /* ---- backward ---- */
 
-/* A head; a piece of its keys and a block of its queries, and the room for both. */
+/* A head: scratch for a piece of its keys and a block of its queries. */
 struct head {
     const struct ddl_kernels *k;
     const struct attention_grad_args *a;
@@ -398,7 +398,7 @@ struct head {
     float *q, *dy, *S, *dP; /* its panels: (BLOCK, h); (T, span): scores -> P, dP -> dS */
 };
 
-/* Where row t of the head stands in a matrix whose rows are `stride` apart. */
+/* Offset of row t of the head in a matrix whose rows are `stride` apart. */
 static size_t place(const struct head *g, size_t t, size_t stride)
 {
     return (g->b * g->a->T + t) * stride + g->head * g->a->h;
@@ -413,7 +413,7 @@ static void pack(const struct head *g, bool turned, const float *x, size_t t, si
     g->k->pack(&form, 0, n, NULL);
 }
 
-/* What softmax is told of the block. */
+/* Arguments of softmax for the block. */
 static struct softmax_grad_args block_softmax(const struct head *g)
 {
     const struct attention_grad_args *a = g->a;

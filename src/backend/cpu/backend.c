@@ -28,7 +28,7 @@ static ddl_status open_cpu(void **ctx, size_t device, size_t threads, char *text
     status = library_open(&cpu.library, err);
     if (status)
         return status;
-    /* A lesser set asked for by name is a lesser processor: its bfloat16 goes by the kernels too. */
+    /* DDL_ISA with a lower set simulates an older processor: its bfloat16 products use the kernels too. */
     cpu.bf16_units = library_has_bf16() && cpu.k == isa_best();
     cpu.piece = LINE;
     cpu.scratch = ddl_mem_alloc(cpu.threads * cpu.piece * sizeof *cpu.scratch);

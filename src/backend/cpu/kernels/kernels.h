@@ -58,12 +58,12 @@ struct pack_args {
     size_t depth;
 };
 
-/* C (M, N) = alpha A B, or += where `add`, with the first N columns of B, which stands in panels; the sum
+/* C (M, N) = alpha A B, or += where `add`, with the first N columns of B, which is packed in panels; the sum
  * goes over [from, to). */
 struct strip_args {
     size_t N, from, to;
     float alpha;
-    const float *A; /* rows lda apart, or, where they stand `beside` each other, columns */
+    const float *A; /* rows lda apart; with `beside`, columns lda apart */
     size_t lda;
     bool beside;
     const float *B;
@@ -88,7 +88,7 @@ struct q8_panel_args {
     size_t ldy; /* numbers from row to row of y */
 };
 
-/* matmul_args with B in bfloat16 and A as it stands. */
+/* matmul_args with B in bfloat16 and A in float32. */
 struct mixed_args {
     size_t M, N, K;
     float alpha;
@@ -103,7 +103,7 @@ struct mixed_args {
 /* Adds parts 1, 2, ... to part 0, in that order. */
 struct parts_args {
     size_t parts, stride;
-    float *first; /* part 0; part p stands p * stride further */
+    float *first; /* part 0; part p is p * stride further */
 };
 
 /* name; what `rows` are; scratch */

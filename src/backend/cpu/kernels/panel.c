@@ -1,6 +1,6 @@
-/* Products of attention: few rows of A against a B that stands in panels, since it meets many such rows. A
- * tile of C is summed in registers; its B comes as whole lines one after the other, and numbers of A are
- * repeated over the lanes.
+/* Products of attention: few rows of A times B, which is packed in panels because many such rows use it. A
+ * tile of C is summed in registers; B is read as consecutive whole cache lines, and numbers of A are
+ * broadcast.
  */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
@@ -23,7 +23,7 @@ INLINE float number(const struct pack_args *a, size_t at, const bool narrow)
     return narrow ? ddl_bf16_widen(a->x16[at]) : a->x[at];
 }
 
-/* Asks for n rows of x, some way behind row `row`. */
+/* Prefetches n rows of x, ROWS_AHEAD rows after `row`. */
 INLINE void ask_for_rows(const struct pack_args *a, size_t row, size_t n, const bool narrow)
 {
     size_t bytes = narrow ? sizeof *a->x16 : sizeof *a->x;
@@ -117,8 +117,8 @@ INLINE void put(float *c, vec low, vec high, size_t n, bool add, const bool whol
         c[j] = add ? c[j] + lanes[j] : lanes[j];
 }
 
-/* Columns of panel j of C's rows [i, i + M). The constants: how many rows; whether these stand side by side
- * in A, or their numbers do; whether all columns are there. */
+/* Columns of panel j of C's rows [i, i + M). The constants: the number of rows; whether rows or numbers of a
+ * row are contiguous in A; whether all columns exist. */
 INLINE void tile(const struct strip_args *a, size_t i, size_t j, const size_t M, const bool beside,
                  const bool whole)
 {

@@ -67,10 +67,11 @@ INLINE vec load_first(const void *x, size_t bytes)
 #endif
 }
 
-/* Rows ahead of its own that a kernel asks for where rows stand apart (attention's keys and values). */
+/* Prefetch distance in rows, where rows are not contiguous (keys and values of attention). */
 enum { ROWS_AHEAD = 8 };
 
-/* Asks for the lines of `bytes` bytes, `ahead` behind b: processors look ahead within a page of 4 KiB only.
+/* Prefetches the cache lines of `bytes` bytes, `ahead` bytes after b: hardware prefetchers stop at 4 KiB
+ * pages.
  */
 INLINE void prefetch(const void *b, size_t ahead, size_t bytes)
 {
@@ -185,7 +186,7 @@ INLINE vec pair_sums(vec a, vec b)
     return __builtin_shufflevector(a, b, EVEN) + __builtin_shufflevector(a, b, ODD);
 }
 
-/* Neighbours first, then their sums, and so on. */
+/* Sums of pairs, then sums of those, and so on. */
 INLINE float lane_sum(vec a)
 {
     for (size_t lanes = V; lanes > 1; lanes /= 2)
