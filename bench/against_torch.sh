@@ -35,13 +35,11 @@ done
     exit 1
 }
 
-# field NAME: prints the number with that key of a JSON object on standard input
-field() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p"; }
-median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
+. bench/peers/figures.sh
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-grep -m1 'model name' /proc/cpuinfo 2>/dev/null | sed 's/.*: //' || true
+processor
 echo "size $size, batch $batch x $seq, $dtype, PyTorch $mode, recompute $recompute, $rounds rounds of $steps steps"
 printf '%-12s %12s %12s %8s %12s %12s %8s\n' model "torch tok/s" "ddl tok/s" ratio "torch GiB" "ddl GiB" ratio
 for model in $models; do
