@@ -19,15 +19,10 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "highway", err);
 }
 
-static size_t width_of(const struct ddl_config *config)
-{
-    return config->per_feature ? config->d_model : 1;
-}
-
 static void params(struct param_plan *plan, int *slots)
 {
     const struct ddl_config *k = plan->config;
-    size_t w = width_of(k);
+    size_t w = weights_per_row(k);
     double tau = (double)k->highway_init;
     /* One number per row stays float32 in every precision, like the gate beta. */
     const struct param_row weight = { .name = "gate.weight",
@@ -45,18 +40,18 @@ static void params(struct param_plan *plan, int *slots)
 
 static void layout(const struct layout *l, float **acts)
 {
-    acts[TAU] = layout_rows(l, true, width_of(l->config));
+    acts[TAU] = layout_rows(l, true, weights_per_row(l->config));
 }
 
 static void scratch(const struct layout *l, float **out)
 {
-    out[DZ] = layout_rows(l, true, width_of(l->config));
+    out[DZ] = layout_rows(l, true, weights_per_row(l->config));
 }
 
 static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
 {
     const struct pass *p = s->p;
-    size_t d = p->config->d_model, w = width_of(p->config);
+    size_t d = p->config->d_model, w = weights_per_row(p->config);
     float *tau = s->acts->rule[TAU];
     (void)x_in;
     linear_fwd(p, p->N, d, w, ctx, param_weight(p, s->slots[WEIGHT]), tau, false);
@@ -73,7 +68,7 @@ static void write_fwd(const struct sublayer *s, const float *x_in, const float *
 static const float *write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
-    size_t d = p->config->d_model, w = width_of(p->config);
+    size_t d = p->config->d_model, w = weights_per_row(p->config);
     p->ops->highway_bwd(p->ctx, &(struct highway_grad_args){ .N = p->N,
                                                              .d = d,
                                                              .w = w,
@@ -95,7 +90,7 @@ static const float *write_bwd(const struct sublayer *s)
 static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)
 {
     const struct pass *p = s->p;
-    size_t d = p->config->d_model, w = width_of(p->config);
+    size_t d = p->config->d_model, w = weights_per_row(p->config);
     linear_bwd(p, p->N, d, w, ctx, s->scratch[DZ], param_weight_bwd(p, s->slots[WEIGHT]), dctx, true);
     probe_grad(p, s->slots[WEIGHT]);
     probe_tensor(p, "dctx", dctx, d);

@@ -1,4 +1,4 @@
-/* The read that the rules share: x_in is the compressed state. */
+/* What the rules share: the read, x_in being the compressed state, and small helpers. */
 #include "model/compress.h"
 #include "model/residual/rule.h"
 
@@ -16,6 +16,11 @@ const float *read_stream_fwd(const struct sublayer *s, struct history *history)
 void read_stream_bwd(const struct sublayer *s)
 {
     compress_bwd(s->p, s->stream, &s->p->m->params.layer[s->layer].compress);
+}
+
+size_t weights_per_row(const struct ddl_config *config)
+{
+    return config->per_feature ? config->d_model : 1;
 }
 
 ddl_status check_one_channel(const struct ddl_config *config, const char *name, struct ddl_error *err)

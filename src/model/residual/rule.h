@@ -87,6 +87,8 @@ float *sublayer_dx_in(const struct sublayer *s);
 /* read.c: read_fwd and read_bwd with the layer's compressor; for c = 1 the stream itself. */
 const float *read_stream_fwd(const struct sublayer *s, struct history *history);
 void read_stream_bwd(const struct sublayer *s);
+/* For rules with ddl_per_feature: d, or 1. */
+size_t weights_per_row(const struct ddl_config *config);
 /* The check of rules for one value channel. */
 ddl_status check_one_channel(const struct ddl_config *config, const char *name, struct ddl_error *err);
 

@@ -13,16 +13,11 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "scale", err);
 }
 
-static size_t width_of(const struct ddl_config *config)
-{
-    return config->per_feature ? config->d_model : 1;
-}
-
 static void params(struct param_plan *plan, int *slots)
 {
     const struct ddl_config *k = plan->config;
     const struct param_row row = { .name = "scale",
-                                   .shape = { width_of(k) },
+                                   .shape = { weights_per_row(k) },
                                    .group = DDL_GROUP_NORM,
                                    .init = param_init_constant((double)k->scale_init) };
     param_plan_add(plan, &row, &slots[LAMBDA]);
@@ -35,7 +30,7 @@ static void write_fwd(const struct sublayer *s, const float *x_in, const float *
     (void)ctx;
     p->ops->scale_fwd(p->ctx, &(struct scale_args){ .N = p->N,
                                                     .d = p->config->d_model,
-                                                    .w = width_of(p->config),
+                                                    .w = weights_per_row(p->config),
                                                     .f = s->acts->f,
                                                     .lambda = param_value(p, s->slots[LAMBDA]),
                                                     .X = s->stream->X });
@@ -47,7 +42,7 @@ static const float *write_bwd(const struct sublayer *s)
     float *df = p->ws->df;
     p->ops->scale_bwd(p->ctx, &(struct scale_grad_args){ .N = p->N,
                                                          .d = p->config->d_model,
-                                                         .w = width_of(p->config),
+                                                         .w = weights_per_row(p->config),
                                                          .f = s->acts->f,
                                                          .lambda = param_value(p, s->slots[LAMBDA]),
                                                          .G = s->stream->dX,
