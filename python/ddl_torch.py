@@ -6,8 +6,11 @@
     loss = model.loss(tokens, targets)            # mean cross-entropy; target -1 is ignored
     ddl_torch.save(model, "my/copy")              # a folder that ddl and the authors' release read
 
-The model is a plain nn.Module: parameters carry the names of the authors' release, every step is a module that
-hooks can watch (transformer.h[3].ddl_mlp, its .gate, .target, .direction), autograd and torch.compile work.
+The model is a plain nn.Module: parameters carry the names of the authors' release, and autograd and torch.compile
+work. Every step is a module that hooks can watch or replace. The rule of a sublayer, for example
+transformer.h[3].ddl_mlp, has submodules without parameters whose outputs are the values of the update:
+.direction k (B, T, d), .target v (B, T, c), .gate beta (B, T, 1), .readout k'X (B, T, c); a highway rule has
+.gate tau (B, T, 1 or d). Model(Config(...)) starts with the initial values of docs/formats.md.
 
     python3 ddl_torch.py info DIR                 what a folder holds
     python3 ddl_torch.py convert DIR OUT          the same model as a folder that ddl reads; DIR may hold a
@@ -18,6 +21,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -148,7 +152,7 @@ class Norm(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
+        self.weight = nn.Parameter(torch.empty(width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x, self.weight.shape, self.weight, 1e-5)
@@ -205,7 +209,7 @@ class Taps(nn.Module):
 
     def __init__(self, channels: int, taps: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(channels, taps))
+        self.weight = nn.Parameter(torch.empty(channels, taps))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x (B, T, channels)"""
@@ -221,13 +225,13 @@ class Compressor(nn.Module):
         super().__init__()
         d, c = cfg.hidden_size, cfg.ddl_value_channels
         if cfg.ddl_compress == "mix":
-            self.weight = nn.Parameter(torch.zeros(d, c))
+            self.weight = nn.Parameter(torch.empty(d, c))
             return
-        self.read = nn.Parameter(torch.full((c,), cfg.ddl_state_read_init or 1.0 / c))
+        self.read = nn.Parameter(torch.empty(c))
         if cfg.ddl_compress == "token":
             self.shortconv = Taps(d * c, cfg.state_kernel)
         else:
-            self.weight = nn.Parameter(torch.zeros(d, cfg.state_kernel))
+            self.weight = nn.Parameter(torch.empty(d, cfg.state_kernel))
 
     def collapsed(self) -> torch.Tensor:
         """(d, c): kernel along the channels and read vector are one weight for each feature and channel."""
@@ -263,14 +267,62 @@ class ScaleRule(nn.Module):
 
     def __init__(self, cfg: Config) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.full((cfg.hidden_size if cfg.ddl_per_feature else 1,), cfg.ddl_scale_init))
+        self.scale = nn.Parameter(torch.empty(cfg.hidden_size if cfg.ddl_per_feature else 1))
 
     def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
         return X + (self.scale * f)[..., None]
 
 
 class Gate(nn.Module):
-    """beta in (0, 2), read from the context"""
+    """Logits (B, T, 1) -> beta in (0, 2), in float32 or better"""
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return 2 * torch.sigmoid(widened(logits))
+
+
+class HighwayGate(nn.Linear):
+    """ctx (B, T, d) -> tau in (0, 1), in float32 or better: (B, T, 1), or (B, T, d) with ddl_per_feature"""
+
+    def forward(self, ctx: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(widened(super().forward(ctx)))
+
+
+class Target(nn.Module):
+    """Logits (B, T, c) -> v (B, T, c), in float32 or better"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        self.constant = cfg.ddl_v_constant_value if cfg.ddl_v_constant else None
+        self.scale = cfg.ddl_v_sigmoid_scale if cfg.ddl_v_sigmoid else None
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        v = widened(logits)
+        if self.constant is not None:
+            return torch.full_like(v, self.constant)
+        return v if self.scale is None else self.scale * torch.sigmoid(v)
+
+
+class Direction(nn.Module):
+    """q (B, T, d) -> k (B, T, d) = q / sqrt(|q|^2 + eps^2), in float32 or better"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        self.eps = cfg.ddl_k_eps
+
+    def forward(self, q: torch.Tensor) -> torch.Tensor:
+        q = widened(q)
+        return q / (q.square().sum(-1, keepdim=True) + self.eps**2).sqrt()
+
+
+class Readout(nn.Module):
+    """X (B, T, d, c), k (B, T, d) -> k'X (B, T, c)"""
+
+    def forward(self, X: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("btd,btdc->btc", k, widened(X))
+
+
+class GatedRule(nn.Module):
+    """x' = x + beta f"""
 
     def __init__(self, cfg: Config) -> None:
         super().__init__()
@@ -279,18 +331,13 @@ class Gate(nn.Module):
             self.beta = linear(d, 1, bias=True)
         else:
             self.beta_in, self.beta_out = linear(d, cfg.ddl_beta_hidden_size), linear(cfg.ddl_beta_hidden_size, 1, bias=True)
+        self.gate = Gate()
 
-    def gate(self, ctx: torch.Tensor) -> torch.Tensor:
-        """(B, T, 1); its logits in float32 or better."""
-        logits = self.beta(ctx) if hasattr(self, "beta") else self.beta_out(torch.tanh(self.beta_in(ctx)))
-        return 2 * torch.sigmoid(widened(logits))
-
-
-class GatedRule(Gate):
-    """x' = x + beta f"""
+    def gate_logits(self, ctx: torch.Tensor) -> torch.Tensor:
+        return self.beta(ctx) if hasattr(self, "beta") else self.beta_out(torch.tanh(self.beta_in(ctx)))
 
     def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
-        return X + (self.gate(ctx) * f)[..., None].to(X.dtype)
+        return X + (self.gate(self.gate_logits(ctx)) * f)[..., None].to(X.dtype)
 
 
 class HighwayRule(nn.Module):
@@ -298,14 +345,14 @@ class HighwayRule(nn.Module):
 
     def __init__(self, cfg: Config) -> None:
         super().__init__()
-        self.gate = linear(cfg.hidden_size, cfg.hidden_size if cfg.ddl_per_feature else 1, bias=True)
+        self.gate = HighwayGate(cfg.hidden_size, cfg.hidden_size if cfg.ddl_per_feature else 1)
 
     def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
-        tau = torch.sigmoid(widened(self.gate(ctx)))[..., None]
+        tau = self.gate(ctx)[..., None]
         return ((1 - tau) * X + tau * f[..., None]).to(X.dtype)
 
 
-class DeltaRule(Gate):
+class DeltaRule(GatedRule):
     """X' = X + beta k (v - k'X)': how a sublayer's output f enters the state."""
 
     def __init__(self, cfg: Config) -> None:
@@ -318,31 +365,25 @@ class DeltaRule(Gate):
         elif cfg.ddl_map == "v":
             self.k_proj = linear(d, d)
 
-    def direction(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
-        """k (B, T, d), of length 1 but for k_eps"""
+        self.direction, self.target, self.readout = Direction(cfg), Target(cfg), Readout()
+
+    def unnormalized_direction(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
+        """q (B, T, d)"""
         source = x_in if self.expanded else ctx
         if hasattr(self, "k_proj"):
-            q = self.k_proj(source)
-        elif hasattr(self, "k_down"):
-            q = self.k_up(self.k_down(source))
-        else:
-            q = f
-        q = widened(q)
-        return q / (q.square().sum(-1, keepdim=True) + self.cfg.ddl_k_eps**2).sqrt()
+            return self.k_proj(source)
+        return self.k_up(self.k_down(source)) if hasattr(self, "k_down") else f
 
-    def target(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
-        """v (B, T, c)"""
+    def target_logits(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
+        """(B, T, c); not used if the target is constant"""
         cfg = self.cfg
-        source = f if cfg.ddl_map == "v" else ctx if cfg.ddl_v_input == "context" else x_in
-        if cfg.ddl_v_constant:
-            return source.new_full((*source.shape[:-1], cfg.ddl_value_channels), cfg.ddl_v_constant_value)
-        v = widened(self.v_proj(source))
-        return cfg.ddl_v_sigmoid_scale * torch.sigmoid(v) if cfg.ddl_v_sigmoid else v
+        return self.v_proj(f if cfg.ddl_map == "v" else ctx if cfg.ddl_v_input == "context" else x_in)
 
     def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
         """X (B, T, d, c), the others (B, T, d)"""
-        k, v, beta = self.direction(f, x_in, ctx), self.target(f, x_in, ctx), self.gate(ctx)
-        readout = torch.einsum("btd,btdc->btc", k, widened(X))
+        k = self.direction(self.unnormalized_direction(f, x_in, ctx))
+        v, beta = self.target(self.target_logits(f, x_in, ctx)), self.gate(self.gate_logits(ctx))
+        readout = self.readout(X, k)
         error = {"delta": v - readout, "write": v, "erase": -readout}[self.cfg.ddl_update]
         return X + (k[..., None] * (beta * error)[..., None, :]).to(X.dtype)
 
@@ -379,6 +420,35 @@ class Block(nn.Module):
         return X
 
 
+@torch.no_grad()
+def initialize(cfg: Config, name: str, parameter: nn.Parameter) -> None:
+    """Sets the initial values of docs/formats.md, with torch's random numbers."""
+    d = cfg.hidden_size
+    std = cfg.hidden_init_std_factor / math.sqrt(d)
+    if name.endswith(("q_rms.weight", "k_rms.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
+        parameter.fill_(1.0)
+    elif name.endswith(".read"):
+        parameter.fill_(cfg.ddl_state_read_init or 1.0 / cfg.ddl_value_channels)
+    elif name.endswith(".scale"):
+        parameter.fill_(cfg.ddl_scale_init)
+    elif name.endswith(".gate.bias"):
+        parameter.fill_(logit(cfg.ddl_highway_init))
+    elif name.endswith((".beta.bias", ".beta_out.bias")):
+        parameter.fill_(logit(min(max(cfg.ddl_beta_init / 2, 1e-6), 1 - 1e-6)))
+    elif name.endswith(".v_proj.bias"):
+        parameter.uniform_(-1.0 / math.sqrt(d), 1.0 / math.sqrt(d))
+    elif name == "input_embed.conv.weight":
+        parameter.zero_()[..., -1] = 1.0
+    elif name == "transformer.wte.weight":
+        parameter.normal_(std=cfg.embedding_init_std)
+    else:  # matrices and the compressors' weights
+        parameter.normal_(std=std / math.sqrt(cfg.num_hidden_layers) if name.endswith(".c_proj.weight") else std)
+
+
+def logit(p: float) -> float:
+    return math.log(p / (1 - p))
+
+
 class Model(nn.Module):
     def __init__(self, cfg: Config) -> None:
         super().__init__()
@@ -390,6 +460,9 @@ class Model(nn.Module):
             if cfg.ddl_embed == "conv":
                 self.input_embed = InputEmbed(cfg)
         self.ln_f = Norm(cfg.hidden_size)
+        for name, parameter in self.named_parameters():
+            initialize(cfg, name, parameter)
+        self.tokenizer = {}  # files of the folder that the model was loaded from: name -> bytes
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """tokens (B, T) -> logits (B, T, vocab_size)"""
@@ -412,6 +485,8 @@ class Model(nn.Module):
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
           "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
+TOKENIZER_FILES = ("tokenizer.json", "vocab.bpe", "encoder.json", "merges.txt", "vocab.json", "tokenizer_config.json",
+                   "added_tokens.json", "special_tokens_map.json")
 SHORT = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
@@ -462,7 +537,7 @@ def read_tensors(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]
 
 
 def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore_extra: bool = False) -> Model:
-    """The model of a folder, its parameters as `dtype` (None: as they are stored)."""
+    """The model of a folder, its parameters as `dtype` (None: as they are stored), and the files of its tokenizer."""
     folder = Path(folder)
     tensors, metadata = read_tensors(folder)
     head, wte = tensors.pop("lm_head.weight", None), "transformer.wte.weight"
@@ -470,7 +545,8 @@ def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore
         raise ValueError(f"{folder}: lm_head.weight differs from {wte}; they are tied")
     raw = json.loads((folder / "config.json").read_text())
     cfg = config_from(raw, {k: tuple(t.shape) for k, t in tensors.items()}, metadata)
-    model = Model(cfg)
+    with torch.device("meta"):  # shapes only: the values come from the file
+        model = Model(cfg)
     shapes = {k: t.shape for k, t in model.state_dict().items()}
     missing, extra = [k for k in shapes if k not in tensors], [k for k in tensors if k not in shapes]
     if missing:
@@ -480,14 +556,13 @@ def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore
     for name, shape in shapes.items():
         if tensors[name].shape != shape:
             raise ValueError(f"{folder}: {name} has shape {tuple(tensors[name].shape)}, config.json requires {tuple(shape)}")
-    for name, parameter in model.named_parameters():
-        stored = tensors[name]
-        parameter.data = stored.to(dtype or stored.dtype)
+    model.load_state_dict({k: tensors[k].to(dtype or tensors[k].dtype) for k in shapes}, assign=True)
+    model.tokenizer = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
     return model.to(device)
 
 
 def save(model: Model, folder, dtype: torch.dtype | None = None, lm_head: bool = True) -> None:
-    """config.json with the release's keys, and model.safetensors, whose metadata holds ddl's own."""
+    """config.json with the release's keys, model.safetensors with ddl's own keys as metadata, the tokenizer's files."""
     folder, cfg = Path(folder), model.config
     folder.mkdir(parents=True, exist_ok=True)
     written = {k: getattr(cfg, k) for k in RELEASE_KEYS}
@@ -502,6 +577,8 @@ def save(model: Model, folder, dtype: torch.dtype | None = None, lm_head: bool =
         tensors["lm_head.weight"] = tensors["transformer.wte.weight"]
     (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
     write_safetensors(folder / "model.safetensors", tensors, metadata)
+    for name, content in model.tokenizer.items():
+        (folder / name).write_bytes(content)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ Run by interchange.sh with DDL_SOURCE_DIR, DDL_PROGRAM and DDL_SCRATCH; prints r
 are the golden cases, whose expected values come from a third implementation.
 """
 import json
+import math
 import os
 import random
 import shutil
@@ -48,22 +49,26 @@ def fresh(name):
     return path
 
 
+def rules(model):
+    """The modules of the residual rules, in the order of the forward pass."""
+    return [getattr(block, name) for block in model.transformer["h"] for name in block.rules]
+
+
 class Trace:
     """Records gate, readout and target of every delta sublayer, by hooks."""
 
     def __init__(self, model):
-        self.rows = []
-        for module in model.modules():
-            if isinstance(module, ddl_torch.DeltaRule):
-                module.register_forward_pre_hook(self.record)
+        self.values = {}
+        for rule in rules(model):
+            for name, module in (("beta", "gate"), ("readout", "readout"), ("target", "target")):
+                if isinstance(rule, ddl_torch.DeltaRule):
+                    getattr(rule, module).register_forward_hook(lambda m, x, y, name=name: self.record(name, y))
 
-    def record(self, module, arguments):
-        X, f, x_in, ctx = arguments
-        readout = torch.einsum("btd,btdc->btc", module.direction(f, x_in, ctx), X)
-        self.rows.append((module.gate(ctx).squeeze(-1), readout, module.target(f, x_in, ctx)))
+    def record(self, name, value):
+        self.values.setdefault(name, []).append(value.squeeze(-1) if name == "beta" else value)
 
     def tensors(self):
-        return {name: torch.stack(rows).detach() for name, rows in zip(("beta", "readout", "target"), zip(*self.rows))}
+        return {name: torch.stack(rows).detach() for name, rows in self.values.items()}
 
 
 def gradients(model):
@@ -232,7 +237,7 @@ def write_case(out, case, i, rng):
     expect, _ = ddl_torch.read_safetensors(case / "expect.safetensors")
     model = ddl_torch.load(out, dtype=torch.float64)
     tokens, targets, trace = expect["tokens"], expect["targets"], Trace(model)
-    made = {"tokens": tokens, "targets": targets, "logits": model(tokens).detach()} | (trace.tensors() if trace.rows else {})
+    made = {"tokens": tokens, "targets": targets, "logits": model(tokens).detach()} | trace.tensors()
     loss = model.loss(tokens, targets)
     loss.backward()
     made |= {"loss": loss.detach()} | {"grad." + k: g.clone() for k, g in gradients(model).items()}
@@ -297,6 +302,118 @@ def invalid_folders_are_rejected():
     rejected(tensors | {HEAD: tensors[WTE] + 1}, "lm_head.weight differs")
 
 
+SMALL = dict(vocab_size=304, hidden_size=96, num_hidden_layers=3, num_attention_heads=2, head_dim=32, block_size=64)
+
+
+def configurations():
+    """Small configurations: every rule, gate, target, direction, compressor and embedding."""
+    delta = dict(ddl_residual="delta")
+    one_channel = [dict(ddl_residual="add"), delta, delta | dict(ddl_map="v"), delta | dict(ddl_map="v", ddl_k_rank=5),
+                   delta | dict(ddl_beta_single_linear=False, ddl_beta_hidden_size=24, ddl_beta_init=0.3),
+                   delta | dict(ddl_v_constant=True), delta | dict(ddl_v_sigmoid=False), delta | dict(ddl_v_input="context"),
+                   delta | dict(ddl_update="erase"), delta | dict(ddl_update="write", ddl_beta_init=2.0)]
+    for rule in ("scale", "gated", "highway"):
+        one_channel.append(dict(ddl_residual=rule, ddl_scale_init=0.7, ddl_highway_init=0.25))
+        one_channel.append(dict(ddl_residual=rule, ddl_per_feature=rule != "gated", ddl_beta_single_linear=False))
+    one_channel.append(dict(ddl_residual_by_layer=["gated", "delta", "highway"]))
+    expanded = [delta | dict(ddl_value_channels=c, ddl_compress=compress, ddl_embed=embed, ddl_map=m, ddl_state_read_init=read)
+                for c, compress, embed, m, read in ((4, "token", "repeat", "k", 0.0), (3, "channel", "conv", "k", 0.4),
+                                                    (2, "mix", "conv", "v", 0.0))]
+    return [SMALL | changes for changes in one_channel + expanded]
+
+
+def describe(changes):
+    return ", ".join(f"{k}={v}" for k, v in changes.items() if k not in SMALL)
+
+
+def every_parameter_of_a_new_model_learns():
+    """One backward pass from the initial values reaches every parameter that has an effect."""
+    torch.manual_seed(1)
+    for changes in configurations():
+        model = ddl_torch.Model(ddl_torch.Config(**changes))
+        tokens = torch.randint(0, 304, (2, 16))
+        loss = model.loss(tokens[:, :-1], tokens[:, 1:])
+        assert abs(loss.item() - math.log(304)) < 0.5, f"{describe(changes)}: initial loss {loss.item()}"
+        loss.backward()
+        for name, grad in gradients(model).items():
+            idle = ".v_proj." in name and (model.config.ddl_v_constant or model.config.ddl_update == "erase")
+            assert idle or grad.count_nonzero() > 0, f"{describe(changes)}: {name} has no gradient"
+
+
+def initial_values_agree_with_ddl():
+    """Model(Config(...)) starts as `ddl train` does: equal constants, equal standard deviations."""
+    torch.manual_seed(1)
+    text = fresh("initial.txt")
+    text.write_text((SOURCE / "LICENSE").read_text() * 20)
+    vocabulary, shards = fresh("initial.json"), fresh("initial-shards")
+    ddl("tokenizer", "train", text, "--vocab-size", 300, "--out", vocabulary)
+    ddl("data", "build", text, "--tokenizer", vocabulary, "--out", shards)
+    for changes in configurations():
+        flags = {k: ",".join(v) if isinstance(v, list) else str(v).lower() for k, v in changes.items()}
+        run = fresh("initial")
+        ddl("train", *(part for k, v in flags.items() for part in ("--" + k.replace("_", "-"), v)), "--train-data", shards,
+            "--out", run, "--steps", 1, "--lr", 0, "--val-every", 0, "--seq", 8, "--batch", 1, "--warmup", 0)
+        model = ddl_torch.Model(ddl_torch.Config(**changes))
+        theirs, ours = ddl_torch.load(run).state_dict(), model.state_dict()
+        assert list(theirs) == list(ours), describe(changes)
+        for name, expected in theirs.items():
+            found, what = ours[name], f"{describe(changes)}: {name}"
+            assert found.shape == expected.shape, what
+            n = expected.numel()
+            if name == "input_embed.conv.weight" or (expected == expected.flatten()[0]).all() and not name.endswith("v_proj.bias"):
+                assert torch.equal(found, expected), what
+            elif name.endswith("v_proj.bias"):  # uniform; too few values for a standard deviation
+                limit = 1 / math.sqrt(model.config.hidden_size)
+                assert 0 < found.abs().max() <= limit and expected.abs().max() <= limit, what
+            else:  # standard deviations of n samples differ by about 1/sqrt(n), relative
+                ratio = (found.std() / expected.std()).item()
+                assert abs(ratio - 1) <= 6 / math.sqrt(n), f"{what}: standard deviation times {ratio}"
+                assert abs(found.mean()) <= 6 * expected.std() / math.sqrt(n), f"{what}: mean {found.mean()}"
+
+
+def hooks_watch_and_replace_values():
+    """Outputs of .direction, .target, .readout and .gate are the values of the update; a hook can replace them."""
+    torch.manual_seed(2)
+    for changes in configurations():
+        model, seen = ddl_torch.Model(ddl_torch.Config(**changes)), {}
+        keys = set(model.state_dict())
+        for rule in rules(model):
+            rule.register_forward_hook(lambda m, x, y, rule=rule: seen.setdefault(rule, {}).update(rule=(x, y)))
+            for name in ("gate", "direction", "target", "readout"):
+                if hasattr(rule, name):
+                    getattr(rule, name).register_forward_hook(
+                        lambda m, x, y, rule=rule, name=name: seen.setdefault(rule, {}).update({name: y}))
+        tokens = torch.randint(0, 304, (2, 9))
+        logits = model(tokens)
+        assert set(model.state_dict()) == keys and len(seen) == len(rules(model))
+        for rule, values in seen.items():
+            (X, f, _, _), found = values["rule"]
+            what = f"{describe(changes)}: {type(rule).__name__}"
+            if isinstance(rule, ddl_torch.DeltaRule):
+                k, v, beta, readout = (values[name] for name in ("direction", "target", "gate", "readout"))
+                assert k.shape == X.shape[:3] and v.shape == readout.shape == (*X.shape[:2], X.shape[3]) and beta.shape == (2, 9, 1)
+                check((k.norm(dim=-1) - 1).abs().max().item(), 1e-3, f"{what}: length of k")
+                error_of = {"delta": v - readout, "write": v, "erase": -readout}[model.config.ddl_update]
+                expected = X + torch.einsum("btd,btc->btdc", k, beta * error_of)
+            elif isinstance(rule, ddl_torch.HighwayRule):
+                assert ((values["gate"] > 0) & (values["gate"] < 1)).all(), what
+                expected = X + values["gate"][..., None] * (f[..., None] - X)
+            elif isinstance(rule, ddl_torch.GatedRule):
+                assert ((values["gate"] > 0) & (values["gate"] < 2)).all(), what
+                expected = X + (values["gate"] * f)[..., None]
+            else:
+                expected = X + (rule.scale * f)[..., None]
+            check(error(found.detach(), expected.detach()), 1e-5, what)
+        gates = [rule.gate for rule in rules(model) if hasattr(rule, "gate")]
+        for gate in gates:
+            gate.register_forward_hook(lambda m, x, y: torch.zeros_like(y))
+        if gates:
+            assert not torch.equal(model(tokens), logits)
+        for rule in rules(model) if gates else []:
+            (X, _, _, _), found = seen[rule]["rule"]
+            assert torch.equal(X, found), f"{describe(changes)}: closed gate changed the state"
+
+
 def run_and_checkpoint_load():
     """A run folder of `ddl train`, its checkpoint and their exports load as the same model."""
     run, text, shards, vocabulary = fresh("run"), fresh("text"), fresh("shards"), SCRATCH / "tokenizer.json"
@@ -317,12 +434,18 @@ def run_and_checkpoint_load():
         out = fresh("exported")
         ddl("export", source, "--out", out)
         assert (out / "tokenizer.json").read_bytes() == (source / "tokenizer.json").read_bytes()
-        assert torch.equal(ddl_torch.load(out)(tokens), expected), source
+        model = ddl_torch.load(out)
+        assert torch.equal(model(tokens), expected), source
+        copy = fresh("copy")
+        ddl_torch.save(model, copy)
+        assert (copy / "tokenizer.json").read_bytes() == (source / "tokenizer.json").read_bytes()
+        assert ddl("tokenizer", "info", copy) == ddl("tokenizer", "info", source)
 
 
 TESTS = [golden_models_agree, exports_round_like_torch, safetensors_library_reads_exports,
          pretrained_models_load_and_save,
-         ddl_verifies_models_stored_by_torch, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load]
+         every_parameter_of_a_new_model_learns,
+         initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load]
 
 
 def main():
