@@ -22,6 +22,7 @@ enum ddl_option_type {
     DDL_OPTION_DOUBLE, /* double                                                         */
     DDL_OPTION_STRING, /* char[size]                                                     */
     DDL_OPTION_CHOICE, /* int: an index into `choices`                                   */
+    DDL_OPTION_PATHS,  /* char[size]: one path, or several as ddl_option_join_paths writes them */
 };
 
 /* A setting. Tables end with a row whose name is NULL. */
@@ -29,7 +30,7 @@ struct ddl_option {
     const char *name; /* as in YAML or JSON; on the command line --name, where '-' and '_' are the same */
     enum ddl_option_type type; /* of the field */
     size_t offset;   /* of the field in its struct                                                     */
-    size_t size;     /* STRING: bytes of the array                                                      */
+    size_t size;     /* STRING, PATHS: bytes of the array                                               */
     double min, max; /* numbers: the range, inclusive; both 0: any finite value of the type            */
     const char *const *choices; /* CHOICE: names, ended by NULL                                        */
     const char *value; /* what the help calls the value: "N", "DIR", ...; NULL for BOOL              */
@@ -71,11 +72,18 @@ DDL_API ddl_status ddl_option_check(const struct ddl_option *table, const void *
 DDL_API ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where, const char *kind,
                                       const char *name, struct ddl_error *err);
 
+/* Writes n >= 1 paths as one text to out (size bytes): a single path unchanged; a pattern ("dir/a_*.bin") if
+ * exactly these paths match it; else the paths, separated by commas. `where` is the prefix of the error
+ * message. DDL_E_USAGE if the text does not fit, or if one of several paths contains a comma. */
+DDL_API ddl_status ddl_option_join_paths(const char *const *paths, size_t n, const char *where, char *out,
+                                         size_t size, struct ddl_error *err);
+
 /* Reads `--name value`, `--name=value` and, for BOOL, `--name` and `--no-name` from argv[1..argc-1] into
  * *object by the rows of `table`. What is no option is kept, in order, as argv[1..*n_positional] ("-" and
  * negative numbers too); after "--" everything is. A value that itself starts with "--" needs the form with
- * '='; the argument after a BOOL is its value only if it is one of the words above. What is not found in
- * `table` is looked up in `table2` for `object2` (both may be NULL). */
+ * '='; the argument after a BOOL is its value only if it is one of the words above. The value of PATHS
+ * includes the arguments after it that have its file name extension: a pattern that the shell has expanded.
+ * What is not found in `table` is looked up in `table2` for `object2` (both may be NULL). */
 DDL_API ddl_status ddl_option_parse(const struct ddl_option *table, void *object,
                                     const struct ddl_option *table2, void *object2, int argc, char **argv,
                                     int *n_positional, struct ddl_error *err);

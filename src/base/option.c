@@ -246,7 +246,7 @@ ddl_status ddl_option_set(const struct ddl_option *option, void *object, const c
                                          struct ddl_error *) = {
         [DDL_OPTION_BOOL] = set_bool,     [DDL_OPTION_SIZE] = set_integer, [DDL_OPTION_U64] = set_integer,
         [DDL_OPTION_FLOAT] = set_real,    [DDL_OPTION_DOUBLE] = set_real,  [DDL_OPTION_STRING] = set_string,
-        [DDL_OPTION_CHOICE] = set_choice,
+        [DDL_OPTION_CHOICE] = set_choice, [DDL_OPTION_PATHS] = set_string,
     };
     assert((unsigned)option->type < sizeof setters / sizeof *setters);
     return setters[option->type](option, field_of(option, object), text, where, err);
@@ -275,6 +275,7 @@ void ddl_option_format(const struct ddl_option *option, const void *object, char
         snprintf(out, size, "%s", number);
         break;
     case DDL_OPTION_STRING:
+    case DDL_OPTION_PATHS:
         snprintf(out, size, "%s", (const char *)field);
         break;
     case DDL_OPTION_CHOICE:
@@ -317,7 +318,7 @@ ddl_status ddl_option_check(const struct ddl_option *table, const void *object, 
         if (row->type == DDL_OPTION_CHOICE)
             status =
                 ddl_choice_check(row->name, row->choices, *(const int *)const_field_of(row, object), err);
-        else if (row->type != DDL_OPTION_STRING)
+        else if (row->type != DDL_OPTION_STRING && row->type != DDL_OPTION_PATHS)
             status = check_number(row, object, err);
     }
     return status;
@@ -395,6 +396,29 @@ static ddl_status read_flag(const struct pair *pair, const char *argument, struc
     return DDL_OK;
 }
 
+static const char *extension_of(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    return dot ? dot : "";
+}
+
+/* Sets the paths that argv[*i] and the arguments after it name; *i moves to the last of them. */
+static ddl_status apply_paths(const struct flag *flag, int argc, char **argv, int *i, const char *where,
+                              struct ddl_error *err)
+{
+    const char *const *paths = (const char *const *)argv + *i, *extension = extension_of(argv[*i]);
+    size_t n = 1;
+    while (*extension && *i + 1 < argc && strcmp(extension_of(argv[*i + 1]), extension) == 0 &&
+           strncmp(argv[*i + 1], "--", 2) != 0) {
+        ++*i;
+        n++;
+    }
+    if (n == 1)
+        return ddl_option_set(flag->option, flag->object, *paths, where, err);
+    char *field = field_of(flag->option, flag->object);
+    return ddl_option_join_paths(paths, n, where, field, flag->option->size, err);
+}
+
 /* Sets what `flag` says; *i moves on if the next argument was its value. */
 static ddl_status apply_flag(const struct flag *flag, int argc, char **argv, int *i, struct ddl_error *err)
 {
@@ -417,6 +441,8 @@ static ddl_status apply_flag(const struct flag *flag, int argc, char **argv, int
         return ddl_error_set(err, DDL_E_USAGE, "%s: needs a value (%s)", where,
                              flag->option->value ? flag->option->value : "VALUE");
     ++*i;
+    if (flag->option->type == DDL_OPTION_PATHS)
+        return apply_paths(flag, argc, argv, i, where, err);
     return ddl_option_set(flag->option, flag->object, next, where, err);
 }
 
