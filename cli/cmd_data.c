@@ -237,18 +237,20 @@ static int info(int argc, char **argv)
     size_t vocab;
     int32_t end_of_text;
     int n;
+    char path[4096];
     ddl_status status = ddl_option_parse(info_flags, &flags, NULL, NULL, argc, argv, &n, &err);
-    if (!status && n != 1)
-        status = ddl_error_set(&err, DDL_E_USAGE,
-                               "data info: found %d paths, wanted one (a shard, a folder, "
-                               "or a pattern in quotes)",
-                               n);
+    if (!status && n == 0)
+        status =
+            ddl_error_set(&err, DDL_E_USAGE, "data info: expected shards, a folder or a pattern, found none");
+    if (!status)
+        status = ddl_option_join_paths((const char *const *)(argv + 1), (size_t)n, "data info", path,
+                                       sizeof path, &err);
     if (!status)
         status = find_vocabulary(&flags, &vocab, &end_of_text, &err);
     if (!status)
-        status = ddl_shards_open(&shards, argv[1], &err);
+        status = ddl_shards_open(&shards, path, &err);
     if (!status) {
-        print_info(shards, argv[1], end_of_text, flags.json);
+        print_info(shards, path, end_of_text, flags.json);
         status = ddl_shards_check(shards, vocab, &err);
     }
     ddl_shards_close(shards);
@@ -270,12 +272,12 @@ static const struct command data_build_command = {
 
 static const struct command data_info_command = {
     .name = "data info",
-    .usage = "PATH [--vocab N | --tokenizer PATH] [--json]",
+    .usage = "PATH ... [--vocab N | --tokenizer PATH] [--json]",
     .about = "describe and check shards",
-    .text =
-        (const char *const[]){
-            "PATH is a shard, a folder, or a quoted pattern. The exit status is 1 if a shard is damaged.",
-            NULL },
+    .text = (const char *const[]){ "PATH is a shard, a folder, or a pattern. All shards of a folder are "
+                                   "listed, for training and for "
+                                   "validation.",
+                                   "The exit status is 1 if a shard is damaged.", NULL },
     .options = { { .rows = info_flags } },
     .run = info,
 };

@@ -21,8 +21,8 @@ struct flags {
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
-    { "shard", DDL_OPTION_STRING, AT(shard), 4096, 0, 0, NULL, "PATH",
-      "shards to evaluate on: a file, a folder, or a pattern" },
+    { "shard", DDL_OPTION_PATHS, AT(shard), 4096, 0, 0, NULL, "PATH",
+      "shards to evaluate on: files, a folder, or a pattern; of a folder its validation shards, if any" },
     { "text", DDL_OPTION_STRING, AT(text), 4096, 0, 0, NULL, "FILE", "text file to evaluate on" },
     { "seq", DDL_OPTION_SIZE, AT(eval.seq), 0, 0, 2147483647, NULL, "N",
       "tokens per window (0: the context of the model)" },
@@ -87,10 +87,15 @@ static ddl_status evaluate(const struct folder *f, const struct flags *flags, st
     ddl_eval_progress_fn *progress = isatty(STDERR_FILENO) == 1 ? show_progress : NULL;
     if (*flags->text)
         return ddl_eval_file(f->model, f->tokenizer, flags->text, &flags->eval, progress, NULL, out, err);
+    const struct ddl_shards_options options = { .split = DDL_SHARDS_VAL };
     ddl_shards *shards;
-    ddl_status status = ddl_shards_open(&shards, flags->shard, err);
+    ddl_status status = ddl_shards_open_with(&shards, flags->shard, &options, err);
     if (status)
         return status;
+    size_t n = ddl_shards_n_files(shards), left_out = ddl_shards_n_left_out(shards, false);
+    if (left_out > 0)
+        fprintf(stderr, "ddl: %s: evaluating the %zu validation shard%s of %zu files\n", flags->shard, n,
+                n == 1 ? "" : "s", n + left_out);
     status = ddl_eval_shards(f->model, f->tokenizer, shards, &flags->eval, progress, NULL, out, err);
     if (status == DDL_E_FORMAT)
         status = ddl_error_prefix(err, status, flags->shard);

@@ -164,7 +164,7 @@ static void describe_value(const struct ddl_option *row, const void *defaults)
     static const char *const kinds[] = {
         [DDL_OPTION_BOOL] = "boolean",  [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
         [DDL_OPTION_FLOAT] = "number",  [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
-        [DDL_OPTION_CHOICE] = "one of",
+        [DDL_OPTION_CHOICE] = "one of", [DDL_OPTION_PATHS] = "paths",
     };
     char line[1024], value[512] = "", range[160];
     size_t used = (size_t)snprintf(line, sizeof line, "(%s", kinds[row->type]);
@@ -359,8 +359,7 @@ static void print_recipe(void)
     names("named models", ddl_config_preset_list);
     names("named sizes", ddl_config_size_list);
     heading("SH", "examples");
-    fputs(".nf\nmodel: ddl\\-cc\\-ec\nsize: tiny\ntrain_data: my/shards/train_*.bin\nval_data: "
-          "my/shards/val_*.bin\n"
+    fputs(".nf\nmodel: ddl\\-cc\\-ec\nsize: tiny\ntrain_data: my/shards\n"
           "tokenizer: my/tokenizer.json\nout: my/run\nsteps: 3000\nlr: 2e\\-3\n.fi\n",
           stdout);
     notes("files",

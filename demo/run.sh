@@ -21,7 +21,7 @@ say "2. Converting fourteen OpenStax textbooks to shards; 2 % of the documents a
 for model in baseline ddl-cc-ec; do
     say "3. Training $model (recipes/demo.yaml)"
     "$ddl" train recipes/demo.yaml --model "$model" --tokenizer "$out/tokenizer" \
-        --train-data "$out/shards/train_*.bin" --val-data "$out/shards/val_*.bin" --out "$out/$model"
+        --train-data "$out/shards" --out "$out/$model"
 done
 
 say "4. Comparing the two runs"

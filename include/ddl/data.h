@@ -14,18 +14,35 @@
 extern "C" {
 #endif
 
-/* A memory-mapped set of shards: one file, the .bin files of a folder, or a pattern "dir/prefix_*.bin". The
- * files, in name order, form one sequence of tokens. A shard is 256 little-endian int32 (magic 20240520,
- * version 1 = uint16 or 2 = uint32, token count, zeros), then the tokens. A folder with both train_* and
- * val_* shards is opened as a whole; use a pattern to select one of them. Opening fails if the size, magic,
- * version or count of a file is wrong, or if the set has no tokens. Immutable after opening: any number of
- * threads may read. */
+/* A memory-mapped set of shards: one file, the .bin files of a folder, a pattern "dir/prefix_*.bin", or
+ * several of these separated by commas. The files, in name order, form one sequence of tokens. A shard is 256
+ * little-endian int32 (magic 20240520, version 1 = uint16 or 2 = uint32, token count, zeros), then the
+ * tokens. Opening fails if the size, magic, version or count of a file is wrong, or if the set has no tokens.
+ * Immutable after opening: any number of threads may read. */
 typedef struct ddl_shards ddl_shards;
-/* Opens the shards at path. DDL_E_FORMAT, with the file's name, if one is corrupted. */
+/* Which files of a set are opened. A file is a training shard if "train" is a word of its name, and a
+ * validation shard if "val", "valid" or "validation" is one: train_000000.bin, val.bin,
+ * fineweb_val_000000.bin. */
+enum ddl_shards_split {
+    DDL_SHARDS_ALL,   /* all files */
+    DDL_SHARDS_TRAIN, /* the training shards if there are any, else all but the validation shards if there are
+                         others, else all */
+    DDL_SHARDS_VAL,   /* the validation shards if there are any, else all */
+};
+/* How a set is opened. Zero-initialized: all files. */
+struct ddl_shards_options {
+    int split; /* enum ddl_shards_split */
+};
+/* Opens the shards at path. DDL_E_FORMAT, with the file's name, if one is corrupted. options may be NULL. */
+DDL_API ddl_status ddl_shards_open_with(ddl_shards **out, const char *path,
+                                        const struct ddl_shards_options *options, struct ddl_error *err);
+/* Opens all files at path. */
 DDL_API ddl_status ddl_shards_open(ddl_shards **out, const char *path, struct ddl_error *err);
 DDL_API void ddl_shards_close(ddl_shards *shards);           /* NULL is allowed */
 DDL_API uint64_t ddl_shards_count(const ddl_shards *shards); /* total tokens, at least 1 */
 DDL_API size_t ddl_shards_n_files(const ddl_shards *shards); /* files, at least 1 */
+/* Returns how many files of the path are not in the set because of `split`: validation shards, or others. */
+DDL_API size_t ddl_shards_n_left_out(const ddl_shards *shards, bool validation);
 /* Returns the path of file i (borrowed), or NULL past the last; tokens and bytes_per_token (2 or 4) may be
  * NULL. */
 DDL_API const char *ddl_shards_file(const ddl_shards *shards, size_t i, uint64_t *tokens,

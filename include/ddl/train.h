@@ -26,8 +26,9 @@ struct ddl_train_config {
     char ddl_residual_by_layer[4096]; /* "add,delta,...", or "": config.residual in every layer */
     struct ddl_config config;         /* the result of all of them                              */
     /* data */
-    char train_data[1024]; /* shards, as ddl_shards_open                                */
-    char val_data[1024];   /* shards, or "": no validation                              */
+    char train_data[4096]; /* shards, as ddl_shards_open_with with DDL_SHARDS_TRAIN     */
+    char val_data[4096];   /* shards, with DDL_SHARDS_VAL; "auto": the validation shards of
+                              train_data, if it has others too; "none" or "": no validation */
     char tokenizer[1024];  /* as ddl_tokenizer_load, or "": none is saved with the model */
     char out[1024];        /* the run's folder                                          */
     /* size of a step: accumulate micro-batches of batch sequences of seq tokens */

@@ -24,6 +24,7 @@ struct ddl_shards {
     struct shard *files;
     size_t n;
     uint64_t tokens;
+    size_t left_out[2]; /* files of the path that are not in the set: others, validation shards */
 };
 
 struct paths {
@@ -95,18 +96,86 @@ static ddl_status list_pattern(struct paths *paths, const char *pattern, struct 
     return status;
 }
 
+static ddl_status list_one(struct paths *paths, const char *path, struct ddl_error *err)
+{
+    if (ddl_file_is_dir(path))
+        return list_folder(paths, path, err);
+    if (!ddl_file_exists(path) && ddl_pattern_is(path))
+        return list_pattern(paths, path, err);
+    return paths_add(paths, path, err);
+}
+
+/* A path that exists is not a list, even if it contains a comma. */
 static ddl_status list_files(struct paths *paths, const char *path, struct ddl_error *err)
 {
-    ddl_status status;
-    if (ddl_file_is_dir(path))
-        status = list_folder(paths, path, err);
-    else if (!ddl_file_exists(path) && ddl_pattern_is(path))
-        status = list_pattern(paths, path, err);
-    else
-        status = paths_add(paths, path, err);
+    ddl_status status = DDL_OK;
+    if (ddl_file_exists(path) || !strchr(path, ',')) {
+        status = list_one(paths, path, err);
+    } else {
+        char *list = ddl_mem_strdup(path);
+        if (!list)
+            return ddl_error_set(err, DDL_E_MEMORY, "%.200s: out of memory", path);
+        for (char *part = list, *end; !status && part; part = end) {
+            end = strchr(part, ',');
+            if (end)
+                *end++ = '\0';
+            status = list_one(paths, part, err);
+        }
+        free(list);
+    }
     if (!status)
         qsort(paths->items, paths->n, sizeof *paths->items, compare_names);
     return status;
+}
+
+enum kind { OTHER, TRAIN, VAL, KINDS };
+
+/* The kind of a file, by the words of its name. */
+static enum kind kind_of(const char *path)
+{
+    static const struct {
+        const char *word;
+        enum kind kind;
+    } words[] = { { "train", TRAIN }, { "val", VAL }, { "valid", VAL }, { "validation", VAL } };
+    const char *slash = strrchr(path, '/'), *word = slash ? slash + 1 : path;
+    for (size_t length; *word; word += length + (word[length] != '\0')) {
+        length = strcspn(word, "_-. ");
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+            if (strlen(words[i].word) == length && strncmp(word, words[i].word, length) == 0)
+                return words[i].kind;
+        }
+    }
+    return OTHER;
+}
+
+/* Which kinds are opened, by how many files of each kind there are. */
+static void kinds_of_split(int split, const size_t count[KINDS], bool open[KINDS])
+{
+    bool all = split == DDL_SHARDS_ALL || (split == DDL_SHARDS_VAL && count[VAL] == 0) ||
+               (split == DDL_SHARDS_TRAIN && count[TRAIN] + count[OTHER] == 0);
+    open[VAL] = all || split == DDL_SHARDS_VAL;
+    open[TRAIN] = all || split == DDL_SHARDS_TRAIN;
+    open[OTHER] = all || (split == DDL_SHARDS_TRAIN && count[TRAIN] == 0);
+}
+
+/* Removes the files that do not belong to the split. */
+static void select_files(ddl_shards *shards, struct paths *paths, int split)
+{
+    size_t count[KINDS] = { 0 }, kept = 0;
+    bool open[KINDS];
+    for (size_t i = 0; i < paths->n; i++)
+        count[kind_of(paths->items[i])]++;
+    kinds_of_split(split, count, open);
+    for (size_t i = 0; i < paths->n; i++) {
+        enum kind kind = kind_of(paths->items[i]);
+        if (open[kind]) {
+            paths->items[kept++] = paths->items[i];
+        } else {
+            shards->left_out[kind == VAL]++;
+            free(paths->items[i]);
+        }
+    }
+    paths->n = kept;
 }
 
 static int32_t header_word(const unsigned char *data, size_t i)
@@ -165,15 +234,19 @@ static ddl_status open_all(ddl_shards *shards, struct paths *paths, struct ddl_e
     return DDL_OK;
 }
 
-ddl_status ddl_shards_open(ddl_shards **out, const char *path, struct ddl_error *err)
+ddl_status ddl_shards_open_with(ddl_shards **out, const char *path, const struct ddl_shards_options *options,
+                                struct ddl_error *err)
 {
+    const struct ddl_shards_options o = options ? *options : (struct ddl_shards_options){ 0 };
     *out = NULL;
     struct paths paths = { 0 };
     ddl_shards *shards = calloc(1, sizeof *shards);
     ddl_status status =
         shards ? list_files(&paths, path, err) : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
-    if (!status)
+    if (!status) {
+        select_files(shards, &paths, o.split);
         status = open_all(shards, &paths, err);
+    }
     if (!status && shards->tokens == 0)
         status = ddl_error_set(err, DDL_E_FORMAT, "%s: no tokens in %zu file%s", path, shards->n,
                                shards->n == 1 ? "" : "s");
@@ -184,6 +257,11 @@ ddl_status ddl_shards_open(ddl_shards **out, const char *path, struct ddl_error 
     }
     *out = shards;
     return DDL_OK;
+}
+
+ddl_status ddl_shards_open(ddl_shards **out, const char *path, struct ddl_error *err)
+{
+    return ddl_shards_open_with(out, path, NULL, err);
 }
 
 void ddl_shards_close(ddl_shards *shards)
@@ -206,6 +284,11 @@ uint64_t ddl_shards_count(const ddl_shards *shards)
 size_t ddl_shards_n_files(const ddl_shards *shards)
 {
     return shards->n;
+}
+
+size_t ddl_shards_n_left_out(const ddl_shards *shards, bool validation)
+{
+    return shards->left_out[validation];
 }
 
 const char *ddl_shards_file(const ddl_shards *shards, size_t i, uint64_t *tokens, int *bytes_per_token)

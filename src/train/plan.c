@@ -3,6 +3,7 @@
 #include "ddl/data.h"
 #include "ddl/tokenizer.h"
 #include "model/measure.h"
+#include "train/run_data.h"
 #include "train/train_config.h"
 
 #include <math.h>
@@ -30,12 +31,9 @@ static ddl_status count_params(const struct ddl_config *config, struct ddl_train
 }
 
 /* Pages of mapped shards that the run will have touched: crops fall anywhere, so the share of pages that stay
- * untouched falls off exponentially. Shards that cannot be opened count as none; the run will say why. */
-static double shard_pages(const char *path, double sequences, double seq)
+ * untouched falls off exponentially. */
+static double shard_pages(const ddl_shards *shards, double sequences, double seq)
 {
-    ddl_shards *shards;
-    if (!*path || ddl_shards_open(&shards, path, NULL))
-        return 0;
     double bytes = 0, touched;
     int width = 2;
     for (size_t i = 0; i < ddl_shards_n_files(shards); i++) {
@@ -43,9 +41,24 @@ static double shard_pages(const char *path, double sequences, double seq)
         (void)ddl_shards_file(shards, i, &tokens, &width);
         bytes += (double)tokens * width;
     }
-    ddl_shards_close(shards);
     touched = sequences * (seq * width + 4096);
     return bytes * (1 - exp(-touched / bytes));
+}
+
+/* Pages of the shards that a run of so many tokens touches. Shards that cannot be opened count as none; the
+ * run reports them. */
+static double data_bytes(const struct ddl_train_config *t, double tokens)
+{
+    const double seq = (double)t->seq;
+    ddl_shards *train, *val = NULL;
+    if (!*t->train_data || ddl_train_open_train(t, &train, NULL))
+        return 0;
+    double bytes = shard_pages(train, tokens / seq, seq);
+    if (t->val_every && !ddl_train_open_val(t, train, &val, NULL) && val)
+        bytes += shard_pages(val, (double)t->val_tokens / seq, seq);
+    ddl_shards_close(val);
+    ddl_shards_close(train);
+    return bytes;
 }
 
 /* Memory that the backend will use besides the model's, and memory that it has. */
@@ -84,11 +97,7 @@ static double other_bytes(const struct ddl_train_config *t)
     bytes += 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
     if (*t->tokenizer)
         bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
-    bytes += shard_pages(t->train_data, (double)t->steps * all / (double)t->seq, (double)t->seq);
-    if (t->val_every)
-        bytes += shard_pages(t->val_data, (double)t->val_tokens / (double)t->seq, (double)t->seq);
-    bytes += sample_bytes(t);
-    return bytes;
+    return bytes + data_bytes(t, (double)t->steps * all) + sample_bytes(t);
 }
 
 ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,

@@ -20,6 +20,11 @@ static const char *const order_names[] = { "random", "sequential", NULL };
 #key, DDL_OPTION_STRING, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, word,     \
             help                                                                                             \
     }
+#define PATHS_ROW(key, help)                                                                                 \
+    {                                                                                                        \
+#key, DDL_OPTION_PATHS, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, "PATH",    \
+            help                                                                                             \
+    }
 #define ROW(key, type, lo, hi, help)                                                                         \
     {                                                                                                        \
 #key, type, AT(key), 0, lo, hi, NULL, "N", help                                                      \
@@ -44,8 +49,10 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY,                                                                                                   \
       TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: residual rule of each layer, such as add,delta,..."))  \
     X(NOTED,                                                                                                 \
-      TEXT_ROW(train_data, "PATH", "shards to train on: a file, a folder, or a pattern dir/prefix_*.bin"))   \
-    X(NOTED, TEXT_ROW(val_data, "PATH", "shards to validate on"))                                            \
+      PATHS_ROW(train_data, "shards to train on: files, a folder, or a pattern dir/prefix_*.bin; if some "   \
+                            "are validation shards (val_*), only the others"))                               \
+    X(NOTED, PATHS_ROW(val_data, "shards to validate on; of a folder its validation shards, if any (auto: "  \
+                                 "the validation shards of train_data; none: no validation)"))               \
     X(ANY, TEXT_ROW(tokenizer, "PATH", "tokenizer to store with the model"))                                 \
     X(ANY, TEXT_ROW(out, "DIR", "run folder"))                                                               \
     X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps"))                                    \
@@ -126,6 +133,7 @@ const char *ddl_train_current_value(const char *key, const char *value)
 struct ddl_train_config ddl_train_defaults(void)
 {
     struct ddl_train_config t = { .config = ddl_config_defaults(),
+                                  .val_data = "auto",
                                   .steps = 100000,
                                   .batch = 8,
                                   .accumulate = 1,
@@ -381,7 +389,7 @@ static void write_row(FILE *out, const struct ddl_option *row, const void *objec
         return;
     }
     fprintf(out, "%s: ", row->name);
-    if (row->type == DDL_OPTION_STRING)
+    if (row->type == DDL_OPTION_STRING || row->type == DDL_OPTION_PATHS)
         write_quoted(out, value);
     else
         fputs(value, out);

@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "model/load.h"
+#include "train/run_data.h"
 #include "train/train_config.h"
 
 #include <stdlib.h>
@@ -18,15 +19,46 @@ static const uint64_t check_limit = (uint64_t)1 << 28;
 
 /* ---- before anything is written ---- */
 
-static ddl_status open_shards(ddl_shards **out, const char *key, const char *path, size_t vocab,
-                              struct ddl_error *err)
+static ddl_status check_shards(const ddl_shards *shards, const char *key, size_t vocab, struct ddl_error *err)
 {
-    ddl_status status = ddl_shards_open(out, path, err);
-    if (!status && ddl_shards_count(*out) < 2)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %s: 1 token in all, a sequence needs 2", key, path);
-    if (!status && ddl_shards_count(*out) <= check_limit)
-        status = ddl_shards_check(*out, vocab, err);
+    if (ddl_shards_count(shards) < 2)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %s: 1 token in all, a sequence needs 2", key,
+                             ddl_shards_file(shards, 0, NULL, NULL));
+    if (ddl_shards_count(shards) > check_limit)
+        return DDL_OK;
+    ddl_status status = ddl_shards_check(shards, vocab, err);
     return status ? ddl_error_prefix(err, status, key) : DDL_OK;
+}
+
+/* Reports a selection among the files of train_data. */
+static void note_selection(const struct run *run)
+{
+    size_t used = ddl_shards_n_files(run->train);
+    size_t left_out = ddl_shards_n_left_out(run->train, true) + ddl_shards_n_left_out(run->train, false);
+    char validation[64] = "";
+    struct ddl_error message;
+    if (left_out == 0)
+        return;
+    if (run->val && strcmp(run->config.val_data, "auto") == 0)
+        snprintf(validation, sizeof validation, ", validating on %zu", ddl_shards_n_files(run->val));
+    ddl_error_set(&message, DDL_OK, "train_data: %.600s: training on %zu of %zu files%s",
+                  run->config.train_data, used, used + left_out, validation);
+    trainer_note(run, message.text);
+}
+
+static ddl_status open_data(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    ddl_status status = ddl_train_open_train(t, &run->train, err);
+    if (!status)
+        status = check_shards(run->train, "train_data", t->config.vocab_size, err);
+    if (!status)
+        status = ddl_train_open_val(t, run->train, &run->val, err);
+    if (!status && run->val)
+        status = check_shards(run->val, "val_data", t->config.vocab_size, err);
+    if (!status)
+        note_selection(run);
+    return status;
 }
 
 static ddl_status open_tokenizer(struct run *run, struct ddl_error *err)
@@ -60,9 +92,7 @@ static ddl_status open_inputs(struct run *run, struct ddl_error *err)
     if (!*t->train_data || !*t->out)
         return ddl_error_set(err, DDL_E_USAGE, "%s is not set, neither in a recipe nor as a flag",
                              *t->out ? "train_data" : "out");
-    ddl_status status = open_shards(&run->train, "train_data", t->train_data, t->config.vocab_size, err);
-    if (!status && *t->val_data)
-        status = open_shards(&run->val, "val_data", t->val_data, t->config.vocab_size, err);
+    ddl_status status = open_data(run, err);
     if (!status && *t->tokenizer)
         status = open_tokenizer(run, err);
     return status;

@@ -90,8 +90,8 @@ static void statuses(void **state)
         { "build in.txt --out o --val-fraction 2", 2, "--val-fraction" },
         { "build none.txt --out o", 1, "none.txt: cannot open" },
         { "build in.txt --out o --tokenizer none", 1, "none" },
-        { "info", 2, "found 0 paths, wanted one" },
-        { "info a b", 2, "found 2 paths" },
+        { "info", 2, "expected shards, a folder or a pattern, found none" },
+        { "info a b", 1, "a: cannot open" },
         { "info none.bin", 1, "none.bin: cannot open" },
         { "info in.txt", 1, "in.txt: 1 bytes, less than the shard header" },
     };

@@ -156,6 +156,81 @@ static void from_shards_to_text(void **state)
     assert_printed("the model's context 16");
 }
 
+/* The validation losses in what a run has printed; NAN without one. */
+static double printed_val_loss(void)
+{
+    json_t *root = printed_json(), *value = json_object_get(root, "val_loss");
+    double loss = value ? json_number_value(value) : (double)NAN;
+    json_decref(root);
+    return loss;
+}
+
+/* A folder with training and validation shards: what a run trains and validates on, however the shards are
+ * named on the command line, and after --resume. */
+static void held_out_shards(void **state)
+{
+    (void)state;
+    char base[4096], folder[1024], reference[1024], run[1024];
+    static const struct {
+        const char *data; /* %s: the folder */
+        bool validates;
+    } cases[] = {
+        { "--train-data %s", true },
+        { "--train-data '%s/*.bin'", true },
+        { "--train-data %s/*.bin", true },
+        { "--train-data %s/train_*.bin --val-data %s/val_*.bin", true },
+        { "--train-data %s --val-data %s", true },
+        { "--train-data %s/train_*.bin", false },
+        { "--train-data %s --val-data none", false },
+        { "--train-data %s --val-data ''", false },
+    };
+    remove_scratch("held");
+    snprintf(folder, sizeof folder, "%s", scratch_path("held"));
+    snprintf(reference, sizeof reference, "%s", scratch_path("reference"));
+    snprintf(run, sizeof run, "%s", scratch_path("held_run"));
+    for (int i = 0; i < 4; i++) {
+        char shard[2048];
+        struct ddl_error err;
+        assert_ok(ddl_file_make_dir(folder, &err), err);
+        snprintf(shard, sizeof shard, "%s/%s_%06d.bin", folder, i < 3 ? "train" : "val", i % 3);
+        write_random_shard(shard, (uint64_t)i, 260, 700);
+    }
+    snprintf(base, sizeof base, "train %s --model baseline --json --quiet", tiny_flags);
+    assert_int_equal(
+        ddl_stream(STANDARD_OUTPUT,
+                   "%s --train-data '%s/train_*.bin' --val-data '%s/val_*.bin' --out %s --overwrite", base,
+                   folder, folder, reference),
+        0);
+    double val_loss = printed_val_loss();
+    assert_true(val_loss > 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char data[4096];
+        snprintf(data, sizeof data, cases[i].data, folder, folder);
+        assert_int_equal(ddl_stream(STANDARD_OUTPUT, "%s %s --out %s --overwrite", base, data, run), 0);
+        double found = printed_val_loss();
+        assert_true(cases[i].validates ? found == val_loss : isnan(found));
+        assert_same_file(file_in(run, "model.safetensors"), file_in(reference, "model.safetensors"));
+    }
+    /* The stored recipe means the same files. */
+    assert_int_equal(ddl("%s --train-data %s/*.bin --out %s --overwrite --steps 3", base, folder, run), 0);
+    assert_printed("training on 3 of 4 files, validating on 1");
+    assert_int_equal(
+        ddl_stream(STANDARD_OUTPUT, "train %s/recipe.yaml --steps 6 --resume --json --quiet", run), 0);
+    /* Evaluation takes the validation shards of a folder, data info lists everything. */
+    assert_int_equal(ddl("eval %s --shard %s --json --backend ref", run, folder), 0);
+    assert_printed("evaluating the 1 validation shard of 4 files");
+    assert_printed("\"tokens\":699,");
+    assert_int_equal(ddl("eval %s --shard %s/train_*.bin --json --backend ref", run, folder), 0);
+    assert_printed("\"tokens\":2099,");
+    assert_int_equal(ddl("data info %s", folder), 0);
+    assert_printed("2800 tokens");
+    assert_int_equal(ddl("data info %s/*.bin", folder), 0);
+    assert_printed("2800 tokens");
+    assert_int_equal(
+        ddl("train recipes/demo.yaml recipes/cpu.yaml --train-data %s/*.bin --out %s", folder, run), 2);
+    assert_printed("one recipe at most");
+}
+
 /* --dtype: a run in bfloat16, and its model read in every form; the losses are near each other. */
 static void dtypes(void **state)
 {
@@ -304,6 +379,7 @@ int main(void)
         cmocka_unit_test(every_recipe_with_every_model),
         cmocka_unit_test(parameter_counts_of_the_paper),
         cmocka_unit_test(from_shards_to_text),
+        cmocka_unit_test(held_out_shards),
         cmocka_unit_test(dtypes),
         cmocka_unit_test(a_signal_leaves_a_checkpoint),
         cmocka_unit_test(where_numbers_end),

@@ -52,6 +52,89 @@ static void names_and_order(void **state)
     ddl_shards_close(NULL);
 }
 
+/* Opens `path` for a split; *left_out are the counts of other and of validation files. */
+static ddl_shards *open_split(const char *path, int split, size_t left_out[2])
+{
+    const struct ddl_shards_options options = { .split = split };
+    struct ddl_error err;
+    ddl_shards *shards;
+    assert_ok(ddl_shards_open_with(&shards, path, &options, &err), err);
+    left_out[0] = ddl_shards_n_left_out(shards, false);
+    left_out[1] = ddl_shards_n_left_out(shards, true);
+    return shards;
+}
+
+/* Which files a split takes from a folder with the given files; each has one token, its index. */
+static void splits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *files[6];
+        const char *train, *val;  /* indices of the opened files */
+        size_t left_out_train[2]; /* others, validation shards */
+    } cases[] = {
+        { { "train_000000.bin", "train_000001.bin", "val_000000.bin" }, "01", "2", { 0, 1 } },
+        { { "train.bin", "val.bin" }, "0", "1", { 0, 1 } },
+        { { "fineweb_train_000001.bin", "fineweb_val_000000.bin" }, "0", "1", { 0, 1 } },
+        { { "a-train.bin", "b.bin", "c.valid.bin", "d validation.bin" }, "0", "23", { 1, 2 } },
+        { { "a.bin", "b.bin", "val_0.bin" }, "01", "2", { 0, 1 } },
+        { { "a.bin", "trainer.bin", "values.bin", "xval.bin" }, "0123", "0123", { 0, 0 } },
+        { { "train_0.bin", "train_1.bin" }, "01", "01", { 0, 0 } },
+        { { "val_0.bin", "val_1.bin" }, "01", "01", { 0, 0 } },
+        { { "train_0.bin", "x.bin" }, "0", "01", { 1, 0 } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[256];
+        struct ddl_error err;
+        remove_scratch("split");
+        assert_ok(ddl_file_make_dir(scratch_path("split"), &err), err);
+        for (uint32_t f = 0; f < 6 && cases[i].files[f]; f++) {
+            snprintf(path, sizeof path, "split/%s", cases[i].files[f]);
+            write_shard(scratch_path(path), 2, f, 1);
+        }
+        for (int split = DDL_SHARDS_TRAIN; split <= DDL_SHARDS_VAL; split++) {
+            const char *wanted = split == DDL_SHARDS_TRAIN ? cases[i].train : cases[i].val;
+            size_t left_out[2];
+            for (int pattern = 0; pattern < 2; pattern++) { /* a pattern is as good as its folder */
+                ddl_shards *shards =
+                    open_split(scratch_path(pattern ? "split/*.bin" : "split"), split, left_out);
+                assert_int_equal(ddl_shards_n_files(shards), strlen(wanted));
+                for (size_t k = 0; k < strlen(wanted); k++) {
+                    int32_t token;
+                    ddl_shards_read(shards, k, 1, &token);
+                    assert_int_equal(token, wanted[k] - '0');
+                }
+                ddl_shards_close(shards);
+            }
+            if (split == DDL_SHARDS_TRAIN)
+                assert_memory_equal(left_out, cases[i].left_out_train, sizeof left_out);
+        }
+    }
+}
+
+/* Several paths; a file whose name has a comma is not a list. */
+static void lists(void **state)
+{
+    (void)state;
+    char list[1024];
+    struct ddl_error err;
+    ddl_shards *shards;
+    write_set();
+    snprintf(list, sizeof list, "%s,", scratch_path("set/b_*.bin"));
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%s", scratch_path("set/a_1.bin"));
+    shards = open_ok(list);
+    assert_int_equal(ddl_shards_n_files(shards), 2);
+    assert_string_equal(ddl_shards_file(shards, 0, NULL, NULL), scratch_path("set/a_1.bin"));
+    ddl_shards_close(shards);
+    snprintf(list, sizeof list, "%s,none.bin", scratch_path("set/a_1.bin"));
+    assert_int_equal(ddl_shards_open(&shards, list, &err), DDL_E_IO);
+    assert_says(&err, "none.bin: cannot open");
+    write_shard(scratch_path("a,b.bin"), 2, 7, 1);
+    shards = open_ok(scratch_path("a,b.bin"));
+    assert_int_equal(ddl_shards_count(shards), 1);
+    ddl_shards_close(shards);
+}
+
 static void reading_wraps(void **state)
 {
     (void)state;
@@ -183,9 +266,14 @@ static void golden_shard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_and_order),        cmocka_unit_test(reading_wraps),
-        cmocka_unit_test(an_empty_file_in_a_set), cmocka_unit_test(vocabulary),
-        cmocka_unit_test(broken_headers),         cmocka_unit_test(absent),
+        cmocka_unit_test(names_and_order),
+        cmocka_unit_test(splits),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(reading_wraps),
+        cmocka_unit_test(an_empty_file_in_a_set),
+        cmocka_unit_test(vocabulary),
+        cmocka_unit_test(broken_headers),
+        cmocka_unit_test(absent),
         cmocka_unit_test(golden_shard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

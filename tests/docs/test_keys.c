@@ -16,9 +16,9 @@
 static void expected_cells(const struct ddl_option *row, const void *object, struct markdown_row *out)
 {
     static const char *const types[] = {
-        [DDL_OPTION_BOOL] = "boolean",  [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
-        [DDL_OPTION_FLOAT] = "number",  [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
-        [DDL_OPTION_CHOICE] = "one of "
+        [DDL_OPTION_BOOL] = "boolean",   [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
+        [DDL_OPTION_FLOAT] = "number",   [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
+        [DDL_OPTION_CHOICE] = "one of ", [DDL_OPTION_PATHS] = "paths",
     };
     char value[400];
     size_t used = (size_t)snprintf(out->cell[1], MARKDOWN_CELL, "%s", types[row->type]);
@@ -28,7 +28,7 @@ static void expected_cells(const struct ddl_option *row, const void *object, str
     ddl_option_format(row, object, value, sizeof value);
     snprintf(out->cell[0], MARKDOWN_CELL, "`%s`", row->name);
     snprintf(out->cell[2], MARKDOWN_CELL, *value ? "`%s`" : "empty", value);
-    if (row->type == DDL_OPTION_STRING)
+    if (row->type == DDL_OPTION_STRING || row->type == DDL_OPTION_PATHS)
         snprintf(out->cell[3], MARKDOWN_CELL, "at most %zu bytes", row->size - 1);
     else if (row->min != 0 || row->max != 0)
         ddl_option_range(row, out->cell[3], MARKDOWN_CELL);
