@@ -4,19 +4,23 @@
 #include "ddl/generate.h"
 #include "ddl/json.h"
 #include "folder.h"
+#include "line.h"
+#include "terminal.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_PROMPT = 64 << 20 };
 
 struct flags {
-    char prompt[65536], tokenizer[4096], backend[32];
-    bool ignore_extra;
+    char tokenizer[4096], backend[32];
+    bool echo, ignore_extra;
     size_t threads;
     int dtype; /* enum ddl_precision */
     bool json;
@@ -24,8 +28,8 @@ struct flags {
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
-    { "prompt", DDL_OPTION_STRING, AT(prompt), 65536, 0, 0, NULL, "TEXT",
-      "prompt (without this option: standard input)" },
+    { "echo", DDL_OPTION_BOOL, AT(echo), 0, 0, 0, NULL, NULL,
+      "print the prompt before each text [default: on if standard output is a terminal]" },
     { "tokenizer", DDL_OPTION_STRING, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
       "tokenizer (empty: the one in the model folder)" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
@@ -37,8 +41,13 @@ static const struct ddl_option rows[] = {
     { 0 },
 };
 
-/* For the help only: --stop may be repeated, which a field of a table cannot hold (take_stops). */
-static const struct ddl_option stop_rows[] = {
+/* For the help only: a field of a table cannot hold whether --prompt is given, nor all values of --stop
+ * (take_texts). */
+static const struct ddl_option text_rows[] = {
+    { .name = "prompt",
+      .type = DDL_OPTION_STRING,
+      .value = "TEXT",
+      .help = "prompt; empty: <|endoftext|> (without this option: standard input)" },
     { .name = "stop",
       .type = DDL_OPTION_STRING,
       .value = "TEXT",
@@ -83,21 +92,33 @@ static ddl_status read_input(struct text *prompt, struct ddl_error *err)
 
 /* ---- output ---- */
 
-/* One sequence is printed as it is made; several are kept, so that they do not mix. */
+/* One sequence is printed as it is generated; several are kept, so that they do not mix. */
 struct output {
     bool stream, failed;
+    const struct text *prompt; /* to print before a text; NULL once it is printed, or without --echo */
     struct text *texts;
 };
+
+/* Where standard output is not a terminal, as it is. */
+static void echo(const struct text *prompt)
+{
+    if (prompt && isatty(STDOUT_FILENO) == 1)
+        print_prompt(stdout, prompt->bytes, prompt->n);
+    else if (prompt && prompt->n)
+        fwrite(prompt->bytes, 1, prompt->n, stdout);
+}
 
 static int on_text(void *user, size_t sequence, const char *text, size_t size)
 {
     struct output *out = user;
     if (!out->stream) {
         out->failed = out->failed || !append(&out->texts[sequence], text, size);
-        return out->failed;
+        return out->failed || interrupted();
     }
+    echo(out->prompt);
+    out->prompt = NULL;
     fwrite(text, 1, size, stdout);
-    return fflush(stdout) != 0; /* the reader has closed the pipe */
+    return fflush(stdout) != 0 || interrupted(); /* the reader has closed the pipe, or Ctrl-C */
 }
 
 static void print_json(const struct text *texts, const struct ddl_generate_result *results, size_t n)
@@ -116,21 +137,24 @@ static void print_json(const struct text *texts, const struct ddl_generate_resul
     fputs("\n]\n", stdout);
 }
 
-static void print_texts(const struct text *texts, size_t n)
+static void print_texts(const struct text *prompt, const struct text *texts, size_t n)
 {
     for (size_t s = 0; s < n; s++) {
         printf("--- %zu\n", s + 1);
+        echo(prompt);
         if (texts[s].n)
             fwrite(texts[s].bytes, 1, texts[s].n, stdout);
         printf("\n");
     }
 }
 
+/* Prints the texts after a prompt; `shown` is the prompt to print before them, or NULL. */
 static int generate(const struct folder *f, const struct flags *flags,
-                    const struct ddl_generate_config *config, const struct text *prompt)
+                    const struct ddl_generate_config *config, const struct text *prompt,
+                    const struct text *shown)
 {
     struct ddl_error err = { 0 };
-    struct output out = { .stream = !flags->json && config->n == 1 };
+    struct output out = { .stream = !flags->json && config->n == 1, .prompt = shown };
     struct ddl_generate_result *results = calloc(config->n, sizeof *results);
     out.texts = calloc(config->n, sizeof *out.texts);
     ddl_status status = DDL_OK;
@@ -150,8 +174,10 @@ static int generate(const struct folder *f, const struct flags *flags,
     if (!status && flags->json)
         print_json(out.texts, results, config->n);
     else if (!status && !out.stream)
-        print_texts(out.texts, config->n);
-    else if (out.stream)
+        print_texts(shown, out.texts, config->n);
+    else if (!status)
+        echo(out.prompt);
+    if (out.stream)
         printf("\n");
     for (size_t s = 0; !status && s < config->n; s++) {
         if (results[s].finish == DDL_FINISH_CONTEXT)
@@ -165,57 +191,139 @@ static int generate(const struct folder *f, const struct flags *flags,
     return status ? report_error(&err) : EXIT_OK;
 }
 
-/* Takes every --stop from the arguments. */
-static ddl_status take_stops(int *argc, char **argv, const char **stops, size_t *n, struct ddl_error *err)
+/* The values of an option that are texts: pointers into the arguments. */
+struct texts {
+    const struct ddl_option *option;
+    const char **values; /* (argc) */
+    size_t n;
+};
+
+/* Sets *value to the value of the option if argument *i is it, and advances *i to it; else to NULL. */
+static ddl_status take_text(const struct ddl_option *option, int argc, char **argv, int *i,
+                            const char **value, struct ddl_error *err)
+{
+    size_t length = strlen(option->name);
+    const char *name = argv[*i] + 2;
+    *value = NULL;
+    if (strncmp(argv[*i], "--", 2) != 0 || strncmp(name, option->name, length) != 0)
+        return DDL_OK;
+    if (name[length] == '=')
+        *value = name + length + 1;
+    if (name[length] != '\0')
+        return DDL_OK;
+    if (*i + 1 == argc || strncmp(argv[*i + 1], "--", 2) == 0)
+        return ddl_error_set(err, DDL_E_USAGE, "--%s: needs a value (%s)", option->name, option->value);
+    *value = argv[++*i];
+    return DDL_OK;
+}
+
+/* Moves the values of n options from the arguments to `texts`. */
+static ddl_status take_texts(struct texts *texts, size_t n, int *argc, char **argv, struct ddl_error *err)
 {
     int kept = 1;
     bool ended = false;
     for (int i = 1; i < *argc; i++) {
-        ended = ended || strcmp(argv[i], "--") == 0;
-        if (!ended && strcmp(argv[i], "--stop") == 0) {
-            if (i + 1 == *argc)
-                return ddl_error_set(err, DDL_E_USAGE, "--stop: needs a value (TEXT)");
-            stops[(*n)++] = argv[++i];
-        } else if (!ended && strncmp(argv[i], "--stop=", 7) == 0) {
-            stops[(*n)++] = argv[i] + 7;
-        } else {
-            argv[kept++] = argv[i];
+        const char *value = NULL;
+        char *argument = argv[i];
+        ended = ended || strcmp(argument, "--") == 0;
+        for (size_t k = 0; !ended && !value && k < n; k++) {
+            ddl_status status = take_text(texts[k].option, *argc, argv, &i, &value, err);
+            if (status)
+                return status;
+            if (value)
+                texts[k].values[texts[k].n++] = value;
         }
-    }
-    for (size_t i = 0; i < *n; i++) {
-        if (*stops[i] == '\0')
-            return ddl_error_set(err, DDL_E_USAGE, "--stop: an empty text stops nothing");
+        if (!value)
+            argv[kept++] = argument;
     }
     *argc = kept;
     return DDL_OK;
 }
 
-static int run(int argc, char **argv, const char **stops, struct flags *flags)
+static ddl_status check_stops(const struct texts *stops, struct ddl_error *err)
+{
+    for (size_t i = 0; i < stops->n; i++) {
+        if (*stops->values[i] == '\0')
+            return ddl_error_set(err, DDL_E_USAGE, "--stop: an empty text stops nothing");
+    }
+    return DDL_OK;
+}
+
+/* Generates after each line that is typed. Line i samples with seed + i, so that a repeated prompt gives
+ * another text. */
+static int prompt_loop(const struct folder *f, const struct flags *flags, struct ddl_generate_config config)
+{
+    struct line_reader *reader = line_reader_open("> ");
+    struct text prompt = { 0 };
+    int code = EXIT_OK;
+    if (!reader) {
+        fprintf(stderr, "ddl: out of memory\n");
+        return EXIT_FAILED;
+    }
+    fprintf(stderr, "Each line is a prompt. Ctrl-C stops a text, Ctrl-D ends.\n");
+    for (;; clear_interrupt()) {
+        const char *line;
+        enum line_status status = interrupted() ? LINE_CANCELLED : line_read(reader, &line, &prompt.n);
+        if (interrupt_signal() == SIGTERM)
+            code = EXIT_INTERRUPTED;
+        if (status == LINE_END || code == EXIT_INTERRUPTED || ferror(stdout))
+            break;
+        if (status == LINE_CANCELLED)
+            continue;
+        prompt.bytes = (char *)line;
+        generate(f, flags, &config, &prompt, NULL); /* the line is the echo */
+        config.seed++;
+    }
+    line_reader_close(reader);
+    return code;
+}
+
+enum { PROMPT, STOP, TEXTS };
+
+static int generate_once(const struct folder *f, const struct flags *flags,
+                         const struct ddl_generate_config *config, const struct texts *prompts)
+{
+    struct ddl_error err = { 0 };
+    struct text prompt = { 0 };
+    const char *given = prompts->n ? prompts->values[prompts->n - 1] : NULL;
+    ddl_status status = DDL_OK;
+    if (!given)
+        status = read_input(&prompt, &err);
+    else if (!append(&prompt, given, strlen(given)))
+        status = ddl_error_set(&err, DDL_E_MEMORY, "--prompt: out of memory");
+    int code =
+        status ? report_error(&err) : generate(f, flags, config, &prompt, flags->echo ? &prompt : NULL);
+    free(prompt.bytes);
+    return code;
+}
+
+static int run(int argc, char **argv, struct texts *texts, struct flags *flags)
 {
     struct ddl_error err = { 0 };
     struct ddl_generate_config config = ddl_generate_defaults();
     int n = 0;
-    ddl_status status = take_stops(&argc, argv, stops, &config.n_stop, &err);
-    config.stop = stops;
+    ddl_status status = take_texts(texts, TEXTS, &argc, argv, &err);
+    if (!status)
+        status = check_stops(&texts[STOP], &err);
+    config.stop = texts[STOP].values;
+    config.n_stop = texts[STOP].n;
     if (!status)
         status = ddl_option_parse(ddl_generate_options(), &config, rows, flags, argc, argv, &n, &err);
     if (!status && n != 1)
         status = ddl_error_set(&err, DDL_E_USAGE, "generate: one model folder is needed, found %d", n);
     if (status)
         return report_error(&err);
+    bool loop = !texts[PROMPT].n && !flags->json && isatty(STDIN_FILENO) == 1;
+    if (loop)
+        catch_interrupts();
     struct folder folder;
-    struct text prompt = { 0 };
-    int code;
     status = folder_open(&folder,
                          &(struct folder_request){ argv[1], flags->tokenizer, true, flags->ignore_extra,
                                                    flags->backend, flags->threads, flags->dtype },
                          &err);
-    if (!status && *flags->prompt && !append(&prompt, flags->prompt, strlen(flags->prompt)))
-        status = ddl_error_set(&err, DDL_E_MEMORY, "--prompt: out of memory");
-    else if (!status && !*flags->prompt)
-        status = read_input(&prompt, &err);
-    code = status ? report_error(&err) : generate(&folder, flags, &config, &prompt);
-    free(prompt.bytes);
+    int code = status ? report_error(&err)
+               : loop ? prompt_loop(&folder, flags, config)
+                      : generate_once(&folder, flags, &config, &texts[PROMPT]);
     folder_close(&folder);
     return code;
 }
@@ -235,17 +343,18 @@ static const void *defaults(void)
 
 static int cmd_generate(int argc, char **argv)
 {
-    struct flags *flags = calloc(1, sizeof *flags);
-    const char **stops = calloc((size_t)argc, sizeof *stops);
+    struct flags flags = *(const struct flags *)defaults();
+    const char **values = calloc((size_t)argc, TEXTS * sizeof *values);
     int code = EXIT_FAILED;
-    if (flags && stops) {
-        memcpy(flags, defaults(), sizeof *flags);
-        code = run(argc, argv, stops, flags);
+    flags.echo = isatty(STDOUT_FILENO) == 1;
+    if (values) {
+        struct texts texts[TEXTS] = { { &text_rows[PROMPT], values, 0 },
+                                      { &text_rows[STOP], values + argc, 0 } };
+        code = run(argc, argv, texts, &flags);
     } else {
         fprintf(stderr, "ddl: out of memory\n");
     }
-    free(stops);
-    free(flags);
+    free(values);
     return code;
 }
 
@@ -255,16 +364,21 @@ const struct command generate_command = {
     .about = "generate text after a prompt",
     .text =
         (const char *const[]){
-            "Without --prompt the prompt is standard input; an empty one stands for <|endoftext|>.",
+            "Without --prompt the prompt is standard input. An empty prompt is <|endoftext|>, with which "
+            "every",
+            "document begins in training. If standard input is a terminal, each line typed is a prompt: "
+            "Ctrl-C",
+            "stops a text, Ctrl-D ends, and the seed of a line is --seed plus the number of lines before it.",
             "A single text is printed while it is generated, several (--n) at the end. The same seed gives "
             "the same text.",
             NULL },
     .options = { { .table = ddl_generate_options, .defaults = sampling_defaults },
-                 { .rows = stop_rows },
+                 { .rows = text_rows },
                  { .rows = rows, .defaults = defaults } },
     .examples =
         (const struct note[]){
             { "ddl generate my/run --prompt Once --temperature 0.8 --top-p 0.95", "a text after a prompt" },
+            { "ddl generate my/run", "a text after each line typed" },
             { "ddl generate my/run --n 4 --json <prompt.txt", "four texts as JSON" },
             { 0 } },
     .run = cmd_generate,

@@ -57,10 +57,11 @@ static void show_progress(void *user, const struct ddl_train_progress *p)
         progress_line_keep(line);
 }
 
-static void show_sample(void *user, uint64_t step, const char *text, size_t size)
+static void show_sample(void *user, uint64_t step, const char *prompt, const char *text, size_t size)
 {
     progress_line_keep(user);
     printf("--- step %llu\n", (unsigned long long)step);
+    print_prompt(stdout, prompt, strlen(prompt));
     fwrite(text, 1, size, stdout);
     printf("\n---\n");
     fflush(stdout);

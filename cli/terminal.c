@@ -1,14 +1,18 @@
 #define _POSIX_C_SOURCE 200809L
 #include "terminal.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-static atomic_bool caught;
+static atomic_int caught; /* the signal, or 0 */
 
 static double now(void)
 {
@@ -22,13 +26,12 @@ static double now(void)
 static void *listen(void *user)
 {
     const sigset_t *signals = user;
-    int first = 0, number = 0;
+    int number = 0;
     for (double first_at = 0; sigwait(signals, &number) == 0;) {
-        if (first == 0) {
-            first = number;
+        if (caught == 0) {
             first_at = now();
-            caught = true;
-        } else if (number != first || now() - first_at >= 0.1) {
+            caught = number;
+        } else if (number != caught || now() - first_at >= 0.1) {
             break;
         }
     }
@@ -60,7 +63,44 @@ void catch_interrupts(void)
 
 bool interrupted(void)
 {
+    return caught != 0;
+}
+
+int interrupt_signal(void)
+{
     return caught;
+}
+
+void clear_interrupt(void)
+{
+    caught = 0;
+}
+
+bool wait_for_input(void)
+{
+    struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
+    while (!interrupted()) {
+        int n = poll(&input, 1, 100);
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return true;
+    }
+    return false;
+}
+
+bool terminal_has_color(FILE *file)
+{
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    return isatty(fileno(file)) == 1 && !(term && strcmp(term, "dumb") == 0) && !(no_color && *no_color);
+}
+
+void print_prompt(FILE *file, const char *text, size_t n)
+{
+    bool color = terminal_has_color(file);
+    if (n == 0)
+        return;
+    fputs(color ? "\033[1m" : "[", file);
+    fwrite(text, 1, n, file);
+    fputs(color ? "\033[0m" : "]", file);
 }
 
 void format_seconds(double seconds, char *out, size_t size)

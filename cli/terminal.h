@@ -1,14 +1,28 @@
-/* What commands that run for long share: interruption, and a line of progress on standard error. */
+/* What commands share that run for long or use a terminal: interruption, a line of progress on standard
+ * error, escape sequences. */
 #ifndef DDL_CLI_TERMINAL_H
 #define DDL_CLI_TERMINAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* From here on the first SIGINT or SIGTERM only sets what interrupted() tells; a second ends the program. To
  * be called before there are threads. */
 void catch_interrupts(void);
 bool interrupted(void);
+/* SIGINT or SIGTERM, or 0 if not interrupted. */
+int interrupt_signal(void);
+/* interrupted() returns false again, until the next signal. */
+void clear_interrupt(void);
+/* Waits until standard input can be read or is at its end; false if interrupted before. */
+bool wait_for_input(void);
+
+/* Whether escape sequences may be written: a terminal, TERM is not "dumb", NO_COLOR is unset or empty. */
+bool terminal_has_color(FILE *file);
+/* Prints the prompt of a generated text, distinct from the text that follows: bold where terminal_has_color,
+ * else in brackets. */
+void print_prompt(FILE *file, const char *text, size_t n);
 
 /* "1:02:03", "2:03". */
 void format_seconds(double seconds, char *out, size_t size);

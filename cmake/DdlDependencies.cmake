@@ -1,4 +1,5 @@
-# What ddl links: docs/design.md says why each. Sets DDL_LIBRARIES, and DDL_CMOCKA for the tests. For those who link the
+# What ddl links: docs/design.md says why each. Sets DDL_LIBRARIES, DDL_CLI_LIBRARIES for the program alone with DDL_LINE
+# (which cli/line_*.c is built), and DDL_CMOCKA for the tests. For those who link the
 # installed static library, DDL_PKG_CONFIG_MODULES and DDL_PLAIN_LIBRARIES (names or paths) say the same.
 find_package(PkgConfig REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS C)
@@ -34,6 +35,18 @@ string(REGEX REPLACE "^lib" "" DDL_GEMM_NAME ${DDL_GEMM_NAME})
 set(DDL_PLAIN_LIBRARIES ${DDL_GEMM_NAME} ${OpenMP_C_LIB_NAMES} m)
 # Every compiler finds GCC's OpenMP by its name; clang's lies in a folder that only clang looks into.
 list(TRANSFORM DDL_PLAIN_LIBRARIES REPLACE "^omp$" "${OpenMP_omp_LIBRARY}")
+
+set(DDL_LINE plain)
+set(DDL_CLI_LIBRARIES "")
+if(DDL_LIBEDIT)
+  pkg_check_modules(LIBEDIT QUIET IMPORTED_TARGET libedit)
+  if(LIBEDIT_FOUND)
+    set(DDL_LINE libedit)
+    set(DDL_CLI_LIBRARIES PkgConfig::LIBEDIT)
+  else()
+    message(STATUS "libedit is missing: ddl generate reads lines without editing and history (install libedit-dev)")
+  endif()
+endif()
 
 if(DDL_TESTS)
   pkg_check_modules(CMOCKA QUIET IMPORTED_TARGET cmocka)

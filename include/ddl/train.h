@@ -117,8 +117,9 @@ struct ddl_train_progress {
 /* All may be NULL; all are called from the caller's thread and handed `user`. */
 struct ddl_train_callbacks {
     void *user;
-    void (*progress)(void *user, const struct ddl_train_progress *progress);  /* every log_every steps */
-    void (*sample)(void *user, uint64_t step, const char *text, size_t size); /* every sample_every steps */
+    void (*progress)(void *user, const struct ddl_train_progress *progress); /* every log_every steps */
+    /* Every sample_every steps: the text after the prompt, `size` bytes. */
+    void (*sample)(void *user, uint64_t step, const char *prompt, const char *text, size_t size);
     ddl_warn_fn *note;       /* one message: warnings, checkpoints written                             */
     int (*stop)(void *user); /* called after each step: not zero ends the run after a checkpoint       */
 };

@@ -45,7 +45,8 @@ ddl_status trainer_sample(struct run *run, struct ddl_error *err)
     if (!status && text.failed)
         status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for a sample of text");
     if (!status && run->callbacks->sample)
-        run->callbacks->sample(run->callbacks->user, run->state.step, text.n ? text.bytes : "", text.n);
+        run->callbacks->sample(run->callbacks->user, run->state.step, t->sample_prompt,
+                               text.n ? text.bytes : "", text.n);
     free(text.bytes);
     if (status == DDL_E_NUMERIC) { /* no reason to end a run: the next loss says where numbers end */
         trainer_note(run, err->text);

@@ -127,7 +127,7 @@ static void from_shards_to_text(void **state)
             tiny_flags, shard, shard, tokenizer, run),
         0);
     assert_printed("step 6/6  loss ");
-    assert_printed("--- step 6");
+    assert_printed("--- step 6\n[The]");
     assert_printed("\"val_loss\":");
     assert_int_equal(ddl("info %s", run), 0);
     assert_printed("ddl-cc-ec");

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Configuring without cmocka turns the tests off with a message. pkg-config sees a folder with all modules but that one.
+# Configuring without cmocka turns the tests off with a message, and without libedit the editing of lines. pkg-config sees
+# a folder with all modules but these.
 # usage: test_configure.sh SOURCE SCRATCH
 set -eu
 source=$1 scratch=$2
@@ -8,14 +9,16 @@ mkdir -p "$scratch/modules"
 for folder in $(pkg-config --variable pc_path pkg-config | tr : ' '); do
     for module in "$folder"/*.pc; do
         case $module in
-        *cmocka*) ;;
+        *cmocka* | *libedit*) ;;
         *) [ ! -e "$module" ] || ln -sf "$module" "$scratch/modules/" ;;
         esac
     done
 done
 PKG_CONFIG_LIBDIR=$scratch/modules PKG_CONFIG_PATH='' cmake -S "$source" -B "$scratch/build" -DDDL_TESTS=ON \
     >"$scratch/log.txt" 2>&1 || { cat "$scratch/log.txt"; exit 1; }
-grep -q 'cmocka is missing: the tests are not built' "$scratch/log.txt" || { cat "$scratch/log.txt"; exit 1; }
+for message in 'cmocka is missing: the tests are not built' 'libedit is missing: ddl generate reads lines without editing'; do
+    grep -q "$message" "$scratch/log.txt" || { cat "$scratch/log.txt"; exit 1; }
+done
 if [ -e "$scratch/build/CTestTestfile.cmake" ] && grep -q tests "$scratch/build/CTestTestfile.cmake"; then
     echo "tests were configured without cmocka"
     exit 1

@@ -33,6 +33,7 @@ control() {
         has ddl Depends "(^|, )$library"
         has "libddl$abi" Depends "(^|, )$library"
     done
+    has ddl Depends "(^|, )libedit2"
     has libddl-dev Depends "^libddl$abi \(= .*libdnnl-dev"
     has ddl Section '^science$'
     has "libddl$abi" Section '^libs$'

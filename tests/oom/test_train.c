@@ -43,9 +43,9 @@ static struct {
     int made, failed, failed_ever;
 } samples;
 
-static void keep_sample(void *user, uint64_t step, const char *text, size_t size)
+static void keep_sample(void *user, uint64_t step, const char *prompt, const char *text, size_t size)
 {
-    (void)user;
+    (void)user, (void)prompt;
     samples.digest = digest_add(step, text, size);
     samples.made++;
 }
