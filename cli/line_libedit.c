@@ -81,6 +81,8 @@ enum line_status line_read(struct line_reader *reader, const char **line, size_t
 {
     int length = 0;
     HistEvent event;
+    el_set(reader->edit, EL_PREP_TERM,
+           1); /* before the prompt: keys typed from then on are not the driver's */
     *line = el_gets(reader->edit, &length);
     if (!*line || length <= 0) {
         fputs(interrupted() ? "^C\n" : "\n", stderr);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *self;
 static bool edits; /* libedit */
 
 /* Prints "<n:line>" for each line, "<cancelled>" and "<end>". */
@@ -33,8 +32,8 @@ static int read_lines(void)
 
 static void start(const char *variable)
 {
-    const char *const argv[] = { self, "read", NULL }, *const environment[] = { "TERM=xterm", variable,
-                                                                                NULL };
+    const char *const argv[] = { "/proc/self/exe", "read", NULL }, *const environment[] = { "TERM=xterm",
+                                                                                            variable, NULL };
     pty_start(argv, environment);
     pty_expect("? ");
 }
@@ -113,7 +112,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(ctrl_c_drops_the_line), cmocka_unit_test(sigterm_ends),
         cmocka_unit_test(lines_are_edited),
     };
-    self = argv[0];
-    edits = strstr(self, "libedit") != NULL;
+    edits = strstr(argv[0], "libedit") != NULL;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
