@@ -4,6 +4,7 @@
 
 #include "ddl/compare.h"
 #include "ddl/json.h"
+#include "folder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@ enum { MAX_RUNS = 8 };
 static const char marks[] = "o*+x#%@&";
 
 struct compare_options {
+    char which[32];
     int x;
     bool val, json;
     size_t width, height;
@@ -24,6 +26,7 @@ static const char *const axes[] = { "steps", "tokens", "flops", "seconds", NULL 
 
 #define AT(field) offsetof(struct compare_options, field)
 static const struct ddl_option options[] = {
+    WHICH_ROW(compare_options),
     { .name = "x",
       .type = DDL_OPTION_CHOICE,
       .offset = AT(x),
@@ -52,6 +55,13 @@ static const struct ddl_option options[] = {
     { 0 },
 };
 
+/* A run, and the model of it that --which names. */
+struct run {
+    const char *name;
+    struct ddl_run_log log;
+    struct ddl_run_model model; /* its name is "" if none is saved yet */
+};
+
 static double coordinate(const struct ddl_run_point *point, int axis)
 {
     const double of[] = { [STEPS] = (double)point->step,
@@ -61,23 +71,23 @@ static double coordinate(const struct ddl_run_point *point, int axis)
     return of[axis];
 }
 
-static int chart(const struct ddl_run_log *logs, const char *const *names, size_t n,
-                 const struct compare_options *o)
+static int chart(const struct run *runs, size_t n, const struct compare_options *o)
 {
     struct curve curves[MAX_RUNS] = { 0 };
     double *numbers[MAX_RUNS] = { 0 };
     int status = EXIT_OK;
     for (size_t r = 0; r < n; r++) {
-        numbers[r] = malloc(2 * logs[r].n * sizeof *numbers[r]);
+        const struct ddl_run_log *log = &runs[r].log;
+        numbers[r] = malloc(2 * log->n * sizeof *numbers[r]);
         if (!numbers[r]) {
             status = EXIT_FAILED;
             break;
         }
-        for (size_t i = 0; i < logs[r].n; i++) {
-            numbers[r][i] = coordinate(&logs[r].points[i], o->x);
-            numbers[r][logs[r].n + i] = o->val ? logs[r].points[i].val_loss : logs[r].points[i].loss;
+        for (size_t i = 0; i < log->n; i++) {
+            numbers[r][i] = coordinate(&log->points[i], o->x);
+            numbers[r][log->n + i] = o->val ? log->points[i].val_loss : log->points[i].loss;
         }
-        curves[r] = (struct curve){ names[r], marks[r], logs[r].n, numbers[r], numbers[r] + logs[r].n };
+        curves[r] = (struct curve){ runs[r].name, marks[r], log->n, numbers[r], numbers[r] + log->n };
     }
     if (status == EXIT_OK)
         draw_chart(axes[o->x], o->val ? "validation loss" : "training loss", curves, n, o->width, o->height);
@@ -103,40 +113,43 @@ static void print_cell(int width, int digits, double value)
         printf(" %*s", width, "-");
 }
 
-static void table(const struct ddl_run_log *logs, const char *const *names, size_t n)
+static void table(const struct run *runs, size_t n)
 {
-    printf("\n%-20s %-10s %10s %7s %10s %9s %10s %9s %9s\n", "run", "model", "parameters", "steps",
-           "train loss", "val loss", "perplexity", "tokens/s", "peak MiB");
+    printf("\n%-20s %-10s %10s %7s %10s %9s %10s %9s %9s  %s\n", "run", "model", "parameters", "steps",
+           "train loss", "val loss", "perplexity", "tokens/s", "peak MiB", "saved model");
     for (size_t r = 0; r < n; r++) {
-        const struct ddl_run_point *last = &logs[r].points[logs[r].n - 1];
-        double val = ddl_run_log_final_val(&logs[r]);
-        printf("%-20s %-10s", names[r], preset_of(&logs[r]));
-        print_cell(10, 0, logs[r].has_config ? (double)logs[r].n_params : NAN);
+        const struct ddl_run_log *log = &runs[r].log;
+        const struct ddl_run_point *last = &log->points[log->n - 1];
+        double val = ddl_run_log_final_val(log);
+        printf("%-20s %-10s", runs[r].name, preset_of(log));
+        print_cell(10, 0, log->has_config ? (double)log->n_params : NAN);
         print_cell(7, 0, (double)last->step);
-        print_cell(10, 4, ddl_run_log_final_train(&logs[r]));
+        print_cell(10, 4, ddl_run_log_final_train(log));
         print_cell(9, 4, val);
         print_cell(10, 2, exp(val));
-        print_cell(9, 0, ddl_run_log_speed(&logs[r]));
+        print_cell(9, 0, ddl_run_log_speed(log));
         print_cell(9, 0, last->peak_memory / 1048576);
-        putchar('\n');
+        printf("  %s\n", *runs[r].model.name ? runs[r].model.name : "-");
     }
 }
 
-static void print_json(const struct ddl_run_log *logs, const char *const *names, size_t n)
+static void print_json(const struct run *runs, size_t n)
 {
     fputs("[", stdout);
     for (size_t r = 0; r < n; r++) {
         struct ddl_json json = { stdout, false };
-        const struct ddl_run_point *last = &logs[r].points[logs[r].n - 1];
+        const struct ddl_run_log *log = &runs[r].log;
+        const struct ddl_run_point *last = &log->points[log->n - 1];
         fputs(r ? ",\n " : "", stdout); /* a line for each run */
         ddl_json_open(&json, NULL, '{');
-        ddl_json_string(&json, "run", names[r]);
-        ddl_json_string(&json, "model", preset_of(&logs[r]));
-        ddl_json_count(&json, "parameters", logs[r].n_params);
+        ddl_json_string(&json, "run", runs[r].name);
+        print_saved_model_json(&json, &runs[r].model);
+        ddl_json_string(&json, "model", preset_of(log));
+        ddl_json_count(&json, "parameters", log->n_params);
         ddl_json_count(&json, "steps", last->step);
-        ddl_json_number(&json, "train_loss", ddl_run_log_final_train(&logs[r]), 10);
-        ddl_json_number(&json, "val_loss", ddl_run_log_final_val(&logs[r]), 10);
-        ddl_json_number(&json, "tokens_per_s", ddl_run_log_speed(&logs[r]), 10);
+        ddl_json_number(&json, "train_loss", ddl_run_log_final_train(log), 10);
+        ddl_json_number(&json, "val_loss", ddl_run_log_final_val(log), 10);
+        ddl_json_number(&json, "tokens_per_s", ddl_run_log_speed(log), 10);
         ddl_json_number(&json, "tokens", last->tokens, 10);
         ddl_json_number(&json, "flops", last->flops, 10);
         ddl_json_number(&json, "seconds", last->seconds, 10);
@@ -156,10 +169,23 @@ static const char *last_part(char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static const struct compare_options initial = { .x = TOKENS, .width = 72, .height = 17 };
+static const struct compare_options initial = { .which = "last", .x = TOKENS, .width = 72, .height = 17 };
 static const void *defaults(void)
 {
     return &initial;
+}
+
+/* Reads a run. With --which other than last, what it logged after the chosen model is left out. */
+static ddl_status read_run(struct run *run, char *folder, const char *which, struct ddl_error *err)
+{
+    bool last = strcmp(which, "last") == 0;
+    ddl_status status = ddl_run_log_read(&run->log, folder, err);
+    if (!status && (!last || run->log.has_config))
+        status = folder_find(&run->model, folder, which, true, err);
+    if (!status && !last && run->model.has_step)
+        status = ddl_run_log_truncate(&run->log, run->model.step, folder, err);
+    run->name = last_part(folder);
+    return status;
 }
 
 static int cmd_compare(int argc, char **argv)
@@ -173,32 +199,36 @@ static int cmd_compare(int argc, char **argv)
         ddl_error_set(&err, DDL_E_USAGE, "compare takes 1 to %d runs, found %d", MAX_RUNS, n);
         return report_error(&err);
     }
-    struct ddl_run_log logs[MAX_RUNS] = { 0 };
-    const char *names[MAX_RUNS] = { 0 };
+    struct run runs[MAX_RUNS] = { 0 };
     for (int r = 0; r < n && status == EXIT_OK; r++) {
-        if (ddl_run_log_read(&logs[r], argv[1 + r], &err))
+        if (read_run(&runs[r], argv[1 + r], o.which, &err))
             status = report_error(&err);
-        names[r] = last_part(argv[1 + r]);
     }
     if (status == EXIT_OK && o.json) {
-        print_json(logs, names, (size_t)n);
+        print_json(runs, (size_t)n);
     } else if (status == EXIT_OK) {
-        status = chart(logs, names, (size_t)n, &o);
-        table(logs, names, (size_t)n);
+        status = chart(runs, (size_t)n, &o);
+        table(runs, (size_t)n);
     }
     for (int r = 0; r < n; r++)
-        ddl_run_log_free(&logs[r]);
+        ddl_run_log_free(&runs[r].log);
     return status;
 }
 
 const struct command compare_command = {
     .name = "compare",
-    .usage = "RUN [RUN ...] [--x AXIS] [--val] [--json]",
+    .usage = "RUN [RUN ...] [--which last|best|final|STEP] [--x AXIS] [--val] [--json]",
     .about = "plot loss curves of runs and list their costs",
-    .text = (const char *const[]){ "RUN is a run folder of ddl train; the run need not be finished.", NULL },
+    .text =
+        (const char *const[]){
+            "RUN is a run folder of ddl train; the run need not be finished. The last column names the",
+            "model that --which chooses; with best, final or a step, what was logged after",
+            "that model is left out.", NULL },
     .options = { { .rows = options, .defaults = defaults } },
-    .examples =
-        (const struct note[]){
-            { "ddl compare runs/baseline runs/ddl-cc-ec --x flops", "two runs at equal FLOPs" }, { 0 } },
+    .examples = (const struct note[]){ { "ddl compare runs/baseline runs/ddl-cc-ec --x flops",
+                                         "two runs at equal FLOPs" },
+                                       { "ddl compare runs/baseline runs/ddl-cc-ec --which best",
+                                         "two runs, each up to its best checkpoint" },
+                                       { 0 } },
     .run = cmd_compare,
 };

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 struct flags {
-    char shard[4096], text[4096], tokenizer[4096], backend[32];
+    char shard[4096], text[4096], which[32], tokenizer[4096], backend[32];
     struct ddl_eval_config eval;
     size_t threads;
     int dtype; /* enum ddl_precision */
@@ -24,6 +24,7 @@ static const struct ddl_option rows[] = {
     { "shard", DDL_OPTION_PATHS, AT(shard), 4096, 0, 0, NULL, "PATH",
       "shards to evaluate on: files, a folder, or a pattern; of a folder its validation shards, if any" },
     { "text", DDL_OPTION_STRING, AT(text), 4096, 0, 0, NULL, "FILE", "text file to evaluate on" },
+    WHICH_ROW(flags),
     { "seq", DDL_OPTION_SIZE, AT(eval.seq), 0, 0, 2147483647, NULL, "N",
       "tokens per window (0: the context of the model)" },
     { "batch", DDL_OPTION_SIZE, AT(eval.batch), 0, 0, 4096, NULL, "N", "windows per pass (0: 8)" },
@@ -42,7 +43,7 @@ static const struct ddl_option rows[] = {
     { 0 },
 };
 
-static const struct flags initial = { .backend = "cpu" };
+static const struct flags initial = { .which = "last", .backend = "cpu" };
 static const void *defaults(void)
 {
     return &initial;
@@ -57,10 +58,11 @@ static int show_progress(void *user, uint64_t done, uint64_t total)
 }
 
 /* bits_per_byte is NaN where the text's bytes are not known. */
-static void print_json(const struct ddl_eval_result *r)
+static void print_json(const struct ddl_eval_result *r, const struct ddl_run_model *model)
 {
     struct ddl_json json = { stdout, false };
     ddl_json_open(&json, NULL, '{');
+    print_saved_model_json(&json, model);
     ddl_json_number(&json, "loss", r->loss, 9);
     ddl_json_number(&json, "perplexity", r->perplexity, 9);
     if (!isnan(r->bits_per_byte)) {
@@ -118,18 +120,23 @@ static int cmd_eval(int argc, char **argv)
         return report_error(&err);
     struct folder folder;
     struct ddl_eval_result result;
-    status =
-        folder_open(&folder,
-                    &(struct folder_request){ argv[1], flags.tokenizer, *flags.text != '\0',
-                                              flags.ignore_extra, flags.backend, flags.threads, flags.dtype },
-                    &err);
+    const struct folder_request request = { .dir = argv[1],
+                                            .which = flags.which,
+                                            .tokenizer = flags.tokenizer,
+                                            .needs_tokenizer = *flags.text != '\0',
+                                            .ignore_extra = flags.ignore_extra,
+                                            .quiet = flags.json,
+                                            .backend = flags.backend,
+                                            .threads = flags.threads,
+                                            .dtype = flags.dtype };
+    status = folder_open(&folder, &request, &err);
     if (!status)
         status = evaluate(&folder, &flags, &result, &err);
     folder_close(&folder);
     if (status)
         return report_error(&err);
     if (flags.json)
-        print_json(&result);
+        print_json(&result, &folder.found);
     else
         print_result(&result);
     return EXIT_OK;
@@ -137,11 +144,17 @@ static int cmd_eval(int argc, char **argv)
 
 const struct command eval_command = {
     .name = "eval",
-    .usage = "DIR (--shard PATH | --text FILE) [--seq N] [--stride N] [--json]",
+    .usage =
+        "DIR (--shard PATH | --text FILE) [--which last|best|final|STEP] [--seq N] [--stride N] [--json]",
     .about = "evaluate a model: loss, perplexity and bits per byte",
-    .text = (const char *const[]){ "DIR is a run, one of its checkpoints, or any model folder.", NULL },
+    .text =
+        (const char *const[]){
+            "DIR is a run, one of its checkpoints, or any model folder. Of a run, --which chooses the model.",
+            NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples = (const struct note[]){ { "ddl eval my/run --shard 'my/shards/val_*.bin'", "on shards" },
+                                       { "ddl eval my/run --which best --shard 'my/shards/val_*.bin'",
+                                         "the checkpoint of lowest validation loss" },
                                        { "ddl eval my/run --text book.txt --stride 256",
                                          "on a text; all but 256 tokens of the context precede each token" },
                                        { 0 } },

@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct flags {
-    char out[1024], max_shard_size[32];
+    char out[1024], which[32], max_shard_size[32];
     int dtype;
     bool lm_head, ignore_extra;
 };
@@ -18,6 +18,7 @@ struct flags {
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
     { "out", DDL_OPTION_STRING, AT(out), 1024, 0, 0, NULL, "DIR", "output folder" },
+    WHICH_ROW(flags),
     { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_export_dtype_names, NULL, "dtype of every tensor" },
     { "max_shard_size", DDL_OPTION_STRING, AT(max_shard_size), 32, 0, 0, NULL, "SIZE",
       "split into files of at most this size, with an index: 500MB, 2GB, 1GiB (empty: one file)" },
@@ -28,7 +29,7 @@ static const struct ddl_option rows[] = {
     { 0 },
 };
 
-static const struct flags initial = { .dtype = DDL_EXPORT_F32, .lm_head = true };
+static const struct flags initial = { .which = "last", .dtype = DDL_EXPORT_F32, .lm_head = true };
 static const void *defaults(void)
 {
     return &initial;
@@ -79,6 +80,7 @@ static int cmd_export(int argc, char **argv)
     struct flags flags = initial;
     struct ddl_export_config config = { 0 };
     struct ddl_export_result result;
+    struct ddl_run_model from;
     int n = 0;
     ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
     if (!status && n != 1)
@@ -91,7 +93,9 @@ static int cmd_export(int argc, char **argv)
     config.no_lm_head = !flags.lm_head;
     config.ignore_extra = flags.ignore_extra;
     if (!status)
-        status = ddl_export(argv[1], flags.out, &config, print_warning, NULL, &result, &err);
+        status = folder_find(&from, argv[1], flags.which, false, &err);
+    if (!status)
+        status = ddl_export(from.path, flags.out, &config, print_warning, NULL, &result, &err);
     if (status)
         return report_error(&err);
     print_result(flags.out, flags.dtype, &result);
@@ -100,11 +104,11 @@ static int cmd_export(int argc, char **argv)
 
 const struct command export_command = {
     .name = "export",
-    .usage = "DIR --out DIR [--dtype f32|bf16|f16] [--max-shard-size SIZE]",
+    .usage = "DIR --out DIR [--which last|best|final|STEP] [--dtype f32|bf16|f16] [--max-shard-size SIZE]",
     .about = "convert a model folder to another dtype",
     .text =
         (const char *const[]){
-            "DIR is a model, a checkpoint, or a folder of the authors' release. The new folder has",
+            "DIR is a run, a checkpoint, a model, or a folder of the authors' release. The new folder has",
             "config.json with the release's keys, the tensors (safetensors), and copies of the tokenizer's",
             "files. It is created atomically. Numbers are rounded to nearest, ties to even; a number outside",
             "the range of the dtype is an error.", NULL },

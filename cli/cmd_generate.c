@@ -19,7 +19,7 @@
 enum { MAX_PROMPT = 64 << 20 };
 
 struct flags {
-    char tokenizer[4096], backend[32];
+    char which[32], tokenizer[4096], backend[32];
     bool echo, ignore_extra;
     size_t threads;
     int dtype; /* enum ddl_precision */
@@ -28,6 +28,7 @@ struct flags {
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
+    WHICH_ROW(flags),
     { "echo", DDL_OPTION_BOOL, AT(echo), 0, 0, 0, NULL, NULL,
       "print the prompt before each text [default: on if standard output is a terminal]" },
     { "tokenizer", DDL_OPTION_STRING, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
@@ -121,13 +122,15 @@ static int on_text(void *user, size_t sequence, const char *text, size_t size)
     return fflush(stdout) != 0 || interrupted(); /* the reader has closed the pipe, or Ctrl-C */
 }
 
-static void print_json(const struct text *texts, const struct ddl_generate_result *results, size_t n)
+static void print_json(const struct text *texts, const struct ddl_generate_result *results, size_t n,
+                       const struct ddl_run_model *model)
 {
     fputs("[", stdout);
     for (size_t s = 0; s < n; s++) {
         struct ddl_json json = { stdout, false };
         fputs(s ? ",\n  " : "\n  ", stdout); /* a line for each text */
         ddl_json_open(&json, NULL, '{');
+        print_saved_model_json(&json, model);
         ddl_json_text(&json, "text", texts[s].n ? texts[s].bytes : "", texts[s].n);
         ddl_json_count(&json, "prompt_tokens", results[s].prompt_tokens);
         ddl_json_count(&json, "tokens", results[s].tokens);
@@ -172,7 +175,7 @@ static int generate(const struct folder *f, const struct flags *flags,
     if (!status && out.failed)
         status = ddl_error_set(&err, DDL_E_MEMORY, "out of memory for %zu texts", config->n);
     if (!status && flags->json)
-        print_json(out.texts, results, config->n);
+        print_json(out.texts, results, config->n, &f->found);
     else if (!status && !out.stream)
         print_texts(shown, out.texts, config->n);
     else if (!status)
@@ -317,10 +320,16 @@ static int run(int argc, char **argv, struct texts *texts, struct flags *flags)
     if (loop)
         catch_interrupts();
     struct folder folder;
-    status = folder_open(&folder,
-                         &(struct folder_request){ argv[1], flags->tokenizer, true, flags->ignore_extra,
-                                                   flags->backend, flags->threads, flags->dtype },
-                         &err);
+    const struct folder_request request = { .dir = argv[1],
+                                            .which = flags->which,
+                                            .tokenizer = flags->tokenizer,
+                                            .needs_tokenizer = true,
+                                            .ignore_extra = flags->ignore_extra,
+                                            .quiet = flags->json,
+                                            .backend = flags->backend,
+                                            .threads = flags->threads,
+                                            .dtype = flags->dtype };
+    status = folder_open(&folder, &request, &err);
     int code = status ? report_error(&err)
                : loop ? prompt_loop(&folder, flags, config)
                       : generate_once(&folder, flags, &config, &texts[PROMPT]);
@@ -337,7 +346,7 @@ static const void *sampling_defaults(void)
 
 static const void *defaults(void)
 {
-    static const struct flags initial = { .backend = "cpu" };
+    static const struct flags initial = { .which = "last", .backend = "cpu" };
     return &initial;
 }
 
@@ -360,7 +369,8 @@ static int cmd_generate(int argc, char **argv)
 
 const struct command generate_command = {
     .name = "generate",
-    .usage = "DIR [--prompt TEXT] [--max-tokens N] [--temperature X] [--stop TEXT]...",
+    .usage = "DIR [--which last|best|final|STEP] [--prompt TEXT] [--max-tokens N] [--temperature X] [--stop "
+             "TEXT]...",
     .about = "generate text after a prompt",
     .text =
         (const char *const[]){

@@ -1,5 +1,4 @@
 /* ddl info: what a model folder, or a named model, is made of. */
-#define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "ddl/json.h"
 #include "ddl/model.h"
@@ -11,10 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct flags {
-    char model[64], size[64];
+    char model[64], size[64], which[32];
     size_t seq;
     bool tensors, json;
 };
@@ -23,6 +21,7 @@ struct flags {
 static const struct ddl_option rows[] = {
     { "model", DDL_OPTION_STRING, AT(model), 64, 0, 0, NULL, "NAME", "named model instead of a folder" },
     { "size", DDL_OPTION_STRING, AT(size), 64, 0, 0, NULL, "NAME", "named size" },
+    WHICH_ROW(flags),
     { "seq", DDL_OPTION_SIZE, AT(seq), 0, 0, 2147483647, NULL, "N",
       "sequence length for the FLOPs (0: the context)" },
     { "tensors", DDL_OPTION_BOOL, AT(tensors), 0, 0, 0, NULL, NULL, "list every parameter with its shape" },
@@ -30,7 +29,14 @@ static const struct ddl_option rows[] = {
     { 0 },
 };
 
+static const struct flags initial = { .which = "last" };
+static const void *defaults(void)
+{
+    return &initial;
+}
+
 struct facts {
+    struct ddl_run_model found; /* of a folder */
     struct ddl_config config;
     struct ddl_param *params;
     size_t n, groups[DDL_GROUPS], total;
@@ -40,20 +46,9 @@ struct facts {
     size_t n_checkpoints;
 };
 
-/* The checkpoint of lowest validation loss, the earliest of equals; n_checkpoints if none has one. */
-static size_t best_checkpoint(const struct facts *f)
-{
-    size_t best = f->n_checkpoints;
-    for (size_t i = 0; i < f->n_checkpoints; i++) {
-        const struct ddl_checkpoint *c = &f->checkpoints[i];
-        if (c->has_val && (best == f->n_checkpoints || c->val_loss < f->checkpoints[best].val_loss))
-            best = i;
-    }
-    return best;
-}
-
 static void print_checkpoints_json(struct ddl_json *json, const struct facts *f)
 {
+    size_t best = ddl_checkpoint_best(f->checkpoints, f->n_checkpoints);
     ddl_json_open(json, "checkpoints", '[');
     for (size_t i = 0; i < f->n_checkpoints; i++) {
         const struct ddl_checkpoint *c = &f->checkpoints[i];
@@ -64,7 +59,7 @@ static void print_checkpoints_json(struct ddl_json *json, const struct facts *f)
             ddl_json_number(json, "loss", c->loss, 9);
         if (c->has_val) {
             ddl_json_number(json, "val_loss", c->val_loss, 9);
-            ddl_json_bool(json, "best", i == best_checkpoint(f));
+            ddl_json_bool(json, "best", i == best);
         }
         ddl_json_close(json, '}');
     }
@@ -73,6 +68,7 @@ static void print_checkpoints_json(struct ddl_json *json, const struct facts *f)
 
 static void print_checkpoints(const struct facts *f)
 {
+    size_t best = ddl_checkpoint_best(f->checkpoints, f->n_checkpoints);
     if (f->n_checkpoints)
         printf("checkpoints\n");
     for (size_t i = 0; i < f->n_checkpoints; i++) {
@@ -83,7 +79,7 @@ static void print_checkpoints(const struct facts *f)
         else
             printf("  damaged");
         if (c->has_val)
-            printf("  val %.4f%s", c->val_loss, i == best_checkpoint(f) ? "  best" : "");
+            printf("  val %.4f%s", c->val_loss, i == best ? "  best" : "");
         printf("\n");
     }
 }
@@ -109,6 +105,7 @@ static void print_json(const struct facts *f, const struct flags *flags)
 {
     struct ddl_json json = { stdout, false };
     ddl_json_open(&json, NULL, '{');
+    print_saved_model_json(&json, &f->found);
     ddl_json_string(&json, "preset", ddl_config_preset_name(&f->config));
     ddl_json_open(&json, "parameters", '{');
     for (int group = 0; group < DDL_GROUPS; group++)
@@ -197,21 +194,14 @@ static ddl_status gather(struct facts *f, size_t seq, struct ddl_error *err)
     return status;
 }
 
-/* The checkpoints of a run's folder; and its configuration, where no finished model has one that of the
- * newest. */
-static ddl_status load_folder(const char *folder, struct facts *f, struct ddl_error *err)
+/* The configuration of a folder, and the checkpoints of a run's. */
+static ddl_status load_folder(const char *folder, const struct flags *flags, struct facts *f,
+                              struct ddl_error *err)
 {
-    char config[4096], newest[4096];
     ddl_status status = ddl_checkpoint_list(folder, &f->checkpoints, &f->n_checkpoints, err);
-    if (status)
-        return status;
-    snprintf(config, sizeof config, "%s/config.json", folder);
-    if (f->n_checkpoints && access(config, F_OK) != 0) {
-        snprintf(newest, sizeof newest, "%s/checkpoint-%llu", folder,
-                 (unsigned long long)f->checkpoints[f->n_checkpoints - 1].step);
-        folder = newest;
-    }
-    return ddl_config_load(&f->config, folder, print_warning, NULL, err);
+    if (!status)
+        status = folder_find(&f->found, folder, flags->which, flags->json, err);
+    return status ? status : ddl_config_load(&f->config, f->found.path, print_warning, NULL, err);
 }
 
 /* The configuration of a folder, or of the names and keys among the flags. */
@@ -231,7 +221,7 @@ static ddl_status configure(int argc, char **argv, struct facts *f, struct flags
     if (!status && *n == 1 && (*flags->model || *flags->size))
         status = ddl_error_set(err, DDL_E_USAGE, "info: a folder or --model and --size, not both");
     if (!status && *n == 1)
-        status = load_folder(copy[1], f, err);
+        status = load_folder(copy[1], flags, f, err);
     if (!status && *flags->size)
         status = ddl_config_set_size(&f->config, flags->size, err);
     if (!status && *flags->model)
@@ -250,7 +240,7 @@ static int cmd_info(int argc, char **argv)
         return EXIT_OK;
     }
     struct ddl_error err = { 0 };
-    struct flags flags = { 0 };
+    struct flags flags = initial;
     struct facts facts = { .config = ddl_config_defaults() };
     int n = 0;
     ddl_status status = configure(argc, argv, &facts, &flags, &n, &err);
@@ -274,14 +264,14 @@ static const void *model_defaults(void)
 
 const struct command info_command = {
     .name = "info",
-    .usage = "[DIR | --model NAME --size NAME] [--tensors] [--json]",
+    .usage = "[DIR [--which last|best|final|STEP] | --model NAME --size NAME] [--tensors] [--json]",
     .about = "print parameters, shapes and configuration of a model",
     .text =
         (const char *const[]){
             "ddl info DIR describes a model folder, and for a run folder also its checkpoints and the best "
             "one.",
             "ddl info --model NAME --size NAME describes a named model. ddl info lists the names.", NULL },
-    .options = { { .rows = rows },
+    .options = { { .rows = rows, .defaults = defaults },
                  { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },
     .examples = (const struct note[]){ { "ddl info my/run --tensors", "parameters and tensors of a folder" },
                                        { "ddl info --model ddl-cc-ec --size small --ddl-value-channels 8",

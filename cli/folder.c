@@ -1,8 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "folder.h"
 
-#include "ddl/train.h"
-
 #include <stdio.h>
 #include <unistd.h>
 
@@ -24,14 +22,39 @@ static bool has_tokenizer(const char *dir)
     return found;
 }
 
+ddl_status folder_find(struct ddl_run_model *out, const char *dir, const char *which, bool quiet,
+                       struct ddl_error *err)
+{
+    char about[128];
+    ddl_status status = ddl_run_check_which("--which", which, err);
+    if (!status)
+        status = ddl_run_find(out, dir, which, print_warning, NULL, err);
+    if (status || quiet || !*out->name)
+        return status;
+    ddl_run_describe(out, about, sizeof about);
+    fprintf(stderr, "ddl: %s: using %s\n", dir, about);
+    return DDL_OK;
+}
+
+void print_saved_model_json(struct ddl_json *json, const struct ddl_run_model *model)
+{
+    if (!*model->name)
+        return;
+    ddl_json_open(json, "saved_model", '{');
+    ddl_json_string(json, "name", model->name);
+    if (model->has_step)
+        ddl_json_count(json, "step", model->step);
+    ddl_json_close(json, '}');
+}
+
 ddl_status folder_open(struct folder *f, const struct folder_request *request, struct ddl_error *err)
 {
-    const char *dir = request->dir;
     const struct ddl_load_options options = { .ignore_extra = request->ignore_extra,
                                               .warn = print_warning,
                                               .precision = (enum ddl_precision)request->dtype };
     *f = (struct folder){ 0 };
-    ddl_status status = ddl_checkpoint_check_model(dir, err);
+    ddl_status status = folder_find(&f->found, request->dir, request->which, request->quiet, err);
+    const char *dir = f->found.path;
     if (!status)
         status = ddl_backend_create(&f->backend, request->backend, request->threads, err);
     if (!status)

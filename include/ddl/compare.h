@@ -27,7 +27,7 @@ struct ddl_run_point {
 struct ddl_run_log {
     struct ddl_run_point *points; /* n of them, steps rising */
     size_t n;
-    bool has_config; /* the folder holds a finished model; config and n_params are set */
+    bool has_config; /* the run has saved a model; config and n_params are set */
     struct ddl_config config;
     size_t n_params; /* numbers in the model */
 };
@@ -37,6 +37,10 @@ struct ddl_run_log {
  * ddl_run_log_free. */
 DDL_API ddl_status ddl_run_log_read(struct ddl_run_log *out, const char *folder, struct ddl_error *err);
 DDL_API void ddl_run_log_free(struct ddl_run_log *log); /* what the log points to; it becomes empty */
+
+/* Leaves out the points of `log` after `step`. DDL_E_FORMAT, naming `folder`, if none is left. */
+DDL_API ddl_status ddl_run_log_truncate(struct ddl_run_log *log, uint64_t step, const char *folder,
+                                        struct ddl_error *err);
 
 /* Figures over the points; NaN where there are none. */
 DDL_API double ddl_run_log_final_val(const struct ddl_run_log *log);   /* the log's last validation loss   */

@@ -21,7 +21,8 @@ struct ddl_train_config {
     /* the model: names give defaults, the keys of ddl_config_options change them */
     char model[64];                   /* a preset's name, or ""                                     */
     char size[64];                    /* a size's name, or ""                                       */
-    char init_from[1024];             /* a model folder to start from instead, or ""                */
+    char init_from[1024];             /* a model or a run's folder to start from instead, or ""     */
+    char init_which[32];              /* of a run: as ddl_run_find                                  */
     bool ignore_extra;                /* of it: ignore tensors that are not parameters              */
     char ddl_residual_by_layer[4096]; /* "add,delta,...", or "": config.residual in every layer */
     struct ddl_config config;         /* the result of all of them                              */
@@ -152,6 +153,8 @@ struct ddl_checkpoint {
  * *list is then NULL. */
 DDL_API ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, size_t *n,
                                        struct ddl_error *err);
+/* The index in `list` of the one of lowest validation loss, the earliest of equals; n if none has one. */
+DDL_API size_t ddl_checkpoint_best(const struct ddl_checkpoint *list, size_t n);
 /* Compares every file of the checkpoint in `folder` with the size and checksum it was written with. */
 DDL_API ddl_status ddl_checkpoint_check(const char *folder, struct ddl_error *err);
 /* The same for a model folder that may be a checkpoint, before its model is read: DDL_OK without a

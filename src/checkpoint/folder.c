@@ -186,15 +186,20 @@ static void read_losses(const char *out, struct ddl_checkpoint *c)
     json_decref(state);
 }
 
-/* The one of lowest validation loss that is not marked yet, the earliest of equals; n if there is none. */
-static size_t lowest(const struct ddl_checkpoint *list, size_t n, const bool *marked)
+size_t ddl_checkpoint_lowest(const struct ddl_checkpoint *list, size_t n, const bool *marked)
 {
     size_t best = n;
     for (size_t i = 0; i < n; i++) {
-        if (list[i].has_val && !marked[i] && (best == n || list[i].val_loss < list[best].val_loss))
+        if (list[i].has_val && !(marked && marked[i]) &&
+            (best == n || list[i].val_loss < list[best].val_loss))
             best = i;
     }
     return best;
+}
+
+size_t ddl_checkpoint_best(const struct ddl_checkpoint *list, size_t n)
+{
+    return ddl_checkpoint_lowest(list, n, NULL);
 }
 
 /* Those up to `last`, oldest first. */
@@ -250,7 +255,7 @@ static void choose(const struct ddl_checkpoint *list, size_t n, size_t keep_last
                    bool *kept)
 {
     size_t best, last = 0;
-    for (size_t i = 0; i < keep_best && (best = lowest(list, n, kept)) < n; i++)
+    for (size_t i = 0; i < keep_best && (best = ddl_checkpoint_lowest(list, n, kept)) < n; i++)
         kept[best] = true;
     for (size_t i = n; i-- > 0;) {
         last += list[i].readable;
@@ -272,7 +277,7 @@ ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, size_t keep_last
         free(list);
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its list of checkpoints", out);
     }
-    *best = lowest(list, n, kept) == n - 1 && list[n - 1].step == step;
+    *best = ddl_checkpoint_lowest(list, n, kept) == n - 1 && list[n - 1].step == step;
     choose(list, n, keep_last, keep_best, kept);
     for (size_t i = 0; i < n && !status; i++) {
         char path[PATH_SIZE];

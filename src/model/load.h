@@ -1,8 +1,9 @@
-/* Weights from a folder into an existing model. */
+/* Weights from a folder into an existing model, and a model into a folder. */
 #ifndef DDL_MODEL_LOAD_H
 #define DDL_MODEL_LOAD_H
 
 #include "ddl/model.h"
+#include "tensor/safetensors.h"
 
 /* Fills the parameters from the folder's safetensors; the shapes must be those of the model's own
  * configuration. After an error the parameters are unspecified. */
@@ -11,5 +12,11 @@ ddl_status ddl_model_read_weights(ddl_model *model, const char *folder, ddl_warn
 /* The same with options; NULL: strict, and no warnings. */
 ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
                                        const struct ddl_load_options *options, struct ddl_error *err);
+
+/* ddl_model_save, with an entry in the __metadata__ of model.safetensors beside the model's own; it may be
+ * NULL.
+ */
+ddl_status ddl_model_save_with(const ddl_model *model, const char *folder,
+                               const struct ddl_safetensors_metadata *entry, struct ddl_error *err);
 
 #endif

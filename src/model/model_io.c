@@ -116,7 +116,8 @@ static ddl_status fill_from_model(void *user, size_t i, size_t offset, size_t by
     return DDL_OK;
 }
 
-ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl_error *err)
+ddl_status ddl_model_save_with(const ddl_model *model, const char *folder,
+                               const struct ddl_safetensors_metadata *entry, struct ddl_error *err)
 {
     char config[1024], weights[1024];
     ddl_status status = precision_check_values(model, "to save, load", err);
@@ -134,8 +135,15 @@ ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl
     plan[n - 1].name = ddl_head_name;
     struct ddl_config_notes notes;
     ddl_config_notes(&model->config, &notes);
+    if (entry)
+        notes.list[notes.n++] = *entry;
     status = ddl_safetensors_write_with_metadata(weights, notes.list, notes.n, plan, n, fill_from_model,
                                                  (void *)(uintptr_t)model, err);
     free(plan);
     return status ? status : ddl_config_save(&model->config, config, err);
+}
+
+ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl_error *err)
+{
+    return ddl_model_save_with(model, folder, NULL, err);
 }

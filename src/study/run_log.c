@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "ddl/model.h"
+#include "ddl/run.h"
+#include "ddl/train.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -73,11 +75,15 @@ static ddl_status read_points(struct ddl_run_log *out, const char *text, size_t 
 static ddl_status read_config(struct ddl_run_log *out, const char *folder, struct ddl_error *err)
 {
     char path[1100];
-    if (!ddl_path_join(path, sizeof path, folder, "config.json") || !ddl_file_exists(path))
-        return DDL_OK;
+    struct ddl_checkpoint *list;
     struct ddl_param *rows;
     size_t n;
-    ddl_status status = ddl_config_load(&out->config, folder, NULL, NULL, err);
+    ddl_status status = ddl_checkpoint_list(folder, &list, &n, err);
+    free(list);
+    bool saved = n > 0 || (ddl_path_join(path, sizeof path, folder, "config.json") && ddl_file_exists(path));
+    if (status || !saved)
+        return status;
+    status = ddl_run_config(&out->config, folder, NULL, NULL, err);
     if (!status)
         status = ddl_params_plan(&out->config, &rows, &n, err);
     if (status)
@@ -106,6 +112,17 @@ ddl_status ddl_run_log_read(struct ddl_run_log *out, const char *folder, struct 
     if (status)
         ddl_run_log_free(out);
     return status;
+}
+
+ddl_status ddl_run_log_truncate(struct ddl_run_log *log, uint64_t step, const char *folder,
+                                struct ddl_error *err)
+{
+    while (log->n > 0 && log->points[log->n - 1].step > step)
+        log->n--;
+    if (log->n > 0)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_FORMAT, "%.600s: no line of metrics.jsonl is of step %llu or before",
+                         folder, (unsigned long long)step);
 }
 
 void ddl_run_log_free(struct ddl_run_log *log)

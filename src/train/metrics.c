@@ -97,6 +97,25 @@ ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error 
     return fsync(fileno(metrics->stream)) == 0 ? DDL_OK : ddl_file_error(err, metrics->path, "sync");
 }
 
+ddl_status ddl_metrics_last_step(const char *path, uint64_t *step, struct ddl_error *err)
+{
+    struct ddl_file_map map;
+    *step = 0;
+    ddl_status status = ddl_file_map_open(&map, path, err);
+    if (status)
+        return status;
+    size_t end = map.size, begin;
+    while (end > 0 && map.data[end - 1] != '\n')
+        end--;
+    for (begin = end ? end - 1 : 0; begin > 0 && map.data[begin - 1] != '\n';)
+        begin--;
+    uint64_t found = end ? step_of((const char *)map.data + begin, end - 1 - begin) : UINT64_MAX;
+    if (found != UINT64_MAX)
+        *step = found;
+    ddl_file_map_close(&map);
+    return DDL_OK;
+}
+
 void ddl_metrics_close(struct ddl_metrics *metrics)
 {
     if (metrics->stream)

@@ -20,6 +20,8 @@ ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train
                              struct ddl_error *err);
 /* What was written is on the disk, so that no checkpoint is ahead of it after a power cut. */
 ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err);
+/* The step of the last whole line of a log; 0 if there is none. */
+ddl_status ddl_metrics_last_step(const char *path, uint64_t *step, struct ddl_error *err);
 void ddl_metrics_close(struct ddl_metrics *metrics); /* zeroed or closed is allowed */
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "ddl/data.h"
+#include "ddl/run.h"
 #include "train/recipe.h"
 #include "train/spike.h"
 #include "text/utf8.h"
@@ -43,7 +44,8 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
 #define ROWS(X)                                                                                              \
     X(ANY, TEXT_ROW(model, "NAME", "named model: ddl info lists them"))                                      \
     X(ANY, TEXT_ROW(size, "NAME", "named size: small, medium, mini, tiny, micro"))                           \
-    X(ANY, TEXT_ROW(init_from, "DIR", "start from this model's weights and configuration"))                  \
+    X(ANY, TEXT_ROW(init_from, "DIR", "start from the weights and configuration of this model or run"))      \
+    X(ANY, TEXT_ROW(init_which, "MODEL", "init_from: " DDL_WHICH_HELP))                                      \
     X(ANY, { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,                         \
              "ignore tensors of init_from that are not parameters" })                                        \
     X(ANY,                                                                                                   \
@@ -133,6 +135,7 @@ const char *ddl_train_current_value(const char *key, const char *value)
 struct ddl_train_config ddl_train_defaults(void)
 {
     struct ddl_train_config t = { .config = ddl_config_defaults(),
+                                  .init_which = "last",
                                   .val_data = "auto",
                                   .steps = 100000,
                                   .batch = 8,
@@ -217,7 +220,7 @@ static ddl_status named_config(const struct ddl_train_config *t, struct ddl_conf
         return ddl_error_set(err, DDL_E_USAGE, "init_from says the whole model: leave out %s '%s'",
                              *t->model ? "model" : "size", *t->model ? t->model : t->size);
     if (*t->init_from)
-        return ddl_config_load(out, t->init_from, NULL, NULL, err);
+        return ddl_run_config(out, t->init_from, NULL, NULL, err);
     if (*t->size)
         status = ddl_config_set_size(out, t->size, err);
     if (!status && *t->model)
@@ -325,6 +328,9 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
     ddl_status status = ddl_option_check(rows, &t, err);
     if (!status)
         status = ddl_config_check(&t.config, err);
+    if (status)
+        return status;
+    status = ddl_run_check_which("init_which", t.init_which, err);
     if (status)
         return status;
     if (t.seq > t.config.block_size)

@@ -44,7 +44,8 @@ void trainer_note(const struct run *run, const char *message);
 /* Saves a checkpoint of the state if there is none yet, and then prunes unless `keep_all`. DDL_E_NUMERIC, and
  * no checkpoint, if the state is not finite: it would replace one that a run can continue from. */
 ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err);
-/* Writes the model (and tokenizer) to the run's folder; DDL_E_NUMERIC as above. */
+/* Writes the model, its step in the metadata, and the tokenizer to the run's folder; DDL_E_NUMERIC as above.
+ */
 ddl_status trainer_save_model(const struct run *run, struct ddl_error *err);
 
 /* ---- trainer_open.c ---- */

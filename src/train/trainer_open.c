@@ -5,10 +5,12 @@
 #include "base/mem.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
+#include "ddl/run.h"
 #include "model/load.h"
 #include "train/run_data.h"
 #include "train/train_config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -183,6 +185,31 @@ static ddl_status check_memory(const struct run *run, struct ddl_error *err)
     return status;
 }
 
+/* Initial weights from init_from. Which model of a run they are from is noted in init_which, and so in the
+ * run's recipe: if this run starts again, it starts from the same. */
+static ddl_status read_initial(struct run *run, struct ddl_error *err)
+{
+    struct ddl_train_config *t = &run->config;
+    struct ddl_run_model from;
+    struct ddl_error message;
+    char about[128];
+    const struct ddl_load_options options = { .ignore_extra = t->ignore_extra,
+                                              .warn = run->callbacks->note,
+                                              .user = run->callbacks->user };
+    ddl_status status =
+        ddl_run_find(&from, t->init_from, t->init_which, run->callbacks->note, run->callbacks->user, err);
+    if (!status)
+        status = ddl_model_read_weights_with(run->model, from.path, &options, err);
+    if (status || !*from.name)
+        return status;
+    if (from.has_step)
+        snprintf(t->init_which, sizeof t->init_which, "%llu", (unsigned long long)from.step);
+    ddl_run_describe(&from, about, sizeof about);
+    ddl_error_set(&message, DDL_OK, "init_from: %.600s: using %s", t->init_from, about);
+    trainer_note(run, message.text);
+    return DDL_OK;
+}
+
 static ddl_status make_model(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -203,15 +230,7 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
         return status;
     if (t->resume)
         return ddl_run_read_weights(run->checkpoint, run->model, run->optim, &run->state, err);
-    if (*t->init_from && (status = ddl_checkpoint_check_model(t->init_from, err)))
-        return status;
-    if (*t->init_from)
-        return ddl_model_read_weights_with(run->model, t->init_from,
-                                           &(struct ddl_load_options){ .ignore_extra = t->ignore_extra,
-                                                                       .warn = run->callbacks->note,
-                                                                       .user = run->callbacks->user },
-                                           err);
-    return ddl_model_init(run->model, t->seed, err);
+    return *t->init_from ? read_initial(run, err) : ddl_model_init(run->model, t->seed, err);
 }
 
 static ddl_status make_step(struct run *run, struct ddl_error *err)

@@ -1,6 +1,9 @@
 #include "checkpoint/checkpoint.h"
+#include "model/load.h"
+#include "train/run_model.h"
 #include "train/trainer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void trainer_note(const struct run *run, const char *message)
@@ -64,5 +67,8 @@ ddl_status trainer_save_model(const struct run *run, struct ddl_error *err)
     ddl_status status = check_state(run, err);
     if (!status && run->tokenizer)
         status = ddl_tokenizer_save(run->tokenizer, run->config.out, err);
-    return status ? status : ddl_model_save(run->model, run->config.out, err);
+    char step[32];
+    snprintf(step, sizeof step, "%llu", (unsigned long long)run->state.step);
+    const struct ddl_safetensors_metadata entry = { DDL_STEP_KEY, step };
+    return status ? status : ddl_model_save_with(run->model, run->config.out, &entry, err);
 }

@@ -254,10 +254,10 @@ static void resumes_at_the_edges(void **state)
     t.steps = 6;
     t.checkpoint_every = 3;
     assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
-    assert_int_equal(remove(file_in(t.out, "model.safetensors")), 0);
+    assert_int_equal(rename(file_in(t.out, "model.safetensors"), file_in(t.out, "first")), 0);
     t.resume = true;
     assert_ok(ddl_train_run(&t, &callbacks, &again, &err), err);
-    assert_same_file(file_in(t.out, "model.safetensors"), file_in(t.out, "checkpoint-6/model.safetensors"));
+    assert_same_file(file_in(t.out, "model.safetensors"), file_in(t.out, "first"));
     assert_true(again.step == 6 && again.loss == last.loss && again.val_loss == last.val_loss);
     assert_string_equal(said, "");
     /* Lines that are lost are told of. */

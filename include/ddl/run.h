@@ -1,0 +1,53 @@
+/* The models in a run's folder: its checkpoints and its final model, and the choice of one of them. */
+#ifndef DDL_RUN_H
+#define DDL_RUN_H
+
+#include "ddl/config.h"
+#include "ddl/model.h"
+#include "ddl/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The values of `which` below, for help texts. */
+#define DDL_WHICH_HELP                                                                                       \
+    "saved model of a run folder: last (newest), best (lowest validation loss), final, or a step"
+
+/* A model folder, and which model of a run it is. */
+struct ddl_run_model {
+    char path[1280]; /* the model folder                                                           */
+    char name[32];   /* "final" or "checkpoint-<step>"; "" if the given folder is not a run's       */
+    bool has_step;   /* false: not a run's, or a final model of an unknown step (earlier versions) */
+    uint64_t step;   /* after which the model was saved                                            */
+    bool is_newer;   /* a checkpoint newer than the final model, which exists too                  */
+};
+
+/* Into *out: the model that `which` (NULL: "last") names in `folder`, a model folder or a run's folder (one
+ * with a recipe.yaml, metrics.jsonl or checkpoints). The checksums of its files are verified if it has any:
+ * DDL_E_FORMAT for a corrupted one. In a run's folder "last" is the newest model, the final one or a
+ * checkpoint written after it; "best" is the checkpoint of lowest validation loss, as ddl_checkpoint_best;
+ * "final" is the final model, which a finished run has; a number is the checkpoint of that step, or the final
+ * model if that is its step. "last" and "best" skip a corrupted checkpoint, with a message to `warn` (may be
+ * NULL). A model folder that is not a run's is its own "last" and "final". DDL_E_USAGE for another text;
+ * DDL_E_IO, with a list of what exists, if there is no such model. */
+DDL_API ddl_status ddl_run_find(struct ddl_run_model *out, const char *folder, const char *which,
+                                ddl_warn_fn *warn, void *user, struct ddl_error *err);
+/* DDL_E_USAGE, with `name` in front, if `which` is none of these. */
+DDL_API ddl_status ddl_run_check_which(const char *name, const char *which, struct ddl_error *err);
+/* Writes what a message says of a model in a run to `out`: "checkpoint-8", "the final model (step 6)".
+ * Truncates to size. */
+DDL_API void ddl_run_describe(const struct ddl_run_model *model, char *out, size_t size);
+/* Into *out: the configuration of a model folder or of a run, whose models all have the same one. No checksum
+ * is verified. `warn` may be NULL. */
+DDL_API ddl_status ddl_run_config(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
+                                  struct ddl_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
