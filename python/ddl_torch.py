@@ -2,6 +2,7 @@
 
     import ddl_torch
     model = ddl_torch.load("my/run")              # a folder that ddl wrote, or the authors' release
+    model.folder                                  # of a run: the saved model that was loaded, "my/run/checkpoint-400"
     logits = model(tokens)                        # (B, T) int64 -> (B, T, vocab_size)
     loss = model.loss(tokens, targets)            # mean cross-entropy; target -1 is ignored
     ddl_torch.save(model, "my/copy")              # a folder that ddl and the authors' release read
@@ -12,7 +13,10 @@ transformer.h[3].ddl_mlp, has submodules without parameters whose outputs are th
 .direction k (B, T, d), .target v (B, T, c), .gate beta (B, T, 1), .readout k'X (B, T, c); a highway rule has
 .gate tau (B, T, 1 or d). Model(Config(...)) starts with the initial values of docs/formats.md.
 
-    python3 ddl_torch.py info DIR                 what a folder holds
+A run folder has several saved models; load takes the newest, or which="best" (lowest validation loss), "final" or a
+step, by the rules of docs/formats.md. A corrupted checkpoint is skipped with a warning of the logger "ddl_torch".
+
+    python3 ddl_torch.py info DIR                 what a folder holds [--which last|best|final|STEP]
     python3 ddl_torch.py convert DIR OUT          the same model as a folder that ddl reads; DIR may hold a
                                                   pytorch_model.bin, which ddl does not read [--dtype f32|bf16|f16]
 """
@@ -21,13 +25,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import logging
 import math
+import re
 import sys
+import zlib
 from pathlib import Path
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+LOG = logging.getLogger("ddl_torch")
 
 # ---- configuration ---------------------------------------------------------------------------------------------
 
@@ -462,6 +471,7 @@ class Model(nn.Module):
         self.ln_f = Norm(cfg.hidden_size)
         for name, parameter in self.named_parameters():
             initialize(cfg, name, parameter)
+        self.folder = None  # the folder that the model was loaded from
         self.tokenizer = {}  # files of the folder that the model was loaded from: name -> bytes
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -536,9 +546,112 @@ def read_tensors(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]
     raise FileNotFoundError(f"{folder}: no model.safetensors, index or pytorch_model.bin in it")
 
 
-def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore_extra: bool = False) -> Model:
-    """The model of a folder, its parameters as `dtype` (None: as they are stored), and the files of its tokenizer."""
-    folder = Path(folder)
+# ---- the saved models of a run ---------------------------------------------------------------------------------
+
+
+def checked_state(checkpoint: Path) -> dict:
+    """state.json of a checkpoint, after the checksums in it have been verified; the optimizer's file is not read."""
+    path = checkpoint / "state.json"
+    text = path.read_bytes()
+    body, mark, last = text.rpartition(b',\n  "crc32": "')
+    if not mark or last != b'%08x"\n}\n' % zlib.crc32(body):
+        raise ValueError(f"{path}: damaged: its last line is not the checksum (CRC-32) of the text before it")
+    state = json.loads(text)
+    for name, expected in state["files"].items():
+        if name == "optimizer.safetensors":
+            continue
+        content = (checkpoint / name).read_bytes()
+        if (len(content), zlib.crc32(content)) != (expected["size"], expected["crc32"]):
+            raise ValueError(f"{checkpoint / name}: damaged: size or checksum differs from state.json")
+    return state
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            return json.loads(file.read(min(size, 100_000_000))).get("__metadata__", {})
+    except (OSError, ValueError):
+        return {}
+
+
+def final_step(folder: Path) -> tuple[int | None, bool]:
+    """The step of the final model of a run, if it is known, and whether it is newer than checkpoints up to that step."""
+    logged, has_log = 0, (folder / "metrics.jsonl").exists()
+    if has_log:
+        lines = (folder / "metrics.jsonl").read_text().split("\n")[:-1]
+        found = re.match(r'\{"step":(\d+)', lines[-1]) if lines else None
+        logged = int(found[1]) if found else 0
+    step = read_metadata(folder / "model.safetensors").get("ddl_step")
+    if step is None and logged and (folder / "recipe.yaml").exists():
+        found = re.search(r"^steps:\s*(\d+)\s*$", (folder / "recipe.yaml").read_text(errors="replace"), re.M)
+        step = logged if found and int(found[1]) == logged else None
+    step = None if step is None else int(step)
+    return step, step is not None and not (has_log and logged < step)
+
+
+def validation_loss(checkpoint: Path) -> float | None:
+    try:
+        return json.loads((checkpoint / "state.json").read_bytes()).get("val_loss")
+    except (OSError, ValueError):
+        return None
+
+
+def first_valid(candidates: list[Path], run: Path) -> Path:
+    """The first that is not corrupted; the final model of the run has no checksums."""
+    problems = []
+    for path in candidates:
+        try:
+            if path != run:
+                checked_state(path)
+        except (OSError, ValueError, KeyError) as problem:
+            problems.append(problem)
+            continue
+        for problem in problems:
+            LOG.warning("%s; skipped", problem)
+        return path
+    raise problems[0]
+
+
+def find_model(folder, which="last") -> Path:
+    """The model folder that `which` names in a run folder (last, best, final or a step); another folder is its own last
+    and final model."""
+    folder, which = Path(folder), str(which)
+    if which not in ("last", "best", "final") and not re.fullmatch("[0-9]+", which):
+        raise ValueError(f"which: expected last, best, final or a step, found {which!r}")
+    names = (p.name[11:] for p in folder.glob("checkpoint-*"))
+    checkpoints = {s: folder / f"checkpoint-{s}" for s in sorted(int(n) for n in names if re.fullmatch("[0-9]{1,19}", n))}
+    if not checkpoints and not (folder / "recipe.yaml").exists() and not (folder / "metrics.jsonl").exists():
+        if which not in ("last", "final"):
+            raise FileNotFoundError(f"{folder}: no model {which!r}: expected a run folder")
+        return folder
+    has_final = (folder / "config.json").exists() and (folder / "model.safetensors").exists()
+    step, is_current = final_step(folder) if has_final else (None, False)
+    final = "the final model" + ("" if step is None else f" (step {step})")
+    if which == "last":
+        wanted, candidates = "a checkpoint or a final model", list(reversed(checkpoints.values()))
+        if has_final:
+            candidates.insert(sum(s > step for s in checkpoints) if is_current else len(checkpoints), folder)
+    elif which == "best":
+        losses = {path: loss for path in checkpoints.values() if (loss := validation_loss(path)) is not None}
+        wanted, candidates = "a checkpoint with a validation loss", sorted(losses, key=losses.get)
+    elif which == "final":
+        wanted, candidates = "a final model", [folder] if has_final else []
+    else:
+        wanted = f"a checkpoint of step {which}"
+        candidates = [checkpoints[int(which)]] if int(which) in checkpoints else [folder] if step == int(which) else []
+    if not candidates:
+        found = [path.name for path in checkpoints.values()] + ([final] if has_final else [])
+        raise FileNotFoundError(f"{folder}: expected {wanted}, found {', '.join(found) or 'no model'}")
+    path = first_valid(candidates, folder)
+    LOG.info("%s: using %s", folder, final if path == folder else path.name)
+    return path
+
+
+def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore_extra: bool = False, which="last") -> Model:
+    """The model of a folder, its parameters as `dtype` (None: as they are stored), and the files of its tokenizer. Of a
+    run folder `which` selects the saved model (find_model). The folder that was read is the attribute `folder`."""
+    folder = find_model(folder, which)
     tensors, metadata = read_tensors(folder)
     head, wte = tensors.pop("lm_head.weight", None), "transformer.wte.weight"
     if head is not None and not torch.equal(tensors.setdefault(wte, head), head):
@@ -558,6 +671,7 @@ def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore
             raise ValueError(f"{folder}: {name} has shape {tuple(tensors[name].shape)}, config.json requires {tuple(shape)}")
     model.load_state_dict({k: tensors[k].to(dtype or tensors[k].dtype) for k in shapes}, assign=True)
     model.tokenizer = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
+    model.folder = folder
     return model.to(device)
 
 
@@ -584,15 +698,19 @@ def save(model: Model, folder, dtype: torch.dtype | None = None, lm_head: bool =
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("info").add_argument("dir")
+    info = verbs.add_parser("info")
+    info.add_argument("dir")
     convert = verbs.add_parser("convert")
     convert.add_argument("dir")
     convert.add_argument("out")
     convert.add_argument("--dtype", choices=SHORT, help="of every tensor (default: as they are)")
     convert.add_argument("--ignore-extra", action="store_true", help="leave out tensors that are no parameters")
+    for verb in (info, convert):
+        verb.add_argument("--which", default="last", help="saved model of a run folder: last, best, final, or a step")
     a = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="ddl_torch: %(message)s")
     try:
-        model = load(a.dir, dtype=None, ignore_extra=a.verb == "info" or a.ignore_extra)
+        model = load(a.dir, dtype=None, ignore_extra=a.verb == "info" or a.ignore_extra, which=a.which)
         if a.verb == "convert":
             save(model, a.out, dtype=SHORT.get(a.dtype))
     except (OSError, ValueError) as problem:

@@ -442,10 +442,67 @@ def run_and_checkpoint_load():
         assert ddl("tokenizer", "info", copy) == ddl("tokenizer", "info", source)
 
 
+def models_of_a_run_are_chosen():
+    """load takes the newest saved model of a run folder, or the one that `which` names, as ddl does."""
+    run, shards, flags = fresh("chosen"), SCRATCH / "shards", ["--checkpoint-every", 2, "--val-every", 2, "--keep-last", 0]
+    recipe = ["--model", "ddl-cc-ec", "--size", "micro", "--vocab-size", 304, "--hidden-size", 32, "--num-hidden-layers", 2,
+              "--train-data", shards, "--val-data", shards, "--val-tokens", 256, "--seq", 32, "--batch", 2, "--warmup", 1,
+              "--lr", 0.02, "--quiet", "--out", run]
+
+    def agree(which, name):
+        model = ddl_torch.load(run, which=which)
+        assert model.folder == (run if name == "final" else run / name), f"{which}: {model.folder}"
+        out = fresh("exported")
+        ddl("export", run, "--which", which, "--out", out)
+        tokens = torch.arange(32)[None]
+        assert torch.equal(ddl_torch.load(out)(tokens), model(tokens)), which
+
+    def refused(which, text):
+        try:
+            ddl_torch.load(run, which=which)
+        except (OSError, ValueError) as problem:
+            assert text in str(problem), problem
+            return
+        raise AssertionError(f"which={which!r} was accepted")
+
+    ddl("train", *recipe, *flags, "--steps", 4)
+    agree("last", "final")
+    refused("3", "chosen: expected a checkpoint of step 3, found checkpoint-2, checkpoint-4, the final model (step 4)")
+    refused("newest", "expected last, best, final or a step, found 'newest'")
+    ddl("train", *recipe, *flags, "--steps", 8, "--resume")
+    shutil.rmtree(run / "checkpoint-8")
+    agree(8, "final")
+    # A finished run that was resumed with more steps: checkpoint-8 is that of a run of 12 steps, the final model is older.
+    final = {name: (run / name).read_bytes() for name in ("model.safetensors", "config.json")}
+    ddl("train", *recipe, *flags, "--steps", 12, "--resume")
+    for name, content in final.items():
+        (run / name).write_bytes(content)
+    agree("last", "checkpoint-12")
+    agree("final", "final")
+    agree(8, "checkpoint-8")
+    agree("best", min(run.glob("checkpoint-*"), key=ddl_torch.validation_loss).name)
+    # Earlier versions did not record the step of the final model: a complete log makes it the newest.
+    tensors, metadata = ddl_torch.read_safetensors(run / "model.safetensors")
+    ddl_torch.write_safetensors(run / "model.safetensors", tensors, {k: v for k, v in metadata.items() if k != "ddl_step"})
+    agree("last", "final")
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:-1]))
+    agree("last", "checkpoint-12")
+    # An interrupted run, and a corrupted checkpoint.
+    (run / "config.json").unlink()
+    weights = bytearray((run / "checkpoint-12/model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (run / "checkpoint-12/model.safetensors").write_bytes(weights)
+    agree("last", "checkpoint-10")
+    refused("12", "checkpoint-12/model.safetensors: damaged")
+    refused("final", "expected a final model, found checkpoint-2, ")
+
+
 TESTS = [golden_models_agree, exports_round_like_torch, safetensors_library_reads_exports,
          pretrained_models_load_and_save,
          every_parameter_of_a_new_model_learns,
-         initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load]
+         initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load,
+         models_of_a_run_are_chosen]
 
 
 def main():
