@@ -85,6 +85,11 @@ void print_manual(size_t i);
 /* completion.c: the script that bash reads. */
 void print_completion(void);
 
+/* The paragraph about the inputs of data build and tokenizer train. */
+#define INPUT_TEXT                                                                                           \
+    "INPUT is a file (.txt or .jsonl, also compressed as .gz or .zst), a folder that is searched for such",  \
+        "files, or - for standard input."
+
 /* SIGBUS handler for files that another process truncates while they are mapped: prints an error message and
  * exits with EXIT_FAILED. */
 void explain_lost_pages(void);

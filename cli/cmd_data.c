@@ -261,11 +261,7 @@ static const struct command data_build_command = {
     .name = "data build",
     .usage = "INPUT... --out DIR [--key value ...]",
     .about = "convert text to shards of tokens",
-    .text =
-        (const char *const[]){ "INPUT is a file (.txt or .jsonl, also compressed as .gz or .zst), a folder "
-                               "that is searched for such",
-                               "files, or - for text from standard input. Ctrl-C leaves no partial output.",
-                               NULL },
+    .text = (const char *const[]){ INPUT_TEXT, "Ctrl-C leaves no partial output.", NULL },
     .options = { { .table = ddl_build_options, .defaults = build_defaults }, { .rows = build_flags } },
     .run = build,
 };

@@ -263,6 +263,15 @@ static int info(int argc, char **argv)
     return EXIT_OK;
 }
 
+static void print_counting(const struct ddl_tokenizer_train_progress *p)
+{
+    char total[32] = "";
+    if (p->bytes_total)
+        snprintf(total, sizeof total, " of %.1f", 1e-6 * (double)p->bytes_total);
+    fprintf(stderr, "counting  %.1f%s MB  %.1f MB/s  %zu distinct pieces", 1e-6 * (double)p->bytes_in, total,
+            1e-6 * (double)p->bytes_in / p->seconds, p->words);
+}
+
 static int show_progress(void *user, const struct ddl_tokenizer_train_progress *p)
 {
     struct progress_line *line = user;
@@ -274,9 +283,7 @@ static int show_progress(void *user, const struct ddl_tokenizer_train_progress *
     if (p->vocab)
         fprintf(stderr, "learning  %zu of %zu tokens", p->vocab, p->vocab_size);
     else
-        fprintf(stderr, "counting  %.1f of %.1f MB  %.1f MB/s  %zu distinct pieces",
-                1e-6 * (double)p->bytes_in, 1e-6 * (double)p->bytes_total,
-                1e-6 * (double)p->bytes_in / p->seconds, p->words);
+        print_counting(p);
     progress_line_end(line);
     return 0;
 }
@@ -320,7 +327,9 @@ static int train(int argc, char **argv)
     if (!status && !*flags.out)
         status = ddl_error_set(&err, DDL_E_USAGE, "tokenizer train: --out PATH is missing");
     if (!status && n == 0)
-        status = ddl_error_set(&err, DDL_E_USAGE, "tokenizer train: no text file is given");
+        status =
+            ddl_error_set(&err, DDL_E_USAGE,
+                          "tokenizer train: expected files, folders, or - for standard input, found none");
     if (!status)
         status = check_writable(flags.out, &err);
     if (status)
@@ -369,8 +378,9 @@ static const struct command tokenizer_info_command = {
 
 static const struct command tokenizer_train_command = {
     .name = "tokenizer train",
-    .usage = "--out PATH FILE ...",
+    .usage = "--out PATH INPUT ...",
     .about = "train a byte-level BPE tokenizer on text files",
+    .text = (const char *const[]){ INPUT_TEXT, NULL },
     .options = { { .table = ddl_tokenizer_train_options, .defaults = train_defaults },
                  { .rows = train_flags } },
     .run = train,

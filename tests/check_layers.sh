@@ -12,7 +12,7 @@ interface() {
     base) echo 'bf16|clock|file|json|locale|lock|mem|noise|pattern|rng|sha256' ;;
     tensor) echo 'safetensors' ;;
     ops) echo 'audit|ops|profile' ;;
-    text) echo 'utf8' ;;
+    text) echo 'limits|train|utf8' ;;
     model) echo 'decode|flat|load|measure|probe|redirect' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'nonfinite|optim|spike|step|train_config' ;;

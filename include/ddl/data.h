@@ -79,20 +79,18 @@ struct ddl_loader {
 DDL_API void ddl_loader_next(struct ddl_loader *loader, size_t B, int32_t *tokens, int32_t *targets);
 
 /* `ddl data build`: converts text to shards. The tokenizer's <|endoftext|> precedes every document. The
- * shards are a function of the inputs, the tokenizer, val_fraction, seed, shard_tokens and separator: the
- * output does not depend on the number of threads. */
+ * shards are a function of the inputs, the tokenizer, val_fraction, seed, shard_tokens and input: the output
+ * does not depend on the number of threads. */
 struct ddl_build_config {
     char tokenizer[1024]; /* as in ddl_tokenizer_load */
     char out[1024];       /* folder for train_000000.bin, ..., and with a validation set val_000000.bin */
-    char text_key[128];   /* the .jsonl key of the text */
     double val_fraction;  /* share of documents held out, selected by a hash of (seed, document index) */
     uint64_t seed;        /* of the selection of held-out documents */
     size_t shard_tokens;  /* maximum tokens per shard */
     size_t threads;       /* encoder threads; 0: one per core */
-    char separator[128];  /* text files: a line equal to this starts a new document; "" for one document per
-                             file */
-    bool overwrite;       /* replace the shards of an earlier build in `out` */
-    bool quiet;           /* no progress display (used by the caller) */
+    struct ddl_text_input input; /* how the inputs are read */
+    bool overwrite;              /* replace the shards of an earlier build in `out` */
+    bool quiet;                  /* no progress display (used by the caller) */
 };
 /* Progress of a build. */
 struct ddl_build_progress {
@@ -115,7 +113,7 @@ typedef int ddl_build_progress_fn(void *user, const struct ddl_build_progress *p
 DDL_API struct ddl_build_config ddl_build_defaults(void); /* defaults of the options */
 DDL_API const struct ddl_option *ddl_build_options(void); /* option rows of struct ddl_build_config */
 /* Builds shards. inputs: files (.txt, .jsonl, each also .gz or .zst), folders (walked in name order for such
- * files), or "-" for text on standard input. Text may contain any bytes except NUL. Fails for an input that
+ * files), or "-" for standard input. Text may contain any bytes except NUL. Fails for an input that
  * is missing, corrupted or binary, a .jsonl line that is not a JSON object with the key (the error states
  * file and line), inputs without any document, and a folder that already has shards (unless overwrite is
  * set). Shards appear in `out` after all of them are complete; an error leaves no new files behind. Memory

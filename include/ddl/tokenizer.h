@@ -66,6 +66,19 @@ DDL_API size_t ddl_decode_push(struct ddl_decode_stream *stream, const ddl_token
  * number of bytes. */
 DDL_API size_t ddl_decode_flush(struct ddl_decode_stream *stream, char *out, size_t size);
 
+/* Format of a text input. */
+enum ddl_text_format {
+    DDL_TEXT_PLAIN, /* the bytes are the text */
+    DDL_TEXT_JSONL, /* one JSON object per line */
+};
+/* How text inputs are read. */
+struct ddl_text_input {
+    char text_key[128];  /* the .jsonl key of the text */
+    char separator[128]; /* text files: a line equal to this starts a new document; "" for one document per
+                            file */
+    int stdin_format;    /* enum ddl_text_format: of standard input */
+};
+
 /* `ddl tokenizer train`: learns the merges of a byte-level BPE. Counts the pieces of GPT-2's
  * pre-tokenization, then repeatedly merges the most frequent pair; ties go to the pair of lower ids. The
  * result equals that of the BpeTrainer of `tokenizers` with the byte-level alphabet. */
@@ -74,24 +87,27 @@ struct ddl_tokenizer_train_config {
     uint64_t min_frequency;    /* pairs that occur less often are not merged */
     char special_tokens[1024]; /* comma-separated; they get the first ids */
     size_t max_words; /* limit on distinct pieces kept while counting; beyond it, the rarest are dropped */
+    struct ddl_text_input input; /* how the inputs are read */
 };
 /* Progress of training. */
 struct ddl_tokenizer_train_progress {
-    uint64_t bytes_in, bytes_total; /* of text counted */
+    uint64_t bytes_in, bytes_total; /* bytes of the inputs, before decompression; bytes_total is 0 if unknown
+                                       (standard input) */
     size_t words;                   /* distinct pieces */
     size_t vocab, vocab_size;       /* tokens so far, and requested; vocab is 0 while pieces are counted */
     double seconds;                 /* since the start */
 };
-/* Called at most five times a second. A nonzero return value stops training with DDL_E_INTERRUPTED. */
+/* Called at most five times a second, on the thread that called ddl_tokenizer_train. A nonzero return value
+ * stops training with DDL_E_INTERRUPTED. */
 typedef int ddl_tokenizer_train_progress_fn(void *user, const struct ddl_tokenizer_train_progress *progress);
 DDL_API struct ddl_tokenizer_train_config ddl_tokenizer_train_defaults(void); /* defaults of the options */
 DDL_API const struct ddl_option *
 ddl_tokenizer_train_options(void); /* option rows of struct ddl_tokenizer_train_config */
-/* Trains a tokenizer on `files`. Each file is one text. The result has fewer than vocab_size tokens if no
- * remaining pair occurs min_frequency times. Pieces longer than 65536 bytes are ignored. progress may be
- * NULL. */
+/* Trains a tokenizer on the documents of the inputs, which are those of ddl_data_build, read in the same way.
+ * The result has fewer than vocab_size tokens if no remaining pair occurs min_frequency times. Pieces longer
+ * than 65536 bytes are ignored. Memory use does not grow with the inputs. progress may be NULL. */
 DDL_API ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_train_config *config,
-                                       const char *const *files, size_t n_files,
+                                       const char *const *inputs, size_t n_inputs,
                                        ddl_tokenizer_train_progress_fn *progress, void *user,
                                        struct ddl_error *err);
 

@@ -20,9 +20,7 @@ const struct ddl_option *ddl_build_options(void)
     static const struct ddl_option options[] = {
         { "out", TEXT(out), "DIR", "folder for the shards" },
         { "tokenizer", TEXT(tokenizer), "PATH", "tokenizer.json, or its folder" },
-        { "text_key", TEXT(text_key), "KEY", "key of a document's text in .jsonl files" },
-        { "separator", TEXT(separator), "LINE",
-          "line of a text file that starts a new document (empty: one document per file)" },
+        DDL_INPUT_ROWS(struct ddl_build_config),
         { "val_fraction", DDL_OPTION_DOUBLE, FIELD(val_fraction), 0, 0, 1, NULL, "SHARE",
           "share of the documents held out, in val_*.bin" },
         { "seed", DDL_OPTION_U64, FIELD(seed), 0, 0, 0, NULL, "N",
@@ -43,9 +41,8 @@ struct ddl_build_config ddl_build_defaults(void)
 {
     return (struct ddl_build_config){
         .tokenizer = "data/tokenizer",
-        .text_key = "text",
-        .separator = "<|endoftext|>",
         .shard_tokens = 100000000,
+        .input = ddl_text_input_defaults(),
     };
 }
 
@@ -69,8 +66,6 @@ static ddl_status check_config(const struct ddl_build_config *c, struct ddl_erro
 {
     if (c->out[0] == '\0')
         return ddl_error_set(err, DDL_E_USAGE, "--out is missing: the folder for the shards");
-    if (c->text_key[0] == '\0')
-        return ddl_error_set(err, DDL_E_USAGE, "--text_key is empty");
     if (!(c->val_fraction >= 0 && c->val_fraction <= 1))
         return ddl_error_set(err, DDL_E_USAGE, "--val_fraction: expected 0 to 1, found %g", c->val_fraction);
     if (c->shard_tokens == 0 || c->shard_tokens > INT32_MAX)
@@ -79,9 +74,7 @@ static ddl_status check_config(const struct ddl_build_config *c, struct ddl_erro
     if (c->threads > MAX_THREADS)
         return ddl_error_set(err, DDL_E_USAGE, "--threads: expected at most %d, found %zu", MAX_THREADS,
                              c->threads);
-    if (strpbrk(c->separator, "\r\n"))
-        return ddl_error_set(err, DDL_E_USAGE, "--separator: contains a line break");
-    return DDL_OK;
+    return ddl_text_input_check(&c->input, err);
 }
 
 static ddl_status show_progress(struct build *b, bool always, struct ddl_error *err)
@@ -124,8 +117,9 @@ static ddl_status write_batch(struct build *b, const struct ddl_text_batch *batc
     return DDL_OK;
 }
 
-static ddl_status write_all(struct build *b, struct ddl_error *err)
+static ddl_status write_all(void *user, struct ddl_error *err)
 {
+    struct build *b = user;
     for (;;) {
         bool end;
         struct ddl_text_batch *batch = ddl_pipeline_next(&b->pipeline, PROGRESS_MS, &end);
@@ -156,7 +150,8 @@ static void *encode_thread(void *arg)
 {
     struct build *b = arg;
     for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(&b->pipeline));) {
-        ddl_text_batch_encode(batch, b->tokenizer, b->end_of_text, b->config->text_key);
+        ddl_text_batch_decode(batch, b->config->input.text_key);
+        ddl_text_batch_encode(batch, b->tokenizer, b->end_of_text);
         ddl_pipeline_done(&b->pipeline, batch);
     }
     return NULL;
@@ -168,31 +163,6 @@ static size_t thread_count(const struct ddl_build_config *config)
     if (config->threads > 0)
         return config->threads;
     return cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (size_t)cores;
-}
-
-/* Runs the reader and the encoders; the calling thread writes. */
-static ddl_status run_threads(struct build *b, struct ddl_error *err)
-{
-    size_t wanted = thread_count(b->config) + 1, started = 0;
-    ddl_status status = ddl_pipeline_init(&b->pipeline, 4 * wanted, err);
-    pthread_t *threads = status ? NULL : calloc(wanted, sizeof *threads);
-    if (!status && !threads)
-        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu threads", wanted);
-    while (!status && started < wanted) {
-        if (pthread_create(&threads[started], NULL, started == 0 ? read_thread : encode_thread, b) != 0)
-            status = ddl_error_set(err, DDL_E_MEMORY, "cannot start thread %zu of %zu", started + 1, wanted);
-        else
-            started++;
-    }
-    if (!status)
-        status = write_all(b, err);
-    if (started > 0)
-        ddl_pipeline_stop(&b->pipeline);
-    for (size_t i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    free(threads);
-    ddl_pipeline_free(&b->pipeline);
-    return status;
 }
 
 /* Detects whether the tokenizer prepends a space to a text: if so, "a" and " a" have the same ids. */
@@ -213,7 +183,7 @@ static ddl_status prepare(struct build *b, const char *const *inputs, size_t n_i
     const struct ddl_build_config *config = b->config;
     ddl_status status = check_config(config, err);
     if (!status)
-        status = ddl_inputs_list(&b->inputs, inputs, n_inputs, err);
+        status = ddl_inputs_list(&b->inputs, inputs, n_inputs, config->input.stdin_format, err);
     if (!status)
         status = ddl_tokenizer_load(&b->tokenizer, config->tokenizer, err);
     if (status)
@@ -226,7 +196,7 @@ static ddl_status prepare(struct build *b, const char *const *inputs, size_t n_i
     b->result.bytes_per_token = ddl_tokenizer_vocab_size(b->tokenizer) > 65536 ? 4 : 2;
     b->reader = (struct ddl_reader){ .inputs = &b->inputs,
                                      .pipeline = &b->pipeline,
-                                     .separator = config->separator,
+                                     .separator = config->input.separator,
                                      .val_fraction = config->val_fraction,
                                      .seed = config->seed };
     json_object_seed(0); /* before threads parse */
@@ -243,7 +213,8 @@ ddl_status ddl_data_build(const struct ddl_build_config *config, const char *con
         status = ddl_shard_set_begin(&b.set, config->out, config->overwrite, b.result.bytes_per_token,
                                      config->shard_tokens, err);
     if (!status) {
-        status = run_threads(&b, err);
+        const struct ddl_pipeline_roles roles = { &b, read_thread, encode_thread, write_all };
+        status = ddl_pipeline_run(&b.pipeline, thread_count(config), &roles, err);
         if (status)
             ddl_shard_set_discard(&b.set);
         else

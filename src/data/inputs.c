@@ -12,6 +12,22 @@
 
 enum { MAX_DEPTH = 64 }; /* of nested folders */
 
+const char *const ddl_text_format_names[] = { "text", "jsonl", NULL };
+
+struct ddl_text_input ddl_text_input_defaults(void)
+{
+    return (struct ddl_text_input){ .text_key = "text", .separator = "<|endoftext|>" };
+}
+
+ddl_status ddl_text_input_check(const struct ddl_text_input *input, struct ddl_error *err)
+{
+    if (input->text_key[0] == '\0')
+        return ddl_error_set(err, DDL_E_USAGE, "--text_key is empty");
+    if (strpbrk(input->separator, "\r\n"))
+        return ddl_error_set(err, DDL_E_USAGE, "--separator: contains a line break");
+    return ddl_choice_check("--stdin_format", ddl_text_format_names, input->stdin_format, err);
+}
+
 /* A folder being walked and the chain of its parents, used to detect symbolic link cycles. */
 struct folder {
     dev_t device;
@@ -157,7 +173,7 @@ static ddl_status add_path(struct ddl_inputs *inputs, const char *path, const st
     return add(inputs, input, path, err);
 }
 
-ddl_status ddl_inputs_list(struct ddl_inputs *inputs, const char *const *names, size_t n,
+ddl_status ddl_inputs_list(struct ddl_inputs *inputs, const char *const *names, size_t n, int stdin_format,
                            struct ddl_error *err)
 {
     bool standard_input = false;
@@ -170,7 +186,7 @@ ddl_status ddl_inputs_list(struct ddl_inputs *inputs, const char *const *names, 
             if (standard_input)
                 return ddl_error_set(err, DDL_E_USAGE, "-: standard input is given twice");
             standard_input = true;
-            status = add(inputs, (struct ddl_input){ 0 }, "-", err);
+            status = add(inputs, (struct ddl_input){ .json = stdin_format == DDL_TEXT_JSONL }, "-", err);
         } else {
             status = add_path(inputs, names[i], NULL, err);
         }

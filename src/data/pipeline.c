@@ -146,3 +146,29 @@ void ddl_pipeline_stop(struct ddl_pipeline *p)
     pthread_cond_broadcast(&p->can_take);
     pthread_mutex_unlock(&p->lock);
 }
+
+ddl_status ddl_pipeline_run(struct ddl_pipeline *p, size_t n_workers, const struct ddl_pipeline_roles *roles,
+                            struct ddl_error *err)
+{
+    size_t wanted = n_workers + 1, started = 0;
+    ddl_status status = ddl_pipeline_init(p, 4 * wanted, err);
+    pthread_t *threads = status ? NULL : calloc(wanted, sizeof *threads);
+    if (!status && !threads)
+        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu threads", wanted);
+    while (!status && started < wanted) {
+        if (pthread_create(&threads[started], NULL, started == 0 ? roles->read : roles->work, roles->user) !=
+            0)
+            status = ddl_error_set(err, DDL_E_MEMORY, "cannot start thread %zu of %zu", started + 1, wanted);
+        else
+            started++;
+    }
+    if (!status)
+        status = roles->write(roles->user, err);
+    if (started > 0)
+        ddl_pipeline_stop(p);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    free(threads);
+    ddl_pipeline_free(p);
+    return status;
+}

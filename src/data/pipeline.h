@@ -41,4 +41,16 @@ void ddl_pipeline_release(struct ddl_pipeline *p);
 /* Unblocks all threads. */
 void ddl_pipeline_stop(struct ddl_pipeline *p);
 
+/* What the threads of a pipeline do; each function gets `user`. */
+struct ddl_pipeline_roles {
+    void *user;
+    void *(*read)(void *user);                              /* acquire, push; finish at the end */
+    void *(*work)(void *user);                              /* take, done, until take returns NULL */
+    ddl_status (*write)(void *user, struct ddl_error *err); /* next, release, until the end or an error */
+};
+/* Initializes the pipeline, runs `read` on one thread, `work` on n_workers threads and `write` on the calling
+ * one, then stops and frees it. */
+ddl_status ddl_pipeline_run(struct ddl_pipeline *p, size_t n_workers, const struct ddl_pipeline_roles *roles,
+                            struct ddl_error *err);
+
 #endif

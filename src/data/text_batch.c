@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,30 +61,29 @@ static ddl_status push_id(struct ddl_ids *ids, int32_t id, struct ddl_error *err
     return DDL_OK;
 }
 
-struct context {
-    struct ddl_text_batch *batch;
-    const ddl_tokenizer *tokenizer;
-    int32_t end_of_text;
-    const char *text_key;
-};
-
-static ddl_status encode_text(const struct context *c, const struct ddl_segment *segment, const char *text,
-                              size_t size)
+static ddl_status encode_segment(struct ddl_text_batch *batch, const struct ddl_segment *segment,
+                                 const ddl_tokenizer *tokenizer, int32_t end_of_text)
 {
-    struct ddl_text_batch *batch = c->batch;
-    if (size == 0) {
+    struct ddl_ids *ids = &batch->ids[segment->split];
+    if (segment->size == 0) {
         batch->skipped++;
         return DDL_OK;
     }
-    struct ddl_ids *ids = &batch->ids[segment->split];
     if (segment->starts) {
-        ddl_status status = push_id(ids, c->end_of_text, &batch->err);
+        ddl_status status = push_id(ids, end_of_text, &batch->err);
         if (status)
             return status;
         batch->documents[segment->split]++;
     }
-    batch->bytes[segment->split] += size;
-    return ddl_tokenizer_encode(c->tokenizer, text, size, false, ids, &batch->err);
+    batch->bytes[segment->split] += segment->size;
+    return ddl_tokenizer_encode(tokenizer, batch->text + segment->offset, segment->size, false, ids,
+                                &batch->err);
+}
+
+void ddl_text_batch_encode(struct ddl_text_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text)
+{
+    for (size_t i = 0; i < batch->n_segments && !batch->status; i++)
+        batch->status = encode_segment(batch, &batch->segments[i], tokenizer, end_of_text);
 }
 
 static const char *json_type_name(const json_t *value)
@@ -96,42 +96,43 @@ static const char *json_type_name(const json_t *value)
     return names[json_typeof(value)];
 }
 
-static ddl_status encode_json(const struct context *c, const struct ddl_segment *segment)
+/* The text of a JSON string is never longer than its source: escape sequences only shrink. */
+static ddl_status decode_json(struct ddl_text_batch *batch, struct ddl_segment *segment, const char *text_key)
 {
-    struct ddl_error *err = &c->batch->err;
+    struct ddl_error *err = &batch->err;
     unsigned long long line = segment->line;
     json_error_t why;
     json_t *root;
-    ddl_status status = ddl_json_parse(&root, c->batch->text + segment->offset, segment->size,
+    ddl_status status = ddl_json_parse(&root, batch->text + segment->offset, segment->size,
                                        JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (status)
         return ddl_error_set(err, status, "%s:%llu: invalid JSON at column %d: %s", segment->path, line,
                              why.column, why.text);
-    const json_t *value = json_object_get(root, c->text_key);
-    if (!json_is_object(root))
+    const json_t *value = json_object_get(root, text_key);
+    if (!json_is_object(root)) {
         status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: expected an object with the key \"%s\", found %s",
-                               segment->path, line, c->text_key, json_type_name(root));
-    else if (!value)
+                               segment->path, line, text_key, json_type_name(root));
+    } else if (!value) {
         status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: the object has no key \"%s\"", segment->path,
-                               line, c->text_key);
-    else if (!json_is_string(value))
+                               line, text_key);
+    } else if (!json_is_string(value)) {
         status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: \"%s\": expected a string, found %s",
-                               segment->path, line, c->text_key, json_type_name(value));
-    else
-        status = encode_text(c, segment, json_string_value(value), json_string_length(value));
+                               segment->path, line, text_key, json_type_name(value));
+    } else {
+        assert(json_string_length(value) <= segment->size);
+        segment->size = json_string_length(value);
+        segment->json = false;
+        memcpy(batch->text + segment->offset, json_string_value(value), segment->size);
+    }
     json_decref(root);
     return status;
 }
 
-void ddl_text_batch_encode(struct ddl_text_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text,
-                           const char *text_key)
+void ddl_text_batch_decode(struct ddl_text_batch *batch, const char *text_key)
 {
-    struct context c = { batch, tokenizer, end_of_text, text_key };
     for (size_t i = 0; i < batch->n_segments && !batch->status; i++) {
-        const struct ddl_segment *segment = &batch->segments[i];
-        batch->status = segment->json
-                            ? encode_json(&c, segment)
-                            : encode_text(&c, segment, batch->text + segment->offset, segment->size);
+        if (batch->segments[i].json)
+            batch->status = decode_json(batch, &batch->segments[i], text_key);
     }
 }
 

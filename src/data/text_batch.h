@@ -40,9 +40,11 @@ ddl_status ddl_text_batch_append(struct ddl_text_batch *batch, const char *text,
                                  struct ddl_error *err);
 ddl_status ddl_text_batch_add_segment(struct ddl_text_batch *batch, const struct ddl_segment *segment,
                                       struct ddl_error *err);
-/* Encodes all segments; end_of_text precedes each document; empty documents are skipped. Sets status. */
-void ddl_text_batch_encode(struct ddl_text_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text,
-                           const char *text_key);
+/* Replaces the JSON objects of the segments by their texts, in place. Sets status. */
+void ddl_text_batch_decode(struct ddl_text_batch *batch, const char *text_key);
+/* Encodes all segments, which are plain text; end_of_text precedes each document; empty documents are
+ * skipped. Sets status. */
+void ddl_text_batch_encode(struct ddl_text_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text);
 /* Empties the batch for reuse; frees unusually large buffers. */
 void ddl_text_batch_reset(struct ddl_text_batch *batch);
 void ddl_text_batch_free(struct ddl_text_batch *batch);

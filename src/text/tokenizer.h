@@ -7,10 +7,8 @@
 #include "text/alphabet.h"
 #include "text/bpe.h"
 #include "text/bytes_table.h"
+#include "text/limits.h"
 #include "text/split.h"
-
-/* Upper bound on the number of ids: limits the memory that a corrupted file can request. */
-enum { DDL_MAX_VOCAB = 1 << 22 };
 
 enum ddl_token_flag {
     /* Its text is not in the byte alphabet, or represents itself: never produced by merges. */

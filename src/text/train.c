@@ -1,57 +1,12 @@
 /* Trains a tokenizer: counts the pieces of the texts, learns merges, builds a tokenizer from them. */
+#include "text/train.h"
+
+#include "base/clock.h"
 #include "text/learn.h"
 #include "text/tokenizer.h"
 
-#include "base/clock.h"
-#include "base/file.h"
-
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FIELD(f) offsetof(struct ddl_tokenizer_train_config, f)
-
-struct ddl_tokenizer_train_config ddl_tokenizer_train_defaults(void)
-{
-    return (struct ddl_tokenizer_train_config){
-        .vocab_size = 8192, .min_frequency = 2, .special_tokens = "<|endoftext|>", .max_words = 4000000
-    };
-}
-
-const struct ddl_option *ddl_tokenizer_train_options(void)
-{
-    static const struct ddl_option rows[] = {
-        { .name = "vocab_size",
-          .type = DDL_OPTION_SIZE,
-          .offset = FIELD(vocab_size),
-          .min = 256,
-          .max = DDL_MAX_VOCAB,
-          .value = "N",
-          .help = "total number of tokens: special tokens, 256 bytes and merges" },
-        { .name = "min_frequency",
-          .type = DDL_OPTION_U64,
-          .offset = FIELD(min_frequency),
-          .min = 0,
-          .max = 1e15,
-          .value = "N",
-          .help = "minimum count of a pair to be merged" },
-        { .name = "special_tokens",
-          .type = DDL_OPTION_STRING,
-          .offset = FIELD(special_tokens),
-          .size = sizeof((struct ddl_tokenizer_train_config *)0)->special_tokens,
-          .value = "A,B,...",
-          .help = "special tokens, comma-separated; they get the first ids" },
-        { .name = "max_words",
-          .type = DDL_OPTION_SIZE,
-          .offset = FIELD(max_words),
-          .min = 10000,
-          .max = 1e9,
-          .value = "N",
-          .help = "limit on distinct pieces kept while counting; beyond it, the rarest are dropped" },
-        { 0 },
-    };
-    return rows;
-}
 
 struct training {
     const struct ddl_tokenizer_train_config *config;
@@ -83,58 +38,34 @@ static ddl_status report(struct training *tr)
     return DDL_OK;
 }
 
-static ddl_status count_text(struct training *tr, const struct ddl_char_classes *classes,
-                             const struct ddl_file_map *map, struct ddl_words *words)
+static ddl_status count_pieces(struct training *tr, const struct ddl_char_classes *classes,
+                               const struct ddl_text_chunk *chunk, struct ddl_words *words)
 {
-    const char *text = (const char *)map->data;
-    size_t reported = 0;
-    for (size_t at = 0; at < map->size;) {
-        size_t length = ddl_split_next(classes, text + at, map->size - at);
-        if (!ddl_words_add(words, text + at, length, map->size - at))
+    for (size_t at = 0; at < chunk->size;) {
+        size_t left = chunk->size - at, length = ddl_split_next(classes, chunk->text + at, left);
+        if (!ddl_words_add(words, chunk->text + at, length, left))
             return out_of_memory(tr);
         at += length;
-        if (at - reported < (1u << 20) && at < map->size)
-            continue;
-        tr->progress.bytes_in += at - reported;
-        tr->progress.words = words->n;
-        reported = at;
-        ddl_status status = report(tr);
-        if (status)
-            return status;
     }
     return DDL_OK;
 }
 
-/* Opens every file before reading the first, so that a wrong name is reported immediately. */
-static ddl_status measure_files(struct training *tr, const char *const *files, size_t n_files)
-{
-    for (size_t i = 0; i < n_files; i++) {
-        struct ddl_file_map map;
-        ddl_status status = ddl_file_map_open(&map, files[i], tr->err);
-        if (status)
-            return status;
-        tr->progress.bytes_total += map.size;
-        ddl_file_map_close(&map);
-    }
-    if (tr->progress.bytes_total == 0)
-        return ddl_error_set(tr->err, DDL_E_FORMAT, "%s: no training text: %zu files with 0 bytes in total",
-                             n_files ? files[0] : "(no file)", n_files);
-    return DDL_OK;
-}
-
-static ddl_status count_files(struct training *tr, const char *const *files, size_t n_files,
+static ddl_status count_texts(struct training *tr, const struct ddl_text_source *source,
                               struct ddl_words *words)
 {
-    ddl_status status = measure_files(tr, files, n_files);
     struct ddl_char_classes classes = { 0 };
-    if (!status)
-        status = ddl_char_classes_init(&classes, tr->err);
-    for (size_t i = 0; !status && i < n_files; i++) {
-        struct ddl_file_map map;
-        status = ddl_file_map_open(&map, files[i], tr->err);
+    ddl_status status = ddl_char_classes_init(&classes, tr->err);
+    tr->progress.bytes_total = source->bytes_total;
+    while (!status) {
+        struct ddl_text_chunk chunk = { 0 };
+        status = source->next(source->user, &chunk, tr->err);
+        if (status || chunk.end)
+            break;
+        status = count_pieces(tr, &classes, &chunk, words);
+        tr->progress.bytes_in = chunk.bytes_in;
+        tr->progress.words = words->n;
         if (!status)
-            status = count_text(tr, &classes, &map, words);
-        ddl_file_map_close(&map);
+            status = report(tr);
     }
     ddl_char_classes_free(&classes);
     return status;
@@ -254,7 +185,7 @@ static ddl_status learn(struct training *tr, struct ddl_learner *learner)
     return status;
 }
 
-static ddl_status train(struct training *tr, const char *const *files, size_t n_files)
+static ddl_status train(struct training *tr, const struct ddl_text_source *source)
 {
     struct ddl_words words = { 0 };
     struct ddl_learner *learner = NULL;
@@ -263,7 +194,7 @@ static ddl_status train(struct training *tr, const char *const *files, size_t n_
     if (!status && !ddl_words_init(&words, tr->config->max_words))
         status = out_of_memory(tr);
     if (!status)
-        status = count_files(tr, files, n_files, &words);
+        status = count_texts(tr, source, &words);
     if (!status) {
         learner = ddl_learner_new(&words, byte_id);
         status = learner ? DDL_OK : out_of_memory(tr);
@@ -275,14 +206,12 @@ static ddl_status train(struct training *tr, const char *const *files, size_t n_
     return status;
 }
 
-ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_train_config *config,
-                               const char *const *files, size_t n_files,
-                               ddl_tokenizer_train_progress_fn *progress, void *user, struct ddl_error *err)
+ddl_status ddl_tokenizer_train_texts(ddl_tokenizer **out, const struct ddl_tokenizer_train_config *config,
+                                     const struct ddl_text_source *source,
+                                     ddl_tokenizer_train_progress_fn *progress, void *user,
+                                     struct ddl_error *err)
 {
     *out = NULL;
-    ddl_status status = ddl_option_check(ddl_tokenizer_train_options(), config, err);
-    if (status)
-        return status;
     struct training tr = { .config = config, .report = progress, .user = user, .err = err };
     tr.progress.vocab_size = config->vocab_size;
     tr.start = ddl_clock_seconds();
@@ -291,7 +220,7 @@ ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_t
     bool fits = tr.t && ddl_bytes_table_init(&tr.known, config->vocab_size);
     tr.known.key = ddl_tokenizer_key;
     tr.known.user = tr.t;
-    status = fits ? train(&tr, files, n_files) : out_of_memory(&tr);
+    ddl_status status = fits ? train(&tr, source) : out_of_memory(&tr);
     ddl_bytes_table_free(&tr.known);
     if (!status) {
         tr.t->n_tokens = tr.n_tokens;

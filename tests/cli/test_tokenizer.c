@@ -57,7 +57,7 @@ static void tells(void **state)
          "vocabulary      50257\nmerges          50000\nspecial token   50256  <|endoftext|>\n");
     says("", "info tests/golden/tokenizer-train/case2.json --json", 0, false, "\"vocab_size\": 351");
     says("", "info src", 1, true, "src: no tokenizer in this folder");
-    says("", "--help", 0, false, "ddl tokenizer train --out PATH FILE");
+    says("", "--help", 0, false, "ddl tokenizer train --out PATH INPUT");
     says("", "encode --help", 0, false, "usage: ddl tokenizer encode [FILE]");
     says("", "train --help", 0, false, "--vocab-size N");
     says("", "encod", 2, true, "ddl: tokenizer: unknown action 'encod', did you mean 'encode'?");
@@ -76,9 +76,14 @@ static void trains(void **state)
     says("<|endoftext|>First", arguments, 0, false, "0 ");
     snprintf(arguments, sizeof arguments, "train --out '%s' tests/golden/tokenizer-train/runs.txt", out);
     says("", arguments, 0, true, "of 8192 tokens: no pair is left that occurs often enough");
+    snprintf(arguments, sizeof arguments, "train --quiet --vocab-size 300 --stdin-format jsonl --out '%s' -",
+             out);
+    says("{\"text\": \"aa bb aa bb\"}\\n", arguments, 0, false, "trained.json: vocabulary 260, merges 3\n");
+    says("{\"text\": 1}\\n", arguments, 1, true,
+         "standard input:1: \"text\": expected a string, found a number");
     says("", "train x.txt", 2, true, "--out PATH is missing");
-    says("", "train --out x.json", 2, true, "no text file is given");
-    says("", "train --out x.json --vocab-size 12 y", 2, true, "--vocab-size: 12 is out of range");
+    says("", "train --out x.json", 2, true, "expected files, folders, or - for standard input, found none");
+    says("", "train --out x.json --vocab-size 12 y.txt", 2, true, "--vocab-size: 12 is out of range");
     says("", "train --out README.md/x.json tests/golden/tokenizer-train/runs.txt", 1, true, "README.md");
     says("", "train --out x.json none.txt", 1, true, "none.txt: cannot open");
     assert_false(ddl_file_exists(source_path("x.json")));

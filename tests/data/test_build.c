@@ -96,7 +96,7 @@ static void separators(void **state)
         remove_scratch("out");
         write_file(scratch_path("in.txt"), cases[i].text, strlen(cases[i].text));
         struct ddl_build_config c = config_for("out");
-        strcpy(c.separator, cases[i].separator);
+        strcpy(c.input.separator, cases[i].separator);
         struct ddl_build_result r = build_with(&c, scratch_path("in.txt"));
         struct ddl_ids wanted = { 0 };
         size_t n = 0, bytes = 0;
@@ -203,7 +203,7 @@ static void pieces_encode_like_the_whole(void **state)
         write_file(scratch_path("long.txt"), text, size);
         remove_scratch("out");
         struct ddl_build_config c = config_for("out");
-        c.separator[0] = '\0';
+        c.input.separator[0] = '\0';
         struct ddl_build_result r = build_with(&c, input_path("long.txt"));
         struct ddl_ids wanted = { 0 };
         expect_document(&wanted, text, size);
@@ -573,10 +573,10 @@ static void configuration_is_checked(void **state)
     for (size_t i = 0; i < 6; i++)
         c[i] = config_for("out");
     c[0].out[0] = '\0';
-    c[1].text_key[0] = '\0';
+    c[1].input.text_key[0] = '\0';
     c[2].val_fraction = 1.5;
     c[3].shard_tokens = 0;
-    strcpy(c[4].separator, "a\n");
+    strcpy(c[4].input.separator, "a\n");
     strcpy(c[5].tokenizer, scratch_path("none"));
     for (size_t i = 0; i < 6; i++) {
         assert_int_not_equal(ddl_data_build(&c[i], inputs, 1, NULL, NULL, NULL, &err), DDL_OK);

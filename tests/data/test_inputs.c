@@ -39,7 +39,7 @@ static void folders_in_name_order(void **state)
     const char *names[] = { scratch_path("in") };
     struct ddl_inputs inputs = { 0 };
     struct ddl_error err;
-    assert_ok(ddl_inputs_list(&inputs, names, 1, &err), err);
+    assert_ok(ddl_inputs_list(&inputs, names, 1, DDL_TEXT_PLAIN, &err), err);
     assert_int_equal(inputs.n, sizeof wanted / sizeof *wanted);
     assert_int_equal(inputs.bytes, 18);
     for (size_t i = 0; i < inputs.n; i++) {
@@ -62,13 +62,13 @@ static void symbolic_link_cycle(void **state)
     const char *loop[] = { scratch_path("in") }, *const targets[] = { ".", ".." };
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(symlink(targets[i], scratch_path("in/c/back")), 0);
-        assert_int_equal(ddl_inputs_list(&inputs, loop, 1, &err), DDL_E_IO);
+        assert_int_equal(ddl_inputs_list(&inputs, loop, 1, DDL_TEXT_PLAIN, &err), DDL_E_IO);
         assert_says(&err, "in/c/back: symbolic link cycle");
         ddl_inputs_free(&inputs);
         unlink(scratch_path("in/c/back"));
     }
     assert_int_equal(symlink("c", scratch_path("in/d")), 0); /* not a cycle: the folder is read twice */
-    assert_ok(ddl_inputs_list(&inputs, loop, 1, &err), err);
+    assert_ok(ddl_inputs_list(&inputs, loop, 1, DDL_TEXT_PLAIN, &err), err);
     assert_int_equal(inputs.n, 8);
     ddl_inputs_free(&inputs);
 }
@@ -81,7 +81,7 @@ static void not_files(void **state)
     make_tree();
     assert_int_equal(mkfifo(scratch_path("in/pipe.txt"), 0600), 0);
     const char *folder[] = { scratch_path("in") };
-    assert_int_equal(ddl_inputs_list(&inputs, folder, 1, &err), DDL_E_IO);
+    assert_int_equal(ddl_inputs_list(&inputs, folder, 1, DDL_TEXT_PLAIN, &err), DDL_E_IO);
     assert_says(&err, "pipe.txt: not a regular file");
     ddl_inputs_free(&inputs);
 }
@@ -104,16 +104,16 @@ static void refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *names[] = { scratch_path("in/b.txt"), scratch_path(cases[i].path) };
         struct ddl_inputs inputs = { 0 };
-        assert_int_equal(ddl_inputs_list(&inputs, names, 2, &err), cases[i].status);
+        assert_int_equal(ddl_inputs_list(&inputs, names, 2, DDL_TEXT_PLAIN, &err), cases[i].status);
         assert_says(&err, cases[i].gist);
         ddl_inputs_free(&inputs);
     }
     const char *twice[] = { "-", "-" };
     struct ddl_inputs inputs = { 0 };
-    assert_int_equal(ddl_inputs_list(&inputs, twice, 2, &err), DDL_E_USAGE);
+    assert_int_equal(ddl_inputs_list(&inputs, twice, 2, DDL_TEXT_PLAIN, &err), DDL_E_USAGE);
     assert_says(&err, "standard input is given twice");
     ddl_inputs_free(&inputs);
-    assert_int_equal(ddl_inputs_list(&inputs, NULL, 0, &err), DDL_E_USAGE);
+    assert_int_equal(ddl_inputs_list(&inputs, NULL, 0, DDL_TEXT_PLAIN, &err), DDL_E_USAGE);
     assert_says(&err, "no input");
 }
 
@@ -124,7 +124,7 @@ static void standard_input_has_no_size(void **state)
     const char *names[] = { scratch_path("in/b.txt"), "-" };
     struct ddl_inputs inputs = { 0 };
     struct ddl_error err;
-    assert_ok(ddl_inputs_list(&inputs, names, 2, &err), err);
+    assert_ok(ddl_inputs_list(&inputs, names, 2, DDL_TEXT_PLAIN, &err), err);
     assert_int_equal(inputs.n, 2);
     assert_int_equal(inputs.bytes, 0);
     assert_false(inputs.items[1].json);

@@ -28,7 +28,8 @@ static void segments_to_splits(void **state)
         add(&batch, "\n", false, false, DDL_SPLIT_TRAIN); /* another piece of the same document */
         add(&batch, "{\"key\": \"\"}", true, true, DDL_SPLIT_VAL);
         add(&batch, "c", false, true, DDL_SPLIT_VAL);
-        ddl_text_batch_encode(&batch, tokenizer, 50256, "key");
+        ddl_text_batch_decode(&batch, "key");
+        ddl_text_batch_encode(&batch, tokenizer, 50256);
         assert_ok(batch.status, batch.err);
         static const int32_t train[] = { 50256, 64, 198 }, val[] = { 50256, 65, 50256, 66 };
         assert_int_equal(batch.ids[0].n, 3);
@@ -54,7 +55,8 @@ static void first_error_ends_it(void **state)
     add(&batch, "a", false, true, DDL_SPLIT_TRAIN);
     add(&batch, "{\"key\": 1}", true, true, DDL_SPLIT_TRAIN);
     add(&batch, "{", true, true, DDL_SPLIT_TRAIN);
-    ddl_text_batch_encode(&batch, tokenizer, 50256, "key");
+    ddl_text_batch_decode(&batch, "key");
+    ddl_text_batch_encode(&batch, tokenizer, 50256);
     assert_int_equal(batch.status, DDL_E_FORMAT);
     assert_says(&batch.err, "file:2: \"key\": expected a string, found a number");
     ddl_text_batch_free(&batch);

@@ -5,7 +5,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ddl_error err = { 0 };
     struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
-    const char *files[] = { fuzz_file("text", data, size) };
+    const char *files[] = { fuzz_file("text.txt", data, size) };
     ddl_tokenizer *tokenizer;
     config.vocab_size = 300;
     config.min_frequency = 1 + size % 3;

@@ -1,8 +1,8 @@
 /* Tests tokenizer training against tokenizers trained by Hugging Face `tokenizers`
- * (tests/golden/tokenizer-train/make.py), and its error messages. */
-#include "support/support.h"
+ * (tests/golden/tokenizer-train/make.py), with every kind of input, and its error messages. */
+#include "data/pack.h"
+#include "support/files.h"
 
-#include "base/file.h"
 #include "text/tokenizer.h"
 
 #include <jansson.h>
@@ -25,6 +25,7 @@ static ddl_tokenizer *train_case(const json_t *row)
     config.min_frequency = (uint64_t)json_integer_value(json_object_get(row, "min_frequency"));
     snprintf(config.special_tokens, sizeof config.special_tokens, "%s",
              json_string_value(json_object_get(row, "special_tokens")));
+    config.input.separator[0] = '\0'; /* for `tokenizers` a file is one text */
     const char *file = golden_path(json_string_value(json_object_get(row, "text")));
     ddl_tokenizer *t;
     struct ddl_error err;
@@ -137,20 +138,105 @@ static void errors(void **state)
     const char *empty = scratch_path("empty.txt");
     assert_ok(ddl_file_replace(empty, "", 0, &err), err);
     refused(&config, empty, DDL_E_FORMAT, "empty.txt: no training text");
-    refused(&config, NULL, DDL_E_FORMAT, "no training text");
+    refused(&config, NULL, DDL_E_USAGE, "no input");
     refused(&config, scratch_path("none.txt"), DDL_E_IO, "none.txt: cannot open");
-    refused(&config, scratch_path("."), DDL_E_IO, "not a regular file");
+    refused(&config, golden_path("make.py"), DDL_E_USAGE, "make.py: unknown file type: expected .txt");
+    assert_ok(ddl_file_replace(scratch_path("binary.txt"), "a\0b", 3, &err), err);
+    refused(&config, scratch_path("binary.txt"), DDL_E_FORMAT, "binary.txt: NUL byte at byte 1");
+    assert_ok(ddl_file_replace(scratch_path("bad.jsonl"), "{\"text\": \"a\"}\n{\"body\": \"b\"}\n", 29, &err),
+              err);
+    refused(&config, scratch_path("bad.jsonl"), DDL_E_FORMAT, "bad.jsonl:2: the object has no key \"text\"");
+    config.input.text_key[0] = '\0';
+    refused(&config, text, DDL_E_USAGE, "--text_key is empty");
 }
 
-/* Several files are separate texts; binary data is accepted; words that occur twice become tokens. */
+/* Trains on one input and saves the result. */
+static void train_to(const char *input, const char *text_key, const char *out)
+{
+    struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
+    struct ddl_error err;
+    ddl_tokenizer *t;
+    config.vocab_size = 400;
+    snprintf(config.input.text_key, sizeof config.input.text_key, "%s", text_key);
+    assert_ok(ddl_tokenizer_train(&t, &config, &input, 1, NULL, NULL, &err), err);
+    assert_ok(ddl_tokenizer_save(t, out, &err), err);
+    ddl_tokenizer_free(t);
+}
+
+static void write_packed(const char *path, pack_fn *pack, const void *data, size_t size)
+{
+    size_t packed;
+    unsigned char *bytes = pack(data, size, &packed);
+    write_file(path, bytes, packed);
+    free(bytes);
+}
+
+/* The same two documents in every form that a build reads give the same tokenizer. */
+static void kinds_of_input(void **state)
+{
+    (void)state;
+    static const char text[] = "the cat \"and\" the dog\n<|endoftext|>\nthe end of the caf\xC3\xA9\n",
+                      json[] = "{\"body\": \"the cat \\\"and\\\" the dog\\n\", \"id\": 1}\n\n"
+                               "{\"body\": \"the end of the caf\\u00e9\\n\"}\n";
+    static const char *const names[] = { "in/a.txt",    "in.txt.gz",    "in.txt.zst", "in.jsonl",
+                                         "in.jsonl.gz", "in.jsonl.zst", "in" };
+    struct ddl_error err;
+    remove_scratch("in");
+    assert_ok(ddl_file_make_dir(scratch_path("in"), &err), err);
+    write_file(scratch_path("in/a.txt"), text, sizeof text - 1);
+    write_file(scratch_path("in.jsonl"), json, sizeof json - 1);
+    write_packed(scratch_path("in.txt.gz"), pack_gzip, text, sizeof text - 1);
+    write_packed(scratch_path("in.jsonl.gz"), pack_gzip, json, sizeof json - 1);
+    write_packed(scratch_path("in.txt.zst"), pack_zstd, text, sizeof text - 1);
+    write_packed(scratch_path("in.jsonl.zst"), pack_zstd, json, sizeof json - 1);
+    train_to(scratch_path(names[0]), "body", scratch_path("wanted.json"));
+    for (size_t i = 1; i < sizeof names / sizeof *names; i++) {
+        train_to(scratch_path(names[i]), "body", scratch_path("found.json"));
+        assert_same_file(scratch_path("wanted.json"), scratch_path("found.json"));
+    }
+    char *learned = read_file(scratch_path("wanted.json"), NULL);
+    assert_null(strstr(learned, "\"<|\"")); /* the separator is not text */
+    free(learned);
+}
+
+/* A text longer than the reader's batches gives the tokenizer of the whole text: case 1 of the golden tests
+ * has the same pieces, each many times. */
+static void long_text(void **state)
+{
+    (void)state;
+    enum { COPIES = 40 };
+    size_t size;
+    char *text = read_file(golden_path("shakespeare.txt"), &size);
+    FILE *one = fopen(scratch_path("copies.txt"), "wb"), *lines = fopen(scratch_path("lines.jsonl"), "wb");
+    assert_non_null(one);
+    assert_non_null(lines);
+    for (int i = 0; i < COPIES; i++) {
+        json_t *object = json_pack("{s:s}", "text", text);
+        assert_non_null(object);
+        fputs(text, one);
+        json_dumpf(object, lines, JSON_COMPACT);
+        fputc('\n', lines);
+        json_decref(object);
+    }
+    fclose(one);
+    fclose(lines);
+    assert_true(size * COPIES > 1 << 20);
+    train_to(scratch_path("copies.txt"), "text", scratch_path("wanted.json"));
+    train_to(scratch_path("lines.jsonl"), "text", scratch_path("found.json"));
+    assert_same_file(scratch_path("wanted.json"), scratch_path("found.json"));
+    free(text);
+}
+
+/* Several files are separate texts; bytes that are not UTF-8 are accepted; words that occur twice become
+ * tokens. */
 static void several_files(void **state)
 {
     (void)state;
     struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
     struct ddl_error err;
     ddl_tokenizer *t;
-    static const char one[] = "zebra zebra", two[] = "\0\xFF\xFE\0\xFF\xFE.zebra";
-    const char *files[] = { scratch_path("one"), scratch_path("two") };
+    static const char one[] = "zebra zebra", two[] = "\1\xFF\xFE\1\xFF\xFE.zebra";
+    const char *files[] = { scratch_path("one.txt"), scratch_path("two.txt") };
     config.vocab_size = 1000;
     assert_ok(ddl_file_replace(files[0], one, sizeof one - 1, &err), err);
     assert_ok(ddl_file_replace(files[1], two, sizeof two - 1, &err), err);
@@ -159,7 +245,7 @@ static void several_files(void **state)
     assert_ok(ddl_tokenizer_encode(t, "zebra", 5, false, &ids, &err), err);
     assert_int_equal(ids.n, 1);
     assert_ok(ddl_tokenizer_encode(t, two, 6, false, &ids, &err), err);
-    assert_int_equal(ids.n, 3); /* 00 FF FE became one token */
+    assert_int_equal(ids.n, 3); /* 01 FF FE became one token */
     ddl_ids_free(&ids);
     ddl_tokenizer_free(t);
 }
@@ -197,10 +283,9 @@ static void interrupted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_tokenizers_trains),
-        cmocka_unit_test(errors),
-        cmocka_unit_test(several_files),
-        cmocka_unit_test(interrupted),
+        cmocka_unit_test(as_tokenizers_trains), cmocka_unit_test(errors),
+        cmocka_unit_test(kinds_of_input),       cmocka_unit_test(long_text),
+        cmocka_unit_test(several_files),        cmocka_unit_test(interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
