@@ -73,8 +73,9 @@ static const char *const split_names[2] = { "train", "val" };
 
 static void print_build_json(const struct ddl_build_config *c, const struct ddl_build_result *r)
 {
-    json_t *root = json_pack("{s:s, s:i, s:I, s:f}", "out", c->out, "bytes_per_token", r->bytes_per_token,
-                             "skipped", (json_int_t)r->skipped, "seconds", r->seconds);
+    json_t *root =
+        json_pack("{s:s, s:i, s:I, s:s?, s:f}", "out", c->out, "bytes_per_token", r->bytes_per_token,
+                  "skipped", (json_int_t)r->skipped, "end_held_out", r->end_held_out, "seconds", r->seconds);
     for (int i = 0; i < 2; i++)
         json_object_set_new(root, split_names[i],
                             json_pack("{s:I, s:I, s:I, s:I}", "documents", (json_int_t)r->documents[i],
@@ -101,12 +102,12 @@ static void print_build(const struct ddl_build_config *c, const struct ddl_build
            1e-6 * (double)bytes / r->seconds);
     if (r->skipped > 0)
         printf("%" PRIu64 " empty document%s skipped\n", r->skipped, r->skipped == 1 ? "" : "s");
-    if (c->val_fraction > 0 && r->documents[1] == 0)
-        fprintf(stderr, "ddl: none of the %" PRIu64 " documents fell to the held-out share of %g\n",
-                documents, c->val_fraction);
-    if (c->val_fraction < 1 && r->documents[0] == 0)
-        fprintf(stderr, "ddl: all %" PRIu64 " documents fell to the held-out share of %g\n", documents,
-                c->val_fraction);
+    if (r->end_held_out)
+        fprintf(stderr,
+                "ddl: too few documents to hold out %g of them: validation is the end of the text, %.2g %% "
+                "of its "
+                "tokens, from the start of a %s\n",
+                c->val_fraction, 100 * (double)r->tokens[1] / (double)tokens, r->end_held_out);
 }
 
 static const void *build_defaults(void)

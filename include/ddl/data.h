@@ -84,10 +84,12 @@ DDL_API void ddl_loader_next(struct ddl_loader *loader, size_t B, int32_t *token
 struct ddl_build_config {
     char tokenizer[1024]; /* as in ddl_tokenizer_load */
     char out[1024];       /* folder for train_000000.bin, ..., and with a validation set val_000000.bin */
-    double val_fraction;  /* share of documents held out, selected by a hash of (seed, document index) */
-    uint64_t seed;        /* of the selection of held-out documents */
-    size_t shard_tokens;  /* maximum tokens per shard */
-    size_t threads;       /* encoder threads; 0: one per core */
+    double
+        val_fraction;    /* share held out: of the documents, selected by a hash of (seed, document index); if
+                            that leaves the training or the validation set empty, of the tokens, from the end */
+    uint64_t seed;       /* of the selection of held-out documents */
+    size_t shard_tokens; /* maximum tokens per shard */
+    size_t threads;      /* encoder threads; 0: one per core */
     struct ddl_text_input input; /* how the inputs are read */
     bool overwrite;              /* replace the shards of an earlier build in `out` */
     bool quiet;                  /* no progress display (used by the caller) */
@@ -101,11 +103,14 @@ struct ddl_build_progress {
 };
 /* Result of a build. */
 struct ddl_build_result {
-    uint64_t documents[2], tokens[2], bytes[2]; /* train, val; tokens include <|endoftext|>; bytes of text */
+    uint64_t documents[2], tokens[2], bytes[2]; /* train, val; tokens include <|endoftext|>; bytes of text. A
+                                                   document that end_held_out divides counts in both. */
     size_t shards[2];                           /* number of files, train and val */
     uint64_t skipped;                           /* empty documents */
-    int bytes_per_token;                        /* 2, or 4 if the vocabulary has more than 65536 tokens */
-    double seconds;                             /* total time */
+    const char *end_held_out; /* NULL: documents were selected. Otherwise the end of the text is held out, and
+                                 this is what it begins with: "document", "line", "word" or "character" */
+    int bytes_per_token;      /* 2, or 4 if the vocabulary has more than 65536 tokens */
+    double seconds;           /* total time */
 };
 /* Called about ten times a second, on the thread that called ddl_data_build. A nonzero return value stops the
  * build with DDL_E_INTERRUPTED and removes its output. */

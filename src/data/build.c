@@ -2,6 +2,7 @@
 #include "ddl/data.h"
 
 #include "base/clock.h"
+#include "data/hold_out.h"
 #include "data/reader.h"
 #include "data/shard_set.h"
 
@@ -22,7 +23,7 @@ const struct ddl_option *ddl_build_options(void)
         { "tokenizer", TEXT(tokenizer), "PATH", "tokenizer.json, or its folder" },
         DDL_INPUT_ROWS(struct ddl_build_config),
         { "val_fraction", DDL_OPTION_DOUBLE, FIELD(val_fraction), 0, 0, 1, NULL, "SHARE",
-          "share of the documents held out, in val_*.bin" },
+          "share held out, in val_*.bin: of the documents, or the end of the text if there are too few" },
         { "seed", DDL_OPTION_U64, FIELD(seed), 0, 0, 0, NULL, "N",
           "seed of the selection of held-out documents" },
         { "shard_tokens", DDL_OPTION_SIZE, FIELD(shard_tokens), 0, 1, 2147483647, NULL, "N",
@@ -117,6 +118,37 @@ static ddl_status write_batch(struct build *b, const struct ddl_text_batch *batc
     return DDL_OK;
 }
 
+static ddl_status check_progress(void *user, struct ddl_error *err)
+{
+    return show_progress(user, false, err);
+}
+
+/* If the selection of documents has left one of the sets empty, holds out the end of the text. */
+static ddl_status hold_out_end(struct build *b, struct ddl_error *err)
+{
+    struct ddl_build_result *r = &b->result;
+    const double share = b->config->val_fraction;
+    struct ddl_hold_out h = { .set = &b->set,
+                              .tokenizer = b->tokenizer,
+                              .end_of_text = b->end_of_text,
+                              .share = share,
+                              .check = check_progress,
+                              .user = b };
+    if (share == 0 || share == 1 || (r->documents[0] > 0 && r->documents[1] > 0))
+        return DDL_OK;
+    ddl_status status = ddl_hold_out_end(&h, err);
+    if (status)
+        return status;
+    r->end_held_out = h.at;
+    r->documents[DDL_SPLIT_TRAIN] += r->documents[DDL_SPLIT_VAL] + h.divided - h.documents;
+    r->documents[DDL_SPLIT_VAL] = h.documents;
+    r->bytes[DDL_SPLIT_TRAIN] += r->bytes[DDL_SPLIT_VAL] - h.bytes;
+    r->bytes[DDL_SPLIT_VAL] = h.bytes;
+    for (int split = 0; split < DDL_SPLITS; split++)
+        r->tokens[split] = b->set.split[split].tokens;
+    return DDL_OK;
+}
+
 static ddl_status write_all(void *user, struct ddl_error *err)
 {
     struct build *b = user;
@@ -137,7 +169,8 @@ static ddl_status write_all(void *user, struct ddl_error *err)
         return ddl_error_set(err, DDL_E_FORMAT, "no text: %zu file%s, %llu empty document%s", b->inputs.n,
                              b->inputs.n == 1 ? "" : "s", (unsigned long long)b->result.skipped,
                              b->result.skipped == 1 ? "" : "s");
-    return show_progress(b, true, err);
+    ddl_status status = hold_out_end(b, err);
+    return status ? status : show_progress(b, true, err);
 }
 
 static void *read_thread(void *arg)

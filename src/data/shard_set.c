@@ -166,6 +166,123 @@ ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int3
     return status;
 }
 
+ddl_status ddl_shard_set_close(struct ddl_shard_set *set, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (int split = 0; split < DDL_SPLITS && !status; split++)
+        status = end_shard(set, split, err);
+    return status;
+}
+
+/* Path of a complete shard that is not published yet. */
+static void work_path(const struct ddl_shard_set *set, int split, size_t i, char *path, size_t size)
+{
+    char name[NAME_SIZE];
+    shard_name(name, split, i);
+    ddl_path_join(path, size, set->work, name);
+}
+
+/* Reads n tokens of shard i, from token `from` of it. */
+static ddl_status read_ids(const struct ddl_shard_set *set, const char *path, uint64_t from, size_t n,
+                           int32_t *ids, struct ddl_error *err)
+{
+    const size_t width = (size_t)set->width;
+    unsigned char bytes[4096];
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return ddl_file_error(err, path, "open");
+    bool ok = fseeko(file, (off_t)(DDL_SHARD_HEADER + from * width), SEEK_SET) == 0;
+    for (size_t done = 0; ok && done < n;) {
+        size_t most = sizeof bytes / width, take = n - done < most ? n - done : most;
+        ok = fread(bytes, width, take, file) == take;
+        for (size_t i = 0; ok && i < take; i++) {
+            uint32_t id = 0;
+            for (size_t b = 0; b < width; b++)
+                id |= (uint32_t)bytes[i * width + b] << 8 * b;
+            ids[done + i] = (int32_t)id;
+        }
+        done += take;
+    }
+    ddl_status status = ok ? DDL_OK : ddl_file_error(err, path, "read");
+    fclose(file);
+    return status;
+}
+
+ddl_status ddl_shard_set_read(const struct ddl_shard_set *set, int split, uint64_t start, size_t n,
+                              int32_t *ids, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    while (n > 0 && !status) {
+        char path[2048];
+        uint64_t from = start % set->shard_tokens, left = set->shard_tokens - from;
+        size_t take = n < left ? n : (size_t)left;
+        work_path(set, split, (size_t)(start / set->shard_tokens), path, sizeof path);
+        status = read_ids(set, path, from, take, ids, err);
+        start += take;
+        ids += take;
+        n -= take;
+    }
+    return status;
+}
+
+ddl_status ddl_shard_set_make_train(struct ddl_shard_set *set, struct ddl_error *err)
+{
+    struct ddl_shard_sequence *val = &set->split[DDL_SPLIT_VAL], *train = &set->split[DDL_SPLIT_TRAIN];
+    ddl_status status = DDL_OK;
+    while (train->shards < val->shards && !status) {
+        char from[2048], to[2048];
+        work_path(set, DDL_SPLIT_VAL, train->shards, from, sizeof from);
+        work_path(set, DDL_SPLIT_TRAIN, train->shards, to, sizeof to);
+        if (rename(from, to) != 0)
+            status = ddl_file_error(err, to, "rename to");
+        else
+            train->shards++;
+    }
+    if (!status) {
+        *train = *val;
+        *val = (struct ddl_shard_sequence){ 0 };
+    }
+    return status;
+}
+
+/* Shortens a complete shard to so many tokens. */
+static ddl_status shorten(const struct ddl_shard_set *set, const char *path, uint64_t tokens,
+                          struct ddl_error *err)
+{
+    unsigned char count[4];
+    FILE *file = fopen(path, "r+b");
+    if (!file)
+        return ddl_file_error(err, path, "open");
+    for (size_t b = 0; b < sizeof count; b++)
+        count[b] = (unsigned char)(tokens >> 8 * b);
+    bool ok = fseek(file, 8, SEEK_SET) == 0 && fwrite(count, 1, sizeof count, file) == sizeof count &&
+              fflush(file) == 0 &&
+              ftruncate(fileno(file), (off_t)(DDL_SHARD_HEADER + tokens * (uint64_t)set->width)) == 0 &&
+              fsync(fileno(file)) == 0;
+    ddl_status status = ok ? DDL_OK : ddl_file_error(err, path, "shorten");
+    if (fclose(file) != 0 && !status)
+        status = ddl_file_error(err, path, "close");
+    return status;
+}
+
+ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t tokens,
+                                  struct ddl_error *err)
+{
+    struct ddl_shard_sequence *s = &set->split[split];
+    size_t last = (size_t)((tokens - 1) / set->shard_tokens);
+    char path[2048];
+    while (s->shards > last + 1) {
+        work_path(set, split, s->shards - 1, path, sizeof path);
+        if (unlink(path) != 0)
+            return ddl_file_error(err, path, "remove");
+        s->shards--;
+    }
+    work_path(set, split, last, path, sizeof path);
+    s->tokens = tokens;
+    s->in_shard = tokens - last * (uint64_t)set->shard_tokens;
+    return shorten(set, path, s->in_shard, err);
+}
+
 /* Removes the shards of an earlier build. */
 static ddl_status remove_old(const struct ddl_shard_set *set, struct ddl_error *err)
 {
@@ -204,7 +321,7 @@ static ddl_status move_all(const struct ddl_shard_set *set, struct ddl_error *er
         for (size_t i = 0; i < set->split[split].shards; i++) {
             char name[NAME_SIZE], from[2048], to[2048];
             shard_name(name, split, i);
-            ddl_path_join(from, sizeof from, set->work, name);
+            work_path(set, split, i, from, sizeof from);
             ddl_path_join(to, sizeof to, set->out, name);
             if (rename(from, to) != 0)
                 return ddl_file_error(err, to, "move into place");
@@ -215,9 +332,7 @@ static ddl_status move_all(const struct ddl_shard_set *set, struct ddl_error *er
 
 ddl_status ddl_shard_set_publish(struct ddl_shard_set *set, struct ddl_error *err)
 {
-    ddl_status status = DDL_OK;
-    for (int split = 0; split < DDL_SPLITS && !status; split++)
-        status = end_shard(set, split, err);
+    ddl_status status = ddl_shard_set_close(set, err);
     /* Another process may have created shards in the meantime. */
     if (!status)
         status = check_no_shards(set->out, set->overwrite, err);

@@ -25,6 +25,17 @@ ddl_status ddl_shard_set_begin(struct ddl_shard_set *set, const char *out, bool 
                                size_t shard_tokens, struct ddl_error *err);
 ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int32_t *ids, size_t n,
                                 struct ddl_error *err);
+/* Closes the last shard of each split; a later append begins another one. */
+ddl_status ddl_shard_set_close(struct ddl_shard_set *set, struct ddl_error *err);
+/* The following three need a closed split. Reads n tokens from position `start`; start + n is at most the
+ * number of tokens. */
+ddl_status ddl_shard_set_read(const struct ddl_shard_set *set, int split, uint64_t start, size_t n,
+                              int32_t *ids, struct ddl_error *err);
+/* Makes the validation shards training shards; there must be no training shards. */
+ddl_status ddl_shard_set_make_train(struct ddl_shard_set *set, struct ddl_error *err);
+/* Removes all but the first `tokens` tokens, at least 1. */
+ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t tokens,
+                                  struct ddl_error *err);
 /* Closes the last shards and moves all of them into place; on failure, discards them. */
 ddl_status ddl_shard_set_publish(struct ddl_shard_set *set, struct ddl_error *err);
 void ddl_shard_set_discard(struct ddl_shard_set *set);

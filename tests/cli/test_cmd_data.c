@@ -72,6 +72,24 @@ static void piped(void **state)
              ddl_program(), build_arguments("-"), scratch_path("piped"));
     assert_int_equal(run_command(command, out, sizeof out), 0);
     assert_non_null(strstr(out, "1 documents"));
+    /* The end of a single text is held out, which a message reports. */
+    remove_scratch("piped");
+    snprintf(command, sizeof command,
+             "printf 'one\\ntwo\\nthree\\nfour\\n' | '%s' data %s --out '%s' --quiet --val-fraction 0.5 2>&1",
+             ddl_program(), build_arguments("-"), scratch_path("piped"));
+    assert_int_equal(run_command(command, out, sizeof out), 0);
+    assert_non_null(strstr(out,
+                           "ddl: too few documents to hold out 0.5 of them: validation is the end of the "
+                           "text, 50 % of its tokens, from the start of a line"));
+    assert_non_null(strstr(out, "val             1 documents"));
+    /* JSON lines. */
+    remove_scratch("piped");
+    snprintf(command, sizeof command,
+             "printf '{\"body\": \"one\"}\\n{\"body\": \"two\"}\\n' | '%s' data %s --out '%s' --quiet "
+             "--stdin-format jsonl --text-key body 2>&1",
+             ddl_program(), build_arguments("-"), scratch_path("piped"));
+    assert_int_equal(run_command(command, out, sizeof out), 0);
+    assert_non_null(strstr(out, "2 documents               6 bytes"));
 }
 
 static void statuses(void **state)
@@ -200,8 +218,9 @@ static size_t memory_of_build(const char *path)
     snprintf(out, sizeof out, "%s", scratch_path("large"));
     snprintf(tokenizer, sizeof tokenizer, "%s", source_path("data/tokenizer"));
     remove_scratch("large");
-    const char *const arguments[] = { ddl_program(), "data", "build",     path, "--tokenizer", tokenizer,
-                                      "--out",       out,    "--threads", "2",  "--quiet",     NULL };
+    const char *const arguments[] = { ddl_program(),    "data",  "build",   path,        "--tokenizer",
+                                      tokenizer,        "--out", out,       "--threads", "2",
+                                      "--val-fraction", "0.3",   "--quiet", NULL };
     size_t used = peak_memory_of(ddl_program(), arguments);
     remove_scratch("large");
     return used;
