@@ -76,6 +76,10 @@ void print_help(const struct command *command);
 size_t describe_flag(const struct ddl_option *option, char *out, size_t size);
 /* The rows of a group: its own, or the library's; NULL past the last group of a command. */
 const struct ddl_option *group_rows(const struct option_group *group);
+/* The value of the row in `defaults`, as text: "8", "auto: steps/50, at most 2000". */
+void describe_default_value(const struct ddl_option *row, const void *defaults, char *out, size_t size);
+/* " (also --batch-size, --micro-batch-size)", or nothing. */
+void describe_aliases(const struct ddl_option *row, char *out, size_t size);
 /* " [default: 8]" for a row of a group; empty for a flag that is off and for an empty text. */
 void describe_default(const struct option_group *group, const struct ddl_option *row, char *out, size_t size);
 

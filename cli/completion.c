@@ -41,11 +41,15 @@ static const struct {
     { "model", model_name }, { "size", size_name }, { "backend", backend_name }, { "man", page_name }
 };
 
-static void print_flag(const struct ddl_option *row, const char *before)
+/* The option's names, aliases included, with `between` between them; `no` is "" or "no-". */
+static void print_flag(const struct ddl_option *row, const char *no, const char *between)
 {
-    printf("--%s", before);
-    for (const char *c = row->name; *c; c++)
-        putchar(*c == '_' ? '-' : *c);
+    char name[128];
+    for (size_t i = 0; ddl_option_name(row, i, name, sizeof name); i++) {
+        printf("%s--%s", i ? between : "", no);
+        for (const char *c = name; *c; c++)
+            putchar(*c == '_' ? '-' : *c);
+    }
 }
 
 static void print_flags(const struct command *command)
@@ -54,10 +58,10 @@ static void print_flags(const struct command *command)
     for (size_t g = 0; g < MAX_OPTION_GROUPS && group_rows(&command->options[g]); g++) {
         for (const struct ddl_option *row = group_rows(&command->options[g]); row->name; row++) {
             fputs(before, stdout);
-            print_flag(row, "");
+            print_flag(row, "", " ");
             if (row->type == DDL_OPTION_BOOL) {
                 putchar(' ');
-                print_flag(row, "no-");
+                print_flag(row, "no-", " ");
             }
             before = " ";
         }
@@ -70,7 +74,7 @@ static void print_value(const struct ddl_option *row)
 {
     const char *word = row->value ? row->value : "";
     printf("        ");
-    print_flag(row, "");
+    print_flag(row, "", "|");
     printf(")\n            kind=");
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         if (strcmp(row->name, lists[i].option) != 0)

@@ -75,6 +75,13 @@ const struct ddl_option *group_rows(const struct option_group *group)
     return group->table ? group->table() : group->rows;
 }
 
+void describe_default_value(const struct ddl_option *row, const void *defaults, char *out, size_t size)
+{
+    ddl_option_format(row, defaults, out, size);
+    if (row->automatic && strcmp(out, "auto") == 0)
+        snprintf(out, size, "auto: %s", row->automatic);
+}
+
 void describe_default(const struct option_group *group, const struct ddl_option *row, char *out, size_t size)
 {
     const void *defaults = group->defaults ? group->defaults() : NULL;
@@ -82,11 +89,25 @@ void describe_default(const struct option_group *group, const struct ddl_option 
     *out = '\0';
     if (!defaults)
         return;
-    ddl_option_format(row, defaults, value, sizeof value);
+    describe_default_value(row, defaults, value, sizeof value);
     if (row->type == DDL_OPTION_BOOL && strcmp(value, "true") == 0)
         snprintf(out, size, " [default: on]");
     else if (row->type != DDL_OPTION_BOOL && *value)
         snprintf(out, size, " [default: %s]", value);
+}
+
+void describe_aliases(const struct ddl_option *row, char *out, size_t size)
+{
+    char name[128];
+    size_t used = 0;
+    *out = '\0';
+    for (size_t i = 1; ddl_option_name(row, i, name, sizeof name) && used < size; i++) {
+        for (char *c = name; *c; c++)
+            *c = *c == '_' ? '-' : *c;
+        used += (size_t)snprintf(out + used, size - used, "%s--%s", i > 1 ? ", " : " (also ", name);
+    }
+    if (used && used < size)
+        snprintf(out + used, size - used, ")");
 }
 
 static void print_options(const struct command *command)
@@ -96,13 +117,14 @@ static void print_options(const struct command *command)
         if (g == 0 || group->title)
             printf("\n%s:\n", group->title ? group->title : "options");
         for (const struct ddl_option *row = group_rows(group); row->name; row++) {
-            char flag[256], value[1100];
+            char flag[256], value[1100], aliases[256];
             describe_flag(row, flag, sizeof flag);
+            describe_aliases(row, aliases, sizeof aliases);
             describe_default(group, row, value, sizeof value);
             if (strlen(flag) > 32)
-                printf("  %s\n  %-32s  %s%s\n", flag, "", row->help ? row->help : "", value);
+                printf("  %s\n  %-32s  %s%s%s\n", flag, "", row->help ? row->help : "", aliases, value);
             else
-                printf("  %-32s  %s%s\n", flag, row->help ? row->help : "", value);
+                printf("  %-32s  %s%s%s\n", flag, row->help ? row->help : "", aliases, value);
         }
     }
 }

@@ -174,7 +174,7 @@ static void describe_value(const struct ddl_option *row, const void *defaults)
     if (*range && used < sizeof line)
         used += (size_t)snprintf(line + used, sizeof line - used, ", %s", range);
     if (defaults)
-        ddl_option_format(row, defaults, value, sizeof value);
+        describe_default_value(row, defaults, value, sizeof value);
     if (*value && used < sizeof line)
         used += (size_t)snprintf(line + used, sizeof line - used, "; default %s", value);
     if (used < sizeof line)
@@ -200,13 +200,16 @@ static void options(const struct command *command, const char *under)
         if (name || (g == 0 && under))
             heading("SS", name ? name : under);
         for (const struct ddl_option *row = group_rows(&command->options[g]); row->name; row++) {
-            char flag[256], value[1100];
+            char flag[256], value[1100], aliases[256];
             size_t bold = describe_flag(row, flag, sizeof flag);
             tag(flag, bold);
             put_sentence(row->help);
             describe_default(&command->options[g], row, value, sizeof value);
             if (*value)
                 put_line(value + 1);
+            describe_aliases(row, aliases, sizeof aliases);
+            if (*aliases)
+                put_line(aliases + 1);
         }
     }
 }

@@ -17,7 +17,7 @@ function(ddl_target name)
   set_target_properties(${name} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wstrict-prototypes -Wmissing-prototypes
-                                         -Wshadow -fno-math-errno)
+                                         -Wshadow -fno-math-errno -Wno-missing-field-initializers)
   if(DDL_WERROR)
     target_compile_options(${name} PRIVATE -Werror)
   endif()

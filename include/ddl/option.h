@@ -25,6 +25,9 @@ enum ddl_option_type {
     DDL_OPTION_PATHS,  /* char[size]: one path, or several as ddl_option_join_paths writes them */
 };
 
+/* The value of a U64 field whose text is "auto": the program computes the value. */
+#define DDL_OPTION_AUTO UINT64_MAX
+
 /* A setting. Tables end with a row whose name is NULL. */
 struct ddl_option {
     const char *name; /* as in YAML or JSON; on the command line --name, where '-' and '_' are the same */
@@ -33,21 +36,30 @@ struct ddl_option {
     size_t size;     /* STRING, PATHS: bytes of the array                                               */
     double min, max; /* numbers: the range, inclusive; both 0: any finite value of the type            */
     const char *const *choices; /* CHOICE: names, ended by NULL                                        */
-    const char *value; /* what the help calls the value: "N", "DIR", ...; NULL for BOOL              */
-    const char *help;  /* one line, no final stop                                                     */
+    const char *value;     /* what the help calls the value: "N", "DIR", ...; NULL for BOOL              */
+    const char *help;      /* one line, no final stop                                                     */
+    const char *aliases;   /* other names for it, separated by spaces; NULL: none                     */
+    const char *automatic; /* U64: "auto" is a value too, computed by this rule; NULL: it is not      */
 };
 
-/* The table's row called `name` ('-' equals '_'), or NULL. */
+/* Writes name i of the option to out, truncated to size: its own name, then its aliases. False past the last.
+ */
+DDL_API bool ddl_option_name(const struct ddl_option *option, size_t i, char *out, size_t size);
+
+/* The table's row whose name or alias is `name` ('-' equals '_'), or NULL. */
 DDL_API const struct ddl_option *ddl_option_find(const struct ddl_option *table, const char *name);
 
-/* The table's row whose name is nearest to `name` by edit distance, if near enough to be worth suggesting;
- * else NULL. */
+/* The table's row whose name or alias is nearest to `name` by edit distance, if near enough to be worth
+ * suggesting; else NULL. */
 DDL_API const struct ddl_option *ddl_option_nearest(const struct ddl_option *table, const char *name);
 
 /* Parses `text` into the option's field of *object. The whole text must be a value in range. `where` is
  * the prefix of the error message: "recipe.yaml:7", "--lr". */
 DDL_API ddl_status ddl_option_set(const struct ddl_option *option, void *object, const char *text,
                                   const char *where, struct ddl_error *err);
+
+/* Whether the option has the same value for both texts; false if either is no value of it. */
+DDL_API bool ddl_option_same(const struct ddl_option *option, const char *a, const char *b);
 
 /* Writes the option's field of *object to out as ddl_option_set reads it back (floats with all digits they
  * need). Truncates to size. */
@@ -83,7 +95,8 @@ DDL_API ddl_status ddl_option_join_paths(const char *const *paths, size_t n, con
  * negative numbers too); after "--" everything is. A value that itself starts with "--" needs the form with
  * '='; the argument after a BOOL is its value only if it is one of the words above. The value of PATHS
  * includes the arguments after it that have its file name extension: a pattern that the shell has expanded.
- * What is not found in `table` is looked up in `table2` for `object2` (both may be NULL). */
+ * What is not found in `table` is looked up in `table2` for `object2` (both may be NULL). The last of several
+ * values counts, but two names of one option with different values are an error. */
 DDL_API ddl_status ddl_option_parse(const struct ddl_option *table, void *object,
                                     const struct ddl_option *table2, void *object2, int argc, char **argv,
                                     int *n_positional, struct ddl_error *err);

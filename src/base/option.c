@@ -26,11 +26,26 @@ static bool same_name(const char *a, const char *b)
     return *a == '\0' && *b == '\0';
 }
 
+bool ddl_option_name(const struct ddl_option *option, size_t i, char *out, size_t size)
+{
+    const char *from = i ? option->aliases : option->name;
+    for (; from && i > 1; i--) {
+        from = strchr(from, ' ');
+        from = from ? from + 1 : NULL;
+    }
+    if (from)
+        snprintf(out, size, "%.*s", (int)strcspn(from, " "), from);
+    return from != NULL;
+}
+
 const struct ddl_option *ddl_option_find(const struct ddl_option *table, const char *name)
 {
+    char own[MAX_NAME];
     for (; table && table->name; table++) {
-        if (same_name(table->name, name))
-            return table;
+        for (size_t i = 0; ddl_option_name(table, i, own, sizeof own); i++) {
+            if (same_name(own, name))
+                return table;
+        }
     }
     return NULL;
 }
@@ -69,11 +84,14 @@ static size_t edit_distance(const char *a, const char *b)
 static const struct ddl_option *nearer(const struct ddl_option *table, const char *name, size_t *distance)
 {
     const struct ddl_option *best = NULL;
+    char own[MAX_NAME];
     for (; table && table->name; table++) {
-        size_t d = strlen(table->name) < MAX_NAME ? edit_distance(table->name, name) : SIZE_MAX;
-        if (d < *distance) {
-            *distance = d;
-            best = table;
+        for (size_t i = 0; ddl_option_name(table, i, own, sizeof own); i++) {
+            size_t d = edit_distance(own, name);
+            if (d < *distance) {
+                *distance = d;
+                best = table;
+            }
         }
     }
     return best;
@@ -175,6 +193,10 @@ static ddl_status set_integer(const struct ddl_option *option, void *field, cons
                               const char *where, struct ddl_error *err)
 {
     const char *digits = *text == '-' || *text == '+' ? text + 1 : text;
+    if (option->automatic && strcmp(text, "auto") == 0) {
+        *(uint64_t *)field = DDL_OPTION_AUTO;
+        return DDL_OK;
+    }
     if (*digits == '\0' || digits[strspn(digits, "0123456789")] != '\0')
         return ddl_error_set(err, DDL_E_USAGE, "%s: '%.80s' is not a whole number", where, text);
     errno = 0;
@@ -264,7 +286,10 @@ void ddl_option_format(const struct ddl_option *option, const void *object, char
         snprintf(out, size, "%zu", *(const size_t *)field);
         break;
     case DDL_OPTION_U64:
-        snprintf(out, size, "%llu", (unsigned long long)*(const uint64_t *)field);
+        if (option->automatic && *(const uint64_t *)field == DDL_OPTION_AUTO)
+            snprintf(out, size, "auto");
+        else
+            snprintf(out, size, "%llu", (unsigned long long)*(const uint64_t *)field);
         break;
     case DDL_OPTION_FLOAT:
         format_float(*(const float *)field, number, sizeof number);
@@ -294,21 +319,47 @@ ddl_status ddl_choice_check(const char *name, const char *const *choices, int va
     return DDL_OK;
 }
 
-/* The check of ddl_option_set, on a copy of the field. */
-static ddl_status check_number(const struct ddl_option *option, const void *object, struct ddl_error *err)
-{
+/* A field of any type but STRING and PATHS, with the row that describes it. */
+struct lone_field {
     union {
         bool flag;
         size_t size;
         uint64_t u64;
         float single;
         double real;
-    } field;
-    struct ddl_option elsewhere = *option;
+        int choice;
+    } value;
+    struct ddl_option row;
+};
+
+static ddl_status set_lone(struct lone_field *field, const struct ddl_option *option, const char *text,
+                           struct ddl_error *err)
+{
+    *field = (struct lone_field){ .row = *option };
+    field->row.offset = 0;
+    return ddl_option_set(&field->row, &field->value, text, option->name, err);
+}
+
+bool ddl_option_same(const struct ddl_option *option, const char *a, const char *b)
+{
+    struct lone_field first, second;
+    char text[2][128];
+    if (option->type == DDL_OPTION_STRING || option->type == DDL_OPTION_PATHS)
+        return strcmp(a, b) == 0;
+    if (set_lone(&first, option, a, NULL) || set_lone(&second, option, b, NULL))
+        return false;
+    ddl_option_format(&first.row, &first.value, text[0], sizeof text[0]);
+    ddl_option_format(&second.row, &second.value, text[1], sizeof text[1]);
+    return strcmp(text[0], text[1]) == 0;
+}
+
+/* The check of ddl_option_set, on a copy of the field. */
+static ddl_status check_number(const struct ddl_option *option, const void *object, struct ddl_error *err)
+{
+    struct lone_field copy;
     char text[64];
-    elsewhere.offset = 0;
     ddl_option_format(option, object, text, sizeof text);
-    return ddl_option_set(&elsewhere, &field, text, option->name, err);
+    return set_lone(&copy, option, text, err);
 }
 
 ddl_status ddl_option_check(const struct ddl_option *table, const void *object, struct ddl_error *err)
@@ -345,7 +396,9 @@ struct pair {
 /* One argument that starts with "--", taken apart. */
 struct flag {
     char name[MAX_NAME];
-    const char *value; /* what follows '=', or NULL */
+    const char *value;        /* what follows '=', or NULL */
+    const char *const *paths; /* PATHS: the n_paths arguments of its value */
+    size_t n_paths;
     const struct ddl_option *option;
     void *object;
     bool negated;
@@ -402,73 +455,128 @@ static const char *extension_of(const char *path)
     return dot ? dot : "";
 }
 
-/* Sets the paths that argv[*i] and the arguments after it name; *i moves to the last of them. */
-static ddl_status apply_paths(const struct flag *flag, int argc, char **argv, int *i, const char *where,
-                              struct ddl_error *err)
+/* How many arguments argv[i], the value of a PATHS flag, and those after it belong together. */
+static size_t count_paths(int argc, char **argv, int i)
 {
-    const char *const *paths = (const char *const *)argv + *i, *extension = extension_of(argv[*i]);
+    const char *extension = extension_of(argv[i]);
     size_t n = 1;
-    while (*extension && *i + 1 < argc && strcmp(extension_of(argv[*i + 1]), extension) == 0 &&
-           strncmp(argv[*i + 1], "--", 2) != 0) {
-        ++*i;
+    while (*extension && i + (int)n < argc && strcmp(extension_of(argv[i + (int)n]), extension) == 0 &&
+           strncmp(argv[i + (int)n], "--", 2) != 0)
         n++;
-    }
-    if (n == 1)
-        return ddl_option_set(flag->option, flag->object, *paths, where, err);
-    char *field = field_of(flag->option, flag->object);
-    return ddl_option_join_paths(paths, n, where, field, flag->option->size, err);
+    return n;
 }
 
-/* Sets what `flag` says; *i moves on if the next argument was its value. */
-static ddl_status apply_flag(const struct flag *flag, int argc, char **argv, int *i, struct ddl_error *err)
+/* The value of a BOOL flag: what follows '=', the next argument if it is one, or what the flag says. */
+static ddl_status take_bool(struct flag *flag, const char *next, int *i, const char *where,
+                            struct ddl_error *err)
 {
-    char where[MAX_NAME + 2];
-    snprintf(where, sizeof where, "--%s", flag->name);
-    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
     if (flag->negated && flag->value)
         return ddl_error_set(err, DDL_E_USAGE, "%s: takes no value, found '%.80s'", where, flag->value);
     if (flag->value)
-        return ddl_option_set(flag->option, flag->object, flag->value, where, err);
-    if (flag->option->type == DDL_OPTION_BOOL) {
-        if (!flag->negated && next &&
-            ddl_option_set(flag->option, flag->object, next, where, NULL) == DDL_OK) {
-            ++*i;
-            return DDL_OK;
-        }
-        return ddl_option_set(flag->option, flag->object, flag->negated ? "false" : "true", where, err);
+        return DDL_OK;
+    if (!flag->negated && next && ddl_option_same(flag->option, next, next)) {
+        flag->value = next;
+        ++*i;
+    } else {
+        flag->value = flag->negated ? "false" : "true";
     }
+    return DDL_OK;
+}
+
+/* Reads the flag argv[*i] and its value; *i moves on if that is the next argument. */
+static ddl_status take_flag(const struct pair *pair, int argc, char **argv, int *i, struct flag *flag,
+                            struct ddl_error *err)
+{
+    char where[MAX_NAME + 2];
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    ddl_status status = read_flag(pair, argv[*i], flag, err);
+    if (status)
+        return status;
+    snprintf(where, sizeof where, "--%s", flag->name);
+    if (flag->option->type == DDL_OPTION_BOOL)
+        return take_bool(flag, next, i, where, err);
+    if (flag->value)
+        return DDL_OK;
     if (!next || strncmp(next, "--", 2) == 0)
         return ddl_error_set(err, DDL_E_USAGE, "%s: needs a value (%s)", where,
                              flag->option->value ? flag->option->value : "VALUE");
+    flag->value = next;
     ++*i;
-    if (flag->option->type == DDL_OPTION_PATHS)
-        return apply_paths(flag, argc, argv, i, where, err);
-    return ddl_option_set(flag->option, flag->object, next, where, err);
+    if (flag->option->type == DDL_OPTION_PATHS) {
+        flag->paths = (const char *const *)argv + *i;
+        flag->n_paths = count_paths(argc, argv, *i);
+        *i += (int)flag->n_paths - 1;
+    }
+    return DDL_OK;
+}
+
+/* "--name" or "--name=value"; "--" alone ends the flags. */
+static bool is_flag(const char *argument)
+{
+    return strncmp(argument, "--", 2) == 0 && argument[2] != '\0';
+}
+
+/* The flag's name without a leading "no-". */
+static const char *spelling(const struct flag *flag)
+{
+    return flag->name + (flag->negated ? 3 : 0);
+}
+
+/* An earlier flag, before argv[end], may not name the same option otherwise and with another value. */
+static ddl_status check_names(const struct pair *pair, const struct flag *flag, int argc, char **argv,
+                              int end, struct ddl_error *err)
+{
+    for (int i = 1; i < end; i++) {
+        struct flag earlier;
+        if (!is_flag(argv[i]) || take_flag(pair, argc, argv, &i, &earlier, NULL))
+            continue;
+        if (earlier.option == flag->option && !same_name(spelling(&earlier), spelling(flag)) &&
+            !ddl_option_same(flag->option, earlier.value, flag->value))
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "--%s %.80s: the same option as --%s %.80s: expected one value",
+                                 spelling(flag), flag->value, spelling(&earlier), earlier.value);
+    }
+    return DDL_OK;
+}
+
+static ddl_status apply_flag(const struct pair *pair, int argc, char **argv, int *i, struct ddl_error *err)
+{
+    struct flag flag;
+    char where[MAX_NAME + 2];
+    int at = *i;
+    ddl_status status = take_flag(pair, argc, argv, i, &flag, err);
+    if (!status && flag.option->aliases)
+        status = check_names(pair, &flag, argc, argv, at, err);
+    snprintf(where, sizeof where, "--%s", flag.name);
+    if (status)
+        return status;
+    if (flag.n_paths > 1)
+        return ddl_option_join_paths(flag.paths, flag.n_paths, where, field_of(flag.option, flag.object),
+                                     flag.option->size, err);
+    return ddl_option_set(flag.option, flag.object, flag.value, where, err);
 }
 
 ddl_status ddl_option_parse(const struct ddl_option *table, void *object, const struct ddl_option *table2,
                             void *object2, int argc, char **argv, int *n_positional, struct ddl_error *err)
 {
     const struct pair pair = { { table, table2 }, { object, object2 } };
-    int kept = 0;
-    bool ended = false;
+    int kept = 0, end = 1;
     *n_positional = 0;
+    for (; end < argc && strcmp(argv[end], "--") != 0; end++) {
+        ddl_status status = DDL_OK;
+        if (is_flag(argv[end]))
+            status = apply_flag(&pair, argc, argv, &end, err);
+        else if (argv[end][0] == '-' && isalpha((unsigned char)argv[end][1]))
+            status = unknown_flag(&pair, argv[end], argv[end] + 1, err);
+        if (status)
+            return status;
+    }
     for (int i = 1; i < argc; i++) {
-        char *argument = argv[i];
-        if (!ended && strcmp(argument, "--") == 0) {
-            ended = true;
-        } else if (!ended && strncmp(argument, "--", 2) == 0) {
-            struct flag flag;
-            ddl_status status = read_flag(&pair, argument, &flag, err);
-            if (!status)
-                status = apply_flag(&flag, argc, argv, &i, err);
-            if (status)
-                return status;
-        } else if (!ended && argument[0] == '-' && isalpha((unsigned char)argument[1])) {
-            return unknown_flag(&pair, argument, argument + 1, err);
-        } else {
-            argv[++kept] = argument;
-        }
+        struct flag flag;
+        if (i < end && is_flag(argv[i]))
+            (void)take_flag(&pair, argc, argv, &i, &flag, NULL);
+        else if (i != end)
+            argv[++kept] = argv[i];
     }
     *n_positional = kept;
     return DDL_OK;

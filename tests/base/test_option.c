@@ -19,6 +19,8 @@ struct thing {
     int kind;
     float any;
     size_t free_count;
+    uint64_t every;
+    bool fused;
 };
 
 static const char *const kinds[] = { "token", "channel", "mix", NULL };
@@ -36,6 +38,9 @@ static const struct ddl_option table[] = {
 static const struct ddl_option table2[] = {
     { "any", DDL_OPTION_FLOAT, AT(any), 0, 0, 0, NULL, "X", "any number" },
     { "free_count", DDL_OPTION_SIZE, AT(free_count), 0, 0, 0, NULL, "N", "any count" },
+    { "every", DDL_OPTION_U64, AT(every), 0, 1, 1000, NULL, "N", "an interval", "interval each_steps",
+      "steps/20" },
+    { "fused", DDL_OPTION_BOOL, AT(fused), 0, 0, 0, NULL, NULL, "another switch", "joined" },
     { 0 },
 };
 
@@ -53,6 +58,10 @@ static void names(void **state)
     assert_null(ddl_option_find(table, "batch"));
     assert_null(ddl_option_find(table, "batch_counts"));
     assert_null(ddl_option_find(table, ""));
+    assert_ptr_equal(ddl_option_find(table2, "interval"), &table2[2]);
+    assert_ptr_equal(ddl_option_find(table2, "each-steps"), &table2[2]);
+    assert_null(ddl_option_find(table2, "interval each_steps"));
+    assert_null(ddl_option_find(table2, "steps"));
     assert_null(ddl_option_find(NULL, "lr"));
 }
 
@@ -62,6 +71,7 @@ static void nearest(void **state)
     assert_string_equal(ddl_option_nearest(table, "batch-cuont")->name, "batch_count");
     assert_string_equal(ddl_option_nearest(table, "sed")->name, "seed");
     assert_string_equal(ddl_option_nearest(table, "rl")->name, "lr");
+    assert_string_equal(ddl_option_nearest(table2, "intervall")->name, "every");
     assert_null(ddl_option_nearest(table, "temperature"));
     char long_name[400];
     memset(long_name, 'x', sizeof long_name - 1);
@@ -106,6 +116,43 @@ static void good_values(void **state)
     SET("kind", "mix");
     assert_int_equal(t.kind, 2);
 #undef SET
+}
+
+/* "auto" is a value of the options that have a rule, and is none of the others. */
+static void automatic_values(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct thing t = { .count = 1 };
+    char text[32];
+    assert_ok(ddl_option_set(row("every"), &t, "auto", "x", &err), err);
+    assert_true(t.every == DDL_OPTION_AUTO);
+    ddl_option_format(row("every"), &t, text, sizeof text);
+    assert_string_equal(text, "auto");
+    assert_ok(ddl_option_check(table2, &t, &err), err);
+    assert_ok(ddl_option_set(row("every"), &t, "7", "x", &err), err);
+    assert_true(t.every == 7);
+    assert_int_equal(ddl_option_set(row("seed"), &t, "auto", "x", &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "x: 'auto' is not a whole number");
+}
+
+static void same_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *a, *b;
+        bool same;
+    } cases[] = {
+        { "lr", "1e-3", "0.001", true },     { "lr", "1e-3", "1e-4", false },
+        { "flag", "yes", "true", true },     { "flag", "off", "1", false },
+        { "every", "auto", "auto", true },   { "every", "auto", "7", false },
+        { "kind", "mix", "mix", true },      { "kind", "mix", "token", false },
+        { "out", "runs/a", "runs/a", true }, { "out", "a", "b", false },
+        { "batch_count", "07", "7", true },  { "share", "1/3", "1/3", false },
+        { "kind", "mixed", "mixed", false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(ddl_option_same(row(cases[i].name), cases[i].a, cases[i].b), cases[i].same);
 }
 
 static void bad_values(void **state)
@@ -291,6 +338,39 @@ static void command_line(void **state)
     assert_ok(parse(&t, "", rest, sizeof rest, &err), err);
 }
 
+/* Aliases set the same field; the last value counts, unless two names disagree. */
+static void command_line_aliases(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *sentence;
+        uint64_t every;
+    } cases[] = {
+        { "--interval 3", NULL, 3 },
+        { "--each-steps=auto", NULL, DDL_OPTION_AUTO },
+        { "--every 3 --every 4", NULL, 4 },
+        { "--each-steps 3 x --each_steps 4", NULL, 4 },
+        { "--every 4 -- --interval 3", NULL, 4 },
+        { "--interval 04 --every 4", NULL, 4 },
+        { "--interval 3 --every 4", "--every 4: the same option as --interval 3: expected one value", 0 },
+        { "--lr 2 x --every 3 --each-steps=4",
+          "--each-steps 4: the same option as --every 3: expected one value", 0 },
+        { "--every 1 --joined --no-fused",
+          "--fused false: the same option as --joined true: expected one value", 0 },
+        { "--every 1 --joined --no-joined", NULL, 1 },
+        { "--intervall 3", "unknown option '--intervall', did you mean '--every'?", 0 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct thing t = { 0 };
+        struct ddl_error err = { 0 };
+        char rest[200];
+        assert_int_equal(parse(&t, cases[i].line, rest, sizeof rest, &err),
+                         cases[i].sentence ? DDL_E_USAGE : DDL_OK);
+        assert_string_equal(err.text, cases[i].sentence ? cases[i].sentence : "");
+        assert_true(cases[i].sentence || t.every == cases[i].every);
+    }
+}
+
 static void command_line_errors(void **state)
 {
     (void)state;
@@ -348,11 +428,14 @@ int main(void)
         cmocka_unit_test(names),
         cmocka_unit_test(nearest),
         cmocka_unit_test(good_values),
+        cmocka_unit_test(automatic_values),
+        cmocka_unit_test(same_values),
         cmocka_unit_test(bad_values),
         cmocka_unit_test(format_reads_back),
         cmocka_unit_test(ranges),
         cmocka_unit_test(values_that_came_from_c),
         cmocka_unit_test(command_line),
+        cmocka_unit_test(command_line_aliases),
         cmocka_unit_test(command_line_errors),
         cmocka_unit_test(without_tables),
     };
