@@ -38,9 +38,21 @@ static int stop_requested(void *user)
 
 /* ---- progress ---- */
 
+/* What the callbacks of a run need. */
+struct display {
+    struct progress_line line;
+    char out[1024]; /* the run's folder, from the start of the run */
+};
+
+static void keep_folder(void *user, const struct ddl_train_config *config)
+{
+    struct display *display = user;
+    memcpy(display->out, config->out, sizeof display->out);
+}
+
 static void show_progress(void *user, const struct ddl_train_progress *p)
 {
-    struct progress_line *line = user;
+    struct progress_line *line = &((struct display *)user)->line;
     bool stays = p->has_val || p->step == p->steps, first = line->shown == 0;
     if (!stays && !first && !progress_line_due(line, p->seconds))
         return;
@@ -49,9 +61,11 @@ static void show_progress(void *user, const struct ddl_train_progress *p)
     if (p->has_val)
         snprintf(val, sizeof val, "  val %.4f", p->val_loss);
     progress_line_begin(line, p->seconds);
-    fprintf(stderr, "step %llu/%llu  loss %.4f%s  lr %.2e  norm %.3f  %.0f tok/s  %s left",
-            (unsigned long long)p->step, (unsigned long long)p->steps, p->loss, val, p->lr, p->grad_norm,
-            p->tokens_per_s, left);
+    fprintf(stderr, "step %llu/%llu  loss %.4f%s", (unsigned long long)p->step, (unsigned long long)p->steps,
+            p->loss, val);
+    if (p->step > 0)
+        fprintf(stderr, "  lr %.2e  norm %.3f  %.0f tok/s  %s left", p->lr, p->grad_norm, p->tokens_per_s,
+                left);
     progress_line_end(line);
     if (stays)
         progress_line_keep(line);
@@ -59,7 +73,7 @@ static void show_progress(void *user, const struct ddl_train_progress *p)
 
 static void show_sample(void *user, uint64_t step, const char *prompt, const char *text, size_t size)
 {
-    progress_line_keep(user);
+    progress_line_keep(&((struct display *)user)->line);
     printf("--- step %llu\n", (unsigned long long)step);
     print_prompt(stdout, prompt, strlen(prompt));
     fwrite(text, 1, size, stdout);
@@ -69,7 +83,7 @@ static void show_sample(void *user, uint64_t step, const char *prompt, const cha
 
 static void show_note(void *user, const char *sentence)
 {
-    progress_line_keep(user);
+    progress_line_keep(&((struct display *)user)->line);
     fprintf(stderr, "ddl: %s\n", sentence);
 }
 
@@ -130,10 +144,11 @@ static void print_plan(const struct ddl_train_plan *p)
         printf("  %-12s %15.1f\n", memory[i].name, (double)memory[i].bytes / 1048576);
 }
 
-static void print_result_json(const struct ddl_train_progress *p)
+static void print_result_json(const char *out, const struct ddl_train_progress *p)
 {
     struct ddl_json json = { stdout, false };
     ddl_json_open(&json, NULL, '{');
+    ddl_json_string(&json, "out", out);
     ddl_json_count(&json, "step", p->step);
     ddl_json_number(&json, "loss", p->loss, 9);
     if (p->has_val)
@@ -146,9 +161,9 @@ static void print_result_json(const struct ddl_train_progress *p)
     putchar('\n');
 }
 
-static void print_result(const struct ddl_train_config *t, const struct ddl_train_progress *p)
+static void print_result(const char *out, const struct ddl_train_progress *p)
 {
-    printf("%s: %llu steps, loss %.4f", t->out, (unsigned long long)p->step, p->loss);
+    printf("%s: %llu steps, loss %.4f", out, (unsigned long long)p->step, p->loss);
     if (p->has_val)
         printf(", validation loss %.4f", p->val_loss);
     printf(", %llu tokens in %.1f s\n", (unsigned long long)p->tokens, p->seconds);
@@ -158,21 +173,23 @@ static int train(const struct ddl_train_config *t, const struct flags *flags)
 {
     struct ddl_error err = { 0 };
     struct ddl_train_progress last;
-    struct progress_line line = progress_line_on_stderr(flags->quiet);
-    struct ddl_train_callbacks callbacks = { .user = &line, .note = show_note, .stop = stop_requested };
+    struct display display = { .line = progress_line_on_stderr(flags->quiet) };
+    struct ddl_train_callbacks callbacks = {
+        .user = &display, .begin = keep_folder, .note = show_note, .stop = stop_requested
+    };
     if (!flags->quiet) {
         callbacks.progress = show_progress;
         callbacks.sample = show_sample;
     }
     catch_interrupts(); /* the first requests a checkpoint */
     ddl_status status = ddl_train_run(t, &callbacks, &last, &err);
-    progress_line_keep(&line);
+    progress_line_keep(&display.line);
     if (status)
         return report_error(&err);
     if (flags->json)
-        print_result_json(&last);
+        print_result_json(display.out, &last);
     else
-        print_result(t, &last);
+        print_result(display.out, &last);
     return EXIT_OK;
 }
 

@@ -15,7 +15,7 @@ extern "C" {
 
 /* A logged step. */
 struct ddl_run_point {
-    uint64_t step;                 /* from 1 on                                 */
+    uint64_t step;                 /* 0: before the first step                  */
     double loss;                   /* mean over the step's targets, nats        */
     double val_loss;               /* NaN where the step was not followed by a validation */
     double tokens, flops, seconds; /* cumulative */

@@ -116,6 +116,8 @@ DDL_API ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char
                                            struct ddl_error *err);
 /* The preset whose residual fields equal the config's, those without effect aside, or NULL. */
 DDL_API const char *ddl_config_preset_name(const struct ddl_config *config);
+/* The named size whose layers, heads and widths are the config's, or NULL. */
+DDL_API const char *ddl_config_size_name(const struct ddl_config *config);
 /* Named model number i, or NULL past the last; *about (may be NULL) gets one line. */
 DDL_API const char *ddl_config_preset_list(size_t i, const char **about);
 /* Named size number i, likewise; *about may be NULL. */

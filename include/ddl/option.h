@@ -58,7 +58,7 @@ DDL_API const struct ddl_option *ddl_option_nearest(const struct ddl_option *tab
 DDL_API ddl_status ddl_option_set(const struct ddl_option *option, void *object, const char *text,
                                   const char *where, struct ddl_error *err);
 
-/* Whether the option has the same value for both texts; false if either is no value of it. */
+/* Whether the option has the same value for the texts a and b; false if either is no value of it. */
 DDL_API bool ddl_option_same(const struct ddl_option *option, const char *a, const char *b);
 
 /* Writes the option's field of *object to out as ddl_option_set reads it back (floats with all digits they

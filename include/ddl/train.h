@@ -16,7 +16,17 @@
 extern "C" {
 #endif
 
-/* A run. The defaults are the paper's recipe. Each key of a recipe is a field of the same name. */
+/* How the learning rate changes after the warmup (docs/equations.md, 10). */
+enum ddl_schedule {
+    DDL_SCHEDULE_COSINE,   /* half a cosine down to lr * lr_min_ratio */
+    DDL_SCHEDULE_CONSTANT, /* lr */
+    DDL_SCHEDULE_WSD,      /* warmup, stable, decay: lr, then linear to lr * lr_min_ratio */
+    DDL_SCHEDULES
+};
+
+/* A run. Each key of a recipe is a field of the same name. A field whose comment says "auto" may be
+ * DDL_OPTION_AUTO: it is then computed from the other fields by the rule of its row (ddl_train_options),
+ * once, when the run starts. A resumed run keeps the values that the run started with. */
 struct ddl_train_config {
     /* the model: names give defaults, the keys of ddl_config_options change them */
     char model[64];                   /* a preset's name, or ""                                     */
@@ -31,13 +41,15 @@ struct ddl_train_config {
     char val_data[4096];   /* shards, with DDL_SHARDS_VAL; "auto": the validation shards of
                               train_data, if it has others too; "none" or "": no validation */
     char tokenizer[1024];  /* as ddl_tokenizer_load, or "": none is saved with the model */
-    char out[1024];        /* the run's folder                                          */
+    char out[1024];        /* the run's folder, or "": runs/MODEL-SIZE-N, N the first free number */
     /* size of a step: accumulate micro-batches of batch sequences of seq tokens */
     uint64_t steps;                /* optimizer steps of the whole run                            */
     size_t batch, accumulate, seq; /* seq 0: the model's context                                  */
     /* the optimizer */
-    double lr, lr_min_ratio;              /* cosine from lr down to lr * lr_min_ratio */
-    uint64_t warmup;                      /* steps of linear warm-up               */
+    double lr, lr_min_ratio;              /* peak; final rate relative to it        */
+    int schedule;                         /* enum ddl_schedule                      */
+    double decay_ratio;                   /* wsd: share of the steps that decay     */
+    uint64_t warmup;                      /* steps of linear warmup; auto           */
     float beta1, beta2, eps;              /* of AdamW                              */
     float weight_decay;                   /* of all parameters                     */
     float weight_decay_group[DDL_GROUPS]; /* negative: weight_decay. Keys weight_decay_embedding, ... */
@@ -50,13 +62,13 @@ struct ddl_train_config {
     uint64_t seed;         /* of initial values and data order */
     int order;             /* enum ddl_order */
     /* how often; 0: never */
-    uint64_t log_every;        /* steps between lines of metrics.jsonl  */
-    uint64_t val_every;        /* steps between validations             */
-    uint64_t val_tokens;       /* on a fixed set of positions, spread over val_data */
+    uint64_t log_every;        /* steps between lines of metrics.jsonl; auto */
+    uint64_t val_every;        /* steps between validations; auto       */
+    uint64_t val_tokens;       /* on a fixed set of positions, spread over val_data; auto */
     uint64_t sample_every;     /* steps between samples of text      */
     char sample_prompt[512];   /* what a sample begins with          */
     size_t sample_tokens;      /* and how long it is                 */
-    uint64_t checkpoint_every; /* 0: only on a stop                  */
+    uint64_t checkpoint_every; /* 0: only on a stop; auto            */
     size_t keep_last;          /* checkpoints; 0: all                */
     size_t keep_best;          /* beside those, the ones of lowest validation loss; 0: none */
     /* the machine */
@@ -68,7 +80,7 @@ struct ddl_train_config {
     uint64_t skip;  /* steps whose data a resumed run skips: where they end it every time */
 };
 
-/* The paper's recipe for the model of ddl_config_defaults. */
+/* The paper's model and optimizer, with intervals relative to the number of steps. */
 DDL_API struct ddl_train_config ddl_train_defaults(void);
 /* The rows of a recipe, in addition to those of ddl_config_options, whose keys a recipe may have too. */
 DDL_API const struct ddl_option *ddl_train_options(void);
@@ -102,7 +114,8 @@ struct ddl_train_plan {
 DDL_API ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,
                                   struct ddl_error *err);
 
-/* A completed step. */
+/* A completed step. Step 0 is the state before the first step: lr, grad_norm and tokens_per_s are 0, and
+ * `loss` is that of step 1, which is computed before its update. */
 struct ddl_train_progress {
     uint64_t step, steps;              /* done, of all                                  */
     double loss;                       /* mean over the step's targets, nats            */
@@ -118,6 +131,8 @@ struct ddl_train_progress {
 /* All may be NULL; all are called from the caller's thread and handed `user`. */
 struct ddl_train_callbacks {
     void *user;
+    /* once, before the first step: all values of the run, with the folder that it writes to in `out` */
+    void (*begin)(void *user, const struct ddl_train_config *config);
     void (*progress)(void *user, const struct ddl_train_progress *progress); /* every log_every steps */
     /* Every sample_every steps: the text after the prompt, `size` bytes. */
     void (*sample)(void *user, uint64_t step, const char *prompt, const char *text, size_t size);
@@ -125,7 +140,7 @@ struct ddl_train_callbacks {
     int (*stop)(void *user); /* called after each step: not zero ends the run after a checkpoint       */
 };
 
-/* Trains a model. Everything is checked before anything is written. `out`
+/* Trains a model. Everything is checked before anything is written. A resumed run needs `out`. `out`
  * gets recipe.yaml, metrics.jsonl (one object a logged step), checkpoint-<step>/ (model.safetensors,
  * config.json, tokenizer.json, optimizer.safetensors, state.json; written atomically) and at the end the
  * model itself. A resumed run gives the same parameters, moments and losses, bit for bit, as one that was

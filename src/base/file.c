@@ -287,6 +287,18 @@ ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err)
     return ddl_file_make_dir(folder, err);
 }
 
+ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error *err)
+{
+    *made = false;
+    ddl_status status = ddl_file_make_parent(path, err);
+    if (status)
+        return status;
+    *made = mkdir(path, 0777) == 0;
+    if (!*made)
+        return errno == EEXIST ? DDL_OK : ddl_file_error(err, path, "make folder");
+    return ddl_file_sync_parent(path, err);
+}
+
 ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err)
 {
     struct stat st;

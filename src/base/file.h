@@ -57,7 +57,9 @@ bool ddl_file_exists(const char *path);
 bool ddl_file_is_dir(const char *path);
 /* Makes the folder and its parents, each synced into the one above; an existing folder is fine. */
 ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err);
-/* The same for the folder that will contain `path`. */
+/* The same, but *made is false if `path` exists: of several processes, one makes it. */
+ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error *err);
+/* The same as ddl_file_make_dir for the folder that will contain `path`. */
 ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err);
 /* Removes a folder and the plain files in it; DDL_E_IO where something else is in it. Of a link to a folder
  * only the link. */

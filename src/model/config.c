@@ -285,6 +285,17 @@ ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, stru
     return unknown_name(ddl_config_size_list, "size", name, err);
 }
 
+const char *ddl_config_size_name(const struct ddl_config *config)
+{
+    for (size_t i = 0; i < N_SIZES; i++) {
+        const struct size *s = &sizes[i];
+        if (config->n_layers == s->layers && config->n_heads == s->heads && config->head_dim == s->head_dim &&
+            config->d_model == s->d)
+            return s->name;
+    }
+    return NULL;
+}
+
 /* "'x' is none of add, delta, ...". */
 static ddl_status unknown_rule(const char *where, const char *name, struct ddl_error *err)
 {

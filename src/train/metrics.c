@@ -74,15 +74,18 @@ ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train
     ddl_json_open(&json, NULL, '{');
     ddl_json_count(&json, "step", p->step);
     ddl_json_number(&json, "loss", p->loss, 9);
-    ddl_json_number(&json, "lr", p->lr, 9);
-    ddl_json_number(&json, "grad_norm", p->grad_norm, 9);
+    if (p->step > 0) {
+        ddl_json_number(&json, "lr", p->lr, 9);
+        ddl_json_number(&json, "grad_norm", p->grad_norm, 9);
+    }
     ddl_json_count(&json, "tokens", p->tokens);
     ddl_json_number(&json, "flops", p->flops, 9);
     if (p->skipped)
         ddl_json_bool(&json, "skipped", true);
     if (p->has_val)
         ddl_json_number(&json, "val_loss", p->val_loss, 9);
-    ddl_json_number(&json, "tokens_per_s", p->tokens_per_s, 6);
+    if (p->step > 0)
+        ddl_json_number(&json, "tokens_per_s", p->tokens_per_s, 6);
     ddl_json_fixed(&json, "seconds", p->seconds, 6);
     ddl_json_count(&json, "peak_memory", p->peak_memory);
     ddl_json_close(&json, '}');

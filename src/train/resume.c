@@ -61,7 +61,12 @@ static struct ddl_checkpoint_tensors moments_of(const ddl_model *model, const st
 
 /* ---- writing ---- */
 
-/* Every key of the recipe with its value as text. */
+static bool is_text(const struct ddl_option *row)
+{
+    return row->type == DDL_OPTION_STRING || row->type == DDL_OPTION_PATHS;
+}
+
+/* Every key of the recipe with its value as text; NULL without memory. */
 static json_t *config_object(const struct ddl_train_config *config)
 {
     json_t *object = json_object();
@@ -70,7 +75,8 @@ static json_t *config_object(const struct ddl_train_config *config)
         ddl_option_format(row, config, value, sizeof value);
         /* Paths are bytes; those that are not UTF-8 are left out and not compared. */
         json_t *text = json_string(value);
-        if (text && json_object_set_new(object, row->name, text) != 0) {
+        bool left_out = !text && is_text(row);
+        if (!left_out && json_object_set_new(object, row->name, text) != 0) {
             json_decref(object);
             object = NULL;
         }
@@ -236,14 +242,41 @@ struct comparison {
     void *user;
 };
 
+/* The value of a key when the checkpoint was written, or NULL. */
+static const char *value_then(const struct reader *r, const struct ddl_option *row)
+{
+    const char *was = json_string_value(json_object_get(json_object_get(r->root, "config"), row->name));
+    return was ? ddl_train_current_value(row->name, was) : NULL;
+}
+
+/* A run keeps the values that it computed when it started, also where its number of steps has changed. */
+static ddl_status take_automatic(const struct reader *r, struct ddl_train_config *config)
+{
+    for (const struct ddl_option *row = ddl_train_options(); row->name; row++) {
+        const char *was = row->automatic ? value_then(r, row) : NULL;
+        char now[32];
+        ddl_option_format(row, config, now, sizeof now);
+        if (was && strcmp(now, "auto") == 0 && ddl_option_set(row, config, was, r->path, r->err))
+            return DDL_E_FORMAT;
+    }
+    return DDL_OK;
+}
+
 static ddl_status compare_key(const struct comparison *c, const struct ddl_option *row,
                               enum ddl_on_resume rule)
 {
-    const char *was = json_string_value(json_object_get(json_object_get(c->r->root, "config"), row->name));
-    char now[8192];
+    const struct ddl_train_config defaults = ddl_train_defaults();
+    const char *was = value_then(c->r, row);
+    char now[8192], absent[64];
     struct ddl_error message;
     ddl_option_format(row, c->config, now, sizeof now);
-    if (!was || strcmp(ddl_train_current_value(row->name, was), now) == 0) /* NULL: a newer key */
+    if (!was && is_text(row)) /* a path that is not UTF-8 is not stored */
+        return DDL_OK;
+    if (!was) { /* a key that is newer than the checkpoint had its default's effect */
+        ddl_option_format(row, &defaults, absent, sizeof absent);
+        was = absent;
+    }
+    if (strcmp(was, now) == 0)
         return DDL_OK;
     if (rule == DDL_RESUME_SAME)
         return ddl_error_set(c->r->err, DDL_E_USAGE,
@@ -297,26 +330,32 @@ static ddl_status compare_model(const char *folder, const struct ddl_config *con
     return DDL_OK;
 }
 
-ddl_status ddl_run_open(const char *path, const struct ddl_train_config *config, struct ddl_run_state *state,
+ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struct ddl_run_state *state,
                         ddl_warn_fn *note, void *user, struct ddl_error *err)
 {
     json_t *root;
     ddl_status status = ddl_checkpoint_open(path, &root, err);
     if (status)
         return status;
-    const struct ddl_train_config resolved = ddl_train_resolved(config);
+    struct ddl_train_config t = *config;
     const struct reader r = reader_of(path, root, err);
     status = read_state(&r, state);
     if (!status)
         status = compare_model(path, &config->config, err);
     if (!status)
+        status = take_automatic(&r, &t);
+    if (!status) {
+        const struct ddl_train_config resolved = ddl_train_resolved(&t);
         status = compare_keys(&(struct comparison){ &r, &resolved, note, user });
+    }
+    if (!status)
+        *config = t;
     json_decref(root);
     return status;
 }
 
 struct opening {
-    const struct ddl_train_config *config;
+    struct ddl_train_config *config;
     struct ddl_run_state *state;
     ddl_warn_fn *note;
     void *user;
@@ -328,7 +367,7 @@ static ddl_status open_one(void *user, const char *path, struct ddl_error *err)
     return ddl_run_open(path, o->config, o->state, o->note, o->user, err);
 }
 
-ddl_status ddl_run_open_newest(const struct ddl_train_config *config, struct ddl_run_state *state, char *path,
+ddl_status ddl_run_open_newest(struct ddl_train_config *config, struct ddl_run_state *state, char *path,
                                size_t size, ddl_warn_fn *note, void *user, struct ddl_error *err)
 {
     struct opening o = { config, state, note, user };

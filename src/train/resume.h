@@ -31,11 +31,11 @@ ddl_status ddl_run_save(const struct ddl_train_config *config, const ddl_model *
 ddl_status ddl_run_read_state(const char *path, struct ddl_run_state *state, struct ddl_error *err);
 /* The same, after all files have been compared with their checksums (DDL_E_FORMAT) and the configuration with
  * the checkpoint's: the model and the keys that must stay the same do (DDL_E_USAGE), other differences are
- * reported to `note`. */
-ddl_status ddl_run_open(const char *path, const struct ddl_train_config *config, struct ddl_run_state *state,
+ * reported to `note`. Where *config has DDL_OPTION_AUTO it gets the checkpoint's value. */
+ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struct ddl_run_state *state,
                         ddl_warn_fn *note, void *user, struct ddl_error *err);
 /* The same of the newest checkpoint that is not corrupted. `path` (size bytes) gets its folder. */
-ddl_status ddl_run_open_newest(const struct ddl_train_config *config, struct ddl_run_state *state, char *path,
+ddl_status ddl_run_open_newest(struct ddl_train_config *config, struct ddl_run_state *state, char *path,
                                size_t size, ddl_warn_fn *note, void *user, struct ddl_error *err);
 /* Reads parameters, moments and the optimizer's count of steps. */
 ddl_status ddl_run_read_weights(const char *path, ddl_model *model, struct ddl_optim *optim,

@@ -2,10 +2,13 @@
 #ifndef DDL_TRAIN_SCHEDULE_H
 #define DDL_TRAIN_SCHEDULE_H
 
-#include <stdint.h>
+#include "ddl/train.h"
 
-/* lr (s+1) / W for s < W = warmup; then the cosine from lr to lr_min over the steps up to S = steps. s counts
- * from 0; from S on the rate stays at lr_min. */
-double ddl_schedule(double lr, double lr_min, uint64_t warmup, uint64_t steps, uint64_t s);
+/* The names of enum ddl_schedule, ended by NULL. */
+extern const char *const ddl_schedule_names[];
+
+/* The learning rate of step s, counted from 0, of a resolved configuration: linear warmup from lr / warmup to
+ * lr over the first `warmup` steps, then the schedule of `config`. From s = steps on, its final value. */
+double ddl_schedule_lr(const struct ddl_train_config *config, uint64_t s);
 
 #endif

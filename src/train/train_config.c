@@ -6,6 +6,7 @@
 #include "ddl/data.h"
 #include "ddl/run.h"
 #include "train/recipe.h"
+#include "train/schedule.h"
 #include "train/spike.h"
 #include "text/utf8.h"
 
@@ -16,20 +17,23 @@
 static const char *const order_names[] = { "random", "sequential", NULL };
 
 #define AT(field) offsetof(struct ddl_train_config, field)
-#define TEXT_ROW(key, word, help)                                                                            \
+/* The last argument of TEXT_ROW and ROW: the help text, then further members of the row. */
+#define TEXT_ROW(key, word, ...)                                                                             \
     {                                                                                                        \
 #key, DDL_OPTION_STRING, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, word,     \
-            help                                                                                             \
+            __VA_ARGS__                                                                                      \
     }
 #define PATHS_ROW(key, help)                                                                                 \
     {                                                                                                        \
 #key, DDL_OPTION_PATHS, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, "PATH",    \
             help                                                                                             \
     }
-#define ROW(key, type, lo, hi, help)                                                                         \
+#define ROW(key, type, lo, hi, ...)                                                                          \
     {                                                                                                        \
-#key, type, AT(key), 0, lo, hi, NULL, "N", help                                                      \
+#key, type, AT(key), 0, lo, hi, NULL, "N", __VA_ARGS__                                               \
     }
+/* A number of steps or tokens that is computed by `rule` where it is "auto". */
+#define AUTO_ROW(key, lo, rule, ...) ROW(key, DDL_OPTION_U64, lo, MAX_COUNT, __VA_ARGS__, .automatic = rule)
 #define DECAY_ROW(name, group)                                                                               \
     {                                                                                                        \
         "weight_decay_" name, DDL_OPTION_FLOAT, AT(weight_decay_group[group]), 0, -1, 10, NULL, "X",         \
@@ -56,15 +60,27 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(NOTED, PATHS_ROW(val_data, "shards to validate on; of a folder its validation shards, if any (auto: "  \
                                  "the validation shards of train_data; none: no validation)"))               \
     X(ANY, TEXT_ROW(tokenizer, "PATH", "tokenizer to store with the model"))                                 \
-    X(ANY, TEXT_ROW(out, "DIR", "run folder"))                                                               \
-    X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps"))                                    \
-    X(SAME, ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences per micro-batch"))                          \
-    X(SAME, ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH, "micro-batches per step"))                        \
-    X(SAME, ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens per sequence (0: the model's context)"))        \
-    X(NOTED, ROW(lr, DDL_OPTION_DOUBLE, 0, 1000, "peak learning rate"))                                      \
+    X(ANY, TEXT_ROW(out, "DIR", "run folder (empty: runs/MODEL-SIZE-N, N the first free number)",            \
+                    .aliases = "out_dir output_dir"))                                                        \
+    X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps", .aliases = "max_steps max_iters"))  \
+    X(SAME, ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences per micro-batch",                           \
+                .aliases = "batch_size micro_batch_size"))                                                   \
+    X(SAME, ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH, "micro-batches per step",                         \
+                .aliases = "gradient_accumulation_steps grad_accum_steps"))                                  \
+    X(SAME, ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens per sequence (0: the model's context)",         \
+                .aliases = "seq_len sequence_length"))                                                       \
+    X(NOTED, ROW(lr, DDL_OPTION_DOUBLE, 0, 1000, "peak learning rate", .aliases = "learning_rate max_lr"))   \
     X(NOTED, ROW(lr_min_ratio, DDL_OPTION_DOUBLE, 0, 1,                                                      \
-                 "final learning rate of the cosine schedule, relative to the peak"))                        \
-    X(NOTED, ROW(warmup, DDL_OPTION_U64, 0, MAX_COUNT, "linear warmup steps"))                               \
+                 "final learning rate of the schedules cosine and wsd, relative to the peak",                \
+                 .aliases = "min_lr_ratio"))                                                                 \
+    X(NOTED, { "schedule", DDL_OPTION_CHOICE, AT(schedule), 0, 0, 0, ddl_schedule_names, "NAME",             \
+               "learning rate after the warmup: half a cosine, constant, or constant with linear decay at "  \
+               "the end (wsd)",                                                                              \
+               "lr_schedule lr_scheduler lr_scheduler_type" })                                               \
+    X(NOTED,                                                                                                 \
+      ROW(decay_ratio, DDL_OPTION_DOUBLE, 0, 1, "share of the steps in which the schedule wsd decays"))      \
+    X(NOTED, AUTO_ROW(warmup, 0, "steps/50, at most 2000", "linear warmup steps",                            \
+                      .aliases = "warmup_steps warmup_iters"))                                               \
     X(NOTED, ROW(beta1, DDL_OPTION_FLOAT, 0, 0.9999999, "AdamW: decay of the first moment"))                 \
     X(NOTED, ROW(beta2, DDL_OPTION_FLOAT, 0, 0.9999999, "AdamW: decay of the second moment"))                \
     X(NOTED, ROW(eps, DDL_OPTION_FLOAT, 1e-30, 1, "AdamW: epsilon"))                                         \
@@ -74,7 +90,8 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(NOTED, DECAY_ROW("kernel", DDL_GROUP_KERNEL))                                                          \
     X(NOTED, DECAY_ROW("norm", DDL_GROUP_NORM))                                                              \
     X(NOTED, DECAY_ROW("bias", DDL_GROUP_BIAS))                                                              \
-    X(NOTED, ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "maximum global gradient norm (0: no clipping)"))          \
+    X(NOTED, ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "maximum global gradient norm (0: no clipping)",           \
+                 .aliases = "grad_clip max_grad_norm"))                                                      \
     X(NOTED, ROW(spike_z, DDL_OPTION_DOUBLE, 0, 1e6,                                                         \
                  "skip a step whose gradient norm is more than this many standard deviations above the "     \
                  "mean of the window (0: never)"))                                                           \
@@ -83,25 +100,31 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(NOTED, ROW(spike_max_skip, DDL_OPTION_SIZE, 1, MAX_BATCH,                                              \
                  "consecutive skips after which the step is applied: the norm has shifted"))                 \
     X(NOTED, { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",     \
-               "operand type of matrix products; parameters, accumulators and optimizer state are f32" })    \
+               "operand type of matrix products; parameters, accumulators and optimizer state are f32",      \
+               "precision" })                                                                                \
     X(NOTED, { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",          \
                "what the backward pass recomputes to save memory: elementwise results (elementwise; its "    \
                "former name cheap is still read), nothing (none), or also attention and MLP (block)" })      \
     X(SAME, ROW(seed, DDL_OPTION_U64, 0, 0, "seed of initial values and data order"))                        \
     X(SAME, { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "order of sequences" })   \
-    X(ANY, ROW(log_every, DDL_OPTION_U64, 1, MAX_COUNT, "steps between lines of metrics.jsonl"))             \
-    X(ANY, ROW(val_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between validations (0: never)"))             \
-    X(NOTED, ROW(val_tokens, DDL_OPTION_U64, 1, MAX_COUNT, "tokens per validation"))                         \
+    X(ANY, AUTO_ROW(log_every, 1, "steps/1000, 1 to 10", "steps between lines of metrics.jsonl",             \
+                    .aliases = "log_interval logging_steps"))                                                \
+    X(ANY, AUTO_ROW(val_every, 0, "steps/20, 1 to 1000", "steps between validations (0: never)",             \
+                    .aliases = "eval_every eval_interval eval_steps"))                                       \
+    X(NOTED,                                                                                                 \
+      AUTO_ROW(val_tokens, 1, "a quarter of the tokens trained between validations, 16384 to 1048576",       \
+               "tokens per validation"))                                                                     \
     X(ANY, ROW(sample_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between text samples (0: never)"))         \
     X(ANY, TEXT_ROW(sample_prompt, "TEXT", "prompt of the samples"))                                         \
     X(ANY, ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens per sample"))                             \
-    X(ANY, ROW(checkpoint_every, DDL_OPTION_U64, 0, MAX_COUNT,                                               \
-               "steps between checkpoints (0: only when stopped)"))                                          \
+    X(ANY, AUTO_ROW(checkpoint_every, 0, "steps/20, 1 to 1000, rounded up to a multiple of val_every",       \
+                    "steps between checkpoints (0: only when stopped)",                                      \
+                    .aliases = "save_every save_interval save_steps"))                                       \
     X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "most recent checkpoints to keep (0: all)"))          \
     X(ANY, ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,                                                       \
                "additional checkpoints of lowest validation loss to keep (0: none)"))                        \
-    X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP))                                                    \
-    X(NOTED, ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core)"))
+    X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP, .aliases = "device"))                               \
+    X(NOTED, ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core)", .aliases = "num_threads"))
 
 #define OPTION(on_resume, ...) __VA_ARGS__,
 static const struct ddl_option rows[] = { ROWS(OPTION){ 0 } };
@@ -142,7 +165,9 @@ struct ddl_train_config ddl_train_defaults(void)
                                   .accumulate = 1,
                                   .lr = 1e-3,
                                   .lr_min_ratio = 0.1,
-                                  .warmup = 2000,
+                                  .schedule = DDL_SCHEDULE_COSINE,
+                                  .decay_ratio = 0.2,
+                                  .warmup = DDL_OPTION_AUTO,
                                   .beta1 = 0.9f,
                                   .beta2 = 0.95f,
                                   .eps = 1e-8f,
@@ -151,11 +176,11 @@ struct ddl_train_config ddl_train_defaults(void)
                                   .spike_window = 128,
                                   .spike_max_skip = 10,
                                   .order = DDL_ORDER_RANDOM,
-                                  .log_every = 1,
-                                  .val_every = 1000,
-                                  .val_tokens = 1 << 20,
+                                  .log_every = DDL_OPTION_AUTO,
+                                  .val_every = DDL_OPTION_AUTO,
+                                  .val_tokens = DDL_OPTION_AUTO,
                                   .sample_tokens = 100,
-                                  .checkpoint_every = 1000,
+                                  .checkpoint_every = DDL_OPTION_AUTO,
                                   .keep_last = 3,
                                   .keep_best = 1,
                                   .backend = "cpu" };
@@ -164,10 +189,37 @@ struct ddl_train_config ddl_train_defaults(void)
     return t;
 }
 
+static uint64_t between(uint64_t low, uint64_t value, uint64_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* A validation then takes about a twelfth of the time of the steps before it: it has no backward pass. The
+ * product is computed as a floating-point number because its factors are not checked yet. */
+static uint64_t automatic_val_tokens(const struct ddl_train_config *t)
+{
+    const uint64_t low = 1 << 14, high = 1 << 20;
+    double trained = (double)t->batch * (double)t->accumulate * (double)t->seq * (double)t->val_every;
+    return t->val_every == 0 || trained / 4 >= (double)high ? high
+                                                            : between(low, (uint64_t)(trained / 4), high);
+}
+
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config)
 {
     struct ddl_train_config t = *config;
     t.seq = t.seq ? t.seq : t.config.block_size;
+    if (t.warmup == DDL_OPTION_AUTO)
+        t.warmup = between(0, t.steps / 50, 2000);
+    if (t.log_every == DDL_OPTION_AUTO)
+        t.log_every = between(1, t.steps / 1000, 10);
+    if (t.val_every == DDL_OPTION_AUTO)
+        t.val_every = between(1, t.steps / 20, 1000);
+    if (t.val_tokens == DDL_OPTION_AUTO)
+        t.val_tokens = automatic_val_tokens(&t);
+    if (t.checkpoint_every == DDL_OPTION_AUTO) {
+        uint64_t every = between(1, t.steps / 20, 1000), unit = t.val_every ? t.val_every : 1;
+        t.checkpoint_every = every + (unit - every % unit) % unit;
+    }
     return t;
 }
 
@@ -228,6 +280,23 @@ static ddl_status named_config(const struct ddl_train_config *t, struct ddl_conf
     return status;
 }
 
+/* An earlier line may not set the key of entry i by another name to another value. */
+static ddl_status check_names(const struct ddl_recipe *recipe, size_t i, const struct ddl_option *table,
+                              const char *where, struct ddl_error *err)
+{
+    const struct ddl_recipe_entry *entry = &recipe->entries[i];
+    const struct ddl_option *row = ddl_option_find(table, entry->key);
+    for (const struct ddl_recipe_entry *earlier = recipe->entries; earlier < entry; earlier++) {
+        if (ddl_option_find(table, earlier->key) == row &&
+            !ddl_option_same(row, earlier->value, entry->value))
+            return ddl_error_set(
+                err, DDL_E_USAGE,
+                "%s: '%.80s' is the same key as '%.80s' at line %zu: expected %.80s, found %.80s", where,
+                entry->key, earlier->key, earlier->line, earlier->value, entry->value);
+    }
+    return DDL_OK;
+}
+
 static ddl_status apply_recipe(const struct ddl_recipe *recipe, const char *path,
                                const struct ddl_option *table, struct ddl_train_config *t,
                                struct ddl_error *err)
@@ -239,9 +308,10 @@ static ddl_status apply_recipe(const struct ddl_recipe *recipe, const char *path
         const struct ddl_option *row = ddl_option_find(table, entry->key);
         if (!row)
             return ddl_option_unknown(table, where, "key", entry->key, err);
+        ddl_status status = row->aliases ? check_names(recipe, i, table, where, err) : DDL_OK;
         snprintf(where, sizeof where, "%.1024s:%zu: %s", path, entry->line, row->name);
-        ddl_status status =
-            ddl_option_set(row, t, ddl_train_current_value(row->name, entry->value), where, err);
+        if (!status)
+            status = ddl_option_set(row, t, ddl_train_current_value(row->name, entry->value), where, err);
         if (status)
             return status;
     }
@@ -268,6 +338,20 @@ static ddl_status apply_all(const struct sources *s, struct ddl_train_config *t,
     return ddl_option_parse(s->table, t, s->more, s->more_object, s->argc, copy, n_positional, err);
 }
 
+/* block_size as an option without seq sets the length of the sequences too: the recipe's seq was chosen for
+ * the recipe's block_size. */
+static ddl_status follow_block_size(const struct sources *s, struct ddl_train_config *t, char **copy,
+                                    int *n_positional, struct ddl_error *err)
+{
+    struct ddl_train_config flags = { .seq = SIZE_MAX };
+    memcpy(copy, s->argv, (size_t)s->argc * sizeof *copy);
+    ddl_status status =
+        ddl_option_parse(s->table, &flags, s->more, s->more_object, s->argc, copy, n_positional, err);
+    if (!status && flags.config.block_size && flags.seq == SIZE_MAX)
+        t->seq = 0;
+    return status;
+}
+
 /* Once to learn the names, once more over what the names give. */
 static ddl_status configure(struct sources *s, struct ddl_train_config *out, char **copy, int *n_positional,
                             struct ddl_error *err)
@@ -285,6 +369,8 @@ static ddl_status configure(struct sources *s, struct ddl_train_config *out, cha
         status = named_config(&names, &t.config, err);
     if (!status)
         status = apply_all(s, &t, copy, n_positional, err);
+    if (!status)
+        status = follow_block_size(s, &t, copy, n_positional, err);
     if (!status && *t.ddl_residual_by_layer)
         status = ddl_config_set_by_layer(&t.config, t.ddl_residual_by_layer, "ddl_residual_by_layer", err);
     if (!status)

@@ -5,7 +5,7 @@
 #include "ddl/generate.h"
 #include "ddl/train.h"
 
-/* A copy with the defaults that depend on other keys: seq. */
+/* A copy with the values that depend on other keys: seq 0, and each DDL_OPTION_AUTO. */
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config);
 
 /* Options of the run's workspace; of a resolved configuration. */

@@ -63,7 +63,7 @@ static ddl_status advance(struct run *run, struct ddl_error *err)
     struct ddl_step_result result;
     double start = ddl_clock_seconds();
     ddl_loader_next(&run->loader, t->accumulate * t->batch, run->tokens, run->targets);
-    double lr = ddl_schedule(t->lr, t->lr * t->lr_min_ratio, t->warmup, t->steps, run->state.step);
+    double lr = ddl_schedule_lr(t, run->state.step);
     ddl_status status = ddl_step_run(&run->step, lr, &result, err);
     if (status)
         return step_failed(run, status, &result, err);
@@ -106,18 +106,47 @@ static ddl_status write_line(struct run *run, struct ddl_error *err)
     return status;
 }
 
+static ddl_status validate(struct run *run, struct ddl_validation_result *val, struct ddl_error *err)
+{
+    struct ddl_train_progress *p = &run->progress;
+    ddl_status status =
+        ddl_validation_run(&run->validation, run->model, run->ws, run->tokens, run->targets, val, err);
+    p->has_val = run->state.has_val = status == DDL_OK;
+    p->val_loss = run->state.val_loss = val->loss;
+    return status;
+}
+
+/* Validates the initial parameters. */
+static ddl_status validate_start(struct run *run, struct ddl_error *err)
+{
+    struct ddl_validation_result val = { 0 };
+    ddl_status status = DDL_OK;
+    if (run->val && run->config.val_every)
+        status = validate(run, &val, err);
+    run->start = run->progress;
+    return status == DDL_E_NUMERIC ? trainer_nonfinite_validation(run, val.failed, err) : status;
+}
+
+/* The line of step 0, after step 1: the loss of a step is computed before its update. */
+static ddl_status report_start(struct run *run, struct ddl_error *err)
+{
+    struct ddl_train_progress *p = &run->start;
+    p->loss = run->progress.loss;
+    p->peak_memory = ddl_clock_peak_memory();
+    ddl_status status = ddl_metrics_write(&run->metrics, p, err);
+    if (!status && run->callbacks->progress)
+        run->callbacks->progress(run->callbacks->user, p);
+    return status;
+}
+
 static ddl_status report(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     struct ddl_train_progress *p = &run->progress;
     struct ddl_validation_result val = { 0 };
     ddl_status status = DDL_OK;
-    if (run->val && due(p->step, t->val_every, t->steps)) {
-        status =
-            ddl_validation_run(&run->validation, run->model, run->ws, run->tokens, run->targets, &val, err);
-        p->has_val = run->state.has_val = status == DDL_OK;
-        p->val_loss = run->state.val_loss = val.loss;
-    }
+    if (run->val && due(p->step, t->val_every, t->steps))
+        status = validate(run, &val, err);
     if (status && status != DDL_E_NUMERIC)
         return status;
     struct ddl_error nonfinite = status ? *err : (struct ddl_error){ 0 };
@@ -153,8 +182,13 @@ static void sample(struct run *run)
 static ddl_status loop(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
+    ddl_status started = run->state.step == 0 ? validate_start(run, err) : DDL_OK;
+    if (started)
+        return write_failed(run, started, err);
     while (run->state.step < t->steps) {
         ddl_status status = advance(run, err);
+        if (!status && run->state.step == 1)
+            status = report_start(run, err);
         if (!status)
             status = report(run, err);
         if (!status && due(run->state.step, t->checkpoint_every, t->steps))
@@ -178,11 +212,13 @@ ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl
     struct run *run = calloc(1, sizeof *run);
     if (!run)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
-    run->config = ddl_train_resolved(config);
+    run->config = *config;
     run->callbacks = callbacks ? callbacks : &silent;
     ddl_status status = ddl_train_check(config, &why);
     if (!status)
         status = trainer_open(run, &why);
+    if (!status && run->callbacks->begin)
+        run->callbacks->begin(run->callbacks->user, &run->config);
     if (!status)
         status = loop(run, &why);
     if (last)

@@ -29,7 +29,7 @@ struct run {
     struct ddl_validation validation;
     struct ddl_run_state state;
     struct ddl_metrics metrics;
-    struct ddl_train_progress progress;
+    struct ddl_train_progress start, progress; /* before step 1; of the last step */
     double flops_per_token;
     uint64_t logged_tokens; /* of the state when the last line was written, for the rate since then */
     double logged_seconds;

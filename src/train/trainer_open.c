@@ -8,6 +8,7 @@
 #include "ddl/run.h"
 #include "model/load.h"
 #include "train/run_data.h"
+#include "train/run_folder.h"
 #include "train/train_config.h"
 
 #include <stdio.h>
@@ -91,9 +92,13 @@ static ddl_status open_tokenizer(struct run *run, struct ddl_error *err)
 static ddl_status open_inputs(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
-    if (!*t->train_data || !*t->out)
-        return ddl_error_set(err, DDL_E_USAGE, "%s is not set, neither in a recipe nor as a flag",
-                             *t->out ? "train_data" : "out");
+    if (!*t->train_data)
+        return ddl_error_set(err, DDL_E_USAGE, "train_data is not set, neither in a recipe nor as a flag");
+    if (t->resume && !*t->out)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "out is not set: expected the folder of the run to resume, in its recipe.yaml or "
+            "as a flag");
     ddl_status status = open_data(run, err);
     if (!status && *t->tokenizer)
         status = open_tokenizer(run, err);
@@ -120,7 +125,7 @@ static ddl_status begin_again(struct run *run, struct ddl_error *err)
 /* Where the run begins, by what `out` already contains. */
 static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
 {
-    const struct ddl_train_config *t = &run->config;
+    struct ddl_train_config *t = &run->config;
     char metrics[RUN_PATH_SIZE];
     struct ddl_checkpoint *list;
     size_t n, skipped;
@@ -292,15 +297,29 @@ static ddl_status remove_leftovers(const struct run *run, struct ddl_error *err)
                                          run->config.keep_best, &best, err);
 }
 
+static ddl_status choose_folder(struct run *run, struct ddl_error *err)
+{
+    struct ddl_error message;
+    ddl_status status = ddl_run_folder_create(&run->config, err);
+    if (status)
+        return status;
+    ddl_error_set(&message, DDL_OK, "run folder: %.600s", run->config.out);
+    trainer_note(run, message.text);
+    return DDL_OK;
+}
+
 static ddl_status open_folder(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     char recipe[RUN_PATH_SIZE], metrics[RUN_PATH_SIZE];
     uint64_t logged = 0;
+    ddl_status status = *t->out ? DDL_OK : choose_folder(run, err);
+    if (status)
+        return status;
     if (!ddl_path_join(recipe, sizeof recipe, t->out, ddl_run_file_name(DDL_FILE_RECIPE)) ||
         !ddl_path_join(metrics, sizeof metrics, t->out, ddl_run_file_name(DDL_FILE_METRICS)))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
-    ddl_status status = ddl_file_make_dir(t->out, err);
+    status = ddl_file_make_dir(t->out, err);
     if (!status && !run->lock.held) {
         status = ddl_lock_take(&run->lock, t->out, err);
         if (!status) /* another run may have created the folder, and ended, meanwhile */
@@ -326,8 +345,12 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err)
     ddl_status status = open_inputs(run, err);
     if (!status && ddl_file_is_dir(run->config.out))
         status = ddl_lock_take(&run->lock, run->config.out, err);
-    if (!status)
+    if (!status && *run->config.out)
         status = look_for_earlier(run, err);
+    if (!status) {
+        run->config = ddl_train_resolved(&run->config);
+        status = ddl_train_check(&run->config, err); /* again: with values of the resumed run */
+    }
     if (!status)
         status = check_memory(run, err);
     if (!status)

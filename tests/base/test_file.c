@@ -138,6 +138,13 @@ static void folders(void **state)
     assert_ok(ddl_file_replace(scratch_path("plain"), "", 0, &err), err);
     assert_int_equal(ddl_file_make_dir(scratch_path("plain/under"), &err), DDL_E_IO);
     assert_int_equal(ddl_file_make_dir("", &err), DDL_E_USAGE);
+    bool made;
+    assert_ok(ddl_file_make_new_dir(scratch_path("new/folder"), &made, &err), err);
+    assert_true(made && ddl_file_is_dir(scratch_path("new/folder")));
+    assert_ok(ddl_file_make_new_dir(scratch_path("new/folder"), &made, &err), err);
+    assert_false(made);
+    assert_int_equal(ddl_file_make_new_dir(scratch_path("plain/under"), &made, &err), DDL_E_IO);
+    assert_false(made);
     assert_true(ddl_path_join(path, sizeof path, "a", "b"));
     assert_string_equal(path, "a/b");
     assert_false(ddl_path_join(path, 3, "a", "b"));

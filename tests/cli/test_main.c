@@ -69,7 +69,7 @@ static void every_command_helps(void **state)
 static void defaults(void **state)
 {
     (void)state;
-    says("help train", 0, "peak learning rate [default: 0.001]\n", "");
+    says("help train", 0, "peak learning rate (also --learning-rate, --max-lr) [default: 0.001]\n", "");
     says("help train", 0, "value channels c of the state [default: 1]\n", "");
     says("help generate", 0, "sampling temperature (0: greedy) [default: 1]\n", "");
     says("help generate", 0, "format of the weights [default: f32]\n", "");

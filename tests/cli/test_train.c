@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static json_t *printed_json(void)
@@ -231,6 +232,43 @@ static void held_out_shards(void **state)
     assert_printed("one recipe at most");
 }
 
+/* A newcomer's line: the usual names, few steps, no folder. */
+static void defaults_fit_a_short_run(void **state)
+{
+    (void)state;
+    char shard[2048], command[8192];
+    snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
+    write_random_shard(shard, 1, 260, 3000);
+    remove_scratch("newcomer");
+    assert_int_equal(mkdir(scratch_path("newcomer"), 0777), 0);
+    for (int n = 1; n <= 2; n++) {
+        snprintf(command, sizeof command,
+                 "cd '%s' && '%s' train --model ddl-cc --size micro --hidden-size 16 --vocab-size 300 "
+                 "--block-size 16 --batch-size 2 --learning-rate 1e-3 --max-steps 50 --device ref "
+                 "--schedule wsd --train-data '%s' --val-data '%s' --val-tokens 64 --json 2>&1",
+                 scratch_path("newcomer"), ddl_program(), shard, shard);
+        assert_int_equal(run_command(command, printed, sizeof printed), 0);
+        snprintf(command, sizeof command, "ddl: run folder: runs/ddl-cc-micro-%d\n", n);
+        assert_printed(command);
+        snprintf(command, sizeof command, "{\"out\":\"runs/ddl-cc-micro-%d\",\"step\":50,", n);
+        assert_printed(command);
+        assert_printed("step 0/50  loss ");
+        assert_printed("step 50/50  loss ");
+    }
+    assert_int_equal(ddl("compare %s", scratch_path("newcomer/runs/ddl-cc-micro-1")), 0);
+    assert_printed("          0 "); /* the chart begins at 0 tokens */
+    assert_int_equal(ddl("train --train-data %s --resume", shard), 2);
+    assert_printed("out is not set: expected the folder of the run to resume");
+    assert_int_equal(ddl("train --batch 2 --batch-size 3"), 2);
+    assert_printed("--batch-size 3: the same option as --batch 2: expected one value");
+    assert_int_equal(ddl("help train"), 0);
+    assert_printed("sequences per micro-batch (also --batch-size, --micro-batch-size) [default: 8]");
+    assert_printed("[default: auto: steps/50, at most 2000]");
+    assert_int_equal(ddl("help --completion"), 0);
+    assert_printed(" --batch --batch-size --micro-batch-size ");
+    assert_printed("--backend|--device)");
+}
+
 /* --dtype: a run in bfloat16, and its model read in every form; the losses are near each other. */
 static void dtypes(void **state)
 {
@@ -380,6 +418,7 @@ int main(void)
         cmocka_unit_test(parameter_counts_of_the_paper),
         cmocka_unit_test(from_shards_to_text),
         cmocka_unit_test(held_out_shards),
+        cmocka_unit_test(defaults_fit_a_short_run),
         cmocka_unit_test(dtypes),
         cmocka_unit_test(a_signal_leaves_a_checkpoint),
         cmocka_unit_test(where_numbers_end),

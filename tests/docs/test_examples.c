@@ -260,7 +260,7 @@ static void the_points_are_read(void **state)
     struct ddl_run_log log;
     example_file("json metrics.jsonl", "log/metrics.jsonl");
     assert_ok(ddl_run_log_read(&log, scratch_path("log"), &err), err);
-    assert_int_equal(log.n, 2);
+    assert_int_equal(log.n, 3);
     assert_true(ddl_run_log_final_val(&log) > 5);
     ddl_run_log_free(&log);
 }

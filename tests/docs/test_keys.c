@@ -28,6 +28,8 @@ static void expected_cells(const struct ddl_option *row, const void *object, str
     ddl_option_format(row, object, value, sizeof value);
     snprintf(out->cell[0], MARKDOWN_CELL, "`%s`", row->name);
     snprintf(out->cell[2], MARKDOWN_CELL, *value ? "`%s`" : "empty", value);
+    if (row->automatic && strcmp(value, "auto") == 0)
+        snprintf(out->cell[2], MARKDOWN_CELL, "`auto`: %s", row->automatic);
     if (row->type == DDL_OPTION_STRING || row->type == DDL_OPTION_PATHS)
         snprintf(out->cell[3], MARKDOWN_CELL, "at most %zu bytes", row->size - 1);
     else if (row->min != 0 || row->max != 0)
@@ -73,6 +75,52 @@ static void recipe_keys(void **state)
     (void)state;
     struct ddl_train_config defaults = ddl_train_defaults();
     check_options("recipe", ddl_train_options(), &defaults);
+}
+
+/* Adds the aliases of the rows to the table's position *n. */
+static void check_aliases(const struct markdown_table *table, const struct ddl_option *rows, size_t *n)
+{
+    for (; rows->name; rows++) {
+        char key[160], name[128], all[MARKDOWN_CELL] = "";
+        size_t used = 0;
+        for (size_t i = 1; ddl_option_name(rows, i, name, sizeof name); i++)
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s`%s`", i > 1 ? ", " : "", name);
+        snprintf(key, sizeof key, "`%s`", rows->name);
+        if (used == 0)
+            continue;
+        if (*n >= table->n || strcmp(table->row[*n].cell[0], key) != 0 ||
+            strcmp(table->row[*n].cell[1], all) != 0)
+            fail_msg("table aliases, row %zu should be | %s | %s |", *n + 1, key, all);
+        ++*n;
+    }
+}
+
+static void aliases(void **state)
+{
+    (void)state;
+    struct markdown_table table = markdown_table(formats, "aliases");
+    size_t n = 0;
+    check_aliases(&table, ddl_train_options(), &n);
+    check_aliases(&table, ddl_config_options(), &n);
+    if (table.n != n)
+        fail_msg("table aliases: %s has none", table.row[n].cell[0]);
+    markdown_table_free(&table);
+}
+
+static void schedules(void **state)
+{
+    (void)state;
+    struct markdown_table table = markdown_table(formats, "schedules");
+    const struct ddl_option *row = ddl_option_find(ddl_train_options(), "schedule");
+    size_t n = 0;
+    for (; row->choices[n]; n++) {
+        char name[64];
+        snprintf(name, sizeof name, "`%s`", row->choices[n]);
+        if (n >= table.n || strcmp(table.row[n].cell[0], name) != 0)
+            fail_msg("table schedules lacks %s", name);
+    }
+    assert_int_equal(table.n, n);
+    markdown_table_free(&table);
 }
 
 static void model_keys(void **state)
@@ -268,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recipe_keys),       cmocka_unit_test(model_keys),
+        cmocka_unit_test(aliases),           cmocka_unit_test(schedules),
         cmocka_unit_test(tensor_shapes),     cmocka_unit_test(dtypes_are_documented),
         cmocka_unit_test(tensors_of_a_case),
     };

@@ -62,8 +62,9 @@ static void read_checkpoint(const char *path)
 {
     struct ddl_error err = { 0 };
     struct ddl_run_state state = { 0 };
+    struct ddl_train_config config = run.config;
     fix_sums(path);
-    if (fuzz_ok(ddl_run_open(path, &run.config, &state, note, NULL, &err), &err))
+    if (fuzz_ok(ddl_run_open(path, &config, &state, note, NULL, &err), &err))
         fuzz_ok(ddl_run_read_weights(path, run.model, run.optim, &state, &err), &err);
 }
 

@@ -83,7 +83,8 @@ static void checkpoints_load(void *user)
     char path[4096];
     while (ddl_checkpoint_newest(t->out, step, &step, path, sizeof path)) {
         struct ddl_run_state state;
-        assert_ok(ddl_run_open(path, t, &state, NULL, NULL, &err), err);
+        struct ddl_train_config copy = *t;
+        assert_ok(ddl_run_open(path, &copy, &state, NULL, NULL, &err), err);
         assert_int_equal(state.step, step);
     }
 }

@@ -31,7 +31,7 @@ ddl_status run_until(const struct ddl_train_config *t, int steps, int *notes, st
 
 /* "folder/name"; each call returns one of a few rotating static buffers. */
 char *file_in(const char *folder, const char *name);
-/* metrics.jsonl of a run without what depends on the clock: each line up to "tokens_per_s". Free with free.
+/* metrics.jsonl of a run without what depends on the clock: each line up to its rate or time. Free with free.
  */
 char *repeatable_metrics(const char *folder);
 void assert_same_metrics(const char *a, const char *b);

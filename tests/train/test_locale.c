@@ -108,8 +108,8 @@ static void readers(void **state)
         if (!set_decimal_point(points[i]))
             skip();
         assert_ok(ddl_run_log_read(&log, scratch_path("c"), &err), err);
-        assert_int_equal(log.n, 20);
-        assert_true(log.points[3].val_loss > 0 && isfinite(log.points[3].val_loss));
+        assert_int_equal(log.n, 21); /* with step 0 */
+        assert_true(log.points[4].val_loss > 0 && isfinite(log.points[4].val_loss));
         ddl_run_log_free(&log);
         assert_ok(ddl_verify_run(&v, &path, 1, note_case, &outcome, &totals, &err), err);
         assert_int_equal(outcome, DDL_VERIFY_PASS);

@@ -29,7 +29,7 @@ static ddl_status configure(struct ddl_train_config *t, const char *recipe, cons
     return status;
 }
 
-static void defaults_are_the_papers(void **state)
+static void defaults(void **state)
 {
     (void)state;
     struct ddl_train_config t;
@@ -37,13 +37,136 @@ static void defaults_are_the_papers(void **state)
     assert_ok(configure(&t, NULL, "", &err), err);
     assert_int_equal(t.batch * t.accumulate, 8); /* what --batch says; the recipes of the paper say 480 */
     assert_int_equal(ddl_train_resolved(&t).seq, 1024);
-    assert_true(t.steps == 100000 && t.warmup == 2000 && t.lr == 1e-3 && t.lr_min_ratio == 0.1);
+    assert_true(t.steps == 100000 && t.lr == 1e-3 && t.lr_min_ratio == 0.1);
+    assert_true(t.schedule == DDL_SCHEDULE_COSINE && t.decay_ratio == 0.2);
+    assert_true(t.warmup == DDL_OPTION_AUTO && t.val_every == DDL_OPTION_AUTO);
     assert_true(t.beta1 == 0.9f && t.beta2 == 0.95f && t.eps == 1e-8f && t.weight_decay == 0.1f &&
                 t.clip == 1);
     for (int g = 0; g < DDL_GROUPS; g++)
         assert_true(t.weight_decay_group[g] == -1);
     assert_int_equal(t.config.d_model, 768);
     assert_string_equal(ddl_config_preset_name(&t.config), "baseline");
+}
+
+/* The rules of formats.md. */
+static void automatic_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words;
+        uint64_t warmup, log, val, tokens, checkpoint;
+    } cases[] = {
+        { "--steps 1", 0, 1, 1, 16384, 1 },
+        { "--steps 50", 1, 1, 2, 16384, 2 },
+        { "--steps 50 --batch 4 --accumulate 16", 1, 1, 2, 32768, 2 },
+        { "--steps 3000 --seq 512", 60, 3, 150, 153600, 150 },
+        { "--steps 100000", 2000, 10, 1000, 1048576, 1000 },
+        { "--steps 1000000000", 2000, 10, 1000, 1048576, 1000 },
+        { "--steps 3000 --val-every 40", 60, 3, 40, 81920, 160 },
+        { "--steps 3000 --val-every 0", 60, 3, 0, 1048576, 150 },
+        { "--steps 3000 --val-every 5000", 60, 3, 5000, 1048576, 5000 },
+        { "--steps 50 --warmup 7 --log-every 9 --val-tokens 5 --checkpoint-every 0", 7, 9, 2, 5, 0 },
+        { "--steps 50 --warmup 7 --warmup auto", 1, 1, 2, 16384, 2 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_train_config t;
+        struct ddl_error err;
+        assert_ok(configure(&t, NULL, cases[i].words, &err), err);
+        t = ddl_train_resolved(&t);
+        if (t.warmup != cases[i].warmup || t.log_every != cases[i].log || t.val_every != cases[i].val ||
+            t.val_tokens != cases[i].tokens || t.checkpoint_every != cases[i].checkpoint)
+            fail_msg("%s: warmup %d, log_every %d, val_every %d, val_tokens %d, checkpoint_every %d",
+                     cases[i].words, (int)t.warmup, (int)t.log_every, (int)t.val_every, (int)t.val_tokens,
+                     (int)t.checkpoint_every);
+        assert_int_equal(t.sample_every, 0);
+    }
+}
+
+/* The recipes of the repository give the same run whatever the rules are. */
+static void recipes_do_not_depend_on_them(void **state)
+{
+    (void)state;
+    static const char *const recipes[] = { "paper-small", "paper-medium", "cpu", "demo" };
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        struct ddl_train_config t;
+        struct ddl_error err;
+        char path[64], program[] = "train", *argv[] = { program, NULL };
+        int n;
+        snprintf(path, sizeof path, "recipes/%s.yaml", recipes[i]);
+        assert_ok(ddl_train_configure(&t, source_path(path), 1, argv, NULL, NULL, &n, &err), err);
+        for (const struct ddl_option *row = ddl_train_options(); row->name; row++) {
+            char value[8192];
+            ddl_option_format(row, &t, value, sizeof value);
+            if (row->automatic && strcmp(value, "auto") == 0)
+                fail_msg("%s: %s is not set", path, row->name);
+        }
+        assert_int_equal(t.schedule, DDL_SCHEDULE_COSINE);
+    }
+}
+
+static void aliases(void **state)
+{
+    (void)state;
+    struct ddl_train_config t;
+    struct ddl_error err;
+    assert_ok(configure(&t, "learning_rate: 2e-3\nmax-steps: 70\ndevice: ref\n",
+                        "--batch-size 3 --grad-clip 0.5 --max_iters=60 --lr 3e-3", &err),
+              err);
+    assert_true(t.batch == 3 && t.clip == 0.5f && t.steps == 60 && t.lr == 3e-3);
+    assert_string_equal(t.backend, "ref");
+    /* Two names in one place may not disagree; an option overrides the recipe under any name. */
+    assert_ok(configure(&t, "lr: 1e-3\nlearning_rate: 0.001\n", "", &err), err);
+    assert_int_equal(configure(&t, "lr: 1e-3\nbatch: 2\nlearning_rate: 2e-3\n", "", &err), DDL_E_USAGE);
+    assert_says(&err,
+                "r.yaml:3: 'learning_rate' is the same key as 'lr' at line 1: expected 1e-3, found 2e-3");
+    assert_int_equal(configure(&t, NULL, "--batch 2 --batch-size 4", &err), DDL_E_USAGE);
+    assert_says(&err, "--batch-size 4: the same option as --batch 2: expected one value");
+    assert_ok(configure(&t, "batch: 2\n", "--batch-size 4", &err), err);
+    assert_int_equal(t.batch, 4);
+    assert_int_equal(configure(&t, "learning_rat: 2\n", "", &err), DDL_E_USAGE);
+    assert_says(&err, "r.yaml:1: unknown key 'learning_rat', did you mean 'lr'?");
+    assert_int_equal(configure(&t, "batch_size: 0\n", "", &err), DDL_E_USAGE);
+    assert_says(&err, "r.yaml:1: batch: 0 is out of range");
+}
+
+/* Names and aliases of run and model. */
+static void no_name_is_used_twice(void **state)
+{
+    (void)state;
+    const struct ddl_option *const tables[] = { ddl_train_options(), ddl_config_options() };
+    for (size_t a = 0; a < 2; a++) {
+        for (const struct ddl_option *row = tables[a]; row->name; row++) {
+            char name[128];
+            for (size_t i = 0; ddl_option_name(row, i, name, sizeof name); i++) {
+                assert_ptr_equal(ddl_option_find(tables[a], name), row);
+                assert_null(ddl_option_find(tables[!a], name));
+            }
+        }
+    }
+}
+
+static void block_size_is_the_length_of_sequences(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *recipe, *words;
+        size_t block, seq;
+    } cases[] = {
+        { NULL, "--block-size 256", 256, 256 },
+        { "size: tiny\nseq: 512\n", "--block-size 256", 256, 256 },
+        { "size: tiny\nseq: 512\n", "--block-size 2048", 2048, 2048 },
+        { "size: tiny\nseq: 256\n", "--block-size 512 --seq 128", 512, 128 },
+        { "size: tiny\nseq: 256\n", "--block-size 512 --seq-len 128", 512, 128 },
+        { "block_size: 2048\nseq: 256\n", "", 2048, 256 },
+        { "block_size: 2048\nseq: 256\n", "--seq 512", 2048, 512 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_train_config t;
+        struct ddl_error err;
+        assert_ok(configure(&t, cases[i].recipe, cases[i].words, &err), err);
+        assert_int_equal(t.config.block_size, cases[i].block);
+        assert_int_equal(ddl_train_resolved(&t).seq, cases[i].seq);
+    }
 }
 
 static void keys_beat_names_and_flags_beat_the_recipe(void **state)
@@ -252,7 +375,12 @@ static void a_plan_adds_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_papers),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(automatic_values),
+        cmocka_unit_test(recipes_do_not_depend_on_them),
+        cmocka_unit_test(aliases),
+        cmocka_unit_test(no_name_is_used_twice),
+        cmocka_unit_test(block_size_is_the_length_of_sequences),
         cmocka_unit_test(keys_beat_names_and_flags_beat_the_recipe),
         cmocka_unit_test(any_text_is_written),
         cmocka_unit_test(rules_by_layer),

@@ -2,6 +2,7 @@
  * not, byte for byte; what is wrong is said before anything is written. */
 #include "support/runs.h"
 
+#include "ddl/compare.h"
 #include "ddl/train.h"
 #include "checkpoint/checkpoint.h"
 #include "train/metrics.h"
@@ -10,6 +11,7 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <unistd.h>
 
 enum { V = 31 };
 
@@ -124,7 +126,7 @@ static void metrics_have_every_step(void **state)
     t.log_every = 3;
     assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
     char *text = repeatable_metrics(t.out);
-    static const int steps[] = { 3, 6, 7, 9, 12, 14, 15, 18, 20 };
+    static const int steps[] = { 0, 3, 6, 7, 9, 12, 14, 15, 18, 20 };
     const char *line = text;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         char start[32];
@@ -140,6 +142,117 @@ static void metrics_have_every_step(void **state)
     assert_int_equal(last.tokens, 20 * 2 * 2 * 16);
     assert_true(last.flops == 20.0 * 64 * ddl_config_flops_per_token(&t.config, 16, true));
     assert_true(last.has_val && last.loss < log(V) && last.peak_memory > 0);
+}
+
+/* The line of step 0: the loss of the first batch before any update, and the validation loss of the initial
+ * parameters. It has no effect on the run. */
+static void logs_the_loss_before_the_first_step(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config with = a_run("ddl-cc", "ref", "with"),
+                            without = a_run("ddl-cc", "ref", "without");
+    struct ddl_run_log read;
+    with.lr = without.lr = 0; /* so that the validation after step 20 is that of the initial parameters */
+    without.val_every = 0;
+    assert_ok(ddl_train_run(&with, NULL, NULL, &err), err);
+    assert_ok(ddl_train_run(&without, NULL, NULL, &err), err);
+    assert_same_file(file_in(with.out, "model.safetensors"), file_in(without.out, "model.safetensors"));
+    assert_ok(ddl_run_log_read(&read, with.out, &err), err);
+    assert_int_equal(read.n, 21);
+    assert_true(read.points[0].step == 0 && read.points[0].tokens == 0 && read.points[0].flops == 0);
+    assert_true(read.points[0].loss == read.points[1].loss && isnan(read.points[0].tokens_per_s));
+    assert_true(read.points[0].val_loss == read.points[20].val_loss);
+    ddl_run_log_free(&read);
+    char *text = read_file(file_in(without.out, "metrics.jsonl"), NULL);
+    static const char start[] = "{\"step\":0,\"loss\":";
+    assert_memory_equal(text, start, sizeof start - 1);
+    *strchr(text, '\n') = '\0';
+    assert_null(strstr(text, "val_loss"));
+    assert_null(strstr(text, "\"lr\""));
+    free(text);
+}
+
+/* A resumed run with another number of steps keeps the intervals and the warmup that it started with. */
+static void keeps_automatic_values_when_resumed(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("baseline", "ref", "automatic"), again;
+    t.steps = 200;
+    t.warmup = t.val_every = t.checkpoint_every = DDL_OPTION_AUTO;
+    assert_int_equal(run_until(&t, 11, NULL, &err), DDL_E_INTERRUPTED);
+    char *text = read_file(file_in(t.out, "recipe.yaml"), NULL);
+    assert_non_null(strstr(text, "\nwarmup: 4\n"));
+    assert_non_null(strstr(text, "\nval_every: 10\n"));
+    assert_non_null(strstr(text, "\ncheckpoint_every: 10\n"));
+    free(text);
+    struct ddl_run_state at;
+    again = t;
+    again.steps = 1000;
+    assert_ok(ddl_run_open(scratch_path("automatic/checkpoint-11"), &again, &at, NULL, NULL, &err), err);
+    assert_true(again.warmup == 4 && again.val_every == 10 && again.checkpoint_every == 10);
+    again = t;
+    again.steps = 12;
+    again.resume = true;
+    int notes;
+    assert_ok(run_until(&again, 0, &notes, &err), err);
+    assert_int_equal(notes, 2); /* steps, and the checkpoint of step 12 */
+    text = read_file(file_in(t.out, "recipe.yaml"), NULL);
+    assert_non_null(strstr(text, "\nsteps: 12\n"));
+    assert_non_null(strstr(text, "\nwarmup: 4\n"));
+    free(text);
+    /* Fewer steps than the warmup of the run. */
+    t.warmup = 100;
+    t.overwrite = true;
+    assert_int_equal(run_until(&t, 3, NULL, &err), DDL_E_INTERRUPTED);
+    t.warmup = DDL_OPTION_AUTO;
+    t.overwrite = false;
+    t.resume = true;
+    t.steps = 50;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "warmup is 100, more than steps 50");
+}
+
+static void keep_out(void *user, const struct ddl_train_config *config)
+{
+    snprintf(user, sizeof config->out, "%s", config->out);
+}
+
+/* Without `out`: the first free number, created by one run only. */
+static void chooses_a_folder(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("ddl-1", "ref", "unused");
+    char out[sizeof t.out], home[4096];
+    const struct ddl_train_callbacks callbacks = { .user = out, .begin = keep_out };
+    assert_non_null(getcwd(home, sizeof home));
+    remove_scratch("cwd");
+    assert_ok(ddl_file_make_dir(scratch_path("cwd/runs/ddl-1-custom-2"), &err), err);
+    assert_int_equal(chdir(scratch_path("cwd")), 0);
+    t.out[0] = '\0';
+    t.steps = 6;
+    static const char *const expected[] = { "runs/ddl-1-custom-1", "runs/ddl-1-custom-3", "runs/ddl-1-tiny-1",
+                                            "runs/baseline-micro-1" };
+    for (size_t i = 0; i < 4; i++) {
+        if (i == 2)
+            strcpy(t.size, "tiny");
+        if (i == 3) { /* the names of the shape and of the residual rule */
+            t.size[0] = t.model[0] = '\0';
+            t.config = ddl_config_defaults();
+            assert_ok(ddl_config_set_size(&t.config, "micro", &err), err);
+            t.config.block_size = 16;
+            t.config.vocab_size = V;
+        }
+        assert_ok(ddl_train_run(&t, &callbacks, NULL, &err), err);
+        assert_string_equal(out, expected[i]);
+        assert_true(ddl_file_exists(file_in(expected[i], "model.safetensors")));
+        char *recipe = read_file(file_in(expected[i], "recipe.yaml"), NULL);
+        assert_non_null(strstr(recipe, expected[i]));
+        free(recipe);
+    }
+    assert_int_equal(chdir(home), 0);
 }
 
 static size_t count_checkpoints(const char *out)
@@ -392,7 +505,8 @@ static void says_what_is_wrong_first(void **state)
         assert_false(ddl_file_exists(base.out));                                                             \
     } while (0)
     REFUSED(t.train_data[0] = '\0', DDL_E_USAGE, "train_data is not set");
-    REFUSED(t.out[0] = '\0', DDL_E_USAGE, "out is not set");
+    REFUSED((t.out[0] = '\0', t.resume = true), DDL_E_USAGE,
+            "out is not set: expected the folder of the run to resume");
     REFUSED(strcpy(t.train_data, "/nowhere/x.bin"), DDL_E_IO, "train_data: /nowhere/x.bin");
     REFUSED(strcpy(t.val_data, scratch_path("wide.bin")), DDL_E_FORMAT,
             "exceeds the vocabulary of 31 tokens");
@@ -529,7 +643,7 @@ static void compares_keys_by_their_rows(void **state)
     t = ddl_train_resolved(&t);
     for (const struct ddl_option *row = ddl_train_options(); row->name; row++) {
         static const char *const values[] = { "0.5",  "3",    "ref",    "true", "sequential",
-                                              "none", "bf16", "random", "7" };
+                                              "none", "bf16", "random", "7",    "wsd" };
         struct ddl_train_config other = t;
         struct damage damage = { .file = row->name };
         char was[8192], now[8192] = "";
@@ -605,6 +719,9 @@ int main(void)
         cmocka_unit_test(resumes_bit_for_bit),
         cmocka_unit_test(recompute_may_change),
         cmocka_unit_test(metrics_have_every_step),
+        cmocka_unit_test(logs_the_loss_before_the_first_step),
+        cmocka_unit_test(keeps_automatic_values_when_resumed),
+        cmocka_unit_test(chooses_a_folder),
         cmocka_unit_test(keeps_the_newest),
         cmocka_unit_test(does_not_run_over_a_run),
         cmocka_unit_test(one_run_at_a_time),

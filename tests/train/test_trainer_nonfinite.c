@@ -101,7 +101,7 @@ static void names_the_micro_batch(void **state)
         t.skip = 1;
         assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
         char *lines = read_file(scratch_path("second/metrics.jsonl"), NULL), *at = lines;
-        for (int step = 1; step <= 20; step++) {
+        for (int step = 0; step <= 20; step++) {
             char start[32];
             snprintf(start, sizeof start, "{\"step\":%d,", step);
             assert_memory_equal(at, start, strlen(start));
@@ -187,6 +187,16 @@ static void names_a_validation(void **state)
     t.val_every = 2;
     t.val_tokens = 700;
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
+    assert_says(&err, "step 0: the validation loss is not finite: first in embed: X");
+    assert_says(&err, "trouble-0, 'ddl verify' replays it");
+    assert_says(&err, "checkpoint-0, the state before it");
+    t.val_every = 0;
+    t.overwrite = true;
+    assert_int_equal(run_until(&t, 1, NULL, &err), DDL_E_INTERRUPTED);
+    t.val_every = 2;
+    t.overwrite = false;
+    t.resume = true;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "step 2: the validation loss is not finite: first in embed: X");
     assert_says(&err, "trouble-2, 'ddl verify' replays it");
     assert_says(&err, "checkpoint-2, the state before it");
@@ -194,7 +204,6 @@ static void names_a_validation(void **state)
     assert_non_null(strstr(lines, "{\"step\":2,"));
     assert_null(strstr(lines, "val_loss"));
     free(lines);
-    t.resume = true;
     t.val_every = 0;
     assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
 }
