@@ -64,6 +64,11 @@ int unknown_command(const struct command *const *list, const struct command *com
 /* "build" of "data build". */
 const char *last_word(const char *name);
 
+/* DDL_OK for `min` to `max` arguments that are no options, argv[1] to argv[n]; else DDL_E_USAGE with a
+ * message. `expected` describes one: "a model folder (DIR)". */
+ddl_status check_arguments(const char *command, int n, char **argv, int min, int max, const char *expected,
+                           struct ddl_error *err);
+
 /* Prints "ddl: <message>" on standard error and returns the exit status that fits: 2 for DDL_E_USAGE, 3 for
  * DDL_E_INTERRUPTED, else 1. */
 int report_error(const struct ddl_error *err);

@@ -161,8 +161,9 @@ static ddl_status find(char *path, size_t size, const char *flag, const char *sh
 {
     if (*path || find_data(shipped, path, size))
         return DDL_OK;
-    return ddl_error_set(err, DDL_E_USAGE, "--%s is missing, and the project's own, data/%s, is not found",
-                         flag, shipped);
+    char expected[128];
+    snprintf(expected, sizeof expected, "--%s PATH, or the project's data/%s", flag, shipped);
+    return ddl_option_missing("bench", expected, err);
 }
 
 static ddl_status run_tokenizer(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,

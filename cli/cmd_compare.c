@@ -71,10 +71,22 @@ static double coordinate(const struct ddl_run_point *point, int axis)
     return of[axis];
 }
 
+static bool has_points(const struct curve *curve)
+{
+    for (size_t i = 0; i < curve->n; i++) {
+        if (isfinite(curve->y[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Runs without a loss to draw are named below the chart. */
 static int chart(const struct run *runs, size_t n, const struct compare_options *o)
 {
     struct curve curves[MAX_RUNS] = { 0 };
     double *numbers[MAX_RUNS] = { 0 };
+    const char *what = o->val ? "validation loss" : "training loss", *empty[MAX_RUNS];
+    size_t n_curves = 0, n_empty = 0;
     int status = EXIT_OK;
     for (size_t r = 0; r < n; r++) {
         const struct ddl_run_log *log = &runs[r].log;
@@ -87,12 +99,18 @@ static int chart(const struct run *runs, size_t n, const struct compare_options 
             numbers[r][i] = coordinate(&log->points[i], o->x);
             numbers[r][log->n + i] = o->val ? log->points[i].val_loss : log->points[i].loss;
         }
-        curves[r] = (struct curve){ runs[r].name, marks[r], log->n, numbers[r], numbers[r] + log->n };
+        curves[n_curves] = (struct curve){ runs[r].name, marks[r], log->n, numbers[r], numbers[r] + log->n };
+        if (has_points(&curves[n_curves]))
+            n_curves++;
+        else
+            empty[n_empty++] = runs[r].name;
     }
     if (status == EXIT_OK)
-        draw_chart(axes[o->x], o->val ? "validation loss" : "training loss", curves, n, o->width, o->height);
+        draw_chart(axes[o->x], what, curves, n_curves, o->width, o->height);
     else
         fprintf(stderr, "ddl: out of memory for the chart\n");
+    for (size_t i = 0; i < n_empty; i++)
+        printf("          -  %s: no %s\n", empty[i], what);
     for (size_t r = 0; r < n; r++)
         free(numbers[r]);
     return status;
@@ -195,10 +213,8 @@ static int cmd_compare(int argc, char **argv)
     int n = 0, status = EXIT_OK;
     if (ddl_option_parse(options, &o, NULL, NULL, argc, argv, &n, &err))
         return report_error(&err);
-    if (n < 1 || n > MAX_RUNS) {
-        ddl_error_set(&err, DDL_E_USAGE, "compare takes 1 to %d runs, found %d", MAX_RUNS, n);
+    if (check_arguments("compare", n, argv, 1, MAX_RUNS, "a run folder (RUN)", &err))
         return report_error(&err);
-    }
     struct run runs[MAX_RUNS] = { 0 };
     for (int r = 0; r < n && status == EXIT_OK; r++) {
         if (read_run(&runs[r], argv[1 + r], o.which, &err))

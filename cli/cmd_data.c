@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -240,9 +241,8 @@ static int info(int argc, char **argv)
     int n;
     char path[4096];
     ddl_status status = ddl_option_parse(info_flags, &flags, NULL, NULL, argc, argv, &n, &err);
-    if (!status && n == 0)
-        status =
-            ddl_error_set(&err, DDL_E_USAGE, "data info: expected shards, a folder or a pattern, found none");
+    if (!status)
+        status = check_arguments("data info", n, argv, 1, INT_MAX, "shards, a folder or a pattern", &err);
     if (!status)
         status = ddl_option_join_paths((const char *const *)(argv + 1), (size_t)n, "data info", path,
                                        sizeof path, &err);

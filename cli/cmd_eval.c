@@ -111,11 +111,12 @@ static int cmd_eval(int argc, char **argv)
     struct flags flags = initial;
     int n;
     ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
-    if (!status && n != 1)
-        status = ddl_error_set(&err, DDL_E_USAGE, "eval: one model folder is needed, found %d", n);
-    if (!status && (*flags.shard == '\0') == (*flags.text == '\0'))
-        status = ddl_error_set(&err, DDL_E_USAGE, "eval: one of --shard and --text is needed, found %s",
-                               *flags.text ? "both" : "neither");
+    if (!status)
+        status = check_arguments("eval", n, argv, 1, 1, "a model folder (DIR)", &err);
+    if (!status && !*flags.shard && !*flags.text)
+        status = ddl_option_missing("eval", "--shard PATH or --text PATH", &err);
+    if (!status && *flags.shard && *flags.text)
+        status = ddl_error_set(&err, DDL_E_USAGE, "eval: expected one of --shard and --text, found both");
     if (status)
         return report_error(&err);
     struct folder folder;

@@ -83,10 +83,10 @@ static int cmd_export(int argc, char **argv)
     struct ddl_run_model from;
     int n = 0;
     ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
-    if (!status && n != 1)
-        status = ddl_error_set(&err, DDL_E_USAGE, "export: one model folder is needed, found %d", n);
+    if (!status)
+        status = check_arguments("export", n, argv, 1, 1, "a model folder (DIR)", &err);
     if (!status && !*flags.out)
-        status = ddl_error_set(&err, DDL_E_USAGE, "export: --out DIR is needed");
+        status = ddl_option_missing("export", "--out DIR", &err);
     if (!status)
         status = parse_size(flags.max_shard_size, &config.max_shard_size, &err);
     config.dtype = flags.dtype;

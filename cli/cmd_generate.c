@@ -215,7 +215,7 @@ static ddl_status take_text(const struct ddl_option *option, int argc, char **ar
     if (name[length] != '\0')
         return DDL_OK;
     if (*i + 1 == argc || strncmp(argv[*i + 1], "--", 2) == 0)
-        return ddl_error_set(err, DDL_E_USAGE, "--%s: needs a value (%s)", option->name, option->value);
+        return ddl_option_missing(argv[*i], option->value, err);
     *value = argv[++*i];
     return DDL_OK;
 }
@@ -312,8 +312,8 @@ static int run(int argc, char **argv, struct texts *texts, struct flags *flags)
     config.n_stop = texts[STOP].n;
     if (!status)
         status = ddl_option_parse(ddl_generate_options(), &config, rows, flags, argc, argv, &n, &err);
-    if (!status && n != 1)
-        status = ddl_error_set(&err, DDL_E_USAGE, "generate: one model folder is needed, found %d", n);
+    if (!status)
+        status = check_arguments("generate", n, argv, 1, 1, "a model folder (DIR)", &err);
     if (status)
         return report_error(&err);
     bool loop = !texts[PROMPT].n && !flags->json && isatty(STDIN_FILENO) == 1;

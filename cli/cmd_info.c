@@ -175,6 +175,43 @@ static void print_names(void)
         printf("  %-12s %s\n", name, about);
 }
 
+static void print_list_json(struct ddl_json *json, const char *key,
+                            const char *(*list)(size_t i, const char **about))
+{
+    const char *about, *name;
+    ddl_json_open(json, key, '[');
+    for (size_t i = 0; (name = list(i, &about)); i++) {
+        ddl_json_open(json, NULL, '{');
+        ddl_json_string(json, "name", name);
+        ddl_json_string(json, "description", about);
+        ddl_json_close(json, '}');
+    }
+    ddl_json_close(json, ']');
+}
+
+static void print_names_json(void)
+{
+    struct ddl_json json = { stdout, false };
+    ddl_json_open(&json, NULL, '{');
+    print_list_json(&json, "models", ddl_config_preset_list);
+    print_list_json(&json, "sizes", ddl_config_size_list);
+    ddl_json_close(&json, '}');
+    putchar('\n');
+}
+
+/* Whether no option but --json is given; *json is set. */
+static bool wants_names(int argc, char **argv, bool *json)
+{
+    static const struct ddl_option json_row[] = { { .name = "json", .type = DDL_OPTION_BOOL }, { 0 } };
+    char *copy[3] = { NULL };
+    int n = 0;
+    *json = false;
+    if (argc > 3) /* --json true */
+        return false;
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    return ddl_option_parse(json_row, json, NULL, NULL, argc, copy, &n, NULL) == DDL_OK && n == 0;
+}
+
 static ddl_status gather(struct facts *f, size_t seq, struct ddl_error *err)
 {
     ddl_status status = ddl_params_plan(&f->config, &f->params, &f->n, err);
@@ -215,9 +252,8 @@ static ddl_status configure(int argc, char **argv, struct facts *f, struct flags
     memcpy(copy, argv, (size_t)argc * sizeof *copy);
     ddl_status status = ddl_option_parse(rows, flags, ddl_config_options(), &f->config, argc, copy, n, err);
     f->config = ddl_config_defaults();
-    if (!status && *n > 1)
-        status =
-            ddl_error_set(err, DDL_E_USAGE, "info: one model folder at most, found '%.200s' too", copy[2]);
+    if (!status)
+        status = check_arguments("info", *n, copy, 0, 1, "a model folder (DIR)", err);
     if (!status && *n == 1 && (*flags->model || *flags->size))
         status = ddl_error_set(err, DDL_E_USAGE, "info: a folder or --model and --size, not both");
     if (!status && *n == 1)
@@ -235,8 +271,9 @@ static ddl_status configure(int argc, char **argv, struct facts *f, struct flags
 
 static int cmd_info(int argc, char **argv)
 {
-    if (argc == 1) {
-        print_names();
+    bool json;
+    if (wants_names(argc, argv, &json)) {
+        json ? print_names_json() : print_names();
         return EXIT_OK;
     }
     struct ddl_error err = { 0 };

@@ -102,9 +102,11 @@ static ddl_status parse(const struct ddl_option *table, struct flags *flags, int
     ddl_status status = ddl_option_parse(table, flags, NULL, NULL, argc, argv, &n, err);
     if (status)
         return status;
-    if (n > 1)
-        return ddl_error_set(err, DDL_E_USAGE, "tokenizer %s: one file at most, found '%s' and '%s'", argv[0],
-                             argv[1], argv[2]);
+    char command[64];
+    snprintf(command, sizeof command, "tokenizer %s", argv[0]);
+    status = check_arguments(command, n, argv, 0, 1, "a file", err);
+    if (status)
+        return status;
     *input = n ? argv[1] : NULL;
     return DDL_OK;
 }
@@ -116,9 +118,7 @@ static ddl_status load(ddl_tokenizer **tokenizer, const char *path, struct ddl_e
     if (*path)
         return ddl_tokenizer_load(tokenizer, path, err);
     if (!find_data("tokenizer", found, sizeof found))
-        return ddl_error_set(
-            err, DDL_E_USAGE,
-            "--tokenizer PATH is missing, and the project's own, data/tokenizer, is not found");
+        return ddl_option_missing("tokenizer", "--tokenizer PATH, or a folder data/tokenizer", err);
     return ddl_tokenizer_load(tokenizer, found, err);
 }
 
@@ -325,11 +325,10 @@ static int train(int argc, char **argv)
     ddl_status status =
         ddl_option_parse(ddl_tokenizer_train_options(), &config, train_flags, &flags, argc, argv, &n, &err);
     if (!status && !*flags.out)
-        status = ddl_error_set(&err, DDL_E_USAGE, "tokenizer train: --out PATH is missing");
-    if (!status && n == 0)
-        status =
-            ddl_error_set(&err, DDL_E_USAGE,
-                          "tokenizer train: expected files, folders, or - for standard input, found none");
+        status = ddl_option_missing("tokenizer train", "--out PATH", &err);
+    if (!status)
+        status = check_arguments("tokenizer train", n, argv, 1, INT_MAX,
+                                 "files, folders, or - for standard input", &err);
     if (!status)
         status = check_writable(flags.out, &err);
     if (status)

@@ -201,10 +201,8 @@ static int cmd_train(int argc, char **argv)
     int n;
     if (ddl_train_configure(&t, NULL, argc, argv, flag_rows, &flags, &n, &err))
         return report_error(&err);
-    if (n > 1) {
-        ddl_error_set(&err, DDL_E_USAGE, "train: one recipe at most, found '%.200s' too", argv[2]);
+    if (check_arguments("train", n, argv, 0, 1, "a recipe (RECIPE.yaml)", &err))
         return report_error(&err);
-    }
     t.resume = flags.resume;
     t.skip = flags.skip;
     t.overwrite = flags.overwrite;

@@ -2,6 +2,7 @@
 #include "ddl/verify.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,10 +121,8 @@ static int cmd_verify(int argc, char **argv)
         config.data[strlen(config.data) - strlen("/text")] = '\0';
     if (ddl_option_parse(ddl_verify_options(), &config, output_options, &output, argc, argv, &n, &err))
         return report_error(&err);
-    if (n == 0) {
-        ddl_error_set(&err, DDL_E_USAGE, "verify: no folder given; 'ddl help verify' says how");
+    if (check_arguments("verify", n, argv, 1, INT_MAX, "test cases (PATH)", &err))
         return report_error(&err);
-    }
     return run(&config, &output, (const char *const *)(argv + 1), (size_t)n);
 }
 

@@ -43,6 +43,18 @@ int unknown_command(const struct command *const *list, const struct command *com
     return report_error(&err);
 }
 
+ddl_status check_arguments(const char *command, int n, char **argv, int min, int max, const char *expected,
+                           struct ddl_error *err)
+{
+    if (n < min)
+        return ddl_option_missing(command, expected, err);
+    if (n > max)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "%s: too many arguments: expected at most %d, found %d: '%.200s'", command, max,
+                             n, argv[max + 1]);
+    return DDL_OK;
+}
+
 void print_overview(FILE *out)
 {
     fprintf(out, "usage: ddl COMMAND [ARGUMENT ...]\n\n"

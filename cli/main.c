@@ -18,7 +18,7 @@ static int no_action(const struct command *command, const char *found)
 {
     if (found)
         return unknown_command(command->actions, command, found);
-    char names[256] = "";
+    char names[320] = "";
     size_t used = 0;
     for (size_t i = 0; command->actions[i]; i++) {
         const char *join = i == 0 ? "" : command->actions[i + 1] ? ", " : " or ";
@@ -26,9 +26,9 @@ static int no_action(const struct command *command, const char *found)
             snprintf(names + used, sizeof names - used, "%s%s", join, last_word(command->actions[i]->name));
         used += (size_t)n < sizeof names - used ? (size_t)n : 0;
     }
+    snprintf(names + used, sizeof names - used, " ('ddl help %s')", command->name);
     struct ddl_error err;
-    ddl_error_set(&err, DDL_E_USAGE, "%s: wanted %s after it ('ddl help %s')", command->name, names,
-                  command->name);
+    ddl_option_missing(command->name, names, &err);
     return report_error(&err);
 }
 

@@ -504,8 +504,11 @@ def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str
     raw = bytearray(Path(path).read_bytes())
     size = int.from_bytes(raw[:8], "little")
     if len(raw) < 8 or size > len(raw) - 8:
-        raise ValueError(f"{path}: not a safetensors file")
+        raise ValueError(f"{path}: truncated, or not a safetensors file: expected at least {8 + size} bytes, found {len(raw)}")
     header = json.loads(raw[8 : 8 + size])
+    expected = 8 + size + max((e["data_offsets"][1] for name, e in header.items() if name != "__metadata__"), default=0)
+    if expected > len(raw):
+        raise ValueError(f"{path}: truncated: expected {expected} bytes, found {len(raw)}")
     data = torch.frombuffer(raw, dtype=torch.uint8)[8 + size :] if len(raw) > 8 + size else torch.empty(0, dtype=torch.uint8)
     metadata, tensors = header.pop("__metadata__", {}), {}
     for name, entry in header.items():

@@ -84,6 +84,10 @@ DDL_API ddl_status ddl_option_check(const struct ddl_option *table, const void *
 DDL_API ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where, const char *kind,
                                       const char *name, struct ddl_error *err);
 
+/* "<where>: missing argument: expected <expected>": a value, file or option that is required and not given.
+ * Returns DDL_E_USAGE. */
+DDL_API ddl_status ddl_option_missing(const char *where, const char *expected, struct ddl_error *err);
+
 /* Writes n >= 1 paths as one text to out (size bytes): a single path unchanged; a pattern ("dir/a_*.bin") if
  * exactly these paths match it; else the paths, separated by commas. `where` is the prefix of the error
  * message. DDL_E_USAGE if the text does not fit, or if one of several paths contains a comma. */

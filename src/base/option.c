@@ -386,6 +386,11 @@ ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where,
     return ddl_error_set(err, DDL_E_USAGE, "%s%sunknown %s '%.80s'", where ? where : "", colon, kind, name);
 }
 
+ddl_status ddl_option_missing(const char *where, const char *expected, struct ddl_error *err)
+{
+    return ddl_error_set(err, DDL_E_USAGE, "%s: missing argument: expected %s", where, expected);
+}
+
 /* ---- the command line ---- */
 
 struct pair {
@@ -498,8 +503,7 @@ static ddl_status take_flag(const struct pair *pair, int argc, char **argv, int 
     if (flag->value)
         return DDL_OK;
     if (!next || strncmp(next, "--", 2) == 0)
-        return ddl_error_set(err, DDL_E_USAGE, "%s: needs a value (%s)", where,
-                             flag->option->value ? flag->option->value : "VALUE");
+        return ddl_option_missing(where, flag->option->value ? flag->option->value : "VALUE", err);
     flag->value = next;
     ++*i;
     if (flag->option->type == DDL_OPTION_PATHS) {

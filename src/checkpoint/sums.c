@@ -61,7 +61,8 @@ static ddl_status check_file(const char *folder, const char *name, const json_t 
     if (status)
         return status;
     if ((json_int_t)size != json_integer_value(wanted_size))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: damaged: expected %lld bytes, found %llu", path,
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %s: expected %lld bytes, found %llu", path,
+                             (json_int_t)size < json_integer_value(wanted_size) ? "truncated" : "damaged",
                              (long long)json_integer_value(wanted_size), (unsigned long long)size);
     if ((json_int_t)crc != json_integer_value(wanted_crc))
         return ddl_error_set(err, DDL_E_FORMAT, "%s: damaged: expected checksum (CRC-32) %08llx, found %08lx",

@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "ddl/data.h"
+#include "ddl/option.h"
 
 #include "base/clock.h"
 #include "data/hold_out.h"
@@ -66,7 +67,7 @@ struct build {
 static ddl_status check_config(const struct ddl_build_config *c, struct ddl_error *err)
 {
     if (c->out[0] == '\0')
-        return ddl_error_set(err, DDL_E_USAGE, "--out is missing: the folder for the shards");
+        return ddl_option_missing("data build", "--out DIR", err);
     if (!(c->val_fraction >= 0 && c->val_fraction <= 1))
         return ddl_error_set(err, DDL_E_USAGE, "--val_fraction: expected 0 to 1, found %g", c->val_fraction);
     if (c->shard_tokens == 0 || c->shard_tokens > INT32_MAX)

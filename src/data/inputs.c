@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "ddl/option.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -178,7 +179,7 @@ ddl_status ddl_inputs_list(struct ddl_inputs *inputs, const char *const *names, 
 {
     bool standard_input = false;
     if (n == 0)
-        return ddl_error_set(err, DDL_E_USAGE, "no input: expected files, folders, or - for standard input");
+        return ddl_option_missing("input", "files, folders, or - for standard input", err);
     for (size_t i = 0; i < n; i++) {
         ddl_status status;
         size_t before = inputs->n;

@@ -276,9 +276,11 @@ static ddl_status read_tensors(const char *folder, json_t *root, struct ddl_conf
 {
     ddl_safetensors *st;
     ddl_status status = ddl_safetensors_open_folder(&st, folder, err);
-    if (status)
+    if (status == DDL_E_IO)
         return ddl_error_prefix(err, status,
                                 "config.json does not say which model it is, nor do the tensors");
+    if (status)
+        return status;
     status = ddl_config_from_notes(config, root, st, folder, err);
     if (!status)
         status = ddl_config_from_tensors(config, root, st, err);

@@ -93,12 +93,9 @@ static ddl_status open_inputs(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     if (!*t->train_data)
-        return ddl_error_set(err, DDL_E_USAGE, "train_data is not set, neither in a recipe nor as a flag");
+        return ddl_option_missing("train", "--train-data PATH (train_data in a recipe)", err);
     if (t->resume && !*t->out)
-        return ddl_error_set(
-            err, DDL_E_USAGE,
-            "out is not set: expected the folder of the run to resume, in its recipe.yaml or "
-            "as a flag");
+        return ddl_option_missing("train --resume", "--out DIR (out in a recipe), the run's folder", err);
     ddl_status status = open_data(run, err);
     if (!status && *t->tokenizer)
         status = open_tokenizer(run, err);

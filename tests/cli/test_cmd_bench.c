@@ -37,7 +37,7 @@ static void usage(void **state)
     (void)state;
     static const struct refusal cases[] = {
         { "bench stop", 2, "bench: unknown action 'stop', did you mean 'step'?" },
-        { "bench", 2, "bench: wanted op, step, decode or tokenizer after it" },
+        { "bench", 2, "bench: missing argument: expected op, step, decode or tokenizer" },
         { "bench step now", 2, "bench step takes options only, found 'now'" },
         { "bench op --filter frobnicate" TINY, 2, "no op's name contains 'frobnicate'" },
         { "bench step --model ddl-cd" TINY, 2, "did you mean" },

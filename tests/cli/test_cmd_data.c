@@ -100,15 +100,15 @@ static void statuses(void **state)
         int status;
         const char *gist;
     } cases[] = {
-        { "", 2, "wanted build or info" },
+        { "", 2, "data: missing argument: expected build or info" },
         { "bild", 2, "did you mean 'build'?" },
-        { "build in.txt", 2, "--out is missing" },
-        { "build --out o", 2, "no input" },
+        { "build in.txt", 2, "data build: missing argument: expected --out DIR" },
+        { "build --out o", 2, "input: missing argument: expected files, folders, or - for standard input" },
         { "build in.txt --out o --val-fraktion 1", 2, "did you mean" },
         { "build in.txt --out o --val-fraction 2", 2, "--val-fraction" },
         { "build none.txt --out o", 1, "none.txt: cannot open" },
         { "build in.txt --out o --tokenizer none", 1, "none" },
-        { "info", 2, "expected shards, a folder or a pattern, found none" },
+        { "info", 2, "data info: missing argument: expected shards, a folder or a pattern" },
         { "info a b", 1, "a: cannot open" },
         { "info none.bin", 1, "none.bin: cannot open" },
         { "info in.txt", 1, "in.txt: 1 bytes, less than the shard header" },

@@ -177,9 +177,9 @@ static void refusals(void **state)
 {
     (void)state;
     static const struct refusal list[] = {
-        { "generate /nowhere --prompt", 2, "--prompt: needs a value (TEXT)" },
-        { "generate /nowhere --prompt --echo", 2, "--prompt: needs a value (TEXT)" },
-        { "generate /nowhere --stop --json", 2, "--stop: needs a value (TEXT)" },
+        { "generate /nowhere --prompt", 2, "--prompt: missing argument: expected TEXT" },
+        { "generate /nowhere --prompt --echo", 2, "--prompt: missing argument: expected TEXT" },
+        { "generate /nowhere --stop --json", 2, "--stop: missing argument: expected TEXT" },
         { "generate /nowhere --promp a", 2, "unknown option '--promp'" },
     };
     assert_refused(list, sizeof list / sizeof *list);

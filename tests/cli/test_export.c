@@ -8,9 +8,9 @@ static void sentences(void **state)
 {
     (void)state;
     static const struct refusal cases[] = {
-        { "export", 2, "export: one model folder is needed, found 0" },
-        { "export a b --out c", 2, "export: one model folder is needed, found 2" },
-        { "export a", 2, "export: --out DIR is needed" },
+        { "export", 2, "export: missing argument: expected a model folder (DIR)" },
+        { "export a b --out c", 2, "export: too many arguments: expected at most 1, found 2: 'b'" },
+        { "export a", 2, "export: missing argument: expected --out DIR" },
         { "export a --out b --dtype f8", 2, "--dtype: 'f8' is none of f32, bf16, f16" },
         { "export a --out b --max-shard-size much", 2,
           "--max-shard-size: 'much' is no size like 500MB, 2GB or 1GiB" },

@@ -91,8 +91,9 @@ static void actions(void **state)
     says("help info bild", 2, "", "ddl: help: info has no action 'bild'\n");
     says("help data build it", 2, "", "ddl: help: data build has no action 'it'\n");
     says("data bild", 2, "", "ddl: data: unknown action 'bild', did you mean 'build'?\n");
-    says("tokenizer", 2, "", "ddl: tokenizer: wanted encode, decode, info or train after it");
-    says("bench", 2, "", "ddl: bench: wanted op, step, decode or tokenizer after it ('ddl help bench')\n");
+    says("tokenizer", 2, "", "ddl: tokenizer: missing argument: expected encode, decode, info or train");
+    says("bench", 2, "",
+         "ddl: bench: missing argument: expected op, step, decode or tokenizer ('ddl help bench')\n");
     says("bench step now", 2, "", "ddl: bench step takes options only, found 'now'\n");
 }
 

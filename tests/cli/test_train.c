@@ -30,27 +30,28 @@ static void mistakes(void **state)
     (void)state;
     static const struct refusal cases[] = {
         { "train --sped 1", 2, "unknown option '--sped', did you mean '--seed'?" },
-        { "train --lr", 2, "--lr: needs a value" },
+        { "train --lr", 2, "--lr: missing argument: expected" },
         { "train --lr fast", 2, "--lr: 'fast'" },
         { "train --batch 0", 2, "--batch: 0 is out of range" },
         { "train /nowhere/r.yaml", 1, "/nowhere/r.yaml: cannot open" },
-        { "train recipes/demo.yaml recipes/cpu.yaml", 2, "one recipe at most" },
-        { "train --out x", 2, "train_data is not set" },
+        { "train recipes/demo.yaml recipes/cpu.yaml", 2,
+          "train: too many arguments: expected at most 1, found 2: 'recipes/cpu.yaml'" },
+        { "train --out x", 2, "train: missing argument: expected --train-data PATH" },
         { "train --train-data /nowhere --out /nowhere/x", 1, "train_data: /nowhere" },
         { "train --model dl-cc", 2, "unknown model 'dl-cc', did you mean 'ddl-cc'?" },
-        { "eval", 2, "one model folder is needed, found 0" },
-        { "eval /nowhere", 2, "one of --shard and --text is needed, found neither" },
-        { "eval /nowhere --text x --shard y", 2, "one of --shard and --text is needed, found both" },
+        { "eval", 2, "eval: missing argument: expected a model folder (DIR)" },
+        { "eval /nowhere", 2, "eval: missing argument: expected --shard PATH or --text PATH" },
+        { "eval /nowhere --text x --shard y", 2, "eval: expected one of --shard and --text, found both" },
         { "eval /nowhere --text x", 1, "/nowhere/config.json: cannot open" },
         { "eval /nowhere --text x --sequence 4", 2, "unknown option '--sequence'" },
-        { "generate", 2, "one model folder is needed" },
+        { "generate", 2, "generate: missing argument: expected a model folder (DIR)" },
         { "generate /nowhere --prompt a", 1, "/nowhere/config.json: cannot open" },
         { "generate /nowhere --top-p 2", 2, "--top-p: 2 is out of range" },
-        { "generate /nowhere --stop", 2, "--stop: needs a value" },
+        { "generate /nowhere --stop", 2, "--stop: missing argument: expected TEXT" },
         { "generate /nowhere --stop ''", 2, "--stop: an empty text stops nothing" },
         { "info /nowhere", 1, "/nowhere/config.json: cannot open" },
         { "info --model baslin", 2, "unknown model 'baslin', did you mean 'baseline'?" },
-        { "info a b", 2, "one model folder at most" },
+        { "info a b", 2, "info: too many arguments: expected at most 1, found 2: 'b'" },
     };
     assert_refused(cases, sizeof cases / sizeof *cases);
 }
@@ -66,6 +67,69 @@ static void help(void **state)
     assert_int_equal(ddl("info"), 0);
     assert_printed("ddl-cc-ec");
     assert_printed("medium");
+}
+
+/* ddl info without a model, as text and as JSON: the same names. */
+static void names_are_listed(void **state)
+{
+    (void)state;
+    static char text[sizeof printed];
+    assert_int_equal(ddl("info"), 0);
+    strcpy(text, printed);
+    static const char *const spellings[] = { "info --json", "info --json true", "info --json=yes" };
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        assert_int_equal(ddl("%s", spellings[i]), 0);
+        json_t *root = printed_json(), *entry;
+        static const char *const lists[] = { "models", "sizes" };
+        for (size_t k = 0; k < 2; k++) {
+            size_t at;
+            assert_true(json_array_size(json_object_get(root, lists[k])) > 4);
+            json_array_foreach(json_object_get(root, lists[k]), at, entry)
+            {
+                char line[256];
+                snprintf(line, sizeof line, "  %-12s %s\n", json_string_value(json_object_get(entry, "name")),
+                         json_string_value(json_object_get(entry, "description")));
+                assert_non_null(strstr(text, line));
+            }
+        }
+        json_decref(root);
+    }
+    assert_int_equal(ddl("info --json=no"), 0);
+    assert_string_equal(printed, text);
+    assert_int_equal(ddl("info --hidden-size 256 --json"), 0); /* a configuration, not the names */
+    assert_printed("\"parameters\"");
+}
+
+/* Weights that end early, at any place: the file, its length and the expected one. */
+static void truncated_weights_are_reported(void **state)
+{
+    (void)state;
+    char folder[2048], weights[2100], shard[2048];
+    snprintf(folder, sizeof folder, "%s", tiny_folder("cut", "baseline"));
+    snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+    snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
+    write_random_shard(shard, 1, 260, 300);
+    size_t size;
+    char *content = read_file(weights, &size), expected[128];
+    const struct {
+        size_t size;
+        const char *at_least;
+        size_t wanted;
+    } cases[] = {
+        { size - 1, "", size }, { size / 2, "", size }, { 20, "at least ", 0 }, { 5, "at least ", 8 }
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t header;
+        memcpy(&header, content, 8);
+        write_file(weights, content, cases[i].size);
+        snprintf(expected, sizeof expected, "model.safetensors: truncated: expected %s%zu bytes, found %zu\n",
+                 cases[i].at_least, cases[i].wanted ? cases[i].wanted : 8 + (size_t)header, cases[i].size);
+        assert_int_equal(ddl("eval %s --shard %s", folder, shard), 1);
+        assert_printed(expected);
+        assert_int_equal(ddl("export %s --out %s", folder, scratch_path("cut-export")), 1);
+        assert_printed(expected);
+    }
+    free(content);
 }
 
 static void every_recipe_with_every_model(void **state)
@@ -229,7 +293,7 @@ static void held_out_shards(void **state)
     assert_printed("2800 tokens");
     assert_int_equal(
         ddl("train recipes/demo.yaml recipes/cpu.yaml --train-data %s/*.bin --out %s", folder, run), 2);
-    assert_printed("one recipe at most");
+    assert_printed("train: too many arguments: expected at most 1, found 2");
 }
 
 /* A newcomer's line: the usual names, few steps, no folder. */
@@ -258,7 +322,7 @@ static void defaults_fit_a_short_run(void **state)
     assert_int_equal(ddl("compare %s", scratch_path("newcomer/runs/ddl-cc-micro-1")), 0);
     assert_printed("          0 "); /* the chart begins at 0 tokens */
     assert_int_equal(ddl("train --train-data %s --resume", shard), 2);
-    assert_printed("out is not set: expected the folder of the run to resume");
+    assert_printed("train --resume: missing argument: expected --out DIR");
     assert_int_equal(ddl("train --batch 2 --batch-size 3"), 2);
     assert_printed("--batch-size 3: the same option as --batch 2: expected one value");
     assert_int_equal(ddl("help train"), 0);
@@ -412,6 +476,8 @@ static void a_folder_in_use_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_listed),
+        cmocka_unit_test(truncated_weights_are_reported),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(help),
         cmocka_unit_test(every_recipe_with_every_model),

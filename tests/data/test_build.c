@@ -564,12 +564,11 @@ static void configuration_is_checked(void **state)
     struct ddl_error err;
     remove_scratch("out");
     struct ddl_build_config c[6];
-    static const char *const gists[6] = { "--out is missing",
-                                          "--text_key is empty",
-                                          "--val_fraction: expected 0 to 1, found 1.5",
-                                          "--shard_tokens: expected 1 to 2147483647, found 0",
-                                          "--separator: contains a line break",
-                                          "none" };
+    static const char *const gists[6] = {
+        "missing argument: expected --out DIR",       "--text_key is empty",
+        "--val_fraction: expected 0 to 1, found 1.5", "--shard_tokens: expected 1 to 2147483647, found 0",
+        "--separator: contains a line break",         "none"
+    };
     for (size_t i = 0; i < 6; i++)
         c[i] = config_for("out");
     c[0].out[0] = '\0';

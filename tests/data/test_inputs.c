@@ -114,7 +114,7 @@ static void refused(void **state)
     assert_says(&err, "standard input is given twice");
     ddl_inputs_free(&inputs);
     assert_int_equal(ddl_inputs_list(&inputs, NULL, 0, DDL_TEXT_PLAIN, &err), DDL_E_USAGE);
-    assert_says(&err, "no input");
+    assert_says(&err, "input: missing argument");
 }
 
 static void standard_input_has_no_size(void **state)

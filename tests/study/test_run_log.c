@@ -87,9 +87,17 @@ static void program_draws_and_tabulates(void **state)
     snprintf(command, sizeof command, "%s compare %s --json", ddl_program(), a);
     assert_int_equal(run_command(command, out, sizeof out), 0);
     assert_non_null(strstr(out, "\"val_loss\":3.5"));
+    /* Runs without validation are named below the chart of validation losses. */
+    const char *c = run_with("none", "{\"step\": 1, \"tokens\": 10, \"loss\": 9}\n");
+    snprintf(command, sizeof command, "%s compare %s %s --val", ddl_program(), c, a);
+    assert_int_equal(run_command(command, out, sizeof out), 0);
+    assert_non_null(strstr(out, "tokens\n          *  good\n          -  none: no validation loss\n"));
+    snprintf(command, sizeof command, "%s compare %s --val", ddl_program(), c);
+    assert_int_equal(run_command(command, out, sizeof out), 0);
+    assert_non_null(strstr(out, "(no points to draw)\n          -  none: no validation loss\n"));
     snprintf(command, sizeof command, "%s compare 2>&1", ddl_program());
     assert_int_equal(run_command(command, out, sizeof out), 2);
-    assert_non_null(strstr(out, "compare takes 1 to 8 runs"));
+    assert_non_null(strstr(out, "compare: missing argument: expected a run folder (RUN)"));
     snprintf(command, sizeof command, "%s compare %s --widht 3 2>&1", ddl_program(), a);
     assert_int_equal(run_command(command, out, sizeof out), 2);
     assert_non_null(strstr(out, "width"));

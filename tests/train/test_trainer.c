@@ -504,9 +504,9 @@ static void says_what_is_wrong_first(void **state)
         assert_says(&err, gist);                                                                             \
         assert_false(ddl_file_exists(base.out));                                                             \
     } while (0)
-    REFUSED(t.train_data[0] = '\0', DDL_E_USAGE, "train_data is not set");
+    REFUSED(t.train_data[0] = '\0', DDL_E_USAGE, "train: missing argument: expected --train-data PATH");
     REFUSED((t.out[0] = '\0', t.resume = true), DDL_E_USAGE,
-            "out is not set: expected the folder of the run to resume");
+            "train --resume: missing argument: expected --out DIR");
     REFUSED(strcpy(t.train_data, "/nowhere/x.bin"), DDL_E_IO, "train_data: /nowhere/x.bin");
     REFUSED(strcpy(t.val_data, scratch_path("wide.bin")), DDL_E_FORMAT,
             "exceeds the vocabulary of 31 tokens");
