@@ -68,12 +68,16 @@ struct ddl_session_input {
     float *logits;          /* (n_logits, V) =, NULL where n_logits is 0 */
     const int32_t *targets; /* (n) the token expected after each, -1 to skip it; NULL: no losses */
     float *losses;          /* (n) = -log p(target) in nats, 0 where skipped; NULL where targets is */
+    int32_t *ranks;         /* (n) = vocabulary entries with a higher logit than the target's, or an equal
+                               one and a lower id: 0 if greedy decoding would choose the target; -1 where
+                               skipped; or NULL */
+    float *entropies;       /* (n) = entropy of the prediction in nats, 0 where skipped; or NULL */
 };
 /* Appends to several slots at once (a ragged batch): `inputs` has n elements, for different slots, with any
  * number of tokens each, in passes of at most `rows` tokens. Rows without logits or loss skip the head.
  * DDL_E_USAGE for an input without tokens, a slot that does not exist, occurs twice or has too little
- * capacity left, a token or target outside the vocabulary, or n_logits > n. Outputs may be partly written
- * after an error.
+ * capacity left, a token or target outside the vocabulary, or n_logits > n, or ranks or entropies without
+ * targets. Outputs may be partly written after an error.
  *
  * To score continuations of one context: prefill all of the context but its last token, fork the slot for
  * each continuation, and prefill the forks with the last token of the context and the continuation but its

@@ -250,6 +250,15 @@ static void make_cross_entropy(struct bench_case *k, const struct bench_sizes *s
     IN(cross_entropy_args, targets, s->rows, TOKENS);
     OUT(cross_entropy_args, loss, s->rows);
 }
+/* Ranks are whole numbers, which are compared by tests only. */
+static void make_rank(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.rank = (struct rank_args){ .N = s->rows, .V = s->V };
+    IN(rank_args, z, s->rows * s->V, NORMAL);
+    IN(rank_args, targets, s->rows, TOKENS);
+    IN(rank_args, rank, s->rows, ZEROS);
+    OUT(rank_args, entropy, s->rows);
+}
 /* The first tile, which initializes the sums; its columns have few of the targets. */
 static void make_loss_fold(struct bench_case *k, const struct bench_sizes *s)
 {
@@ -354,6 +363,7 @@ static const struct bench_op ops[] = {
     ONE(embed_q8_fwd),
     ONE(cross_entropy),
     ONE(loss_fold),
+    ONE(rank),
     { "loss_grad", call_loss_grad, make_loss_grad, ROUNDED, false },
     ONE(adamw),
     { "adamw.bf16", call_adamw, make_adamw_bf16, ROUNDED, false },

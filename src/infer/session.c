@@ -199,6 +199,9 @@ static ddl_status check_input(const struct ddl_session *s, const struct ddl_sess
     if ((in->n_logits && !in->logits) || (in->targets && !in->losses))
         return ddl_error_set(err, DDL_E_USAGE, "session: no array for the %s of slot %zu",
                              in->n_logits && !in->logits ? "logits" : "losses", in->slot);
+    if (!in->targets && (in->ranks || in->entropies))
+        return ddl_error_set(err, DDL_E_USAGE, "session: %s of slot %zu requested without targets",
+                             in->ranks ? "ranks" : "entropies", in->slot);
     status = check_ids(s, "token", in->slot, in->tokens, in->n, 0, err);
     if (!status && in->targets)
         status = check_ids(s, "target", in->slot, in->targets, in->n, -1, err);
@@ -224,6 +227,15 @@ static ddl_status check_inputs(struct ddl_session *s, const struct ddl_session_i
 
 /* ---- passes ---- */
 
+static void skip_target(const struct ddl_session_input *in, size_t t)
+{
+    in->losses[t] = 0;
+    if (in->ranks)
+        in->ranks[t] = -1;
+    if (in->entropies)
+        in->entropies[t] = 0;
+}
+
 /* Adds what is wanted of token t of the input, which is `row` of the pass. */
 static void add_output(struct ddl_session *s, const struct ddl_session_input *in, size_t t, size_t row)
 {
@@ -234,8 +246,10 @@ static void add_output(struct ddl_session *s, const struct ddl_session_input *in
     if (in->targets && in->targets[t] >= 0) {
         output.target = in->targets[t];
         output.loss = in->losses + t;
+        output.rank = in->ranks ? in->ranks + t : NULL;
+        output.entropy = in->entropies ? in->entropies + t : NULL;
     } else if (in->targets) {
-        in->losses[t] = 0;
+        skip_target(in, t);
     }
     if (output.logits || output.loss)
         s->outputs[s->n_outputs++] = output;

@@ -18,7 +18,8 @@ struct ddl_cache {
     size_t slot_stride; /* numbers from slot to slot of keys, and of values; even */
     void *memory;       /* of the backend; everything below is carved from it, `layer` and `host` excepted */
     struct rope rope;   /* (options.tokens) positions */
-    int32_t *integers;  /* arrays of a pass (struct ddl_ragged, rows for the head) */
+    int32_t *integers;  /* arrays of a pass (struct ddl_ragged, rows and ranks of the head) */
+    float *entropies;   /* (options.rows) of the head                                       */
     struct history embed, readout;
     struct cache_layer *layer; /* (n_layers), host memory */
     int32_t *host;             /* the integers, host memory */

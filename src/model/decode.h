@@ -34,6 +34,8 @@ struct ddl_decode_output {
     int32_t target; /* -1: no loss */
     float *logits;  /* (V) =, host; or NULL */
     float *loss;    /* -log p(target) =, host; or NULL */
+    int32_t *rank;  /* of the target, as struct rank_args, host; or NULL */
+    float *entropy; /* of the prediction, nats, host; or NULL */
 };
 struct ddl_decode_batch {
     size_t n_sequences;

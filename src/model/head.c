@@ -186,12 +186,18 @@ void head_logits(const struct pass *p, const float *x_out, size_t rows, float *h
     }
 }
 
-/* Uploads targets and row numbers of the outputs; returns the row numbers, which follow the arrays of the
- * ragged batch. */
+/* The head's integers in the cache, which follow the arrays of the ragged batch: row numbers of the outputs,
+ * then ranks. */
+static int32_t *head_integers(const struct pass *p)
+{
+    return p->cache->integers + 2 * p->N + 5 * p->ragged.B + 1;
+}
+
+/* Uploads targets and row numbers of the outputs; returns the row numbers. */
 static const int32_t *upload_rows(const struct pass *p, const struct ddl_decode_batch *batch)
 {
     size_t n = batch->n_outputs;
-    int32_t *host = p->cache->host, *rows = p->cache->integers + 2 * p->N + 5 * p->ragged.B + 1;
+    int32_t *host = p->cache->host, *rows = head_integers(p);
     for (size_t i = 0; i < n; i++)
         host[i] = batch->outputs[i].target;
     p->ops->upload(p->ctx, p->ws->targets, host, n * sizeof *host);
@@ -214,13 +220,65 @@ static void download_logits(const struct pass *p, const struct ddl_decode_output
     }
 }
 
-static void download_losses(const struct pass *p, const struct ddl_decode_batch *batch)
+/* What is wanted of a batch's rows besides logits. */
+struct wanted {
+    bool loss, rank, entropy;
+};
+
+static struct wanted wanted_of(const struct ddl_decode_batch *batch)
 {
-    float *losses = (void *)p->cache->host;
-    p->ops->download(p->ctx, losses, p->ws->losses, batch->n_outputs * sizeof *losses);
+    struct wanted w = { 0 };
     for (size_t i = 0; i < batch->n_outputs; i++) {
+        const struct ddl_decode_output *output = &batch->outputs[i];
+        w.loss = w.loss || output->loss;
+        w.rank = w.rank || output->rank || output->entropy;
+        w.entropy = w.entropy || output->entropy;
+    }
+    return w;
+}
+
+/* Losses, ranks and entropies of the part's rows, from its logits. */
+static void score_rows(const struct pass *p, struct part part, struct wanted wanted)
+{
+    const struct ddl_workspace *ws = p->ws;
+    if (wanted.loss)
+        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = part.rows,
+                                                                    .V = part.columns,
+                                                                    .z = ws->logits,
+                                                                    .targets = ws->targets + part.row,
+                                                                    .loss = ws->losses + part.row });
+    if (wanted.rank)
+        p->ops->rank(
+            p->ctx, &(struct rank_args){ .N = part.rows,
+                                         .V = part.columns,
+                                         .z = ws->logits,
+                                         .targets = ws->targets + part.row,
+                                         .rank = head_integers(p) + p->N + part.row,
+                                         .entropy = wanted.entropy ? p->cache->entropies + part.row : NULL });
+}
+
+static void download_scores(const struct pass *p, const struct ddl_decode_batch *batch, struct wanted wanted)
+{
+    size_t n = batch->n_outputs;
+    int32_t *ranks = p->cache->host;
+    float *floats = (void *)p->cache->host;
+    if (wanted.loss)
+        p->ops->download(p->ctx, floats, p->ws->losses, n * sizeof *floats);
+    for (size_t i = 0; i < n; i++) {
         if (batch->outputs[i].loss)
-            *batch->outputs[i].loss = losses[i];
+            *batch->outputs[i].loss = floats[i];
+    }
+    if (wanted.entropy)
+        p->ops->download(p->ctx, floats, p->cache->entropies, n * sizeof *floats);
+    for (size_t i = 0; i < n; i++) {
+        if (batch->outputs[i].entropy)
+            *batch->outputs[i].entropy = floats[i];
+    }
+    if (wanted.rank)
+        p->ops->download(p->ctx, ranks, head_integers(p) + p->N, n * sizeof *ranks);
+    for (size_t i = 0; i < n; i++) {
+        if (batch->outputs[i].rank)
+            *batch->outputs[i].rank = ranks[i];
     }
 }
 
@@ -228,9 +286,7 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
 {
     const struct ddl_workspace *ws = p->ws;
     size_t d = p->config->d_model, V = p->config->vocab_size, n = batch->n_outputs, step = ws->logit_rows;
-    bool losses = false;
-    for (size_t i = 0; i < n; i++)
-        losses = losses || batch->outputs[i].loss;
+    const struct wanted wanted = wanted_of(batch);
     const int32_t *rows = upload_rows(p, batch);
     p->ops->embed_fwd(p->ctx,
                       &(struct embed_args){ .N = n, .d = d, .tokens = rows, .E = x_out, .x = ws->ctx });
@@ -240,13 +296,7 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
         logits_fwd(p, part);
         probe_rows(p, "logits", ws->logits, row, part.rows, V);
         download_logits(p, batch->outputs + row, part.rows);
-        if (losses)
-            p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = part.rows,
-                                                                        .V = V,
-                                                                        .z = ws->logits,
-                                                                        .targets = ws->targets + row,
-                                                                        .loss = ws->losses + row });
+        score_rows(p, part, wanted);
     }
-    if (losses)
-        download_losses(p, batch);
+    download_scores(p, batch, wanted);
 }

@@ -448,6 +448,17 @@ struct loss_grad_args {
     uint16_t *dz; /* (N, n) = */
 };
 
+/* The place of each row's target among its logits. rank = number of j with z_j > z_target, or z_j = z_target
+ * and j < target: 0 if the target is the (first) largest. entropy = -sum_j p_j log p_j in nats with p =
+ * softmax(z). */
+struct rank_args {
+    size_t N, V;
+    const float *z;         /* (N, V) finite logits                             */
+    const int32_t *targets; /* (N); -1: ignored, rank -1                       */
+    int32_t *rank;          /* (N) =                                           */
+    float *entropy;         /* (N) = of every row, also where ignored; or NULL */
+};
+
 /* One AdamW step on n numbers, as PyTorch (section 10). g is multiplied by g_scale (clipping) first. */
 struct adamw_args {
     size_t n;
@@ -579,6 +590,7 @@ struct ddl_memory_request {
     OP(cross_entropy,   cross_entropy_args) \
     OP(loss_fold,       loss_fold_args) \
     OP(loss_grad,       loss_grad_args) \
+    OP(rank,            rank_args) \
     OP(adamw,           adamw_args)
 /* clang-format on */
 

@@ -28,6 +28,7 @@ DEFINE_CALL(embed_q8_fwd, embed_q8_args)
 DEFINE_CALL(embed_bwd, embed_grad_args)
 DEFINE_CALL(copy, copy_args)
 DEFINE_CALL(cross_entropy, cross_entropy_args)
+DEFINE_CALL(rank, rank_args)
 DEFINE_CALL(adamw, adamw_args)
 
 static const struct shape {
@@ -350,6 +351,54 @@ static void test_cross_entropy(void **state)
     }
 }
 
+/* Ranks by the definition, on a backend, which is freed. */
+static void check_ranks(struct ddl_backend *backend, const struct rank_args *a)
+{
+    assert_non_null(backend);
+    memset(a->rank, 0x55, a->N * sizeof *a->rank);
+    backend->ops->rank(backend->ctx, a);
+    for (size_t n = 0; n < a->N; n++) {
+        const float *z = a->z + n * a->V;
+        int32_t target = a->targets[n], expected = target < 0 ? -1 : 0;
+        for (size_t j = 0; target >= 0 && j < a->V; j++)
+            expected += z[j] > z[target] || (z[j] == z[target] && j < (size_t)target);
+        assert_int_equal(a->rank[n], expected);
+    }
+    ddl_backend_free(backend);
+}
+
+/* Logits are rounded to quarters, so that many are equal. */
+static void test_rank(void **state)
+{
+    (void)state;
+    static const struct shape cases[] = { { 0, 3 }, { 1, 1 }, { 3, 7 }, { 5, 100 }, { 9, 5003 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t N = cases[i].N, V = cases[i].d;
+        float *z = floats_around(N * V, -50, 4);
+        int32_t *targets = ddl_mem_alloc((2 * N + 1) * sizeof *targets);
+        struct ddl_backend *ref;
+        assert_non_null(targets);
+        for (size_t j = 0; j < N * V; j++)
+            z[j] = rintf(4 * z[j]) / 4;
+        for (size_t n = 0; n < N; n++)
+            targets[n] = n % 3 == 1 ? -1 : (int32_t)(n * 131 % V);
+        struct rank_args a = { .N = N, .V = V, .z = z, .targets = targets, .rank = targets + N };
+        assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
+        check_ranks(ref, &a);
+        for (size_t threads = 1; threads <= 3; threads++)
+            check_ranks(cpu_backend(NULL, threads), &a);
+        for (size_t isa = 0; isa_name(isa); isa++) {
+            struct ddl_backend *cpu = cpu_backend(isa_name(isa), 1);
+            if (cpu)
+                check_ranks(cpu, &a);
+        }
+        struct output entropies[] = { { &a.entropy, N, V > 1 ? 2e-6 : 0, NULL, NULL } };
+        COMPARE(rank, a, entropies);
+        ddl_mem_free(targets);
+        release_all();
+    }
+}
+
 static void test_optimizer(void **state)
 {
     (void)state;
@@ -404,7 +453,7 @@ int main(void)
         cmocka_unit_test(test_swiglu),          cmocka_unit_test(test_project),
         cmocka_unit_test(test_plain_functions), cmocka_unit_test(test_bias_embed_copy),
         cmocka_unit_test(test_cross_entropy),   cmocka_unit_test(test_optimizer),
-        cmocka_unit_test(test_batched_copy),
+        cmocka_unit_test(test_batched_copy),    cmocka_unit_test(test_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

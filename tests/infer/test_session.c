@@ -215,13 +215,32 @@ static double loss_of(const float *logits, int32_t target)
     return log(total) - (double)logits[target];
 }
 
+/* Logits above the target's. */
+static int32_t rank_of(const float *logits, int32_t target)
+{
+    int32_t rank = 0;
+    for (int32_t j = 0; j < V; j++)
+        rank += logits[j] > logits[target] || (logits[j] == logits[target] && j < target);
+    return rank;
+}
+
+static double entropy_of(const float *logits)
+{
+    double sum = 0;
+    for (int32_t j = 0; j < V; j++) {
+        double loss = loss_of(logits, j);
+        sum += loss * exp(-loss);
+    }
+    return sum;
+}
+
 /* Several slots with different numbers of tokens in one call, in passes of every size, in two parts: logits
  * of all rows, losses of some. */
 static void check_ragged(ddl_model *model, size_t rows, const char *what)
 {
     static const size_t first[] = { 1, 9, 3, 20 }, second[] = { 12, 1, 30, 2 };
-    float *logits[4], losses[4][CONTEXT];
-    int32_t tokens[4][CONTEXT], targets[4][CONTEXT];
+    float *logits[4], losses[4][CONTEXT], entropies[4][CONTEXT];
+    int32_t tokens[4][CONTEXT], targets[4][CONTEXT], ranks[4][CONTEXT];
     ddl_session *session = session_of(model, 5, rows);
     struct ddl_error err;
     for (int part = 0; part < 2; part++) {
@@ -238,7 +257,9 @@ static void check_ragged(ddl_model *model, size_t rows, const char *what)
                                                     .n_logits = n,
                                                     .logits = logits[i] + at * V,
                                                     .targets = targets[i] + at,
-                                                    .losses = losses[i] + at };
+                                                    .losses = losses[i] + at,
+                                                    .ranks = i == 1 ? NULL : ranks[i] + at,
+                                                    .entropies = i == 2 ? NULL : entropies[i] + at };
         }
         assert_ok(ddl_session_prefill(session, inputs, 4, &err), err);
     }
@@ -253,6 +274,11 @@ static void check_ragged(ddl_model *model, size_t rows, const char *what)
         for (size_t t = 0; t < n; t++) {
             double expected = t % 3 == 1 ? 0 : loss_of(logits[i] + t * V, targets[i][t]);
             assert_true(fabs((double)losses[i][t] - expected) <= 1e-5 * (1 + expected));
+            if (i != 1)
+                assert_int_equal(ranks[i][t], t % 3 == 1 ? -1 : rank_of(logits[i] + t * V, targets[i][t]));
+            expected = t % 3 == 1 ? 0 : entropy_of(logits[i] + t * V);
+            if (i != 2)
+                assert_true(fabs((double)entropies[i][t] - expected) <= 1e-5 * (1 + expected));
         }
         free(full);
         free(logits[i]);
@@ -494,7 +520,12 @@ static void misuse(void **state)
     assert_refused(ddl_session_prefill(session, &in, 1, &err), "target 1 for slot 1");
     in.targets = tokens, in.losses = NULL;
     assert_refused(ddl_session_prefill(session, &in, 1, &err), "no array for the losses of slot 1");
-    in.targets = NULL;
+    in.targets = NULL, in.ranks = tokens;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "ranks of slot 1 requested without targets");
+    in.ranks = NULL, in.entropies = losses;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err),
+                   "entropies of slot 1 requested without targets");
+    in.entropies = NULL;
     struct ddl_session_input twice[] = { in, in };
     assert_refused(ddl_session_prefill(session, twice, 2, &err), "slot 1 occurs twice");
     twice[1].slot = 0, twice[1].n = 3; /* the first is fine and is not appended */

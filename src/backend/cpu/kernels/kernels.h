@@ -169,6 +169,7 @@ struct parts_args {
     X(cross_entropy)      /* rows                                       */                                   \
     X(loss_fold)          /* rows                                       */                                   \
     X(loss_grad)          /* rows                                       */                                   \
+    X(rank)               /* rows                                       */                                   \
     X(adamw)              /* numbers                                    */                                   \
     X(sum_squares)        /* of a float array; the sum, a double         */                                  \
     X(sum_parts)          /* numbers; parts_args                        */

@@ -106,6 +106,50 @@ void DDL_KERNEL(loss_grad)(const void *args, size_t lo, size_t hi, float *scratc
     }
 }
 
+static int32_t rank_of(size_t n, const float *z, size_t target)
+{
+    float own = z[target];
+    int32_t above = 0;
+#pragma omp simd reduction(+ : above)
+    for (size_t j = 0; j < n; j++)
+        above += z[j] > own;
+    for (size_t j = 0; j < target; j++)
+        above += z[j] == own;
+    return above;
+}
+
+/* With t = z - top: log sum(exp t) - sum(t exp t) / sum(exp t). */
+static float entropy_of(size_t n, const float *z)
+{
+    float top = largest(n, z);
+    double total = 0, weighted = 0;
+    for (size_t first = 0; first < n; first += RUN) {
+        size_t end = n - first < RUN ? n : first + RUN;
+        float sum = 0, product = 0;
+#pragma omp simd reduction(+ : sum, product)
+        for (size_t j = first; j < end; j++) {
+            float t = z[j] - top, p = vexp(t);
+            sum += p;
+            product += t * p;
+        }
+        total += (double)sum;
+        weighted += (double)product;
+    }
+    return (float)(log(total) - weighted / total);
+}
+
+void DDL_KERNEL(rank)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct rank_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const float *z = a->z + n * a->V;
+        a->rank[n] = a->targets[n] < 0 ? -1 : rank_of(a->V, z, (size_t)a->targets[n]);
+        if (a->entropy)
+            a->entropy[n] = entropy_of(a->V, z);
+    }
+}
+
 /* Columns that row r sees. */
 static size_t seen(size_t first, size_t row, size_t key, size_t span)
 {
