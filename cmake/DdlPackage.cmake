@@ -24,7 +24,7 @@ set(DDL_RUNTIME_PACKAGE libddl${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set(gemm_of_onednn libdnnl-dev)
 set(gemm_of_cblas "libopenblas-dev | libblis-dev")
 string(CONCAT CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${DDL_RUNTIME_PACKAGE} (= ${PROJECT_VERSION}), "
-       "${gemm_of_${DDL_GEMM}}, libjansson-dev, libyaml-dev, libpcre2-dev, libzstd-dev, zlib1g-dev")
+       "${gemm_of_${DDL_GEMM}}, libjansson-dev, libyaml-dev, libpcre2-dev, libzstd-dev, libunistring-dev, zlib1g-dev")
 
 # Debian requires a copyright file and a changelog in every package.
 set(DDL_DEB_DIR ${CMAKE_CURRENT_BINARY_DIR}/deb)

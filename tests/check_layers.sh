@@ -14,6 +14,7 @@ interface() {
     ops) echo 'audit|ops|profile' ;;
     text) echo 'limits|train|utf8' ;;
     model) echo 'decode|flat|load|measure|probe|redirect' ;;
+    infer) echo 'tasks/random' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'nonfinite|optim|spike|step|train_config' ;;
     *) echo 'none' ;;

@@ -181,7 +181,7 @@ static bool has_ending(const struct names *names, const char *end)
     return false;
 }
 
-/* Kinds of a folder by what is in it. A row whose check is NULL is known by name only, and skipped whole. */
+/* Kinds of a folder by what is in it. */
 struct folder_kind {
     const char *marks[3]; /* any of these files makes it one */
     const char *ending;   /* or a file whose name ends so    */
@@ -192,7 +192,7 @@ static const struct folder_kind folder_kinds[] = {
     { { "trouble.json" }, NULL, { "trouble", true, check_trouble } },
     { { "recipe.json", "loss.json" }, NULL, { "curve", true, check_curve } },
     { { "cases.jsonl", "files.json" }, NULL, { "tokenizer", false, check_tokenizer } },
-    { { NULL }, "shot.jsonl", { "tasks", false, NULL } },
+    { { "edges.jsonl" }, "shot.jsonl", { "tasks", true, check_tasks } },
 };
 
 static const struct kind *kind_of_folder(const struct names *names)
@@ -281,6 +281,21 @@ static ddl_status walk_names(struct run *run, const char *path, const struct nam
     return status;
 }
 
+/* Cases below a folder of tasks, besides its own model and data. */
+static ddl_status walk_tasks(struct run *run, const char *path, const struct names *names, size_t depth,
+                             struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (size_t i = 0; i < names->n && !status; i++) {
+        char below[MAX_PATH];
+        if (strcmp(names->name[i], "model") == 0 || strcmp(names->name[i], "data") == 0)
+            continue;
+        if (ddl_path_join(below, sizeof below, path, names->name[i]) && ddl_file_is_dir(below))
+            status = walk(run, below, depth + 1, err);
+    }
+    return status;
+}
+
 static ddl_status walk(struct run *run, const char *path, size_t depth, struct ddl_error *err)
 {
     if (!ddl_file_is_dir(path)) {
@@ -294,11 +309,11 @@ static ddl_status walk(struct run *run, const char *path, size_t depth, struct d
     struct names names = { 0 };
     ddl_status status = names_read(&names, path, err);
     const struct kind *kind = status ? NULL : kind_of_folder(&names);
-    if (kind && kind->check)
+    if (kind)
         run_case(run, path, kind);
-    else if (kind)
-        skip(run, path, kind->name, "kind not known yet");
-    else if (!status)
+    if (kind && kind->check == check_tasks)
+        status = walk_tasks(run, path, &names, depth, err);
+    else if (!kind && !status)
         status = walk_names(run, path, &names, depth, err);
     names_free(&names);
     return status;

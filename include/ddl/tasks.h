@@ -1,0 +1,120 @@
+/* Downstream tasks, scored as lm-evaluation-harness does: documents become requests, a model gives each
+ * request a log-likelihood, and these give accuracies. Rules and sources of the data: docs/evaluation.md. */
+#ifndef DDL_TASKS_H
+#define DDL_TASKS_H
+
+#include "ddl/model.h"
+#include "ddl/status.h"
+#include "ddl/tokenizer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Name of task i in the order of the paper's table; NULL past the last. */
+DDL_API const char *ddl_task_name(size_t i);
+/* What the task is, in a few words; NULL past the last. */
+DDL_API const char *ddl_task_about(size_t i);
+
+/* How documents become requests. */
+struct ddl_task_config {
+    char data[1024];   /* folder with the tasks' files, laid out as docs/evaluation.md says             */
+    size_t shots;      /* examples before each document                                                 */
+    uint64_t seed;     /* of the draw of examples                                                       */
+    uint64_t limit;    /* documents, the first ones; 0: all                                             */
+    bool any_revision; /* accept files whose SHA-256 is not the known one                               */
+};
+DDL_API struct ddl_task_config ddl_task_defaults(void); /* no shots, seed 1234, all documents, known files */
+
+/* UTF-8 text, not NUL-terminated; may hold NUL. */
+struct ddl_task_text {
+    const char *data;
+    size_t size; /* bytes */
+};
+
+/* A request: how likely is the continuation after the context? */
+struct ddl_task_request {
+    struct ddl_task_text context, continuation; /* borrowed from the task */
+    const int32_t *tokens;      /* (n_context + n_tokens): the context's, then the continuation's */
+    size_t n_context, n_tokens; /* before a context that is too long for a model is cut; at least 1 */
+    size_t characters;          /* of the answer: the continuation without its delimiter       */
+};
+/* One document. */
+struct ddl_task_document {
+    size_t gold;                             /* index of the correct request                            */
+    size_t n_requests;                       /* at least 1 */
+    const struct ddl_task_request *requests; /* borrowed from the task                                  */
+    size_t n_examples;                       /* the task's shots                                        */
+    const size_t *examples;                  /* their records in the file of examples, from 0, in order */
+};
+
+/* A task's documents with their requests as texts and tokens. They do not depend on a model; several may be
+ * scored on the same task. Immutable. */
+typedef struct ddl_task ddl_task;
+
+/* Loads a task. `name`: one of ddl_task_name, or the path of a .jsonl file of one's own, whose records have
+ * `context`, `choices` and `gold` (multiple choice); `text`, a pair of which the first is the better one; or
+ * `context` and `target` (last words). The tokenizer is used during the call only. DDL_E_USAGE for an unknown
+ * name and for more shots than there are examples; DDL_E_IO for a missing file; DDL_E_FORMAT, with file and
+ * line, for a record that is not as expected, a file of another revision, and a request without tokens. */
+DDL_API ddl_status ddl_task_load(ddl_task **out, const char *name, const struct ddl_task_config *config,
+                                 const ddl_tokenizer *tokenizer, struct ddl_error *err);
+/* A task of one's own requests: document i is the pair of contexts[i] and continuations[i], n of each, UTF-8,
+ * copied. Nothing is put between them. DDL_E_FORMAT for a request without tokens. */
+DDL_API ddl_status ddl_task_from_texts(ddl_task **out, const char *title, size_t n,
+                                       const struct ddl_task_text *contexts,
+                                       const struct ddl_task_text *continuations,
+                                       const ddl_tokenizer *tokenizer, struct ddl_error *err);
+DDL_API void ddl_task_free(ddl_task *task); /* NULL is allowed */
+
+DDL_API const char *ddl_task_title(const ddl_task *task);  /* name, or file name without .jsonl */
+DDL_API size_t ddl_task_n_documents(const ddl_task *task); /* at least 1 */
+DDL_API size_t ddl_task_n_requests(const ddl_task *task);  /* of all documents */
+/* Document i, below ddl_task_n_documents; borrowed. */
+DDL_API const struct ddl_task_document *ddl_task_document(const ddl_task *task, size_t i);
+/* Number of the document's first request among all of the task. */
+DDL_API size_t ddl_task_first_request(const ddl_task *task, size_t i);
+
+/* A request's result. */
+struct ddl_task_score {
+    double loglikelihood; /* of the continuation, nats: sum over its tokens */
+    bool is_greedy;       /* whether greedy decoding would produce it       */
+};
+
+/* Called when document i has its scores (n_requests of the document; valid during the call), in any order. A
+ * nonzero return value stops scoring with DDL_E_INTERRUPTED. */
+typedef int ddl_task_scored_fn(void *user, size_t i, const struct ddl_task_score *scores);
+
+/* Scores documents: scores (ddl_task_n_requests) =, host memory. Documents for which done[i] is set are left
+ * out, and their scores are not touched; done may be NULL. Contexts too long for the model's context are cut
+ * from the left. Requests of a document that have the same tokens get the same score to the bit. Memory
+ * beside the model's: a session of at most 8192 tokens or the longest document's requests. DDL_E_FORMAT for a
+ * token outside the model's vocabulary and for a continuation longer than the model's context. each may be
+ * NULL. */
+DDL_API ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const bool *done,
+                                  ddl_task_scored_fn *each, void *user, struct ddl_task_score *scores,
+                                  struct ddl_error *err);
+
+/* A value with its standard error. */
+struct ddl_task_value {
+    const char *name; /* "acc", "acc_norm", "loss", "perplexity" */
+    double value;
+    double error; /* standard error of the mean over documents; NAN where there is none */
+};
+enum { DDL_TASK_VALUES = 3 };
+/* Computes what is reported of the task: at most DDL_TASK_VALUES values; returns their number. */
+DDL_API size_t ddl_task_values(const ddl_task *task, const struct ddl_task_score *scores,
+                               struct ddl_task_value values[DDL_TASK_VALUES]);
+/* The document's choice: its first request with the highest log-likelihood, by character with `normalized`.
+ */
+DDL_API size_t ddl_task_choice(const struct ddl_task_document *document, const struct ddl_task_score *scores,
+                               bool normalized);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
