@@ -1,10 +1,12 @@
-/* ddl eval: the loss of a model on a shard or a text. */
+/* ddl eval: the loss of a model on a shard or a text, and its accuracy on downstream tasks. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "ddl/eval.h"
 #include "ddl/json.h"
+#include "eval_tasks.h"
 #include "folder.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -105,59 +107,93 @@ static ddl_status evaluate(const struct folder *f, const struct flags *flags, st
     return status;
 }
 
-static int cmd_eval(int argc, char **argv)
+static const void *task_defaults(void)
+{
+    static struct task_flags task_initial;
+    task_initial = task_flags_defaults();
+    return &task_initial;
+}
+
+static ddl_status check_flags(const struct flags *flags, const struct task_flags *tasks, int n, char **argv,
+                              struct ddl_error *err)
+{
+    int given = (*flags->shard != '\0') + (*flags->text != '\0') + (*tasks->tasks != '\0');
+    ddl_status status =
+        check_arguments("eval", n, argv, 1, *tasks->tasks ? INT_MAX : 1, "a model folder (DIR)", err);
+    if (!status && given == 0)
+        status = ddl_option_missing("eval", "--shard PATH, --text PATH or --tasks LIST", err);
+    if (!status && given > 1)
+        status = ddl_error_set(err, DDL_E_USAGE,
+                               "eval: expected one of --shard, --text and --tasks, found several");
+    if (!status && flags->json + tasks->csv + tasks->markdown > 1)
+        status = ddl_error_set(err, DDL_E_USAGE,
+                               "eval: expected one of --json, --csv and --markdown, found several");
+    return status;
+}
+
+static int eval_loss(const struct flags *flags, const struct folder_request *request)
 {
     struct ddl_error err = { 0 };
-    struct flags flags = initial;
-    int n;
-    ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
-    if (!status)
-        status = check_arguments("eval", n, argv, 1, 1, "a model folder (DIR)", &err);
-    if (!status && !*flags.shard && !*flags.text)
-        status = ddl_option_missing("eval", "--shard PATH or --text PATH", &err);
-    if (!status && *flags.shard && *flags.text)
-        status = ddl_error_set(&err, DDL_E_USAGE, "eval: expected one of --shard and --text, found both");
-    if (status)
-        return report_error(&err);
     struct folder folder;
     struct ddl_eval_result result;
-    const struct folder_request request = { .dir = argv[1],
-                                            .which = flags.which,
-                                            .tokenizer = flags.tokenizer,
-                                            .needs_tokenizer = *flags.text != '\0',
-                                            .ignore_extra = flags.ignore_extra,
-                                            .quiet = flags.json,
-                                            .backend = flags.backend,
-                                            .threads = flags.threads,
-                                            .dtype = flags.dtype };
-    status = folder_open(&folder, &request, &err);
+    ddl_status status = folder_open(&folder, request, &err);
     if (!status)
-        status = evaluate(&folder, &flags, &result, &err);
+        status = evaluate(&folder, flags, &result, &err);
     folder_close(&folder);
     if (status)
         return report_error(&err);
-    if (flags.json)
+    if (flags->json)
         print_json(&result, &folder.found);
     else
         print_result(&result);
     return EXIT_OK;
 }
 
+static int cmd_eval(int argc, char **argv)
+{
+    struct ddl_error err = { 0 };
+    struct flags flags = initial;
+    struct task_flags tasks = task_flags_defaults();
+    int n;
+    ddl_status status = ddl_option_parse(rows, &flags, task_rows, &tasks, argc, argv, &n, &err);
+    if (!status)
+        status = check_flags(&flags, &tasks, n, argv, &err);
+    if (status)
+        return report_error(&err);
+    const struct folder_request request = { .dir = argv[1],
+                                            .which = flags.which,
+                                            .tokenizer = flags.tokenizer,
+                                            .needs_tokenizer = *flags.text != '\0',
+                                            .ignore_extra = flags.ignore_extra,
+                                            .quiet = flags.json || tasks.csv || tasks.markdown || tasks.quiet,
+                                            .backend = flags.backend,
+                                            .threads = flags.threads,
+                                            .dtype = flags.dtype };
+    if (*tasks.tasks)
+        return eval_tasks(&tasks, request, (size_t)n, (const char *const *)argv + 1, flags.json);
+    return eval_loss(&flags, &request);
+}
+
 const struct command eval_command = {
     .name = "eval",
-    .usage =
-        "DIR (--shard PATH | --text FILE) [--which last|best|final|STEP] [--seq N] [--stride N] [--json]",
-    .about = "evaluate a model: loss, perplexity and bits per byte",
+    .usage = "DIR... (--shard PATH | --text FILE | --tasks LIST) [--which last|best|final|STEP] [--json]",
+    .about = "evaluate a model: loss, perplexity, bits per byte; accuracy on downstream tasks",
     .text =
         (const char *const[]){
             "DIR is a run, one of its checkpoints, or any model folder. Of a run, --which chooses the model.",
-            NULL },
-    .options = { { .rows = rows, .defaults = defaults } },
-    .examples = (const struct note[]){ { "ddl eval my/run --shard 'my/shards/val_*.bin'", "on shards" },
-                                       { "ddl eval my/run --which best --shard 'my/shards/val_*.bin'",
-                                         "the checkpoint of lowest validation loss" },
-                                       { "ddl eval my/run --text book.txt --stride 256",
-                                         "on a text; all but 256 tokens of the context precede each token" },
-                                       { 0 } },
+            "--tasks accepts several folders. Tasks are scored as lm-evaluation-harness does: each choice's",
+            "log-likelihood after its context, with acc by the sum and acc_norm by the mean per character.",
+            "docs/evaluation.md has the rules and the sources of the tasks' files.", NULL },
+    .options = { { .rows = rows, .defaults = defaults },
+                 { .title = "options of --tasks", .rows = task_rows, .defaults = task_defaults } },
+    .examples =
+        (const struct note[]){ { "ddl eval my/run --shard 'my/shards/val_*.bin'", "on shards" },
+                               { "ddl eval my/run --which best --shard 'my/shards/val_*.bin'",
+                                 "the checkpoint of lowest validation loss" },
+                               { "ddl eval my/run --text book.txt --stride 256",
+                                 "on a text; all but 256 tokens of the context precede each token" },
+                               { "ddl eval my/run --tasks arc_easy,piqa --data data/tasks --limit 100",
+                                 "on the first 100 documents of two tasks" },
+                               { 0 } },
     .run = cmd_eval,
 };

@@ -30,10 +30,10 @@ struct ddl_task_config {
 };
 DDL_API struct ddl_task_config ddl_task_defaults(void); /* no shots, seed 1234, all documents, known files */
 
-/* UTF-8 text, not NUL-terminated; may hold NUL. */
+/* UTF-8 text; may hold NUL. */
 struct ddl_task_text {
-    const char *data;
-    size_t size; /* bytes */
+    const char *data; /* not NUL-terminated */
+    size_t size;      /* bytes              */
 };
 
 /* A request: how likely is the continuation after the context? */
@@ -63,8 +63,8 @@ typedef struct ddl_task ddl_task;
  * line, for a record that is not as expected, a file of another revision, and a request without tokens. */
 DDL_API ddl_status ddl_task_load(ddl_task **out, const char *name, const struct ddl_task_config *config,
                                  const ddl_tokenizer *tokenizer, struct ddl_error *err);
-/* A task of one's own requests: document i is the pair of contexts[i] and continuations[i], n of each, UTF-8,
- * copied. Nothing is put between them. DDL_E_FORMAT for a request without tokens. */
+/* A task named `title` of one's own requests: document i is the pair of contexts[i] and continuations[i], n
+ * of each, UTF-8, copied. Nothing is put between them. DDL_E_FORMAT for a request without tokens. */
 DDL_API ddl_status ddl_task_from_texts(ddl_task **out, const char *title, size_t n,
                                        const struct ddl_task_text *contexts,
                                        const struct ddl_task_text *continuations,
@@ -74,9 +74,9 @@ DDL_API void ddl_task_free(ddl_task *task); /* NULL is allowed */
 DDL_API const char *ddl_task_title(const ddl_task *task);  /* name, or file name without .jsonl */
 DDL_API size_t ddl_task_n_documents(const ddl_task *task); /* at least 1 */
 DDL_API size_t ddl_task_n_requests(const ddl_task *task);  /* of all documents */
-/* Document i, below ddl_task_n_documents; borrowed. */
+/* Document i of the task, below ddl_task_n_documents; borrowed. */
 DDL_API const struct ddl_task_document *ddl_task_document(const ddl_task *task, size_t i);
-/* Number of the document's first request among all of the task. */
+/* Number of the first request of document i among all of the task. */
 DDL_API size_t ddl_task_first_request(const ddl_task *task, size_t i);
 
 /* A request's result. */
@@ -106,11 +106,12 @@ struct ddl_task_value {
     double error; /* standard error of the mean over documents; NAN where there is none */
 };
 enum { DDL_TASK_VALUES = 3 };
-/* Computes what is reported of the task: at most DDL_TASK_VALUES values; returns their number. */
+/* Computes what is reported of the task from its `scores`, as ddl_task_score sets them, into `values`,
+ * an array of DDL_TASK_VALUES; returns their number. */
 DDL_API size_t ddl_task_values(const ddl_task *task, const struct ddl_task_score *scores,
-                               struct ddl_task_value values[DDL_TASK_VALUES]);
-/* The document's choice: its first request with the highest log-likelihood, by character with `normalized`.
- */
+                               struct ddl_task_value *values);
+/* The choice of a document by the `scores` of its requests: the first request with the highest
+ * log-likelihood, by character with `normalized`. */
 DDL_API size_t ddl_task_choice(const struct ddl_task_document *document, const struct ddl_task_score *scores,
                                bool normalized);
 

@@ -83,6 +83,9 @@ static ddl_status read_files(struct task_records *records, const struct task_fil
         }
     }
     ddl_status status = check_file(config, file->path, file->sha256, path, sizeof path, err);
+    if (!status && !ddl_file_exists(path))
+        status = ddl_error_set(err, DDL_E_IO, "%s: no such file: docs/evaluation.md says where it comes from",
+                               path);
     if (!status && file->labels)
         status = check_file(config, file->labels, file->labels_sha256, labels, sizeof labels, err);
     if (status)

@@ -66,7 +66,7 @@ static struct ddl_task_value mean_of(const ddl_task *task, const struct ddl_task
 }
 
 size_t ddl_task_values(const ddl_task *task, const struct ddl_task_score *scores,
-                       struct ddl_task_value values[DDL_TASK_VALUES])
+                       struct ddl_task_value *values)
 {
     size_t n = 0;
     switch (task_metrics_of(task)) {

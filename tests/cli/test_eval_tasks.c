@@ -1,0 +1,105 @@
+/* ddl eval --tasks as a user meets it. */
+#include "support/files.h"
+#include "support/program.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#define MODEL "tests/golden/tasks/model"
+#define COMMON "--tokenizer data/tokenizer --data data/tasks --limit 6 "
+
+/* The bytes of `printed`. */
+static char *kept(void)
+{
+    char *copy = malloc(strlen(printed) + 1);
+    assert_non_null(copy);
+    return strcpy(copy, printed);
+}
+
+static void test_outputs(void **state)
+{
+    (void)state;
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa,winogrande " COMMON), 0);
+    assert_printed(MODEL ", 0 shots\npiqa ");
+    assert_printed("acc_norm 0.");
+    assert_printed("\naverage ");
+    assert_int_equal(
+        ddl_stream(STANDARD_OUTPUT, "eval " MODEL " " MODEL " --tasks piqa,winogrande --markdown " COMMON),
+        0);
+    assert_printed("| model | piqa acc_norm | winogrande acc | average |\n|---|---|---|---|\n| " MODEL " | ");
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa --csv --shots 1 " COMMON), 0);
+    assert_printed("model,saved_model,task,shots,documents,metric,value,stderr\n" MODEL ",,piqa,1,6,acc,");
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa --json --dtype bf16 " COMMON),
+                     0);
+    json_t *root = json_loads(printed, 0, NULL);
+    const json_t *model = json_array_get(json_object_get(root, "models"), 0);
+    const json_t *task = json_object_get(json_object_get(model, "tasks"), "piqa");
+    assert_string_equal(json_string_value(json_object_get(root, "dtype")), "bf16");
+    assert_int_equal(json_integer_value(json_object_get(task, "documents")), 6);
+    assert_true(json_is_real(json_object_get(task, "acc_stderr")));
+    json_decref(root);
+    assert_int_equal(ddl_stream(STANDARD_ERROR, "eval " MODEL " --tasks piqa --quiet " COMMON), 0);
+    assert_string_equal(printed, "");
+}
+
+/* An evaluation continues from a file whose last line is incomplete, and gives the same result. */
+static void test_items(void **state)
+{
+    (void)state;
+    char path[1024];
+    size_t size, after;
+    snprintf(path, sizeof path, "%s", scratch_path("items.jsonl"));
+    remove_scratch("items.jsonl");
+    assert_int_equal(
+        ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa --json --items '%s' " COMMON, path), 0);
+    char *whole = kept(), *lines = read_file(path, &size);
+    json_t *line = json_loads(lines, JSON_DISABLE_EOF_CHECK, NULL);
+    assert_string_equal(json_string_value(json_object_get(line, "task")), "piqa");
+    assert_int_equal(json_array_size(json_object_get(line, "requests")), 2);
+    json_decref(line);
+    write_file(path, lines, size / 2);
+    assert_int_equal(
+        ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa --json --items '%s' " COMMON, path), 0);
+    assert_string_equal(printed, whole);
+    free(read_file(path, &after));
+    assert_int_equal(after, size);
+    /* complete: nothing is added; another number of shots: its own lines */
+    assert_int_equal(
+        ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa --json --items '%s' " COMMON, path), 0);
+    free(read_file(path, &after));
+    assert_int_equal(after, size);
+    assert_int_equal(ddl("eval " MODEL " --tasks piqa --shots 1 --items '%s' " COMMON, path), 0);
+    free(read_file(path, &after));
+    assert_true(after > size);
+    write_file(path, "nonsense\n", 9);
+    assert_int_equal(ddl("eval " MODEL " --tasks piqa --items '%s' " COMMON, path), 1);
+    assert_printed("items.jsonl:1: expected a line of an earlier evaluation");
+    free(whole);
+    free(lines);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct refusal list[] = {
+        { "eval " MODEL, 2, "--shard PATH, --text PATH or --tasks LIST" },
+        { "eval " MODEL " --tasks piqa --text x", 2, "--tasks, found several" },
+        { "eval --tasks piqa", 2, "a model folder (DIR)" },
+        { "eval " MODEL " --tasks piqa --csv --markdown", 2, "expected one of --json, --csv and --markdown" },
+        { "eval " MODEL " --tasks , --tokenizer data/tokenizer", 2, "--tasks: expected at least one task" },
+        { "eval " MODEL " --tasks pica --tokenizer data/tokenizer", 2, "found 'pica'" },
+        { "eval " MODEL " --tasks sciq " COMMON, 1, "sciq/test.json: no such file" },
+        { "eval " MODEL " --tasks piqa --shots 4096 --fewshot-seed -1", 2, "fewshot" },
+    };
+    assert_refused(list, sizeof list / sizeof *list);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_items),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
