@@ -46,6 +46,7 @@ extern const struct command *const commands[];
 
 extern const struct command bench_command;
 extern const struct command compare_command;
+extern const struct command completion_command;
 extern const struct command data_command;
 extern const struct command eval_command;
 extern const struct command export_command;
@@ -91,8 +92,6 @@ void describe_default(const struct option_group *group, const struct ddl_option 
 /* manual.c: page number i ("ddl.1", "ddl-train.1", ...), whole, on standard output; false past the last. */
 bool manual_name(size_t i, char *out, size_t size);
 void print_manual(size_t i);
-/* completion.c: the script that bash reads. */
-void print_completion(void);
 
 /* The paragraph about the inputs of data build and tokenizer train. */
 #define INPUT_TEXT                                                                                           \

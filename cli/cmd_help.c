@@ -1,4 +1,4 @@
-/* ddl help: what --help shows, and the manual pages and the completion that are made of the same tables. */
+/* ddl help: what --help shows, and the manual pages that are made of the same tables. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 struct flags {
     char man[64];
-    bool pages, completion;
+    bool pages;
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -14,8 +14,6 @@ static const struct ddl_option rows[] = {
     { "man", DDL_OPTION_STRING, AT(man), sizeof((struct flags *)0)->man, 0, 0, NULL, "PAGE",
       "a manual page, for 'man -l -'" },
     { "pages", DDL_OPTION_BOOL, AT(pages), 0, 0, 0, NULL, NULL, "the names of all manual pages" },
-    { "completion", DDL_OPTION_BOOL, AT(completion), 0, 0, 0, NULL, NULL,
-      "the script that completes in bash" },
     { 0 },
 };
 
@@ -76,25 +74,20 @@ static int cmd_help(int argc, char **argv)
         return print_pages();
     if (*flags.man)
         return print_page(flags.man);
-    if (flags.completion)
-        print_completion();
-    else if (n > 0)
+    if (n > 0)
         return help_of(n, argv + 1);
-    else
-        print_overview(stdout);
+    print_overview(stdout);
     return EXIT_OK;
 }
 
 const struct command help_command = {
     .name = "help",
-    .usage = "[COMMAND [ACTION]] [--man PAGE | --pages | --completion]",
+    .usage = "[COMMAND [ACTION]] [--man PAGE | --pages]",
     .about = "describe the program or a command",
     .options = { { .rows = rows } },
-    .examples =
-        (const struct note[]){
-            { "ddl help train", "the keys of a recipe, each also an option" },
-            { "ddl help --man ddl-recipe | man -l -", "a manual page without installation" },
-            { "eval \"$(ddl help --completion)\"", "enable completion in this shell" },
-            { 0 } },
+    .examples = (const struct note[]){ { "ddl help train", "the keys of a recipe, each also an option" },
+                                       { "ddl help --man ddl-recipe | man -l -",
+                                         "a manual page without installation" },
+                                       { 0 } },
     .run = cmd_help,
 };

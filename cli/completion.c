@@ -1,6 +1,6 @@
-/* What bash completes: commands, actions, options and their values, all of them in one script that runs no
- * program. */
-#include "cli.h"
+/* ddl completion: a script per shell that completes commands, actions, options and their values without
+ * running the program. */
+#include "completion.h"
 
 #include "ddl/backend.h"
 #include "ddl/config.h"
@@ -41,128 +41,97 @@ static const struct {
     { "model", model_name }, { "size", size_name }, { "backend", backend_name }, { "man", page_name }
 };
 
-/* The option's names, aliases included, with `between` between them; `no` is "" or "no-". */
-static void print_flag(const struct ddl_option *row, const char *no, const char *between)
+/* The names that an option takes, or NULL. */
+static const char *(*list_of(const struct ddl_option *row))(size_t, char *, size_t)
+{
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        if (strcmp(row->name, lists[i].option) == 0)
+            return lists[i].name;
+    }
+    return NULL;
+}
+
+enum value_kind value_kind(const struct ddl_option *row)
+{
+    const char *word = row->value ? row->value : "";
+    if (list_of(row) || row->type == DDL_OPTION_CHOICE)
+        return VALUE_NAMES;
+    bool files = strcmp(word, "DIR") == 0 || strcmp(word, "PATH") == 0 || strcmp(word, "FILE") == 0;
+    return files || row->type == DDL_OPTION_PATHS ? VALUE_FILES : VALUE_TEXT;
+}
+
+void print_value_names(const struct ddl_option *row)
+{
+    const char *(*list)(size_t, char *, size_t) = list_of(row), *name;
+    char buffer[64];
+    for (size_t k = 0; (name = list ? list(k, buffer, sizeof buffer) : row->choices[k]); k++)
+        printf("%s%s", k ? " " : "", name);
+}
+
+void print_names_of(const struct ddl_option *row, const char *before, const char *between)
 {
     char name[128];
     for (size_t i = 0; ddl_option_name(row, i, name, sizeof name); i++) {
-        printf("%s--%s", i ? between : "", no);
+        printf("%s%s", i ? between : "", before);
         for (const char *c = name; *c; c++)
             putchar(*c == '_' ? '-' : *c);
     }
 }
 
-static void print_flags(const struct command *command)
-{
-    const char *before = "";
-    for (size_t g = 0; g < MAX_OPTION_GROUPS && group_rows(&command->options[g]); g++) {
-        for (const struct ddl_option *row = group_rows(&command->options[g]); row->name; row++) {
-            fputs(before, stdout);
-            print_flag(row, "", " ");
-            if (row->type == DDL_OPTION_BOOL) {
-                putchar(' ');
-                print_flag(row, "no-", " ");
-            }
-            before = " ";
-        }
-    }
-    printf("%s--help", before);
-}
-
-/* What the value of an option can be: kind=names with the names, kind=files, or kind=none for free text. */
-static void print_value(const struct ddl_option *row)
-{
-    const char *word = row->value ? row->value : "";
-    printf("        ");
-    print_flag(row, "", "|");
-    printf(")\n            kind=");
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        if (strcmp(row->name, lists[i].option) != 0)
-            continue;
-        const char *name;
-        char buffer[64];
-        printf("names names='");
-        for (size_t k = 0; (name = lists[i].name(k, buffer, sizeof buffer)); k++)
-            printf("%s%s", k ? " " : "", name);
-        printf("' ;;\n");
-        return;
-    }
-    if (row->type == DDL_OPTION_CHOICE) {
-        printf("names names='");
-        for (size_t k = 0; row->choices[k]; k++)
-            printf("%s%s", k ? " " : "", row->choices[k]);
-        printf("' ;;\n");
-    } else {
-        bool files = strcmp(word, "DIR") == 0 || strcmp(word, "PATH") == 0 || strcmp(word, "FILE") == 0;
-        printf("%s ;;\n", files ? "files" : "none");
-    }
-}
-
-static void print_case(const struct command *command)
-{
-    printf("    '%s')\n        names='", command->name);
-    print_flags(command);
-    printf("'\n        case $before in\n");
-    for (size_t g = 0; g < MAX_OPTION_GROUPS && group_rows(&command->options[g]); g++) {
-        for (const struct ddl_option *row = group_rows(&command->options[g]); row->name; row++) {
-            if (row->type != DDL_OPTION_BOOL)
-                print_value(row);
-        }
-    }
-    printf("        esac ;;\n");
-}
-
-static void print_names(const struct command *const *list)
+void print_command_names(const struct command *const *list)
 {
     for (size_t i = 0; list[i]; i++)
         printf("%s%s", i ? " " : "", last_word(list[i]->name));
 }
 
-void print_completion(void)
+void print_escaped(const char *text, const char *special)
 {
-    printf("# bash completion of ddl, written by 'ddl help --completion'.\n"
-           "_ddl() {\n"
-           "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} names kind=options\n"
-           "    local command=${COMP_WORDS[1]}\n"
-           "    # bash splits --name=value at the sign\n"
-           "    if [[ $word == '=' ]]; then\n"
-           "        word=\n"
-           "    elif [[ $before == '=' && $COMP_CWORD -gt 1 ]]; then\n"
-           "        before=${COMP_WORDS[COMP_CWORD-2]}\n"
-           "    fi\n"
-           "    COMPREPLY=()\n"
-           "    if [[ $COMP_CWORD -eq 1 ]]; then\n"
-           "        mapfile -t COMPREPLY < <(compgen -W '");
-    print_names(commands);
-    printf(" --help --version' -- \"$word\")\n        return\n    fi\n    case $command in\n    help)\n"
-           "        [[ $COMP_CWORD -gt 2 || $word == -* ]] || kind=names ;;\n");
-    for (size_t i = 0; commands[i]; i++) {
-        if (!commands[i]->actions)
-            continue;
-        printf("    %s)\n        if [[ $COMP_CWORD -eq 2 ]]; then\n            mapfile -t COMPREPLY < "
-               "<(compgen -W '",
-               commands[i]->name);
-        print_names(commands[i]->actions);
-        printf(" --help' -- \"$word\")\n            return\n        fi\n"
-               "        command+=\" ${COMP_WORDS[2]}\" ;;\n");
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputs("'\\'", stdout); /* ends the quoted text, a quote, begins it again */
+        else if (strchr(special, *text))
+            putchar('\\');
+        putchar(*text);
     }
-    printf("    esac\n    case $command in\n");
-    for (size_t i = 0; commands[i]; i++) {
-        for (size_t k = 0; commands[i]->actions && commands[i]->actions[k]; k++)
-            print_case(commands[i]->actions[k]);
-        if (!commands[i]->actions)
-            print_case(commands[i]);
-    }
-    printf("    esac\n"
-           "    [[ $command == help && $kind == names && $COMP_CWORD -eq 2 ]] && names='");
-    print_names(commands);
-    printf("'\n"
-           "    if [[ $kind == names || ( $kind == options && $word == -* ) ]]; then\n"
-           "        mapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$word\")\n"
-           "    elif [[ $kind != none ]]; then\n"
-           "        compopt -o filenames 2>/dev/null\n"
-           "        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
-           "    fi\n"
-           "}\n"
-           "complete -F _ddl ddl\n");
 }
+
+/* ---- the command ---- */
+
+static const struct {
+    const char *name;
+    void (*print)(void);
+} shells[] = { { "bash", print_bash_completion },
+               { "zsh", print_zsh_completion },
+               { "fish", print_fish_completion } };
+
+static int cmd_completion(int argc, char **argv)
+{
+    static const struct ddl_option none[] = { { 0 } };
+    struct ddl_error err;
+    int n;
+    if (ddl_option_parse(none, NULL, NULL, NULL, argc, argv, &n, &err) ||
+        check_arguments("completion", n, argv, 1, 1, "bash, zsh or fish", &err))
+        return report_error(&err);
+    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
+        if (strcmp(argv[1], shells[i].name) == 0) {
+            shells[i].print();
+            return EXIT_OK;
+        }
+    }
+    ddl_error_set(&err, DDL_E_USAGE, "completion: unknown shell: expected bash, zsh or fish, found '%.80s'",
+                  argv[1]);
+    return report_error(&err);
+}
+
+const struct command completion_command = {
+    .name = "completion",
+    .usage = "bash|zsh|fish",
+    .about = "print the completion script of a shell",
+    .text = (const char *const[]){ "An installed ddl has its scripts where the shells look for them.", NULL },
+    .examples =
+        (const struct note[]){ { "eval \"$(ddl completion bash)\"", "enable completion in this bash" },
+                               { "source <(ddl completion zsh)", "in this zsh, after compinit" },
+                               { "ddl completion fish | source", "in this fish" },
+                               { 0 } },
+    .run = cmd_completion,
+};

@@ -75,6 +75,11 @@ if(DDL_HELP_PROGRAM)
     VERBATIM)
   add_custom_target(ddl_help ALL DEPENDS ${DDL_HELP_DIR}/done)
   install(DIRECTORY ${DDL_HELP_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program)
-  install(FILES ${DDL_HELP_DIR}/ddl.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ddl
+  # Where the shells look below their prefix; Debian's own zsh has another folder for packages.
+  set(DDL_ZSH_DIR ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING "Folder of zsh completion below the prefix")
+  install(FILES ${DDL_HELP_DIR}/bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ddl
+          COMPONENT program)
+  install(FILES ${DDL_HELP_DIR}/zsh DESTINATION ${DDL_ZSH_DIR} RENAME _ddl COMPONENT program)
+  install(FILES ${DDL_HELP_DIR}/fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d RENAME ddl.fish
           COMPONENT program)
 endif()

@@ -1,18 +1,21 @@
-# cmake -DPROGRAM=... -DFOLDER=... -P write-help.cmake: FOLDER/man/man1/ddl-train.1 and so on, FOLDER/ddl.bash.
+# cmake -DPROGRAM=... -DFOLDER=... -P write-help.cmake: FOLDER/man/man1/ddl-train.1 and so on, and the completion scripts
+# FOLDER/bash, FOLDER/zsh, FOLDER/fish.
 function(write file)
-  execute_process(COMMAND ${PROGRAM} help ${ARGN} OUTPUT_FILE ${file} RESULT_VARIABLE status)
+  execute_process(COMMAND ${PROGRAM} ${ARGN} OUTPUT_FILE ${file} RESULT_VARIABLE status)
   if(status)
-    message(FATAL_ERROR "'${PROGRAM} help ${ARGN}' failed: ${status}")
+    message(FATAL_ERROR "'${PROGRAM} ${ARGN}' failed: ${status}")
   endif()
 endfunction()
 
 file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER}/man/man1 ${FOLDER}/man/man5)
-write(${FOLDER}/pages --pages)
+write(${FOLDER}/pages help --pages)
 file(STRINGS ${FOLDER}/pages pages)
 foreach(page ${pages})
   string(REGEX MATCH "[0-9]$" section ${page})
-  write(${FOLDER}/man/man${section}/${page} --man ${page})
+  write(${FOLDER}/man/man${section}/${page} help --man ${page})
 endforeach()
-write(${FOLDER}/ddl.bash --completion)
+foreach(shell bash zsh fish)
+  write(${FOLDER}/${shell} completion ${shell})
+endforeach()
 file(TOUCH ${FOLDER}/done)

@@ -106,7 +106,7 @@ static void manual(void **state)
     says("help --man ddl-eval", 0, ".TH DDL\\-EVAL 1 ", "");
     says("help --man ddl-recipe", 0, ".TH DDL\\-RECIPE 5 ", "");
     says("help --man eval", 2, "", "ddl: --man: there is no page 'eval'; 'ddl help --pages' lists them\n");
-    says("help --completion", 0, "\ncomplete -F _ddl ddl\n", "");
+    says("completion bash", 0, "\ncomplete -F _ddl ddl\n", "");
 }
 
 static void full_disk(void **state)

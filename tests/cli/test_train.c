@@ -328,7 +328,7 @@ static void defaults_fit_a_short_run(void **state)
     assert_int_equal(ddl("help train"), 0);
     assert_printed("sequences per micro-batch (also --batch-size, --micro-batch-size) [default: 8]");
     assert_printed("[default: auto: steps/50, at most 2000]");
-    assert_int_equal(ddl("help --completion"), 0);
+    assert_int_equal(ddl("completion bash"), 0);
     assert_printed(" --batch --batch-size --micro-batch-size ");
     assert_printed("--backend|--device)");
 }

@@ -55,6 +55,8 @@ lay_out() {
         gzip -dc "$scratch/root/usr/share/doc/$package/changelog.gz" | grep -q '^ddl ('
     done
     [ -f "$scratch/root/usr/share/man/man1/ddl-train.1.gz" ]
+    [ -f "$scratch/root/usr/share/fish/vendor_completions.d/ddl.fish" ]
+    [ -n "$(find "$scratch/root/usr/share/zsh" -name _ddl)" ]
     [ -z "$(find "$scratch/root" -type d -empty)" ]
 }
 
