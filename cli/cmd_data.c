@@ -1,6 +1,7 @@
 /* `ddl data build` and `ddl data info`. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "shards.h"
 #include "terminal.h"
 
 #include "ddl/data.h"
@@ -17,6 +18,7 @@ struct data_flags {
     bool json;
     size_t vocab;         /* info; 0: not given */
     char tokenizer[1024]; /* info               */
+    int format;           /* info; enum ddl_shards_format */
 };
 
 static const struct ddl_option build_flags[] = {
@@ -30,6 +32,7 @@ static const struct ddl_option info_flags[] = {
       "print the result as JSON" },
     { "vocab", DDL_OPTION_SIZE, offsetof(struct data_flags, vocab), 0, 1, 2147483647, NULL, "N",
       "report tokens that are not below N" },
+    FORMAT_ROW(struct data_flags),
     { "tokenizer", DDL_OPTION_STRING, offsetof(struct data_flags, tokenizer),
       sizeof((struct data_flags *)0)->tokenizer, 0, 0, NULL, "PATH",
       "tokenizer that defines the vocabulary and <|endoftext|> (empty: GPT-2's <|endoftext|>)" },
@@ -249,8 +252,10 @@ static int info(int argc, char **argv)
     if (!status)
         status = find_vocabulary(&flags, &vocab, &end_of_text, &err);
     if (!status)
-        status = ddl_shards_open(&shards, path, &err);
+        status =
+            ddl_shards_open_with(&shards, path, &(struct ddl_shards_options){ .format = flags.format }, &err);
     if (!status) {
+        report_assumed(shards);
         print_info(shards, path, end_of_text, flags.json);
         status = ddl_shards_check(shards, vocab, &err);
     }
@@ -269,7 +274,7 @@ static const struct command data_build_command = {
 
 static const struct command data_info_command = {
     .name = "data info",
-    .usage = "PATH ... [--vocab N | --tokenizer PATH] [--json]",
+    .usage = "PATH ... [--vocab N | --tokenizer PATH] [--format NAME] [--json]",
     .about = "describe and check shards",
     .text = (const char *const[]){ "PATH is a shard, a folder, or a pattern. All shards of a folder are "
                                    "listed, for training and for "

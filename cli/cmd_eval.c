@@ -5,6 +5,7 @@
 #include "ddl/json.h"
 #include "eval_tasks.h"
 #include "folder.h"
+#include "shards.h"
 
 #include <limits.h>
 #include <math.h>
@@ -17,7 +18,8 @@ struct flags {
     char shard[4096], text[4096], which[32], tokenizer[4096], backend[32];
     struct ddl_eval_config eval;
     size_t threads;
-    int dtype; /* enum ddl_precision */
+    int dtype;  /* enum ddl_precision */
+    int format; /* enum ddl_shards_format */
     bool ignore_extra, json;
 };
 
@@ -25,6 +27,7 @@ struct flags {
 static const struct ddl_option rows[] = {
     { "shard", DDL_OPTION_PATHS, AT(shard), 4096, 0, 0, NULL, "PATH",
       "shards to evaluate on: files, a folder, or a pattern; of a folder its validation shards, if any" },
+    FORMAT_ROW(struct flags),
     { "text", DDL_OPTION_STRING, AT(text), 4096, 0, 0, NULL, "FILE", "text file to evaluate on" },
     WHICH_ROW(flags),
     { "seq", DDL_OPTION_SIZE, AT(eval.seq), 0, 0, 2147483647, NULL, "N",
@@ -91,11 +94,12 @@ static ddl_status evaluate(const struct folder *f, const struct flags *flags, st
     ddl_eval_progress_fn *progress = isatty(STDERR_FILENO) == 1 ? show_progress : NULL;
     if (*flags->text)
         return ddl_eval_file(f->model, f->tokenizer, flags->text, &flags->eval, progress, NULL, out, err);
-    const struct ddl_shards_options options = { .split = DDL_SHARDS_VAL };
+    const struct ddl_shards_options options = { .split = DDL_SHARDS_VAL, .format = flags->format };
     ddl_shards *shards;
     ddl_status status = ddl_shards_open_with(&shards, flags->shard, &options, err);
     if (status)
         return status;
+    report_assumed(shards);
     size_t n = ddl_shards_n_files(shards), left_out = ddl_shards_n_left_out(shards, false);
     if (left_out > 0)
         fprintf(stderr, "ddl: %s: evaluating the %zu validation shard%s of %zu files\n", flags->shard, n,

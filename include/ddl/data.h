@@ -15,10 +15,9 @@ extern "C" {
 #endif
 
 /* A memory-mapped set of shards: one file, the .bin files of a folder, a pattern "dir/prefix_*.bin", or
- * several of these separated by commas. The files, in name order, form one sequence of tokens. A shard is 256
- * little-endian int32 (magic 20240520, version 1 = uint16 or 2 = uint32, token count, zeros), then the
- * tokens. Opening fails if the size, magic, version or count of a file is wrong, or if the set has no tokens.
- * Immutable after opening: any number of threads may read. */
+ * several of these separated by commas. The files, in name order, form one sequence of tokens. See
+ * enum ddl_shards_format for the files. Opening fails if the size, magic, version or count of a file is
+ * wrong, or if the set has no tokens. Immutable after opening: any number of threads may read. */
 typedef struct ddl_shards ddl_shards;
 /* Which files of a set are opened. A file is a training shard if "train" is a word of its name, and a
  * validation shard if "val", "valid" or "validation" is one: train_000000.bin, val.bin,
@@ -29,9 +28,19 @@ enum ddl_shards_split {
                          others, else all */
     DDL_SHARDS_VAL,   /* the validation shards if there are any, else all */
 };
-/* How a set is opened. Zero-initialized: all files. */
+/* Format of the files, which are little-endian. */
+enum ddl_shards_format {
+    DDL_SHARDS_AUTO, /* by the header; a file train.bin or val.bin without one is nanoGPT's */
+    DDL_SHARDS_LLMC, /* of this library and of llm.c: 256 int32 (magic, version, token count, zeros), then the
+                        tokens: magic 20240520, version 1 = uint16 or 2 = uint32; magic 20240801, version 7 =
+                        uint32 */
+    DDL_SHARDS_NANOGPT, /* uint16 tokens without a header */
+};
+DDL_API extern const char *const ddl_shards_format_names[]; /* "auto", "llm.c", "nanogpt", NULL */
+/* How a set is opened. Zero-initialized: all files, of any format. */
 struct ddl_shards_options {
-    int split; /* enum ddl_shards_split */
+    int split;  /* enum ddl_shards_split */
+    int format; /* enum ddl_shards_format */
 };
 /* Opens the shards at path. DDL_E_FORMAT, with the file's name, if one is corrupted. options may be NULL. */
 DDL_API ddl_status ddl_shards_open_with(ddl_shards **out, const char *path,
@@ -41,6 +50,8 @@ DDL_API ddl_status ddl_shards_open(ddl_shards **out, const char *path, struct dd
 DDL_API void ddl_shards_close(ddl_shards *shards);           /* NULL is allowed */
 DDL_API uint64_t ddl_shards_count(const ddl_shards *shards); /* total tokens, at least 1 */
 DDL_API size_t ddl_shards_n_files(const ddl_shards *shards); /* files, at least 1 */
+/* Returns how many files have no header and were recognized as nanoGPT's by their name only. */
+DDL_API size_t ddl_shards_n_assumed(const ddl_shards *shards);
 /* Returns how many files of the path are not in the set because of `split`: validation shards, or others. */
 DDL_API size_t ddl_shards_n_left_out(const ddl_shards *shards, bool validation);
 /* Returns the path of file i (borrowed), or NULL past the last; tokens and bytes_per_token (2 or 4) may be

@@ -40,6 +40,7 @@ struct ddl_train_config {
     char train_data[4096]; /* shards, as ddl_shards_open_with with DDL_SHARDS_TRAIN     */
     char val_data[4096];   /* shards, with DDL_SHARDS_VAL; "auto": the validation shards of
                               train_data, if it has others too; "none" or "": no validation */
+    int format;            /* enum ddl_shards_format, of both                           */
     char tokenizer[1024];  /* as ddl_tokenizer_load, or "": none is saved with the model */
     char out[1024];        /* the run's folder, or "": runs/MODEL-SIZE-N, N the first free number */
     /* size of a step: accumulate micro-batches of batch sequences of seq tokens */

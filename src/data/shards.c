@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/pattern.h"
 #include "data/shard_format.h"
+#include "data/shard_layout.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -16,14 +17,15 @@
 struct shard {
     char *path;
     struct ddl_file_map map;
-    uint64_t start, tokens; /* tokens of the set before this file; tokens in it */
-    int width;              /* bytes per token, 2 or 4 */
+    struct ddl_shard_layout layout;
+    uint64_t start; /* tokens of the set before this file */
 };
 
 struct ddl_shards {
     struct shard *files;
     size_t n;
     uint64_t tokens;
+    size_t assumed;     /* files without a header that were recognized by name and size */
     size_t left_out[2]; /* files of the path that are not in the set: others, validation shards */
 };
 
@@ -178,43 +180,7 @@ static void select_files(ddl_shards *shards, struct paths *paths, int split)
     paths->n = kept;
 }
 
-static int32_t header_word(const unsigned char *data, size_t i)
-{
-    const unsigned char *p = data + 4 * i;
-    return (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-}
-
-static ddl_status read_header(struct shard *shard, struct ddl_error *err)
-{
-    const char *path = shard->path;
-    const unsigned char *data = shard->map.data;
-    size_t size = shard->map.size;
-    if (size < DDL_SHARD_HEADER)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, less than the shard header of %d bytes", path,
-                             size, DDL_SHARD_HEADER);
-    if (header_word(data, 0) != DDL_SHARD_MAGIC)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: magic number %ld is not that of a shard, %d", path,
-                             (long)header_word(data, 0), DDL_SHARD_MAGIC);
-    int32_t version = header_word(data, 1), count = header_word(data, 2);
-    if (version != 1 && version != 2)
-        return ddl_error_set(err, DDL_E_UNSUPPORTED,
-                             "%s: shard version: expected 1 (uint16) or 2 (uint32), found %ld", path,
-                             (long)version);
-    if (count < 0)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: invalid token count %ld in the header", path,
-                             (long)count);
-    shard->width = version == 1 ? 2 : 4;
-    shard->tokens = (uint64_t)count;
-    uint64_t expected = DDL_SHARD_HEADER + shard->tokens * (uint64_t)shard->width;
-    if (size != expected)
-        return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: expected %llu bytes for %ld tokens of uint%d, found %zu: %s", path,
-                             (unsigned long long)expected, (long)count, 8 * shard->width, size,
-                             size < expected ? "truncated" : "extra bytes");
-    return DDL_OK;
-}
-
-static ddl_status open_all(ddl_shards *shards, struct paths *paths, struct ddl_error *err)
+static ddl_status open_all(ddl_shards *shards, struct paths *paths, int format, struct ddl_error *err)
 {
     shards->files = calloc(paths->n, sizeof *shards->files);
     if (!shards->files)
@@ -225,11 +191,13 @@ static ddl_status open_all(ddl_shards *shards, struct paths *paths, struct ddl_e
         paths->items[i] = NULL;
         ddl_status status = ddl_file_map_open(&shard->map, shard->path, err);
         if (!status)
-            status = read_header(shard, err);
+            status = ddl_shard_layout_find(&shard->layout, shard->path, shard->map.data, shard->map.size,
+                                           format, err);
         if (status)
             return status;
         shard->start = shards->tokens;
-        shards->tokens += shard->tokens;
+        shards->tokens += shard->layout.tokens;
+        shards->assumed += shard->layout.assumed;
     }
     return DDL_OK;
 }
@@ -245,7 +213,7 @@ ddl_status ddl_shards_open_with(ddl_shards **out, const char *path, const struct
         shards ? list_files(&paths, path, err) : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
     if (!status) {
         select_files(shards, &paths, o.split);
-        status = open_all(shards, &paths, err);
+        status = open_all(shards, &paths, o.format, err);
     }
     if (!status && shards->tokens == 0)
         status = ddl_error_set(err, DDL_E_FORMAT, "%s: no tokens in %zu file%s", path, shards->n,
@@ -286,6 +254,11 @@ size_t ddl_shards_n_files(const ddl_shards *shards)
     return shards->n;
 }
 
+size_t ddl_shards_n_assumed(const ddl_shards *shards)
+{
+    return shards->assumed;
+}
+
 size_t ddl_shards_n_left_out(const ddl_shards *shards, bool validation)
 {
     return shards->left_out[validation];
@@ -296,9 +269,9 @@ const char *ddl_shards_file(const ddl_shards *shards, size_t i, uint64_t *tokens
     if (i >= shards->n)
         return NULL;
     if (tokens)
-        *tokens = shards->files[i].tokens;
+        *tokens = shards->files[i].layout.tokens;
     if (bytes_per_token)
-        *bytes_per_token = shards->files[i].width;
+        *bytes_per_token = shards->files[i].layout.width;
     return shards->files[i].path;
 }
 
@@ -310,7 +283,7 @@ static inline uint32_t token_at(const unsigned char *p, int width)
 
 static const unsigned char *shard_tokens(const struct shard *shard)
 {
-    return shard->map.data + DDL_SHARD_HEADER;
+    return shard->map.data + shard->layout.offset;
 }
 
 /* Returns the file that contains position `at` (< total tokens): the last one that starts at or before it. */
@@ -334,10 +307,10 @@ void ddl_shards_read(const ddl_shards *shards, uint64_t start, size_t n, int32_t
     size_t file = file_of(shards, at);
     while (n > 0) {
         const struct shard *shard = &shards->files[file];
-        uint64_t offset = at - shard->start, left = shard->tokens - offset;
+        uint64_t offset = at - shard->start, left = shard->layout.tokens - offset;
         size_t take = left < n ? (size_t)left : n;
-        const unsigned char *p = shard_tokens(shard) + offset * (uint64_t)shard->width;
-        if (shard->width == 2) {
+        const unsigned char *p = shard_tokens(shard) + offset * (uint64_t)shard->layout.width;
+        if (shard->layout.width == 2) {
             for (size_t i = 0; i < take; i++)
                 out[i] = (int32_t)token_at(p + 2 * i, 2);
         } else {
@@ -359,9 +332,9 @@ void ddl_shards_scan(const ddl_shards *shards, size_t file, int32_t end_of_text,
 {
     const struct shard *shard = &shards->files[file];
     const unsigned char *p = shard_tokens(shard);
-    *stats = (struct ddl_shard_stats){ .tokens = shard->tokens };
-    for (uint64_t i = 0; i < shard->tokens; i++) {
-        uint32_t token = token_at(p + i * (uint64_t)shard->width, shard->width);
+    *stats = (struct ddl_shard_stats){ .tokens = shard->layout.tokens };
+    for (uint64_t i = 0; i < shard->layout.tokens; i++) {
+        uint32_t token = token_at(p + i * (uint64_t)shard->layout.width, shard->layout.width);
         if (token > stats->largest) {
             stats->largest = token;
             stats->largest_at = i;

@@ -59,6 +59,9 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
                             "are validation shards (val_*), only the others"))                               \
     X(NOTED, PATHS_ROW(val_data, "shards to validate on; of a folder its validation shards, if any (auto: "  \
                                  "the validation shards of train_data; none: no validation)"))               \
+    X(NOTED,                                                                                                 \
+      { "format", DDL_OPTION_CHOICE, AT(format), 0, 0, 0, ddl_shards_format_names, "NAME",                   \
+        "format of the shards (auto: by their header; train.bin and val.bin without one are nanoGPT's)" })   \
     X(ANY, TEXT_ROW(tokenizer, "PATH", "tokenizer to store with the model"))                                 \
     X(ANY, TEXT_ROW(out, "DIR", "run folder (empty: runs/MODEL-SIZE-N, N the first free number)",            \
                     .aliases = "out_dir output_dir"))                                                        \

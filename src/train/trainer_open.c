@@ -49,6 +49,17 @@ static void note_selection(const struct run *run)
     trainer_note(run, message.text);
 }
 
+/* Reports files that were recognized without a header. */
+static void note_assumed(const struct run *run, const char *key, const ddl_shards *shards)
+{
+    struct ddl_error message;
+    if (!shards || ddl_shards_n_assumed(shards) == 0)
+        return;
+    ddl_error_set(&message, DDL_OK, "%s: %.600s: no shard header: reading uint16 tokens, as of nanoGPT", key,
+                  ddl_shards_file(shards, 0, NULL, NULL));
+    trainer_note(run, message.text);
+}
+
 static ddl_status open_data(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -59,8 +70,11 @@ static ddl_status open_data(struct run *run, struct ddl_error *err)
         status = ddl_train_open_val(t, run->train, &run->val, err);
     if (!status && run->val)
         status = check_shards(run->val, "val_data", t->config.vocab_size, err);
-    if (!status)
+    if (!status) {
+        note_assumed(run, "train_data", run->train);
+        note_assumed(run, "val_data", run->val);
         note_selection(run);
+    }
     return status;
 }
 

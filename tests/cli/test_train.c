@@ -333,6 +333,48 @@ static void defaults_fit_a_short_run(void **state)
     assert_printed("--backend|--device)");
 }
 
+/* A folder with nanoGPT's train.bin and val.bin gives the run of the same tokens in shards. */
+static void nanogpt_files(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "train", "val" };
+    char folder[1024], shards[1024], run[1024], reference[1024];
+    struct ddl_error err;
+    snprintf(folder, sizeof folder, "%s", scratch_path("nanogpt"));
+    snprintf(shards, sizeof shards, "%s", scratch_path("nanogpt_shards"));
+    snprintf(run, sizeof run, "%s", scratch_path("nanogpt_run"));
+    snprintf(reference, sizeof reference, "%s", scratch_path("nanogpt_reference"));
+    assert_ok(ddl_file_make_dir(folder, &err), err);
+    assert_ok(ddl_file_make_dir(shards, &err), err);
+    for (uint64_t i = 0; i < 2; i++) {
+        char path[2048];
+        size_t size;
+        snprintf(path, sizeof path, "%s/%s_000000.bin", shards, names[i]);
+        write_random_shard(path, i, 260, 2000);
+        char *data = read_file(path, &size);
+        snprintf(path, sizeof path, "%s/%s.bin", folder, names[i]);
+        write_file(path, data + 1024, size - 1024);
+        free(data);
+    }
+    assert_int_equal(
+        ddl("train %s --model baseline --train-data %s --out %s --overwrite", tiny_flags, shards, reference),
+        0);
+    assert_int_equal(
+        ddl("train %s --model baseline --train-data %s --out %s --overwrite", tiny_flags, folder, run), 0);
+    assert_printed("train_data: ");
+    assert_printed("nanogpt/train.bin: no shard header: reading uint16 tokens, as of nanoGPT");
+    assert_printed("nanogpt/val.bin: no shard header");
+    assert_printed("training on 1 of 2 files, validating on 1");
+    assert_same_metrics(run, reference);
+    assert_int_equal(ddl("data info %s", folder), 0);
+    assert_printed("4000 tokens");
+    assert_printed("no shard header");
+    assert_int_equal(ddl("eval %s --shard %s/val.bin --format nanogpt --json", run, folder), 0);
+    assert_printed("\"tokens\":1999,");
+    assert_int_equal(ddl("eval %s --shard %s/val.bin --format llm.c --json", run, folder), 1);
+    assert_printed("not a shard: expected magic number");
+}
+
 /* --dtype: a run in bfloat16, and its model read in every form; the losses are near each other. */
 static void dtypes(void **state)
 {
@@ -485,6 +527,7 @@ int main(void)
         cmocka_unit_test(from_shards_to_text),
         cmocka_unit_test(held_out_shards),
         cmocka_unit_test(defaults_fit_a_short_run),
+        cmocka_unit_test(nanogpt_files),
         cmocka_unit_test(dtypes),
         cmocka_unit_test(a_signal_leaves_a_checkpoint),
         cmocka_unit_test(where_numbers_end),

@@ -204,7 +204,9 @@ static void broken_headers(void **state)
     } cases[] = {
         { -1, 0, 0, DDL_E_FORMAT, "0 bytes, less than the shard header of 1024 bytes" },
         { -1, 0, 1023, DDL_E_FORMAT, "1023 bytes, less than the shard header" },
-        { 0, 20240801, 1032, DDL_E_FORMAT, "magic number 20240801 is not that of a shard, 20240520" },
+        { 0, 20240522, 1032, DDL_E_FORMAT,
+          "not a shard: expected magic number 20240520 or 20240801, found 20240522" },
+        { 0, 20240801, 1032, DDL_E_UNSUPPORTED, "shard version: expected 7 (uint32), found 1" },
         { 1, 0, 1032, DDL_E_UNSUPPORTED, "shard version: expected 1 (uint16) or 2 (uint32), found 0" },
         { 1, 7, 1032, DDL_E_UNSUPPORTED, "shard version: expected 1 (uint16) or 2 (uint32), found 7" },
         { 1, 2, 1032, DDL_E_FORMAT, "expected 1040 bytes for 4 tokens of uint32, found 1032: truncated" },
@@ -231,6 +233,80 @@ static void broken_headers(void **state)
         assert_says(&err, "broken.bin: ");
         assert_says(&err, cases[i].gist);
     }
+}
+
+static void write_words(const char *path, uint32_t magic, uint32_t version, const uint32_t *tokens,
+                        uint32_t n, int width)
+{
+    unsigned char data[2048] = { 0 };
+    const uint32_t header[3] = { magic, version, n };
+    size_t size = 0;
+    for (size_t i = 0; i < sizeof header && magic; i++)
+        data[i] = (unsigned char)(header[i / 4] >> 8 * (i % 4));
+    size = magic ? 1024 : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        for (int b = 0; b < width; b++)
+            data[size++] = (unsigned char)(tokens[i] >> 8 * b);
+    }
+    write_file(path, data, size);
+}
+
+/* llm.c's two kinds of shards and nanoGPT's files; `assumed`: nanoGPT's, recognized by name. */
+static void formats(void **state)
+{
+    (void)state;
+    static const uint32_t tokens[8] = { 1, 2, 300, 65535, 5, 6, 7, 128000 };
+    enum { NANOGPT = 0 };
+    static const struct {
+        const char *name;
+        uint32_t magic, version;
+        int width, format;
+        bool assumed;
+        const char *error; /* NULL: opens */
+    } cases[] = {
+        { "x.bin", 20240520, 1, 2, DDL_SHARDS_AUTO, false, NULL },
+        { "x.bin", 20240520, 2, 4, DDL_SHARDS_LLMC, false, NULL },
+        { "x.bin", 20240801, 7, 4, DDL_SHARDS_AUTO, false, NULL },
+        { "train.bin", 20240801, 7, 4, DDL_SHARDS_AUTO, false, NULL },
+        { "train.bin", NANOGPT, 0, 2, DDL_SHARDS_AUTO, true, NULL },
+        { "val.bin", NANOGPT, 0, 2, DDL_SHARDS_AUTO, true, NULL },
+        { "val.bin", NANOGPT, 0, 2, DDL_SHARDS_NANOGPT, false, NULL },
+        { "x.bin", NANOGPT, 0, 2, DDL_SHARDS_NANOGPT, false, NULL },
+        { "x.bin", NANOGPT, 0, 2, DDL_SHARDS_AUTO, false, "x.bin: 14 bytes, less than the shard header" },
+        { "train.bin", NANOGPT, 0, 2, DDL_SHARDS_LLMC, false, "train.bin: 14 bytes, less than the shard" },
+        { "train.bin", 99, 1, 2, DDL_SHARDS_AUTO, false,
+          "not a shard: expected magic" }, /* corrupted, not nanoGPT */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ddl_shards_options options = { .format = cases[i].format };
+        const uint32_t n = cases[i].width == 2 ? 7 : 8;
+        const char *path = scratch_path(cases[i].name);
+        struct ddl_error err;
+        ddl_shards *shards;
+        write_words(path, cases[i].magic, cases[i].version, tokens, n, cases[i].width);
+        ddl_status status = ddl_shards_open_with(&shards, path, &options, &err);
+        if (cases[i].error) {
+            assert_int_equal(status, DDL_E_FORMAT);
+            assert_says(&err, cases[i].error);
+            continue;
+        }
+        assert_ok(status, err);
+        int32_t found[8];
+        int width;
+        ddl_shards_file(shards, 0, NULL, &width);
+        assert_int_equal(width, cases[i].width);
+        assert_int_equal(ddl_shards_n_assumed(shards), cases[i].assumed);
+        assert_int_equal(ddl_shards_count(shards), n);
+        ddl_shards_read(shards, 0, n, found);
+        assert_memory_equal(found, tokens, n * sizeof *found);
+        ddl_shards_close(shards);
+    }
+    const struct ddl_shards_options nanogpt = { .format = DDL_SHARDS_NANOGPT };
+    struct ddl_error err;
+    ddl_shards *shards;
+    write_file(scratch_path("odd.bin"), "abc", 3);
+    assert_int_equal(ddl_shards_open_with(&shards, scratch_path("odd.bin"), &nanogpt, &err), DDL_E_FORMAT);
+    assert_says(&err, "odd.bin: 3 bytes: expected uint16 tokens, an even number of bytes");
 }
 
 static void absent(void **state)
@@ -275,6 +351,7 @@ int main(void)
         cmocka_unit_test(broken_headers),
         cmocka_unit_test(absent),
         cmocka_unit_test(golden_shard),
+        cmocka_unit_test(formats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

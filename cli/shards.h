@@ -1,0 +1,17 @@
+/* Shards as an argument of commands. */
+#ifndef DDL_CLI_SHARDS_H
+#define DDL_CLI_SHARDS_H
+
+#include "ddl/data.h"
+
+/* The option row of the member `format`. */
+#define FORMAT_ROW(flags)                                                                                    \
+    {                                                                                                        \
+        "format", DDL_OPTION_CHOICE, offsetof(flags, format), 0, 0, 0, ddl_shards_format_names, "NAME",      \
+            "format of the shards (auto: by their header; train.bin and val.bin without one are nanoGPT's)"  \
+    }
+
+/* Prints a message on standard error if files were recognized without a header. */
+void report_assumed(const ddl_shards *shards);
+
+#endif
