@@ -8,6 +8,7 @@
 #   <!-- suite: first COMMAND -->            COMMAND runs before the block
 #   <!-- suite: ddl train += --steps 3 -->   "--steps 3" is appended to commands that begin with "ddl train"
 #   <!-- suite: file NAME -->                the block, of any language, is written to the file NAME
+#   <!-- suite: needs MODULE -->             the block runs only if python3 (DDL_PYTHON) has the module; first of its comments
 # Exported variables apply to the following lines; HOME is the scratch folder.
 # Commands that cannot run here are listed below with the reason; a row that matches no document is an error.
 set -eu
@@ -20,6 +21,7 @@ not_run() {
 ./dev demo|trains for minutes; ./dev test-fresh runs it
 ./dev test|runs this script
 ./dev build|builds the program under test
+hf download|downloads 30 GB
 sh bench/against_torch.sh|needs PyTorch and an idle machine
 sh bench/against_llama.sh|needs llama-cpp-python and an idle machine
 ROWS
@@ -41,7 +43,8 @@ extract() {
         }
         /^<!-- suite: .* -->$/ {
             text = substr($0, 13, length($0) - 16)
-            if (text ~ /^first /) waiting = waiting "first|" substr(text, 7) "\n"
+            if (text ~ /^needs /) waiting = waiting "needs|" substr(text, 7) "\n"
+            else if (text ~ /^first /) waiting = waiting "first|" substr(text, 7) "\n"
             else if (text ~ /^file /) name = substr(text, 6)
             else if (index(text, " += ")) {
                 at = index(text, " += ")
@@ -115,17 +118,22 @@ matches() {
         }' "$2"
 }
 
-# Mirrors the source tree with symbolic links, with this build as build/release.
+# Mirrors the source tree with symbolic links, with this build as build/release, and without data/shards.
 make_tree() {
-    mkdir -p "$1/build"
-    for entry in "$source"/*; do
-        case ${entry##*/} in
-        build | runs | my) ;;
-        *) ln -s "$entry" "$1/${entry##*/}" ;;
+    mkdir -p "$1/build" "$1/data"
+    for entry in "$source"/* "$source"/data/*; do
+        case ${entry#"$source"/} in
+        build | data | runs | my | data/shards) ;;
+        *) ln -s "$entry" "$1/${entry#"$source"/}" ;;
         esac
     done
     ln -s "${program%/*}" "$1/build/release"
-    echo "export HOME='$1' PATH='$1/build/release':\"\$PATH\"" >"$1/.environment"
+    mkdir "$1/.bin"
+    if [ -n "${DDL_PYTHON:-}" ]; then
+        printf '#!/bin/sh\nexec "%s" "$@"\n' "$DDL_PYTHON" >"$1/.bin/python3"
+        chmod +x "$1/.bin/python3"
+    fi
+    echo "export HOME='$1' PATH='$1/.bin:$1/build/release':\"\$PATH\"" >"$1/.environment"
 }
 
 # run LINE: runs it in the tree with the environment exported by earlier lines.
@@ -183,6 +191,10 @@ run_block() { # document, file
         pending=""
         : >"$scratch/wanted"
         case $line in
+        needs\|*)
+            run "python3 -c 'import $rest'" && continue
+            echo "not run: a block of $1 (python3 has no $rest)"
+            return 0 ;;
         first\|*)
             run "$rest" || { bad "$1: suite: first $rest"; cat "$scratch/out" "$scratch/err"; } ;;
         more\|*) printf '%s\n' "$rest" >>"$scratch/more" ;;

@@ -1,0 +1,93 @@
+"""Tests python/parquet_to_jsonl.py: rows, columns, limits, errors, a closed pipe, and a build from its output."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+
+SOURCE, SCRATCH = Path(os.environ["DDL_SOURCE_DIR"]), Path(os.environ["DDL_SCRATCH"])
+SCRIPT = [sys.executable, str(SOURCE / "python/parquet_to_jsonl.py")]
+FOLDER = SCRATCH / "parquet"
+
+
+def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess:
+    command = [*SCRIPT, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env={**os.environ, **(env or {})})
+
+
+def rows(*arguments: object) -> list[dict]:
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def content() -> None:
+    found = rows(FOLDER, "--columns", "text,id,score")
+    assert len(found) == 400 and list(found[0]) == ["text", "id", "score"]
+    assert [r["id"] for r in found] == [f"<urn:{n}>" for n in range(400)]
+    assert found[7]["text"].startswith('Document 7: the "quick" brown fox,\njumps über') and found[7]["score"] == 1.0
+    assert rows(FOLDER) == [{"text": r["text"]} for r in found]
+    files = sorted(FOLDER.iterdir())
+    assert rows(*files) == rows(FOLDER) and rows(files[1]) == rows(FOLDER)[200:]
+    assert rows(FOLDER, "--rows", 250) == rows(FOLDER)[:250] and rows(FOLDER, "--rows", 0) == []
+
+
+def nulls() -> None:
+    path = SCRATCH / "nulls.parquet"
+    table = pyarrow.table({"text": ["a", None, "b"], "id": [None, 2, 3]})
+    pyarrow.parquet.write_table(table, path)
+    done = run(path, "--columns", "text,id")
+    assert done.stdout == '{"text": "a", "id": null}\n{"text": "b", "id": 3}\n'
+    assert done.stderr == "parquet_to_jsonl: left out 1 rows without 'text'\n"
+
+
+def failures() -> None:
+    broken, empty = SCRATCH / "broken.parquet", SCRATCH / "empty"
+    broken.write_bytes(b"PAR1 this is no Parquet file")
+    empty.mkdir(exist_ok=True)
+    for arguments, says in [((FOLDER, "--columns", "body"), "column 'body': expected one of text, id, score"),
+                            ((SCRATCH / "none.parquet",), "none.parquet: cannot open"),
+                            ((broken,), "broken.parquet: cannot read: "),
+                            ((empty,), "empty: no .parquet file in this folder")]:
+        done = run(*arguments)
+        assert done.returncode == 1 and says in done.stderr and "Traceback" not in done.stderr, done.stderr
+        assert done.stdout.startswith("parquet_to_jsonl failed: ")
+    hidden = SCRATCH / "without"  # a pyarrow that cannot be imported
+    (hidden / "pyarrow").mkdir(parents=True, exist_ok=True)
+    (hidden / "pyarrow/__init__.py").write_text("raise ImportError\n")
+    done = run(FOLDER, env={"PYTHONPATH": str(hidden)})
+    assert done.returncode == 1 and "pyarrow is not installed" in done.stderr and "Traceback" not in done.stderr
+
+
+def pipes() -> None:
+    many = [str(FOLDER)] * 200  # more than a pipe holds
+    writer = subprocess.Popen([*SCRIPT, *many], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout.readline()
+    writer.stdout.close()
+    assert writer.stderr.read() == b""
+    writer.wait()
+    for last, status in [([], 0), ([str(SCRATCH / "broken.parquet")], 1)]:
+        writer = subprocess.Popen([*SCRIPT, str(FOLDER), *last], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        out = SCRATCH / f"shards{status}"
+        build = subprocess.run([os.environ["DDL_PROGRAM"], "data", "build", "-", "--stdin-format", "jsonl", "--quiet",
+                                "--tokenizer", str(SOURCE / "data/tokenizer"), "--out", str(out), "--overwrite"],
+                               stdin=writer.stdout, capture_output=True, text=True)
+        writer.wait()
+        assert build.returncode == status, build.stderr  # a failed conversion fails the build
+        assert status or "400 documents" in build.stdout
+        assert not status or "standard input:401: invalid JSON" in build.stderr
+
+
+def main() -> None:
+    subprocess.run([sys.executable, str(SOURCE / "tests/python/make_parquet.py"), str(FOLDER)], check=True)
+    for test in (content, nulls, failures, pipes):
+        test()
+        print(f"[       OK ] {test.__name__}")
+
+
+if __name__ == "__main__":
+    main()
