@@ -40,7 +40,7 @@ static void mistakes(void **state)
         { "train --train-data /nowhere --out /nowhere/x", 1, "train_data: /nowhere" },
         { "train --model dl-cc", 2, "unknown model 'dl-cc', did you mean 'ddl-cc'?" },
         { "eval", 2, "eval: missing argument: expected a model folder (DIR)" },
-        { "eval /nowhere", 2, "eval: missing argument: expected --shard PATH or --text PATH" },
+        { "eval /nowhere", 2, "eval: missing argument: expected --shard PATH, --text PATH or --tasks LIST" },
         { "eval /nowhere --text x --shard y", 2, "eval: expected one of --shard and --text, found both" },
         { "eval /nowhere --text x", 1, "/nowhere/config.json: cannot open" },
         { "eval /nowhere --text x --sequence 4", 2, "unknown option '--sequence'" },
