@@ -33,7 +33,7 @@ static const struct ddl_option info_flags[] = {
     { "vocab", DDL_OPTION_SIZE, offsetof(struct data_flags, vocab), 0, 1, 2147483647, NULL, "N",
       "report tokens that are not below N" },
     FORMAT_ROW(struct data_flags),
-    { "tokenizer", DDL_OPTION_STRING, offsetof(struct data_flags, tokenizer),
+    { "tokenizer", DDL_OPTION_PATH, offsetof(struct data_flags, tokenizer),
       sizeof((struct data_flags *)0)->tokenizer, 0, 0, NULL, "PATH",
       "tokenizer that defines the vocabulary and <|endoftext|> (empty: GPT-2's <|endoftext|>)" },
     { 0 },

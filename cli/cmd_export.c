@@ -17,7 +17,7 @@ struct flags {
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
-    { "out", DDL_OPTION_STRING, AT(out), 1024, 0, 0, NULL, "DIR", "output folder" },
+    { "out", DDL_OPTION_PATH, AT(out), 1024, 0, 0, NULL, "DIR", "output folder" },
     WHICH_ROW(flags),
     { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_export_dtype_names, NULL, "dtype of every tensor" },
     { "max_shard_size", DDL_OPTION_STRING, AT(max_shard_size), 32, 0, 0, NULL, "SIZE",

@@ -31,7 +31,7 @@ static const struct ddl_option rows[] = {
     WHICH_ROW(flags),
     { "echo", DDL_OPTION_BOOL, AT(echo), 0, 0, 0, NULL, NULL,
       "print the prompt before each text [default: on if standard output is a terminal]" },
-    { "tokenizer", DDL_OPTION_STRING, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
+    { "tokenizer", DDL_OPTION_PATH, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
       "tokenizer (empty: the one in the model folder)" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
       "ignore tensors that are not parameters" },

@@ -24,7 +24,7 @@ struct flags {
 #define PLACE(f) offsetof(struct flags, f)
 #define TOKENIZER_ROW                                                                                        \
     {                                                                                                        \
-        "tokenizer", DDL_OPTION_STRING, PLACE(tokenizer), sizeof((struct flags *)0)->tokenizer, 0, 0, NULL,  \
+        "tokenizer", DDL_OPTION_PATH, PLACE(tokenizer), sizeof((struct flags *)0)->tokenizer, 0, 0, NULL,    \
             "PATH", "tokenizer.json, or a folder with it or with vocab.bpe (empty: data/tokenizer)"          \
     }
 #define FLAG_ROW(name, help)                                                                                 \
@@ -49,7 +49,7 @@ static const struct ddl_option info_flags[] = {
 };
 
 static const struct ddl_option train_flags[] = {
-    { "out", DDL_OPTION_STRING, PLACE(out), sizeof((struct flags *)0)->out, 0, 0, NULL, "PATH",
+    { "out", DDL_OPTION_PATH, PLACE(out), sizeof((struct flags *)0)->out, 0, 0, NULL, "PATH",
       "folder for tokenizer.json, or the file itself (NAME.json)" },
     FLAG_ROW(quiet, "print no progress"),
     { 0 },

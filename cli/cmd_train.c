@@ -257,7 +257,7 @@ const struct command train_command = {
                                { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one --resume",
                                  "resume a killed run, with bitwise equal results" },
                                { 0 } },
-    .files = (const struct note[]){ { "OUT/recipe.yaml", "every key with its value" },
+    .files = (const struct note[]){ { "OUT/recipe.yaml", "every key with its value; paths relative to OUT" },
                                     { "OUT/metrics.jsonl", "one JSON object a logged step" },
                                     { "OUT/checkpoint-STEP/", "a model folder and the optimiser's state" },
                                     { "OUT/trouble-STEP/", "what a step that was not finite met" },

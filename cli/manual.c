@@ -164,7 +164,7 @@ static void describe_value(const struct ddl_option *row, const void *defaults)
     static const char *const kinds[] = {
         [DDL_OPTION_BOOL] = "boolean",  [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
         [DDL_OPTION_FLOAT] = "number",  [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
-        [DDL_OPTION_CHOICE] = "one of", [DDL_OPTION_PATHS] = "paths",
+        [DDL_OPTION_CHOICE] = "one of", [DDL_OPTION_PATH] = "path",     [DDL_OPTION_PATHS] = "paths",
     };
     char line[1024], value[512] = "", range[160];
     size_t used = (size_t)snprintf(line, sizeof line, "(%s", kinds[row->type]);
@@ -356,7 +356,9 @@ static void print_recipe(void)
         "Each key is also an option of ddl train, with '-' for '_'; options override the recipe.",
         "Unknown and duplicate keys are errors with file and line.",
         "The keys model, size and init_from set defaults of the model's keys,",
-        "which explicit keys override.", "The defaults below are those without any of the three.", NULL });
+        "which explicit keys override.",
+        "Relative paths are relative to the working directory, or, with 'relative_to: recipe', to the folder",
+        "of the recipe.", "The defaults below are those without any of the three.", NULL });
     keys("keys of the run", ddl_train_options(), &defaults);
     keys("keys of the model", ddl_config_options(), &defaults.config);
     names("named models", ddl_config_preset_list);

@@ -22,6 +22,7 @@ enum ddl_option_type {
     DDL_OPTION_DOUBLE, /* double                                                         */
     DDL_OPTION_STRING, /* char[size]                                                     */
     DDL_OPTION_CHOICE, /* int: an index into `choices`                                   */
+    DDL_OPTION_PATH,   /* char[size]: of a file or folder, or a pattern                  */
     DDL_OPTION_PATHS,  /* char[size]: one path, or several as ddl_option_join_paths writes them */
 };
 
@@ -33,9 +34,10 @@ struct ddl_option {
     const char *name; /* as in YAML or JSON; on the command line --name, where '-' and '_' are the same */
     enum ddl_option_type type; /* of the field */
     size_t offset;   /* of the field in its struct                                                     */
-    size_t size;     /* STRING, PATHS: bytes of the array                                               */
+    size_t size;     /* STRING, PATH, PATHS: bytes of the array                                         */
     double min, max; /* numbers: the range, inclusive; both 0: any finite value of the type            */
-    const char *const *choices; /* CHOICE: names, ended by NULL                                        */
+    const char *const
+        *choices;          /* CHOICE: names, ended by NULL; PATH, PATHS: words that are no path, or NULL */
     const char *value;     /* what the help calls the value: "N", "DIR", ...; NULL for BOOL              */
     const char *help;      /* one line, no final stop                                                     */
     const char *aliases;   /* other names for it, separated by spaces; NULL: none                     */
@@ -87,6 +89,11 @@ DDL_API ddl_status ddl_option_unknown(const struct ddl_option *table, const char
 /* "<where>: missing argument: expected <expected>": a value, file or option that is required and not given.
  * Returns DDL_E_USAGE. */
 DDL_API ddl_status ddl_option_missing(const char *where, const char *expected, struct ddl_error *err);
+
+/* Whether the field of `option` is char[size]. */
+DDL_API bool ddl_option_is_text(const struct ddl_option *option);
+/* Whether the value of `option` is a path or several. */
+DDL_API bool ddl_option_is_path(const struct ddl_option *option);
 
 /* Writes n >= 1 paths as one text to out (size bytes): a single path unchanged; a pattern ("dir/a_*.bin") if
  * exactly these paths match it; else the paths, separated by commas. `where` is the prefix of the error

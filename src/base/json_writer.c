@@ -128,8 +128,7 @@ void ddl_json_option(struct ddl_json *json, const struct ddl_option *option, con
 {
     char text[8192];
     ddl_option_format(option, object, text, sizeof text);
-    if (option->type == DDL_OPTION_STRING || option->type == DDL_OPTION_PATHS ||
-        option->type == DDL_OPTION_CHOICE) {
+    if (ddl_option_is_text(option) || option->type == DDL_OPTION_CHOICE) {
         ddl_json_string(json, option->name, text);
         return;
     }

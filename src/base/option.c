@@ -116,6 +116,16 @@ const struct ddl_option *ddl_option_nearest(const struct ddl_option *table, cons
 
 /* ---- values ---- */
 
+bool ddl_option_is_path(const struct ddl_option *option)
+{
+    return option->type == DDL_OPTION_PATH || option->type == DDL_OPTION_PATHS;
+}
+
+bool ddl_option_is_text(const struct ddl_option *option)
+{
+    return option->type == DDL_OPTION_STRING || ddl_option_is_path(option);
+}
+
 static void *field_of(const struct ddl_option *option, void *object)
 {
     return (char *)object + option->offset;
@@ -268,7 +278,7 @@ ddl_status ddl_option_set(const struct ddl_option *option, void *object, const c
                                          struct ddl_error *) = {
         [DDL_OPTION_BOOL] = set_bool,     [DDL_OPTION_SIZE] = set_integer, [DDL_OPTION_U64] = set_integer,
         [DDL_OPTION_FLOAT] = set_real,    [DDL_OPTION_DOUBLE] = set_real,  [DDL_OPTION_STRING] = set_string,
-        [DDL_OPTION_CHOICE] = set_choice, [DDL_OPTION_PATHS] = set_string,
+        [DDL_OPTION_CHOICE] = set_choice, [DDL_OPTION_PATH] = set_string,  [DDL_OPTION_PATHS] = set_string,
     };
     assert((unsigned)option->type < sizeof setters / sizeof *setters);
     return setters[option->type](option, field_of(option, object), text, where, err);
@@ -300,6 +310,7 @@ void ddl_option_format(const struct ddl_option *option, const void *object, char
         snprintf(out, size, "%s", number);
         break;
     case DDL_OPTION_STRING:
+    case DDL_OPTION_PATH:
     case DDL_OPTION_PATHS:
         snprintf(out, size, "%s", (const char *)field);
         break;
@@ -344,7 +355,7 @@ bool ddl_option_same(const struct ddl_option *option, const char *a, const char 
 {
     struct lone_field first, second;
     char text[2][128];
-    if (option->type == DDL_OPTION_STRING || option->type == DDL_OPTION_PATHS)
+    if (ddl_option_is_text(option))
         return strcmp(a, b) == 0;
     if (set_lone(&first, option, a, NULL) || set_lone(&second, option, b, NULL))
         return false;
@@ -369,7 +380,7 @@ ddl_status ddl_option_check(const struct ddl_option *table, const void *object, 
         if (row->type == DDL_OPTION_CHOICE)
             status =
                 ddl_choice_check(row->name, row->choices, *(const int *)const_field_of(row, object), err);
-        else if (row->type != DDL_OPTION_STRING && row->type != DDL_OPTION_PATHS)
+        else if (!ddl_option_is_text(row))
             status = check_number(row, object, err);
     }
     return status;

@@ -61,21 +61,17 @@ static struct ddl_checkpoint_tensors moments_of(const ddl_model *model, const st
 
 /* ---- writing ---- */
 
-static bool is_text(const struct ddl_option *row)
-{
-    return row->type == DDL_OPTION_STRING || row->type == DDL_OPTION_PATHS;
-}
-
-/* Every key of the recipe with its value as text; NULL without memory. */
+/* Every key of the recipe with its value as text; paths as in a recipe in the run's folder. NULL without
+ * memory. */
 static json_t *config_object(const struct ddl_train_config *config)
 {
-    json_t *object = json_object();
+    json_t *object = json_pack("{s:s}", ddl_relative_to_key, ddl_relative_to_names[DDL_RELATIVE_TO_RECIPE]);
     for (const struct ddl_option *row = ddl_train_options(); object && row->name; row++) {
         char value[8192];
         ddl_option_format(row, config, value, sizeof value);
         /* Paths are bytes; those that are not UTF-8 are left out and not compared. */
         json_t *text = json_string(value);
-        bool left_out = !text && is_text(row);
+        bool left_out = !text && ddl_option_is_text(row);
         if (!left_out && json_object_set_new(object, row->name, text) != 0) {
             json_decref(object);
             object = NULL;
@@ -97,31 +93,33 @@ static json_t *spike_object(const struct ddl_spike_state *spike)
                      (json_int_t)spike->in_a_row, "norms", norms);
 }
 
-/* NULL without memory. */
+/* NULL without memory; of a configuration whose paths are those of a recipe in the run's folder. */
 static json_t *state_object(const struct ddl_train_config *config, const struct ddl_run_state *state)
 {
-    const struct ddl_train_config resolved = ddl_train_resolved(config);
     return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o}", "step", (json_int_t)state->step,
                      "position", (json_int_t)state->position, "tokens", (json_int_t)state->tokens, "logged",
                      (json_int_t)state->logged, "flops", state->flops, "seconds", state->seconds, "loss",
                      state->loss, "val_loss", state->has_val ? json_real(state->val_loss) : json_null(),
-                     "spike", spike_object(&state->spike), "config", config_object(&resolved));
+                     "spike", spike_object(&state->spike), "config", config_object(config));
 }
 
 ddl_status ddl_run_save(const struct ddl_train_config *config, const ddl_model *model,
                         const struct ddl_optim *optim, const ddl_tokenizer *tokenizer,
                         const struct ddl_run_state *state, char *path, size_t size, struct ddl_error *err)
 {
+    struct ddl_train_config stored = ddl_train_resolved(config);
+    ddl_status status = ddl_train_store_paths(ddl_train_options(), &stored, config->out, err);
+    if (status)
+        return status;
     struct ddl_tensor *plan = moments_plan(model);
-    json_t *object = state_object(config, state);
+    json_t *object = state_object(&stored, state);
     const struct ddl_checkpoint_tensors moments = moments_of(model, plan, optim);
     const struct ddl_checkpoint_content content = {
         .model = model, .tokenizer = tokenizer, .tensors = &moments, .state = object
     };
-    ddl_status status =
-        plan && object
-            ? ddl_checkpoint_save(config->out, state->step, &content, path, size, err)
-            : ddl_error_set(err, DDL_E_MEMORY, "%.200s: out of memory for a checkpoint", config->out);
+    status = plan && object
+                 ? ddl_checkpoint_save(config->out, state->step, &content, path, size, err)
+                 : ddl_error_set(err, DDL_E_MEMORY, "%.200s: out of memory for a checkpoint", config->out);
     json_decref(object);
     free(plan);
     return status;
@@ -262,21 +260,43 @@ static ddl_status take_automatic(const struct reader *r, struct ddl_train_config
     return DDL_OK;
 }
 
+/* Paths that were written then, relative to the working directory. Earlier versions stored them so. */
+static const char *paths_then(const struct comparison *c, const struct ddl_option *row, const char *value,
+                              char *out, size_t size)
+{
+    const char *base =
+        json_string_value(json_object_get(json_object_get(c->r->root, "config"), ddl_relative_to_key));
+    bool mapped = base && strcmp(base, ddl_relative_to_names[DDL_RELATIVE_TO_RECIPE]) == 0 &&
+                  ddl_train_map_paths(row, DDL_PATHS_LOAD, c->config->out, value, out, size);
+    return mapped ? out : value;
+}
+
+/* Whether two values of a key are equal: two paths are if they name the same file. */
+static bool same_value(const struct ddl_option *row, const char *a, const char *b)
+{
+    char x[DDL_PATHS_SIZE], y[DDL_PATHS_SIZE];
+    return strcmp(a, b) == 0 ||
+           (ddl_option_is_path(row) && ddl_train_map_paths(row, DDL_PATHS_CANONICAL, NULL, a, x, sizeof x) &&
+            ddl_train_map_paths(row, DDL_PATHS_CANONICAL, NULL, b, y, sizeof y) && strcmp(x, y) == 0);
+}
+
 static ddl_status compare_key(const struct comparison *c, const struct ddl_option *row,
                               enum ddl_on_resume rule)
 {
     const struct ddl_train_config defaults = ddl_train_defaults();
     const char *was = value_then(c->r, row);
-    char now[8192], absent[64];
+    char now[DDL_PATHS_SIZE], then[DDL_PATHS_SIZE], absent[64];
     struct ddl_error message;
     ddl_option_format(row, c->config, now, sizeof now);
-    if (!was && is_text(row)) /* a path that is not UTF-8 is not stored */
+    if (!was && ddl_option_is_text(row)) /* a path that is not UTF-8 is not stored */
         return DDL_OK;
     if (!was) { /* a key that is newer than the checkpoint had its default's effect */
         ddl_option_format(row, &defaults, absent, sizeof absent);
         was = absent;
     }
-    if (strcmp(was, now) == 0)
+    if (ddl_option_is_path(row))
+        was = paths_then(c, row, was, then, sizeof then);
+    if (same_value(row, was, now))
         return DDL_OK;
     if (rule == DDL_RESUME_SAME)
         return ddl_error_set(c->r->err, DDL_E_USAGE,

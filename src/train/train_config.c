@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "ddl/data.h"
 #include "ddl/run.h"
 #include "train/recipe.h"
@@ -16,6 +17,13 @@
 
 static const char *const order_names[] = { "random", "sequential", NULL };
 
+static const char *const val_words[] = { "auto", "none", NULL };
+
+const char ddl_relative_to_key[] = "relative_to";
+const char *const ddl_relative_to_names[] = {
+    [DDL_RELATIVE_TO_WORKING_DIRECTORY] = "working_directory", [DDL_RELATIVE_TO_RECIPE] = "recipe", NULL
+};
+
 #define AT(field) offsetof(struct ddl_train_config, field)
 /* The last argument of TEXT_ROW and ROW: the help text, then further members of the row. */
 #define TEXT_ROW(key, word, ...)                                                                             \
@@ -23,9 +31,15 @@ static const char *const order_names[] = { "random", "sequential", NULL };
 #key, DDL_OPTION_STRING, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, word,     \
             __VA_ARGS__                                                                                      \
     }
-#define PATHS_ROW(key, help)                                                                                 \
+#define PATH_ROW(key, word, ...)                                                                             \
     {                                                                                                        \
-#key, DDL_OPTION_PATHS, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, "PATH",    \
+#key, DDL_OPTION_PATH, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, word,       \
+            __VA_ARGS__                                                                                      \
+    }
+/* words: values that are not paths, or NULL */
+#define PATHS_ROW(key, words, help)                                                                          \
+    {                                                                                                        \
+#key, DDL_OPTION_PATHS, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, words, "PATH",   \
             help                                                                                             \
     }
 #define ROW(key, type, lo, hi, ...)                                                                          \
@@ -48,22 +62,23 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
 #define ROWS(X)                                                                                              \
     X(ANY, TEXT_ROW(model, "NAME", "named model: ddl info lists them"))                                      \
     X(ANY, TEXT_ROW(size, "NAME", "named size: small, medium, mini, tiny, micro"))                           \
-    X(ANY, TEXT_ROW(init_from, "DIR", "start from the weights and configuration of this model or run"))      \
+    X(ANY, PATH_ROW(init_from, "DIR", "start from the weights and configuration of this model or run"))      \
     X(ANY, TEXT_ROW(init_which, "MODEL", "init_from: " DDL_WHICH_HELP))                                      \
     X(ANY, { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,                         \
              "ignore tensors of init_from that are not parameters" })                                        \
     X(ANY,                                                                                                   \
       TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: residual rule of each layer, such as add,delta,..."))  \
-    X(NOTED,                                                                                                 \
-      PATHS_ROW(train_data, "shards to train on: files, a folder, or a pattern dir/prefix_*.bin; if some "   \
-                            "are validation shards (val_*), only the others"))                               \
-    X(NOTED, PATHS_ROW(val_data, "shards to validate on; of a folder its validation shards, if any (auto: "  \
-                                 "the validation shards of train_data; none: no validation)"))               \
+    X(NOTED, PATHS_ROW(train_data, NULL,                                                                     \
+                       "shards to train on: files, a folder, or a pattern dir/prefix_*.bin; if some "        \
+                       "are validation shards (val_*), only the others"))                                    \
+    X(NOTED, PATHS_ROW(val_data, val_words,                                                                  \
+                       "shards to validate on; of a folder its validation shards, if any (auto: "            \
+                       "the validation shards of train_data; none: no validation)"))                         \
     X(NOTED,                                                                                                 \
       { "format", DDL_OPTION_CHOICE, AT(format), 0, 0, 0, ddl_shards_format_names, "NAME",                   \
         "format of the shards (auto: by their header; train.bin and val.bin without one are nanoGPT's)" })   \
-    X(ANY, TEXT_ROW(tokenizer, "PATH", "tokenizer to store with the model"))                                 \
-    X(ANY, TEXT_ROW(out, "DIR", "run folder (empty: runs/MODEL-SIZE-N, N the first free number)",            \
+    X(ANY, PATH_ROW(tokenizer, "PATH", "tokenizer to store with the model"))                                 \
+    X(ANY, PATH_ROW(out, "DIR", "run folder (empty: runs/MODEL-SIZE-N, N the first free number)",            \
                     .aliases = "out_dir output_dir"))                                                        \
     X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps", .aliases = "max_steps max_iters"))  \
     X(SAME, ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences per micro-batch",                           \
@@ -300,25 +315,70 @@ static ddl_status check_names(const struct ddl_recipe *recipe, size_t i, const s
     return DDL_OK;
 }
 
+/* The keys that a recipe has and that are not keys of a run. */
+struct file_keys {
+    int relative_to; /* enum ddl_relative_to */
+};
+static const struct ddl_option file_rows[] = {
+    { ddl_relative_to_key, DDL_OPTION_CHOICE, offsetof(struct file_keys, relative_to), 0, 0, 0,
+      ddl_relative_to_names, "NAME", "what relative paths in the recipe are relative to" },
+    { 0 },
+};
+
+static ddl_status read_file_keys(const struct ddl_recipe *recipe, const char *path, struct file_keys *keys,
+                                 struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    *keys = (struct file_keys){ DDL_RELATIVE_TO_WORKING_DIRECTORY };
+    for (size_t i = 0; !status && i < recipe->n; i++) {
+        const struct ddl_recipe_entry *entry = &recipe->entries[i];
+        const struct ddl_option *row = ddl_option_find(file_rows, entry->key);
+        char where[1200];
+        if (!row)
+            continue;
+        snprintf(where, sizeof where, "%.1024s:%zu: %s", path, entry->line, row->name);
+        status = ddl_option_set(row, keys, entry->value, where, err);
+    }
+    return status;
+}
+
+/* Sets a key of a recipe in `folder` (NULL: paths are relative to the working directory). */
+static ddl_status apply_entry(const struct ddl_option *row, const char *value, const char *folder,
+                              const char *where, struct ddl_train_config *t, struct ddl_error *err)
+{
+    char mapped[DDL_PATHS_SIZE];
+    if (!folder || !ddl_option_is_path(row))
+        return ddl_option_set(row, t, ddl_train_current_value(row->name, value), where, err);
+    if (!ddl_train_map_paths(row, DDL_PATHS_LOAD, folder, value, mapped, sizeof mapped))
+        return ddl_error_set(err, DDL_E_USAGE, "%s: the path is too long: '%.200s'", where, value);
+    return ddl_option_set(row, t, mapped, where, err);
+}
+
 static ddl_status apply_recipe(const struct ddl_recipe *recipe, const char *path,
                                const struct ddl_option *table, struct ddl_train_config *t,
                                struct ddl_error *err)
 {
-    for (size_t i = 0; i < recipe->n; i++) {
+    struct file_keys keys;
+    char folder[DDL_PATHS_SIZE] = ".";
+    ddl_status status = read_file_keys(recipe, path, &keys, err);
+    if (!status && path && !ddl_path_folder(path, folder, sizeof folder))
+        status = ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
+    const char *base = keys.relative_to == DDL_RELATIVE_TO_RECIPE ? folder : NULL;
+    for (size_t i = 0; !status && i < recipe->n; i++) {
         const struct ddl_recipe_entry *entry = &recipe->entries[i];
         char where[1200];
         snprintf(where, sizeof where, "%.1024s:%zu", path, entry->line);
         const struct ddl_option *row = ddl_option_find(table, entry->key);
+        if (ddl_option_find(file_rows, entry->key))
+            continue;
         if (!row)
             return ddl_option_unknown(table, where, "key", entry->key, err);
-        ddl_status status = row->aliases ? check_names(recipe, i, table, where, err) : DDL_OK;
+        status = row->aliases ? check_names(recipe, i, table, where, err) : DDL_OK;
         snprintf(where, sizeof where, "%.1024s:%zu: %s", path, entry->line, row->name);
         if (!status)
-            status = ddl_option_set(row, t, ddl_train_current_value(row->name, entry->value), where, err);
-        if (status)
-            return status;
+            status = apply_entry(row, entry->value, base, where, t, err);
     }
-    return DDL_OK;
+    return status;
 }
 
 struct sources {
@@ -484,7 +544,7 @@ static void write_row(FILE *out, const struct ddl_option *row, const void *objec
         return;
     }
     fprintf(out, "%s: ", row->name);
-    if (row->type == DDL_OPTION_STRING || row->type == DDL_OPTION_PATHS)
+    if (ddl_option_is_text(row))
         write_quoted(out, value);
     else
         fputs(value, out);
@@ -496,13 +556,21 @@ ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const ch
 {
     struct ddl_config named;
     struct ddl_file_writer w;
+    struct ddl_train_config stored = *config;
+    char folder[DDL_PATHS_SIZE];
+    if (!ddl_path_folder(path, folder, sizeof folder))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
     ddl_status status = named_config(config, &named, err);
+    if (!status)
+        status = ddl_train_store_paths(rows, &stored, folder, err);
     if (!status)
         status = ddl_file_writer_begin(&w, path, err);
     if (status)
         return status;
+    fprintf(w.stream, "# Relative paths are relative to the folder of this file.\n%s: %s\n",
+            ddl_relative_to_key, ddl_relative_to_names[DDL_RELATIVE_TO_RECIPE]);
     for (const struct ddl_option *row = rows; row->name; row++)
-        write_row(w.stream, row, config);
+        write_row(w.stream, row, &stored);
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
         char value[64], implied[64];
         ddl_option_format(row, &config->config, value, sizeof value);

@@ -26,7 +26,28 @@ enum ddl_on_resume ddl_train_on_resume(const struct ddl_option *row);
 /* The present name of a key's value: recipes and run files of earlier versions may have a former one. */
 const char *ddl_train_current_value(const char *key, const char *value);
 
-/* Writes the recipe that gives this configuration to `path`, without keys that the model's names imply. */
+/* How paths are written. */
+enum ddl_path_use {
+    DDL_PATHS_STORE,     /* in a file in `folder`: relative ones (of out, all) relative to the folder  */
+    DDL_PATHS_LOAD,      /* as read from a file in `folder`: relative to the working directory again   */
+    DDL_PATHS_CANONICAL, /* absolute and equal for all names of a file; `folder` is not used           */
+};
+enum { DDL_PATHS_SIZE = 8192 };
+/* Converts the value of a row of paths. False if it does not fit. */
+bool ddl_train_map_paths(const struct ddl_option *row, enum ddl_path_use use, const char *folder,
+                         const char *value, char *out, size_t size);
+/* Makes *config one whose paths, by the rows of its table, are as a file in `folder` stores them. */
+ddl_status ddl_train_store_paths(const struct ddl_option *rows, struct ddl_train_config *config,
+                                 const char *folder, struct ddl_error *err);
+
+/* The key of a recipe, and of the configuration in state.json, that says what relative paths in it are
+ * relative to. */
+extern const char ddl_relative_to_key[];
+enum ddl_relative_to { DDL_RELATIVE_TO_WORKING_DIRECTORY, DDL_RELATIVE_TO_RECIPE };
+extern const char *const ddl_relative_to_names[];
+
+/* Writes the recipe that gives this configuration to `path`, with relative paths relative to its folder,
+ * without keys that the model's names imply. */
 ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const char *path,
                                  struct ddl_error *err);
 

@@ -42,9 +42,9 @@ const struct ddl_option *ddl_verify_options(void)
           "number format of products; bf16: models only, compared with ref in bf16" },
         { "recompute", DDL_OPTION_CHOICE, FIELD(recompute), 0, 0, ddl_recompute_names, "NAME",
           "what backward recomputes in models and curves" },
-        { "tokenizer", DDL_OPTION_STRING, FIELD(tokenizer), 0, 0, NULL, "DIR",
+        { "tokenizer", DDL_OPTION_PATH, FIELD(tokenizer), 0, 0, NULL, "DIR",
           "tokenizer that tokenizer cases are compared with" },
-        { "data", DDL_OPTION_STRING, FIELD(data), 0, 0, NULL, "DIR",
+        { "data", DDL_OPTION_PATH, FIELD(data), 0, 0, NULL, "DIR",
           "folder with the texts named by a files.json" },
         { 0 },
     };

@@ -18,11 +18,11 @@ static void expected_cells(const struct ddl_option *row, const void *object, str
     static const char *const types[] = {
         [DDL_OPTION_BOOL] = "boolean",   [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
         [DDL_OPTION_FLOAT] = "number",   [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
-        [DDL_OPTION_CHOICE] = "one of ", [DDL_OPTION_PATHS] = "paths",
+        [DDL_OPTION_CHOICE] = "one of ", [DDL_OPTION_PATH] = "path",     [DDL_OPTION_PATHS] = "paths",
     };
     char value[400];
     size_t used = (size_t)snprintf(out->cell[1], MARKDOWN_CELL, "%s", types[row->type]);
-    for (size_t i = 0; row->choices && row->choices[i]; i++)
+    for (size_t i = 0; row->type == DDL_OPTION_CHOICE && row->choices[i]; i++)
         used += (size_t)snprintf(out->cell[1] + used, MARKDOWN_CELL - used, "%s`%s`", i ? ", " : "",
                                  row->choices[i]);
     ddl_option_format(row, object, value, sizeof value);
@@ -30,7 +30,7 @@ static void expected_cells(const struct ddl_option *row, const void *object, str
     snprintf(out->cell[2], MARKDOWN_CELL, *value ? "`%s`" : "empty", value);
     if (row->automatic && strcmp(value, "auto") == 0)
         snprintf(out->cell[2], MARKDOWN_CELL, "`auto`: %s", row->automatic);
-    if (row->type == DDL_OPTION_STRING || row->type == DDL_OPTION_PATHS)
+    if (ddl_option_is_text(row))
         snprintf(out->cell[3], MARKDOWN_CELL, "at most %zu bytes", row->size - 1);
     else if (row->min != 0 || row->max != 0)
         ddl_option_range(row, out->cell[3], MARKDOWN_CELL);
