@@ -21,8 +21,8 @@ struct compare_options {
     size_t width, height;
 };
 
-enum axis { STEPS, TOKENS, FLOPS, SECONDS };
-static const char *const axes[] = { "steps", "tokens", "flops", "seconds", NULL };
+enum axis { STEPS, TOKENS, FLOPS, SECONDS, TRAIN_SECONDS };
+static const char *const axes[] = { "steps", "tokens", "flops", "seconds", "train_seconds", NULL };
 
 #define AT(field) offsetof(struct compare_options, field)
 static const struct ddl_option options[] = {
@@ -67,7 +67,8 @@ static double coordinate(const struct ddl_run_point *point, int axis)
     const double of[] = { [STEPS] = (double)point->step,
                           [TOKENS] = point->tokens,
                           [FLOPS] = point->flops,
-                          [SECONDS] = point->seconds };
+                          [SECONDS] = point->seconds,
+                          [TRAIN_SECONDS] = point->train_seconds };
     return of[axis];
 }
 
@@ -171,6 +172,7 @@ static void print_json(const struct run *runs, size_t n)
         ddl_json_number(&json, "tokens", last->tokens, 10);
         ddl_json_number(&json, "flops", last->flops, 10);
         ddl_json_number(&json, "seconds", last->seconds, 10);
+        ddl_json_number(&json, "train_seconds", last->train_seconds, 10);
         ddl_json_number(&json, "peak_memory", last->peak_memory, 10);
         ddl_json_close(&json, '}');
     }

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What the subcommands have beside the library's options. */
 struct data_flags {
@@ -43,33 +44,41 @@ enum { GPT2_END_OF_TEXT = 50256 };
 
 struct display {
     struct progress_line line;
-    double bytes_shown; /* for the rate of the last stretch */
-    double rate;
+    double bytes_shown, seconds_shown; /* when the line was last written */
+    double rate;                       /* bytes per second, lately */
 };
+
+static void update_rate(struct display *d, const struct ddl_build_progress *p)
+{
+    double rate = ((double)p->bytes_in - d->bytes_shown) / (p->seconds - d->seconds_shown);
+    d->rate = d->rate > 0 ? 0.8 * d->rate + 0.2 * rate : rate;
+    d->bytes_shown = (double)p->bytes_in;
+    d->seconds_shown = p->seconds;
+}
 
 static int show_progress(void *user, const struct ddl_build_progress *p)
 {
     struct display *d = user;
     if (interrupted())
         return 1;
-    if (!progress_line_due(&d->line, p->seconds))
+    if (!progress_line_due(&d->line))
         return 0;
-    double rate = ((double)p->bytes_in - d->bytes_shown) / (p->seconds - d->line.shown);
-    d->rate = d->rate > 0 ? 0.8 * d->rate + 0.2 * rate : rate;
-    d->bytes_shown = (double)p->bytes_in;
-    char done[64], left[32] = "";
-    if (p->bytes_total > 0) {
-        double share = (double)p->bytes_in / (double)p->bytes_total;
-        snprintf(done, sizeof done, "%3.0f%% of %.1f MB", 100 * share, 1e-6 * (double)p->bytes_total);
-        if (d->rate > 0)
-            format_seconds(((double)p->bytes_total - (double)p->bytes_in) / d->rate, left, sizeof left);
-    } else {
-        snprintf(done, sizeof done, "%.1f MB", 1e-6 * (double)p->bytes_in);
+    update_rate(d, p);
+    struct line_fields fields = { 0 };
+    if (p->bytes_total > 0)
+        add_field(&fields, 0, "%3.0f%% of %.1f MB", 100 * (double)p->bytes_in / (double)p->bytes_total,
+                  1e-6 * (double)p->bytes_total);
+    else
+        add_field(&fields, 0, "%.1f MB", 1e-6 * (double)p->bytes_in);
+    add_field(&fields, 2, "%.1f MB/s", 1e-6 * d->rate);
+    add_field(&fields, 3, "%" PRIu64 " documents", p->documents);
+    add_field(&fields, 4, "%.2f M tokens", 1e-6 * (double)p->tokens);
+    if (p->bytes_total > 0 && d->rate > 0) {
+        char left[32];
+        format_seconds(((double)p->bytes_total - (double)p->bytes_in) / d->rate, left, sizeof left);
+        add_field(&fields, 1, "%s left", left);
     }
-    progress_line_begin(&d->line, p->seconds);
-    fprintf(stderr, "%s  %.1f MB/s  %" PRIu64 " documents  %.2f M tokens%s%s%s", done, 1e-6 * d->rate,
-            p->documents, 1e-6 * (double)p->tokens, *left ? "  " : "", left, *left ? " left" : "");
-    progress_line_end(&d->line);
+    progress_line_show(&d->line, &fields);
     return 0;
 }
 
@@ -142,7 +151,7 @@ static int build(int argc, char **argv)
         return report_error(&err);
     if (flags.json)
         print_build_json(&config, &result);
-    else
+    else if (!config.quiet)
         print_build(&config, &result);
     return EXIT_OK;
 }
@@ -180,25 +189,51 @@ static void print_stats(const char *path, int width, const struct ddl_shard_stat
     printf("  %s\n", path);
 }
 
+/* Progress of a scan of shards. */
+static int show_scan(void *user, uint64_t done, uint64_t total)
+{
+    struct progress_line *line = user;
+    if (progress_line_due(line)) {
+        struct line_fields fields = { 0 };
+        add_field(&fields, 0, "%3.0f%% of %" PRIu64 " tokens read", 100 * (double)done / (double)total,
+                  total);
+        progress_line_show(line, &fields);
+    }
+    return 0;
+}
+
+static void print_file(const ddl_shards *shards, size_t i, const struct ddl_shard_stats *stats, json_t *files)
+{
+    int width;
+    const char *path = ddl_shards_file(shards, i, NULL, &width);
+    if (files)
+        json_array_append_new(files, stats_json(path, width, stats));
+    else
+        print_stats(path, width, stats);
+}
+
+/* Into *all, printed file by file or collected in `files`. */
+static void scan_files(const ddl_shards *shards, int32_t end_of_text, struct ddl_shard_stats *all,
+                       json_t *files)
+{
+    struct progress_line line = progress_line_on_stderr(isatty(STDERR_FILENO) != 1);
+    for (size_t i = 0; i < ddl_shards_n_files(shards); i++) {
+        struct ddl_shard_stats stats;
+        (void)ddl_shards_scan(shards, i, end_of_text, &stats, show_scan, &line, NULL); /* never stopped */
+        progress_line_clear(&line);
+        all->tokens += stats.tokens;
+        all->documents += stats.documents;
+        if (stats.largest > all->largest)
+            all->largest = stats.largest;
+        print_file(shards, i, &stats, files);
+    }
+}
+
 static void print_info(const ddl_shards *shards, const char *name, int32_t end_of_text, bool as_json)
 {
     struct ddl_shard_stats all = { 0 };
-    json_t *files = json_array();
-    size_t n = ddl_shards_n_files(shards);
-    for (size_t i = 0; i < n; i++) {
-        struct ddl_shard_stats stats;
-        int width;
-        const char *path = ddl_shards_file(shards, i, NULL, &width);
-        ddl_shards_scan(shards, i, end_of_text, &stats);
-        all.tokens += stats.tokens;
-        all.documents += stats.documents;
-        if (stats.largest > all.largest)
-            all.largest = stats.largest;
-        if (as_json)
-            json_array_append_new(files, stats_json(path, width, &stats));
-        else
-            print_stats(path, width, &stats);
-    }
+    json_t *files = as_json ? json_array() : NULL;
+    scan_files(shards, end_of_text, &all, files);
     if (as_json) {
         json_t *root = stats_json(name, 0, &all);
         json_object_set_new(root, "end_of_text", json_integer(end_of_text));
@@ -207,7 +242,7 @@ static void print_info(const ddl_shards *shards, const char *name, int32_t end_o
         putchar('\n');
         json_decref(root);
     } else {
-        if (n > 1)
+        if (ddl_shards_n_files(shards) > 1)
             print_stats(name, 0, &all);
         printf("documents are counted by <|endoftext|>, token %" PRId32 "\n", end_of_text);
     }
@@ -249,6 +284,8 @@ static int info(int argc, char **argv)
     if (!status)
         status = ddl_option_join_paths((const char *const *)(argv + 1), (size_t)n, "data info", path,
                                        sizeof path, &err);
+    catch_interrupts();
+    exit_on_interrupt(true); /* nothing is written */
     if (!status)
         status = find_vocabulary(&flags, &vocab, &end_of_text, &err);
     if (!status)
@@ -257,7 +294,7 @@ static int info(int argc, char **argv)
     if (!status) {
         report_assumed(shards);
         print_info(shards, path, end_of_text, flags.json);
-        status = ddl_shards_check(shards, vocab, &err);
+        status = ddl_shards_check(shards, vocab, NULL, NULL, &err);
     }
     ddl_shards_close(shards);
     return status ? report_error(&err) : EXIT_OK;

@@ -6,6 +6,7 @@
 #include "eval_tasks.h"
 #include "folder.h"
 #include "shards.h"
+#include "terminal.h"
 
 #include <limits.h>
 #include <math.h>
@@ -56,9 +57,13 @@ static const void *defaults(void)
 
 static int show_progress(void *user, uint64_t done, uint64_t total)
 {
-    (void)user;
-    fprintf(stderr, "\r\033[K%llu of %llu tokens%s", (unsigned long long)done, (unsigned long long)total,
-            done >= total ? "\r\033[K" : "");
+    struct progress_line *line = user;
+    if (progress_line_due(line)) {
+        struct line_fields fields = { 0 };
+        add_field(&fields, 0, "%3.0f%% of %llu tokens", 100 * (double)done / (double)total,
+                  (unsigned long long)total);
+        progress_line_show(line, &fields);
+    }
     return 0;
 }
 
@@ -88,12 +93,10 @@ static void print_result(const struct ddl_eval_result *r)
     printf("tokens         %llu\nseconds        %.2f\n", (unsigned long long)r->tokens, r->seconds);
 }
 
-static ddl_status evaluate(const struct folder *f, const struct flags *flags, struct ddl_eval_result *out,
-                           struct ddl_error *err)
+static ddl_status evaluate_shards(const struct folder *f, const struct flags *flags,
+                                  struct progress_line *line, struct ddl_eval_result *out,
+                                  struct ddl_error *err)
 {
-    ddl_eval_progress_fn *progress = isatty(STDERR_FILENO) == 1 ? show_progress : NULL;
-    if (*flags->text)
-        return ddl_eval_file(f->model, f->tokenizer, flags->text, &flags->eval, progress, NULL, out, err);
     const struct ddl_shards_options options = { .split = DDL_SHARDS_VAL, .format = flags->format };
     ddl_shards *shards;
     ddl_status status = ddl_shards_open_with(&shards, flags->shard, &options, err);
@@ -104,7 +107,7 @@ static ddl_status evaluate(const struct folder *f, const struct flags *flags, st
     if (left_out > 0)
         fprintf(stderr, "ddl: %s: evaluating the %zu validation shard%s of %zu files\n", flags->shard, n,
                 n == 1 ? "" : "s", n + left_out);
-    status = ddl_eval_shards(f->model, f->tokenizer, shards, &flags->eval, progress, NULL, out, err);
+    status = ddl_eval_shards(f->model, f->tokenizer, shards, &flags->eval, show_progress, line, out, err);
     if (status == DDL_E_FORMAT)
         status = ddl_error_prefix(err, status, flags->shard);
     ddl_shards_close(shards);
@@ -135,11 +138,24 @@ static ddl_status check_flags(const struct flags *flags, const struct task_flags
     return status;
 }
 
+static ddl_status evaluate(const struct folder *f, const struct flags *flags, struct ddl_eval_result *out,
+                           struct ddl_error *err)
+{
+    struct progress_line line = progress_line_on_stderr(isatty(STDERR_FILENO) != 1);
+    ddl_status status = *flags->text ? ddl_eval_file(f->model, f->tokenizer, flags->text, &flags->eval,
+                                                     show_progress, &line, out, err)
+                                     : evaluate_shards(f, flags, &line, out, err);
+    progress_line_clear(&line);
+    return status;
+}
+
 static int eval_loss(const struct flags *flags, const struct folder_request *request)
 {
     struct ddl_error err = { 0 };
     struct folder folder;
     struct ddl_eval_result result;
+    catch_interrupts();
+    exit_on_interrupt(true); /* nothing is written */
     ddl_status status = folder_open(&folder, request, &err);
     if (!status)
         status = evaluate(&folder, flags, &result, &err);

@@ -51,7 +51,7 @@ static const struct ddl_option info_flags[] = {
 static const struct ddl_option train_flags[] = {
     { "out", DDL_OPTION_PATH, PLACE(out), sizeof((struct flags *)0)->out, 0, 0, NULL, "PATH",
       "folder for tokenizer.json, or the file itself (NAME.json)" },
-    FLAG_ROW(quiet, "print no progress"),
+    FLAG_ROW(quiet, "print nothing but errors"),
     { 0 },
 };
 
@@ -263,13 +263,14 @@ static int info(int argc, char **argv)
     return EXIT_OK;
 }
 
-static void print_counting(const struct ddl_tokenizer_train_progress *p)
+static void add_counting(struct line_fields *fields, const struct ddl_tokenizer_train_progress *p)
 {
     char total[32] = "";
     if (p->bytes_total)
         snprintf(total, sizeof total, " of %.1f", 1e-6 * (double)p->bytes_total);
-    fprintf(stderr, "counting  %.1f%s MB  %.1f MB/s  %zu distinct pieces", 1e-6 * (double)p->bytes_in, total,
-            1e-6 * (double)p->bytes_in / p->seconds, p->words);
+    add_field(fields, 0, "counting  %.1f%s MB", 1e-6 * (double)p->bytes_in, total);
+    add_field(fields, 1, "%.1f MB/s", 1e-6 * (double)p->bytes_in / p->seconds);
+    add_field(fields, 2, "%zu distinct pieces", p->words);
 }
 
 static int show_progress(void *user, const struct ddl_tokenizer_train_progress *p)
@@ -277,14 +278,14 @@ static int show_progress(void *user, const struct ddl_tokenizer_train_progress *
     struct progress_line *line = user;
     if (interrupted())
         return 1;
-    if (!progress_line_due(line, p->seconds))
+    if (!progress_line_due(line))
         return 0;
-    progress_line_begin(line, p->seconds);
+    struct line_fields fields = { 0 };
     if (p->vocab)
-        fprintf(stderr, "learning  %zu of %zu tokens", p->vocab, p->vocab_size);
+        add_field(&fields, 0, "learning  %zu of %zu tokens", p->vocab, p->vocab_size);
     else
-        print_counting(p);
-    progress_line_end(line);
+        add_counting(&fields, p);
+    progress_line_show(line, &fields);
     return 0;
 }
 
@@ -340,7 +341,7 @@ static int train(int argc, char **argv)
     progress_line_clear(&line);
     if (!status)
         status = ddl_tokenizer_save(tokenizer, flags.out, &err);
-    if (!status) {
+    if (!status && !flags.quiet) {
         size_t vocab = ddl_tokenizer_vocab_size(tokenizer);
         if (vocab < config.vocab_size)
             fprintf(stderr, "ddl: %zu of %zu tokens: no pair is left that occurs often enough\n", vocab,

@@ -2,12 +2,14 @@
 #include "cli.h"
 #include "ddl/json.h"
 #include "ddl/train.h"
-#include "terminal.h"
+#include "train_display.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Flags that are not keys of a recipe. */
 struct flags {
@@ -24,68 +26,11 @@ static const struct ddl_option flag_rows[] = {
     { "skip", DDL_OPTION_U64, offsetof(struct flags, skip), 0, 0, 9007199254740992.0, NULL, "N",
       "with --resume: skip the data of N steps" },
     FLAG(overwrite, "remove an earlier run in --out"),
-    FLAG(dry_run, "print parameters, FLOPs and predicted memory without training"),
+    FLAG(dry_run, "check data and tokenizer; predict memory and time; train nothing"),
     FLAG(json, "print the result as JSON"),
-    FLAG(quiet, "print no progress and no samples"),
+    FLAG(quiet, "print nothing but errors (and the result with --json)"),
     { 0 },
 };
-
-static int stop_requested(void *user)
-{
-    (void)user;
-    return interrupted();
-}
-
-/* ---- progress ---- */
-
-/* What the callbacks of a run need. */
-struct display {
-    struct progress_line line;
-    char out[1024]; /* the run's folder, from the start of the run */
-};
-
-static void keep_folder(void *user, const struct ddl_train_config *config)
-{
-    struct display *display = user;
-    memcpy(display->out, config->out, sizeof display->out);
-}
-
-static void show_progress(void *user, const struct ddl_train_progress *p)
-{
-    struct progress_line *line = &((struct display *)user)->line;
-    bool stays = p->has_val || p->step == p->steps, first = line->shown == 0;
-    if (!stays && !first && !progress_line_due(line, p->seconds))
-        return;
-    char left[32], val[32] = "";
-    format_seconds(p->seconds_left, left, sizeof left);
-    if (p->has_val)
-        snprintf(val, sizeof val, "  val %.4f", p->val_loss);
-    progress_line_begin(line, p->seconds);
-    fprintf(stderr, "step %llu/%llu  loss %.4f%s", (unsigned long long)p->step, (unsigned long long)p->steps,
-            p->loss, val);
-    if (p->step > 0)
-        fprintf(stderr, "  lr %.2e  norm %.3f  %.0f tok/s  %s left", p->lr, p->grad_norm, p->tokens_per_s,
-                left);
-    progress_line_end(line);
-    if (stays)
-        progress_line_keep(line);
-}
-
-static void show_sample(void *user, uint64_t step, const char *prompt, const char *text, size_t size)
-{
-    progress_line_keep(&((struct display *)user)->line);
-    printf("--- step %llu\n", (unsigned long long)step);
-    print_prompt(stdout, prompt, strlen(prompt));
-    fwrite(text, 1, size, stdout);
-    printf("\n---\n");
-    fflush(stdout);
-}
-
-static void show_note(void *user, const char *sentence)
-{
-    progress_line_keep(&((struct display *)user)->line);
-    fprintf(stderr, "ddl: %s\n", sentence);
-}
 
 /* ---- results ---- */
 
@@ -105,25 +50,36 @@ static void memory_of(const struct ddl_train_plan *p, struct memory out[MEMORY_R
     memcpy(out, rows, sizeof rows);
 }
 
-static void print_plan_json(const struct ddl_train_plan *p)
+static void print_preview_json(const struct ddl_train_config *t, const struct ddl_train_preview *preview)
 {
+    const struct ddl_train_summary *s = &preview->summary;
+    const struct ddl_train_plan *p = &s->plan;
     struct memory memory[MEMORY_ROWS];
     struct ddl_json json = { stdout, false };
     memory_of(p, memory);
     ddl_json_open(&json, NULL, '{');
+    ddl_json_string(&json, "model", s->model);
     ddl_json_open(&json, "parameters", '{');
     for (int group = 0; group < DDL_GROUPS; group++)
         ddl_json_count(&json, ddl_param_group_name(group), p->params[group]);
     ddl_json_count(&json, "total", p->params_total);
     ddl_json_close(&json, '}');
+    ddl_json_string(&json, "backend", s->backend);
     ddl_json_number(&json, "flops_per_token", p->flops_per_token, 9);
     ddl_json_fixed(&json, "tokens_per_step", p->tokens_per_step, 0);
     ddl_json_fixed(&json, "tokens", p->tokens, 0);
     ddl_json_number(&json, "flops", p->flops, 9);
+    ddl_json_count(&json, "train_tokens", s->train_tokens);
+    ddl_json_count(&json, "val_tokens", s->val_tokens);
+    ddl_json_number(&json, "epochs", s->train_tokens ? s->epochs : (double)NAN, 6);
     ddl_json_open(&json, "memory", '{');
     for (size_t i = 0; i < MEMORY_ROWS; i++)
         ddl_json_count(&json, memory[i].name, memory[i].bytes);
     ddl_json_close(&json, '}');
+    ddl_json_number(&json, "seconds", preview->seconds, 6);
+    ddl_json_count(&json, "measured_tokens", preview->measured_tokens);
+    ddl_json_count(&json, "measured_layers", preview->measured_layers);
+    ddl_json_string(&json, "out", t->out);
     ddl_json_close(&json, '}');
     putchar('\n');
 }
@@ -156,6 +112,7 @@ static void print_result_json(const char *out, const struct ddl_train_progress *
     ddl_json_count(&json, "tokens", p->tokens);
     ddl_json_number(&json, "flops", p->flops, 9);
     ddl_json_fixed(&json, "seconds", p->seconds, 6);
+    ddl_json_fixed(&json, "train_seconds", p->train_seconds, 6);
     ddl_json_count(&json, "peak_memory", p->peak_memory);
     ddl_json_close(&json, '}');
     putchar('\n');
@@ -166,31 +123,48 @@ static void print_result(const char *out, const struct ddl_train_progress *p)
     printf("%s: %llu steps, loss %.4f", out, (unsigned long long)p->step, p->loss);
     if (p->has_val)
         printf(", validation loss %.4f", p->val_loss);
-    printf(", %llu tokens in %.1f s\n", (unsigned long long)p->tokens, p->seconds);
+    printf(", %llu tokens in %.1f s (training %.1f s)\n", (unsigned long long)p->tokens, p->seconds,
+           p->train_seconds);
 }
 
 static int train(const struct ddl_train_config *t, const struct flags *flags)
 {
     struct ddl_error err = { 0 };
     struct ddl_train_progress last;
-    struct display display = { .line = progress_line_on_stderr(flags->quiet) };
-    struct ddl_train_callbacks callbacks = {
-        .user = &display, .begin = keep_folder, .note = show_note, .stop = stop_requested
-    };
-    if (!flags->quiet) {
-        callbacks.progress = show_progress;
-        callbacks.sample = show_sample;
-    }
-    catch_interrupts(); /* the first requests a checkpoint */
+    struct train_display display = train_display_on_stderr(flags->quiet);
+    const struct ddl_train_callbacks callbacks = train_display_callbacks(&display);
+    catch_interrupts();      /* the first requests a checkpoint */
+    exit_on_interrupt(true); /* but there is nothing to save before the first step */
     ddl_status status = ddl_train_run(t, &callbacks, &last, &err);
     progress_line_keep(&display.line);
     if (status)
         return report_error(&err);
     if (flags->json)
         print_result_json(display.out, &last);
-    else
+    else if (!flags->quiet)
         print_result(display.out, &last);
     return EXIT_OK;
+}
+
+/* The plan is printed whether or not data and tokenizer are in order. */
+static int dry_run(const struct ddl_train_config *t, const struct flags *flags)
+{
+    struct ddl_error err = { 0 };
+    struct ddl_train_preview preview;
+    struct train_display display = train_display_on_stderr(flags->quiet);
+    const struct ddl_train_callbacks callbacks = train_display_callbacks(&display);
+    catch_interrupts();
+    exit_on_interrupt(true); /* nothing is written */
+    ddl_status status = ddl_train_dry_run(t, &callbacks, &preview, &err);
+    progress_line_clear(&display.line);
+    if (preview.summary.plan.params_total && flags->json) {
+        print_preview_json(t, &preview);
+    } else if (preview.summary.plan.params_total && !flags->quiet) {
+        print_header(stdout, terminal_has_color(stdout), &preview.summary);
+        print_estimate(stdout, terminal_has_color(stdout), &preview, status);
+        print_plan(&preview.summary.plan);
+    }
+    return status ? report_error(&err) : EXIT_OK;
 }
 
 static int cmd_train(int argc, char **argv)
@@ -206,16 +180,7 @@ static int cmd_train(int argc, char **argv)
     t.resume = flags.resume;
     t.skip = flags.skip;
     t.overwrite = flags.overwrite;
-    if (!flags.dry_run)
-        return train(&t, &flags);
-    struct ddl_train_plan plan;
-    if (ddl_train_plan(&t, &plan, &err))
-        return report_error(&err);
-    if (flags.json)
-        print_plan_json(&plan);
-    else
-        print_plan(&plan);
-    return EXIT_OK;
+    return flags.dry_run ? dry_run(&t, &flags) : train(&t, &flags);
 }
 
 static const void *run_defaults(void)
@@ -247,7 +212,17 @@ const struct command train_command = {
             "step.",
             "SIGINT or SIGTERM finishes the step, writes a checkpoint and exits with status 3; a second "
             "signal",
-            "exits at once.", NULL },
+            "exits at once. During a validation the checkpoint is written at once, and --resume repeats the "
+            "validation.",
+            "--dry-run opens and checks the data and the tokenizer, and estimates the time by training a "
+            "scratch model",
+            "for some seconds. Without train_data it predicts the memory alone.",
+            "Progress is shown on standard error: on a terminal one line that is overwritten; with "
+            "TERM=dumb, "
+            "or in a",
+            "file, a line every ten seconds. NO_COLOR turns colors off. tok/s is tokens by training time: "
+            "validations,",
+            "checkpoints and samples are not part of it, but of the time left.", NULL },
     .options = { { .title = "options that are not keys", .rows = flag_rows },
                  { .title = "keys of the run", .table = ddl_train_options, .defaults = run_defaults },
                  { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },

@@ -163,14 +163,16 @@ static void show_progress(struct evaluation *e, const char *folder, const char *
 {
     double seconds = now() - e->start;
     char left[32] = "?";
-    if (!progress_line_due(&e->line, seconds))
+    if (!progress_line_due(&e->line))
         return;
     if (e->scored)
         format_seconds(seconds / (double)e->scored * (double)(e->total - e->done), left, sizeof left);
-    progress_line_begin(&e->line, seconds);
-    fprintf(stderr, "%.24s  %.20s  %llu/%llu documents  %s left", folder, task, (unsigned long long)e->done,
-            (unsigned long long)e->total, left);
-    progress_line_end(&e->line);
+    struct line_fields fields = { 0 };
+    add_field(&fields, 2, "%.24s", folder);
+    add_field(&fields, 0, "%.20s", task);
+    add_field(&fields, 0, "%llu/%llu documents", (unsigned long long)e->done, (unsigned long long)e->total);
+    add_field(&fields, 1, "%s left", left);
+    progress_line_show(&e->line, &fields);
 }
 
 static int document_scored(void *user, size_t i, const struct ddl_task_score *scores)

@@ -220,7 +220,7 @@ static void exit_statuses(void)
         { "0", "Success" },
         { "1", "Failure; the error message is on standard error" },
         { "2", "An invalid command line or recipe" },
-        { "3", "Interrupted by SIGINT or SIGTERM; a checkpoint was written if there was a run" },
+        { "3", "Interrupted by SIGINT or SIGTERM; a checkpoint was written if a run had begun" },
         { 0 }
     };
     notes("exit status", rows);

@@ -1,24 +1,39 @@
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 #include "terminal.h"
+
+#include "cli.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
 static atomic_int caught; /* the signal, or 0 */
+static atomic_bool exits, line_open;
 
 static double now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Not through stdio, whose locks another thread may hold. */
+static void exit_interrupted(void)
+{
+    static const char text[] = "\nddl: interrupted\n";
+    size_t skipped = line_open ? 0 : 1;
+    ssize_t written = write(STDERR_FILENO, text + skipped, sizeof text - 1 - skipped);
+    (void)written;
+    _exit(EXIT_INTERRUPTED);
 }
 
 /* The first is noted; the next one ends the program, be it of the same kind or the other. But timeout(1),
@@ -28,6 +43,8 @@ static void *listen(void *user)
     const sigset_t *signals = user;
     int number = 0;
     for (double first_at = 0; sigwait(signals, &number) == 0;) {
+        if (exits)
+            exit_interrupted();
         if (caught == 0) {
             first_at = now();
             caught = number;
@@ -76,6 +93,11 @@ void clear_interrupt(void)
     caught = 0;
 }
 
+void exit_on_interrupt(bool on)
+{
+    exits = on;
+}
+
 bool wait_for_input(void)
 {
     struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
@@ -87,10 +109,20 @@ bool wait_for_input(void)
     return false;
 }
 
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && *value;
+}
+
+bool terminal_has_control(FILE *file)
+{
+    return isatty(fileno(file)) == 1 && is_set("TERM") && strcmp(getenv("TERM"), "dumb") != 0;
+}
+
 bool terminal_has_color(FILE *file)
 {
-    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-    return isatty(fileno(file)) == 1 && !(term && strcmp(term, "dumb") == 0) && !(no_color && *no_color);
+    return terminal_has_control(file) && !is_set("NO_COLOR");
 }
 
 void print_prompt(FILE *file, const char *text, size_t n)
@@ -106,46 +138,127 @@ void print_prompt(FILE *file, const char *text, size_t n)
 void format_seconds(double seconds, char *out, size_t size)
 {
     unsigned long long s = (unsigned long long)(seconds + 0.5);
-    if (s >= 3600)
+    if (s >= 48 * 3600)
+        snprintf(out, size, "%.1f days", seconds / 86400);
+    else if (s >= 3600)
         snprintf(out, size, "%llu:%02llu:%02llu", s / 3600, s / 60 % 60, s % 60);
     else
         snprintf(out, size, "%llu:%02llu", s / 60, s % 60);
 }
 
+void format_count(double count, char *out, size_t size)
+{
+    static const char *const units[] = { "", "k", "M", "G", "T", "P" };
+    size_t unit = 0;
+    for (; count >= 99999.5 && unit == 0; unit++)
+        count /= 1000;
+    for (; count >= 999.5 && unit > 0 && unit < 5; unit++)
+        count /= 1000;
+    snprintf(out, size, "%.*f%s",
+             unit == 0 || count >= 99.95 ? 0
+             : count >= 9.995            ? 1
+                                         : 2,
+             count, units[unit]);
+}
+
+/* Columns that a line may take: the last one stays free, because some terminals wrap there. */
+static size_t usable_columns(const struct progress_line *line)
+{
+    enum { USUAL = 80, FEWEST = 20 };
+    struct winsize window;
+    bool known = line->terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
+    size_t columns = known ? window.ws_col : USUAL;
+    return (columns < FEWEST ? FEWEST : columns) - 1;
+}
+
+/* ---- fields ---- */
+
+void add_field(struct line_fields *fields, int rank, const char *format, ...)
+{
+    va_list args;
+    if (fields->n == MAX_FIELDS)
+        return;
+    struct line_field *field = &fields->field[fields->n++];
+    field->rank = rank;
+    va_start(args, format);
+    vsnprintf(field->text, sizeof field->text, format, args);
+    va_end(args);
+}
+
+enum { SEPARATOR = 2 }; /* columns between fields */
+
+/* Columns of the fields of rank `most` or less. */
+static size_t width_of(const struct line_fields *fields, int most)
+{
+    size_t width = 0;
+    for (size_t i = 0; i < fields->n; i++) {
+        if (fields->field[i].rank <= most)
+            width += (width ? SEPARATOR : 0) + strlen(fields->field[i].text);
+    }
+    return width;
+}
+
+/* The fields that fit, and of the first as much as fits. */
+static void print_fields(const struct line_fields *fields, size_t columns)
+{
+    int most = MAX_FIELDS;
+    while (most > 0 && width_of(fields, most) > columns)
+        most--;
+    for (size_t i = 0, used = 0; i < fields->n; i++) {
+        const struct line_field *field = &fields->field[i];
+        if (field->rank > most)
+            continue;
+        size_t gap = used ? SEPARATOR : 0, length = strlen(field->text);
+        if (used + gap >= columns)
+            break;
+        used += gap;
+        length = length < columns - used ? length : columns - used;
+        fprintf(stderr, "%*s%.*s", (int)gap, "", (int)length, field->text);
+        used += length;
+    }
+}
+
+/* ---- the line ---- */
+
 struct progress_line progress_line_on_stderr(bool quiet)
 {
-    return (struct progress_line){ .quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1 };
+    return (struct progress_line){ .quiet = quiet, .terminal = terminal_has_control(stderr), .shown = now() };
 }
 
-bool progress_line_due(const struct progress_line *line, double seconds)
+bool progress_line_due(const struct progress_line *line)
 {
-    return !line->quiet && seconds >= line->shown + (line->terminal ? 0.2 : 10);
+    return !line->quiet && now() >= line->shown + (line->terminal ? 0.2 : 10);
 }
 
-void progress_line_begin(struct progress_line *line, double seconds)
+static void set_open(struct progress_line *line, bool open)
 {
-    line->shown = seconds;
+    line->open = open;
+    line_open = open;
+}
+
+void progress_line_show(struct progress_line *line, const struct line_fields *fields)
+{
+    if (line->quiet)
+        return;
+    line->shown = now();
+    set_open(line, line->terminal);
     if (line->terminal)
         fputc('\r', stderr);
-}
-
-void progress_line_end(struct progress_line *line)
-{
+    print_fields(fields, usable_columns(line));
     fputs(line->terminal ? "\033[K" : "\n", stderr);
     fflush(stderr);
-    line->open = line->terminal;
 }
 
 void progress_line_clear(struct progress_line *line)
 {
     if (line->open)
         fputs("\r\033[K", stderr);
-    line->open = false;
+    set_open(line, false);
 }
 
 void progress_line_keep(struct progress_line *line)
 {
     if (line->open)
         fputc('\n', stderr);
-    line->open = false;
+    set_open(line, false);
 }

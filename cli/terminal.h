@@ -3,12 +3,14 @@
 #ifndef DDL_CLI_TERMINAL_H
 #define DDL_CLI_TERMINAL_H
 
+#include "ddl/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
-/* From here on the first SIGINT or SIGTERM only sets what interrupted() tells; a second ends the program. To
- * be called before there are threads. */
+/* From here on the first SIGINT or SIGTERM only sets what interrupted() returns; a second ends the program.
+ * To be called before there are threads. */
 void catch_interrupts(void);
 bool interrupted(void);
 /* SIGINT or SIGTERM, or 0 if not interrupted. */
@@ -18,26 +20,47 @@ void clear_interrupt(void);
 /* Waits until standard input can be read or is at its end; false if interrupted before. */
 bool wait_for_input(void);
 
-/* Whether escape sequences may be written: a terminal, TERM is not "dumb", NO_COLOR is unset or empty. */
+/* While on, the first one ends the program with EXIT_INTERRUPTED instead: for phases in which there is
+ * nothing to save. */
+void exit_on_interrupt(bool on);
+
+/* Whether the file is a terminal that understands control sequences: TERM is set and not "dumb". */
+bool terminal_has_control(FILE *file);
+/* Whether colors may be used there too: NO_COLOR is unset or empty. */
 bool terminal_has_color(FILE *file);
 /* Prints the prompt of a generated text, distinct from the text that follows: bold where terminal_has_color,
  * else in brackets. */
 void print_prompt(FILE *file, const char *text, size_t n);
 
-/* "1:02:03", "2:03". */
+/* "2:03", "1:02:03", "2.5 days". */
 void format_seconds(double seconds, char *out, size_t size);
 
-/* On a terminal one line that is written over, elsewhere a line every ten seconds. */
+/* "99999", "100k", "1.23M": three digits and a unit from 100,000 on. */
+void format_count(double count, char *out, size_t size);
+
+/* Parts of a line. Where the line is too narrow for all, those of the highest rank (0 to MAX_FIELDS) are left
+ * out. */
+enum { MAX_FIELDS = 8 };
+struct line_fields {
+    size_t n;
+    struct line_field {
+        int rank;
+        char text[64];
+    } field[MAX_FIELDS];
+};
+void add_field(struct line_fields *fields, int rank, const char *format, ...) DDL_PRINTF(3, 4);
+
+/* Progress on standard error: on a terminal one line that is overwritten, as wide as the terminal; elsewhere,
+ * and with TERM=dumb, a line of at most 79 columns every ten seconds. */
 struct progress_line {
     bool quiet, terminal, open; /* open: the line has no newline yet */
-    double shown;               /* when it was last written, in the caller's seconds */
+    double shown;               /* when it was last written          */
 };
 struct progress_line progress_line_on_stderr(bool quiet);
-/* True if it is time to write the line again; then print to standard error between begin and end. */
-bool progress_line_due(const struct progress_line *line, double seconds);
-void progress_line_begin(struct progress_line *line, double seconds);
-void progress_line_end(struct progress_line *line);
-/* Before other output follows: wipes the line, or leaves it to be read. */
+/* True if it is time to write the line again. */
+bool progress_line_due(const struct progress_line *line);
+void progress_line_show(struct progress_line *line, const struct line_fields *fields);
+/* Before other output follows: erases the line, or keeps it to be read. */
 void progress_line_clear(struct progress_line *line);
 void progress_line_keep(struct progress_line *line);
 

@@ -13,7 +13,7 @@ interface() {
     tensor) echo 'safetensors' ;;
     ops) echo 'audit|ops|profile' ;;
     text) echo 'limits|train|utf8' ;;
-    model) echo 'decode|flat|load|measure|probe|redirect' ;;
+    model) echo 'decode|flat|load|measure|poll|probe|redirect' ;;
     infer) echo 'tasks/random' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'nonfinite|optim|spike|step|train_config' ;;

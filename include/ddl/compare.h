@@ -18,7 +18,8 @@ struct ddl_run_point {
     uint64_t step;                 /* 0: before the first step                  */
     double loss;                   /* mean over the step's targets, nats        */
     double val_loss;               /* NaN where the step was not followed by a validation */
-    double tokens, flops, seconds; /* cumulative */
+    double tokens, flops;          /* cumulative */
+    double seconds, train_seconds; /* cumulative: wall time, and the steps' share of it */
     double tokens_per_s;           /* of the steps since the point before */
     double peak_memory;            /* bytes */
 };

@@ -62,16 +62,19 @@ DDL_API const char *ddl_shards_file(const ddl_shards *shards, size_t i, uint64_t
  * the int32 range is returned as a negative value; ddl_shards_check detects it. */
 DDL_API void ddl_shards_read(const ddl_shards *shards, uint64_t start, size_t n, int32_t *out);
 /* Checks that every token is below vocab_size; the error states file, position and token. Reads all files
- * once. */
-DDL_API ddl_status ddl_shards_check(const ddl_shards *shards, size_t vocab_size, struct ddl_error *err);
+ * once. progress, in tokens, may be NULL. */
+DDL_API ddl_status ddl_shards_check(const ddl_shards *shards, size_t vocab_size, ddl_progress_fn *progress,
+                                    void *user, struct ddl_error *err);
 /* Statistics of one file, computed in one pass. A document begins at each token equal to end_of_text. */
 struct ddl_shard_stats {
     uint64_t tokens, largest_at, documents; /* total; index of the largest; that begin here */
     uint32_t largest;                       /* token */
 };
-/* Computes stats of file i; no documents are counted if end_of_text is negative. */
-DDL_API void ddl_shards_scan(const ddl_shards *shards, size_t i, int32_t end_of_text,
-                             struct ddl_shard_stats *stats);
+/* Computes stats of file i; no documents are counted if end_of_text is negative. progress, in tokens of the
+ * whole set, may be NULL; the result is DDL_OK or DDL_E_INTERRUPTED. */
+DDL_API ddl_status ddl_shards_scan(const ddl_shards *shards, size_t i, int32_t end_of_text,
+                                   struct ddl_shard_stats *stats, ddl_progress_fn *progress, void *user,
+                                   struct ddl_error *err);
 
 /* Order of batches: a function of (seed, position) only, so that the state is one integer. */
 enum ddl_order {
@@ -103,7 +106,7 @@ struct ddl_build_config {
     size_t threads;      /* encoder threads; 0: one per core */
     struct ddl_text_input input; /* how the inputs are read */
     bool overwrite;              /* replace the shards of an earlier build in `out` */
-    bool quiet;                  /* no progress display (used by the caller) */
+    bool quiet;                  /* no progress, no result (used by the caller) */
 };
 /* Progress of a build. */
 struct ddl_build_progress {

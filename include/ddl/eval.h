@@ -32,27 +32,23 @@ struct ddl_eval_result {
     double seconds;          /* that it took */
 };
 
-/* Hears how many tokens are done, of total. Returning non-zero ends the evaluation with DDL_E_INTERRUPTED. */
-typedef int ddl_eval_progress_fn(void *user, uint64_t done, uint64_t total);
 /* Every token of the shards but the first is scored. Bytes come from the tokenizer, if it is not NULL;
- * special tokens count none. Returns DDL_E_FORMAT where a token is outside the vocabulary. progress may be
- * NULL.
- */
+ * special tokens count none. Returns DDL_E_FORMAT where a token is outside the vocabulary. progress, in
+ * tokens, may be NULL. */
 DDL_API ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, const ddl_shards *shards,
-                                   const struct ddl_eval_config *config, ddl_eval_progress_fn *progress,
+                                   const struct ddl_eval_config *config, ddl_progress_fn *progress,
                                    void *user, struct ddl_eval_result *out, struct ddl_error *err);
 /* The text (any bytes; size in bytes) after an <|endoftext|>, where the tokenizer has one, so that its first
  * token is scored too. progress may be NULL. */
 DDL_API ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const char *text,
-                                 size_t size, const struct ddl_eval_config *config,
-                                 ddl_eval_progress_fn *progress, void *user, struct ddl_eval_result *out,
-                                 struct ddl_error *err);
+                                 size_t size, const struct ddl_eval_config *config, ddl_progress_fn *progress,
+                                 void *user, struct ddl_eval_result *out, struct ddl_error *err);
 /* The bytes of the file at path as text; empty and binary (a zero byte) files are refused. progress may be
  * NULL.
  */
 DDL_API ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const char *path,
-                                 const struct ddl_eval_config *config, ddl_eval_progress_fn *progress,
-                                 void *user, struct ddl_eval_result *out, struct ddl_error *err);
+                                 const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
+                                 struct ddl_eval_result *out, struct ddl_error *err);
 
 #ifdef __cplusplus
 }

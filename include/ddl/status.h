@@ -6,6 +6,8 @@
 #ifndef DDL_STATUS_H
 #define DDL_STATUS_H
 
+#include <stdint.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -45,6 +47,10 @@ DDL_API ddl_status ddl_error_set(struct ddl_error *err, ddl_status status, const
 
 /* Puts "prefix: " before the message in *err; returns `status`. err may be NULL. */
 DDL_API ddl_status ddl_error_prefix(struct ddl_error *err, ddl_status status, const char *prefix);
+
+/* Progress of a long operation: `done` of `total` units. Called on the caller's thread several times a
+ * second, also with an unchanged `done`. A nonzero return value ends the operation with DDL_E_INTERRUPTED. */
+typedef int ddl_progress_fn(void *user, uint64_t done, uint64_t total);
 
 /* A short constant name of a status: "ok", "usage", "io", ... */
 DDL_API const char *ddl_status_name(ddl_status status);

@@ -118,23 +118,43 @@ DDL_API ddl_status ddl_train_plan(const struct ddl_train_config *config, struct 
 /* A completed step. Step 0 is the state before the first step: lr, grad_norm and tokens_per_s are 0, and
  * `loss` is that of step 1, which is computed before its update. */
 struct ddl_train_progress {
-    uint64_t step, steps;              /* done, of all                                  */
-    double loss;                       /* mean over the step's targets, nats            */
-    double lr, grad_norm;              /* the norm before clipping                      */
-    bool skipped;                      /* the norm was a spike: nothing was updated */
-    bool has_val;                      /* a validation followed it                      */
-    double val_loss;                   /* its loss, nats                                */
-    uint64_t tokens;                   /* cumulative, as are flops and seconds          */
-    double flops, seconds;             /* see tokens */
-    double tokens_per_s, seconds_left; /* since the last such call; till the end, guessed */
-    size_t peak_memory;                /* bytes, of the process                         */
+    uint64_t step, steps; /* done, of all                                  */
+    double loss;          /* mean over the step's targets, nats            */
+    double lr, grad_norm; /* the norm before clipping                      */
+    bool skipped;         /* the norm was a spike: nothing was updated */
+    bool has_val;         /* a validation followed it                      */
+    double val_loss;      /* its loss, nats                                */
+    uint64_t tokens;      /* cumulative, as are flops                      */
+    double flops;         /* see tokens                                    */
+    double seconds;       /* wall time of the run, with validations, checkpoints and samples,
+                             over all processes that have continued it     */
+    double train_seconds; /* of these, in steps                            */
+    double tokens_per_s;  /* of the steps since the last line of metrics.jsonl: training time */
+    double seconds_left;  /* estimated wall time of the remaining run      */
+    size_t peak_memory;   /* bytes, of the process                         */
+};
+/* What a run will do. */
+struct ddl_train_summary {
+    const struct ddl_train_config
+        *config;                /* borrowed: all values, with the folder that is written in `out` */
+    struct ddl_train_plan plan; /* of the whole run                                              */
+    const char *model;          /* name of the model's preset, static; NULL: it has none         */
+    char backend[128];          /* ddl_backend_description: instruction set, threads, library    */
+    uint64_t step;              /* steps that a resumed run has completed                        */
+    double train_seconds;       /* seconds that it spent in them                                 */
+    uint64_t train_tokens;      /* of the training data; 0: none is set                          */
+    uint64_t val_tokens;        /* of the validation data; 0: none is set                        */
+    double epochs; /* how often the run reads the training data: plan.tokens / train_tokens     */
 };
 /* All may be NULL; all are called from the caller's thread and handed `user`. */
 struct ddl_train_callbacks {
     void *user;
-    /* once, before the first step: all values of the run, with the folder that it writes to in `out` */
-    void (*begin)(void *user, const struct ddl_train_config *config);
-    void (*progress)(void *user, const struct ddl_train_progress *progress); /* every log_every steps */
+    ddl_progress_fn *check; /* while the data is checked, in tokens, before anything is written */
+    void (*begin)(void *user, const struct ddl_train_summary *summary);      /* before the first step */
+    void (*progress)(void *user, const struct ddl_train_progress *progress); /* after every step      */
+    /* Several times during the validation that follows the step: tokens done, of total. Not zero ends the run
+     * after a checkpoint of the step; the resumed run begins with this validation. */
+    int (*validation)(void *user, const struct ddl_train_progress *step, uint64_t done, uint64_t total);
     /* Every sample_every steps: the text after the prompt, `size` bytes. */
     void (*sample)(void *user, uint64_t step, const char *prompt, const char *text, size_t size);
     ddl_warn_fn *note;       /* one message: warnings, checkpoints written                             */
@@ -148,14 +168,33 @@ struct ddl_train_callbacks {
  * never stopped, wherever it was stopped: before the first checkpoint it starts again, after the last step
  * only the model is written. A corrupted checkpoint is reported and skipped. A text sample that fails is
  * reported, and the run continues. `callbacks` may be NULL. DDL_E_IO after a failed write: the message says
- * from where --resume continues. DDL_E_INTERRUPTED after `stop`, with a checkpoint of the last step.
- * DDL_E_NUMERIC where a loss or a gradient is not finite: the message has the step, the micro-batch and the
- * first bad tensor with its layer, trouble-<step>/ is a dump that ddl_verify_run replays, and the state
- * before the step is saved as a further checkpoint unless it is not finite itself. `last` (may be NULL) gets
- * the last step's progress. */
+ * from where --resume continues. DDL_E_INTERRUPTED after `stop` or `validation`, with a checkpoint of the
+ * last step, and after `check`. DDL_E_NUMERIC where a loss or a gradient is not finite: the message has the
+ * step, the micro-batch and the first bad tensor with its layer, trouble-<step>/ is a dump that
+ * ddl_verify_run replays, and the state before the step is saved as a further checkpoint unless it is not
+ * finite itself. `last` (may be NULL) gets the last step's progress. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);
+
+/* What a dry run finds out. */
+struct ddl_train_preview {
+    struct ddl_train_summary summary; /* of the run, as its header shows it */
+    double seconds;           /* estimated wall time of the whole run; NaN: not measured                  */
+    size_t measured_tokens;   /* of the largest micro-batch that was measured                             */
+    size_t measured_layers;   /* of the scratch model                                                     */
+    const char *not_measured; /* static text: the reason where seconds is NaN; else NULL                  */
+};
+/* Plans the run of a configuration without writing anything. Opens and checks the data and the tokenizer as
+ * far as they are set, as ddl_train_run does, and trains a scratch model for some seconds on the data to
+ * estimate the time: on micro-batches that grow up to the run's as long as the next one is expected to end
+ * within three seconds of the first, and with fewer layers if the weights exceed 256 MiB. Smaller ones
+ * are scaled by their FLOPs. Without data, or where the memory does not suffice, nothing is measured.
+ * `callbacks` (may be NULL): check. The plan in *out is valid, its params_total not 0, also where data or
+ * tokenizer are in error. */
+DDL_API ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
+                                     const struct ddl_train_callbacks *callbacks,
+                                     struct ddl_train_preview *out, struct ddl_error *err);
 
 /* A checkpoint of a run's folder. */
 struct ddl_checkpoint {

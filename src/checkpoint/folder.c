@@ -1,4 +1,4 @@
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* renameat2 */
 #include "checkpoint/folder.h"
 
 #include "base/file.h"
@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,9 +138,20 @@ ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err)
     return status ? status : remove_chosen(out, is_temporary, err);
 }
 
+/* Exchanges the names of two folders, so that a complete checkpoint is under its name at any moment. False
+ * where the file system cannot. */
+static bool exchange(const char *partial, const char *path)
+{
+    return renameat2(AT_FDCWD, partial, AT_FDCWD, path, RENAME_EXCHANGE) == 0;
+}
+
 ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const char *path,
                                   struct ddl_error *err)
 {
+    if (ddl_file_exists(path) && exchange(partial, path)) {
+        ddl_status status = ddl_file_sync_dir(out, err);
+        return status ? status : remove_folder(partial, err);
+    }
     ddl_status status = ddl_file_exists(path) ? ddl_checkpoint_remove(path, err) : DDL_OK;
     if (!status && rename(partial, path) != 0)
         status = ddl_file_error(err, path, "rename into place");

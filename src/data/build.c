@@ -33,7 +33,8 @@ const struct ddl_option *ddl_build_options(void)
           "encoder threads (0: one per core)" },
         { "overwrite", DDL_OPTION_BOOL, FIELD(overwrite), 0, 0, 0, NULL, NULL,
           "replace the shards of an earlier build in the folder" },
-        { "quiet", DDL_OPTION_BOOL, FIELD(quiet), 0, 0, 0, NULL, NULL, "print no progress" },
+        { "quiet", DDL_OPTION_BOOL, FIELD(quiet), 0, 0, 0, NULL, NULL,
+          "print nothing but errors (and the result with --json)" },
         { 0 },
     };
     return options;

@@ -327,13 +327,12 @@ void ddl_shards_read(const ddl_shards *shards, uint64_t start, size_t n, int32_t
     }
 }
 
-void ddl_shards_scan(const ddl_shards *shards, size_t file, int32_t end_of_text,
-                     struct ddl_shard_stats *stats)
+/* Adds tokens [first, last) of the file to *stats. */
+static void scan_part(const struct shard *shard, uint64_t first, uint64_t last, int32_t end_of_text,
+                      struct ddl_shard_stats *stats)
 {
-    const struct shard *shard = &shards->files[file];
     const unsigned char *p = shard_tokens(shard);
-    *stats = (struct ddl_shard_stats){ .tokens = shard->layout.tokens };
-    for (uint64_t i = 0; i < shard->layout.tokens; i++) {
+    for (uint64_t i = first; i < last; i++) {
         uint32_t token = token_at(p + i * (uint64_t)shard->layout.width, shard->layout.width);
         if (token > stats->largest) {
             stats->largest = token;
@@ -344,11 +343,33 @@ void ddl_shards_scan(const ddl_shards *shards, size_t file, int32_t end_of_text,
     }
 }
 
-ddl_status ddl_shards_check(const ddl_shards *shards, size_t vocab_size, struct ddl_error *err)
+ddl_status ddl_shards_scan(const ddl_shards *shards, size_t file, int32_t end_of_text,
+                           struct ddl_shard_stats *stats, ddl_progress_fn *progress, void *user,
+                           struct ddl_error *err)
+{
+    enum { PART = 1 << 22 }; /* tokens between calls of progress: some milliseconds */
+    const struct shard *shard = &shards->files[file];
+    *stats = (struct ddl_shard_stats){ .tokens = shard->layout.tokens };
+    for (uint64_t done = 0; done < shard->layout.tokens;) {
+        uint64_t left = shard->layout.tokens - done, end = done + (left < PART ? left : PART);
+        scan_part(shard, done, end, end_of_text, stats);
+        done = end;
+        if (progress && progress(user, shard->start + done, shards->tokens))
+            return ddl_error_set(err, DDL_E_INTERRUPTED, "%s: interrupted after checking %llu of %llu tokens",
+                                 shard->path, (unsigned long long)(shard->start + done),
+                                 (unsigned long long)shards->tokens);
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_shards_check(const ddl_shards *shards, size_t vocab_size, ddl_progress_fn *progress,
+                            void *user, struct ddl_error *err)
 {
     for (size_t file = 0; file < shards->n; file++) {
         struct ddl_shard_stats stats;
-        ddl_shards_scan(shards, file, -1, &stats);
+        ddl_status status = ddl_shards_scan(shards, file, -1, &stats, progress, user, err);
+        if (status)
+            return status;
         if (stats.tokens && stats.largest >= vocab_size)
             return ddl_error_set(err, DDL_E_FORMAT,
                                  "%s: token %lu at position %llu exceeds the vocabulary of %zu tokens",

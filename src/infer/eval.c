@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/clock.h"
+#include "model/poll.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ struct evaluation {
     size_t seq, batch, stride, vocab;
     uint64_t windows, total;   /* of the whole evaluation: windows, scored tokens */
     int32_t *tokens, *targets; /* (batch, seq) */
-    ddl_eval_progress_fn *progress;
+    ddl_progress_fn *progress;
     void *user;
 };
 
@@ -84,9 +85,16 @@ static uint64_t bytes_of(const struct evaluation *e, const int32_t *targets, siz
     return bytes;
 }
 
+static ddl_status interrupted(const struct evaluation *e, uint64_t done, struct ddl_error *err)
+{
+    return ddl_error_set(err, DDL_E_INTERRUPTED, "the evaluation was stopped after %llu of %llu tokens",
+                         (unsigned long long)done, (unsigned long long)e->total);
+}
+
 static ddl_status run_windows(struct evaluation *e, struct ddl_eval_result *out, struct ddl_error *err)
 {
     for (uint64_t w = 0; w < e->windows;) {
+        uint64_t done = out->tokens;
         size_t B = 0;
         for (; B < e->batch && w < e->windows; B++, w++) {
             int32_t *tokens = e->tokens + B * e->seq, *targets = e->targets + B * e->seq;
@@ -97,15 +105,16 @@ static ddl_status run_windows(struct evaluation *e, struct ddl_eval_result *out,
         }
         struct ddl_loss loss;
         struct ddl_batch batch = { B, e->seq, e->tokens, e->targets };
-        ddl_status status = ddl_model_loss(e->model, e->ws, &batch, &loss, NULL, err);
+        const struct ddl_poll poll = { e->progress, e->user, done, e->total };
+        ddl_status status = ddl_model_loss_polled(e->model, e->ws, &batch, &poll, &loss, err);
+        if (status == DDL_E_INTERRUPTED)
+            return interrupted(e, done, err);
         if (status)
             return status;
         out->nats += loss.sum;
         out->bytes += bytes_of(e, e->targets, B * e->seq);
         if (e->progress && e->progress(e->user, out->tokens, e->total))
-            return ddl_error_set(err, DDL_E_INTERRUPTED,
-                                 "the evaluation was stopped after %llu of %llu tokens",
-                                 (unsigned long long)out->tokens, (unsigned long long)e->total);
+            return interrupted(e, out->tokens, err);
     }
     return DDL_OK;
 }
@@ -170,7 +179,7 @@ static ddl_status evaluate(struct evaluation *e, const struct ddl_eval_config *c
 }
 
 ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, const ddl_shards *shards,
-                           const struct ddl_eval_config *config, ddl_eval_progress_fn *progress, void *user,
+                           const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
                            struct ddl_eval_result *out, struct ddl_error *err)
 {
     struct source source = { read_shards, shards, ddl_shards_count(shards) };
@@ -181,7 +190,7 @@ ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, con
 }
 
 ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const char *text, size_t size,
-                         const struct ddl_eval_config *config, ddl_eval_progress_fn *progress, void *user,
+                         const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
                          struct ddl_eval_result *out, struct ddl_error *err)
 {
     struct ddl_ids ids = { 0 };
@@ -202,7 +211,7 @@ ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const
 }
 
 ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const char *path,
-                         const struct ddl_eval_config *config, ddl_eval_progress_fn *progress, void *user,
+                         const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
                          struct ddl_eval_result *out, struct ddl_error *err)
 {
     struct ddl_file_map map;

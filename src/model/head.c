@@ -67,7 +67,7 @@ static void loss_by_rows(const struct pass *p, bool grad, float scale)
 {
     const struct ddl_workspace *ws = p->ws;
     size_t V = p->config->vocab_size, step = ws->logit_rows;
-    for (size_t row = 0; row < p->N; row += step) {
+    for (size_t row = 0; row < p->N && !probe_stopped(p); row += step) {
         struct part part = { row, p->N - row < step ? p->N - row : step, 0, V };
         logits_fwd(p, part);
         probe_rows(p, "logits", ws->logits, row, part.rows, V);
@@ -122,7 +122,7 @@ static void loss_by_tiles(const struct pass *p, bool grad, float scale)
 {
     const struct ddl_workspace *ws = p->ws;
     struct part part;
-    for (size_t i = 0; (part = tile(p, i)).columns > 0; i++) {
+    for (size_t i = 0; (part = tile(p, i)).columns > 0 && !probe_stopped(p); i++) {
         bool last = part.column + part.columns == p->config->vocab_size;
         logits_fwd(p, part);
         probe_tensor(p, "logits", ws->logits, part.columns);

@@ -217,10 +217,8 @@ struct stream model_stream(const struct pass *p)
 const float *model_forward(const struct pass *p, struct stream *stream)
 {
     embed_fwd(p, stream);
-    for (size_t l = 0; l < p->config->n_layers; l++) {
-        sublayer_fwd(p, stream, l, ATTN);
-        sublayer_fwd(p, stream, l, MLP);
-    }
+    for (size_t s = 0; s < 2 * p->config->n_layers && !probe_stopped(p); s++)
+        sublayer_fwd(p, stream, s / 2, s % 2 ? MLP : ATTN);
     probe_enter(p, false, DDL_NO_LAYER, "head");
     return compress_fwd(p, stream, &p->m->params.slots.readout, p->cache ? &p->cache->readout : NULL,
                         p->ws->x_in);
@@ -276,6 +274,8 @@ ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_
         return status;
     struct stream stream = model_stream(&p);
     head_loss(&p, model_forward(&p, &stream), false, 0, NULL);
+    if (probe_stopped(&p))
+        return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
     *loss = sum_losses(&p, batch);
     if (row_loss)
         p.ops->download(p.ctx, row_loss, ws->losses, p.N * sizeof *row_loss);

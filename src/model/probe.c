@@ -53,3 +53,8 @@ void probe_grad(const struct pass *p, int slot)
     snprintf(p->probe->place.tensor, sizeof p->probe->place.tensor, "grad.%s", param->name);
     look(p, 0, param->shape[0], param->count / param->shape[0], param_grad(p, slot));
 }
+
+bool probe_stopped(const struct pass *p)
+{
+    return p->probe && p->probe->stop;
+}

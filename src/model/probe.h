@@ -31,6 +31,7 @@ struct ddl_probe {
     ddl_look_fn *look;
     void *user;
     struct ddl_place place; /* of the pass that is running */
+    bool stop;              /* set by look: ends ddl_model_loss with DDL_E_INTERRUPTED */
 };
 
 /* Passes in this workspace call *probe (borrowed) until it is set to NULL. */

@@ -11,6 +11,8 @@ void probe_enter(const struct pass *p, bool backward, size_t layer, const char *
 void probe_tensor(const struct pass *p, const char *tensor, const float *x, size_t width);
 void probe_rows(const struct pass *p, const char *tensor, const float *x, size_t first_row, size_t rows,
                 size_t width);
+/* Whether the probe has requested the end of the pass. */
+bool probe_stopped(const struct pass *p);
 /* Reports the gradient of row `slot`; no effect for slot -1. */
 void probe_grad(const struct pass *p, int slot);
 

@@ -23,6 +23,7 @@ static const struct {
     { "tokens", offsetof(struct ddl_run_point, tokens), false },
     { "flops", offsetof(struct ddl_run_point, flops), true },
     { "seconds", offsetof(struct ddl_run_point, seconds), true },
+    { "train_seconds", offsetof(struct ddl_run_point, train_seconds), true },
     { "tokens_per_s", offsetof(struct ddl_run_point, tokens_per_s), true },
     { "peak_memory", offsetof(struct ddl_run_point, peak_memory), true },
 };
@@ -47,6 +48,8 @@ static ddl_status read_point(struct ddl_run_point *out, const char *line, size_t
         if (!json_is_number(value) && !(keys[i].optional && (!value || json_is_null(value))))
             status = ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: no number '%s'", path, number, keys[i].name);
     }
+    if (isnan(out->train_seconds)) /* earlier versions wrote the steps' time only, as seconds */
+        out->train_seconds = out->seconds;
     json_decref(object);
     return status;
 }

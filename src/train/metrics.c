@@ -33,7 +33,7 @@ static size_t bytes_up_to(const struct ddl_file_map *map, uint64_t step, uint64_
     return kept;
 }
 
-static ddl_status keep_up_to(const char *path, uint64_t step, uint64_t *logged, struct ddl_error *err)
+static ddl_status keep_before(const char *path, uint64_t end, uint64_t *logged, struct ddl_error *err)
 {
     struct ddl_file_map map;
     *logged = 0;
@@ -42,20 +42,20 @@ static ddl_status keep_up_to(const char *path, uint64_t step, uint64_t *logged, 
     ddl_status status = ddl_file_map_open(&map, path, err);
     if (status)
         return status;
-    size_t kept = step ? bytes_up_to(&map, step, logged) : 0;
+    size_t kept = end ? bytes_up_to(&map, end - 1, logged) : 0;
     if (kept < map.size)
         status = ddl_file_replace(path, map.data, kept, err);
     ddl_file_map_close(&map);
     return status;
 }
 
-ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t step, uint64_t *logged,
+ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t end, uint64_t *logged,
                             struct ddl_error *err)
 {
     uint64_t last;
     *metrics = (struct ddl_metrics){ 0 };
     snprintf(metrics->path, sizeof metrics->path, "%s", path);
-    ddl_status status = keep_up_to(path, step, &last, err);
+    ddl_status status = keep_before(path, end, &last, err);
     if (status)
         return status;
     if (logged)
@@ -87,6 +87,7 @@ ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train
     if (p->step > 0)
         ddl_json_number(&json, "tokens_per_s", p->tokens_per_s, 6);
     ddl_json_fixed(&json, "seconds", p->seconds, 6);
+    ddl_json_fixed(&json, "train_seconds", p->train_seconds, 6);
     ddl_json_count(&json, "peak_memory", p->peak_memory);
     ddl_json_close(&json, '}');
     putc('\n', out);

@@ -11,9 +11,10 @@ struct ddl_metrics {
     char path[1100];
 };
 
-/* Opens for appending. What an earlier run wrote beyond `step` is cut off first (0: all of it), and so is a
- * last line that is not whole. *logged (may be NULL) gets the step of the last line that stays, 0: none. */
-ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t step, uint64_t *logged,
+/* Opens for appending. Of what an earlier process wrote, the lines of steps before `end` are kept (0: none),
+ * without a last line that is not whole. *logged (may be NULL) gets the step of the last line that stays, 0:
+ * none. */
+ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t end, uint64_t *logged,
                             struct ddl_error *err);
 /* Writes and flushes one line; what depends on the run alone comes first, then time and memory. */
 ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train_progress *p,

@@ -93,14 +93,31 @@ static json_t *spike_object(const struct ddl_spike_state *spike)
                      (json_int_t)spike->in_a_row, "norms", norms);
 }
 
+/* Adds `value` (stolen) to the object, which becomes NULL without memory. */
+static void add(json_t **object, const char *key, json_t *value)
+{
+    if (json_object_set_new(*object, key, value) != 0) {
+        json_decref(*object);
+        *object = NULL;
+    }
+}
+
 /* NULL without memory; of a configuration whose paths are those of a recipe in the run's folder. */
 static json_t *state_object(const struct ddl_train_config *config, const struct ddl_run_state *state)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o}", "step", (json_int_t)state->step,
-                     "position", (json_int_t)state->position, "tokens", (json_int_t)state->tokens, "logged",
-                     (json_int_t)state->logged, "flops", state->flops, "seconds", state->seconds, "loss",
-                     state->loss, "val_loss", state->has_val ? json_real(state->val_loss) : json_null(),
-                     "spike", spike_object(&state->spike), "config", config_object(config));
+    const struct ddl_pending *pending = &state->pending;
+    json_t *object = json_pack(
+        "{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "step", (json_int_t)state->step, "position",
+        (json_int_t)state->position, "tokens", (json_int_t)state->tokens, "logged", (json_int_t)state->logged,
+        "flops", state->flops, "seconds", state->seconds, "train_seconds", state->train_seconds, "loss",
+        state->loss, "val_loss", state->has_val ? json_real(state->val_loss) : json_null());
+    if (pending->validation)
+        add(&object, "pending",
+            json_pack("{s:f, s:f, s:b}", "lr", pending->lr, "grad_norm", pending->grad_norm, "skipped",
+                      pending->skipped));
+    add(&object, "spike", spike_object(&state->spike));
+    add(&object, "config", config_object(config));
+    return object;
 }
 
 ddl_status ddl_run_save(const struct ddl_train_config *config, const ddl_model *model,
@@ -149,9 +166,9 @@ static ddl_status read_count(const struct reader *r, const json_t *object, const
     return DDL_OK;
 }
 
-static ddl_status read_number(const struct reader *r, const char *key, double *out)
+static ddl_status read_number(const struct reader *r, const json_t *object, const char *key, double *out)
 {
-    const json_t *value = json_object_get(r->root, key);
+    const json_t *value = json_object_get(object, key);
     *out = json_number_value(value);
     if (!json_is_number(value) || !isfinite(*out) || *out < 0)
         return ddl_error_set(r->err, DDL_E_FORMAT, "%s: %s is missing or not a number", r->path, key);
@@ -189,6 +206,18 @@ static ddl_status read_spike(const struct reader *r, uint64_t step, struct ddl_s
     return status ? status : read_norms(r, json_object_get(object, "norms"), out);
 }
 
+/* Absent unless a validation was interrupted. */
+static ddl_status read_pending(const struct reader *r, struct ddl_pending *out)
+{
+    const json_t *object = json_object_get(r->root, "pending");
+    *out = (struct ddl_pending){ .validation = object != NULL };
+    if (!object)
+        return DDL_OK;
+    out->skipped = json_is_true(json_object_get(object, "skipped"));
+    ddl_status status = read_number(r, object, "lr", &out->lr);
+    return status ? status : read_number(r, object, "grad_norm", &out->grad_norm);
+}
+
 static ddl_status read_state(const struct reader *r, struct ddl_run_state *state)
 {
     const struct {
@@ -211,7 +240,13 @@ static ddl_status read_state(const struct reader *r, struct ddl_run_state *state
     for (size_t i = 0; i < COUNT(counts) && !status; i++)
         status = read_count(r, r->root, counts[i].key, counts[i].to);
     for (size_t i = 0; i < COUNT(numbers) - !state->has_val && !status; i++) /* the last one may be null */
-        status = read_number(r, numbers[i].key, numbers[i].to);
+        status = read_number(r, r->root, numbers[i].key, numbers[i].to);
+    /* Earlier versions counted the steps' time only, and called it seconds. */
+    state->train_seconds = state->seconds;
+    if (!status && json_object_get(r->root, "train_seconds"))
+        status = read_number(r, r->root, "train_seconds", &state->train_seconds);
+    if (!status)
+        status = read_pending(r, &state->pending);
     if (!status)
         status = read_spike(r, state->step, &state->spike);
     if (!status && !json_is_object(json_object_get(r->root, "config")))

@@ -11,14 +11,20 @@
 /* State beyond model and moments. Random numbers and the schedule need none: they are functions of seed and
  * step. */
 struct ddl_run_state {
-    uint64_t step;     /* completed                               */
-    uint64_t position; /* of the loader: sequences returned       */
-    uint64_t tokens;   /* cumulative, as are flops and seconds    */
-    uint64_t logged;   /* step of the last line of metrics.jsonl, 0: none */
-    double flops, seconds;
-    double loss;  /* of the step                              */
-    bool has_val; /* whether a validation followed the step   */
+    uint64_t step;                        /* completed                               */
+    uint64_t position;                    /* of the loader: sequences returned       */
+    uint64_t tokens;                      /* cumulative, as are flops, seconds and train_seconds */
+    uint64_t logged;                      /* step of the last line of metrics.jsonl, 0: none */
+    double flops, seconds, train_seconds; /* struct ddl_train_progress */
+    double loss;                          /* of the step                              */
+    bool has_val;                         /* whether a validation followed the step   */
     double val_loss;
+    /* A validation of the step was interrupted: the resumed run repeats it, then logs the step. */
+    struct ddl_pending {
+        bool validation;
+        double lr, grad_norm;
+        bool skipped;
+    } pending;
     struct ddl_spike_state spike; /* spike.skipped of the steps have updated nothing */
 };
 

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool due(uint64_t step, uint64_t every, uint64_t last)
+/* Whether the part follows the current step. */
+static bool due(const struct run *run, enum ddl_run_part part)
 {
-    return every && (step % every == 0 || step == last);
+    return ddl_timing_due(run->state.step, run->timing.part[part].every, run->config.steps);
 }
 
 static ddl_status step_failed(struct run *run, ddl_status status, const struct ddl_step_result *result,
@@ -55,11 +56,25 @@ static ddl_status write_failed(const struct run *run, ddl_status status, struct 
                          run->checkpoint);
 }
 
+/* Brings the state and its progress up to the present. */
+static void update_time(struct run *run)
+{
+    struct ddl_train_progress *p = &run->progress;
+    run->state.seconds = p->seconds = ddl_timing_wall(&run->timing);
+    p->train_seconds = run->state.train_seconds;
+    p->seconds_left = ddl_timing_left(&run->timing, p->step, p->steps);
+    double since = p->train_seconds - run->logged_seconds;
+    if (since > 0)
+        p->tokens_per_s = (double)(p->tokens - run->logged_tokens) / since;
+    else /* no step since the last line */
+        p->tokens_per_s = p->train_seconds > 0 ? (double)p->tokens / p->train_seconds : 0;
+    p->peak_memory = ddl_clock_peak_memory();
+}
+
 /* One step and its progress. */
 static ddl_status advance(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
-    struct ddl_train_progress *p = &run->progress;
     struct ddl_step_result result;
     double start = ddl_clock_seconds();
     ddl_loader_next(&run->loader, t->accumulate * t->batch, run->tokens, run->targets);
@@ -67,27 +82,25 @@ static ddl_status advance(struct run *run, struct ddl_error *err)
     ddl_status status = ddl_step_run(&run->step, lr, &result, err);
     if (status)
         return step_failed(run, status, &result, err);
+    double seconds = ddl_clock_seconds() - start;
     size_t tokens = t->accumulate * t->batch * t->seq;
+    ddl_timing_add_step(&run->timing, seconds);
     run->state.step++;
     run->state.loss = result.loss;
     run->state.has_val = false;
     run->state.position = run->loader.position;
     run->state.tokens += tokens;
-    run->state.flops += (double)tokens * run->flops_per_token;
-    run->state.seconds += ddl_clock_seconds() - start;
-    double since = run->state.seconds - run->logged_seconds;
-    *p = (struct ddl_train_progress){ .step = run->state.step,
-                                      .steps = t->steps,
-                                      .loss = result.loss,
-                                      .lr = lr,
-                                      .grad_norm = result.grad_norm,
-                                      .skipped = result.decision == DDL_SPIKE_SKIP,
-                                      .tokens = run->state.tokens,
-                                      .flops = run->state.flops,
-                                      .seconds = run->state.seconds };
-    p->tokens_per_s = since > 0 ? (double)(run->state.tokens - run->logged_tokens) / since : 0;
-    if (p->tokens_per_s > 0)
-        p->seconds_left = (double)(t->steps - p->step) * (double)tokens / p->tokens_per_s;
+    run->state.flops += (double)tokens * run->plan.flops_per_token;
+    run->state.train_seconds += seconds;
+    run->progress = (struct ddl_train_progress){ .step = run->state.step,
+                                                 .steps = t->steps,
+                                                 .loss = result.loss,
+                                                 .lr = lr,
+                                                 .grad_norm = result.grad_norm,
+                                                 .skipped = result.decision == DDL_SPIKE_SKIP,
+                                                 .tokens = run->state.tokens,
+                                                 .flops = run->state.flops };
+    update_time(run);
     note_spike(run, &result);
     return DDL_OK;
 }
@@ -95,35 +108,43 @@ static ddl_status advance(struct run *run, struct ddl_error *err)
 /* A line of metrics.jsonl: every log_every steps, with a validation, and for a skipped step. */
 static ddl_status write_line(struct run *run, struct ddl_error *err)
 {
-    struct ddl_train_progress *p = &run->progress;
-    p->peak_memory = ddl_clock_peak_memory();
+    ddl_status status = ddl_metrics_write(&run->metrics, &run->progress, err);
     run->logged_tokens = run->state.tokens;
-    run->logged_seconds = run->state.seconds;
-    ddl_status status = ddl_metrics_write(&run->metrics, p, err);
-    run->state.logged = p->step;
-    if (!status && run->callbacks->progress)
-        run->callbacks->progress(run->callbacks->user, p);
+    run->logged_seconds = run->state.train_seconds;
+    run->state.logged = run->state.step;
     return status;
 }
 
-static ddl_status validate(struct run *run, struct ddl_validation_result *val, struct ddl_error *err)
+static int validation_progress(void *user, uint64_t done, uint64_t total)
 {
-    struct ddl_train_progress *p = &run->progress;
-    ddl_status status =
-        ddl_validation_run(&run->validation, run->model, run->ws, run->tokens, run->targets, val, err);
-    p->has_val = run->state.has_val = status == DDL_OK;
-    p->val_loss = run->state.val_loss = val->loss;
+    const struct run *run = user;
+    const struct ddl_train_callbacks *c = run->callbacks;
+    return c->validation ? c->validation(c->user, &run->progress, done, total) : 0;
+}
+
+static ddl_status validate(struct run *run, struct ddl_validation_result *out, struct ddl_error *err)
+{
+    double start = ddl_clock_seconds();
+    ddl_status status = ddl_validation_run(&run->validation, run->model, run->ws, run->tokens, run->targets,
+                                           validation_progress, run, out, err);
+    if (!status)
+        ddl_timing_add_part(&run->timing, DDL_PART_VALIDATION, ddl_clock_seconds() - start);
+    run->progress.has_val = run->state.has_val = status == DDL_OK;
+    run->progress.val_loss = run->state.val_loss = out->loss;
     return status;
 }
 
-/* Validates the initial parameters. */
+/* Validates the initial parameters. Until the first step there is nothing to save. */
 static ddl_status validate_start(struct run *run, struct ddl_error *err)
 {
     struct ddl_validation_result val = { 0 };
     ddl_status status = DDL_OK;
-    if (run->val && run->config.val_every)
+    if (run->timing.part[DDL_PART_VALIDATION].every)
         status = validate(run, &val, err);
+    update_time(run);
     run->start = run->progress;
+    if (status == DDL_E_INTERRUPTED)
+        return ddl_error_set(err, status, "stopped before the first step; --resume starts again");
     return status == DDL_E_NUMERIC ? trainer_nonfinite_validation(run, val.failed, err) : status;
 }
 
@@ -132,35 +153,45 @@ static ddl_status report_start(struct run *run, struct ddl_error *err)
 {
     struct ddl_train_progress *p = &run->start;
     p->loss = run->progress.loss;
-    p->peak_memory = ddl_clock_peak_memory();
     ddl_status status = ddl_metrics_write(&run->metrics, p, err);
     if (!status && run->callbacks->progress)
         run->callbacks->progress(run->callbacks->user, p);
     return status;
 }
 
+/* The step's validation, its line and its progress. */
 static ddl_status report(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     struct ddl_train_progress *p = &run->progress;
     struct ddl_validation_result val = { 0 };
-    ddl_status status = DDL_OK;
-    if (run->val && due(p->step, t->val_every, t->steps))
-        status = validate(run, &val, err);
+    ddl_status status = due(run, DDL_PART_VALIDATION) ? validate(run, &val, err) : DDL_OK;
     if (status && status != DDL_E_NUMERIC)
         return status;
     struct ddl_error nonfinite = status ? *err : (struct ddl_error){ 0 };
-    if (p->has_val || p->skipped || due(p->step, t->log_every, t->steps))
+    update_time(run);
+    status = DDL_OK;
+    if (p->has_val || p->skipped || ddl_timing_due(p->step, t->log_every, t->steps))
         status = write_line(run, err); /* the step itself is valid even if its validation is not finite */
+    if (!status && run->callbacks->progress)
+        run->callbacks->progress(run->callbacks->user, p);
     if (status || !nonfinite.status)
         return status;
     *err = nonfinite;
     return trainer_nonfinite_validation(run, val.failed, err);
 }
 
+static ddl_status save(struct run *run, struct ddl_error *err)
+{
+    double start = ddl_clock_seconds();
+    ddl_status status = trainer_save(run, false, err);
+    ddl_timing_add_part(&run->timing, DDL_PART_CHECKPOINT, ddl_clock_seconds() - start);
+    return status;
+}
+
 static ddl_status stop(struct run *run, struct ddl_error *err)
 {
-    ddl_status status = trainer_save(run, false, err);
+    ddl_status status = save(run, err);
     if (status)
         return write_failed(run, status, err);
     return ddl_error_set(
@@ -172,36 +203,65 @@ static ddl_status stop(struct run *run, struct ddl_error *err)
 static void sample(struct run *run)
 {
     struct ddl_error why, message;
+    double start = ddl_clock_seconds();
     if (trainer_sample(run, &why)) {
         ddl_error_set(&message, DDL_OK, "step %llu: no sample of text: %.600s",
                       (unsigned long long)run->state.step, why.text);
         trainer_note(run, message.text);
     }
+    ddl_timing_add_part(&run->timing, DDL_PART_SAMPLE, ddl_clock_seconds() - start);
+}
+
+/* A stop during the validation of a step: the step is not logged, for its line has the validation's loss. */
+static ddl_status stop_in_validation(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_progress *p = &run->progress;
+    run->state.pending = (struct ddl_pending){ true, p->lr, p->grad_norm, p->skipped };
+    update_time(run);
+    return stop(run, err);
+}
+
+/* All that follows a step. */
+static ddl_status complete(struct run *run, struct ddl_error *err)
+{
+    run->state.pending = (struct ddl_pending){ 0 };
+    ddl_status status = report(run, err);
+    if (status == DDL_E_INTERRUPTED)
+        return stop_in_validation(run, err);
+    if (!status && due(run, DDL_PART_CHECKPOINT))
+        status = save(run, err);
+    if (status)
+        return write_failed(run, status, err);
+    if (due(run, DDL_PART_SAMPLE))
+        sample(run);
+    bool last = run->state.step == run->config.steps;
+    return !last && run->callbacks->stop && run->callbacks->stop(run->callbacks->user) ? stop(run, err)
+                                                                                       : DDL_OK;
 }
 
 static ddl_status loop(struct run *run, struct ddl_error *err)
 {
-    const struct ddl_train_config *t = &run->config;
-    ddl_status started = run->state.step == 0 ? validate_start(run, err) : DDL_OK;
-    if (started)
-        return write_failed(run, started, err);
-    while (run->state.step < t->steps) {
-        ddl_status status = advance(run, err);
+    ddl_status status = DDL_OK;
+    if (run->state.step == 0)
+        status = validate_start(run, err);
+    else if (run->state.pending.validation)
+        status = complete(run, err);
+    while (!status && run->state.step < run->config.steps) {
+        status = advance(run, err);
         if (!status && run->state.step == 1)
-            status = report_start(run, err);
+            status = write_failed(run, report_start(run, err), err);
         if (!status)
-            status = report(run, err);
-        if (!status && due(run->state.step, t->checkpoint_every, t->steps))
-            status = trainer_save(run, false, err);
-        if (status)
-            return write_failed(run, status, err);
-        if (due(run->state.step, t->sample_every, t->steps))
-            sample(run);
-        bool last = run->state.step == t->steps;
-        if (!last && run->callbacks->stop && run->callbacks->stop(run->callbacks->user))
-            return stop(run, err);
+            status = complete(run, err);
     }
-    return write_failed(run, trainer_save_model(run, err), err);
+    return status ? status : write_failed(run, trainer_save_model(run, err), err);
+}
+
+static void begin(const struct run *run)
+{
+    struct ddl_train_summary summary;
+    trainer_summary(run, &summary);
+    if (run->callbacks->begin)
+        run->callbacks->begin(run->callbacks->user, &summary);
 }
 
 ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl_train_callbacks *callbacks,
@@ -214,13 +274,16 @@ ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
     run->config = *config;
     run->callbacks = callbacks ? callbacks : &silent;
+    ddl_timing_start(&run->timing);
     ddl_status status = ddl_train_check(config, &why);
     if (!status)
         status = trainer_open(run, &why);
-    if (!status && run->callbacks->begin)
-        run->callbacks->begin(run->callbacks->user, &run->config);
+    if (!status)
+        begin(run);
     if (!status)
         status = loop(run, &why);
+    if (!status)
+        update_time(run);
     if (last)
         *last = run->progress;
     trainer_close(run);

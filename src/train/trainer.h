@@ -9,6 +9,7 @@
 #include "train/metrics.h"
 #include "train/resume.h"
 #include "train/step.h"
+#include "train/timing.h"
 #include "train/validate.h"
 
 enum { RUN_PATH_SIZE = 1280 };
@@ -30,9 +31,10 @@ struct run {
     struct ddl_run_state state;
     struct ddl_metrics metrics;
     struct ddl_train_progress start, progress; /* before step 1; of the last step */
-    double flops_per_token;
-    uint64_t logged_tokens; /* of the state when the last line was written, for the rate since then */
-    double logged_seconds;
+    struct ddl_train_plan plan;
+    struct ddl_timing timing;
+    uint64_t logged_tokens;         /* of the state when the last line was written, for the rate since then */
+    double logged_seconds;          /* training time then */
     uint64_t saved_step;            /* of the newest checkpoint, 0: none */
     char checkpoint[RUN_PATH_SIZE]; /* its folder, "" if there is none   */
 };
@@ -52,7 +54,17 @@ ddl_status trainer_save_model(const struct run *run, struct ddl_error *err);
 
 /* Everything up to the first step. All is checked before anything is written. */
 ddl_status trainer_open(struct run *run, struct ddl_error *err);
+/* Parts of it that write nothing. Opens and checks those of train_data, val_data and tokenizer that are set.
+ */
+ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err);
+/* The model, its optimizer and the buffers of a step. */
+ddl_status trainer_make(struct run *run, struct ddl_error *err);
 void trainer_close(struct run *run); /* zeroed is allowed */
+
+/* ---- trainer_preview.c ---- */
+
+/* Of a run that is open, as far as it is. */
+void trainer_summary(const struct run *run, struct ddl_train_summary *out);
 
 /* ---- trainer_sample.c ---- */
 

@@ -22,14 +22,16 @@ static const uint64_t check_limit = (uint64_t)1 << 28;
 
 /* ---- before anything is written ---- */
 
-static ddl_status check_shards(const ddl_shards *shards, const char *key, size_t vocab, struct ddl_error *err)
+static ddl_status check_shards(const struct run *run, const ddl_shards *shards, const char *key,
+                               struct ddl_error *err)
 {
+    const struct ddl_train_callbacks *c = run->callbacks;
     if (ddl_shards_count(shards) < 2)
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %s: 1 token in all, a sequence needs 2", key,
                              ddl_shards_file(shards, 0, NULL, NULL));
     if (ddl_shards_count(shards) > check_limit)
         return DDL_OK;
-    ddl_status status = ddl_shards_check(shards, vocab, err);
+    ddl_status status = ddl_shards_check(shards, run->config.config.vocab_size, c->check, c->user, err);
     return status ? ddl_error_prefix(err, status, key) : DDL_OK;
 }
 
@@ -65,17 +67,30 @@ static ddl_status open_data(struct run *run, struct ddl_error *err)
     const struct ddl_train_config *t = &run->config;
     ddl_status status = ddl_train_open_train(t, &run->train, err);
     if (!status)
-        status = check_shards(run->train, "train_data", t->config.vocab_size, err);
+        status = check_shards(run, run->train, "train_data", err);
     if (!status)
         status = ddl_train_open_val(t, run->train, &run->val, err);
     if (!status && run->val)
-        status = check_shards(run->val, "val_data", t->config.vocab_size, err);
+        status = check_shards(run, run->val, "val_data", err);
     if (!status) {
         note_assumed(run, "train_data", run->train);
         note_assumed(run, "val_data", run->val);
         note_selection(run);
     }
     return status;
+}
+
+/* val_every was given, not computed, and has no effect. */
+static void note_no_validation(const struct run *run)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct ddl_error message;
+    if (!run->train || run->val || t->val_every == 0 || t->val_every == DDL_OPTION_AUTO)
+        return;
+    ddl_error_set(&message, DDL_OK,
+                  "warning: val_every is %llu, but there is no validation data: expected val_data",
+                  (unsigned long long)t->val_every);
+    trainer_note(run, message.text);
 }
 
 static ddl_status open_tokenizer(struct run *run, struct ddl_error *err)
@@ -103,14 +118,12 @@ static ddl_status open_tokenizer(struct run *run, struct ddl_error *err)
     return status;
 }
 
-static ddl_status open_inputs(struct run *run, struct ddl_error *err)
+ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
-    if (!*t->train_data)
-        return ddl_option_missing("train", "--train-data PATH (train_data in a recipe)", err);
-    if (t->resume && !*t->out)
-        return ddl_option_missing("train --resume", "--out DIR (out in a recipe), the run's folder", err);
-    ddl_status status = open_data(run, err);
+    ddl_status status = *t->train_data ? open_data(run, err) : DDL_OK;
+    if (!status)
+        note_no_validation(run);
     if (!status && *t->tokenizer)
         status = open_tokenizer(run, err);
     return status;
@@ -170,7 +183,7 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
                              "skip: %llu steps exceed the limit of the position in the data",
                              (unsigned long long)t->skip);
     run->state.position += skipped;
-    run->saved_step = run->state.step;
+    run->saved_step = run->state.pending.validation ? 0 : run->state.step; /* 0: to be written once more */
     return status;
 }
 
@@ -188,16 +201,16 @@ static struct ddl_optim_config optim_config(const struct ddl_train_config *t)
 }
 
 /* Checked before memory is allocated: the system may grant more than it has and kill the process later. */
-static ddl_status check_memory(const struct run *run, struct ddl_error *err)
+static ddl_status check_memory(struct run *run, struct ddl_error *err)
 {
-    struct ddl_train_plan plan;
-    ddl_status status = ddl_train_plan(&run->config, &plan, err);
-    if (!status && plan.bytes_total > plan.bytes_capacity)
+    struct ddl_train_plan *plan = &run->plan;
+    ddl_status status = ddl_train_plan(&run->config, plan, err);
+    if (!status && plan->bytes_total > plan->bytes_capacity)
         return ddl_error_set(
             err, DDL_E_MEMORY,
             "the run needs %.1f GiB of memory, backend %s has %.1f GiB; --dry-run shows what "
             "needs it",
-            (double)plan.bytes_total / 0x1p30, run->config.backend, (double)plan.bytes_capacity / 0x1p30);
+            (double)plan->bytes_total / 0x1p30, run->config.backend, (double)plan->bytes_capacity / 0x1p30);
     return status;
 }
 
@@ -270,19 +283,45 @@ static ddl_status make_step(struct run *run, struct ddl_error *err)
                                    .spike_state = &run->state.spike };
     if (run->val)
         run->validation = ddl_validation_plan(run->val, t->val_tokens, t->batch, t->seq);
-    run->flops_per_token = ddl_config_flops_per_token(&t->config, t->seq, true);
     run->logged_tokens = run->state.tokens;
-    run->logged_seconds = run->state.seconds;
+    run->logged_seconds = run->state.train_seconds;
     /* The result if no step is left. */
     run->progress = (struct ddl_train_progress){ .step = run->state.step,
                                                  .steps = t->steps,
                                                  .loss = run->state.loss,
+                                                 .lr = run->state.pending.lr,
+                                                 .grad_norm = run->state.pending.grad_norm,
+                                                 .skipped = run->state.pending.skipped,
                                                  .has_val = run->state.has_val,
                                                  .val_loss = run->state.val_loss,
                                                  .tokens = run->state.tokens,
                                                  .flops = run->state.flops,
-                                                 .seconds = run->state.seconds };
+                                                 .seconds = run->state.seconds,
+                                                 .train_seconds = run->state.train_seconds };
     return DDL_OK;
+}
+
+/* What follows the steps, and how long a validation takes before one was seen: a step's forward pass, a third
+ * of its work, for each token. */
+static void plan_parts(struct run *run)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct ddl_timing *timing = &run->timing;
+    timing->part[DDL_PART_VALIDATION].every = run->val ? t->val_every : 0;
+    timing->part[DDL_PART_VALIDATION].guess =
+        (double)(run->validation.n * t->seq) / (3 * run->plan.tokens_per_step);
+    timing->part[DDL_PART_CHECKPOINT].every = t->checkpoint_every;
+    timing->part[DDL_PART_SAMPLE].every = t->sample_every;
+}
+
+ddl_status trainer_make(struct run *run, struct ddl_error *err)
+{
+    ddl_status status = make_model(run, err);
+    if (!status)
+        status = make_step(run, err);
+    if (!status)
+        plan_parts(run);
+    return status;
 }
 
 /* ---- the folder ---- */
@@ -341,7 +380,9 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
     if (!status)
         status = ddl_train_save_recipe(t, recipe, err);
     if (!status)
-        status = ddl_metrics_open(&run->metrics, metrics, run->state.step, &logged, err);
+        status =
+            ddl_metrics_open(&run->metrics, metrics,
+                             t->resume ? run->state.step + !run->state.pending.validation : 0, &logged, err);
     if (!status && logged < run->state.logged) {
         struct ddl_error message;
         ddl_error_set(&message, DDL_OK, "%.600s: the lines from step %llu to %llu are lost", metrics,
@@ -353,22 +394,28 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
 
 ddl_status trainer_open(struct run *run, struct ddl_error *err)
 {
-    ddl_status status = open_inputs(run, err);
-    if (!status && ddl_file_is_dir(run->config.out))
-        status = ddl_lock_take(&run->lock, run->config.out, err);
-    if (!status && *run->config.out)
+    struct ddl_train_config *t = &run->config;
+    if (!*t->train_data)
+        return ddl_option_missing("train", "--train-data PATH (train_data in a recipe)", err);
+    if (t->resume && !*t->out)
+        return ddl_option_missing("train --resume", "--out DIR (out in a recipe), the run's folder", err);
+    ddl_status status = trainer_open_inputs(run, err);
+    if (!status && ddl_file_is_dir(t->out))
+        status = ddl_lock_take(&run->lock, t->out, err);
+    if (!status && *t->out)
         status = look_for_earlier(run, err);
     if (!status) {
-        run->config = ddl_train_resolved(&run->config);
-        status = ddl_train_check(&run->config, err); /* again: with values of the resumed run */
+        *t = ddl_train_resolved(t);
+        status = ddl_train_check(t, err); /* again: with values of the resumed run */
     }
     if (!status)
         status = check_memory(run, err);
     if (!status)
-        status = make_model(run, err);
+        status = trainer_make(run, err);
     if (!status)
-        status = make_step(run, err);
-    return status ? status : open_folder(run, err);
+        status = open_folder(run, err);
+    ddl_timing_add_earlier(&run->timing, run->state.seconds);
+    return status;
 }
 
 void trainer_close(struct run *run)

@@ -1,5 +1,7 @@
 #include "train/validate.h"
 
+#include "model/poll.h"
+
 #include <math.h>
 
 __extension__ typedef unsigned __int128 uint128;
@@ -30,19 +32,20 @@ static void fill(const struct ddl_validation *v, uint64_t i, int32_t *tokens, in
 }
 
 ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, ddl_workspace *ws,
-                              int32_t *tokens, int32_t *targets, struct ddl_validation_result *out,
-                              struct ddl_error *err)
+                              int32_t *tokens, int32_t *targets, ddl_progress_fn *progress, void *user,
+                              struct ddl_validation_result *out, struct ddl_error *err)
 {
     double sum = 0;
     uint64_t counted = 0;
     *out = (struct ddl_validation_result){ 0 };
     for (uint64_t i = 0; i < v->n;) {
+        const struct ddl_poll poll = { progress, user, i * v->seq, v->n * v->seq };
         size_t B = 0;
         for (; B < v->batch && i < v->n; B++, i++)
             fill(v, i, tokens + B * v->seq, targets + B * v->seq);
         struct ddl_loss part;
         struct ddl_batch batch = { B, v->seq, tokens, targets };
-        ddl_status status = ddl_model_loss(model, ws, &batch, &part, NULL, err);
+        ddl_status status = ddl_model_loss_polled(model, ws, &batch, &poll, &part, err);
         if (status)
             return status;
         if (!isfinite(part.sum)) {

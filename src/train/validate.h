@@ -19,10 +19,10 @@ struct ddl_validation_result {
     size_t failed; /* after DDL_E_NUMERIC: sequences of the batch whose loss is not finite, which tokens and
                       targets still hold */
 };
-/* tokens, targets: (batch, seq) scratch. DDL_E_NUMERIC at the first batch whose loss is not finite. Allocates
- * nothing. */
+/* tokens, targets: (batch, seq) scratch. progress, in tokens, may be NULL. DDL_E_NUMERIC at the first batch
+ * whose loss is not finite. Allocates nothing. */
 ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, ddl_workspace *ws,
-                              int32_t *tokens, int32_t *targets, struct ddl_validation_result *out,
-                              struct ddl_error *err);
+                              int32_t *tokens, int32_t *targets, ddl_progress_fn *progress, void *user,
+                              struct ddl_validation_result *out, struct ddl_error *err);
 
 #endif

@@ -187,7 +187,7 @@ static ddl_status open_model(struct work *w, struct ddl_error *err)
         config.weight_decay[i] = (float)r->weight_decay;
     ddl_status status = ddl_model_load(&w->model, w->c->path, w->c->backend, NULL, NULL, err);
     if (!status)
-        status = ddl_shards_check(w->shards, ddl_model_config(w->model)->vocab_size, err);
+        status = ddl_shards_check(w->shards, ddl_model_config(w->model)->vocab_size, NULL, NULL, err);
     if (!status)
         status = ddl_model_enable_grad(w->model, err);
     if (!status)

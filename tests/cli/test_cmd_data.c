@@ -67,15 +67,18 @@ static void piped(void **state)
 {
     (void)state;
     char out[8192], command[8192];
-    remove_scratch("piped");
-    snprintf(command, sizeof command, "printf 'some text' | '%s' data %s --out '%s' --quiet 2>&1",
-             ddl_program(), build_arguments("-"), scratch_path("piped"));
-    assert_int_equal(run_command(command, out, sizeof out), 0);
-    assert_non_null(strstr(out, "1 documents"));
+    for (int quiet = 0; quiet < 2; quiet++) {
+        remove_scratch("piped");
+        snprintf(command, sizeof command, "printf 'some text' | '%s' data %s --out '%s' %s 2>&1",
+                 ddl_program(), build_arguments("-"), scratch_path("piped"), quiet ? "--quiet" : "");
+        assert_int_equal(run_command(command, out, sizeof out), 0);
+        assert_int_equal(strstr(out, "1 documents") != NULL, !quiet);
+        assert_int_equal(*out == '\0', quiet);
+    }
     /* The end of a single text is held out, which a message reports. */
     remove_scratch("piped");
     snprintf(command, sizeof command,
-             "printf 'one\\ntwo\\nthree\\nfour\\n' | '%s' data %s --out '%s' --quiet --val-fraction 0.5 2>&1",
+             "printf 'one\\ntwo\\nthree\\nfour\\n' | '%s' data %s --out '%s' --val-fraction 0.5 2>&1",
              ddl_program(), build_arguments("-"), scratch_path("piped"));
     assert_int_equal(run_command(command, out, sizeof out), 0);
     assert_non_null(strstr(out,
@@ -85,7 +88,7 @@ static void piped(void **state)
     /* JSON lines. */
     remove_scratch("piped");
     snprintf(command, sizeof command,
-             "printf '{\"body\": \"one\"}\\n{\"body\": \"two\"}\\n' | '%s' data %s --out '%s' --quiet "
+             "printf '{\"body\": \"one\"}\\n{\"body\": \"two\"}\\n' | '%s' data %s --out '%s' "
              "--stdin-format jsonl --text-key body 2>&1",
              ddl_program(), build_arguments("-"), scratch_path("piped"));
     assert_int_equal(run_command(command, out, sizeof out), 0);

@@ -177,7 +177,7 @@ static void the_program_resumes(void **state)
     char arguments[1 << 14];
     make_inputs();
     run_uninterrupted(train_arguments(&program_run));
-    snprintf(arguments, sizeof arguments, "%s --resume", train_arguments(&program_run));
+    snprintf(arguments, sizeof arguments, "%s --resume --no-quiet", train_arguments(&program_run));
     for (size_t i = 0; i < 3 * FILES; i++) {
         char path[2048];
         copy_scratch("whole", "run");

@@ -5,10 +5,12 @@
 #include "support/crash_harness.h"
 
 #include "base/rng.h"
+#include "ddl/train.h"
 
 #include <dirent.h>
 #include <signal.h>
 #include <time.h>
+#include <wordexp.h>
 
 /* Long enough for a kill at any point. */
 static const struct small_run long_runs[] = {
@@ -161,6 +163,64 @@ static void killed_at_every_call(void **state)
     assert_true(points * stride > 150);
 }
 
+/* ---- a stop during a validation ---- */
+
+static int stop_at_second_step(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total)
+{
+    (void)user, (void)total;
+    return p->step == 2 && done > 0;
+}
+
+/* The run of train_arguments, in this process, stopped during the validation of its second step; in run/r. */
+static void stop_in_validation(const struct small_run *run)
+{
+    wordexp_t words;
+    struct ddl_train_config t;
+    struct ddl_error err;
+    int argc = 0, n;
+    assert_int_equal(wordexp(train_arguments(run), &words, WRDE_NOCMD), 0);
+    for (size_t i = 0; i < words.we_wordc; i++) {
+        if (strcmp(words.we_wordv[i], "--quiet") != 0)
+            words.we_wordv[argc++] = words.we_wordv[i];
+    }
+    assert_ok(ddl_train_configure(&t, NULL, argc, words.we_wordv, NULL, NULL, &n, &err), err);
+    const struct ddl_train_callbacks callbacks = { .validation = stop_at_second_step };
+    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
+    assert_int_equal(assert_checkpoints_whole(), 2);
+}
+
+/* The resumed run, killed at each of its calls in turn, never loses the checkpoint that waits for its
+ * validation, and ends like one that was never stopped. */
+static void killed_after_a_stop_in_validation(void **state)
+{
+    (void)state;
+    static const struct small_run run = { "validation",
+                                          "--model ddl-cc-ec --backend ref --steps 3 --checkpoint-every 1 "
+                                          "--keep-last 1 --val-every 1 --val-tokens 64 --threads 1" };
+    static char said[SAID], arguments[1 << 14];
+    size_t points = 0, stride = crash_sample() ? 9 : 1;
+    make_inputs();
+    run_uninterrupted(train_arguments(&run));
+    snprintf(arguments, sizeof arguments, "%s --resume", train_arguments(&run));
+    for (size_t n = 1;; n += stride) {
+        char settings[64];
+        remove_scratch("run/r");
+        stop_in_validation(&run);
+        snprintf(settings, sizeof settings, "DDL_SHIM_ACT=kill DDL_SHIM_AT=%zu", n);
+        int status = run_ddl(shim(settings), arguments, said);
+        if (status == 0) /* the run has fewer calls */
+            break;
+        assert_int_equal(status, 128 + SIGKILL);
+        assert_true(assert_checkpoints_whole() >= 2);
+        resume_uninterrupted(&run);
+        assert_same_as_uninterrupted();
+        points++;
+    }
+    assert_same_as_uninterrupted();
+    print_message("%zu calls, killed at each of them in turn\n", points);
+    assert_true(points * stride > 100);
+}
+
 /* SIGINT at a call: a checkpoint and status 3. SIGTERM two calls later: immediate end. Neither loses a
  * checkpoint. */
 static void signals_at_every_call(void **state)
@@ -279,8 +339,11 @@ static void signals_during_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_at_random_moments), cmocka_unit_test(killed_at_every_call),
-        cmocka_unit_test(signals_at_every_call),    cmocka_unit_test(one_signal_stops),
+        cmocka_unit_test(killed_at_random_moments),
+        cmocka_unit_test(killed_at_every_call),
+        cmocka_unit_test(killed_after_a_stop_in_validation),
+        cmocka_unit_test(signals_at_every_call),
+        cmocka_unit_test(one_signal_stops),
         cmocka_unit_test(signals_during_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

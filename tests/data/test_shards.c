@@ -173,11 +173,11 @@ static void vocabulary(void **state)
     struct ddl_error err;
     write_set();
     ddl_shards *shards = open_ok(scratch_path("set/a_*.bin"));
-    assert_ok(ddl_shards_check(shards, 13, &err), err);
-    assert_int_equal(ddl_shards_check(shards, 12, &err), DDL_E_FORMAT);
+    assert_ok(ddl_shards_check(shards, 13, NULL, NULL, &err), err);
+    assert_int_equal(ddl_shards_check(shards, 12, NULL, NULL, &err), DDL_E_FORMAT);
     assert_says(&err, "a_2.bin: token 12 at position 6 exceeds the vocabulary of 12 tokens");
     struct ddl_shard_stats stats;
-    ddl_shards_scan(shards, 2, 8, &stats);
+    assert_ok(ddl_shards_scan(shards, 2, 8, &stats, NULL, NULL, &err), err);
     assert_int_equal(stats.tokens, 7);
     assert_int_equal(stats.largest, 12);
     assert_int_equal(stats.largest_at, 6);
@@ -186,7 +186,7 @@ static void vocabulary(void **state)
 
     write_shard(scratch_path("huge.bin"), 4, 0x80000000u, 1);
     shards = open_ok(scratch_path("huge.bin"));
-    assert_int_equal(ddl_shards_check(shards, SIZE_MAX >> 33, &err), DDL_E_FORMAT);
+    assert_int_equal(ddl_shards_check(shards, SIZE_MAX >> 33, NULL, NULL, &err), DDL_E_FORMAT);
     assert_says(&err, "token 2147483648 at position 0");
     ddl_shards_close(shards);
 }
@@ -335,7 +335,7 @@ static void golden_shard(void **state)
     struct ddl_error err;
     ddl_shards *shards = open_ok(source_path("tests/golden/curve-baseline/tokens.bin"));
     assert_int_equal(ddl_shards_count(shards), (154626 - 1024) / 2);
-    assert_ok(ddl_shards_check(shards, 50304, &err), err);
+    assert_ok(ddl_shards_check(shards, 50304, NULL, NULL, &err), err);
     ddl_shards_close(shards);
 }
 

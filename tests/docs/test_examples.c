@@ -249,7 +249,7 @@ static void the_shard_opens(void **state)
     ddl_shards_read(shards, 0, 5, tokens);
     assert_int_equal(tokens[0], 50256);
     assert_int_equal(tokens[1], 15);
-    assert_ok(ddl_shards_check(shards, 50257, &err), err);
+    assert_ok(ddl_shards_check(shards, 50257, NULL, NULL, &err), err);
     ddl_shards_close(shards);
 }
 

@@ -13,13 +13,13 @@ static void read_shards(ddl_shards *shards)
     int32_t tokens[TOKENS], targets[TOKENS];
     uint64_t sum = 0, count = ddl_shards_count(shards);
     FUZZ_CHECK(count > 0);
-    bool small = ddl_shards_check(shards, 1000, &err) == DDL_OK;
+    bool small = ddl_shards_check(shards, 1000, NULL, NULL, &err) == DDL_OK;
     for (size_t i = 0; i < ddl_shards_n_files(shards); i++) {
         uint64_t n;
         int width;
         struct ddl_shard_stats stats;
         FUZZ_CHECK(ddl_shards_file(shards, i, &n, &width) && (width == 2 || width == 4));
-        ddl_shards_scan(shards, i, 256, &stats);
+        (void)ddl_shards_scan(shards, i, 256, &stats, NULL, NULL, &err);
         FUZZ_CHECK(stats.tokens == n && stats.documents <= n && (n == 0 || stats.largest_at < n));
         FUZZ_CHECK(!small || stats.largest < 1000);
         sum += n;

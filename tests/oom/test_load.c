@@ -156,7 +156,7 @@ static ddl_status load_shards(void *user, uint64_t *digest, struct ddl_error *er
     ddl_shards *shards = NULL;
     ddl_status status = ddl_shards_open(&shards, user, err);
     if (!status)
-        status = ddl_shards_check(shards, 300, err);
+        status = ddl_shards_check(shards, 300, NULL, NULL, err);
     int32_t tokens[200];
     if (!status) {
         ddl_shards_read(shards, 3, 200, tokens);

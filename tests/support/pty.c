@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE
 #define _XOPEN_SOURCE 600
 #include "support/pty.h"
 
@@ -22,10 +23,18 @@ static struct {
     size_t n, found; /* printed; of it up to the last text that was expected */
 } pty;
 
+static struct winsize window;
+
+void pty_set_columns(unsigned short columns)
+{
+    window.ws_col = columns;
+}
+
 static void become(const char *const *argv, const char *const *environment, const char *slave)
 {
     setsid();
     int fd = open(slave, O_RDWR); /* becomes the controlling terminal */
+    (void)ioctl(fd, TIOCSWINSZ, &window);
     for (int stream = 0; stream < 3; stream++)
         dup2(fd, stream);
     close(fd);

@@ -8,6 +8,8 @@
  * controlling terminal; both lists end with NULL. `environment` has "NAME=value", added to the test's. One
  * program at a time. */
 void pty_start(const char *const *argv, const char *const *environment);
+/* Columns of the terminals of the programs that are started from here on; 0, as at first: unknown. */
+void pty_set_columns(unsigned short columns);
 /* Types the keys: "\x03" is Ctrl-C, "\x04" Ctrl-D. */
 void pty_send(const char *keys);
 /* Waits until `text` is printed after what earlier calls found; fails after a minute or at the program's end.

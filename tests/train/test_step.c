@@ -193,7 +193,7 @@ static void allocates_nothing(void **state)
             calls = 0;
             ddl_loader_next(&loader, 8, tokens, targets);
             assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
-            assert_ok(ddl_validation_run(&v, s.model, s.ws, tokens, targets, &val, &err), err);
+            assert_ok(ddl_validation_run(&v, s.model, s.ws, tokens, targets, NULL, NULL, &val, &err), err);
             assert_ok(ddl_metrics_write(&metrics, &progress, &err), err);
             assert_int_equal(calls, 0);
         }

@@ -214,9 +214,9 @@ static void keeps_automatic_values_when_resumed(void **state)
     assert_says(&err, "warmup is 100, more than steps 50");
 }
 
-static void keep_out(void *user, const struct ddl_train_config *config)
+static void keep_out(void *user, const struct ddl_train_summary *summary)
 {
-    snprintf(user, sizeof config->out, "%s", config->out);
+    snprintf(user, sizeof summary->config->out, "%s", summary->config->out);
 }
 
 /* Without `out`: the first free number, created by one run only. */

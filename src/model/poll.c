@@ -1,0 +1,28 @@
+#include "model/poll.h"
+
+#include "model/probe.h"
+
+struct polling {
+    const struct ddl_poll *poll;
+    struct ddl_probe probe;
+};
+
+static void poll_progress(void *user, const struct ddl_place *place, const float *x)
+{
+    (void)place, (void)x;
+    struct polling *polling = user;
+    const struct ddl_poll *poll = polling->poll;
+    if (!polling->probe.stop)
+        polling->probe.stop = poll->progress(poll->user, poll->done, poll->total) != 0;
+}
+
+ddl_status ddl_model_loss_polled(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                                 const struct ddl_poll *poll, struct ddl_loss *loss, struct ddl_error *err)
+{
+    struct polling polling = { poll, { .look = poll_progress, .user = &polling } };
+    if (poll->progress)
+        ddl_workspace_set_probe(ws, &polling.probe);
+    ddl_status status = ddl_model_loss(model, ws, batch, loss, NULL, err);
+    ddl_workspace_set_probe(ws, NULL);
+    return status;
+}
