@@ -23,28 +23,28 @@ struct flags {
 };
 
 #define AT(field) offsetof(struct flags, field)
-#define TEXT_ROW(name, field, value, help)                                                                   \
+#define TEXT_ROW(name, field, value, ...)                                                                    \
     {                                                                                                        \
-        name, DDL_OPTION_STRING, AT(field), sizeof((struct flags *)0)->field, 0, 0, NULL, value, help        \
+        name, DDL_OPTION_STRING, AT(field), sizeof((struct flags *)0)->field, 0, 0, NULL, value, __VA_ARGS__ \
     }
 #define BOOL_ROW(name, field, help)                                                                          \
     {                                                                                                        \
         name, DDL_OPTION_BOOL, AT(field), 0, 0, 0, NULL, NULL, help                                          \
     }
-#define SIZE_ROW(name, field, least, most, help)                                                             \
+#define SIZE_ROW(name, field, least, most, ...)                                                              \
     {                                                                                                        \
-        name, DDL_OPTION_SIZE, AT(field), 0, least, most, NULL, "N", help                                    \
+        name, DDL_OPTION_SIZE, AT(field), 0, least, most, NULL, "N", __VA_ARGS__                             \
     }
 #define MODEL_ROWS                                                                                           \
     TEXT_ROW("model", model, "NAME", "named model"), TEXT_ROW("size", size, "NAME", "named size"),           \
-        SIZE_ROW("threads", threads, 0, 4096, "threads (0: one per core)"),                                  \
-        TEXT_ROW("backend", backend, "NAME", DDL_BACKEND_HELP)
+        SIZE_ROW("threads", threads, 0, 4096, "threads (0: one per core)", DDL_THREADS_ALIASES),             \
+        TEXT_ROW("backend", backend, "NAME", DDL_BACKEND_HELP, DDL_BACKEND_ALIASES)
 #define DTYPE_ROW(names)                                                                                     \
     {                                                                                                        \
         "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, names, "NAME", "operand type of matrix products"     \
     }
-#define BATCH_ROW(help) SIZE_ROW("batch", batch, 1, 65536, help)
-#define SEQ_ROW(help) SIZE_ROW("seq", seq, 1, 1048576, help)
+#define BATCH_ROW(help) SIZE_ROW("batch", batch, 1, 65536, help, DDL_BATCH_ALIASES)
+#define SEQ_ROW(help) SIZE_ROW("seq", seq, 1, 1048576, help, DDL_SEQ_ALIASES)
 #define STEPS_ROW(help) SIZE_ROW("steps", steps, 1, DDL_BENCH_REPETITIONS, help)
 #define WARMUP_ROW SIZE_ROW("warmup", warmup, 0, 1000, "untimed repetitions before")
 #define OPS_ROW(when) BOOL_ROW("ops", ops, "also time every op, in " when)

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 struct flags {
-    char shard[4096], text[4096], which[32], tokenizer[4096], backend[32];
+    char val_data[4096], text[4096], which[32], tokenizer[4096], backend[32];
     struct ddl_eval_config eval;
     size_t threads;
     int dtype;  /* enum ddl_precision */
@@ -26,22 +26,26 @@ struct flags {
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
-    { "shard", DDL_OPTION_PATHS, AT(shard), 4096, 0, 0, NULL, "PATH",
-      "shards to evaluate on: files, a folder, or a pattern; of a folder its validation shards, if any" },
+    { "val_data", DDL_OPTION_PATHS, AT(val_data), 4096, 0, 0, NULL, "PATH",
+      "shards to evaluate on: files, a folder, or a pattern; of a folder its validation shards, if any",
+      "shard" },
     FORMAT_ROW(struct flags),
     { "text", DDL_OPTION_PATH, AT(text), 4096, 0, 0, NULL, "FILE", "text file to evaluate on" },
     WHICH_ROW(flags),
     { "seq", DDL_OPTION_SIZE, AT(eval.seq), 0, 0, 2147483647, NULL, "N",
-      "tokens per window (0: the context of the model)" },
-    { "batch", DDL_OPTION_SIZE, AT(eval.batch), 0, 0, 4096, NULL, "N", "windows per pass (0: 8)" },
+      "tokens per window (0: the context of the model)", DDL_SEQ_ALIASES },
+    { "batch", DDL_OPTION_SIZE, AT(eval.batch), 0, 0, 4096, NULL, "N", "windows per pass (0: 8)",
+      DDL_BATCH_ALIASES },
     { "stride", DDL_OPTION_SIZE, AT(eval.stride), 0, 0, 2147483647, NULL, "N",
       "distance between windows in tokens (0: seq)" },
-    { "max_tokens", DDL_OPTION_U64, AT(eval.max_tokens), 0, 0, 9e15, NULL, "N",
-      "maximum number of tokens to evaluate (0: all)" },
+    { "val_tokens", DDL_OPTION_U64, AT(eval.max_tokens), 0, 0, 9e15, NULL, "N",
+      "maximum number of tokens to evaluate (0: all)", "max_tokens" },
     { "tokenizer", DDL_OPTION_PATH, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
       "tokenizer (empty: the one in the model folder)" },
-    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", DDL_BACKEND_HELP },
-    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "threads (0: one per core)" },
+    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", DDL_BACKEND_HELP,
+      DDL_BACKEND_ALIASES },
+    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "threads (0: one per core)",
+      DDL_THREADS_ALIASES },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
       "ignore tensors that are not parameters" },
     { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME", "format of the weights" },
@@ -99,17 +103,17 @@ static ddl_status evaluate_shards(const struct folder *f, const struct flags *fl
 {
     const struct ddl_shards_options options = { .split = DDL_SHARDS_VAL, .format = flags->format };
     ddl_shards *shards;
-    ddl_status status = ddl_shards_open_with(&shards, flags->shard, &options, err);
+    ddl_status status = ddl_shards_open_with(&shards, flags->val_data, &options, err);
     if (status)
         return status;
     report_assumed(shards);
     size_t n = ddl_shards_n_files(shards), left_out = ddl_shards_n_left_out(shards, false);
     if (left_out > 0)
-        fprintf(stderr, "ddl: %s: evaluating the %zu validation shard%s of %zu files\n", flags->shard, n,
+        fprintf(stderr, "ddl: %s: evaluating the %zu validation shard%s of %zu files\n", flags->val_data, n,
                 n == 1 ? "" : "s", n + left_out);
     status = ddl_eval_shards(f->model, f->tokenizer, shards, &flags->eval, show_progress, line, out, err);
     if (status == DDL_E_FORMAT)
-        status = ddl_error_prefix(err, status, flags->shard);
+        status = ddl_error_prefix(err, status, flags->val_data);
     ddl_shards_close(shards);
     return status;
 }
@@ -124,14 +128,14 @@ static const void *task_defaults(void)
 static ddl_status check_flags(const struct flags *flags, const struct task_flags *tasks, int n, char **argv,
                               struct ddl_error *err)
 {
-    int given = (*flags->shard != '\0') + (*flags->text != '\0') + (*tasks->tasks != '\0');
+    int given = (*flags->val_data != '\0') + (*flags->text != '\0') + (*tasks->tasks != '\0');
     ddl_status status =
         check_arguments("eval", n, argv, 1, *tasks->tasks ? INT_MAX : 1, "a model folder (DIR)", err);
     if (!status && given == 0)
-        status = ddl_option_missing("eval", "--shard PATH, --text PATH or --tasks LIST", err);
+        status = ddl_option_missing("eval", "--val-data PATH, --text PATH or --tasks LIST", err);
     if (!status && given > 1)
         status = ddl_error_set(err, DDL_E_USAGE,
-                               "eval: expected one of --shard, --text and --tasks, found several");
+                               "eval: expected one of --val-data, --text and --tasks, found several");
     if (!status && flags->json + tasks->csv + tasks->markdown > 1)
         status = ddl_error_set(err, DDL_E_USAGE,
                                "eval: expected one of --json, --csv and --markdown, found several");
@@ -196,7 +200,7 @@ static int cmd_eval(int argc, char **argv)
 
 const struct command eval_command = {
     .name = "eval",
-    .usage = "DIR... (--shard PATH | --text FILE | --tasks LIST) [--which last|best|final|STEP] [--json]",
+    .usage = "DIR... (--val-data PATH | --text FILE | --tasks LIST) [--which last|best|final|STEP] [--json]",
     .about = "evaluate a model: loss, perplexity, bits per byte; accuracy on downstream tasks",
     .text =
         (const char *const[]){
@@ -207,8 +211,8 @@ const struct command eval_command = {
     .options = { { .rows = rows, .defaults = defaults },
                  { .title = "options of --tasks", .rows = task_rows, .defaults = task_defaults } },
     .examples =
-        (const struct note[]){ { "ddl eval my/run --shard 'my/shards/val_*.bin'", "on shards" },
-                               { "ddl eval my/run --which best --shard 'my/shards/val_*.bin'",
+        (const struct note[]){ { "ddl eval my/run --val-data 'my/shards/val_*.bin'", "on shards" },
+                               { "ddl eval my/run --which best --val-data 'my/shards/val_*.bin'",
                                  "the checkpoint of lowest validation loss" },
                                { "ddl eval my/run --text book.txt --stride 256",
                                  "on a text; all but 256 tokens of the context precede each token" },

@@ -23,7 +23,7 @@ static const struct ddl_option rows[] = {
     { "size", DDL_OPTION_STRING, AT(size), 64, 0, 0, NULL, "NAME", "named size" },
     WHICH_ROW(flags),
     { "seq", DDL_OPTION_SIZE, AT(seq), 0, 0, 2147483647, NULL, "N",
-      "sequence length for the FLOPs (0: the context)" },
+      "sequence length for the FLOPs (0: the context)", DDL_SEQ_ALIASES },
     { "tensors", DDL_OPTION_BOOL, AT(tensors), 0, 0, 0, NULL, NULL, "list every parameter with its shape" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print as JSON" },
     { 0 },

@@ -57,7 +57,7 @@ enum value_kind value_kind(const struct ddl_option *row)
     if (list_of(row) || row->type == DDL_OPTION_CHOICE)
         return VALUE_NAMES;
     bool files = strcmp(word, "DIR") == 0 || strcmp(word, "PATH") == 0 || strcmp(word, "FILE") == 0;
-    return files || row->type == DDL_OPTION_PATHS ? VALUE_FILES : VALUE_TEXT;
+    return files || row->type == DDL_OPTION_PATH || row->type == DDL_OPTION_PATHS ? VALUE_FILES : VALUE_TEXT;
 }
 
 void print_value_names(const struct ddl_option *row)

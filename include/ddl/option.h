@@ -44,6 +44,15 @@ struct ddl_option {
     const char *automatic; /* U64: "auto" is a value too, computed by this rule; NULL: it is not      */
 };
 
+/* `aliases` of batch, which several commands have. */
+#define DDL_BATCH_ALIASES "batch_size micro_batch_size"
+/* `aliases` of seq. */
+#define DDL_SEQ_ALIASES "seq_len sequence_length"
+/* `aliases` of backend. */
+#define DDL_BACKEND_ALIASES "device"
+/* `aliases` of threads. */
+#define DDL_THREADS_ALIASES "num_threads"
+
 /* Writes name i of the option to out, truncated to size: its own name, then its aliases. False past the last.
  */
 DDL_API bool ddl_option_name(const struct ddl_option *option, size_t i, char *out, size_t size);

@@ -30,7 +30,7 @@ const struct ddl_option *ddl_build_options(void)
         { "shard_tokens", DDL_OPTION_SIZE, FIELD(shard_tokens), 0, 1, 2147483647, NULL, "N",
           "maximum tokens per shard" },
         { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 0, MAX_THREADS, NULL, "N",
-          "encoder threads (0: one per core)" },
+          "encoder threads (0: one per core)", DDL_THREADS_ALIASES },
         { "overwrite", DDL_OPTION_BOOL, FIELD(overwrite), 0, 0, 0, NULL, NULL,
           "replace the shards of an earlier build in the folder" },
         { "quiet", DDL_OPTION_BOOL, FIELD(quiet), 0, 0, 0, NULL, NULL,

@@ -81,12 +81,12 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, PATH_ROW(out, "DIR", "run folder (empty: runs/MODEL-SIZE-N, N the first free number)",            \
                     .aliases = "out_dir output_dir"))                                                        \
     X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps", .aliases = "max_steps max_iters"))  \
-    X(SAME, ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences per micro-batch",                           \
-                .aliases = "batch_size micro_batch_size"))                                                   \
+    X(SAME,                                                                                                  \
+      ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences per micro-batch", .aliases = DDL_BATCH_ALIASES))  \
     X(SAME, ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH, "micro-batches per step",                         \
                 .aliases = "gradient_accumulation_steps grad_accum_steps"))                                  \
     X(SAME, ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens per sequence (0: the model's context)",         \
-                .aliases = "seq_len sequence_length"))                                                       \
+                .aliases = DDL_SEQ_ALIASES))                                                                 \
     X(NOTED, ROW(lr, DDL_OPTION_DOUBLE, 0, 1000, "peak learning rate", .aliases = "learning_rate max_lr"))   \
     X(NOTED, ROW(lr_min_ratio, DDL_OPTION_DOUBLE, 0, 1,                                                      \
                  "final learning rate of the schedules cosine and wsd, relative to the peak",                \
@@ -141,8 +141,9 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "most recent checkpoints to keep (0: all)"))          \
     X(ANY, ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,                                                       \
                "additional checkpoints of lowest validation loss to keep (0: none)"))                        \
-    X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP, .aliases = "device"))                               \
-    X(NOTED, ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core)", .aliases = "num_threads"))
+    X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP, .aliases = DDL_BACKEND_ALIASES))                    \
+    X(NOTED,                                                                                                 \
+      ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core)", .aliases = DDL_THREADS_ALIASES))
 
 #define OPTION(on_resume, ...) __VA_ARGS__,
 static const struct ddl_option rows[] = { ROWS(OPTION){ 0 } };

@@ -35,9 +35,10 @@ const struct ddl_option *ddl_verify_options(void)
     _Static_assert(DDL_PRECISION_F32 == 0 && DDL_PRECISION_BF16 == 1, "dtypes are in order");
 #define FIELD(name) offsetof(struct ddl_verify_config, name), sizeof((struct ddl_verify_config *)0)->name
     static const struct ddl_option rows[] = {
-        { "backend", DDL_OPTION_STRING, FIELD(backend), 0, 0, NULL, "NAME", "all, or " DDL_BACKEND_HELP },
+        { "backend", DDL_OPTION_STRING, FIELD(backend), 0, 0, NULL, "NAME", "all, or " DDL_BACKEND_HELP,
+          DDL_BACKEND_ALIASES },
         { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 4096, NULL, "N",
-          "threads of the backend (0: one per core)" },
+          "threads of the backend (0: one per core)", DDL_THREADS_ALIASES },
         { "dtype", DDL_OPTION_CHOICE, FIELD(dtype), 0, 0, dtypes, "NAME",
           "number format of products; bf16: models only, compared with ref in bf16" },
         { "recompute", DDL_OPTION_CHOICE, FIELD(recompute), 0, 0, ddl_recompute_names, "NAME",

@@ -40,9 +40,10 @@ static void mistakes(void **state)
         { "train --train-data /nowhere --out /nowhere/x", 1, "train_data: /nowhere" },
         { "train --model dl-cc", 2, "unknown model 'dl-cc', did you mean 'ddl-cc'?" },
         { "eval", 2, "eval: missing argument: expected a model folder (DIR)" },
-        { "eval /nowhere", 2, "eval: missing argument: expected --shard PATH, --text PATH or --tasks LIST" },
+        { "eval /nowhere", 2,
+          "eval: missing argument: expected --val-data PATH, --text PATH or --tasks LIST" },
         { "eval /nowhere --text x --shard y", 2,
-          "eval: expected one of --shard, --text and --tasks, found several" },
+          "eval: expected one of --val-data, --text and --tasks, found several" },
         { "eval /nowhere --text x", 1, "/nowhere/config.json: cannot open" },
         { "eval /nowhere --text x --sequence 4", 2, "unknown option '--sequence'" },
         { "generate", 2, "generate: missing argument: expected a model folder (DIR)" },
@@ -381,6 +382,66 @@ static void nanogpt_files(void **state)
     assert_printed("not a shard: expected magic number");
 }
 
+/* One option has one name in all commands, and the same other names. */
+static void options_are_named_alike(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *also;
+    } cases[] = {
+        { "train", "--val-data PATH" },
+        { "eval", "--val-data PATH" },
+        { "eval", "(also --shard)" },
+        { "train", "--val-tokens N" },
+        { "eval", "--val-tokens N" },
+        { "eval", "(also --max-tokens)" },
+        { "train", "(also --batch-size, --micro-batch-size)" },
+        { "eval", "(also --batch-size, --micro-batch-size)" },
+        { "bench step", "(also --batch-size, --micro-batch-size)" },
+        { "train", "(also --seq-len, --sequence-length)" },
+        { "eval", "(also --seq-len, --sequence-length)" },
+        { "bench step", "(also --seq-len, --sequence-length)" },
+        { "info", "(also --seq-len, --sequence-length)" },
+        { "train", "(also --device)" },
+        { "eval", "(also --device)" },
+        { "generate", "(also --device)" },
+        { "bench step", "(also --device)" },
+        { "verify", "(also --device)" },
+        { "train", "(also --num-threads)" },
+        { "eval", "(also --num-threads)" },
+        { "generate", "(also --num-threads)" },
+        { "bench step", "(also --num-threads)" },
+        { "verify", "(also --num-threads)" },
+        { "data build", "(also --num-threads)" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(ddl("help %s", cases[i].command), 0);
+        assert_printed(cases[i].also);
+    }
+    char folder[2048], shard[2048], *first = NULL;
+    snprintf(folder, sizeof folder, "%s", tiny_folder("alike", "baseline"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
+    write_random_shard(shard, 1, 260, 300);
+    static const char *const spellings[] = {
+        "--val-data %s --val-tokens 64 --batch 2 --seq 8 --backend ref --threads 1",
+        "--shard %s --max-tokens 64 --batch-size 2 --seq-len 8 --device ref "
+        "--num-threads 1"
+    };
+    for (size_t i = 0; i < 2; i++) {
+        char arguments[4096];
+        snprintf(arguments, sizeof arguments, spellings[i], shard);
+        assert_int_equal(ddl_stream(STANDARD_OUTPUT, "eval %s %s", folder, arguments), 0);
+        char *clock = strstr(printed, "seconds");
+        assert_non_null(clock);
+        *clock = '\0';
+        if (first)
+            assert_string_equal(first, printed);
+        else
+            first = strdup(printed);
+    }
+    free(first);
+}
+
 /* --dtype: a run in bfloat16, and its model read in every form; the losses are near each other. */
 static void dtypes(void **state)
 {
@@ -525,6 +586,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_listed),
+        cmocka_unit_test(options_are_named_alike),
         cmocka_unit_test(truncated_weights_are_reported),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(help),

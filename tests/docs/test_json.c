@@ -165,7 +165,7 @@ static const struct command {
       0 },
     { "ddl info", "info run --tensors --json", 0 },
     { "ddl info without a model", "info --json", 0 },
-    { "ddl eval", "eval run --text text.txt --max-tokens 64 --backend ref --json", 0 },
+    { "ddl eval", "eval run --text text.txt --val-tokens 64 --backend ref --json", 0 },
     { "ddl generate", "generate run --prompt a --max-tokens 2 --backend ref --json", 0 },
     { "ddl compare", "compare run --json", 0 },
     { "ddl bench",
