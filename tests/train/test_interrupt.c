@@ -1,5 +1,6 @@
 /* A run that is stopped while it checks its data or validates; its times; what it says before the first step;
  * a dry run. */
+#define _POSIX_C_SOURCE 200809L
 #include "support/runs.h"
 
 #include "checkpoint/checkpoint.h"
