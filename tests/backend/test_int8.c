@@ -11,8 +11,7 @@
 
 DEFINE_CALL(matmul_q8, matmul_q8_args)
 
-/* Rows of x reduced on a backend, `piece` of them at a time, into tiles where `first` rows stand before them.
- */
+/* Rows of x reduced on a backend, `piece` of them at a time, into tiles that already have `first` rows. */
 static struct ddl_q8 *quantized(const struct ddl_backend *backend, size_t rows, size_t width, size_t first,
                                 size_t piece, const float *x)
 {
@@ -200,7 +199,7 @@ static void test_products(void **state)
     }
 }
 
-/* Digits of A are of the same precision wherever its numbers stand. */
+/* Small and large values of A have the same relative precision. */
 static void test_small_and_large_numbers(void **state)
 {
     (void)state;

@@ -79,7 +79,7 @@ static struct attention_args forward_of(const size_t *c, float spread, bool halv
                                     .v_batch = v_batch };
 }
 
-/* Scratch is what attention asks for at this size, no more. */
+/* The scratch buffer has exactly the size that attention requests. */
 static void compare_forward(struct attention_args f, double limit)
 {
     const struct ddl_limits limits = { .T = f.past + f.T, .h = f.h };

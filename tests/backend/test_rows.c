@@ -57,7 +57,7 @@ static void test_rmsnorm(void **state)
             rstd[n] = (float)(1 / sqrt(squares / (double)d + 1e-5));
         }
         struct rmsnorm_grad_args b = { .N = N, .d = d, .x = x, .w = w, .rstd = rstd, .dy = dy };
-        /* d = 1: dx is the small rest of a difference, so nothing relative can be asked of it */
+        /* d = 1: dx is the result of a cancellation, so its relative error is not small */
         double limit = d > 1 ? 2e-6 : 0.1;
         struct output bwd[] = { { &b.dx, N * d, limit, NULL, NULL },
                                 { &b.dw, d, 2e-6, some_floats(d), NULL } };
@@ -209,7 +209,7 @@ static void test_plain_functions(void **state)
     }
 }
 
-/* From rows in bfloat16 and in tiles, where others stand before them. */
+/* Reads rows in bfloat16, and in tiles that have other rows before them. */
 static void check_reduced_lookup(size_t N, size_t d, const int32_t *tokens, size_t V, const float *E)
 {
     enum { BEFORE = 6 };
@@ -245,7 +245,7 @@ static void test_bias_embed_copy(void **state)
         struct output db[] = { { &b.db, d, 2e-6, some_floats(d), NULL } };
         COMPARE(bias_bwd, b, db);
 
-        int32_t *tokens = ddl_mem_alloc(N * sizeof *tokens); /* most stand several times */
+        int32_t *tokens = ddl_mem_alloc(N * sizeof *tokens); /* most occur several times */
         assert_non_null(tokens);
         for (size_t n = 0; n < N; n++)
             tokens[n] = (int32_t)(n * n % VOCABULARY);

@@ -1,4 +1,4 @@
-/* base/file.h: whole or not at all, and sentences that name the path. */
+/* base/file.h: files are replaced atomically, and error messages have the path. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/support.h"
 
@@ -58,7 +58,7 @@ static void maps(void **state)
     assert_non_null(strstr(err.text, "not a regular file"));
 }
 
-/* What was let go reads as before, whatever range it was. */
+/* A released range of a map has the same content when it is read again. */
 static void let_go(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void only_regular_files(void **state)
     unlink(pipe);
 }
 
-/* The largest file that the file system has; it takes no room on the disk. Under qemu-user, which keeps 24
+/* The largest file that the file system has; it is sparse. Under qemu-user, which keeps 24
  * bytes for every page of a map (48 GiB for 8 TiB), one that 32 bits do not hold. */
 static void sparse_files(void **state)
 {

@@ -1,4 +1,4 @@
-/* base/option.c: values and their sentences, the way back as text, suggestions, and the command line. */
+/* base/option.c: values and error messages, conversion to text, suggestions, and the command line. */
 #include "support/support.h"
 
 #include "ddl/option.h"
@@ -71,7 +71,7 @@ static void nearest(void **state)
     assert_string_equal(ddl_option_nearest(table, "batch-cuont")->name, "batch_count");
     assert_string_equal(ddl_option_nearest(table, "sed")->name, "seed");
     assert_string_equal(ddl_option_nearest(table, "rl")->name, "lr");
-    assert_string_equal(ddl_option_nearest(table2, "intervall")->name, "every");
+    assert_string_equal(ddl_option_nearest(table2, "intervals")->name, "every");
     assert_null(ddl_option_nearest(table, "temperature"));
     char long_name[400];
     memset(long_name, 'x', sizeof long_name - 1);
@@ -256,7 +256,7 @@ static void ranges(void **state)
     }
 }
 
-/* What stands in the struct is held to the rows as what is read is. */
+/* Values in a struct are checked against the rows as parsed values are. */
 static void values_that_came_from_c(void **state)
 {
     (void)state;

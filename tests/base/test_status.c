@@ -1,4 +1,4 @@
-/* base/status.c: a sentence is one line, whatever it quotes. */
+/* base/status.c: an error message is one line, whatever it quotes. */
 #include "support/support.h"
 
 static void sentences_are_plain(void **state)
@@ -15,7 +15,7 @@ static void sentences_are_plain(void **state)
                                    "2J\xc2\xa0\xc2"),
                      DDL_E_FORMAT);
     assert_string_equal(err.text, "a??2J\xc2\xa0\xc2");
-    assert_int_equal(ddl_error_set(NULL, DDL_E_IO, "nobody asks"), DDL_E_IO);
+    assert_int_equal(ddl_error_set(NULL, DDL_E_IO, "no message"), DDL_E_IO);
 }
 
 static void statuses_have_names(void **state)

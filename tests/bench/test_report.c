@@ -98,7 +98,7 @@ static void changes(void **state)
     free(now);
 }
 
-/* Only what was asked for alike is compared; of several the last. */
+/* Only reports with equal settings are compared; of several, the last one. */
 static void matches(void **state)
 {
     (void)state;

@@ -24,7 +24,7 @@ static void assert_error(const char *gist)
     size_t size;
     char *text = read_file(scratch_path("err.txt"), &size);
     if (!strstr(text, gist) || strncmp(text, "ddl: ", 5) != 0 || strchr(text, '\n') != text + size - 1)
-        fail_msg("'%s' is not one line that says '%s'", text, gist);
+        fail_msg("'%s' is not one line with '%s'", text, gist);
     free(text);
 }
 
@@ -193,7 +193,7 @@ static void interruption(void **state)
 
 enum { MEBI = 1 << 20, INPUT = 160 * MEBI, MOST = 64 * MEBI };
 
-/* INPUT bytes of text, packed; `separator` (may be "") stands on a line of its own between documents. */
+/* INPUT bytes of text, packed; `separator` (may be "") is a line between documents. */
 static void write_large(const char *path, const char *separator)
 {
     static const char line[] = "a line of the text that is the same again and again, 0123456789\n";

@@ -6,8 +6,8 @@
 
 enum { MEBI = 1 << 20 };
 
-/* A model of some size, mostly embedding: 124 MB in float32. Of the parent's memory nothing is left, for a
- * child is told to have had it. */
+/* A model of some size, mostly embedding: 124 MB in float32. It is freed: a child's peak
+ * memory includes what its parent had at the fork. */
 static struct ddl_config write_model(const char *folder)
 {
     struct ddl_config config = tiny_config("ddl-cc-ec", 60000);

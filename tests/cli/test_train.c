@@ -1,4 +1,4 @@
-/* ddl train, eval, generate and info as a user meets them: exit statuses, sentences, a stop by signal. */
+/* ddl train, eval, generate and info: exit statuses, messages, a stop by signal. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/program.h"
 #include "support/runs.h"
@@ -508,8 +508,8 @@ static void a_signal_leaves_a_checkpoint(void **state)
     }
 }
 
-/* A rate that is far too high: the sentence names the place, ddl verify replays the dump on both backends,
- * and the checkpoint of the state before is a model. */
+/* A rate that is far too high: the error message has the tensor, ddl verify replays the dump on both
+ * backends, and the checkpoint of the state before is a model. */
 static void where_numbers_end(void **state)
 {
     (void)state;

@@ -1,9 +1,8 @@
-/* A library to preload: counts the calls that change or open files below one folder, and at a chosen one lets
- * the disk fail, fill up, or the process die. Preloaded and not wrapped at link time, so that it is the
- * program itself, as it is installed, that meets the fault, and its exit status and sentence that are looked
- * at; no privileges are needed, as a device mapper or ptrace would want. Streams that write are made over its
- * own write (fopencookie), because the C library's own calls inside fwrite cannot be replaced from outside:
- * so each write(2) is one call here too.
+/* A library to preload: counts the calls that change or open files below one folder, and at a chosen call
+ * simulates a failing or full disk, or ends the process. Preloaded and not wrapped at link time, so that the
+ * installed program is tested, with its exit status and error message; no privileges are needed, unlike with
+ * a device mapper or ptrace. Output streams are replaced by streams over the shim's own write (fopencookie),
+ * because the C library's calls inside fwrite cannot be replaced: each write(2) is one call here too.
  *
  *   DDL_SHIM_UNDER  calls on paths that begin so are counted
  *   DDL_SHIM_AT     the number of the call where it happens, from 1

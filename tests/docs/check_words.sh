@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_words.sh [--all | --prune]: checks the wording of comments, strings and documents in the source tree:
+# check_words.sh: checks the wording of comments, strings and documents in the source tree:
 #
 #   - spelling, with codespell (skipped with a message if it is not installed); American spelling
 #   - banned terms: tests/docs/banned_terms.txt, one "term<TAB>use instead" per line. Terms are matched case-insensitively
@@ -9,12 +9,10 @@
 #   - lines of documents are at most 100 columns wide, except for tables, code and links
 #
 # tests/docs/word_exemptions.txt has exact lines that may contain any term, as "path<TAB>line" without leading and
-# trailing white space. tests/docs/unconverted_paths.txt lists files that are not yet checked; --all checks them too,
-# --prune removes those without findings from the list. An entry of either file that matches nothing is an error.
+# trailing white space. An entry that matches nothing is an error.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/docs
-mode=${1:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 LC_ALL=C
@@ -30,16 +28,6 @@ export LC_ALL
     done
     find .ci -type f ! -name '*.*'
 } | grep -v "^$here/check_words.sh\$" | sort -u >"$work/files"
-
-grep -v '^#' "$here/unconverted_paths.txt" | grep . >"$work/unconverted" || true
-while read -r path; do
-    [ -e "$path" ] || echo "$here/unconverted_paths.txt: $path does not exist"
-done <"$work/unconverted" >"$work/findings"
-if [ "$mode" = --all ] || [ "$mode" = --prune ]; then
-    cp "$work/files" "$work/checked"
-else
-    grep -vxF -f "$work/unconverted" "$work/files" >"$work/checked"
-fi
 
 # ---- banned terms and wide lines ----
 # shellcheck disable=SC2046
@@ -120,31 +108,20 @@ awk -v terms="$here/banned_terms.txt" -v exemptions="$here/word_exemptions.txt" 
     END {
         for (line in exempt)
             if (!(line in used)) print exemptions ": unused: " line
-    }' $(cat "$work/checked") >>"$work/findings"
+    }' $(cat "$work/files") >"$work/findings"
 
 # ---- spelling ----
 if command -v codespell >/dev/null 2>&1; then
     # shellcheck disable=SC2046
     codespell --builtin clear,rare,en-GB_to_en-US --ignore-words "$here/codespell_ignore.txt" \
-        $(cat "$work/checked") >"$work/spelling" 2>/dev/null || true
+        $(cat "$work/files") >"$work/spelling" 2>/dev/null || true
     cat "$work/spelling" >>"$work/findings"
 else
     echo "skipped: codespell is not installed"
 fi
 
-if [ "$mode" = --prune ]; then
-    while read -r path; do
-        ! grep -qF "$path:" "$work/findings" || echo "$path"
-    done <"$work/unconverted" >"$work/kept"
-    { grep '^#' "$here/unconverted_paths.txt"; cat "$work/kept"; } >"$work/list"
-    cp "$work/list" "$here/unconverted_paths.txt"
-    echo "$(wc -l <"$work/kept") of $(wc -l <"$work/unconverted") files have findings"
-    exit 0
-fi
 if [ -s "$work/findings" ]; then
     cat "$work/findings"
     echo "$(wc -l <"$work/findings") findings: see $0 for the rules and exemptions"
     exit 1
 fi
-unchecked=$(($(wc -l <"$work/files") - $(wc -l <"$work/checked")))
-[ "$unchecked" -eq 0 ] || echo "$unchecked files are not yet checked: $here/unconverted_paths.txt"

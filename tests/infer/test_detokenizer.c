@@ -141,7 +141,7 @@ static void the_answer_comes_back(void **state)
     ddl_detokenizer_free(&e);
 }
 
-/* A token longer than the stop string, which stands inside it. */
+/* A token that contains the stop string. */
 static void stops_inside_a_token(void **state)
 {
     (void)state;

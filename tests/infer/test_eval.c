@@ -170,7 +170,7 @@ static void refusals(void **state)
     assert_says(&err, "binary.txt: a zero byte at 2");
 }
 
-/* Weights of NaN give no result: JSON has no word for it, and nobody should average it. */
+/* Weights of NaN give an error instead of a result: JSON has no NaN. */
 static void a_loss_that_is_no_number(void **state)
 {
     (void)state;

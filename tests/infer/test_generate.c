@@ -1,4 +1,4 @@
-/* infer/generate.c: what is generated is what full forward passes would choose, however it is asked for. */
+/* infer/generate.c: the text equals that of full forward passes, with all options. */
 #include "support/runs.h"
 
 #include "ddl/generate.h"
@@ -55,7 +55,7 @@ static ddl_status generate(ddl_model *model, const struct ddl_generate_config *c
     return ddl_generate(&request, results, err);
 }
 
-/* Greedy text by full passes over everything so far, without a cache. */
+/* Greedy text by a full forward pass for each token, without a cache. */
 static void greedy_by_hand(ddl_model *model, const char *prompt, size_t n, char *out)
 {
     struct ddl_error err;
@@ -214,7 +214,7 @@ static void refusals(void **state)
     struct heard h = { 0 };
     struct ddl_error err;
     const char *longest = "0123456789012345";
-    assert_ok(generate(model, &config, longest, &h, NULL, &err), err); /* 16 tokens: room for one more */
+    assert_ok(generate(model, &config, longest, &h, NULL, &err), err); /* 16 tokens: one more fits */
     assert_int_equal(generate(model, &config, "01234567890123456", &h, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "the prompt is 17 tokens, the model's context 16");
     assert_int_equal(generate(narrow, &config, "a", &h, NULL, &err), DDL_E_FORMAT);

@@ -128,8 +128,8 @@ static void sizes(void **state)
         assert_string_equal(ddl_config_preset_name(&c), "ddl-tc-ec");
     }
     assert_null(ddl_config_size_list(N, NULL));
-    assert_int_equal(ddl_config_set_size(&c, "smal", &err), DDL_E_USAGE);
-    assert_string_equal(err.text, "unknown size 'smal', did you mean 'small'?");
+    assert_int_equal(ddl_config_set_size(&c, "smull", &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "unknown size 'smull', did you mean 'small'?");
     assert_int_equal(ddl_config_set_size(&c, "enormous", &err), DDL_E_USAGE);
     assert_string_equal(err.text, "unknown size 'enormous' (there are: small, medium, mini, tiny, micro)");
 }

@@ -1,5 +1,5 @@
-/* model/config_json.c and config_release.c: golden configurations, the release's form of them, the way out
- * and back, and every sentence about a bad config.json. */
+/* model/config_json.c and config_release.c: golden configurations, also in the release's form, writing and
+ * reading them again, and every error message about an invalid config.json. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/support.h"
 

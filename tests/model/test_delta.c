@@ -290,7 +290,7 @@ static void beta_zero_copies_bits(ddl_backend *backend)
     }
 }
 
-/* One row of the batch closed, its neighbours open: the copy must not depend on whole batches. */
+/* One row of a batch has beta 0, the rows around it do not: copying X does not depend on whole batches. */
 static void beta_zero_among_others(ddl_backend *backend)
 {
     struct delta_case p = delta_case_make(9, 19, 4, 77);

@@ -1,6 +1,6 @@
-/* model/gradients.c: what stands in the memory of gradients before ddl_model_zero_grad is never seen again,
- * and products that write a gradient give the bits of products that add to zeros. Memory is NaN before each
- * zeroing. */
+/* model/gradients.c: the content of the gradients' memory before ddl_model_zero_grad has no effect, and
+ * products that overwrite a gradient are bit-identical to products that accumulate into zeros. The memory is
+ * NaN before each call. */
 #include "support/properties.h"
 #include "support/models.h"
 
@@ -43,8 +43,8 @@ static void prepare(ddl_model *model, struct before before)
     }
 }
 
-/* All gradients after each of the passes, one behind the other; free them. -0 is told as 0: 0 + x is x but
- * for its sign. */
+/* All gradients after each of the passes, concatenated; the caller frees them. -0 is replaced by 0, because
+ * 0 + -0 is 0. */
 static float *gradients_after(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
                               size_t passes, struct before before)
 {
@@ -151,7 +151,7 @@ static void assert_all_zero(const ddl_model *model)
     free(grads);
 }
 
-/* Who asks before a pass, or after one that was refused or had no tokens, finds zeros. */
+/* Gradients are zero before a pass, and after one that failed or had no tokens. */
 static void no_pass_leaves_zeros(ddl_backend *backend)
 {
     for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_BF16; precision++) {
@@ -214,7 +214,7 @@ static struct {
     size_t zeroed, added; /* rows of the gradients */
 } seen;
 
-/* The row whose gradient stands there, or how many rows there are. */
+/* The row whose gradient is at `place`, or the number of rows. */
 static size_t row_at(const void *place)
 {
     const struct params *params = &seen.model->params;

@@ -144,7 +144,7 @@ static float *logits_of(ddl_model *model, const struct ddl_batch *batch)
 }
 
 /* Rounding what is rounded changes nothing, so a whole model with the values that are held gives the same. In
- * eight bits its scales are made anew, from 127 times themselves: a last digit may differ. */
+ * eight bits its scales are recomputed from 127 times themselves: a last digit may differ. */
 static void computes_as_a_whole_model(void **state)
 {
     (void)state;
@@ -184,7 +184,7 @@ static void computes_as_a_whole_model(void **state)
 
 /* ---- memory ---- */
 
-/* A backend that counts the bytes it lends. */
+/* A backend that counts the bytes that it allocates. */
 static struct {
     const struct ddl_ops *ops;
     size_t now, most;
@@ -222,7 +222,7 @@ static void counted_free(void *ctx, void *block)
     count.ops->free(ctx, block);
 }
 
-/* Loading takes the bytes that are told for the weights, a line of padding a row, and room for one piece. */
+/* Loading allocates the documented bytes of the weights, a line of padding per row, and a buffer. */
 static void memory_is_what_is_told(void **state)
 {
     (void)state;
@@ -299,7 +299,7 @@ static void refusals(void **state)
     }
 }
 
-/* Numbers that name nothing, from C, where no table of options stands before them. */
+/* Values of enums that do not exist, passed from C, without the checks of an option table. */
 static void refused_choices(void **state)
 {
     (void)state;

@@ -71,8 +71,8 @@ static void gradient_is_the_slope(void **state)
     }
 }
 
-/* Two passes over one sequence each add up to the pass over both, to the rounding of float32 sums taken in
- * another order: a tenth of what a gradient may differ from the oracle's. */
+/* The gradients of two passes with one sequence each add up to those of one pass with both, up to the
+ * rounding of float32 sums in another order: a tenth of the limit against the reference. */
 static void accumulation_is_one_batch(void **state)
 {
     (void)state;
@@ -235,7 +235,7 @@ static void paper_sizes(void **state)
     }
 }
 
-/* The sentence of a call that must fail. */
+/* The error message of a call that must fail. */
 #define assert_sentence(call, status, part)                                                                  \
     do {                                                                                                     \
         struct ddl_error err_ = { 0 };                                                                       \

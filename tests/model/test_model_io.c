@@ -1,5 +1,5 @@
-/* model/model_io.c: what is saved loads as it was, every golden model loads, and each mismatch has its
- * sentence. */
+/* model/model_io.c: saved models load with equal values, every golden model loads, and each mismatch has its
+ * error message. */
 #include "support/runs.h"
 
 #include "base/mem.h"

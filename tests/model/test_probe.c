@@ -1,5 +1,5 @@
-/* model/probe.c: a pass that is looked on at computes what it computes unwatched, and shows every tensor it
- * makes, in order. */
+/* model/probe.c: a pass with a probe computes the same results as one without, and reports every tensor that
+ * it computes, in order. */
 #include "support/properties.h"
 #include "support/models.h"
 #include "support/runs.h"
@@ -104,7 +104,7 @@ static void watch_model(ddl_backend *backend, const struct ddl_config *config, e
     ddl_model_free(model);
 }
 
-/* Each gradient that the optimiser will use is shown, and in each layer what its sublayers are made of. */
+/* Each gradient that the optimizer uses is reported, and in each layer the tensors of its sublayers. */
 static void assert_complete(const struct ddl_config *config, const char *story)
 {
     struct ddl_error err;
@@ -163,7 +163,7 @@ static void in_the_order_of_computation(ddl_backend *backend)
           "<head.grad.transformer.wte.weight <head.dctx <head.grad.ln_f.weight <head.dx_in <head.dX "
           "<head.grad.readout.weight <head.grad.readout.read <2.mlp.X <2.mlp.dbeta <2.mlp.dtarget <2.mlp.df "
           "<2.mlp.dX <2.mlp.x_in <2.mlp.ctx <2.mlp.grad.transformer.h.2.mlp.c_proj.weight " },
-        /* the others differ in what is made again */
+        /* the others differ in what is recomputed */
         { "ddl-cc-ec", DDL_RECOMPUTE_NONE, "embed.embedding embed.X ",
           "<2.mlp.dX <2.mlp.grad.transformer.h.2.mlp.c_proj.weight " },
         { "ddl-cc-ec", DDL_RECOMPUTE_BLOCK, "embed.embedding embed.X ",

@@ -1,6 +1,5 @@
-/* model/workspace.c and what block.c, attention.c and mlp.c make again: with every choice of `recompute` the
- * loss is the same to the bit, gradients too where no state is reversed, and memory is what the choice says.
- */
+/* model/workspace.c, and what block.c, attention.c and mlp.c recompute: with every choice of `recompute` the
+ * loss is bit-identical, so are gradients where no state is reversed, and memory is as documented. */
 #include "support/properties.h"
 #include "support/models.h"
 #include "support/files.h"

@@ -30,7 +30,7 @@ void *REAL(realloc)(void *block, size_t size);
 void *REAL(memalign)(size_t alignment, size_t size);
 void REAL(free)(void *block);
 
-/* ---- what has been asked for ---- */
+/* ---- what is requested ---- */
 
 static atomic_bool armed, persist, fired, in_onednn;
 static atomic_long requests, failing = FAULT_NEVER;
@@ -116,8 +116,8 @@ static bool called_from(const char *function)
     return false;
 }
 
-/* oneDNN where it is not known to say so; jansson where it may be a long number that wants to grow (a word's
- * room is 16 bytes, then twice as much again and again); the sanitizer's start of a thread. */
+/* oneDNN outside the calls that report it; jansson where the request may be a buffer of a long number that
+ * grows (16 bytes, doubled each time); the sanitizer's start of a thread. */
 static bool is_fragile(const void *caller, size_t size)
 {
     if (is_within(caller, jansson, n_jansson))

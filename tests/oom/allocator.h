@@ -1,13 +1,12 @@
-/* malloc and its kin, mmap and pthread_create for a whole program, libraries and their calls included: each
- * can be made to fail, and what was not given back is known. Linked into the programs of tests/oom/ alone,
- * where these definitions come before the C library's (and before the sanitizers', to which they hand on).
+/* malloc and related functions, mmap and pthread_create of a whole program including its libraries: each call
+ * can be made to fail, and leaks are counted. Linked into the programs of tests/oom/ only, where these
+ * definitions take precedence over the C library's (and the sanitizers', which they call).
  *
- * Never made to fail, because what asks ends the process or has no way to say so: the OpenMP runtime
- * ("libgomp: Out of memory", then exit), the dynamic loader (thread-local storage), C++'s operator new
- * (oneDNN lets std::bad_alloc out through its C calls), jansson's requests of 32, 64, 128 ... bytes (2.14
- * asserts, and so ends the process, where the character after a long number finds no room), and in oneDNN
- * itself everything but dnnl_sgemm (dnnl_engine_create of 2.6 uses the NULL that it was given). fsync does
- * nothing here: a sweep writes thousands of files that no power cut needs to spare.
+ * Never made to fail, because the caller ends the process or cannot report it: the OpenMP runtime ("libgomp:
+ * Out of memory", then exit), the dynamic loader (thread-local storage), C++'s operator new (std::bad_alloc
+ * leaves oneDNN's C functions), jansson's requests of 32, 64, 128 ... bytes (2.14 asserts if a buffer for a
+ * long number cannot grow), and in oneDNN everything but dnnl_sgemm (dnnl_engine_create of 2.6 uses the NULL
+ * that it was given). fsync does nothing here: a sweep writes thousands of files that need not be durable.
  */
 #ifndef DDL_TEST_ALLOCATOR_H
 #define DDL_TEST_ALLOCATOR_H

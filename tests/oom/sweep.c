@@ -40,8 +40,8 @@ struct listing {
     } files[MOST_FILES];
 };
 
-/* metrics.jsonl and checkpoints tell the time: of the one whole lines are asked, of the others what the
- * sweep's own check asks. */
+/* metrics.jsonl and checkpoints contain times: metrics.jsonl must have whole lines, checkpoints pass the
+ * sweep's own check. */
 static uint64_t digest_of(const char *path)
 {
     size_t size;

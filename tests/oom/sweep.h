@@ -25,8 +25,8 @@ struct sweep {
     long all, sampled;
 };
 
-/* Fails unless every run either reports DDL_E_MEMORY in one sentence or gives the result of a run without a
- * fault, leaves nothing allocated, and leaves in `folder` only files that stood there before or that the
+/* Fails unless every run either reports DDL_E_MEMORY with one message or gives the result of a run without a
+ * fault, leaves nothing allocated, and leaves in `folder` only files that were there before or that the
  * whole run leaves, byte for byte (of metrics.jsonl whole lines; of checkpoints the names, which is why there
  * is `check`). */
 void sweep(const struct sweep *s);

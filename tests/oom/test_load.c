@@ -71,7 +71,7 @@ static void configurations(void **state)
 
 static ddl_status load_tokenizer(void *user, uint64_t *digest, struct ddl_error *err)
 {
-    static const char text[] = "Whoever copies software, in \"all\" its parts, 1234 times.\n";
+    static const char text[] = "People who copy software, in \"all\" its parts, 1234 times.\n";
     ddl_tokenizer *tokenizer = NULL;
     struct ddl_ids ids = { 0 };
     ddl_status status = ddl_tokenizer_load(&tokenizer, user, err);

@@ -139,7 +139,7 @@ static void measures(void **state)
     sweep(&(struct sweep){ .name = "bench", .run = bench });
 }
 
-/* C = A B, then C += A B with longer rows of A: oneDNN works in some room, and then in more. */
+/* C = A B, then C += A B with longer rows of A: oneDNN needs a scratch buffer, then a larger one. */
 enum { ROWS = 33, COLUMNS = 40, LEAST = 65, MOST = 1000 };
 static const size_t lengths[] = { LEAST, MOST };
 static struct products {
@@ -170,7 +170,7 @@ static ddl_status multiply(const char *name, float *C, struct ddl_error *err)
     return status;
 }
 
-/* Without room the kernel multiplies, which adds in another order: the result is that it is close. */
+/* Without a scratch buffer our kernel multiplies, which adds in another order: results are close. */
 static ddl_status halves(void *user, uint64_t *digest, struct ddl_error *err)
 {
     (void)user;

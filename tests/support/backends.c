@@ -28,11 +28,11 @@ float *some_floats(size_t n)
     return keep(random_floats(n, stream++));
 }
 
-float *floats_around(size_t n, float centre, float spread)
+float *floats_around(size_t n, float center, float spread)
 {
     float *x = some_floats(n);
     for (size_t i = 0; i < n; i++)
-        x[i] = centre + spread * x[i];
+        x[i] = center + spread * x[i];
     return x;
 }
 

@@ -56,7 +56,7 @@ const char *isa_name(size_t i);
 
 /* Arrays that live until release_all. some_floats: standard normal, another stream for each call. */
 float *some_floats(size_t n);
-float *floats_around(size_t n, float centre, float spread); /* centre + spread * some_floats */
+float *floats_around(size_t n, float center, float spread); /* center + spread * some_floats */
 uint16_t *some_halves(size_t n);                            /* some_floats rounded to bfloat16 */
 void release_all(void);
 

@@ -22,7 +22,7 @@ check() {
 
 skip() { echo "[  SKIPPED ] $1: $2"; }
 
-# fail WORD...: ends a check with a sentence.
+# fail WORD...: prints the words and ends a check.
 fail() {
     echo "$*"
     exit 1

@@ -16,9 +16,9 @@ char *read_file(const char *path, size_t *size);
 void assert_same_file(const char *a, const char *b);
 /* Removes a file or folder of the scratch folder, if it is there. */
 void remove_scratch(const char *relative);
-/* Copies a folder of the scratch folder to another place there; what stood in that place is removed. */
+/* Copies a folder of the scratch folder to another path in it; what is at that path is removed first. */
 void copy_scratch(const char *from, const char *to);
-/* Does harm to a file: a bit in the middle is turned (0), it is cut in half (1), or removed (2). */
+/* Corrupts a file: flips a bit in the middle (0), truncates it to half (1), or removes it (2). */
 void corrupt_file(const char *path, size_t how);
 /* The error is one line that contains the gist. */
 void assert_says(const struct ddl_error *err, const char *gist);

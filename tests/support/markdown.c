@@ -59,7 +59,7 @@ char *markdown_block(const char *document, const char *info)
     return copy;
 }
 
-/* One cell of a row: what stands before the next bar that is not escaped. Returns what follows, or NULL. */
+/* One cell of a row: the text before the next bar that is not escaped. Returns what follows, or NULL. */
 static const char *take_cell(const char *at, char *out)
 {
     size_t n = 0;

@@ -30,7 +30,7 @@ void small_model_free(struct small_model *f);
 /* The batch's mean loss. */
 double small_mean_loss(struct small_model *f);
 
-/* Every model of tests/golden, with gradients, and its batch; all lent. */
+/* Every model of tests/golden, with gradients, and its batch; all borrowed. */
 typedef void golden_fn(const char *name, ddl_model *model, const struct ddl_batch *batch);
 void on_every_golden_model(ddl_backend *backend, golden_fn *fn);
 

@@ -46,7 +46,7 @@ void assert_refused(const struct refusal *list, size_t n)
         bool one_line =
             strncmp(printed, "ddl: ", 5) == 0 && strchr(printed, '\n') == printed + strlen(printed) - 1;
         if (status != r->status || !one_line || !strstr(printed, r->says))
-            fail_msg("ddl %s: status %d, '%s', wanted %d and one line that says '%s'", r->arguments, status,
+            fail_msg("ddl %s: status %d, '%s', expected %d and one line with '%s'", r->arguments, status,
                      printed, r->status, r->says);
     }
 }

@@ -10,7 +10,7 @@
 
 /* Odd sizes, three layers, a context of 16. */
 struct ddl_config tiny_config(const char *preset, size_t vocab_size);
-/* With initial values from the seed; lent backend. */
+/* With initial values from the seed; the backend is borrowed. */
 ddl_model *tiny_model(const char *preset, size_t vocab_size, uint64_t seed, ddl_backend *backend);
 
 enum { TINY_VOCAB = 300 };
@@ -25,8 +25,9 @@ void write_random_shard(const char *path, uint64_t seed, size_t vocab, size_t n)
 /* Twenty steps of tiny_config on the scratch folder's train.bin, which is yours to write, by two threads,
  * without validation or checkpoints, into its folder `out`, which is removed. */
 struct ddl_train_config tiny_run(const char *preset, size_t vocab_size, const char *backend, const char *out);
-/* ddl_train_run, stopped after so many steps (0: not). In `notes`, which may be NULL: how many sentences it
- * noted. */
+/* ddl_train_run, stopped after so many steps (0: not). In `notes`, which may be NULL: the number of its
+ * notes.
+ */
 ddl_status run_until(const struct ddl_train_config *t, int steps, int *notes, struct ddl_error *err);
 
 /* "folder/name"; each call returns one of a few rotating static buffers. */

@@ -1,6 +1,6 @@
-/* That the thread sanitizer of this build sees what it is asked to see: a race in an OpenMP region and one
- * between POSIX threads are reported, and the same work ordered by a barrier or a lock is not. The work is
- * done in another process, this program again, because a report ends it. */
+/* The thread sanitizer of this build detects races: one in an OpenMP region and one between POSIX threads are
+ * reported, and the same work with a barrier or a lock is not. The work is done in another process, this
+ * program again, because a report ends it. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/support.h"
 

@@ -1,5 +1,5 @@
-/* train/nonfinite.c, replay.c and trouble_dump.c: where numbers end is said by micro-batch, layer and tensor,
- * and the dump says the same. */
+/* train/nonfinite.c, replay.c and nonfinite_dump.c: the origin of a non-finite value is reported by
+ * micro-batch, layer and tensor, and the dump has the same. */
 #include "support/properties.h"
 #include "support/models.h"
 #include "support/runs.h"

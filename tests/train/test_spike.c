@@ -55,7 +55,7 @@ static void a_small_norm_is_no_spike(void **state)
     assert_int_equal(judge(&k, &s, 1e-9), DDL_SPIKE_TAKE);
 }
 
-/* A norm that stands still has no deviation: a hundredth of it counts as one. */
+/* A constant norm has no deviation: a hundredth of it is used instead. */
 static void jitter_is_no_spike(void **state)
 {
     (void)state;
@@ -73,8 +73,8 @@ static void jitter_is_no_spike(void **state)
         assert_int_equal(judge(&k, &s, 0), DDL_SPIKE_TAKE);
 }
 
-/* A burst ends: the count of skips in a row begins anew, the count of all goes on. A level that has shifted
- * is taken after max_skip, and the window starts again with it. */
+/* After a burst the count of consecutive skips restarts, the total continues. A shifted level is accepted
+ * after max_skip, and the window restarts with it. */
 static void skips_in_a_row_end(void **state)
 {
     (void)state;

@@ -1,6 +1,5 @@
-/* train/train_config.c and train/recipe.c: names, keys and flags put together, and a sentence for each
- * mistake.
- */
+/* train/train_config.c and train/recipe.c: names, keys and flags combined, and an error message for each
+ * mistake. */
 #include "support/runs.h"
 
 #include "ddl/data.h"
@@ -177,7 +176,7 @@ static void keys_beat_names_and_flags_beat_the_recipe(void **state)
     static const char recipe[] = "# a comment\n"
                                  "hidden_size: 96\n"
                                  "model: ddl-cc-ec\n"
-                                 "size: micro      # stands after a key that it sets too\n"
+                                 "size: micro      # after a key that it sets too\n"
                                  "lr: 3e-3\n"
                                  "weight_decay_norm: 0\n"
                                  "sample_prompt: \"a: \\\"b\\\"\\n\"\n"

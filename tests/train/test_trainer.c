@@ -1,5 +1,5 @@
-/* train/trainer.c with checkpoint.c and metrics.c: a run that was stopped and resumed is the run that was
- * not, byte for byte; what is wrong is said before anything is written. */
+/* train/trainer.c with checkpoint.c and metrics.c: a run that was stopped and resumed equals one that was
+ * not, byte for byte; errors are reported before anything is written. */
 #include "support/runs.h"
 
 #include "ddl/compare.h"
@@ -93,8 +93,8 @@ static void resumes_bit_for_bit(void **state)
     }
 }
 
-/* What backward makes again is no part of what a run computes: it may change when the run is resumed, which
- * is noted, and where no state is rebuilt every byte stays. */
+/* What backward recomputes has no effect on results: it may change when a run is resumed, with a note, and
+ * without reversed states every byte is the same. */
 static void recompute_may_change(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void keeps_the_newest(void **state)
     }
 }
 
-/* The validation losses of the checkpoints that stand in `out`, and which steps they are: "3 6 9". */
+/* The steps of the checkpoints in `out`, as "3 6 9", and the one of lowest validation loss. */
 static void steps_left(const char *out, char *steps, size_t size, uint64_t *best)
 {
     struct ddl_error err;
@@ -316,8 +316,8 @@ static void steps_left(const char *out, char *steps, size_t size, uint64_t *best
     free(list);
 }
 
-/* With a learning rate that soon spoils the model the best comes early; it outlives keep_last, also where the
- * run was stopped and resumed after it. keep_best 0 keeps none for that. */
+/* With a learning rate at which the model soon diverges the best checkpoint is an early one. It is kept
+ * beyond keep_last, also if the run was stopped and resumed after it; not with keep_best 0. */
 static void keeps_the_best(void **state)
 {
     (void)state;
@@ -373,7 +373,7 @@ static void resumes_at_the_edges(void **state)
     assert_same_file(file_in(t.out, "model.safetensors"), file_in(t.out, "first"));
     assert_true(again.step == 6 && again.loss == last.loss && again.val_loss == last.val_loss);
     assert_string_equal(said, "");
-    /* Lines that are lost are told of. */
+    /* Lost lines are reported. */
     size_t size;
     cut = read_file(file_in(t.out, "metrics.jsonl"), &size);
     write_file(file_in(t.out, "metrics.jsonl"), cut, (size_t)(strstr(cut, "{\"step\":5") - cut));
@@ -453,7 +453,7 @@ static void does_not_run_over_a_run(void **state)
     assert_int_equal(count_checkpoints(t.out), 0);
 }
 
-/* Begins a run in the folder of the one that asks; each kind must be refused, and change nothing. */
+/* Begins a run in the folder of the calling run; each kind must fail and change nothing. */
 static int intrude(void *user)
 {
     struct ddl_train_config t = *(const struct ddl_train_config *)user;

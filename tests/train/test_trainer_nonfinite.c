@@ -1,5 +1,5 @@
-/* train/trainer_nonfinite.c, and what a run keeps where numbers end or spike: the sentence names the step,
- * the state before it is the one that the run goes on from. */
+/* train/trainer_nonfinite.c, and what a run keeps after non-finite values or spikes: the error message has
+ * the step, and the run resumes from the state before it. */
 #include "support/models.h"
 #include "support/runs.h"
 
@@ -324,7 +324,7 @@ static void spikes_resume_bit_for_bit(void **state)
     }
 }
 
-/* Where the dump cannot be written, the sentence says why, and the state is kept all the same. */
+/* If the dump cannot be written, the error message has the reason, and the state is saved. */
 static void no_room_for_a_dump(void **state)
 {
     (void)state;

@@ -12,7 +12,7 @@ enum { V = 31 };
 
 struct told {
     struct ddl_verify_totals totals;
-    struct ddl_verify_case cases[4]; /* the pointers in them are gone */
+    struct ddl_verify_case cases[4]; /* their pointers are invalid */
     char backends[4][8];
     size_t n;
 };
@@ -55,7 +55,7 @@ static const char *start_folder(const char *name, const char *parameter, float f
     return folder;
 }
 
-/* Runs into the trouble of step 1; returns the dump's folder. */
+/* Trains until step 1 has a non-finite value; returns the dump's folder. */
 static const char *dump_of(const char *start, const char *backend, int recompute)
 {
     struct ddl_error err;
@@ -149,7 +149,7 @@ static void fails_where_all_is_finite(void **state)
     }
 }
 
-/* A file that is missing, cut, or of another model: a failed case with its sentence, never a crash. */
+/* A file that is missing, truncated, or of another model: a failed case with an error message. */
 static void broken_dumps_fail(void **state)
 {
     (void)state;

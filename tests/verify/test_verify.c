@@ -30,10 +30,10 @@ static struct path kept(const char *path)
 
 /* --- running ------------------------------------------------------------------------------------------ */
 
-/* What a run told, and its last failure in words. */
+/* The report of a run, and its last failure as text. */
 struct told {
     struct ddl_verify_totals totals;
-    struct ddl_verify_case last; /* the pointers in it are gone */
+    struct ddl_verify_case last; /* its pointers are invalid    */
     char kinds[512];             /* "model:fail operator:pass " */
     char worst[160];             /* tensor over its limit       */
 };
@@ -237,7 +237,7 @@ static void every_golden_case_passes(void **state)
     golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all");
 }
 
-/* Whatever backward makes again. That the choices agree on ref too: tests/model/test_workspace.c. */
+/* With every choice of `recompute`. tests/model/test_workspace.c compares the choices on ref. */
 static void every_choice_of_recompute_passes(void **state)
 {
     (void)state;
@@ -387,7 +387,7 @@ static void broken_expectations(void **state)
     static const struct {
         const char *name, *from;
         struct edit edit;
-        const char *tensor, *gist; /* the worst tensor, or the sentence */
+        const char *tensor, *gist; /* the worst tensor, or the error message */
     } rows[] = {
         { "kept", "add", { "loss", KEEP }, NULL, NULL },
         { "gradient",
