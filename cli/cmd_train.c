@@ -131,7 +131,7 @@ static int train(const struct ddl_train_config *t, const struct flags *flags)
 {
     struct ddl_error err = { 0 };
     struct ddl_train_progress last;
-    struct train_display display = train_display_on_stderr(flags->quiet);
+    struct train_display display = train_display_on_stderr(flags->quiet, flags->json ? stderr : stdout);
     const struct ddl_train_callbacks callbacks = train_display_callbacks(&display);
     catch_interrupts();      /* the first requests a checkpoint */
     exit_on_interrupt(true); /* but there is nothing to save before the first step */
@@ -151,7 +151,7 @@ static int dry_run(const struct ddl_train_config *t, const struct flags *flags)
 {
     struct ddl_error err = { 0 };
     struct ddl_train_preview preview;
-    struct train_display display = train_display_on_stderr(flags->quiet);
+    struct train_display display = train_display_on_stderr(flags->quiet, flags->json ? stderr : stdout);
     const struct ddl_train_callbacks callbacks = train_display_callbacks(&display);
     catch_interrupts();
     exit_on_interrupt(true); /* nothing is written */

@@ -32,7 +32,7 @@ const struct ddl_option task_rows[] = {
     { "csv", DDL_OPTION_BOOL, AT(csv), 0, 0, 0, NULL, NULL, "print a row per model and task as CSV" },
     { "markdown", DDL_OPTION_BOOL, AT(markdown), 0, 0, 0, NULL, NULL,
       "print a Markdown table: a row per model, a column per task" },
-    { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print no progress" },
+    { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print nothing but errors and the result" },
     { 0 },
 };
 

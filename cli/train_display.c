@@ -176,11 +176,11 @@ static void show_sample(void *user, uint64_t step, const char *prompt, const cha
     if (d->quiet)
         return;
     progress_line_keep(&d->line);
-    printf("--- step %llu\n", (unsigned long long)step);
-    print_prompt(stdout, prompt, strlen(prompt));
-    fwrite(text, 1, size, stdout);
-    printf("\n---\n");
-    fflush(stdout);
+    fprintf(d->samples, "--- step %llu\n", (unsigned long long)step);
+    print_prompt(d->samples, prompt, strlen(prompt));
+    fwrite(text, 1, size, d->samples);
+    fprintf(d->samples, "\n---\n");
+    fflush(d->samples);
 }
 
 static void show_note(void *user, const char *message)
@@ -198,9 +198,9 @@ static int stop_requested(void *user)
     return interrupted();
 }
 
-struct train_display train_display_on_stderr(bool quiet)
+struct train_display train_display_on_stderr(bool quiet, FILE *samples)
 {
-    return (struct train_display){ .line = progress_line_on_stderr(quiet), .quiet = quiet };
+    return (struct train_display){ .line = progress_line_on_stderr(quiet), .samples = samples, .quiet = quiet };
 }
 
 struct ddl_train_callbacks train_display_callbacks(struct train_display *display)

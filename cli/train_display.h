@@ -10,13 +10,15 @@
 struct train_display {
     char out[1024]; /* the run's folder, from the start of the run */
     struct progress_line line;
+    FILE *samples; /* where text samples are printed; borrowed */
     bool quiet;
     bool timed;           /* the estimated time was printed                   */
     uint64_t first_step;  /* steps that were complete before                  */
     double train_seconds; /* of the run before its first step in this process */
 };
 
-struct train_display train_display_on_stderr(bool quiet);
+/* Shows everything but text samples on standard error. */
+struct train_display train_display_on_stderr(bool quiet, FILE *samples);
 /* Callbacks of ddl_train_run that show it; `display` is borrowed. Only errors are left with `quiet`. */
 struct ddl_train_callbacks train_display_callbacks(struct train_display *display);
 

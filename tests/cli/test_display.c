@@ -70,7 +70,7 @@ static double now(void)
 static char *shown_in_a_file(const struct ddl_train_progress *p, uint64_t done)
 {
     char path[4096];
-    struct train_display display = train_display_on_stderr(false);
+    struct train_display display = train_display_on_stderr(false, stdout);
     struct ddl_train_callbacks callbacks = train_display_callbacks(&display);
     snprintf(path, sizeof path, "%s", scratch_path("shown.txt"));
     fflush(stderr);

@@ -182,6 +182,24 @@ static void parameter_counts_of_the_paper(void **state)
     assert_printed("123590400 (123.6 M)");
 }
 
+/* Text samples are not mixed with the result. */
+static void json_is_alone(void **state)
+{
+    (void)state;
+    char shard[1024], tokenizer[1024];
+    snprintf(shard, sizeof shard, "%s", scratch_path("alone.bin"));
+    snprintf(tokenizer, sizeof tokenizer, "%s", tiny_folder("tok", "baseline"));
+    write_random_shard(shard, 1, 260, 3000);
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT,
+                                "train %s --train-data %s --tokenizer %s --out %s --overwrite --json "
+                                "--sample-every 6 --sample-tokens 4",
+                                tiny_flags, shard, tokenizer, scratch_path("alone")),
+                     0);
+    json_t *root = printed_json();
+    assert_int_equal(json_integer_value(json_object_get(root, "step")), 6);
+    json_decref(root);
+}
+
 /* Train, look at, evaluate, sample: on a folder that the program made. */
 static void from_shards_to_text(void **state)
 {
@@ -589,6 +607,8 @@ int main(void)
         cmocka_unit_test(options_are_named_alike),
         cmocka_unit_test(truncated_weights_are_reported),
         cmocka_unit_test(mistakes),
+        cmocka_unit_test(json_is_alone),
+        cmocka_unit_test(json_is_alone),
         cmocka_unit_test(help),
         cmocka_unit_test(every_recipe_with_every_model),
         cmocka_unit_test(parameter_counts_of_the_paper),
