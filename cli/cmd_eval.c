@@ -111,6 +111,16 @@ static ddl_status evaluate_shards(const struct folder *f, const struct flags *fl
     if (left_out > 0)
         fprintf(stderr, "ddl: %s: evaluating the %zu validation shard%s of %zu files\n", flags->val_data, n,
                 n == 1 ? "" : "s", n + left_out);
+    const struct ddl_vocabulary vocabulary = { .vocab_size = ddl_model_config(f->model)->vocab_size,
+                                               .tokenizer = f->tokenizer,
+                                               .tokenizer_path =
+                                                   *flags->tokenizer ? flags->tokenizer : f->found.path,
+                                               .val = shards };
+    status = ddl_vocabulary_check(&vocabulary, NULL, NULL, NULL, err);
+    if (status) {
+        ddl_shards_close(shards);
+        return status;
+    }
     status = ddl_eval_shards(f->model, f->tokenizer, shards, &flags->eval, show_progress, line, out, err);
     if (status == DDL_E_FORMAT)
         status = ddl_error_prefix(err, status, flags->val_data);

@@ -76,6 +76,29 @@ DDL_API ddl_status ddl_shards_scan(const ddl_shards *shards, size_t i, int32_t e
                                    struct ddl_shard_stats *stats, ddl_progress_fn *progress, void *user,
                                    struct ddl_error *err);
 
+/* Writes to *out which tokenizer built the shards, from the records (shards.json) in their folders that list
+ * them; out->sha256 is empty if there are none. DDL_E_FORMAT if two files were built with different
+ * tokenizers, or if a record is damaged. */
+DDL_API ddl_status ddl_shards_identity(const ddl_shards *shards, struct ddl_tokenizer_identity *out,
+                                       struct ddl_error *err);
+/* Rows of the embedding for a tokenizer of n tokens: the next multiple of 64. */
+DDL_API size_t ddl_vocab_size_padded(size_t n);
+/* What must fit together. All pointers may be NULL and are borrowed. */
+struct ddl_vocabulary {
+    size_t vocab_size;              /* of the model */
+    const ddl_tokenizer *tokenizer; /* of the model or the run */
+    const char *tokenizer_path;     /* of the tokenizer, for messages */
+    const ddl_shards *train;        /* training shards */
+    const ddl_shards *val;          /* validation shards */
+};
+/* DDL_E_FORMAT, with both sides, if shards of `vocabulary` were built with another tokenizer than its
+ * tokenizer or than each other, or if the tokenizer has more than vocab_size tokens. A vocab_size above the
+ * padded size is reported to `warn`. *out gets the tokenizer's identity, with an empty sha256 if neither a
+ * tokenizer nor a record says it; out and warn may be NULL. */
+DDL_API ddl_status ddl_vocabulary_check(const struct ddl_vocabulary *vocabulary,
+                                        struct ddl_tokenizer_identity *out, ddl_warn_fn *warn, void *user,
+                                        struct ddl_error *err);
+
 /* Order of batches: a function of (seed, position) only, so that the state is one integer. */
 enum ddl_order {
     DDL_ORDER_RANDOM,     /* crops at seeded random offsets, with replacement */

@@ -41,8 +41,8 @@ DDL_API void ddl_json_fixed(struct ddl_json *json, const char *key, double value
 DDL_API void ddl_json_text(struct ddl_json *json, const char *key, const char *text, size_t size);
 /* A string: `text` up to its NUL, as ddl_json_text; null where it is NULL. */
 DDL_API void ddl_json_string(struct ddl_json *json, const char *key, const char *text);
-/* The name of `option` and its field of `object` as ddl_option_format writes it: a number, a string, true or
- * false. */
+/* The name of `option` and its field of `object` as ddl_option_format writes it: a number, a string ("auto"
+ * too), true or false. */
 DDL_API void ddl_json_option(struct ddl_json *json, const struct ddl_option *option, const void *object);
 
 #ifdef __cplusplus

@@ -66,8 +66,6 @@ DDL_API void ddl_model_free(ddl_model *model); /* NULL is allowed */
 /* Initial values; a function of the seed and of each parameter's name and shape alone. */
 DDL_API ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err);
 
-/* Receives one warning; the message is valid during the call. */
-typedef void ddl_warn_fn(void *user, const char *message);
 /* A folder with config.json and model.safetensors (or several files and their index), as the authors' release
  * or this library writes them. Warnings (unknown keys, ignored tensors) go to `warn`, one message per call,
  * if it is not NULL. Tensors that are missing, of another shape or no parameters are DDL_E_FORMAT, by name.

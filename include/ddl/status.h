@@ -55,6 +55,9 @@ typedef int ddl_progress_fn(void *user, uint64_t done, uint64_t total);
 /* A short constant name of a status: "ok", "usage", "io", ... */
 DDL_API const char *ddl_status_name(ddl_status status);
 
+/* Receives one warning; the message is valid during the call. */
+typedef void ddl_warn_fn(void *user, const char *message);
+
 #ifdef __cplusplus
 }
 #endif

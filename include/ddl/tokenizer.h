@@ -28,6 +28,17 @@ DDL_API void ddl_tokenizer_free(ddl_tokenizer *tokenizer); /* NULL is allowed */
 DDL_API ddl_status ddl_tokenizer_save(const ddl_tokenizer *tokenizer, const char *path,
                                       struct ddl_error *err);
 
+/* Which tokenizer it is. Two tokenizers with the same SHA-256 give the same ids. */
+struct ddl_tokenizer_identity {
+    char name[256];    /* for messages: the path that it was loaded from */
+    size_t vocab_size; /* largest id + 1                                  */
+    char sha256[65];   /* in hexadecimal, of the tokenizer.json that ddl_tokenizer_save writes; "": unknown */
+};
+/* The identity of tokenizer into *out; `path` is its name, truncated. The only possible error is
+ * DDL_E_MEMORY. */
+DDL_API ddl_status ddl_tokenizer_identify(const ddl_tokenizer *tokenizer, const char *path,
+                                          struct ddl_tokenizer_identity *out, struct ddl_error *err);
+
 DDL_API size_t ddl_tokenizer_vocab_size(const ddl_tokenizer *tokenizer); /* largest id + 1 */
 DDL_API size_t ddl_tokenizer_n_merges(const ddl_tokenizer *tokenizer);   /* 0 if there are none */
 /* Returns the text of special token i (borrowed, *size bytes, not NUL-terminated) and its *id; NULL past the

@@ -76,9 +76,10 @@ struct ddl_train_config {
     char backend[32]; /* as ddl_backend_create */
     size_t threads;   /* 0: one for each core  */
     /* not keys of a recipe */
-    bool resume;    /* continue from the newest checkpoint in `out` that is not corrupted */
-    bool overwrite; /* an earlier run in `out` is removed        */
-    uint64_t skip;  /* steps whose data a resumed run skips: where they end it every time */
+    bool vocab_automatic; /* config.vocab_size is computed from the tokenizer: a resumed run keeps its own */
+    bool resume;          /* continue from the newest checkpoint in `out` that is not corrupted */
+    bool overwrite;       /* an earlier run in `out` is removed        */
+    uint64_t skip;        /* steps whose data a resumed run skips: where they end it every time */
 };
 
 /* The paper's model and optimizer, with intervals relative to the number of steps. */

@@ -128,7 +128,8 @@ void ddl_json_option(struct ddl_json *json, const struct ddl_option *option, con
 {
     char text[8192];
     ddl_option_format(option, object, text, sizeof text);
-    if (ddl_option_is_text(option) || option->type == DDL_OPTION_CHOICE) {
+    bool automatic = option->automatic && strcmp(text, "auto") == 0;
+    if (ddl_option_is_text(option) || option->type == DDL_OPTION_CHOICE || automatic) {
         ddl_json_string(json, option->name, text);
         return;
     }

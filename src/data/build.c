@@ -238,6 +238,48 @@ static ddl_status prepare(struct build *b, const char *const *inputs, size_t n_i
     return adds_space(b->tokenizer, &b->reader.cut_at_space, err);
 }
 
+static json_t *split_object(const struct ddl_build_result *r, int split)
+{
+    return json_pack("{s:I, s:I, s:I}", "documents", (json_int_t)r->documents[split], "tokens",
+                     (json_int_t)r->tokens[split], "bytes", (json_int_t)r->bytes[split]);
+}
+
+/* Writes shards.json. */
+static ddl_status write_record(struct build *b, struct ddl_error *err)
+{
+    const struct ddl_build_config *c = b->config;
+    const struct ddl_build_result *r = &b->result;
+    struct ddl_tokenizer_identity id;
+    ddl_status status = ddl_shard_set_close(&b->set, err);
+    if (!status)
+        status = ddl_tokenizer_identify(b->tokenizer, c->tokenizer, &id, err);
+    if (status)
+        return status;
+    json_t *options = json_object();
+    bool complete = true;
+    for (const struct ddl_option *row = ddl_build_options(); row->name; row++) {
+        static const char *const recorded[] = { "text_key", "separator", "val_fraction", "seed",
+                                                "shard_tokens" };
+        for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
+            char value[512];
+            if (strcmp(row->name, recorded[i]) != 0)
+                continue;
+            ddl_option_format(row, c, value, sizeof value);
+            complete = complete && json_object_set_new(options, row->name, json_string(value)) == 0;
+        }
+    }
+    /* A path that is not UTF-8 has no text in JSON: then the name is empty. */
+    json_t *name = json_string(id.name), *tokenizer;
+    tokenizer = json_pack("{s:o, s:I, s:s}", "name", name ? name : json_string(""), "vocab_size",
+                          (json_int_t)id.vocab_size, "sha256", id.sha256);
+    json_t *about = json_pack("{s:i, s:o, s:o, s:o, s:I, s:o}", "version", 1, "tokenizer", tokenizer, "train",
+                              split_object(r, DDL_SPLIT_TRAIN), "val", split_object(r, DDL_SPLIT_VAL),
+                              "skipped", (json_int_t)r->skipped, "options", options);
+    status = ddl_shard_set_record(&b->set, complete ? about : NULL, err);
+    json_decref(about);
+    return status;
+}
+
 ddl_status ddl_data_build(const struct ddl_build_config *config, const char *const *inputs, size_t n_inputs,
                           ddl_build_progress_fn *progress, void *user, struct ddl_build_result *result,
                           struct ddl_error *err)
@@ -250,6 +292,8 @@ ddl_status ddl_data_build(const struct ddl_build_config *config, const char *con
     if (!status) {
         const struct ddl_pipeline_roles roles = { &b, read_thread, encode_thread, write_all };
         status = ddl_pipeline_run(&b.pipeline, thread_count(config), &roles, err);
+        if (!status)
+            status = write_record(&b, err);
         if (status)
             ddl_shard_set_discard(&b.set);
         else

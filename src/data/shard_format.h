@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+/* What a build has written into a folder, and with which tokenizer: beside the shards. */
+#define DDL_SHARD_RECORD "shards.json"
+
 enum { DDL_SHARD_MAGIC = 20240520, DDL_SHARD_HEADER = 1024 };
 
 /* True if a folder's set of shards includes files of this name: "*.bin", not hidden. */

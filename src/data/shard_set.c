@@ -3,11 +3,13 @@
 
 #include "base/file.h"
 
+#include "base/json.h"
 #include "data/shard_format.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_SHARDS = 1000000, NAME_SIZE = 32 }; /* with six digits, name order is shard order */
@@ -283,13 +285,17 @@ ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t
     return shorten(set, path, s->in_shard, err);
 }
 
-/* Removes the shards of an earlier build. */
+/* Removes the shards of an earlier build, their record first. */
 static ddl_status remove_old(const struct ddl_shard_set *set, struct ddl_error *err)
 {
+    char record[2048];
     DIR *dir = opendir(set->out);
     if (!dir)
         return ddl_file_error(err, set->out, "open folder");
     ddl_status status = DDL_OK;
+    ddl_path_join(record, sizeof record, set->out, DDL_SHARD_RECORD);
+    if (unlink(record) != 0 && ddl_file_exists(record))
+        status = ddl_file_error(err, record, "remove");
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         char path[2048];
         if (!is_build_name(entry->d_name))
@@ -305,6 +311,9 @@ static ddl_status remove_old(const struct ddl_shard_set *set, struct ddl_error *
 /* Removes this set's shards from the folder `place`, as far as they exist. */
 static void remove_shards(const struct ddl_shard_set *set, const char *place)
 {
+    char record[2048];
+    ddl_path_join(record, sizeof record, place, DDL_SHARD_RECORD);
+    unlink(record);
     for (int split = 0; split < DDL_SPLITS; split++) {
         for (size_t i = 0; i < set->split[split].shards; i++) {
             char name[NAME_SIZE], path[2048];
@@ -327,7 +336,37 @@ static ddl_status move_all(const struct ddl_shard_set *set, struct ddl_error *er
                 return ddl_file_error(err, to, "move into place");
         }
     }
+    char from[2048], to[2048];
+    ddl_path_join(from, sizeof from, set->work, DDL_SHARD_RECORD);
+    ddl_path_join(to, sizeof to, set->out, DDL_SHARD_RECORD);
+    if (ddl_file_exists(from) && rename(from, to) != 0)
+        return ddl_file_error(err, to, "move into place");
     return DDL_OK;
+}
+
+ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct ddl_error *err)
+{
+    char path[2048];
+    json_t *files = json_object();
+    bool complete = true;
+    for (int split = 0; split < DDL_SPLITS; split++) {
+        for (size_t i = 0; i < set->split[split].shards; i++) {
+            char name[NAME_SIZE];
+            struct stat st;
+            shard_name(name, split, i);
+            work_path(set, split, i, path, sizeof path);
+            if (stat(path, &st) != 0) {
+                json_decref(files);
+                return ddl_file_error(err, path, "read the size of");
+            }
+            complete =
+                complete && json_object_set_new(files, name, json_integer((json_int_t)st.st_size)) == 0;
+        }
+    }
+    ddl_path_join(path, sizeof path, set->work, DDL_SHARD_RECORD);
+    if (json_object_set_new(about, "files", files) != 0 || !complete)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+    return ddl_json_write(path, about, err);
 }
 
 ddl_status ddl_shard_set_publish(struct ddl_shard_set *set, struct ddl_error *err)

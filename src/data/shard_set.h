@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "data/text_batch.h"
 
+#include <jansson.h>
+
 struct ddl_shard_set {
     char out[1024], work[1088]; /* output folder; hidden folder in it for incomplete shards */
     size_t out_kept;            /* length of the part of `out` that existed before */
@@ -36,6 +38,9 @@ ddl_status ddl_shard_set_make_train(struct ddl_shard_set *set, struct ddl_error 
 /* Removes all but the first `tokens` tokens, at least 1. */
 ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t tokens,
                                   struct ddl_error *err);
+/* Of a closed set: writes the record of the build, `about` (borrowed; NULL without memory) with the key
+ * "files" added to it: the size of each shard. It is published with the shards. */
+ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct ddl_error *err);
 /* Closes the last shards and moves all of them into place; on failure, discards them. */
 ddl_status ddl_shard_set_publish(struct ddl_shard_set *set, struct ddl_error *err);
 void ddl_shard_set_discard(struct ddl_shard_set *set);

@@ -3,8 +3,10 @@
 #include "text/tokenizer.h"
 
 #include "base/file.h"
+#include "base/sha256.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +104,40 @@ static bool means_folder(const char *path)
     return ddl_file_is_dir(path) || (!json && !ddl_file_exists(path));
 }
 
+/* The bytes of tokenizer.json, malloc'ed. */
+static ddl_status write_text(const ddl_tokenizer *t, const char *path, char **text, size_t *size,
+                             struct ddl_error *err)
+{
+    json_t *root = tokenizer_object(t);
+    *size = root ? json_dumpb(root, NULL, 0, JSON_INDENT(1)) : 0;
+    *text = *size ? malloc(*size) : NULL;
+    bool written = *text && json_dumpb(root, *text, *size, JSON_INDENT(1)) == *size;
+    json_decref(root);
+    if (written)
+        return DDL_OK;
+    free(*text);
+    return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for a tokenizer of %zu tokens", path,
+                         t->n_tokens);
+}
+
+ddl_status ddl_tokenizer_identify(const ddl_tokenizer *t, const char *path,
+                                  struct ddl_tokenizer_identity *out, struct ddl_error *err)
+{
+    struct ddl_sha256 hash;
+    char *text;
+    size_t size;
+    ddl_status status = write_text(t, path, &text, &size, err);
+    if (status)
+        return status;
+    *out = (struct ddl_tokenizer_identity){ .vocab_size = ddl_tokenizer_vocab_size(t) };
+    snprintf(out->name, sizeof out->name, "%s", path);
+    ddl_sha256_begin(&hash);
+    ddl_sha256_add(&hash, text, size);
+    ddl_sha256_end_hex(&hash, out->sha256);
+    free(text);
+    return DDL_OK;
+}
+
 ddl_status ddl_tokenizer_save(const ddl_tokenizer *t, const char *path, struct ddl_error *err)
 {
     char inside[1024];
@@ -113,16 +149,12 @@ ddl_status ddl_tokenizer_save(const ddl_tokenizer *t, const char *path, struct d
     ddl_status made = ddl_file_make_parent(path, err);
     if (made)
         return made;
-    json_t *root = tokenizer_object(t);
-    size_t size = root ? json_dumpb(root, NULL, 0, JSON_INDENT(1)) : 0;
-    char *text = size ? malloc(size) : NULL;
-    ddl_status status = DDL_OK;
-    if (!text || json_dumpb(root, text, size, JSON_INDENT(1)) != size)
-        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for a tokenizer of %zu tokens", path,
-                               t->n_tokens);
-    else
-        status = ddl_file_replace(path, text, size, err);
+    char *text;
+    size_t size;
+    ddl_status status = write_text(t, path, &text, &size, err);
+    if (status)
+        return status;
+    status = ddl_file_replace(path, text, size, err);
     free(text);
-    json_decref(root);
     return status;
 }

@@ -102,6 +102,14 @@ static void add(json_t **object, const char *key, json_t *value)
     }
 }
 
+static json_t *tokenizer_object(const struct ddl_tokenizer_identity *id)
+{
+    json_t *name = *id->sha256 ? json_string(id->name) : NULL; /* NULL also for a path that is not UTF-8 */
+    return *id->sha256 ? json_pack("{s:o, s:I, s:s}", "name", name ? name : json_string(""), "vocab_size",
+                                   (json_int_t)id->vocab_size, "sha256", id->sha256)
+                       : json_null();
+}
+
 /* NULL without memory; of a configuration whose paths are those of a recipe in the run's folder. */
 static json_t *state_object(const struct ddl_train_config *config, const struct ddl_run_state *state)
 {
@@ -116,6 +124,7 @@ static json_t *state_object(const struct ddl_train_config *config, const struct 
             json_pack("{s:f, s:f, s:b}", "lr", pending->lr, "grad_norm", pending->grad_norm, "skipped",
                       pending->skipped));
     add(&object, "spike", spike_object(&state->spike));
+    add(&object, "tokenizer", tokenizer_object(&state->tokenizer));
     add(&object, "config", config_object(config));
     return object;
 }
@@ -218,6 +227,26 @@ static ddl_status read_pending(const struct reader *r, struct ddl_pending *out)
     return status ? status : read_number(r, object, "grad_norm", &out->grad_norm);
 }
 
+/* Absent in checkpoints of earlier versions, null without a known tokenizer. */
+static ddl_status read_tokenizer(const struct reader *r, struct ddl_tokenizer_identity *out)
+{
+    const json_t *object = json_object_get(r->root, "tokenizer");
+    *out = (struct ddl_tokenizer_identity){ 0 };
+    if (!object || json_is_null(object))
+        return DDL_OK;
+    const char *name = json_string_value(json_object_get(object, "name"));
+    const char *sha256 = json_string_value(json_object_get(object, "sha256"));
+    uint64_t size = 0;
+    if (!name || !sha256 || strlen(sha256) != 64)
+        return ddl_error_set(r->err, DDL_E_FORMAT, "%s: tokenizer: expected name, vocab_size and sha256",
+                             r->path);
+    ddl_status status = read_count(r, object, "vocab_size", &size);
+    out->vocab_size = (size_t)size;
+    snprintf(out->name, sizeof out->name, "%s", name);
+    memcpy(out->sha256, sha256, sizeof out->sha256);
+    return status;
+}
+
 static ddl_status read_state(const struct reader *r, struct ddl_run_state *state)
 {
     const struct {
@@ -249,6 +278,8 @@ static ddl_status read_state(const struct reader *r, struct ddl_run_state *state
         status = read_pending(r, &state->pending);
     if (!status)
         status = read_spike(r, state->step, &state->spike);
+    if (!status)
+        status = read_tokenizer(r, &state->tokenizer);
     if (!status && !json_is_object(json_object_get(r->root, "config")))
         status = ddl_error_set(r->err, DDL_E_FORMAT, "%s: config is missing", r->path);
     return status;
@@ -385,6 +416,15 @@ static ddl_status compare_model(const char *folder, const struct ddl_config *con
     return DDL_OK;
 }
 
+static ddl_status take_vocabulary(const char *folder, struct ddl_train_config *config, struct ddl_error *err)
+{
+    struct ddl_config found;
+    ddl_status status = ddl_config_load(&found, folder, NULL, NULL, err);
+    if (!status)
+        config->config.vocab_size = found.vocab_size;
+    return status;
+}
+
 ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struct ddl_run_state *state,
                         ddl_warn_fn *note, void *user, struct ddl_error *err)
 {
@@ -395,8 +435,10 @@ ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struc
     struct ddl_train_config t = *config;
     const struct reader r = reader_of(path, root, err);
     status = read_state(&r, state);
+    if (!status && t.vocab_automatic)
+        status = take_vocabulary(path, &t, err);
     if (!status)
-        status = compare_model(path, &config->config, err);
+        status = compare_model(path, &t.config, err);
     if (!status)
         status = take_automatic(&r, &t);
     if (!status) {

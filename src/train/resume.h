@@ -25,7 +25,8 @@ struct ddl_run_state {
         double lr, grad_norm;
         bool skipped;
     } pending;
-    struct ddl_spike_state spike; /* spike.skipped of the steps have updated nothing */
+    struct ddl_tokenizer_identity tokenizer; /* of the data; an empty sha256: unknown */
+    struct ddl_spike_state spike;            /* spike.skipped of the steps have updated nothing */
 };
 
 /* Saves a checkpoint of config->out: ddl_checkpoint_save. tokenizer may be NULL. */

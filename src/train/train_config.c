@@ -7,6 +7,7 @@
 #include "ddl/data.h"
 #include "ddl/run.h"
 #include "train/recipe.h"
+#include "train/run_data.h"
 #include "train/schedule.h"
 #include "train/spike.h"
 #include "text/utf8.h"
@@ -416,6 +417,48 @@ static ddl_status follow_block_size(const struct sources *s, struct ddl_train_co
     return status;
 }
 
+/* The vocabulary of the tokenizer, or of the one that built the shards; 0 if neither can be read: the run
+ * then reports why. */
+static ddl_status vocabulary_of(const struct ddl_train_config *t, size_t *n, struct ddl_error *err)
+{
+    struct ddl_tokenizer_identity id = { 0 };
+    ddl_tokenizer *tokenizer;
+    ddl_shards *shards;
+    ddl_status status = DDL_OK;
+    *n = 0;
+    if (*t->tokenizer) {
+        status = ddl_tokenizer_load(&tokenizer, t->tokenizer, err);
+        if (!status) {
+            *n = ddl_tokenizer_vocab_size(tokenizer);
+            ddl_tokenizer_free(tokenizer);
+        }
+    } else if (*t->train_data) {
+        status = ddl_train_open_train(t, &shards, err);
+        if (!status) {
+            status = ddl_shards_identity(shards, &id, err);
+            *n = id.vocab_size;
+            ddl_shards_close(shards);
+        }
+    }
+    return status == DDL_E_MEMORY ? status : DDL_OK;
+}
+
+/* vocab_size, if it is neither in the recipe nor an option. */
+static ddl_status default_vocabulary(const struct sources *s, struct ddl_train_config *t, char **copy,
+                                     int *n_positional, struct ddl_error *err)
+{
+    struct ddl_train_config given = { 0 };
+    size_t n = 0;
+    ddl_status status = apply_all(s, &given, copy, n_positional, err);
+    if (!status && !given.config.vocab_size && !*t->init_from)
+        status = vocabulary_of(t, &n, err);
+    if (!status && n) {
+        t->config.vocab_size = ddl_vocab_size_padded(n);
+        t->vocab_automatic = true;
+    }
+    return status;
+}
+
 /* Once to learn the names, once more over what the names give. */
 static ddl_status configure(struct sources *s, struct ddl_train_config *out, char **copy, int *n_positional,
                             struct ddl_error *err)
@@ -435,6 +478,8 @@ static ddl_status configure(struct sources *s, struct ddl_train_config *out, cha
         status = apply_all(s, &t, copy, n_positional, err);
     if (!status)
         status = follow_block_size(s, &t, copy, n_positional, err);
+    if (!status)
+        status = default_vocabulary(s, &t, copy, n_positional, err);
     if (!status && *t.ddl_residual_by_layer)
         status = ddl_config_set_by_layer(&t.config, t.ddl_residual_by_layer, "ddl_residual_by_layer", err);
     if (!status)
@@ -576,7 +621,7 @@ ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const ch
         char value[64], implied[64];
         ddl_option_format(row, &config->config, value, sizeof value);
         ddl_option_format(row, &named, implied, sizeof implied);
-        if (strcmp(value, implied) != 0)
+        if (strcmp(value, implied) != 0 || strcmp(row->name, "vocab_size") == 0)
             write_row(w.stream, row, &config->config);
     }
     return ddl_file_writer_commit(&w, err);

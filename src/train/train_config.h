@@ -47,7 +47,7 @@ enum ddl_relative_to { DDL_RELATIVE_TO_WORKING_DIRECTORY, DDL_RELATIVE_TO_RECIPE
 extern const char *const ddl_relative_to_names[];
 
 /* Writes the recipe that gives this configuration to `path`, with relative paths relative to its folder,
- * without keys that the model's names imply. */
+ * without keys that the model's names imply, but with vocab_size, whose default depends on the tokenizer. */
 ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const char *path,
                                  struct ddl_error *err);
 

@@ -20,6 +20,7 @@ struct run {
     struct ddl_lock lock;    /* of the folder, until the run is closed */
     ddl_shards *train, *val; /* val may be NULL */
     ddl_tokenizer *tokenizer;
+    struct ddl_tokenizer_identity identity; /* of the tokenizer or of the data */
     ddl_backend *backend;
     ddl_model *model;
     ddl_workspace *ws;

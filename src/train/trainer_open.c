@@ -62,14 +62,9 @@ static void note_assumed(const struct run *run, const char *key, const ddl_shard
     trainer_note(run, message.text);
 }
 
-static ddl_status open_data(struct run *run, struct ddl_error *err)
+static ddl_status check_data(struct run *run, struct ddl_error *err)
 {
-    const struct ddl_train_config *t = &run->config;
-    ddl_status status = ddl_train_open_train(t, &run->train, err);
-    if (!status)
-        status = check_shards(run, run->train, "train_data", err);
-    if (!status)
-        status = ddl_train_open_val(t, run->train, &run->val, err);
+    ddl_status status = check_shards(run, run->train, "train_data", err);
     if (!status && run->val)
         status = check_shards(run, run->val, "val_data", err);
     if (!status) {
@@ -99,10 +94,6 @@ static ddl_status open_tokenizer(struct run *run, struct ddl_error *err)
     ddl_status status = ddl_tokenizer_load(&run->tokenizer, t->tokenizer, err);
     if (status)
         return status;
-    size_t n = ddl_tokenizer_vocab_size(run->tokenizer), V = t->config.vocab_size;
-    if (n > V)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: the tokenizer has %zu tokens, vocab_size is %zu",
-                             t->tokenizer, n, V);
     if (!t->sample_every)
         return DDL_OK;
     struct ddl_ids prompt = { 0 };
@@ -118,14 +109,56 @@ static ddl_status open_tokenizer(struct run *run, struct ddl_error *err)
     return status;
 }
 
+/* Shards, tokenizer and vocab_size fit together. */
+static ddl_status check_vocabulary(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    const struct ddl_vocabulary vocabulary = { .vocab_size = t->config.vocab_size,
+                                               .tokenizer = run->tokenizer,
+                                               .tokenizer_path = t->tokenizer,
+                                               .train = run->train,
+                                               .val = run->val };
+    ddl_status status =
+        ddl_vocabulary_check(&vocabulary, &run->identity, run->callbacks->note, run->callbacks->user, err);
+    if (!status && t->vocab_automatic && t->config.vocab_size != run->identity.vocab_size) {
+        struct ddl_error message;
+        ddl_error_set(&message, DDL_OK, "vocab_size is %zu: the %zu tokens of the tokenizer %.300s, padded",
+                      t->config.vocab_size, run->identity.vocab_size, run->identity.name);
+        trainer_note(run, message.text);
+    }
+    run->state.tokenizer = run->identity;
+    return status;
+}
+
+/* A resumed run keeps its tokenizer. A checkpoint of an earlier version does not record it. */
+static ddl_status compare_tokenizer(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_tokenizer_identity *was = &run->state.tokenizer, *now = &run->identity;
+    if (*was->sha256 && *now->sha256 && strcmp(was->sha256, now->sha256) != 0)
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%.600s: the run has another tokenizer: expected %.200s (%zu tokens, SHA-256 "
+                             "%.12s), found %.200s (%zu tokens, SHA-256 %.12s)",
+                             run->checkpoint, was->name, was->vocab_size, was->sha256, now->name,
+                             now->vocab_size, now->sha256);
+    if (*now->sha256)
+        run->state.tokenizer = *now;
+    return DDL_OK;
+}
+
 ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
-    ddl_status status = *t->train_data ? open_data(run, err) : DDL_OK;
-    if (!status)
-        note_no_validation(run);
+    ddl_status status = *t->train_data ? ddl_train_open_train(t, &run->train, err) : DDL_OK;
+    if (!status && run->train)
+        status = ddl_train_open_val(t, run->train, &run->val, err);
     if (!status && *t->tokenizer)
         status = open_tokenizer(run, err);
+    if (!status)
+        status = check_vocabulary(run, err);
+    if (!status && run->train)
+        status = check_data(run, err);
+    if (!status)
+        note_no_validation(run);
     return status;
 }
 
@@ -178,6 +211,8 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
         status =
             ddl_error_set(err, DDL_E_USAGE, "%s: the run has done %llu of %llu steps already",
                           run->checkpoint, (unsigned long long)run->state.step, (unsigned long long)t->steps);
+    if (!status)
+        status = compare_tokenizer(run, err);
     if (!ddl_size_mul(t->accumulate * t->batch, (size_t)t->skip, &skipped))
         return ddl_error_set(err, DDL_E_USAGE,
                              "skip: %llu steps exceed the limit of the position in the data",

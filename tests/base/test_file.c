@@ -138,7 +138,7 @@ static void folders(void **state)
     assert_ok(ddl_file_replace(scratch_path("plain"), "", 0, &err), err);
     assert_int_equal(ddl_file_make_dir(scratch_path("plain/under"), &err), DDL_E_IO);
     assert_int_equal(ddl_file_make_dir("", &err), DDL_E_USAGE);
-    remove_scratch("new");
+    (void)rmdir(scratch_path("new/folder")); /* of an earlier run of this test */
     bool made;
     assert_ok(ddl_file_make_new_dir(scratch_path("new/folder"), &made, &err), err);
     assert_true(made && ddl_file_is_dir(scratch_path("new/folder")));

@@ -109,6 +109,7 @@ static void options(void **state)
     assert_int_equal(json_integer_value(json_object_get(root, "batch")), 8);
     assert_true(json_real_value(json_object_get(root, "lr")) == 1e-3);
     assert_string_equal(json_string_value(json_object_get(root, "order")), "random");
+    assert_string_equal(json_string_value(json_object_get(root, "warmup")), "auto");
     assert_true(json_is_false(json_object_get(root, "ignore_extra")));
     json_decref(root);
     free(text);

@@ -460,6 +460,71 @@ static void options_are_named_alike(void **state)
     free(first);
 }
 
+/* The tokenizer of data, run and model: vocab_size follows it, and another tokenizer is refused. */
+static void tokenizers_must_match(void **state)
+{
+    (void)state;
+    static const char model[] =
+        "--size micro --hidden-size 16 --block-size 16 --batch 2 --backend ref --steps 2";
+    char a[1024], b[1024], data[1024], other[1024], run[1024], text[1024];
+    size_t size;
+    char *license = read_file(source_path("LICENSE"), &size);
+    write_file(scratch_path("license.txt"), license, size);
+    free(license);
+    snprintf(text, sizeof text, "%s", scratch_path("license.txt"));
+    snprintf(a, sizeof a, "%s", scratch_path("tok_a.json"));
+    snprintf(b, sizeof b, "%s", scratch_path("tok_b.json"));
+    snprintf(data, sizeof data, "%s", scratch_path("data_a"));
+    snprintf(other, sizeof other, "%s", scratch_path("data_b"));
+    snprintf(run, sizeof run, "%s", scratch_path("tok_run"));
+    remove_scratch("tok_run");
+    assert_int_equal(ddl("tokenizer train --vocab-size 300 --out %s %s", a, text), 0);
+    assert_int_equal(
+        ddl("tokenizer train --vocab-size 500 --out %s %s", b, source_path("data/text/tinyshakespeare.txt")),
+        0);
+    assert_int_equal(
+        ddl("data build --overwrite --tokenizer %s --val-fraction 0.2 --out %s %s", a, data, text), 0);
+    assert_int_equal(
+        ddl("data build --overwrite --tokenizer %s --val-fraction 0.2 --out %s %s", b, other, text), 0);
+    /* From the tokenizer, and from the record of the shards. */
+    assert_int_equal(ddl("train %s --tokenizer %s --train-data %s --out %s", model, a, data, run), 0);
+    assert_printed("vocab_size is 320: the 300 tokens of the tokenizer ");
+    assert_int_equal(ddl("train %s --train-data %s --out %s --overwrite", model, other, run), 0);
+    assert_printed("vocab_size is 512: the 500 tokens of the tokenizer ");
+    assert_int_equal(ddl("train %s --tokenizer %s --train-data %s --out %s --vocab-size 300 --overwrite",
+                         model, a, data, run),
+                     0);
+    assert_int_equal(ddl("train %s --tokenizer %s --train-data %s --out %s --vocab-size 4096 --overwrite",
+                         model, a, data, run),
+                     0);
+    assert_printed("vocab_size is 4096: the tokenizer ");
+    assert_int_equal(ddl("train %s --tokenizer %s --train-data %s --out %s --vocab-size 256 --overwrite",
+                         model, a, data, run),
+                     1);
+    assert_printed("vocab_size is 256: expected at least the 300 tokens of the tokenizer ");
+    assert_int_equal(ddl("train %s --tokenizer %s --train-data %s --out %s --overwrite", model, b, data, run),
+                     1);
+    assert_printed("data_a/train_000000.bin: built with another tokenizer: expected ");
+    assert_int_equal(
+        ddl("train %s --train-data %s --val-data %s --out %s --overwrite", model, data, other, run), 1);
+    assert_printed("data_b/val_000000.bin: built with another tokenizer: expected ");
+    /* A resumed run keeps its vocab_size and its tokenizer. */
+    assert_int_equal(ddl("train %s --tokenizer %s --train-data %s --out %s --vocab-size 640 --overwrite",
+                         model, a, data, run),
+                     0);
+    assert_int_equal(
+        ddl("train %s --tokenizer %s --train-data %s --out %s --steps 3 --resume", model, a, data, run), 0);
+    assert_int_equal(
+        ddl("train %s/recipe.yaml --tokenizer %s --train-data %s --val-data none --steps 4 --resume", run, b,
+            other),
+        1);
+    assert_printed("the run has another tokenizer: expected ");
+    /* Evaluation. */
+    assert_int_equal(ddl("eval %s --val-data %s --backend ref", run, data), 0);
+    assert_int_equal(ddl("eval %s --val-data %s --backend ref", run, other), 1);
+    assert_printed("data_b/val_000000.bin: built with another tokenizer: expected ");
+}
+
 /* --dtype: a run in bfloat16, and its model read in every form; the losses are near each other. */
 static void dtypes(void **state)
 {
@@ -616,6 +681,7 @@ int main(void)
         cmocka_unit_test(held_out_shards),
         cmocka_unit_test(defaults_fit_a_short_run),
         cmocka_unit_test(nanogpt_files),
+        cmocka_unit_test(tokenizers_must_match),
         cmocka_unit_test(dtypes),
         cmocka_unit_test(a_signal_leaves_a_checkpoint),
         cmocka_unit_test(where_numbers_end),

@@ -652,7 +652,7 @@ static void existing_shards(void **state)
     char out[4096], command[4096];
     snprintf(command, sizeof command, "ls -A '%s'", scratch_path("out"));
     assert_int_equal(run_command(command, out, sizeof out), 0);
-    assert_string_equal(out, "train_000000.bin\ntrain_000001.bin\n");
+    assert_string_equal(out, "shards.json\ntrain_000000.bin\ntrain_000001.bin\n");
     /* Shards that no build wrote are neither mixed in nor removed. */
     write_shard(scratch_path("out/mine.bin"), 2, 0, 1);
     assert_int_equal(ddl_data_build(&c, inputs, 1, NULL, NULL, NULL, &err), DDL_E_USAGE);

@@ -242,6 +242,7 @@ static void files_of_a_run(void **state)
     check_file("metrics.jsonl", true, scratch_path("run/metrics.jsonl"));
     check_file("state.json", false, scratch_path("run/checkpoint-4/state.json"));
     check_file("tokenizer.json", false, scratch_path("tok/tokenizer.json"));
+    check_file("shards.json", false, scratch_path("shards/shards.json"));
 }
 
 /* Compares the files in a folder with the rows of its table; rows with "optional" may be missing. */

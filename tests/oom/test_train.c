@@ -89,7 +89,7 @@ static void checkpoints_load(void *user)
     }
 }
 
-static long tokenizer_requests; /* that it takes to load it */
+static long tokenizer_requests; /* of loading and identifying it */
 
 static void from_nothing(void **state)
 {
@@ -146,12 +146,27 @@ static void resumed(void **state)
                            .check = checkpoints_load });
 }
 
+/* How many requests ddl_tokenizer_identify makes. */
+static long identify_tokenizer(void)
+{
+    struct ddl_error err;
+    struct ddl_tokenizer_identity identity;
+    ddl_tokenizer *tokenizer;
+    assert_ok(ddl_tokenizer_load(&tokenizer, scratch_path("tokenizer"), &err), err);
+    faults_arm(FAULT_NEVER, false);
+    assert_ok(ddl_tokenizer_identify(tokenizer, "", &identity, &err), err);
+    long requests = faults_requests();
+    faults_disarm();
+    ddl_tokenizer_free(tokenizer);
+    return requests;
+}
+
 static int set_up(void **state)
 {
     (void)state;
     write_random_shard(scratch_path("train.bin"), 1, TINY_VOCAB, 500);
     write_random_shard(scratch_path("val.bin"), 2, TINY_VOCAB, 100);
-    tokenizer_requests = make_tokenizer();
+    tokenizer_requests = make_tokenizer() + identify_tokenizer();
     return 0;
 }
 
