@@ -200,7 +200,8 @@ static int stop_requested(void *user)
 
 struct train_display train_display_on_stderr(bool quiet, FILE *samples)
 {
-    return (struct train_display){ .line = progress_line_on_stderr(quiet), .samples = samples, .quiet = quiet };
+    return (
+        struct train_display){ .line = progress_line_on_stderr(quiet), .samples = samples, .quiet = quiet };
 }
 
 struct ddl_train_callbacks train_display_callbacks(struct train_display *display)

@@ -138,7 +138,7 @@ static void errors(void **state)
     const char *empty = scratch_path("empty.txt");
     assert_ok(ddl_file_replace(empty, "", 0, &err), err);
     refused(&config, empty, DDL_E_FORMAT, "empty.txt: no training text");
-    refused(&config, NULL, DDL_E_USAGE, "no input");
+    refused(&config, NULL, DDL_E_USAGE, "missing argument: expected files, folders");
     refused(&config, scratch_path("none.txt"), DDL_E_IO, "none.txt: cannot open");
     refused(&config, golden_path("make.py"), DDL_E_USAGE, "make.py: unknown file type: expected .txt");
     assert_ok(ddl_file_replace(scratch_path("binary.txt"), "a\0b", 3, &err), err);

@@ -511,7 +511,8 @@ static void says_what_is_wrong_first(void **state)
     REFUSED(strcpy(t.val_data, scratch_path("wide.bin")), DDL_E_FORMAT,
             "exceeds the vocabulary of 31 tokens");
     REFUSED(strcpy(t.tokenizer, "/nowhere"), DDL_E_IO, "/nowhere");
-    REFUSED(strcpy(t.tokenizer, scratch_path("tokenizer.json")), DDL_E_FORMAT, "vocab_size is 31: expected at least the ");
+    REFUSED(strcpy(t.tokenizer, scratch_path("tokenizer.json")), DDL_E_FORMAT,
+            "vocab_size is 31: expected at least the ");
     REFUSED(t.seq = 17, DDL_E_USAGE, "seq is 17, the model's context (block_size) 16");
     REFUSED(t.warmup = 21, DDL_E_USAGE, "warmup is 21, more than steps 20");
     REFUSED(t.sample_every = 1, DDL_E_USAGE, "sample_every is 1, but no tokenizer is set");
