@@ -60,22 +60,28 @@ void ref_loss_grad(void *ctx, const struct loss_grad_args *a)
     }
 }
 
+/* With t = z - top: log sum exp t - sum t exp t / sum exp t. */
+static double entropy(size_t V, const float *z)
+{
+    double top = highest(V, z, -INFINITY), total = 0, weighted = 0;
+    for (size_t j = 0; j < V; j++) {
+        double t = (double)z[j] - top, p = exp(t);
+        total += p;
+        weighted += t * p;
+    }
+    return log(total) - weighted / total;
+}
+
 void ref_rank(void *ctx, const struct rank_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
         const float *z = a->z + n * a->V;
         int32_t target = a->targets[n];
-        double top = highest(a->V, z, -INFINITY), total = 0, weighted = 0;
         a->rank[n] = target < 0 ? -1 : 0;
         for (size_t j = 0; target >= 0 && j < a->V; j++)
             a->rank[n] += z[j] > z[target] || (z[j] == z[target] && j < (size_t)target);
-        for (size_t j = 0; j < a->V; j++) {
-            double t = (double)z[j] - top;
-            total += exp(t);
-            weighted += t * exp(t);
-        }
         if (a->entropy)
-            a->entropy[n] = (float)(log(total) - weighted / total);
+            a->entropy[n] = (float)entropy(a->V, z);
     }
 }
