@@ -36,11 +36,11 @@ static const struct ddl_option info_flags[] = {
     FORMAT_ROW(struct data_flags),
     { "tokenizer", DDL_OPTION_PATH, offsetof(struct data_flags, tokenizer),
       sizeof((struct data_flags *)0)->tokenizer, 0, 0, NULL, "PATH",
-      "tokenizer that defines the vocabulary and <|endoftext|> (empty: GPT-2's <|endoftext|>)" },
+      "tokenizer that defines the vocabulary and the token that begins a document (empty: the shards' own, "
+      "if "
+      "recorded)" },
     { 0 },
 };
-
-enum { GPT2_END_OF_TEXT = 50256 };
 
 struct display {
     struct progress_line line;
@@ -229,14 +229,18 @@ static void scan_files(const ddl_shards *shards, int32_t end_of_text, struct ddl
     }
 }
 
-static void print_info(const ddl_shards *shards, const char *name, int32_t end_of_text, bool as_json)
+/* `id`: of the tokenizer, with an empty sha256 if it is not known. */
+static void print_info(const ddl_shards *shards, const char *name, const struct ddl_tokenizer_identity *id,
+                       bool as_json)
 {
     struct ddl_shard_stats all = { 0 };
     json_t *files = as_json ? json_array() : NULL;
-    scan_files(shards, end_of_text, &all, files);
+    scan_files(shards, id->end_of_text, &all, files);
     if (as_json) {
         json_t *root = stats_json(name, 0, &all);
-        json_object_set_new(root, "end_of_text", json_integer(end_of_text));
+        json_object_set_new(root, "end_of_text", json_integer(id->end_of_text));
+        if (*id->sha256)
+            json_object_set_new(root, "tokenizer_sha256", json_string(id->sha256));
         json_object_set(root, "files", files);
         json_dumpf(root, stdout, JSON_INDENT(2));
         putchar('\n');
@@ -244,28 +248,34 @@ static void print_info(const ddl_shards *shards, const char *name, int32_t end_o
     } else {
         if (ddl_shards_n_files(shards) > 1)
             print_stats(name, 0, &all);
-        printf("documents are counted by <|endoftext|>, token %" PRId32 "\n", end_of_text);
+        if (*id->sha256)
+            printf("tokenizer %s: %zu tokens, SHA-256 %.12s\n", id->name, id->vocab_size, id->sha256);
+        printf("documents are counted by token %" PRId32 "\n", id->end_of_text);
     }
     json_decref(files);
 }
 
-/* The bound and the separator that the flags ask for. */
-static ddl_status find_vocabulary(const struct data_flags *flags, size_t *vocab, int32_t *end_of_text,
-                                  struct ddl_error *err)
+/* What the shards are checked with: the number of tokens, and the token that begins a document. Of
+ * --tokenizer, else of the record that a build has left beside the shards, else by their format. */
+static ddl_status find_vocabulary(const struct data_flags *flags, const ddl_shards *shards,
+                                  struct ddl_tokenizer_identity *id, struct ddl_error *err)
 {
-    *vocab = (size_t)INT32_MAX + 1; /* what a token can be */
-    *end_of_text = GPT2_END_OF_TEXT;
-    if (flags->tokenizer[0]) {
-        ddl_tokenizer *tokenizer;
-        ddl_status status = ddl_tokenizer_load(&tokenizer, flags->tokenizer, err);
-        if (status)
-            return status;
-        *vocab = ddl_tokenizer_vocab_size(tokenizer);
-        *end_of_text = ddl_tokenizer_end_of_text(tokenizer);
+    ddl_tokenizer *tokenizer = NULL;
+    ddl_status status = DDL_OK;
+    if (*flags->tokenizer) {
+        status = ddl_tokenizer_load(&tokenizer, flags->tokenizer, err);
+        if (!status)
+            status = ddl_tokenizer_identify(tokenizer, flags->tokenizer, id, err);
         ddl_tokenizer_free(tokenizer);
+    } else {
+        status = ddl_shards_identity(shards, id, err);
     }
-    if (flags->vocab)
-        *vocab = flags->vocab;
+    if (status)
+        return status;
+    if (!*id->sha256) {
+        id->vocab_size = (size_t)INT32_MAX + 1; /* what a token can be */
+        id->end_of_text = ddl_shards_usual_end_of_text(shards);
+    }
     return DDL_OK;
 }
 
@@ -274,8 +284,7 @@ static int info(int argc, char **argv)
     struct data_flags flags = { 0 };
     struct ddl_error err;
     ddl_shards *shards = NULL;
-    size_t vocab;
-    int32_t end_of_text;
+    struct ddl_tokenizer_identity id;
     int n;
     char path[4096];
     ddl_status status = ddl_option_parse(info_flags, &flags, NULL, NULL, argc, argv, &n, &err);
@@ -287,14 +296,14 @@ static int info(int argc, char **argv)
     catch_interrupts();
     exit_on_interrupt(true); /* nothing is written */
     if (!status)
-        status = find_vocabulary(&flags, &vocab, &end_of_text, &err);
-    if (!status)
         status =
             ddl_shards_open_with(&shards, path, &(struct ddl_shards_options){ .format = flags.format }, &err);
+    if (!status)
+        status = find_vocabulary(&flags, shards, &id, &err);
     if (!status) {
         report_assumed(shards);
-        print_info(shards, path, end_of_text, flags.json);
-        status = ddl_shards_check(shards, vocab, NULL, NULL, &err);
+        print_info(shards, path, &id, flags.json);
+        status = ddl_shards_check(shards, flags.vocab ? flags.vocab : id.vocab_size, NULL, NULL, &err);
     }
     ddl_shards_close(shards);
     return status ? report_error(&err) : EXIT_OK;

@@ -76,6 +76,9 @@ DDL_API ddl_status ddl_shards_scan(const ddl_shards *shards, size_t i, int32_t e
                                    struct ddl_shard_stats *stats, ddl_progress_fn *progress, void *user,
                                    struct ddl_error *err);
 
+/* The token that begins a document by the convention of the first file's format: 50256, <|endoftext|> of
+ * GPT-2, or 128000, <|begin_of_text|> of Llama 3. ddl_shards_identity says it of shards with a record. */
+DDL_API int32_t ddl_shards_usual_end_of_text(const ddl_shards *shards);
 /* Writes to *out which tokenizer built the shards, from the records (shards.json) in their folders that list
  * them; out->sha256 is empty if there are none. DDL_E_FORMAT if two files were built with different
  * tokenizers, or if a record is damaged. */

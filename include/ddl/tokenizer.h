@@ -30,9 +30,10 @@ DDL_API ddl_status ddl_tokenizer_save(const ddl_tokenizer *tokenizer, const char
 
 /* Which tokenizer it is. Two tokenizers with the same SHA-256 give the same ids. */
 struct ddl_tokenizer_identity {
-    char name[256];    /* for messages: the path that it was loaded from */
-    size_t vocab_size; /* largest id + 1                                  */
-    char sha256[65];   /* in hexadecimal, of the tokenizer.json that ddl_tokenizer_save writes; "": unknown */
+    char name[256];      /* for messages: the path that it was loaded from */
+    size_t vocab_size;   /* largest id + 1                                  */
+    int32_t end_of_text; /* id of <|endoftext|>, or -1 */
+    char sha256[65]; /* in hexadecimal, of the tokenizer.json that ddl_tokenizer_save writes; "": unknown */
 };
 /* The identity of tokenizer into *out; `path` is its name, truncated. The only possible error is
  * DDL_E_MEMORY. */

@@ -244,6 +244,23 @@ static json_t *split_object(const struct ddl_build_result *r, int split)
                      (json_int_t)r->tokens[split], "bytes", (json_int_t)r->bytes[split]);
 }
 
+/* Options that determine the shards, as text; NULL without memory. */
+static json_t *options_object(const struct ddl_build_config *config)
+{
+    static const char *const recorded[] = { "text_key", "separator", "val_fraction", "seed", "shard_tokens" };
+    json_t *options = json_object();
+    for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
+        const struct ddl_option *row = ddl_option_find(ddl_build_options(), recorded[i]);
+        char value[512];
+        ddl_option_format(row, config, value, sizeof value);
+        if (json_object_set_new(options, row->name, json_string(value)) != 0) {
+            json_decref(options);
+            return NULL;
+        }
+    }
+    return options;
+}
+
 /* Writes shards.json. */
 static ddl_status write_record(struct build *b, struct ddl_error *err)
 {
@@ -255,27 +272,14 @@ static ddl_status write_record(struct build *b, struct ddl_error *err)
         status = ddl_tokenizer_identify(b->tokenizer, c->tokenizer, &id, err);
     if (status)
         return status;
-    json_t *options = json_object();
-    bool complete = true;
-    for (const struct ddl_option *row = ddl_build_options(); row->name; row++) {
-        static const char *const recorded[] = { "text_key", "separator", "val_fraction", "seed",
-                                                "shard_tokens" };
-        for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
-            char value[512];
-            if (strcmp(row->name, recorded[i]) != 0)
-                continue;
-            ddl_option_format(row, c, value, sizeof value);
-            complete = complete && json_object_set_new(options, row->name, json_string(value)) == 0;
-        }
-    }
     /* A path that is not UTF-8 has no text in JSON: then the name is empty. */
     json_t *name = json_string(id.name), *tokenizer;
-    tokenizer = json_pack("{s:o, s:I, s:s}", "name", name ? name : json_string(""), "vocab_size",
-                          (json_int_t)id.vocab_size, "sha256", id.sha256);
+    tokenizer = json_pack("{s:o, s:I, s:i, s:s}", "name", name ? name : json_string(""), "vocab_size",
+                          (json_int_t)id.vocab_size, "end_of_text", (int)id.end_of_text, "sha256", id.sha256);
     json_t *about = json_pack("{s:i, s:o, s:o, s:o, s:I, s:o}", "version", 1, "tokenizer", tokenizer, "train",
                               split_object(r, DDL_SPLIT_TRAIN), "val", split_object(r, DDL_SPLIT_VAL),
-                              "skipped", (json_int_t)r->skipped, "options", options);
-    status = ddl_shard_set_record(&b->set, complete ? about : NULL, err);
+                              "skipped", (json_int_t)r->skipped, "options", options_object(c));
+    status = ddl_shard_set_record(&b->set, about, err);
     json_decref(about);
     return status;
 }

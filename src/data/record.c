@@ -43,15 +43,18 @@ static bool lists(const struct reader *r, const char *file, uint64_t tokens, int
 static ddl_status read_identity(const struct reader *r, struct ddl_tokenizer_identity *out)
 {
     const json_t *tokenizer = json_object_get(r->root, "tokenizer"), *size;
+    const json_t *end_of_text = json_object_get(tokenizer, "end_of_text");
     const char *name = json_string_value(json_object_get(tokenizer, "name"));
     const char *sha256 = json_string_value(json_object_get(tokenizer, "sha256"));
     size = json_object_get(tokenizer, "vocab_size");
     if (!name || !sha256 || strspn(sha256, "0123456789abcdef") != 64 || sha256[64] != '\0' ||
-        json_integer_value(size) < 1)
-        return ddl_error_set(r->err, DDL_E_FORMAT,
-                             "%s: tokenizer: expected name, vocab_size and sha256 (64 hexadecimal digits)",
-                             r->path);
-    *out = (struct ddl_tokenizer_identity){ .vocab_size = (size_t)json_integer_value(size) };
+        json_integer_value(size) < 1 || !json_is_integer(end_of_text))
+        return ddl_error_set(
+            r->err, DDL_E_FORMAT,
+            "%s: tokenizer: expected name, vocab_size, end_of_text and sha256 (64 hexadecimal digits)",
+            r->path);
+    *out = (struct ddl_tokenizer_identity){ .vocab_size = (size_t)json_integer_value(size),
+                                            .end_of_text = (int32_t)json_integer_value(end_of_text) };
     snprintf(out->name, sizeof out->name, "%s", name);
     memcpy(out->sha256, sha256, sizeof out->sha256);
     return DDL_OK;

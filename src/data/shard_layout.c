@@ -6,13 +6,15 @@
 #include <string.h>
 
 /* Headers of 256 int32: magic, version, number of tokens. */
+enum { GPT2_END_OF_TEXT = 50256, LLAMA3_BEGIN_OF_TEXT = 128000 };
 static const struct {
     int32_t magic, version;
     int width;
+    int32_t end_of_text;
 } headers[] = {
-    { DDL_SHARD_MAGIC, 1, 2 }, /* llm.c, GPT-2 */
-    { DDL_SHARD_MAGIC, 2, 4 }, /* ddl, vocabularies above 65536 tokens */
-    { 20240801, 7, 4 },        /* llm.c, Llama 3 */
+    { DDL_SHARD_MAGIC, 1, 2, GPT2_END_OF_TEXT }, /* llm.c, GPT-2 */
+    { DDL_SHARD_MAGIC, 2, 4, GPT2_END_OF_TEXT }, /* ddl, vocabularies above 65536 tokens */
+    { 20240801, 7, 4, LLAMA3_BEGIN_OF_TEXT },    /* llm.c, Llama 3 */
 };
 enum { HEADERS = sizeof headers / sizeof *headers };
 
@@ -50,7 +52,7 @@ static ddl_status headerless(struct ddl_shard_layout *out, const char *path, siz
         return ddl_error_set(err, DDL_E_FORMAT,
                              "%s: %zu bytes: expected uint16 tokens, an even number of bytes: truncated",
                              path, size);
-    *out = (struct ddl_shard_layout){ .width = 2, .tokens = size / 2 };
+    *out = (struct ddl_shard_layout){ .width = 2, .tokens = size / 2, .end_of_text = GPT2_END_OF_TEXT };
     return DDL_OK;
 }
 
@@ -75,8 +77,10 @@ static ddl_status read_header(struct ddl_shard_layout *out, const char *path, co
         return status;
     int32_t magic = header_word(data, 0), version = header_word(data, 1), count = header_word(data, 2);
     for (size_t i = 0; i < HEADERS; i++) {
-        if (headers[i].magic == magic && headers[i].version == version)
-            out->width = headers[i].width;
+        if (headers[i].magic != magic || headers[i].version != version)
+            continue;
+        out->width = headers[i].width;
+        out->end_of_text = headers[i].end_of_text;
     }
     if (out->width == 0)
         return ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: shard version: expected %s, found %ld", path,

@@ -12,7 +12,8 @@ struct ddl_shard_layout {
     size_t offset; /* of the first token, in bytes */
     int width;     /* bytes per token, 2 or 4 */
     uint64_t tokens;
-    bool assumed; /* without a header, by its name and size only */
+    int32_t end_of_text; /* token that begins a document, by convention */
+    bool assumed;        /* without a header, by its name and size only */
 };
 
 /* Determines the layout of a file of `size` bytes; format is an enum ddl_shards_format. */

@@ -300,6 +300,11 @@ static size_t file_of(const ddl_shards *shards, uint64_t at)
     return low;
 }
 
+int32_t ddl_shards_usual_end_of_text(const ddl_shards *shards)
+{
+    return shards->files[0].layout.end_of_text;
+}
+
 void ddl_shards_read(const ddl_shards *shards, uint64_t start, size_t n, int32_t *out)
 {
     assert(shards->tokens > 0);

@@ -129,7 +129,8 @@ ddl_status ddl_tokenizer_identify(const ddl_tokenizer *t, const char *path,
     ddl_status status = write_text(t, path, &text, &size, err);
     if (status)
         return status;
-    *out = (struct ddl_tokenizer_identity){ .vocab_size = ddl_tokenizer_vocab_size(t) };
+    *out = (struct ddl_tokenizer_identity){ .vocab_size = ddl_tokenizer_vocab_size(t),
+                                            .end_of_text = ddl_tokenizer_end_of_text(t) };
     snprintf(out->name, sizeof out->name, "%s", path);
     ddl_sha256_begin(&hash);
     ddl_sha256_add(&hash, text, size);

@@ -51,6 +51,8 @@ static void build_and_info(void **state)
     assert_int_equal(ddl_data("info out", out, sizeof out), 0);
     assert_non_null(strstr(out, "7 tokens  uint16"));
     assert_non_null(strstr(out, "2 documents  mean length      2.5"));
+    assert_non_null(strstr(out, "50257 tokens, SHA-256 "));
+    assert_non_null(strstr(out, "documents are counted by token 50256\n"));
     char arguments[2200];
     snprintf(arguments, sizeof arguments, "info 'out/train_*.bin' --json --tokenizer '%s'",
              source_path("data/tokenizer"));

@@ -92,6 +92,7 @@ static void identity_of_a_tokenizer(void **state)
     assert_string_equal(id.sha256, hex);
     assert_string_equal(id.name, "some/path");
     assert_int_equal(id.vocab_size, ddl_tokenizer_vocab_size(tokenizer));
+    assert_int_equal(id.end_of_text, ddl_tokenizer_end_of_text(tokenizer));
     /* White space in the file has no effect. */
     json_t *root;
     assert_ok(ddl_json_read(&root, scratch_path("a.json"), 1 << 20, &err), err);
@@ -115,6 +116,8 @@ static void a_build_records_its_tokenizer(void **state)
     ddl_shards *shards = open_shards("a");
     assert_ok(ddl_shards_identity(shards, &a, &err), err);
     assert_int_equal(strlen(a.sha256), 64);
+    assert_int_equal(a.end_of_text, 0); /* of its tokenizer; that of GPT-2 without a record */
+    assert_int_equal(ddl_shards_usual_end_of_text(shards), 50256);
     json_t *root, *size;
     const char *name;
     assert_ok(ddl_json_read(&root, scratch_path("a/shards.json"), 1 << 20, &err), err);
@@ -159,7 +162,7 @@ static void files_without_a_record(void **state)
     free(text);
     shards = open_shards("damaged");
     assert_int_equal(ddl_shards_identity(shards, &id, &err), DDL_E_FORMAT);
-    assert_says(&err, "damaged/shards.json: tokenizer: expected name, vocab_size and sha256");
+    assert_says(&err, "damaged/shards.json: tokenizer: expected name, vocab_size, end_of_text and sha256");
     ddl_shards_close(shards);
 }
 
