@@ -352,17 +352,17 @@ ddl_status ddl_shards_scan(const ddl_shards *shards, size_t file, int32_t end_of
                            struct ddl_shard_stats *stats, ddl_progress_fn *progress, void *user,
                            struct ddl_error *err)
 {
-    enum { PART = 1 << 22 }; /* tokens between calls of progress: some milliseconds */
+    const uint64_t part = 1 << 22; /* tokens between calls of progress: some milliseconds */
     const struct shard *shard = &shards->files[file];
     *stats = (struct ddl_shard_stats){ .tokens = shard->layout.tokens };
     for (uint64_t done = 0; done < shard->layout.tokens;) {
-        uint64_t left = shard->layout.tokens - done, end = done + (left < PART ? left : PART);
+        uint64_t left = shard->layout.tokens - done, end = done + (left < part ? left : part);
         scan_part(shard, done, end, end_of_text, stats);
         done = end;
-        if (progress && progress(user, shard->start + done, shards->tokens))
+        unsigned long long position = shard->start + done, all = shards->tokens;
+        if (progress && progress(user, position, all))
             return ddl_error_set(err, DDL_E_INTERRUPTED, "%s: interrupted after checking %llu of %llu tokens",
-                                 shard->path, (unsigned long long)(shard->start + done),
-                                 (unsigned long long)shards->tokens);
+                                 shard->path, position, all);
     }
     return DDL_OK;
 }

@@ -104,18 +104,22 @@ static bool means_folder(const char *path)
     return ddl_file_is_dir(path) || (!json && !ddl_file_exists(path));
 }
 
-/* The bytes of tokenizer.json, malloc'ed. */
-static ddl_status write_text(const ddl_tokenizer *t, const char *path, char **text, size_t *size,
-                             struct ddl_error *err)
+/* The bytes of tokenizer.json, malloc'ed; NULL without memory. */
+static char *make_text(const ddl_tokenizer *t, size_t *size)
 {
     json_t *root = tokenizer_object(t);
     *size = root ? json_dumpb(root, NULL, 0, JSON_INDENT(1)) : 0;
-    *text = *size ? malloc(*size) : NULL;
-    bool written = *text && json_dumpb(root, *text, *size, JSON_INDENT(1)) == *size;
+    char *text = *size ? malloc(*size) : NULL;
+    bool written = text && json_dumpb(root, text, *size, JSON_INDENT(1)) == *size;
     json_decref(root);
     if (written)
-        return DDL_OK;
-    free(*text);
+        return text;
+    free(text);
+    return NULL;
+}
+
+static ddl_status out_of_memory(const ddl_tokenizer *t, const char *path, struct ddl_error *err)
+{
     return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for a tokenizer of %zu tokens", path,
                          t->n_tokens);
 }
@@ -124,11 +128,10 @@ ddl_status ddl_tokenizer_identify(const ddl_tokenizer *t, const char *path,
                                   struct ddl_tokenizer_identity *out, struct ddl_error *err)
 {
     struct ddl_sha256 hash;
-    char *text;
     size_t size;
-    ddl_status status = write_text(t, path, &text, &size, err);
-    if (status)
-        return status;
+    char *text = make_text(t, &size);
+    if (!text)
+        return out_of_memory(t, path, err);
     *out = (struct ddl_tokenizer_identity){ .vocab_size = ddl_tokenizer_vocab_size(t),
                                             .end_of_text = ddl_tokenizer_end_of_text(t) };
     snprintf(out->name, sizeof out->name, "%s", path);
@@ -147,14 +150,13 @@ ddl_status ddl_tokenizer_save(const ddl_tokenizer *t, const char *path, struct d
             return ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", path);
         path = inside;
     }
-    ddl_status made = ddl_file_make_parent(path, err);
-    if (made)
-        return made;
-    char *text;
-    size_t size;
-    ddl_status status = write_text(t, path, &text, &size, err);
+    ddl_status status = ddl_file_make_parent(path, err);
     if (status)
         return status;
+    size_t size;
+    char *text = make_text(t, &size);
+    if (!text)
+        return out_of_memory(t, path, err);
     status = ddl_file_replace(path, text, size, err);
     free(text);
     return status;
