@@ -214,7 +214,7 @@ const struct command eval_command = {
     .about = "evaluate a model: loss, perplexity, bits per byte; accuracy on downstream tasks",
     .text =
         (const char *const[]){
-            "DIR is a run, one of its checkpoints, or any model folder. Of a run, --which chooses the model.",
+            "DIR is a run, one of its checkpoints, or any model folder. --which selects a model of a run.",
             "--tasks accepts several folders. Tasks are scored as lm-evaluation-harness does: each choice's",
             "log-likelihood after its context, with acc by the sum and acc_norm by the mean per character.",
             "docs/evaluation.md has the rules and the sources of the tasks' files.", NULL },

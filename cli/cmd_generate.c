@@ -380,7 +380,7 @@ const struct command generate_command = {
             "every",
             "document begins in training. If standard input is a terminal, each line typed is a prompt: "
             "Ctrl-C",
-            "stops a text, Ctrl-D ends, and the seed of a line is --seed plus the number of lines before it.",
+            "stops a text, Ctrl-D exits; the seed of a line is --seed plus the number of lines before it.",
             "A single text is printed while it is generated, several (--n) at the end. The same seed gives "
             "the same text.",
             NULL },

@@ -379,7 +379,7 @@ static const struct command tokenizer_info_command = {
 static const struct command tokenizer_train_command = {
     .name = "tokenizer train",
     .usage = "--out PATH INPUT ...",
-    .about = "train a byte-level BPE tokenizer on text files",
+    .about = "train a byte-level BPE tokenizer on text or JSON lines",
     .text = (const char *const[]){ INPUT_TEXT, NULL },
     .options = { { .table = ddl_tokenizer_train_options, .defaults = train_defaults },
                  { .rows = train_flags } },

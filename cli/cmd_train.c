@@ -25,7 +25,7 @@ static const struct ddl_option flag_rows[] = {
     FLAG(resume, "resume from the newest checkpoint in --out"),
     { "skip", DDL_OPTION_U64, offsetof(struct flags, skip), 0, 0, 9007199254740992.0, NULL, "N",
       "with --resume: skip the data of N steps" },
-    FLAG(overwrite, "remove an earlier run in --out"),
+    FLAG(overwrite, "delete an existing run in --out first"),
     FLAG(dry_run, "check data and tokenizer; predict memory and time; train nothing"),
     FLAG(json, "print the result as JSON"),
     FLAG(quiet, "print nothing but errors (and the result with --json)"),
@@ -216,13 +216,13 @@ const struct command train_command = {
             "validation.",
             "--dry-run opens and checks the data and the tokenizer, and estimates the time by training a "
             "scratch model",
-            "for some seconds. Without train_data it predicts the memory alone.",
+            "for a few seconds. Without train_data it predicts only the memory.",
             "Progress is shown on standard error: on a terminal one line that is overwritten; with "
             "TERM=dumb, "
             "or in a",
-            "file, a line every ten seconds. NO_COLOR turns colors off. tok/s is tokens by training time: "
-            "validations,",
-            "checkpoints and samples are not part of it, but of the time left.", NULL },
+            "file, a line every ten seconds. NO_COLOR turns colors off. tok/s is tokens divided by training "
+            "time,",
+            "without validations, checkpoints and samples; the time left includes them.", NULL },
     .options = { { .title = "options that are not keys", .rows = flag_rows },
                  { .title = "keys of the run", .table = ddl_train_options, .defaults = run_defaults },
                  { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },
@@ -230,14 +230,14 @@ const struct command train_command = {
         (const struct note[]){ { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one",
                                  "a recipe with two keys overridden" },
                                { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one --resume",
-                                 "resume a killed run, with bitwise equal results" },
+                                 "resume a killed run; the results are bit-identical" },
                                { 0 } },
     .files = (const struct note[]){ { "OUT/recipe.yaml", "every key with its value; paths relative to OUT" },
-                                    { "OUT/metrics.jsonl", "one JSON object a logged step" },
-                                    { "OUT/checkpoint-STEP/", "a model folder and the optimiser's state" },
-                                    { "OUT/trouble-STEP/", "what a step that was not finite met" },
+                                    { "OUT/metrics.jsonl", "one JSON object per logged step" },
+                                    { "OUT/checkpoint-STEP/", "a model folder with the optimizer state" },
+                                    { "OUT/trouble-STEP/", "divergence dump for ddl verify" },
                                     { "OUT/config.json, OUT/model.safetensors, OUT/tokenizer.json",
-                                      "the model, in the end" },
+                                      "the final model" },
                                     { 0 } },
     .run = cmd_train,
 };

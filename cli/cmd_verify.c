@@ -136,11 +136,12 @@ static const void *verify_defaults(void)
 const struct command verify_command = {
     .name = "verify",
     .usage = "DIR... [--option value ...]",
-    .about = "run test vectors and report which pass",
+    .about = "compare the backends with test vectors and report which cases pass",
     .text =
         (const char *const[]){
-            "Each DIR is searched for cases: models with their gradients and optimizer steps, the operator,",
-            "the generic block, the tokenizer, training curves. One line per case and backend gives the",
+            "Each DIR (or file) is searched for cases: models with their gradients and optimizer steps, the",
+            "operator, the generic block, the tokenizer, training curves, downstream tasks, and dumps of",
+            "training steps. One line per case and backend gives the",
             "largest errors, their limits, and PASS or FAIL. The exit status is 1 if a case fails.",
             "With --dtype bf16 models are compared with the backend ref in bfloat16. Errors are relative to",
             "the distance of ref in bfloat16 from ref in float32, and every bfloat16 op is compared with its",

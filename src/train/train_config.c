@@ -122,8 +122,8 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
                "operand type of matrix products; parameters, accumulators and optimizer state are f32",      \
                "precision" })                                                                                \
     X(NOTED, { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",          \
-               "what the backward pass recomputes to save memory: elementwise results (elementwise; its "    \
-               "former name cheap is still read), nothing (none), or also attention and MLP (block)" })      \
+               "what the backward pass recomputes to save memory: elementwise results (elementwise, "        \
+               "also accepted as cheap), nothing (none), or also attention and MLP (block)" })               \
     X(SAME, ROW(seed, DDL_OPTION_U64, 0, 0, "seed of initial values and data order"))                        \
     X(SAME, { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "order of sequences" })   \
     X(ANY, AUTO_ROW(log_every, 1, "steps/1000, 1 to 10", "steps between lines of metrics.jsonl",             \
