@@ -211,7 +211,7 @@ static int cmd_eval(int argc, char **argv)
 const struct command eval_command = {
     .name = "eval",
     .usage = "DIR... (--val-data PATH | --text FILE | --tasks LIST) [--which last|best|final|STEP] [--json]",
-    .about = "evaluate a model: loss, perplexity, bits per byte; accuracy on downstream tasks",
+    .about = "evaluate a model: loss, perplexity, accuracy on downstream tasks",
     .text =
         (const char *const[]){
             "DIR is a run, one of its checkpoints, or any model folder. --which selects a model of a run.",

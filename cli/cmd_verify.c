@@ -136,7 +136,7 @@ static const void *verify_defaults(void)
 const struct command verify_command = {
     .name = "verify",
     .usage = "DIR... [--option value ...]",
-    .about = "compare the backends with test vectors and report which cases pass",
+    .about = "compare the backends with test vectors and report what passes",
     .text =
         (const char *const[]){
             "Each DIR (or file) is searched for cases: models with their gradients and optimizer steps, the",

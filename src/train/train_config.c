@@ -128,15 +128,14 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(SAME, { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "order of sequences" })   \
     X(ANY, AUTO_ROW(log_every, 1, "steps/1000, 1 to 10", "steps between lines of metrics.jsonl",             \
                     .aliases = "log_interval logging_steps"))                                                \
-    X(ANY, AUTO_ROW(val_every, 0, "steps/20, 1 to 1000", "steps between validations (0: never)",             \
+    X(ANY, AUTO_ROW(val_every, 0, "steps/10, 1 to 1000", "steps between validations (0: never)",             \
                     .aliases = "eval_every eval_interval eval_steps"))                                       \
-    X(NOTED,                                                                                                 \
-      AUTO_ROW(val_tokens, 1, "a quarter of the tokens trained between validations, 16384 to 1048576",       \
-               "tokens per validation"))                                                                     \
+    X(NOTED, AUTO_ROW(val_tokens, 1, "a quarter of the tokens trained between validations, 4096 to 1048576", \
+                      "tokens per validation"))                                                              \
     X(ANY, ROW(sample_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between text samples (0: never)"))         \
     X(ANY, TEXT_ROW(sample_prompt, "TEXT", "prompt of the samples"))                                         \
     X(ANY, ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens per sample"))                             \
-    X(ANY, AUTO_ROW(checkpoint_every, 0, "steps/20, 1 to 1000, rounded up to a multiple of val_every",       \
+    X(ANY, AUTO_ROW(checkpoint_every, 0, "steps/10, 1 to 1000, rounded up to a multiple of val_every",       \
                     "steps between checkpoints (0: only when stopped)",                                      \
                     .aliases = "save_every save_interval save_steps"))                                       \
     X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "most recent checkpoints to keep (0: all)"))          \
@@ -218,7 +217,7 @@ static uint64_t between(uint64_t low, uint64_t value, uint64_t high)
  * product is computed as a floating-point number because its factors are not checked yet. */
 static uint64_t automatic_val_tokens(const struct ddl_train_config *t)
 {
-    const uint64_t low = 1 << 14, high = 1 << 20;
+    const uint64_t low = 1 << 12, high = 1 << 20;
     double trained = (double)t->batch * (double)t->accumulate * (double)t->seq * (double)t->val_every;
     return t->val_every == 0 || trained / 4 >= (double)high ? high
                                                             : between(low, (uint64_t)(trained / 4), high);
@@ -233,11 +232,11 @@ struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config
     if (t.log_every == DDL_OPTION_AUTO)
         t.log_every = between(1, t.steps / 1000, 10);
     if (t.val_every == DDL_OPTION_AUTO)
-        t.val_every = between(1, t.steps / 20, 1000);
+        t.val_every = between(1, t.steps / 10, 1000);
     if (t.val_tokens == DDL_OPTION_AUTO)
         t.val_tokens = automatic_val_tokens(&t);
     if (t.checkpoint_every == DDL_OPTION_AUTO) {
-        uint64_t every = between(1, t.steps / 20, 1000), unit = t.val_every ? t.val_every : 1;
+        uint64_t every = between(1, t.steps / 10, 1000), unit = t.val_every ? t.val_every : 1;
         t.checkpoint_every = every + (unit - every % unit) % unit;
     }
     return t;

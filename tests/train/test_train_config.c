@@ -55,17 +55,17 @@ static void automatic_values(void **state)
         const char *words;
         uint64_t warmup, log, val, tokens, checkpoint;
     } cases[] = {
-        { "--steps 1", 0, 1, 1, 16384, 1 },
-        { "--steps 50", 1, 1, 2, 16384, 2 },
-        { "--steps 50 --batch 4 --accumulate 16", 1, 1, 2, 32768, 2 },
-        { "--steps 3000 --seq 512", 60, 3, 150, 153600, 150 },
+        { "--steps 1", 0, 1, 1, 4096, 1 },
+        { "--steps 50", 1, 1, 5, 10240, 5 },
+        { "--steps 50 --batch 4 --accumulate 16", 1, 1, 5, 81920, 5 },
+        { "--steps 3000 --seq 512", 60, 3, 300, 307200, 300 },
         { "--steps 100000", 2000, 10, 1000, 1048576, 1000 },
         { "--steps 1000000000", 2000, 10, 1000, 1048576, 1000 },
-        { "--steps 3000 --val-every 40", 60, 3, 40, 81920, 160 },
-        { "--steps 3000 --val-every 0", 60, 3, 0, 1048576, 150 },
+        { "--steps 3000 --val-every 40", 60, 3, 40, 81920, 320 },
+        { "--steps 3000 --val-every 0", 60, 3, 0, 1048576, 300 },
         { "--steps 3000 --val-every 5000", 60, 3, 5000, 1048576, 5000 },
-        { "--steps 50 --warmup 7 --log-every 9 --val-tokens 5 --checkpoint-every 0", 7, 9, 2, 5, 0 },
-        { "--steps 50 --warmup 7 --warmup auto", 1, 1, 2, 16384, 2 },
+        { "--steps 50 --warmup 7 --log-every 9 --val-tokens 5 --checkpoint-every 0", 7, 9, 5, 5, 0 },
+        { "--steps 50 --warmup 7 --warmup auto", 1, 1, 5, 10240, 5 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_train_config t;

@@ -179,11 +179,11 @@ static void keeps_automatic_values_when_resumed(void **state)
     (void)state;
     struct ddl_error err;
     struct ddl_train_config t = a_run("baseline", "ref", "automatic"), again;
-    t.steps = 200;
+    t.steps = 100;
     t.warmup = t.val_every = t.checkpoint_every = DDL_OPTION_AUTO;
     assert_int_equal(run_until(&t, 11, NULL, &err), DDL_E_INTERRUPTED);
     char *text = read_file(file_in(t.out, "recipe.yaml"), NULL);
-    assert_non_null(strstr(text, "\nwarmup: 4\n"));
+    assert_non_null(strstr(text, "\nwarmup: 2\n"));
     assert_non_null(strstr(text, "\nval_every: 10\n"));
     assert_non_null(strstr(text, "\ncheckpoint_every: 10\n"));
     free(text);
@@ -191,7 +191,7 @@ static void keeps_automatic_values_when_resumed(void **state)
     again = t;
     again.steps = 1000;
     assert_ok(ddl_run_open(scratch_path("automatic/checkpoint-11"), &again, &at, NULL, NULL, &err), err);
-    assert_true(again.warmup == 4 && again.val_every == 10 && again.checkpoint_every == 10);
+    assert_true(again.warmup == 2 && again.val_every == 10 && again.checkpoint_every == 10);
     again = t;
     again.steps = 12;
     again.resume = true;
@@ -200,7 +200,7 @@ static void keeps_automatic_values_when_resumed(void **state)
     assert_int_equal(notes, 2); /* steps, and the checkpoint of step 12 */
     text = read_file(file_in(t.out, "recipe.yaml"), NULL);
     assert_non_null(strstr(text, "\nsteps: 12\n"));
-    assert_non_null(strstr(text, "\nwarmup: 4\n"));
+    assert_non_null(strstr(text, "\nwarmup: 2\n"));
     free(text);
     /* Fewer steps than the warmup of the run. */
     t.warmup = 100;
