@@ -207,26 +207,28 @@ static void count(void *user, const struct ddl_verify_case *r)
                     r->measures[i].limit, r->measures[i].tensor);
 }
 
+/* With one backend only, what needs a tokenizer is skipped. */
 static void golden_cases_pass(int recompute, const char *backend)
 {
     struct ddl_verify_config config = ddl_verify_defaults();
+    bool all = strcmp(backend, "all") == 0;
     config.recompute = recompute;
     snprintf(config.backend, sizeof config.backend, "%s", backend);
-    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", source_path("data/tokenizer"));
+    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", all ? source_path("data/tokenizer") : "");
     snprintf(config.data, sizeof config.data, "%s", source_path("data"));
     struct path golden = kept(source_path("tests/golden"));
     const char *path = golden.text;
     size_t backends = 0;
     while (ddl_backend_list(backends))
         backends++;
-    if (strcmp(backend, "all") != 0)
+    if (!all)
         backends = 1;
     struct ddl_error err = { 0 };
     struct tally tally = { 0 };
     struct ddl_verify_totals totals;
     assert_ok(ddl_verify_run(&config, &path, 1, count, &tally, &totals, &err), err);
     assert_int_equal(totals.failed, 0);
-    static const size_t wanted[6] = { 31, 16, 3, 1, 2, 2 };
+    const size_t wanted[6] = { 31, 16, 3, 1, 2, all ? 2 : 0 };
     for (size_t i = 0; i < 6; i++)
         assert_true(tally.passed[i] >= wanted[i] * backends);
 }
