@@ -179,11 +179,15 @@ static void stop_in_validation(const struct small_run *run)
     struct ddl_error err;
     int argc = 0, n;
     assert_int_equal(wordexp(train_arguments(run), &words, WRDE_NOCMD), 0);
+    char **argv = calloc(words.we_wordc + 1, sizeof *argv);
+    assert_non_null(argv);
     for (size_t i = 0; i < words.we_wordc; i++) {
         if (strcmp(words.we_wordv[i], "--quiet") != 0)
-            words.we_wordv[argc++] = words.we_wordv[i];
+            argv[argc++] = words.we_wordv[i];
     }
-    assert_ok(ddl_train_configure(&t, NULL, argc, words.we_wordv, NULL, NULL, &n, &err), err);
+    assert_ok(ddl_train_configure(&t, NULL, argc, argv, NULL, NULL, &n, &err), err);
+    free(argv);
+    wordfree(&words);
     const struct ddl_train_callbacks callbacks = { .validation = stop_at_second_step };
     assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_INTERRUPTED);
     assert_int_equal(assert_checkpoints_whole(), 2);
