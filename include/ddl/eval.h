@@ -1,4 +1,4 @@
-/* Evaluation: the loss of a model on tokens or text. */
+/* Evaluation: the loss of a model on tokens or text, and of each token. */
 #ifndef DDL_EVAL_H
 #define DDL_EVAL_H
 
@@ -14,13 +14,27 @@
 extern "C" {
 #endif
 
+/* A scored token: how the model predicted it from the tokens before it in its window. */
+struct ddl_token_score {
+    uint64_t position; /* in the shards; in the text, from 0 after the <|endoftext|> */
+    int32_t id;        /* of the token */
+    int32_t rank;      /* vocabulary entries with a higher logit, or an equal one and a lower id: 0 if greedy
+                          decoding would choose the token */
+    double logprob;    /* natural logarithm of its probability, computed in float32 */
+    double entropy;    /* of the prediction, in nats, computed in float32 */
+};
+/* Called with the `score` of each token in order, once its batch of windows is computed. A nonzero return
+ * value ends the evaluation with DDL_E_INTERRUPTED. */
+typedef int ddl_token_scored_fn(void *user, const struct ddl_token_score *score);
+
 /* Windows of `seq` tokens, each `stride` after the one before; a token that an earlier window has scored is
  * context only. A stride below seq gives every token at least seq - stride tokens of context. */
 struct ddl_eval_config {
-    size_t seq;          /* 0: the model's context                        */
-    size_t batch;        /* windows at a time; 0: 8                       */
-    size_t stride;       /* at most seq; 0: seq                           */
-    uint64_t max_tokens; /* scored tokens, rounded up to windows; 0: all  */
+    size_t seq;                /* 0: the model's context                        */
+    size_t batch;              /* windows at a time; 0: 8                       */
+    size_t stride;             /* at most seq; 0: seq                           */
+    uint64_t max_tokens;       /* scored tokens, rounded up to windows; 0: all  */
+    ddl_token_scored_fn *each; /* with the same user as progress; NULL: none */
 };
 /* The loss of a model. */
 struct ddl_eval_result {
@@ -38,14 +52,13 @@ struct ddl_eval_result {
 DDL_API ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, const ddl_shards *shards,
                                    const struct ddl_eval_config *config, ddl_progress_fn *progress,
                                    void *user, struct ddl_eval_result *out, struct ddl_error *err);
-/* The text (any bytes; size in bytes) after an <|endoftext|>, where the tokenizer has one, so that its first
- * token is scored too. progress may be NULL. */
+/* The text (any bytes but zero; size in bytes, at least 1) after an <|endoftext|>, where the tokenizer has
+ * one, so that its first token is scored too. DDL_E_FORMAT for an empty text and for a zero byte. progress
+ * may be NULL. */
 DDL_API ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const char *text,
                                  size_t size, const struct ddl_eval_config *config, ddl_progress_fn *progress,
                                  void *user, struct ddl_eval_result *out, struct ddl_error *err);
-/* The bytes of the file at path as text; empty and binary (a zero byte) files are refused. progress may be
- * NULL.
- */
+/* The bytes of the file at path as text. progress may be NULL. */
 DDL_API ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const char *path,
                                  const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
                                  struct ddl_eval_result *out, struct ddl_error *err);

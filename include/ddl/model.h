@@ -147,6 +147,7 @@ struct ddl_workspace_options {
     size_t batch, tokens;         /* largest batch: sequences, and tokens of each */
     bool train;                   /* backward too */
     enum ddl_recompute recompute; /* with `train` */
+    bool ranks;                   /* ranks and entropies of ddl_model_scores; not with `train` */
 };
 /* Allocates memory for passes of this model, in its precision, within the `options`. Logits exist a block
  * of rows at a time. */
@@ -173,6 +174,18 @@ struct ddl_loss {
 /* Loss without gradients. row_loss (B*T host floats, 0 where ignored) may be NULL. */
 DDL_API ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
                                   struct ddl_loss *loss, float *row_loss, struct ddl_error *err);
+/* What is computed for each row of a batch: (B*T) host arrays =, any of which may be NULL. */
+struct ddl_row_scores {
+    float *losses;    /* -log p(target) in nats, 0 where ignored */
+    int32_t *ranks;   /* vocabulary entries with a higher logit than the target's, or an equal one and a lower
+                         id: 0 if greedy decoding would choose the target; -1 where ignored */
+    float *entropies; /* entropy of the prediction in nats */
+};
+/* Loss without gradients, and the scores of each row. Ranks and entropies need a workspace with `ranks`. In
+ * bfloat16 such a workspace computes losses from whole rows of logits: they differ in rounding. */
+DDL_API ddl_status ddl_model_scores(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                                    struct ddl_loss *loss, const struct ddl_row_scores *rows,
+                                    struct ddl_error *err);
 /* Loss, and the gradient of scale * sum added to the model's gradients. For the mean over a step pass
  * 1 / (targets of all its micro-batches). Needs enable_grad and a training workspace. */
 DDL_API ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,

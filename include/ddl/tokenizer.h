@@ -64,6 +64,10 @@ DDL_API ddl_status ddl_tokenizer_encode(const ddl_tokenizer *tokenizer, const ch
 /* Returns the *size bytes of one id (borrowed, not NUL-terminated); NULL if no token has this id. */
 DDL_API const char *ddl_tokenizer_bytes(const ddl_tokenizer *tokenizer, int32_t id, size_t *size);
 
+/* Returns the length of the UTF-8 character that `text` (size bytes) begins with, 1 to 4, or 0 if it does not
+ * begin with a complete valid character. */
+DDL_API size_t ddl_utf8_length(const char *text, size_t size);
+
 /* Streaming detokenizer: holds back an incomplete UTF-8 sequence (n_held bytes) until it is complete.
  * Zero-initialize. */
 struct ddl_decode_stream {

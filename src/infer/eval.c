@@ -17,6 +17,7 @@ struct source {
     void (*read)(const void *from, uint64_t start, size_t n, int32_t *out);
     const void *from;
     uint64_t count;
+    uint64_t prefix; /* tokens before position 0 */
 };
 
 struct evaluation {
@@ -25,8 +26,10 @@ struct evaluation {
     const ddl_tokenizer *tokenizer; /* or NULL */
     const struct source *source;
     size_t seq, batch, stride, vocab;
-    uint64_t windows, total;   /* of the whole evaluation: windows, scored tokens */
-    int32_t *tokens, *targets; /* (batch, seq) */
+    uint64_t windows, total;    /* of the whole evaluation: windows, scored tokens */
+    int32_t *tokens, *targets;  /* (batch, seq) */
+    ddl_token_scored_fn *each;  /* or NULL, without: */
+    struct ddl_row_scores rows; /* (batch, seq) */
     ddl_progress_fn *progress;
     void *user;
 };
@@ -91,10 +94,28 @@ static ddl_status interrupted(const struct evaluation *e, uint64_t done, struct 
                          (unsigned long long)done, (unsigned long long)e->total);
 }
 
+/* Passes on the scored tokens of B windows, the first of which is window w. */
+static ddl_status pass_on(const struct evaluation *e, uint64_t w, size_t B, uint64_t done,
+                          struct ddl_error *err)
+{
+    for (size_t i = 0; i < B * e->seq; i++) {
+        const struct ddl_token_score score = {
+            .position = (w + i / e->seq) * e->stride + i % e->seq + 1 - e->source->prefix,
+            .id = e->targets[i],
+            .rank = e->rows.ranks[i],
+            .logprob = 0 - (double)e->rows.losses[i], /* 0, not -0 */
+            .entropy = (double)e->rows.entropies[i],
+        };
+        if (score.id >= 0 && e->each(e->user, &score))
+            return interrupted(e, done, err);
+    }
+    return DDL_OK;
+}
+
 static ddl_status run_windows(struct evaluation *e, struct ddl_eval_result *out, struct ddl_error *err)
 {
     for (uint64_t w = 0; w < e->windows;) {
-        uint64_t done = out->tokens;
+        uint64_t done = out->tokens, first = w;
         size_t B = 0;
         for (; B < e->batch && w < e->windows; B++, w++) {
             int32_t *tokens = e->tokens + B * e->seq, *targets = e->targets + B * e->seq;
@@ -106,9 +127,14 @@ static ddl_status run_windows(struct evaluation *e, struct ddl_eval_result *out,
         struct ddl_loss loss;
         struct ddl_batch batch = { B, e->seq, e->tokens, e->targets };
         const struct ddl_poll poll = { e->progress, e->user, done, e->total };
-        ddl_status status = ddl_model_loss_polled(e->model, e->ws, &batch, &poll, &loss, err);
+        ddl_status status = ddl_model_loss_polled(e->model, e->ws, &batch, &poll, &loss, &e->rows, err);
         if (status == DDL_E_INTERRUPTED)
             return interrupted(e, done, err);
+        if (!status && !isfinite(loss.sum))
+            status =
+                ddl_error_set(err, DDL_E_NUMERIC, "the loss is not finite: the model's numbers are damaged");
+        if (!status && e->each)
+            status = pass_on(e, first, B, out->tokens, err);
         if (status)
             return status;
         out->nats += loss.sum;
@@ -150,31 +176,51 @@ static ddl_status plan(struct evaluation *e, const struct ddl_eval_config *confi
     return DDL_OK;
 }
 
+static ddl_status allocate(struct evaluation *e, struct ddl_error *err)
+{
+    size_t rows = e->batch * e->seq;
+    const struct ddl_workspace_options options = { .batch = e->batch,
+                                                   .tokens = e->seq,
+                                                   .ranks = e->each != NULL };
+    e->tokens = ddl_mem_alloc(rows * sizeof *e->tokens);
+    e->targets = ddl_mem_alloc(rows * sizeof *e->targets);
+    if (e->each) {
+        e->rows.losses = ddl_mem_alloc(rows * sizeof *e->rows.losses);
+        e->rows.ranks = ddl_mem_alloc(rows * sizeof *e->rows.ranks);
+        e->rows.entropies = ddl_mem_alloc(rows * sizeof *e->rows.entropies);
+    }
+    if (!e->tokens || !e->targets || (e->each && (!e->rows.losses || !e->rows.ranks || !e->rows.entropies)))
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", rows);
+    return ddl_workspace_create(&e->ws, e->model, &options, err);
+}
+
+static void release(struct evaluation *e)
+{
+    ddl_workspace_free(e->ws);
+    ddl_mem_free(e->tokens);
+    ddl_mem_free(e->targets);
+    ddl_mem_free(e->rows.losses);
+    ddl_mem_free(e->rows.ranks);
+    ddl_mem_free(e->rows.entropies);
+}
+
 static ddl_status evaluate(struct evaluation *e, const struct ddl_eval_config *config,
                            struct ddl_eval_result *out, struct ddl_error *err)
 {
     double start = ddl_clock_seconds();
     *out = (struct ddl_eval_result){ 0 };
+    e->each = config->each;
     ddl_status status = plan(e, config, err);
     if (status)
         return status;
-    size_t rows = e->batch * e->seq;
-    e->tokens = ddl_mem_alloc(2 * rows * sizeof *e->tokens);
-    if (!e->tokens)
-        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", rows);
-    e->targets = e->tokens + rows;
-    status = ddl_workspace_create(
-        &e->ws, e->model, &(struct ddl_workspace_options){ .batch = e->batch, .tokens = e->seq }, err);
+    status = allocate(e, err);
     if (!status)
         status = run_windows(e, out, err);
-    ddl_workspace_free(e->ws);
-    ddl_mem_free(e->tokens);
+    release(e);
     out->loss = out->nats / (double)out->tokens;
     out->perplexity = exp(out->loss);
     out->bits_per_byte = out->bytes ? out->nats / log(2) / (double)out->bytes : (double)NAN;
     out->seconds = ddl_clock_seconds() - start;
-    if (!status && !isfinite(out->loss))
-        return ddl_error_set(err, DDL_E_NUMERIC, "the loss is not finite: the model's numbers are damaged");
     return status;
 }
 
@@ -182,11 +228,22 @@ ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, con
                            const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
                            struct ddl_eval_result *out, struct ddl_error *err)
 {
-    struct source source = { read_shards, shards, ddl_shards_count(shards) };
+    struct source source = { .read = read_shards, .from = shards, .count = ddl_shards_count(shards) };
     struct evaluation e = {
         .model = model, .tokenizer = tokenizer, .source = &source, .progress = progress, .user = user
     };
     return evaluate(&e, config, out, err);
+}
+
+static ddl_status check_text(const char *text, size_t size, struct ddl_error *err)
+{
+    const char *zero = size ? memchr(text, 0, size) : NULL;
+    if (size == 0)
+        return ddl_error_set(err, DDL_E_FORMAT, "expected text, found nothing");
+    if (zero)
+        return ddl_error_set(err, DDL_E_FORMAT, "expected text, found a zero byte at %zu",
+                             (size_t)(zero - text));
+    return DDL_OK;
 }
 
 ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const char *text, size_t size,
@@ -194,13 +251,14 @@ ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const
                          struct ddl_eval_result *out, struct ddl_error *err)
 {
     struct ddl_ids ids = { 0 };
-    ddl_status status = DDL_OK;
-    if (ddl_tokenizer_end_of_text(tokenizer) >= 0)
+    ddl_status status = check_text(text, size, err);
+    if (!status && ddl_tokenizer_end_of_text(tokenizer) >= 0)
         status = ddl_tokenizer_encode(tokenizer, "<|endoftext|>", strlen("<|endoftext|>"), true, &ids, err);
+    size_t prefix = ids.n;
     if (!status)
         status = ddl_tokenizer_encode(tokenizer, text, size, false, &ids, err);
     if (!status) {
-        struct source source = { read_ids, ids.ids, ids.n };
+        struct source source = { .read = read_ids, .from = ids.ids, .count = ids.n, .prefix = prefix };
         struct evaluation e = {
             .model = model, .tokenizer = tokenizer, .source = &source, .progress = progress, .user = user
         };
@@ -218,18 +276,10 @@ ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const
     ddl_status status = ddl_file_map_open(&map, path, err);
     if (status)
         return status;
-    const unsigned char *zero = memchr(map.data, 0, map.size);
-    if (map.size == 0)
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s: the file is empty", path);
-    else if (zero)
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s: a zero byte at %zu: this is no text", path,
-                               (size_t)(zero - map.data));
-    else {
-        status = ddl_eval_text(model, tokenizer, (const char *)map.data, map.size, config, progress, user,
-                               out, err);
-        if (status == DDL_E_FORMAT)
-            status = ddl_error_prefix(err, status, path);
-    }
+    status =
+        ddl_eval_text(model, tokenizer, (const char *)map.data, map.size, config, progress, user, out, err);
+    if (status == DDL_E_FORMAT)
+        status = ddl_error_prefix(err, status, path);
     ddl_file_map_close(&map);
     return status;
 }

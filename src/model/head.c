@@ -63,6 +63,17 @@ static void logits_bwd(const struct pass *p, struct part part, struct weight E, 
     product_bwd(p, &l, normed(p, part), dz, p->ws->dctx + part.row * l.in, part.column > 0);
 }
 
+/* Ranks of the part's targets, and entropies unless NULL, from its logits. */
+static void rank_rows(const struct pass *p, struct part part, int32_t *ranks, float *entropies)
+{
+    p->ops->rank(p->ctx, &(struct rank_args){ .N = part.rows,
+                                              .V = part.columns,
+                                              .z = p->ws->logits,
+                                              .targets = p->ws->targets + part.row,
+                                              .rank = ranks + part.row,
+                                              .entropy = entropies ? entropies + part.row : NULL });
+}
+
 static void loss_by_rows(const struct pass *p, bool grad, float scale)
 {
     const struct ddl_workspace *ws = p->ws;
@@ -79,6 +90,8 @@ static void loss_by_rows(const struct pass *p, bool grad, float scale)
                                                                     .grad_scale = scale,
                                                                     .loss = ws->losses + row });
         probe_rows(p, "loss", ws->losses + row, row, part.rows, 1);
+        if (ws->ranks)
+            rank_rows(p, part, ws->ranks, ws->entropies);
         if (!grad)
             continue;
         probe_enter(p, true, DDL_NO_LAYER, "head");
@@ -248,13 +261,7 @@ static void score_rows(const struct pass *p, struct part part, struct wanted wan
                                                                     .targets = ws->targets + part.row,
                                                                     .loss = ws->losses + part.row });
     if (wanted.rank)
-        p->ops->rank(
-            p->ctx, &(struct rank_args){ .N = part.rows,
-                                         .V = part.columns,
-                                         .z = ws->logits,
-                                         .targets = ws->targets + part.row,
-                                         .rank = head_integers(p) + p->N + part.row,
-                                         .entropy = wanted.entropy ? p->cache->entropies + part.row : NULL });
+        rank_rows(p, part, head_integers(p) + p->N, wanted.entropy ? p->cache->entropies : NULL);
 }
 
 static void download_scores(const struct pass *p, const struct ddl_decode_batch *batch, struct wanted wanted)

@@ -263,11 +263,25 @@ static ddl_status check_loss(const ddl_model *model, const ddl_workspace *ws, co
     return DDL_OK;
 }
 
-ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
-                          struct ddl_loss *loss, float *row_loss, struct ddl_error *err)
+/* Downloads the rows' scores of a pass. */
+static void download_scores(const struct pass *p, const struct ddl_row_scores *rows)
+{
+    const struct ddl_workspace *ws = p->ws;
+    if (rows->losses)
+        p->ops->download(p->ctx, rows->losses, ws->losses, p->N * sizeof *rows->losses);
+    if (rows->ranks)
+        p->ops->download(p->ctx, rows->ranks, ws->ranks, p->N * sizeof *rows->ranks);
+    if (rows->entropies)
+        p->ops->download(p->ctx, rows->entropies, ws->entropies, p->N * sizeof *rows->entropies);
+}
+
+ddl_status ddl_model_scores(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                            struct ddl_loss *loss, const struct ddl_row_scores *rows, struct ddl_error *err)
 {
     struct pass p;
     ddl_status status = check_loss(model, ws, batch, false, err);
+    if (!status && (rows->ranks || rows->entropies) && !ws->options.ranks)
+        status = ddl_error_set(err, DDL_E_USAGE, "ranks and entropies need a workspace with ranks");
     if (!status)
         status = begin(&p, model, ws, batch, err);
     if (status)
@@ -277,9 +291,14 @@ ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_
     if (probe_stopped(&p))
         return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
     *loss = sum_losses(&p, batch);
-    if (row_loss)
-        p.ops->download(p.ctx, row_loss, ws->losses, p.N * sizeof *row_loss);
+    download_scores(&p, rows);
     return p.ops->check_error(p.ctx, err);
+}
+
+ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                          struct ddl_loss *loss, float *row_loss, struct ddl_error *err)
+{
+    return ddl_model_scores(model, ws, batch, loss, &(struct ddl_row_scores){ .losses = row_loss }, err);
 }
 
 ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,

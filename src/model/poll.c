@@ -17,12 +17,14 @@ static void poll_progress(void *user, const struct ddl_place *place, const float
 }
 
 ddl_status ddl_model_loss_polled(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
-                                 const struct ddl_poll *poll, struct ddl_loss *loss, struct ddl_error *err)
+                                 const struct ddl_poll *poll, struct ddl_loss *loss,
+                                 const struct ddl_row_scores *rows, struct ddl_error *err)
 {
+    static const struct ddl_row_scores none = { 0 };
     struct polling polling = { poll, { .look = poll_progress, .user = &polling } };
     if (poll->progress)
         ddl_workspace_set_probe(ws, &polling.probe);
-    ddl_status status = ddl_model_loss(model, ws, batch, loss, NULL, err);
+    ddl_status status = ddl_model_scores(model, ws, batch, loss, rows ? rows : &none, err);
     ddl_workspace_set_probe(ws, NULL);
     return status;
 }

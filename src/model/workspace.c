@@ -30,12 +30,13 @@ static size_t alike(size_t n, size_t most, size_t least)
 }
 
 /* float32: enough rows for full-speed products, few enough that logits never weigh more than a layer or two.
- * bfloat16: tiles that stay in a cache, and as many rows as these have numbers. */
+ * bfloat16: tiles that stay in a cache, and as many rows as these have numbers. Ranks need whole rows. */
 static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
 {
     enum { ROWS = 32 };
     size_t rows = alike(N, other_side(V, N, (size_t)1 << 24, ROWS), ROWS);
-    ws->tile = ws->precision == DDL_PRECISION_BF16 ? other_side(N, V, (size_t)1 << 20, 256) : 0;
+    bool tiles = ws->precision == DDL_PRECISION_BF16 && !ws->options.ranks;
+    ws->tile = tiles ? other_side(N, V, (size_t)1 << 20, 256) : 0;
     size_t few = N <= SIZE_MAX / V ? ws->tile * N / V : rows;
     few = few ? few : 1;
     ws->logit_rows = ws->tile && few < rows ? few : rows;
@@ -185,6 +186,8 @@ static void place(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
     ws->logits = layout_floats(l, true, ws->logit_numbers, 1);
     ws->losses = layout_rows(l, true, 1);
     ws->loss_sum = ddl_arena_take(arena, 1, sizeof *ws->loss_sum);
+    ws->ranks = ws->options.ranks ? ddl_arena_take(arena, N, sizeof *ws->ranks) : NULL;
+    ws->entropies = layout_rows(l, ws->options.ranks, 1);
     place_bf16(l, ws);
     if (l->train)
         place_backward(l, ws);
@@ -267,6 +270,8 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
                              tokens, k->block_size);
     if (options->train && ddl_model_precision(model) == DDL_PRECISION_INT8)
         return ddl_error_set(err, DDL_E_USAGE, "eight-bit weights cannot be trained: train in f32 or bf16");
+    if (options->train && options->ranks)
+        return ddl_error_set(err, DDL_E_USAGE, "workspace: ranks: expected a workspace without train");
     ddl_status status = options->train ? precision_check_values(model, "to train, load", err) : DDL_OK;
     if (status)
         return status;

@@ -32,7 +32,7 @@ struct ddl_workspace {
     struct ddl_workspace_options options;
     enum ddl_precision precision;
     size_t logit_rows;    /* rows of logits at a time */
-    size_t tile;          /* bfloat16: columns of logits at a time for a loss; else 0 */
+    size_t tile;          /* bfloat16: columns of logits at a time for a loss; 0: whole rows */
     size_t logit_numbers; /* capacity of `logits` */
     size_t trace_rows;    /* N of the last pass; 0 before the first */
     struct rope rope;     /* of options.tokens positions */
@@ -45,6 +45,8 @@ struct ddl_workspace {
     float *logits;          /* (logit_rows, V) or (N, tile) */
     float *losses;          /* (N)            */
     double *loss_sum;       /* (1) their sum  */
+    int32_t *ranks;         /* (N) of the targets, with options.ranks; else NULL  */
+    float *entropies;       /* (N) of the predictions, likewise */
     uint16_t *x16, *dy16;   /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
     float *top, *at_target; /* (N) each, bfloat16: the loss over tiles of logits */
     double *total;          /* (N) */

@@ -284,6 +284,12 @@ static void put(char *out, size_t size, size_t at, const void *bytes, size_t n)
         memcpy(out + at, bytes, n < size - at ? n : size - at);
 }
 
+size_t ddl_utf8_length(const char *text, size_t size)
+{
+    uint32_t code;
+    return size ? ddl_utf8_decode((const unsigned char *)text, size, &code) : 0;
+}
+
 size_t ddl_decode_push(struct ddl_decode_stream *stream, const ddl_tokenizer *t, int32_t id, char *out,
                        size_t size)
 {

@@ -45,7 +45,7 @@ ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, 
             fill(v, i, tokens + B * v->seq, targets + B * v->seq);
         struct ddl_loss part;
         struct ddl_batch batch = { B, v->seq, tokens, targets };
-        ddl_status status = ddl_model_loss_polled(model, ws, &batch, &poll, &part, err);
+        ddl_status status = ddl_model_loss_polled(model, ws, &batch, &poll, &part, NULL, err);
         if (status)
             return status;
         if (!isfinite(part.sum)) {

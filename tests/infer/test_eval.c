@@ -7,6 +7,7 @@
 #include "ddl/train.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { N = 53 };
 
@@ -119,6 +120,191 @@ static void text_is_scored_whole(void **state)
     assert_true(whole.nats == r.nats);
 }
 
+/* ---- single tokens ---- */
+
+enum { MOST = 200 };
+
+struct collected {
+    size_t n;
+    struct ddl_token_score score[MOST];
+};
+
+static int collect(void *user, const struct ddl_token_score *score)
+{
+    struct collected *c = user;
+    assert_true(c->n < MOST);
+    c->score[c->n++] = *score;
+    return 0;
+}
+
+static const char words[] = "Permission is hereby granted, free of charge, na\xc3\xafve.";
+
+/* The scores of `words`. */
+static struct ddl_eval_result score_words(ddl_model *scored, struct ddl_eval_config config,
+                                          struct collected *out)
+{
+    struct ddl_eval_result r;
+    struct ddl_error err;
+    out->n = 0;
+    config.each = collect;
+    assert_ok(ddl_eval_text(scored, tokenizer, words, strlen(words), &config, NULL, out, &r, &err), err);
+    assert_int_equal(out->n, r.tokens);
+    return r;
+}
+
+/* Logits after tokens from to at - 1. */
+static void logits_of(ddl_model *scored, const int32_t *all, size_t from, size_t at, float *logits)
+{
+    struct ddl_error err;
+    ddl_workspace *ws;
+    struct ddl_batch batch = { 1, at - from, all + from, NULL };
+    assert_ok(ddl_workspace_create(&ws, scored,
+                                   &(struct ddl_workspace_options){ .batch = 1, .tokens = at - from }, &err),
+              err);
+    assert_ok(ddl_model_logits(scored, ws, &batch, 1, logits, &err), err);
+    ddl_workspace_free(ws);
+}
+
+/* Against a softmax in double. Logits of another batch size differ in rounding: so may the ranks of tokens
+ * that are almost as likely. */
+static void check_score(const struct ddl_token_score *s, const float *logits)
+{
+    const double near = 1e-4;
+    double total = 0, weighted = 0;
+    int32_t above = 0, below = 0;
+    for (size_t j = 0; j < TINY_VOCAB; j++) {
+        double z = (double)logits[j], own = (double)logits[s->id];
+        total += exp(z);
+        weighted += z * exp(z);
+        above += z > own + near;
+        below += z < own - near;
+    }
+    assert_true(fabs(s->logprob - ((double)logits[s->id] - log(total))) < near);
+    assert_true(fabs(s->entropy - (log(total) - weighted / total)) < near);
+    assert_true(s->rank >= above && s->rank < TINY_VOCAB - below);
+}
+
+static void tokens_by_hand(ddl_model *scored, const struct ddl_ids *all)
+{
+    static const struct ddl_eval_config configs[] = {
+        { 0 }, { .seq = 16, .stride = 3, .batch = 2 }, { .seq = 7, .stride = 7 }, { .seq = 5, .stride = 1 }
+    };
+    float logits[TINY_VOCAB];
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        struct collected c;
+        struct ddl_eval_result plain, r = score_words(scored, configs[i], &c);
+        struct ddl_error err;
+        size_t seq = configs[i].seq ? configs[i].seq : 16,
+               stride = configs[i].stride ? configs[i].stride : seq;
+        double sum = 0;
+        assert_int_equal(c.n, all->n - 1);
+        for (size_t k = 0; k < c.n; k++) {
+            size_t at = k + 1, window = at > seq ? (at - seq + stride - 1) / stride : 0;
+            assert_int_equal(c.score[k].position, k);
+            assert_int_equal(c.score[k].id, all->ids[at]);
+            logits_of(scored, all->ids, window * stride, at, logits);
+            check_score(&c.score[k], logits);
+            sum += c.score[k].logprob;
+        }
+        assert_ok(
+            ddl_eval_text(scored, tokenizer, words, strlen(words), &configs[i], NULL, NULL, &plain, &err),
+            err);
+        assert_true(fabs(sum + r.nats) < 1e-12 * r.nats);
+        assert_true(plain.nats == r.nats);
+    }
+}
+
+static void tokens_are_scored(void **state)
+{
+    (void)state;
+    struct ddl_ids all = { 0 };
+    struct ddl_error err;
+    assert_ok(ddl_tokenizer_encode(tokenizer, "<|endoftext|>", 13, true, &all, &err), err);
+    assert_int_equal(all.n, 1);
+    assert_ok(ddl_tokenizer_encode(tokenizer, words, strlen(words), false, &all, &err), err);
+    tokens_by_hand(model, &all);
+    ddl_backend *cpu;
+    assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
+    ddl_model *same = tiny_model("ddl-cc-ec", TINY_VOCAB, 5, cpu);
+    tokens_by_hand(same, &all);
+    ddl_model_free(same);
+    ddl_backend_free(cpu);
+    ddl_ids_free(&all);
+}
+
+/* In bfloat16 the losses of single tokens come from whole rows of logits, others from tiles. */
+static void tokens_of_reduced_weights(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *cpu;
+    assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
+    ddl_model *reduced = tiny_model("ddl-cc-ec", TINY_VOCAB, 5, cpu);
+    for (int precision = DDL_PRECISION_BF16; precision <= DDL_PRECISION_INT8; precision++) {
+        struct collected c;
+        struct ddl_eval_result plain;
+        const struct ddl_eval_config config = { .stride = 5 };
+        double sum = 0;
+        assert_ok(ddl_model_set_precision(reduced, (enum ddl_precision)precision, &err), err);
+        struct ddl_eval_result r = score_words(reduced, config, &c);
+        assert_ok(ddl_eval_text(reduced, tokenizer, words, strlen(words), &config, NULL, NULL, &plain, &err),
+                  err);
+        for (size_t k = 0; k < c.n; k++) {
+            sum += c.score[k].logprob;
+            assert_in_range(c.score[k].rank, 0, TINY_VOCAB - 1);
+            assert_true(c.score[k].entropy > 0 && c.score[k].entropy < log(TINY_VOCAB) + 1e-5);
+        }
+        assert_true(fabs(sum + r.nats) < 1e-12 * r.nats);
+        assert_true(fabs(plain.nats - r.nats) < 1e-5 * r.nats);
+    }
+    ddl_model_free(reduced);
+    ddl_backend_free(cpu);
+}
+
+/* Of a model of zeros all tokens are equally likely: the rank is the id. */
+static void equal_logits_rank_by_id(void **state)
+{
+    (void)state;
+    struct ddl_config config = tiny_config("baseline", TINY_VOCAB);
+    struct ddl_error err;
+    struct collected c;
+    ddl_model *zeros;
+    assert_ok(ddl_model_create(&zeros, &config, backend, &err), err);
+    score_words(zeros, (struct ddl_eval_config){ 0 }, &c);
+    for (size_t k = 0; k < c.n; k++) {
+        assert_int_equal(c.score[k].rank, c.score[k].id);
+        assert_true(fabs(c.score[k].logprob + log(TINY_VOCAB)) < 1e-5);
+        assert_true(fabs(c.score[k].entropy - log(TINY_VOCAB)) < 1e-5);
+    }
+    ddl_model_free(zeros);
+}
+
+static int stop_at_third(void *user, const struct ddl_token_score *score)
+{
+    (void)score;
+    return ++*(int *)user == 3;
+}
+
+static void tokens_of_shards(void **state)
+{
+    (void)state;
+    struct collected c = { 0 };
+    struct ddl_eval_config config = { .seq = 8, .stride = 3, .each = collect };
+    struct ddl_eval_result r;
+    struct ddl_error err;
+    int calls = 0;
+    assert_ok(ddl_eval_shards(model, NULL, shards, &config, NULL, &c, &r, &err), err);
+    assert_int_equal(c.n, N - 1);
+    for (size_t k = 0; k < c.n; k++) {
+        assert_int_equal(c.score[k].position, k + 1);
+        assert_int_equal(c.score[k].id, ids[k + 1]);
+    }
+    config.each = stop_at_third;
+    assert_int_equal(ddl_eval_shards(model, NULL, shards, &config, NULL, &calls, &r, &err),
+                     DDL_E_INTERRUPTED);
+    assert_int_equal(calls, 3);
+}
+
 static int stop_at_once(void *user, uint64_t done, uint64_t total)
 {
     (void)user;
@@ -163,11 +349,11 @@ static void refusals(void **state)
     assert_int_equal(
         ddl_eval_file(model, tokenizer, scratch_path("empty.txt"), &config, NULL, NULL, &r, &err),
         DDL_E_FORMAT);
-    assert_says(&err, "empty.txt: the file is empty");
+    assert_says(&err, "empty.txt: expected text, found nothing");
     assert_int_equal(
         ddl_eval_file(model, tokenizer, scratch_path("binary.txt"), &config, NULL, NULL, &r, &err),
         DDL_E_FORMAT);
-    assert_says(&err, "binary.txt: a zero byte at 2");
+    assert_says(&err, "binary.txt: expected text, found a zero byte at 2");
 }
 
 /* Weights of NaN give an error instead of a result: JSON has no NaN. */
@@ -248,9 +434,11 @@ static void reduced_weights_cost_little(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_by_hand),          cmocka_unit_test(no_tokenizer_no_bytes),
-        cmocka_unit_test(text_is_scored_whole),     cmocka_unit_test(refusals),
-        cmocka_unit_test(a_loss_that_is_no_number), cmocka_unit_test(reduced_weights_cost_little),
+        cmocka_unit_test(windows_by_hand),           cmocka_unit_test(no_tokenizer_no_bytes),
+        cmocka_unit_test(text_is_scored_whole),      cmocka_unit_test(tokens_are_scored),
+        cmocka_unit_test(tokens_of_reduced_weights), cmocka_unit_test(equal_logits_rank_by_id),
+        cmocka_unit_test(tokens_of_shards),          cmocka_unit_test(refusals),
+        cmocka_unit_test(a_loss_that_is_no_number),  cmocka_unit_test(reduced_weights_cost_little),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -278,7 +278,16 @@ static void bad_batches_are_refused(void **state)
               made);
     assert_sentence(ddl_model_backward(f.model, ws, &f.batch, 1, &loss, err), DDL_E_USAGE,
                     "a workspace for training");
+    int32_t ranks[SMALL_B * SMALL_T];
+    assert_sentence(
+        ddl_model_scores(f.model, ws, &f.batch, &loss, &(struct ddl_row_scores){ .ranks = ranks }, err),
+        DDL_E_USAGE, "need a workspace with ranks");
     ddl_workspace_free(ws);
+    assert_sentence(
+        ddl_workspace_create(
+            &ws, f.model,
+            &(struct ddl_workspace_options){ .batch = 1, .tokens = 4, .train = true, .ranks = true }, err),
+        DDL_E_USAGE, "expected a workspace without train");
     assert_sentence(
         ddl_workspace_create(&ws, f.model,
                              &(struct ddl_workspace_options){ .batch = 1, .tokens = 17, .train = true }, err),

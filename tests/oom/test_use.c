@@ -19,7 +19,8 @@
 static ddl_backend *backend;
 static ddl_model *model;
 static ddl_tokenizer *tokenizer;
-static double loss; /* of the last evaluation */
+static double loss;     /* of the last evaluation */
+static uint64_t tokens; /* its scores */
 
 static int add_text(void *user, size_t sequence, const char *text, size_t size)
 {
@@ -56,15 +57,24 @@ static void text(void **state)
     sweep(&(struct sweep){ .name = "generate", .run = generate });
 }
 
+static int add_token(void *user, const struct ddl_token_score *score)
+{
+    (void)user;
+    tokens = digest_add(tokens, score, sizeof *score);
+    return 0;
+}
+
 static ddl_status evaluate(void *user, uint64_t *digest, struct ddl_error *err)
 {
     static const char words[] = "Permission is hereby granted, free of charge";
     const char *what = user;
-    const struct ddl_eval_config k = { .batch = 2, .stride = 8 };
+    struct ddl_eval_config k = { .batch = 2, .stride = 8 };
     struct ddl_eval_result result = { 0 };
     ddl_shards *shards = NULL;
     ddl_status status;
-    if (strcmp(what, "text") == 0) {
+    tokens = 0;
+    k.each = strcmp(what, "tokens") == 0 ? add_token : NULL;
+    if (strcmp(what, "text") == 0 || k.each) {
         status = ddl_eval_text(model, tokenizer, words, sizeof words - 1, &k, NULL, NULL, &result, err);
     } else if (strcmp(what, "file") == 0) {
         status = ddl_eval_file(model, tokenizer, scratch_path("words.txt"), &k, NULL, NULL, &result, err);
@@ -76,17 +86,17 @@ static ddl_status evaluate(void *user, uint64_t *digest, struct ddl_error *err)
     ddl_shards_close(shards);
     loss = result.nats;
     if (!status)
-        *digest = digest_add(0, &result.nats, sizeof result.nats);
+        *digest = digest_add(tokens, &result.nats, sizeof result.nats);
     return status;
 }
 
 static void evaluation(void **state)
 {
     (void)state;
-    char what[][8] = { "text", "file", "shards" };
+    char what[][8] = { "text", "tokens", "file", "shards" };
     write_file(scratch_path("words.txt"), "the Software is provided \"as is\"", 32);
     write_random_shard(scratch_path("eval.bin"), 5, TINY_VOCAB, 70);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 4; i++)
         sweep(&(struct sweep){ .name = what[i], .run = evaluate, .user = what[i], .figure = &loss });
 }
 

@@ -82,7 +82,7 @@ int main(void)
     ddl_backend *backend = NULL;
     ddl_model *model = NULL;
     ddl_workspace *ws = NULL;
-    struct ddl_workspace_options room = { 1, T, true, DDL_RECOMPUTE_ELEMENTWISE };
+    struct ddl_workspace_options room = { 1, T, true, DDL_RECOMPUTE_ELEMENTWISE, false };
     double first = 0, last = 0;
     struct ddl_config config = ddl_config_defaults();
     ddl_status status = ddl_config_set_preset(&config, "ddl-cc-ec", &err);
