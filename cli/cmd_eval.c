@@ -7,6 +7,7 @@
 #include "folder.h"
 #include "shards.h"
 #include "terminal.h"
+#include "windows.h"
 
 #include <limits.h>
 #include <math.h>
@@ -16,12 +17,11 @@
 #include <unistd.h>
 
 struct flags {
-    char val_data[4096], text[4096], which[32], tokenizer[4096], backend[32];
-    struct ddl_eval_config eval;
-    size_t threads;
-    int dtype;  /* enum ddl_precision */
+    char val_data[4096], text[4096];
+    struct model_flags model;
+    struct ddl_eval_config windows;
     int format; /* enum ddl_shards_format */
-    bool ignore_extra, json;
+    bool json;
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -31,29 +31,15 @@ static const struct ddl_option rows[] = {
       "shard" },
     FORMAT_ROW(struct flags),
     { "text", DDL_OPTION_PATH, AT(text), 4096, 0, 0, NULL, "FILE", "text file to evaluate on" },
-    WHICH_ROW(flags),
-    { "seq", DDL_OPTION_SIZE, AT(eval.seq), 0, 0, 2147483647, NULL, "N",
-      "tokens per window (0: the context of the model)", DDL_SEQ_ALIASES },
-    { "batch", DDL_OPTION_SIZE, AT(eval.batch), 0, 0, 4096, NULL, "N", "windows per pass (0: 8)",
-      DDL_BATCH_ALIASES },
-    { "stride", DDL_OPTION_SIZE, AT(eval.stride), 0, 0, 2147483647, NULL, "N",
-      "distance between windows in tokens (0: seq)" },
-    { "val_tokens", DDL_OPTION_U64, AT(eval.max_tokens), 0, 0, 9e15, NULL, "N",
+    MODEL_ROWS(struct flags),
+    WINDOW_ROWS(struct flags),
+    { "val_tokens", DDL_OPTION_U64, AT(windows.max_tokens), 0, 0, 9e15, NULL, "N",
       "maximum number of tokens to evaluate (0: all)", "max_tokens" },
-    { "tokenizer", DDL_OPTION_PATH, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
-      "tokenizer (empty: the one in the model folder)" },
-    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", DDL_BACKEND_HELP,
-      DDL_BACKEND_ALIASES },
-    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "threads (0: one per core)",
-      DDL_THREADS_ALIASES },
-    { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
-      "ignore tensors that are not parameters" },
-    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME", "format of the weights" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print the result as JSON" },
     { 0 },
 };
 
-static const struct flags initial = { .which = "last", .backend = "cpu" };
+static const struct flags initial = { .model = MODEL_DEFAULTS };
 static const void *defaults(void)
 {
     return &initial;
@@ -113,15 +99,16 @@ static ddl_status evaluate_shards(const struct folder *f, const struct flags *fl
                 n == 1 ? "" : "s", n + left_out);
     const struct ddl_vocabulary vocabulary = { .vocab_size = ddl_model_config(f->model)->vocab_size,
                                                .tokenizer = f->tokenizer,
-                                               .tokenizer_path =
-                                                   *flags->tokenizer ? flags->tokenizer : f->found.path,
+                                               .tokenizer_path = *flags->model.tokenizer
+                                                                     ? flags->model.tokenizer
+                                                                     : f->found.path,
                                                .val = shards };
     status = ddl_vocabulary_check(&vocabulary, NULL, NULL, NULL, err);
     if (status) {
         ddl_shards_close(shards);
         return status;
     }
-    status = ddl_eval_shards(f->model, f->tokenizer, shards, &flags->eval, show_progress, line, out, err);
+    status = ddl_eval_shards(f->model, f->tokenizer, shards, &flags->windows, show_progress, line, out, err);
     if (status == DDL_E_FORMAT)
         status = ddl_error_prefix(err, status, flags->val_data);
     ddl_shards_close(shards);
@@ -156,7 +143,7 @@ static ddl_status evaluate(const struct folder *f, const struct flags *flags, st
                            struct ddl_error *err)
 {
     struct progress_line line = progress_line_on_stderr(isatty(STDERR_FILENO) != 1);
-    ddl_status status = *flags->text ? ddl_eval_file(f->model, f->tokenizer, flags->text, &flags->eval,
+    ddl_status status = *flags->text ? ddl_eval_file(f->model, f->tokenizer, flags->text, &flags->windows,
                                                      show_progress, &line, out, err)
                                      : evaluate_shards(f, flags, &line, out, err);
     progress_line_clear(&line);
@@ -195,14 +182,10 @@ static int cmd_eval(int argc, char **argv)
     if (status)
         return report_error(&err);
     const struct folder_request request = { .dir = argv[1],
-                                            .which = flags.which,
-                                            .tokenizer = flags.tokenizer,
+                                            .model = &flags.model,
                                             .needs_tokenizer = *flags.text != '\0',
-                                            .ignore_extra = flags.ignore_extra,
-                                            .quiet = flags.json || tasks.csv || tasks.markdown || tasks.quiet,
-                                            .backend = flags.backend,
-                                            .threads = flags.threads,
-                                            .dtype = flags.dtype };
+                                            .quiet =
+                                                flags.json || tasks.csv || tasks.markdown || tasks.quiet };
     if (*tasks.tasks)
         return eval_tasks(&tasks, request, (size_t)n, (const char *const *)argv + 1, flags.json);
     return eval_loss(&flags, &request);

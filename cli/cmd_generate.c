@@ -4,6 +4,7 @@
 #include "ddl/generate.h"
 #include "ddl/json.h"
 #include "folder.h"
+#include "input.h"
 #include "line.h"
 #include "terminal.h"
 
@@ -19,27 +20,15 @@
 enum { MAX_PROMPT = 64 << 20 };
 
 struct flags {
-    char which[32], tokenizer[4096], backend[32];
-    bool echo, ignore_extra;
-    size_t threads;
-    int dtype; /* enum ddl_precision */
-    bool json;
+    struct model_flags model;
+    bool echo, json;
 };
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
-    WHICH_ROW(flags),
     { "echo", DDL_OPTION_BOOL, AT(echo), 0, 0, 0, NULL, NULL,
       "print the prompt before each text [default: on if standard output is a terminal]" },
-    { "tokenizer", DDL_OPTION_PATH, AT(tokenizer), 4096, 0, 0, NULL, "PATH",
-      "tokenizer (empty: the one in the model folder)" },
-    { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
-      "ignore tensors that are not parameters" },
-    { "backend", DDL_OPTION_STRING, AT(backend), 32, 0, 0, NULL, "NAME", DDL_BACKEND_HELP,
-      DDL_BACKEND_ALIASES },
-    { "threads", DDL_OPTION_SIZE, AT(threads), 0, 0, 4096, NULL, "N", "threads (0: one per core)",
-      DDL_THREADS_ALIASES },
-    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_precision_names, "NAME", "format of the weights" },
+    MODEL_ROWS(struct flags),
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print all texts as JSON at the end" },
     { 0 },
 };
@@ -77,20 +66,6 @@ static bool append(struct text *t, const char *bytes, size_t n)
         memcpy(t->bytes + t->n, bytes, n);
     t->n += n;
     return true;
-}
-
-static ddl_status read_input(struct text *prompt, struct ddl_error *err)
-{
-    char piece[65536];
-    for (size_t n; (n = fread(piece, 1, sizeof piece, stdin)) > 0;) {
-        if (prompt->n + n > MAX_PROMPT)
-            return ddl_error_set(err, DDL_E_USAGE, "standard input: longer than %d bytes", MAX_PROMPT);
-        if (!append(prompt, piece, n))
-            return ddl_error_set(err, DDL_E_MEMORY, "standard input: out of memory");
-    }
-    if (ferror(stdin))
-        return ddl_error_set(err, DDL_E_IO, "standard input: cannot be read");
-    return DDL_OK;
 }
 
 /* ---- output ---- */
@@ -293,7 +268,7 @@ static int generate_once(const struct folder *f, const struct flags *flags,
     const char *given = prompts->n ? prompts->values[prompts->n - 1] : NULL;
     ddl_status status = DDL_OK;
     if (!given)
-        status = read_input(&prompt, &err);
+        status = read_input(NULL, MAX_PROMPT, &prompt.bytes, &prompt.n, &err);
     else if (!append(&prompt, given, strlen(given)))
         status = ddl_error_set(&err, DDL_E_MEMORY, "--prompt: out of memory");
     int code =
@@ -322,15 +297,9 @@ static int run(int argc, char **argv, struct texts *texts, struct flags *flags)
     if (loop)
         catch_interrupts();
     struct folder folder;
-    const struct folder_request request = { .dir = argv[1],
-                                            .which = flags->which,
-                                            .tokenizer = flags->tokenizer,
-                                            .needs_tokenizer = true,
-                                            .ignore_extra = flags->ignore_extra,
-                                            .quiet = flags->json,
-                                            .backend = flags->backend,
-                                            .threads = flags->threads,
-                                            .dtype = flags->dtype };
+    const struct folder_request request = {
+        .dir = argv[1], .model = &flags->model, .needs_tokenizer = true, .quiet = flags->json
+    };
     status = folder_open(&folder, &request, &err);
     int code = status ? report_error(&err)
                : loop ? prompt_loop(&folder, flags, config)
@@ -348,7 +317,7 @@ static const void *sampling_defaults(void)
 
 static const void *defaults(void)
 {
-    static const struct flags initial = { .which = "last", .backend = "cpu" };
+    static const struct flags initial = { .model = MODEL_DEFAULTS };
     return &initial;
 }
 

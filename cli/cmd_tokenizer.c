@@ -1,6 +1,7 @@
 /* `ddl tokenizer encode`, `decode`, `info` and `train`. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "input.h"
 #include "terminal.h"
 
 #include "ddl/tokenizer.h"
@@ -55,44 +56,6 @@ static const struct ddl_option train_flags[] = {
     { 0 },
 };
 
-/* All of a file, or of standard input for NULL and "-". */
-static ddl_status read_input(const char *path, char **out, size_t *size, struct ddl_error *err)
-{
-    bool standard = !path || strcmp(path, "-") == 0;
-    const char *name = standard ? "standard input" : path;
-    FILE *file = standard ? stdin : fopen(path, "rb");
-    if (!file)
-        return ddl_error_set(err, DDL_E_IO, "%s: cannot open: %s", name, strerror(errno));
-    char *text = NULL;
-    size_t n = 0, capacity = 0, got = 0;
-    ddl_status status = DDL_OK;
-    do {
-        n += got;
-        if (capacity - n < 1 << 16) {
-            capacity = 2 * capacity + (1 << 17);
-            char *grown = realloc(text, capacity);
-            if (!grown) {
-                status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory after %zu bytes", name, n);
-                break;
-            }
-            text = grown;
-        }
-        got = fread(text + n, 1, capacity - n - 1, file);
-    } while (got);
-    if (!status && ferror(file))
-        status = ddl_error_set(err, DDL_E_IO, "%s: cannot read: %s", name, strerror(errno));
-    if (!standard)
-        fclose(file);
-    if (status) {
-        free(text);
-        return status;
-    }
-    text[n] = '\0';
-    *out = text;
-    *size = n;
-    return DDL_OK;
-}
-
 /* Reads the flags; at most one positional argument, which *input gets. */
 static ddl_status parse(const struct ddl_option *table, struct flags *flags, int argc, char **argv,
                         const char **input, struct ddl_error *err)
@@ -145,7 +108,7 @@ static int encode(int argc, char **argv)
     if (!status)
         status = load(&tokenizer, flags.tokenizer, &err);
     if (!status)
-        status = read_input(input, &text, &size, &err);
+        status = read_input(input, SIZE_MAX, &text, &size, &err);
     if (!status)
         status = ddl_tokenizer_encode(tokenizer, text, size, flags.special, &ids, &err);
     if (!status && flags.count)
@@ -200,7 +163,7 @@ static int decode(int argc, char **argv)
     if (!status)
         status = load(&tokenizer, flags.tokenizer, &err);
     if (!status)
-        status = read_input(input, &text, &size, &err);
+        status = read_input(input, SIZE_MAX, &text, &size, &err);
     if (!status) {
         ids = malloc((size / 2 + 1) * sizeof *ids);
         const char *name = input ? input : "standard input";

@@ -218,7 +218,7 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
     s.key = (struct item_key){ .model = row->folder,
                                .saved = row->found.name,
                                .modified = weights_modified(row->found.path),
-                               .dtype = ddl_precision_names[e->request.dtype],
+                               .dtype = ddl_precision_names[e->request.model->dtype],
                                .task = ddl_task_title(task),
                                .shots = e->flags->config.shots,
                                .seed = e->flags->config.seed };
@@ -323,7 +323,7 @@ static void print_json(const struct evaluation *e)
     ddl_json_open(&json, NULL, '{');
     ddl_json_count(&json, "shots", e->flags->config.shots);
     ddl_json_count(&json, "fewshot_seed", e->flags->config.seed);
-    ddl_json_string(&json, "dtype", ddl_precision_names[e->request.dtype]);
+    ddl_json_string(&json, "dtype", ddl_precision_names[e->request.model->dtype]);
     ddl_json_open(&json, "models", '[');
     for (size_t m = 0; m < e->n_rows; m++) {
         const struct model_row *row = &e->rows[m];

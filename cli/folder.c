@@ -22,18 +22,24 @@ static bool has_tokenizer(const char *dir)
     return found;
 }
 
-ddl_status folder_find(struct ddl_run_model *out, const char *dir, const char *which, bool quiet,
-                       struct ddl_error *err)
+static ddl_status find(struct ddl_run_model *out, const char *dir, const char *which, bool quiet,
+                       ddl_warn_fn *warn, struct ddl_error *err)
 {
     char about[128];
     ddl_status status = ddl_run_check_which("--which", which, err);
     if (!status)
-        status = ddl_run_find(out, dir, which, print_warning, NULL, err);
+        status = ddl_run_find(out, dir, which, warn, NULL, err);
     if (status || quiet || !*out->name)
         return status;
     ddl_run_describe(out, about, sizeof about);
     fprintf(stderr, "ddl: %s: using %s\n", dir, about);
     return DDL_OK;
+}
+
+ddl_status folder_find(struct ddl_run_model *out, const char *dir, const char *which, bool quiet,
+                       struct ddl_error *err)
+{
+    return find(out, dir, which, quiet, print_warning, err);
 }
 
 void print_saved_model_json(struct ddl_json *json, const struct ddl_run_model *model)
@@ -49,22 +55,24 @@ void print_saved_model_json(struct ddl_json *json, const struct ddl_run_model *m
 
 ddl_status folder_open(struct folder *f, const struct folder_request *request, struct ddl_error *err)
 {
-    const struct ddl_load_options options = { .ignore_extra = request->ignore_extra,
-                                              .warn = print_warning,
-                                              .precision = (enum ddl_precision)request->dtype };
+    const struct model_flags *model = request->model;
+    ddl_warn_fn *warn = request->silent ? NULL : print_warning;
+    const struct ddl_load_options options = { .ignore_extra = model->ignore_extra,
+                                              .warn = warn,
+                                              .precision = (enum ddl_precision)model->dtype };
     *f = (struct folder){ 0 };
-    ddl_status status = folder_find(&f->found, request->dir, request->which, request->quiet, err);
+    ddl_status status = find(&f->found, request->dir, model->which, request->quiet, warn, err);
     const char *dir = f->found.path;
     if (!status)
-        status = ddl_backend_create(&f->backend, request->backend, request->threads, err);
+        status = ddl_backend_create(&f->backend, model->backend, model->threads, err);
     if (!status)
         status = ddl_model_load_with(&f->model, dir, f->backend, &options, err);
     if (status)
         return status;
-    bool own = *request->tokenizer == '\0';
+    bool own = *model->tokenizer == '\0';
     if (own && !request->needs_tokenizer && !has_tokenizer(dir))
         return DDL_OK;
-    const char *path = own ? dir : request->tokenizer;
+    const char *path = own ? dir : model->tokenizer;
     status = ddl_tokenizer_load(&f->tokenizer, path, err);
     if (status)
         return status;

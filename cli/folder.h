@@ -10,12 +10,54 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The row of --which for the field `which` of `struct type`, whose initial value is "last". */
-#define WHICH_ROW(type)                                                                                      \
+/* How the commands that compute with a model read it. */
+struct model_flags {
+    char which[32], tokenizer[4096], backend[32];
+    size_t threads;
+    int dtype; /* enum ddl_precision */
+    bool ignore_extra;
+};
+#define MODEL_DEFAULTS                                                                                       \
     {                                                                                                        \
-        "which", DDL_OPTION_STRING, offsetof(struct type, which), sizeof((struct type *)0)->which, 0, 0,     \
-            NULL, "MODEL", DDL_WHICH_HELP                                                                    \
+        .which = "last", .backend = "cpu"                                                                    \
     }
+/* The row of --which for `field` of `type`, whose initial value is "last". */
+#define WHICH_ROW_OF(type, field)                                                                            \
+    {                                                                                                        \
+        "which", DDL_OPTION_STRING, offsetof(type, field), sizeof(((type *)0)->field), 0, 0, NULL, "MODEL",  \
+            DDL_WHICH_HELP                                                                                   \
+    }
+#define WHICH_ROW(type) WHICH_ROW_OF(struct type, which)
+#define TOKENIZER_ROW_OF(type, field)                                                                        \
+    {                                                                                                        \
+        "tokenizer", DDL_OPTION_PATH, offsetof(type, field), sizeof(((type *)0)->field), 0, 0, NULL, "PATH", \
+            "tokenizer (empty: the one in the model folder)"                                                 \
+    }
+#define BACKEND_ROW_OF(type, field)                                                                          \
+    {                                                                                                        \
+        "backend", DDL_OPTION_STRING, offsetof(type, field), sizeof(((type *)0)->field), 0, 0, NULL, "NAME", \
+            DDL_BACKEND_HELP, DDL_BACKEND_ALIASES                                                            \
+    }
+#define THREADS_ROW_OF(type, field)                                                                          \
+    {                                                                                                        \
+        "threads", DDL_OPTION_SIZE, offsetof(type, field), 0, 0, 4096, NULL, "N",                            \
+            "threads (0: one per core)", DDL_THREADS_ALIASES                                                 \
+    }
+#define DTYPE_ROW_OF(type, field)                                                                            \
+    {                                                                                                        \
+        "dtype", DDL_OPTION_CHOICE, offsetof(type, field), 0, 0, 0, ddl_precision_names, "NAME",             \
+            "format of the weights"                                                                          \
+    }
+#define EXTRA_ROW_OF(type, field)                                                                            \
+    {                                                                                                        \
+        "ignore_extra", DDL_OPTION_BOOL, offsetof(type, field), 0, 0, 0, NULL, NULL,                         \
+            "ignore tensors that are not parameters"                                                         \
+    }
+/* The rows of the member `model`, a struct model_flags, of `type`. */
+#define MODEL_ROWS(type)                                                                                     \
+    WHICH_ROW_OF(type, model.which), TOKENIZER_ROW_OF(type, model.tokenizer),                                \
+        BACKEND_ROW_OF(type, model.backend), THREADS_ROW_OF(type, model.threads),                            \
+        DTYPE_ROW_OF(type, model.dtype), EXTRA_ROW_OF(type, model.ignore_extra)
 
 /* Finds the model of a folder that --which names: ddl_run_find. Warnings go to standard error, and so, unless
  * `quiet`, does a line that says which model of a run is used. */
@@ -34,17 +76,15 @@ struct folder {
 
 /* What is read, and how. */
 struct folder_request {
-    const char *dir, *which;
-    const char *tokenizer; /* "": the folder's own */
-    bool needs_tokenizer, ignore_extra;
-    bool quiet; /* as in folder_find */
-    const char *backend;
-    size_t threads;
-    int dtype; /* enum ddl_precision */
+    const char *dir;
+    const struct model_flags *model;
+    bool needs_tokenizer;
+    bool quiet;  /* as in folder_find */
+    bool silent; /* no warnings either */
 };
 
-/* Reads `dir` for inference; the tokenizer from `tokenizer` or, where that is "", from `dir`. Warnings go to
- * standard error. Close after a failure too. */
+/* Reads `dir` for inference; the tokenizer from model->tokenizer or, where that is "", from `dir`. Warnings
+ * go to standard error. Close after a failure too. */
 ddl_status folder_open(struct folder *f, const struct folder_request *request, struct ddl_error *err);
 void folder_close(struct folder *f);
 

@@ -262,3 +262,29 @@ void progress_line_keep(struct progress_line *line)
         fputc('\n', stderr);
     set_open(line, false);
 }
+
+/* ---- work ---- */
+
+struct work_line work_line_on_stderr(const char *unit, bool quiet)
+{
+    return (struct work_line){ .line = progress_line_on_stderr(quiet), .unit = unit, .start = now() };
+}
+
+void work_line_show(struct work_line *work, const char *name, const char *what)
+{
+    uint64_t computed = work->done - work->skipped;
+    char left[32] = "?";
+    if (!progress_line_due(&work->line))
+        return;
+    if (computed)
+        format_seconds((now() - work->start) / (double)computed * (double)(work->total - work->done), left,
+                       sizeof left);
+    struct line_fields fields = { 0 };
+    add_field(&fields, 2, "%.24s", name);
+    if (what)
+        add_field(&fields, 0, "%.20s", what);
+    add_field(&fields, 0, "%llu/%llu %s", (unsigned long long)work->done, (unsigned long long)work->total,
+              work->unit);
+    add_field(&fields, 1, "%s left", left);
+    progress_line_show(&work->line, &fields);
+}

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* From here on the first SIGINT or SIGTERM only sets what interrupted() returns; a second ends the program.
@@ -63,5 +64,18 @@ void progress_line_show(struct progress_line *line, const struct line_fields *fi
 /* Before other output follows: erases the line, or keeps it to be read. */
 void progress_line_clear(struct progress_line *line);
 void progress_line_keep(struct progress_line *line);
+
+/* Progress of a known amount of work, with the time left. */
+struct work_line {
+    struct progress_line line;
+    const char *unit;     /* "documents" */
+    uint64_t done, total; /* units */
+    uint64_t skipped;     /* of those done: by an earlier process */
+    double start;         /* when this process began */
+};
+struct work_line work_line_on_stderr(const char *unit, bool quiet);
+/* If it is time to, writes the line: `name` (of a model), `what` is worked on (NULL: nothing to add), units
+ * and time. */
+void work_line_show(struct work_line *work, const char *name, const char *what);
 
 #endif

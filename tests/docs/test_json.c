@@ -152,6 +152,7 @@ static const struct command {
     const char *name; /* of the table; NULL: preparation only */
     const char *line; /* arguments of ddl */
     int status;       /* expected exit status */
+    bool lines;       /* one JSON value per line */
 } commands[] = {
     { NULL, "tokenizer train --quiet --vocab-size 300 --out tok text.txt", 0 },
     { "ddl tokenizer info", "tokenizer info tok --json", 0 },
@@ -166,6 +167,7 @@ static const struct command {
     { "ddl info", "info run --tensors --json", 0 },
     { "ddl info without a model", "info --json", 0 },
     { "ddl eval", "eval run --text text.txt --val-tokens 64 --backend ref --json", 0 },
+    { "ddl logprobs", "logprobs run short.txt --backend ref --json", 0, true },
     { "ddl generate", "generate run --prompt a --max-tokens 2 --backend ref --json", 0 },
     { "ddl compare", "compare run --json", 0 },
     { "ddl bench",
@@ -202,6 +204,7 @@ static int prepare(void **state)
     open_formats(state);
     char *text = read_file(source_path("LICENSE"), NULL), out[OUTPUT], link[1200];
     write_file(scratch_path("text.txt"), text, strlen(text));
+    write_file(scratch_path("short.txt"), text, 40);
     free(text);
     snprintf(link, sizeof link, "ln -sfn '%s' '%s'", source_path("tests/golden"), scratch_path("golden"));
     assert_int_equal(run_command(link, out, sizeof out), 0);
@@ -225,7 +228,7 @@ static void command_output(void **state)
     (void)state;
     for (size_t i = 0; i < N_COMMANDS; i++) {
         if (commands[i].name)
-            check_named(commands[i].name, false, outputs[i]);
+            check_named(commands[i].name, commands[i].lines, outputs[i]);
     }
 }
 
