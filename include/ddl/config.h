@@ -140,6 +140,8 @@ DDL_API float ddl_config_read_init(const struct ddl_config *config);
 DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);
+/* The name of the rule of `layer` of config: "add", "delta", ... */
+DDL_API const char *ddl_config_residual_name(const struct ddl_config *config, size_t layer);
 /* s in logits = s E x: 1, or with muP d_base/d. */
 DDL_API float ddl_config_logit_scale(const struct ddl_config *config);
 

@@ -3,6 +3,7 @@
 #include "model/block.h"
 #include "model/attention.h"
 #include "model/cache.h"
+#include "model/force.h"
 #include "model/gradients.h"
 #include "model/mlp.h"
 #include "model/precision.h"
@@ -16,7 +17,6 @@ typedef void branch_bwd_fn(const struct pass *p, size_t layer, const float *ctx,
                            float *dctx);
 static branch_fwd_fn *const branch_fwd[] = { [ATTN] = attention_fwd, [MLP] = mlp_fwd };
 static branch_bwd_fn *const branch_bwd[] = { [ATTN] = attention_bwd, [MLP] = mlp_bwd };
-static const char *const part_names[] = { [ATTN] = "attn", [MLP] = "mlp" };
 
 static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, size_t layer, int sub)
 {
@@ -26,7 +26,8 @@ static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, 
                               .sub = sub,
                               .slots = p->m->params.layer[layer].residual[sub],
                               .acts = &p->ws->layer[layer].sub[sub],
-                              .scratch = p->ws->scratch[ddl_config_residual(p->config, layer)] };
+                              .scratch = p->ws->scratch[ddl_config_residual(p->config, layer)],
+                              .force = model_forced(p->m, layer, sub) };
 }
 
 /* ctx = norm(x_in). */
@@ -65,25 +66,56 @@ static void norm_bwd(const struct sublayer *s, const float *x_in)
     probe_tensor(p, in_stream ? "dX" : "dx_in", dx_in, p->config->d_model);
 }
 
+/* The probe's view of the sublayer: before it is computed, or after. */
+static void probe_sublayer(const struct sublayer *s, bool after)
+{
+    const struct ddl_probe *probe = s->p->probe;
+    const struct residual_rule *rule = residual_rule_of(s->p->config, s->layer);
+    if (!probe || !probe->step)
+        return;
+    struct ddl_sublayer_step step = {
+        .after = after, .layer = s->layer, .sub = s->sub, .rows = s->p->N, .X = s->stream->X
+    };
+    if (after && rule->trace)
+        rule->trace(s, &step);
+    probe->step(probe->user, &step);
+}
+
+/* F(ctx) into the stream (add), or into `out`, which is then written. */
+static void branch(const struct sublayer *s, const float *ctx, float *out, bool add)
+{
+    const struct pass *p = s->p;
+    if (!s->force || !(s->force->keys & DDL_FORCE_F_SCALE)) {
+        branch_fwd[s->sub](p, s->layer, ctx, out, add);
+        return;
+    }
+    branch_fwd[s->sub](p, s->layer, ctx, force_f(p), false);
+    if (!add)
+        p->ops->zero(p->ctx, out, p->N * p->config->d_model * sizeof *out);
+    force_add_f(p, s->force->f_scale, out);
+}
+
 void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int sub)
 {
     const struct sublayer s = sublayer_of(p, stream, layer, sub);
     const struct residual_rule *rule = residual_rule_of(p->config, layer);
     size_t d = p->config->d_model, n = p->N * d * stream->channels;
-    probe_enter(p, false, layer, part_names[sub]);
+    probe_enter(p, false, layer, ddl_sublayer_names[sub]);
+    probe_sublayer(&s, false);
     const float *x_in = rule->read_fwd(&s, p->cache ? &p->cache->layer[layer].compress[sub] : NULL);
     const float *ctx = norm_fwd(&s, x_in);
     if (s.acts->state)
         p->ops->copy(p->ctx,
                      &(struct copy_args){ .rows = 1, .width = n, .src = stream->X, .dst = s.acts->state });
     if (rule->adds_in_place) {
-        branch_fwd[sub](p, layer, ctx, stream->X, true);
+        branch(&s, ctx, stream->X, true);
     } else {
-        branch_fwd[sub](p, layer, ctx, s.acts->f, false);
+        branch(&s, ctx, s.acts->f, false);
         probe_tensor(p, "f", s.acts->f, d);
         rule->write_fwd(&s, x_in, ctx);
     }
     probe_tensor(p, "X", stream->X, d * stream->channels);
+    probe_sublayer(&s, true);
 }
 
 /* x_in and ctx as forward had them: kept, or recomputed (x_in from the state, which is the earlier one
@@ -105,7 +137,7 @@ void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int
     const struct sublayer s = sublayer_of(p, stream, layer, sub);
     const struct residual_rule *rule = residual_rule_of(p->config, layer);
     float *dctx = p->ws->dctx;
-    probe_enter(p, true, layer, part_names[sub]);
+    probe_enter(p, true, layer, ddl_sublayer_names[sub]);
     if (rule->earlier == STREAM_SAVED)
         stream->X = s.acts->state;
     const float *df = rule->write_bwd(&s);

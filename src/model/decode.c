@@ -2,6 +2,7 @@
 #include "model/decode.h"
 
 #include "model/cache.h"
+#include "model/force.h"
 #include "model/forward.h"
 #include "model/head.h"
 #include "model/precision.h"
@@ -49,6 +50,9 @@ ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
     if (model->precision != ws->precision)
         return ddl_error_set(err, DDL_E_USAGE,
                              "the model's precision was changed after the session was created");
+    ddl_status status = force_reserve(ws, model, err);
+    if (status)
+        return status;
     struct pass p = { .m = model,
                       .ws = ws,
                       .cache = cache,

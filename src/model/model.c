@@ -6,6 +6,7 @@
 #include "model/cache.h"
 #include "model/compress.h"
 #include "model/embed.h"
+#include "model/force.h"
 #include "model/forward.h"
 #include "model/head.h"
 #include "model/precision.h"
@@ -75,6 +76,7 @@ void ddl_model_free(ddl_model *model)
             model->backend->ops->free(model->backend->ctx, blocks[i]);
     }
     params_free(&model->params);
+    ddl_model_clear_forces(model);
     ddl_mem_free(model->grad_is_zero);
     ddl_mem_free(model);
 }
@@ -189,6 +191,8 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, con
     ddl_status status = check_ids("token", batch, batch->tokens, 0, k->vocab_size, err);
     if (!status && batch->targets)
         status = check_ids("target", batch, batch->targets, -1, k->vocab_size, err);
+    if (!status)
+        status = force_reserve(ws, model, err);
     if (status)
         return status;
     *p = (struct pass){ .m = model,
@@ -260,6 +264,10 @@ static ddl_status check_loss(const ddl_model *model, const ddl_workspace *ws, co
     if (grad && (!model->grad || !ws->options.train))
         return ddl_error_set(err, DDL_E_USAGE,
                              "backward needs gradients enabled and a workspace for training");
+    if (grad && model->n_forced)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "backward: expected a model without forced steps, found %zu forced sublayers",
+                             model->n_forced);
     return DDL_OK;
 }
 

@@ -32,7 +32,7 @@ static void look(const struct pass *p, size_t first_row, size_t rows, size_t wid
 void probe_rows(const struct pass *p, const char *tensor, const float *x, size_t first_row, size_t rows,
                 size_t width)
 {
-    if (!p->probe || !x)
+    if (!p->probe || !p->probe->look || !x)
         return;
     p->probe->place.parameter = false;
     snprintf(p->probe->place.tensor, sizeof p->probe->place.tensor, "%s", tensor);
@@ -46,7 +46,7 @@ void probe_tensor(const struct pass *p, const char *tensor, const float *x, size
 
 void probe_grad(const struct pass *p, int slot)
 {
-    if (!p->probe || slot < 0)
+    if (!p->probe || !p->probe->look || slot < 0)
         return;
     const struct ddl_param *param = &p->m->params.row[slot];
     p->probe->place.parameter = true;

@@ -25,10 +25,32 @@ struct ddl_place {
     size_t first_row, rows, width; /* (rows, width) numbers; row 0 is token first_row of the batch */
 };
 
+/* A sublayer of the forward pass, before and after it is computed. Pointers are memory of the model's
+ * backend, valid during the call; those that its residual rule does not have, and all but X before, are
+ * NULL. */
+struct ddl_sublayer_step {
+    bool after;
+    size_t layer;           /* from 0                                                        */
+    int sub;                /* enum ddl_sublayer                                             */
+    size_t rows;            /* N                                                             */
+    const float *X;         /* (N, d, c) the stream                                          */
+    const float *direction; /* (N, d) q, before normalization; F's output where it is added  */
+    float k_eps;            /* k = q / sqrt(|q|^2 + k_eps^2)                                 */
+    int update;             /* enum ddl_update, with a target                                */
+    const float *beta;      /* (N)                                                           */
+    const float *readout;   /* (N, c) k^T X                                                  */
+    const float *target;    /* (N, c) v; NULL unless it is a delta sublayer                  */
+    size_t width;           /* of lambda and tau: 1, or d                                    */
+    const float *lambda;    /* (width) the parameter                                         */
+    const float *tau;       /* (N, width)                                                    */
+};
+
 /* `x` is memory of the model's backend, valid during the call. */
 typedef void ddl_look_fn(void *user, const struct ddl_place *place, const float *x);
+typedef void ddl_sublayer_fn(void *user, const struct ddl_sublayer_step *step);
 struct ddl_probe {
-    ddl_look_fn *look;
+    ddl_look_fn *look;     /* may be NULL */
+    ddl_sublayer_fn *step; /* may be NULL */
     void *user;
     struct ddl_place place; /* of the pass that is running */
     bool stop;              /* set by look: ends ddl_model_loss with DDL_E_INTERRUPTED */

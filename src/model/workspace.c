@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "ddl/option.h"
 #include "model/compress.h"
+#include "model/force.h"
 #include "model/measure.h"
 #include "model/layout.h"
 #include "model/precision.h"
@@ -309,31 +310,47 @@ void ddl_workspace_free(ddl_workspace *ws)
     ddl_backend *backend = ws->model->backend;
     if (ws->memory)
         backend->ops->free(backend->ctx, ws->memory);
+    force_release(ws);
     rope_free(&ws->rope, ws->model);
     free(ws->layer);
     ddl_mem_free(ws);
+}
+
+/* The values of a sublayer that was computed in the last pass. */
+static struct ddl_sublayer_step trace_of(const struct ddl_workspace *ws, size_t layer, int sub)
+{
+    const struct ddl_model *m = ws->model;
+    const struct pass p = { .m = (struct ddl_model *)m, .config = &m->config };
+    const struct sublayer s = { .p = &p,
+                                .layer = layer,
+                                .sub = sub,
+                                .slots = m->params.layer[layer].residual[sub],
+                                .acts = &ws->layer[layer].sub[sub],
+                                .force = model_forced(m, layer, sub) };
+    const struct residual_rule *rule = residual_rule_of(&m->config, layer);
+    struct ddl_sublayer_step step = { .layer = layer, .sub = sub };
+    if (rule->trace)
+        rule->trace(&s, &step);
+    return step;
 }
 
 size_t ddl_workspace_n_delta(const ddl_workspace *ws)
 {
     size_t n = 0;
     for (size_t l = 0; l < ws->model->config.n_layers; l++)
-        n += residual_rule_of(&ws->model->config, l)->trace ? 2 : 0;
+        n += trace_of(ws, l, ATTN).target ? 2 : 0;
     return n;
 }
 
-/* What sublayer number s exposes, counted over the layers whose rule exposes something; false past the last.
- */
-static bool find_trace(const struct ddl_workspace *ws, size_t s, struct rule_trace *out)
+/* Values of delta sublayer number s; false past the last. */
+static bool find_trace(const struct ddl_workspace *ws, size_t s, struct ddl_sublayer_step *out)
 {
     for (size_t l = 0; l < ws->model->config.n_layers; l++) {
-        const struct residual_rule *rule = residual_rule_of(&ws->model->config, l);
-        if (!rule->trace)
+        *out = trace_of(ws, l, s % 2 ? MLP : ATTN);
+        if (!out->target)
             continue;
-        if (s < 2) {
-            rule->trace(&ws->layer[l].sub[s], out);
+        if (s < 2)
             return true;
-        }
         s -= 2;
     }
     return false;
@@ -344,7 +361,7 @@ ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *be
 {
     const ddl_backend *backend = ws->model->backend;
     size_t N = ws->trace_rows, c = ws->model->config.channels;
-    struct rule_trace trace;
+    struct ddl_sublayer_step trace;
     if (!find_trace(ws, s, &trace))
         return ddl_error_set(err, DDL_E_USAGE, "trace: sublayer %zu: the model has %zu delta sublayers", s,
                              ddl_workspace_n_delta(ws));

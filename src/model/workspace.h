@@ -60,6 +60,7 @@ struct ddl_workspace {
     float *de;                                   /* (taps, d c) */
     struct layer_acts *layer;                    /* (n_layers), host memory */
     struct ddl_probe *probe;                     /* borrowed; may be NULL   */
+    float *forced;                               /* of the backend: force.c; NULL until F is scaled */
 };
 
 #endif

@@ -21,6 +21,7 @@ static const char *release_file(const struct ddl_config *config, const char **wh
 const struct residual_rule residual_add = {
     .earlier = STREAM_SAVED,
     .adds_in_place = true,
+    .force_keys = DDL_FORCE_F_SCALE,
     .check = check,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,

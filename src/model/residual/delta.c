@@ -80,6 +80,13 @@ static void scratch(const struct layout *l, float **out)
     out[DV] = layout_rows(l, true, k->channels);
 }
 
+/* The update of the configuration, or the forced one. */
+static int update_of(const struct sublayer *s)
+{
+    bool forced = s->force && (s->force->keys & DDL_FORCE_UPDATE);
+    return forced ? s->force->update : s->p->config->update;
+}
+
 static float *direction_of(const struct sublayer *s)
 {
     return s->p->config->map == DDL_MAP_V ? s->acts->rule[Q] : s->acts->f;
@@ -177,7 +184,7 @@ static void write_fwd(const struct sublayer *s, const float *x_in, const float *
                                                         .c = k->channels,
                                                         .eps = k->k_eps,
                                                         .form = DDL_FORM_UNIT,
-                                                        .update = k->update,
+                                                        .update = update_of(s),
                                                         .X = s->stream->X,
                                                         .q = direction_of(s),
                                                         .v = s->acts->rule[TARGET],
@@ -251,9 +258,14 @@ static double flops(const struct ddl_config *config)
     return 4 * d * c + 4 * d;
 }
 
-static void trace(const struct sublayer_acts *acts, struct rule_trace *out)
+static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
 {
-    *out = (struct rule_trace){ acts->rule[GATE_BETA], acts->rule[READOUT], acts->rule[TARGET] };
+    out->beta = s->acts->rule[GATE_BETA];
+    out->readout = s->acts->rule[READOUT];
+    out->target = s->acts->rule[TARGET];
+    out->direction = direction_of(s);
+    out->k_eps = s->p->config->k_eps;
+    out->update = update_of(s);
 }
 
 static const char *release_file(const struct ddl_config *config, const char **why)
@@ -293,6 +305,7 @@ const struct residual_rule residual_delta = {
     .input_bwd = input_bwd,
     .uses_f = uses_f,
     .flops = flops,
+    .force_keys = DDL_FORCE_BETA | DDL_FORCE_SCALE | DDL_FORCE_UPDATE,
     .trace = trace,
     .release_file = release_file,
 };

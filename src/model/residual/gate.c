@@ -59,7 +59,9 @@ static struct project_args gate_args(const struct sublayer *s, const float *ctx)
                                   .d = k->beta_linear ? k->d_model : k->beta_hidden,
                                   .c = 1,
                                   .sigmoid = true,
-                                  .scale = 2,
+                                  .scale = s->force && (s->force->keys & DDL_FORCE_SCALE)
+                                               ? 2 * s->force->scale
+                                               : 2,
                                   .x = k->beta_linear ? ctx : s->acts->rule[GATE_HIDDEN],
                                   .W = param_value(s->p, s->slots[GATE_WEIGHT]),
                                   .b = param_value(s->p, s->slots[GATE_BIAS]),
@@ -70,7 +72,12 @@ void gate_fwd(const struct sublayer *s, const float *ctx)
 {
     const struct pass *p = s->p;
     size_t width = p->config->beta_hidden;
-    float *hidden = s->acts->rule[GATE_HIDDEN];
+    float *hidden = s->acts->rule[GATE_HIDDEN], *beta = s->acts->rule[GATE_BETA];
+    if (s->force && (s->force->keys & DDL_FORCE_BETA)) {
+        p->ops->fill(p->ctx, &(struct fill_args){ p->N, s->force->beta, beta });
+        probe_tensor(p, "beta", beta, 1);
+        return;
+    }
     if (!p->config->beta_linear) {
         linear_fwd(p, p->N, p->config->d_model, width, ctx, param_exact(p, s->slots[GATE_IN]), hidden, false);
         p->ops->tanh_fwd(p->ctx, &(struct tanh_args){ p->N * width, hidden, hidden });

@@ -49,6 +49,12 @@ static double flops(const struct ddl_config *config)
     return 2 * (double)config->d_model;
 }
 
+static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+{
+    out->direction = s->acts->f;
+    out->beta = s->acts->rule[GATE_BETA];
+}
+
 const struct residual_rule residual_gated = {
     .prefix = "res",
     .earlier = STREAM_REVERSED,
@@ -62,4 +68,6 @@ const struct residual_rule residual_gated = {
     .write_bwd = write_bwd,
     .context_bwd = context_bwd,
     .flops = flops,
+    .force_keys = DDL_FORCE_F_SCALE,
+    .trace = trace,
 };

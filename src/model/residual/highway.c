@@ -101,6 +101,13 @@ static double flops(const struct ddl_config *config)
     return 4 * (double)config->d_model;
 }
 
+static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+{
+    out->direction = s->acts->f;
+    out->tau = s->acts->rule[TAU];
+    out->width = weights_per_row(s->p->config);
+}
+
 const struct residual_rule residual_highway = {
     .prefix = "res",
     .earlier = STREAM_SAVED,
@@ -114,4 +121,6 @@ const struct residual_rule residual_highway = {
     .write_bwd = write_bwd,
     .context_bwd = context_bwd,
     .flops = flops,
+    .force_keys = DDL_FORCE_F_SCALE,
+    .trace = trace,
 };

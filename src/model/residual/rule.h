@@ -16,6 +16,7 @@
 #ifndef DDL_MODEL_RESIDUAL_RULE_H
 #define DDL_MODEL_RESIDUAL_RULE_H
 
+#include "model/force.h"
 #include "model/history.h"
 #include "model/layout.h"
 #include "model/param_plan.h"
@@ -31,11 +32,7 @@ struct sublayer {
     const int *slots;                 /* (RULE_SLOTS) parameters of the rule, as `params` set them  */
     const struct sublayer_acts *acts; /* acts->rule: as `layout` set them                         */
     float *const *scratch;            /* (RULE_SCRATCH) as `scratch` set them; training only       */
-};
-
-/* What ddl_workspace_read_trace reads, (N) and (N, c). */
-struct rule_trace {
-    const float *beta, *readout, *target;
+    const struct ddl_force *force;    /* what is forced in it; NULL: nothing                      */
 };
 
 /* Members that a rule has no use for are NULL. */
@@ -75,8 +72,11 @@ struct residual_rule {
     bool (*uses_f)(const struct ddl_config *config);
     /* Floating-point operations of one sublayer for a token beside matrices of the group "matrix". */
     double (*flops)(const struct ddl_config *config);
-    /* What a sublayer exposes to ddl_workspace_read_trace; NULL: nothing. */
-    void (*trace)(const struct sublayer_acts *acts, struct rule_trace *out);
+    /* The keys of struct ddl_force that it accepts. block.c applies f_scale, the rule the others. */
+    unsigned force_keys;
+    /* Sets the members of *out, of a sublayer that was just computed, that the rule has; the others are zero.
+     * NULL: none. s->stream and s->scratch are not used. */
+    void (*trace)(const struct sublayer *s, struct ddl_sublayer_step *out);
     /* The file of the release that runs such a model in every layer, or NULL and the reason in *why. */
     const char *(*release_file)(const struct ddl_config *config, const char **why);
 };

@@ -60,6 +60,13 @@ static double flops(const struct ddl_config *config)
     return 2 * (double)config->d_model;
 }
 
+static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+{
+    out->direction = s->acts->f;
+    out->lambda = param_value(s->p, s->slots[LAMBDA]);
+    out->width = weights_per_row(s->p->config);
+}
+
 const struct residual_rule residual_scale = {
     .prefix = "res",
     .earlier = STREAM_REVERSED,
@@ -70,4 +77,6 @@ const struct residual_rule residual_scale = {
     .write_fwd = write_fwd,
     .write_bwd = write_bwd,
     .flops = flops,
+    .force_keys = DDL_FORCE_F_SCALE,
+    .trace = trace,
 };

@@ -24,3 +24,8 @@ const struct residual_rule *residual_rule_of(const struct ddl_config *config, si
 {
     return rules[ddl_config_residual(config, layer)];
 }
+
+const char *ddl_config_residual_name(const struct ddl_config *config, size_t layer)
+{
+    return residual_rule_names[ddl_config_residual(config, layer)];
+}

@@ -1,0 +1,57 @@
+/* Forced steps: in the forward pass of chosen sublayers the gate, the update or F's output is replaced. */
+#ifndef DDL_FORCE_H
+#define DDL_FORCE_H
+
+#include "ddl/config.h"
+#include "ddl/model.h"
+#include "ddl/status.h"
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The sublayers of a block, in the order in which they are applied. */
+enum ddl_sublayer {
+    DDL_SUBLAYER_ATTN, /* attention       */
+    DDL_SUBLAYER_MLP,  /* MLP             */
+    DDL_SUBLAYERS      /* how many there are */
+};
+/* "attn", "mlp", NULL: choices for a struct ddl_option. */
+DDL_API extern const char *const ddl_sublayer_names[];
+
+/* Members of struct ddl_force, for its `keys`. */
+enum ddl_force_key {
+    DDL_FORCE_BETA = 1,    /* beta: delta sublayers    */
+    DDL_FORCE_SCALE = 2,   /* scale: delta sublayers   */
+    DDL_FORCE_UPDATE = 4,  /* update: delta sublayers  */
+    DDL_FORCE_F_SCALE = 8, /* f_scale: all others      */
+};
+
+/* What is forced in one sublayer. */
+struct ddl_force {
+    unsigned keys; /* the members that are set: a sum of enum ddl_force_key; not both beta and scale */
+    float beta;    /* the gate of every token, at least 0                         */
+    float scale;   /* factor of the gate, at least 0                              */
+    int update;    /* enum ddl_update                                             */
+    float f_scale; /* factor of F's output: 0 leaves the stream without it        */
+};
+
+/* The keys that layer `layer` of config accepts: a sum of enum ddl_force_key. */
+DDL_API unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer);
+
+/* Replaces what is forced in sublayer `sub` (enum ddl_sublayer) of a layer by *force, which is copied; NULL
+ * or no keys: nothing. It applies to every following pass in any workspace or session of the model, until
+ * ddl_model_clear_forces. ddl_model_backward is refused while a step is forced. A forced value equal to the
+ * model's own leaves every result identical. DDL_E_USAGE for a layer or sublayer that does not exist, a key
+ * that the layer does not accept, and a value out of range; nothing is changed then. */
+DDL_API ddl_status ddl_model_force(ddl_model *model, size_t layer, int sub, const struct ddl_force *force,
+                                   struct ddl_error *err);
+/* Ends all forced steps of the model. */
+DDL_API void ddl_model_clear_forces(ddl_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,256 @@
+/* model/force.c: forced steps change what they name and nothing else. */
+#include "support/models.h"
+#include "support/properties.h"
+
+#include "base/mem.h"
+#include "ddl/force.h"
+#include "ddl/session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double loss_of(struct small_model *f)
+{
+    struct ddl_loss loss;
+    struct ddl_error err;
+    assert_ok(ddl_model_loss(f->model, f->ws, &f->batch, &loss, NULL, &err), err);
+    return loss.sum;
+}
+
+/* Forces what of *force the layer accepts in every sublayer; returns in how many. */
+static size_t force_all(ddl_model *model, const struct ddl_force *force)
+{
+    const struct ddl_config *k = ddl_model_config(model);
+    struct ddl_error err;
+    size_t n = 0;
+    for (size_t l = 0; l < k->n_layers; l++) {
+        struct ddl_force accepted = *force;
+        accepted.keys &= ddl_config_force_keys(k, l);
+        for (int sub = 0; sub < DDL_SUBLAYERS && accepted.keys; sub++, n++)
+            assert_ok(ddl_model_force(model, l, sub, &accepted, &err), err);
+    }
+    return n;
+}
+
+/* ---- values that change nothing ---- */
+
+static void own_values_are_identical(ddl_backend *backend)
+{
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+        struct ddl_config k = variant_config(&small_variants[i]);
+        struct small_model f;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        double free_loss = loss_of(&f);
+        const struct ddl_force own = { .keys = DDL_FORCE_SCALE | DDL_FORCE_UPDATE | DDL_FORCE_F_SCALE,
+                                       .scale = 1,
+                                       .update = k.update,
+                                       .f_scale = 1 };
+        assert_true(force_all(f.model, &own) > 0);
+        if (loss_of(&f) != free_loss)
+            fail_msg("%s: the loss changed", small_variants[i].name);
+        ddl_model_clear_forces(f.model);
+        assert_true(loss_of(&f) == free_loss);
+        small_model_free(&f);
+    }
+}
+PROPERTY(own_values_are_identical)
+
+/* A gate without weights is the same for every token: forcing that value is no change. */
+static void constant_gate_is_identical(ddl_backend *backend)
+{
+    struct ddl_config k = small_config("ddl-cc-ec");
+    struct small_model f;
+    struct ddl_error err;
+    float beta[SMALL_B * SMALL_T];
+    k.beta_init = 0.7f;
+    small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+    for (size_t i = 0; i < ddl_model_n_params(f.model); i++) {
+        if (strstr(ddl_model_param(f.model, i)->name, "beta.weight"))
+            change_param(f.model, i, 0, k.d_model, 0, 0);
+    }
+    double free_loss = loss_of(&f);
+    for (size_t s = 0; s < 2 * k.n_layers; s++) {
+        assert_ok(ddl_workspace_read_trace(f.ws, s, beta, NULL, NULL, &err), err);
+        const struct ddl_force force = { .keys = DDL_FORCE_BETA, .beta = beta[s % 5] };
+        assert_ok(ddl_model_force(f.model, s / 2, (int)(s % 2), &force, &err), err);
+    }
+    assert_true(loss_of(&f) == free_loss);
+    small_model_free(&f);
+}
+PROPERTY(constant_gate_is_identical)
+
+/* ---- values that change something ---- */
+
+/* With all gates closed, or all F skipped, what is left is the embedding: one loss for every model with the
+ * same initial values. */
+static void nothing_is_left_of_closed_sublayers(ddl_backend *backend)
+{
+    static const char *const presets[] = { "baseline", "ddl-1", "scale", "gated" };
+    const struct ddl_force closed = { .keys = DDL_FORCE_BETA | DDL_FORCE_F_SCALE };
+    double first = 0;
+    for (size_t i = 0; i < 4; i++) {
+        struct ddl_config k = small_config(presets[i]);
+        struct small_model f;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        assert_int_equal(force_all(f.model, &closed), 2 * k.n_layers);
+        first = i ? first : loss_of(&f);
+        assert_true(loss_of(&f) == first);
+        small_model_free(&f);
+    }
+}
+PROPERTY(nothing_is_left_of_closed_sublayers)
+
+/* F is linear in its output matrix. */
+static void f_scale_is_a_factor_of_f(ddl_backend *backend)
+{
+    static const char *const presets[] = { "baseline", "scale", "gated", "highway" };
+    for (size_t i = 0; i < 4; i++) {
+        struct ddl_config k = small_config(presets[i]);
+        const struct ddl_force half = { .keys = DDL_FORCE_F_SCALE, .f_scale = 0.5f };
+        struct small_model f;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        double free_loss = loss_of(&f);
+        force_all(f.model, &half);
+        double forced = loss_of(&f);
+        ddl_model_clear_forces(f.model);
+        for (size_t p = 0; p < ddl_model_n_params(f.model); p++) {
+            const struct ddl_param *param = ddl_model_param(f.model, p);
+            if (strstr(param->name, "c_proj"))
+                change_param(f.model, p, 0, param->count, 0.5f, 0);
+        }
+        assert_true(fabs(forced - free_loss) > 1e-3);
+        close_enough(forced, loss_of(&f), 1e-5 * forced, presets[i]);
+        small_model_free(&f);
+    }
+}
+PROPERTY(f_scale_is_a_factor_of_f)
+
+/* ddl-1 and its write-only control have the same initial values. */
+static void update_is_replaced(ddl_backend *backend)
+{
+    struct ddl_config k = small_config("ddl-1"), control = k;
+    struct small_model f, g;
+    const struct ddl_force write = { .keys = DDL_FORCE_UPDATE, .update = DDL_UPDATE_WRITE };
+    control.update = DDL_UPDATE_WRITE;
+    small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+    small_model_make(&g, ddl_backend_name(backend), &control, DDL_PRECISION_F32);
+    assert_true(loss_of(&f) != loss_of(&g));
+    force_all(f.model, &write);
+    assert_true(loss_of(&f) == loss_of(&g));
+    small_model_free(&f);
+    small_model_free(&g);
+}
+PROPERTY(update_is_replaced)
+
+/* A session applies the forces of its model. */
+static void sessions_are_forced_too(ddl_backend *backend)
+{
+    static const char *const presets[] = { "baseline", "ddl-tc-ec" };
+    const struct ddl_force force = { .keys = DDL_FORCE_SCALE | DDL_FORCE_F_SCALE,
+                                     .scale = 0.5f,
+                                     .f_scale = 0.5f };
+    for (size_t i = 0; i < 2; i++) {
+        struct ddl_config k = small_config(presets[i]);
+        struct small_model f;
+        struct ddl_error err;
+        ddl_session *session;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        force_all(f.model, &force);
+        float *full = random_floats(SMALL_B * k.vocab_size, 1), *last = random_floats(k.vocab_size, 2);
+        assert_ok(ddl_model_logits(f.model, f.ws, &f.batch, 1, full, &err), err);
+        const struct ddl_session_options options = { .slots = 1, .tokens = SMALL_T };
+        assert_ok(ddl_session_create(&session, f.model, &options, &err), err);
+        const struct ddl_session_input input = {
+            .n = SMALL_T, .tokens = f.tokens, .n_logits = 1, .logits = last
+        };
+        assert_ok(ddl_session_prefill(session, &input, 1, &err), err);
+        assert_close(k.vocab_size, last, full, 1e-5);
+        ddl_session_free(session);
+        ddl_mem_free(full);
+        ddl_mem_free(last);
+        small_model_free(&f);
+    }
+}
+PROPERTY(sessions_are_forced_too)
+
+/* ---- errors ---- */
+
+static void refusals(void **state)
+{
+    (void)state;
+    struct ddl_config k = small_config("ddl-1");
+    k.by_layer = true;
+    k.residual_by_layer[0] = DDL_RESIDUAL_DELTA;
+    k.residual_by_layer[1] = DDL_RESIDUAL_ADD;
+    k.residual_by_layer[2] = DDL_RESIDUAL_GATED;
+    static const struct {
+        size_t layer;
+        int sub;
+        struct ddl_force force;
+        const char *message;
+    } rows[] = {
+        { 9, 0, { .keys = DDL_FORCE_BETA }, "force: layer: expected 0 to 2, found 9" },
+        { 0, 2, { .keys = DDL_FORCE_BETA }, "force: sublayer: expected attn or mlp, found number 2" },
+        { 1,
+          0,
+          { .keys = DDL_FORCE_BETA },
+          "force: beta does not apply to layer 1: its residual rule is add" },
+        { 2,
+          0,
+          { .keys = DDL_FORCE_UPDATE },
+          "force: update does not apply to layer 2: its residual rule is gated" },
+        { 0,
+          0,
+          { .keys = DDL_FORCE_F_SCALE },
+          "force: f_scale does not apply to layer 0: its residual rule is delta" },
+        { 0,
+          0,
+          { .keys = DDL_FORCE_BETA, .beta = -1 },
+          "force: beta: expected a number of at least 0, found -1" },
+        { 0, 0, { .keys = DDL_FORCE_SCALE, .scale = NAN }, "force: scale: expected a number of at least 0" },
+        { 0,
+          0,
+          { .keys = DDL_FORCE_UPDATE, .update = 3 },
+          "force: update: expected a value of enum ddl_update, found 3" },
+        { 0,
+          0,
+          { .keys = DDL_FORCE_BETA | DDL_FORCE_SCALE },
+          "force: expected one of beta and scale, found both" },
+        { 0, 0, { .keys = 64 }, "force: keys: expected a sum of enum ddl_force_key, found 64" },
+    };
+    struct small_model f;
+    struct ddl_error err;
+    struct ddl_loss loss;
+    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    double free_loss = loss_of(&f);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(ddl_model_force(f.model, rows[i].layer, rows[i].sub, &rows[i].force, &err),
+                         DDL_E_USAGE);
+        if (!strstr(err.text, rows[i].message))
+            fail_msg("%s", err.text);
+    }
+    assert_true(loss_of(&f) == free_loss);
+    const struct ddl_force force = { .keys = DDL_FORCE_BETA };
+    assert_ok(ddl_model_force(f.model, 0, DDL_SUBLAYER_MLP, &force, &err), err);
+    assert_int_equal(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "expected a model without forced steps, found 1 forced sublayers"));
+    assert_ok(ddl_model_force(f.model, 0, DDL_SUBLAYER_MLP, NULL, &err), err);
+    assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);
+    small_model_free(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_own_values_are_identical),
+        cmocka_unit_test(test_constant_gate_is_identical),
+        cmocka_unit_test(test_nothing_is_left_of_closed_sublayers),
+        cmocka_unit_test(test_f_scale_is_a_factor_of_f),
+        cmocka_unit_test(test_update_is_replaced),
+        cmocka_unit_test(test_sessions_are_forced_too),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
