@@ -140,9 +140,9 @@ const struct command verify_command = {
     .text =
         (const char *const[]){
             "Each DIR (or file) is searched for cases: models with their gradients and optimizer steps, the",
-            "operator, the generic block, the tokenizer, training curves, downstream tasks, and dumps of",
-            "training steps. One line per case and backend gives the",
-            "largest errors, their limits, and PASS or FAIL. The exit status is 1 if a case fails.",
+            "operator, the generic block, the tokenizer, training curves, downstream tasks, the figures of",
+            "ddl inspect, and dumps of training steps. One line per case and backend gives the largest",
+            "errors, their limits, and PASS or FAIL. The exit status is 1 if a case fails.",
             "With --dtype bf16 models are compared with the backend ref in bfloat16. Errors are relative to",
             "the distance of ref in bfloat16 from ref in float32, and every bfloat16 op is compared with its",
             "exact result. The dump of a training step with a non-finite loss or gradient (trouble-STEP in",

@@ -1,6 +1,6 @@
 /* Runs test vectors against the library: models with their gradients, traces and optimizer steps, the
- * operator, the generic block, the tokenizer, training curves, downstream tasks, and dumps of training steps
- * with non-finite values.
+ * operator, the generic block, the tokenizer, training curves, downstream tasks, figures and forced losses of
+ * ddl/inspect.h, and dumps of training steps with non-finite values.
  *
  * Errors are rms(found - expected) / rms(expected) by tensor; of a gradient, divided by
  * max(rms(expected), 0.01 x the largest rms of the case's gradients), except for the operator, where dq at a
@@ -54,7 +54,7 @@ enum { DDL_VERIFY_MEASURES = 16 /* of one case at most */ };
 struct ddl_verify_case {
     const char *path;    /* the case's folder or file                                                     */
     const char *kind;    /* "model", "operator", "block", "elementwise", "tokenizer", "curve", "tasks",
-                            "trouble"; of what is skipped "inspect" or "unknown"                          */
+                            "inspect", "trouble"; of what is skipped "unknown"                            */
     const char *backend; /* its name, or NULL where none computes                                         */
     int outcome;         /* enum ddl_verify_outcome                                                       */
     size_t n_measures;   /* of them are set */

@@ -20,6 +20,7 @@
 #define LIMIT_OPERATOR 1e-5
 #define LIMIT_DECODE 1e-5
 #define LIMIT_CURVE 1e-4
+#define LIMIT_INSPECT 1e-4 /* figures and losses of forced steps */
 #define LIMIT_ZERO 1e-7 /* of any number of a tensor that should be all zero */
 
 /* Memory that is freed at the end of a case; zero-initialize. */
@@ -89,7 +90,7 @@ ddl_status check_model_bf16(struct context *c, const ddl_safetensors *expect, st
 /* The kinds. Each runs the case at c->path; what cannot be read is an error. */
 typedef ddl_status check_fn(struct context *c, struct ddl_error *err);
 check_fn check_model, check_operator, check_block, check_elementwise, check_tokenizer, check_curve,
-    check_tasks, check_trouble;
+    check_inspect, check_tasks, check_trouble;
 
 /* Kinds of a safetensors file, by the tensors in it: NULL where it is none of ours. */
 struct kind {

@@ -210,11 +210,30 @@ static const struct kind *kind_of_folder(const struct names *names)
     return NULL;
 }
 
-/* A file on its own: an operator or a block. */
+static const struct kind inspect_kind = { "inspect", true, check_inspect };
+
+/* A .json file with the figures of a model's sublayers. */
+static bool is_inspection(const char *path)
+{
+    enum { LIMIT = 16 << 20 };
+    char *text;
+    size_t size;
+    if (!ends_with(path, ".json") || ddl_file_read(path, LIMIT, &text, &size, NULL))
+        return false;
+    bool found = strstr(text, "\"case\"") && strstr(text, "\"sublayers\"");
+    free(text);
+    return found;
+}
+
+/* A file on its own: an operator, a block, or an inspection. */
 static void run_file(struct run *run, const char *path)
 {
     struct ddl_error err = { 0 };
     ddl_safetensors *file;
+    if (is_inspection(path)) {
+        run_case(run, path, &inspect_kind);
+        return;
+    }
     if (ddl_safetensors_open(&file, path, &err)) {
         fail_case(run, path, "unknown", &err);
         return;
@@ -225,24 +244,6 @@ static void run_file(struct run *run, const char *path)
         run_case(run, path, kind);
     else
         skip(run, path, "unknown", "a safetensors file of a kind that is not known yet");
-}
-
-/* Figures of sublayers, as `inspect` cases have them: the first .json file tells. */
-static bool holds_inspection(const char *path, const struct names *names)
-{
-    enum { LIMIT = 16 << 20 };
-    for (size_t i = 0; i < names->n; i++) {
-        char file[MAX_PATH], *text;
-        size_t size;
-        if (!ends_with(names->name[i], ".json") || !ddl_path_join(file, sizeof file, path, names->name[i]))
-            continue;
-        if (ddl_file_read(file, LIMIT, &text, &size, NULL))
-            return false;
-        bool found = strstr(text, "\"sublayers\"") != NULL;
-        free(text);
-        return found;
-    }
-    return false;
 }
 
 /* A folder without a case: skipped below a given folder, an error if it was given itself. */
@@ -271,12 +272,10 @@ static ddl_status walk_names(struct run *run, const char *path, const struct nam
             return ddl_error_set(err, DDL_E_USAGE, "%s/%s: the path is too long", path, names->name[i]);
         if (ddl_file_is_dir(below))
             status = walk(run, below, depth + 1, err);
-        else if (ends_with(below, ".safetensors") && !checkpoint)
+        else if (!checkpoint && (ends_with(below, ".safetensors") || is_inspection(below)))
             run_file(run, below);
     }
-    if (!status && run->found == before && holds_inspection(path, names))
-        skip(run, path, "inspect", "kind not known yet");
-    else if (!status && run->found == before)
+    if (!status && run->found == before)
         status = nothing(run, path, depth, names->n ? "holds no case of a known kind" : "the folder is empty",
                          err);
     return status;

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* source_path and scratch_path, kept: they rotate a few buffers. */
 struct path {
@@ -676,13 +677,51 @@ static void unknown_kinds_are_named(void **state)
     for (size_t i = 0; i < 3; i++)
         assert_ok(ddl_file_make_dir(scratch_path(folders[i]), &err), err);
     join(path, scratch_path("mixed/a-figures"), "ddl-1.json");
-    write_file(path, "{\"sublayers\": []}", 17);
+    static const char figures[] = "{\"case\": \"none\", \"sublayers\": []}";
+    write_file(path, figures, strlen(figures));
     join(path, scratch_path("mixed/b-tasks"), "piqa-0shot.jsonl");
     write_file(path, "{}", 2);
     assert_ok(run(scratch_path("mixed"), "ref", &told, &err), err);
     assert_string_equal(told.kinds, "inspect:skip tasks:skip unknown:skip unknown:skip ");
     assert_int_equal(told.totals.skipped, 4);
     assert_int_equal(told.totals.failed, 0);
+}
+
+/* A case of figures on its own, and with one figure, one forced loss, or a name changed. */
+static void changed_figures_fail(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *kinds, *worst;
+    } rows[] = {
+        { "\"case\"", "\"case\"", "inspect:pass ", "" },
+        { "\"step\": 0.4350", "\"step\": 0.4351", "inspect:fail ", "step, layer 1 attn" },
+        { "6.649085", "6.651085", "inspect:fail ", "forced[0]" },
+        { "\"overlap_next\": null", "\"overlap_next\": 0.5", "inspect:fail ", "overlap_next, layer 1 mlp" },
+        { "\"write\": 0", "\"wrote\": 0", "inspect:fail ", "" },
+        { "\"layer\": 1", "\"layer\": 7", "inspect:fail ", "" },
+    };
+    struct ddl_error err = { 0 };
+    struct told told;
+    size_t size;
+    char path[2048], *text = read_file(source_path("tests/golden/inspect/ddl-1-mixed.json"), &size);
+    const struct path model = kept(source_path("tests/golden/ddl-1-mixed"));
+    assert_ok(ddl_file_make_dir(scratch_path("figures/inspect"), &err), err);
+    join(path, scratch_path("figures"), "ddl-1-mixed");
+    unlink(path);
+    assert_int_equal(symlink(model.text, path), 0);
+    join(path, scratch_path("figures/inspect"), "case.json");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char changed[8192], *at = strstr(text, rows[i].from);
+        assert_non_null(at);
+        int n = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, rows[i].to,
+                         at + strlen(rows[i].from));
+        write_file(path, changed, (size_t)n);
+        assert_ok(run(path, "ref", &told, &err), err);
+        assert_string_equal(told.kinds, rows[i].kinds);
+        assert_string_equal(told.worst, rows[i].worst);
+    }
+    free(text);
 }
 
 static void nothing_to_run(void **state)
@@ -770,6 +809,7 @@ int main(void)
         cmocka_unit_test(tokenizer_cases),
         cmocka_unit_test(tokenizer_texts),
         cmocka_unit_test(unknown_kinds_are_named),
+        cmocka_unit_test(changed_figures_fail),
         cmocka_unit_test(nothing_to_run),
         cmocka_unit_test(command_line),
         cmocka_unit_test(json_output),

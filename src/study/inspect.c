@@ -1,0 +1,327 @@
+/* Inspections: memory, passes, and the results of the sums. */
+#include "study/inspection.h"
+
+#include "base/mem.h"
+#include "study/spectrum.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PASS_ROWS = 2048 };
+
+struct ddl_inspect_config ddl_inspect_defaults(void)
+{
+    return (struct ddl_inspect_config){ .max_tokens = 16384, .spectrum_tokens = 256 };
+}
+
+/* ---- memory ---- */
+
+static size_t count_delta(const struct ddl_config *k)
+{
+    size_t n = 0;
+    for (size_t l = 0; l < k->n_layers; l++)
+        n += ddl_config_force_keys(k, l) & DDL_FORCE_UPDATE ? DDL_SUBLAYERS : 0;
+    return n;
+}
+
+/* A block that ddl_inspect_free frees; false in *fits if there is no memory. */
+static void *take(bool *fits, size_t count, size_t size)
+{
+    size_t bytes;
+    void *block = ddl_size_mul(count ? count : 1, size, &bytes) ? ddl_mem_zalloc(bytes) : NULL;
+    *fits = *fits && block;
+    return block;
+}
+
+static bool allocate(struct ddl_inspection *in)
+{
+    size_t N = in->config.batch * in->config.seq, d = in->k->d_model, c = in->k->channels;
+    size_t sampled = in->every ? (size_t)((N - 1) / in->every + 1) : 0;
+    bool fits = true;
+    in->sums = take(&fits, in->n_sublayers, sizeof *in->sums);
+    for (size_t s = 0; s < in->n_sublayers && fits; s++) {
+        in->sums[s].lambda_mean = in->sums[s].lambda_min = in->sums[s].lambda_max = (double)NAN;
+        in->sums[s].channel2 = take(&fits, c, sizeof *in->sums[s].channel2);
+    }
+    in->before = take(&fits, N * d, c * sizeof *in->before);
+    in->after = take(&fits, N * d, c * sizeof *in->after);
+    in->direction = take(&fits, N, d * sizeof *in->direction);
+    in->beta = take(&fits, N, sizeof *in->beta);
+    in->target = take(&fits, N, c * sizeof *in->target);
+    in->tau = take(&fits, N, d * sizeof *in->tau);
+    in->k_now = take(&fits, N, d * sizeof *in->k_now);
+    in->k_last = take(&fits, N, d * sizeof *in->k_last);
+    in->readout = take(&fits, 2 * c, sizeof *in->readout);
+    in->spectrum_k = take(&fits, sampled * in->n_delta, d * sizeof *in->spectrum_k);
+    in->spectrum_beta = take(&fits, sampled, in->n_delta * sizeof *in->spectrum_beta);
+    in->spectrum_scratch = take(&fits, spectrum_scratch(in->n_delta, d), sizeof *in->spectrum_scratch);
+    in->result = take(&fits, in->n_sublayers, sizeof *in->result);
+    in->channel_rms = take(&fits, in->n_sublayers, c * sizeof *in->channel_rms);
+    in->by_position = take(&fits, in->n_sublayers, in->config.seq * sizeof *in->by_position);
+    return fits;
+}
+
+ddl_status ddl_inspect_create(ddl_inspection **out, ddl_model *model, const struct ddl_inspect_config *config,
+                              uint64_t total, struct ddl_error *err)
+{
+    const struct ddl_config *k = ddl_model_config(model);
+    *out = NULL;
+    struct ddl_inspection *in = ddl_mem_zalloc(sizeof *in);
+    if (!in)
+        return ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory");
+    *in = (struct ddl_inspection){ .model = model,
+                                   .k = k,
+                                   .config = *config,
+                                   .n_sublayers = DDL_SUBLAYERS * k->n_layers,
+                                   .n_delta = count_delta(k) };
+    ddl_status status = DDL_OK;
+    if (!in->config.seq)
+        in->config.seq = k->block_size;
+    if (in->config.seq > k->block_size)
+        status = ddl_error_set(err, DDL_E_USAGE,
+                               "inspect: seq: expected at most %zu (the model's context), found %zu",
+                               k->block_size, in->config.seq);
+    if (!in->config.batch)
+        in->config.batch = in->config.seq < PASS_ROWS ? PASS_ROWS / in->config.seq : 1;
+    if (config->spectrum_tokens && in->n_delta)
+        in->every = total > config->spectrum_tokens ? total / config->spectrum_tokens : 1;
+    if (!status && !allocate(in))
+        status = ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory for passes of %zu tokens",
+                               in->config.batch * in->config.seq);
+    if (!status)
+        status = ddl_workspace_create(
+            &in->ws, model,
+            &(struct ddl_workspace_options){ .batch = in->config.batch, .tokens = in->config.seq }, err);
+    if (status) {
+        ddl_inspect_free(in);
+        return status;
+    }
+    *out = in;
+    return DDL_OK;
+}
+
+void ddl_inspect_free(ddl_inspection *in)
+{
+    if (!in)
+        return;
+    for (size_t s = 0; in->sums && s < in->n_sublayers; s++) {
+        struct sublayer_sums *sums = &in->sums[s];
+        distribution_free(&sums->gate);
+        ddl_mem_free(sums->channel2);
+        ddl_mem_free(sums->gate_means);
+        ddl_mem_free(sums->position_sum);
+        ddl_mem_free(sums->position_count);
+    }
+    void *blocks[] = { in->sums,
+                       in->before,
+                       in->after,
+                       in->direction,
+                       in->beta,
+                       in->target,
+                       in->tau,
+                       in->k_now,
+                       in->k_last,
+                       in->readout,
+                       in->spectrum_k,
+                       in->spectrum_beta,
+                       in->spectrum_scratch,
+                       in->result,
+                       in->channel_rms,
+                       in->by_position };
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        ddl_mem_free(blocks[i]);
+    ddl_workspace_free(in->ws);
+    ddl_mem_free(in);
+}
+
+/* ---- passes ---- */
+
+static void add_spectra(struct ddl_inspection *in, size_t rows)
+{
+    size_t S = in->n_delta, d = in->k->d_model;
+    for (size_t slot = 0; slot < inspection_sampled(in, in->rows, rows); slot++) {
+        double sigma_max, sigma_min;
+        spectrum_of(S, d, in->spectrum_k + slot * S * d, in->spectrum_beta + slot * S, in->spectrum_scratch,
+                    &sigma_max, &sigma_min);
+        in->sigma_max += sigma_max;
+        in->sigma_min += sigma_min;
+        in->n_spectrum++;
+    }
+}
+
+ddl_status ddl_inspect_batch(ddl_inspection *in, const struct ddl_batch *batch, struct ddl_error *err)
+{
+    struct ddl_loss loss;
+    struct ddl_probe probe = { .step = inspection_observe, .user = in };
+    in->batch = batch;
+    in->last = NULL;
+    in->delta_at = 0;
+    ddl_workspace_set_probe(in->ws, &probe);
+    ddl_status status = ddl_model_loss(in->model, in->ws, batch, &loss, NULL, err);
+    ddl_workspace_set_probe(in->ws, NULL);
+    if (!status && in->out_of_memory)
+        status = ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory for the gates of a sublayer");
+    if (status)
+        return status;
+    add_spectra(in, batch->B * batch->T);
+    in->rows += batch->B * batch->T;
+    in->loss.sum += loss.sum;
+    in->loss.n_targets += loss.n_targets;
+    return DDL_OK;
+}
+
+/* Where tokens come from: `count` of them; read copies n from `start` on. */
+struct token_source {
+    void (*read)(const void *from, uint64_t start, size_t n, int32_t *out);
+    const void *from;
+    uint64_t count;
+};
+
+static void read_shards(const void *from, uint64_t start, size_t n, int32_t *out)
+{
+    ddl_shards_read(from, start, n, out);
+}
+
+static void read_ids(const void *from, uint64_t start, size_t n, int32_t *out)
+{
+    memcpy(out, (const int32_t *)from + start, n * sizeof *out);
+}
+
+static ddl_status check_tokens(const struct ddl_inspection *in, uint64_t start, size_t n,
+                               const int32_t *tokens, struct ddl_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || (size_t)tokens[i] >= in->k->vocab_size)
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "token %llu: expected an id below vocab_size %zu, found %ld",
+                                 (unsigned long long)start + i, in->k->vocab_size, (long)tokens[i]);
+    }
+    return DDL_OK;
+}
+
+/* One pass over B sequences of T tokens from `start` on; the targets are the tokens after, -1 at the end of
+ * the source. buffer (2 B T). */
+static ddl_status run_pass(struct ddl_inspection *in, const struct token_source *source, uint64_t start,
+                           size_t B, size_t T, int32_t *buffer, struct ddl_error *err)
+{
+    size_t N = B * T, rest = source->count - start > N ? N : N - 1;
+    int32_t *tokens = buffer, *targets = buffer + N;
+    source->read(source->from, start, N, tokens);
+    source->read(source->from, start + 1, rest, targets);
+    if (rest < N)
+        targets[N - 1] = -1;
+    ddl_status status = check_tokens(in, start, N, tokens, err);
+    if (!status)
+        status = check_tokens(in, start + 1, rest, targets, err);
+    return status ? status : ddl_inspect_batch(in, &(struct ddl_batch){ B, T, tokens, targets }, err);
+}
+
+/* Sequences of seq tokens, and a shorter one at the end of the source. */
+static ddl_status run_source(struct ddl_inspection *in, const struct token_source *source, uint64_t total,
+                             ddl_progress_fn *progress, void *user, struct ddl_error *err)
+{
+    size_t seq = in->config.seq, N = in->config.batch * seq;
+    int32_t *buffer = ddl_mem_alloc(2 * N * sizeof *buffer);
+    ddl_status status =
+        buffer ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory for %zu tokens", N);
+    for (uint64_t at = 0; at < total && !status;) {
+        uint64_t left = total - at;
+        size_t B = left < N ? (size_t)(left / seq) : in->config.batch, T = B ? seq : (size_t)left;
+        B = B ? B : 1;
+        status = run_pass(in, source, at, B, T, buffer, err);
+        at += B * T;
+        if (!status && progress && progress(user, at, total))
+            status = ddl_error_set(err, DDL_E_INTERRUPTED, "inspect: interrupted after %llu of %llu tokens",
+                                   (unsigned long long)at, (unsigned long long)total);
+    }
+    ddl_mem_free(buffer);
+    return status;
+}
+
+static ddl_status inspect_source(ddl_inspection **out, ddl_model *model, const struct token_source *source,
+                                 const struct ddl_inspect_config *config, ddl_progress_fn *progress,
+                                 void *user, struct ddl_error *err)
+{
+    struct ddl_inspect_config c = *config;
+    uint64_t total = source->count;
+    *out = NULL;
+    if (total == 0)
+        return ddl_error_set(err, DDL_E_FORMAT, "inspect: expected at least one token, found none");
+    c.seq = c.seq ? c.seq : ddl_model_config(model)->block_size;
+    if (c.max_tokens && c.max_tokens < total) {
+        uint64_t whole = (c.max_tokens - 1) / c.seq + 1;
+        total = whole <= total / c.seq ? whole * c.seq : total;
+    }
+    if (total < c.seq)
+        c.seq = (size_t)total;
+    if (!c.batch && total / c.seq < PASS_ROWS / c.seq)
+        c.batch = (size_t)(total / c.seq);
+    struct ddl_inspection *in;
+    ddl_status status = ddl_inspect_create(&in, model, &c, total, err);
+    if (status)
+        return status;
+    status = run_source(in, source, total, progress, user, err);
+    if (!status)
+        status = ddl_inspect_finish(in, err);
+    if (status) {
+        ddl_inspect_free(in);
+        return status;
+    }
+    *out = in;
+    return DDL_OK;
+}
+
+ddl_status ddl_inspect_shards(ddl_inspection **out, ddl_model *model, const ddl_shards *shards,
+                              const struct ddl_inspect_config *config, ddl_progress_fn *progress, void *user,
+                              struct ddl_error *err)
+{
+    const struct token_source source = { read_shards, shards, ddl_shards_count(shards) };
+    return inspect_source(out, model, &source, config, progress, user, err);
+}
+
+ddl_status ddl_inspect_ids(ddl_inspection **out, ddl_model *model, const int32_t *ids, size_t n,
+                           const struct ddl_inspect_config *config, ddl_progress_fn *progress, void *user,
+                           struct ddl_error *err)
+{
+    const struct token_source source = { read_ids, ids, n };
+    return inspect_source(out, model, &source, config, progress, user, err);
+}
+
+size_t ddl_inspect_n_sublayers(const ddl_inspection *in)
+{
+    return in->n_sublayers;
+}
+
+const struct ddl_inspect_sublayer *ddl_inspect_sublayer(const ddl_inspection *in, size_t s)
+{
+    return &in->result[s];
+}
+
+const struct ddl_inspect_depth *ddl_inspect_depth(const ddl_inspection *in)
+{
+    return in->n_delta ? &in->depth : NULL;
+}
+
+struct ddl_loss ddl_inspect_loss(const ddl_inspection *in)
+{
+    return in->loss;
+}
+
+uint64_t ddl_inspect_tokens(const ddl_inspection *in)
+{
+    return in->rows;
+}
+
+size_t ddl_inspect_seq(const ddl_inspection *in)
+{
+    return in->config.seq;
+}
+
+ddl_status ddl_inspect_freeze(const ddl_inspection *in, ddl_model *model, size_t s, struct ddl_force force,
+                              struct ddl_error *err)
+{
+    force.keys |= DDL_FORCE_BETA;
+    force.beta = (float)in->result[s].figures.beta_mean;
+    return ddl_model_force(model, in->result[s].layer, in->result[s].sub, &force, err);
+}

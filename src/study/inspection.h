@@ -1,0 +1,72 @@
+/* What an inspection accumulates. */
+#ifndef DDL_STUDY_INSPECTION_H
+#define DDL_STUDY_INSPECTION_H
+
+#include "ddl/inspect.h"
+#include "model/probe.h"
+#include "study/distribution.h"
+
+/* The tokens with the most extreme gates so far, the most extreme first. */
+struct extremes {
+    size_t n;
+    struct ddl_inspect_token token[DDL_INSPECT_EXTREMES];
+};
+
+/* Sums over the rows of one sublayer. */
+struct sublayer_sums {
+    uint64_t rows;
+    bool is_delta;
+    int update;
+    double pre2, post2, identity2;                           /* sums of squares over rows and channels */
+    double erase, write, step, overlap_stream, overlap_next; /* sums over rows                         */
+    uint64_t next_rows;                                      /* of overlap_next                        */
+    double eigenvalue;
+    double lambda_mean, lambda_min, lambda_max; /* NAN without */
+    double *channel2;                           /* (c) sums of squares */
+    bool has_gate;
+    size_t gate_width;
+    struct distribution gate;
+    float *gate_means;        /* (DDL_INSPECT_EXACT) of the first rows, for gate_width > 1; else NULL */
+    double *position_sum;     /* (seq)  */
+    uint64_t *position_count; /* (seq)  */
+    struct extremes highest, lowest;
+};
+
+struct ddl_inspection {
+    ddl_model *model;
+    const struct ddl_config *k;
+    ddl_workspace *ws;
+    struct ddl_inspect_config config; /* seq and batch with their defaults resolved */
+    size_t n_sublayers, n_delta;      /* of the model */
+    uint64_t every;                   /* singular values of every such row; 0: of none */
+    struct sublayer_sums *sums;       /* (n_sublayers) */
+    struct ddl_loss loss;
+    uint64_t rows;  /* of the passes before the present one */
+    double log_det; /* sum over rows and delta sublayers */
+    double sigma_max, sigma_min;
+    uint64_t n_spectrum;
+
+    /* The present pass. Copies in host memory. */
+    const struct ddl_batch *batch;
+    bool out_of_memory;
+    float *before, *after, *direction; /* (N, d, c), (N, d, c), (N, d) */
+    float *beta, *target, *tau;        /* (N), (N, c), (N, d)          */
+    double *k_now, *k_last, *readout;  /* (N, d) each; 2 c             */
+    struct sublayer_sums *last;        /* the delta sublayer before; NULL for the first */
+    size_t delta_at;                   /* which delta sublayer it is                    */
+    float *spectrum_k, *spectrum_beta; /* (sampled rows of a pass, n_delta, d), (.., n_delta) */
+    double *spectrum_scratch;
+
+    /* Results. */
+    struct ddl_inspect_sublayer *result; /* (n_sublayers) */
+    double *channel_rms;                 /* (n_sublayers, c)   */
+    double *by_position;                 /* (n_sublayers, seq) */
+    struct ddl_inspect_depth depth;
+};
+
+/* A ddl_sublayer_fn; user: the inspection. */
+void inspection_observe(void *user, const struct ddl_sublayer_step *step);
+/* How many of the rows [first, first + n) have singular values. */
+size_t inspection_sampled(const struct ddl_inspection *in, uint64_t first, size_t n);
+
+#endif

@@ -1,0 +1,14 @@
+/* Singular values of a product of rank-1 modified identities. */
+#ifndef DDL_STUDY_SPECTRUM_H
+#define DDL_STUDY_SPECTRUM_H
+
+#include <stddef.h>
+
+/* The doubles that spectrum_of needs. */
+size_t spectrum_scratch(size_t S, size_t d);
+/* The extreme singular values of (I - beta_S-1 k_S-1 k_S-1^T) ... (I - beta_0 k_0 k_0^T) on the span of the
+ * k_s: k (S, d), beta (S). NaN for numbers that are not finite. */
+void spectrum_of(size_t S, size_t d, const float *k, const float *beta, double *scratch, double *sigma_max,
+                 double *sigma_min);
+
+#endif
