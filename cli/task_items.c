@@ -152,7 +152,8 @@ ddl_status items_write(struct items *items, const struct item_key *key, const dd
     ddl_json_close(&json, ']');
     ddl_json_close(&json, '}');
     putc('\n', items->file);
-    return ferror(items->file) ? file_error(items, "write", err) : DDL_OK;
+    bool failed = fflush(items->file) != 0 || ferror(items->file); /* a killed evaluation keeps it */
+    return failed ? file_error(items, "write", err) : DDL_OK;
 }
 
 ddl_status items_close(struct items *items, struct ddl_error *err)

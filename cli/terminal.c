@@ -272,6 +272,7 @@ struct work_line work_line_on_stderr(const char *unit, bool quiet)
 
 void work_line_show(struct work_line *work, const char *name, const char *what)
 {
+    enum { NAME = 24 }; /* columns of the name: its end, which tells runs apart */
     uint64_t computed = work->done - work->skipped;
     char left[32] = "?";
     if (!progress_line_due(&work->line))
@@ -280,7 +281,8 @@ void work_line_show(struct work_line *work, const char *name, const char *what)
         format_seconds((now() - work->start) / (double)computed * (double)(work->total - work->done), left,
                        sizeof left);
     struct line_fields fields = { 0 };
-    add_field(&fields, 2, "%.24s", name);
+    size_t length = strlen(name);
+    add_field(&fields, 2, "%s%s", length > NAME ? "..." : "", name + (length > NAME ? length - NAME + 3 : 0));
     if (what)
         add_field(&fields, 0, "%.20s", what);
     add_field(&fields, 0, "%llu/%llu %s", (unsigned long long)work->done, (unsigned long long)work->total,

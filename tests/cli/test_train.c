@@ -44,7 +44,7 @@ static void mistakes(void **state)
           "eval: missing argument: expected --val-data PATH, --text PATH or --tasks LIST" },
         { "eval /nowhere --text x --shard y", 2,
           "eval: expected one of --val-data, --text and --tasks, found several" },
-        { "eval /nowhere --text x", 1, "/nowhere/config.json: cannot open" },
+        { "eval /nowhere --text LICENSE", 1, "/nowhere/config.json: cannot open" },
         { "eval /nowhere --text x --sequence 4", 2, "unknown option '--sequence'" },
         { "generate", 2, "generate: missing argument: expected a model folder (DIR)" },
         { "generate /nowhere --prompt a", 1, "/nowhere/config.json: cannot open" },
@@ -222,8 +222,9 @@ static void from_shards_to_text(void **state)
     assert_printed("ddl-cc-ec");
     assert_int_equal(ddl("eval %s --shard %s --backend ref --json", run, shard), 0);
     json_t *root = printed_json();
-    assert_int_equal(json_integer_value(json_object_get(root, "tokens")), 2999);
-    assert_true(json_number_value(json_object_get(root, "bits_per_byte")) > 0);
+    const json_t *model = json_array_get(json_object_get(root, "models"), 0);
+    assert_int_equal(json_integer_value(json_object_get(model, "tokens")), 2999);
+    assert_true(json_number_value(json_object_get(model, "bits_per_byte")) > 0);
     json_decref(root);
     assert_int_equal(ddl("eval %s --text %s --backend ref", run, source_path("LICENSE")), 0);
     assert_printed("bits per byte");
@@ -545,7 +546,8 @@ static void dtypes(void **state)
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ddl("eval %s --shard %s --dtype %s --json", run, shard, names[i]), 0);
         json_t *root = printed_json();
-        loss[i] = json_number_value(json_object_get(root, "loss"));
+        const json_t *model = json_array_get(json_object_get(root, "models"), 0);
+        loss[i] = json_number_value(json_object_get(model, "loss"));
         json_decref(root);
         assert_true(fabs(loss[i] - loss[0]) < 0.01 * loss[0]);
         assert_int_equal(ddl("generate %s --prompt free --max-tokens 4 --n 3 --dtype %s", run, names[i]), 0);

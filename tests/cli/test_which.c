@@ -40,7 +40,9 @@ static double loss_of(const char *folder, const char *flags)
         0);
     json_t *root = json_loads(printed, 0, &why);
     assert_non_null(root);
-    double loss = json_number_value(json_object_get(root, "loss"));
+    const json_t *model = json_array_get(json_object_get(root, "models"), 0);
+    double loss = json_number_value(json_object_get(model, "loss"));
+    assert_true(loss > 0);
     json_decref(root);
     return loss;
 }

@@ -1,0 +1,65 @@
+/* What the files of ddl eval share: its options, and the forms of its results. */
+#ifndef DDL_CLI_EVAL_H
+#define DDL_CLI_EVAL_H
+
+#include "folder.h"
+
+#include "ddl/eval.h"
+#include "ddl/tasks.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct eval_flags {
+    char val_data[4096], text[4096], tasks[4096]; /* one of them is given */
+    struct model_flags model;
+    bool json, csv, markdown; /* at most one */
+    bool quiet;
+    int format;                     /* enum ddl_shards_format */
+    struct ddl_eval_config windows; /* of --val-data and --text */
+    struct ddl_task_config task;
+    char items[1024];
+};
+
+/* A model of the command line. */
+struct eval_model {
+    const char *folder;
+    struct ddl_run_model found;
+};
+
+/* Opens the folder of a model as the flags say; close it after a failure too. */
+ddl_status eval_open(struct folder *folder, const struct eval_flags *flags, struct eval_model *model,
+                     bool needs_tokenizer, struct ddl_error *err);
+
+/* Evaluate every folder and print the results: its loss on shards or a text; its scores on tasks. Return the
+ * exit status. */
+int eval_loss(const struct eval_flags *flags, size_t n_folders, const char *const *folders);
+int eval_tasks(const struct eval_flags *flags, size_t n_folders, const char *const *folders);
+
+/* ---- results (eval_print.c) ---- */
+
+struct loss_row {
+    struct eval_model model;
+    struct ddl_eval_result result;
+};
+void print_losses(const struct eval_flags *flags, const struct loss_row *rows, size_t n);
+
+enum { MAX_TASKS = 64 };
+
+/* One model on one task. */
+struct result {
+    struct ddl_task_value values[DDL_TASK_VALUES];
+    size_t n_values, n_documents;
+};
+struct task_row {
+    struct eval_model model;
+    struct result results[MAX_TASKS];
+};
+struct task_table {
+    ddl_task *task[MAX_TASKS];
+    size_t n_tasks, n_rows;
+    struct task_row *rows;
+};
+void print_tasks(const struct eval_flags *flags, const struct task_table *table);
+
+#endif

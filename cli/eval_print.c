@@ -1,0 +1,275 @@
+/* The results of ddl eval as text, JSON, CSV and Markdown. */
+#include "eval.h"
+
+#include "ddl/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- models ---- */
+
+static void print_name(const struct eval_model *model, bool separate)
+{
+    printf("%s%s%s%s", separate ? "\n" : "", model->folder, *model->found.name ? ", " : "",
+           model->found.name);
+}
+
+static void open_json_model(struct ddl_json *json, const struct eval_model *model)
+{
+    ddl_json_open(json, NULL, '{');
+    ddl_json_string(json, "model", model->folder);
+    print_saved_model_json(json, &model->found);
+}
+
+/* A CSV field, quoted where RFC 4180 requires it. */
+static void print_field(const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, stdout);
+        return;
+    }
+    putchar('"');
+    for (; *text; text++)
+        printf(*text == '"' ? "\"\"" : "%c", *text);
+    putchar('"');
+}
+
+static void print_csv_name(const struct eval_model *model)
+{
+    print_field(model->folder);
+    printf(",%s,", model->found.name);
+}
+
+/* The first cell of a row; a | in it is escaped. */
+static void print_markdown_name(const struct eval_model *model)
+{
+    printf("| ");
+    for (const char *c = model->folder; *c; c++)
+        printf(*c == '|' ? "\\|" : "%c", *c);
+    printf(" |");
+}
+
+/* ---- losses ---- */
+
+/* bits_per_byte is NaN where the text's bytes are not known. */
+static void print_losses_text(const struct loss_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_eval_result *r = &rows[i].result;
+        print_name(&rows[i].model, i > 0);
+        printf("\nloss           %.6f nats/token\nperplexity     %.4f\n", r->loss, r->perplexity);
+        if (!isnan(r->bits_per_byte))
+            printf("bits per byte  %.6f\n", r->bits_per_byte);
+        printf("tokens         %llu\nseconds        %.2f\n", (unsigned long long)r->tokens, r->seconds);
+    }
+}
+
+static void print_losses_json(const struct eval_flags *flags, const struct loss_row *rows, size_t n)
+{
+    struct ddl_json json = { stdout, false };
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_string(&json, "dtype", ddl_precision_names[flags->model.dtype]);
+    ddl_json_open(&json, "models", '[');
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_eval_result *r = &rows[i].result;
+        open_json_model(&json, &rows[i].model);
+        ddl_json_number(&json, "loss", r->loss, 9);
+        ddl_json_number(&json, "perplexity", r->perplexity, 9);
+        if (!isnan(r->bits_per_byte)) {
+            ddl_json_number(&json, "bits_per_byte", r->bits_per_byte, 9);
+            ddl_json_count(&json, "bytes", r->bytes);
+        }
+        ddl_json_count(&json, "tokens", r->tokens);
+        ddl_json_fixed(&json, "seconds", r->seconds, 6);
+        ddl_json_close(&json, '}');
+    }
+    ddl_json_close(&json, ']');
+    ddl_json_close(&json, '}');
+    putchar('\n');
+}
+
+static void print_losses_csv(const struct loss_row *rows, size_t n)
+{
+    printf("model,saved_model,loss,perplexity,bits_per_byte,bytes,tokens,seconds\n");
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_eval_result *r = &rows[i].result;
+        print_csv_name(&rows[i].model);
+        printf("%.9g,%.9g,", r->loss, r->perplexity);
+        if (!isnan(r->bits_per_byte))
+            printf("%.9g,%llu", r->bits_per_byte, (unsigned long long)r->bytes);
+        else
+            putchar(',');
+        printf(",%llu,%.6f\n", (unsigned long long)r->tokens, r->seconds);
+    }
+}
+
+static void print_losses_markdown(const struct loss_row *rows, size_t n)
+{
+    printf("| model | loss | perplexity | bits per byte | tokens |\n|---|---|---|---|---|\n");
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_eval_result *r = &rows[i].result;
+        print_markdown_name(&rows[i].model);
+        printf(" %.4f | %.2f |", r->loss, r->perplexity);
+        if (!isnan(r->bits_per_byte))
+            printf(" %.4f", r->bits_per_byte);
+        printf(" | %llu |\n", (unsigned long long)r->tokens);
+    }
+}
+
+void print_losses(const struct eval_flags *flags, const struct loss_row *rows, size_t n)
+{
+    if (flags->json)
+        print_losses_json(flags, rows, n);
+    else if (flags->csv)
+        print_losses_csv(rows, n);
+    else if (flags->markdown)
+        print_losses_markdown(rows, n);
+    else
+        print_losses_text(rows, n);
+}
+
+/* ---- tasks ---- */
+
+/* What the tables of the field show of a task: acc_norm where there is one, else the first value. */
+static const struct ddl_task_value *main_value(const struct result *r)
+{
+    for (size_t i = 0; i < r->n_values; i++) {
+        if (strcmp(r->values[i].name, "acc_norm") == 0)
+            return &r->values[i];
+    }
+    return &r->values[0];
+}
+
+/* The mean of the tasks' main values with the standard error that independent tasks give. */
+static struct ddl_task_value average_of(const struct task_table *table, const struct task_row *row)
+{
+    struct ddl_task_value sum = { .name = "average" };
+    for (size_t t = 0; t < table->n_tasks; t++) {
+        const struct ddl_task_value *value = main_value(&row->results[t]);
+        sum.value += value->value / (double)table->n_tasks;
+        sum.error += value->error * value->error;
+    }
+    sum.error = sqrt(sum.error) / (double)table->n_tasks;
+    return sum;
+}
+
+static void print_value(const struct ddl_task_value *value)
+{
+    printf("  %s %.4f", value->name, value->value);
+    if (!isnan(value->error))
+        printf(" ±%.4f", value->error);
+}
+
+static void print_tasks_text(const struct eval_flags *flags, const struct task_table *table)
+{
+    for (size_t m = 0; m < table->n_rows; m++) {
+        const struct task_row *row = &table->rows[m];
+        print_name(&row->model, m > 0);
+        printf(", %zu shot%s\n", flags->task.shots, flags->task.shots == 1 ? "" : "s");
+        for (size_t t = 0; t < table->n_tasks; t++) {
+            const struct result *r = &row->results[t];
+            printf("%-16s %6zu", ddl_task_title(table->task[t]), r->n_documents);
+            for (size_t i = 0; i < r->n_values; i++)
+                print_value(&r->values[i]);
+            putchar('\n');
+        }
+        if (table->n_tasks > 1) {
+            struct ddl_task_value average = average_of(table, row);
+            average.name = "";
+            printf("%-16s %6s", "average", "");
+            print_value(&average);
+            putchar('\n');
+        }
+    }
+}
+
+static void print_tasks_json(const struct eval_flags *flags, const struct task_table *table)
+{
+    struct ddl_json json = { stdout, false };
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_count(&json, "shots", flags->task.shots);
+    ddl_json_count(&json, "fewshot_seed", flags->task.seed);
+    ddl_json_string(&json, "dtype", ddl_precision_names[flags->model.dtype]);
+    ddl_json_open(&json, "models", '[');
+    for (size_t m = 0; m < table->n_rows; m++) {
+        const struct task_row *row = &table->rows[m];
+        open_json_model(&json, &row->model);
+        ddl_json_open(&json, "tasks", '{');
+        for (size_t t = 0; t < table->n_tasks; t++) {
+            const struct result *r = &row->results[t];
+            ddl_json_open(&json, ddl_task_title(table->task[t]), '{');
+            ddl_json_count(&json, "documents", r->n_documents);
+            for (size_t i = 0; i < r->n_values; i++) {
+                char key[32];
+                snprintf(key, sizeof key, "%s_stderr", r->values[i].name);
+                ddl_json_number(&json, r->values[i].name, r->values[i].value, 17);
+                ddl_json_number(&json, key, r->values[i].error, 17);
+            }
+            ddl_json_close(&json, '}');
+        }
+        ddl_json_close(&json, '}');
+        ddl_json_close(&json, '}');
+    }
+    ddl_json_close(&json, ']');
+    ddl_json_close(&json, '}');
+    putchar('\n');
+}
+
+static void print_tasks_csv(const struct eval_flags *flags, const struct task_table *table)
+{
+    printf("model,saved_model,task,shots,documents,metric,value,stderr\n");
+    for (size_t m = 0; m < table->n_rows; m++) {
+        const struct task_row *row = &table->rows[m];
+        for (size_t t = 0; t < table->n_tasks; t++) {
+            const struct result *r = &row->results[t];
+            for (size_t i = 0; i < r->n_values; i++) {
+                print_csv_name(&row->model);
+                print_field(ddl_task_title(table->task[t]));
+                printf(",%zu,%zu,%s,%.17g,", flags->task.shots, r->n_documents, r->values[i].name,
+                       r->values[i].value);
+                if (!isnan(r->values[i].error))
+                    printf("%.17g", r->values[i].error);
+                putchar('\n');
+            }
+        }
+    }
+}
+
+static void print_cell(const struct ddl_task_value *value)
+{
+    printf(isnan(value->error) ? " %.2f |" : " %.2f ± %.2f |", 100 * value->value, 100 * value->error);
+}
+
+/* Percent, as the paper. */
+static void print_tasks_markdown(const struct task_table *table)
+{
+    printf("| model |");
+    for (size_t t = 0; t < table->n_tasks; t++)
+        printf(" %s %s |", ddl_task_title(table->task[t]), main_value(&table->rows[0].results[t])->name);
+    printf(" average |\n|---|");
+    for (size_t t = 0; t <= table->n_tasks; t++)
+        printf("---|");
+    putchar('\n');
+    for (size_t m = 0; m < table->n_rows; m++) {
+        const struct task_row *row = &table->rows[m];
+        struct ddl_task_value average = average_of(table, row);
+        print_markdown_name(&row->model);
+        for (size_t t = 0; t < table->n_tasks; t++)
+            print_cell(main_value(&row->results[t]));
+        print_cell(&average);
+        putchar('\n');
+    }
+}
+
+void print_tasks(const struct eval_flags *flags, const struct task_table *table)
+{
+    if (flags->json)
+        print_tasks_json(flags, table);
+    else if (flags->csv)
+        print_tasks_csv(flags, table);
+    else if (flags->markdown)
+        print_tasks_markdown(table);
+    else
+        print_tasks_text(flags, table);
+}
