@@ -44,6 +44,7 @@ struct command {
 /* In the order of the alphabet, ended by NULL; main.c. */
 extern const struct command *const commands[];
 
+extern const struct command ablate_command;
 extern const struct command bench_command;
 extern const struct command compare_command;
 extern const struct command completion_command;

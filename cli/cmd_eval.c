@@ -11,12 +11,15 @@
 #define AT(field) offsetof(struct eval_flags, field)
 #define SIZED(field) AT(field), sizeof(((struct eval_flags *)0)->field)
 static const struct ddl_option rows[] = {
-    { "val_data", DDL_OPTION_PATHS, SIZED(val_data), 0, 0, NULL, "PATH",
+    { "val_data", DDL_OPTION_PATHS, SIZED(tokens.val_data), 0, 0, NULL, "PATH",
       "shards to evaluate on: files, a folder, or a pattern; of a folder its validation shards, if any",
       "shard" },
-    { "text", DDL_OPTION_PATH, SIZED(text), 0, 0, NULL, "FILE", "text to evaluate on (-: standard input)" },
+    { "text", DDL_OPTION_PATH, SIZED(tokens.text), 0, 0, NULL, "FILE",
+      "text to evaluate on (-: standard input)" },
     { "tasks", DDL_OPTION_STRING, SIZED(tasks), 0, 0, NULL, "LIST",
       "comma-separated names of tasks and .jsonl files of your own, or all" },
+    FORCE_ROW(struct eval_flags,
+              "force a step of some sublayers, such as layers=7-9,sub=mlp,beta=0; may be repeated"),
     MODEL_ROWS(struct eval_flags),
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print JSON" },
     { "csv", DDL_OPTION_BOOL, AT(csv), 0, 0, 0, NULL, NULL,
@@ -26,7 +29,7 @@ static const struct ddl_option rows[] = {
     { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print nothing but errors and the result" },
     { 0 },
 };
-static const struct ddl_option shard_rows[] = { FORMAT_ROW(struct eval_flags), { 0 } };
+static const struct ddl_option shard_rows[] = { FORMAT_ROW_OF(struct eval_flags, tokens.format), { 0 } };
 static const struct ddl_option window_rows[] = {
     WINDOW_ROWS(struct eval_flags),
     { "val_tokens", DDL_OPTION_U64, AT(windows.max_tokens), 0, 0, 9e15, NULL, "N",
@@ -127,7 +130,8 @@ static ddl_status does_not_apply(const struct ddl_option *row, const char *expec
 static ddl_status check_flags(const struct eval_flags *flags, const struct ddl_option *const given[GROUPS],
                               int n, char **argv, struct ddl_error *err)
 {
-    int mode = (*flags->val_data ? SHARDS : 0) | (*flags->text ? TEXT : 0) | (*flags->tasks ? TASKS : 0);
+    int mode = (*flags->tokens.val_data ? SHARDS : 0) | (*flags->tokens.text ? TEXT : 0) |
+               (*flags->tasks ? TASKS : 0);
     ddl_status status = check_arguments("eval", n, argv, 1, INT_MAX, "a model folder (DIR)", err);
     if (status)
         return status;
@@ -139,6 +143,8 @@ static ddl_status check_flags(const struct eval_flags *flags, const struct ddl_o
     if (flags->json + flags->csv + flags->markdown > 1)
         return ddl_error_set(err, DDL_E_USAGE,
                              "eval: expected one of --json, --csv and --markdown, found several");
+    if (*flags->force && *flags->items)
+        return ddl_error_set(err, DDL_E_USAGE, "--items: expected without --force");
     for (size_t g = 0; g < GROUPS; g++) {
         if (given[g] && !(groups[g].modes & mode))
             return does_not_apply(given[g], groups[g].expected, mode, err);
@@ -186,7 +192,12 @@ const struct command eval_command = {
             "--val-data and --text print the loss in nats per token, the perplexity and the bits per byte of",
             "text. Tasks are scored as lm-evaluation-harness does: each choice's log-likelihood after its",
             "context, with acc by the sum and acc_norm by the mean per character. docs/evaluation.md has the",
-            "rules and the sources of the tasks' files.", NULL },
+            "rules and the sources of the tasks' files.",
+            "--force SPEC replaces steps of the model. SPEC has KEY=VALUE pairs with commas between them:",
+            "layers (all, or a list such as 1,4-6), sub (all, attn, mlp), and what is forced: beta (a",
+            "number, or mean: the gate is measured on the same tokens and frozen), scale (a factor of beta),",
+            "update (delta, write, erase) and, in layers without the delta rule, f_scale (a factor of the",
+            "sublayer's output). docs/inspect.md describes them.", NULL },
     .options = { { .rows = rows, .defaults = defaults },
                  { .title = "options of --val-data", .rows = shard_rows, .defaults = defaults },
                  { .title = "options of --val-data and --text", .rows = window_rows, .defaults = defaults },
@@ -199,6 +210,8 @@ const struct command eval_command = {
             { "ddl eval my/run --text book.txt --stride 256",
               "on a text; all but 256 tokens of the context precede each token" },
             { "ddl eval my/run other/run --text book.txt --markdown", "two models on a text, as a table" },
+            { "ddl eval my/run --val-data my/shards --force layers=7-9,sub=mlp,beta=0",
+              "with the gates of three MLP sublayers closed" },
             { "ddl eval my/run --tasks arc_easy,piqa --data data/tasks --limit 100",
               "on the first 100 documents of two tasks" },
             { 0 } },

@@ -3,6 +3,8 @@
 #define DDL_CLI_EVAL_H
 
 #include "folder.h"
+#include "force.h"
+#include "token_data.h"
 
 #include "ddl/eval.h"
 #include "ddl/tasks.h"
@@ -11,11 +13,11 @@
 #include <stddef.h>
 
 struct eval_flags {
-    char val_data[4096], text[4096], tasks[4096]; /* one of them is given */
+    struct token_flags tokens; /* they, or the tasks, are given */
+    char tasks[4096], force[FORCE_SIZE];
     struct model_flags model;
     bool json, csv, markdown; /* at most one */
     bool quiet;
-    int format;                     /* enum ddl_shards_format */
     struct ddl_eval_config windows; /* of --val-data and --text */
     struct ddl_task_config task;
     char items[1024];

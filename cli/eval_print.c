@@ -70,6 +70,7 @@ static void print_losses_json(const struct eval_flags *flags, const struct loss_
     struct ddl_json json = { stdout, false };
     ddl_json_open(&json, NULL, '{');
     ddl_json_string(&json, "dtype", ddl_precision_names[flags->model.dtype]);
+    print_force_json(&json, flags->force);
     ddl_json_open(&json, "models", '[');
     for (size_t i = 0; i < n; i++) {
         const struct ddl_eval_result *r = &rows[i].result;
@@ -191,6 +192,7 @@ static void print_tasks_json(const struct eval_flags *flags, const struct task_t
     ddl_json_count(&json, "shots", flags->task.shots);
     ddl_json_count(&json, "fewshot_seed", flags->task.seed);
     ddl_json_string(&json, "dtype", ddl_precision_names[flags->model.dtype]);
+    print_force_json(&json, flags->force);
     ddl_json_open(&json, "models", '[');
     for (size_t m = 0; m < table->n_rows; m++) {
         const struct task_row *row = &table->rows[m];

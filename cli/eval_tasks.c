@@ -172,6 +172,8 @@ static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t
     struct folder folder;
     ddl_status status = eval_open(&folder, e->flags, &row->model, true, err);
     if (!status)
+        status = token_data_force(e->flags->force, NULL, &folder, &e->flags->model, NULL, NULL, NULL, err);
+    if (!status)
         status = load_tasks(e, &folder, err);
     if (!status) {
         e->work.total = e->work.done;

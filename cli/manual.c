@@ -162,9 +162,10 @@ static void notes(const char *name, const struct note *list)
 static void describe_value(const struct ddl_option *row, const void *defaults)
 {
     static const char *const kinds[] = {
-        [DDL_OPTION_BOOL] = "boolean",  [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
-        [DDL_OPTION_FLOAT] = "number",  [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
-        [DDL_OPTION_CHOICE] = "one of", [DDL_OPTION_PATH] = "path",     [DDL_OPTION_PATHS] = "paths",
+        [DDL_OPTION_BOOL] = "boolean",    [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
+        [DDL_OPTION_FLOAT] = "number",    [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
+        [DDL_OPTION_CHOICE] = "one of",   [DDL_OPTION_PATH] = "path",     [DDL_OPTION_PATHS] = "paths",
+        [DDL_OPTION_STRINGS] = "strings",
     };
     char line[1024], value[512] = "", range[160];
     size_t used = (size_t)snprintf(line, sizeof line, "(%s", kinds[row->type]);

@@ -4,12 +4,14 @@
 
 #include "ddl/data.h"
 
-/* The option row of the member `format`. */
-#define FORMAT_ROW(flags)                                                                                    \
+/* The option row of `field` of `type`. */
+#define FORMAT_ROW_OF(type, field)                                                                           \
     {                                                                                                        \
-        "format", DDL_OPTION_CHOICE, offsetof(flags, format), 0, 0, 0, ddl_shards_format_names, "NAME",      \
+        "format", DDL_OPTION_CHOICE, offsetof(type, field), 0, 0, 0, ddl_shards_format_names, "NAME",        \
             "format of the shards (auto: by their header; train.bin and val.bin without one are nanoGPT's)"  \
     }
+/* The option row of the member `format`. */
+#define FORMAT_ROW(type) FORMAT_ROW_OF(type, format)
 
 /* Prints a message on standard error if files were recognized without a header. */
 void report_assumed(const ddl_shards *shards);

@@ -14,7 +14,7 @@ interface() {
     ops) echo 'audit|ops|profile' ;;
     text) echo 'limits|train|utf8' ;;
     model) echo 'decode|flat|load|measure|poll|probe|redirect' ;;
-    infer) echo 'tasks/random' ;;
+    infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'nonfinite|optim|spike|step|train_config' ;;
     *) echo 'none' ;;

@@ -129,6 +129,12 @@ DDL_API ddl_status ddl_inspect_ids(ddl_inspection **out, ddl_model *model, const
                                    const struct ddl_inspect_config *config, ddl_progress_fn *progress,
                                    void *user, struct ddl_error *err);
 
+/* The same for the tokens of a text (any bytes but zero; size in bytes, at least 1) after an <|endoftext|>,
+ * where the tokenizer has one; into *out. progress may be NULL. */
+DDL_API ddl_status ddl_inspect_text(ddl_inspection **out, ddl_model *model, const ddl_tokenizer *tokenizer,
+                                    const char *text, size_t size, const struct ddl_inspect_config *config,
+                                    ddl_progress_fn *progress, void *user, struct ddl_error *err);
+
 /* Computes the results below from all batches of the inspection so far. DDL_E_USAGE before the first batch.
  */
 DDL_API ddl_status ddl_inspect_finish(ddl_inspection *inspection, struct ddl_error *err);

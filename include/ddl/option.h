@@ -15,15 +15,16 @@ extern "C" {
 
 /* What a value is: the field's C type, and how it is written. */
 enum ddl_option_type {
-    DDL_OPTION_BOOL,   /* bool: true/false, yes/no, on/off, 1/0                          */
-    DDL_OPTION_SIZE,   /* size_t                                                         */
-    DDL_OPTION_U64,    /* uint64_t                                                       */
-    DDL_OPTION_FLOAT,  /* float                                                          */
-    DDL_OPTION_DOUBLE, /* double                                                         */
-    DDL_OPTION_STRING, /* char[size]                                                     */
-    DDL_OPTION_CHOICE, /* int: an index into `choices`                                   */
-    DDL_OPTION_PATH,   /* char[size]: of a file or folder, or a pattern                  */
-    DDL_OPTION_PATHS,  /* char[size]: one path, or several as ddl_option_join_paths writes them */
+    DDL_OPTION_BOOL,    /* bool: true/false, yes/no, on/off, 1/0                          */
+    DDL_OPTION_SIZE,    /* size_t                                                         */
+    DDL_OPTION_U64,     /* uint64_t                                                       */
+    DDL_OPTION_FLOAT,   /* float                                                          */
+    DDL_OPTION_DOUBLE,  /* double                                                         */
+    DDL_OPTION_STRING,  /* char[size]                                                     */
+    DDL_OPTION_CHOICE,  /* int: an index into `choices`                                   */
+    DDL_OPTION_PATH,    /* char[size]: of a file or folder, or a pattern                  */
+    DDL_OPTION_PATHS,   /* char[size]: one path, or several as ddl_option_join_paths writes them */
+    DDL_OPTION_STRINGS, /* char[size]: the values of an option that may be repeated, a line each */
 };
 
 /* The value of a U64 field whose text is "auto": the program computes the value. */
@@ -34,7 +35,7 @@ struct ddl_option {
     const char *name; /* as in YAML or JSON; on the command line --name, where '-' and '_' are the same */
     enum ddl_option_type type; /* of the field */
     size_t offset;   /* of the field in its struct                                                     */
-    size_t size;     /* STRING, PATH, PATHS: bytes of the array                                         */
+    size_t size;     /* STRING, STRINGS, PATH, PATHS: bytes of the array                                */
     double min, max; /* numbers: the range, inclusive; both 0: any finite value of the type            */
     const char *const
         *choices;          /* CHOICE: names, ended by NULL; PATH, PATHS: words that are no path, or NULL */
@@ -116,7 +117,7 @@ DDL_API ddl_status ddl_option_join_paths(const char *const *paths, size_t n, con
  * '='; the argument after a BOOL is its value only if it is one of the words above. The value of PATHS
  * includes the arguments after it that have its file name extension: a pattern that the shell has expanded.
  * What is not found in `table` is looked up in `table2` for `object2` (both may be NULL). The last of several
- * values counts, but two names of one option with different values are an error. */
+ * values counts (of STRINGS all), but two names of one option with different values are an error. */
 DDL_API ddl_status ddl_option_parse(const struct ddl_option *table, void *object,
                                     const struct ddl_option *table2, void *object2, int argc, char **argv,
                                     int *n_positional, struct ddl_error *err);

@@ -123,7 +123,8 @@ bool ddl_option_is_path(const struct ddl_option *option)
 
 bool ddl_option_is_text(const struct ddl_option *option)
 {
-    return option->type == DDL_OPTION_STRING || ddl_option_is_path(option);
+    return option->type == DDL_OPTION_STRING || option->type == DDL_OPTION_STRINGS ||
+           ddl_option_is_path(option);
 }
 
 static void *field_of(const struct ddl_option *option, void *object)
@@ -255,6 +256,21 @@ static ddl_status set_string(const struct ddl_option *option, void *field, const
     return DDL_OK;
 }
 
+/* Appends the text, after a newline if it is not the first. */
+static ddl_status append_string(const struct ddl_option *option, void *field, const char *text,
+                                const char *where, struct ddl_error *err)
+{
+    char *values = field;
+    size_t used = strlen(values), length = strlen(text);
+    if (used + (used > 0) + length >= option->size)
+        return ddl_error_set(err, DDL_E_USAGE, "%s: expected values of at most %zu bytes together, found %zu",
+                             where, option->size - 1, used + (used > 0) + length);
+    if (used > 0)
+        values[used++] = '\n';
+    memcpy(values + used, text, length + 1);
+    return DDL_OK;
+}
+
 static ddl_status set_choice(const struct ddl_option *option, void *field, const char *text,
                              const char *where, struct ddl_error *err)
 {
@@ -276,9 +292,11 @@ ddl_status ddl_option_set(const struct ddl_option *option, void *object, const c
 {
     static ddl_status (*const setters[])(const struct ddl_option *, void *, const char *, const char *,
                                          struct ddl_error *) = {
-        [DDL_OPTION_BOOL] = set_bool,     [DDL_OPTION_SIZE] = set_integer, [DDL_OPTION_U64] = set_integer,
-        [DDL_OPTION_FLOAT] = set_real,    [DDL_OPTION_DOUBLE] = set_real,  [DDL_OPTION_STRING] = set_string,
-        [DDL_OPTION_CHOICE] = set_choice, [DDL_OPTION_PATH] = set_string,  [DDL_OPTION_PATHS] = set_string,
+        [DDL_OPTION_BOOL] = set_bool,     [DDL_OPTION_SIZE] = set_integer,
+        [DDL_OPTION_U64] = set_integer,   [DDL_OPTION_FLOAT] = set_real,
+        [DDL_OPTION_DOUBLE] = set_real,   [DDL_OPTION_STRING] = set_string,
+        [DDL_OPTION_CHOICE] = set_choice, [DDL_OPTION_PATH] = set_string,
+        [DDL_OPTION_PATHS] = set_string,  [DDL_OPTION_STRINGS] = append_string,
     };
     assert((unsigned)option->type < sizeof setters / sizeof *setters);
     return setters[option->type](option, field_of(option, object), text, where, err);
@@ -312,6 +330,7 @@ void ddl_option_format(const struct ddl_option *option, const void *object, char
     case DDL_OPTION_STRING:
     case DDL_OPTION_PATH:
     case DDL_OPTION_PATHS:
+    case DDL_OPTION_STRINGS:
         snprintf(out, size, "%s", (const char *)field);
         break;
     case DDL_OPTION_CHOICE:

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/clock.h"
+#include "infer/text_ids.h"
 #include "model/poll.h"
 
 #include <math.h>
@@ -235,28 +236,13 @@ ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, con
     return evaluate(&e, config, out, err);
 }
 
-static ddl_status check_text(const char *text, size_t size, struct ddl_error *err)
-{
-    const char *zero = size ? memchr(text, 0, size) : NULL;
-    if (size == 0)
-        return ddl_error_set(err, DDL_E_FORMAT, "expected text, found nothing");
-    if (zero)
-        return ddl_error_set(err, DDL_E_FORMAT, "expected text, found a zero byte at %zu",
-                             (size_t)(zero - text));
-    return DDL_OK;
-}
-
 ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const char *text, size_t size,
                          const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
                          struct ddl_eval_result *out, struct ddl_error *err)
 {
     struct ddl_ids ids = { 0 };
-    ddl_status status = check_text(text, size, err);
-    if (!status && ddl_tokenizer_end_of_text(tokenizer) >= 0)
-        status = ddl_tokenizer_encode(tokenizer, "<|endoftext|>", strlen("<|endoftext|>"), true, &ids, err);
-    size_t prefix = ids.n;
-    if (!status)
-        status = ddl_tokenizer_encode(tokenizer, text, size, false, &ids, err);
+    size_t prefix;
+    ddl_status status = ddl_text_ids(tokenizer, text, size, &ids, &prefix, err);
     if (!status) {
         struct source source = { .read = read_ids, .from = ids.ids, .count = ids.n, .prefix = prefix };
         struct evaluation e = {

@@ -2,6 +2,7 @@
 #include "study/inspection.h"
 
 #include "base/mem.h"
+#include "infer/text_ids.h"
 #include "study/spectrum.h"
 
 #include <math.h>
@@ -286,6 +287,20 @@ ddl_status ddl_inspect_ids(ddl_inspection **out, ddl_model *model, const int32_t
 {
     const struct token_source source = { read_ids, ids, n };
     return inspect_source(out, model, &source, config, progress, user, err);
+}
+
+ddl_status ddl_inspect_text(ddl_inspection **out, ddl_model *model, const ddl_tokenizer *tokenizer,
+                            const char *text, size_t size, const struct ddl_inspect_config *config,
+                            ddl_progress_fn *progress, void *user, struct ddl_error *err)
+{
+    struct ddl_ids ids = { 0 };
+    size_t prefix;
+    *out = NULL;
+    ddl_status status = ddl_text_ids(tokenizer, text, size, &ids, &prefix, err);
+    if (!status)
+        status = ddl_inspect_ids(out, model, ids.ids, ids.n, config, progress, user, err);
+    ddl_ids_free(&ids);
+    return status;
 }
 
 size_t ddl_inspect_n_sublayers(const ddl_inspection *in)

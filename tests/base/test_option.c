@@ -118,6 +118,29 @@ static void good_values(void **state)
 #undef SET
 }
 
+/* An option that may be repeated keeps all values, a line each, while they fit. */
+static void repeated_values(void **state)
+{
+    (void)state;
+    struct lines {
+        char force[12];
+    } lines = { "" };
+    static const struct ddl_option rows[] = {
+        { .name = "force", .type = DDL_OPTION_STRINGS, .size = sizeof lines.force }, { 0 }
+    };
+    char *argv[] = { "ddl", "--force", "a=1", "x", "--force=b=2", "--force", "c=3", NULL };
+    struct ddl_error err;
+    char text[32];
+    int n;
+    assert_ok(ddl_option_parse(rows, &lines, NULL, NULL, 7, argv, &n, &err), err);
+    assert_string_equal(lines.force, "a=1\nb=2\nc=3");
+    ddl_option_format(rows, &lines, text, sizeof text);
+    assert_string_equal(text, lines.force);
+    assert_int_equal(n, 1);
+    assert_int_equal(ddl_option_set(rows, &lines, "", "--force", &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "--force: expected values of at most 11 bytes together, found 12");
+}
+
 /* "auto" is a value of the options that have a rule, and is none of the others. */
 static void automatic_values(void **state)
 {
@@ -428,6 +451,7 @@ int main(void)
         cmocka_unit_test(names),
         cmocka_unit_test(nearest),
         cmocka_unit_test(good_values),
+        cmocka_unit_test(repeated_values),
         cmocka_unit_test(automatic_values),
         cmocka_unit_test(same_values),
         cmocka_unit_test(bad_values),

@@ -102,7 +102,7 @@ static void actions(void **state)
 static void manual(void **state)
 {
     (void)state;
-    says("help --pages", 0, "ddl.1\nddl-bench.1\n", "");
+    says("help --pages", 0, "ddl.1\nddl-ablate.1\n", "");
     says("help --pages", 0, "\nddl-verify.1\nddl-recipe.5\n", "");
     says("help --man ddl-eval.1", 0, ".TH DDL\\-EVAL 1 ", "");
     says("help --man ddl-eval", 0, ".TH DDL\\-EVAL 1 ", "");

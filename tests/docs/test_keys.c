@@ -16,9 +16,10 @@
 static void expected_cells(const struct ddl_option *row, const void *object, struct markdown_row *out)
 {
     static const char *const types[] = {
-        [DDL_OPTION_BOOL] = "boolean",   [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
-        [DDL_OPTION_FLOAT] = "number",   [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
-        [DDL_OPTION_CHOICE] = "one of ", [DDL_OPTION_PATH] = "path",     [DDL_OPTION_PATHS] = "paths",
+        [DDL_OPTION_BOOL] = "boolean",    [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
+        [DDL_OPTION_FLOAT] = "number",    [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
+        [DDL_OPTION_CHOICE] = "one of ",  [DDL_OPTION_PATH] = "path",     [DDL_OPTION_PATHS] = "paths",
+        [DDL_OPTION_STRINGS] = "strings",
     };
     char value[400];
     size_t used = (size_t)snprintf(out->cell[1], MARKDOWN_CELL, "%s", types[row->type]);

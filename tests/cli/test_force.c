@@ -1,0 +1,187 @@
+/* ddl eval --force and ddl ablate: what is forced, the losses, and what is refused. */
+#include "support/files.h"
+#include "support/program.h"
+#include "support/runs.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char delta[2048], add[2048], text[2048];
+
+static int write_inputs(void **state)
+{
+    (void)state;
+    snprintf(delta, sizeof delta, "%s", tiny_folder("delta", "ddl-cc-ec"));
+    snprintf(add, sizeof add, "%s", tiny_folder("add", "baseline"));
+    snprintf(text, sizeof text, "%s", scratch_path("text.txt"));
+    char *license = read_file(source_path("LICENSE"), NULL);
+    write_file(text, license, 400);
+    free(license);
+    return 0;
+}
+
+/* The JSON that a command printed. */
+static json_t *json_of(const char *command, const char *folder, const char *options)
+{
+    if (ddl_stream(STANDARD_OUTPUT, "%s '%s' --text '%s' --backend ref --json %s", command, folder, text,
+                   options))
+        fail_msg("ddl %s %s: %s", command, options, printed);
+    json_t *root = json_loads(printed, 0, NULL);
+    assert_non_null(root);
+    return root;
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static double loss_of(const char *folder, const char *options)
+{
+    json_t *root = json_of("eval", folder, options);
+    double loss = number(json_array_get(json_object_get(root, "models"), 0), "loss");
+    json_decref(root);
+    return loss;
+}
+
+/* ---- eval --force ---- */
+
+static void own_values_leave_the_loss(void **state)
+{
+    (void)state;
+    double free_loss = loss_of(delta, "");
+    assert_true(loss_of(delta, "--force scale=1") == free_loss);
+    assert_true(loss_of(delta, "--force layers=0,2,sub=mlp,update=delta,scale=1") == free_loss);
+    assert_true(loss_of(add, "--force f_scale=1") == loss_of(add, ""));
+}
+
+/* Later specs change what earlier ones set; several specs add up to one. */
+static void specs_combine(void **state)
+{
+    (void)state;
+    double both = loss_of(delta, "--force layers=0-1,beta=0");
+    assert_true(both != loss_of(delta, "--force layers=0,beta=0"));
+    assert_true(both == loss_of(delta, "--force layers=0,beta=0 --force layers=1,beta=0"));
+    assert_true(both == loss_of(delta, "--force layers=0,sub=attn,beta=0 --force=layers=1,0,sub=mlp,beta=0 "
+                                       "--force layers=1,sub=attn,beta=0"));
+    assert_true(loss_of(delta, "") == loss_of(delta, "--force beta=0 --force scale=1"));
+    assert_true(loss_of(delta, "--force beta=0.5 --force update=write") ==
+                loss_of(delta, "--force beta=0.5,update=write"));
+    json_t *root = json_of("eval", delta, "--force beta=0 --force layers=1,scale=2");
+    const json_t *list = json_object_get(root, "force");
+    assert_int_equal(json_array_size(list), 2);
+    assert_string_equal(json_string_value(json_array_get(list, 1)), "layers=1,scale=2");
+    json_decref(root);
+}
+
+/* The mean of a gate lies between its lowest and its highest value, and so does the effect here: the loss is
+ * neither that of the free gate nor that of 0. */
+static void means_are_measured_first(void **state)
+{
+    (void)state;
+    double mean = loss_of(delta, "--force beta=mean"), free_loss = loss_of(delta, "");
+    assert_true(mean != free_loss && mean != loss_of(delta, "--force beta=0"));
+    assert_true(fabs(mean - free_loss) < 0.5);
+    assert_true(loss_of(delta, "--force beta=mean --force scale=1") == free_loss);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    const struct {
+        const char *folder, *options, *message;
+    } rows[] = {
+        { delta, "--force layers=9,beta=0",
+          "--force 'layers=9,beta=0': layers: expected layers 0 to 2, found 9" },
+        { delta, "--force layers=2-1,beta=0", "layers: expected all, a layer or a range A-B, found '2-1'" },
+        { delta, "--force beta=2.5", "--force 'beta=2.5': beta: 2.5 is out of range (0 to 2)" },
+        { delta, "--force beat=0", "unknown key 'beat', did you mean 'beta'?" },
+        { delta, "--force sub=all", "expected one of beta, scale, update and f_scale, found none" },
+        { delta, "--force beta", "expected KEY=VALUE, found 'beta'" },
+        { delta, "--force beta=0,scale=1", "expected one of beta and scale, found both" },
+        { delta, "--force update=none", "update: 'none' is none of delta, write, erase" },
+        { delta, "--force f_scale=0",
+          "f_scale: expected layers with a rule other than delta, the model has none" },
+        { add, "--force beta=0",
+          "beta, scale and update: expected layers with the rule delta, the model has none" },
+        { add, "--force layers=1,beta=0", "expected a layer with the rule delta, layer 1 has the rule add" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(ddl("eval '%s' --text '%s' %s", rows[i].folder, text, rows[i].options), 2);
+        assert_printed(rows[i].message);
+    }
+    assert_int_equal(ddl("eval '%s' --tasks piqa --data data/tasks --limit 1 --force beta=mean", delta), 2);
+    assert_printed("--force: beta=mean: expected with --val-data or --text");
+    assert_int_equal(ddl("eval '%s' --tasks piqa --data data/tasks --items x --force beta=0", delta), 2);
+    assert_printed("--items: expected without --force");
+}
+
+/* ---- ablate ---- */
+
+/* Every sublayer once, sorted by the increase; each loss is that of eval with the same force. */
+static void check_ablation(const char *folder, const char *options, const char *force, size_t expected)
+{
+    json_t *root = json_of("ablate", folder, options);
+    const json_t *list = json_object_get(root, "sublayers");
+    double base = number(root, "loss"), last = INFINITY;
+    bool seen[6] = { false };
+    assert_true(base == loss_of(folder, "--val-tokens 16384"));
+    assert_true(json_is_true(json_object_get(root, "complete")));
+    assert_int_equal(json_array_size(list), expected);
+    for (size_t i = 0; i < expected; i++) {
+        const json_t *row = json_array_get(list, i);
+        const char *sub = json_string_value(json_object_get(row, "sub"));
+        size_t layer = (size_t)number(row, "layer"), s = 2 * layer + (strcmp(sub, "mlp") == 0);
+        char spec[128];
+        assert_true(s < 6 && !seen[s]);
+        seen[s] = true;
+        assert_string_equal(json_string_value(json_object_get(row, "force")), force);
+        snprintf(spec, sizeof spec, "--force layers=%zu,sub=%s,%s", layer, sub, force);
+        assert_true(number(row, "loss") == loss_of(folder, spec));
+        assert_true(fabs(number(row, "increase") - (number(row, "loss") - base)) < 1e-6);
+        assert_true(number(row, "increase") <= last);
+        last = number(row, "increase");
+    }
+    json_decref(root);
+}
+
+static void ablations(void **state)
+{
+    (void)state;
+    check_ablation(delta, "", "beta=0", 6);
+    check_ablation(add, "", "f_scale=0", 6);
+    check_ablation(delta, "--force sub=mlp,update=write", "update=write", 3);
+    check_ablation(delta, "--force layers=1,beta=mean", "beta=mean", 2);
+}
+
+static void ablation_table(void **state)
+{
+    (void)state;
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "ablate '%s' --text '%s'", add, text), 0);
+    assert_printed("rank  layer  sub   rule     force               loss    increase\n   1  ");
+    assert_printed("  add      f_scale=0  ");
+    const struct refusal list[] = {
+        { "ablate", 2, "a model folder (DIR)" },
+        { "ablate x", 2, "--val-data PATH or --text FILE" },
+        { "ablate x --text a --val-data b", 2, "expected one of --val-data and --text, found both" },
+    };
+    assert_refused(list, sizeof list / sizeof *list);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_values_leave_the_loss),
+        cmocka_unit_test(specs_combine),
+        cmocka_unit_test(means_are_measured_first),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(ablations),
+        cmocka_unit_test(ablation_table),
+    };
+    return cmocka_run_group_tests(tests, write_inputs, NULL);
+}
