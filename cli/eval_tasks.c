@@ -28,8 +28,8 @@ struct scoring {
     struct evaluation *e;
     const ddl_task *task;
     struct item_key key;
-    struct ddl_error *err;
     ddl_status status; /* of writing items */
+    struct ddl_error err;
 };
 
 static ddl_status add_name(struct evaluation *e, const char *name, struct ddl_error *err)
@@ -106,9 +106,17 @@ static int document_scored(void *user, size_t i, const struct ddl_task_score *sc
     struct scoring *s = user;
     s->e->work.done++;
     if (s->e->items.file)
-        s->status = items_write(&s->e->items, &s->key, s->task, i, scores, s->err);
+        s->status = items_write(&s->e->items, &s->key, s->task, i, scores, &s->err);
+    return s->status != DDL_OK;
+}
+
+static int show_progress(void *user, uint64_t done, uint64_t total)
+{
+    struct scoring *s = user;
+    (void)done;
+    (void)total;
     work_line_show(&s->e->work, s->key.model, s->key.task);
-    return s->status || interrupted();
+    return interrupted();
 }
 
 /* When the folder's weights were last written. */
@@ -139,7 +147,7 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
     size_t n = ddl_task_n_documents(task), known = 0;
     struct ddl_task_score *scores = calloc(ddl_task_n_requests(task), sizeof *scores);
     bool *done = calloc(n, sizeof *done);
-    struct scoring s = { .e = e, .task = task, .err = err };
+    struct scoring s = { .e = e, .task = task };
     s.key = (struct item_key){ .model = row->model.folder,
                                .saved = row->model.found.name,
                                .modified = weights_modified(row->model.found.path),
@@ -155,8 +163,14 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
     e->work.done += known;
     e->work.skipped += known;
     if (!status)
-        status = ddl_task_score(task, folder->model, done, document_scored, &s, scores, err);
-    status = s.status ? s.status : status;
+        status = ddl_task_score(
+            task, folder->model, done,
+            &(struct ddl_task_callbacks){ .each = document_scored, .progress = show_progress, .user = &s },
+            scores, err);
+    if (s.status) {
+        status = s.status;
+        *err = s.err;
+    }
     if (!status) {
         row->results[t].n_documents = n;
         row->results[t].n_values = ddl_task_values(task, scores, row->results[t].values);
@@ -170,11 +184,13 @@ static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t
                               struct ddl_error *err)
 {
     struct folder folder;
+    exit_on_interrupt(true); /* nothing is written */
     ddl_status status = eval_open(&folder, e->flags, &row->model, true, err);
     if (!status)
         status = token_data_force(e->flags->force, NULL, &folder, &e->flags->model, NULL, NULL, NULL, err);
     if (!status)
         status = load_tasks(e, &folder, err);
+    exit_on_interrupt(false);
     if (!status) {
         e->work.total = e->work.done;
         for (size_t t = 0; t < e->table.n_tasks; t++)

@@ -40,6 +40,10 @@ struct ddl_session_options {
     size_t tokens;            /* capacity of each slot: at most the model's context              */
     size_t rows;              /* tokens in one pass; longer prefills take several. 0: up to 512 */
     enum ddl_cache_form form; /* of keys and values                                              */
+    /* Called during prefills, several times in each pass, with the number of tokens in earlier passes of the
+     * call and in all of them. A nonzero return value ends the call with DDL_E_INTERRUPTED. NULL: none. */
+    ddl_progress_fn *progress;
+    void *user; /* for progress */
 };
 
 /* Creates a session as large as `options` say, whose slots are empty. All memory is allocated here.

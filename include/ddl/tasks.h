@@ -88,15 +88,21 @@ struct ddl_task_score {
 /* Called when document i has its scores (n_requests of the document; valid during the call), in any order. A
  * nonzero return value stops scoring with DDL_E_INTERRUPTED. */
 typedef int ddl_task_scored_fn(void *user, size_t i, const struct ddl_task_score *scores);
+/* What ddl_task_score calls; each may be NULL. */
+struct ddl_task_callbacks {
+    ddl_task_scored_fn *each;
+    ddl_progress_fn *progress; /* in documents, also several times in each pass of the model */
+    void *user;                /* for both */
+};
 
 /* Scores documents: scores (ddl_task_n_requests) =, host memory. Documents for which done[i] is set are left
  * out, and their scores are not touched; done may be NULL. Contexts too long for the model's context are cut
  * from the left. Requests of a document that have the same tokens get the same score to the bit. Memory
  * beside the model's: a session of at most 8192 tokens or the longest document's requests. DDL_E_FORMAT for a
- * token outside the model's vocabulary and for a continuation longer than the model's context. each may be
- * NULL. */
+ * token outside the model's vocabulary and for a continuation longer than the model's context. callbacks may
+ * be NULL. */
 DDL_API ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const bool *done,
-                                  ddl_task_scored_fn *each, void *user, struct ddl_task_score *scores,
+                                  const struct ddl_task_callbacks *callbacks, struct ddl_task_score *scores,
                                   struct ddl_error *err);
 
 /* A value with its standard error. */

@@ -5,6 +5,7 @@
 #include "ddl/option.h"
 #include "model/decode.h"
 #include "model/measure.h"
+#include "model/poll.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -271,10 +272,13 @@ static struct ddl_decode_sequence add_rows(struct ddl_session *s, const struct d
 
 /* All tokens of the inputs, which are valid, in passes of at most max_rows; lengths are unchanged. */
 static ddl_status run_passes(struct ddl_session *s, const struct ddl_session_input *inputs, size_t n,
-                             size_t max_rows, struct ddl_error *err)
+                             size_t max_rows, ddl_progress_fn *progress, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
+    struct ddl_poll poll = { .progress = progress, .user = s->options.user };
     size_t i = 0, at = 0; /* the next token: number `at` of input i */
+    for (size_t k = 0; k < n; k++)
+        poll.total += inputs[k].n;
     while (i < n && !status) {
         size_t row = 0, n_sequences = 0;
         s->n_outputs = 0;
@@ -287,17 +291,18 @@ static ddl_status run_passes(struct ddl_session *s, const struct ddl_session_inp
         }
         const struct ddl_decode_batch batch = { n_sequences, s->sequences, s->tokens, s->n_outputs,
                                                 s->outputs };
-        status = ddl_model_decode(s->model, s->ws, s->cache, &batch, err);
+        status = ddl_model_decode_polled(s->model, s->ws, s->cache, &batch, &poll, err);
+        poll.done += row;
     }
     return status;
 }
 
 static ddl_status append(struct ddl_session *s, const struct ddl_session_input *inputs, size_t n,
-                         size_t max_rows, struct ddl_error *err)
+                         size_t max_rows, ddl_progress_fn *progress, struct ddl_error *err)
 {
     ddl_status status = check_inputs(s, inputs, n, err);
     if (!status)
-        status = run_passes(s, inputs, n, max_rows, err);
+        status = run_passes(s, inputs, n, max_rows, progress, err);
     for (size_t i = 0; !status && i < n; i++) {
         struct slot *slot = &s->slot[inputs[i].slot];
         slot->length += inputs[i].n;
@@ -309,7 +314,7 @@ static ddl_status append(struct ddl_session *s, const struct ddl_session_input *
 ddl_status ddl_session_prefill(ddl_session *session, const struct ddl_session_input *inputs, size_t n,
                                struct ddl_error *err)
 {
-    return append(session, inputs, n, session->options.rows, err);
+    return append(session, inputs, n, session->options.rows, session->options.progress, err);
 }
 
 ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t *slots, const int32_t *tokens,
@@ -326,7 +331,7 @@ ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t *slots,
                                                          .tokens = &tokens[i],
                                                          .n_logits = logits ? 1 : 0,
                                                          .logits = logits ? logits + i * V : NULL };
-    return append(session, session->inputs, n, rows, err);
+    return append(session, session->inputs, n, rows, NULL, err);
 }
 
 /* ---- slots ---- */

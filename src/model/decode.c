@@ -6,6 +6,7 @@
 #include "model/forward.h"
 #include "model/head.h"
 #include "model/precision.h"
+#include "model/probe_calls.h"
 #include "model/workspace.h"
 
 /* Sizes of the batch, and its arrays in the cache's integers, first in host memory, then uploaded. */
@@ -69,7 +70,9 @@ ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
     precision_refresh(model);
     struct stream stream = model_stream(&p);
     const float *x_out = model_forward(&p, &stream);
-    if (batch->n_outputs)
+    if (batch->n_outputs && !probe_stopped(&p))
         head_outputs(&p, x_out, batch);
+    if (probe_stopped(&p))
+        return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
     return p.ops->check_error(p.ctx, err);
 }

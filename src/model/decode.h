@@ -45,7 +45,8 @@ struct ddl_decode_batch {
     const struct ddl_decode_output *outputs; /* ascending rows */
 };
 /* One pass. Sequences have different slots and histories, rows and positions are within the cache's options
- * and the workspace. DDL_E_USAGE where the model's precision is no longer the workspace's, DDL_E_MEMORY; then
+ * and the workspace. DDL_E_USAGE where the model's precision is no longer the workspace's, DDL_E_MEMORY,
+ * DDL_E_INTERRUPTED if the workspace's probe stops it; then
  * outputs, histories `to` and positions from `past` on are undefined. */
 ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cache,
                             const struct ddl_decode_batch *batch, struct ddl_error *err);

@@ -298,7 +298,7 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
     p->ops->embed_fwd(p->ctx,
                       &(struct embed_args){ .N = n, .d = d, .tokens = rows, .E = x_out, .x = ws->ctx });
     final_norm(p, n, ws->ctx, ws->ctx);
-    for (size_t row = 0; row < n; row += step) {
+    for (size_t row = 0; row < n && !probe_stopped(p); row += step) {
         struct part part = { row, n - row < step ? n - row : step, 0, V };
         logits_fwd(p, part);
         probe_rows(p, "logits", ws->logits, row, part.rows, V);

@@ -191,7 +191,7 @@ static ddl_status check_run(struct tasks_case *t, const char *name, const json_t
     if (!found.scores)
         status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", t->c->path);
     if (!status)
-        status = ddl_task_score(task, t->model, NULL, NULL, NULL, found.scores, err);
+        status = ddl_task_score(task, t->model, NULL, NULL, found.scores, err);
     if (!status)
         status = each_line(t, file, check_document, &found, err);
     if (!status)
@@ -256,7 +256,7 @@ static ddl_status check_edge(struct tasks_case *t, const json_t *line, size_t i,
     (void)user;
     ddl_status status = ddl_task_from_texts(&task, where, 1, &context, &continuation, t->tokenizer, err);
     if (!status)
-        status = ddl_task_score(task, t->model, NULL, NULL, NULL, &score, err);
+        status = ddl_task_score(task, t->model, NULL, NULL, &score, err);
     if (json_object_get(line, "error")) {
         measure(t->c, "refused", 0, where, status == DDL_E_FORMAT ? 0 : 1);
         status = status == DDL_E_FORMAT ? DDL_OK : status;

@@ -376,6 +376,49 @@ static void other_commands_stop(void **state)
     assert_int_equal(unlink(zeros), 0);
 }
 
+/* Waits until the file has something in it; returns what. */
+static char *wait_for_lines(const char *path)
+{
+    for (size_t size = 0;;) {
+        char *text = access(path, F_OK) == 0 ? read_file(path, &size) : NULL;
+        if (text && size)
+            return text;
+        free(text);
+        nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+    }
+}
+
+/* Evaluations that write lines end soon, within a batch too, after a whole line. */
+static void evaluations_stop(void **state)
+{
+    (void)state;
+    char out[4096];
+    snprintf(out, sizeof out, "%s", scratch_path("lines"));
+    for (int i = 0; i < 2; i++) {
+        remove_scratch("lines");
+        if (i == 0)
+            start("TERM=xterm", "NO_COLOR=",
+                  "eval tests/golden/tasks/model --tokenizer data/tokenizer --tasks piqa --data data/tasks "
+                  "--backend ref --items %s",
+                  out);
+        else
+            start("TERM=xterm", "NO_COLOR=", "logprobs %s data/text/tinyshakespeare.txt --backend ref >%s",
+                  tiny_folder("m", "baseline"), out);
+        free(wait_for_lines(out));
+        double since = now();
+        pty_send(ctrl_c);
+        assert_int_equal(pty_finish(), 3);
+        assert_stops_soon(since);
+        assert_columns(pty_output(), 79);
+        if (!strstr(pty_output(), i ? "stopped after " : "task piqa: interrupted after "))
+            fail_msg("%s", pty_output());
+        size_t size;
+        char *text = read_file(out, &size);
+        assert_int_equal(text[size - 1], '\n');
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +426,7 @@ int main(void)
         cmocka_unit_test(fits_every_terminal), cmocka_unit_test(a_run_begins_with_a_header),
         cmocka_unit_test(quiet_commands),      cmocka_unit_test(a_dry_run_reports),
         cmocka_unit_test(a_validation_stops),  cmocka_unit_test(other_commands_stop),
+        cmocka_unit_test(evaluations_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,15 @@ static void test_items(void **state)
     assert_int_equal(ddl("eval " MODEL " --tasks piqa --shots 1 --items '%s' " COMMON, path), 0);
     free(read_file(path, &after));
     assert_true(after > size);
+    /* a file that cannot grow: the error names it */
+    char command[4096];
+    snprintf(command, sizeof command,
+             "cd '%s' && trap '' XFSZ && ulimit -f 1 && '%s' eval " MODEL
+             " --tasks winogrande --items '%s' " COMMON " 2>&1",
+             source_path("."), ddl_program(), scratch_path("limited.jsonl"));
+    remove_scratch("limited.jsonl");
+    assert_int_equal(run_command(command, printed, sizeof printed), 1);
+    assert_printed("limited.jsonl: cannot write: ");
     write_file(path, "nonsense\n", 9);
     assert_int_equal(ddl("eval " MODEL " --tasks piqa --items '%s' " COMMON, path), 1);
     assert_printed("items.jsonl:1: expected a line of an earlier evaluation");

@@ -419,6 +419,68 @@ static ddl_status lose(void *ctx, struct ddl_error *err)
     return losing.ops->check_error(ctx, err);
 }
 
+struct polls {
+    size_t n, stop_at;
+    uint64_t done, total; /* of the last */
+};
+
+static int poll(void *user, uint64_t done, uint64_t total)
+{
+    struct polls *polls = user;
+    assert_true(done >= polls->done && done < total);
+    polls->done = done;
+    polls->total = total;
+    return ++polls->n == polls->stop_at;
+}
+
+/* A prefill is interrupted at any call of progress, in any of its passes, and then repeated. */
+static void a_prefill_is_interrupted(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, TOKENS = 13, FIRST = 4 };
+    for (size_t b = 0; ddl_backend_list(b); b++) {
+        struct ddl_config config = config_of("ddl-cc-ec");
+        ddl_backend *backend = backend_of(ddl_backend_list(b), 1);
+        ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
+        struct polls polls = { 0 };
+        const struct ddl_session_options options = {
+            .slots = 1, .tokens = CONTEXT, .rows = ROWS, .progress = poll, .user = &polls
+        };
+        float expected[V], logits[V];
+        int32_t tokens[TOKENS];
+        struct ddl_error err;
+        ddl_session *session;
+        fill(tokens, 3, TOKENS);
+        const struct ddl_session_input first = { .slot = 0, .n = FIRST, .tokens = tokens };
+        struct ddl_session_input rest = {
+            .slot = 0, .n = TOKENS - FIRST, .tokens = tokens + FIRST, .n_logits = 1, .logits = expected
+        };
+        assert_ok(ddl_session_create(&session, model, &options, &err), err);
+        assert_ok(ddl_session_prefill(session, &first, 1, &err), err);
+        polls = (struct polls){ 0 };
+        assert_ok(ddl_session_prefill(session, &rest, 1, &err), err);
+        size_t n = polls.n;
+        assert_int_equal(polls.total, TOKENS - FIRST);
+        assert_int_equal(polls.done, ROWS);
+        assert_true(n > 4 * config.n_layers);
+        rest.logits = logits;
+        for (size_t stop = 1; stop <= n; stop++) {
+            assert_ok(ddl_session_reset(session, 0, &err), err);
+            polls = (struct polls){ 0 };
+            assert_ok(ddl_session_prefill(session, &first, 1, &err), err);
+            polls = (struct polls){ .stop_at = stop };
+            assert_int_equal(ddl_session_prefill(session, &rest, 1, &err), DDL_E_INTERRUPTED);
+            assert_int_equal(ddl_session_length(session, 0), FIRST);
+            polls = (struct polls){ 0 };
+            assert_ok(ddl_session_prefill(session, &rest, 1, &err), err);
+            assert_memory_equal(logits, expected, sizeof logits);
+        }
+        ddl_session_free(session);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
 /* A failed call changes no length, and its retry gives the same as if it had not failed: at any pass of a
  * prefill, and in a step. */
 static void a_retry_appends_once(void **state)
@@ -625,6 +687,7 @@ int main(void)
         cmocka_unit_test(forks_and_resets),
         cmocka_unit_test(choices_are_scored_by_forks),
         cmocka_unit_test(a_retry_appends_once),
+        cmocka_unit_test(a_prefill_is_interrupted),
         cmocka_unit_test(misuse),
         cmocka_unit_test(memory_is_known_beforehand),
     };

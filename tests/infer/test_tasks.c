@@ -288,7 +288,7 @@ static double full_loglikelihood(ddl_model *model, const struct ddl_task_request
 }
 
 struct heard {
-    size_t n, stop_after;
+    size_t n, stop_after, polls, stop_at;
 };
 
 static int hear(void *user, size_t i, const struct ddl_task_score *scores)
@@ -297,6 +297,13 @@ static int hear(void *user, size_t i, const struct ddl_task_score *scores)
     (void)i;
     assert_true(scores[0].loglikelihood < 0);
     return ++heard->n == heard->stop_after;
+}
+
+static int count(void *user, uint64_t done, uint64_t total)
+{
+    struct heard *heard = user;
+    assert_true(done == heard->n && total <= 4);
+    return ++heard->polls == heard->stop_at;
 }
 
 static void test_scores(void **state)
@@ -317,7 +324,8 @@ static void test_scores(void **state)
     assert_int_equal(ddl_task_n_requests(task), 10);
     struct ddl_task_score scores[10], again[10];
     struct heard heard = { 0 };
-    assert_ok(ddl_task_score(task, model, NULL, hear, &heard, scores, &err), err);
+    const struct ddl_task_callbacks callbacks = { .each = hear, .progress = count, .user = &heard };
+    assert_ok(ddl_task_score(task, model, NULL, &callbacks, scores, &err), err);
     assert_int_equal(heard.n, 4);
     for (size_t i = 0; i < 4; i++) {
         const struct ddl_task_document *document = ddl_task_document(task, i);
@@ -338,11 +346,20 @@ static void test_scores(void **state)
     bool done[4] = { true, false, true, true };
     memset(again, 0, sizeof again);
     heard = (struct heard){ 0 };
-    assert_ok(ddl_task_score(task, model, done, hear, &heard, again, &err), err);
+    assert_ok(ddl_task_score(task, model, done, &callbacks, again, &err), err);
     assert_int_equal(heard.n, 1);
     assert_true(again[0].loglikelihood == 0 && again[4].loglikelihood != 0 && again[6].loglikelihood == 0);
     heard = (struct heard){ .stop_after = 1 };
-    assert_int_equal(ddl_task_score(task, model, NULL, hear, &heard, again, &err), DDL_E_INTERRUPTED);
+    assert_int_equal(ddl_task_score(task, model, NULL, &callbacks, again, &err), DDL_E_INTERRUPTED);
+    assert_string_equal(err.text, "task four: interrupted after 1 of 4 documents");
+    /* also within a pass, before the first document is complete */
+    heard = (struct heard){ .stop_at = 7 };
+    assert_int_equal(ddl_task_score(task, model, NULL, &callbacks, again, &err), DDL_E_INTERRUPTED);
+    assert_string_equal(err.text, "task four: interrupted after 0 of 4 documents");
+    assert_true(heard.n == 0 && heard.polls == 7);
+    assert_ok(ddl_task_score(task, model, NULL, NULL, again, &err), err);
+    for (size_t r = 0; r < 10; r++)
+        assert_true(again[r].loglikelihood == scores[r].loglikelihood);
 
     struct ddl_task_value values[DDL_TASK_VALUES];
     assert_int_equal(ddl_task_values(task, scores, values), 2);

@@ -38,8 +38,8 @@ struct scoring {
     struct ddl_session_input *passed; /* (slots) */
     int32_t *targets, *ranks;         /* (slots, capacity) */
     float *losses;                    /* (slots, capacity) */
-    ddl_task_scored_fn *each;
-    void *user;
+    struct ddl_task_callbacks callbacks;
+    size_t n_done; /* jobs */
     struct ddl_task_score *scores;
 };
 
@@ -150,6 +150,15 @@ static void close_session(struct scoring *s)
     s->losses = NULL;
 }
 
+/* A ddl_progress_fn of the session. */
+static int poll(void *user, uint64_t done, uint64_t total)
+{
+    const struct scoring *s = user;
+    (void)done;
+    (void)total;
+    return s->callbacks.progress(s->callbacks.user, s->n_done, s->n_jobs);
+}
+
 /* A session for the job and all shorter ones. */
 static ddl_status open_session(struct scoring *s, const struct job *job, struct ddl_error *err)
 {
@@ -160,7 +169,9 @@ static ddl_status open_session(struct scoring *s, const struct job *job, struct 
         s->slots = j->slots > s->slots ? j->slots : s->slots;
     const struct ddl_session_options options = { .slots = s->slots,
                                                  .tokens = s->capacity,
-                                                 .form = DDL_CACHE_AUTO };
+                                                 .form = DDL_CACHE_AUTO,
+                                                 .progress = s->callbacks.progress ? poll : NULL,
+                                                 .user = s };
     size_t n = s->slots * s->capacity;
     s->passed = ddl_mem_alloc(s->slots * sizeof *s->passed);
     s->targets = ddl_mem_alloc(n * sizeof *s->targets);
@@ -242,8 +253,10 @@ static ddl_status take_scores(struct scoring *s, const struct job *jobs, size_t 
             size_t same = jobs[i].inputs[r].same;
             scores[r] = same < r ? scores[same] : score_of(s, slot++);
         }
-        if (s->each && s->each(s->user, document, scores))
-            return ddl_error_set(err, DDL_E_INTERRUPTED, "task %s: interrupted", ddl_task_title(s->task));
+        s->n_done++;
+        bool stop = s->callbacks.each && s->callbacks.each(s->callbacks.user, document, scores);
+        if (stop || (s->callbacks.progress && poll(s, 0, 0)))
+            return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
     }
     return DDL_OK;
 }
@@ -277,13 +290,19 @@ static ddl_status run_waves(struct scoring *s, struct ddl_error *err)
     return status;
 }
 
-ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const bool *done, ddl_task_scored_fn *each,
-                          void *user, struct ddl_task_score *scores, struct ddl_error *err)
+ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const bool *done,
+                          const struct ddl_task_callbacks *callbacks, struct ddl_task_score *scores,
+                          struct ddl_error *err)
 {
-    struct scoring s = { .task = task, .model = model, .each = each, .user = user, .scores = scores };
+    struct scoring s = { .task = task, .model = model, .scores = scores };
+    if (callbacks)
+        s.callbacks = *callbacks;
     ddl_status status = make_jobs(&s, done, err);
     if (!status)
         status = run_waves(&s, err);
+    if (status == DDL_E_INTERRUPTED)
+        ddl_error_set(err, status, "task %s: interrupted after %zu of %zu documents", ddl_task_title(task),
+                      s.n_done, s.n_jobs);
     close_session(&s);
     free(s.jobs);
     free(s.inputs);
