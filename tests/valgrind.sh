@@ -1,6 +1,6 @@
 #!/bin/sh
-# One training step, a resumed one, and generation of a tiny model under valgrind's memcheck: no invalid access, no
-# decision on what was never written, no leak. DDL_ISA=baseline, because valgrind knows no AVX-512.
+# One training step, a resumed one, generation and scores of tokens of a tiny model under valgrind's memcheck: no
+# invalid access, no decision on what was never written, no leak. DDL_ISA=baseline, because valgrind knows no AVX-512.
 # usage: valgrind.sh DDL SOURCE SCRATCH    exit status 77: valgrind is not installed
 set -eu
 ddl=$1
@@ -43,4 +43,5 @@ check train train $run --steps 1
 # shellcheck disable=SC2086
 check resume train $run --steps 2 --resume
 check generate generate run --prompt "The Software" --max-tokens 4 --threads 1
+check logprobs logprobs run text.txt --json --threads 1
 [ "$failed" -eq 0 ] || { echo "$failed FAILED TEST(S)"; exit 1; }

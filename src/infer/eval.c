@@ -155,13 +155,15 @@ static ddl_status plan(struct evaluation *e, const struct ddl_eval_config *confi
     e->stride = config->stride ? config->stride : e->seq;
     e->batch = config->batch ? config->batch : DEFAULT_BATCH;
     if (e->seq > context)
-        return ddl_error_set(err, DDL_E_USAGE, "seq is %zu, the model's context %zu", e->seq, context);
+        return ddl_error_set(err, DDL_E_USAGE, "seq: expected at most %zu, the model's context, found %zu",
+                             context, e->seq);
     if (e->stride > e->seq)
-        return ddl_error_set(err, DDL_E_USAGE, "stride is %zu, more than seq %zu", e->stride, e->seq);
+        return ddl_error_set(err, DDL_E_USAGE, "stride: expected at most %zu, the value of seq, found %zu",
+                             e->seq, e->stride);
     if (e->batch > MAX_BATCH)
-        return ddl_error_set(err, DDL_E_USAGE, "batch is %zu, at most %d", e->batch, MAX_BATCH);
+        return ddl_error_set(err, DDL_E_USAGE, "batch: expected at most %d, found %zu", MAX_BATCH, e->batch);
     if (e->source->count < 2)
-        return ddl_error_set(err, DDL_E_FORMAT, "%llu tokens, there is nothing to predict",
+        return ddl_error_set(err, DDL_E_FORMAT, "expected at least 2 tokens, found %llu",
                              (unsigned long long)e->source->count);
     uint64_t targets = e->source->count - 1;
     if (config->max_tokens && config->max_tokens < targets)

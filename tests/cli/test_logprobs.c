@@ -222,7 +222,7 @@ static void refusals(void **state)
         { lines[5], 1, "tokens, " },
         { lines[6], 1, "text.txt.none: cannot open: " },
         { lines[7], 2, "too many arguments: expected at most 2, found 3" },
-        { lines[8], 2, "stride is 17, more than seq 16" },
+        { lines[8], 2, "stride: expected at most 16, the value of seq, found 17" },
         { "logprobs", 2, "logprobs: missing argument: expected a model folder (DIR)" },
         { "logprobs x --csv", 2, "unknown option '--csv'" },
     };

@@ -321,9 +321,9 @@ static void refusals(void **state)
         struct ddl_eval_config config;
         const char *says;
     } cases[] = {
-        { { .seq = 17 }, "seq is 17, the model's context 16" },
-        { { .seq = 8, .stride = 9 }, "stride is 9, more than seq 8" },
-        { { .batch = 5000 }, "batch is 5000, at most 4096" },
+        { { .seq = 17 }, "seq: expected at most 16, the model's context, found 17" },
+        { { .seq = 8, .stride = 9 }, "stride: expected at most 8, the value of seq, found 9" },
+        { { .batch = 5000 }, "batch: expected at most 4096, found 5000" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(ddl_eval_shards(model, NULL, shards, &cases[i].config, NULL, NULL, &r, &err),
@@ -342,7 +342,7 @@ static void refusals(void **state)
     write_random_shard(scratch_path("one.bin"), 1, 10, 1);
     assert_ok(ddl_shards_open(&other, scratch_path("one.bin"), &err), err);
     assert_int_equal(ddl_eval_shards(model, NULL, other, &config, NULL, NULL, &r, &err), DDL_E_FORMAT);
-    assert_says(&err, "there is nothing to predict");
+    assert_says(&err, "expected at least 2 tokens, found 1");
     ddl_shards_close(other);
     write_file(scratch_path("empty.txt"), "", 0);
     write_file(scratch_path("binary.txt"), "ab\0c", 4);
