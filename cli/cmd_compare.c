@@ -152,6 +152,74 @@ static void table(const struct run *runs, size_t n)
     }
 }
 
+/* Names of the tasks that any of the runs has scored, in the order of their first scores; malloc'ed. */
+static const char **tasks_of(const struct run *runs, size_t n, size_t *n_tasks)
+{
+    size_t most = 0;
+    for (size_t r = 0; r < n; r++)
+        most += runs[r].log.n_scores;
+    const char **names = malloc((most ? most : 1) * sizeof *names);
+    *n_tasks = 0;
+    for (size_t r = 0; names && r < n; r++) {
+        for (size_t i = 0; i < runs[r].log.n_scores; i++) {
+            const char *name = runs[r].log.scores[i].task;
+            size_t at = 0;
+            while (at < *n_tasks && strcmp(names[at], name) != 0)
+                at++;
+            if (at == *n_tasks)
+                names[(*n_tasks)++] = name;
+        }
+    }
+    return names;
+}
+
+/* The last scores of each run, a line for each task. */
+static int print_scores(const struct run *runs, size_t n)
+{
+    size_t n_tasks;
+    const char **tasks = tasks_of(runs, n, &n_tasks);
+    if (!tasks) {
+        fprintf(stderr, "ddl: out of memory for the table of tasks\n");
+        return EXIT_FAILED;
+    }
+    if (n_tasks)
+        printf("\n%-20s %-20s %-9s %9s %9s %7s\n", "task", "run", "metric", "value", "stderr", "step");
+    for (size_t t = 0; t < n_tasks; t++) {
+        for (size_t r = 0; r < n; r++) {
+            const struct ddl_run_score *score = ddl_run_log_score(&runs[r].log, tasks[t]);
+            if (!score)
+                continue;
+            printf("%-20s %-20s %-9s", tasks[t], runs[r].name, score->value_name);
+            print_cell(9, 4, score->value);
+            print_cell(9, 4, score->error);
+            printf(" %7llu\n", (unsigned long long)score->step);
+        }
+    }
+    free(tasks);
+    return EXIT_OK;
+}
+
+/* Each task's last score, if there are any. */
+static void print_scores_json(struct ddl_json *json, const struct ddl_run_log *log)
+{
+    if (log->n_scores == 0)
+        return;
+    ddl_json_open(json, "tasks", '{');
+    for (size_t i = 0; i < log->n_scores; i++) {
+        const struct ddl_run_score *score = &log->scores[i];
+        char key[32];
+        if (ddl_run_log_score(log, score->task) != score)
+            continue;
+        snprintf(key, sizeof key, "%s_stderr", score->value_name);
+        ddl_json_open(json, score->task, '{');
+        ddl_json_count(json, "step", score->step);
+        ddl_json_number(json, score->value_name, score->value, 9);
+        ddl_json_number(json, key, score->error, 9);
+        ddl_json_close(json, '}');
+    }
+    ddl_json_close(json, '}');
+}
+
 static void print_json(const struct run *runs, size_t n)
 {
     fputs("[", stdout);
@@ -174,6 +242,7 @@ static void print_json(const struct run *runs, size_t n)
         ddl_json_number(&json, "seconds", last->seconds, 10);
         ddl_json_number(&json, "train_seconds", last->train_seconds, 10);
         ddl_json_number(&json, "peak_memory", last->peak_memory, 10);
+        print_scores_json(&json, log);
         ddl_json_close(&json, '}');
     }
     fputs("]\n", stdout);
@@ -227,6 +296,8 @@ static int cmd_compare(int argc, char **argv)
     } else if (status == EXIT_OK) {
         status = chart(runs, (size_t)n, &o);
         table(runs, (size_t)n);
+        if (status == EXIT_OK)
+            status = print_scores(runs, (size_t)n);
     }
     for (int r = 0; r < n; r++)
         ddl_run_log_free(&runs[r].log);
@@ -241,7 +312,9 @@ const struct command compare_command = {
         (const char *const[]){
             "RUN is a run folder of ddl train; the run need not be finished. The last column has the",
             "saved model that --which selects. With best, final or a step, what the run logged after that",
-            "step is ignored.", NULL },
+            "step is ignored. If runs were evaluated on tasks (key tasks), a second table has the last "
+            "scores.",
+            NULL },
     .options = { { .rows = options, .defaults = defaults } },
     .examples = (const struct note[]){ { "ddl compare runs/baseline runs/ddl-cc-ec --x flops",
                                          "two runs at equal FLOPs" },

@@ -212,8 +212,9 @@ const struct command train_command = {
             "step.",
             "SIGINT or SIGTERM finishes the step, writes a checkpoint and exits with status 3; a second "
             "signal",
-            "exits at once. During a validation the checkpoint is written at once, and --resume repeats the "
-            "validation.",
+            "exits at once. During a validation or an evaluation on tasks the checkpoint is written at once, "
+            "and",
+            "--resume repeats them.",
             "--dry-run opens and checks the data and the tokenizer, and estimates the time by training a "
             "scratch model",
             "for a few seconds. Without train_data it predicts only the memory.",
@@ -222,7 +223,7 @@ const struct command train_command = {
             "or in a",
             "file, a line every ten seconds. NO_COLOR turns colors off. tok/s is tokens divided by training "
             "time,",
-            "without validations, checkpoints and samples; the time left includes them.", NULL },
+            "without validations, tasks, checkpoints and samples; the time left includes them.", NULL },
     .options = { { .title = "options that are not keys", .rows = flag_rows },
                  { .title = "keys of the run", .table = ddl_train_options, .defaults = run_defaults },
                  { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },

@@ -46,21 +46,14 @@ struct loss_row {
 };
 void print_losses(const struct eval_flags *flags, const struct loss_row *rows, size_t n);
 
-enum { MAX_TASKS = 64 };
-
-/* One model on one task. */
-struct result {
-    struct ddl_task_value values[DDL_TASK_VALUES];
-    size_t n_values, n_documents;
-};
+/* A model on every task. */
 struct task_row {
     struct eval_model model;
-    struct result results[MAX_TASKS];
+    struct ddl_task_result *results; /* (n_tasks) */
 };
 struct task_table {
-    ddl_task *task[MAX_TASKS];
     size_t n_tasks, n_rows;
-    struct task_row *rows;
+    struct task_row *rows; /* (n_rows) */
 };
 void print_tasks(const struct eval_flags *flags, const struct task_table *table);
 

@@ -132,22 +132,12 @@ void print_losses(const struct eval_flags *flags, const struct loss_row *rows, s
 
 /* ---- tasks ---- */
 
-/* What the tables of the field show of a task: acc_norm where there is one, else the first value. */
-static const struct ddl_task_value *main_value(const struct result *r)
-{
-    for (size_t i = 0; i < r->n_values; i++) {
-        if (strcmp(r->values[i].name, "acc_norm") == 0)
-            return &r->values[i];
-    }
-    return &r->values[0];
-}
-
 /* The mean of the tasks' main values with the standard error that independent tasks give. */
 static struct ddl_task_value average_of(const struct task_table *table, const struct task_row *row)
 {
     struct ddl_task_value sum = { .name = "average" };
     for (size_t t = 0; t < table->n_tasks; t++) {
-        const struct ddl_task_value *value = main_value(&row->results[t]);
+        const struct ddl_task_value *value = ddl_task_main_value(&row->results[t]);
         sum.value += value->value / (double)table->n_tasks;
         sum.error += value->error * value->error;
     }
@@ -169,8 +159,8 @@ static void print_tasks_text(const struct eval_flags *flags, const struct task_t
         print_name(&row->model, m > 0);
         printf(", %zu shot%s\n", flags->task.shots, flags->task.shots == 1 ? "" : "s");
         for (size_t t = 0; t < table->n_tasks; t++) {
-            const struct result *r = &row->results[t];
-            printf("%-16s %6zu", ddl_task_title(table->task[t]), r->n_documents);
+            const struct ddl_task_result *r = &row->results[t];
+            printf("%-16s %6zu", r->task, r->n_documents);
             for (size_t i = 0; i < r->n_values; i++)
                 print_value(&r->values[i]);
             putchar('\n');
@@ -198,18 +188,8 @@ static void print_tasks_json(const struct eval_flags *flags, const struct task_t
         const struct task_row *row = &table->rows[m];
         open_json_model(&json, &row->model);
         ddl_json_open(&json, "tasks", '{');
-        for (size_t t = 0; t < table->n_tasks; t++) {
-            const struct result *r = &row->results[t];
-            ddl_json_open(&json, ddl_task_title(table->task[t]), '{');
-            ddl_json_count(&json, "documents", r->n_documents);
-            for (size_t i = 0; i < r->n_values; i++) {
-                char key[32];
-                snprintf(key, sizeof key, "%s_stderr", r->values[i].name);
-                ddl_json_number(&json, r->values[i].name, r->values[i].value, 17);
-                ddl_json_number(&json, key, r->values[i].error, 17);
-            }
-            ddl_json_close(&json, '}');
-        }
+        for (size_t t = 0; t < table->n_tasks; t++)
+            ddl_task_write_json(&json, &row->results[t], 17);
         ddl_json_close(&json, '}');
         ddl_json_close(&json, '}');
     }
@@ -224,10 +204,10 @@ static void print_tasks_csv(const struct eval_flags *flags, const struct task_ta
     for (size_t m = 0; m < table->n_rows; m++) {
         const struct task_row *row = &table->rows[m];
         for (size_t t = 0; t < table->n_tasks; t++) {
-            const struct result *r = &row->results[t];
+            const struct ddl_task_result *r = &row->results[t];
             for (size_t i = 0; i < r->n_values; i++) {
                 print_csv_name(&row->model);
-                print_field(ddl_task_title(table->task[t]));
+                print_field(r->task);
                 printf(",%zu,%zu,%s,%.17g,", flags->task.shots, r->n_documents, r->values[i].name,
                        r->values[i].value);
                 if (!isnan(r->values[i].error))
@@ -247,8 +227,10 @@ static void print_cell(const struct ddl_task_value *value)
 static void print_tasks_markdown(const struct task_table *table)
 {
     printf("| model |");
-    for (size_t t = 0; t < table->n_tasks; t++)
-        printf(" %s %s |", ddl_task_title(table->task[t]), main_value(&table->rows[0].results[t])->name);
+    for (size_t t = 0; t < table->n_tasks; t++) {
+        const struct ddl_task_result *r = &table->rows[0].results[t];
+        printf(" %s %s |", r->task, ddl_task_main_value(r)->name);
+    }
     printf(" average |\n|---|");
     for (size_t t = 0; t <= table->n_tasks; t++)
         printf("---|");
@@ -258,7 +240,7 @@ static void print_tasks_markdown(const struct task_table *table)
         struct ddl_task_value average = average_of(table, row);
         print_markdown_name(&row->model);
         for (size_t t = 0; t < table->n_tasks; t++)
-            print_cell(main_value(&row->results[t]));
+            print_cell(ddl_task_main_value(&row->results[t]));
         print_cell(&average);
         putchar('\n');
     }

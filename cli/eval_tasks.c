@@ -15,9 +15,8 @@
 
 struct evaluation {
     const struct eval_flags *flags;
-    char names[sizeof((struct eval_flags *)0)->tasks];
-    const char *name[MAX_TASKS];
     struct task_table table;
+    struct ddl_task_list tasks;
     ddl_tokenizer *tokenizer; /* of the tasks */
     struct items items;
     struct work_line work; /* documents of all models and tasks */
@@ -31,32 +30,6 @@ struct scoring {
     ddl_status status; /* of writing items */
     struct ddl_error err;
 };
-
-static ddl_status add_name(struct evaluation *e, const char *name, struct ddl_error *err)
-{
-    if (e->table.n_tasks == MAX_TASKS)
-        return ddl_error_set(err, DDL_E_USAGE, "--tasks: expected at most %d tasks, found more", MAX_TASKS);
-    e->name[e->table.n_tasks++] = name;
-    return DDL_OK;
-}
-
-static ddl_status split_names(struct evaluation *e, struct ddl_error *err)
-{
-    char *save = NULL;
-    ddl_status status = DDL_OK;
-    snprintf(e->names, sizeof e->names, "%s", e->flags->tasks);
-    for (char *name = strtok_r(e->names, ",", &save); name && !status; name = strtok_r(NULL, ",", &save)) {
-        if (strcmp(name, "all") != 0) {
-            status = add_name(e, name, err);
-            continue;
-        }
-        for (size_t i = 0; ddl_task_name(i) && !status; i++)
-            status = add_name(e, ddl_task_name(i), err);
-    }
-    if (!status && e->table.n_tasks == 0)
-        status = ddl_error_set(err, DDL_E_USAGE, "--tasks: expected at least one task, found none");
-    return status;
-}
 
 /* ---- tokenizers ---- */
 
@@ -75,28 +48,17 @@ static bool same_tokenizer(const ddl_tokenizer *a, const ddl_tokenizer *b)
     return true;
 }
 
-static void free_tasks(struct evaluation *e)
-{
-    for (size_t t = 0; t < e->table.n_tasks; t++) {
-        ddl_task_free(e->table.task[t]);
-        e->table.task[t] = NULL;
-    }
-}
-
 /* Tasks for the model's tokenizer: those of the model before, if it has the same one. Takes the tokenizer
  * over. */
 static ddl_status load_tasks(struct evaluation *e, struct folder *folder, struct ddl_error *err)
 {
-    ddl_status status = DDL_OK;
     if (e->tokenizer && same_tokenizer(e->tokenizer, folder->tokenizer))
         return DDL_OK;
-    free_tasks(e);
+    ddl_task_list_free(&e->tasks);
     ddl_tokenizer_free(e->tokenizer);
     e->tokenizer = folder->tokenizer;
     folder->tokenizer = NULL;
-    for (size_t t = 0; t < e->table.n_tasks && !status; t++)
-        status = ddl_task_load(&e->table.task[t], e->name[t], &e->flags->task, e->tokenizer, err);
-    return status;
+    return ddl_task_list_load(&e->tasks, e->flags->tasks, &e->flags->task, e->tokenizer, err);
 }
 
 /* ---- scoring ---- */
@@ -143,7 +105,7 @@ static uint64_t weights_modified(const char *folder)
 static ddl_status score_task(struct evaluation *e, const struct folder *folder, struct task_row *row,
                              size_t t, struct ddl_error *err)
 {
-    const ddl_task *task = e->table.task[t];
+    const ddl_task *task = e->tasks.tasks[t];
     size_t n = ddl_task_n_documents(task), known = 0;
     struct ddl_task_score *scores = calloc(ddl_task_n_requests(task), sizeof *scores);
     bool *done = calloc(n, sizeof *done);
@@ -157,7 +119,7 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
                                .seed = e->flags->task.seed };
     ddl_status status = DDL_OK;
     if (!scores || !done)
-        status = ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory", e->name[t]);
+        status = ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory", ddl_task_title(task));
     if (!status && e->items.file)
         status = items_read(&e->items, &s.key, task, done, scores, &known, err);
     e->work.done += known;
@@ -171,10 +133,8 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
         status = s.status;
         *err = s.err;
     }
-    if (!status) {
-        row->results[t].n_documents = n;
-        row->results[t].n_values = ddl_task_values(task, scores, row->results[t].values);
-    }
+    if (!status)
+        row->results[t] = ddl_task_summarize(task, scores);
     free(scores);
     free(done);
     return status;
@@ -191,12 +151,15 @@ static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t
     if (!status)
         status = load_tasks(e, &folder, err);
     exit_on_interrupt(false);
+    e->table.n_tasks = e->tasks.n;
     if (!status) {
-        e->work.total = e->work.done;
-        for (size_t t = 0; t < e->table.n_tasks; t++)
-            e->work.total += models_left * ddl_task_n_documents(e->table.task[t]);
+        row->results = calloc(e->tasks.n, sizeof *row->results);
+        status = row->results ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "eval: out of memory");
     }
-    for (size_t t = 0; t < e->table.n_tasks && !status; t++)
+    e->work.total = e->work.done;
+    for (size_t t = 0; t < e->tasks.n; t++)
+        e->work.total += models_left * ddl_task_n_documents(e->tasks.tasks[t]);
+    for (size_t t = 0; t < e->tasks.n && !status; t++)
         status = score_task(e, &folder, row, t, err);
     folder_close(&folder);
     return status;
@@ -208,9 +171,9 @@ static ddl_status evaluate(struct evaluation *e, size_t n_folders, const char *c
                            struct ddl_error *err)
 {
     struct task_table *table = &e->table;
-    ddl_status status = split_names(e, err);
+    ddl_status status = DDL_OK;
     table->rows = calloc(n_folders, sizeof *table->rows);
-    if (!status && !table->rows)
+    if (!table->rows)
         status = ddl_error_set(err, DDL_E_MEMORY, "eval: out of memory");
     if (!status && *e->flags->items)
         status = items_open(&e->items, e->flags->items, err);
@@ -231,8 +194,10 @@ int eval_tasks(const struct eval_flags *flags, size_t n_folders, const char *con
     progress_line_clear(&e.work.line);
     if (!status)
         print_tasks(flags, &e.table);
-    free_tasks(&e);
+    ddl_task_list_free(&e.tasks);
     ddl_tokenizer_free(e.tokenizer);
+    for (size_t m = 0; e.table.rows && m < n_folders; m++)
+        free(e.table.rows[m].results);
     free(e.table.rows);
     return status ? report_error(&err) : EXIT_OK;
 }

@@ -83,7 +83,7 @@ static bool show_time(struct train_display *d, const struct ddl_train_progress *
         return true;
     uint64_t done = p->step - d->first_step;
     if (done == 0 || (done < WARMUP_STEPS && p->train_seconds - d->train_seconds < WARMUP_SECONDS))
-        return p->has_val || p->step == p->steps;
+        return p->has_val || p->n_tasks || p->step == p->steps;
     d->timed = true;
     if (p->step < p->steps) {
         char basis[64];
@@ -104,10 +104,22 @@ static void add_step(struct line_fields *fields, const struct ddl_train_progress
         add_field(fields, 1, "loss %.4f", p->loss);
 }
 
+/* A line with the main value of each task. */
+static void show_scores(struct train_display *d, const struct ddl_train_progress *p)
+{
+    progress_line_keep(&d->line);
+    fprintf(stderr, "step %llu/%llu:", (unsigned long long)p->step, (unsigned long long)p->steps);
+    for (size_t i = 0; i < p->n_tasks; i++) {
+        const struct ddl_task_value *value = ddl_task_main_value(&p->tasks[i]);
+        fprintf(stderr, "%s %s %s %.3f", i ? "," : "", p->tasks[i].task, value->name, value->value);
+    }
+    putc('\n', stderr);
+}
+
 static void show_progress(void *user, const struct ddl_train_progress *p)
 {
     struct train_display *d = user;
-    bool stays = p->has_val || p->step == p->steps;
+    bool stays = p->has_val || p->n_tasks || p->step == p->steps;
     if (d->quiet || !show_time(d, p) || (!stays && !progress_line_due(&d->line)))
         return;
     struct line_fields fields = { 0 };
@@ -127,6 +139,8 @@ static void show_progress(void *user, const struct ddl_train_progress *p)
     progress_line_show(&d->line, &fields);
     if (stays)
         progress_line_keep(&d->line);
+    if (p->n_tasks)
+        show_scores(d, p);
 }
 
 static void show_share(struct train_display *d, struct line_fields *fields, const char *what, uint64_t done,
@@ -136,15 +150,25 @@ static void show_share(struct train_display *d, struct line_fields *fields, cons
     progress_line_show(&d->line, fields);
 }
 
-static int show_validation(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total)
+static int show_evaluation(struct train_display *d, const struct ddl_train_progress *p, const char *what,
+                           uint64_t done, uint64_t total)
 {
-    struct train_display *d = user;
     if (progress_line_due(&d->line)) {
         struct line_fields fields = { 0 };
         add_step(&fields, p);
-        show_share(d, &fields, "validation", done, total);
+        show_share(d, &fields, what, done, total);
     }
     return interrupted();
+}
+
+static int show_validation(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total)
+{
+    return show_evaluation(user, p, "validation", done, total);
+}
+
+static int show_tasks(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total)
+{
+    return show_evaluation(user, p, "tasks", done, total);
 }
 
 static int show_check(void *user, uint64_t done, uint64_t total)
@@ -211,6 +235,7 @@ struct ddl_train_callbacks train_display_callbacks(struct train_display *display
                                          .begin = show_begin,
                                          .progress = show_progress,
                                          .validation = show_validation,
+                                         .tasks = show_tasks,
                                          .sample = show_sample,
                                          .note = show_note,
                                          .stop = stop_requested };

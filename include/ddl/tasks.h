@@ -3,6 +3,7 @@
 #ifndef DDL_TASKS_H
 #define DDL_TASKS_H
 
+#include "ddl/json.h"
 #include "ddl/model.h"
 #include "ddl/status.h"
 #include "ddl/tokenizer.h"
@@ -71,6 +72,19 @@ DDL_API ddl_status ddl_task_from_texts(ddl_task **out, const char *title, size_t
                                        const ddl_tokenizer *tokenizer, struct ddl_error *err);
 DDL_API void ddl_task_free(ddl_task *task); /* NULL is allowed */
 
+/* Several tasks. */
+struct ddl_task_list {
+    ddl_task **tasks; /* (n), owned */
+    size_t n;
+};
+/* Loads the tasks of a comma-separated list, whose entries are names as ddl_task_load takes them and "all",
+ * every task of ddl_task_name. Free *out with ddl_task_list_free; it is empty after an error. Errors are
+ * those of ddl_task_load, and DDL_E_USAGE for a list without an entry. */
+DDL_API ddl_status ddl_task_list_load(struct ddl_task_list *out, const char *names,
+                                      const struct ddl_task_config *config, const ddl_tokenizer *tokenizer,
+                                      struct ddl_error *err);
+DDL_API void ddl_task_list_free(struct ddl_task_list *list); /* frees the tasks of `list`; it becomes empty */
+
 DDL_API const char *ddl_task_title(const ddl_task *task);  /* name, or file name without .jsonl */
 DDL_API size_t ddl_task_n_documents(const ddl_task *task); /* at least 1 */
 DDL_API size_t ddl_task_n_requests(const ddl_task *task);  /* of all documents */
@@ -104,6 +118,12 @@ struct ddl_task_callbacks {
 DDL_API ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const bool *done,
                                   const struct ddl_task_callbacks *callbacks, struct ddl_task_score *scores,
                                   struct ddl_error *err);
+/* Whether ddl_task_score can score every document with a model of this config: DDL_E_FORMAT as there. */
+DDL_API ddl_status ddl_task_check(const ddl_task *task, const struct ddl_config *config,
+                                  struct ddl_error *err);
+/* Bytes of backend memory that ddl_task_score uses for a model of this config and precision, where no
+ * document's requests need more than 4096 tokens; SIZE_MAX for configs that cannot be used. */
+DDL_API size_t ddl_task_score_bytes(const struct ddl_config *config, enum ddl_precision precision);
 
 /* A value with its standard error. */
 struct ddl_task_value {
@@ -112,10 +132,20 @@ struct ddl_task_value {
     double error; /* standard error of the mean over documents; NAN where there is none */
 };
 enum { DDL_TASK_VALUES = 3 };
-/* Computes what is reported of the task from its `scores`, as ddl_task_score sets them, into `values`,
- * an array of DDL_TASK_VALUES; returns their number. */
-DDL_API size_t ddl_task_values(const ddl_task *task, const struct ddl_task_score *scores,
-                               struct ddl_task_value *values);
+/* What is reported of a task. */
+struct ddl_task_result {
+    char task[128];                                /* its title */
+    size_t n_documents;                            /* scored */
+    size_t n_values;                               /* of the values */
+    struct ddl_task_value values[DDL_TASK_VALUES]; /* (n_values) */
+};
+/* Computes the result of the task from its `scores`, as ddl_task_score sets them. */
+DDL_API struct ddl_task_result ddl_task_summarize(const ddl_task *task, const struct ddl_task_score *scores);
+/* The value of `result` that tables of the field show: acc_norm where there is one, else the first. */
+DDL_API const struct ddl_task_value *ddl_task_main_value(const struct ddl_task_result *result);
+/* Writes `result` as a member of the open object of `json`: "TASK": {"documents": N, "VALUE": X,
+ * "VALUE_stderr": X, ...}, values with `digits` significant digits. */
+DDL_API void ddl_task_write_json(struct ddl_json *json, const struct ddl_task_result *result, int digits);
 /* The choice of a document by the `scores` of its requests: the first request with the highest
  * log-likelihood, by character with `normalized`. */
 DDL_API size_t ddl_task_choice(const struct ddl_task_document *document, const struct ddl_task_score *scores,

@@ -7,6 +7,7 @@
 #include "ddl/model.h"
 #include "ddl/option.h"
 #include "ddl/status.h"
+#include "ddl/tasks.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,6 +70,11 @@ struct ddl_train_config {
     uint64_t sample_every;     /* steps between samples of text      */
     char sample_prompt[512];   /* what a sample begins with          */
     size_t sample_tokens;      /* and how long it is                 */
+    char tasks[1024];          /* downstream tasks: names and files, comma-separated, or "all"; "": none */
+    char tasks_data[1024];     /* folder with their files                */
+    uint64_t tasks_every;      /* steps between evaluations on them; auto */
+    uint64_t tasks_limit;      /* documents of each; 0: all              */
+    size_t tasks_shots;        /* examples before each document          */
     uint64_t checkpoint_every; /* 0: only on a stop; auto            */
     size_t keep_last;          /* checkpoints; 0: all                */
     size_t keep_best;          /* beside those, the ones of lowest validation loss; 0: none */
@@ -119,15 +125,17 @@ DDL_API ddl_status ddl_train_plan(const struct ddl_train_config *config, struct 
 /* A completed step. Step 0 is the state before the first step: lr, grad_norm and tokens_per_s are 0, and
  * `loss` is that of step 1, which is computed before its update. */
 struct ddl_train_progress {
-    uint64_t step, steps; /* done, of all                                  */
-    double loss;          /* mean over the step's targets, nats            */
-    double lr, grad_norm; /* the norm before clipping                      */
-    bool skipped;         /* the norm was a spike: nothing was updated */
-    bool has_val;         /* a validation followed it                      */
-    double val_loss;      /* its loss, nats                                */
-    uint64_t tokens;      /* cumulative, as are flops                      */
-    double flops;         /* see tokens                                    */
-    double seconds;       /* wall time of the run, with validations, checkpoints and samples,
+    uint64_t step, steps;                /* done, of all                                  */
+    double loss;                         /* mean over the step's targets, nats            */
+    double lr, grad_norm;                /* the norm before clipping                      */
+    bool skipped;                        /* the norm was a spike: nothing was updated */
+    bool has_val;                        /* a validation followed it                      */
+    double val_loss;                     /* its loss, nats                                */
+    size_t n_tasks;                      /* of `tasks`; 0 where no evaluation on tasks followed the step */
+    const struct ddl_task_result *tasks; /* (n_tasks), valid during the call that passes this */
+    uint64_t tokens;                     /* cumulative, as are flops                      */
+    double flops;                        /* see tokens                                    */
+    double seconds;       /* wall time of the run, with validations, tasks, checkpoints and samples,
                              over all processes that have continued it     */
     double train_seconds; /* of these, in steps                            */
     double tokens_per_s;  /* of the steps since the last line of metrics.jsonl: training time */
@@ -156,6 +164,8 @@ struct ddl_train_callbacks {
     /* Several times during the validation that follows the step: tokens done, of total. Not zero ends the run
      * after a checkpoint of the step; the resumed run begins with this validation. */
     int (*validation)(void *user, const struct ddl_train_progress *step, uint64_t done, uint64_t total);
+    /* The same during an evaluation on tasks: documents done, of total. Also called within a pass. */
+    int (*tasks)(void *user, const struct ddl_train_progress *step, uint64_t done, uint64_t total);
     /* Every sample_every steps: the text after the prompt, `size` bytes. */
     void (*sample)(void *user, uint64_t step, const char *prompt, const char *text, size_t size);
     ddl_warn_fn *note;       /* one message: warnings, checkpoints written                             */
@@ -167,13 +177,14 @@ struct ddl_train_callbacks {
  * config.json, tokenizer.json, optimizer.safetensors, state.json; written atomically) and at the end the
  * model itself. A resumed run gives the same parameters, moments and losses, bit for bit, as one that was
  * never stopped, wherever it was stopped: before the first checkpoint it starts again, after the last step
- * only the model is written. A corrupted checkpoint is reported and skipped. A text sample that fails is
- * reported, and the run continues. `callbacks` may be NULL. DDL_E_IO after a failed write: the message says
- * from where --resume continues. DDL_E_INTERRUPTED after `stop` or `validation`, with a checkpoint of the
- * last step, and after `check`. DDL_E_NUMERIC where a loss or a gradient is not finite: the message has the
- * step, the micro-batch and the first bad tensor with its layer, trouble-<step>/ is a dump that
- * ddl_verify_run replays, and the state before the step is saved as a further checkpoint unless it is not
- * finite itself. `last` (may be NULL) gets the last step's progress. */
+ * only the model is written. A corrupted checkpoint is reported and skipped. A text sample or an
+ * evaluation on tasks that fails is reported, and the run continues. `callbacks` may be NULL. DDL_E_IO after
+ * a failed write: the message says from where --resume continues. DDL_E_INTERRUPTED after `stop`,
+ * `validation` or `tasks`, with a checkpoint of the last step, and after `check`. DDL_E_NUMERIC where a loss
+ * or a gradient is not finite: the message has the step, the micro-batch and the first bad tensor with its
+ * layer, trouble-<step>/ is a dump that ddl_verify_run replays, and the state before the step is saved as a
+ * further checkpoint unless it is not finite itself. `last` (may be NULL) gets the last step's progress,
+ * without results of tasks. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);

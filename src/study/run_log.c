@@ -28,9 +28,40 @@ static const struct {
     { "peak_memory", offsetof(struct ddl_run_point, peak_memory), true },
 };
 
-static ddl_status read_point(struct ddl_run_point *out, const char *line, size_t size, const char *path,
+/* Appends the main value of each task. Values without a number are left out. */
+static ddl_status read_scores(struct ddl_run_log *out, uint64_t step, json_t *tasks, struct ddl_error *err)
+{
+    const char *task;
+    json_t *values;
+    size_t n = json_object_size(tasks);
+    struct ddl_run_score *grown = n ? realloc(out->scores, (out->n_scores + n) * sizeof *grown) : out->scores;
+    if (n && !grown)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu task scores", out->n_scores + n);
+    out->scores = grown;
+    json_object_foreach(tasks, task, values)
+    {
+        struct ddl_run_score *score = &out->scores[out->n_scores];
+        const char *name = json_object_get(values, "acc_norm") ? "acc_norm" : "acc";
+        const json_t *value = json_object_get(values, name);
+        char key[32];
+        snprintf(key, sizeof key, "%s_stderr", name);
+        const json_t *error = json_object_get(values, key);
+        if (!json_is_number(value))
+            continue;
+        *score = (struct ddl_run_score){ .step = step,
+                                         .value = json_number_value(value),
+                                         .error = json_is_number(error) ? json_number_value(error) : NAN };
+        snprintf(score->task, sizeof score->task, "%s", task);
+        snprintf(score->value_name, sizeof score->value_name, "%s", name);
+        out->n_scores++;
+    }
+    return DDL_OK;
+}
+
+static ddl_status read_point(struct ddl_run_log *log, const char *line, size_t size, const char *path,
                              size_t number, struct ddl_error *err)
 {
+    struct ddl_run_point *out = &log->points[log->n];
     json_error_t why;
     json_t *object;
     ddl_status status = ddl_json_parse(&object, line, size, JSON_REJECT_DUPLICATES, &why);
@@ -50,6 +81,8 @@ static ddl_status read_point(struct ddl_run_point *out, const char *line, size_t
     }
     if (isnan(out->train_seconds)) /* earlier versions wrote the steps' time only, as seconds */
         out->train_seconds = out->seconds;
+    if (!status)
+        status = read_scores(log, out->step, json_object_get(object, "tasks"), err);
     json_decref(object);
     return status;
 }
@@ -66,7 +99,7 @@ static ddl_status read_points(struct ddl_run_log *out, const char *text, size_t 
     const char *at = text;
     for (size_t number = 1; number <= lines; number++) {
         const char *end = memchr(at, '\n', size - (size_t)(at - text));
-        ddl_status status = read_point(&out->points[out->n], at, (size_t)(end - at), path, number, err);
+        ddl_status status = read_point(out, at, (size_t)(end - at), path, number, err);
         if (status)
             return status;
         out->n++;
@@ -122,6 +155,8 @@ ddl_status ddl_run_log_truncate(struct ddl_run_log *log, uint64_t step, const ch
 {
     while (log->n > 0 && log->points[log->n - 1].step > step)
         log->n--;
+    while (log->n_scores > 0 && log->scores[log->n_scores - 1].step > step)
+        log->n_scores--;
     if (log->n > 0)
         return DDL_OK;
     return ddl_error_set(err, DDL_E_FORMAT, "%.600s: no line of metrics.jsonl is of step %llu or before",
@@ -131,7 +166,17 @@ ddl_status ddl_run_log_truncate(struct ddl_run_log *log, uint64_t step, const ch
 void ddl_run_log_free(struct ddl_run_log *log)
 {
     free(log->points);
+    free(log->scores);
     *log = (struct ddl_run_log){ 0 };
+}
+
+const struct ddl_run_score *ddl_run_log_score(const struct ddl_run_log *log, const char *task)
+{
+    for (size_t i = log->n_scores; i-- > 0;) {
+        if (strcmp(log->scores[i].task, task) == 0)
+            return &log->scores[i];
+    }
+    return NULL;
 }
 
 double ddl_run_log_final_val(const struct ddl_run_log *log)

@@ -84,6 +84,12 @@ ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train
         ddl_json_bool(&json, "skipped", true);
     if (p->has_val)
         ddl_json_number(&json, "val_loss", p->val_loss, 9);
+    if (p->n_tasks)
+        ddl_json_open(&json, "tasks", '{');
+    for (size_t i = 0; i < p->n_tasks; i++)
+        ddl_task_write_json(&json, &p->tasks[i], 9);
+    if (p->n_tasks)
+        ddl_json_close(&json, '}');
     if (p->step > 0)
         ddl_json_number(&json, "tokens_per_s", p->tokens_per_s, 6);
     ddl_json_fixed(&json, "seconds", p->seconds, 6);

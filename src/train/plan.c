@@ -90,6 +90,14 @@ static double sample_bytes(const struct ddl_train_config *t)
                            : 0;
 }
 
+/* Memory of an evaluation on tasks, without their texts. */
+static double tasks_bytes(const struct ddl_train_config *t)
+{
+    return *t->tasks && t->tasks_every
+               ? (double)ddl_task_score_bytes(&t->config, (enum ddl_precision)t->precision)
+               : 0;
+}
+
 static double other_bytes(const struct ddl_train_config *t)
 {
     const double step = (double)t->batch * (double)t->seq, all = step * (double)t->accumulate;
@@ -97,7 +105,7 @@ static double other_bytes(const struct ddl_train_config *t)
     bytes += 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
     if (*t->tokenizer)
         bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
-    return bytes + data_bytes(t, (double)t->steps * all) + sample_bytes(t);
+    return bytes + data_bytes(t, (double)t->steps * all) + fmax(sample_bytes(t), tasks_bytes(t));
 }
 
 ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,

@@ -12,6 +12,7 @@ struct mapping {
     enum ddl_path_use use;
     const char *folder;
     bool always; /* absolute paths too are stored relative to the folder */
+    bool tasks;  /* names of tasks are not paths */
 };
 
 static bool copy(const char *text, char *out, size_t size)
@@ -64,6 +65,14 @@ static bool is_word(const struct ddl_option *row, const char *value)
     return *value == '\0';
 }
 
+static bool is_task(const char *part)
+{
+    bool found = strcmp(part, "all") == 0;
+    for (size_t i = 0; !found && ddl_task_name(i); i++)
+        found = strcmp(ddl_task_name(i), part) == 0;
+    return found;
+}
+
 static bool map_value(const struct mapping *m, const struct ddl_option *row, const char *value, char *out,
                       size_t size)
 {
@@ -74,7 +83,7 @@ static bool map_value(const struct mapping *m, const struct ddl_option *row, con
     for (size_t n; fits; value += n + 1) {
         n = single ? strlen(value) : strcspn(value, ",");
         snprintf(part, sizeof part, "%.*s", (int)n, value);
-        fits = map_one(m, part, out, size);
+        fits = m->tasks && is_task(part) ? copy(part, out, size) : map_one(m, part, out, size);
         if (!fits || value[n] == '\0')
             return fits;
         size_t used = strlen(out);
@@ -88,7 +97,10 @@ static bool map_value(const struct mapping *m, const struct ddl_option *row, con
 bool ddl_train_map_paths(const struct ddl_option *row, enum ddl_path_use use, const char *folder,
                          const char *value, char *out, size_t size)
 {
-    const struct mapping m = { use, folder, strcmp(row->name, "out") == 0 };
+    const struct mapping m = { .use = use,
+                               .folder = folder,
+                               .always = strcmp(row->name, "out") == 0,
+                               .tasks = strcmp(row->name, "tasks") == 0 };
     return map_value(&m, row, value, out, size);
 }
 

@@ -6,7 +6,13 @@
 #include <stdint.h>
 
 /* Parts of a run beside its steps. */
-enum ddl_run_part { DDL_PART_VALIDATION, DDL_PART_CHECKPOINT, DDL_PART_SAMPLE, DDL_RUN_PARTS };
+enum ddl_run_part {
+    DDL_PART_VALIDATION,
+    DDL_PART_TASKS,
+    DDL_PART_CHECKPOINT,
+    DDL_PART_SAMPLE,
+    DDL_RUN_PARTS
+};
 
 struct ddl_timing {
     double start; /* of the clock: now - start is the wall time of the run, earlier processes included */

@@ -135,6 +135,14 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, ROW(sample_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between text samples (0: never)"))         \
     X(ANY, TEXT_ROW(sample_prompt, "TEXT", "prompt of the samples"))                                         \
     X(ANY, ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens per sample"))                             \
+    X(ANY,                                                                                                   \
+      { "tasks", DDL_OPTION_PATHS, AT(tasks), sizeof(((struct ddl_train_config *)0)->tasks), 0, 0, NULL,     \
+        "LIST", "tasks to evaluate on: comma-separated names and .jsonl files, or all (empty: none)" })      \
+    X(ANY, PATH_ROW(tasks_data, "DIR", "folder with the files of the tasks"))                                \
+    X(ANY,                                                                                                   \
+      AUTO_ROW(tasks_every, 0, "steps/10, 1 to 1000", "steps between evaluations on the tasks (0: never)"))  \
+    X(ANY, ROW(tasks_limit, DDL_OPTION_U64, 0, MAX_COUNT, "first documents of each task (0: all)"))          \
+    X(ANY, ROW(tasks_shots, DDL_OPTION_SIZE, 0, 4096, "examples before each document"))                      \
     X(ANY, AUTO_ROW(checkpoint_every, 0, "steps/10, 1 to 1000, rounded up to a multiple of val_every",       \
                     "steps between checkpoints (0: only when stopped)",                                      \
                     .aliases = "save_every save_interval save_steps"))                                       \
@@ -199,6 +207,8 @@ struct ddl_train_config ddl_train_defaults(void)
                                   .val_every = DDL_OPTION_AUTO,
                                   .val_tokens = DDL_OPTION_AUTO,
                                   .sample_tokens = 100,
+                                  .tasks_every = DDL_OPTION_AUTO,
+                                  .tasks_limit = 100,
                                   .checkpoint_every = DDL_OPTION_AUTO,
                                   .keep_last = 3,
                                   .keep_best = 1,
@@ -235,6 +245,8 @@ struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config
         t.val_every = between(1, t.steps / 10, 1000);
     if (t.val_tokens == DDL_OPTION_AUTO)
         t.val_tokens = automatic_val_tokens(&t);
+    if (t.tasks_every == DDL_OPTION_AUTO)
+        t.tasks_every = between(1, t.steps / 10, 1000);
     if (t.checkpoint_every == DDL_OPTION_AUTO) {
         uint64_t every = between(1, t.steps / 10, 1000), unit = t.val_every ? t.val_every : 1;
         t.checkpoint_every = every + (unit - every % unit) % unit;
@@ -541,6 +553,8 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
     if (t.sample_every && !*t.tokenizer)
         return ddl_error_set(err, DDL_E_USAGE, "sample_every is %llu, but no tokenizer is set",
                              (unsigned long long)t.sample_every);
+    if (*t.tasks && !*t.tokenizer)
+        return ddl_error_set(err, DDL_E_USAGE, "tasks: expected a tokenizer (tokenizer), none is set");
     return DDL_OK;
 }
 

@@ -134,13 +134,36 @@ static ddl_status validate(struct run *run, struct ddl_validation_result *out, s
     return status;
 }
 
-/* Validates the initial parameters. Until the first step there is nothing to save. */
+static void note_failure(const struct run *run, const char *what, const struct ddl_error *why)
+{
+    struct ddl_error message;
+    ddl_error_set(&message, DDL_OK, "step %llu: no %s: %.600s", (unsigned long long)run->state.step, what,
+                  why->text);
+    trainer_note(run, message.text);
+}
+
+/* Without effect on the run: an evaluation that fails is reported. DDL_E_INTERRUPTED. */
+static ddl_status score_tasks(struct run *run, struct ddl_error *err)
+{
+    double start = ddl_clock_seconds();
+    ddl_status status = trainer_tasks_score(run, err);
+    if (status == DDL_E_INTERRUPTED)
+        return status;
+    if (status)
+        note_failure(run, "task scores", err);
+    ddl_timing_add_part(&run->timing, DDL_PART_TASKS, ddl_clock_seconds() - start);
+    return DDL_OK;
+}
+
+/* Validates the initial parameters and scores the tasks. Until the first step there is nothing to save. */
 static ddl_status validate_start(struct run *run, struct ddl_error *err)
 {
     struct ddl_validation_result val = { 0 };
     ddl_status status = DDL_OK;
     if (run->timing.part[DDL_PART_VALIDATION].every)
         status = validate(run, &val, err);
+    if (!status && run->timing.part[DDL_PART_TASKS].every)
+        status = score_tasks(run, err);
     update_time(run);
     run->start = run->progress;
     if (status == DDL_E_INTERRUPTED)
@@ -159,7 +182,7 @@ static ddl_status report_start(struct run *run, struct ddl_error *err)
     return status;
 }
 
-/* The step's validation, its line and its progress. */
+/* The step's validation, task scores, line and progress. */
 static ddl_status report(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -169,9 +192,13 @@ static ddl_status report(struct run *run, struct ddl_error *err)
     if (status && status != DDL_E_NUMERIC)
         return status;
     struct ddl_error nonfinite = status ? *err : (struct ddl_error){ 0 };
+    if (!status && due(run, DDL_PART_TASKS))
+        status = score_tasks(run, err);
+    if (status == DDL_E_INTERRUPTED)
+        return status;
     update_time(run);
     status = DDL_OK;
-    if (p->has_val || p->skipped || ddl_timing_due(p->step, t->log_every, t->steps))
+    if (p->has_val || p->n_tasks || p->skipped || ddl_timing_due(p->step, t->log_every, t->steps))
         status = write_line(run, err); /* the step itself is valid even if its validation is not finite */
     if (!status && run->callbacks->progress)
         run->callbacks->progress(run->callbacks->user, p);
@@ -202,18 +229,16 @@ static ddl_status stop(struct run *run, struct ddl_error *err)
 /* After the checkpoint of the step, and without effect on the run: a sample that fails is reported. */
 static void sample(struct run *run)
 {
-    struct ddl_error why, message;
+    struct ddl_error why;
     double start = ddl_clock_seconds();
-    if (trainer_sample(run, &why)) {
-        ddl_error_set(&message, DDL_OK, "step %llu: no sample of text: %.600s",
-                      (unsigned long long)run->state.step, why.text);
-        trainer_note(run, message.text);
-    }
+    if (trainer_sample(run, &why))
+        note_failure(run, "sample of text", &why);
     ddl_timing_add_part(&run->timing, DDL_PART_SAMPLE, ddl_clock_seconds() - start);
 }
 
-/* A stop during the validation of a step: the step is not logged, for its line has the validation's loss. */
-static ddl_status stop_in_validation(struct run *run, struct ddl_error *err)
+/* A stop during the validation or the scoring that follows a step: the step is not logged, for its line has
+ * their results. */
+static ddl_status stop_in_evaluation(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_progress *p = &run->progress;
     run->state.pending = (struct ddl_pending){ true, p->lr, p->grad_norm, p->skipped };
@@ -227,7 +252,7 @@ static ddl_status complete(struct run *run, struct ddl_error *err)
     run->state.pending = (struct ddl_pending){ 0 };
     ddl_status status = report(run, err);
     if (status == DDL_E_INTERRUPTED)
-        return stop_in_validation(run, err);
+        return stop_in_evaluation(run, err);
     if (!status && due(run, DDL_PART_CHECKPOINT))
         status = save(run, err);
     if (status)
@@ -284,8 +309,11 @@ ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl
         status = loop(run, &why);
     if (!status)
         update_time(run);
-    if (last)
+    if (last) {
         *last = run->progress;
+        last->n_tasks = 0; /* the results end with the run */
+        last->tasks = NULL;
+    }
     trainer_close(run);
     free(run);
     if (status && err)

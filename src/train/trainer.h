@@ -1,5 +1,6 @@
 /* A run in progress: the object that the trainer's files share. trainer.c (the loop) calls trainer_open.c,
- * trainer_sample.c and trainer_nonfinite.c; these call trainer_save.c. */
+ * trainer_sample.c, trainer_tasks.c and trainer_nonfinite.c; these call trainer_save.c, and trainer_open.c
+ * calls trainer_tasks.c. */
 #ifndef DDL_TRAIN_TRAINER_H
 #define DDL_TRAIN_TRAINER_H
 
@@ -29,6 +30,8 @@ struct run {
     struct ddl_loader loader;
     struct ddl_step step;
     struct ddl_validation validation;
+    struct ddl_task_list tasks;
+    struct ddl_task_result *task_results; /* (tasks.n) of the last evaluation */
     struct ddl_run_state state;
     struct ddl_metrics metrics;
     struct ddl_train_progress start, progress; /* before step 1; of the last step */
@@ -71,6 +74,16 @@ void trainer_summary(const struct run *run, struct ddl_train_summary *out);
 
 /* Generates a sample of text with the current parameters and passes it to the callback. */
 ddl_status trainer_sample(struct run *run, struct ddl_error *err);
+
+/* ---- trainer_tasks.c ---- */
+
+/* Loads the tasks and checks that the model can score them. */
+ddl_status trainer_tasks_open(struct run *run, struct ddl_error *err);
+void trainer_tasks_close(struct run *run);
+/* Tokens of all requests. */
+double trainer_tasks_tokens(const struct run *run);
+/* Scores the tasks with the current parameters; run->progress gets the results. */
+ddl_status trainer_tasks_score(struct run *run, struct ddl_error *err);
 
 /* ---- trainer_nonfinite.c ---- */
 

@@ -157,6 +157,8 @@ ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err)
         status = check_vocabulary(run, err);
     if (!status && run->train)
         status = check_data(run, err);
+    if (!status && *t->tasks)
+        status = trainer_tasks_open(run, err);
     if (!status)
         note_no_validation(run);
     return status;
@@ -345,6 +347,8 @@ static void plan_parts(struct run *run)
     timing->part[DDL_PART_VALIDATION].every = run->val ? t->val_every : 0;
     timing->part[DDL_PART_VALIDATION].guess =
         (double)(run->validation.n * t->seq) / (3 * run->plan.tokens_per_step);
+    timing->part[DDL_PART_TASKS].every = run->tasks.n ? t->tasks_every : 0;
+    timing->part[DDL_PART_TASKS].guess = trainer_tasks_tokens(run) / (3 * run->plan.tokens_per_step);
     timing->part[DDL_PART_CHECKPOINT].every = t->checkpoint_every;
     timing->part[DDL_PART_SAMPLE].every = t->sample_every;
 }
@@ -461,6 +465,7 @@ void trainer_close(struct run *run)
     ddl_optim_free(run->optim);
     ddl_model_free(run->model);
     ddl_backend_free(run->backend);
+    trainer_tasks_close(run);
     ddl_tokenizer_free(run->tokenizer);
     ddl_shards_close(run->val);
     ddl_shards_close(run->train);

@@ -156,9 +156,9 @@ static ddl_status check_document(struct tasks_case *t, const json_t *line, size_
 static void check_values(struct tasks_case *t, const json_t *run, const char *file,
                          const struct task_run *found)
 {
-    struct ddl_task_value values[DDL_TASK_VALUES];
-    size_t n = ddl_task_values(found->task, found->scores, values);
-    for (size_t i = 0; i < n; i++) {
+    const struct ddl_task_result result = ddl_task_summarize(found->task, found->scores);
+    const struct ddl_task_value *values = result.values;
+    for (size_t i = 0; i < result.n_values; i++) {
         char key[32];
         snprintf(key, sizeof key, "%s_stderr", values[i].name);
         double expected = number(run, values[i].name), error = number(run, key);

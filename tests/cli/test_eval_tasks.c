@@ -42,6 +42,37 @@ static void test_outputs(void **state)
     assert_string_equal(printed, "");
 }
 
+/* During training: a line of scores, and the last ones by compare. */
+static void test_training(void **state)
+{
+    (void)state;
+    const char *run = scratch_path("run"),
+               *keys = "--tasks piqa,winogrande --tasks-data data/tasks --tasks-limit 3";
+    remove_scratch("run");
+    assert_int_equal(
+        ddl_stream(STANDARD_ERROR,
+                   "train --size micro --hidden-size 16 --seq 16 --batch 1 --steps 4 --warmup 0 --tokenizer "
+                   "data/tokenizer --train-data tests/golden/curve-baseline/tokens.bin --out %s %s "
+                   "--tasks-every 2",
+                   run, keys),
+        0);
+    assert_printed("step 0/4: piqa acc_norm ");
+    assert_printed("step 2/4: piqa acc_norm ");
+    assert_printed("step 4/4: piqa acc_norm ");
+    assert_printed(", winogrande acc ");
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "compare %s", run), 0);
+    assert_printed(
+        "\ntask                 run                  metric        value    stderr    step\npiqa ");
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "compare %s --json", run), 0);
+    json_t *root = json_loads(printed, 0, NULL);
+    const json_t *tasks = json_object_get(json_array_get(root, 0), "tasks");
+    const json_t *piqa = json_object_get(tasks, "piqa");
+    assert_int_equal(json_integer_value(json_object_get(piqa, "step")), 4);
+    assert_true(json_is_number(json_object_get(piqa, "acc_norm")));
+    assert_true(json_is_number(json_object_get(json_object_get(tasks, "winogrande"), "acc_stderr")));
+    json_decref(root);
+}
+
 /* An evaluation continues from a file whose last line is incomplete, and gives the same result. */
 static void test_items(void **state)
 {
@@ -112,6 +143,7 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_training),
         cmocka_unit_test(test_outputs),
         cmocka_unit_test(test_items),
         cmocka_unit_test(test_refusals),

@@ -361,8 +361,10 @@ static void test_scores(void **state)
     for (size_t r = 0; r < 10; r++)
         assert_true(again[r].loglikelihood == scores[r].loglikelihood);
 
-    struct ddl_task_value values[DDL_TASK_VALUES];
-    assert_int_equal(ddl_task_values(task, scores, values), 2);
+    struct ddl_task_result result = ddl_task_summarize(task, scores);
+    const struct ddl_task_value *values = result.values;
+    assert_int_equal(result.n_values, 2);
+    assert_ptr_equal(ddl_task_main_value(&result), &values[1]);
     assert_string_equal(values[1].name, "acc_norm");
     double p = values[0].value; /* of a share: sqrt(p (1 - p) / (n - 1)) */
     assert_true(fabs(values[0].error - sqrt(p * (1 - p) / 3)) <= 1e-12);
@@ -388,8 +390,10 @@ static void test_kinds(void **state)
     assert_text(request->continuation, " y");
     assert_int_equal(request->characters, 1);
     struct ddl_task_score scores[2] = { { -1, true }, { -3, false } };
-    struct ddl_task_value values[DDL_TASK_VALUES];
-    assert_int_equal(ddl_task_values(task, scores, values), 3);
+    struct ddl_task_result result = ddl_task_summarize(task, scores);
+    const struct ddl_task_value *values = result.values;
+    assert_int_equal(result.n_values, 3);
+    assert_ptr_equal(ddl_task_main_value(&result), &values[0]);
     assert_true(values[0].value == 0.5 && values[1].value == 2);
     assert_true(fabs(values[2].value - exp(2)) <= 1e-14 * exp(2));
     ddl_task_free(task);
@@ -401,7 +405,8 @@ static void test_kinds(void **state)
     assert_int_equal(request->n_context, 1);
     assert_int_equal(request->tokens[0], ddl_tokenizer_end_of_text(tokenizer));
     assert_text(request[1].continuation, "He go.");
-    assert_int_equal(ddl_task_values(task, scores, values), 1);
+    result = ddl_task_summarize(task, scores);
+    assert_int_equal(result.n_values, 1);
     assert_true(values[0].value == 1 && isnan(values[0].error));
     ddl_task_free(task);
 }

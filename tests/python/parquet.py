@@ -73,7 +73,7 @@ def pipes() -> None:
     for last, status in [([], 0), ([str(SCRATCH / "broken.parquet")], 1)]:
         writer = subprocess.Popen([*SCRIPT, str(FOLDER), *last], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         out = SCRATCH / f"shards{status}"
-        build = subprocess.run([os.environ["DDL_PROGRAM"], "data", "build", "-", "--stdin-format", "jsonl", "--quiet",
+        build = subprocess.run([os.environ["DDL_PROGRAM"], "data", "build", "-", "--stdin-format", "jsonl",
                                 "--tokenizer", str(SOURCE / "data/tokenizer"), "--out", str(out), "--overwrite"],
                                stdin=writer.stdout, capture_output=True, text=True)
         writer.wait()

@@ -54,7 +54,8 @@ static void a_prediction_holds(void **state)
 #ifdef DDL_SANITIZED
     skip(); /* what a sanitizer takes is not predicted */
 #endif
-    for (size_t i = 0; i < 3 * 2 * DDL_RECOMPUTES; i++) {
+    size_t stride = test_sample() ? 5 : 1; /* each model, dtype and recompute once */
+    for (size_t i = 0; i < 3 * 2 * DDL_RECOMPUTES; i += stride) {
         char flags[512];
         snprintf(flags, sizeof flags,
                  "--threads 2 --recompute %s --dtype %s --model %s --size mini --batch 1 --seq 256",
@@ -92,9 +93,32 @@ static void samples_are_counted(void **state)
     assert_true(with.bytes_other - without.bytes_other <= bytes + 1);
 }
 
+/* An evaluation on tasks needs a session too; both are not there at once. */
+static void tasks_are_counted(void **state)
+{
+    (void)state;
+    struct ddl_train_config config = ddl_train_defaults();
+    struct ddl_train_plan without, with, both;
+    struct ddl_error err;
+    assert_ok(ddl_config_set_size(&config.config, "mini", &err), err);
+    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", source_path("data/tokenizer"));
+    config.sample_tokens = 1;
+    assert_ok(ddl_train_plan(&config, &without, &err), err);
+    snprintf(config.tasks, sizeof config.tasks, "piqa");
+    assert_ok(ddl_train_plan(&config, &with, &err), err);
+    size_t bytes = ddl_task_score_bytes(&config.config, DDL_PRECISION_F32);
+    assert_true(bytes > (size_t)2 * 6 * 4096 * 384 * sizeof(float)); /* keys and values of six layers */
+    assert_true(with.bytes_other - without.bytes_other >= bytes - 1);
+    assert_true(with.bytes_other - without.bytes_other <= bytes + 1);
+    config.sample_every = 10;
+    assert_ok(ddl_train_plan(&config, &both, &err), err);
+    assert_int_equal(both.bytes_other, with.bytes_other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(a_prediction_holds),
-                                        cmocka_unit_test(samples_are_counted) };
+                                        cmocka_unit_test(samples_are_counted),
+                                        cmocka_unit_test(tasks_are_counted) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include "tensor/safetensors.h"
 #include "verify/internal.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -208,8 +209,30 @@ static void count(void *user, const struct ddl_verify_case *r)
                     r->measures[i].limit, r->measures[i].tensor);
 }
 
+enum { MAX_CASES = 100 };
+
+/* The folders of tests/golden with cases of ddl verify, without training curves, which take most of the time,
+ * unless `curves`. */
+static size_t golden_folders(bool curves, struct path *folders)
+{
+    DIR *dir = opendir(source_path("tests/golden"));
+    size_t n = 0;
+    assert_non_null(dir);
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        bool is_curve = strncmp(entry->d_name, "curve-", 6) == 0;
+        if (*entry->d_name == '.' || strcmp(entry->d_name, "tokenizer-train") == 0 || (is_curve && !curves))
+            continue;
+        assert_true(n < MAX_CASES);
+        char relative[300];
+        snprintf(relative, sizeof relative, "tests/golden/%s", entry->d_name);
+        folders[n++] = kept(source_path(relative));
+    }
+    closedir(dir);
+    return n;
+}
+
 /* With one backend only, what needs a tokenizer is skipped. */
-static void golden_cases_pass(int recompute, const char *backend)
+static void golden_cases_pass(int recompute, const char *backend, bool curves)
 {
     struct ddl_verify_config config = ddl_verify_defaults();
     bool all = strcmp(backend, "all") == 0;
@@ -217,9 +240,11 @@ static void golden_cases_pass(int recompute, const char *backend)
     snprintf(config.backend, sizeof config.backend, "%s", backend);
     snprintf(config.tokenizer, sizeof config.tokenizer, "%s", all ? source_path("data/tokenizer") : "");
     snprintf(config.data, sizeof config.data, "%s", source_path("data"));
-    struct path golden = kept(source_path("tests/golden"));
-    const char *path = golden.text;
-    size_t backends = 0;
+    static struct path folders[MAX_CASES];
+    const char *paths[MAX_CASES];
+    size_t n = golden_folders(curves, folders), backends = 0;
+    for (size_t i = 0; i < n; i++)
+        paths[i] = folders[i].text;
     while (ddl_backend_list(backends))
         backends++;
     if (!all)
@@ -227,9 +252,9 @@ static void golden_cases_pass(int recompute, const char *backend)
     struct ddl_error err = { 0 };
     struct tally tally = { 0 };
     struct ddl_verify_totals totals;
-    assert_ok(ddl_verify_run(&config, &path, 1, count, &tally, &totals, &err), err);
+    assert_ok(ddl_verify_run(&config, paths, n, count, &tally, &totals, &err), err);
     assert_int_equal(totals.failed, 0);
-    const size_t wanted[6] = { 31, 16, 3, 1, 2, all ? 2 : 0 };
+    const size_t wanted[6] = { 31, 16, 3, 1, curves ? 2 : 0, all ? 2 : 0 };
     for (size_t i = 0; i < 6; i++)
         assert_true(tally.passed[i] >= wanted[i] * backends);
 }
@@ -237,16 +262,16 @@ static void golden_cases_pass(int recompute, const char *backend)
 static void every_golden_case_passes(void **state)
 {
     (void)state;
-    golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all");
+    golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all", true);
 }
 
 /* With every choice of `recompute`. tests/model/test_workspace.c compares the choices on ref. */
 static void every_choice_of_recompute_passes(void **state)
 {
     (void)state;
-    golden_cases_pass(DDL_RECOMPUTE_NONE, "cpu");
+    golden_cases_pass(DDL_RECOMPUTE_NONE, "cpu", !test_sample());
     if (!test_sample())
-        golden_cases_pass(DDL_RECOMPUTE_BLOCK, "cpu");
+        golden_cases_pass(DDL_RECOMPUTE_BLOCK, "cpu", true);
 }
 
 /* Not only with the best that this machine has, as above. */
@@ -259,7 +284,7 @@ static void every_set_of_instructions_passes(void **state)
             continue;
         ddl_backend_free(backend);
         setenv("DDL_ISA", isa_name(i), 1);
-        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "cpu");
+        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "cpu", !test_sample());
         unsetenv("DDL_ISA");
     }
 }
@@ -286,17 +311,17 @@ static void cases_pass_in_bf16(const char *const *paths, size_t n_paths, const c
 }
 
 /* Every golden model on every backend. The time is that of "ref" and of the exact results that ops are
- * compared with, so that sanitizer builds take "cpu" only. */
+ * compared with, so that sanitizer builds and samples take "cpu" only. */
 static void every_golden_model_passes_in_bf16(void **state)
 {
     (void)state;
     struct path golden = kept(source_path("tests/golden"));
     const char *path = golden.text;
+    bool fast = test_sample();
 #ifdef DDL_SANITIZED
-    cases_pass_in_bf16(&path, 1, "cpu", 31);
-#else
-    cases_pass_in_bf16(&path, 1, "all", 62);
+    fast = true;
 #endif
+    cases_pass_in_bf16(&path, 1, fast ? "cpu" : "all", fast ? 31 : 62);
     struct ddl_verify_config config = ddl_verify_defaults();
     struct ddl_verify_totals totals;
     struct ddl_error err = { 0 };
@@ -674,6 +699,7 @@ static void unknown_kinds_are_named(void **state)
     struct told told;
     char path[2048];
     static const char *const folders[] = { "mixed/a-figures", "mixed/b-tasks/nothing", "mixed/c-empty" };
+    remove_scratch("mixed");
     for (size_t i = 0; i < 3; i++)
         assert_ok(ddl_file_make_dir(scratch_path(folders[i]), &err), err);
     join(path, scratch_path("mixed/a-figures"), "ddl-1.json");

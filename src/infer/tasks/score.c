@@ -83,6 +83,31 @@ static size_t common_prefix(const struct input *a, const struct input *b, size_t
     return n;
 }
 
+/* Input r of document i. */
+static ddl_status make_document_input(const ddl_task *task, size_t i, size_t r,
+                                      const struct ddl_config *config, struct input *out,
+                                      struct ddl_error *err)
+{
+    char where[256];
+    ddl_status status = make_input(&ddl_task_document(task, i)->requests[r], config->block_size,
+                                   config->vocab_size, out, err);
+    if (!status)
+        return DDL_OK;
+    snprintf(where, sizeof where, "task %s: document %zu", ddl_task_title(task), i);
+    return ddl_error_prefix(err, status, where);
+}
+
+ddl_status ddl_task_check(const ddl_task *task, const struct ddl_config *config, struct ddl_error *err)
+{
+    struct input input;
+    ddl_status status = DDL_OK;
+    for (size_t i = 0; i < ddl_task_n_documents(task) && !status; i++) {
+        for (size_t r = 0; r < ddl_task_document(task, i)->n_requests && !status; r++)
+            status = make_document_input(task, i, r, config, &input, err);
+    }
+    return status;
+}
+
 static ddl_status make_job(const struct scoring *s, size_t i, struct input *inputs, struct job *out,
                            struct ddl_error *err)
 {
@@ -90,13 +115,9 @@ static ddl_status make_job(const struct scoring *s, size_t i, struct input *inpu
     const struct ddl_config *config = ddl_model_config(s->model);
     *out = (struct job){ .document = i, .inputs = inputs, .shared = SIZE_MAX };
     for (size_t r = 0; r < document->n_requests; r++) {
-        ddl_status status =
-            make_input(&document->requests[r], config->block_size, config->vocab_size, &inputs[r], err);
-        if (status) {
-            char where[256];
-            snprintf(where, sizeof where, "task %s: document %zu", ddl_task_title(s->task), i);
-            return ddl_error_prefix(err, status, where);
-        }
+        ddl_status status = make_document_input(s->task, i, r, config, &inputs[r], err);
+        if (status)
+            return status;
         while (inputs[r].same < r && !same_input(&inputs[inputs[r].same], &inputs[r]))
             inputs[r].same++;
         out->slots += inputs[r].same == r;
@@ -159,6 +180,21 @@ static int poll(void *user, uint64_t done, uint64_t total)
     return s->callbacks.progress(s->callbacks.user, s->n_done, s->n_jobs);
 }
 
+static struct ddl_session_options session_options(size_t slots, size_t capacity)
+{
+    return (struct ddl_session_options){ .slots = slots, .tokens = capacity, .form = DDL_CACHE_AUTO };
+}
+
+/* Short slots need the most memory: each has states that its convolutions read. Few documents are shorter
+ * than SHORT. */
+size_t ddl_task_score_bytes(const struct ddl_config *config, enum ddl_precision precision)
+{
+    enum { SHORT = 16 };
+    size_t capacity = config->block_size < SHORT ? config->block_size : SHORT;
+    const struct ddl_session_options options = session_options(SESSION_TOKENS / capacity, capacity);
+    return ddl_session_bytes(config, precision, &options);
+}
+
 /* A session for the job and all shorter ones. */
 static ddl_status open_session(struct scoring *s, const struct job *job, struct ddl_error *err)
 {
@@ -167,11 +203,9 @@ static ddl_status open_session(struct scoring *s, const struct job *job, struct 
     s->slots = SESSION_TOKENS / s->capacity;
     for (const struct job *j = job; j < s->jobs + s->n_jobs; j++)
         s->slots = j->slots > s->slots ? j->slots : s->slots;
-    const struct ddl_session_options options = { .slots = s->slots,
-                                                 .tokens = s->capacity,
-                                                 .form = DDL_CACHE_AUTO,
-                                                 .progress = s->callbacks.progress ? poll : NULL,
-                                                 .user = s };
+    struct ddl_session_options options = session_options(s->slots, s->capacity);
+    options.progress = s->callbacks.progress ? poll : NULL;
+    options.user = s;
     size_t n = s->slots * s->capacity;
     s->passed = ddl_mem_alloc(s->slots * sizeof *s->passed);
     s->targets = ddl_mem_alloc(n * sizeof *s->targets);

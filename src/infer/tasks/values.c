@@ -4,6 +4,8 @@
 #include "infer/tasks/task.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 size_t ddl_task_choice(const struct ddl_task_document *document, const struct ddl_task_score *scores,
                        bool normalized)
@@ -65,27 +67,53 @@ static struct ddl_task_value mean_of(const ddl_task *task, const struct ddl_task
     return (struct ddl_task_value){ name, mean, error };
 }
 
-size_t ddl_task_values(const ddl_task *task, const struct ddl_task_score *scores,
-                       struct ddl_task_value *values)
+struct ddl_task_result ddl_task_summarize(const ddl_task *task, const struct ddl_task_score *scores)
 {
-    size_t n = 0;
+    struct ddl_task_result out = { .n_documents = ddl_task_n_documents(task) };
+    struct ddl_task_value *values = out.values;
+    snprintf(out.task, sizeof out.task, "%s", ddl_task_title(task));
     switch (task_metrics_of(task)) {
     case TASK_LAST_WORDS:
-        values[n++] = mean_of(task, scores, "acc", greedy);
-        values[n++] = mean_of(task, scores, "loss", loss);
-        values[n] = values[n - 1];
-        values[n].name = "perplexity";
-        values[n].value = exp(values[n].value);
-        values[n].error *= values[n].value; /* of the exponential, to first order */
-        n++;
+        values[0] = mean_of(task, scores, "acc", greedy);
+        values[1] = mean_of(task, scores, "loss", loss);
+        values[2] = values[1];
+        values[2].name = "perplexity";
+        values[2].value = exp(values[1].value);
+        values[2].error *= values[2].value; /* of the exponential, to first order */
+        out.n_values = 3;
         break;
     case TASK_ACC_NORM:
-        values[n++] = mean_of(task, scores, "acc", chosen);
-        values[n++] = mean_of(task, scores, "acc_norm", chosen_by_character);
+        values[0] = mean_of(task, scores, "acc", chosen);
+        values[1] = mean_of(task, scores, "acc_norm", chosen_by_character);
+        out.n_values = 2;
         break;
     case TASK_ACC:
-        values[n++] = mean_of(task, scores, "acc", chosen);
+        values[0] = mean_of(task, scores, "acc", chosen);
+        out.n_values = 1;
         break;
     }
-    return n;
+    return out;
+}
+
+const struct ddl_task_value *ddl_task_main_value(const struct ddl_task_result *result)
+{
+    for (size_t i = 0; i < result->n_values; i++) {
+        if (strcmp(result->values[i].name, "acc_norm") == 0)
+            return &result->values[i];
+    }
+    return &result->values[0];
+}
+
+void ddl_task_write_json(struct ddl_json *json, const struct ddl_task_result *result, int digits)
+{
+    ddl_json_open(json, result->task, '{');
+    ddl_json_count(json, "documents", result->n_documents);
+    for (size_t i = 0; i < result->n_values; i++) {
+        const struct ddl_task_value *value = &result->values[i];
+        char key[32];
+        snprintf(key, sizeof key, "%s_stderr", value->name);
+        ddl_json_number(json, value->name, value->value, digits);
+        ddl_json_number(json, key, value->error, digits);
+    }
+    ddl_json_close(json, '}');
 }
