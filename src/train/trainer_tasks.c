@@ -14,7 +14,7 @@ ddl_status trainer_tasks_open(struct run *run, struct ddl_error *err)
     for (size_t i = 0; i < run->tasks.n && !status; i++)
         status = ddl_task_check(run->tasks.tasks[i], &t->config, err);
     if (status)
-        return ddl_error_prefix(err, status, "tasks");
+        return status;
     run->task_results = calloc(run->tasks.n, sizeof *run->task_results);
     return run->task_results ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "tasks: out of memory");
 }

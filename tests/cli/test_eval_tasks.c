@@ -132,7 +132,7 @@ static void test_refusals(void **state)
           "--format: expected with --val-data, found with --tasks" },
         { "eval " MODEL " --tasks piqa --max_tokens 4", 2,
           "--val-tokens: expected with --val-data or --text, found with --tasks; --limit limits documents" },
-        { "eval " MODEL " --tasks , --tokenizer data/tokenizer", 2, "--tasks: expected at least one task" },
+        { "eval " MODEL " --tasks , --tokenizer data/tokenizer", 2, "tasks: expected at least one task" },
         { "eval " MODEL " --tasks pica --tokenizer data/tokenizer", 2, "found 'pica'" },
         { "eval " MODEL " --tasks sciq " COMMON, 1, "sciq/test.json: no such file" },
         { "eval " MODEL " --tasks piqa --shots 4096 --fewshot-seed -1", 2, "fewshot" },
