@@ -54,6 +54,7 @@ extern const struct command export_command;
 extern const struct command generate_command;
 extern const struct command help_command;
 extern const struct command info_command;
+extern const struct command inspect_command;
 extern const struct command logprobs_command;
 extern const struct command tokenizer_command;
 extern const struct command train_command;

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "ddl/json.h"
+#include "escape.h"
 #include "folder.h"
 #include "input.h"
 #include "terminal.h"
@@ -44,27 +45,10 @@ struct scoring {
 
 /* ---- lines ---- */
 
-/* The bytes with escapes for what would not stay in a field of one line: \t, \n, \r, \\, and \xHH for each
- * byte of another control character or that is not UTF-8. */
-static void print_escaped(const char *bytes, size_t size)
-{
-    for (size_t at = 0, length; at < size; at += length) {
-        unsigned char c = (unsigned char)bytes[at];
-        length = ddl_utf8_length(bytes + at, size - at);
-        if (c == '\t' || c == '\n' || c == '\r' || c == '\\')
-            printf("\\%c", c == '\t' ? 't' : c == '\n' ? 'n' : c == '\r' ? 'r' : '\\');
-        else if (length == 0 || c < 0x20 || c == 0x7F)
-            printf("\\x%02X", c);
-        else
-            fwrite(bytes + at, 1, length, stdout);
-        length += length == 0;
-    }
-}
-
 static void print_tsv(const struct ddl_token_score *score, const char *bytes, size_t size)
 {
     printf("%llu\t%ld\t", (unsigned long long)score->position, (long)score->id);
-    print_escaped(bytes, size);
+    print_field_text(bytes, size);
     printf("\t%.9g\t%ld\t%.9g\n", score->logprob, (long)score->rank, score->entropy);
 }
 

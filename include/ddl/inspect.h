@@ -81,15 +81,15 @@ struct ddl_inspect_sublayer {
     int update;                         /* enum ddl_update, of delta sublayers         */
     struct ddl_inspect_figures figures; /* over all rows */
     const double *channel_rms; /* (c) root mean square of each value channel of X'                          */
+    const float *steps; /* (n_rows) |X' - X| / |X| of the first rows, in order                        */
+    size_t n_rows;      /* at most DDL_INSPECT_EXACT                                                  */
     /* Of the gate, beta or tau; NULL without one. */
     const uint64_t *histogram; /* (DDL_INSPECT_BINS) counts; bins of equal width in [0, gate_max]    */
     double gate_max;           /* 2 of beta, 1 of tau                                                */
     bool exact; /* whether quantiles are exact: at most DDL_INSPECT_EXACT values. Else they come
                    from a histogram of 8192 bins, with an error of at most gate_max / 8192 */
     const double *by_position; /* (seq) mean at each position of a sequence; NAN where none was read */
-    const float *gates;        /* (n_gates) the first values in the order of the tokens; of tau, the mean
-                                  over features                                                      */
-    size_t n_gates;            /* at most DDL_INSPECT_EXACT                                          */
+    const float *gates;        /* (n_rows) of the first rows, in order; of tau the mean over features */
     size_t n_extremes;         /* tokens below                                                       */
     const struct ddl_inspect_token *highest, *lowest; /* (n_extremes) the first is the most extreme         */
 };
@@ -148,6 +148,8 @@ DDL_API const struct ddl_inspect_depth *ddl_inspect_depth(const ddl_inspection *
 DDL_API struct ddl_loss ddl_inspect_loss(const ddl_inspection *inspection);
 /* The tokens that the inspection has read. */
 DDL_API uint64_t ddl_inspect_tokens(const ddl_inspection *inspection);
+/* The first tokens that the inspection has read, in order: as many as n_rows of a sublayer; owned by it. */
+DDL_API const int32_t *ddl_inspect_first_tokens(const ddl_inspection *inspection);
 /* The longest sequence of the inspection: seq of its config with the default resolved. */
 DDL_API size_t ddl_inspect_seq(const ddl_inspection *inspection);
 

@@ -124,7 +124,10 @@ static bool set_result(struct ddl_inspection *in, size_t s)
                                           .rule = ddl_config_residual_name(in->k, layer),
                                           .is_delta = sums->is_delta,
                                           .update = sums->update,
-                                          .channel_rms = rms };
+                                          .channel_rms = rms,
+                                          .steps = sums->steps,
+                                          .n_rows = in->rows < DDL_INSPECT_EXACT ? (size_t)in->rows
+                                                                                 : DDL_INSPECT_EXACT };
     if (sums->has_gate) {
         for (size_t t = 0; t < seq; t++)
             position[t] = sums->position_count[t] ? sums->position_sum[t] / (double)sums->position_count[t]
@@ -134,7 +137,6 @@ static bool set_result(struct ddl_inspection *in, size_t s)
         out->exact = sums->gate.n <= DDL_INSPECT_EXACT;
         out->by_position = position;
         out->gates = sums->gate_means ? sums->gate_means : sums->gate.first;
-        out->n_gates = in->rows < DDL_INSPECT_EXACT ? (size_t)in->rows : DDL_INSPECT_EXACT;
         out->n_extremes = sums->highest.n;
         out->highest = sums->highest.token;
         out->lowest = sums->lowest.token;

@@ -44,7 +44,9 @@ static bool allocate(struct ddl_inspection *in)
     for (size_t s = 0; s < in->n_sublayers && fits; s++) {
         in->sums[s].lambda_mean = in->sums[s].lambda_min = in->sums[s].lambda_max = (double)NAN;
         in->sums[s].channel2 = take(&fits, c, sizeof *in->sums[s].channel2);
+        in->sums[s].steps = take(&fits, DDL_INSPECT_EXACT, sizeof *in->sums[s].steps);
     }
+    in->first_tokens = take(&fits, DDL_INSPECT_EXACT, sizeof *in->first_tokens);
     in->before = take(&fits, N * d, c * sizeof *in->before);
     in->after = take(&fits, N * d, c * sizeof *in->after);
     in->direction = take(&fits, N, d * sizeof *in->direction);
@@ -110,25 +112,19 @@ void ddl_inspect_free(ddl_inspection *in)
         struct sublayer_sums *sums = &in->sums[s];
         distribution_free(&sums->gate);
         ddl_mem_free(sums->channel2);
+        ddl_mem_free(sums->steps);
         ddl_mem_free(sums->gate_means);
         ddl_mem_free(sums->position_sum);
         ddl_mem_free(sums->position_count);
     }
-    void *blocks[] = { in->sums,
-                       in->before,
-                       in->after,
-                       in->direction,
-                       in->beta,
-                       in->target,
-                       in->tau,
-                       in->k_now,
-                       in->k_last,
-                       in->readout,
-                       in->spectrum_k,
-                       in->spectrum_beta,
-                       in->spectrum_scratch,
-                       in->result,
-                       in->channel_rms,
+    void *blocks[] = { in->first_tokens,  in->sums,
+                       in->before,        in->after,
+                       in->direction,     in->beta,
+                       in->target,        in->tau,
+                       in->k_now,         in->k_last,
+                       in->readout,       in->spectrum_k,
+                       in->spectrum_beta, in->spectrum_scratch,
+                       in->result,        in->channel_rms,
                        in->by_position };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         ddl_mem_free(blocks[i]);
@@ -165,8 +161,11 @@ ddl_status ddl_inspect_batch(ddl_inspection *in, const struct ddl_batch *batch, 
         status = ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory for the gates of a sublayer");
     if (status)
         return status;
-    add_spectra(in, batch->B * batch->T);
-    in->rows += batch->B * batch->T;
+    size_t rows = batch->B * batch->T;
+    for (size_t n = 0; n < rows && in->rows + n < DDL_INSPECT_EXACT; n++)
+        in->first_tokens[in->rows + n] = batch->tokens[n];
+    add_spectra(in, rows);
+    in->rows += rows;
     in->loss.sum += loss.sum;
     in->loss.n_targets += loss.n_targets;
     return DDL_OK;
@@ -326,6 +325,11 @@ struct ddl_loss ddl_inspect_loss(const ddl_inspection *in)
 uint64_t ddl_inspect_tokens(const ddl_inspection *in)
 {
     return in->rows;
+}
+
+const int32_t *ddl_inspect_first_tokens(const ddl_inspection *in)
+{
+    return in->first_tokens;
 }
 
 size_t ddl_inspect_seq(const ddl_inspection *in)

@@ -27,6 +27,7 @@ struct sublayer_sums {
     size_t gate_width;
     struct distribution gate;
     float *gate_means;        /* (DDL_INSPECT_EXACT) of the first rows, for gate_width > 1; else NULL */
+    float *steps;             /* (DDL_INSPECT_EXACT) |X' - X| / |X| of the first rows */
     double *position_sum;     /* (seq)  */
     uint64_t *position_count; /* (seq)  */
     struct extremes highest, lowest;
@@ -41,8 +42,9 @@ struct ddl_inspection {
     uint64_t every;                   /* singular values of every such row; 0: of none */
     struct sublayer_sums *sums;       /* (n_sublayers) */
     struct ddl_loss loss;
-    uint64_t rows;  /* of the passes before the present one */
-    double log_det; /* sum over rows and delta sublayers */
+    int32_t *first_tokens; /* (DDL_INSPECT_EXACT) of the first rows */
+    uint64_t rows;         /* of the passes before the present one */
+    double log_det;        /* sum over rows and delta sublayers */
     double sigma_max, sigma_min;
     uint64_t n_spectrum;
 

@@ -187,7 +187,10 @@ static void add_row(struct ddl_inspection *in, struct sublayer_sums *sums,
     double *k = in->k_now + row * d, size = sqrt(sum_squares(d * c, in->before + row * d * c));
     double length = unit_direction(in, step, row, k);
     double p_length = read_along(d, c, k, in->before + row * d * c, in->readout);
-    sums->step += ratio(step_length(in, sums, row), size);
+    double step_size = ratio(step_length(in, sums, row), size);
+    sums->step += step_size;
+    if (in->rows + row < DDL_INSPECT_EXACT)
+        sums->steps[in->rows + row] = (float)step_size;
     sums->overlap_stream += ratio(p_length, size);
     if (sums->is_delta)
         add_delta(in, sums, row, k, length, p_length, size);

@@ -168,6 +168,7 @@ static const struct command {
     { "ddl info without a model", "info --json", 0 },
     { "ddl eval", "eval run --text text.txt --val-tokens 64 --backend ref --json", 0 },
     { NULL, "eval run --text text.txt --val-tokens 64 --backend ref --json --force beta=mean", 0 },
+    { "ddl inspect", "inspect run --prompt 'Permission is hereby granted' --backend ref --json", 0 },
     { "ddl ablate", "ablate run --text text.txt --val-tokens 64 --backend ref --json", 0 },
     { "ddl logprobs", "logprobs run short.txt --backend ref --json", 0, true },
     { "ddl generate", "generate run --prompt a --max-tokens 2 --backend ref --json", 0 },

@@ -162,12 +162,16 @@ static void gates_are_those_of_the_trace(void **state)
         const struct ddl_inspect_sublayer *sub = ddl_inspect_sublayer(in, s);
         size_t highest = 0, lowest = 0;
         assert_ok(ddl_workspace_read_trace(f.ws, s, beta, NULL, NULL, &err), err);
-        assert_int_equal(sub->n_gates, SMALL_B * SMALL_T);
+        assert_int_equal(sub->n_rows, SMALL_B * SMALL_T);
         assert_memory_equal(sub->gates, beta, sizeof beta);
         for (size_t n = 0; n < SMALL_B * SMALL_T; n++) {
             highest = beta[n] > beta[highest] ? n : highest;
             lowest = beta[n] < beta[lowest] ? n : lowest;
         }
+        double steps = 0;
+        for (size_t n = 0; n < SMALL_B * SMALL_T; n++)
+            steps += (double)sub->steps[n] / (SMALL_B * SMALL_T);
+        close_enough(steps, sub->figures.step, 1e-6, "steps");
         for (size_t t = 0; t < SMALL_T; t++)
             close_enough(sub->by_position[t], ((double)beta[t] + (double)beta[SMALL_T + t]) / 2, 1e-12,
                          "position");

@@ -1,0 +1,27 @@
+/* What the files of ddl inspect share. */
+#ifndef DDL_CLI_INSPECT_H
+#define DDL_CLI_INSPECT_H
+
+#include "ddl/inspect.h"
+#include "folder.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A finished inspection, and what it is of. */
+struct inspected {
+    const char *dir;
+    const struct folder *folder;
+    const ddl_inspection *inspection;
+    bool prompt; /* of one prompt, which is shown token by token */
+};
+
+/* Print it to standard output. */
+void print_inspection(const struct inspected *i);
+void print_inspection_json(const struct inspected *i);
+
+/* The read vector of a layer's compressor, or with DDL_MAX_LAYERS of the readout, into out (c numbers); false
+ * if the model has none. */
+bool read_vector(const ddl_model *model, size_t layer, float *out);
+
+#endif

@@ -1,0 +1,176 @@
+/* ddl inspect: its summary, its JSON, a prompt token by token, and what it refuses. */
+#include "support/files.h"
+#include "support/program.h"
+#include "support/runs.h"
+
+#include "ddl/inspect.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char delta[2048], add[2048], text[2048];
+
+static int write_inputs(void **state)
+{
+    (void)state;
+    snprintf(delta, sizeof delta, "%s", tiny_folder("delta", "ddl-cc-ec"));
+    snprintf(add, sizeof add, "%s", tiny_folder("add", "baseline"));
+    snprintf(text, sizeof text, "%s", scratch_path("text.txt"));
+    char *license = read_file(source_path("LICENSE"), NULL);
+    write_file(text, license, 600);
+    free(license);
+    return 0;
+}
+
+static json_t *inspect(const char *folder, const char *options)
+{
+    if (ddl_stream(STANDARD_OUTPUT, "inspect '%s' --backend ref --json %s", folder, options))
+        fail_msg("ddl inspect %s: %s", options, printed);
+    json_t *root = json_loads(printed, 0, NULL);
+    assert_non_null(root);
+    return root;
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("%s is no number", key);
+    return json_number_value(value);
+}
+
+/* ---- JSON ---- */
+
+/* Quantiles are in order, shares and histogram agree with the number of tokens, and the loss is that of eval.
+ */
+static void figures_agree(void **state)
+{
+    (void)state;
+    char options[2200];
+    snprintf(options, sizeof options, "--text '%s' --tokens 0", text);
+    json_t *root = inspect(delta, options);
+    const json_t *list = json_object_get(root, "sublayers");
+    double tokens = number(root, "tokens");
+    assert_int_equal(json_array_size(list), 6);
+    for (size_t s = 0; s < 6; s++) {
+        const json_t *row = json_array_get(list, s), *bins = json_object_get(row, "histogram");
+        static const char *const order[] = { "beta_min", "beta_q05", "beta_q25", "beta_q50",
+                                             "beta_q75", "beta_q95", "beta_max" };
+        double count = 0;
+        for (size_t i = 1; i < 7; i++)
+            assert_true(number(row, order[i]) >= number(row, order[i - 1]));
+        for (size_t i = 0; i < json_array_size(bins); i++)
+            count += json_number_value(json_array_get(bins, i));
+        assert_int_equal(json_array_size(bins), DDL_INSPECT_BINS);
+        assert_true(count == tokens && json_is_true(json_object_get(row, "exact")));
+        assert_int_equal(json_array_size(json_object_get(row, "by_position")), 16);
+        assert_int_equal(json_array_size(json_object_get(row, "channel_rms")), 4);
+        const json_t *highest = json_array_get(json_object_get(row, "highest"), 0);
+        assert_true(fabs(number(highest, "gate") - number(row, "beta_max")) < 1e-7);
+        assert_true(json_is_string(json_object_get(highest, "text")));
+        assert_true(json_is_null(json_object_get(row, "tau_mean")));
+        assert_true(json_is_null(json_object_get(row, "overlap_next")) == (s == 5));
+    }
+    assert_true(number(json_object_get(root, "depth"), "sigma_max") >=
+                number(json_object_get(root, "depth"), "sigma_min"));
+    assert_int_equal(json_array_size(json_object_get(root, "read")), 4);
+    double loss = number(root, "loss");
+    json_decref(root);
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "eval '%s' --text '%s' --backend ref --json", delta, text),
+                     0);
+    root = json_loads(printed, 0, NULL);
+    /* The same sequences: those of eval have a context of 16 tokens too, and do not overlap. */
+    assert_true(fabs(number(json_array_get(json_object_get(root, "models"), 0), "loss") - loss) < 1e-6);
+    json_decref(root);
+}
+
+static void tokens_are_limited(void **state)
+{
+    (void)state;
+    char options[2200];
+    snprintf(options, sizeof options, "--text '%s' --tokens 20 --seq 8 --spectrum-tokens 0", text);
+    json_t *root = inspect(delta, options);
+    assert_true(number(root, "tokens") == 24); /* whole sequences */
+    assert_true(number(root, "seq") == 8);
+    assert_true(json_is_null(json_object_get(json_object_get(root, "depth"), "sigma_max")));
+    json_decref(root);
+    root = inspect(add, options);
+    assert_null(json_object_get(root, "depth"));
+    assert_null(json_object_get(root, "read"));
+    assert_true(number(json_array_get(json_object_get(root, "sublayers"), 0), "step") > 0);
+    json_decref(root);
+}
+
+static void a_prompt_by_token(void **state)
+{
+    (void)state;
+    json_t *root = inspect(delta, "--prompt 'Permission is'");
+    const json_t *rows = json_object_get(root, "prompt"), *first = json_array_get(rows, 0);
+    assert_true(json_array_size(rows) == (size_t)number(root, "tokens") && json_array_size(rows) > 2);
+    assert_string_equal(json_string_value(json_object_get(first, "text")), "<|endoftext|>");
+    for (size_t s = 0; s < 6; s++) {
+        const json_t *sublayer = json_array_get(json_object_get(root, "sublayers"), s);
+        double mean = 0;
+        for (size_t n = 0; n < json_array_size(rows); n++)
+            mean += json_number_value(json_array_get(json_object_get(json_array_get(rows, n), "gates"), s));
+        assert_true(fabs(mean / (double)json_array_size(rows) - number(sublayer, "beta_mean")) < 1e-6);
+    }
+    json_decref(root);
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "inspect '%s' --prompt 'Permission is'", add), 0);
+    assert_printed("the size of the step |X' - X| / |X| of each sublayer");
+    assert_printed("    0a    0m    1a    1m    2a    2m  token\n");
+    assert_printed("  <|endoftext|>\n");
+}
+
+/* ---- text ---- */
+
+static void summary(void **state)
+{
+    (void)state;
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "inspect '%s' --text '%s'", delta, text), 0);
+    assert_printed("layer  sub   rule        β    5%   95%  skip match  over  refl  e_pre e_post");
+    assert_printed("value channels: root mean square, and the read vectors\n");
+    assert_printed("gate by position\nlayer  sub   rule       0+    1+    2+    4+    8+\n");
+    assert_printed("over depth: log |det| ");
+    assert_printed("tokens with the highest and the lowest gate, in context\n");
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "inspect '%s' --text '%s'", add, text), 0);
+    assert_printed("layer  sub   rule      step stream\n    0  attn  add    ");
+    assert_null(strstr(printed, "gate by position"));
+}
+
+/* A shard with tokens that the model does not have. */
+static void refusals(void **state)
+{
+    (void)state;
+    char shard[2048];
+    snprintf(shard, sizeof shard, "%s", scratch_path("wide.bin"));
+    write_random_shard(shard, 1, 5000, 400);
+    assert_int_equal(ddl("inspect '%s' --val-data '%s' --quiet", delta, shard), 1);
+    assert_printed("vocab");
+    assert_int_equal(ddl("inspect '%s' --text '%s' --seq 17 --quiet", delta, text), 2);
+    assert_printed("inspect: seq: expected at most 16 (the model's context), found 17");
+    assert_int_equal(
+        ddl("inspect '%s' --quiet --prompt 'a prompt that has more tokens than the context holds'", delta),
+        2);
+    assert_printed("--prompt: expected at most 16 tokens (the model's context), found ");
+    const struct refusal list[] = {
+        { "inspect", 2, "a model folder (DIR)" },
+        { "inspect x", 2, "--val-data PATH, --text FILE or --prompt TEXT" },
+        { "inspect x --text a --prompt b", 2,
+          "expected one of --val-data, --text and --prompt, found several" },
+    };
+    assert_refused(list, sizeof list / sizeof *list);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_agree),     cmocka_unit_test(tokens_are_limited),
+        cmocka_unit_test(a_prompt_by_token), cmocka_unit_test(summary),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, write_inputs, NULL);
+}
