@@ -216,6 +216,8 @@ static int cmd_ablate(int argc, char **argv)
         qsort(a.rows, a.n_rows, sizeof *a.rows, by_increase);
         (flags.json ? print_json : print_table)(&a);
     }
+    if (status == DDL_E_INTERRUPTED)
+        ddl_error_set(&err, status, "ablate: interrupted after %zu of %zu sublayers", a.n_rows, a.n_total);
     ddl_inspect_free(a.means);
     token_data_close(&a.data);
     force_plan_free(&a.plan);

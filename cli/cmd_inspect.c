@@ -139,7 +139,8 @@ const struct command inspect_command = {
         (const char *const[]){
             "Runs the model on tokens and prints a line per sublayer: mean, 5 % and 95 % quantile of the "
             "gate,",
-            "the shares skip, match, over and reflect, the root mean square of k^T X - v before and after the",
+            "the shares skip, match, over and reflect, the root mean square of k^T X - v before and after "
+            "the",
             "step, the sizes of erase, write and step relative to the state, and the overlaps of k with the",
             "stream and with the next k. Below: value channels and read vectors, what each sublayer behaves",
             "as, the gate by position, singular values over depth, and the tokens with the most extreme "

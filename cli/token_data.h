@@ -25,7 +25,7 @@ struct token_flags {
       NULL,                                                                                                  \
       "PATH",                                                                                                \
       "shards to read: files, a folder, or a pattern; of a folder its validation shards, if any",            \
-      "shard" },                                                                                             \
+      "shard data" },                                                                                        \
         { "text", DDL_OPTION_PATH, offsetof(type, tokens.text),       4096, 0, 0,                            \
           NULL,   "FILE",          "text to read (-: standard input)" },                                     \
         FORMAT_ROW_OF(type, tokens.format)

@@ -8,6 +8,7 @@
 #include "ddl/data.h"
 #include "ddl/delta.h"
 #include "ddl/eval.h"
+#include "ddl/inspect.h"
 #include "ddl/generate.h"
 #include "ddl/train.h"
 #include "ddl/verify.h"
@@ -98,6 +99,34 @@ static void evaluation(void **state)
     write_random_shard(scratch_path("eval.bin"), 5, TINY_VOCAB, 70);
     for (size_t i = 0; i < 4; i++)
         sweep(&(struct sweep){ .name = what[i], .run = evaluate, .user = what[i], .figure = &loss });
+}
+
+/* The gates of a text, then the loss with one of them frozen. */
+static ddl_status inspect(void *user, uint64_t *digest, struct ddl_error *err)
+{
+    static const char words[] = "Permission is hereby granted, free of charge";
+    const struct ddl_inspect_config k = { .batch = 2, .spectrum_tokens = 4 };
+    ddl_inspection *in = NULL, *frozen = NULL;
+    (void)user;
+    ddl_status status = ddl_inspect_text(&in, model, tokenizer, words, sizeof words - 1, &k, NULL, NULL, err);
+    if (!status)
+        status = ddl_inspect_freeze(in, model, 1, (struct ddl_force){ 0 }, err);
+    if (!status)
+        status = ddl_inspect_text(&frozen, model, tokenizer, words, sizeof words - 1, &k, NULL, NULL, err);
+    if (!status) {
+        loss = ddl_inspect_loss(frozen).sum;
+        *digest = digest_add(0, &loss, sizeof loss);
+    }
+    ddl_inspect_free(in);
+    ddl_inspect_free(frozen);
+    ddl_model_clear_forces(model);
+    return status;
+}
+
+static void inspection(void **state)
+{
+    (void)state;
+    sweep(&(struct sweep){ .name = "inspect", .run = inspect, .figure = &loss });
 }
 
 static ddl_status save(void *user, uint64_t *digest, struct ddl_error *err)
@@ -277,8 +306,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text),     cmocka_unit_test(evaluation),         cmocka_unit_test(saving),
-        cmocka_unit_test(measures), cmocka_unit_test(products_of_halves), cmocka_unit_test(verification),
+        cmocka_unit_test(text),         cmocka_unit_test(evaluation), cmocka_unit_test(saving),
+        cmocka_unit_test(inspection),   cmocka_unit_test(measures),   cmocka_unit_test(products_of_halves),
+        cmocka_unit_test(verification),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
