@@ -131,6 +131,26 @@ static ddl_status read_config(struct ddl_run_log *out, const char *folder, struc
     return DDL_OK;
 }
 
+/* Nothing is an error but a lack of memory: the recipe is needed for groups only, and its init_from may have
+ * been removed since. */
+static ddl_status read_recipe(struct ddl_run_log *out, const char *folder, struct ddl_error *err)
+{
+    char path[1100], name[] = "", *argv[] = { name, NULL };
+    struct ddl_error ignored;
+    int n;
+    if (!ddl_path_join(path, sizeof path, folder, "recipe.yaml") || !ddl_file_exists(path))
+        return DDL_OK;
+    out->recipe = malloc(sizeof *out->recipe);
+    if (!out->recipe)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for the recipe", path);
+    ddl_status status = ddl_train_configure(out->recipe, path, 1, argv, NULL, NULL, &n, &ignored);
+    if (status) {
+        free(out->recipe);
+        out->recipe = NULL;
+    }
+    return status == DDL_E_MEMORY ? ddl_error_set(err, status, "%s", ignored.text) : DDL_OK;
+}
+
 ddl_status ddl_run_log_read(struct ddl_run_log *out, const char *folder, struct ddl_error *err)
 {
     *out = (struct ddl_run_log){ 0 };
@@ -145,6 +165,8 @@ ddl_status ddl_run_log_read(struct ddl_run_log *out, const char *folder, struct 
     free(text);
     if (!status)
         status = read_config(out, folder, err);
+    if (!status)
+        status = read_recipe(out, folder, err);
     if (status)
         ddl_run_log_free(out);
     return status;
@@ -167,6 +189,7 @@ void ddl_run_log_free(struct ddl_run_log *log)
 {
     free(log->points);
     free(log->scores);
+    free(log->recipe);
     *log = (struct ddl_run_log){ 0 };
 }
 

@@ -1,0 +1,24 @@
+/* The recipes of two runs, compared key by key. */
+#ifndef DDL_STUDY_RECIPES_H
+#define DDL_STUDY_RECIPES_H
+
+#include "ddl/train.h"
+
+#include <stdbool.h>
+
+/* A value of a recipe as text: paths are absolute, and val_data "auto" is train_data. */
+enum { RECIPE_VALUE_SIZE = 8192 };
+
+struct recipe_difference {
+    const char *key;
+    char a[RECIPE_VALUE_SIZE], b[RECIPE_VALUE_SIZE];
+};
+
+/* Into *out: the first of the keys that decide what the losses are of, train_data, seq and vocab_size, and if
+ * `validated` val_data and val_tokens, whose values differ; false if none does. */
+bool recipes_differ_in_data(const struct ddl_train_config *a, const struct ddl_train_config *b,
+                            bool validated, struct recipe_difference *out);
+/* Whether the recipes have the same value for every key that changes what is computed, other than seed. */
+bool recipes_are_replicates(const struct ddl_train_config *a, const struct ddl_train_config *b);
+
+#endif

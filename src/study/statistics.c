@@ -1,0 +1,105 @@
+#include "study/statistics.h"
+
+#include <float.h>
+#include <math.h>
+
+/* The continued fraction of I_x(a, b) by Lentz's method; converges fast for x < (a + 1)/(a + b + 2). */
+static double beta_fraction(double a, double b, double x)
+{
+    enum { MAX_TERMS = 10000 };
+    const double tiny = 1e-300;
+    double c = 1, d = 1 - (a + b) * x / (a + 1);
+    d = 1 / (fabs(d) < tiny ? tiny : d);
+    double value = d;
+    for (int m = 1; m <= MAX_TERMS; m++) {
+        const double even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
+        const double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
+        const double terms[] = { even, odd };
+        double factor = 1;
+        for (int i = 0; i < 2; i++) {
+            d = 1 + terms[i] * d;
+            d = 1 / (fabs(d) < tiny ? tiny : d);
+            c = 1 + terms[i] / c;
+            c = fabs(c) < tiny ? tiny : c;
+            factor = c * d;
+            value *= factor;
+        }
+        if (fabs(factor - 1) < 2 * DBL_EPSILON)
+            break;
+    }
+    return value;
+}
+
+double statistics_beta(double a, double b, double x)
+{
+    if (x <= 0 || x >= 1)
+        return x <= 0 ? 0 : 1;
+    double front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x));
+    if (x < (a + 1) / (a + b + 2))
+        return front * beta_fraction(a, b, x) / a;
+    return 1 - front * beta_fraction(b, a, 1 - x) / b;
+}
+
+double statistics_t_two_sided(double t, double df)
+{
+    if (isnan(t) || isnan(df))
+        return NAN;
+    return statistics_beta(df / 2, 0.5, df / (df + t * t));
+}
+
+double statistics_t_critical(double p, double df)
+{
+    double low = 0, high = 1;
+    while (statistics_t_two_sided(high, df) > p)
+        high *= 2;
+    for (int i = 0; i < 100; i++) { /* bisection */
+        double middle = (low + high) / 2;
+        if (statistics_t_two_sided(middle, df) > p)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (low + high) / 2;
+}
+
+struct ddl_mean statistics_mean(const double *values, size_t n)
+{
+    struct ddl_mean m = { .n = n, .mean = NAN, .sd = NAN, .low = NAN, .high = NAN };
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += values[i];
+    if (n > 0)
+        m.mean = sum / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += (values[i] - m.mean) * (values[i] - m.mean);
+    if (n < 2 || isnan(m.mean))
+        return m;
+    m.sd = sqrt(squares / (double)(n - 1));
+    double margin = statistics_t_critical(0.05, (double)(n - 1)) * m.sd / sqrt((double)n);
+    m.low = m.mean - margin;
+    m.high = m.mean + margin;
+    return m;
+}
+
+double statistics_welch(const struct ddl_mean *a, const struct ddl_mean *b)
+{
+    if (a->n < 2 || b->n < 2)
+        return NAN;
+    double u = a->sd * a->sd / (double)a->n, v = b->sd * b->sd / (double)b->n; /* squared standard errors */
+    double df = (u + v) * (u + v) / (u * u / (double)(a->n - 1) + v * v / (double)(b->n - 1));
+    return u + v > 0 ? statistics_t_two_sided((a->mean - b->mean) / sqrt(u + v), df) : NAN;
+}
+
+double statistics_paired(const double *a, const double *b, size_t n)
+{
+    double sum = 0, squares = 0;
+    if (n < 2)
+        return NAN;
+    for (size_t i = 0; i < n; i++)
+        sum += a[i] - b[i];
+    double mean = sum / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += (a[i] - b[i] - mean) * (a[i] - b[i] - mean);
+    double error = sqrt(squares / (double)(n - 1) / (double)n);
+    return error > 0 ? statistics_t_two_sided(mean / error, (double)(n - 1)) : NAN;
+}

@@ -1,0 +1,24 @@
+/* Means with confidence intervals and t-tests. Formulas: docs/compare.md. */
+#ifndef DDL_STUDY_STATISTICS_H
+#define DDL_STUDY_STATISTICS_H
+
+#include "ddl/compare.h"
+
+#include <stddef.h>
+
+/* The regularized incomplete beta function I_x(a, b) for a, b > 0 and x in [0, 1]. */
+double statistics_beta(double a, double b, double x);
+/* The probability that |T| > |t| for T with Student's t distribution of df > 0 degrees of freedom, not
+ * necessarily an integer; NaN for a NaN. */
+double statistics_t_two_sided(double t, double df);
+/* The t > 0 with statistics_t_two_sided(t, df) = p, for p in (0, 1). */
+double statistics_t_critical(double p, double df);
+
+/* Mean, sample standard deviation and 95 % confidence interval of the n values. */
+struct ddl_mean statistics_mean(const double *values, size_t n);
+/* The two-sided p-values of Welch's t-test for two means, and of the t-test of n pairs. NaN with fewer than
+ * two values on a side, and if the standard error is 0. */
+double statistics_welch(const struct ddl_mean *a, const struct ddl_mean *b);
+double statistics_paired(const double *a, const double *b, size_t n);
+
+#endif

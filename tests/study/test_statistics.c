@@ -1,0 +1,110 @@
+/* study/statistics.c against closed forms, tables and scipy. */
+#include "support/support.h"
+
+#include "study/statistics.h"
+
+#include <math.h>
+
+static void near(double found, double expected, double relative)
+{
+    if (!(fabs(found - expected) <= relative * fabs(expected)))
+        fail_msg("expected %.17g, found %.17g", expected, found);
+}
+
+/* I_x(1, b) = 1 - (1 - x)^b, I_x(2, 3) = 6x^2 - 8x^3 + 3x^4, I_x(a, b) = 1 - I_(1-x)(b, a). */
+static void beta(void **state)
+{
+    (void)state;
+    near(statistics_beta(1, 4, 0.3), 1 - pow(0.7, 4), 1e-14);
+    near(statistics_beta(2, 3, 0.4), 0.5248, 1e-14);
+    near(statistics_beta(3, 2, 0.6), 1 - 0.5248, 1e-14);
+    near(statistics_beta(0.5, 5, 0.02), 0.33891381153616235, 1e-13);  /* scipy.special.betainc */
+    near(statistics_beta(30, 0.5, 0.99), 0.43933436890525074, 1e-13); /* likewise */
+    assert_true(statistics_beta(2, 3, 0) == 0 && statistics_beta(2, 3, 1) == 1);
+}
+
+static void t_closed_forms(void **state)
+{
+    (void)state;
+    const double pi = acos(-1);
+    static const double ts[] = { 0, 0.1, 1, -1, 2.5, 30 };
+    for (size_t i = 0; i < sizeof ts / sizeof *ts; i++) {
+        double t = ts[i], r = 1 + t * t / 4;
+        near(statistics_t_two_sided(t, 1), 1 - 2 * atan(fabs(t)) / pi, 1e-12);
+        near(statistics_t_two_sided(t, 2), 1 - fabs(t) / sqrt(2 + t * t), 1e-11);
+        near(statistics_t_two_sided(t, 4), 1 - 0.75 * fabs(t) / sqrt(r) * (1 - t * t / (12 * r)), 1e-10);
+    }
+    assert_true(isnan(statistics_t_two_sided(NAN, 4)) && isnan(statistics_t_two_sided(1, NAN)));
+}
+
+/* Rows of the usual table, p = 0.05 and 0.01; then scipy.stats.t. */
+static void t_table(void **state)
+{
+    (void)state;
+    near(statistics_t_two_sided(12.706204736, 1), 0.05, 1e-9);
+    near(statistics_t_two_sided(2.776445105, 4), 0.05, 1e-9);
+    near(statistics_t_two_sided(2.228138852, 10), 0.05, 1e-9);
+    near(statistics_t_two_sided(4.604094871, 4), 0.01, 1e-8);
+    near(statistics_t_two_sided(1.959963985, 1e6), 0.05000027724145847, 1e-8);
+    near(statistics_t_two_sided(0.5, 7.3), 0.6317935268044417, 1e-12);
+    near(statistics_t_two_sided(40, 3), 3.4380680789158506e-05, 1e-10);
+    near(statistics_t_critical(0.05, 1), 12.706204736174694, 1e-12);
+    near(statistics_t_critical(0.05, 2), 4.302652729749462, 1e-12);
+    near(statistics_t_critical(0.05, 2.5), 3.5746548420036817, 1e-12);
+    near(statistics_t_critical(0.05, 30), 2.0422724563012378, 1e-12);
+}
+
+static void means(void **state)
+{
+    (void)state;
+    static const double a[] = { 3.51, 3.48, 3.55, 3.50 };
+    struct ddl_mean m = statistics_mean(a, 4);
+    near(m.mean, 3.51, 1e-15);
+    near(m.sd, 0.029439202887759416, 1e-12);
+    near(m.low, 3.463155658769676, 1e-13);
+    near(m.high, 3.5568443412303234, 1e-13);
+    m = statistics_mean(a, 1);
+    assert_true(m.n == 1 && m.mean == 3.51 && isnan(m.sd) && isnan(m.low) && isnan(m.high));
+    m = statistics_mean(a, 0);
+    assert_true(m.n == 0 && isnan(m.mean));
+    static const double equal[] = { 2, 2, 2 }, missing[] = { 1, NAN };
+    m = statistics_mean(equal, 3);
+    assert_true(m.sd == 0 && m.low == 2 && m.high == 2);
+    m = statistics_mean(missing, 2);
+    assert_true(isnan(m.mean) && isnan(m.sd) && isnan(m.high));
+}
+
+static double welch(const double *a, size_t n_a, const double *b, size_t n_b)
+{
+    struct ddl_mean x = statistics_mean(a, n_a), y = statistics_mean(b, n_b);
+    return statistics_welch(&x, &y);
+}
+
+static void tests_of_means(void **state)
+{
+    (void)state;
+    /* Equal sizes and variances: Student's test, t = -1/sqrt(2/3), 4 degrees of freedom. */
+    static const double one[] = { 1, 2, 3 }, two[] = { 2, 3, 4 };
+    near(welch(one, 3, two, 3), statistics_t_two_sided(1 / sqrt(2.0 / 3), 4), 1e-13);
+    near(welch(one, 3, two, 3), 0.28786413472669, 1e-12);
+    /* scipy.stats.ttest_ind(equal_var=False), ttest_rel */
+    static const double a[] = { 3.51, 3.48, 3.55, 3.50 }, b[] = { 3.42, 3.47, 3.40, 3.45 };
+    near(welch(a, 4, b, 3), 0.03670787610118029, 1e-11);
+    near(welch(a, 4, b, 4), 0.012837943821427627, 1e-11);
+    near(statistics_paired(a, b, 4), 0.08681109277104845, 1e-11);
+    /* Not defined: one value, no variance. */
+    static const double same[] = { 5, 5, 5 };
+    assert_true(isnan(welch(a, 1, b, 3)) && isnan(welch(a, 4, b, 1)));
+    assert_true(isnan(statistics_paired(a, b, 1)) && isnan(statistics_paired(a, b, 0)));
+    assert_true(isnan(welch(same, 3, same, 3)) && isnan(statistics_paired(one, one, 3)));
+    assert_true(welch(same, 3, one, 3) < 0.05);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(beta),  cmocka_unit_test(t_closed_forms), cmocka_unit_test(t_table),
+        cmocka_unit_test(means), cmocka_unit_test(tests_of_means),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
