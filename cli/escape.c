@@ -3,6 +3,7 @@
 #include "ddl/tokenizer.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void print_field_text(const char *bytes, size_t size)
 {
@@ -17,4 +18,22 @@ void print_field_text(const char *bytes, size_t size)
             fwrite(bytes + at, 1, length, stdout);
         length += length == 0;
     }
+}
+
+void print_csv_field(const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, stdout);
+        return;
+    }
+    putchar('"');
+    for (; *text; text++)
+        printf(*text == '"' ? "\"\"" : "%c", *text);
+    putchar('"');
+}
+
+void print_markdown_text(const char *text)
+{
+    for (; *text; text++)
+        printf(*text == '|' ? "\\|" : "%c", *text);
 }

@@ -8,4 +8,10 @@
  * each byte of another control character or that is not UTF-8. */
 void print_field_text(const char *bytes, size_t size);
 
+/* Prints a CSV field, quoted where RFC 4180 requires it. */
+void print_csv_field(const char *text);
+
+/* Prints the text of a cell of a Markdown table: each | is escaped. */
+void print_markdown_text(const char *text);
+
 #endif

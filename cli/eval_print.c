@@ -1,5 +1,6 @@
 /* The results of ddl eval as text, JSON, CSV and Markdown. */
 #include "eval.h"
+#include "escape.h"
 
 #include "ddl/json.h"
 
@@ -22,31 +23,16 @@ static void open_json_model(struct ddl_json *json, const struct eval_model *mode
     print_saved_model_json(json, &model->found);
 }
 
-/* A CSV field, quoted where RFC 4180 requires it. */
-static void print_field(const char *text)
-{
-    if (!strpbrk(text, ",\"\r\n")) {
-        fputs(text, stdout);
-        return;
-    }
-    putchar('"');
-    for (; *text; text++)
-        printf(*text == '"' ? "\"\"" : "%c", *text);
-    putchar('"');
-}
-
 static void print_csv_name(const struct eval_model *model)
 {
-    print_field(model->folder);
+    print_csv_field(model->folder);
     printf(",%s,", model->found.name);
 }
 
-/* The first cell of a row; a | in it is escaped. */
 static void print_markdown_name(const struct eval_model *model)
 {
     printf("| ");
-    for (const char *c = model->folder; *c; c++)
-        printf(*c == '|' ? "\\|" : "%c", *c);
+    print_markdown_text(model->folder);
     printf(" |");
 }
 
@@ -207,7 +193,7 @@ static void print_tasks_csv(const struct eval_flags *flags, const struct task_ta
             const struct ddl_task_result *r = &row->results[t];
             for (size_t i = 0; i < r->n_values; i++) {
                 print_csv_name(&row->model);
-                print_field(r->task);
+                print_csv_field(r->task);
                 printf(",%zu,%zu,%s,%.17g,", flags->task.shots, r->n_documents, r->values[i].name,
                        r->values[i].value);
                 if (!isnan(r->values[i].error))

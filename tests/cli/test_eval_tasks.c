@@ -65,7 +65,7 @@ static void test_training(void **state)
         "\ntask                 run                  metric        value    stderr    step\npiqa ");
     assert_int_equal(ddl_stream(STANDARD_OUTPUT, "compare %s --json", run), 0);
     json_t *root = json_loads(printed, 0, NULL);
-    const json_t *tasks = json_object_get(json_array_get(root, 0), "tasks");
+    const json_t *tasks = json_object_get(json_array_get(json_object_get(root, "runs"), 0), "tasks");
     const json_t *piqa = json_object_get(tasks, "piqa");
     assert_int_equal(json_integer_value(json_object_get(piqa, "step")), 4);
     assert_true(json_is_number(json_object_get(piqa, "acc_norm")));

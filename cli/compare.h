@@ -1,0 +1,37 @@
+/* What the files of ddl compare share: the runs, and the forms of the results. */
+#ifndef DDL_CLI_COMPARE_H
+#define DDL_CLI_COMPARE_H
+
+#include "ddl/compare.h"
+#include "ddl/run.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The horizontal axis of a chart. */
+enum axis { AXIS_STEPS, AXIS_TOKENS, AXIS_FLOPS, AXIS_SECONDS, AXIS_TRAIN_SECONDS };
+extern const char *const axis_names[];
+double axis_value(const struct ddl_run_point *point, int axis);
+
+struct compared {
+    size_t n;
+    const char **names;           /* (n) of the folders                                      */
+    struct ddl_run_log *logs;     /* (n)                                                     */
+    struct ddl_run_model *models; /* (n) what --which names; its name is "" if none is saved */
+    struct ddl_comparison result;
+};
+
+/* Name of the preset of a run's model, or "-". */
+const char *compared_preset(const struct ddl_run_log *log);
+/* The name of a group: its first run's. */
+const char *compared_group_name(const struct compared *c, size_t group);
+/* Names of the tasks that any of the runs has scored, in the order of their first scores; malloc'ed. NULL:
+ * out of memory. */
+const char **compared_tasks(const struct compared *c, size_t *n_tasks);
+
+/* Results on standard output; the exit status. */
+int print_compared_tables(const struct compared *c, bool markdown);
+int print_compared_json(const struct compared *c);
+int print_compared_csv(const struct compared *c);
+
+#endif

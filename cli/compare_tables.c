@@ -1,0 +1,202 @@
+/* The results of ddl compare as tables, in text and in Markdown. */
+#include "cli.h"
+#include "compare.h"
+#include "table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+const char *compared_preset(const struct ddl_run_log *log)
+{
+    const char *name = log->has_config ? ddl_config_preset_name(&log->config) : NULL;
+    return name ? name : "-";
+}
+
+const char *compared_group_name(const struct compared *c, size_t group)
+{
+    return c->names[c->result.groups[group].runs[0]];
+}
+
+const char **compared_tasks(const struct compared *c, size_t *n_tasks)
+{
+    size_t most = 0;
+    for (size_t r = 0; r < c->n; r++)
+        most += c->logs[r].n_scores;
+    const char **names = malloc((most ? most : 1) * sizeof *names);
+    *n_tasks = 0;
+    for (size_t r = 0; names && r < c->n; r++) {
+        for (size_t i = 0; i < c->logs[r].n_scores; i++) {
+            const char *name = c->logs[r].scores[i].task;
+            size_t at = 0;
+            while (at < *n_tasks && strcmp(names[at], name) != 0)
+                at++;
+            if (at == *n_tasks)
+                names[(*n_tasks)++] = name;
+        }
+    }
+    if (!names)
+        fprintf(stderr, "ddl: out of memory for the table of tasks\n");
+    return names;
+}
+
+static void print_runs(const struct compared *c, bool markdown)
+{
+    static const struct column columns[] = {
+        { "run", -20 },       { "model", -10 },     { "parameters", 10 }, { "steps", 7 },
+        { "train loss", 10 }, { "val loss", 9 },    { "perplexity", 10 }, { "tokens/s", 9 },
+        { "peak MiB", 9 },    { "saved model", 0 },
+    };
+    struct table t = begin_table(columns, COUNT(columns), markdown);
+    for (size_t r = 0; r < c->n; r++) {
+        const struct ddl_run_log *log = &c->logs[r];
+        const struct ddl_run_point *last = &log->points[log->n - 1];
+        double val = ddl_run_log_final_val(log);
+        print_text_cell(&t, c->names[r]);
+        print_text_cell(&t, compared_preset(log));
+        print_number_cell(&t, log->has_config ? (double)log->n_params : NAN, 0);
+        print_number_cell(&t, (double)last->step, 0);
+        print_number_cell(&t, ddl_run_log_final_train(log), 4);
+        print_number_cell(&t, val, 4);
+        print_number_cell(&t, exp(val), 2);
+        print_number_cell(&t, ddl_run_log_speed(log), 0);
+        print_number_cell(&t, last->peak_memory / 1048576, 0);
+        print_text_cell(&t, *c->models[r].name ? c->models[r].name : "-");
+    }
+}
+
+static void print_p(struct table *t, double p)
+{
+    if (p < 0.0001)
+        print_text_cell(t, "<0.0001");
+    else
+        print_number_cell(t, p, 4);
+}
+
+static void print_group_row(struct table *t, const char *name, const char *loss, const struct ddl_mean *mean,
+                            const struct ddl_test *test)
+{
+    print_text_cell(t, name);
+    print_text_cell(t, loss);
+    print_number_cell(t, (double)mean->n, 0);
+    print_number_cell(t, mean->mean, 4);
+    print_number_cell(t, mean->sd, 4);
+    print_number_cell(t, mean->low, 4);
+    print_number_cell(t, mean->high, 4);
+    print_number_cell(t, test->difference, 4);
+    print_p(t, test->welch_p);
+    print_p(t, test->paired_p);
+}
+
+/* Validation losses, if there are any, then training losses. */
+static void print_groups(const struct compared *c, bool markdown)
+{
+    static const struct column columns[] = {
+        { "group", -20 },  { "loss", -5 },     { "seeds", 5 },       { "mean", 9 },    { "sd", 8 },
+        { "95 % low", 9 }, { "95 % high", 9 }, { "difference", 10 }, { "Welch p", 8 }, { "paired p", 8 },
+    };
+    struct table t = begin_table(columns, COUNT(columns), markdown);
+    for (size_t g = 0; g < c->result.n_groups; g++) {
+        const struct ddl_compare_group *group = &c->result.groups[g];
+        if (!isnan(group->val_loss.mean))
+            print_group_row(&t, compared_group_name(c, g), "val", &group->val_loss, &group->val_test);
+    }
+    for (size_t g = 0; g < c->result.n_groups; g++) {
+        const struct ddl_compare_group *group = &c->result.groups[g];
+        print_group_row(&t, compared_group_name(c, g), "train", &group->train_loss, &group->train_test);
+    }
+}
+
+/* A line for each group of several runs. */
+static void print_members(const struct compared *c)
+{
+    bool any = false;
+    for (size_t g = 0; g < c->result.n_groups; g++) {
+        const struct ddl_compare_group *group = &c->result.groups[g];
+        if (group->n < 2)
+            continue;
+        printf("%sgroup %s: ", any ? "" : "\n", compared_group_name(c, g));
+        for (size_t i = 0; i < group->n; i++)
+            printf("%s%s", i ? ", " : "", c->names[group->runs[i]]);
+        printf("\n");
+        any = true;
+    }
+}
+
+static void print_reach(const struct compared *c, bool markdown)
+{
+    static const struct column columns[] = {
+        { "group", -20 },  { "tokens", 14 },  { "relative", 9 }, { "GFLOPs", 14 },
+        { "relative", 9 }, { "seconds", 10 }, { "relative", 9 },
+    };
+    if (isnan(c->result.target))
+        return;
+    printf("\nto reach the validation loss %.4f of %s, relative to its totals:\n", c->result.target,
+           compared_group_name(c, c->result.baseline));
+    struct table t = begin_table(columns, COUNT(columns), markdown);
+    for (size_t g = 0; g < c->result.n_groups; g++) {
+        const struct ddl_reach *reach = &c->result.groups[g].reach;
+        print_text_cell(&t, compared_group_name(c, g));
+        print_number_cell(&t, reach->tokens, 0);
+        print_number_cell(&t, reach->tokens_ratio, 3);
+        print_number_cell(&t, reach->flops / 1e9, 1);
+        print_number_cell(&t, reach->flops_ratio, 3);
+        print_number_cell(&t, reach->seconds, 1);
+        print_number_cell(&t, reach->seconds_ratio, 3);
+    }
+}
+
+/* The last scores of each run, a line for each task. */
+static int print_scores(const struct compared *c, bool markdown)
+{
+    static const struct column columns[] = {
+        { "task", -20 }, { "run", -20 }, { "metric", -9 }, { "value", 9 }, { "stderr", 9 }, { "step", 7 },
+    };
+    size_t n_tasks;
+    struct table table = { 0 };
+    const char **tasks = compared_tasks(c, &n_tasks);
+    if (!tasks)
+        return EXIT_FAILED;
+    if (n_tasks)
+        table = begin_table(columns, COUNT(columns), markdown);
+    for (size_t t = 0; t < n_tasks; t++) {
+        for (size_t r = 0; r < c->n; r++) {
+            const struct ddl_run_score *score = ddl_run_log_score(&c->logs[r], tasks[t]);
+            if (!score)
+                continue;
+            print_text_cell(&table, tasks[t]);
+            print_text_cell(&table, c->names[r]);
+            print_text_cell(&table, score->value_name);
+            print_number_cell(&table, score->value, 4);
+            print_number_cell(&table, score->error, 4);
+            print_number_cell(&table, (double)score->step, 0);
+        }
+    }
+    free(tasks);
+    return EXIT_OK;
+}
+
+/* Whether a group has several runs. */
+static bool has_seeds(const struct compared *c)
+{
+    for (size_t g = 0; g < c->result.n_groups; g++) {
+        if (c->result.groups[g].n > 1)
+            return true;
+    }
+    return false;
+}
+
+int print_compared_tables(const struct compared *c, bool markdown)
+{
+    print_runs(c, markdown);
+    if (has_seeds(c)) {
+        print_groups(c, markdown);
+        print_members(c);
+    }
+    if (c->n > 1)
+        print_reach(c, markdown);
+    return print_scores(c, markdown);
+}
