@@ -3,8 +3,8 @@
 # the same documents, the harness with the model in PyTorch. Runs both alternately, several times, prints documents per second
 # and the ratio of the medians, and compares all log-likelihoods and accuracies.
 #
-#   bench/against_lm_eval.sh [--models "baseline ddl-cc-ec"] [--tasks arc_easy,piqa] [--shots 0] [--limit 100]
-#                            [--batches "1 8 32"] [--rounds 2]
+#   bench/against_lm_eval.sh [--models "baseline ddl-cc-ec"] [--tasks LIST] [--shots 0] [--limit 100]
+#                            [--data data/tasks] [--batches "1 8 32"] [--rounds 2]
 #
 # The harness runs with each batch size of --batches; its best median counts. Its time is that of loglikelihood() only: tokenizing
 # and the model. ddl's is that of the whole program. PYTHON is a Python interpreter with torch, lm_eval and tokenizers. Run
@@ -15,10 +15,10 @@ cd "$(dirname "$0")/.."
 usage() { sed -n 's/^# \{0,1\}//; 2,11p' "$0" >&2; }
 python=${PYTHON:-python3}
 ddl=${DDL:-build/release/ddl}
-models="baseline ddl-cc-ec" tasks=arc_easy,piqa shots=0 limit=100 batches="1 8 32" rounds=2
+models="baseline ddl-cc-ec" tasks=arc_easy,arc_challenge,hellaswag,piqa,winogrande shots=0 limit=100 data=data/tasks batches="1 8 32" rounds=2
 while [ $# -gt 0 ]; do
     case $1 in
-    --models | --tasks | --shots | --limit | --batches | --rounds)
+    --models | --tasks | --shots | --limit | --data | --batches | --rounds)
         [ $# -gt 1 ] || { echo "$0: $1: missing value" >&2; exit 2; }
         eval "${1#--}=\$2"
         shift 2
@@ -48,13 +48,13 @@ for model in $models; do
     while [ "$round" -lt "$rounds" ]; do
         round=$((round + 1))
         for batch in $batches; do
-            "$python" "$peer" run "$folder" --tasks "$tasks" --shots "$shots" --limit "$limit" --batch "$batch" \
+            "$python" "$peer" run "$folder" --data "$data" --tasks "$tasks" --shots "$shots" --limit "$limit" --batch "$batch" \
                 >"$work/harness" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
             field documents_per_s <"$work/harness" >>"$work/harness.$model.$batch"
         done
         rm -f "$work/items"
         start=$(date +%s%N)
-        "$ddl" eval "$folder" --tasks "$tasks" --shots "$shots" --limit "$limit" --data data/tasks --quiet \
+        "$ddl" eval "$folder" --tasks "$tasks" --shots "$shots" --limit "$limit" --data "$data" --quiet \
             --items "$work/items" >/dev/null
         end=$(date +%s%N)
         awk -v n="$(wc -l <"$work/items")" -v ns="$((end - start))" 'BEGIN { print n * 1e9 / ns }' >>"$work/ddl.$model"

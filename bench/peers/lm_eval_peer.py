@@ -47,14 +47,21 @@ def make(folder: Path, name: str) -> None:
 # ---- data: the original files with the columns of the hub's data sets
 
 
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def records(path: Path) -> list[dict]:
+    """The records of a file of JSON lines, or of one list."""
+    text = path.read_text()
+    return json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.split("\n") if line]
 
 
 def arc(row: dict, label: str | None) -> dict:
     choices = row["question"]["choices"]
     return {"question": row["question"]["stem"], "answerKey": row["answerKey"],
             "choices": {"text": [c["text"] for c in choices], "label": [c["label"] for c in choices]}}
+
+
+def openbookqa(row: dict, label: str | None) -> dict:
+    converted = arc(row, label)
+    return {"question_stem": converted.pop("question")} | converted
 
 
 def labeled(row: dict, label: str | None) -> dict:
@@ -70,13 +77,16 @@ FILES = {
     "arc_easy": ("arc/ARC-Easy-Test.jsonl", "arc/ARC-Easy-Train.jsonl", "test", arc),
     "arc_challenge": ("arc/ARC-Challenge-Test.jsonl", "arc/ARC-Challenge-Train.jsonl", "test", arc),
     "hellaswag": ("hellaswag/hellaswag_val_1000.jsonl", "hellaswag/hellaswag_train_small.jsonl", "validation", unchanged),
+    "openbookqa": ("openbookqa/test.jsonl", "openbookqa/train.jsonl", "test", openbookqa),
     "piqa": ("piqa/valid.jsonl", "piqa/train.jsonl", "validation", labeled),
+    "sciq": ("sciq/test.json", "sciq/valid.json", "test", unchanged),
+    "social_iqa": ("social_iqa/dev.jsonl", "social_iqa/train.jsonl", "validation", labeled),
     "winogrande": ("winogrande/dev.jsonl", "winogrande/train_m.jsonl", "validation", unchanged),
 }
 
 
 def convert(data: Path, name: str, out: Path) -> None:
-    rows, labels = lines(data / name), (data / name).with_name(Path(name).stem + "-labels.lst")
+    rows, labels = records(data / name), (data / name).with_name(Path(name).stem + "-labels.lst")
     answers = labels.read_text().split() if labels.exists() else [None] * len(rows)
     conversion = next(f[3] for f in FILES.values() if name in f)
     with open(out, "w") as file:
@@ -177,7 +187,7 @@ def run(folder: Path, data: Path, names: list[str], shots: int, limit: int | Non
 def compare(harness: dict, items: Path) -> str:
     """The largest difference of a log-likelihood, and whether the accuracies are equal."""
     found: dict[str, dict[int, dict]] = {}
-    for line in lines(items):
+    for line in records(items):
         found.setdefault(line["task"], {})[line["document"]] = line
     largest, equal = 0.0, True
     for name, values in harness["tasks"].items():

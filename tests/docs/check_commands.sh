@@ -24,6 +24,7 @@ not_run() {
 hf download|downloads 30 GB
 sh bench/against_torch.sh|needs PyTorch and an idle machine
 sh bench/against_llama.sh|needs llama-cpp-python and an idle machine
+sh bench/against_lm_eval.sh|needs PyTorch, lm_eval and an idle machine
 ROWS
 }
 
