@@ -23,10 +23,9 @@ struct flags {
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
     TOKEN_ROWS(struct flags),
-    FORCE_ROW(
-        struct flags,
-        "what is forced in one sublayer after the other, as for ddl eval; may be repeated (empty: beta=0, "
-        "or f_scale=0 without the delta rule)"),
+    FORCE_ROW(struct flags,
+              "change to make in each sublayer in turn, as for ddl eval; may be repeated (empty: beta=0, "
+              "or f_scale=0 in sublayers without the delta rule)"),
     MODEL_ROWS(struct flags),
     WINDOW_ROWS(struct flags),
     { "val_tokens", DDL_OPTION_U64, AT(windows.max_tokens), 0, 0, 9e15, NULL, "N",
@@ -229,19 +228,19 @@ static int cmd_ablate(int argc, char **argv)
 const struct command ablate_command = {
     .name = "ablate",
     .usage = "DIR (--val-data PATH | --text FILE) [--force SPEC] [--json]",
-    .about = "rank the sublayers of a model by the loss without each",
+    .about = "rank sublayers by the increase in loss when each is left out",
     .text =
         (const char *const[]){
             "Evaluates the model unchanged, then with one sublayer changed at a time: by default the gate",
             "of a delta sublayer is closed (beta=0), and the output of any other sublayer is left out",
             "(f_scale=0). --force selects other changes and the sublayers that they apply to, as for",
-            "'ddl eval'. The table is sorted by the increase of the loss. After an interruption it has the",
-            "sublayers evaluated so far.", NULL },
+            "'ddl eval'. The table is sorted by the increase in loss. If interrupted, the",
+            "command prints the sublayers evaluated so far.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples =
         (const struct note[]){ { "ddl ablate my/run --val-data my/shards", "each sublayer left out in turn" },
                                { "ddl ablate my/run --val-data my/shards --force sub=mlp,update=write",
-                                 "each delta MLP sublayer without its erase" },
+                                 "each delta MLP sublayer in turn without its erase term" },
                                { 0 } },
     .run = cmd_ablate,
 };

@@ -54,7 +54,7 @@ struct flags {
 static const struct ddl_option report_rows[] = {
     BOOL_ROW("json", json, "one JSON object on one line"),
     TEXT_ROW("save", save, "FILE", "append that line to FILE"),
-    TEXT_ROW("compare", compare, "FILE", "print what changed beyond noise since the report in FILE"),
+    TEXT_ROW("compare", compare, "FILE", "print the changes from the report in FILE that exceed the noise"),
     { 0 },
 };
 static const struct ddl_option op_rows[] = {
@@ -87,18 +87,19 @@ static const struct ddl_option decode_rows[] = {
     DTYPE_ROW(ddl_precision_names),
     { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
       "format of keys and values (auto: f32 with f32 weights, else bf16)" },
-    BATCH_ROW("sequences decoded together, after one alone"),
+    BATCH_ROW("sequences decoded together (one sequence is timed first)"),
     SEQ_ROW("tokens of the prompt"),
     STEPS_ROW("tokens to decode"),
     WARMUP_ROW,
-    OPS_ROW("as many additional tokens"),
+    OPS_ROW("additional steps, one per token to decode"),
     ROOFLINE_ROW,
     { 0 },
 };
 static const struct ddl_option tokenizer_rows[] = {
     TEXT_ROW("tokenizer", tokenizer, "PATH", "tokenizer.json or its folder (empty: data/tokenizer)"),
     TEXT_ROW("text", text, "FILE", "plain text (empty: the sample in data/text)"),
-    SIZE_ROW("vocab-size", vocab_size, 0, 1000000, "vocabulary size to train from the text (0: no training)"),
+    SIZE_ROW("vocab-size", vocab_size, 0, 1000000,
+             "size of the vocabulary to train on the text (0: no training)"),
     STEPS_ROW("repetitions"),
     WARMUP_ROW,
     { 0 },
@@ -322,7 +323,7 @@ static const struct command tokenizer_command_of_bench = {
 const struct command bench_command = {
     .name = "bench",
     .usage = "op | step | decode | tokenizer ...",
-    .about = "measure speed; results are checked before they are timed",
+    .about = "measure speed; every operation is checked before it is timed",
     .text =
         (const char *const[]){
             "Each benchmark first checks the results of what it times, and fails if one is wrong.",

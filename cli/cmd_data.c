@@ -32,7 +32,7 @@ static const struct ddl_option info_flags[] = {
     { "json", DDL_OPTION_BOOL, offsetof(struct data_flags, json), 0, 0, 0, NULL, NULL,
       "print the result as JSON" },
     { "vocab", DDL_OPTION_SIZE, offsetof(struct data_flags, vocab), 0, 1, 2147483647, NULL, "N",
-      "report tokens that are not below N" },
+      "vocabulary size: report token ids of N or more" },
     FORMAT_ROW(struct data_flags),
     { "tokenizer", DDL_OPTION_PATH, offsetof(struct data_flags, tokenizer),
       sizeof((struct data_flags *)0)->tokenizer, 0, 0, NULL, "PATH",
@@ -325,7 +325,7 @@ static const struct command data_info_command = {
     .text = (const char *const[]){ "PATH is a shard, a folder, or a pattern. All shards of a folder are "
                                    "listed, for training and for "
                                    "validation.",
-                                   "The exit status is 1 if a shard is damaged.", NULL },
+                                   "The exit status is 1 if a shard is corrupted.", NULL },
     .options = { { .rows = info_flags } },
     .run = info,
 };
@@ -339,6 +339,6 @@ const struct command data_command = {
         (const struct note[]){ { "ddl data build corpus.jsonl.zst --tokenizer my/tokenizer.json "
                                  "--val-fraction 0.01 --out my/shards",
                                  "training shards, and validation shards with 1 % of the documents" },
-                               { "ddl data info my/shards", "their contents, and a check for damage" },
+                               { "ddl data info my/shards", "their contents, and a check for corruption" },
                                { 0 } },
 };

@@ -43,7 +43,7 @@ static const struct ddl_option text_rows[] = {
     { .name = "stop",
       .type = DDL_OPTION_STRING,
       .value = "TEXT",
-      .help = "end the text before TEXT; may be repeated" },
+      .help = "stop at the first occurrence of TEXT, which is not printed; may be repeated" },
     { 0 },
 };
 
@@ -345,7 +345,8 @@ const struct command generate_command = {
     .about = "generate text after a prompt",
     .text =
         (const char *const[]){
-            "Without --prompt the prompt is standard input. An empty prompt is <|endoftext|>, with which "
+            "Without --prompt, the prompt is read from standard input. An empty prompt is <|endoftext|>, "
+            "with which "
             "every",
             "document begins in training. If standard input is a terminal, each line typed is a prompt: "
             "Ctrl-C",

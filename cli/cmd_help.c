@@ -12,8 +12,8 @@ struct flags {
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
     { "man", DDL_OPTION_STRING, AT(man), sizeof((struct flags *)0)->man, 0, 0, NULL, "PAGE",
-      "a manual page, for 'man -l -'" },
-    { "pages", DDL_OPTION_BOOL, AT(pages), 0, 0, 0, NULL, NULL, "the names of all manual pages" },
+      "print a manual page, as input for 'man -l -'" },
+    { "pages", DDL_OPTION_BOOL, AT(pages), 0, 0, 0, NULL, NULL, "print the names of all manual pages" },
     { 0 },
 };
 

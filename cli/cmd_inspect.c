@@ -134,7 +134,7 @@ static int cmd_inspect(int argc, char **argv)
 const struct command inspect_command = {
     .name = "inspect",
     .usage = "DIR (--val-data PATH | --text FILE | --prompt TEXT) [--tokens N] [--json]",
-    .about = "gates, steps and spectra of the sublayers of a model",
+    .about = "print gates, updates and spectra of the sublayers of a model",
     .text =
         (const char *const[]){
             "Runs the model on tokens and prints a line per sublayer: mean, 5 % and 95 % quantile of the "

@@ -163,7 +163,7 @@ static int cmd_logprobs(int argc, char **argv)
 const struct command logprobs_command = {
     .name = "logprobs",
     .usage = "DIR [FILE] [--which last|best|final|STEP] [--stride N] [--json]",
-    .about = "log-probability, rank and entropy of each token of a text",
+    .about = "print log-probability, rank and entropy of a text's tokens",
     .text =
         (const char *const[]){
             "The text is FILE or, without it or for -, standard input. A line is printed for each token: its",
@@ -174,12 +174,14 @@ const struct command logprobs_command = {
             "--json they are JSON objects. The first token is predicted from <|endoftext|>. Texts longer "
             "than",
             "the model's context are divided into windows as by 'ddl eval --text': the sum of the",
-            "log-probabilities is minus its loss times the number of tokens.", NULL },
+            "log-probabilities is the negative of that loss times the number of tokens.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
-    .examples = (const struct note[]){ { "ddl logprobs my/run book.txt --stride 256 >book.tsv",
-                                         "as TSV; all but 256 tokens of the context precede each token" },
-                                       { "printf 'Once upon a time' | ddl logprobs my/run --json",
-                                         "of standard input, as JSON lines" },
-                                       { 0 } },
+    .examples =
+        (const struct note[]){
+            { "ddl logprobs my/run book.txt --stride 256 >book.tsv",
+              "as TSV; after the first window, at least (context - 256) tokens precede each token" },
+            { "printf 'Once upon a time' | ddl logprobs my/run --json",
+              "scores of standard input, as JSON lines" },
+            { 0 } },
     .run = cmd_logprobs,
 };

@@ -26,7 +26,7 @@ static const struct ddl_option flag_rows[] = {
     { "skip", DDL_OPTION_U64, offsetof(struct flags, skip), 0, 0, 9007199254740992.0, NULL, "N",
       "with --resume: skip the data of N steps" },
     FLAG(overwrite, "delete an existing run in --out first"),
-    FLAG(dry_run, "check data and tokenizer; predict memory and time; train nothing"),
+    FLAG(dry_run, "check data and tokenizer; predict memory and time; write nothing"),
     FLAG(json, "print the result as JSON"),
     FLAG(quiet, "print nothing but errors (and the result with --json)"),
     { 0 },
@@ -214,14 +214,14 @@ const struct command train_command = {
             "signal",
             "exits at once. During a validation or an evaluation on tasks the checkpoint is written at once, "
             "and",
-            "--resume repeats them.",
+            "--resume repeats the evaluation.",
             "--dry-run opens and checks the data and the tokenizer, and estimates the time by training a "
-            "scratch model",
+            "temporary model",
             "for a few seconds. Without train_data it predicts only the memory.",
-            "Progress is shown on standard error: on a terminal one line that is overwritten; with "
-            "TERM=dumb, "
-            "or in a",
-            "file, a line every ten seconds. NO_COLOR turns colors off. tok/s is tokens divided by training "
+            "Progress is shown on standard error: on a terminal one line that is overwritten; "
+            "otherwise, or",
+            "with TERM=dumb, a line every ten seconds. NO_COLOR turns colors off. tok/s is tokens divided by "
+            "training "
             "time,",
             "without validations, tasks, checkpoints and samples; the time left includes them.", NULL },
     .options = { { .title = "options that are not keys", .rows = flag_rows },

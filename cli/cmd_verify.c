@@ -136,7 +136,7 @@ static const void *verify_defaults(void)
 const struct command verify_command = {
     .name = "verify",
     .usage = "DIR... [--option value ...]",
-    .about = "compare the backends with test vectors and report what passes",
+    .about = "compare the backends with test vectors; report which cases pass",
     .text =
         (const char *const[]){
             "Each DIR (or file) is searched for cases: models with their gradients and optimizer steps, the",
@@ -151,7 +151,7 @@ const struct command verify_command = {
     .options = { { .table = ddl_verify_options, .defaults = verify_defaults }, { .rows = output_options } },
     .examples =
         (const struct note[]){
-            { "ddl verify tests/golden --backend cpu", "the vectors of the source tree" },
+            { "ddl verify tests/golden --backend cpu", "the test vectors in the source tree" },
             { "ddl verify tests/golden --dtype bf16", "the models among them in bfloat16" },
             { 0 } },
     .run = cmd_verify,

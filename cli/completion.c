@@ -127,11 +127,15 @@ const struct command completion_command = {
     .name = "completion",
     .usage = "bash|zsh|fish",
     .about = "print the completion script of a shell",
-    .text = (const char *const[]){ "An installed ddl has its scripts where the shells look for them.", NULL },
+    .text =
+        (const char *const[]){
+            "An installation of ddl includes these scripts in the folders that the shells search.", NULL },
     .examples =
-        (const struct note[]){ { "eval \"$(ddl completion bash)\"", "enable completion in this bash" },
-                               { "source <(ddl completion zsh)", "in this zsh, after compinit" },
-                               { "ddl completion fish | source", "in this fish" },
-                               { 0 } },
+        (const struct note[]){
+            { "eval \"$(ddl completion bash)\"", "enable completion in the current bash session" },
+            { "source <(ddl completion zsh)",
+              "enable completion in the current zsh session, after compinit" },
+            { "ddl completion fish | source", "enable completion in the current fish session" },
+            { 0 } },
     .run = cmd_completion,
 };

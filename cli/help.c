@@ -58,7 +58,7 @@ ddl_status check_arguments(const char *command, int n, char **argv, int min, int
 void print_overview(FILE *out)
 {
     fprintf(out, "usage: ddl COMMAND [ARGUMENT ...]\n\n"
-                 "Train, evaluate and sample Deep Delta language models.\n\ncommands:\n");
+                 "Train, study and sample from Deep Delta Learning language models.\n\ncommands:\n");
     for (size_t i = 0; commands[i]; i++)
         fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->about);
     fprintf(out, "\n'ddl help COMMAND' describes a command; 'ddl --version' prints the version.\n");
@@ -152,7 +152,7 @@ void print_help(const struct command *command)
         printf("%s  ddl %s %s\n      %s\n", i ? "" : "\n", action->name, action->usage, action->about);
     }
     if (command->actions)
-        printf("\n'ddl %s --help' lists the options, and so on.\n", command->actions[0]->name);
+        printf("\n'ddl help %s ACTION' lists the options of an action.\n", command->name);
     print_options(command);
     for (size_t i = 0; command->examples && command->examples[i].name; i++)
         printf("%s  %s\n      %s\n", i ? "" : "\nexamples:\n", command->examples[i].name,

@@ -8,7 +8,8 @@
 #define FORMAT_ROW_OF(type, field)                                                                           \
     {                                                                                                        \
         "format", DDL_OPTION_CHOICE, offsetof(type, field), 0, 0, 0, ddl_shards_format_names, "NAME",        \
-            "format of the shards (auto: by their header; train.bin and val.bin without one are nanoGPT's)"  \
+            "format of the shards (auto: by their header; without one, train.bin and val.bin are read as "   \
+            "nanogpt)"                                                                                       \
     }
 /* The option row of the member `format`. */
 #define FORMAT_ROW(type) FORMAT_ROW_OF(type, format)

@@ -24,7 +24,7 @@ struct token_flags {
       0,                                                                                                     \
       NULL,                                                                                                  \
       "PATH",                                                                                                \
-      "shards to read: files, a folder, or a pattern; of a folder its validation shards, if any",            \
+      "shards to read: files, a folder, or a pattern; from a folder, its validation shards, if any",         \
       "shard data" },                                                                                        \
         { "text", DDL_OPTION_PATH, offsetof(type, tokens.text),       4096, 0, 0,                            \
           NULL,   "FILE",          "text to read (-: standard input)" },                                     \

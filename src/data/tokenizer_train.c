@@ -23,14 +23,14 @@ const struct ddl_option *ddl_tokenizer_train_options(void)
 {
     static const struct ddl_option rows[] = {
         { "vocab_size", DDL_OPTION_SIZE, FIELD(vocab_size), 0, 256, DDL_MAX_VOCAB, NULL, "N",
-          "total number of tokens: special tokens, 256 bytes and merges" },
+          "vocabulary size: special tokens, 256 bytes and merges" },
         { "min_frequency", DDL_OPTION_U64, FIELD(min_frequency), 0, 0, 1e15, NULL, "N",
           "minimum count of a pair to be merged" },
         { "special_tokens", DDL_OPTION_STRING, FIELD(special_tokens),
           sizeof((struct ddl_tokenizer_train_config *)0)->special_tokens, 0, 0, NULL, "A,B,...",
           "special tokens, comma-separated; they get the first ids" },
         { "max_words", DDL_OPTION_SIZE, FIELD(max_words), 0, 10000, 1e9, NULL, "N",
-          "limit on distinct pieces kept while counting; beyond it, the rarest are dropped" },
+          "maximum number of distinct pre-tokens counted; beyond it, the rarest are dropped" },
         DDL_INPUT_ROWS(struct ddl_tokenizer_train_config),
         { 0 },
     };

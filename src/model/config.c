@@ -30,40 +30,42 @@ enum { RESIDUAL = 1 << 0, OWN = 1 << 1, OWN_IF_USED = OWN | 1 << 2 };
 
 /* The rows: type, key, field, range, choices, properties, help. */
 #define CONFIG_ROWS(ROW)                                                                                     \
-    ROW(SIZE, vocab_size, vocab_size, 1, MAX_VOCAB, NULL, 0, "rows of the embedding")                        \
-    ROW(SIZE, num_hidden_layers, n_layers, 1, DDL_MAX_LAYERS, NULL, 0, "blocks")                             \
+    ROW(SIZE, vocab_size, vocab_size, 1, MAX_VOCAB, NULL, 0, "vocabulary size: rows of the embedding")       \
+    ROW(SIZE, num_hidden_layers, n_layers, 1, DDL_MAX_LAYERS, NULL, 0, "number of layers (blocks)")          \
     ROW(SIZE, num_attention_heads, n_heads, 1, MAX_SMALL, NULL, 0, "attention heads")                        \
     ROW(SIZE, hidden_size, d_model, 1, MAX_WIDTH, NULL, 0, "width d of the model")                           \
     ROW(SIZE, head_dim, head_dim, 1, DDL_MAX_HEAD_DIM, NULL, 0, "width of a head")                           \
     ROW(SIZE, block_size, block_size, 1, MAX_VOCAB, NULL, 0, "longest context, in tokens")                   \
     ROW(FLOAT, rope_base, rope_base, 1, 1e12, NULL, 0, "base of the rotary angles")                          \
-    ROW(FLOAT, rope_ratio, rope_ratio, 0, 1, NULL, 0, "share of a head's dimensions that are rotated")       \
+    ROW(FLOAT, rope_ratio, rope_ratio, 0, 1, NULL, 0, "fraction of a head's dimensions that are rotated")    \
     ROW(BOOL, use_qk_rmsnorm, qk_norm, 0, 0, NULL, 0, "normalize queries and keys")                          \
     ROW(FLOAT, embedding_init_std, embedding_init_std, 0, 100, NULL, 0,                                      \
         "standard deviation of the embedding's initial values")                                              \
     ROW(FLOAT, hidden_init_std_factor, hidden_init_std_factor, 0, 100, NULL, 0,                              \
-        "times 1/sqrt(d): standard deviation of the other matrices' initial values")                         \
+        "standard deviation of the other matrices' initial values, in units of 1/sqrt(d)")                   \
     ROW(BOOL, mup, mup, 0, 0, NULL, 0, "scale logits and learning rates by hidden_size_base / hidden_size")  \
     ROW(SIZE, hidden_size_base, d_base, 1, MAX_WIDTH, NULL, 0, "width at which muP has no effect")           \
     ROW(SIZE, ddl_value_channels, channels, 1, 4096, NULL, RESIDUAL, "value channels c of the state")        \
     ROW(SIZE, ddl_state_shortconv_kernel_size, state_kernel, 0, 4096, NULL, RESIDUAL | OF(DELTA),            \
         "taps of the compressor (0: 4 for token, c for channel)")                                            \
-    ROW(FLOAT, ddl_state_read_init, read_init, -1e6, 1e6, NULL, 0, "initial read vector (0: 1/c)")           \
+    ROW(FLOAT, ddl_state_read_init, read_init, -1e6, 1e6, NULL, 0,                                           \
+        "initial value of every element of the read vector (0: 1/c)")                                        \
     ROW(SIZE, input_embed_shortconv_kernel_size, embed_kernel, 1, 4096, NULL, RESIDUAL | OF(DELTA),          \
         "taps of the conv embedding")                                                                        \
     ROW(FLOAT, ddl_k_eps, k_eps, 1e-12, 1, NULL, RESIDUAL | OF(DELTA),                                       \
-        "epsilon inside the direction's norm")                                                               \
+        "epsilon in the normalization of the direction")                                                     \
     ROW(BOOL, ddl_beta_single_linear, beta_linear, 0, 0, NULL, RESIDUAL | OF(DELTA) | OF(GATED),             \
         "the gate is one linear map, not an MLP")                                                            \
     ROW(SIZE, ddl_beta_hidden_size, beta_hidden, 1, MAX_WIDTH, NULL, RESIDUAL | OF(DELTA) | OF(GATED),       \
         "hidden width of the gate's MLP")                                                                    \
-    ROW(FLOAT, ddl_beta_init, beta_init, 0, 2, NULL, 0, "initial gate")                                      \
+    ROW(FLOAT, ddl_beta_init, beta_init, 0, 2, NULL, 0, "initial value of the gate")                         \
     ROW(BOOL, ddl_v_sigmoid, v_sigmoid, 0, 0, NULL, RESIDUAL | OF(DELTA),                                    \
         "apply a scaled sigmoid to the target")                                                              \
-    ROW(FLOAT, ddl_v_sigmoid_scale, v_scale, -1e6, 1e6, NULL, RESIDUAL | OF(DELTA), "scale of that sigmoid") \
+    ROW(FLOAT, ddl_v_sigmoid_scale, v_scale, -1e6, 1e6, NULL, RESIDUAL | OF(DELTA),                          \
+        "scale of the target's sigmoid")                                                                     \
     ROW(BOOL, ddl_v_constant, v_constant, 0, 0, NULL, RESIDUAL | OF(DELTA), "the target is a constant")      \
     ROW(FLOAT, ddl_v_constant_value, v_constant_value, -1e6, 1e6, NULL, RESIDUAL | OF(DELTA),                \
-        "value of that constant")                                                                            \
+        "value of the constant target")                                                                      \
     ROW(CHOICE, ddl_residual, residual, 0, 0, residual_rule_names, RESIDUAL | OWN, "residual rule")          \
     ROW(CHOICE, ddl_map, map, 0, 0, map_names, RESIDUAL | OWN | OF(DELTA),                                   \
         "the sublayer's output determines the direction (k) or the target (v)")                              \
@@ -78,10 +80,11 @@ enum { RESIDUAL = 1 << 0, OWN = 1 << 1, OWN_IF_USED = OWN | 1 << 2 };
     ROW(CHOICE, ddl_embed, embed, 0, 0, embed_names, RESIDUAL | OWN | OF(DELTA),                             \
         "c > 1: how the state is computed from the embedding")                                               \
     ROW(BOOL, ddl_per_feature, per_feature, 0, 0, NULL, RESIDUAL | OWN_IF_USED | OF(SCALE) | OF(HIGHWAY),    \
-        "scale, highway: one number for each feature instead of one")                                        \
-    ROW(FLOAT, ddl_scale_init, scale_init, -1e6, 1e6, NULL, OWN_IF_USED | OF(SCALE), "scale: initial value") \
+        "scale, highway: one number per feature instead of a single number")                                 \
+    ROW(FLOAT, ddl_scale_init, scale_init, -1e6, 1e6, NULL, OWN_IF_USED | OF(SCALE),                         \
+        "scale: initial value of the scale")                                                                 \
     ROW(FLOAT, ddl_highway_init, highway_init, 1e-6, 1 - 1e-6, NULL, OWN_IF_USED | OF(HIGHWAY),              \
-        "highway: initial gate")
+        "highway: initial value of the gate")
 
 #define VALUE_BOOL NULL
 #define VALUE_SIZE "N"
@@ -182,8 +185,8 @@ static const struct preset {
       DDL_EMBED_REPEAT, false },
     { "ddl-cc-ec", "four channels, channel compression, conv embedding", DDL_RESIDUAL_DELTA, 4,
       DDL_COMPRESS_CHANNEL, DDL_EMBED_CONV, false },
-    { "ddl-mix", "four channels, one weight each, linear target from the context", DDL_RESIDUAL_DELTA, 4,
-      DDL_COMPRESS_MIX, DDL_EMBED_REPEAT, true },
+    { "ddl-mix", "four channels, one weight per feature and channel, linear target from the context",
+      DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_MIX, DDL_EMBED_REPEAT, true },
     { "ddl-mix-ec", "the same with conv embedding", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_MIX, DDL_EMBED_CONV,
       true },
     { "scale", "control: x + lambda F(x), lambda learned", DDL_RESIDUAL_SCALE, 1, 0, 0, false },

@@ -61,7 +61,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
 
 /* The keys of a recipe. SAME, NOTED, ANY: what a resumed run may change (enum ddl_on_resume). */
 #define ROWS(X)                                                                                              \
-    X(ANY, TEXT_ROW(model, "NAME", "named model: ddl info lists them"))                                      \
+    X(ANY, TEXT_ROW(model, "NAME", "named model (ddl info lists the names)"))                                \
     X(ANY, TEXT_ROW(size, "NAME", "named size: small, medium, mini, tiny, micro"))                           \
     X(ANY, PATH_ROW(init_from, "DIR", "start from the weights and configuration of this model or run"))      \
     X(ANY, TEXT_ROW(init_which, "MODEL", "init_from: " DDL_WHICH_HELP))                                      \
@@ -70,14 +70,14 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY,                                                                                                   \
       TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: residual rule of each layer, such as add,delta,..."))  \
     X(NOTED, PATHS_ROW(train_data, NULL,                                                                     \
-                       "shards to train on: files, a folder, or a pattern dir/prefix_*.bin; if some "        \
-                       "are validation shards (val_*), only the others"))                                    \
+                       "shards to train on: files, a folder, or a pattern "                                  \
+                       "dir/prefix_*.bin; validation shards (val_*) among others are ignored"))              \
     X(NOTED, PATHS_ROW(val_data, val_words,                                                                  \
-                       "shards to validate on; of a folder its validation shards, if any (auto: "            \
+                       "shards to validate on; from a folder, its validation shards, if any (auto: "         \
                        "the validation shards of train_data; none: no validation)"))                         \
-    X(NOTED,                                                                                                 \
-      { "format", DDL_OPTION_CHOICE, AT(format), 0, 0, 0, ddl_shards_format_names, "NAME",                   \
-        "format of the shards (auto: by their header; train.bin and val.bin without one are nanoGPT's)" })   \
+    X(NOTED, { "format", DDL_OPTION_CHOICE, AT(format), 0, 0, 0, ddl_shards_format_names, "NAME",            \
+               "format of the shards (auto: by their header; without one, train.bin and val.bin are read "   \
+               "as nanogpt)" })                                                                              \
     X(ANY, PATH_ROW(tokenizer, "PATH", "tokenizer to store with the model"))                                 \
     X(ANY, PATH_ROW(out, "DIR", "run folder (empty: runs/MODEL-SIZE-N, N the first free number)",            \
                     .aliases = "out_dir output_dir"))                                                        \
@@ -97,7 +97,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
                "the end (wsd)",                                                                              \
                "lr_schedule lr_scheduler lr_scheduler_type" })                                               \
     X(NOTED,                                                                                                 \
-      ROW(decay_ratio, DDL_OPTION_DOUBLE, 0, 1, "share of the steps in which the schedule wsd decays"))      \
+      ROW(decay_ratio, DDL_OPTION_DOUBLE, 0, 1, "fraction of the steps in which the schedule wsd decays"))   \
     X(NOTED, AUTO_ROW(warmup, 0, "steps/50, at most 2000", "linear warmup steps",                            \
                       .aliases = "warmup_steps warmup_iters"))                                               \
     X(NOTED, ROW(beta1, DDL_OPTION_FLOAT, 0, 0.9999999, "AdamW: decay of the first moment"))                 \
@@ -141,14 +141,15 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, PATH_ROW(tasks_data, "DIR", "folder with the files of the tasks"))                                \
     X(ANY,                                                                                                   \
       AUTO_ROW(tasks_every, 0, "steps/10, 1 to 1000", "steps between evaluations on the tasks (0: never)"))  \
-    X(ANY, ROW(tasks_limit, DDL_OPTION_U64, 0, MAX_COUNT, "first documents of each task (0: all)"))          \
+    X(ANY, ROW(tasks_limit, DDL_OPTION_U64, 0, MAX_COUNT,                                                    \
+               "evaluate the first N documents of each task (0: all)"))                                      \
     X(ANY, ROW(tasks_shots, DDL_OPTION_SIZE, 0, 4096, "examples before each document"))                      \
     X(ANY, AUTO_ROW(checkpoint_every, 0, "steps/10, 1 to 1000, rounded up to a multiple of val_every",       \
                     "steps between checkpoints (0: only when stopped)",                                      \
                     .aliases = "save_every save_interval save_steps"))                                       \
     X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "most recent checkpoints to keep (0: all)"))          \
     X(ANY, ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,                                                       \
-               "additional checkpoints of lowest validation loss to keep (0: none)"))                        \
+               "additional checkpoints to keep, those with the lowest validation loss (0: none)"))           \
     X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP, .aliases = DDL_BACKEND_ALIASES))                    \
     X(NOTED,                                                                                                 \
       ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core)", .aliases = DDL_THREADS_ALIASES))
