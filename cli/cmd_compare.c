@@ -15,13 +15,16 @@
 static const char marks[] = "o*+x#%@&abcdefghijklmnpqrstuvwyz";
 
 struct compare_options {
-    char which[32], baseline[1024];
-    int x;
-    bool val, any, json, csv, markdown;
+    char which[32], baseline[1024], svg[1024];
+    struct figure_options figure;
+    bool any, json, csv, markdown;
     size_t width, height;
 };
 
 const char *const axis_names[] = { "steps", "tokens", "flops", "seconds", "train_seconds", NULL };
+
+const char *const axis_labels[] = { "steps", "tokens", "FLOPs", "seconds of wall time",
+                                    "seconds of training time" };
 
 #define AT(field) offsetof(struct compare_options, field)
 static const struct ddl_option options[] = {
@@ -38,14 +41,21 @@ static const struct ddl_option options[] = {
       .help = "compare runs that differ in data, sequence length, vocabulary or last step" },
     { .name = "x",
       .type = DDL_OPTION_CHOICE,
-      .offset = AT(x),
+      .offset = AT(figure.axis),
       .choices = axis_names,
       .value = "AXIS",
-      .help = "horizontal axis of the chart" },
+      .help = "horizontal axis of the chart and of --svg" },
     { .name = "val",
       .type = DDL_OPTION_BOOL,
-      .offset = AT(val),
+      .offset = AT(figure.val),
       .help = "draw validation loss instead of training loss" },
+    { .name = "max_loss",
+      .type = DDL_OPTION_DOUBLE,
+      .offset = AT(figure.highest),
+      .min = 0,
+      .max = 1e6,
+      .value = "X",
+      .help = "do not draw losses above this (0: draw all)" },
     { .name = "width",
       .type = DDL_OPTION_SIZE,
       .offset = AT(width),
@@ -69,6 +79,12 @@ static const struct ddl_option options[] = {
       .type = DDL_OPTION_BOOL,
       .offset = AT(markdown),
       .help = "tables in Markdown, no chart" },
+    { .name = "svg",
+      .type = DDL_OPTION_PATH,
+      .offset = AT(svg),
+      .size = sizeof(((struct compare_options *)0)->svg),
+      .value = "FILE",
+      .help = "also write the curves to this SVG file: means of groups, bands over seeds" },
     { 0 },
 };
 
@@ -80,6 +96,12 @@ double axis_value(const struct ddl_run_point *point, int axis)
                           [AXIS_SECONDS] = point->seconds,
                           [AXIS_TRAIN_SECONDS] = point->train_seconds };
     return of[axis];
+}
+
+double drawn_loss(const struct ddl_run_point *point, bool val, double highest)
+{
+    double loss = val ? point->val_loss : point->loss;
+    return highest > 0 && loss > highest ? NAN : loss;
 }
 
 static bool has_points(const struct curve *curve)
@@ -99,8 +121,8 @@ static bool make_curve(const struct ddl_run_log *log, const struct compare_optio
     if (!*numbers)
         return false;
     for (size_t i = 0; i < log->n; i++) {
-        (*numbers)[i] = axis_value(&log->points[i], o->x);
-        (*numbers)[log->n + i] = o->val ? log->points[i].val_loss : log->points[i].loss;
+        (*numbers)[i] = axis_value(&log->points[i], o->figure.axis);
+        (*numbers)[log->n + i] = drawn_loss(&log->points[i], o->figure.val, o->figure.highest);
     }
     curve->n = log->n;
     curve->x = *numbers;
@@ -113,7 +135,7 @@ static int chart(const struct compared *c, const struct compare_options *o)
 {
     struct curve *curves = calloc(c->n, sizeof *curves);
     double **numbers = calloc(c->n, sizeof *numbers);
-    const char *what = o->val ? "validation loss" : "training loss";
+    const char *what = o->figure.val ? "validation loss" : "training loss";
     size_t n_curves = 0;
     bool made = curves && numbers;
     for (size_t r = 0; made && r < c->n; r++) {
@@ -123,7 +145,7 @@ static int chart(const struct compared *c, const struct compare_options *o)
         n_curves += made && has_points(curve);
     }
     if (made)
-        draw_chart(axis_names[o->x], what, curves, n_curves, o->width, o->height);
+        draw_chart(axis_names[o->figure.axis], what, curves, n_curves, o->width, o->height);
     else
         fprintf(stderr, "ddl: out of memory for the chart\n");
     for (size_t r = 0; made && r < c->n; r++) {
@@ -154,7 +176,7 @@ static const char *last_part(const char *path)
 }
 
 static const struct compare_options initial = {
-    .which = "last", .x = AXIS_TOKENS, .width = 72, .height = 17
+    .which = "last", .figure = { .axis = AXIS_TOKENS }, .width = 72, .height = 17
 };
 static const void *defaults(void)
 {
@@ -230,6 +252,8 @@ static ddl_status compare_runs(struct compared *c, char **folders, struct compar
         status = find_baseline(c, folders, o->baseline, &how.baseline, err);
     if (!status)
         status = ddl_compare(&c->result, c->logs, c->names, c->n, &how, err);
+    if (!status && *o->svg)
+        status = write_compared_svg(c, o->svg, &o->figure, err);
     return status;
 }
 
@@ -279,12 +303,14 @@ const struct command compare_command = {
             "95 % interval of the final losses, and p-values of t-tests against the group of --baseline.",
             "If runs were evaluated on tasks (key tasks), the last table has the last scores.", NULL },
     .options = { { .rows = options, .defaults = defaults } },
-    .examples = (const struct note[]){ { "ddl compare runs/baseline runs/ddl-cc-ec --x flops",
-                                         "two runs at equal FLOPs" },
-                                       { "ddl compare runs/* --baseline runs/baseline-0 --markdown",
-                                         "groups of seeds against a baseline, as tables" },
-                                       { "ddl compare runs/baseline runs/ddl-cc-ec --which best",
-                                         "two runs, each up to its best checkpoint" },
-                                       { 0 } },
+    .examples =
+        (const struct note[]){
+            { "ddl compare runs/baseline runs/ddl-cc-ec --x flops", "two runs at equal FLOPs" },
+            { "ddl compare runs/* --baseline runs/baseline-0 --markdown",
+              "groups of seeds against a baseline, as tables" },
+            { "ddl compare runs/* --val --max-loss 4 --svg loss.svg", "validation losses as a figure" },
+            { "ddl compare runs/baseline runs/ddl-cc-ec --which best",
+              "two runs, each up to its best checkpoint" },
+            { 0 } },
     .run = cmd_compare,
 };

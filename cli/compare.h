@@ -10,8 +10,18 @@
 
 /* The horizontal axis of a chart. */
 enum axis { AXIS_STEPS, AXIS_TOKENS, AXIS_FLOPS, AXIS_SECONDS, AXIS_TRAIN_SECONDS };
-extern const char *const axis_names[];
+extern const char *const axis_names[];  /* of --x, ended by NULL */
+extern const char *const axis_labels[]; /* in an SVG file        */
 double axis_value(const struct ddl_run_point *point, int axis);
+
+/* What a chart shows. */
+struct figure_options {
+    int axis;       /* enum axis                                     */
+    bool val;       /* validation losses instead of training losses  */
+    double highest; /* losses above are not drawn; 0: all are        */
+};
+/* The loss of a point; NaN if it is above `highest`. */
+double drawn_loss(const struct ddl_run_point *point, bool val, double highest);
 
 struct compared {
     size_t n;
@@ -33,5 +43,10 @@ const char **compared_tasks(const struct compared *c, size_t *n_tasks);
 int print_compared_tables(const struct compared *c, bool markdown);
 int print_compared_json(const struct compared *c);
 int print_compared_csv(const struct compared *c);
+
+/* Writes the mean curve of each group, with the range over its seeds, to the file `path`. DDL_E_FORMAT if
+ * there is no point. */
+ddl_status write_compared_svg(const struct compared *c, const char *path,
+                              const struct figure_options *options, struct ddl_error *err);
 
 #endif

@@ -77,7 +77,7 @@ static void defaults(void **state)
          "sequences decoded together (one sequence is timed first) (also --batch-size, --micro-batch-size) [default: 8]\n",
          "");
     says("help bench step", 0, "also measure the peak rates of the machine [default: on]\n", "");
-    says("help compare", 0, "horizontal axis of the chart [default: tokens]\n", "");
+    says("help compare", 0, "horizontal axis of the chart and of --svg [default: tokens]\n", "");
     says("help eval", 0, "ignore tensors that are not parameters\n", "");
     says("help --man ddl-train", 0, "[default: 0.001]\n", "");
 }

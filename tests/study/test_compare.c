@@ -331,6 +331,43 @@ static void program_prints_csv_and_markdown(void **state)
     printed("compare: expected one of --json, --csv and --markdown, found several");
 }
 
+/* The axes are 560 x 360 pixels from (64, 16): 0 to 2000 tokens, 5 down to 3 nats. */
+static void program_writes_svg(void **state)
+{
+    (void)state;
+    char *svg;
+    size_t size;
+    struct ddl_error err;
+    for (size_t r = 0; r < N_STUDY; r++)
+        write_run(&study[r]);
+    write_run(&(struct sketch){ "<c&>", 0, "0.002", "", { 5, 4, 3 }, 20 });
+    program("a0 a1 a2 '<c&>' --val --svg loss.svg", 0);
+    assert_ok(ddl_file_read(scratch_path("loss.svg"), 1 << 20, &svg, &size, &err), err);
+    assert_non_null(strstr(svg, "stroke=\"#0072B2\" stroke-dasharray=\"\" points=\"64.0,16.0 344.0,196.0 "
+                                "624.0,340.0 \"/>"));
+    assert_non_null(strstr(svg, "fill-opacity=\"0.18\" points=\"64.0,16.0 344.0,196.0 624.0,304.0 "
+                                "624.0,376.0 344.0,196.0 64.0,16.0 \"/>"));
+    assert_non_null(strstr(svg, ">a0 (3 seeds)</text>"));
+    assert_non_null(strstr(svg, ">&#60;c&#38;&#62;</text>"));
+    assert_non_null(strstr(svg, ">validation loss (nats)</text>"));
+    assert_non_null(strstr(svg, "text-anchor=\"middle\">0</text>"));
+    free(svg);
+    char command[2200];
+    snprintf(command, sizeof command, "! command -v xmllint >/dev/null || xmllint --noout '%s'",
+             scratch_path("loss.svg"));
+    assert_int_equal(run_command(command, out, sizeof out), 0);
+    /* Only what is at most 4.5: the axis is from 10 to 20 steps. */
+    program("a0 a1 a2 --val --x steps --max-loss 4.5 --svg loss.svg", 0);
+    printed("   4.000 |");
+    assert_ok(ddl_file_read(scratch_path("loss.svg"), 1 << 20, &svg, &size, &err), err);
+    assert_non_null(strstr(svg, "points=\"64.0,16.0 624.0,304.0 \"/>"));
+    free(svg);
+    program("a0 --svg nowhere/loss.svg", 1);
+    printed("nowhere/loss.svg: cannot create: No such file or directory");
+    program("a0 --val --max-loss 1 --svg loss.svg", 1);
+    printed("ddl: loss.svg: nothing to draw: expected a validation loss of at most 1, found none");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +375,7 @@ int main(void)
         cmocka_unit_test(single_runs_have_no_tests), cmocka_unit_test(common_step),
         cmocka_unit_test(other_data_is_refused),     cmocka_unit_test(repeated_seed_counts_once),
         cmocka_unit_test(program_tests_groups),      cmocka_unit_test(program_prints_csv_and_markdown),
+        cmocka_unit_test(program_writes_svg),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
