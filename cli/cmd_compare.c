@@ -252,6 +252,8 @@ static ddl_status compare_runs(struct compared *c, char **folders, struct compar
         status = find_baseline(c, folders, o->baseline, &how.baseline, err);
     if (!status)
         status = ddl_compare(&c->result, c->logs, c->names, c->n, &how, err);
+    if (status == DDL_E_FORMAT && c->result.n_runs > 0)
+        print_note(NULL, "--any compares such runs all the same");
     if (!status && *o->svg)
         status = write_compared_svg(c, o->svg, &o->figure, err);
     return status;
