@@ -139,7 +139,7 @@ make_tree() {
 
 # run LINE: runs it in the tree with the environment exported by earlier lines.
 run() {
-    (cd "$tree" && timeout -s KILL 60 sh -c ". ./.environment; $1") >"$scratch/out" 2>"$scratch/err" </dev/null
+    (cd "$tree" && timeout -s KILL 300 sh -c ". ./.environment; $1") >"$scratch/out" 2>"$scratch/err" </dev/null
 }
 
 reason_of() {
