@@ -53,7 +53,7 @@ struct ddl_probe {
     ddl_sublayer_fn *step; /* may be NULL */
     void *user;
     struct ddl_place place; /* of the pass that is running */
-    bool stop;              /* set by look: ends ddl_model_scores and ddl_model_decode with DDL_E_INTERRUPTED */
+    bool stop; /* set by look: ends ddl_model_scores and ddl_model_decode with DDL_E_INTERRUPTED */
 };
 
 /* Passes in this workspace call *probe (borrowed) until it is set to NULL. */

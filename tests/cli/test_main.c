@@ -74,7 +74,8 @@ static void defaults(void **state)
     says("help generate", 0, "sampling temperature (0: greedy) [default: 1]\n", "");
     says("help generate", 0, "format of the weights [default: f32]\n", "");
     says("help bench decode", 0,
-         "sequences decoded together (one sequence is timed first) (also --batch-size, --micro-batch-size) [default: 8]\n",
+         "sequences decoded together (one sequence is timed first) (also --batch-size, --micro-batch-size) "
+         "[default: 8]\n",
          "");
     says("help bench step", 0, "also measure the peak rates of the machine [default: on]\n", "");
     says("help compare", 0, "horizontal axis of the chart and of --svg [default: tokens]\n", "");
