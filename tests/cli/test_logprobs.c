@@ -1,4 +1,5 @@
 /* ddl logprobs: its lines as TSV and JSON, and where the text comes from. */
+#define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 #include "support/program.h"
 #include "support/runs.h"
