@@ -9,30 +9,18 @@
 # weights and else in bfloat16. PYTHON is a Python interpreter with llama-cpp-python and gguf. Run it on an idle machine.
 set -eu
 cd "$(dirname "$0")/.."
+. bench/peers/figures.sh
 
-usage() { sed -n 's/^# \{0,1\}//; 2,9p' "$0" >&2; }
 python=${PYTHON:-python3}
 ddl=${DDL:-build/release/ddl}
 dtypes="f32 bf16 int8" prompt=128 steps=60 threads=2 rounds=3
-while [ $# -gt 0 ]; do
-    case $1 in
-    --dtypes | --prompt | --steps | --threads | --rounds)
-        [ $# -gt 1 ] || { echo "$0: $1: missing value" >&2; exit 2; }
-        eval "${1#--}=\$2"
-        shift 2
-        ;;
-    -h | --help) usage; exit 0 ;;
-    *) echo "$0: unknown option '$1'" >&2; usage; exit 2 ;;
-    esac
-done
+take_options "--dtypes --prompt --steps --threads --rounds" "$@"
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
 "$python" -c 'import gguf, llama_cpp' 2>/dev/null || {
     echo "$0: $python has no llama_cpp or no gguf. To install them (compiles llama.cpp, about ten minutes on two cores):" >&2
     echo "  python3 -m venv peers && peers/bin/pip install llama-cpp-python gguf && PYTHON=peers/bin/python $0 ..." >&2
     exit 1
 }
-
-. bench/peers/figures.sh
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -11,30 +11,18 @@
 # it on an idle machine.
 set -eu
 cd "$(dirname "$0")/.."
+. bench/peers/figures.sh
 
-usage() { sed -n 's/^# \{0,1\}//; 2,11p' "$0" >&2; }
 python=${PYTHON:-python3}
 ddl=${DDL:-build/release/ddl}
 models="baseline ddl-cc-ec" tasks=arc_easy,arc_challenge,hellaswag,piqa,winogrande shots=0 limit=100 data=data/tasks batches="1 8 32" rounds=2
-while [ $# -gt 0 ]; do
-    case $1 in
-    --models | --tasks | --shots | --limit | --data | --batches | --rounds)
-        [ $# -gt 1 ] || { echo "$0: $1: missing value" >&2; exit 2; }
-        eval "${1#--}=\$2"
-        shift 2
-        ;;
-    -h | --help) usage; exit 0 ;;
-    *) echo "$0: unknown option '$1'" >&2; usage; exit 2 ;;
-    esac
-done
+take_options "--models --tasks --shots --limit --data --batches --rounds" "$@"
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
 "$python" -c 'import torch, lm_eval, tokenizers' 2>/dev/null || {
     echo "$0: $python has no torch, lm_eval or tokenizers. To install them:" >&2
     echo "  python3 -m venv peers && peers/bin/pip install torch lm_eval tokenizers && PYTHON=peers/bin/python $0 ..." >&2
     exit 1
 }
-
-. bench/peers/figures.sh
 
 peer=bench/peers/lm_eval_peer.py
 work=$(mktemp -d)

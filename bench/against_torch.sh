@@ -10,22 +10,12 @@
 # on PyTorch. Run it on an idle machine.
 set -eu
 cd "$(dirname "$0")/.."
+. bench/peers/figures.sh
 
-usage() { sed -n 's/^# \{0,1\}//; 2,10p' "$0" >&2; }
 python=${PYTHON:-python3}
 ddl=${DDL:-build/release/ddl}
 models="baseline ddl-cc-ec" size=mini batch=2 seq=512 mode=eager dtype=f32 recompute=elementwise rounds=3 steps=8
-while [ $# -gt 0 ]; do
-    case $1 in
-    --models | --size | --batch | --seq | --mode | --dtype | --recompute | --rounds | --steps)
-        [ $# -gt 1 ] || { echo "$0: $1: missing value" >&2; exit 2; }
-        eval "${1#--}=\$2"
-        shift 2
-        ;;
-    -h | --help) usage; exit 0 ;;
-    *) echo "$0: unknown option '$1'" >&2; usage; exit 2 ;;
-    esac
-done
+take_options "--models --size --batch --seq --mode --dtype --recompute --rounds --steps" "$@"
 [ "$models" != all ] || models="baseline ddl-1 ddl-tc ddl-tc-ec ddl-cc ddl-cc-ec ddl-mix ddl-mix-ec"
 [ "$steps" -gt 2 ] || { echo "$0: --steps: expected at least 3: the first two steps of PyTorch are warmup" >&2; exit 2; }
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
@@ -34,8 +24,6 @@ done
     echo "  python3 -m venv peers && peers/bin/pip install torch && PYTHON=peers/bin/python $0 ..." >&2
     exit 1
 }
-
-. bench/peers/figures.sh
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

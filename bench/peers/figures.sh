@@ -5,3 +5,20 @@ field() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p"; }
 median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 # The name of the processor.
 processor() { grep -m1 'model name' /proc/cpuinfo 2>/dev/null | sed 's/.*: //' || true; }
+# Prints the comment at the beginning of the script.
+usage() { sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0" >&2; }
+# take_options "--NAME ..." "$@": sets the variable NAME for each argument pair --NAME VALUE.
+take_options() {
+    options=$1
+    shift
+    while [ $# -gt 0 ]; do
+        case $1 in -h | --help) usage; exit 0 ;; esac
+        case " $options " in
+        *" $1 "*) ;;
+        *) echo "$0: unknown option '$1'" >&2; usage; exit 2 ;;
+        esac
+        [ $# -gt 1 ] || { echo "$0: $1: missing value" >&2; exit 2; }
+        eval "${1#--}=\$2"
+        shift 2
+    done
+}
