@@ -28,7 +28,8 @@ struct ddl_token_score {
 typedef int ddl_token_scored_fn(void *user, const struct ddl_token_score *score);
 
 /* Windows of `seq` tokens, each `stride` after the one before; a token that an earlier window has scored is
- * context only. A stride below seq gives every token at least seq - stride tokens of context. */
+ * context only. With a stride below seq, at least seq - stride tokens precede every token that a window after
+ * the first one scores. */
 struct ddl_eval_config {
     size_t seq;                /* 0: the model's context                        */
     size_t batch;              /* windows at a time; 0: 8                       */

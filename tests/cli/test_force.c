@@ -16,10 +16,7 @@ static int write_inputs(void **state)
     (void)state;
     snprintf(delta, sizeof delta, "%s", tiny_folder("delta", "ddl-cc-ec"));
     snprintf(add, sizeof add, "%s", tiny_folder("add", "baseline"));
-    snprintf(text, sizeof text, "%s", scratch_path("text.txt"));
-    char *license = read_file(source_path("LICENSE"), NULL);
-    write_file(text, license, 400);
-    free(license);
+    snprintf(text, sizeof text, "%s", tiny_text("text.txt", 400));
     return 0;
 }
 

@@ -60,6 +60,15 @@ const char *tiny_folder(const char *name, const char *preset)
     return path;
 }
 
+const char *tiny_text(const char *name, size_t size)
+{
+    const char *path = scratch_path(name);
+    char *text = read_file(source_path("LICENSE"), NULL);
+    write_file(path, text, size);
+    free(text);
+    return path;
+}
+
 void write_random_shard(const char *path, uint64_t seed, size_t vocab, size_t n)
 {
     unsigned char *data = calloc(1, 1024 + 2 * n);

@@ -19,12 +19,27 @@ ddl_tokenizer *tiny_tokenizer(void);
 /* A model folder of the scratch folder with that tokenizer; returns its path. */
 const char *tiny_folder(const char *name, const char *preset);
 
+/* Writes the first `size` bytes of the repository's LICENSE to the file `name` of the scratch folder; returns
+ * its path. */
+const char *tiny_text(const char *name, size_t size);
+
 /* A shard of n tokens, each below `vocab`, that follow a simple rule with some chance in it. */
 void write_random_shard(const char *path, uint64_t seed, size_t vocab, size_t n);
 
 /* Twenty steps of tiny_config on the scratch folder's train.bin, which is yours to write, by two threads,
  * without validation or checkpoints, into its folder `out`, which is removed. */
 struct ddl_train_config tiny_run(const char *preset, size_t vocab_size, const char *backend, const char *out);
+/* Sets t to `base` with a change, and asserts that its run is refused with this status and text before
+ * anything is written. */
+#define ASSERT_REFUSED(t, base, change, status, gist)                                                        \
+    do {                                                                                                     \
+        struct ddl_error refusal;                                                                            \
+        (t) = (base);                                                                                        \
+        change;                                                                                              \
+        assert_int_equal(ddl_train_run(&(t), NULL, NULL, &refusal), status);                                 \
+        assert_says(&refusal, gist);                                                                         \
+        assert_false(ddl_file_exists((base).out));                                                           \
+    } while (0)
 /* ddl_train_run, stopped after so many steps (0: not). In `notes`, which may be NULL: the number of its
  * notes.
  */

@@ -186,14 +186,7 @@ static void errors(void **state)
     static const char wide[] =
         "{\"context\": \"x\", \"target\": \"a b c d e f g h i j k l m n o p q r s\"}\n";
     assert_ok(ddl_file_replace(scratch_path("wide.jsonl"), wide, strlen(wide), &err), err);
-#define REFUSED(change, status, gist)                                                                        \
-    do {                                                                                                     \
-        t = base;                                                                                            \
-        change;                                                                                              \
-        assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), status);                                       \
-        assert_says(&err, gist);                                                                             \
-        assert_false(ddl_file_exists(base.out));                                                             \
-    } while (0)
+#define REFUSED(change, status, gist) ASSERT_REFUSED(t, base, change, status, gist)
     REFUSED(t.tokenizer[0] = '\0', DDL_E_USAGE, "tasks: expected a tokenizer");
     REFUSED(strcpy(t.tasks, "arc_medium"), DDL_E_USAGE, "arc_medium");
     REFUSED(strcpy(t.tasks, ","), DDL_E_USAGE, "expected at least one task");

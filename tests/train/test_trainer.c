@@ -496,14 +496,7 @@ static void says_what_is_wrong_first(void **state)
     assert_ok(ddl_tokenizer_save(tokenizer, scratch_path("tokenizer.json"), &err), err);
     ddl_tokenizer_free(tokenizer);
     write_random_shard(scratch_path("wide.bin"), 1, 40, 3000);
-#define REFUSED(change, status, gist)                                                                        \
-    do {                                                                                                     \
-        t = base;                                                                                            \
-        change;                                                                                              \
-        assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), status);                                       \
-        assert_says(&err, gist);                                                                             \
-        assert_false(ddl_file_exists(base.out));                                                             \
-    } while (0)
+#define REFUSED(change, status, gist) ASSERT_REFUSED(t, base, change, status, gist)
     REFUSED(t.train_data[0] = '\0', DDL_E_USAGE, "train: missing argument: expected --train-data PATH");
     REFUSED((t.out[0] = '\0', t.resume = true), DDL_E_USAGE,
             "train --resume: missing argument: expected --out DIR");
