@@ -1,9 +1,11 @@
 /* ddl compare RUN RUN ...: loss curves on one chart, what each run cost and reached, and statistics over
  * seeds. */
+#define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "chart.h"
 #include "compare.h"
 #include "folder.h"
+#include "page.h"
 
 #include <limits.h>
 #include <math.h>
@@ -15,7 +17,7 @@
 static const char marks[] = "o*+x#%@&abcdefghijklmnpqrstuvwyz";
 
 struct compare_options {
-    char which[32], baseline[1024], svg[1024];
+    char which[32], baseline[1024], svg[1024], html[PAGE_PATH];
     struct figure_options figure;
     bool any, json, csv, markdown;
     size_t width, height;
@@ -85,6 +87,7 @@ static const struct ddl_option options[] = {
       .size = sizeof(((struct compare_options *)0)->svg),
       .value = "FILE",
       .help = "also write the curves to this SVG file: means of groups, bands over seeds" },
+    HTML_ROW(struct compare_options),
     { 0 },
 };
 
@@ -225,10 +228,22 @@ static ddl_status find_baseline(const struct compared *c, char **folders, char *
                          c->names[0], c->names[c->n - 1], baseline);
 }
 
-static void print_note(void *user, const char *text)
+static void print_note(const char *text)
 {
-    (void)user;
     fprintf(stderr, "ddl: note: %s\n", text);
+}
+
+/* Prints a note and keeps it for the page; without memory it is printed only. */
+static void take_note(void *user, const char *text)
+{
+    struct compared *c = user;
+    print_note(text);
+    char **grown = realloc(c->notes, (c->n_notes + 1) * sizeof *grown);
+    if (!grown)
+        return;
+    c->notes = grown;
+    c->notes[c->n_notes] = strdup(text);
+    c->n_notes += c->notes[c->n_notes] != NULL;
 }
 
 static int print_results(const struct compared *c, const struct compare_options *o)
@@ -244,7 +259,7 @@ static int print_results(const struct compared *c, const struct compare_options 
 static ddl_status compare_runs(struct compared *c, char **folders, struct compare_options *o,
                                struct ddl_error *err)
 {
-    struct ddl_compare_options how = { .any = o->any, .note = print_note };
+    struct ddl_compare_options how = { .any = o->any, .note = take_note, .user = c };
     ddl_status status = DDL_OK;
     for (size_t r = 0; !status && r < c->n; r++)
         status = read_run(c, r, folders[r], o->which, err);
@@ -253,9 +268,11 @@ static ddl_status compare_runs(struct compared *c, char **folders, struct compar
     if (!status)
         status = ddl_compare(&c->result, c->logs, c->names, c->n, &how, err);
     if (status == DDL_E_FORMAT && c->result.n_runs > 0)
-        print_note(NULL, "--any compares such runs all the same");
+        print_note("--any compares such runs all the same");
     if (!status && *o->svg)
         status = write_compared_svg(c, o->svg, &o->figure, err);
+    if (!status && *o->html)
+        status = write_compared_html(c, o->html, &o->figure, err);
     return status;
 }
 
@@ -273,6 +290,8 @@ static int cmd_compare(int argc, char **argv)
                       "compare: expected one of --json, --csv and --markdown, found several");
         return report_error(&err);
     }
+    if (page_check(o.html, &err))
+        return report_error(&err);
     const size_t runs = (size_t)n;
     struct compared c = { .n = runs,
                           .names = calloc(runs, sizeof *c.names),
@@ -286,6 +305,9 @@ static int cmd_compare(int argc, char **argv)
     int status = failed ? report_error(&err) : print_results(&c, &o);
     for (size_t r = 0; c.logs && r < runs; r++)
         ddl_run_log_free(&c.logs[r]);
+    for (size_t i = 0; i < c.n_notes; i++)
+        free(c.notes[i]);
+    free(c.notes);
     ddl_comparison_free(&c.result);
     free(c.names);
     free(c.logs);
@@ -311,6 +333,7 @@ const struct command compare_command = {
             { "ddl compare runs/* --baseline runs/baseline-0 --markdown",
               "groups of seeds against a baseline, as tables" },
             { "ddl compare runs/* --val --max-loss 4 --svg loss.svg", "validation losses as a figure" },
+            { "ddl compare runs/* --html compare.html", "a page with curves and tables for a browser" },
             { "ddl compare runs/baseline runs/ddl-cc-ec --which best",
               "two runs, each up to its best checkpoint" },
             { 0 } },

@@ -3,6 +3,7 @@
 #define DDL_CLI_COMPARE_H
 
 #include "ddl/compare.h"
+#include "ddl/json.h"
 #include "ddl/run.h"
 
 #include <stdbool.h>
@@ -29,6 +30,8 @@ struct compared {
     struct ddl_run_log *logs;     /* (n)                                                     */
     struct ddl_run_model *models; /* (n) what --which names; its name is "" if none is saved */
     struct ddl_comparison result;
+    char **notes; /* (n_notes) messages of ddl_compare */
+    size_t n_notes;
 };
 
 /* Name of the preset of a run's model, or "-". */
@@ -43,6 +46,13 @@ const char **compared_tasks(const struct compared *c, size_t *n_tasks);
 int print_compared_tables(const struct compared *c, bool markdown);
 int print_compared_json(const struct compared *c);
 int print_compared_csv(const struct compared *c);
+
+/* The object that --json prints, as one value. */
+void write_compared_json(struct ddl_json *json, const char *key, const struct compared *c);
+
+/* Writes the page of --html to the file `path`; `options`: the view that it opens with. */
+ddl_status write_compared_html(const struct compared *c, const char *path,
+                               const struct figure_options *options, struct ddl_error *err);
 
 /* Writes the mean curve of each group, with the range over its seeds, to the file `path`. DDL_E_FORMAT if
  * there is no point. */

@@ -4,8 +4,6 @@
 #include "escape.h"
 #include "folder.h"
 
-#include "ddl/json.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,21 +146,26 @@ static void write_group(struct ddl_json *json, const struct compared *c, size_t 
     ddl_json_close(json, '}');
 }
 
+void write_compared_json(struct ddl_json *json, const char *key, const struct compared *c)
+{
+    ddl_json_open(json, key, '{');
+    ddl_json_count(json, "baseline", c->result.baseline);
+    ddl_json_number(json, "target", c->result.target, 10);
+    ddl_json_open(json, "runs", '[');
+    for (size_t r = 0; r < c->n; r++)
+        write_run(json, c, r);
+    ddl_json_close(json, ']');
+    ddl_json_open(json, "groups", '[');
+    for (size_t g = 0; g < c->result.n_groups; g++)
+        write_group(json, c, g);
+    ddl_json_close(json, ']');
+    ddl_json_close(json, '}');
+}
+
 int print_compared_json(const struct compared *c)
 {
     struct ddl_json json = { stdout, false };
-    ddl_json_open(&json, NULL, '{');
-    ddl_json_count(&json, "baseline", c->result.baseline);
-    ddl_json_number(&json, "target", c->result.target, 10);
-    ddl_json_open(&json, "runs", '[');
-    for (size_t r = 0; r < c->n; r++)
-        write_run(&json, c, r);
-    ddl_json_close(&json, ']');
-    ddl_json_open(&json, "groups", '[');
-    for (size_t g = 0; g < c->result.n_groups; g++)
-        write_group(&json, c, g);
-    ddl_json_close(&json, ']');
-    ddl_json_close(&json, '}');
+    write_compared_json(&json, NULL, c);
     putchar('\n');
     return EXIT_OK;
 }

@@ -1,8 +1,7 @@
 /* The curves of ddl compare as an SVG file: a line per group, with the range over its seeds as a band. */
 #include "cli.h"
 #include "compare.h"
-
-#include "ddl/tokenizer.h"
+#include "escape.h"
 
 #include <errno.h>
 #include <math.h>
@@ -57,23 +56,6 @@ static struct spot spot_of(const struct drawing *d, const struct ddl_compare_gro
 static bool is_drawn(const struct spot *spot)
 {
     return isfinite(spot->x) && isfinite(spot->y);
-}
-
-/* Writes text with the characters escaped that XML reserves; what is not UTF-8 and control characters become
- * "?". */
-static void write_text(FILE *out, const char *text)
-{
-    for (size_t length, left = strlen(text); left > 0; text += length, left -= length) {
-        length = ddl_utf8_length(text, left);
-        if (length == 0 || (unsigned char)*text < 0x20) {
-            length = 1;
-            putc('?', out);
-        } else if (strchr("&<>\"", *text)) {
-            fprintf(out, "&#%d;", *text);
-        } else {
-            fwrite(text, 1, length, out);
-        }
-    }
 }
 
 /* ---- axes ---- */
@@ -220,7 +202,7 @@ static void write_legend(const struct drawing *d, size_t g)
     fprintf(d->out, "<path class=\"line\" stroke=\"%s\" stroke-dasharray=\"%s\" d=\"M%d %d h26\"/>\n",
             colors[g % N_COLORS], dashes[g / N_COLORS % N_DASHES], x, y);
     fprintf(d->out, "<text x=\"%d\" y=\"%d\">", x + 34, y + 4);
-    write_text(d->out, compared_group_name(d->compared, g));
+    put_xml_text(d->out, compared_group_name(d->compared, g));
     if (group->n > 1)
         fprintf(d->out, " (%zu seeds)", group->n);
     fprintf(d->out, "</text>\n");

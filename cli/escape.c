@@ -32,6 +32,21 @@ void print_csv_field(const char *text)
     putchar('"');
 }
 
+void put_xml_text(FILE *out, const char *text)
+{
+    for (size_t length, left = strlen(text); left > 0; text += length, left -= length) {
+        length = ddl_utf8_length(text, left);
+        if (length == 0 || (unsigned char)*text < 0x20) {
+            length = 1;
+            putc('?', out);
+        } else if (strchr("&<>\"", *text)) {
+            fprintf(out, "&#%d;", *text);
+        } else {
+            fwrite(text, 1, length, out);
+        }
+    }
+}
+
 void print_markdown_text(const char *text)
 {
     for (; *text; text++)

@@ -9,6 +9,7 @@
 #   <!-- suite: ddl train += --steps 3 -->   "--steps 3" is appended to commands that begin with "ddl train"
 #   <!-- suite: file NAME -->                the block, of any language, is written to the file NAME
 #   <!-- suite: needs MODULE -->             the block runs only if python3 (DDL_PYTHON) has the module; first of its comments
+#   <!-- suite: needs --html -->             the block runs only if ddl writes HTML pages; first of its comments
 # Exported variables apply to the following lines; HOME is the scratch folder.
 # Commands that cannot run here are listed below with the reason; a row that matches no document is an error.
 set -eu
@@ -192,6 +193,10 @@ run_block() { # document, file
         pending=""
         : >"$scratch/wanted"
         case $line in
+        needs\|--html)
+            run "ddl compare . --html page.html" || ! grep -q 'html: not available' "$scratch/err" && continue
+            echo "not run: a block of $1 (ddl was built without Chart.js)"
+            return 0 ;;
         needs\|*)
             run "python3 -c 'import $rest'" && continue
             echo "not run: a block of $1 (python3 has no $rest)"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Configuring without cmocka turns the tests off with a message, and without libedit the editing of lines. pkg-config sees
-# a folder with all modules but these.
+# Configuring without cmocka turns the tests off with a message, without libedit the editing of lines, and without Chart.js
+# the HTML pages. pkg-config sees a folder with all modules but these.
 # usage: test_configure.sh SOURCE SCRATCH
 set -eu
 source=$1 scratch=$2
@@ -14,9 +14,10 @@ for folder in $(pkg-config --variable pc_path pkg-config | tr : ' '); do
         esac
     done
 done
-PKG_CONFIG_LIBDIR=$scratch/modules PKG_CONFIG_PATH='' cmake -S "$source" -B "$scratch/build" -DDDL_TESTS=ON \
+PKG_CONFIG_LIBDIR=$scratch/modules PKG_CONFIG_PATH='' cmake -S "$source" -B "$scratch/build" -DDDL_TESTS=ON -DDDL_CHART_JS= \
     >"$scratch/log.txt" 2>&1 || { cat "$scratch/log.txt"; exit 1; }
-for message in 'cmocka is missing: the tests are not built' 'libedit is missing: ddl generate reads lines without editing'; do
+for message in 'cmocka is missing: the tests are not built' 'libedit is missing: ddl generate reads lines without editing' \
+    'Chart.js is missing: ddl writes no HTML pages'; do
     grep -q "$message" "$scratch/log.txt" || { cat "$scratch/log.txt"; exit 1; }
 done
 if [ -e "$scratch/build/CTestTestfile.cmake" ] && grep -q tests "$scratch/build/CTestTestfile.cmake"; then

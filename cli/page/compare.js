@@ -1,0 +1,163 @@
+/* The page of ddl compare --html: curves with bands over seeds, groups, runs, costs and task scores. data.result is the
+ * object that --json prints; data.curves has the curve of each group. */
+"use strict";
+
+const result = data.result;
+const baseline = result.groups[result.baseline];
+const hasSeeds = result.groups.some((group) => group.seeds > 1);
+const hasVal = data.curves.some((curve) => curve.val_loss.some(isNumber));
+
+const AXES = [
+  ["tokens", "tokens", "tokens"],
+  ["flops", "FLOPs", "FLOPs"],
+  ["train_seconds", "seconds", "seconds of training time"],
+  ["seconds", "wall time", "seconds of wall time"],
+  ["steps", "steps", "steps"],
+];
+const LOSSES = { loss: "training loss (nats)", val_loss: "validation loss (nats)" };
+
+/* ---- curves ---- */
+
+const view = { x: data.view.x, y: data.view.val && hasVal ? "val_loss" : "loss", highest: data.view.max_loss || null, smoothing: 0 };
+
+function pointsOf(curve) {
+  const prefix = view.y === "loss" ? "loss" : "val";
+  const points = curve[view.x].map((x, i) => ({
+    x, y: curve[view.y][i], low: curve[`${prefix}_low`][i], high: curve[`${prefix}_high`][i],
+  })).filter((point) => isNumber(point.y));
+  return smoothed(points, view.smoothing).filter((point) => !view.highest || point.y <= view.highest);
+}
+
+const nameOf = (group) => group.name + (group.seeds > 1 ? ` (${group.seeds} seeds)` : "");
+
+function curves() {
+  const drawn = chart({
+    label: "Loss curves of the groups",
+    height: 420,
+    caption: "A line is the mean over the seeds of a group" +
+      (hasSeeds ? ", its band the range from the lowest to the highest seed." : "; every group has one seed, so there are no bands.") +
+      " Smoothing is the weight of the past in an exponential moving average.",
+  }, () => lineChart({
+    series: result.groups.map((group, g) => ({ name: nameOf(group), points: pointsOf(data.curves[g]) })),
+    x: { title: AXES.find((row) => row[0] === view.x)[2], format: short },
+    y: { title: LOSSES[view.y], max: view.highest || undefined },
+  }));
+  const change = (key) => (value) => {
+    view[key] = value;
+    drawn.redraw();
+  };
+  const highest = element("input", { type: "number", min: 0, step: 0.1, value: view.highest, "aria-label": "highest loss drawn" });
+  highest.style.width = "6em";
+  highest.addEventListener("change", () => change("highest")(Number(highest.value) || null));
+  section("Loss",
+    radio("Horizontal axis", AXES.map((row) => [row[0], row[1]]), view.x, change("x")),
+    hasVal ? radio("Loss", [["loss", "training"], ["val_loss", "validation"]], view.y, change("y")) : null,
+    radio("Smoothing", SMOOTHING, 0, change("smoothing")),
+    element("label", { class: "control muted" }, "Highest loss drawn ", highest),
+    drawn.node, curveTable());
+}
+
+/* The means of all groups by step. */
+function curveTable() {
+  const at = new Map();
+  data.curves.forEach((curve, g) => curve.steps.forEach((step, i) => {
+    if (!at.has(step)) at.set(step, { step, tokens: curve.tokens[i], loss: [], val_loss: [] });
+    at.get(step).loss[g] = curve.loss[i];
+    at.get(step).val_loss[g] = curve.val_loss[i];
+  }));
+  const losses = (key, title) => result.groups.map((group, g) => ({ title: `${ellipsis(group.name, 24)}: ${title}`, cell: (row) => fixed(row[key][g], 4) }));
+  return dataTable("Mean loss of each group by step", [
+    { title: "step", cell: (row) => count(row.step) }, { title: "tokens", cell: (row) => count(row.tokens) },
+    ...losses("loss", "training"), ...(hasVal ? losses("val_loss", "validation") : []),
+  ], [...at.values()].sort((a, b) => a.step - b.step));
+}
+
+/* ---- tables ---- */
+
+function groupTable(key, title) {
+  const rows = result.groups.filter((group) => isNumber(group[key].mean));
+  if (!rows.length) return null;
+  const steps = [...new Set(rows.map((group) => count(key === "val_loss" ? group.val_step : group.step)))];
+  const number = (title, field, decimals) => ({ title, cell: (group) => fixed(group[key][field], decimals) });
+  return table([
+    { title: "group", text: true, wrap: true, cell: (group) => group.name },
+    { title: "seeds", cell: (group) => count(group.seeds) },
+    number("mean", "mean", 4), number("sd", "sd", 4),
+    { title: "95 % interval", cell: (group) => (isNumber(group[key].low) ? `${fixed(group[key].low, 4)} to ${fixed(group[key].high, 4)}` : MISSING) },
+    number("difference", "difference", 4),
+    { title: "Welch p", cell: (group) => pValue(group[key].welch_p) },
+    { title: "paired p", cell: (group) => pValue(group[key].paired_p) },
+  ], rows, { caption: `${title}, at step ${steps.join(", ")}`, rowClass: (group) => (group === baseline ? "baseline" : null) });
+}
+
+function groupTables() {
+  section("Groups",
+    note("Runs that differ in the seed only are a group. Intervals are 95 % confidence intervals of the mean (Student's t), " +
+      "differences are to the baseline, and p-values are two-sided: Welch's t-test, and the t-test of the pairs of equal seed. " +
+      "They are not corrected for the number of groups."),
+    groupTable("val_loss", "Validation loss"), groupTable("train_loss", "Training loss, mean of the last tenth of the logged steps"),
+    hasSeeds ? element("ul", {}, result.groups.filter((group) => group.seeds > 1)
+      .map((group) => element("li", {}, `${group.name}: ${group.runs.join(", ")}`))) : null);
+}
+
+function reachTable() {
+  if (!isNumber(result.target) || result.groups.length < 2) return;
+  const ratio = (key) => ({ title: "relative", cell: (group) => fixed(group.reach[key], 3) });
+  section("Cost to reach the baseline's loss",
+    note(`Tokens, FLOPs and training time until the validation loss of a group's mean curve is ${fixed(result.target, 4)}, the final ` +
+      `one of ${baseline.name}; relative to the totals of ${baseline.name}. ${MISSING} is not reached.`),
+    table([
+      { title: "group", text: true, wrap: true, cell: (group) => group.name },
+      { title: "tokens", cell: (group) => count(group.reach.tokens) }, ratio("tokens_ratio"),
+      { title: "FLOPs", cell: (group) => short(group.reach.flops) }, ratio("flops_ratio"),
+      { title: "time", cell: (group) => seconds(group.reach.seconds) }, ratio("seconds_ratio"),
+    ], result.groups, { caption: "Cost to reach the target", rowClass: (group) => (group === baseline ? "baseline" : null) }));
+}
+
+function runTable() {
+  section("Runs", table([
+    { title: "run", text: true, wrap: true, cell: (run) => run.run },
+    { title: "model", text: true, cell: (run) => run.model },
+    { title: "seed", cell: (run) => (isPresent(run.seed) ? String(run.seed) : MISSING) },
+    { title: "parameters", cell: (run) => count(run.parameters || null) },
+    { title: "steps", cell: (run) => count(run.steps) },
+    { title: "training loss", cell: (run) => fixed(run.train_loss, 4) },
+    { title: "validation loss", cell: (run) => fixed(run.val_loss, 4) },
+    { title: "tokens/s", cell: (run) => count(run.tokens_per_s) },
+    { title: "training time", cell: (run) => seconds(run.train_seconds) },
+    { title: "FLOPs", cell: (run) => short(run.flops) },
+    { title: "peak memory", cell: (run) => (isNumber(run.peak_memory) ? `${count(run.peak_memory / 1048576)} MiB` : MISSING) },
+    { title: "saved model", text: true, cell: (run) => (run.saved_model ? run.saved_model.name : MISSING) },
+  ], result.runs, { caption: "Runs as far as they have come" }),
+  result.runs.some((run) => run.repeats) ? note(`Not in the statistics, because they repeat a seed: ${
+    result.runs.filter((run) => run.repeats).map((run) => run.run).join(", ")}.`) : null);
+}
+
+function scoreTable() {
+  const rows = [];
+  for (const run of result.runs) {
+    for (const [task, score] of Object.entries(run.tasks || {})) {
+      const metric = Object.keys(score).find((key) => key !== "step" && !key.endsWith("_stderr"));
+      rows.push({ task, run: run.run, metric, value: score[metric], error: score[`${metric}_stderr`], step: score.step });
+    }
+  }
+  if (!rows.length) return;
+  rows.sort((a, b) => (a.task < b.task ? -1 : a.task > b.task ? 1 : 0));
+  section("Task scores", table([
+    { title: "task", text: true, wrap: true, cell: (row) => row.task },
+    { title: "run", text: true, wrap: true, cell: (row) => row.run },
+    { title: "metric", text: true, cell: (row) => row.metric },
+    { title: "value", cell: (row) => fixed(row.value, 4) },
+    { title: "standard error", cell: (row) => fixed(row.error, 4) },
+    { title: "step", cell: (row) => count(row.step) },
+  ], rows, { caption: "Last scores of each run" }));
+}
+
+startHeader(data.title, `${result.runs.length} runs in ${result.groups.length} groups, baseline ${baseline.name}. ${data.made}`);
+for (const text of data.notes) main.append(note(`Note: ${text}.`.replace("..", ".")));
+curves();
+groupTables();
+reachTable();
+runTable();
+scoreTable();
+startPage();

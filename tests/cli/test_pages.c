@@ -1,0 +1,259 @@
+/* The HTML pages: their structure, their data against --json, hostile names, and what they look like in a
+ * browser: no JavaScript error, no empty chart, no sideways scrolling at three widths in both color schemes,
+ * and printed. The scratch folder has a picture of each, for inspection by eye. The part with the browser is
+ * skipped without Chromium. */
+#include "support/browser.h"
+#include "support/files.h"
+#include "support/program.h"
+#include "support/runs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A run whose name and text would end the script element, start another or a comment, if they were not
+ * escaped. */
+#define HOSTILE "b-1<!--<script>&\""
+
+static bool has_pages, has_browser; /* the program was built with Chart.js; Chromium is installed */
+
+/* ---- runs and pages ---- */
+
+static void train(const char *name, const char *options)
+{
+    remove_scratch(name);
+    if (ddl("train --quiet --size micro --hidden-size 16 --seq 16 --batch 2 --steps 20 --warmup 2 "
+            "--val-every 5 "
+            "--val-tokens 64 --checkpoint-every 0 --log-every 1 --vocab-size 300 --train-data '%s' "
+            "--val-data '%s' "
+            "--out '%s' %s",
+            scratch_path("train.bin"), scratch_path("val.bin"), scratch_path(name), options))
+        fail_msg("ddl train %s: %s", options, printed);
+}
+
+static size_t occurrences(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
+        n++;
+    return n;
+}
+
+/* Elements are balanced, and nothing refers to a network: the only addresses are in the comments of Chart.js,
+ * which begins after `data`. */
+static void assert_no_requests(const char *text, const char *data)
+{
+    static const char *const requests[] = { "src=\"",         "@import", "url(",   "fetch(",
+                                            "XMLHttpRequest", "<link",   "<iframe" };
+    const char *chart = strstr(data, "* Chart.js v"), *ours = strstr(data, "/* What all report pages share");
+    assert_non_null(chart);
+    assert_non_null(ours);
+    assert_int_equal(occurrences(text, "<script"), 4);
+    assert_int_equal(occurrences(text, "</script>"), 4);
+    assert_int_equal(occurrences(text, "<style>") + occurrences(text, "</style>"), 2);
+    assert_int_equal(occurrences(text, "://"), occurrences(chart, "://") - occurrences(ours, "://"));
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
+        assert_int_equal(occurrences(text, requests[i]),
+                         occurrences(chart, requests[i]) - occurrences(ours, requests[i]));
+    assert_non_null(strstr(
+        text, "content=\"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'\""));
+}
+
+/* The page `name`.html of the scratch folder. */
+static const char *page_path(const char *name)
+{
+    static char path[4200];
+    snprintf(path, sizeof path, "%s/%s.html", scratch_path("."), name);
+    return path;
+}
+
+/* Checks the frame of a page; returns its data, which the caller releases. */
+static json_t *read_page(const char *name)
+{
+    size_t size;
+    json_error_t why;
+    char *text = read_file(page_path(name), &size);
+    assert_int_equal(strlen(text), size);
+    assert_int_equal(strncmp(text, "<!DOCTYPE html>\n<html lang=\"en\">", 32), 0);
+    assert_non_null(strstr(text, "THE SOFTWARE IS PROVIDED \"AS IS\""));
+    /* The data ends where the script element does: no "<" in it. */
+    static const char begin[] = "<script type=\"application/json\" id=\"data\">";
+    char *json = strstr(text, begin);
+    assert_non_null(json);
+    json += sizeof begin - 1;
+    size_t length = strcspn(json, "<");
+    assert_int_equal(strncmp(json + length, "</script>\n<!--\n", 15), 0);
+    json_t *data = json_loadb(json, length, JSON_REJECT_DUPLICATES, &why);
+    if (!data)
+        fail_msg("%s: %s", name, why.text);
+    assert_no_requests(text, json + length);
+    free(text);
+    return data;
+}
+
+/* Each visible canvas needs several colors; waits for the frame in which charts are drawn. The text of an
+ * answer: what is wrong, or "". */
+static const char check_page[] =
+    "new Promise((done) => setTimeout(() => requestAnimationFrame(() => {"
+    "  const wrong = [];"
+    "  const alert = document.querySelector('[role=alert]');"
+    "  if (alert) wrong.push(alert.textContent);"
+    "  if (!('ready' in document.documentElement.dataset)) wrong.push('the page is not ready');"
+    "  document.querySelectorAll('canvas').forEach((canvas) => {"
+    "    if (!canvas.getAttribute('aria-label')) wrong.push('a canvas has no label');"
+    "    if (canvas.offsetParent === null) return;"
+    "    if (canvas.width * canvas.height === 0) return wrong.push('no size: ' + "
+    "canvas.getAttribute('aria-label'));"
+    "    const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, "
+    "canvas.height).data.buffer);"
+    "    if (new Set(pixels).size < 4) wrong.push('empty: ' + canvas.getAttribute('aria-label'));"
+    "  });"
+    "  const root = document.documentElement;"
+    "  if (root.scrollWidth > root.clientWidth)"
+    "    wrong.push('scrolls sideways: ' + root.scrollWidth + ' > ' + root.clientWidth);"
+    "  done(wrong.join('; '));"
+    "}), 100))";
+
+/* Chooses every radio button and option in turn. */
+static const char operate_page[] =
+    "document.querySelectorAll('input[type=radio]').forEach((input) => input.click());"
+    "document.querySelectorAll('select').forEach((select) => [...select.options].forEach((option) => {"
+    "  select.value = option.value;"
+    "  select.dispatchEvent(new Event('change'));"
+    "}));"
+    "document.querySelectorAll('details').forEach((details) => (details.open = true)); true";
+
+static void assert_page(const char *page, const char *what)
+{
+    json_t *wrong = browser_evaluate(check_page);
+    if (strcmp(json_string_value(wrong), "") != 0 || *browser_errors())
+        fail_msg("%s, %s: %s %s", page, what, json_string_value(wrong), browser_errors());
+    json_decref(wrong);
+}
+
+/* What is in the page after its script has run. */
+static void assert_in_page(const char *selector, const char *text)
+{
+    char expression[1024];
+    snprintf(expression, sizeof expression,
+             "[...document.querySelectorAll('%s')].some((node) => node.textContent.includes(`%s`))", selector,
+             text);
+    json_t *found = browser_evaluate(expression);
+    if (!json_is_true(found))
+        fail_msg("no element %s contains '%s'", selector, text);
+    json_decref(found);
+}
+
+/* Shows page `name`.html of the scratch folder in all ways. */
+static void view_page(const char *name)
+{
+    static const int widths[] = { 360, 800, 1400 };
+    const char *page = page_path(name);
+    char picture[4200], what[64];
+    for (size_t w = 0; w < 3; w++) {
+        for (int dark = 0; dark < 2; dark++) {
+            const struct browser_view view = { .width = widths[w], .dark = dark != 0 };
+            browser_open(page, &view);
+            snprintf(what, sizeof what, "%d-%s", widths[w], dark ? "dark" : "light");
+            assert_page(name, what);
+            snprintf(picture, sizeof picture, "%s/%s-%s.png", scratch_path("."), name, what);
+            browser_screenshot(picture);
+        }
+    }
+    /* The scheme changes while the page is open; every control is used; the page is printed. */
+    const struct browser_view light = { .width = 800 };
+    browser_set_media(&light);
+    assert_page(name, "changed to light");
+    json_decref(browser_evaluate(operate_page));
+    assert_page(name, "after every control was used");
+    snprintf(picture, sizeof picture, "%s/%s.pdf", scratch_path("."), name);
+    browser_print(picture);
+    assert_page(name, "after it was printed");
+}
+
+/* ---- compare ---- */
+
+static void write_compare_page(void)
+{
+    if (ddl("compare '%s' '%s' '%s' '%s' --val --max-loss 5.9 --html '%s'", scratch_path("a-0"),
+            scratch_path("a-1"), scratch_path("b-0"), scratch_path(HOSTILE), page_path("compare")))
+        fail_msg("ddl compare: %s", printed);
+}
+
+static void compare_page(void **state)
+{
+    (void)state;
+    if (!has_pages)
+        skip();
+    write_compare_page();
+    json_t *data = read_page("compare");
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "compare '%s' '%s' '%s' '%s' --json", scratch_path("a-0"),
+                                scratch_path("a-1"), scratch_path("b-0"), scratch_path(HOSTILE)),
+                     0);
+    json_t *result = json_loads(printed, 0, NULL);
+    assert_true(json_equal(result, json_object_get(data, "result")));
+    const json_t *runs = json_object_get(result, "runs"),
+                 *curve = json_array_get(json_object_get(data, "curves"), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 3), "run")), HOSTILE);
+    assert_int_equal(json_array_size(json_object_get(data, "curves")), 2);
+    assert_int_equal(json_array_size(json_object_get(curve, "loss")), 21);
+    assert_int_equal(json_array_size(json_object_get(curve, "val_high")), 21);
+    assert_true(json_is_null(json_array_get(json_object_get(curve, "val_loss"), 1)));
+    /* The last point is the mean of the two final losses. */
+    double loss = json_number_value(json_array_get(json_object_get(curve, "val_loss"), 20));
+    double a = json_number_value(json_object_get(json_array_get(runs, 2), "val_loss"));
+    double b = json_number_value(json_object_get(json_array_get(runs, 3), "val_loss"));
+    assert_true(fabs(loss - (a + b) / 2) < 1e-5);
+    json_decref(result);
+    json_decref(data);
+    assert_int_equal(ddl("compare '%s' --html nowhere/page.html", scratch_path("a-0")), 1);
+    assert_printed("nowhere/page.html: cannot create: No such file or directory");
+}
+
+static void compare_in_browser(void **state)
+{
+    (void)state;
+    if (!has_browser)
+        skip();
+    write_compare_page();
+    view_page("compare");
+    assert_in_page("li", HOSTILE);
+    assert_in_page("th", "b-0");
+    assert_in_page("caption", "Validation loss");
+}
+
+/* ---- the tests ---- */
+
+static int make_runs(void **state)
+{
+    (void)state;
+    write_random_shard(scratch_path("train.bin"), 1, 300, 4000);
+    write_random_shard(scratch_path("val.bin"), 2, 300, 400);
+    train("a-0", "--model baseline --seed 0");
+    train("a-1", "--model baseline --seed 1");
+    train("b-0", "--model ddl-cc-ec --seed 0");
+    train("b-1", "--model ddl-cc-ec --seed 1");
+    remove_scratch(HOSTILE);
+    copy_scratch("b-1", HOSTILE);
+    has_pages = ddl("compare x --html x") == 1 && !strstr(printed, "built without Chart.js");
+    if (!has_pages)
+        print_message("skipped: ddl was built without Chart.js\n");
+    has_browser = has_pages && browser_start();
+    return 0;
+}
+
+static int stop_browser(void **state)
+{
+    (void)state;
+    browser_stop();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(compare_page),
+        cmocka_unit_test(compare_in_browser),
+    };
+    return cmocka_run_group_tests(tests, make_runs, stop_browser);
+}
