@@ -29,7 +29,7 @@ static const struct ddl_option rows[] = {
     MODEL_ROWS(struct flags),
     WINDOW_ROWS(struct flags),
     { "val_tokens", DDL_OPTION_U64, AT(windows.max_tokens), 0, 0, 9e15, NULL, "N",
-      "maximum number of tokens to evaluate each time (0: all)", "max_tokens" },
+      "number of tokens to evaluate each time, rounded up to whole windows (0: all)", "max_tokens" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print JSON" },
     { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print nothing but errors and the result" },
     { 0 },

@@ -39,9 +39,9 @@ struct flags {
     TEXT_ROW("model", model, "NAME", "named model"), TEXT_ROW("size", size, "NAME", "named size"),           \
         SIZE_ROW("threads", threads, 0, 4096, "threads (0: one per core)", DDL_THREADS_ALIASES),             \
         TEXT_ROW("backend", backend, "NAME", DDL_BACKEND_HELP, DDL_BACKEND_ALIASES)
-#define DTYPE_ROW(names)                                                                                     \
+#define DTYPE_ROW(names, help)                                                                               \
     {                                                                                                        \
-        "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, names, "NAME", "operand type of matrix products"     \
+        "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, names, "NAME", help                                  \
     }
 #define BATCH_ROW(help) SIZE_ROW("batch", batch, 1, 65536, help, DDL_BATCH_ALIASES)
 #define SEQ_ROW(help) SIZE_ROW("seq", seq, 1, 1048576, help, DDL_SEQ_ALIASES)
@@ -70,7 +70,7 @@ static const struct ddl_option op_rows[] = {
 };
 static const struct ddl_option step_rows[] = {
     MODEL_ROWS,
-    DTYPE_ROW(ddl_training_precision_names),
+    DTYPE_ROW(ddl_training_precision_names, "operand type of matrix products"),
     { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",
       "what the backward pass recomputes" },
     BATCH_ROW("sequences per step"),
@@ -84,7 +84,7 @@ static const struct ddl_option step_rows[] = {
 };
 static const struct ddl_option decode_rows[] = {
     MODEL_ROWS,
-    DTYPE_ROW(ddl_precision_names),
+    DTYPE_ROW(ddl_precision_names, "format of the weights"),
     { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
       "format of keys and values (auto: f32 with f32 weights, else bf16)" },
     BATCH_ROW("sequences decoded together (one sequence is timed first)"),
@@ -99,7 +99,7 @@ static const struct ddl_option tokenizer_rows[] = {
     TEXT_ROW("tokenizer", tokenizer, "PATH", "tokenizer.json or its folder (empty: data/tokenizer)"),
     TEXT_ROW("text", text, "FILE", "plain text (empty: the sample in data/text)"),
     SIZE_ROW("vocab-size", vocab_size, 0, 1000000,
-             "size of the vocabulary to train on the text (0: no training)"),
+             "vocabulary size of the tokenizer to train on the text (0: no training)"),
     STEPS_ROW("repetitions"),
     WARMUP_ROW,
     { 0 },

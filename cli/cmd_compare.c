@@ -40,7 +40,8 @@ static const struct ddl_option options[] = {
     { .name = "any",
       .type = DDL_OPTION_BOOL,
       .offset = AT(any),
-      .help = "compare runs that differ in data, sequence length, vocabulary or last step" },
+      .help = "also compare runs that differ in data, sequence length or vocabulary; take each group at its "
+              "own last step" },
     { .name = "x",
       .type = DDL_OPTION_CHOICE,
       .offset = AT(figure.axis),

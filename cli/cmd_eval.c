@@ -33,7 +33,7 @@ static const struct ddl_option shard_rows[] = { FORMAT_ROW_OF(struct eval_flags,
 static const struct ddl_option window_rows[] = {
     WINDOW_ROWS(struct eval_flags),
     { "val_tokens", DDL_OPTION_U64, AT(windows.max_tokens), 0, 0, 9e15, NULL, "N",
-      "maximum number of tokens to evaluate (0: all)", "max_tokens" },
+      "number of tokens to evaluate, rounded up to whole windows (0: all)", "max_tokens" },
     { 0 },
 };
 static const struct ddl_option task_rows[] = {

@@ -345,15 +345,11 @@ const struct command generate_command = {
     .about = "generate text after a prompt",
     .text =
         (const char *const[]){
-            "Without --prompt, the prompt is read from standard input. An empty prompt is <|endoftext|>, "
-            "with which "
-            "every",
-            "document begins in training. If standard input is a terminal, each line typed is a prompt: "
-            "Ctrl-C",
-            "stops a text, Ctrl-D exits; the seed of a line is --seed plus the number of lines before it.",
-            "A single text is printed while it is generated, several (--n) at the end. The same seed gives "
-            "the same text.",
-            NULL },
+            "Without --prompt, the prompt is read from standard input. An empty prompt is <|endoftext|>,",
+            "with which every document begins in training. If standard input is a terminal, each line typed",
+            "is a prompt: Ctrl-C stops the current text, Ctrl-D exits; the seed of a line is --seed plus the",
+            "number of lines before it. A single text is printed while it is generated; several texts (--n)",
+            "are printed at the end. The same seed gives the same text.", NULL },
     .options = { { .table = ddl_generate_options, .defaults = sampling_defaults },
                  { .rows = text_rows },
                  { .rows = rows, .defaults = defaults } },

@@ -25,7 +25,7 @@ static const struct ddl_option rows[] = {
     { "prompt", DDL_OPTION_STRING, AT(prompt), sizeof((struct flags *)0)->prompt, 0, 0, NULL, "TEXT",
       "show one prompt token by token instead" },
     { "tokens", DDL_OPTION_U64, AT(inspect.max_tokens), 0, 0, 9e15, NULL, "N",
-      "maximum number of tokens to read (0: all)", "val_tokens max_tokens" },
+      "number of tokens to read, rounded up to whole windows (0: all)", "val_tokens max_tokens" },
     { "spectrum_tokens", DDL_OPTION_U64, AT(inspect.spectrum_tokens), 0, 0, 9e15, NULL, "N",
       "tokens of which singular values over depth are computed (0: none)" },
     MODEL_ROWS(struct flags),

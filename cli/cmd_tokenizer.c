@@ -352,14 +352,14 @@ static const struct command tokenizer_train_command = {
 const struct command tokenizer_command = {
     .name = "tokenizer",
     .usage = "encode | decode | info | train ...",
-    .about = "convert text to ids and back; train a vocabulary",
+    .about = "convert text to ids and back; train a tokenizer",
     .text =
         (const char *const[]){ "The default tokenizer is GPT-2's, which is part of the distribution.", NULL },
     .actions = (const struct command *const[]){ &encode_command, &decode_command, &tokenizer_info_command,
                                                 &tokenizer_train_command, NULL },
     .examples =
         (const struct note[]){ { "ddl tokenizer train corpus.txt --vocab-size 8192 --out my/tokenizer.json",
-                                 "train a vocabulary" },
+                                 "train a tokenizer" },
                                { "ddl tokenizer encode corpus.txt --count", "count the tokens of a text" },
                                { 0 } },
 };

@@ -1,4 +1,4 @@
-/* --force: steps of the model that are replaced while it is evaluated (ddl/force.h). */
+/* --force: updates of the model that are replaced while it is evaluated (ddl/force.h). */
 #ifndef DDL_CLI_FORCE_H
 #define DDL_CLI_FORCE_H
 

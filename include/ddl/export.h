@@ -13,8 +13,8 @@ extern "C" {
 /* Of every tensor that is written. */
 enum ddl_export_dtype {
     DDL_EXPORT_F32,  /* as they are             */
-    DDL_EXPORT_BF16, /* eight bits of mantissa  */
-    DDL_EXPORT_F16,  /* eleven, a small range   */
+    DDL_EXPORT_BF16, /* 8 significant bits      */
+    DDL_EXPORT_F16,  /* 11, a small range       */
 };
 
 /* "f32", "bf16", "f16", NULL: choices for a struct ddl_option. */

@@ -1,4 +1,4 @@
-/* Forced steps: in the forward pass of chosen sublayers the gate, the update or F's output is replaced. */
+/* Forced updates: in the forward pass of chosen sublayers the gate, the update or F's output is replaced. */
 #ifndef DDL_FORCE_H
 #define DDL_FORCE_H
 
@@ -43,12 +43,12 @@ DDL_API unsigned ddl_config_force_keys(const struct ddl_config *config, size_t l
 
 /* Replaces what is forced in sublayer `sub` (enum ddl_sublayer) of a layer by *force, which is copied; NULL
  * or no keys: nothing. It applies to every following pass in any workspace or session of the model, until
- * ddl_model_clear_forces. ddl_model_backward is refused while a step is forced. A forced value equal to the
+ * ddl_model_clear_forces. ddl_model_backward is refused while one is set. A forced value equal to the
  * model's own leaves every result identical. DDL_E_USAGE for a layer or sublayer that does not exist, a key
  * that the layer does not accept, and a value out of range; nothing is changed then. */
 DDL_API ddl_status ddl_model_force(ddl_model *model, size_t layer, int sub, const struct ddl_force *force,
                                    struct ddl_error *err);
-/* Ends all forced steps of the model. */
+/* Removes all forced updates of the model. */
 DDL_API void ddl_model_clear_forces(ddl_model *model);
 
 #ifdef __cplusplus

@@ -116,7 +116,7 @@ DDL_API ddl_status ddl_inspect_create(ddl_inspection **out, ddl_model *model,
 DDL_API void ddl_inspect_free(ddl_inspection *inspection);
 
 /* Adds the tokens of a batch to the inspection, within seq and batch of its config: one forward pass, with
- * forced steps as the model has them. The batch needs targets (all -1 if no loss is wanted). */
+ * forced updates as the model has them. The batch needs targets (all -1 if no loss is wanted). */
 DDL_API ddl_status ddl_inspect_batch(ddl_inspection *inspection, const struct ddl_batch *batch,
                                      struct ddl_error *err);
 /* Creates an inspection of the shards' first tokens in *out, at most max_tokens, in sequences of seq, and

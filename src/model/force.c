@@ -1,4 +1,4 @@
-/* Forced steps: checked and stored in the model, applied by block.c and the residual rules. */
+/* Forced updates: checked and stored in the model, applied by block.c and the residual rules. */
 #include "model/force.h"
 
 #include "base/mem.h"
@@ -82,7 +82,7 @@ ddl_status ddl_model_force(ddl_model *model, size_t layer, int sub, const struct
         return status;
     if (!model->forces &&
         !(model->forces = ddl_mem_zalloc(DDL_SUBLAYERS * model->config.n_layers * sizeof *model->forces)))
-        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for forced steps");
+        return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory for forced updates");
     struct ddl_force *at = &model->forces[DDL_SUBLAYERS * layer + (size_t)sub];
     model->n_forced -= at->keys != 0;
     *at = force ? *force : (struct ddl_force){ 0 };
@@ -127,7 +127,7 @@ ddl_status force_reserve(ddl_workspace *ws, const ddl_model *model, struct ddl_e
     size_t numbers = ws->options.batch * ws->options.tokens * model->config.d_model + FACTOR;
     ws->forced = model->backend->ops->alloc(model->backend->ctx, numbers * sizeof *ws->forced);
     if (!ws->forced)
-        return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory for %zu numbers of forced steps",
+        return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory for %zu numbers of forced updates",
                              numbers);
     return DDL_OK;
 }

@@ -1,4 +1,4 @@
-/* Forced steps of a pass (ddl/force.h). */
+/* Forced updates of a pass (ddl/force.h). */
 #ifndef DDL_MODEL_FORCE_H
 #define DDL_MODEL_FORCE_H
 

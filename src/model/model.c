@@ -266,7 +266,7 @@ static ddl_status check_loss(const ddl_model *model, const ddl_workspace *ws, co
                              "backward needs gradients enabled and a workspace for training");
     if (grad && model->n_forced)
         return ddl_error_set(err, DDL_E_USAGE,
-                             "backward: expected a model without forced steps, found %zu forced sublayers",
+                             "backward: expected a model without forced updates, found %zu forced sublayers",
                              model->n_forced);
     return DDL_OK;
 }

@@ -19,7 +19,7 @@ struct ddl_model {
     bool stale;               /* values were written since `reduced` was computed */
     bool inference_only;      /* inference-only: rows in products have no other format, and no gradients */
     float *staging;           /* inference-only, of the backend: one piece of a row during conversion */
-    struct ddl_force *forces; /* (n_layers, 2), host memory; NULL until a step is forced */
+    struct ddl_force *forces; /* (n_layers, 2), host memory; NULL until an update is forced */
     size_t n_forced;          /* sublayers in which something is forced */
 };
 

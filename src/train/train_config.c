@@ -45,7 +45,8 @@ const char *const ddl_relative_to_names[] = {
     }
 #define ROW(key, type, lo, hi, ...)                                                                          \
     {                                                                                                        \
-#key, type, AT(key), 0, lo, hi, NULL, "N", __VA_ARGS__                                               \
+#key, type, AT(key), 0, lo, hi, NULL,                                                                \
+            (type) == DDL_OPTION_DOUBLE || (type) == DDL_OPTION_FLOAT ? "X" : "N", __VA_ARGS__               \
     }
 /* A number of steps or tokens that is computed by `rule` where it is "auto". */
 #define AUTO_ROW(key, lo, rule, ...) ROW(key, DDL_OPTION_U64, lo, MAX_COUNT, __VA_ARGS__, .automatic = rule)

@@ -1,5 +1,5 @@
 /* Cases of diagnostics: a .json file with the figures of a model's delta sublayers on the batch of a model
- * case, and the losses under forced steps. The model case `case` is a folder beside the file's folder. */
+ * case, and the losses under forced updates. The model case `case` is a folder beside the file's folder. */
 #include "verify/internal.h"
 
 #include "base/file.h"
@@ -113,7 +113,7 @@ static ddl_status check_depth(struct inspect_case *t, struct ddl_error *err)
     return status;
 }
 
-/* ---- forced steps ---- */
+/* ---- forced updates ---- */
 
 static ddl_status read_force(const struct inspect_case *t, const json_t *json, struct ddl_force *out,
                              struct ddl_error *err)

@@ -20,7 +20,7 @@
 #define LIMIT_OPERATOR 1e-5
 #define LIMIT_DECODE 1e-5
 #define LIMIT_CURVE 1e-4
-#define LIMIT_INSPECT 1e-4 /* figures and losses of forced steps */
+#define LIMIT_INSPECT 1e-4 /* figures and losses under forced updates */
 #define LIMIT_ZERO 1e-7    /* of any number of a tensor that should be all zero */
 
 /* Memory that is freed at the end of a case; zero-initialize. */

@@ -1,4 +1,4 @@
-/* model/force.c: forced steps change what they name and nothing else. */
+/* model/force.c: forced updates change what they name and nothing else. */
 #include "support/models.h"
 #include "support/properties.h"
 
@@ -235,7 +235,7 @@ static void refusals(void **state)
     const struct ddl_force force = { .keys = DDL_FORCE_BETA };
     assert_ok(ddl_model_force(f.model, 0, DDL_SUBLAYER_MLP, &force, &err), err);
     assert_int_equal(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), DDL_E_USAGE);
-    assert_non_null(strstr(err.text, "expected a model without forced steps, found 1 forced sublayers"));
+    assert_non_null(strstr(err.text, "expected a model without forced updates, found 1 forced sublayers"));
     assert_ok(ddl_model_force(f.model, 0, DDL_SUBLAYER_MLP, NULL, &err), err);
     assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);
     small_model_free(&f);
