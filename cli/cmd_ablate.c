@@ -4,6 +4,7 @@
 #include "ddl/json.h"
 #include "folder.h"
 #include "force.h"
+#include "page.h"
 #include "terminal.h"
 #include "token_data.h"
 #include "windows.h"
@@ -18,6 +19,7 @@ struct flags {
     struct ddl_eval_config windows;
     char force[FORCE_SIZE];
     bool json, quiet;
+    char html[PAGE_PATH];
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -31,6 +33,7 @@ static const struct ddl_option rows[] = {
     { "val_tokens", DDL_OPTION_U64, AT(windows.max_tokens), 0, 0, 9e15, NULL, "N",
       "number of tokens to evaluate each time, rounded up to whole windows (0: all)", "max_tokens" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print JSON" },
+    HTML_ROW(struct flags),
     { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print nothing but errors and the result" },
     { 0 },
 };
@@ -143,32 +146,53 @@ static void print_table(const struct ablation *a)
     }
 }
 
-static void print_json(const struct ablation *a)
+static void write_json(struct ddl_json *json, const char *key, const struct ablation *a)
 {
     const struct ddl_config *k = ddl_model_config(a->folder.model);
-    struct ddl_json json = { stdout, false };
-    ddl_json_open(&json, NULL, '{');
-    print_saved_model_json(&json, &a->folder.found);
-    ddl_json_number(&json, "loss", a->base.loss, 9);
-    ddl_json_count(&json, "tokens", a->base.tokens);
-    ddl_json_bool(&json, "complete", a->n_rows == a->n_total);
-    ddl_json_open(&json, "sublayers", '[');
+    ddl_json_open(json, key, '{');
+    print_saved_model_json(json, &a->folder.found);
+    ddl_json_number(json, "loss", a->base.loss, 9);
+    ddl_json_count(json, "tokens", a->base.tokens);
+    ddl_json_bool(json, "complete", a->n_rows == a->n_total);
+    ddl_json_open(json, "sublayers", '[');
     for (size_t i = 0; i < a->n_rows; i++) {
         const struct row *row = &a->rows[i];
         char text[128];
         force_describe(&a->plan.sublayer[row->sublayer], text, sizeof text);
-        ddl_json_open(&json, NULL, '{');
-        ddl_json_count(&json, "layer", row->sublayer / DDL_SUBLAYERS);
-        ddl_json_string(&json, "sub", ddl_sublayer_names[row->sublayer % DDL_SUBLAYERS]);
-        ddl_json_string(&json, "rule", ddl_config_residual_name(k, row->sublayer / DDL_SUBLAYERS));
-        ddl_json_string(&json, "force", text);
-        ddl_json_number(&json, "loss", row->loss, 9);
-        ddl_json_number(&json, "increase", row->increase, 9);
-        ddl_json_close(&json, '}');
+        ddl_json_open(json, NULL, '{');
+        ddl_json_count(json, "layer", row->sublayer / DDL_SUBLAYERS);
+        ddl_json_string(json, "sub", ddl_sublayer_names[row->sublayer % DDL_SUBLAYERS]);
+        ddl_json_string(json, "rule", ddl_config_residual_name(k, row->sublayer / DDL_SUBLAYERS));
+        ddl_json_string(json, "force", text);
+        ddl_json_number(json, "loss", row->loss, 9);
+        ddl_json_number(json, "increase", row->increase, 9);
+        ddl_json_close(json, '}');
     }
-    ddl_json_close(&json, ']');
-    ddl_json_close(&json, '}');
+    ddl_json_close(json, ']');
+    ddl_json_close(json, '}');
+}
+
+static void print_json(const struct ablation *a)
+{
+    struct ddl_json json = { stdout, false };
+    write_json(&json, NULL, a);
     putchar('\n');
+}
+
+static void write_data(struct ddl_json *json, const void *object)
+{
+    write_json(json, "result", object);
+}
+
+/* The page of --html, if there is one. */
+static ddl_status write_page(const struct ablation *a, const char *dir, struct ddl_error *err)
+{
+    char title[1200];
+    snprintf(title, sizeof title, "Ablation of %s", dir);
+    const struct page page = {
+        .path = a->flags->html, .kind = "ablate", .title = title, .write = write_data, .object = a
+    };
+    return *page.path ? page_write(&page, err) : DDL_OK;
 }
 
 /* ---- the command ---- */
@@ -193,6 +217,21 @@ static ddl_status open_all(struct ablation *a, const char *dir, struct ddl_error
     return status ? status : token_data_open(&a->data, &flags->tokens, flags->quiet, err);
 }
 
+/* Prints the results, those of an interrupted sweep too, and writes the page; returns the command's status.
+ */
+static ddl_status show_results(struct ablation *a, const char *dir, ddl_status status, struct ddl_error *err)
+{
+    bool any = !status || (status == DDL_E_INTERRUPTED && a->n_rows > 0);
+    if (status == DDL_E_INTERRUPTED)
+        ddl_error_set(err, status, "ablate: interrupted after %zu of %zu sublayers", a->n_rows, a->n_total);
+    if (!any)
+        return status;
+    qsort(a->rows, a->n_rows, sizeof *a->rows, by_increase);
+    (a->flags->json ? print_json : print_table)(a);
+    ddl_status written = write_page(a, dir, err);
+    return written ? written : status;
+}
+
 static int cmd_ablate(int argc, char **argv)
 {
     struct ddl_error err = { 0 };
@@ -204,6 +243,8 @@ static int cmd_ablate(int argc, char **argv)
         status = check_arguments("ablate", n, argv, 1, 1, "a model folder (DIR)", &err);
     if (!status)
         status = token_flags_check(&flags.tokens, "ablate", &err);
+    if (!status)
+        status = page_check(flags.html, &err);
     if (status)
         return report_error(&err);
     catch_interrupts();
@@ -211,12 +252,7 @@ static int cmd_ablate(int argc, char **argv)
     status = open_all(&a, argv[1], &err);
     if (!status)
         status = sweep(&a, &err);
-    if (!status || (status == DDL_E_INTERRUPTED && a.n_rows > 0)) {
-        qsort(a.rows, a.n_rows, sizeof *a.rows, by_increase);
-        (flags.json ? print_json : print_table)(&a);
-    }
-    if (status == DDL_E_INTERRUPTED)
-        ddl_error_set(&err, status, "ablate: interrupted after %zu of %zu sublayers", a.n_rows, a.n_total);
+    status = show_results(&a, argv[1], status, &err);
     ddl_inspect_free(a.means);
     token_data_close(&a.data);
     force_plan_free(&a.plan);
@@ -238,9 +274,11 @@ const struct command ablate_command = {
             "command prints the sublayers evaluated so far.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples =
-        (const struct note[]){ { "ddl ablate my/run --val-data my/shards", "each sublayer left out in turn" },
-                               { "ddl ablate my/run --val-data my/shards --force sub=mlp,update=write",
-                                 "each delta MLP sublayer in turn without its erase term" },
-                               { 0 } },
+        (const struct note[]){
+            { "ddl ablate my/run --val-data my/shards", "each sublayer left out in turn" },
+            { "ddl ablate my/run --val-data my/shards --force sub=mlp,update=write",
+              "each delta MLP sublayer in turn without its erase term" },
+            { "ddl ablate my/run --val-data my/shards --html ablation.html", "bars on a page for a browser" },
+            { 0 } },
     .run = cmd_ablate,
 };

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 #include "inspect.h"
+#include "page.h"
 #include "terminal.h"
 #include "token_data.h"
 #include "windows.h"
@@ -17,6 +18,7 @@ struct flags {
     struct model_flags model;
     struct ddl_inspect_config inspect;
     bool json, quiet;
+    char html[PAGE_PATH];
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -31,6 +33,7 @@ static const struct ddl_option rows[] = {
     MODEL_ROWS(struct flags),
     SEQ_ROW_OF(struct flags, inspect.seq),
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print JSON with every figure" },
+    HTML_ROW(struct flags),
     { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print nothing but errors and the result" },
     { 0 },
 };
@@ -94,7 +97,7 @@ static ddl_status check_flags(const struct flags *flags, int n, char **argv, str
     if (!status && given > 1)
         status = ddl_error_set(err, DDL_E_USAGE,
                                "inspect: expected one of --val-data, --text and --prompt, found several");
-    return status;
+    return status ? status : page_check(flags->html, err);
 }
 
 static int cmd_inspect(int argc, char **argv)
@@ -110,7 +113,7 @@ static int cmd_inspect(int argc, char **argv)
     if (status)
         return report_error(&err);
     catch_interrupts();
-    exit_on_interrupt(true); /* nothing is written */
+    exit_on_interrupt(true); /* nothing is written before the end */
     bool prompt = *flags.prompt != '\0';
     const struct folder_request request = { .dir = argv[1],
                                             .model = &flags.model,
@@ -126,6 +129,8 @@ static int cmd_inspect(int argc, char **argv)
     };
     if (!status)
         (flags.json ? print_inspection_json : print_inspection)(&inspected);
+    if (!status && *flags.html)
+        status = write_inspection_html(&inspected, flags.html, &err);
     ddl_inspect_free(inspection);
     folder_close(&folder);
     return status ? report_error(&err) : EXIT_OK;
@@ -152,6 +157,7 @@ const struct command inspect_command = {
         (const struct note[]){
             { "ddl inspect my/run --val-data my/shards", "on validation shards" },
             { "ddl inspect my/run --prompt 'The cat sat on the mat'", "one prompt token by token" },
+            { "ddl inspect my/run --val-data my/shards --html gates.html", "charts on a page for a browser" },
             { "ddl inspect my/run --text book.txt --tokens 100000 --json", "every figure as JSON" },
             { 0 } },
     .run = cmd_inspect,

@@ -19,6 +19,8 @@ struct inspected {
 /* Print it to standard output. */
 void print_inspection(const struct inspected *i);
 void print_inspection_json(const struct inspected *i);
+/* Writes the page of --html to the file `path`. */
+ddl_status write_inspection_html(const struct inspected *i, const char *path, struct ddl_error *err);
 
 /* The read vector of a layer's compressor, or with DDL_MAX_LAYERS of the readout, into out (c numbers); false
  * if the model has none. */

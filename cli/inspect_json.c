@@ -1,5 +1,6 @@
-/* ddl inspect --json. */
+/* ddl inspect --json and the data of --html. */
 #include "inspect.h"
+#include "page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -146,32 +147,55 @@ static void print_rows(struct ddl_json *json, const struct inspected *i)
     ddl_json_close(json, ']');
 }
 
-void print_inspection_json(const struct inspected *i)
+/* The object that --json prints, as one value. */
+static void write_inspection_json(struct ddl_json *json, const char *key, const struct inspected *i)
 {
-    struct ddl_json json = { stdout, false };
     const ddl_inspection *in = i->inspection;
     const struct ddl_inspect_depth *depth = ddl_inspect_depth(in);
     struct ddl_loss loss = ddl_inspect_loss(in);
-    ddl_json_open(&json, NULL, '{');
-    print_saved_model_json(&json, &i->folder->found);
-    ddl_json_count(&json, "tokens", ddl_inspect_tokens(in));
-    ddl_json_count(&json, "seq", ddl_inspect_seq(in));
-    ddl_json_number(&json, "loss", loss.sum / (double)loss.n_targets, 9);
-    ddl_json_open(&json, "sublayers", '[');
+    ddl_json_open(json, key, '{');
+    print_saved_model_json(json, &i->folder->found);
+    ddl_json_count(json, "tokens", ddl_inspect_tokens(in));
+    ddl_json_count(json, "seq", ddl_inspect_seq(in));
+    ddl_json_number(json, "loss", loss.sum / (double)loss.n_targets, 9);
+    ddl_json_open(json, "sublayers", '[');
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++)
-        print_sublayer(&json, i, ddl_inspect_sublayer(in, s));
-    ddl_json_close(&json, ']');
+        print_sublayer(json, i, ddl_inspect_sublayer(in, s));
+    ddl_json_close(json, ']');
     if (depth) {
-        ddl_json_open(&json, "depth", '{');
-        ddl_json_number(&json, "sigma_max", depth->sigma_max, 9);
-        ddl_json_number(&json, "sigma_min", depth->sigma_min, 9);
-        ddl_json_number(&json, "log_det", depth->log_det, 9);
-        ddl_json_count(&json, "tokens", depth->tokens);
-        ddl_json_close(&json, '}');
+        ddl_json_open(json, "depth", '{');
+        ddl_json_number(json, "sigma_max", depth->sigma_max, 9);
+        ddl_json_number(json, "sigma_min", depth->sigma_min, 9);
+        ddl_json_number(json, "log_det", depth->log_det, 9);
+        ddl_json_count(json, "tokens", depth->tokens);
+        ddl_json_close(json, '}');
     }
-    print_reads(&json, i->folder->model);
+    print_reads(json, i->folder->model);
     if (i->prompt)
-        print_rows(&json, i);
-    ddl_json_close(&json, '}');
+        print_rows(json, i);
+    ddl_json_close(json, '}');
+}
+
+void print_inspection_json(const struct inspected *i)
+{
+    struct ddl_json json = { stdout, false };
+    write_inspection_json(&json, NULL, i);
     putchar('\n');
+}
+
+static void write_data(struct ddl_json *json, const void *object)
+{
+    write_inspection_json(json, "result", object);
+}
+
+ddl_status write_inspection_html(const struct inspected *i, const char *path, struct ddl_error *err)
+{
+    char title[1200];
+    snprintf(title, sizeof title, "%s of %s", i->prompt ? "A prompt" : "Inspection", i->dir);
+    const struct page page = { .path = path,
+                               .kind = i->prompt ? "prompt" : "inspect",
+                               .title = title,
+                               .write = write_data,
+                               .object = i };
+    return page_write(&page, err);
 }

@@ -82,6 +82,11 @@ function seconds(value) {
 const pValue = (p) => (isNumber(p) && p < 0.0001 ? "<0.0001" : fixed(p, 4));
 const ellipsis = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
+/* Text in one line, with its white space visible. */
+function visible(text) {
+  return text.replace(/\r?\n/g, "↵").replace(/\t/g, "⇥").replace(/^ +$/, (spaces) => "␣".repeat(spaces.length));
+}
+
 /* ---- tables ---- */
 
 /* columns: { title, text (left-aligned), wrap, cell: row => string or node }. The first column has the row headers.
@@ -148,7 +153,7 @@ function rampColor(share) {
   return `rgb(${mixed.join(",")})`;
 }
 /* A text color that is readable on it. */
-const rampText = (share) => (share > 0.55 ? "#000000" : "#ffffff");
+const rampText = (share) => (share > 0.45 ? "#000000" : "#ffffff");
 
 /* ---- drawings: redrawn when the color scheme changes, and in light colors at full width for printing ---- */
 
@@ -196,20 +201,19 @@ function chart(options, configure) {
     return () => made.destroy();
   };
   let redraw = () => {};
-  whenPlaced(node, () => (redraw = drawing(draw)));
+  whenPlaced(() => (redraw = drawing(draw)));
   return { node, redraw: () => redraw() };
 }
 
 /* Charts measure their box, so they are drawn once the page is built: startPage(). */
 const waiting = [];
-let started = false;
-function whenPlaced(node, draw) {
-  if (started && node.isConnected) draw();
-  else waiting.push(draw);
+const whenPlaced = (draw) => waiting.push(draw);
+/* Draws what has been added to the page since the last call. */
+function placeDrawings() {
+  waiting.splice(0).forEach((draw) => draw());
 }
 function startPage() {
-  started = true;
-  waiting.forEach((draw) => draw());
+  placeDrawings();
   document.documentElement.dataset.ready = "";
 }
 
@@ -263,7 +267,7 @@ function lineSets(series) {
     sets.push({
       label: ellipsis(one.name, 40), data: points, parsing: false, borderColor: ink, backgroundColor: ink, borderWidth: 2,
       borderDash: seriesDash(i), pointRadius: marked ? 2.5 : 0, pointHitRadius: 6,
-      pointStyle: marked ? POINTS[i % POINTS.length] : "line", tension: 0,
+      pointStyle: marked ? POINTS[i % POINTS.length] : "line", tension: 0, clip: 6,
     });
   });
   return sets;
@@ -272,9 +276,10 @@ function lineSets(series) {
 /* The configuration of a line chart. options: series, x and y (axis options), legend. */
 function lineChart(options) {
   const legend = options.legend !== false && options.series.length > 1;
+  const datasets = lineSets(options.series);
   return {
     type: "line",
-    data: { datasets: lineSets(options.series) },
+    data: { datasets },
     options: {
       interaction: { mode: "nearest", intersect: false },
       scales: { x: axis({ bounds: "data", ...options.x }), y: axis(options.y) },
@@ -282,7 +287,7 @@ function lineChart(options) {
         legend: {
           display: legend,
           position: "bottom",
-          labels: { usePointStyle: true, boxHeight: 7, pointStyleWidth: 24, filter: (item, all) => !all.datasets[item.datasetIndex].band },
+          labels: { usePointStyle: true, boxHeight: 7, pointStyleWidth: datasets.some((set) => set.pointStyle === "line") ? 24 : 0, filter: (item, all) => !all.datasets[item.datasetIndex].band },
         },
         tooltip: {
           filter: (item) => !item.dataset.band,
@@ -337,7 +342,7 @@ const shareOf = (value, range) => (value - range.low) / (range.high - range.low)
 function legendOf(range, name) {
   const ramp = element("div", { class: "ramp", role: "img", "aria-label": `colors from ${precise(range.low)} (dark) to ${precise(range.high)} (bright)` });
   ramp.style.background = `linear-gradient(to right, ${[0, 0.2, 0.4, 0.6, 0.8, 1].map(rampColor).join(",")})`;
-  return element("div", { class: "legend" }, `${name} `, precise(range.low), ramp, precise(range.high));
+  return element("div", { class: "legend" }, element("span", {}, name), element("span", { class: "ends" }, precise(range.low), ramp, precise(range.high)));
 }
 
 /* A heat map on a canvas. options: label, caption, rows (labels), columns (values of the axis below), xTitle, value name,
@@ -360,7 +365,7 @@ function heatMap(options) {
       `${options.rows[row]}, ${options.xTitle} ${options.columns[column]}: ${precise(options.values[row][column])}`;
   });
   canvas.addEventListener("pointerleave", () => (value.textContent = ""));
-  whenPlaced(node, () => {
+  whenPlaced(() => {
     const redraw = drawing(draw);
     new ResizeObserver(redraw).observe(box);
   });

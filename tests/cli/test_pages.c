@@ -222,6 +222,71 @@ static void compare_in_browser(void **state)
     assert_in_page("caption", "Validation loss");
 }
 
+/* ---- inspect and ablate ---- */
+
+/* Writes page `name`.html with the arguments, and asserts that its result is what --json prints. */
+static void assert_page_result(const char *name, const char *arguments)
+{
+    if (!has_pages)
+        skip();
+    if (ddl_stream(STANDARD_OUTPUT, "%s --quiet --json --html '%s'", arguments, page_path(name)))
+        fail_msg("ddl %s: %s", arguments, printed);
+    json_t *data = read_page(name), *result = json_loads(printed, 0, NULL);
+    assert_non_null(result);
+    assert_true(json_equal(result, json_object_get(data, "result")));
+    json_decref(result);
+    json_decref(data);
+}
+
+/* Of a prompt that would end the script element. */
+#define PROMPT "a</script><b>x"
+
+static const struct model_page {
+    const char *name, *command, *preset, *options;
+    const char *selector, *text; /* an element of the finished page */
+} model_pages[] = {
+    { "inspect", "inspect", "ddl-cc-ec", "--tokens 256", "h3", "layer 2 mlp" },
+    { "inspect-add", "inspect", "baseline", "--tokens 256", "p", "No sublayer of this model has a gate." },
+    { "inspect-highway", "inspect", "highway", "--tokens 256", "td", "highway" },
+    { "prompt", "inspect", "ddl-cc-ec", "--prompt '" PROMPT "'", ".tokens", PROMPT },
+    { "prompt-add", "inspect", "baseline", "--prompt '" PROMPT "'", "caption", "size of the step" },
+    { "ablate", "ablate", "ddl-cc-ec", "--val-tokens 256", "td", "beta=0" },
+};
+enum { N_MODEL_PAGES = sizeof model_pages / sizeof *model_pages };
+
+static void write_model_page(const struct model_page *page)
+{
+    char arguments[8192], text[2300] = "";
+    if (!strstr(page->options, "--prompt"))
+        snprintf(text, sizeof text, "--text '%s'", tiny_text("text.txt", 600));
+    snprintf(arguments, sizeof arguments, "%s '%s' %s %s", page->command,
+             tiny_folder(page->preset, page->preset), page->options, text);
+    assert_page_result(page->name, arguments);
+}
+
+static void pages_of_models(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_MODEL_PAGES; i++)
+        write_model_page(&model_pages[i]);
+    assert_int_equal(ddl("ablate '%s' --text '%s' --val-tokens 64 --html nowhere/page.html",
+                         tiny_folder("baseline", "baseline"), tiny_text("text.txt", 600)),
+                     1);
+    assert_printed("nowhere/page.html: cannot create: No such file or directory");
+}
+
+static void pages_of_models_in_browser(void **state)
+{
+    (void)state;
+    if (!has_browser)
+        skip();
+    for (size_t i = 0; i < N_MODEL_PAGES; i++) {
+        write_model_page(&model_pages[i]);
+        view_page(model_pages[i].name);
+        assert_in_page(model_pages[i].selector, model_pages[i].text);
+    }
+}
+
 /* ---- the tests ---- */
 
 static int make_runs(void **state)
@@ -252,8 +317,10 @@ static int stop_browser(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pages_of_models),
         cmocka_unit_test(compare_page),
         cmocka_unit_test(compare_in_browser),
+        cmocka_unit_test(pages_of_models_in_browser),
     };
     return cmocka_run_group_tests(tests, make_runs, stop_browser);
 }

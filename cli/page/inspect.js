@@ -1,0 +1,188 @@
+/* The page of ddl inspect --html: gates, sizes of updates, spectra and extreme tokens of the sublayers. data.result is the
+ * object that --json prints; data.figures names its figures. */
+"use strict";
+
+const result = data.result;
+const sublayers = result.sublayers;
+const gated = sublayers.filter((s) => s.histogram);
+const labelOf = (s) => `${s.layer} ${s.sub}`;
+const has = (name) => sublayers.some((s) => isNumber(s[name]));
+/* The gate is beta, or tau of the rule highway. */
+const gateKey = (s, part) => s[`${isNumber(s.beta_mean) ? "beta" : "tau"}_${part}`];
+
+/* ---- summary ---- */
+
+function summary() {
+  const depth = result.depth;
+  main.append(facts([
+    ["loss (nats)", fixed(result.loss, 4)], ["tokens", count(result.tokens)], ["tokens of a sequence", count(result.seq)],
+    ["sublayers", String(sublayers.length)],
+    result.saved_model ? ["saved model", result.saved_model.name] : null,
+    depth ? ["log |det| over depth", precise(depth.log_det)] : null,
+    depth && depth.tokens ? ["singular values over depth", `${precise(depth.sigma_min)} to ${precise(depth.sigma_max)}`] : null,
+  ]));
+  const lines = sublayers.filter((s) => s.behavior).map((s) => element("li", {}, `layer ${s.layer} ${s.sub}: ${s.behavior}`));
+  section("Behavior", lines.length ? element("ul", {}, lines)
+    : element("p", {}, "No sublayer satisfies a condition of docs/inspect.md: none behaves as skip, overwrite, reflection or a constant."));
+}
+
+/* ---- gates ---- */
+
+function gates() {
+  if (!gated.length) {
+    section("Gates", note("No sublayer of this model has a gate."));
+    return;
+  }
+  const spread = chart({
+    label: "Gate of each sublayer", height: 300,
+    caption: "Mean of the gate over all tokens; the band is from its 5 % to its 95 % quantile.",
+  }, () => overSublayers(gated, [{
+    name: "mean", value: (s) => gateKey(s, "mean"), low: (s) => gateKey(s, "q05"), high: (s) => gateKey(s, "q95"),
+  }], { title: "gate" }));
+  section("Gates", spread.node,
+    table([
+      ...identity(), column("mean", "mean"), column("5 %", "q05"), column("25 %", "q25"), column("50 %", "q50"),
+      column("75 %", "q75"), column("95 %", "q95"), column("lowest", "min"), column("highest", "max"),
+      ...["skip", "match", "over", "reflect"].map((name) => ({ title: name, cell: (s) => fixed(s[name], 3) })),
+    ], gated, { caption: "Quantiles of the gate, and shares of tokens" }),
+    note("The gate is β, or τ of a highway sublayer. Shares: skip is β < 0.1, match 0.9 to 1.1, over β > 1.1, reflect β > 1.9."));
+  section("Gates by position", heatMap({
+    label: "Mean gate by sublayer and position", name: "mean gate", xTitle: "position",
+    rows: gated.map(labelOf), columns: gated[0].by_position.map((value, i) => i), values: gated.map((s) => s.by_position),
+    caption: "Each row is a sublayer, each column a position in the sequence, from 0.",
+  }), positionTable());
+  section("Histograms of the gates", element("div", { class: "grid" }, gated.map(histogram)),
+    note("Share of the tokens in each bin. All charts have the same horizontal axis; the vertical axes differ."));
+}
+
+const column = (title, part) => ({ title, cell: (s) => fixed(gateKey(s, part), 3) });
+const identity = () => [
+  { title: "sublayer", text: true, cell: labelOf },
+  { title: "rule", text: true, cell: (s) => (s.update && s.update !== "delta" ? `${s.rule}, ${s.update}` : s.rule) },
+];
+
+function positionTable() {
+  const rows = gated[0].by_position.map((value, i) => i);
+  return dataTable("Mean gate by position", [
+    { title: "position", cell: (i) => String(i) }, ...gated.map((s) => ({ title: labelOf(s), cell: (i) => fixed(s.by_position[i], 3) })),
+  ], rows);
+}
+
+/* A stepped line from edge to edge of the bins. */
+function histogram(s) {
+  const total = s.histogram.reduce((sum, n) => sum + n, 0) || 1;
+  const width = s.gate_max / s.histogram.length;
+  const points = s.histogram.map((n, i) => ({ x: i * width, y: (100 * n) / total }));
+  points.push({ x: s.gate_max, y: points[points.length - 1].y });
+  const drawn = chart({
+    height: 150,
+    label: `Histogram of the gate of layer ${labelOf(s)}: mean ${fixed(gateKey(s, "mean"), 3)}, 5 % to 95 % quantile ` +
+      `${fixed(gateKey(s, "q05"), 3)} to ${fixed(gateKey(s, "q95"), 3)}`,
+  }, () => {
+    const made = lineChart({ series: [{ name: "tokens, %", points }], x: { title: "gate", min: 0, max: s.gate_max }, y: { min: 0, format: (value) => `${precise(value)} %` }, legend: false });
+    Object.assign(made.data.datasets[0], { stepped: "before", fill: "origin", borderWidth: 1, pointRadius: 0,
+      backgroundColor: withAlpha(seriesColor(s.sub === "attn" ? 0 : 1), 0.45), borderColor: seriesColor(s.sub === "attn" ? 0 : 1) });
+    made.options.scales.x.title.display = false;
+    return made;
+  });
+  drawn.node.prepend(element("h3", {}, `layer ${s.layer} ${s.sub}`));
+  return drawn.node;
+}
+
+/* ---- figures over sublayers ---- */
+
+/* A chart with the sublayers as categories. series: { name, value, low, high }, functions of a sublayer. */
+function overSublayers(list, series, y) {
+  const made = lineChart({
+    series: series.map((one) => ({
+      name: one.name,
+      points: list.map((s, i) => ({ x: i, y: one.value(s), low: one.low && one.low(s), high: one.high && one.high(s) })),
+    })),
+    x: { title: "sublayer", min: 0, max: Math.max(1, list.length - 1) }, y,
+  });
+  const x = made.options.scales.x;
+  x.ticks = { stepSize: 1, autoSkip: true, autoSkipPadding: 8, maxRotation: 60, callback: (value) => (list[value] ? labelOf(list[value]) : null) };
+  made.options.plugins.tooltip.callbacks.title = (items) => (items.length ? `layer ${labelOf(list[items[0].raw.x])}` : "");
+  return made;
+}
+
+function updates() {
+  const names = ["erase", "write", "step"].filter(has);
+  const all = sublayers.flatMap((s) => names.map((name) => s[name])).filter((value) => value > 0);
+  const log = all.length > 0 && Math.max(...all) > 30 * Math.min(...all);
+  const sizes = chart({
+    label: `Sizes of ${names.join(", ")} by sublayer`, height: 300,
+    caption: "Means over tokens, relative to the norm of the state: the erased part, the written part and the whole step.",
+  }, () => overSublayers(sublayers, names.map((name) => ({ name, value: (s) => (log && !(s[name] > 0) ? null : s[name]) })), { title: "relative size", log }));
+  section("Sizes of the updates", sizes.node, table([
+    ...identity(),
+    ...[["e_pre_rms", "e_pre"], ["e_post_rms", "e_post"], ["e_identity", "identity"], ["erase", "erase"], ["write", "write"], ["step", "step"],
+      ["overlap_stream", "k with stream"], ["overlap_next", "k with next k"], ["lambda_mean", "λ"], ["lambda_min", "λ lowest"], ["lambda_max", "λ highest"]]
+      .filter(([name]) => has(name)).map(([name, title]) => ({ title, cell: (s) => precise(s[name]) })),
+  ], sublayers, { caption: "Root mean squares of kᵀX − v before and after the step, and means of the relative sizes and overlaps" }));
+}
+
+function spectrum() {
+  if (!has("eigenvalue_mean")) return;
+  const list = sublayers.filter((s) => isNumber(s.eigenvalue_mean));
+  const depth = result.depth;
+  const drawn = chart({
+    label: "Eigenvalue of the shortcut of each sublayer", height: 260,
+    caption: "Mean over tokens of 1 − β‖k‖², the eigenvalue of the shortcut I − β k kᵀ for k: 1 keeps this direction, 0 erases it, −1 reflects it.",
+  }, () => overSublayers(list, [{ name: "eigenvalue", value: (s) => s.eigenvalue_mean }], { title: "1 − β‖k‖²" }));
+  section("Spectrum over depth", drawn.node,
+    depth ? table([
+      { title: "product of all shortcuts", text: true, wrap: true, cell: (row) => row[0] }, { title: "mean", cell: (row) => row[1] },
+    ], [["largest singular value", precise(depth.sigma_max)], ["smallest singular value", precise(depth.sigma_min)],
+      ["log |det|", precise(depth.log_det)], ["tokens with singular values", count(depth.tokens)]], { caption: "Over depth, by token" }) : null,
+    table([...identity(), { title: "1 − β‖k‖²", cell: (s) => precise(s.eigenvalue_mean) }], list, { caption: "Mean eigenvalue by sublayer" }));
+}
+
+function channels() {
+  const n = sublayers[0].channel_rms.length;
+  if (n < 2) return;
+  const names = sublayers[0].channel_rms.map((value, j) => j);
+  section("Value channels",
+    heatMap({
+      label: "Root mean square of each value channel after each sublayer", name: "root mean square", xTitle: "value channel",
+      rows: sublayers.map(labelOf), columns: names, values: sublayers.map((s) => s.channel_rms),
+    }),
+    result.read ? table([
+      { title: "read vector", text: true, cell: (row) => row.name }, ...names.map((j) => ({ title: `channel ${j}`, cell: (row) => fixed(row.values[j], 3) })),
+    ], result.read.map((values, l) => ({ name: l < result.read.length - 1 ? `layer ${l}` : "readout", values })), { caption: "How much of each channel a layer reads" }) : null,
+    dataTable("Root mean squares of the channels", [
+      ...identity(), ...names.map((j) => ({ title: `channel ${j}`, cell: (s) => precise(s.channel_rms[j]) })),
+    ], sublayers));
+}
+
+/* ---- tokens ---- */
+
+function context(token) {
+  if (!isPresent(token.text)) return `token ${token.id}`;
+  return element("span", {}, visible(token.before), element("mark", {}, visible(token.text)), visible(token.after));
+}
+
+function extremes() {
+  const rows = gated.filter((s) => s.highest.length);
+  if (!rows.length) return;
+  const list = (title, tokens) => table([
+    { title: "gate", cell: (token) => fixed(token.gate, 3) }, { title: "position", cell: (token) => count(token.position) },
+    { title: title, text: true, wrap: true, cell: context },
+  ], tokens, { caption: title });
+  section("Tokens with extreme gates", table([
+    { title: "sublayer", text: true, cell: labelOf },
+    { title: "highest", cell: (s) => fixed(s.highest[0].gate, 3) }, { title: "in context", text: true, wrap: true, cell: (s) => context(s.highest[0]) },
+    { title: "lowest", cell: (s) => fixed(s.lowest[0].gate, 3) }, { title: "in context", text: true, wrap: true, cell: (s) => context(s.lowest[0]) },
+  ], rows, { caption: "The most extreme token of each sublayer, marked in its context (↵ is a line break)" }),
+  rows.map((s) => element("details", {}, element("summary", {}, `layer ${s.layer} ${s.sub}: more tokens`),
+    list("Highest gates", s.highest), list("Lowest gates", s.lowest))));
+}
+
+startHeader(data.title, data.made);
+summary();
+gates();
+updates();
+spectrum();
+channels();
+extremes();
+startPage();
