@@ -9,11 +9,11 @@ status=0
 # The headers of a layer that other layers may include.
 interface() {
     case $1 in
-    base) echo 'bf16|clock|file|json|locale|lock|mem|noise|path|pattern|rng|sha256' ;;
+    base) echo 'bf16|clock|distribution|file|json|locale|lock|mem|noise|path|pattern|rng|sha256' ;;
     tensor) echo 'safetensors' ;;
     ops) echo 'audit|ops|profile' ;;
     text) echo 'limits|train|utf8' ;;
-    model) echo 'decode|flat|load|measure|poll|probe|redirect' ;;
+    model) echo 'decode|figures|flat|load|measure|poll|probe|redirect' ;;
     infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'nonfinite|optim|spike|step|train_config' ;;

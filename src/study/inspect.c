@@ -42,8 +42,10 @@ static bool allocate(struct ddl_inspection *in)
     bool fits = true;
     in->sums = take(&fits, in->n_sublayers, sizeof *in->sums);
     for (size_t s = 0; s < in->n_sublayers && fits; s++) {
-        in->sums[s].lambda_mean = in->sums[s].lambda_min = in->sums[s].lambda_max = (double)NAN;
-        in->sums[s].channel2 = take(&fits, c, sizeof *in->sums[s].channel2);
+        struct ddl_sublayer_sums *figures = &in->sums[s].figures;
+        figures->channel2 = take(&fits, c, sizeof *figures->channel2);
+        if (fits)
+            ddl_figures_begin(figures, c);
         in->sums[s].steps = take(&fits, DDL_INSPECT_EXACT, sizeof *in->sums[s].steps);
     }
     in->first_tokens = take(&fits, DDL_INSPECT_EXACT, sizeof *in->first_tokens);
@@ -110,8 +112,8 @@ void ddl_inspect_free(ddl_inspection *in)
         return;
     for (size_t s = 0; in->sums && s < in->n_sublayers; s++) {
         struct sublayer_sums *sums = &in->sums[s];
-        distribution_free(&sums->gate);
-        ddl_mem_free(sums->channel2);
+        ddl_distribution_free(&sums->figures.gate);
+        ddl_mem_free(sums->figures.channel2);
         ddl_mem_free(sums->steps);
         ddl_mem_free(sums->gate_means);
         ddl_mem_free(sums->position_sum);

@@ -3,8 +3,8 @@
 #define DDL_STUDY_INSPECTION_H
 
 #include "ddl/inspect.h"
+#include "model/figures.h"
 #include "model/probe.h"
-#include "study/distribution.h"
 
 /* The tokens with the most extreme gates so far, the most extreme first. */
 struct extremes {
@@ -14,18 +14,8 @@ struct extremes {
 
 /* Sums over the rows of one sublayer. */
 struct sublayer_sums {
-    uint64_t rows;
-    bool is_delta;
-    int update;
-    double pre2, post2, identity2;                           /* sums of squares over rows and channels */
-    double erase, write, step, overlap_stream, overlap_next; /* sums over rows                         */
-    uint64_t next_rows;                                      /* of overlap_next                        */
-    double eigenvalue;
-    double lambda_mean, lambda_min, lambda_max; /* NAN without */
-    double *channel2;                           /* (c) sums of squares */
-    bool has_gate;
+    struct ddl_sublayer_sums figures;
     size_t gate_width;
-    struct distribution gate;
     float *gate_means;        /* (DDL_INSPECT_EXACT) of the first rows, for gate_width > 1; else NULL */
     float *steps;             /* (DDL_INSPECT_EXACT) |X' - X| / |X| of the first rows */
     double *position_sum;     /* (seq)  */

@@ -1,5 +1,4 @@
-/* The figures of one sublayer's step (spec: docs/inspect.md), accumulated in double from host copies of its
- * tensors. */
+/* One sublayer of an inspection's pass: copies its tensors to host memory and adds its rows. */
 #include "study/inspection.h"
 
 #include "base/mem.h"
@@ -7,20 +6,6 @@
 
 #include <math.h>
 #include <string.h>
-
-static double sum_squares(size_t n, const float *x)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)x[i] * (double)x[i];
-    return sum;
-}
-
-/* a / b; 0 / 0 is 0. */
-static double ratio(double a, double b)
-{
-    return a == 0 ? 0 : a / b;
-}
 
 static void download(const struct ddl_inspection *in, float *host, const float *x, size_t n)
 {
@@ -61,15 +46,16 @@ static void add_extreme(const struct ddl_inspection *in, struct extremes *list, 
 /* The memory of a sublayer's gate, when it is first seen. */
 static bool begin_gate(const struct ddl_inspection *in, struct sublayer_sums *sums, double top, size_t width)
 {
-    if (sums->has_gate)
+    if (sums->figures.has_gate)
         return true;
     sums->gate_width = width;
     sums->position_sum = ddl_mem_zalloc(in->config.seq * sizeof *sums->position_sum);
     sums->position_count = ddl_mem_zalloc(in->config.seq * sizeof *sums->position_count);
     if (width > 1)
         sums->gate_means = ddl_mem_alloc(DDL_INSPECT_EXACT * sizeof *sums->gate_means);
-    sums->has_gate = distribution_init(&sums->gate, top);
-    return sums->has_gate && sums->position_sum && sums->position_count && (width == 1 || sums->gate_means);
+    sums->figures.has_gate = ddl_distribution_init(&sums->figures.gate, top, DDL_INSPECT_EXACT);
+    return sums->figures.has_gate && sums->position_sum && sums->position_count &&
+           (width == 1 || sums->gate_means);
 }
 
 /* gate (N, width) in [0, top]. */
@@ -83,7 +69,7 @@ static void add_gates(struct ddl_inspection *in, struct sublayer_sums *sums, siz
     for (size_t n = 0; n < rows; n++) {
         double mean = 0;
         for (size_t i = 0; i < width; i++) {
-            distribution_add(&sums->gate, gate[n * width + i]);
+            ddl_distribution_add(&sums->figures.gate, gate[n * width + i]);
             mean += (double)gate[n * width + i] / (double)width;
         }
         if (sums->gate_means && in->rows + n < DDL_INSPECT_EXACT)
@@ -95,105 +81,25 @@ static void add_gates(struct ddl_inspection *in, struct sublayer_sums *sums, siz
     }
 }
 
-static void set_lambda(struct ddl_inspection *in, struct sublayer_sums *sums,
-                       const struct ddl_sublayer_step *step)
-{
-    download(in, in->tau, step->lambda, step->width);
-    sums->lambda_mean = 0;
-    sums->lambda_min = INFINITY;
-    sums->lambda_max = -INFINITY;
-    for (size_t i = 0; i < step->width; i++) {
-        sums->lambda_mean += (double)in->tau[i] / (double)step->width;
-        sums->lambda_min = fmin(sums->lambda_min, (double)in->tau[i]);
-        sums->lambda_max = fmax(sums->lambda_max, (double)in->tau[i]);
-    }
-}
-
 /* ---- one row ---- */
 
-/* k (d) from the direction; without one, F's output is X' - X. Returns |k|. */
-static double unit_direction(const struct ddl_inspection *in, const struct ddl_sublayer_step *step,
-                             size_t row, double *k)
-{
-    size_t d = in->k->d_model;
-    double eps = (double)step->k_eps, squares = 0;
-    for (size_t i = 0; i < d; i++) {
-        size_t at = row * d + i;
-        k[i] = step->direction ? (double)in->direction[at] : (double)in->after[at] - (double)in->before[at];
-        squares += k[i] * k[i];
-    }
-    double length = sqrt(squares + eps * eps);
-    for (size_t i = 0; i < d; i++)
-        k[i] = ratio(k[i], length);
-    return ratio(sqrt(squares), length);
-}
-
-/* out (c) = k^T X; returns its length. */
-static double read_along(size_t d, size_t c, const double *k, const float *X, double *out)
-{
-    double squares = 0;
-    memset(out, 0, c * sizeof *out);
-    for (size_t i = 0; i < d; i++) {
-        for (size_t j = 0; j < c; j++)
-            out[j] += k[i] * (double)X[i * c + j];
-    }
-    for (size_t j = 0; j < c; j++)
-        squares += out[j] * out[j];
-    return sqrt(squares);
-}
-
-/* |X' - X| of a row, and the squares of X' by channel. */
-static double step_length(const struct ddl_inspection *in, struct sublayer_sums *sums, size_t row)
-{
-    size_t d = in->k->d_model, c = in->k->channels;
-    const float *X = in->before + row * d * c, *next = in->after + row * d * c;
-    double squares = 0;
-    for (size_t i = 0; i < d; i++) {
-        for (size_t j = 0; j < c; j++) {
-            double x = (double)next[i * c + j], change = x - (double)X[i * c + j];
-            squares += change * change;
-            sums->channel2[j] += x * x;
-        }
-    }
-    return sqrt(squares);
-}
-
-/* What only a delta step has: p = k^T X and its length are known. */
-static void add_delta(struct ddl_inspection *in, struct sublayer_sums *sums, size_t row, const double *k,
-                      double length, double p_length, double size)
-{
-    size_t d = in->k->d_model, c = in->k->channels;
-    const float *v = in->target + row * c;
-    double beta = (double)in->beta[row], eigenvalue = 1 - beta * length * length;
-    double *p = in->readout, *post = in->readout + c;
-    read_along(d, c, k, in->after + row * d * c, post);
-    for (size_t j = 0; j < c; j++) {
-        double e_pre = p[j] - (double)v[j], e_post = post[j] - (double)v[j];
-        double off = e_post - eigenvalue * e_pre;
-        sums->pre2 += e_pre * e_pre;
-        sums->post2 += e_post * e_post;
-        sums->identity2 += off * off;
-    }
-    sums->eigenvalue += eigenvalue;
-    sums->erase += ratio(beta * length * p_length, size);
-    sums->write += ratio(beta * length * sqrt(sum_squares(c, v)), size);
-    in->log_det += log(fabs(1 - beta));
-}
-
 static void add_row(struct ddl_inspection *in, struct sublayer_sums *sums,
-                    const struct ddl_sublayer_step *step, size_t row)
+                    const struct ddl_sublayer_step *step, size_t n)
 {
     size_t d = in->k->d_model, c = in->k->channels;
-    double *k = in->k_now + row * d, size = sqrt(sum_squares(d * c, in->before + row * d * c));
-    double length = unit_direction(in, step, row, k);
-    double p_length = read_along(d, c, k, in->before + row * d * c, in->readout);
-    double step_size = ratio(step_length(in, sums, row), size);
-    sums->step += step_size;
-    if (in->rows + row < DDL_INSPECT_EXACT)
-        sums->steps[in->rows + row] = (float)step_size;
-    sums->overlap_stream += ratio(p_length, size);
-    if (sums->is_delta)
-        add_delta(in, sums, row, k, length, p_length, size);
+    const struct ddl_sublayer_row row = { .d = d,
+                                          .c = c,
+                                          .before = in->before + n * d * c,
+                                          .after = in->after + n * d * c,
+                                          .direction = step->direction ? in->direction + n * d : NULL,
+                                          .target = step->target ? in->target + n * c : NULL,
+                                          .k_eps = step->k_eps,
+                                          .beta = step->beta ? in->beta[n] : 0 };
+    double size = ddl_figures_add(&sums->figures, &row, in->k_now + n * d, in->readout);
+    if (in->rows + n < DDL_INSPECT_EXACT)
+        sums->steps[in->rows + n] = (float)size;
+    if (row.target)
+        in->log_det += log(fabs(1 - (double)row.beta));
 }
 
 /* ---- from one delta sublayer to the next ---- */
@@ -227,8 +133,8 @@ static void follow_delta(struct ddl_inspection *in, struct sublayer_sums *sums, 
         double overlap = 0;
         for (size_t i = 0; i < d; i++)
             overlap += in->k_now[n * d + i] * in->k_last[n * d + i];
-        in->last->overlap_next += fabs(overlap);
-        in->last->next_rows++;
+        in->last->figures.overlap_next += fabs(overlap);
+        in->last->figures.next_rows++;
     }
     keep_for_spectrum(in, rows);
     double *free_memory = in->k_last;
@@ -260,15 +166,16 @@ void inspection_observe(void *user, const struct ddl_sublayer_step *step)
         download(in, in->tau, step->tau, rows * step->width);
         add_gates(in, sums, rows, step->width, 1, in->tau);
     }
-    if (step->lambda)
-        set_lambda(in, sums, step);
-    sums->is_delta = step->target != NULL;
-    sums->update = step->update;
+    if (step->lambda) {
+        download(in, in->tau, step->lambda, step->width);
+        ddl_figures_set_lambda(&sums->figures, step->width, in->tau);
+    }
+    sums->figures.is_delta = step->target != NULL;
+    sums->figures.update = step->update;
     if (step->target)
         download(in, in->target, step->target, rows * c);
     for (size_t n = 0; n < rows; n++)
         add_row(in, sums, step, n);
-    sums->rows += rows;
-    if (sums->is_delta)
+    if (sums->figures.is_delta)
         follow_delta(in, sums, rows);
 }

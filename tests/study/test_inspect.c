@@ -3,9 +3,9 @@
 #include "support/models.h"
 #include "support/properties.h"
 
+#include "base/distribution.h"
 #include "base/mem.h"
 #include "ddl/inspect.h"
-#include "study/distribution.h"
 #include "study/spectrum.h"
 
 #include <math.h>
@@ -20,20 +20,20 @@ static void quantiles_interpolate(void **state)
     (void)state;
     static const float values[] = { 1.2f, 0.05f, 1.0f, 1.95f, 0.5f };
     static const double at[] = { 0, 0.25, 0.4, 1 };
-    struct distribution d;
+    struct ddl_distribution d;
     double q[4];
-    assert_true(distribution_init(&d, 2));
+    assert_true(ddl_distribution_init(&d, 2, DDL_INSPECT_EXACT));
     for (size_t i = 0; i < 5; i++)
-        distribution_add(&d, values[i]);
-    assert_true(distribution_quantiles(&d, 4, at, q));
+        ddl_distribution_add(&d, values[i]);
+    assert_true(ddl_distribution_quantiles(&d, 4, at, q));
     close_enough(q[0], 0.05, 1e-7, "lowest");
     close_enough(q[1], 0.5, 1e-7, "second of five");
     close_enough(q[2], 0.8, 1e-7, "0.6 of the way from 0.5 to 1");
     close_enough(q[3], 1.95, 1e-7, "highest");
-    close_enough(distribution_mean(&d), 0.94, 1e-7, "mean");
+    close_enough(ddl_distribution_mean(&d), 0.94, 1e-7, "mean");
     assert_true(d.skip == 1 && d.match == 1 && d.over == 2 && d.reflect == 1);
     assert_true(d.histogram[1] == 1 && d.histogram[10] == 1 && d.histogram[20] == 1);
-    distribution_free(&d);
+    ddl_distribution_free(&d);
 }
 
 /* Past DDL_INSPECT_EXACT values the error is at most a bin of the fine histogram. */
@@ -42,16 +42,16 @@ static void long_streams_have_a_bounded_error(void **state)
     (void)state;
     enum { N = 3 * DDL_INSPECT_EXACT };
     static const double at[] = { 0.05, 0.5, 0.95 };
-    struct distribution d;
+    struct ddl_distribution d;
     double q[3];
-    assert_true(distribution_init(&d, 2));
+    assert_true(ddl_distribution_init(&d, 2, DDL_INSPECT_EXACT));
     for (size_t i = 0; i < N; i++) /* every value of a grid once, in another order: 7 and N are coprime */
-        distribution_add(&d, (float)(2 * ((double)(i * 7 % N) + 0.5) / N));
-    assert_true(distribution_quantiles(&d, 3, at, q));
+        ddl_distribution_add(&d, (float)(2 * ((double)(i * 7 % N) + 0.5) / N));
+    assert_true(ddl_distribution_quantiles(&d, 3, at, q));
     for (size_t i = 0; i < 3; i++)
-        close_enough(q[i], 2 * at[i], 2.0 / FINE_BINS, "quantile");
-    assert_int_equal(distribution_kept(&d), DDL_INSPECT_EXACT);
-    distribution_free(&d);
+        close_enough(q[i], 2 * at[i], 2.0 / DDL_DISTRIBUTION_FINE_BINS, "quantile");
+    assert_int_equal(ddl_distribution_kept(&d), DDL_INSPECT_EXACT);
+    ddl_distribution_free(&d);
 }
 
 /* ---- spectra ---- */

@@ -1,0 +1,223 @@
+#include "model/figures.h"
+
+#include "ddl/option.h"
+
+#include <math.h>
+#include <string.h>
+
+#define FIGURE(name, about)                                                                                  \
+    {                                                                                                        \
+#name, about, offsetof(struct ddl_inspect_figures, name)                                             \
+    }
+const struct ddl_inspect_row *ddl_inspect_rows(void)
+{
+    static const struct ddl_inspect_row rows[] = {
+        FIGURE(beta_mean, "mean of the gate β"),
+        FIGURE(beta_q05, "5 % quantile of β"),
+        FIGURE(beta_q25, "25 % quantile of β"),
+        FIGURE(beta_q50, "median of β"),
+        FIGURE(beta_q75, "75 % quantile of β"),
+        FIGURE(beta_q95, "95 % quantile of β"),
+        FIGURE(beta_min, "lowest β"),
+        FIGURE(beta_max, "highest β"),
+        FIGURE(skip, "share of β < 0.1"),
+        FIGURE(match, "share of 0.9 ≤ β ≤ 1.1"),
+        FIGURE(over, "share of β > 1.1"),
+        FIGURE(reflect, "share of β > 1.9"),
+        FIGURE(eigenvalue_mean, "mean of 1 − β‖k‖², the eigenvalue of the shortcut that is not 1"),
+        FIGURE(e_pre_rms, "root mean square of kᵀX − v"),
+        FIGURE(e_post_rms, "root mean square of kᵀX′ − v"),
+        FIGURE(e_identity, "rms of e_post − (1 − β‖k‖²) e_pre, relative to e_pre_rms"),
+        FIGURE(erase, "mean of β‖k‖‖p‖ / ‖X‖"),
+        FIGURE(write, "mean of β‖k‖‖v‖ / ‖X‖"),
+        FIGURE(step, "mean of ‖X′ − X‖ / ‖X‖"),
+        FIGURE(overlap_stream, "mean of ‖p‖ / ‖X‖"),
+        FIGURE(overlap_next, "mean of |k · k_next|, k_next of the next delta sublayer"),
+        FIGURE(lambda_mean, "mean of λ over features"),
+        FIGURE(lambda_min, "lowest λ"),
+        FIGURE(lambda_max, "highest λ"),
+        FIGURE(tau_mean, "mean of the gate τ"),
+        FIGURE(tau_q05, "5 % quantile of τ"),
+        FIGURE(tau_q50, "median of τ"),
+        FIGURE(tau_q95, "95 % quantile of τ"),
+        FIGURE(tau_min, "lowest τ"),
+        FIGURE(tau_max, "highest τ"),
+        { 0 },
+    };
+    return rows;
+}
+
+double ddl_inspect_figure(const struct ddl_inspect_figures *figures, const struct ddl_inspect_row *row)
+{
+    return *(const double *)((const char *)figures + row->offset);
+}
+
+/* ---- rows ---- */
+
+static double sum_squares(size_t n, const float *x)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+/* a / b; 0 / 0 is 0. */
+static double ratio(double a, double b)
+{
+    return a == 0 ? 0 : a / b;
+}
+
+void ddl_figures_begin(struct ddl_sublayer_sums *sums, size_t c)
+{
+    *sums = (struct ddl_sublayer_sums){ .lambda_mean = (double)NAN,
+                                        .lambda_min = (double)NAN,
+                                        .lambda_max = (double)NAN,
+                                        .channel2 = sums->channel2,
+                                        .gate = sums->gate };
+    memset(sums->channel2, 0, c * sizeof *sums->channel2);
+}
+
+void ddl_figures_set_lambda(struct ddl_sublayer_sums *sums, size_t width, const float *lambda)
+{
+    sums->lambda_mean = 0;
+    sums->lambda_min = INFINITY;
+    sums->lambda_max = -INFINITY;
+    for (size_t i = 0; i < width; i++) {
+        sums->lambda_mean += (double)lambda[i] / (double)width;
+        sums->lambda_min = fmin(sums->lambda_min, (double)lambda[i]);
+        sums->lambda_max = fmax(sums->lambda_max, (double)lambda[i]);
+    }
+}
+
+/* k (d) from the direction; without one, F's output is X' - X. Returns |k|. */
+static double unit_direction(const struct ddl_sublayer_row *row, double *k)
+{
+    double eps = (double)row->k_eps, squares = 0;
+    for (size_t i = 0; i < row->d; i++) {
+        k[i] = row->direction ? (double)row->direction[i] : (double)row->after[i] - (double)row->before[i];
+        squares += k[i] * k[i];
+    }
+    double length = sqrt(squares + eps * eps);
+    for (size_t i = 0; i < row->d; i++)
+        k[i] = ratio(k[i], length);
+    return ratio(sqrt(squares), length);
+}
+
+/* out (c) = k^T X; returns its length. */
+static double read_along(size_t d, size_t c, const double *k, const float *X, double *out)
+{
+    double squares = 0;
+    memset(out, 0, c * sizeof *out);
+    for (size_t i = 0; i < d; i++) {
+        for (size_t j = 0; j < c; j++)
+            out[j] += k[i] * (double)X[i * c + j];
+    }
+    for (size_t j = 0; j < c; j++)
+        squares += out[j] * out[j];
+    return sqrt(squares);
+}
+
+/* |X' - X| of a row, and the squares of X' by channel. */
+static double step_length(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_row *row)
+{
+    size_t c = row->c;
+    double squares = 0;
+    for (size_t i = 0; i < row->d; i++) {
+        for (size_t j = 0; j < c; j++) {
+            double x = (double)row->after[i * c + j], change = x - (double)row->before[i * c + j];
+            squares += change * change;
+            sums->channel2[j] += x * x;
+        }
+    }
+    return sqrt(squares);
+}
+
+/* What only a delta step has: p = k^T X (c) and its length are known; size = |X|, post: scratch (c). */
+static void add_delta(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_row *row, const double *k,
+                      double length, const double *p, double p_length, double size, double *post)
+{
+    double beta = (double)row->beta, eigenvalue = 1 - beta * length * length;
+    read_along(row->d, row->c, k, row->after, post);
+    for (size_t j = 0; j < row->c; j++) {
+        double v = (double)row->target[j], e_pre = p[j] - v, e_post = post[j] - v;
+        double off = e_post - eigenvalue * e_pre;
+        sums->pre2 += e_pre * e_pre;
+        sums->post2 += e_post * e_post;
+        sums->identity2 += off * off;
+    }
+    sums->eigenvalue += eigenvalue;
+    sums->erase += ratio(beta * length * p_length, size);
+    sums->write += ratio(beta * length * sqrt(sum_squares(row->c, row->target)), size);
+}
+
+double ddl_figures_add(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_row *row, double *k,
+                       double *scratch)
+{
+    double size = sqrt(sum_squares(row->d * row->c, row->before)), length = unit_direction(row, k);
+    double p_length = read_along(row->d, row->c, k, row->before, scratch);
+    double step = ratio(step_length(sums, row), size);
+    sums->rows++;
+    sums->step += step;
+    sums->overlap_stream += ratio(p_length, size);
+    if (row->target)
+        add_delta(sums, row, k, length, scratch, p_length, size, scratch + row->c);
+    return step;
+}
+
+/* ---- values ---- */
+
+static double share(uint64_t part, const struct ddl_distribution *d)
+{
+    return (double)part / (double)d->n;
+}
+
+/* The figures of a gate: of beta, or of tau. */
+static bool set_gate(struct ddl_inspect_figures *f, const struct ddl_sublayer_sums *sums)
+{
+    static const double quantiles[] = { 0.05, 0.25, 0.5, 0.75, 0.95 };
+    const struct ddl_distribution *d = &sums->gate;
+    double q[5];
+    if (!ddl_distribution_quantiles(d, 5, quantiles, q))
+        return false;
+    if (d->top > 1) {
+        f->beta_mean = ddl_distribution_mean(d);
+        f->beta_q05 = q[0], f->beta_q25 = q[1], f->beta_q50 = q[2], f->beta_q75 = q[3], f->beta_q95 = q[4];
+        f->beta_min = d->min, f->beta_max = d->max;
+        f->skip = share(d->skip, d), f->match = share(d->match, d);
+        f->over = share(d->over, d), f->reflect = share(d->reflect, d);
+    } else {
+        f->tau_mean = ddl_distribution_mean(d);
+        f->tau_q05 = q[0], f->tau_q50 = q[2], f->tau_q95 = q[4];
+        f->tau_min = d->min, f->tau_max = d->max;
+    }
+    return true;
+}
+
+static void set_delta(struct ddl_inspect_figures *f, const struct ddl_sublayer_sums *sums, size_t channels)
+{
+    double rows = (double)sums->rows, numbers = rows * (double)channels;
+    f->eigenvalue_mean = sums->eigenvalue / rows;
+    f->e_pre_rms = sqrt(sums->pre2 / numbers);
+    f->e_post_rms = sqrt(sums->post2 / numbers);
+    if (sums->update == DDL_UPDATE_DELTA)
+        f->e_identity = sums->identity2 > 0 ? sqrt(sums->identity2 / sums->pre2) : 0;
+    f->erase = sums->erase / rows;
+    f->write = sums->write / rows;
+    if (sums->next_rows)
+        f->overlap_next = sums->overlap_next / (double)sums->next_rows;
+}
+
+bool ddl_figures_of(const struct ddl_sublayer_sums *sums, size_t c, struct ddl_inspect_figures *f)
+{
+    for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++)
+        *(double *)((char *)f + row->offset) = (double)NAN;
+    f->step = sums->step / (double)sums->rows;
+    f->overlap_stream = sums->overlap_stream / (double)sums->rows;
+    f->lambda_mean = sums->lambda_mean;
+    f->lambda_min = sums->lambda_min;
+    f->lambda_max = sums->lambda_max;
+    if (sums->is_delta)
+        set_delta(f, sums, c);
+    return !sums->has_gate || set_gate(f, sums);
+}

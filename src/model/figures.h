@@ -1,0 +1,43 @@
+/* The figures of a sublayer's step (docs/inspect.md): their table, and their values from sums over rows. The
+ * rows are in host memory; sums are double. */
+#ifndef DDL_MODEL_FIGURES_H
+#define DDL_MODEL_FIGURES_H
+
+#include "base/distribution.h"
+#include "ddl/inspect.h"
+
+/* Sums over the rows of one sublayer. Zeroed, with ddl_figures_begin, is a valid start. */
+struct ddl_sublayer_sums {
+    uint64_t rows;
+    bool is_delta;
+    int update;                                              /* enum ddl_update                        */
+    double pre2, post2, identity2;                           /* sums of squares over rows and channels */
+    double erase, write, step, overlap_stream, overlap_next; /* sums over rows                         */
+    uint64_t next_rows;                                      /* of overlap_next                        */
+    double eigenvalue;
+    double lambda_mean, lambda_min, lambda_max; /* NAN without */
+    double *channel2;                           /* (c) sums of squares of X'                           */
+    bool has_gate;
+    struct ddl_distribution gate; /* initialized by the caller where has_gate is set */
+};
+
+/* A row (token). */
+struct ddl_sublayer_row {
+    size_t d, c;
+    const float *before, *after; /* (d, c) X and X'                                                    */
+    const float *direction;      /* (d) as in struct ddl_sublayer_step; NULL: F's output is X' - X      */
+    const float *target;         /* (c) v; NULL: not a delta step                                      */
+    float k_eps, beta;
+};
+
+/* Removes all rows; channel2 and the memory of the gate stay. */
+void ddl_figures_begin(struct ddl_sublayer_sums *sums, size_t c);
+/* Adds a row. k (d) gets its unit direction; scratch: 2 c. Returns |X' - X| / |X|. */
+double ddl_figures_add(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_row *row, double *k,
+                       double *scratch);
+/* Sets the figures of lambda (width). */
+void ddl_figures_set_lambda(struct ddl_sublayer_sums *sums, size_t width, const float *lambda);
+/* The figures of at least one row of c channels. false: out of memory for exact quantiles. */
+bool ddl_figures_of(const struct ddl_sublayer_sums *sums, size_t c, struct ddl_inspect_figures *out);
+
+#endif

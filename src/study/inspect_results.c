@@ -1,0 +1,56 @@
+/* The results of an inspection. */
+#include "study/inspection.h"
+
+#include <math.h>
+
+_Static_assert((int)DDL_INSPECT_BINS == (int)DDL_DISTRIBUTION_BINS,
+               "a histogram is that of its distribution");
+
+static bool set_result(struct ddl_inspection *in, size_t s)
+{
+    const struct sublayer_sums *sums = &in->sums[s];
+    struct ddl_inspect_sublayer *out = &in->result[s];
+    size_t layer = s / DDL_SUBLAYERS, c = in->k->channels, seq = in->config.seq;
+    double *rms = in->channel_rms + s * c, *position = in->by_position + s * seq;
+    for (size_t j = 0; j < c; j++)
+        rms[j] = sqrt(sums->figures.channel2[j] / ((double)sums->figures.rows * (double)in->k->d_model));
+    *out = (struct ddl_inspect_sublayer){ .layer = layer,
+                                          .sub = (int)(s % DDL_SUBLAYERS),
+                                          .rule = ddl_config_residual_name(in->k, layer),
+                                          .is_delta = sums->figures.is_delta,
+                                          .update = sums->figures.update,
+                                          .channel_rms = rms,
+                                          .steps = sums->steps,
+                                          .n_rows = in->rows < DDL_INSPECT_EXACT ? (size_t)in->rows
+                                                                                 : DDL_INSPECT_EXACT };
+    if (sums->figures.has_gate) {
+        for (size_t t = 0; t < seq; t++)
+            position[t] = sums->position_count[t] ? sums->position_sum[t] / (double)sums->position_count[t]
+                                                  : (double)NAN;
+        out->histogram = sums->figures.gate.histogram;
+        out->gate_max = sums->figures.gate.top;
+        out->exact = sums->figures.gate.n <= DDL_INSPECT_EXACT;
+        out->by_position = position;
+        out->gates = sums->gate_means ? sums->gate_means : sums->figures.gate.first;
+        out->n_extremes = sums->highest.n;
+        out->highest = sums->highest.token;
+        out->lowest = sums->lowest.token;
+    }
+    return ddl_figures_of(&sums->figures, c, &out->figures);
+}
+
+ddl_status ddl_inspect_finish(ddl_inspection *in, struct ddl_error *err)
+{
+    if (in->rows == 0)
+        return ddl_error_set(err, DDL_E_USAGE, "inspect: expected at least one batch, found none");
+    for (size_t s = 0; s < in->n_sublayers; s++) {
+        if (!set_result(in, s))
+            return ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory for quantiles");
+    }
+    double n = (double)in->n_spectrum;
+    in->depth = (struct ddl_inspect_depth){ .sigma_max = in->sigma_max / n,
+                                            .sigma_min = in->sigma_min / n,
+                                            .log_det = in->log_det / (double)in->rows,
+                                            .tokens = in->n_spectrum };
+    return DDL_OK;
+}
