@@ -76,6 +76,8 @@ static void probe_sublayer(const struct sublayer *s, bool after)
     struct ddl_sublayer_step step = {
         .after = after, .layer = s->layer, .sub = s->sub, .rows = s->p->N, .X = s->stream->X
     };
+    if (after && !rule->adds_in_place)
+        step.f = s->acts->f;
     if (after && rule->trace)
         rule->trace(s, &step);
     probe->step(probe->user, &step);

@@ -35,6 +35,7 @@ struct ddl_sublayer_step {
     size_t rows;            /* N                                                             */
     const float *X;         /* (N, d, c) the stream                                          */
     const float *direction; /* (N, d) q, before normalization; F's output where it is added  */
+    const float *f;         /* (N, d) F's output; NULL where it was added to X in place          */
     float k_eps;            /* k = q / sqrt(|q|^2 + k_eps^2)                                 */
     int update;             /* enum ddl_update, with a target                                */
     const float *beta;      /* (N)                                                           */

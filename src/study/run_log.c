@@ -68,6 +68,11 @@ static ddl_status read_point(struct ddl_run_log *log, const char *line, size_t s
     if (status)
         return ddl_error_set(err, status, "%s:%zu: not JSON: %s", path, number, why.text);
     json_t *step = json_object_get(object, "step");
+    if (json_object_get(object, "kind")) { /* a telemetry record is no point */
+        json_decref(object);
+        return DDL_OK;
+    }
+    log->n++;
     if (!json_is_integer(step) || json_integer_value(step) < 0)
         status = ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: no whole number 'step'", path, number);
     else
@@ -102,7 +107,6 @@ static ddl_status read_points(struct ddl_run_log *out, const char *text, size_t 
         ddl_status status = read_point(out, at, (size_t)(end - at), path, number, err);
         if (status)
             return status;
-        out->n++;
         at = end + 1;
     }
     return out->n ? DDL_OK : ddl_error_set(err, DDL_E_FORMAT, "%s: no point in it yet", path);

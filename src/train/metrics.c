@@ -8,54 +8,52 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The step of a whole line, or UINT64_MAX for anything else. */
-static uint64_t step_of(const char *line, size_t length)
+/* The step of a whole line, or UINT64_MAX for anything else. *record: whether it is a telemetry record. */
+static uint64_t step_of(const char *line, size_t length, bool *record)
 {
-    static const char key[] = "{\"step\":";
+    static const char key[] = "{\"step\":", kind[] = ",\"kind\":";
     if (length < sizeof key || memcmp(line, key, sizeof key - 1) != 0 || line[length - 1] != '}')
         return UINT64_MAX;
-    return strtoull(line + sizeof key - 1, NULL, 10);
+    char *end;
+    uint64_t step = strtoull(line + sizeof key - 1, &end, 10);
+    *record = strncmp(end, kind, sizeof kind - 1) == 0;
+    return step;
 }
 
-/* How many bytes at the beginning are whole lines of steps up to `step`; *logged gets the last one's. */
-static size_t bytes_up_to(const struct ddl_file_map *map, uint64_t step, uint64_t *logged)
+/* How many bytes at the beginning are whole lines of steps before `end` and records before `records_end`;
+ * *logged gets the last line's step. */
+static size_t bytes_before(const struct ddl_file_map *map, uint64_t end, uint64_t records_end,
+                           uint64_t *logged)
 {
     size_t kept = 0;
     while (kept < map->size) {
         const char *line = (const char *)map->data + kept;
-        const char *end = memchr(line, '\n', map->size - kept);
-        uint64_t found = end ? step_of(line, (size_t)(end - line)) : UINT64_MAX;
-        if (found > step)
+        const char *newline = memchr(line, '\n', map->size - kept);
+        bool record = false;
+        uint64_t step = newline ? step_of(line, (size_t)(newline - line), &record) : UINT64_MAX;
+        if (step >= (record ? records_end : end))
             break;
-        *logged = found;
-        kept += (size_t)(end - line) + 1;
+        if (!record)
+            *logged = step;
+        kept += (size_t)(newline - line) + 1;
     }
     return kept;
 }
 
-static ddl_status keep_before(const char *path, uint64_t end, uint64_t *logged, struct ddl_error *err)
+ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t end, uint64_t records_end,
+                            uint64_t *logged, struct ddl_error *err)
 {
-    struct ddl_file_map map;
-    *logged = 0;
-    if (!ddl_file_exists(path))
-        return DDL_OK;
-    ddl_status status = ddl_file_map_open(&map, path, err);
+    struct ddl_file_map map = { 0 };
+    uint64_t last = 0;
+    *metrics = (struct ddl_metrics){ 0 };
+    snprintf(metrics->path, sizeof metrics->path, "%s", path);
+    ddl_status status = ddl_file_exists(path) ? ddl_file_map_open(&map, path, err) : DDL_OK;
     if (status)
         return status;
-    size_t kept = end ? bytes_up_to(&map, end - 1, logged) : 0;
+    size_t kept = bytes_before(&map, end, records_end, &last);
     if (kept < map.size)
         status = ddl_file_replace(path, map.data, kept, err);
     ddl_file_map_close(&map);
-    return status;
-}
-
-ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t end, uint64_t *logged,
-                            struct ddl_error *err)
-{
-    uint64_t last;
-    *metrics = (struct ddl_metrics){ 0 };
-    snprintf(metrics->path, sizeof metrics->path, "%s", path);
-    ddl_status status = keep_before(path, end, &last, err);
     if (status)
         return status;
     if (logged)
@@ -66,11 +64,18 @@ ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint6
     return DDL_OK;
 }
 
+static ddl_status end_line(struct ddl_metrics *metrics, struct ddl_error *err)
+{
+    putc('\n', metrics->stream);
+    if (fflush(metrics->stream) != 0 || ferror(metrics->stream))
+        return ddl_file_error(err, metrics->path, "write");
+    return DDL_OK;
+}
+
 ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train_progress *p,
                              struct ddl_error *err)
 {
-    FILE *out = metrics->stream;
-    struct ddl_json json = { out, false };
+    struct ddl_json json = { metrics->stream, false };
     ddl_json_open(&json, NULL, '{');
     ddl_json_count(&json, "step", p->step);
     ddl_json_number(&json, "loss", p->loss, 9);
@@ -96,10 +101,20 @@ ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train
     ddl_json_fixed(&json, "train_seconds", p->train_seconds, 6);
     ddl_json_count(&json, "peak_memory", p->peak_memory);
     ddl_json_close(&json, '}');
-    putc('\n', out);
-    if (fflush(out) != 0 || ferror(out))
-        return ddl_file_error(err, metrics->path, "write");
-    return DDL_OK;
+    return end_line(metrics, err);
+}
+
+ddl_status ddl_metrics_write_telemetry(struct ddl_metrics *metrics, uint64_t step, uint64_t tokens,
+                                       const struct ddl_telemetry *telemetry, struct ddl_error *err)
+{
+    struct ddl_json json = { metrics->stream, false };
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_count(&json, "step", step);
+    ddl_json_string(&json, "kind", "telemetry");
+    ddl_json_count(&json, "tokens", tokens);
+    ddl_telemetry_write_json(telemetry, &json);
+    ddl_json_close(&json, '}');
+    return end_line(metrics, err);
 }
 
 ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err)
@@ -119,7 +134,8 @@ ddl_status ddl_metrics_last_step(const char *path, uint64_t *step, struct ddl_er
         end--;
     for (begin = end ? end - 1 : 0; begin > 0 && map.data[begin - 1] != '\n';)
         begin--;
-    uint64_t found = end ? step_of((const char *)map.data + begin, end - 1 - begin) : UINT64_MAX;
+    bool record;
+    uint64_t found = end ? step_of((const char *)map.data + begin, end - 1 - begin, &record) : UINT64_MAX;
     if (found != UINT64_MAX)
         *step = found;
     ddl_file_map_close(&map);

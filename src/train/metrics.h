@@ -1,8 +1,10 @@
-/* metrics.jsonl: one JSON object a logged step, in order, each step once. */
+/* metrics.jsonl: one JSON object a logged step, in order, each step once; and before the line of its step, if
+ * there is one, a telemetry record, an object with the member "kind". */
 #ifndef DDL_TRAIN_METRICS_H
 #define DDL_TRAIN_METRICS_H
 
 #include "ddl/train.h"
+#include "train/telemetry.h"
 
 #include <stdio.h>
 
@@ -11,17 +13,20 @@ struct ddl_metrics {
     char path[1100];
 };
 
-/* Opens for appending. Of what an earlier process wrote, the lines of steps before `end` are kept (0: none),
- * without a last line that is not whole. *logged (may be NULL) gets the step of the last line that stays, 0:
- * none. */
-ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t end, uint64_t *logged,
-                            struct ddl_error *err);
+/* Opens for appending. Of what an earlier process wrote, the lines of steps before `end` and the records of
+ * steps before `records_end`, which is end or end + 1, are kept (0: none), without a last line that is not
+ * whole. *logged (may be NULL) gets the step of the last line that stays, 0: none. */
+ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t end, uint64_t records_end,
+                            uint64_t *logged, struct ddl_error *err);
 /* Writes and flushes one line; what depends on the run alone comes first, then time and memory. */
 ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train_progress *p,
                              struct ddl_error *err);
+/* Writes and flushes the telemetry record of a step, `tokens` of the run so far. */
+ddl_status ddl_metrics_write_telemetry(struct ddl_metrics *metrics, uint64_t step, uint64_t tokens,
+                                       const struct ddl_telemetry *telemetry, struct ddl_error *err);
 /* What was written is on the disk, so that no checkpoint is ahead of it after a power cut. */
 ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err);
-/* The step of the last whole line of a log; 0 if there is none. */
+/* The step of the last whole line or record of a log; 0 if there is none. */
 ddl_status ddl_metrics_last_step(const char *path, uint64_t *step, struct ddl_error *err);
 void ddl_metrics_close(struct ddl_metrics *metrics); /* zeroed or closed is allowed */
 

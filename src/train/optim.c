@@ -88,6 +88,22 @@ double ddl_optim_grad_norm(const struct ddl_optim *optim)
     return sqrt(sum);
 }
 
+void ddl_optim_grad_squares(const struct ddl_optim *optim, double *squares)
+{
+    ddl_model *model = optim->model;
+    const ddl_backend *backend = ddl_model_backend(model);
+    size_t n = ddl_model_n_params(model);
+    backend->ops->zero(backend->ctx, optim->sums, n * sizeof *optim->sums);
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_param *row = ddl_model_param(model, i);
+        if (row->active)
+            backend->ops->sum_squares(backend->ctx, &(struct sum_args){ .n = row->count,
+                                                                        .x = ddl_model_flat_grad(model, i),
+                                                                        .sum = optim->sums + i });
+    }
+    backend->ops->download(backend->ctx, squares, optim->sums, n * sizeof *squares);
+}
+
 void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
 {
     const struct ddl_optim_config *k = &optim->config;

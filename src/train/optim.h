@@ -24,6 +24,9 @@ void ddl_optim_free(struct ddl_optim *optim); /* NULL is allowed */
 
 /* The global norm of the model's gradients, over active parameters, the tied embedding once. */
 double ddl_optim_grad_norm(const struct ddl_optim *optim);
+/* The sum of squares of each parameter's gradient, 0 of an inactive one, into squares (n_params) in host
+ * memory. */
+void ddl_optim_grad_squares(const struct ddl_optim *optim, double *squares);
 /* One step at learning rate lr; `norm` as above. Inactive parameters are left untouched, decay included. */
 void ddl_optim_step(struct ddl_optim *optim, double lr, double norm);
 

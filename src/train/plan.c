@@ -4,6 +4,7 @@
 #include "ddl/tokenizer.h"
 #include "model/measure.h"
 #include "train/run_data.h"
+#include "train/telemetry.h"
 #include "train/train_config.h"
 
 #include <math.h>
@@ -103,6 +104,8 @@ static double other_bytes(const struct ddl_train_config *t)
     const double step = (double)t->batch * (double)t->seq, all = step * (double)t->accumulate;
     double bytes = BYTES_PROGRAM + 2 * 4 * all;
     bytes += 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
+    if (t->telemetry_every)
+        bytes += (double)ddl_telemetry_bytes(&t->config, t->batch * t->seq);
     if (*t->tokenizer)
         bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
     return bytes + data_bytes(t, (double)t->steps * all) + fmax(sample_bytes(t), tasks_bytes(t));

@@ -21,7 +21,9 @@ static ddl_status gradient(const struct ddl_step *step, struct ddl_step_result *
         struct ddl_loss loss;
         struct ddl_batch batch = { step->batch, step->seq, step->tokens + k * rows,
                                    step->targets + k * rows };
+        ddl_workspace_set_probe(step->ws, k == 0 ? step->probe : NULL);
         ddl_status status = ddl_model_backward(step->model, step->ws, &batch, scale, &loss, err);
+        ddl_workspace_set_probe(step->ws, NULL);
         if (status)
             return status;
         out->loss += loss.sum * scale;

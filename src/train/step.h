@@ -3,6 +3,7 @@
 #define DDL_TRAIN_STEP_H
 
 #include "ddl/model.h"
+#include "model/probe.h"
 #include "train/optim.h"
 #include "train/spike.h"
 
@@ -12,6 +13,7 @@ struct ddl_step {
     struct ddl_optim *optim;
     size_t batch, accumulate, seq;
     const int32_t *tokens, *targets;     /* (accumulate, batch, seq) */
+    struct ddl_probe *probe;             /* of the first micro-batch; NULL: none */
     struct ddl_spike_config spike;       /* z 0: every step is taken */
     struct ddl_spike_state *spike_state; /* may be NULL where z is 0 */
 };

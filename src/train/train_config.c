@@ -129,6 +129,8 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(SAME, { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "order of sequences" })   \
     X(ANY, AUTO_ROW(log_every, 1, "steps/1000, 1 to 10", "steps between lines of metrics.jsonl",             \
                     .aliases = "log_interval logging_steps"))                                                \
+    X(ANY, AUTO_ROW(telemetry_every, 0, "steps/500, 20 to 1000",                                             \
+                    "steps between telemetry records of metrics.jsonl (0: none)"))                           \
     X(ANY, AUTO_ROW(val_every, 0, "steps/10, 1 to 1000", "steps between validations (0: never)",             \
                     .aliases = "eval_every eval_interval eval_steps"))                                       \
     X(NOTED, AUTO_ROW(val_tokens, 1, "a quarter of the tokens trained between validations, 4096 to 1048576", \
@@ -206,6 +208,7 @@ struct ddl_train_config ddl_train_defaults(void)
                                   .spike_max_skip = 10,
                                   .order = DDL_ORDER_RANDOM,
                                   .log_every = DDL_OPTION_AUTO,
+                                  .telemetry_every = DDL_OPTION_AUTO,
                                   .val_every = DDL_OPTION_AUTO,
                                   .val_tokens = DDL_OPTION_AUTO,
                                   .sample_tokens = 100,
@@ -243,6 +246,8 @@ struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config
         t.warmup = between(0, t.steps / 50, 2000);
     if (t.log_every == DDL_OPTION_AUTO)
         t.log_every = between(1, t.steps / 1000, 10);
+    if (t.telemetry_every == DDL_OPTION_AUTO)
+        t.telemetry_every = between(20, t.steps / 500, 1000);
     if (t.val_every == DDL_OPTION_AUTO)
         t.val_every = between(1, t.steps / 10, 1000);
     if (t.val_tokens == DDL_OPTION_AUTO)

@@ -13,6 +13,14 @@ static bool due(const struct run *run, enum ddl_run_part part)
     return ddl_timing_due(run->state.step, run->timing.part[part].every, run->config.steps);
 }
 
+/* Whether the step after the current one has a telemetry record: as the first, the last, or a multiple of
+ * telemetry_every. */
+static bool observes_next(const struct run *run)
+{
+    uint64_t step = run->state.step + 1, every = run->config.telemetry_every;
+    return every && (step == 1 || ddl_timing_due(step, every, run->config.steps));
+}
+
 static ddl_status step_failed(struct run *run, ddl_status status, const struct ddl_step_result *result,
                               struct ddl_error *err)
 {
@@ -79,9 +87,12 @@ static ddl_status advance(struct run *run, struct ddl_error *err)
     double start = ddl_clock_seconds();
     ddl_loader_next(&run->loader, t->accumulate * t->batch, run->tokens, run->targets);
     double lr = ddl_schedule_lr(t, run->state.step);
+    run->step.probe = observes_next(run) ? &run->telemetry.probe : NULL;
     ddl_status status = ddl_step_run(&run->step, lr, &result, err);
     if (status)
         return step_failed(run, status, &result, err);
+    if (run->step.probe)
+        ddl_telemetry_take_gradients(&run->telemetry, run->optim);
     double seconds = ddl_clock_seconds() - start;
     size_t tokens = t->accumulate * t->batch * t->seq;
     ddl_timing_add_step(&run->timing, seconds);
@@ -113,6 +124,15 @@ static ddl_status write_line(struct run *run, struct ddl_error *err)
     run->logged_seconds = run->state.train_seconds;
     run->state.logged = run->state.step;
     return status;
+}
+
+/* The step's telemetry record, if it was observed. It is written before the step's evaluations: they may be
+ * interrupted, and a resumed run repeats them but not the step. */
+static ddl_status write_telemetry(struct run *run, struct ddl_error *err)
+{
+    return run->step.probe ? ddl_metrics_write_telemetry(&run->metrics, run->state.step, run->state.tokens,
+                                                         &run->telemetry, err)
+                           : DDL_OK;
 }
 
 static int validation_progress(void *user, uint64_t done, uint64_t total)
@@ -275,6 +295,8 @@ static ddl_status loop(struct run *run, struct ddl_error *err)
         status = advance(run, err);
         if (!status && run->state.step == 1)
             status = write_failed(run, report_start(run, err), err);
+        if (!status)
+            status = write_failed(run, write_telemetry(run, err), err);
         if (!status)
             status = complete(run, err);
     }

@@ -10,6 +10,7 @@
 #include "train/metrics.h"
 #include "train/resume.h"
 #include "train/step.h"
+#include "train/telemetry.h"
 #include "train/timing.h"
 #include "train/validate.h"
 
@@ -34,6 +35,7 @@ struct run {
     struct ddl_task_result *task_results; /* (tasks.n) of the last evaluation */
     struct ddl_run_state state;
     struct ddl_metrics metrics;
+    struct ddl_telemetry telemetry;
     struct ddl_train_progress start, progress; /* before step 1; of the last step */
     struct ddl_train_plan plan;
     struct ddl_timing timing;

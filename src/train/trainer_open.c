@@ -318,6 +318,9 @@ static ddl_status make_step(struct run *run, struct ddl_error *err)
                                    .targets = run->targets,
                                    .spike = { t->spike_z, t->spike_window, t->spike_max_skip },
                                    .spike_state = &run->state.spike };
+    ddl_status status = DDL_OK;
+    if (t->telemetry_every)
+        status = ddl_telemetry_init(&run->telemetry, run->model, t->batch * t->seq, err);
     if (run->val)
         run->validation = ddl_validation_plan(run->val, t->val_tokens, t->batch, t->seq);
     run->logged_tokens = run->state.tokens;
@@ -335,7 +338,7 @@ static ddl_status make_step(struct run *run, struct ddl_error *err)
                                                  .flops = run->state.flops,
                                                  .seconds = run->state.seconds,
                                                  .train_seconds = run->state.train_seconds };
-    return DDL_OK;
+    return status;
 }
 
 /* What follows the steps, and how long a validation takes before one was seen: a step's forward pass, a third
@@ -419,9 +422,9 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
     if (!status)
         status = ddl_train_save_recipe(t, recipe, err);
     if (!status)
-        status =
-            ddl_metrics_open(&run->metrics, metrics,
-                             t->resume ? run->state.step + !run->state.pending.validation : 0, &logged, err);
+        status = ddl_metrics_open(&run->metrics, metrics,
+                                  t->resume ? run->state.step + !run->state.pending.validation : 0,
+                                  t->resume ? run->state.step + 1 : 0, &logged, err);
     if (!status && logged < run->state.logged) {
         struct ddl_error message;
         ddl_error_set(&message, DDL_OK, "%.600s: the lines from step %llu to %llu are lost", metrics,
@@ -460,6 +463,7 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err)
 void trainer_close(struct run *run)
 {
     ddl_metrics_close(&run->metrics);
+    ddl_telemetry_free(&run->telemetry);
     ddl_mem_free(run->tokens);
     ddl_workspace_free(run->ws);
     ddl_optim_free(run->optim);

@@ -126,19 +126,25 @@ static void walk_all(struct keys *k, const char *text, bool lines, const char *w
     }
 }
 
-/* Checks the document's table and example of `name`, and the program's output `real` unless it is NULL. */
-static void check_named(const char *name, bool lines, const char *real)
+/* Checks the document's table and example of `name`, and the program's output `real` unless it is NULL; each
+ * is one JSON value, or one per line. */
+static void check_pair(const char *name, bool example_lines, const char *real, bool real_lines)
 {
     char info[128];
     struct keys k = { .name = name, .table = markdown_table(formats, name) };
     assert_true(k.table.n <= sizeof k.seen / sizeof *k.seen);
     snprintf(info, sizeof info, "json %s", name);
     char *example = markdown_block(formats, info);
-    walk_all(&k, example, lines, "the example");
+    walk_all(&k, example, example_lines, "the example");
     if (real)
-        walk_all(&k, real, lines, "what the program writes");
+        walk_all(&k, real, real_lines, "what the program writes");
     free(example);
     markdown_table_free(&k.table);
+}
+
+static void check_named(const char *name, bool lines, const char *real)
+{
+    check_pair(name, lines, real, lines);
 }
 
 /* ---- the program's output: one small run ---- */
@@ -242,10 +248,26 @@ static void check_file(const char *name, bool lines, const char *path)
     free(real);
 }
 
+/* metrics.jsonl has lines of steps and telemetry records, each with a table. */
+static void check_metrics(void)
+{
+    char *real = read_file(scratch_path("run/metrics.jsonl"), NULL);
+    char *lines = calloc(strlen(real) + 1, 1), *records = calloc(strlen(real) + 1, 1);
+    for (const char *at = real, *end; (end = strchr(at, '\n')); at = end + 1) {
+        const char *kind = strstr(at, "\"kind\":");
+        strncat(kind && kind < end ? records : lines, at, (size_t)(end + 1 - at));
+    }
+    check_pair("metrics.jsonl", true, lines, true);
+    check_pair("telemetry record", false, records, true);
+    free(lines);
+    free(records);
+    free(real);
+}
+
 static void files_of_a_run(void **state)
 {
     (void)state;
-    check_file("metrics.jsonl", true, scratch_path("run/metrics.jsonl"));
+    check_metrics();
     check_file("state.json", false, scratch_path("run/checkpoint-4/state.json"));
     check_file("tokenizer.json", false, scratch_path("tok/tokenizer.json"));
     check_file("shards.json", false, scratch_path("shards/shards.json"));

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)ddl_run_log_speed(&log);
         ddl_run_log_free(&log);
     }
-    FUZZ_CHECK(ddl_metrics_open(&metrics, path, 10, &logged, &err) == DDL_OK);
+    FUZZ_CHECK(ddl_metrics_open(&metrics, path, 10, 10, &logged, &err) == DDL_OK);
     ddl_metrics_close(&metrics);
     return 0;
 }

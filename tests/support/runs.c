@@ -145,7 +145,10 @@ char *repeatable_metrics(const char *folder)
         char *clock = strstr(line, ",\"tokens_per_s\"");
         if (!clock || clock > end) /* step 0 has no rate */
             clock = strstr(line, ",\"seconds\"");
-        assert_true(clock && clock < end);
+        char *kind = strstr(line, ",\"kind\":");
+        if (kind && kind < end) /* a telemetry record has no time */
+            clock = end;
+        assert_true(clock && clock <= end);
         memmove(to, line, (size_t)(clock - line));
         to += clock - line;
         *to++ = '\n';

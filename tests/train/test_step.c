@@ -188,7 +188,7 @@ static void allocates_nothing(void **state)
         struct ddl_step_result result;
         struct ddl_metrics metrics;
         struct ddl_validation_result val;
-        assert_ok(ddl_metrics_open(&metrics, scratch_path("alloc.jsonl"), 0, NULL, &err), err);
+        assert_ok(ddl_metrics_open(&metrics, scratch_path("alloc.jsonl"), 0, 0, NULL, &err), err);
         for (int round = 0; round < 3; round++) {
             calls = 0;
             ddl_loader_next(&loader, 8, tokens, targets);

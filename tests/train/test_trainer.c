@@ -124,6 +124,7 @@ static void metrics_have_every_step(void **state)
     struct ddl_train_config t = a_run("ddl-1", "ref", "metrics");
     struct ddl_train_progress last;
     t.log_every = 3;
+    t.telemetry_every = 0;
     assert_ok(ddl_train_run(&t, NULL, &last, &err), err);
     char *text = repeatable_metrics(t.out);
     static const int steps[] = { 0, 3, 6, 7, 9, 12, 14, 15, 18, 20 };
