@@ -81,6 +81,8 @@ class Config:
     ddl_per_feature: bool = False  # scale, highway: one number for each feature
     ddl_scale_init: float = 1.0
     ddl_highway_init: float = 0.1
+    ddl_beta_constant: bool = False  # delta, gated: the gate is ddl_beta_constant_value for every token
+    ddl_beta_constant_value: float = 1.0
     ddl_residual_by_layer: list[str] | None = None  # c = 1: a rule for each layer
 
     def rule(self, layer: int) -> str:
@@ -283,9 +285,15 @@ class ScaleRule(nn.Module):
 
 
 class Gate(nn.Module):
-    """Logits (B, T, 1) -> beta in (0, 2), in float32 or better"""
+    """Logits (B, T, 1) -> beta in (0, 2), in float32 or better; a constant if ddl_beta_constant is set"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        self.constant = cfg.ddl_beta_constant_value if cfg.ddl_beta_constant else None
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.constant is not None:
+            return torch.full_like(widened(logits), self.constant)
         return 2 * torch.sigmoid(widened(logits))
 
 
@@ -340,7 +348,7 @@ class GatedRule(nn.Module):
             self.beta = linear(d, 1, bias=True)
         else:
             self.beta_in, self.beta_out = linear(d, cfg.ddl_beta_hidden_size), linear(cfg.ddl_beta_hidden_size, 1, bias=True)
-        self.gate = Gate()
+        self.gate = Gate(cfg)
 
     def gate_logits(self, ctx: torch.Tensor) -> torch.Tensor:
         return self.beta(ctx) if hasattr(self, "beta") else self.beta_out(torch.tanh(self.beta_in(ctx)))

@@ -96,6 +96,8 @@ struct ddl_config {
     bool v_constant;     /* the target is v_constant_value in every channel          */
     float v_constant_value;
     bool per_feature; /* ddl_per_feature: rules scale, highway: one number for each feature instead of one */
+    bool beta_constant; /* rules delta, gated: the gate is beta_constant_value for every token */
+    float beta_constant_value;
 };
 
 /* The rows behind --key, YAML and config.json, named as in config.json. */

@@ -23,9 +23,16 @@ static const char *const embed_names[] = { "repeat", "conv", NULL };
 #define AT(field) offsetof(struct ddl_config, field)
 
 /* Properties of a row: a residual field, which a preset sets; a key of our own, which the release does not
- * have; the same, but left out of files where it has no effect and its default; without effect unless a layer
- * has one of these rules. */
-enum { RESIDUAL = 1 << 0, OWN = 1 << 1, OWN_IF_USED = OWN | 1 << 2 };
+ * have; the same, but left out of files where it has no effect and its default; the same, but left out of
+ * files where it has its default; without effect unless a layer has one of these rules. */
+enum {
+    RESIDUAL = 1 << 0,
+    OWN = 1 << 1,
+    IF_USED = 1 << 2,
+    IF_SET = 1 << 3,
+    OWN_IF_USED = OWN | IF_USED,
+    OWN_IF_SET = OWN | IF_SET
+};
 #define OF(rule) (1U << (8 + DDL_RESIDUAL_##rule))
 
 /* The rows: type, key, field, range, choices, properties, help. */
@@ -84,7 +91,11 @@ enum { RESIDUAL = 1 << 0, OWN = 1 << 1, OWN_IF_USED = OWN | 1 << 2 };
     ROW(FLOAT, ddl_scale_init, scale_init, -1e6, 1e6, NULL, OWN_IF_USED | OF(SCALE),                         \
         "scale: initial value of the scale")                                                                 \
     ROW(FLOAT, ddl_highway_init, highway_init, 1e-6, 1 - 1e-6, NULL, OWN_IF_USED | OF(HIGHWAY),              \
-        "highway: initial value of the gate")
+        "highway: initial value of the gate")                                                                \
+    ROW(BOOL, ddl_beta_constant, beta_constant, 0, 0, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED),   \
+        "delta, gated: the gate is a constant")                                                              \
+    ROW(FLOAT, ddl_beta_constant_value, beta_constant_value, 0, 2, NULL,                                     \
+        RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED), "value of the constant gate")
 
 #define VALUE_BOOL NULL
 #define VALUE_SIZE "N"
@@ -130,7 +141,8 @@ bool ddl_config_row_is_metadata(const struct ddl_option *row, const struct ddl_c
     unsigned of = properties_of(row);
     bool changed =
         memcmp((const char *)config + row->offset, (const char *)&fresh + row->offset, size_of(row)) != 0;
-    return of & OWN && ((of & OWN_IF_USED) == OWN || (of & rules_of(config)) >> 8 || changed);
+    bool used = of & IF_USED && (of & rules_of(config)) >> 8;
+    return of & OWN && (!(of & (IF_USED | IF_SET)) || used || changed);
 }
 
 const struct ddl_option *ddl_config_options(void)
@@ -159,6 +171,7 @@ struct ddl_config ddl_config_defaults(void)
         .v_sigmoid = true,
         .v_scale = 4,
         .v_constant_value = 2,
+        .beta_constant_value = 1,
     };
     ddl_status status = ddl_config_set_size(&config, "small", NULL);
     assert(!status);
@@ -369,6 +382,8 @@ static struct ddl_config without_idle_fields(const struct ddl_config *config)
         out.v_scale = fresh.v_scale;
     if (!out.v_constant)
         out.v_constant_value = fresh.v_constant_value;
+    if (!out.beta_constant)
+        out.beta_constant_value = fresh.beta_constant_value;
     return out;
 }
 

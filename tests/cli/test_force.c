@@ -57,6 +57,49 @@ static void own_values_leave_the_loss(void **state)
     assert_true(loss_of(add, "--force f_scale=1") == loss_of(add, ""));
 }
 
+/* Fixes the gate of the model in a folder at `beta`. */
+static void fix_gate(const char *folder, float beta)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    ddl_model *model, *fixed;
+    assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+    assert_ok(ddl_model_load(&model, folder, backend, NULL, NULL, &err), err);
+    struct ddl_config config = *ddl_model_config(model);
+    config.beta_constant = true;
+    config.beta_constant_value = beta;
+    assert_ok(ddl_model_create(&fixed, &config, backend, &err), err);
+    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
+        float *x = malloc(ddl_model_param(model, i)->count * sizeof *x);
+        ddl_model_read_param(model, i, x);
+        ddl_model_write_param(fixed, i, x);
+        free(x);
+    }
+    assert_ok(ddl_model_save(fixed, folder, &err), err);
+    ddl_model_free(fixed);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
+/* A model with ddl_beta_constant is the model with that gate forced. */
+static void fixed_gates_are_forced_gates(void **state)
+{
+    (void)state;
+    static const char *const dtypes[] = { "", "--dtype bf16", "--dtype int8" };
+    char fixed[2048];
+    copy_scratch("delta", "fixed");
+    snprintf(fixed, sizeof fixed, "%s", scratch_path("fixed"));
+    fix_gate(fixed, 0.6f);
+    for (size_t i = 0; i < 3; i++) {
+        char forced[64];
+        snprintf(forced, sizeof forced, "--force beta=0.6 %s", dtypes[i]);
+        double loss = loss_of(fixed, dtypes[i]);
+        assert_true(loss == loss_of(delta, forced));
+        assert_true(loss != loss_of(delta, dtypes[i]));
+    }
+    assert_true(loss_of(fixed, "--force beta=1") == loss_of(delta, "--force beta=1"));
+}
+
 /* Later specs change what earlier ones set; several specs add up to one. */
 static void specs_combine(void **state)
 {
@@ -174,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_values_leave_the_loss),
+        cmocka_unit_test(fixed_gates_are_forced_gates),
         cmocka_unit_test(specs_combine),
         cmocka_unit_test(means_are_measured_first),
         cmocka_unit_test(refusals),

@@ -215,6 +215,28 @@ def write_shuffled(path, tensors, metadata, rng):
     path.write_bytes(len(header).to_bytes(8, "little") + header + data)
 
 
+def write_expected(out, tokens, targets, rng):
+    """Writes expect.safetensors of the model in the folder `out`: results, gradients and five optimizer steps of torch."""
+    model = ddl_torch.load(out, dtype=torch.float64)
+    trace = Trace(model)
+    made = {"tokens": tokens, "targets": targets, "logits": model(tokens).detach()} | trace.tensors()
+    loss = model.loss(tokens, targets)
+    loss.backward()
+    made |= {"loss": loss.detach()} | {"grad." + k: g.clone() for k, g in gradients(model).items()}
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1), []
+    for _ in range(5):
+        optimizer.zero_grad(set_to_none=False)
+        step = model.loss(tokens, targets)
+        step.backward()
+        losses.append(step.item())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    made["train_loss"] = torch.tensor(losses, dtype=torch.float64)
+    made |= {"after." + k: p.detach() for k, p in model.named_parameters()}
+    made = {k: t if t.dtype == torch.int64 else t.float() for k, t in made.items()}
+    write_shuffled(out / "expect.safetensors", made, None, rng)
+
+
 def write_case(out, case, i, rng):
     """Writes a golden case with the model stored by torch and the expected results computed by torch."""
     dtype = list(ddl_torch.SHORT.values())[i % 4]
@@ -235,24 +257,7 @@ def write_case(out, case, i, rng):
     # The release does not write our metadata: names and shapes must be sufficient.
     write_shuffled(out / "model.safetensors", tensors, metadata if from_metadata else None, rng)
     expect, _ = ddl_torch.read_safetensors(case / "expect.safetensors")
-    model = ddl_torch.load(out, dtype=torch.float64)
-    tokens, targets, trace = expect["tokens"], expect["targets"], Trace(model)
-    made = {"tokens": tokens, "targets": targets, "logits": model(tokens).detach()} | trace.tensors()
-    loss = model.loss(tokens, targets)
-    loss.backward()
-    made |= {"loss": loss.detach()} | {"grad." + k: g.clone() for k, g in gradients(model).items()}
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1), []
-    for _ in range(5):
-        optimizer.zero_grad(set_to_none=False)
-        step = model.loss(tokens, targets)
-        step.backward()
-        losses.append(step.item())
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    made["train_loss"] = torch.tensor(losses, dtype=torch.float64)
-    made |= {"after." + k: p.detach() for k, p in model.named_parameters()}
-    made = {k: t if t.dtype == torch.int64 else t.float() for k, t in made.items()}
-    write_shuffled(out / "expect.safetensors", made, None, rng)
+    write_expected(out, expect["tokens"], expect["targets"], rng)
 
 
 def ddl_verifies_models_stored_by_torch():
@@ -263,6 +268,22 @@ def ddl_verifies_models_stored_by_torch():
         write_case(cases / case.name, case, i, rng)
     result = json.loads(ddl("verify", cases, "--backend", "cpu", "--json"))
     assert result["passed"] == len(GOLDEN) and result["failed"] == result["skipped"] == 0, result
+
+
+def ddl_verifies_controls():
+    """Models without golden vectors: `ddl verify` agrees with the results of torch."""
+    rng, cases, delta = random.Random(5), fresh("controls"), dict(ddl_residual="delta")
+    controls = [delta | dict(ddl_beta_constant=True), delta | dict(ddl_beta_constant=True, ddl_beta_constant_value=0.4, ddl_value_channels=3),
+                dict(ddl_residual="gated", ddl_beta_constant=True, ddl_beta_constant_value=0.6, ddl_beta_single_linear=False)]
+    torch.manual_seed(6)
+    for i, changes in enumerate(controls):
+        out = cases / f"case-{i}"
+        ddl_torch.save(ddl_torch.Model(ddl_torch.Config(**SMALL, **changes)), out)
+        tokens = torch.randint(0, SMALL["vocab_size"], (2, 13))
+        write_expected(out, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), rng)
+    for precision in (["--backend", "cpu"], ["--backend", "ref"]):
+        result = json.loads(ddl("verify", cases, *precision, "--json"))
+        assert result["passed"] == len(controls) and result["failed"] == result["skipped"] == 0, result
 
 
 def pickles_are_converted():
@@ -311,7 +332,8 @@ def configurations():
     one_channel = [dict(ddl_residual="add"), delta, delta | dict(ddl_map="v"), delta | dict(ddl_map="v", ddl_k_rank=5),
                    delta | dict(ddl_beta_single_linear=False, ddl_beta_hidden_size=24, ddl_beta_init=0.3),
                    delta | dict(ddl_v_constant=True), delta | dict(ddl_v_sigmoid=False), delta | dict(ddl_v_input="context"),
-                   delta | dict(ddl_update="erase"), delta | dict(ddl_update="write", ddl_beta_init=2.0)]
+                   delta | dict(ddl_update="erase"), delta | dict(ddl_update="write", ddl_beta_init=2.0),
+                   delta | dict(ddl_beta_constant=True), dict(ddl_residual="gated", ddl_beta_constant=True, ddl_beta_constant_value=0.5)]
     for rule in ("scale", "gated", "highway"):
         one_channel.append(dict(ddl_residual=rule, ddl_scale_init=0.7, ddl_highway_init=0.25))
         one_channel.append(dict(ddl_residual=rule, ddl_per_feature=rule != "gated", ddl_beta_single_linear=False))
@@ -337,6 +359,7 @@ def every_parameter_of_a_new_model_learns():
         loss.backward()
         for name, grad in gradients(model).items():
             idle = ".v_proj." in name and (model.config.ddl_v_constant or model.config.ddl_update == "erase")
+            idle = idle or (".beta" in name and model.config.ddl_beta_constant)
             assert idle or grad.count_nonzero() > 0, f"{describe(changes)}: {name} has no gradient"
 
 
@@ -501,7 +524,7 @@ def models_of_a_run_are_chosen():
 TESTS = [golden_models_agree, exports_round_like_torch, safetensors_library_reads_exports,
          pretrained_models_load_and_save,
          every_parameter_of_a_new_model_learns,
-         initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load,
+         initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, ddl_verifies_controls, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load,
          models_of_a_run_are_chosen]
 
 

@@ -253,6 +253,28 @@ static void forced_gates_show(void **state)
     small_model_free(&f);
 }
 
+/* With a fixed gate e_post = (1 - beta) e_pre holds for that beta. */
+static void fixed_gates_show(void **state)
+{
+    (void)state;
+    struct ddl_config k = small_config("ddl-1");
+    struct small_model f;
+    k.beta_constant = true;
+    k.beta_constant_value = 0.5f;
+    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    ddl_inspection *in = inspect(&f, SMALL_B);
+    for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
+        const struct ddl_inspect_figures *x = &ddl_inspect_sublayer(in, s)->figures;
+        char behavior[256];
+        ddl_inspect_behavior(ddl_inspect_sublayer(in, s), behavior, sizeof behavior);
+        assert_true(x->beta_min == 0.5 && x->beta_max == 0.5 && x->step > 0);
+        close_enough(x->e_post_rms, 0.5 * x->e_pre_rms, 1e-5 * x->e_pre_rms, "e_post");
+        assert_string_equal(behavior, "gate within 0.50–0.50: behaves as a constant");
+    }
+    ddl_inspect_free(in);
+    small_model_free(&f);
+}
+
 /* Where every token has the same gate, its mean is that gate, and freezing it changes nothing. */
 static void freezing_a_constant_gate_is_identical(void **state)
 {
@@ -320,6 +342,7 @@ int main(void)
         cmocka_unit_test(gates_are_those_of_the_trace),
         cmocka_unit_test(passes_do_not_matter),
         cmocka_unit_test(forced_gates_show),
+        cmocka_unit_test(fixed_gates_show),
         cmocka_unit_test(freezing_a_constant_gate_is_identical),
         cmocka_unit_test(errors),
     };

@@ -105,6 +105,25 @@ static void highway_features_mixed(struct ddl_config *k)
     k->per_feature = true;
 }
 
+static void gate_constant(struct ddl_config *k)
+{
+    k->beta_constant = true;
+    k->beta_constant_value = 0.7f;
+}
+
+static void gate_constant_mlp(struct ddl_config *k)
+{
+    gate_constant(k);
+    gate_mlp_constant(k);
+    k->v_constant = false;
+}
+
+static void gate_constant_mixed(struct ddl_config *k)
+{
+    gated_mlp_mixed(k);
+    gate_constant(k);
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -127,6 +146,9 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "ddl-1 mixed with gated, gate mlp", "ddl-1", gated_mlp_mixed },
     { "highway", "baseline", highway },
     { "ddl-1 mixed with highway per feature", "ddl-1", highway_features_mixed },
+    { "ddl-cc-ec fixed gate", "ddl-cc-ec", gate_constant },
+    { "ddl-tc fixed gate mlp", "ddl-tc", gate_constant_mlp },
+    { "ddl-1 mixed with gated, fixed gate mlp", "ddl-1", gate_constant_mixed },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

@@ -1,6 +1,6 @@
-/* delta: X' = X + beta k (v - k^T X)^T (docs/equations.md, 1 and 9), with the gate beta from ctx, a direction
- * q = |q| k and a target v. k-map: q = f, and v from x_in or ctx. v-map: v from f, and q = phi_k of x_in (of
- * ctx for c = 1). Backward reverses the state in place. */
+/* delta: X' = X + beta k (v - k^T X)^T (docs/equations.md, 1 and 9), with the gate beta of gate.h, a
+ * direction q = |q| k and a target v. k-map: q = f, and v from x_in or ctx. v-map: v from f, and q = phi_k of
+ * x_in (of ctx for c = 1). Backward reverses the state in place. */
 #include "model/gradients.h"
 #include "model/linear.h"
 #include "model/precision.h"
@@ -275,6 +275,8 @@ static const char *release_file(const struct ddl_config *config, const char **wh
         *why = "ddl_map v";
     else if (config->update != DDL_UPDATE_DELTA)
         *why = config->update == DDL_UPDATE_WRITE ? "ddl_update write" : "ddl_update erase";
+    else if (config->beta_constant)
+        *why = "ddl_beta_constant";
     else if (config->v_input == DDL_V_CONTEXT && !config->v_constant)
         *why = "ddl_v_input context";
     else if (config->channels == 1)

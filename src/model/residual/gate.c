@@ -17,38 +17,51 @@ static double bias_of(double beta0)
 void gate_params(struct param_plan *plan, int *slots)
 {
     const struct ddl_config *k = plan->config;
+    size_t d = k->d_model, hidden = k->beta_hidden;
+    int idle = k->beta_constant ? PARAM_INACTIVE : 0;
     struct param_init matrix = param_init_matrix(k),
                       bias = param_init_constant(bias_of((double)k->beta_init));
-    if (k->beta_linear) {
-        param_plan_add(
-            plan, &(struct param_row){ "beta.weight", { 1, k->d_model }, DDL_GROUP_MATRIX, matrix, 0, NULL },
-            &slots[GATE_WEIGHT]);
-        param_plan_add(plan, &(struct param_row){ "beta.bias", { 1 }, DDL_GROUP_BIAS, bias, 0, NULL },
-                       &slots[GATE_BIAS]);
-        return;
-    }
-    param_plan_add(plan,
-                   &(struct param_row){
-                       "beta_in.weight", { k->beta_hidden, k->d_model }, DDL_GROUP_MATRIX, matrix, 0, NULL },
-                   &slots[GATE_IN]);
-    param_plan_add(
-        plan,
-        &(struct param_row){ "beta_out.weight", { 1, k->beta_hidden }, DDL_GROUP_MATRIX, matrix, 0, NULL },
-        &slots[GATE_WEIGHT]);
-    param_plan_add(plan, &(struct param_row){ "beta_out.bias", { 1 }, DDL_GROUP_BIAS, bias, 0, NULL },
-                   &slots[GATE_BIAS]);
+    const struct param_row weight = { "beta.weight", { 1, d }, DDL_GROUP_MATRIX, matrix, idle, NULL };
+    const struct param_row one_bias = { "beta.bias", { 1 }, DDL_GROUP_BIAS, bias, idle, NULL };
+    const struct param_row in = { "beta_in.weight", { hidden, d }, DDL_GROUP_MATRIX, matrix, idle, NULL };
+    const struct param_row out = { "beta_out.weight", { 1, hidden }, DDL_GROUP_MATRIX, matrix, idle, NULL };
+    const struct param_row out_bias = { "beta_out.bias", { 1 }, DDL_GROUP_BIAS, bias, idle, NULL };
+    if (!k->beta_linear)
+        param_plan_add(plan, &in, &slots[GATE_IN]);
+    param_plan_add(plan, k->beta_linear ? &weight : &out, &slots[GATE_WEIGHT]);
+    param_plan_add(plan, k->beta_linear ? &one_bias : &out_bias, &slots[GATE_BIAS]);
+}
+
+/* Whether the gate has a hidden layer that is computed. */
+static bool has_hidden(const struct ddl_config *k)
+{
+    return !k->beta_linear && !k->beta_constant;
 }
 
 void gate_layout(const struct layout *l, float **acts)
 {
-    acts[GATE_HIDDEN] = layout_rows(l, !l->config->beta_linear, l->config->beta_hidden);
+    acts[GATE_HIDDEN] = layout_rows(l, has_hidden(l->config), l->config->beta_hidden);
     acts[GATE_BETA] = layout_rows(l, true, 1);
 }
 
 void gate_scratch(const struct layout *l, float **scratch)
 {
-    scratch[GATE_DHIDDEN] = layout_rows(l, !l->config->beta_linear, l->config->beta_hidden);
+    scratch[GATE_DHIDDEN] = layout_rows(l, has_hidden(l->config), l->config->beta_hidden);
     scratch[GATE_DBETA] = layout_rows(l, true, 1);
+}
+
+/* Factor of the gate. */
+static float scale_of(const struct sublayer *s)
+{
+    return s->force && (s->force->keys & DDL_FORCE_SCALE) ? s->force->scale : 1;
+}
+
+/* Whether the gate is the same for every token, forced or by the configuration; *beta is set then. */
+static bool is_constant(const struct sublayer *s, float *beta)
+{
+    bool forced = s->force && (s->force->keys & DDL_FORCE_BETA);
+    *beta = forced ? s->force->beta : scale_of(s) * s->p->config->beta_constant_value;
+    return forced || s->p->config->beta_constant;
 }
 
 /* The last linear layer: from ctx, or from the hidden layer. */
@@ -59,9 +72,7 @@ static struct project_args gate_args(const struct sublayer *s, const float *ctx)
                                   .d = k->beta_linear ? k->d_model : k->beta_hidden,
                                   .c = 1,
                                   .sigmoid = true,
-                                  .scale = s->force && (s->force->keys & DDL_FORCE_SCALE)
-                                               ? 2 * s->force->scale
-                                               : 2,
+                                  .scale = 2 * scale_of(s),
                                   .x = k->beta_linear ? ctx : s->acts->rule[GATE_HIDDEN],
                                   .W = param_value(s->p, s->slots[GATE_WEIGHT]),
                                   .b = param_value(s->p, s->slots[GATE_BIAS]),
@@ -73,8 +84,9 @@ void gate_fwd(const struct sublayer *s, const float *ctx)
     const struct pass *p = s->p;
     size_t width = p->config->beta_hidden;
     float *hidden = s->acts->rule[GATE_HIDDEN], *beta = s->acts->rule[GATE_BETA];
-    if (s->force && (s->force->keys & DDL_FORCE_BETA)) {
-        p->ops->fill(p->ctx, &(struct fill_args){ p->N, s->force->beta, beta });
+    float constant;
+    if (is_constant(s, &constant)) {
+        p->ops->fill(p->ctx, &(struct fill_args){ p->N, constant, beta });
         probe_tensor(p, "beta", beta, 1);
         return;
     }
@@ -108,6 +120,8 @@ struct project_grad_args project_grad(const struct pass *p, const struct project
 void gate_bwd(const struct sublayer *s, const float *ctx, float *dctx)
 {
     const struct pass *p = s->p;
+    if (p->config->beta_constant)
+        return;
     struct project_args fwd = gate_args(s, ctx);
     float *dx = dctx;
     if (!p->config->beta_linear) {

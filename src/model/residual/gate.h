@@ -1,4 +1,5 @@
-/* The gate beta = 2 sigmoid(...) of a sublayer, read from ctx: one linear map, or an MLP with a tanh. */
+/* The gate beta of a sublayer: 2 sigmoid(...) of ctx, through one linear map or an MLP with a tanh; or, with
+ * ddl_beta_constant, a constant. Its parameters then exist and are inactive. */
 #ifndef DDL_MODEL_RESIDUAL_GATE_H
 #define DDL_MODEL_RESIDUAL_GATE_H
 
@@ -14,7 +15,8 @@ void gate_layout(const struct layout *l, float **acts);
 void gate_scratch(const struct layout *l, float **scratch);
 /* ctx (N, d) -> acts[GATE_BETA]. */
 void gate_fwd(const struct sublayer *s, const float *ctx);
-/* From scratch[GATE_DBETA]: adds to dctx and to the parameters' gradients. */
+/* From scratch[GATE_DBETA]: adds to dctx and to the parameters' gradients; nothing if the gate is constant.
+ */
 void gate_bwd(const struct sublayer *s, const float *ctx, float *dctx);
 
 /* Arguments of the backward op for a projection y = scale sigmoid(W x + b) with parameters `weight` and
