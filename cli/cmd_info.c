@@ -170,6 +170,9 @@ static void print_names(void)
     printf("models\n");
     for (size_t i = 0; (name = ddl_config_preset_list(i, &about)); i++)
         printf("  %-12s %s\n", name, about);
+    printf("controls of delta models, suffixes of their names (ddl-1-write)\n");
+    for (size_t i = 0; (name = ddl_config_control_list(i, &about)); i++)
+        printf("  %-12s %s\n", name, about);
     printf("sizes\n");
     for (size_t i = 0; (name = ddl_config_size_list(i, &about)); i++)
         printf("  %-12s %s\n", name, about);
@@ -194,6 +197,7 @@ static void print_names_json(void)
     struct ddl_json json = { stdout, false };
     ddl_json_open(&json, NULL, '{');
     print_list_json(&json, "models", ddl_config_preset_list);
+    print_list_json(&json, "controls", ddl_config_control_list);
     print_list_json(&json, "sizes", ddl_config_size_list);
     ddl_json_close(&json, '}');
     putchar('\n');

@@ -363,6 +363,7 @@ static void print_recipe(void)
     keys("keys of the run", ddl_train_options(), &defaults);
     keys("keys of the model", ddl_config_options(), &defaults.config);
     names("named models", ddl_config_preset_list);
+    names("controls of delta models, suffixes of their names", ddl_config_control_list);
     names("named sizes", ddl_config_size_list);
     heading("SH", "examples");
     fputs(".nf\nmodel: ddl\\-cc\\-ec\nsize: tiny\ntrain_data: my/shards\n"

@@ -107,7 +107,8 @@ DDL_API const struct ddl_option *ddl_config_options(void);
 DDL_API struct ddl_config ddl_config_defaults(void);
 
 /* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
- * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway". */
+ * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway"; those that begin
+ * with "ddl-" also with the suffix of a control: "-write", "-erase", "-beta1", "-v0", "-vmap". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
  * (the paper's), "mini", "tiny", "micro". */
@@ -116,12 +117,15 @@ DDL_API ddl_status ddl_config_set_size(struct ddl_config *config, const char *na
  * the error message. */
 DDL_API ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules, const char *where,
                                            struct ddl_error *err);
-/* The preset whose residual fields equal the config's, those without effect aside, or NULL. */
+/* The preset whose residual fields equal the config's, those without effect aside, or NULL; a static
+ * string. */
 DDL_API const char *ddl_config_preset_name(const struct ddl_config *config);
 /* The named size whose layers, heads and widths are the config's, or NULL. */
 DDL_API const char *ddl_config_size_name(const struct ddl_config *config);
 /* Named model number i, or NULL past the last; *about (may be NULL) gets one line. */
 DDL_API const char *ddl_config_preset_list(size_t i, const char **about);
+/* Suffix number i of the controls of delta models, likewise; *about may be NULL. */
+DDL_API const char *ddl_config_control_list(size_t i, const char **about);
 /* Named size number i, likewise; *about may be NULL. */
 DDL_API const char *ddl_config_size_list(size_t i, const char **about);
 

@@ -181,73 +181,104 @@ struct ddl_config ddl_config_defaults(void)
 
 /* ---- names ---- */
 
+/* Controls of the delta models: options that leave out or fix one part. */
+static const struct control {
+    const char *suffix, *about;
+    struct {
+        const char *key, *value;
+    } settings[2];
+} controls[] = {
+    { "-write", "only the write term: X + beta k v^T", { { "ddl_update", "write" } } },
+    { "-erase", "only the erase term: X - beta k (k^T X)^T", { { "ddl_update", "erase" } } },
+    { "-beta1",
+      "the gate fixed at 1",
+      { { "ddl_beta_constant", "true" }, { "ddl_beta_constant_value", "1" } } },
+    { "-v0", "the target fixed at 0", { { "ddl_v_constant", "true" }, { "ddl_v_constant_value", "0" } } },
+    { "-vmap",
+      "F(x) determines the target, the direction is computed from the state",
+      { { "ddl_map", "v" } } },
+};
+enum { N_CONTROLS = sizeof controls / sizeof *controls, N_NAMES = 1 + N_CONTROLS };
+
+/* The names of a model: its own, then with each control. */
+#define ALONE(name)                                                                                          \
+    {                                                                                                        \
+        name                                                                                                 \
+    }
+#define WITH_CONTROLS(name)                                                                                  \
+    {                                                                                                        \
+        name, name "-write", name "-erase", name "-beta1", name "-v0", name "-vmap"                          \
+    }
+
 static const struct preset {
-    const char *name, *about;
+    const char *names[N_NAMES], *about;
     int residual;
     size_t channels;
     int compress, embed;
     bool july; /* the target is linear in the context, as the paper's July revision states it */
 } presets[] = {
-    { "baseline", "additive residual stream", DDL_RESIDUAL_ADD, 1, 0, 0, false },
-    { "ddl-1", "delta rule on one value channel", DDL_RESIDUAL_DELTA, 1, 0, 0, false },
-    { "ddl-tc", "four channels, token compression", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_TOKEN,
+    { ALONE("baseline"), "additive residual stream", DDL_RESIDUAL_ADD, 1, 0, 0, false },
+    { WITH_CONTROLS("ddl-1"), "delta rule on one value channel", DDL_RESIDUAL_DELTA, 1, 0, 0, false },
+    { WITH_CONTROLS("ddl-tc"), "four channels, token compression", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_TOKEN,
       DDL_EMBED_REPEAT, false },
-    { "ddl-tc-ec", "four channels, token compression, conv embedding", DDL_RESIDUAL_DELTA, 4,
+    { WITH_CONTROLS("ddl-tc-ec"), "four channels, token compression, conv embedding", DDL_RESIDUAL_DELTA, 4,
       DDL_COMPRESS_TOKEN, DDL_EMBED_CONV, false },
-    { "ddl-cc", "four channels, channel compression", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_CHANNEL,
-      DDL_EMBED_REPEAT, false },
-    { "ddl-cc-ec", "four channels, channel compression, conv embedding", DDL_RESIDUAL_DELTA, 4,
+    { WITH_CONTROLS("ddl-cc"), "four channels, channel compression", DDL_RESIDUAL_DELTA, 4,
+      DDL_COMPRESS_CHANNEL, DDL_EMBED_REPEAT, false },
+    { WITH_CONTROLS("ddl-cc-ec"), "four channels, channel compression, conv embedding", DDL_RESIDUAL_DELTA, 4,
       DDL_COMPRESS_CHANNEL, DDL_EMBED_CONV, false },
-    { "ddl-mix", "four channels, one weight per feature and channel, linear target from the context",
-      DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_MIX, DDL_EMBED_REPEAT, true },
-    { "ddl-mix-ec", "the same with conv embedding", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_MIX, DDL_EMBED_CONV,
-      true },
-    { "scale", "control: x + lambda F(x), lambda learned", DDL_RESIDUAL_SCALE, 1, 0, 0, false },
-    { "gated", "control: x + beta F(x), beta the gate of the delta rule", DDL_RESIDUAL_GATED, 1, 0, 0,
+    { WITH_CONTROLS("ddl-mix"),
+      "four channels, one weight per feature and channel, linear target from the context", DDL_RESIDUAL_DELTA,
+      4, DDL_COMPRESS_MIX, DDL_EMBED_REPEAT, true },
+    { WITH_CONTROLS("ddl-mix-ec"), "the same with conv embedding", DDL_RESIDUAL_DELTA, 4, DDL_COMPRESS_MIX,
+      DDL_EMBED_CONV, true },
+    { ALONE("scale"), "control: x + lambda F(x), lambda learned", DDL_RESIDUAL_SCALE, 1, 0, 0, false },
+    { ALONE("gated"), "control: x + beta F(x), beta the gate of the delta rule", DDL_RESIDUAL_GATED, 1, 0, 0,
       false },
-    { "highway", "control: (1 - tau) x + tau F(x), tau a gate", DDL_RESIDUAL_HIGHWAY, 1, 0, 0, false },
+    { ALONE("highway"), "control: (1 - tau) x + tau F(x), tau a gate", DDL_RESIDUAL_HIGHWAY, 1, 0, 0, false },
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
-
-static const struct size {
-    const char *name, *about;
-    size_t layers, heads, head_dim, d, vocab, block;
-} sizes[] = {
-    { "small", "12 layers of width 768: the paper's small", 12, 6, 128, 768, 50304, 1024 },
-    { "medium", "24 layers of width 1024: the paper's medium", 24, 8, 128, 1024, 50304, 1024 },
-    { "mini", "6 layers of width 384", 6, 6, 64, 384, 50304, 512 },
-    { "tiny", "4 layers of width 256, vocabulary 8192", 4, 4, 64, 256, 8192, 512 },
-    { "micro", "4 layers of width 128, vocabulary 4096", 4, 4, 32, 128, 4096, 256 },
-};
-enum { N_SIZES = sizeof sizes / sizeof *sizes };
-
-/* "unknown model 'x', did you mean 'y'?", from names i of `list`; all of them where none is near. */
-static ddl_status unknown_name(const char *(*list)(size_t, const char **), const char *kind, const char *name,
-                               struct ddl_error *err)
-{
-    struct ddl_option named[(int)N_PRESETS + (int)N_SIZES + 1] = { 0 };
-    for (size_t i = 0; list(i, NULL); i++)
-        named[i].name = list(i, NULL);
-    if (ddl_option_nearest(named, name))
-        return ddl_option_unknown(named, NULL, kind, name, err);
-    char all[256] = "";
-    for (size_t i = 0, n = 0; named[i].name && n < sizeof all; i++)
-        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", named[i].name);
-    return ddl_error_set(err, DDL_E_USAGE, "unknown %s '%.80s' (there are: %s)", kind, name, all);
-}
 
 const char *ddl_config_preset_list(size_t i, const char **about)
 {
     if (about)
         *about = i < N_PRESETS ? presets[i].about : NULL;
-    return i < N_PRESETS ? presets[i].name : NULL;
+    return i < N_PRESETS ? presets[i].names[0] : NULL;
 }
 
-const char *ddl_config_size_list(size_t i, const char **about)
+const char *ddl_config_control_list(size_t i, const char **about)
 {
     if (about)
-        *about = i < N_SIZES ? sizes[i].about : NULL;
-    return i < N_SIZES ? sizes[i].name : NULL;
+        *about = i < N_CONTROLS ? controls[i].about : NULL;
+    return i < N_CONTROLS ? controls[i].suffix : NULL;
+}
+
+/* Name i of all, each model's own before those with a control. */
+static const char *name_at(size_t i)
+{
+    for (size_t p = 0; p < N_PRESETS; p++) {
+        for (size_t n = 0; n < N_NAMES && presets[p].names[n]; n++) {
+            if (i-- == 0)
+                return presets[p].names[n];
+        }
+    }
+    return NULL;
+}
+
+/* "unknown model 'x', did you mean 'y'?"; the models and controls where no name is near. */
+static ddl_status unknown_model(const char *name, struct ddl_error *err)
+{
+    struct ddl_option named[(int)N_PRESETS * (int)N_NAMES + 1] = { 0 };
+    char all[512] = "";
+    size_t used;
+    for (size_t i = 0; name_at(i); i++)
+        named[i].name = name_at(i);
+    if (ddl_option_nearest(named, name))
+        return ddl_option_unknown(named, NULL, "model", name, err);
+    used = ddl_config_list_names(ddl_config_preset_list, all, sizeof all);
+    used += (size_t)snprintf(all + used, sizeof all - used, "; of delta models also with ");
+    ddl_config_list_names(ddl_config_control_list, all + used, sizeof all - used);
+    return ddl_error_set(err, DDL_E_USAGE, "unknown model '%.80s' (there are: %s)", name, all);
 }
 
 /* Copies one field. */
@@ -256,7 +287,8 @@ static void copy_field(const struct ddl_option *row, struct ddl_config *to, cons
     memcpy((char *)to + row->offset, (const char *)from + row->offset, size_of(row));
 }
 
-static void apply_preset(struct ddl_config *config, const struct preset *preset)
+/* Sets the residual fields to those of a model by one of its names. */
+static void apply_preset(struct ddl_config *config, const struct preset *preset, size_t name)
 {
     const struct ddl_config fresh = ddl_config_defaults();
     for (const struct ddl_option *row = rows; row->name; row++) {
@@ -271,45 +303,26 @@ static void apply_preset(struct ddl_config *config, const struct preset *preset)
     config->embed = preset->embed;
     config->v_input = preset->july ? DDL_V_CONTEXT : DDL_V_STREAM;
     config->v_sigmoid = !preset->july;
+    for (size_t i = 0; name && i < 2 && controls[name - 1].settings[i].key; i++) {
+        const char *key = controls[name - 1].settings[i].key;
+        ddl_status status = ddl_option_set(ddl_option_find(rows, key), config,
+                                           controls[name - 1].settings[i].value, key, NULL);
+        assert(!status);
+        (void)status;
+    }
 }
 
 ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err)
 {
     for (size_t i = 0; i < N_PRESETS; i++) {
-        if (strcmp(presets[i].name, name) == 0) {
-            apply_preset(config, &presets[i]);
+        for (size_t n = 0; n < N_NAMES && presets[i].names[n]; n++) {
+            if (strcmp(presets[i].names[n], name) != 0)
+                continue;
+            apply_preset(config, &presets[i], n);
             return DDL_OK;
         }
     }
-    return unknown_name(ddl_config_preset_list, "model", name, err);
-}
-
-ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, struct ddl_error *err)
-{
-    for (size_t i = 0; i < N_SIZES; i++) {
-        const struct size *s = &sizes[i];
-        if (strcmp(s->name, name) != 0)
-            continue;
-        config->n_layers = s->layers;
-        config->n_heads = s->heads;
-        config->head_dim = s->head_dim;
-        config->d_model = s->d;
-        config->vocab_size = s->vocab;
-        config->block_size = s->block;
-        return DDL_OK;
-    }
-    return unknown_name(ddl_config_size_list, "size", name, err);
-}
-
-const char *ddl_config_size_name(const struct ddl_config *config)
-{
-    for (size_t i = 0; i < N_SIZES; i++) {
-        const struct size *s = &sizes[i];
-        if (config->n_layers == s->layers && config->n_heads == s->heads && config->head_dim == s->head_dim &&
-            config->d_model == s->d)
-            return s->name;
-    }
-    return NULL;
+    return unknown_model(name, err);
 }
 
 /* "'x' is none of add, delta, ...". */
@@ -387,6 +400,19 @@ static struct ddl_config without_idle_fields(const struct ddl_config *config)
     return out;
 }
 
+/* Whether two configurations have the same value in every row. */
+static bool same_rows(const struct ddl_config *a, const struct ddl_config *b)
+{
+    for (const struct ddl_option *row = rows; row->name; row++) {
+        char x[64], y[64];
+        ddl_option_format(row, a, x, sizeof x);
+        ddl_option_format(row, b, y, sizeof y);
+        if (strcmp(x, y) != 0)
+            return false;
+    }
+    return true;
+}
+
 const char *ddl_config_preset_name(const struct ddl_config *config)
 {
     struct ddl_config found = without_idle_fields(config);
@@ -396,18 +422,13 @@ const char *ddl_config_preset_name(const struct ddl_config *config)
             return NULL;
     }
     for (size_t i = 0; i < N_PRESETS; i++) {
-        struct ddl_config wanted = found;
-        apply_preset(&wanted, &presets[i]);
-        wanted = without_idle_fields(&wanted);
-        bool same = true;
-        for (const struct ddl_option *row = rows; row->name && same; row++) {
-            char a[64], b[64];
-            ddl_option_format(row, &found, a, sizeof a);
-            ddl_option_format(row, &wanted, b, sizeof b);
-            same = strcmp(a, b) == 0;
+        for (size_t n = 0; n < N_NAMES && presets[i].names[n]; n++) {
+            struct ddl_config wanted = found;
+            apply_preset(&wanted, &presets[i], n);
+            wanted = without_idle_fields(&wanted);
+            if (same_rows(&found, &wanted))
+                return presets[i].names[n];
         }
-        if (same)
-            return presets[i].name;
     }
     return NULL;
 }

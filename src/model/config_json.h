@@ -14,6 +14,9 @@ static inline bool ddl_json_lacks(const json_t *root, const char *key)
     return !value || json_is_null(value);
 }
 
+/* The names of a list such as ddl_config_size_list with commas between them; returns the bytes written. */
+size_t ddl_config_list_names(const char *(*list)(size_t, const char **), char *out, size_t size);
+
 extern const char ddl_by_layer_key[];
 /* Whether a row of ddl_config_options is a key of our own, which the release does not have (config.c). */
 bool ddl_config_row_is_own(const struct ddl_option *row);

@@ -71,7 +71,69 @@ static void presets(void **state)
     assert_int_equal(ddl_config_set_preset(&c, "transformer", &err), DDL_E_USAGE);
     assert_string_equal(err.text,
                         "unknown model 'transformer' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
-                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway)");
+                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway; of delta models also "
+                        "with -write, -erase, -beta1, -v0, -vmap)");
+}
+
+/* What each control sets, by hand. */
+static void set_control(struct ddl_config *c, size_t control)
+{
+    switch (control) {
+    case 0:
+        c->update = DDL_UPDATE_WRITE;
+        break;
+    case 1:
+        c->update = DDL_UPDATE_ERASE;
+        break;
+    case 2:
+        c->beta_constant = true;
+        c->beta_constant_value = 1;
+        break;
+    case 3:
+        c->v_constant = true;
+        c->v_constant_value = 0;
+        break;
+    default:
+        c->map = DDL_MAP_V;
+    }
+}
+
+/* The name of a delta model with a control's suffix is the model with one key set. */
+static void controls(void **state)
+{
+    (void)state;
+    static const char *const suffixes[] = { "-write", "-erase", "-beta1", "-v0", "-vmap" };
+    const char *name, *about;
+    struct ddl_error err;
+    size_t n = 0;
+    for (; ddl_config_control_list(n, &about); n++) {
+        assert_string_equal(ddl_config_control_list(n, NULL), suffixes[n]);
+        assert_non_null(about);
+    }
+    assert_int_equal(n, 5);
+    assert_null(about);
+    for (size_t i = 0; (name = ddl_config_preset_list(i, NULL)); i++) {
+        for (size_t control = 0; control < n; control++) {
+            char full[64];
+            struct ddl_config c = ddl_config_defaults(), wanted = c;
+            snprintf(full, sizeof full, "%s%s", name, suffixes[control]);
+            assert_ok(ddl_config_set_preset(&wanted, name, &err), err);
+            if (wanted.residual != DDL_RESIDUAL_DELTA) {
+                assert_int_equal(ddl_config_set_preset(&c, full, &err), DDL_E_USAGE);
+                continue;
+            }
+            assert_ok(ddl_config_set_preset(&c, full, &err), err);
+            assert_string_equal(ddl_config_preset_name(&c), full);
+            set_control(&wanted, control);
+            assert_memory_equal(&c, &wanted, sizeof c);
+            assert_ok(ddl_config_set_preset(&c, name, &err), err); /* takes the control back */
+            assert_string_equal(ddl_config_preset_name(&c), name);
+        }
+    }
+    struct ddl_config c = ddl_config_defaults();
+    assert_int_equal(ddl_config_set_preset(&c, "ddl-1-writes", &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "unknown model 'ddl-1-writes', did you mean 'ddl-1-write'?");
+    assert_int_equal(ddl_config_set_preset(&c, "ddl-1-", &err), DDL_E_USAGE);
 }
 
 static void preset_names_look_at_what_matters(void **state)
@@ -88,6 +150,10 @@ static void preset_names_look_at_what_matters(void **state)
     assert_null(ddl_config_preset_name(&c));
     c.state_kernel = 0;
     c.update = DDL_UPDATE_WRITE;
+    assert_string_equal(ddl_config_preset_name(&c), "ddl-cc-ec-write");
+    c.beta_constant_value = 0.3f; /* idle: the gate is not a constant */
+    assert_string_equal(ddl_config_preset_name(&c), "ddl-cc-ec-write");
+    c.beta_constant = true;
     assert_null(ddl_config_preset_name(&c));
     c = ddl_config_defaults();
     c.map = DDL_MAP_V; /* idle: additive */
@@ -269,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_small_baseline),
         cmocka_unit_test(presets),
+        cmocka_unit_test(controls),
         cmocka_unit_test(preset_names_look_at_what_matters),
         cmocka_unit_test(sizes),
         cmocka_unit_test(derived),

@@ -82,9 +82,17 @@ static void golden(void **state)
     static const struct {
         const char *folder, *preset;
     } cases[] = {
-        { "add", "baseline" },   { "ddl-1", "ddl-1" },         { "ddl-tc", "ddl-tc" },
-        { "ddl-cc", "ddl-cc" },  { "ddl-tc-ec", "ddl-tc-ec" }, { "ddl-cc-ec", "ddl-cc-ec" },
-        { "ddl-cc-vmap", NULL }, { "ddl-1-mixed", NULL },      { "ddl-mix-ec", "ddl-mix-ec" },
+        { "add", "baseline" },
+        { "ddl-1", "ddl-1" },
+        { "ddl-tc", "ddl-tc" },
+        { "ddl-cc", "ddl-cc" },
+        { "ddl-tc-ec", "ddl-tc-ec" },
+        { "ddl-cc-ec", "ddl-cc-ec" },
+        { "ddl-cc-vmap", "ddl-cc-vmap" },
+        { "ddl-1-write", "ddl-1-write" },
+        { "ddl-cc-ec-erase", "ddl-cc-ec-erase" },
+        { "ddl-1-mixed", NULL },
+        { "ddl-mix-ec", "ddl-mix-ec" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char folder[200];
