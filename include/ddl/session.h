@@ -76,16 +76,21 @@ struct ddl_session_input {
                                one and a lower id: 0 if greedy decoding would choose the target; -1 where
                                skipped; or NULL */
     float *entropies;       /* (n) = entropy of the prediction in nats, 0 where skipped; or NULL */
+    size_t n_choices;       /* tokens that may follow the last one, each scored; 0: none. targets[n - 1] is
+                               -1 if there are any */
+    const int32_t *choices; /* (n_choices) */
+    float *choice_losses;   /* (n_choices) = as losses; NULL where n_choices is 0 */
+    int32_t *choice_ranks;  /* (n_choices) = as ranks; or NULL */
 };
 /* Appends to several slots at once (a ragged batch): `inputs` has n elements, for different slots, with any
  * number of tokens each, in passes of at most `rows` tokens. Rows without logits or loss skip the head.
  * DDL_E_USAGE for an input without tokens, a slot that does not exist, occurs twice or has too little
- * capacity left, a token or target outside the vocabulary, or n_logits > n, or ranks or entropies without
- * targets. Outputs may be partly written after an error.
+ * capacity left, a token, target or choice outside the vocabulary, choices beside a last target, or n_logits
+ * > n, or ranks or entropies without targets. Outputs may be partly written after an error.
  *
- * To score continuations of one context: prefill all of the context but its last token, fork the slot for
- * each continuation, and prefill the forks with the last token of the context and the continuation but its
- * last token, with the continuation as targets. */
+ * To score continuations of one context: prefill the context with the first token of each continuation as a
+ * choice. Then fork the slot for each continuation of more than one token, and prefill the forks with the
+ * continuation but its last token, with the continuation but its first token as targets. */
 DDL_API ddl_status ddl_session_prefill(ddl_session *session, const struct ddl_session_input *inputs, size_t n,
                                        struct ddl_error *err);
 /* Appends one token to each of n different slots: slots (n), tokens (n), logits (n, V) = of the token after,

@@ -203,9 +203,18 @@ static ddl_status check_input(const struct ddl_session *s, const struct ddl_sess
     if (!in->targets && (in->ranks || in->entropies))
         return ddl_error_set(err, DDL_E_USAGE, "session: %s of slot %zu requested without targets",
                              in->ranks ? "ranks" : "entropies", in->slot);
+    if (in->n_choices && (!in->choices || !in->choice_losses))
+        return ddl_error_set(err, DDL_E_USAGE, "session: no array for the %s of slot %zu",
+                             in->choices ? "losses of choices" : "choices", in->slot);
+    if (in->n_choices && in->targets && in->targets[in->n - 1] >= 0)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "session: the last token of slot %zu has choices: expected target -1, found %d",
+                             in->slot, (int)in->targets[in->n - 1]);
     status = check_ids(s, "token", in->slot, in->tokens, in->n, 0, err);
     if (!status && in->targets)
         status = check_ids(s, "target", in->slot, in->targets, in->n, -1, err);
+    if (!status && in->n_choices)
+        status = check_ids(s, "choice", in->slot, in->choices, in->n_choices, 0, err);
     return status;
 }
 
@@ -241,18 +250,25 @@ static void skip_target(const struct ddl_session_input *in, size_t t)
 static void add_output(struct ddl_session *s, const struct ddl_session_input *in, size_t t, size_t row)
 {
     size_t V = ddl_model_config(s->model)->vocab_size, first = in->n - in->n_logits;
-    struct ddl_decode_output output = { .row = row, .target = -1 };
+    struct ddl_decode_output output = { .row = row };
     if (t >= first)
         output.logits = in->logits + (t - first) * V;
     if (in->targets && in->targets[t] >= 0) {
-        output.target = in->targets[t];
-        output.loss = in->losses + t;
-        output.rank = in->ranks ? in->ranks + t : NULL;
+        output.n_targets = 1;
+        output.targets = in->targets + t;
+        output.losses = in->losses + t;
+        output.ranks = in->ranks ? in->ranks + t : NULL;
         output.entropy = in->entropies ? in->entropies + t : NULL;
     } else if (in->targets) {
         skip_target(in, t);
     }
-    if (output.logits || output.loss)
+    if (t + 1 == in->n && in->n_choices) {
+        output.n_targets = in->n_choices;
+        output.targets = in->choices;
+        output.losses = in->choice_losses;
+        output.ranks = in->choice_ranks;
+    }
+    if (output.logits || output.n_targets)
         s->outputs[s->n_outputs++] = output;
 }
 

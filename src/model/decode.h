@@ -28,14 +28,14 @@ struct ddl_decode_sequence {
 /* Copies a slot of source->past tokens, and history source->from, to slot `slot` and history `to`. */
 void ddl_cache_copy(ddl_cache *cache, const struct ddl_decode_sequence *source, size_t slot, size_t to);
 
-/* What is wanted of one row of a pass. */
+/* What is wanted of one row of a pass. All arrays are host memory. */
 struct ddl_decode_output {
-    size_t row;
-    int32_t target; /* -1: no loss */
-    float *logits;  /* (V) =, host; or NULL */
-    float *loss;    /* -log p(target) =, host; or NULL */
-    int32_t *rank;  /* of the target, as struct rank_args, host; or NULL */
-    float *entropy; /* of the prediction, nats, host; or NULL */
+    size_t row, n_targets;
+    const int32_t *targets; /* (n_targets)                                          */
+    float *logits;          /* (V) = or NULL                                        */
+    float *losses;          /* (n_targets) = -log p(target), nats                   */
+    int32_t *ranks;         /* (n_targets) = as struct rank_args, or NULL           */
+    float *entropy;         /* = of the prediction, nats, or NULL; needs a target   */
 };
 struct ddl_decode_batch {
     size_t n_sequences;

@@ -206,14 +206,11 @@ static int32_t *head_integers(const struct pass *p)
     return p->cache->integers + 2 * p->N + 5 * p->ragged.B + 1;
 }
 
-/* Uploads targets and row numbers of the outputs; returns the row numbers. */
+/* Uploads the row numbers of the outputs, and returns them. */
 static const int32_t *upload_rows(const struct pass *p, const struct ddl_decode_batch *batch)
 {
     size_t n = batch->n_outputs;
     int32_t *host = p->cache->host, *rows = head_integers(p);
-    for (size_t i = 0; i < n; i++)
-        host[i] = batch->outputs[i].target;
-    p->ops->upload(p->ctx, p->ws->targets, host, n * sizeof *host);
     for (size_t i = 0; i < n; i++)
         host[i] = (int32_t)batch->outputs[i].row;
     p->ops->upload(p->ctx, rows, host, n * sizeof *host);
@@ -233,59 +230,73 @@ static void download_logits(const struct pass *p, const struct ddl_decode_output
     }
 }
 
-/* What is wanted of a batch's rows besides logits. */
-struct wanted {
-    bool loss, rank, entropy;
-};
-
-static struct wanted wanted_of(const struct ddl_decode_batch *batch)
+/* Uploads target number k of each output, -1 where it has fewer. False if no output has that many. */
+static bool upload_targets(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k)
 {
-    struct wanted w = { 0 };
-    for (size_t i = 0; i < batch->n_outputs; i++) {
-        const struct ddl_decode_output *output = &batch->outputs[i];
-        w.loss = w.loss || output->loss;
-        w.rank = w.rank || output->rank || output->entropy;
-        w.entropy = w.entropy || output->entropy;
+    int32_t *host = p->cache->host;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        host[i] = k < outputs[i].n_targets ? outputs[i].targets[k] : -1;
+        any = any || k < outputs[i].n_targets;
     }
-    return w;
+    if (any)
+        p->ops->upload(p->ctx, p->ws->targets, host, n * sizeof *host);
+    return any;
 }
 
-/* Losses, ranks and entropies of the part's rows, from its logits. */
-static void score_rows(const struct pass *p, struct part part, struct wanted wanted)
+static void download_losses(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k)
 {
-    const struct ddl_workspace *ws = p->ws;
-    if (wanted.loss)
-        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = part.rows,
+    float *host = (void *)p->cache->host;
+    p->ops->download(p->ctx, host, p->ws->losses, n * sizeof *host);
+    for (size_t i = 0; i < n; i++) {
+        if (k < outputs[i].n_targets)
+            outputs[i].losses[k] = host[i];
+    }
+}
+
+static void download_ranks(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k)
+{
+    int32_t *host = p->cache->host;
+    p->ops->download(p->ctx, host, head_integers(p) + p->N, n * sizeof *host);
+    for (size_t i = 0; i < n; i++) {
+        if (k < outputs[i].n_targets && outputs[i].ranks)
+            outputs[i].ranks[k] = host[i];
+    }
+}
+
+static void download_entropies(const struct pass *p, const struct ddl_decode_output *outputs, size_t n)
+{
+    float *host = (void *)p->cache->host;
+    p->ops->download(p->ctx, host, p->cache->entropies, n * sizeof *host);
+    for (size_t i = 0; i < n; i++) {
+        if (outputs[i].entropy)
+            *outputs[i].entropy = host[i];
+    }
+}
+
+/* Losses, ranks and entropies of n outputs, from their logits: first those of each output's first target,
+ * then of its second. */
+static void score_rows(const struct pass *p, const struct ddl_decode_output *outputs, size_t n)
+{
+    const struct part part = { 0, n, 0, p->config->vocab_size };
+    bool ranks = false, entropies = false;
+    for (size_t i = 0; i < n; i++) {
+        ranks = ranks || outputs[i].ranks;
+        entropies = entropies || outputs[i].entropy;
+    }
+    for (size_t k = 0; upload_targets(p, outputs, n, k); k++) {
+        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = n,
                                                                     .V = part.columns,
-                                                                    .z = ws->logits,
-                                                                    .targets = ws->targets + part.row,
-                                                                    .loss = ws->losses + part.row });
-    if (wanted.rank)
-        rank_rows(p, part, head_integers(p) + p->N, wanted.entropy ? p->cache->entropies : NULL);
-}
-
-static void download_scores(const struct pass *p, const struct ddl_decode_batch *batch, struct wanted wanted)
-{
-    size_t n = batch->n_outputs;
-    int32_t *ranks = p->cache->host;
-    float *floats = (void *)p->cache->host;
-    if (wanted.loss)
-        p->ops->download(p->ctx, floats, p->ws->losses, n * sizeof *floats);
-    for (size_t i = 0; i < n; i++) {
-        if (batch->outputs[i].loss)
-            *batch->outputs[i].loss = floats[i];
-    }
-    if (wanted.entropy)
-        p->ops->download(p->ctx, floats, p->cache->entropies, n * sizeof *floats);
-    for (size_t i = 0; i < n; i++) {
-        if (batch->outputs[i].entropy)
-            *batch->outputs[i].entropy = floats[i];
-    }
-    if (wanted.rank)
-        p->ops->download(p->ctx, ranks, head_integers(p) + p->N, n * sizeof *ranks);
-    for (size_t i = 0; i < n; i++) {
-        if (batch->outputs[i].rank)
-            *batch->outputs[i].rank = ranks[i];
+                                                                    .z = p->ws->logits,
+                                                                    .targets = p->ws->targets,
+                                                                    .loss = p->ws->losses });
+        download_losses(p, outputs, n, k);
+        if (ranks || (entropies && k == 0))
+            rank_rows(p, part, head_integers(p) + p->N, entropies && k == 0 ? p->cache->entropies : NULL);
+        if (ranks)
+            download_ranks(p, outputs, n, k);
+        if (entropies && k == 0)
+            download_entropies(p, outputs, n);
     }
 }
 
@@ -293,7 +304,6 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
 {
     const struct ddl_workspace *ws = p->ws;
     size_t d = p->config->d_model, V = p->config->vocab_size, n = batch->n_outputs, step = ws->logit_rows;
-    const struct wanted wanted = wanted_of(batch);
     const int32_t *rows = upload_rows(p, batch);
     p->ops->embed_fwd(p->ctx,
                       &(struct embed_args){ .N = n, .d = d, .tokens = rows, .E = x_out, .x = ws->ctx });
@@ -303,7 +313,6 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
         logits_fwd(p, part);
         probe_rows(p, "logits", ws->logits, row, part.rows, V);
         download_logits(p, batch->outputs + row, part.rows);
-        score_rows(p, part, wanted);
+        score_rows(p, batch->outputs + row, part.rows);
     }
-    download_scores(p, batch, wanted);
 }

@@ -73,12 +73,24 @@ static void test_training(void **state)
     json_decref(root);
 }
 
-/* An evaluation continues from a file whose last line is incomplete, and gives the same result. */
+/* Lines of a file; *size = its bytes. */
+static size_t count_lines(const char *path, size_t *size)
+{
+    char *text = read_file(path, size);
+    size_t n = 0;
+    for (size_t i = 0; i < *size; i++)
+        n += text[i] == '\n';
+    free(text);
+    return n;
+}
+
+/* An evaluation continues from a file whose last line is incomplete, and gives the same result. The last
+ * digits of log-likelihoods depend on the documents that share a pass. */
 static void test_items(void **state)
 {
     (void)state;
     char path[1024];
-    size_t size, after;
+    size_t size, resumed, after;
     snprintf(path, sizeof path, "%s", scratch_path("items.jsonl"));
     remove_scratch("items.jsonl");
     assert_int_equal(
@@ -88,20 +100,19 @@ static void test_items(void **state)
     assert_string_equal(json_string_value(json_object_get(line, "task")), "piqa");
     assert_int_equal(json_array_size(json_object_get(line, "requests")), 2);
     json_decref(line);
+    size_t n_lines = count_lines(path, &size);
     write_file(path, lines, size / 2);
     assert_int_equal(
         ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa --json --items '%s' " COMMON, path), 0);
     assert_string_equal(printed, whole);
-    free(read_file(path, &after));
-    assert_int_equal(after, size);
+    assert_int_equal(count_lines(path, &resumed), n_lines);
     /* complete: nothing is added; another number of shots: its own lines */
     assert_int_equal(
         ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa --json --items '%s' " COMMON, path), 0);
-    free(read_file(path, &after));
-    assert_int_equal(after, size);
+    assert_int_equal(count_lines(path, &after), n_lines);
+    assert_int_equal(after, resumed);
     assert_int_equal(ddl("eval " MODEL " --tasks piqa --shots 1 --items '%s' " COMMON, path), 0);
-    free(read_file(path, &after));
-    assert_true(after > size);
+    assert_true(count_lines(path, &after) > n_lines);
     /* a file that cannot grow: the error names it */
     char command[4096];
     snprintf(command, sizeof command,

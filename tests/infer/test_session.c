@@ -404,6 +404,56 @@ static void choices_are_scored_by_forks(void **state)
     ddl_backend_free(backend);
 }
 
+/* Several choices after the last token of each slot: losses and ranks of the logits there, whatever the size
+ * of the passes. */
+static void choices_of_the_last_token(void **state)
+{
+    (void)state;
+    enum { CHOICES = 11, ROWS = 9 };
+    static const size_t rows[] = { 1, 4, 100 };
+    struct ddl_config config = config_of("ddl-cc-ec");
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        ddl_backend *backend = backend_of(ddl_backend_list(i % 2), 2);
+        ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
+        ddl_session *session = session_of(model, 2, rows[i / 2]);
+        int32_t tokens[2][ROWS], targets[2][ROWS], choices[2][CHOICES], ranks[2][CHOICES];
+        float losses[2][ROWS], choice_losses[2][CHOICES], *logits = malloc(2 * V * sizeof *logits);
+        struct ddl_session_input inputs[2];
+        struct ddl_error err;
+        for (size_t b = 0; b < 2; b++) {
+            fill(tokens[b], b, ROWS);
+            fill(targets[b], 7 + b, ROWS);
+            fill(choices[b], 20 + b, CHOICES);
+            targets[b][ROWS - 1] = -1;
+            inputs[b] = (struct ddl_session_input){ .slot = b,
+                                                    .n = ROWS,
+                                                    .tokens = tokens[b],
+                                                    .n_logits = 1,
+                                                    .logits = logits + b * V,
+                                                    .targets = b ? targets[b] : NULL,
+                                                    .losses = b ? losses[b] : NULL,
+                                                    .n_choices = CHOICES - b,
+                                                    .choices = choices[b],
+                                                    .choice_losses = choice_losses[b],
+                                                    .choice_ranks = b ? NULL : ranks[b] };
+        }
+        assert_ok(ddl_session_prefill(session, inputs, 2, &err), err);
+        for (size_t b = 0; b < 2; b++) {
+            for (size_t k = 0; k < inputs[b].n_choices; k++) {
+                double expected = loss_of(logits + b * V, choices[b][k]);
+                assert_true(fabs((double)choice_losses[b][k] - expected) <= 1e-5 * (1 + expected));
+                if (!b)
+                    assert_int_equal(ranks[b][k], rank_of(logits + b * V, choices[b][k]));
+            }
+        }
+        assert_true(losses[1][0] > 0 && losses[1][ROWS - 2] > 0 && losses[1][ROWS - 1] == 0);
+        free(logits);
+        ddl_session_free(session);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
 /* ---- errors ---- */
 
 /* A backend that reports a lost product at the pass number `at`, counted from 0. */
@@ -587,7 +637,18 @@ static void misuse(void **state)
     in.ranks = NULL, in.entropies = losses;
     assert_refused(ddl_session_prefill(session, &in, 1, &err),
                    "entropies of slot 1 requested without targets");
-    in.entropies = NULL;
+    in.entropies = NULL, in.n_choices = 2;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "no array for the choices of slot 1");
+    in.choices = tokens;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err),
+                   "no array for the losses of choices of slot 1");
+    in.choice_losses = losses, in.choices = wrong;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err),
+                   "choice 1 for slot 1: expected 0 to 66, found 67");
+    in.choices = tokens, in.targets = tokens, in.losses = logits;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err),
+                   "the last token of slot 1 has choices: expected target -1, found 2");
+    in.n_choices = 0, in.targets = NULL, in.losses = NULL;
     struct ddl_session_input twice[] = { in, in };
     assert_refused(ddl_session_prefill(session, twice, 2, &err), "slot 1 occurs twice");
     twice[1].slot = 0, twice[1].n = 3; /* the first is fine and is not appended */
@@ -686,6 +747,7 @@ int main(void)
         cmocka_unit_test(ragged_prefill_is_the_forward_pass),
         cmocka_unit_test(forks_and_resets),
         cmocka_unit_test(choices_are_scored_by_forks),
+        cmocka_unit_test(choices_of_the_last_token),
         cmocka_unit_test(a_retry_appends_once),
         cmocka_unit_test(a_prefill_is_interrupted),
         cmocka_unit_test(misuse),

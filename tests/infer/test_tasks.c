@@ -287,6 +287,23 @@ static double full_loglikelihood(ddl_model *model, const struct ddl_task_request
     return sum;
 }
 
+/* Every request against a full pass of its own. */
+static void check_scores(const ddl_task *task, ddl_model *model, const struct ddl_task_score *scores)
+{
+    for (size_t i = 0; i < ddl_task_n_documents(task); i++) {
+        const struct ddl_task_document *document = ddl_task_document(task, i);
+        for (size_t r = 0; r < document->n_requests; r++) {
+            const struct ddl_task_score *score = &scores[ddl_task_first_request(task, i) + r];
+            bool is_greedy;
+            double expected = full_loglikelihood(model, &document->requests[r], &is_greedy);
+            if (!(fabs(score->loglikelihood - expected) <= 1e-6 * (double)CONTEXT * (1 + fabs(expected))))
+                fail_msg("%s: document %zu, request %zu: expected %g, found %g", ddl_task_title(task), i, r,
+                         expected, score->loglikelihood);
+            assert_int_equal(score->is_greedy, is_greedy);
+        }
+    }
+}
+
 struct heard {
     size_t n, stop_after, polls, stop_at;
 };
@@ -327,17 +344,7 @@ static void test_scores(void **state)
     const struct ddl_task_callbacks callbacks = { .each = hear, .progress = count, .user = &heard };
     assert_ok(ddl_task_score(task, model, NULL, &callbacks, scores, &err), err);
     assert_int_equal(heard.n, 4);
-    for (size_t i = 0; i < 4; i++) {
-        const struct ddl_task_document *document = ddl_task_document(task, i);
-        for (size_t r = 0; r < document->n_requests; r++) {
-            const struct ddl_task_score *score = &scores[ddl_task_first_request(task, i) + r];
-            bool is_greedy;
-            double expected = full_loglikelihood(model, &document->requests[r], &is_greedy);
-            assert_true(fabs(score->loglikelihood - expected) <=
-                        1e-6 * (double)CONTEXT * (1 + fabs(expected)));
-            assert_int_equal(score->is_greedy, is_greedy);
-        }
-    }
+    check_scores(task, model, scores);
     assert_memory_equal(&scores[0], &scores[2],
                         sizeof(double)); /* equal choices: equal to the bit, the first wins */
     assert_int_not_equal(ddl_task_choice(ddl_task_document(task, 0), scores, false), 2);
@@ -369,6 +376,62 @@ static void test_scores(void **state)
     double p = values[0].value; /* of a share: sqrt(p (1 - p) / (n - 1)) */
     assert_true(fabs(values[0].error - sqrt(p * (1 - p) / 3)) <= 1e-12);
     ddl_task_free(task);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
+/* Scores a file and checks them. */
+static void check_file(ddl_model *model, const char *name)
+{
+    struct ddl_task_config config = config_of("");
+    struct ddl_error err = { 0 };
+    struct heard heard = { 0 };
+    const struct ddl_task_callbacks callbacks = { .each = hear, .user = &heard };
+    ddl_task *task;
+    assert_ok(ddl_task_load(&task, scratch_path(name), &config, tokenizer, &err), err);
+    struct ddl_task_score *scores = calloc(ddl_task_n_requests(task), sizeof *scores);
+    assert_non_null(scores);
+    assert_ok(ddl_task_score(task, model, NULL, &callbacks, scores, &err), err);
+    assert_int_equal(heard.n, ddl_task_n_documents(task));
+    check_scores(task, model, scores);
+    free(scores);
+    ddl_task_free(task);
+}
+
+/* Choices that branch in every way: at the first token, later, several times, where one of them ends; equal
+ * ones; contexts that differ, so that requests are scored from different rows on. More documents than a pass
+ * holds. */
+static void test_branches(void **state)
+{
+    (void)state;
+    static const char words[][8] = { " the", " the", " a", " cat", " sat" };
+    struct ddl_error err = { 0 };
+    ddl_backend *backend;
+    FILE *choices = fopen(scratch_path("branches.jsonl"), "w");
+    FILE *pairs = fopen(scratch_path("pairs.jsonl"), "w");
+    assert_non_null(choices);
+    assert_non_null(pairs);
+    uint32_t random = 1;
+    for (size_t i = 0; i < 80; i++) {
+        fprintf(choices, "{\"context\":\"%s\",\"choices\":[", i % 4 ? "It is so that" : "");
+        for (size_t r = 0; r < 2 + i % 5; r++) {
+            fprintf(choices, r ? ",\"" : "\"");
+            for (size_t w = 0; w < 1 + (i + r) % 4; w++) {
+                random = random * 1664525 + 1013904223;
+                fprintf(choices, "%s", words[(random >> 16) % 5]);
+            }
+            fprintf(choices, "\"");
+        }
+        fprintf(choices, "],\"gold\":0}\n");
+        random = random * 1664525 + 1013904223;
+        fprintf(pairs, "{\"text\":[\"One%s two%s three\",\"One%s two three four\"]}\n", words[i % 5],
+                words[(random >> 16) % 5], words[i / 5 % 5]);
+    }
+    assert_int_equal(fclose(choices) + fclose(pairs), 0);
+    assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+    ddl_model *model = make_model(backend);
+    check_file(model, "branches.jsonl");
+    check_file(model, "pairs.jsonl");
     ddl_model_free(model);
     ddl_backend_free(backend);
 }
@@ -417,7 +480,8 @@ int main(void)
         cmocka_unit_test(test_strip),       cmocka_unit_test(test_capitalize),
         cmocka_unit_test(test_clean),       cmocka_unit_test(test_draws),
         cmocka_unit_test(test_file_errors), cmocka_unit_test(test_own_file_errors),
-        cmocka_unit_test(test_scores),      cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_scores),      cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, load_tokenizer, free_tokenizer);
 }

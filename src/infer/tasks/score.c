@@ -1,174 +1,70 @@
-/* Log-likelihoods of requests. Documents are sorted by length and packed into waves that fill a session: the
- * tokens that all requests of a document begin with are prefilled once and forked for each request. */
+/* Log-likelihoods of requests. The requests of a document form a tree, whose branches begin where their
+ * tokens differ: what requests have in common is computed once, and then forked. Each pass takes branches of
+ * as many documents as fill it. */
 #include "ddl/session.h"
 #include "ddl/tasks.h"
 
 #include "base/mem.h"
+#include "infer/tasks/jobs.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { SESSION_TOKENS = 4096 }; /* capacity of all slots together, unless one document needs more */
-
-/* What the model is given of a request: tokens [0, n), of which rows [first, n) predict targets [0, n -
- * first). */
-struct input {
-    const int32_t *tokens, *targets;
-    size_t n, first;
-    size_t same; /* the first request of the document with the same tokens */
+enum {
+    SESSION_TOKENS = 4096, /* capacity of all slots together, unless one document needs more */
+    PASS_ROWS = 512,       /* tokens of a pass, unless one branch has more */
 };
 
-/* A document to be scored. */
-struct job {
-    size_t document, longest; /* index; largest n of its inputs */
-    size_t shared;            /* tokens that all inputs begin with and none scores */
-    size_t slots;             /* different inputs */
-    struct input *inputs;     /* (n_requests) */
+/* Inputs [lo, hi) of a job, which begin alike. The slot holds the tokens before `at`; a pass adds those
+ * before `end`. */
+struct branch {
+    struct job *job;
+    size_t slot, lo, hi, at, end;
+    size_t common;  /* tokens that all inputs begin with; end is less by 1 where the last is only predicted */
+    size_t choices; /* of the pass, the branch's first */
 };
 
+/* A session scores jobs of similar length, and is replaced by one with more slots for shorter ones. */
 struct scoring {
     const ddl_task *task;
     ddl_model *model;
-    struct job *jobs; /* longest first */
-    size_t n_jobs;
-    struct input *inputs; /* of all jobs */
+    struct jobs jobs;
+    size_t next_job, n_done;
     ddl_session *session;
-    size_t capacity, slots;           /* of the session */
-    struct ddl_session_input *passed; /* (slots) */
+    size_t capacity, slots;     /* of the session */
+    size_t n_inputs;            /* of the jobs begun and not done, each may need a slot: at most `slots` */
+    size_t *free_slots, n_free; /* (slots) */
+    struct branch *waiting, *taken; /* (slots) each: for later passes and for this one */
+    size_t n_waiting, n_taken;
+    struct ddl_session_input *inputs; /* (slots) of a pass */
     int32_t *targets, *ranks;         /* (slots, capacity) */
     float *losses;                    /* (slots, capacity) */
+    int32_t *choices, *choice_ranks;  /* (slots): a branch has no more than inputs */
+    float *choice_losses;             /* (slots) */
     struct ddl_task_callbacks callbacks;
-    size_t n_done; /* jobs */
     struct ddl_task_score *scores;
 };
-
-/* ---- jobs ---- */
-
-/* Keeps the last tokens that fit: max of them as input, and one more as the last target. */
-static ddl_status make_input(const struct ddl_task_request *r, size_t max, size_t vocab, struct input *out,
-                             struct ddl_error *err)
-{
-    size_t n = r->n_context + r->n_tokens, cut = n > max + 1 ? n - max - 1 : 0;
-    if (r->n_tokens > max)
-        return ddl_error_set(
-            err, DDL_E_FORMAT,
-            "continuation too long: expected at most %zu tokens, the model's context, found %zu", max,
-            r->n_tokens);
-    for (size_t i = 0; i < n; i++) {
-        if (r->tokens[i] < 0 || (size_t)r->tokens[i] >= vocab)
-            return ddl_error_set(err, DDL_E_FORMAT,
-                                 "token %d: expected less than %zu, the model's vocabulary",
-                                 (int)r->tokens[i], vocab);
-    }
-    *out = (struct input){ .tokens = r->tokens + cut,
-                           .targets = r->tokens + r->n_context,
-                           .n = n - cut - 1,
-                           .first = r->n_context - cut - 1 };
-    return DDL_OK;
-}
-
-/* The last target is not among the input's tokens. */
-static bool same_input(const struct input *a, const struct input *b)
-{
-    return a->n == b->n && a->first == b->first &&
-           memcmp(a->tokens, b->tokens, (a->n + 1) * sizeof *a->tokens) == 0;
-}
-
-static size_t common_prefix(const struct input *a, const struct input *b, size_t limit)
-{
-    size_t n = 0;
-    while (n < limit && a->tokens[n] == b->tokens[n])
-        n++;
-    return n;
-}
-
-/* Input r of document i. */
-static ddl_status make_document_input(const ddl_task *task, size_t i, size_t r,
-                                      const struct ddl_config *config, struct input *out,
-                                      struct ddl_error *err)
-{
-    char where[256];
-    ddl_status status = make_input(&ddl_task_document(task, i)->requests[r], config->block_size,
-                                   config->vocab_size, out, err);
-    if (!status)
-        return DDL_OK;
-    snprintf(where, sizeof where, "task %s: document %zu", ddl_task_title(task), i);
-    return ddl_error_prefix(err, status, where);
-}
-
-ddl_status ddl_task_check(const ddl_task *task, const struct ddl_config *config, struct ddl_error *err)
-{
-    struct input input;
-    ddl_status status = DDL_OK;
-    for (size_t i = 0; i < ddl_task_n_documents(task) && !status; i++) {
-        for (size_t r = 0; r < ddl_task_document(task, i)->n_requests && !status; r++)
-            status = make_document_input(task, i, r, config, &input, err);
-    }
-    return status;
-}
-
-static ddl_status make_job(const struct scoring *s, size_t i, struct input *inputs, struct job *out,
-                           struct ddl_error *err)
-{
-    const struct ddl_task_document *document = ddl_task_document(s->task, i);
-    const struct ddl_config *config = ddl_model_config(s->model);
-    *out = (struct job){ .document = i, .inputs = inputs, .shared = SIZE_MAX };
-    for (size_t r = 0; r < document->n_requests; r++) {
-        ddl_status status = make_document_input(s->task, i, r, config, &inputs[r], err);
-        if (status)
-            return status;
-        while (inputs[r].same < r && !same_input(&inputs[inputs[r].same], &inputs[r]))
-            inputs[r].same++;
-        out->slots += inputs[r].same == r;
-        out->longest = inputs[r].n > out->longest ? inputs[r].n : out->longest;
-        out->shared = inputs[r].first < out->shared ? inputs[r].first : out->shared;
-        out->shared = common_prefix(&inputs[0], &inputs[r], out->shared);
-    }
-    if (out->slots == 1)
-        out->shared = 0;
-    return DDL_OK;
-}
-
-static int longer_first(const void *left, const void *right)
-{
-    const struct job *a = left, *b = right;
-    if (a->longest != b->longest)
-        return a->longest > b->longest ? -1 : 1;
-    return a->document < b->document ? -1 : 1;
-}
-
-static ddl_status make_jobs(struct scoring *s, const bool *done, struct ddl_error *err)
-{
-    size_t n = ddl_task_n_documents(s->task), at = 0;
-    ddl_status status = DDL_OK;
-    s->jobs = calloc(n, sizeof *s->jobs);
-    s->inputs = calloc(ddl_task_n_requests(s->task), sizeof *s->inputs);
-    if (!s->jobs || !s->inputs)
-        return ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory", ddl_task_title(s->task));
-    for (size_t i = 0; i < n && !status; i++) {
-        if (done && done[i])
-            continue;
-        status = make_job(s, i, s->inputs + at, &s->jobs[s->n_jobs++], err);
-        at += ddl_task_document(s->task, i)->n_requests;
-    }
-    qsort(s->jobs, s->n_jobs, sizeof *s->jobs, longer_first);
-    return status;
-}
 
 /* ---- the session ---- */
 
 static void close_session(struct scoring *s)
 {
     ddl_session_free(s->session);
-    ddl_mem_free(s->passed);
+    ddl_mem_free(s->free_slots);
+    ddl_mem_free(s->waiting);
+    ddl_mem_free(s->taken);
+    ddl_mem_free(s->inputs);
     ddl_mem_free(s->targets);
     ddl_mem_free(s->ranks);
     ddl_mem_free(s->losses);
+    ddl_mem_free(s->choices);
+    ddl_mem_free(s->choice_ranks);
+    ddl_mem_free(s->choice_losses);
     s->session = NULL;
-    s->passed = NULL;
-    s->targets = s->ranks = NULL;
-    s->losses = NULL;
+    s->free_slots = NULL;
+    s->waiting = s->taken = NULL;
+    s->inputs = NULL;
+    s->targets = s->ranks = s->choices = s->choice_ranks = NULL;
+    s->losses = s->choice_losses = NULL;
 }
 
 /* A ddl_progress_fn of the session. */
@@ -177,7 +73,7 @@ static int poll(void *user, uint64_t done, uint64_t total)
     const struct scoring *s = user;
     (void)done;
     (void)total;
-    return s->callbacks.progress(s->callbacks.user, s->n_done, s->n_jobs);
+    return s->callbacks.progress(s->callbacks.user, s->n_done, s->jobs.n);
 }
 
 static struct ddl_session_options session_options(size_t slots, size_t capacity)
@@ -195,131 +91,256 @@ size_t ddl_task_score_bytes(const struct ddl_config *config, enum ddl_precision 
     return ddl_session_bytes(config, precision, &options);
 }
 
-/* A session for the job and all shorter ones. */
-static ddl_status open_session(struct scoring *s, const struct job *job, struct ddl_error *err)
+static bool allocate_arrays(struct scoring *s)
 {
-    close_session(s);
-    s->capacity = job->longest;
-    s->slots = SESSION_TOKENS / s->capacity;
-    for (const struct job *j = job; j < s->jobs + s->n_jobs; j++)
-        s->slots = j->slots > s->slots ? j->slots : s->slots;
-    struct ddl_session_options options = session_options(s->slots, s->capacity);
-    options.progress = s->callbacks.progress ? poll : NULL;
-    options.user = s;
-    size_t n = s->slots * s->capacity;
-    s->passed = ddl_mem_alloc(s->slots * sizeof *s->passed);
+    size_t slots = s->slots, n = slots * s->capacity;
+    s->free_slots = ddl_mem_alloc(slots * sizeof *s->free_slots);
+    s->waiting = ddl_mem_alloc(slots * sizeof *s->waiting);
+    s->taken = ddl_mem_alloc(slots * sizeof *s->taken);
+    s->inputs = ddl_mem_alloc(slots * sizeof *s->inputs);
     s->targets = ddl_mem_alloc(n * sizeof *s->targets);
     s->ranks = ddl_mem_alloc(n * sizeof *s->ranks);
     s->losses = ddl_mem_alloc(n * sizeof *s->losses);
-    if (!s->passed || !s->targets || !s->ranks || !s->losses)
+    s->choices = ddl_mem_alloc(slots * sizeof *s->choices);
+    s->choice_ranks = ddl_mem_alloc(slots * sizeof *s->choice_ranks);
+    s->choice_losses = ddl_mem_alloc(slots * sizeof *s->choice_losses);
+    return s->free_slots && s->waiting && s->taken && s->inputs && s->targets && s->ranks && s->losses &&
+           s->choices && s->choice_ranks && s->choice_losses;
+}
+
+/* Whether the job leaves most of a slot unused, so that a session with more slots is worth its creation. */
+static bool is_short(const struct scoring *s, const struct job *job)
+{
+    return job->longest <= s->capacity / 4;
+}
+
+/* A session for the next job and all shorter ones. */
+static ddl_status open_session(struct scoring *s, struct ddl_error *err)
+{
+    close_session(s);
+    s->capacity = s->jobs.jobs[s->next_job].longest;
+    s->slots = SESSION_TOKENS / s->capacity;
+    for (size_t i = s->next_job; i < s->jobs.n; i++)
+        s->slots = s->jobs.jobs[i].n_inputs > s->slots ? s->jobs.jobs[i].n_inputs : s->slots;
+    struct ddl_session_options options = session_options(s->slots, s->capacity);
+    options.progress = s->callbacks.progress ? poll : NULL;
+    options.user = s;
+    if (!allocate_arrays(s))
         return ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory for %zu sequences",
                              ddl_task_title(s->task), s->slots);
+    for (s->n_free = 0; s->n_free < s->slots; s->n_free++)
+        s->free_slots[s->n_free] = s->n_free;
     return ddl_session_create(&s->session, s->model, &options, err);
 }
 
-/* ---- waves ---- */
+/* ---- branches ---- */
 
-/* Prefills what the requests of each job share, and forks it into the slots of the job's other requests. */
-static ddl_status prefill_shared(struct scoring *s, const struct job *jobs, size_t n, struct ddl_error *err)
+/* Inputs [lo, hi) of a branch's job after tokens [0, at). */
+static struct branch make_branch(struct job *job, size_t slot, size_t lo, size_t hi, size_t at)
 {
-    size_t slot = 0, n_passed = 0;
-    ddl_status status = DDL_OK;
-    for (size_t i = 0; i < n; slot += jobs[i++].slots) {
-        if (jobs[i].shared)
-            s->passed[n_passed++] = (struct ddl_session_input){ .slot = slot,
-                                                                .n = jobs[i].shared,
-                                                                .tokens = jobs[i].inputs[0].tokens };
+    size_t longest = 0;
+    for (size_t i = lo; i < hi; i++)
+        longest = job->inputs[i].n > longest ? job->inputs[i].n : longest;
+    size_t common = job_common_tokens(job, lo, hi);
+    return (struct branch){ .job = job,
+                            .slot = slot,
+                            .lo = lo,
+                            .hi = hi,
+                            .at = at,
+                            .end = common < longest ? common : longest,
+                            .common = common };
+}
+
+/* The inputs after `lo` that continue as it does: one past the last. */
+static size_t branch_end(const struct branch *b, size_t lo)
+{
+    size_t hi = lo + 1;
+    while (hi < b->hi && b->job->inputs[hi].tokens[b->common] == b->job->inputs[lo].tokens[b->common])
+        hi++;
+    return hi;
+}
+
+/* The first input that goes on after what all have in common: shorter ones are sorted before it. */
+static size_t first_longer(const struct branch *b)
+{
+    size_t lo = b->lo;
+    while (lo < b->hi && b->job->inputs[lo].n < b->common)
+        lo++;
+    return lo;
+}
+
+/* Whether row t is scored for one of the inputs [lo, hi). */
+static bool is_scored(const struct branch *b, size_t lo, size_t t)
+{
+    for (size_t i = lo; i < b->hi; i++) {
+        if (t >= b->job->inputs[i].first)
+            return true;
     }
-    if (n_passed)
-        status = ddl_session_prefill(s->session, s->passed, n_passed, err);
-    slot = 0;
-    for (size_t i = 0; i < n; slot += jobs[i++].slots) {
-        for (size_t k = 1; k < jobs[i].slots && jobs[i].shared && !status; k++)
-            status = ddl_session_fork(s->session, slot, slot + k, err);
+    return false;
+}
+
+/* What a pass computes of the branch. */
+static struct ddl_session_input input_of(const struct scoring *s, const struct branch *b)
+{
+    size_t at = b->slot * s->capacity, lo = first_longer(b);
+    const struct input *in = &b->job->inputs[b->hi - 1]; /* has all tokens before end */
+    struct ddl_session_input out = { .slot = b->slot,
+                                     .n = b->end - b->at,
+                                     .tokens = in->tokens + b->at,
+                                     .targets = s->targets + at,
+                                     .losses = s->losses + at,
+                                     .ranks = s->ranks + at,
+                                     .choices = s->choices + b->choices,
+                                     .choice_losses = s->choice_losses + b->choices,
+                                     .choice_ranks = s->choice_ranks + b->choices };
+    for (size_t t = b->at; t < b->end; t++)
+        s->targets[at + t - b->at] = t + 1 < b->common && is_scored(b, b->lo, t) ? in->tokens[t + 1] : -1;
+    if (b->end < b->common || !is_scored(b, lo, b->end - 1))
+        return out;
+    for (; lo < b->hi; lo = branch_end(b, lo))
+        s->choices[b->choices + out.n_choices++] = b->job->inputs[lo].tokens[b->common];
+    return out;
+}
+
+static void add_score(struct ddl_task_score *score, float loss, int32_t rank)
+{
+    score->loglikelihood -= (double)loss;
+    score->is_greedy = score->is_greedy && rank == 0;
+}
+
+/* Adds the losses of the branch's rows to the scores of its inputs. */
+static void take_scores(struct scoring *s, const struct branch *b)
+{
+    size_t at = b->slot * s->capacity, choice = b->choices;
+    size_t lo = first_longer(b), hi = lo < b->hi ? branch_end(b, lo) : lo;
+    struct ddl_task_score *scores = s->scores + ddl_task_first_request(s->task, b->job->document);
+    for (size_t i = b->lo; i < b->hi; i++) {
+        const struct input *in = &b->job->inputs[i];
+        struct ddl_task_score *score = &scores[in->request];
+        size_t t = in->first > b->at ? in->first : b->at;
+        for (; t < b->end && t + 1 < b->common; t++)
+            add_score(score, s->losses[at + t - b->at], s->ranks[at + t - b->at]);
+        if (i == hi) {
+            hi = branch_end(b, i);
+            choice++;
+        }
+        if (i >= lo && t < b->end)
+            add_score(score, s->choice_losses[choice], s->choice_ranks[choice]);
+    }
+}
+
+/* The branches that go on after this one wait for a pass. The first of them continues in its slot. */
+static ddl_status split(struct scoring *s, const struct branch *b, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    bool kept = false;
+    b->job->n_branches--;
+    for (size_t lo = first_longer(b), hi; lo < b->hi && !status; lo = hi) {
+        hi = branch_end(b, lo);
+        struct branch next = make_branch(b->job, b->slot, lo, hi, b->end);
+        if (next.end == next.at)
+            continue;
+        if (kept) {
+            next.slot = s->free_slots[--s->n_free];
+            status = ddl_session_fork(s->session, b->slot, next.slot, err);
+        }
+        kept = true;
+        s->waiting[s->n_waiting++] = next;
+        b->job->n_branches++;
+    }
+    if (kept || status)
+        return status;
+    s->free_slots[s->n_free++] = b->slot;
+    return ddl_session_reset(s->session, b->slot, err);
+}
+
+/* ---- passes ---- */
+
+/* Begins jobs until a pass is full or the session is. */
+static void begin_jobs(struct scoring *s)
+{
+    size_t rows = 0;
+    for (size_t i = 0; i < s->n_waiting; i++)
+        rows += s->waiting[i].end - s->waiting[i].at;
+    for (; s->next_job < s->jobs.n && rows < PASS_ROWS; s->next_job++) {
+        struct job *job = &s->jobs.jobs[s->next_job];
+        struct ddl_task_score *scores = s->scores + ddl_task_first_request(s->task, job->document);
+        if (s->n_inputs + job->n_inputs > s->slots || (s->n_waiting && is_short(s, job)))
+            break;
+        for (size_t r = 0; r < job->n_inputs; r++)
+            scores[r] = (struct ddl_task_score){ .is_greedy = true };
+        struct branch root = make_branch(job, s->free_slots[--s->n_free], 0, job->n_inputs, 0);
+        s->waiting[s->n_waiting++] = root;
+        job->n_branches = 1;
+        s->n_inputs += job->n_inputs;
+        rows += root.end;
+    }
+}
+
+/* Takes waiting branches for a pass: at least one, then as many as fit. */
+static void take_branches(struct scoring *s)
+{
+    size_t rows = 0, n = 0, choices = 0;
+    s->n_taken = 0;
+    for (size_t i = 0; i < s->n_waiting; i++) {
+        struct branch b = s->waiting[i];
+        size_t more = b.end - b.at;
+        if (rows == 0 || rows + more <= PASS_ROWS) {
+            b.choices = choices;
+            choices += b.hi - b.lo;
+            rows += more;
+            s->taken[s->n_taken++] = b;
+        } else {
+            s->waiting[n++] = b;
+        }
+    }
+    s->n_waiting = n;
+}
+
+/* Counts the job as done if no branch of it is left. */
+static ddl_status end_branch(struct scoring *s, const struct job *job, struct ddl_error *err)
+{
+    if (job->n_branches > 0)
+        return DDL_OK;
+    const struct ddl_task_score *scores = s->scores + ddl_task_first_request(s->task, job->document);
+    s->n_inputs -= job->n_inputs;
+    s->n_done++;
+    bool stop = s->callbacks.each && s->callbacks.each(s->callbacks.user, job->document, scores);
+    if (stop || (s->callbacks.progress && poll(s, 0, 0)))
+        return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
+    return DDL_OK;
+}
+
+static ddl_status run_pass(struct scoring *s, struct ddl_error *err)
+{
+    size_t n = 0;
+    ddl_status status = DDL_OK;
+    take_branches(s);
+    for (size_t i = 0; i < s->n_taken; i++) {
+        if (s->taken[i].end > s->taken[i].at)
+            s->inputs[n++] = input_of(s, &s->taken[i]);
+    }
+    if (n)
+        status = ddl_session_prefill(s->session, s->inputs, n, err);
+    for (size_t i = 0; i < s->n_taken && !status; i++) {
+        take_scores(s, &s->taken[i]);
+        status = split(s, &s->taken[i], err);
+        if (!status)
+            status = end_branch(s, s->taken[i].job, err);
     }
     return status;
 }
 
-/* Prefills the rest of each different request, with targets from its first scored row on. */
-static ddl_status prefill_rest(struct scoring *s, const struct job *jobs, size_t n, struct ddl_error *err)
-{
-    size_t slot = 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t n_requests = ddl_task_document(s->task, jobs[i].document)->n_requests;
-        for (size_t r = 0; r < n_requests; r++) {
-            const struct input *in = &jobs[i].inputs[r];
-            size_t at = slot * s->capacity, skipped = in->first - jobs[i].shared,
-                   rows = in->n - jobs[i].shared;
-            if (in->same != r)
-                continue;
-            for (size_t t = 0; t < rows; t++)
-                s->targets[at + t] = t < skipped ? -1 : in->targets[t - skipped];
-            s->passed[slot] = (struct ddl_session_input){ .slot = slot,
-                                                          .n = rows,
-                                                          .tokens = in->tokens + jobs[i].shared,
-                                                          .targets = s->targets + at,
-                                                          .losses = s->losses + at,
-                                                          .ranks = s->ranks + at };
-            slot++;
-        }
-    }
-    return ddl_session_prefill(s->session, s->passed, slot, err);
-}
-
-static struct ddl_task_score score_of(const struct scoring *s, size_t slot)
-{
-    const struct ddl_session_input *in = &s->passed[slot];
-    struct ddl_task_score score = { .is_greedy = true };
-    for (size_t t = 0; t < in->n; t++) {
-        score.loglikelihood -= (double)in->losses[t];
-        score.is_greedy = score.is_greedy && in->ranks[t] <= 0;
-    }
-    return score;
-}
-
-static ddl_status take_scores(struct scoring *s, const struct job *jobs, size_t n, struct ddl_error *err)
-{
-    size_t slot = 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t document = jobs[i].document, n_requests = ddl_task_document(s->task, document)->n_requests;
-        struct ddl_task_score *scores = s->scores + ddl_task_first_request(s->task, document);
-        for (size_t r = 0; r < n_requests; r++) {
-            size_t same = jobs[i].inputs[r].same;
-            scores[r] = same < r ? scores[same] : score_of(s, slot++);
-        }
-        s->n_done++;
-        bool stop = s->callbacks.each && s->callbacks.each(s->callbacks.user, document, scores);
-        if (stop || (s->callbacks.progress && poll(s, 0, 0)))
-            return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
-    }
-    return DDL_OK;
-}
-
-/* Jobs from `first` on that fit into the session together. */
-static size_t wave_size(const struct scoring *s, size_t first)
-{
-    size_t n = 0, slots = 0;
-    while (first + n < s->n_jobs && slots + s->jobs[first + n].slots <= s->slots)
-        slots += s->jobs[first + n++].slots;
-    return n;
-}
-
-static ddl_status run_waves(struct scoring *s, struct ddl_error *err)
+static ddl_status run_passes(struct scoring *s, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
-    for (size_t at = 0, n; at < s->n_jobs && !status; at += n) {
-        const struct job *jobs = s->jobs + at;
-        if (!s->session || jobs->longest <= s->capacity / 2)
-            status = open_session(s, jobs, err);
-        n = wave_size(s, at);
-        for (size_t slot = 0; slot < s->slots && !status; slot++)
-            status = ddl_session_reset(s->session, slot, err);
-        if (!status)
-            status = prefill_shared(s, jobs, n, err);
-        if (!status)
-            status = prefill_rest(s, jobs, n, err);
-        if (!status)
-            status = take_scores(s, jobs, n, err);
+    while (s->n_done < s->jobs.n && !status) {
+        if (!s->session || (s->n_waiting == 0 && is_short(s, &s->jobs.jobs[s->next_job])))
+            status = open_session(s, err);
+        if (status)
+            break;
+        begin_jobs(s);
+        status = run_pass(s, err);
     }
     return status;
 }
@@ -331,14 +352,13 @@ ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const bool *do
     struct scoring s = { .task = task, .model = model, .scores = scores };
     if (callbacks)
         s.callbacks = *callbacks;
-    ddl_status status = make_jobs(&s, done, err);
+    ddl_status status = jobs_init(&s.jobs, task, ddl_model_config(model), done, err);
     if (!status)
-        status = run_waves(&s, err);
+        status = run_passes(&s, err);
     if (status == DDL_E_INTERRUPTED)
         ddl_error_set(err, status, "task %s: interrupted after %zu of %zu documents", ddl_task_title(task),
-                      s.n_done, s.n_jobs);
+                      s.n_done, s.jobs.n);
     close_session(&s);
-    free(s.jobs);
-    free(s.inputs);
+    jobs_free(&s.jobs);
     return status;
 }
