@@ -56,6 +56,7 @@ extern const struct command help_command;
 extern const struct command info_command;
 extern const struct command inspect_command;
 extern const struct command logprobs_command;
+extern const struct command report_command;
 extern const struct command tokenizer_command;
 extern const struct command train_command;
 extern const struct command verify_command;
@@ -72,6 +73,9 @@ const char *last_word(const char *name);
  * message. `expected` describes one: "a model folder (DIR)". */
 ddl_status check_arguments(const char *command, int n, char **argv, int min, int max, const char *expected,
                            struct ddl_error *err);
+
+/* Removes slashes at the end of a path. */
+void trim_slashes(char *path);
 
 /* Prints "ddl: <message>" on standard error and returns the exit status that fits: 2 for DDL_E_USAGE, 3 for
  * DDL_E_INTERRUPTED, else 1. */

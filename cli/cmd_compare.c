@@ -164,14 +164,6 @@ static int chart(const struct compared *c, const struct compare_options *o)
     return made ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Removes slashes at the end. */
-static void trim(char *path)
-{
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        path[--length] = '\0';
-}
-
 /* The folder's own name: "runs/a" is "a". */
 static const char *last_part(const char *path)
 {
@@ -194,7 +186,7 @@ static ddl_status read_run(struct compared *c, size_t r, char *folder, const cha
     struct ddl_run_log *log = &c->logs[r];
     struct ddl_run_model *model = &c->models[r];
     bool last = strcmp(which, "last") == 0;
-    trim(folder);
+    trim_slashes(folder);
     ddl_status status = ddl_run_log_read(log, folder, err);
     if (!status && (!last || log->has_config))
         status = folder_find(model, folder, which, true, err);
@@ -208,7 +200,7 @@ static ddl_status read_run(struct compared *c, size_t r, char *folder, const cha
 static ddl_status find_baseline(const struct compared *c, char **folders, char *baseline, size_t *out,
                                 struct ddl_error *err)
 {
-    trim(baseline);
+    trim_slashes(baseline);
     *out = 0;
     if (!*baseline)
         return DDL_OK;

@@ -36,3 +36,10 @@ bool find_data(const char *relative, char *out, size_t size)
     *out = '\0';
     return false;
 }
+
+void trim_slashes(char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        path[--length] = '\0';
+}

@@ -346,12 +346,13 @@ function legendOf(range, name) {
 }
 
 /* A heat map on a canvas. options: label, caption, rows (labels), columns (values of the axis below), xTitle, value name,
- * values[row][column] (null: missing). The value under the pointer is shown below. */
+ * values[row][column] (null: missing), rowLabels (shorter labels at the side), tight (thin rows). The value under the pointer is
+ * shown below. */
 function heatMap(options) {
   const range = options.range || rangeOf(options.values.flat());
   const canvas = element("canvas", { role: "img", "aria-label": `${options.label}: ${options.name} from ${precise(range.low)} to ${precise(range.high)}` });
   const box = element("div", { class: "canvas" }, canvas);
-  const rowHeight = Math.max(11, Math.min(22, 420 / options.rows.length));
+  const rowHeight = options.tight ? 6 : Math.max(11, Math.min(22, 420 / options.rows.length));
   const shape = { left: 0, top: 4, bottom: 38, rowHeight };
   const height = Math.ceil(shape.top + rowHeight * options.rows.length + shape.bottom);
   box.style.height = `${height}px`;
@@ -388,7 +389,7 @@ function drawHeatMap(canvas, width, height, shape, range, options) {
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
   context.font = `11px ${Chart.defaults.font.family}`;
-  shape.left = Math.ceil(Math.max(...options.rows.map((row) => context.measureText(row).width))) + 8;
+  shape.left = Math.ceil(Math.max(...(options.rowLabels || options.rows).map((row) => context.measureText(row).width))) + 8;
   shape.width = Math.max(10, width - shape.left - 8);
   drawCells(context, shape, range, options);
   drawHeatLabels(context, shape, options);
@@ -411,7 +412,7 @@ function drawHeatLabels(context, shape, options) {
   context.fillStyle = color("muted");
   context.textBaseline = "middle";
   context.textAlign = "right";
-  options.rows.forEach((row, r) => context.fillText(row, shape.left - 6, shape.top + (r + 0.5) * shape.rowHeight));
+  (options.rowLabels || options.rows).forEach((row, r) => context.fillText(row, shape.left - 6, shape.top + (r + 0.5) * shape.rowHeight));
   context.textBaseline = "top";
   context.textAlign = "center";
   const n = options.columns.length;

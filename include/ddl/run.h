@@ -42,6 +42,9 @@ DDL_API ddl_status ddl_run_check_which(const char *name, const char *which, stru
 /* Writes what a message says of a model in a run to `out`: "checkpoint-8", "the final model (step 6)".
  * Truncates to size. */
 DDL_API void ddl_run_describe(const struct ddl_run_model *model, char *out, size_t size);
+/* Whether a process is training in the run folder `folder`: it holds the folder's lock. False if that cannot
+ * be found out. */
+DDL_API bool ddl_run_is_training(const char *folder);
 /* Into *out: the configuration of a model folder or of a run, whose models all have the same one. No checksum
  * is verified. `warn` may be NULL. */
 DDL_API ddl_status ddl_run_config(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,

@@ -64,6 +64,20 @@ ddl_status ddl_lock_take(struct ddl_lock *lock, const char *folder, struct ddl_e
     return status;
 }
 
+/* A shared lock is enough to find out, and released at once. */
+bool ddl_lock_is_held(const char *folder)
+{
+    char path[1088];
+    if (!ddl_path_join(path, sizeof path, folder, ".lock"))
+        return false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return false;
+    bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return held;
+}
+
 void ddl_lock_release(struct ddl_lock *lock)
 {
     if (!lock->held)

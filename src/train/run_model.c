@@ -3,6 +3,7 @@
 #include "ddl/run.h"
 
 #include "base/file.h"
+#include "base/lock.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "checkpoint/folder.h"
@@ -331,6 +332,11 @@ ddl_status ddl_run_find(struct ddl_run_model *out, const char *folder, const cha
                               : take_folder(out, folder, text, err);
     free(saved.list);
     return status;
+}
+
+bool ddl_run_is_training(const char *folder)
+{
+    return ddl_lock_is_held(folder);
 }
 
 ddl_status ddl_run_config(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,

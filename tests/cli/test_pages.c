@@ -7,6 +7,8 @@
 #include "support/program.h"
 #include "support/runs.h"
 
+#include "base/lock.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +26,8 @@ static void train(const char *name, const char *options)
     remove_scratch(name);
     if (ddl("train --quiet --size micro --hidden-size 16 --seq 16 --batch 2 --steps 20 --warmup 2 "
             "--val-every 5 "
-            "--val-tokens 64 --checkpoint-every 0 --log-every 1 --vocab-size 300 --train-data '%s' "
+            "--val-tokens 64 --checkpoint-every 0 --log-every 1 --telemetry-every 5 --vocab-size 300 "
+            "--train-data '%s' "
             "--val-data '%s' "
             "--out '%s' %s",
             scratch_path("train.bin"), scratch_path("val.bin"), scratch_path(name), options))
@@ -287,6 +290,140 @@ static void pages_of_models_in_browser(void **state)
     }
 }
 
+/* ---- report ---- */
+
+/* The page of a run that has telemetry, validations, a checkpoint and a divergence dump. */
+static void write_report_page(void)
+{
+    static const char dump[] = "{\"step\":7,\"what\":\"loss\",\"micro_batch\":1,\"first\":"
+                               "{\"layer\":0,\"part\":\"mlp\",\"tensor\":\"</script><b>\"}}";
+    char path[4200];
+    if (!has_pages)
+        skip();
+    snprintf(path, sizeof path, "%s/trouble-7", scratch_path("b-0"));
+    remove_scratch("b-0/trouble-7");
+    struct ddl_error err;
+    assert_ok(ddl_file_make_dir(path, &err), err);
+    write_file(scratch_path("b-0/trouble-7/trouble.json"), dump, sizeof dump - 1);
+    if (ddl_stream(STANDARD_OUTPUT, "report '%s/' --json --html '%s'", scratch_path("b-0"),
+                   page_path("report")))
+        fail_msg("ddl report: %s", printed);
+}
+
+static void report_page(void **state)
+{
+    (void)state;
+    write_report_page();
+    json_t *data = read_page("report"), *result = json_object_get(data, "result");
+    const json_t *steps = json_object_get(result, "steps"), *telemetry = json_object_get(result, "telemetry");
+    assert_string_equal(json_string_value(json_object_get(result, "status")), "finished");
+    assert_int_equal(json_integer_value(json_object_get(result, "step")), 20);
+    assert_int_equal(json_integer_value(json_object_get(result, "steps_planned")), 20);
+    assert_int_equal(json_array_size(steps), 21);
+    assert_int_equal(json_array_size(telemetry), 5); /* steps 1, 5, 10, 15 and 20 */
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(telemetry, 1), "step")), 5);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(telemetry, 4), "sublayers")), 8);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(result, "recipe"), "model")),
+                        "ddl-cc-ec");
+    assert_int_equal(json_array_size(json_object_get(result, "dumps")), 1);
+    /* Figures are those of the lines. */
+    const json_t *last = json_array_get(steps, 20);
+    assert_true(json_number_value(json_object_get(last, "val_loss")) ==
+                json_number_value(json_object_get(result, "val_loss")));
+    assert_true(json_number_value(json_object_get(last, "tokens")) ==
+                json_number_value(json_object_get(result, "tokens")));
+    json_decref(data);
+}
+
+/* Without --html the page is in the run's folder, and a summary is printed. */
+static void report_summary(void **state)
+{
+    (void)state;
+    if (!has_pages)
+        skip();
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "report '%s'", scratch_path("a-0")), 0);
+    assert_printed(": finished, step 20 of 20, baseline, ");
+    assert_printed("loss: training ");
+    assert_printed("a-0/report.html\n");
+    assert_true(ddl_file_exists(scratch_path("a-0/report.html")));
+    assert_int_equal(ddl("report nowhere"), 1);
+    assert_printed("nowhere/metrics.jsonl");
+    const struct refusal list[] = { { "report", 2, "a run folder (RUN)" } };
+    assert_refused(list, 1);
+}
+
+/* Of a long run not all lines are in the page, but every validation, the first and the last are. */
+static void report_of_long_run(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    remove_scratch("long");
+    assert_ok(ddl_file_make_dir(scratch_path("long"), &err), err);
+    FILE *out = fopen(scratch_path("long/metrics.jsonl"), "w");
+    assert_non_null(out);
+    for (int step = 0; step <= 10000; step++) {
+        fprintf(out, "{\"step\":%d,\"loss\":%.6f,\"tokens\":%d%s}\n", step, 2 + 8.0 / (step + 1), 10 * step,
+                step % 1000 == 1 ? ",\"val_loss\":3" : "");
+        if (step % 20 == 0)
+            fprintf(out,
+                    "{\"step\":%d,\"kind\":\"telemetry\",\"sublayers\":[{\"layer\":0,\"sub\":\"attn\","
+                    "\"rule\":\"add\",\"step\":0.5}]}\n",
+                    step);
+    }
+    fputs("{\"step\":10001,\"lo", out); /* is being written */
+    assert_int_equal(fclose(out), 0);
+    char output[4200];
+    snprintf(output, sizeof output, "%s", scratch_path("long.json"));
+    assert_int_equal(ddl("report '%s' --json >'%s'", scratch_path("long"), output), 0);
+    json_t *result = json_load_file(output, 0, NULL);
+    const json_t *steps = json_object_get(result, "steps");
+    assert_string_equal(json_string_value(json_object_get(result, "status")), "stopped");
+    assert_int_equal(json_integer_value(json_object_get(result, "n_steps")), 10001);
+    assert_int_equal(json_integer_value(json_object_get(result, "n_telemetry")), 501);
+    assert_in_range(json_array_size(steps), 2000, 3010);
+    assert_in_range(json_array_size(json_object_get(result, "telemetry")), 100, 121);
+    size_t validated = 0;
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        validated += json_object_get(json_array_get(steps, i), "val_loss") != NULL;
+    assert_int_equal(validated, 10);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(steps, 0), "step")), 0);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_array_get(steps, json_array_size(steps) - 1), "step")),
+        10000);
+    json_decref(result);
+}
+
+/* A process that holds the lock is training. */
+static void report_of_running_run(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_lock lock;
+    assert_ok(ddl_lock_take(&lock, scratch_path("a-1"), &err), err);
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "report '%s' --json", scratch_path("a-1")), 0);
+    assert_printed("\"status\":\"running\"");
+    ddl_lock_release(&lock);
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "report '%s' --json", scratch_path("a-1")), 0);
+    assert_printed("\"status\":\"finished\"");
+    assert_false(ddl_file_exists(scratch_path("a-1/report.html")));
+}
+
+static void report_in_browser(void **state)
+{
+    (void)state;
+    if (!has_browser)
+        skip();
+    write_report_page();
+    view_page("report");
+    assert_in_page("td", "tensor </script><b>");
+    assert_in_page("h2", "Histograms over the steps");
+    assert_in_page("td", "not finite");
+    if (ddl("report '%s' --html '%s'", scratch_path("long"), page_path("report-long")))
+        fail_msg("ddl report: %s", printed);
+    view_page("report-long");
+    assert_in_page("p", "of 10,001 logged steps");
+}
+
 /* ---- the tests ---- */
 
 static int make_runs(void **state)
@@ -319,6 +456,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_of_models),
         cmocka_unit_test(compare_page),
+        cmocka_unit_test(report_page),
+        cmocka_unit_test(report_summary),
+        cmocka_unit_test(report_of_long_run),
+        cmocka_unit_test(report_of_running_run),
+        cmocka_unit_test(report_in_browser),
         cmocka_unit_test(compare_in_browser),
         cmocka_unit_test(pages_of_models_in_browser),
     };

@@ -1,0 +1,255 @@
+/* The page of ddl report: curves of one run, its gates over the steps, scores, samples, events and recipe. data.result is
+ * the object that --json prints: lines of metrics.jsonl and what else is in the run folder. */
+"use strict";
+
+const result = data.result;
+const steps = result.steps;
+const telemetry = result.telemetry;
+const records = (kind) => result.records.filter((record) => record.kind === kind);
+
+/* ---- summary ---- */
+
+function summary() {
+  const left = isNumber(result.steps_planned) ? ` of ${count(result.steps_planned)}` : "";
+  main.append(facts([
+    ["status", result.status], ["step", `${count(result.step)}${left}`],
+    result.model ? ["model", result.model] : null,
+    ["parameters", count(result.parameters || null)],
+    ["training loss", fixed(result.train_loss, 4)],
+    ["validation loss", fixed(result.val_loss, 4)],
+    ["best validation loss", isNumber(result.best_val_loss) ? `${fixed(result.best_val_loss, 4)} at ${count(result.best_step)}` : MISSING],
+    ["tokens", count(result.tokens)], ["FLOPs", short(result.flops)], ["tokens/s", count(result.tokens_per_s)],
+    ["training time", seconds(result.train_seconds)], ["wall time", seconds(result.seconds)],
+    ["peak memory", isNumber(result.peak_memory) ? `${count(result.peak_memory / 1048576)} MiB` : MISSING],
+  ]));
+  if (steps.length < result.n_steps) main.append(note(`The charts have ${count(steps.length)} of ${count(result.n_steps)} logged steps, with every validation.`));
+}
+
+/* ---- curves ---- */
+
+const AXES = [
+  ["step", "steps", "steps"], ["tokens", "tokens", "tokens"], ["flops", "FLOPs", "FLOPs"],
+  ["train_seconds", "seconds", "seconds of training time"], ["seconds", "wall time", "seconds of wall time"],
+];
+const view = { x: "step", smoothing: 0, highest: null };
+const xAxis = () => ({ title: AXES.find((row) => row[0] === view.x)[2], format: short });
+const pointsOf = (key) => steps.map((row) => ({ x: row[view.x], y: row[key] })).filter((point) => isNumber(point.x) && isNumber(point.y));
+const below = (points) => points.filter((point) => !view.highest || point.y <= view.highest);
+
+function curves() {
+  const small = [
+    ["lr", "learning rate", {}], ["grad_norm", "gradient norm, before clipping", { log: logScale("grad_norm") }],
+    ["tokens_per_s", "tokens per second", { min: 0, format: short }],
+  ].filter(([key]) => steps.some((row) => isNumber(row[key])));
+  const loss = chart({
+    label: "Training and validation loss", height: 400,
+    caption: "Training loss is that of each logged step. Smoothing is the weight of the past in an exponential moving average, for the training loss.",
+  }, () => lineChart({
+    series: [{ name: "training loss", points: below(smoothed(pointsOf("loss"), view.smoothing)) }, { name: "validation loss", points: below(pointsOf("val_loss")) }]
+      .filter((series) => series.points.length),
+    x: xAxis(), y: { title: "loss (nats)" },
+  }));
+  const others = small.map(([key, title, y]) => {
+    const drawn = chart({ label: title, height: 220 }, () => lineChart({ series: [{ name: title, points: pointsOf(key) }], x: xAxis(), y }));
+    drawn.node.prepend(element("h3", {}, title));
+    return drawn;
+  });
+  const change = (key) => (value) => {
+    view[key] = value;
+    [loss, ...others].forEach((drawn) => drawn.redraw());
+  };
+  const highest = element("input", { type: "number", min: 0, step: 0.1, "aria-label": "highest loss drawn" });
+  highest.style.width = "6em";
+  highest.addEventListener("change", () => change("highest")(Number(highest.value) || null));
+  section("Curves", radio("Horizontal axis", AXES.map((row) => [row[0], row[1]]), view.x, change("x")),
+    radio("Smoothing", SMOOTHING, 0, change("smoothing")),
+    element("label", { class: "control muted" }, "Highest loss drawn ", highest), loss.node,
+    element("div", { class: "grid wide" }, others.map((drawn) => drawn.node)), stepTable());
+}
+
+/* Whether the values span more than a factor of 30. */
+function logScale(key) {
+  const values = steps.map((row) => row[key]).filter((value) => value > 0);
+  return values.length > 0 && Math.max(...values) > 30 * Math.min(...values);
+}
+
+function stepTable() {
+  return dataTable("Logged steps", [
+    { title: "step", cell: (row) => count(row.step) }, { title: "tokens", cell: (row) => count(row.tokens) },
+    { title: "training loss", cell: (row) => fixed(row.loss, 4) }, { title: "validation loss", cell: (row) => fixed(row.val_loss, 4) },
+    { title: "learning rate", cell: (row) => precise(row.lr) }, { title: "gradient norm", cell: (row) => precise(row.grad_norm) },
+    { title: "tokens/s", cell: (row) => count(row.tokens_per_s) }, { title: "seconds", cell: (row) => fixed(row.train_seconds, 1) },
+  ], steps);
+}
+
+/* ---- telemetry: sublayers over steps ---- */
+
+/* Figures that the heat map shows, if the records have them. */
+const FIGURES = [
+  ["beta_mean", "gate β, mean"], ["tau_mean", "gate τ, mean"], ["lambda_mean", "λ, mean"], ["beta_q05", "gate β, 5 % quantile"],
+  ["beta_q95", "gate β, 95 % quantile"], ["skip", "share of skip"], ["match", "share of match"], ["over", "share of over"],
+  ["reflect", "share of reflect"], ["eigenvalue_mean", "eigenvalue of the shortcut"], ["erase", "relative size of erase"],
+  ["write", "relative size of write"], ["step", "relative size of the step"], ["overlap_stream", "overlap of k with the stream"],
+  ["x_rms", "root mean square of the stream"], ["f_rms", "root mean square of the output"],
+];
+
+const labelOf = (s) => `${s.layer} ${s.sub}`;
+
+/* A list of choices in front of what `build` makes of the chosen one. */
+function chooser(label, choices, build) {
+  const holder = element("div", {}, build(choices[0][0]));
+  const select = element("select", {}, choices.map(([value, text]) => element("option", { value }, text)));
+  select.addEventListener("change", () => {
+    holder.replaceChildren(build(select.value));
+    placeDrawings();
+  });
+  return [element("p", {}, element("label", {}, `${label} `, select)), holder];
+}
+
+function gates() {
+  if (!telemetry.length) {
+    section("Gates over the steps", note("The run has no telemetry records: they are written if the key telemetry_every of the recipe is not 0."));
+    return;
+  }
+  const sublayers = telemetry[0].sublayers;
+  const columns = telemetry.map((record) => record.step);
+  const present = FIGURES.filter(([key]) => telemetry.some((record) => record.sublayers.some((s) => isNumber(s[key]))));
+  const valuesOf = (key) => sublayers.map((s, i) => telemetry.map((record) => record.sublayers[i][key]));
+  const title = (key) => FIGURES.find((row) => row[0] === key)[1];
+  section("Gates over the steps",
+    note(`${count(telemetry.length)} of ${count(result.n_telemetry)} telemetry records. Each row is a sublayer, each column a record.`),
+    chooser("Figure", present, (key) => heatMap({
+      label: `${title(key)} by sublayer and step`, name: title(key), xTitle: "step", rows: sublayers.map(labelOf), columns, values: valuesOf(key),
+    })),
+    dataTable(title(present[0][0]), [{ title: "step", cell: (i) => count(columns[i]) },
+      ...sublayers.map((s, at) => ({ title: labelOf(s), cell: (i) => fixed(telemetry[i].sublayers[at][present[0][0]], 3) }))],
+    columns.map((step, i) => i)));
+  histograms(sublayers, columns);
+  gradients(columns);
+}
+
+function histograms(sublayers, columns) {
+  const gated = sublayers.map((s, i) => i).filter((i) => telemetry.some((record) => record.sublayers[i].histogram));
+  if (!gated.length) return;
+  const share = (bins, b) => bins[b] / (bins.reduce((sum, n) => sum + n, 0) || 1);
+  section("Histograms over the steps", chooser("Sublayer", gated.map((i) => [i, `layer ${labelOf(sublayers[i])}`]), (i) => {
+    const s = telemetry.find((record) => record.sublayers[i].histogram).sublayers[i];
+    const bins = s.histogram.map((n, b) => b).reverse();
+    const edge = (b) => precise((b * s.gate_max) / s.histogram.length);
+    return heatMap({
+      label: `Histogram of the gate of layer ${labelOf(s)} over the steps`, name: "share of the tokens", xTitle: "step", tight: true, columns,
+      rows: bins.map((b) => `${edge(b)} to ${edge(b + 1)}`),
+      rowLabels: bins.map((b) => (b % 5 === 0 ? edge(b) : "")),
+      values: bins.map((b) => telemetry.map((record) => (record.sublayers[i].histogram ? share(record.sublayers[i].histogram, b) : null))),
+      caption: "Each column is the histogram of a record; from bottom to top the bins of the gate, labeled with their lower edge.",
+    });
+  }), latestHistograms(sublayers, gated));
+}
+
+/* The quantiles of the last record. */
+function latestHistograms(sublayers, gated) {
+  const last = telemetry[telemetry.length - 1];
+  const value = (s, part) => fixed(s[`${isNumber(s.beta_mean) ? "beta" : "tau"}_${part}`], 3);
+  return table([
+    { title: "sublayer", text: true, cell: (s) => labelOf(s) }, { title: "rule", text: true, cell: (s) => s.rule },
+    ...[["mean", "mean"], ["5 %", "q05"], ["50 %", "q50"], ["95 %", "q95"], ["lowest", "min"], ["highest", "max"]]
+      .map(([title, part]) => ({ title, cell: (s) => value(s, part) })),
+  ], gated.map((i) => last.sublayers[i]), { caption: `Gates at step ${count(last.step)}` });
+}
+
+/* Norms differ by orders of magnitude: logarithms. */
+function gradients(columns) {
+  const norms = telemetry.map((record) => record.grad_norms);
+  if (!norms.every((one) => one && Array.isArray(one.layers))) return;
+  const rows = [["embedding", (one) => one.embedding], ...norms[0].layers.map((norm, l) => [`layer ${l}`, (one) => one.layers[l]]), ["head", (one) => one.head]];
+  const log = (value) => (value > 0 ? Math.log10(value) : null);
+  section("Gradient norms by layer", heatMap({
+    label: "Gradient norm by layer and step", name: "log₁₀ of the norm", xTitle: "step", rows: rows.map((row) => row[0]), columns,
+    values: rows.map((row) => norms.map((one) => log(row[1](one)))),
+    caption: "Before clipping. The squares of the norms of a step add up to the square of its gradient norm.",
+  }), dataTable("Gradient norms", [{ title: "step", cell: (i) => count(columns[i]) },
+    ...rows.map(([title, norm]) => ({ title, cell: (i) => precise(norm(norms[i])) }))], columns.map((step, i) => i)));
+}
+
+/* ---- tasks, samples, events ---- */
+
+function tasks() {
+  const series = new Map();
+  for (const row of steps) {
+    for (const [task, values] of Object.entries(row.tasks || {})) {
+      const key = isNumber(values.acc_norm) ? "acc_norm" : "acc";
+      if (!isNumber(values[key])) continue;
+      if (!series.has(task)) series.set(task, { name: `${task}, ${key}`, task, key, points: [] });
+      const error = values[`${key}_stderr`];
+      const band = isNumber(error) ? { low: values[key] - error, high: values[key] + error } : {};
+      series.get(task).points.push({ x: row.step, y: values[key], error, ...band });
+    }
+  }
+  if (!series.size) return;
+  const list = [...series.values()];
+  section("Task scores", chart({ label: "Task scores over the steps", height: 320, caption: "The band is one standard error." },
+    () => lineChart({ series: list, x: { title: "steps", format: short }, y: { title: "score" } })).node,
+  table([
+    { title: "task", text: true, wrap: true, cell: (one) => one.task }, { title: "metric", text: true, cell: (one) => one.key },
+    { title: "value", cell: (one) => fixed(one.points[one.points.length - 1].y, 4) },
+    { title: "standard error", cell: (one) => fixed(one.points[one.points.length - 1].error, 4) },
+    { title: "step", cell: (one) => count(one.points[one.points.length - 1].x) },
+  ], list, { caption: "Last scores" }));
+}
+
+function samples() {
+  const list = records("sample");
+  if (!list.length) return;
+  const shown = (sample) => element("div", {}, element("h3", {}, `step ${count(sample.step)}`),
+    element("pre", {}, element("mark", {}, sample.prompt), sample.text));
+  const earlier = list.slice(0, -1).reverse();
+  section("Samples", note("The prompt is marked."), shown(list[list.length - 1]),
+    earlier.length ? element("details", {}, element("summary", {}, `${earlier.length} earlier samples`), earlier.map(shown)) : null);
+}
+
+function events() {
+  const starts = records("start");
+  const rows = [
+    ...starts.map((one) => ({ step: one.step, what: one.resumed ? "resumed" : "started", more: [one.time, one.processor, one.threads && `${one.threads} threads`].filter(Boolean).join(", ") })),
+    ...steps.filter((row) => row.skipped).map((row) => ({ step: row.step, what: "update skipped", more: `gradient norm ${precise(row.grad_norm)}: a spike` })),
+    ...result.dumps.map((dump) => ({ step: dump.step, what: "not finite", more: `${dump.what}, micro-batch ${dump.micro_batch}${dump.first ? `, first in layer ${dump.first.layer} ${dump.first.part}, tensor ${dump.first.tensor}` : ""}` })),
+  ].sort((a, b) => a.step - b.step);
+  const ends = { running: "The run is training.", finished: "The run has finished.", stopped: "The run was stopped before its last step; ddl train --resume continues it." };
+  section("Events", element("p", {}, ends[result.status]),
+    rows.length ? table([
+      { title: "step", cell: (row) => count(row.step) }, { title: "event", text: true, cell: (row) => row.what }, { title: "details", text: true, wrap: true, cell: (row) => row.more },
+    ], rows, { caption: "Starts and resumes, skipped updates and non-finite values" })
+      : note("No update was skipped, and no value was not finite."),
+    result.checkpoints.length ? table([
+      { title: "checkpoint", cell: (row) => count(row.step) }, { title: "training loss", cell: (row) => fixed(row.loss, 4) },
+      { title: "validation loss", cell: (row) => fixed(row.val_loss, 4) }, { title: "state", text: true, cell: (row) => (row.damaged ? "corrupted" : "") },
+    ], result.checkpoints, { caption: "Checkpoints that exist" }) : note("There is no checkpoint."));
+}
+
+/* ---- recipe ---- */
+
+function keyTable(values, keys, caption) {
+  return table([{ title: "key", text: true, cell: (key) => key }, { title: "value", text: true, wrap: true, cell: (key) => (values[key] === "" ? "empty" : String(values[key])) }],
+    keys, { caption });
+}
+
+function recipe() {
+  if (!result.recipe) {
+    section("Recipe", note("The recipe.yaml of the run cannot be read."));
+    return;
+  }
+  const { recipe: keys, config } = result;
+  section("Recipe", keyTable(keys, result.recipe_changed, "Keys of the run that differ from their default"),
+    keyTable(config, result.config_changed, "Keys of the model that differ from their default"),
+    element("details", {}, element("summary", {}, "All keys"), keyTable(keys, Object.keys(keys), "Keys of the run"), keyTable(config, Object.keys(config), "Keys of the model")));
+}
+
+startHeader(data.title, data.made);
+summary();
+curves();
+gates();
+tasks();
+samples();
+events();
+recipe();
+startPage();
