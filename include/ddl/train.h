@@ -56,8 +56,12 @@ struct ddl_train_config {
     float weight_decay;                   /* of all parameters                     */
     float weight_decay_group[DDL_GROUPS]; /* negative: weight_decay. Keys weight_decay_embedding, ... */
     float clip;                           /* 0: none */
-    int precision;                        /* enum ddl_precision, key dtype */
-    int recompute;                        /* enum ddl_recompute */
+    char train_only[4096]; /* patterns of parameter names (*, ?, [...]), comma-separated: the optimizer leaves
+                              all others untouched, decay included, and clips without them; "": all are
+                              trained */
+    char freeze[4096];     /* likewise, those that it leaves untouched; "": none */
+    int precision;         /* enum ddl_precision, key dtype */
+    int recompute;         /* enum ddl_recompute */
     double spike_z;        /* 0: off. A step whose gradient norm is more than so many deviations above */
     size_t spike_window;   /* the mean of the last spike_window steps taken updates nothing; after     */
     size_t spike_max_skip; /* spike_max_skip of them in a row the new level is taken                   */

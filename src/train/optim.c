@@ -15,6 +15,7 @@ struct ddl_optim {
     float *m, *v;      /* flat, laid out as the parameters are */
     double *sums;      /* (n_params, KINDS) of the backend: sums of squares */
     double *host_sums; /* the same in host memory */
+    bool *frozen;      /* (n_params) */
 };
 
 struct ddl_optim_config ddl_optim_defaults(void)
@@ -41,8 +42,9 @@ ddl_status ddl_optim_create(struct ddl_optim **out, ddl_model *model, const stru
         optim->v = backend->ops->alloc(backend->ctx, bytes);
         optim->sums = backend->ops->alloc(backend->ctx, sums);
         optim->host_sums = ddl_mem_alloc(sums);
+        optim->frozen = ddl_mem_zalloc(ddl_model_n_params(model) * sizeof *optim->frozen);
     }
-    if (!optim || !optim->m || !optim->v || !optim->sums || !optim->host_sums) {
+    if (!optim || !optim->m || !optim->v || !optim->sums || !optim->host_sums || !optim->frozen) {
         ddl_optim_free(optim);
         return ddl_error_set(err, DDL_E_MEMORY, "optimizer: out of memory for two moments of %zu bytes",
                              bytes);
@@ -64,7 +66,13 @@ void ddl_optim_free(struct ddl_optim *optim)
             backend->ops->free(backend->ctx, blocks[i]);
     }
     ddl_mem_free(optim->host_sums);
+    ddl_mem_free(optim->frozen);
     ddl_mem_free(optim);
+}
+
+void ddl_optim_freeze(struct ddl_optim *optim, size_t i, bool frozen)
+{
+    optim->frozen[i] = frozen;
 }
 
 /* One download: the sum over all parameters is accumulated in backend memory. */
@@ -76,7 +84,7 @@ double ddl_optim_grad_norm(const struct ddl_optim *optim)
     double sum = 0;
     for (size_t i = 0; i < ddl_model_n_params(model); i++) {
         const struct ddl_param *row = ddl_model_param(model, i);
-        if (!row->active)
+        if (!row->active || optim->frozen[i])
             continue;
         args.n = row->count;
         args.x = ddl_model_flat_grad(model, i);
@@ -119,7 +127,7 @@ void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
     for (size_t i = 0; i < ddl_model_n_params(model); i++) {
         const struct ddl_param *row = ddl_model_param(model, i);
         const struct ddl_flat_param flat = ddl_model_flat_param(model, i);
-        if (!row->active)
+        if (!row->active || optim->frozen[i])
             continue;
         args.n = row->count;
         args.p = flat.value;

@@ -5,6 +5,8 @@
 #include "ddl/model.h"
 #include "train/values.h"
 
+#include <stdbool.h>
+
 struct ddl_optim_config {
     float beta1, beta2, eps;
     float clip;                     /* largest global gradient norm; 0: no clipping                */
@@ -21,8 +23,12 @@ struct ddl_optim; /* moments (in memory of the model's backend) and the number o
 ddl_status ddl_optim_create(struct ddl_optim **out, ddl_model *model, const struct ddl_optim_config *config,
                             struct ddl_error *err);
 void ddl_optim_free(struct ddl_optim *optim); /* NULL is allowed */
+/* Freezes parameter i, or ends that: a step leaves it untouched, decay included, and the norm is without it.
+ */
+void ddl_optim_freeze(struct ddl_optim *optim, size_t i, bool frozen);
 
-/* The global norm of the model's gradients, over active parameters, the tied embedding once. */
+/* The global norm of the model's gradients, over active parameters that are not frozen, the tied embedding
+ * once. */
 double ddl_optim_grad_norm(const struct ddl_optim *optim);
 /* The sum of squares of each parameter's gradient, 0 of an inactive one, into squares (n_params) in host
  * memory. */

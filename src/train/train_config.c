@@ -6,6 +6,7 @@
 #include "base/path.h"
 #include "ddl/data.h"
 #include "ddl/run.h"
+#include "train/freeze.h"
 #include "train/recipe.h"
 #include "train/run_data.h"
 #include "train/schedule.h"
@@ -119,6 +120,10 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
       ROW(spike_window, DDL_OPTION_SIZE, 2, DDL_SPIKE_WINDOW, "number of applied steps in the window"))      \
     X(NOTED, ROW(spike_max_skip, DDL_OPTION_SIZE, 1, MAX_BATCH,                                              \
                  "consecutive skips after which the step is applied: the norm has shifted"))                 \
+    X(NOTED, TEXT_ROW(train_only, "LIST",                                                                    \
+                      "train only parameters whose names match one of these patterns, such as "              \
+                      "transformer.h.3.*; comma-separated (empty: all)"))                                    \
+    X(NOTED, TEXT_ROW(freeze, "LIST", "parameters that are not trained: patterns as in train_only"))         \
     X(NOTED, { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",     \
                "operand type of matrix products; parameters, accumulators and optimizer state are f32",      \
                "precision" })                                                                                \
@@ -562,7 +567,7 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
                              (unsigned long long)t.sample_every);
     if (*t.tasks && !*t.tokenizer)
         return ddl_error_set(err, DDL_E_USAGE, "tasks: expected a tokenizer (tokenizer), none is set");
-    return DDL_OK;
+    return ddl_freeze_check(&t, err);
 }
 
 /* ---- writing ---- */

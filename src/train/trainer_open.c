@@ -7,6 +7,7 @@
 #include "checkpoint/files.h"
 #include "ddl/run.h"
 #include "model/load.h"
+#include "train/freeze.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
 #include "train/train_config.h"
@@ -276,6 +277,28 @@ static ddl_status read_initial(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* The parameters of train_only and freeze. */
+static void freeze_params(struct run *run)
+{
+    for (size_t i = 0; i < ddl_model_n_params(run->model); i++)
+        ddl_optim_freeze(run->optim, i, ddl_freeze_has(&run->config, ddl_model_param(run->model, i)->name));
+}
+
+static void note_frozen(const struct run *run)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct ddl_error message;
+    size_t trained = 0;
+    if (!*t->train_only && !*t->freeze)
+        return;
+    for (size_t i = 0; i < ddl_model_n_params(run->model); i++) {
+        const struct ddl_param *param = ddl_model_param(run->model, i);
+        trained += param->active && !ddl_freeze_has(t, param->name) ? param->count : 0;
+    }
+    ddl_error_set(&message, DDL_OK, "training %zu of %zu parameters", trained, ddl_model_size(run->model));
+    trainer_note(run, message.text);
+}
+
 static ddl_status make_model(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -294,6 +317,7 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
         status = ddl_workspace_create(&run->ws, run->model, &ws, err);
     if (status)
         return status;
+    freeze_params(run);
     if (t->resume)
         return ddl_run_read_weights(run->checkpoint, run->model, run->optim, &run->state, err);
     return *t->init_from ? read_initial(run, err) : ddl_model_init(run->model, t->seed, err);
@@ -454,8 +478,10 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err)
         status = check_memory(run, err);
     if (!status)
         status = trainer_make(run, err);
-    if (!status)
+    if (!status) {
+        note_frozen(run);
         status = open_folder(run, err);
+    }
     ddl_timing_add_earlier(&run->timing, run->state.seconds);
     return status;
 }
