@@ -52,6 +52,7 @@ extern const struct command data_command;
 extern const struct command eval_command;
 extern const struct command export_command;
 extern const struct command generate_command;
+extern const struct command graft_command;
 extern const struct command help_command;
 extern const struct command info_command;
 extern const struct command inspect_command;

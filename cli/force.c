@@ -1,5 +1,7 @@
 #include "force.h"
 
+#include "layers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,23 +51,9 @@ static unsigned key_of(const char *name)
 /* "3", "3-7" or "all", added to the spec's layers. */
 static ddl_status add_layers(struct spec *spec, const char *text, size_t n_layers, struct ddl_error *err)
 {
-    char *end;
-    if (strcmp(text, "all") == 0) {
-        spec->all = true;
-        return DDL_OK;
-    }
-    unsigned long first = strtoul(text, &end, 10), last = first;
-    bool digits = text[0] >= '0' && text[0] <= '9';
-    if (digits && *end == '-' && end[1] >= '0' && end[1] <= '9')
-        last = strtoul(end + 1, &end, 10);
-    if (!digits || *end != '\0' || last < first)
-        return ddl_error_set(err, DDL_E_USAGE, "layers: expected all, a layer or a range A-B, found '%.40s'",
-                             text);
-    if (last >= n_layers)
-        return ddl_error_set(err, DDL_E_USAGE, "layers: expected layers 0 to %zu, found %lu", n_layers - 1,
-                             last);
-    for (unsigned long l = first; l <= last; l++)
-        spec->layer[l] = true;
+    if (strcmp(text, "all") != 0)
+        return select_layers(text, n_layers, spec->layer, err);
+    spec->all = true;
     return DDL_OK;
 }
 

@@ -16,7 +16,7 @@ interface() {
     model) echo 'decode|figures|flat|load|measure|poll|probe|redirect' ;;
     infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
-    train) echo 'nonfinite|optim|spike|step|train_config' ;;
+    train) echo 'nonfinite|optim|run_data|spike|step|train_config' ;;
     *) echo 'none' ;;
     esac
 }

@@ -1,6 +1,7 @@
 #include "ddl/config.h"
 
 #include "model/config_json.h"
+#include "model/config_rows.h"
 #include "model/residual/table.h"
 
 #include <assert.h>
@@ -24,16 +25,19 @@ static const char *const embed_names[] = { "repeat", "conv", NULL };
 
 /* Properties of a row: a residual field, which a preset sets; a key of our own, which the release does not
  * have; the same, but left out of files where it has no effect and its default; the same, but left out of
- * files where it has its default; without effect unless a layer has one of these rules. */
+ * files where it has its default; without effect if c = 1; without effect unless a layer has one of these
+ * rules. */
 enum {
     RESIDUAL = 1 << 0,
     OWN = 1 << 1,
     IF_USED = 1 << 2,
     IF_SET = 1 << 3,
+    WIDE = 1 << 4,
+    RULES = 8, /* the first bit of OF */
     OWN_IF_USED = OWN | IF_USED,
     OWN_IF_SET = OWN | IF_SET
 };
-#define OF(rule) (1U << (8 + DDL_RESIDUAL_##rule))
+#define OF(rule) (1U << (RULES + DDL_RESIDUAL_##rule))
 
 /* The rows: type, key, field, range, choices, properties, help. */
 #define CONFIG_ROWS(ROW)                                                                                     \
@@ -53,11 +57,11 @@ enum {
     ROW(BOOL, mup, mup, 0, 0, NULL, 0, "scale logits and learning rates by hidden_size_base / hidden_size")  \
     ROW(SIZE, hidden_size_base, d_base, 1, MAX_WIDTH, NULL, 0, "width at which muP has no effect")           \
     ROW(SIZE, ddl_value_channels, channels, 1, 4096, NULL, RESIDUAL, "value channels c of the state")        \
-    ROW(SIZE, ddl_state_shortconv_kernel_size, state_kernel, 0, 4096, NULL, RESIDUAL | OF(DELTA),            \
+    ROW(SIZE, ddl_state_shortconv_kernel_size, state_kernel, 0, 4096, NULL, RESIDUAL | WIDE | OF(DELTA),     \
         "taps of the compressor (0: 4 for token, c for channel)")                                            \
-    ROW(FLOAT, ddl_state_read_init, read_init, -1e6, 1e6, NULL, 0,                                           \
+    ROW(FLOAT, ddl_state_read_init, read_init, -1e6, 1e6, NULL, WIDE,                                        \
         "initial value of every element of the read vector (0: 1/c)")                                        \
-    ROW(SIZE, input_embed_shortconv_kernel_size, embed_kernel, 1, 4096, NULL, RESIDUAL | OF(DELTA),          \
+    ROW(SIZE, input_embed_shortconv_kernel_size, embed_kernel, 1, 4096, NULL, RESIDUAL | WIDE | OF(DELTA),   \
         "taps of the conv embedding")                                                                        \
     ROW(FLOAT, ddl_k_eps, k_eps, 1e-12, 1, NULL, RESIDUAL | OF(DELTA),                                       \
         "epsilon in the normalization of the direction")                                                     \
@@ -65,7 +69,7 @@ enum {
         "the gate is one linear map, not an MLP")                                                            \
     ROW(SIZE, ddl_beta_hidden_size, beta_hidden, 1, MAX_WIDTH, NULL, RESIDUAL | OF(DELTA) | OF(GATED),       \
         "hidden width of the gate's MLP")                                                                    \
-    ROW(FLOAT, ddl_beta_init, beta_init, 0, 2, NULL, 0, "initial value of the gate")                         \
+    ROW(FLOAT, ddl_beta_init, beta_init, 0, 2, NULL, OF(DELTA) | OF(GATED), "initial value of the gate")     \
     ROW(BOOL, ddl_v_sigmoid, v_sigmoid, 0, 0, NULL, RESIDUAL | OF(DELTA),                                    \
         "apply a scaled sigmoid to the target")                                                              \
     ROW(FLOAT, ddl_v_sigmoid_scale, v_scale, -1e6, 1e6, NULL, RESIDUAL | OF(DELTA),                          \
@@ -82,9 +86,9 @@ enum {
         "the delta update, or only its write or erase term (ablations)")                                     \
     ROW(CHOICE, ddl_v_input, v_input, 0, 0, v_input_names, RESIDUAL | OWN | OF(DELTA),                       \
         "k-map: input of the target's projection")                                                           \
-    ROW(CHOICE, ddl_compress, compress, 0, 0, compress_names, RESIDUAL | OWN | OF(DELTA),                    \
+    ROW(CHOICE, ddl_compress, compress, 0, 0, compress_names, RESIDUAL | OWN | WIDE | OF(DELTA),             \
         "c > 1: how a sublayer's input is computed from the state")                                          \
-    ROW(CHOICE, ddl_embed, embed, 0, 0, embed_names, RESIDUAL | OWN | OF(DELTA),                             \
+    ROW(CHOICE, ddl_embed, embed, 0, 0, embed_names, RESIDUAL | OWN | WIDE | OF(DELTA),                      \
         "c > 1: how the state is computed from the embedding")                                               \
     ROW(BOOL, ddl_per_feature, per_feature, 0, 0, NULL, RESIDUAL | OWN_IF_USED | OF(SCALE) | OF(HIGHWAY),    \
         "scale, highway: one number per feature instead of a single number")                                 \
@@ -131,8 +135,18 @@ static unsigned rules_of(const struct ddl_config *config)
 {
     unsigned rules = 0;
     for (size_t l = 0; l < config->n_layers; l++)
-        rules |= 1U << (8 + ddl_config_residual(config, l));
+        rules |= 1U << (RULES + ddl_config_residual(config, l));
     return rules;
+}
+
+unsigned ddl_config_row_rules(const struct ddl_option *row)
+{
+    return properties_of(row) & WIDE ? 0 : properties_of(row) >> RULES;
+}
+
+bool ddl_config_row_is_initial(const struct ddl_option *row)
+{
+    return !(properties_of(row) & RESIDUAL);
 }
 
 bool ddl_config_row_is_metadata(const struct ddl_option *row, const struct ddl_config *config)
@@ -141,7 +155,7 @@ bool ddl_config_row_is_metadata(const struct ddl_option *row, const struct ddl_c
     unsigned of = properties_of(row);
     bool changed =
         memcmp((const char *)config + row->offset, (const char *)&fresh + row->offset, size_of(row)) != 0;
-    bool used = of & IF_USED && (of & rules_of(config)) >> 8;
+    bool used = of & IF_USED && (of & rules_of(config)) >> RULES;
     return of & OWN && (!(of & (IF_USED | IF_SET)) || used || changed);
 }
 
@@ -362,26 +376,22 @@ ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules,
     return DDL_OK;
 }
 
-/* Gives the residual fields that have no effect here their defaults. */
-static struct ddl_config without_idle_fields(const struct ddl_config *config)
+struct ddl_config ddl_config_without_idle(const struct ddl_config *config)
 {
     const struct ddl_config fresh = ddl_config_defaults();
     struct ddl_config out = *config;
     unsigned rules = rules_of(config);
     for (const struct ddl_option *row = rows; row->name; row++) {
-        if (properties_of(row) >> 8 && !(properties_of(row) & rules))
+        unsigned of = properties_of(row);
+        if ((of >> RULES && !(of & rules)) || (of & WIDE && config->channels == 1))
             copy_field(row, &out, &fresh);
     }
-    if (out.channels == 1) {
-        out.compress = fresh.compress;
-        out.embed = fresh.embed;
-    }
-    if (out.channels == 1 || out.compress == DDL_COMPRESS_MIX ||
+    if (out.compress == DDL_COMPRESS_MIX ||
         out.state_kernel == (out.compress == DDL_COMPRESS_TOKEN ? 4 : out.channels))
         out.state_kernel = fresh.state_kernel;
-    if (out.channels == 1 || out.read_init == 1 / (float)out.channels)
+    if (out.read_init == 1 / (float)out.channels)
         out.read_init = fresh.read_init;
-    if (out.channels == 1 || out.embed == DDL_EMBED_REPEAT)
+    if (out.embed == DDL_EMBED_REPEAT)
         out.embed_kernel = fresh.embed_kernel;
     if (out.map == DDL_MAP_K)
         out.k_rank = fresh.k_rank;
@@ -415,7 +425,7 @@ static bool same_rows(const struct ddl_config *a, const struct ddl_config *b)
 
 const char *ddl_config_preset_name(const struct ddl_config *config)
 {
-    struct ddl_config found = without_idle_fields(config);
+    struct ddl_config found = ddl_config_without_idle(config);
     found.residual = ddl_config_residual(config, 0);
     for (size_t l = 1; l < config->n_layers; l++) {
         if (ddl_config_residual(config, l) != found.residual)
@@ -425,7 +435,7 @@ const char *ddl_config_preset_name(const struct ddl_config *config)
         for (size_t n = 0; n < N_NAMES && presets[i].names[n]; n++) {
             struct ddl_config wanted = found;
             apply_preset(&wanted, &presets[i], n);
-            wanted = without_idle_fields(&wanted);
+            wanted = ddl_config_without_idle(&wanted);
             if (same_rows(&found, &wanted))
                 return presets[i].names[n];
         }

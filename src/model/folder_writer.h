@@ -20,8 +20,8 @@ struct ddl_folder_content {
 
 /* DDL_E_USAGE unless `to` does not exist or is an empty folder. */
 ddl_status ddl_folder_check_free(const char *to, struct ddl_error *err);
-/* Writes the folder `to` under another name beside it and renames it. *n_files becomes the number of files of
- * tensors. After an error nothing is left behind. */
+/* Writes the folder `to` under another name in the same folder and renames it. *n_files becomes the number of
+ * files of tensors. After an error nothing is left behind. */
 ddl_status ddl_folder_write(const struct ddl_folder_content *content, const char *to, size_t *n_files,
                             struct ddl_error *err);
 

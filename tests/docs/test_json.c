@@ -176,6 +176,16 @@ static const struct command {
     { NULL, "eval run --text text.txt --val-tokens 64 --backend ref --json --force beta=mean", 0 },
     { "ddl inspect", "inspect run --prompt 'Permission is hereby granted' --backend ref --json", 0 },
     { "ddl ablate", "ablate run --text text.txt --val-tokens 64 --backend ref --json", 0 },
+    { NULL,
+      "train " SMALL
+      "--model baseline --steps 2 --val-every 0 --train-data shards --out add --overwrite --quiet",
+      0 },
+    { "ddl graft", "graft add --layers 0 --out grafted --val-data shards --backend ref --json", 0 },
+    { "ddl graft --sweep",
+      "graft add --sweep --steps 1 --batch 1 --warmup 0 --train-data shards --val-tokens 64 --out sweep "
+      "--backend "
+      "ref --json --quiet",
+      0 },
     { "ddl logprobs", "logprobs run short.txt --backend ref --json", 0, true },
     { "ddl generate", "generate run --prompt a --max-tokens 2 --backend ref --json", 0 },
     { "ddl compare", "compare run --json", 0 },
@@ -218,6 +228,8 @@ static int prepare(void **state)
     snprintf(link, sizeof link, "ln -sfn '%s' '%s'", source_path("tests/golden"), scratch_path("golden"));
     assert_int_equal(run_command(link, out, sizeof out), 0);
     remove_scratch("export");
+    remove_scratch("grafted");
+    remove_scratch("sweep");
     for (size_t i = 0; i < N_COMMANDS; i++) {
         run_in_scratch(commands[i].line, commands[i].status, out);
         outputs[i] = strdup(out);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-char printed[1 << 16];
+char printed[1 << 17];
 
 static int run(const char *redirection, const char *format, va_list args)
 {

@@ -5,7 +5,7 @@
 #include "support/support.h"
 
 /* What the last call printed, NUL-terminated, truncated. */
-extern char printed[1 << 16];
+extern char printed[1 << 17];
 
 /* "ddl <arguments>": the exit status; standard output and standard error into `printed`. */
 int ddl(const char *arguments, ...) DDL_PRINTF(1, 2);

@@ -1,0 +1,270 @@
+#include "ddl/graft.h"
+
+#include "model/config_rows.h"
+#include "model/folder_writer.h"
+#include "model/params.h"
+#include "model/residual/table.h"
+#include "model/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the configuration ---- */
+
+bool ddl_graft_may_set(const struct ddl_option *row)
+{
+    return ddl_config_row_rules(row) != 0;
+}
+
+static ddl_status check_layers(const struct ddl_config *source, const struct ddl_graft *graft,
+                               struct ddl_error *err)
+{
+    size_t n = 0;
+    for (size_t l = 0; l < DDL_MAX_LAYERS; l++) {
+        if (!graft->layer[l])
+            continue;
+        if (l >= source->n_layers)
+            return ddl_error_set(err, DDL_E_USAGE, "layers: expected layers 0 to %zu, found %zu",
+                                 source->n_layers - 1, l);
+        if (ddl_config_residual(source, l) == graft->rule)
+            return ddl_error_set(err, DDL_E_USAGE, "layers: layer %zu has the rule %s already", l,
+                                 residual_rule_names[graft->rule]);
+        n++;
+    }
+    return n ? DDL_OK : ddl_error_set(err, DDL_E_USAGE, "layers: expected at least one layer, found none");
+}
+
+/* A key that has another value than in the source. */
+static ddl_status check_key(const struct ddl_option *row, const char *was, const char *now,
+                            const struct ddl_config *source, const struct ddl_graft *graft,
+                            struct ddl_error *err)
+{
+    unsigned rules = ddl_config_row_rules(row);
+    if (!rules)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "%s: expected %s, as in the source, found %s: only keys of a residual rule change", row->name,
+            was, now);
+    if (!(rules >> graft->rule & 1))
+        return ddl_error_set(err, DDL_E_USAGE, "%s: expected a key of the rule %s, found a key of others",
+                             row->name, residual_rule_names[graft->rule]);
+    for (size_t l = 0; l < source->n_layers && !ddl_config_row_is_initial(row); l++) {
+        if (!graft->layer[l] && rules >> ddl_config_residual(source, l) & 1)
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "%s: expected %s, because layer %zu keeps the rule %s, found %s", row->name,
+                                 was, l, ddl_config_residual_name(source, l), now);
+    }
+    return DDL_OK;
+}
+
+static ddl_status check_keys(const struct ddl_config *source, const struct ddl_graft *graft,
+                             struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (const struct ddl_option *row = ddl_config_options(); row->name && !status; row++) {
+        char was[64], now[64];
+        ddl_option_format(row, source, was, sizeof was);
+        ddl_option_format(row, &graft->keys, now, sizeof now);
+        if (strcmp(was, now) != 0)
+            status = check_key(row, was, now, source, graft, err);
+    }
+    return status;
+}
+
+ddl_status ddl_graft_config(struct ddl_config *out, const struct ddl_config *source,
+                            const struct ddl_graft *graft, struct ddl_error *err)
+{
+    ddl_status status = ddl_choice_check("rule", residual_rule_names, graft->rule, err);
+    if (!status)
+        status = check_layers(source, graft, err);
+    if (!status && source->channels > 1)
+        status = ddl_error_set(err, DDL_E_USAGE,
+                               "ddl_value_channels: expected 1, found %zu: a model with more has one rule in "
+                               "all layers, and its tensors fit no other rule",
+                               source->channels);
+    if (!status)
+        status = check_keys(source, graft, err);
+    if (status)
+        return status;
+    struct ddl_config config = graft->keys;
+    bool same = true;
+    for (size_t l = 0; l < config.n_layers; l++) {
+        int rule = graft->layer[l] ? graft->rule : ddl_config_residual(source, l);
+        config.residual_by_layer[l] = (unsigned char)rule;
+        same = same && rule == config.residual_by_layer[0];
+    }
+    config.by_layer = !same;
+    config.residual = same ? graft->rule : DDL_RESIDUAL_ADD;
+    if (same)
+        memset(config.residual_by_layer, 0, sizeof config.residual_by_layer);
+    *out = ddl_config_without_idle(&config);
+    return ddl_config_check(out, err);
+}
+
+/* ---- the tensors ---- */
+
+/* One graft under way. Tensor i of the plan has the bytes of source[i], or the initial values of row i of
+ * params where that is NULL. */
+struct job {
+    const struct ddl_graft *graft;
+    struct ddl_weights w;
+    struct params params; /* of the new configuration */
+    struct ddl_tensor *plan;
+    const struct ddl_tensor **source;
+    size_t n;
+};
+
+/* Whether `name` is a parameter of the residual rule of a chosen layer, where the rules are those of
+ * `config`. */
+static bool is_of_graft(const struct ddl_graft *graft, const struct ddl_config *config, const char *name)
+{
+    size_t layer;
+    int length = 0;
+    char prefix[16];
+    if (sscanf(name, "transformer.h.%zu.%n", &layer, &length) != 1 || !length || !graft->layer[layer])
+        return false;
+    const struct residual_rule *rule = residual_rule_of(config, layer);
+    if (!rule->params)
+        return false;
+    snprintf(prefix, sizeof prefix, "%s_", rule->prefix);
+    return strncmp(name + length, prefix, strlen(prefix)) == 0;
+}
+
+/* The tensor of a parameter that is kept: all that are no new rule's are in the source. */
+static const struct ddl_tensor *kept_tensor(const struct job *job, const char *name)
+{
+    for (size_t i = 0; i < job->w.n; i++) {
+        if (strcmp(job->w.row[i].name, name) == 0)
+            return job->w.tensor[i];
+    }
+    return NULL;
+}
+
+static struct ddl_tensor tensor_of(const struct ddl_param *param, const char *name,
+                                   const struct ddl_tensor *source)
+{
+    struct ddl_tensor t = { .name = name, .dtype = source ? source->dtype : DDL_F32, .ndim = param->ndim };
+    memcpy(t.shape, param->shape, sizeof param->shape);
+    (void)ddl_tensor_measure(&t); /* fits: params_plan has checked the counts */
+    return t;
+}
+
+static ddl_status plan_tensors(struct job *job, const char *to, struct ddl_graft_result *result,
+                               struct ddl_error *err)
+{
+    const struct ddl_tensor *head = ddl_safetensors_find(job->w.st, ddl_head_name);
+    const struct params *params = &job->params;
+    job->plan = calloc(params->n + 1, sizeof *job->plan);
+    job->source = calloc(params->n + 1, sizeof *job->source);
+    if (!job->plan || !job->source)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its table of tensors", to);
+    for (size_t i = 0; i < params->n; i++) {
+        const struct ddl_param *param = &params->row[i];
+        if (!is_of_graft(job->graft, &result->config, param->name))
+            job->source[i] = kept_tensor(job, param->name);
+        job->plan[i] = tensor_of(param, param->name, job->source[i]);
+        result->n_copied += job->source[i] != NULL;
+        result->n_new += !job->source[i];
+        result->new_numbers += job->source[i] ? 0 : param->count;
+    }
+    job->n = params->n;
+    if (head) { /* a copy of the embedding, as the source has it */
+        job->source[job->n] = head;
+        job->plan[job->n++] = tensor_of(&params->row[params->slots.wte], ddl_head_name, head);
+        result->n_copied++;
+    }
+    result->n_dropped = job->w.n + (head != NULL) - result->n_copied;
+    return DDL_OK;
+}
+
+static ddl_status fill(void *user, size_t i, size_t offset, size_t bytes, void *to, struct ddl_error *err)
+{
+    const struct job *job = user;
+    const struct ddl_tensor *source = job->source[i];
+    size_t size = ddl_dtype_size(job->plan[i].dtype);
+    (void)err;
+    if (source) {
+        memcpy(to, source->data + offset, bytes);
+        ddl_safetensors_release(job->w.st, source, offset / size, bytes / size);
+    } else {
+        params_initial(&job->params, job->graft->seed, i, offset / size, bytes / size, to);
+    }
+    return DDL_OK;
+}
+
+/* ---- patterns of the new parameters' names ---- */
+
+/* Whether every layer with the prefix of the new rule is one of the graft. */
+static bool has_prefix_alone(const struct ddl_graft *graft, const struct ddl_config *config)
+{
+    const char *prefix = residual_rule_at(graft->rule)->prefix;
+    for (size_t l = 0; l < config->n_layers; l++) {
+        const struct residual_rule *rule = residual_rule_of(config, l);
+        if (!graft->layer[l] && rule->params && strcmp(rule->prefix, prefix) == 0)
+            return false;
+    }
+    return true;
+}
+
+static void name_new_params(const struct ddl_graft *graft, const struct ddl_config *config, char *out,
+                            size_t size)
+{
+    const struct residual_rule *rule = residual_rule_at(graft->rule);
+    size_t used = 0;
+    *out = '\0';
+    if (!rule->params)
+        return;
+    if (has_prefix_alone(graft, config)) {
+        snprintf(out, size, "transformer.h.*.%s_*", rule->prefix);
+        return;
+    }
+    for (size_t l = 0; l < config->n_layers && used < size; l++) {
+        if (graft->layer[l])
+            used += (size_t)snprintf(out + used, size - used, "%stransformer.h.%zu.%s_*", used ? "," : "", l,
+                                     rule->prefix);
+    }
+    if (used >= size)
+        *out = '\0';
+}
+
+/* ---- the whole ---- */
+
+ddl_status ddl_graft_write(const char *from, const char *to, const struct ddl_graft *graft, bool ignore_extra,
+                           ddl_warn_fn *warn, void *user, struct ddl_graft_result *result,
+                           struct ddl_error *err)
+{
+    const struct ddl_load_options options = { .ignore_extra = ignore_extra, .warn = warn, .user = user };
+    struct job job = { .graft = graft };
+    size_t n_files;
+    *result = (struct ddl_graft_result){ 0 };
+    ddl_status status = ddl_folder_check_free(to, err);
+    if (!status)
+        status = ddl_checkpoint_check_model(from, err);
+    if (!status)
+        status = ddl_config_load(&result->source, from, warn, user, err);
+    if (!status)
+        status = ddl_graft_config(&result->config, &result->source, graft, err);
+    if (status)
+        return status;
+    status = ddl_weights_open(&job.w, from, &result->source, &options, err);
+    if (!status)
+        status = params_plan(&job.params, &result->config, err);
+    if (!status)
+        status = plan_tensors(&job, to, result, err);
+    if (!status) {
+        const struct ddl_folder_content content = { .config = &result->config,
+                                                    .tensors = job.plan,
+                                                    .n = job.n,
+                                                    .fill = fill,
+                                                    .user = &job,
+                                                    .from = from };
+        status = ddl_folder_write(&content, to, &n_files, err);
+    }
+    name_new_params(graft, &result->config, result->new_params, sizeof result->new_params);
+    free(job.plan);
+    free(job.source);
+    params_free(&job.params);
+    ddl_weights_close(&job.w);
+    return status;
+}
