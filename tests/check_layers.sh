@@ -9,14 +9,14 @@ status=0
 # The headers of a layer that other layers may include.
 interface() {
     case $1 in
-    base) echo 'bf16|clock|distribution|file|json|locale|lock|mem|noise|path|pattern|rng|sha256' ;;
+    base) echo 'bf16|clock|distribution|file|json|locale|lock|mem|noise|path|pattern|process|rng|sha256' ;;
     tensor) echo 'safetensors' ;;
     ops) echo 'audit|ops|profile' ;;
     text) echo 'limits|train|utf8' ;;
     model) echo 'decode|figures|flat|load|measure|poll|probe|redirect' ;;
     infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
-    train) echo 'nonfinite|optim|run_data|spike|step|train_config' ;;
+    train) echo 'nonfinite|optim|recipe|run_data|spike|step|train_config' ;;
     *) echo 'none' ;;
     esac
 }

@@ -213,6 +213,11 @@ DDL_API ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
                                      const struct ddl_train_callbacks *callbacks,
                                      struct ddl_train_preview *out, struct ddl_error *err);
 
+/* What ddl_train_run checks before it writes: the data, the tokenizer and the memory of a configuration.
+ * `callbacks` (may be NULL): check, note. */
+DDL_API ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
+                                          const struct ddl_train_callbacks *callbacks, struct ddl_error *err);
+
 /* A checkpoint of a run's folder. */
 struct ddl_checkpoint {
     uint64_t step;   /* after which it was written */

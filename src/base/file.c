@@ -102,6 +102,25 @@ static ddl_status read_bytes(int fd, const char *path, char *out, size_t size, s
     return DDL_OK;
 }
 
+/* The next n bytes of an open file, malloc'ed. */
+static ddl_status read_next(int fd, const char *path, size_t n, char **out, size_t *size,
+                            struct ddl_error *err)
+{
+    char *text = malloc(n + 1);
+    if (!text)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu bytes", path, n);
+    ddl_status status = read_bytes(fd, path, text, n, err);
+    if (status) {
+        free(text);
+        return status;
+    }
+    text[n] = '\0';
+    *out = text;
+    if (size)
+        *size = n;
+    return DDL_OK;
+}
+
 ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err)
 {
     *out = NULL;
@@ -112,20 +131,26 @@ ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *siz
         return status;
     if (n > limit)
         status = ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, at most %zu are read", path, n, limit);
-    else if (!(*out = malloc(n + 1)))
-        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu bytes", path, n);
     else
-        status = read_bytes(fd, path, *out, n, err);
+        status = read_next(fd, path, n, out, size, err);
     close(fd);
-    if (status) {
-        free(*out);
-        *out = NULL;
+    return status;
+}
+
+ddl_status ddl_file_read_end(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err)
+{
+    *out = NULL;
+    int fd;
+    size_t n;
+    ddl_status status = open_regular(path, &fd, &n, err);
+    if (status)
         return status;
-    }
-    (*out)[n] = '\0';
-    if (size)
-        *size = n;
-    return DDL_OK;
+    if (n > limit && lseek(fd, (off_t)(n - limit), SEEK_SET) < 0)
+        status = ddl_file_error(err, path, "read");
+    else
+        status = read_next(fd, path, n < limit ? n : limit, out, size, err);
+    close(fd);
+    return status;
 }
 
 ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err)

@@ -32,6 +32,9 @@ void ddl_file_map_close(struct ddl_file_map *map); /* a zeroed or closed map is 
  * where it becomes shorter meanwhile. */
 ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err);
 
+/* The same for the end of a file: its last `limit` bytes, or all if it has fewer. */
+ddl_status ddl_file_read_end(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err);
+
 /* Size and CRC-32 of a whole file. Reads it, so that a device that fails is an error and not a signal, as it
  * would be in a map. */
 ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err);

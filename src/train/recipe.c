@@ -71,50 +71,69 @@ static bool same_key(const char *a, const char *b)
     return *a == '\0' && *b == '\0';
 }
 
-static ddl_status add_entry(struct ddl_recipe *recipe, struct reader *r, struct ddl_recipe_entry *entry)
+const struct ddl_recipe_entry *ddl_recipe_find(const struct ddl_recipe *recipe, const char *key)
 {
     for (size_t i = 0; i < recipe->n; i++) {
-        if (same_key(recipe->entries[i].key, entry->key))
-            return ddl_error_set(r->err, DDL_E_USAGE,
-                                 "%s:%zu: duplicate key '%.80s': first defined at line %zu", r->path,
-                                 entry->line, entry->key, recipe->entries[i].line);
+        if (same_key(recipe->entries[i].key, key))
+            return &recipe->entries[i];
     }
-    if (recipe->n == DDL_RECIPE_KEYS)
-        return ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: more than %d keys", r->path, entry->line,
-                             DDL_RECIPE_KEYS);
+    return NULL;
+}
+
+ddl_status ddl_recipe_append(struct ddl_recipe *recipe, const char *key, const char *value, size_t line,
+                             struct ddl_error *err)
+{
     if (recipe->n == recipe->capacity) {
         size_t capacity = recipe->capacity ? 2 * recipe->capacity : 32;
         void *grown = realloc(recipe->entries, capacity * sizeof *recipe->entries);
         if (!grown)
-            return no_memory(r);
+            return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu keys", capacity);
         recipe->entries = grown;
         recipe->capacity = capacity;
     }
-    recipe->entries[recipe->n++] = *entry;
+    struct ddl_recipe_entry entry = { ddl_mem_strdup(key), ddl_mem_strdup(value), line };
+    if (!entry.key || !entry.value) {
+        free(entry.key);
+        free(entry.value);
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for the key '%.80s'", key);
+    }
+    recipe->entries[recipe->n++] = entry;
     return DDL_OK;
+}
+
+static ddl_status add_entry(struct ddl_recipe *recipe, struct reader *r, const char *key, const char *value,
+                            size_t line)
+{
+    const struct ddl_recipe_entry *earlier = ddl_recipe_find(recipe, key);
+    if (earlier)
+        return ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: duplicate key '%.80s': first defined at line %zu",
+                             r->path, line, key, earlier->line);
+    if (recipe->n == DDL_RECIPE_KEYS)
+        return ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: more than %d keys", r->path, line,
+                             DDL_RECIPE_KEYS);
+    ddl_status status = ddl_recipe_append(recipe, key, value, line, r->err);
+    return status ? ddl_error_prefix(r->err, status, r->path) : DDL_OK;
 }
 
 /* The current event is a key. */
 static ddl_status read_entry(struct ddl_recipe *recipe, struct reader *r)
 {
-    struct ddl_recipe_entry entry = { .line = line_of(r) };
-    ddl_status status = take_scalar(r, "a key", &entry.key);
+    const size_t line = line_of(r);
+    char *key = NULL, *value = NULL;
+    ddl_status status = take_scalar(r, "a key", &key);
     if (!status)
         status = next(r);
     if (!status && r->event.type == YAML_SCALAR_EVENT && is_null(&r->event))
-        status = ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: key '%.80s' has no value", r->path, entry.line,
-                               entry.key);
+        status = ddl_error_set(r->err, DDL_E_USAGE, "%s:%zu: key '%.80s' has no value", r->path, line, key);
     if (!status) {
         char what[128];
-        snprintf(what, sizeof what, "the value of '%.80s'", entry.key);
-        status = take_scalar(r, what, &entry.value);
+        snprintf(what, sizeof what, "the value of '%.80s'", key);
+        status = take_scalar(r, what, &value);
     }
     if (!status)
-        status = add_entry(recipe, r, &entry);
-    if (status) {
-        free(entry.key);
-        free(entry.value);
-    }
+        status = add_entry(recipe, r, key, value, line);
+    free(key);
+    free(value);
     return status;
 }
 

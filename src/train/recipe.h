@@ -23,4 +23,10 @@ struct ddl_recipe {
 ddl_status ddl_recipe_read(struct ddl_recipe *recipe, const char *path, struct ddl_error *err);
 void ddl_recipe_free(struct ddl_recipe *recipe);
 
+/* The entry of the key ('-' and '_' are the same), or NULL. */
+const struct ddl_recipe_entry *ddl_recipe_find(const struct ddl_recipe *recipe, const char *key);
+/* Appends an entry; key and value are copied. */
+ddl_status ddl_recipe_append(struct ddl_recipe *recipe, const char *key, const char *value, size_t line,
+                             struct ddl_error *err);
+
 #endif

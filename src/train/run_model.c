@@ -91,6 +91,15 @@ static ddl_status read_recorded_step(struct saved *s, struct ddl_error *err)
     return DDL_OK;
 }
 
+ddl_status ddl_run_final_step(uint64_t *step, const char *folder, struct ddl_error *err)
+{
+    struct saved s = { .folder = folder };
+    /* config.json is the last file that is written. */
+    ddl_status status = exists(folder, DDL_FILE_CONFIG) ? read_recorded_step(&s, err) : DDL_OK;
+    *step = s.has_step ? s.step : 0;
+    return status;
+}
+
 /* The steps of the whole run by its recipe; 0 if it does not say. */
 static ddl_status read_recipe_steps(const char *folder, uint64_t *steps, struct ddl_error *err)
 {

@@ -7,7 +7,6 @@
 #include "ddl/data.h"
 #include "ddl/run.h"
 #include "train/freeze.h"
-#include "train/recipe.h"
 #include "train/run_data.h"
 #include "train/schedule.h"
 #include "train/spike.h"
@@ -350,18 +349,19 @@ static const struct ddl_option file_rows[] = {
     { 0 },
 };
 
-static ddl_status read_file_keys(const struct ddl_recipe *recipe, const char *path, struct file_keys *keys,
+static ddl_status read_file_keys(const struct ddl_train_layer *layer, struct file_keys *keys,
                                  struct ddl_error *err)
 {
+    const struct ddl_recipe *recipe = layer->recipe;
     ddl_status status = DDL_OK;
-    *keys = (struct file_keys){ DDL_RELATIVE_TO_WORKING_DIRECTORY };
+    keys->relative_to = layer->relative ? DDL_RELATIVE_TO_RECIPE : DDL_RELATIVE_TO_WORKING_DIRECTORY;
     for (size_t i = 0; !status && i < recipe->n; i++) {
         const struct ddl_recipe_entry *entry = &recipe->entries[i];
         const struct ddl_option *row = ddl_option_find(file_rows, entry->key);
         char where[1200];
         if (!row)
             continue;
-        snprintf(where, sizeof where, "%.1024s:%zu: %s", path, entry->line, row->name);
+        snprintf(where, sizeof where, "%.1024s:%zu: %s", layer->path, entry->line, row->name);
         status = ddl_option_set(row, keys, entry->value, where, err);
     }
     return status;
@@ -379,14 +379,15 @@ static ddl_status apply_entry(const struct ddl_option *row, const char *value, c
     return ddl_option_set(row, t, mapped, where, err);
 }
 
-static ddl_status apply_recipe(const struct ddl_recipe *recipe, const char *path,
-                               const struct ddl_option *table, struct ddl_train_config *t,
-                               struct ddl_error *err)
+static ddl_status apply_recipe(const struct ddl_train_layer *layer, const struct ddl_option *table,
+                               struct ddl_train_config *t, struct ddl_error *err)
 {
+    const struct ddl_recipe *recipe = layer->recipe;
+    const char *path = layer->path;
     struct file_keys keys;
     char folder[DDL_PATHS_SIZE] = ".";
-    ddl_status status = read_file_keys(recipe, path, &keys, err);
-    if (!status && path && !ddl_path_folder(path, folder, sizeof folder))
+    ddl_status status = read_file_keys(layer, &keys, err);
+    if (!status && !ddl_path_folder(path, folder, sizeof folder))
         status = ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
     const char *base = keys.relative_to == DDL_RELATIVE_TO_RECIPE ? folder : NULL;
     for (size_t i = 0; !status && i < recipe->n; i++) {
@@ -409,33 +410,40 @@ static ddl_status apply_recipe(const struct ddl_recipe *recipe, const char *path
 struct sources {
     const struct ddl_option *table, *more;
     void *more_object;
-    struct ddl_recipe recipe;
-    const char *path; /* of the recipe, or NULL */
+    const struct ddl_train_layer *layers; /* n_layers recipes; a later one overrides the ones before */
+    size_t n_layers;
     int argc;
     char **argv;
 };
 
-/* Recipe and flags onto *t. The flags are read from a copy: reading moves them about. */
-static ddl_status apply_all(const struct sources *s, struct ddl_train_config *t, char **copy,
-                            int *n_positional, struct ddl_error *err)
+/* The recipes from `first` on, and the flags, onto *t. The flags are read from a copy: reading moves them
+ * about. */
+static ddl_status apply_from(const struct sources *s, size_t first, struct ddl_train_config *t, char **copy,
+                             int *n_positional, struct ddl_error *err)
 {
-    memcpy(copy, s->argv, (size_t)s->argc * sizeof *copy);
-    ddl_status status = apply_recipe(&s->recipe, s->path, s->table, t, err);
+    ddl_status status = DDL_OK;
+    for (size_t i = first; !status && i < s->n_layers; i++)
+        status = apply_recipe(&s->layers[i], s->table, t, err);
     if (status)
         return status;
+    memcpy(copy, s->argv, (size_t)s->argc * sizeof *copy);
     return ddl_option_parse(s->table, t, s->more, s->more_object, s->argc, copy, n_positional, err);
 }
 
-/* block_size as an option without seq sets the length of the sequences too: the recipe's seq was chosen for
- * the recipe's block_size. */
+static ddl_status apply_all(const struct sources *s, struct ddl_train_config *t, char **copy,
+                            int *n_positional, struct ddl_error *err)
+{
+    return apply_from(s, 0, t, copy, n_positional, err);
+}
+
+/* block_size without seq, as an option or in a later recipe, sets the length of the sequences too: the first
+ * recipe's seq was chosen for its own block_size. */
 static ddl_status follow_block_size(const struct sources *s, struct ddl_train_config *t, char **copy,
                                     int *n_positional, struct ddl_error *err)
 {
-    struct ddl_train_config flags = { .seq = SIZE_MAX };
-    memcpy(copy, s->argv, (size_t)s->argc * sizeof *copy);
-    ddl_status status =
-        ddl_option_parse(s->table, &flags, s->more, s->more_object, s->argc, copy, n_positional, err);
-    if (!status && flags.config.block_size && flags.seq == SIZE_MAX)
+    struct ddl_train_config later = { .seq = SIZE_MAX };
+    ddl_status status = apply_from(s, 1, &later, copy, n_positional, err);
+    if (!status && later.config.block_size && later.seq == SIZE_MAX)
         t->seq = 0;
     return status;
 }
@@ -483,18 +491,11 @@ static ddl_status default_vocabulary(const struct sources *s, struct ddl_train_c
 }
 
 /* Once to learn the names, once more over what the names give. */
-static ddl_status configure(struct sources *s, struct ddl_train_config *out, char **copy, int *n_positional,
-                            struct ddl_error *err)
+static ddl_status configure(const struct sources *s, struct ddl_train_config *out, char **copy,
+                            int *n_positional, struct ddl_error *err)
 {
     struct ddl_train_config names = ddl_train_defaults(), t = names;
     ddl_status status = apply_all(s, &names, copy, n_positional, err);
-    if (!status && !s->path && *n_positional > 0) {
-        s->path = copy[1];
-        status = ddl_recipe_read(&s->recipe, s->path, err);
-        names = ddl_train_defaults();
-        if (!status)
-            status = apply_all(s, &names, copy, n_positional, err);
-    }
     if (!status)
         status = named_config(&names, &t.config, err);
     if (!status)
@@ -512,28 +513,61 @@ static ddl_status configure(struct sources *s, struct ddl_train_config *out, cha
     return status;
 }
 
+/* The path of the recipe: `recipe`, or else the first argument that is no flag, or NULL. */
+static ddl_status find_recipe(const struct sources *s, char **copy, const char **recipe,
+                              struct ddl_error *err)
+{
+    struct ddl_train_config ignored = { 0 };
+    int n = 0;
+    if (*recipe)
+        return DDL_OK;
+    ddl_status status = apply_all(s, &ignored, copy, &n, err);
+    if (!status && n > 0)
+        *recipe = copy[1];
+    return status;
+}
+
 ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc, char **argv,
                                const struct ddl_option *more, void *more_object, int *n_positional,
                                struct ddl_error *err)
 {
-    struct sources s = {
-        .more = more, .more_object = more_object, .path = recipe, .argc = argc, .argv = argv
-    };
     struct ddl_option *table = all_rows(err);
     char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    struct ddl_recipe keys = { 0 };
+    struct ddl_train_layer layer = { .recipe = &keys };
+    struct sources s = {
+        .table = table, .more = more, .more_object = more_object, .argc = argc, .argv = argv
+    };
     ddl_status status = DDL_OK;
     *n_positional = 0;
-    s.table = table;
     if (!table || !copy)
         status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the table of options");
-    if (!status && recipe)
-        status = ddl_recipe_read(&s.recipe, recipe, err);
+    if (!status)
+        status = find_recipe(&s, copy, &recipe, err);
+    if (!status && recipe) {
+        layer.path = recipe;
+        s.layers = &layer;
+        s.n_layers = 1;
+        status = ddl_recipe_read(&keys, recipe, err);
+    }
     if (!status)
         status = configure(&s, out, copy, n_positional, err);
     if (!status)
         memcpy(argv, copy, (size_t)argc * sizeof *argv);
-    ddl_recipe_free(&s.recipe);
+    ddl_recipe_free(&keys);
     free(copy);
+    free(table);
+    return status;
+}
+
+ddl_status ddl_train_configure_layers(struct ddl_train_config *out, const struct ddl_train_layer *layers,
+                                      size_t n, struct ddl_error *err)
+{
+    char name[] = "", *argv[] = { name, NULL }, *copy[] = { name, NULL };
+    struct ddl_option *table = all_rows(err);
+    const struct sources s = { .table = table, .layers = layers, .n_layers = n, .argc = 1, .argv = argv };
+    int n_positional = 0;
+    ddl_status status = table ? configure(&s, out, copy, &n_positional, err) : DDL_E_MEMORY;
     free(table);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "ddl/generate.h"
 #include "ddl/train.h"
+#include "train/recipe.h"
 
 /* A copy with the values that depend on other keys: seq 0, and each DDL_OPTION_AUTO. */
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config);
@@ -13,6 +14,17 @@ struct ddl_workspace_options ddl_train_workspace(const struct ddl_train_config *
 
 /* How text is sampled after `step` steps. */
 struct ddl_generate_config ddl_train_sample(const struct ddl_train_config *config, uint64_t step);
+
+/* Keys of a recipe from one file. */
+struct ddl_train_layer {
+    const char *path; /* of the file, for messages */
+    const struct ddl_recipe *recipe;
+    bool relative; /* relative paths are relative to the folder of `path`, as with the key relative_to */
+};
+/* As ddl_train_configure, from n recipes in place of a recipe and flags: a later layer overrides the ones
+ * before, as flags override a recipe. */
+ddl_status ddl_train_configure_layers(struct ddl_train_config *out, const struct ddl_train_layer *layers,
+                                      size_t n, struct ddl_error *err);
 
 /* What a resumed run may change. A key is compared with the checkpoint's unless its row says otherwise. */
 enum ddl_on_resume {

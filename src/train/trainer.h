@@ -63,6 +63,9 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err);
 /* Parts of it that write nothing. Opens and checks those of train_data, val_data and tokenizer that are set.
  */
 ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err);
+/* DDL_E_MEMORY if the run needs more than there is. Checked before memory is allocated: the system may grant
+ * more than it has and kill the process later. */
+ddl_status trainer_check_memory(struct run *run, struct ddl_error *err);
 /* The model, its optimizer and the buffers of a step. */
 ddl_status trainer_make(struct run *run, struct ddl_error *err);
 void trainer_close(struct run *run); /* zeroed is allowed */

@@ -238,8 +238,7 @@ static struct ddl_optim_config optim_config(const struct ddl_train_config *t)
     return config;
 }
 
-/* Checked before memory is allocated: the system may grant more than it has and kill the process later. */
-static ddl_status check_memory(struct run *run, struct ddl_error *err)
+ddl_status trainer_check_memory(struct run *run, struct ddl_error *err)
 {
     struct ddl_train_plan *plan = &run->plan;
     ddl_status status = ddl_train_plan(&run->config, plan, err);
@@ -475,7 +474,7 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err)
         status = ddl_train_check(t, err); /* again: with values of the resumed run */
     }
     if (!status)
-        status = check_memory(run, err);
+        status = trainer_check_memory(run, err);
     if (!status)
         status = trainer_make(run, err);
     if (!status) {

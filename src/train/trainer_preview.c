@@ -130,6 +130,27 @@ static ddl_status measure(struct run *run, struct ddl_train_preview *out, struct
 
 /* ---- the dry run ---- */
 
+ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
+                                  const struct ddl_train_callbacks *callbacks, struct ddl_error *err)
+{
+    static const struct ddl_train_callbacks silent = { 0 };
+    struct run *run = calloc(1, sizeof *run);
+    if (!run)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
+    run->callbacks = callbacks ? callbacks : &silent;
+    run->config = *config;
+    ddl_status status = ddl_train_check(config, err);
+    if (!status && !*config->train_data)
+        status = ddl_option_missing("train", "--train-data PATH (train_data in a recipe)", err);
+    if (!status)
+        status = trainer_open_inputs(run, err);
+    if (!status)
+        status = trainer_check_memory(run, err);
+    trainer_close(run);
+    free(run);
+    return status;
+}
+
 static ddl_status dry_run(struct run *run, struct ddl_train_preview *out, struct ddl_error *err)
 {
     ddl_status status = trainer_open_inputs(run, err);
