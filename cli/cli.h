@@ -58,6 +58,7 @@ extern const struct command info_command;
 extern const struct command inspect_command;
 extern const struct command logprobs_command;
 extern const struct command report_command;
+extern const struct command sweep_command;
 extern const struct command tokenizer_command;
 extern const struct command train_command;
 extern const struct command verify_command;

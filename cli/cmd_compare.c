@@ -4,14 +4,17 @@
 #include "cli.h"
 #include "chart.h"
 #include "compare.h"
+#include "ddl/sweep.h"
 #include "folder.h"
 #include "page.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Repeated from the first if there are more runs. */
 static const char marks[] = "o*+x#%@&abcdefghijklmnpqrstuvwyz";
@@ -269,6 +272,86 @@ static ddl_status compare_runs(struct compared *c, char **folders, struct compar
     return status;
 }
 
+/* ---- the runs ---- */
+
+struct folders {
+    char **paths; /* (n) */
+    size_t n;
+};
+
+static bool is_run(const char *folder)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    return access(path, F_OK) == 0;
+}
+
+/* Appends a path that is owned by the list from here on. */
+static ddl_status add_folder(struct folders *out, char *path, struct ddl_error *err)
+{
+    char **grown = path ? realloc(out->paths, (out->n + 1) * sizeof *grown) : NULL;
+    if (!grown) {
+        free(path);
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu runs", out->n + 1);
+    }
+    out->paths = grown;
+    grown[out->n++] = path;
+    return DDL_OK;
+}
+
+/* Adds a run folder, or in the place of a folder of runs the runs in it. */
+static ddl_status add_runs(struct folders *out, const char *folder, struct ddl_error *err)
+{
+    char **runs = NULL;
+    size_t n = 0;
+    ddl_status status = DDL_OK;
+    if (!is_run(folder) && access(folder, F_OK) == 0)
+        status = ddl_sweep_list(folder, &runs, &n, err);
+    if (!status && n == 0)
+        status = add_folder(out, strdup(folder), err); /* an error follows if there is no run in it */
+    for (size_t i = 0; i < n; i++) {
+        if (status)
+            free(runs[i]);
+        else
+            status = add_folder(out, runs[i], err);
+    }
+    free(runs);
+    return status;
+}
+
+static void free_folders(struct folders *folders)
+{
+    for (size_t i = 0; i < folders->n; i++)
+        free(folders->paths[i]);
+    free(folders->paths);
+}
+
+static int compare_folders(char **folders, size_t runs, struct compare_options *o)
+{
+    struct ddl_error err;
+    assert(runs > 0);
+    struct compared c = { .n = runs,
+                          .names = calloc(runs, sizeof *c.names),
+                          .logs = calloc(runs, sizeof *c.logs),
+                          .models = calloc(runs, sizeof *c.models) };
+    ddl_status failed = DDL_E_MEMORY;
+    if (c.names && c.logs && c.models)
+        failed = compare_runs(&c, folders, o, &err);
+    else
+        ddl_error_set(&err, DDL_E_MEMORY, "out of memory for %zu runs", runs);
+    int status = failed ? report_error(&err) : print_results(&c, o);
+    for (size_t r = 0; c.logs && r < runs; r++)
+        ddl_run_log_free(&c.logs[r]);
+    for (size_t i = 0; i < c.n_notes; i++)
+        free(c.notes[i]);
+    free(c.notes);
+    ddl_comparison_free(&c.result);
+    free(c.names);
+    free(c.logs);
+    free(c.models);
+    return status;
+}
+
 static int cmd_compare(int argc, char **argv)
 {
     struct compare_options o = initial;
@@ -285,27 +368,13 @@ static int cmd_compare(int argc, char **argv)
     }
     if (page_check(o.html, &err))
         return report_error(&err);
-    const size_t runs = (size_t)n;
-    struct compared c = { .n = runs,
-                          .names = calloc(runs, sizeof *c.names),
-                          .logs = calloc(runs, sizeof *c.logs),
-                          .models = calloc(runs, sizeof *c.models) };
-    ddl_status failed = DDL_E_MEMORY;
-    if (c.names && c.logs && c.models)
-        failed = compare_runs(&c, argv + 1, &o, &err);
-    else
-        ddl_error_set(&err, DDL_E_MEMORY, "out of memory for %zu runs", runs);
-    int status = failed ? report_error(&err) : print_results(&c, &o);
-    for (size_t r = 0; c.logs && r < runs; r++)
-        ddl_run_log_free(&c.logs[r]);
-    for (size_t i = 0; i < c.n_notes; i++)
-        free(c.notes[i]);
-    free(c.notes);
-    ddl_comparison_free(&c.result);
-    free(c.names);
-    free(c.logs);
-    free(c.models);
-    return status;
+    struct folders folders = { 0 };
+    ddl_status status = DDL_OK;
+    for (int i = 1; !status && i <= n; i++)
+        status = add_runs(&folders, argv[i], &err);
+    int exit_status = status ? report_error(&err) : compare_folders(folders.paths, folders.n, &o);
+    free_folders(&folders);
+    return exit_status;
 }
 
 const struct command compare_command = {
@@ -314,7 +383,8 @@ const struct command compare_command = {
     .about = "plot loss curves of runs, list their costs, test differences",
     .text =
         (const char *const[]){
-            "RUN is a run folder of ddl train; the run need not be finished. The column saved model has the",
+            "RUN is a run folder of ddl train, or a folder of runs such as out of ddl sweep, whose runs are",
+            "compared; a run need not be finished. The column saved model has the",
             "model that --which selects. With best, final or a step, what the run logged after that step",
             "is ignored. Runs that differ in the seed only are a group, with mean, standard deviation and",
             "95 % interval of the final losses, and p-values of t-tests against the group of --baseline.",

@@ -161,13 +161,21 @@ void format_count(double count, char *out, size_t size)
              count, units[unit]);
 }
 
+/* The size of the terminal; 0 rows and columns where it is unknown. */
+static struct winsize window_of(const struct progress_line *line)
+{
+    struct winsize window = { 0 };
+    if (!line->terminal || ioctl(STDERR_FILENO, TIOCGWINSZ, &window) != 0)
+        return (struct winsize){ 0 };
+    return window;
+}
+
 /* Columns that a line may take: the last one stays free, because some terminals wrap there. */
 static size_t usable_columns(const struct progress_line *line)
 {
     enum { USUAL = 80, FEWEST = 20 };
-    struct winsize window;
-    bool known = line->terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
-    size_t columns = known ? window.ws_col : USUAL;
+    size_t columns = window_of(line).ws_col;
+    columns = columns ? columns : USUAL;
     return (columns < FEWEST ? FEWEST : columns) - 1;
 }
 
@@ -261,6 +269,46 @@ void progress_line_keep(struct progress_line *line)
     if (line->open)
         fputc('\n', stderr);
     set_open(line, false);
+}
+
+/* ---- several lines ---- */
+
+/* To the beginning of the first line. */
+static void rewind_block(const struct progress_block *block)
+{
+    if (block->lines)
+        fprintf(stderr, "\033[%zuA\r", block->lines);
+}
+
+void progress_block_show(struct progress_block *block, const struct line_fields *lines, size_t n)
+{
+    struct progress_line *line = &block->line;
+    size_t rows = window_of(line).ws_row;
+    if (line->quiet)
+        return;
+    line->shown = now();
+    if (line->terminal)
+        rewind_block(block);
+    if (line->terminal && rows > 1 && n > rows - 1)
+        n = rows - 1;
+    for (size_t i = 0; i < n; i++) {
+        print_fields(&lines[i], usable_columns(line));
+        fputs(line->terminal ? "\033[K\n" : "\n", stderr);
+    }
+    if (line->terminal)
+        fputs("\033[J", stderr);
+    fflush(stderr);
+    block->lines = line->terminal ? n : 0;
+}
+
+void progress_block_clear(struct progress_block *block)
+{
+    if (!block->lines)
+        return;
+    rewind_block(block);
+    fputs("\033[J", stderr);
+    fflush(stderr);
+    block->lines = 0;
 }
 
 /* ---- work ---- */

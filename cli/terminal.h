@@ -65,6 +65,16 @@ void progress_line_show(struct progress_line *line, const struct line_fields *fi
 void progress_line_clear(struct progress_line *line);
 void progress_line_keep(struct progress_line *line);
 
+/* Progress in several lines, which are overwritten on a terminal. */
+struct progress_block {
+    struct progress_line line;
+    size_t lines; /* on the screen */
+};
+/* Writes n lines in the place of the ones before; on a terminal as many as it has rows. */
+void progress_block_show(struct progress_block *block, const struct line_fields *lines, size_t n);
+/* Erases them before other output follows. */
+void progress_block_clear(struct progress_block *block);
+
 /* Progress of a known amount of work, with the time left. */
 struct work_line {
     struct progress_line line;

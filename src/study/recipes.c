@@ -79,24 +79,38 @@ bool recipes_differ_in_data(const struct ddl_train_config *a, const struct ddl_t
     return false;
 }
 
-static bool is_compared(const char *key)
+static bool is_in(const char *key, const char *const *list, size_t n)
 {
-    for (size_t i = 0; i < sizeof not_compared / sizeof *not_compared; i++) {
-        if (strcmp(not_compared[i], key) == 0)
-            return false;
+    for (size_t i = 0; i < n; i++) {
+        if (list[i] && strcmp(list[i], key) == 0)
+            return true;
     }
-    return true;
+    return false;
+}
+
+/* The first key outside of the list whose values differ. */
+static bool find_difference(const struct ddl_train_config *a, const struct ddl_train_config *b,
+                            const char *const *list, size_t n, struct recipe_difference *out)
+{
+    const struct ddl_option *const tables[] = { ddl_train_options(), ddl_config_options() };
+    for (size_t t = 0; t < 2; t++) {
+        for (const struct ddl_option *row = tables[t]; row->name; row++) {
+            if (!is_in(row->name, list, n) && differ(row, tables[t], a, b, out))
+                return true;
+        }
+    }
+    return false;
 }
 
 bool recipes_are_replicates(const struct ddl_train_config *a, const struct ddl_train_config *b)
 {
-    const struct ddl_option *const tables[] = { ddl_train_options(), ddl_config_options() };
     struct recipe_difference d;
-    for (size_t t = 0; t < 2; t++) {
-        for (const struct ddl_option *row = tables[t]; row->name; row++) {
-            if (is_compared(row->name) && differ(row, tables[t], a, b, &d))
-                return false;
-        }
-    }
-    return true;
+    return !find_difference(a, b, not_compared, sizeof not_compared / sizeof *not_compared, &d);
+}
+
+bool recipes_differ(const struct ddl_train_config *a, const struct ddl_train_config *b, const char *also,
+                    struct recipe_difference *out)
+{
+    const char *const list[] = { "out", "threads", "init_which", also };
+    return find_difference(a, b, list, sizeof list / sizeof *list, out);
 }

@@ -21,6 +21,8 @@ not_run() {
     cat <<'ROWS'
 ./dev demo|trains for minutes; ./dev test-fresh runs it
 ./dev test|runs this script
+ddl sweep recipes/study-cpu.yaml --jobs|trains for two hours
+ddl compare runs/study-cpu|needs its runs
 ./dev build|builds the program under test
 hf download|downloads 30 GB
 sh bench/against_torch.sh|needs PyTorch and an idle machine

@@ -189,6 +189,8 @@ static const struct command {
     { "ddl logprobs", "logprobs run short.txt --backend ref --json", 0, true },
     { "ddl generate", "generate run --prompt a --max-tokens 2 --backend ref --json", 0 },
     { "ddl compare", "compare run --json", 0 },
+    { "ddl sweep --dry-run", "sweep sweep.yaml --dry-run --json", 0 },
+    { "ddl sweep", "sweep sweep.yaml --quiet --json", 0 },
     { "ddl bench",
       "bench step --model ddl-1 --size micro --seq 8 --batch 1 --steps 1 --warmup 0 --ops --no-roofline "
       "--json",
@@ -216,6 +218,12 @@ static void run_in_scratch(const char *line, int status, char *out)
     }
 }
 
+static const char sweep[] =
+    "base: {size: micro, num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 1, head_dim: 16, "
+    "vocab_size: 300, block_size: 32, batch: 2, steps: 4, warmup: 0, backend: ref, train_data: shards, "
+    "val_data: shards, val_tokens: 64}\n"
+    "out: study\nmodels: [ddl-1]\nseeds: [0]\nchoose: {key: lr, values: [1e-3, 1e-2], steps: 3}\n";
+
 static char *outputs[N_COMMANDS];
 
 static int prepare(void **state)
@@ -225,11 +233,13 @@ static int prepare(void **state)
     write_file(scratch_path("text.txt"), text, strlen(text));
     write_file(scratch_path("short.txt"), text, 40);
     free(text);
+    write_file(scratch_path("sweep.yaml"), sweep, sizeof sweep - 1);
     snprintf(link, sizeof link, "ln -sfn '%s' '%s'", source_path("tests/golden"), scratch_path("golden"));
     assert_int_equal(run_command(link, out, sizeof out), 0);
     remove_scratch("export");
     remove_scratch("grafted");
     remove_scratch("sweep");
+    remove_scratch("study");
     for (size_t i = 0; i < N_COMMANDS; i++) {
         run_in_scratch(commands[i].line, commands[i].status, out);
         outputs[i] = strdup(out);

@@ -1,0 +1,161 @@
+/* ddl sweep: trains the runs that a file describes. */
+#include "cli.h"
+#include "sweep.h"
+
+#include <stdlib.h>
+
+struct flags {
+    size_t jobs, threads;
+    bool retry, status, dry_run, json, quiet;
+};
+
+#define FLAG(field, help)                                                                                    \
+    {                                                                                                        \
+#field, DDL_OPTION_BOOL, offsetof(struct flags, field), 0, 0, 0, NULL, NULL, help                    \
+    }
+#define NUMBER(field, lo, hi, ...)                                                                           \
+    {                                                                                                        \
+#field, DDL_OPTION_SIZE, offsetof(struct flags, field), 0, lo, hi, NULL, "N", __VA_ARGS__            \
+    }
+static const struct ddl_option rows[] = {
+    NUMBER(jobs, 1, 1024, "runs at a time, each with its share of the processors"),
+    NUMBER(threads, 0, 4096, "threads of each run whose recipe has threads 0 (0: the processors / jobs)",
+           .aliases = DDL_THREADS_ALIASES),
+    FLAG(retry, "start failed runs again, from their last checkpoints"),
+    FLAG(status, "print the states of the runs; start nothing"),
+    FLAG(dry_run, "print the plan with parameters, memory, time and disk space; write nothing"),
+    FLAG(json, "print the result as JSON"),
+    FLAG(quiet, "print nothing but errors (and the result with --json)"),
+    { 0 },
+};
+
+static const struct flags initial = { .jobs = 1 };
+static const void *defaults(void)
+{
+    return &initial;
+}
+
+static void print_result(const struct ddl_sweep *sweep, const struct flags *flags)
+{
+    if (flags->json)
+        ddl_sweep_write_json(sweep, stdout);
+    else if (!flags->quiet)
+        print_states(sweep);
+}
+
+static int show_status(struct ddl_sweep *sweep, const struct flags *flags)
+{
+    struct ddl_error err;
+    if (ddl_sweep_read(sweep, false, &err))
+        return report_error(&err);
+    print_result(sweep, flags);
+    return EXIT_OK;
+}
+
+/* The plan is printed whether or not data and tokenizers are in order. */
+static int dry_run(struct ddl_sweep *sweep, const struct flags *flags)
+{
+    const struct ddl_sweep_options options = { .jobs = flags->jobs, .threads = flags->threads };
+    struct sweep_display display = sweep_display_on_stderr(flags->quiet);
+    const struct ddl_sweep_callbacks callbacks = sweep_display_callbacks(&display);
+    struct ddl_error err;
+    struct ddl_sweep_forecast *forecast = calloc(sweep->n_runs, sizeof *forecast);
+    ddl_status status;
+    if (!forecast) {
+        ddl_error_set(&err, DDL_E_MEMORY, "out of memory for %zu runs", sweep->n_runs);
+        return report_error(&err);
+    }
+    catch_interrupts();
+    exit_on_interrupt(true); /* nothing is written */
+    status = ddl_sweep_read(sweep, false, &err);
+    if (!status) {
+        status = ddl_sweep_predict(sweep, &options, &callbacks, forecast, &err);
+        sweep_display_end(&display);
+        if (flags->json)
+            print_forecast_json(sweep, forecast, flags->jobs);
+        else if (!flags->quiet)
+            print_forecast(sweep, forecast, flags->jobs);
+    }
+    free(forecast);
+    return status ? report_error(&err) : EXIT_OK;
+}
+
+/* The exit status: candidates that failed count only if no value could be chosen without them. */
+static int report_failed(const struct ddl_sweep *sweep)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < sweep->n_runs; i++)
+        n += ddl_sweep_matters(sweep, &sweep->runs[i]);
+    if (n == 0)
+        return EXIT_OK;
+    fprintf(stderr,
+            "ddl: %s: %zu of %zu runs failed: see log.txt in their folders; --retry starts them again\n",
+            sweep->path, n, sweep->n_runs);
+    return EXIT_FAILED;
+}
+
+static int train_all(struct ddl_sweep *sweep, const struct flags *flags)
+{
+    const struct ddl_sweep_options options = { flags->jobs, flags->threads, flags->retry };
+    struct sweep_display display = sweep_display_on_stderr(flags->quiet);
+    const struct ddl_sweep_callbacks callbacks = sweep_display_callbacks(&display);
+    struct ddl_error err;
+    catch_interrupts();
+    ddl_status status = ddl_sweep_run(sweep, &options, &callbacks, &err);
+    sweep_display_end(&display);
+    if (status && status != DDL_E_INTERRUPTED)
+        return report_error(&err);
+    print_result(sweep, flags);
+    return status ? report_error(&err) : report_failed(sweep);
+}
+
+static int cmd_sweep(int argc, char **argv)
+{
+    struct flags flags = initial;
+    struct ddl_error err;
+    struct ddl_sweep sweep;
+    int n = 0;
+    ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
+    if (!status)
+        status = check_arguments("sweep", n, argv, 1, 1, "a sweep file (SWEEP.yaml)", &err);
+    if (!status && flags.status && flags.dry_run)
+        status =
+            ddl_error_set(&err, DDL_E_USAGE, "sweep: expected one of --status and --dry-run, found both");
+    if (!status)
+        status = ddl_sweep_open(&sweep, argv[1], &err);
+    if (status)
+        return report_error(&err);
+    int exit_status = flags.status    ? show_status(&sweep, &flags)
+                      : flags.dry_run ? dry_run(&sweep, &flags)
+                                      : train_all(&sweep, &flags);
+    ddl_sweep_close(&sweep);
+    return exit_status;
+}
+
+const struct command sweep_command = {
+    .name = "sweep",
+    .usage = "SWEEP.yaml [--jobs N] [--retry] [--dry-run | --status] [--json]",
+    .about = "train models x options x seeds, resumable",
+    .text =
+        (const char *const[]){
+            "SWEEP.yaml lists models, values of recipe keys (grid) and seeds; each combination is a run in a",
+            "folder of its own below out, trained by a process of its own ('ddl train'). A section choose",
+            "tries values of one key, such as lr, in shorter runs for each model first, and takes the one",
+            "with the lowest loss. The file is checked before anything runs.",
+            "SIGINT or SIGTERM stops the runs with checkpoints and exits with status 3. The same command",
+            "continues: finished runs are skipped, stopped ones resumed, failed ones left alone without",
+            "--retry. A failed run does not stop the others; the exit status is then 1.",
+            "'ddl compare OUT' compares the runs.", NULL },
+    .options = { { .rows = rows, .defaults = defaults } },
+    .examples =
+        (const struct note[]){ { "ddl sweep recipes/study-cpu.yaml --dry-run", "the plan with its cost" },
+                               { "ddl sweep recipes/study-cpu.yaml --jobs 2", "two runs at a time" },
+                               { "ddl sweep recipes/study-cpu.yaml --status", "how far it is" },
+                               { 0 } },
+    .files = (const struct note[]){ { "OUT/sweep.json", "states of the runs, choices, failures" },
+                                    { "OUT/NAME/", "run folder, as of ddl train" },
+                                    { "OUT/NAME/log.txt", "output of its process" },
+                                    { "OUT/choose/NAME/", "runs that a value is chosen from" },
+                                    { 0 } },
+    .run = cmd_sweep,
+};

@@ -1,0 +1,48 @@
+/* What the files of a sweep share: configurations of its runs, their states on disk, choices. */
+#ifndef DDL_STUDY_SWEEP_INTERNAL_H
+#define DDL_STUDY_SWEEP_INTERNAL_H
+
+#include "ddl/sweep.h"
+
+/* ---- sweep_plan.c ---- */
+
+enum { SWEEP_MAX_RUNS = 4096 };
+/* Sets run->config, with value `value` of its setting if that has values. */
+ddl_status sweep_configure(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, size_t value,
+                           struct ddl_error *err);
+
+/* ---- sweep_progress.c ---- */
+
+/* Sets what a run has logged from the end of its metrics.jsonl; an unreadable file counts as empty. */
+void sweep_read_progress(struct ddl_sweep_run *run);
+/* Sets run->message to the last line of its log.txt. */
+void sweep_read_message(struct ddl_sweep_run *run);
+/* Estimates sweep->seconds_left for `jobs` runs at a time, from the runs that have logged something. */
+void sweep_estimate(struct ddl_sweep *sweep, size_t jobs);
+
+/* ---- sweep_state.c ---- */
+
+/* Whether a run has logged something in its folder, and must be resumed to continue. */
+bool sweep_has_started(const struct ddl_sweep_run *run);
+/* Sets the state of a run from its folder: waiting, stopped or finished. DDL_E_FORMAT if the recipe there is
+ * another one. */
+ddl_status sweep_read_run(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, struct ddl_error *err);
+/* As ddl_sweep_read; `running`: runs that the record has as running are. */
+ddl_status sweep_read_states(struct ddl_sweep *sweep, bool retry, bool running, struct ddl_error *err);
+/* Replaces sweep.json in `out`. */
+ddl_status sweep_save(const struct ddl_sweep *sweep, struct ddl_error *err);
+
+/* ---- sweep_predict.c ---- */
+
+/* The threads of each run whose recipe does not set them; 0: as many as it would use alone. */
+size_t sweep_threads(const struct ddl_sweep_options *options);
+
+/* ---- sweep_choose.c ---- */
+
+/* Whether all candidates of the setting have ended. */
+bool sweep_choice_is_due(const struct ddl_sweep *sweep, size_t setting);
+/* Chooses a value of a setting whose candidates have ended, and configures its other runs with it. If none
+ * has finished, those become failed. */
+ddl_status sweep_choose(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err);
+
+#endif

@@ -1,0 +1,247 @@
+/* The states of a sweep's runs on disk: their folders, and sweep.json, which records failures. */
+#include "study/recipes.h"
+#include "study/sweep_file.h"
+#include "study/sweep_internal.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/lock.h"
+#include "ddl/json.h"
+#include "ddl/run.h"
+
+#include <string.h>
+
+static const char record_name[] = "sweep.json";
+enum { RECORD_LIMIT = 1 << 26 };
+
+static bool has_file(const struct ddl_sweep_run *run, const char *name)
+{
+    char path[2048];
+    return ddl_path_join(path, sizeof path, run->folder, name) && ddl_file_exists(path);
+}
+
+bool sweep_has_started(const struct ddl_sweep_run *run)
+{
+    return has_file(run, "metrics.jsonl");
+}
+
+/* ---- one run ---- */
+
+static ddl_status compare_recipe(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run,
+                                 struct ddl_error *err)
+{
+    const struct ddl_sweep_setting *setting = &sweep->settings[run->setting];
+    const char *open = setting->key && !run->is_candidate && !setting->is_chosen ? setting->key : NULL;
+    char path[2048], name[] = "", *argv[] = { name, NULL };
+    struct ddl_train_config found, planned = ddl_train_resolved(run->config);
+    struct recipe_difference d;
+    int n;
+    if (!ddl_path_join(path, sizeof path, run->folder, "recipe.yaml"))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", run->folder);
+    ddl_status status = ddl_train_configure(&found, path, 1, argv, NULL, NULL, &n, err);
+    if (status)
+        return status;
+    found = ddl_train_resolved(&found);
+    const struct ddl_option *row = open ? sweep_key_row(open) : NULL;
+    if (!recipes_differ(&planned, &found, row ? row->name : NULL, &d))
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_FORMAT,
+                         "%.300s: the run there is not the one that %.200s plans: %s: expected %.120s, found "
+                         "%.120s; remove the folder or choose another out",
+                         run->folder, sweep->path, d.key, d.a, d.b);
+}
+
+ddl_status sweep_read_run(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, struct ddl_error *err)
+{
+    uint64_t step = 0;
+    run->state = DDL_SWEEP_WAITING;
+    run->is_blocked = false;
+    *run->message = '\0';
+    if (!has_file(run, "recipe.yaml"))
+        return DDL_OK;
+    ddl_status status = compare_recipe(sweep, run, err);
+    if (!status)
+        status = ddl_run_final_step(&step, run->folder, err);
+    if (status)
+        return status;
+    sweep_read_progress(run);
+    if (step == run->config->steps)
+        run->state = DDL_SWEEP_FINISHED;
+    else if (sweep_has_started(run))
+        run->state = DDL_SWEEP_STOPPED;
+    return DDL_OK;
+}
+
+/* ---- sweep.json ---- */
+
+static void write_run(struct ddl_json *json, const struct ddl_sweep *sweep, const struct ddl_sweep_run *run)
+{
+    ddl_json_open(json, NULL, '{');
+    ddl_json_string(json, "name", run->name);
+    ddl_json_string(json, "setting", sweep->settings[run->setting].name);
+    ddl_json_bool(json, "candidate", run->is_candidate);
+    ddl_json_count(json, "seed", run->config->seed);
+    ddl_json_string(json, "state", ddl_sweep_state_names[run->state]);
+    ddl_json_count(json, "step", run->step);
+    ddl_json_count(json, "steps", run->config->steps);
+    ddl_json_number(json, "loss", run->loss, 9);
+    ddl_json_number(json, "val_loss", run->val_loss, 9);
+    ddl_json_fixed(json, "seconds", run->seconds, 3);
+    if (run->state == DDL_SWEEP_FAILED) {
+        if (run->signal)
+            ddl_json_count(json, "signal", (uint64_t)run->signal);
+        else if (!run->is_blocked)
+            ddl_json_count(json, "exit_status", (uint64_t)run->exit_status);
+        ddl_json_string(json, "message", run->message);
+    }
+    ddl_json_close(json, '}');
+}
+
+static void write_choice(struct ddl_json *json, const struct ddl_sweep_setting *setting)
+{
+    ddl_json_open(json, NULL, '{');
+    ddl_json_string(json, "setting", setting->name);
+    ddl_json_string(json, "key", setting->key);
+    ddl_json_string(json, "compared", setting->loss_name);
+    ddl_json_open(json, "values", '[');
+    for (size_t i = 0; i < setting->n_values; i++) {
+        ddl_json_open(json, NULL, '{');
+        ddl_json_string(json, "value", setting->values[i].text);
+        ddl_json_number(json, "loss", setting->values[i].loss, 9);
+        ddl_json_close(json, '}');
+    }
+    ddl_json_close(json, ']');
+    ddl_json_string(json, "chosen", setting->is_chosen ? setting->values[setting->chosen].text : NULL);
+    ddl_json_bool(json, "at_edge", setting->is_chosen && setting->at_edge);
+    ddl_json_close(json, '}');
+}
+
+void ddl_sweep_write_json(const struct ddl_sweep *sweep, FILE *out)
+{
+    struct ddl_json json = { out, false };
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_string(&json, "sweep", sweep->path);
+    ddl_json_string(&json, "out", sweep->out);
+    for (int state = 0; state < DDL_SWEEP_STATES; state++)
+        ddl_json_count(&json, ddl_sweep_state_names[state],
+                       ddl_sweep_count(sweep, (enum ddl_sweep_state)state));
+    ddl_json_fixed(&json, "seconds_left", sweep->seconds_left, 0);
+    ddl_json_open(&json, "choices", '[');
+    for (size_t i = 0; i < sweep->n_settings; i++) {
+        if (sweep->settings[i].key)
+            write_choice(&json, &sweep->settings[i]);
+    }
+    ddl_json_close(&json, ']');
+    ddl_json_open(&json, "runs", '[');
+    for (size_t i = 0; i < sweep->n_runs; i++)
+        write_run(&json, sweep, &sweep->runs[i]);
+    ddl_json_close(&json, ']');
+    ddl_json_close(&json, '}');
+    putc('\n', out);
+}
+
+ddl_status sweep_save(const struct ddl_sweep *sweep, struct ddl_error *err)
+{
+    char path[1100];
+    struct ddl_file_writer w;
+    if (!ddl_path_join(path, sizeof path, sweep->out, record_name))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", sweep->out);
+    ddl_status status = ddl_file_writer_begin(&w, path, err);
+    if (status)
+        return status;
+    ddl_sweep_write_json(sweep, w.stream);
+    return ddl_file_writer_commit(&w, err);
+}
+
+/* The record of a folder; *out is NULL if there is none. */
+static ddl_status read_record(const char *folder, json_t **out, struct ddl_error *err)
+{
+    char path[1100];
+    *out = NULL;
+    if (!ddl_path_join(path, sizeof path, folder, record_name))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", folder);
+    return ddl_file_exists(path) ? ddl_json_read(out, path, RECORD_LIMIT, err) : DDL_OK;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* The record of a run, or NULL. */
+static const json_t *find_record(const json_t *record, const char *name)
+{
+    const json_t *runs = json_object_get(record, "runs");
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        if (strcmp(text_of(json_array_get(runs, i), "name"), name) == 0)
+            return json_array_get(runs, i);
+    }
+    return NULL;
+}
+
+/* The state of a run that the last sweep recorded: a failure, or a process that still runs. A run that was
+ * not started because no value could be chosen has no record. */
+static void apply_record(struct ddl_sweep_run *run, const json_t *record, bool retry, bool running)
+{
+    const json_t *entry = find_record(record, run->name);
+    const char *state = text_of(entry, "state");
+    const json_t *signal = json_object_get(entry, "signal"), *status = json_object_get(entry, "exit_status");
+    if (run->state == DDL_SWEEP_FINISHED)
+        return;
+    if (running && strcmp(state, ddl_sweep_state_names[DDL_SWEEP_RUNNING]) == 0) {
+        run->state = DDL_SWEEP_RUNNING;
+    } else if (!retry && strcmp(state, ddl_sweep_state_names[DDL_SWEEP_FAILED]) == 0 && (signal || status)) {
+        run->state = DDL_SWEEP_FAILED;
+        run->signal = (int)json_integer_value(signal);
+        run->exit_status = (int)json_integer_value(status);
+        snprintf(run->message, sizeof run->message, "%s", text_of(entry, "message"));
+    }
+}
+
+/* What a record is applied with. */
+struct record {
+    json_t *content;     /* NULL: there is none                         */
+    bool retry, running; /* see ddl_sweep_read; a sweep trains runs now */
+};
+
+static ddl_status read_runs(struct ddl_sweep *sweep, bool candidates, const struct record *record,
+                            struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (size_t i = 0; !status && i < sweep->n_runs; i++) {
+        struct ddl_sweep_run *run = &sweep->runs[i];
+        if (run->is_candidate != candidates || run->is_blocked)
+            continue;
+        status = sweep_read_run(sweep, run, err);
+        apply_record(run, record->content, record->retry, record->running);
+    }
+    return status;
+}
+
+ddl_status sweep_read_states(struct ddl_sweep *sweep, bool retry, bool running, struct ddl_error *err)
+{
+    struct record record = { .retry = retry, .running = running };
+    ddl_status status = read_record(sweep->out, &record.content, err);
+    if (status)
+        return status;
+    for (size_t i = 0; i < sweep->n_runs; i++)
+        sweep->runs[i].is_blocked = false;
+    for (size_t i = 0; i < sweep->n_settings; i++)
+        sweep->settings[i].is_chosen = false;
+    status = read_runs(sweep, true, &record, err);
+    for (size_t i = 0; !status && i < sweep->n_settings; i++) {
+        if (sweep_choice_is_due(sweep, i))
+            status = sweep_choose(sweep, i, err);
+    }
+    if (!status)
+        status = read_runs(sweep, false, &record, err);
+    json_decref(record.content);
+    sweep_estimate(sweep, 1);
+    return status;
+}
+
+ddl_status ddl_sweep_read(struct ddl_sweep *sweep, bool retry, struct ddl_error *err)
+{
+    return sweep_read_states(sweep, retry, ddl_lock_is_held(sweep->out), err);
+}

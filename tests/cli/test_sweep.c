@@ -1,0 +1,371 @@
+/* ddl sweep: micro models trained by real processes; stopped, killed, failing, and started again. */
+#define _POSIX_C_SOURCE 200809L
+#include "support/program.h"
+#include "support/pty.h"
+#include "support/runs.h"
+
+#include "base/lock.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Writes NAME.yaml in the scratch folder, whose runs are in the scratch folder NAME, which is removed.
+ * Returns its path. `steps` of a few tokens. */
+static const char *write_sweep(const char *name, int steps, const char *text)
+{
+    static char path[1024];
+    char content[8192], shard[1024];
+    snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
+    write_random_shard(shard, 1, 260, 3000);
+    remove_scratch(name);
+    snprintf(path, sizeof path, "%s/%s.yaml", scratch_path("."), name);
+    snprintf(
+        content, sizeof content,
+        "base: {vocab_size: 300, num_hidden_layers: 1, num_attention_heads: 1, hidden_size: 8, head_dim: 8, "
+        "block_size: 16, batch: 2, warmup: 1, steps: %d, backend: ref, train_data: %s, val_data: %s, "
+        "val_every: 100, val_tokens: 32, checkpoint_every: 0, log_every: 1}\nout: %s\n%s",
+        steps, shard, shard, scratch_path(name), text);
+    write_file(path, content, strlen(content));
+    return path;
+}
+
+/* Starts "ddl sweep ..." in the background: standard output of the shell is its process id. */
+static int start(const char *file, const char *flags)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "cd '%s' && { '%s' sweep %s %s >'%s' 2>&1 & echo $!; }",
+             source_path("."), ddl_program(), file, flags, scratch_path("background.txt"));
+    assert_int_equal(run_command(command, printed, sizeof printed), 0);
+    return atoi(printed);
+}
+
+static void pause_briefly(void)
+{
+    const struct timespec pause = { 0, 10000000 };
+    nanosleep(&pause, NULL);
+}
+
+/* Waits until a file exists, for a minute at most. */
+static void wait_for(const char *folder, const char *file)
+{
+    for (int i = 0; i < 6000 && !ddl_file_exists(file_in(folder, file)); i++)
+        pause_briefly();
+    assert_true(ddl_file_exists(file_in(folder, file)));
+}
+
+static void wait_until_free(const char *folder)
+{
+    for (int i = 0; i < 6000 && ddl_lock_is_held(folder); i++)
+        pause_briefly();
+    assert_false(ddl_lock_is_held(folder));
+}
+
+static json_t *printed_json(void)
+{
+    json_error_t why;
+    json_t *root = json_loads(printed, 0, &why);
+    if (!root)
+        fail_msg("%s in: %s", why.text, printed);
+    return root;
+}
+
+/* The states of the runs by ddl sweep --status. */
+static size_t count(const char *file, const char *state)
+{
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "sweep %s --status --json", file), 0);
+    json_t *root = printed_json();
+    size_t n = (size_t)json_integer_value(json_object_get(root, state));
+    json_decref(root);
+    return n;
+}
+
+static const char two_by_two[] = "models: [baseline, ddl-1]\nseeds: [0, 1]\n";
+
+/* Two at a time; a second start trains nothing; the folders are what ddl compare reads; equal to ddl train.
+ */
+static void two_models_two_seeds(void **state)
+{
+    (void)state;
+    char file[1024], out[1024], alone[1024];
+    snprintf(file, sizeof file, "%s", write_sweep("plain", 6, two_by_two));
+    snprintf(out, sizeof out, "%s", scratch_path("plain"));
+    assert_int_equal(ddl("sweep %s --jobs 2", file), 0);
+    assert_printed("baseline_seed=0: started\n");
+    assert_printed("ddl-1_seed=1: finished, loss ");
+    assert_printed("finished        6        6 ");
+    assert_int_equal(count(file, "finished"), 4);
+    assert_int_equal(ddl("sweep %s", file), 0);
+    assert_null(strstr(printed, "started"));
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "sweep %s --json --quiet", file), 0);
+    json_t *root = printed_json();
+    assert_int_equal(json_array_size(json_object_get(root, "runs")), 4);
+    json_decref(root);
+    assert_int_equal(ddl("compare %s --markdown", out), 0);
+    assert_printed("\ngroup baseline_seed=0: baseline_seed=0, baseline_seed=1\n"
+                   "group ddl-1_seed=0: ddl-1_seed=0, ddl-1_seed=1\n");
+    snprintf(alone, sizeof alone, "%s", scratch_path("alone"));
+    assert_int_equal(ddl("train %s/ddl-1_seed=1/recipe.yaml --out %s --overwrite", out, alone), 0);
+    assert_same_file(file_in(alone, "model.safetensors"),
+                     file_in(scratch_path("plain/ddl-1_seed=1"), "model.safetensors"));
+}
+
+/* SIGTERM: exit status 3 with a checkpoint; the same command continues, with the bits of a run that was not
+ * stopped. */
+static void stopped_and_continued(void **state)
+{
+    (void)state;
+    char file[1024], command[2048];
+    static const char text[] = "models: [baseline]\nseeds: [0, 1]\n";
+    snprintf(file, sizeof file, "%s", write_sweep("whole", 3000, text));
+    assert_int_equal(ddl("sweep %s --quiet --threads 1", file), 0);
+    snprintf(file, sizeof file, "%s", write_sweep("stopped", 3000, text));
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && { '%s' sweep %s --threads 1 >/dev/null 2>&1 & pid=$!; until [ -s '%s' ]; do sleep 0.02; "
+        "done; kill -TERM $pid; wait $pid; }",
+        source_path("."), ddl_program(), file, scratch_path("stopped/baseline_seed=0/metrics.jsonl"));
+    assert_int_equal(run_command(command, printed, sizeof printed), 3);
+    assert_int_equal(count(file, "stopped"), 1);
+    assert_int_equal(count(file, "waiting"), 1);
+    assert_int_equal(ddl("sweep %s --threads 1", file), 0);
+    assert_printed("baseline_seed=0: started, continues after step ");
+    assert_same_file(scratch_path("stopped/baseline_seed=0/model.safetensors"),
+                     scratch_path("whole/baseline_seed=0/model.safetensors"));
+    assert_int_equal(count(file, "finished"), 2);
+}
+
+/* A killed sweep takes its runs along, and leaves nothing that the next one stumbles over. While it runs, no
+ * other may. */
+static void killed_sweep(void **state)
+{
+    (void)state;
+    char file[1024], out[1024], run[1024], command[256];
+    snprintf(file, sizeof file, "%s", write_sweep("killed", 3000, "seeds: [0]\n"));
+    snprintf(out, sizeof out, "%s", scratch_path("killed"));
+    snprintf(run, sizeof run, "%s", scratch_path("killed/run_seed=0"));
+    int pid = start(file, "--quiet");
+    wait_for(run, "metrics.jsonl");
+    assert_int_equal(ddl("sweep %s", file), 1);
+    assert_printed("killed: in use by process ");
+    assert_int_equal(count(file, "running"), 1);
+    snprintf(command, sizeof command, "kill -KILL %d", pid);
+    assert_int_equal(run_command(command, printed, sizeof printed), 0);
+    assert_int_equal(ddl("sweep %s", file), 0); /* waits until the run has stopped */
+    assert_printed("run_seed=0: started, continues after step ");
+    assert_int_equal(count(file, "finished"), 1);
+    wait_until_free(out);
+}
+
+/* A run whose process is killed is recorded, the others go on; --retry continues it. */
+static void killed_run(void **state)
+{
+    (void)state;
+    char file[1024], run[1024], command[2048];
+    snprintf(file, sizeof file, "%s", write_sweep("victim", 3000, "seeds: [0, 1]\n"));
+    snprintf(run, sizeof run, "%s", scratch_path("victim/run_seed=0"));
+    start(file, "--quiet");
+    wait_for(run, "metrics.jsonl");
+    snprintf(command, sizeof command, "kill -KILL $(sed -n 's/process \\([0-9]*\\) .*/\\1/p' '%s/.lock')",
+             run);
+    assert_int_equal(run_command(command, printed, sizeof printed), 0);
+    wait_for(scratch_path("victim/run_seed=1"), "config.json");
+    wait_until_free(scratch_path("victim"));
+    assert_int_equal(count(file, "failed"), 1);
+    assert_int_equal(count(file, "finished"), 1);
+    assert_int_equal(ddl("sweep %s", file), 1);
+    assert_printed("run_seed=0: ended by signal 9\n");
+    assert_printed("1 of 2 runs failed: see log.txt in their folders; --retry starts them again");
+    assert_null(strstr(printed, "started\n"));
+    assert_int_equal(ddl("sweep %s --retry", file), 0);
+    assert_printed("run_seed=0: finished");
+}
+
+/* A run that diverges: its message is the program's, the others go on. */
+static void failing_run(void **state)
+{
+    (void)state;
+    char file[1024];
+    snprintf(
+        file, sizeof file, "%s",
+        write_sweep("failing", 20,
+                    "models: [{name: a}, {name: bad, lr: 1000, weight_decay: 10, warmup: 0}, {name: c}]\n"));
+    assert_int_equal(ddl("sweep %s", file), 1);
+    assert_printed("bad: failed: step ");
+    assert_printed("is not finite: first in ");
+    assert_printed("1 of 3 runs failed: see log.txt in their folders; --retry starts them again");
+    assert_int_equal(count(file, "finished"), 2);
+    char *record = read_file(scratch_path("failing/sweep.json"), NULL);
+    assert_non_null(strstr(record, "\"exit_status\":1,\"message\":\"step "));
+    free(record);
+    assert_int_equal(ddl("sweep %s", file), 1); /* it is not started again */
+    assert_null(strstr(printed, "started\n"));
+    assert_int_equal(ddl("sweep %s --retry", file), 1); /* the same values diverge again */
+    assert_printed("bad: started, continues after step ");
+}
+
+/* Another value in the file than in the folder of a run: the key is named, nothing runs. */
+static void changed_file(void **state)
+{
+    (void)state;
+    char file[1024], folder[1024];
+    snprintf(file, sizeof file, "%s", write_sweep("changed", 6, "models: [{name: a, lr: 1e-3}]\n"));
+    assert_int_equal(ddl("sweep %s --quiet", file), 0);
+    snprintf(folder, sizeof folder, "%s", scratch_path("changed"));
+    char *text = read_file(file, NULL), *at = strstr(text, "lr: 1e-3");
+    at[strlen("lr: ")] = '2';
+    write_file(file, text, strlen(text));
+    free(text);
+    assert_int_equal(ddl("sweep %s", file), 1);
+    assert_printed("changed/a: the run there is not the one that ");
+    assert_printed(" plans: lr: expected 0.002, found 0.001; remove the folder or choose another out");
+    assert_int_equal(ddl("sweep %s --status", file), 1);
+}
+
+/* Of three values two are far too small: the third is taken, and used. */
+static void choice(void **state)
+{
+    (void)state;
+    char file[1024];
+    snprintf(file, sizeof file, "%s",
+             write_sweep("choice", 8,
+                         "models: [baseline, {name: fixed, lr: 3e-3}]\nseeds: [0, 1]\n"
+                         "choose: {key: lr, values: [1e-9, 1e-2, 1e-8], steps: 20, set: {val_every: 10}}\n"));
+    assert_int_equal(ddl("sweep %s --dry-run", file), 0);
+    assert_printed("baseline: lr not chosen yet: 1e-9 -, 1e-2 -, 1e-8 -\n");
+    assert_printed("\n7 runs, 1 at a time: ");
+    assert_int_equal(access(scratch_path("choice"), F_OK), -1);
+    assert_int_equal(ddl("sweep %s --jobs 2", file), 0);
+    assert_printed("baseline: lr 1e-2 chosen by val_loss: 1e-9 ");
+    assert_printed("at the edge of the values: a better one may be outside"); /* the largest */
+    char *recipe = read_file(scratch_path("choice/baseline_seed=1/recipe.yaml"), NULL);
+    assert_non_null(strstr(recipe, "\nlr: 0.01\n"));
+    free(recipe);
+    recipe = read_file(scratch_path("choice/fixed_seed=0/recipe.yaml"), NULL);
+    assert_non_null(strstr(recipe, "\nlr: 0.003\n"));
+    free(recipe);
+    /* Its losses, and that the lowest is the chosen one. */
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "sweep %s --status --json", file), 0);
+    json_t *root = printed_json(), *made = json_array_get(json_object_get(root, "choices"), 0);
+    assert_string_equal(json_string_value(json_object_get(made, "chosen")), "1e-2");
+    assert_true(json_is_true(json_object_get(made, "at_edge")));
+    double losses[3];
+    for (size_t i = 0; i < 3; i++)
+        losses[i] =
+            json_number_value(json_object_get(json_array_get(json_object_get(made, "values"), i), "loss"));
+    assert_true(losses[1] < losses[0] && losses[1] < losses[2]);
+    json_decref(root);
+    /* Candidates are not compared. */
+    assert_int_equal(ddl("compare %s --csv", scratch_path("choice")), 0);
+    assert_null(strstr(printed, "1e-9"));
+    assert_printed("fixed_seed=1");
+}
+
+/* A candidate that fails does not count; without any other, the runs are not started. */
+static void failing_candidates(void **state)
+{
+    (void)state;
+    char file[1024];
+    static const char text[] =
+        "set: {weight_decay: 10, warmup: 0}\nseeds: [0]\nchoose: {key: lr, values: [1000%s], steps: 20}\n";
+    char content[512];
+    snprintf(content, sizeof content, text, ", 1e-3");
+    snprintf(file, sizeof file, "%s", write_sweep("unchosen", 4, content));
+    assert_int_equal(ddl("sweep %s", file), 0);
+    assert_printed("run: lr 1e-3 chosen by val_loss: 1000 -, 1e-3 ");
+    snprintf(content, sizeof content, text, "");
+    snprintf(file, sizeof file, "%s", write_sweep("unchosen", 4, content));
+    assert_int_equal(ddl("sweep %s", file), 1);
+    assert_printed("run_seed=0: failed: not started: no run with a value of lr has finished");
+}
+
+static void usage(void **state)
+{
+    (void)state;
+    static const struct refusal cases[] = {
+        { "sweep", 2, "sweep: missing argument: expected a sweep file (SWEEP.yaml)" },
+        { "sweep a b", 2, "sweep: too many arguments: expected at most 1, found 2: 'b'" },
+        { "sweep a --jobs 0", 2, "--jobs: 0 is out of range" },
+        { "sweep a --status --dry-run", 2, "sweep: expected one of --status and --dry-run, found both" },
+        { "sweep /nowhere/s.yaml", 1, "/nowhere/s.yaml: cannot open" },
+    };
+    assert_refused(cases, sizeof cases / sizeof *cases);
+    char file[1024];
+    snprintf(file, sizeof file, "%s", write_sweep("nodata", 4, "set: {train_data: /nowhere}\n"));
+    assert_int_equal(ddl("sweep %s", file), 1);
+    assert_printed("ddl: run: train_data: /nowhere: cannot open");
+    assert_int_equal(access(scratch_path("nodata/run"), F_OK), -1);
+    assert_int_equal(ddl("sweep %s --dry-run", file), 1); /* the plan is printed all the same */
+    assert_printed("time not measured");
+    assert_int_equal(ddl("compare %s", scratch_path("nodata")), 1);
+}
+
+/* The recipe of the study, in a folder without its data: the plan is complete but for the time. */
+static void study(void **state)
+{
+    (void)state;
+    char command[4096], folder[1024];
+    struct ddl_error err;
+    snprintf(folder, sizeof folder, "%s", scratch_path("study"));
+    assert_ok(ddl_file_make_dir(folder, &err), err);
+    snprintf(command, sizeof command, "cd '%s' && '%s' sweep '%s' --dry-run --json 2>errors", folder,
+             ddl_program(), source_path("recipes/study-cpu.yaml"));
+    assert_int_equal(run_command(command, printed, sizeof printed), 1);
+    json_t *root = printed_json(), *runs = json_object_get(root, "runs");
+    size_t n_models = json_array_size(runs) / 7; /* four learning rates, three seeds */
+    assert_int_equal(json_array_size(runs), 7 * n_models);
+    assert_true(n_models >= 10);
+    const double tokens = (double)n_models * (3 * 640 + 4 * 120) * 16 * 256;
+    assert_true(json_number_value(json_object_get(root, "tokens")) == tokens);
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i);
+        json_int_t parameters = json_integer_value(json_object_get(run, "parameters"));
+        assert_true(parameters >= 1311616 && parameters < 1340000);
+        assert_true(json_number_value(json_object_get(run, "flops_per_token")) > 8e6);
+        assert_true(json_integer_value(json_object_get(run, "memory")) > 100 << 20);
+    }
+    json_decref(root);
+    char *errors = read_file(file_in(folder, "errors"), NULL);
+    assert_non_null(strstr(errors, "data/shards/study: cannot open"));
+    free(errors);
+}
+
+/* On a terminal the table is redrawn; Ctrl-C reaches the runs through the sweep only, once. */
+static void terminal(void **state)
+{
+    (void)state;
+    char file[1024];
+    snprintf(file, sizeof file, "%s", write_sweep("terminal", 100000, "seeds: [0, 1, 2]\n"));
+    const char *const argv[] = { ddl_program(), "sweep", file, "--jobs", "2", NULL };
+    const char *const environment[] = { "TERM=xterm", NULL };
+    pty_start(argv, environment);
+    pty_expect("0/3 runs finished  2 running");
+    pty_expect("  run_seed=0  step ");
+    pty_expect("  run_seed=1  step ");
+    pty_expect("\033[3A");
+    pty_send("\x03");
+    pty_expect("stopped at step ");
+    assert_int_equal(pty_finish(), 3);
+    assert_int_equal(count(file, "stopped"), 2);
+    assert_int_equal(count(file, "failed"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_models_two_seeds),
+        cmocka_unit_test(stopped_and_continued),
+        cmocka_unit_test(killed_sweep),
+        cmocka_unit_test(killed_run),
+        cmocka_unit_test(failing_run),
+        cmocka_unit_test(changed_file),
+        cmocka_unit_test(choice),
+        cmocka_unit_test(failing_candidates),
+        cmocka_unit_test(usage),
+        cmocka_unit_test(study),
+        cmocka_unit_test(terminal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,318 @@
+/* The plan of a sweep: names, counts and configurations that can be checked by hand; mistakes in the file;
+ * what runs of different models share. */
+#include "support/runs.h"
+
+#include "base/mem.h"
+#include "ddl/data.h"
+#include "ddl/sweep.h"
+
+#include <math.h>
+
+static const char base[] =
+    "base: {size: micro, vocab_size: 300, hidden_size: 16, seq: 16, steps: 20, warmup: 2, lr: 1e-3}\n";
+
+/* Opens a sweep file of this text, behind `base` and an out. */
+static ddl_status open_text(struct ddl_sweep *sweep, const char *text, struct ddl_error *err)
+{
+    char path[1024], whole[4096];
+    snprintf(path, sizeof path, "%s", scratch_path("sweep.yaml"));
+    snprintf(whole, sizeof whole, "%sout: %s\n%s", base, scratch_path("out"), text);
+    write_file(path, whole, strlen(whole));
+    return ddl_sweep_open(sweep, path, err);
+}
+
+static void open_ok(struct ddl_sweep *sweep, const char *text)
+{
+    struct ddl_error err;
+    assert_ok(open_text(sweep, text, &err), err);
+}
+
+static void assert_names(const struct ddl_sweep *sweep, const char *const *names, size_t n)
+{
+    assert_int_equal(sweep->n_runs, n);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(sweep->runs[i].name, names[i]);
+}
+
+static void models_and_seeds(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "baseline_seed=0", "wide_seed=0", "baseline_seed=3", "wide_seed=3" };
+    struct ddl_sweep sweep;
+    open_ok(&sweep,
+            "models:\n  - baseline\n  - name: wide\n    model: ddl-1\n    head_dim: 8\nseeds: [0, 3]\n");
+    assert_names(&sweep, names, 4);
+    assert_int_equal(sweep.n_settings, 2);
+    const struct ddl_sweep_run *run = &sweep.runs[3];
+    assert_int_equal(run->config->seed, 3);
+    assert_int_equal(run->config->config.head_dim, 8);
+    assert_int_equal(run->config->steps, 20);
+    assert_string_equal(run->config->model, "ddl-1");
+    assert_string_equal(run->config->out, run->folder);
+    assert_true(run->state == DDL_SWEEP_WAITING && !run->is_candidate);
+    ddl_sweep_close(&sweep);
+}
+
+/* 2 x 2 values, of which an entry replaces one axis, and one entry has other seeds. */
+static void grids(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "a_lr=1e-3_clip=1_seed=0",
+        "a_lr=1e-3_clip=2_seed=0",
+        "a_lr=2e-3_clip=1_seed=0",
+        "a_lr=2e-3_clip=2_seed=0",
+        "b_learning_rate=5e-3_clip=1_seed=7",
+        "b_learning_rate=5e-3_clip=2_seed=7",
+    };
+    struct ddl_sweep sweep;
+    open_ok(&sweep, "models:\n  - {name: a}\n  - name: b\n    grid: {learning_rate: 5e-3}\n    seeds: 7\n"
+                    "grid:\n  lr: [1e-3, 2e-3]\n  clip: [1, 2]\nseeds: [0]\n");
+    assert_names(&sweep, names, 6);
+    assert_true(sweep.runs[5].config->lr == 5e-3 && sweep.runs[5].config->clip == 2);
+    assert_true(sweep.runs[2].config->lr == 2e-3 && sweep.runs[2].config->clip == 1);
+    assert_int_equal(sweep.runs[5].config->seed, 7);
+    ddl_sweep_close(&sweep);
+}
+
+static void without_models_or_seeds(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "run_sample_prompt=a-b-c", "run_sample_prompt=d" };
+    struct ddl_sweep sweep;
+    open_ok(&sweep, "grid: {sample_prompt: [a/b c, d]}\nset: {seed: 5}\n");
+    assert_names(&sweep, names, 2);
+    assert_int_equal(sweep.runs[0].config->seed, 5);
+    assert_string_equal(sweep.runs[0].config->sample_prompt, "a/b c");
+    ddl_sweep_close(&sweep);
+    open_ok(&sweep, "");
+    assert_int_equal(sweep.n_runs, 1);
+    assert_string_equal(sweep.runs[0].name, "run");
+    ddl_sweep_close(&sweep);
+}
+
+/* Candidates come first; an entry may have its own values, or set the key itself. */
+static void candidates(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "choose/a_lr=1e-3", "choose/a_lr=2e-3", "choose/b_lr=4e-3",
+                                         "a_seed=0",         "b_seed=0",         "c_seed=0",
+                                         "a_seed=1",         "b_seed=1",         "c_seed=1" };
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    open_ok(&sweep,
+            "models:\n  - name: a\n  - {name: b, choose: [4e-3]}\n  - {name: c, lr: 9e-3}\n"
+            "seeds: [0, 1]\nchoose: {key: lr, values: [1e-3, 2e-3], steps: 6, seed: 9, set: {warmup: 1}}\n");
+    assert_names(&sweep, names, 9);
+    const struct ddl_sweep_run *candidate = &sweep.runs[1];
+    assert_true(candidate->is_candidate && candidate->config->lr == 2e-3);
+    assert_int_equal(candidate->config->steps, 6);
+    assert_int_equal(candidate->config->warmup, 1);
+    assert_int_equal(candidate->config->seed, 9);
+    assert_int_equal(sweep.runs[3].config->steps, 20);
+    assert_true(sweep.runs[5].config->lr == 9e-3);
+    assert_string_equal(sweep.settings[0].key, "lr");
+    assert_null(sweep.settings[2].key);
+    assert_int_equal(sweep.settings[1].n_values, 1);
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_int_equal(ddl_sweep_count(&sweep, DDL_SWEEP_WAITING), 9);
+    assert_false(sweep.settings[0].is_chosen);
+    ddl_sweep_close(&sweep);
+}
+
+/* Lines are counted from `base` and `out` on: the first of the text is line 3. */
+static void mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        { "modles: [a]\n", "sweep.yaml:3: unknown key 'modles', did you mean 'models'?" },
+        { "models: 3\n", "sweep.yaml:3: models: expected a list, found a value" },
+        { "models: []\n", "sweep.yaml:3: models: expected 1 to 1024 entries, found an empty list" },
+        { "models:\n  - {lr: 1e-3}\n", "sweep.yaml:4: models: expected a name, found none" },
+        { "models:\n  - {name: a/b}\n", "sweep.yaml:4: name: expected up to 80 letters" },
+        { "models:\n  - baseline\n  - baseline\n",
+          "sweep.yaml:5: models: duplicate name 'baseline': first defined at line 4" },
+        { "models:\n  - dl-cc\n", "sweep.yaml:4: dl-cc: unknown model 'dl-cc', did you mean 'ddl-cc'?" },
+        { "models:\n  - name: a\n    sped: 1\n", "sweep.yaml:5: unknown key 'sped', did you mean 'seed'?" },
+        { "models:\n  - name: a\n    lr: fast\n", "sweep.yaml:5: lr: 'fast' is not a number" },
+        { "models:\n  - name: a\n    lr: [1, 2]\n", "sweep.yaml:5: lr: expected a value, found a list" },
+        { "models:\n  - name: a\n    out: x\n", "sweep.yaml:5: out: expected no run folder" },
+        { "models:\n  - name: a\n    seed: 1\n", "sweep.yaml:5: seed: expected seeds, a list" },
+        { "models:\n  - name: a\n    warmup: 100\n", "sweep.yaml:4: a: warmup is 100, more than steps 20" },
+        { "models:\n  - name: a\n    lr: 1\n    lr: 2\n",
+          "sweep.yaml:6: duplicate key 'lr': first defined at line 5" },
+        { "models:\n  - {name: a, lr: 1}\ngrid:\n  lr: [1, 2]\n",
+          "sweep.yaml:4: lr: the key is an axis of the grid (line 6)" },
+        { "grid:\n  lr: [1, 2, 1.0]\n", "sweep.yaml:4: lr: duplicate value 1.0: first at line 4" },
+        { "grid:\n  lr: []\n", "sweep.yaml:4: lr: expected at least one value, found an empty list" },
+        { "grid:\n  lr: [1]\n  learning_rate: [2]\n",
+          "sweep.yaml:5: grid: 'learning_rate' is the same key as 'lr' at line 4" },
+        { "grid:\n  seed: [1]\n",
+          "sweep.yaml:4: grid: expected another key than seed: set seeds of the sweep" },
+        { "grid:\n  sample_prompt: [a b, a/b]\n", "two runs have the name 'run_sample_prompt=a-b'" },
+        { "seeds: [0, 1, 0]\n", "sweep.yaml:3: seed: duplicate value 0" },
+        { "seeds: [0, many]\n", "sweep.yaml:3: seed: 'many'" },
+        { "choose: {values: [1]}\n", "choose: expected key and values, found no key" },
+        { "choose: {key: lr}\n", "choose: expected key and values, found no values" },
+        { "choose: {key: lr, values: [1], loss: best}\n", "loss: expected val or train, found best" },
+        { "choose: {key: steps, values: [1]}\n",
+          "choose: key: expected another key than seed, out and steps" },
+        { "choose: {key: lr, values: [1], stepps: 3}\n",
+          "choose: unknown key 'stepps', did you mean 'steps'?" },
+        { "choose: {key: lr, values: [1, 2], steps: 1}\n", "warmup is 2, more than steps 1" },
+        { "choose: {key: lr, values: [1]}\ngrid: {lr: [1]}\n",
+          "lr: expected a grid or a choice of this key, found both" },
+        { "models:\n  - {name: a, choose: [1]}\n", "sweep.yaml:4: choose: expected a section choose" },
+        { "models: [a\n", "not valid YAML" },
+        { "---\nout: x\n", "expected one document, found a second" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_sweep sweep;
+        struct ddl_error err;
+        if (open_text(&sweep, cases[i].text, &err) != DDL_E_USAGE)
+            fail_msg("%s: not refused", cases[i].text);
+        assert_says(&err, cases[i].says);
+    }
+}
+
+/* Paths: a base file, and a sweep file whose paths are relative to its folder. */
+static void paths(void **state)
+{
+    (void)state;
+    char folder[1024], text[2048], path[2048];
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    snprintf(folder, sizeof folder, "%s", scratch_path("paths"));
+    assert_ok(ddl_file_make_dir(folder, &err), err);
+    static const char recipe[] = "model: ddl-1\nsize: micro\nvocab_size: 300\nsteps: 9\nout: elsewhere\n"
+                                 "train_data: here\n";
+    snprintf(path, sizeof path, "%s/base.yaml", folder);
+    write_file(path, recipe, sizeof recipe - 1);
+    snprintf(text, sizeof text, "relative_to: recipe\nbase: base.yaml\nout: runs\nset: {val_data: there}\n");
+    snprintf(path, sizeof path, "%s/s.yaml", folder);
+    write_file(path, text, strlen(text));
+    assert_ok(ddl_sweep_open(&sweep, path, &err), err);
+    snprintf(text, sizeof text, "%s/runs", folder);
+    assert_string_equal(sweep.out, text);
+    assert_int_equal(sweep.runs[0].config->steps, 9);
+    assert_string_equal(sweep.runs[0].config->train_data, "here");
+    assert_non_null(strstr(sweep.runs[0].config->val_data, "paths/there"));
+    ddl_sweep_close(&sweep);
+    assert_int_equal(ddl_sweep_open(&sweep, "/nowhere/s.yaml", &err), DDL_E_IO);
+    assert_says(&err, "/nowhere/s.yaml: cannot open");
+}
+
+/* Every parameter of the same name has the same initial value in all models of a seed, and another one for
+ * another seed. */
+static void shared_parameters_are_equal(void **state)
+{
+    (void)state;
+    static const char *const others[] = { "ddl-1", "ddl-cc-ec", "ddl-tc-ec", "scale", "gated", "highway" };
+    struct ddl_error err;
+    ddl_backend *backend;
+    assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+    ddl_model *baseline = tiny_model("baseline", TINY_VOCAB, 3, backend);
+    ddl_model *reseeded = tiny_model("baseline", TINY_VOCAB, 4, backend);
+    size_t n = ddl_model_n_params(baseline);
+    for (size_t m = 0; m < sizeof others / sizeof *others; m++) {
+        ddl_model *other = tiny_model(others[m], TINY_VOCAB, 3, backend);
+        size_t shared = 0, different = 0;
+        for (size_t i = 0; i < n; i++) {
+            const struct ddl_param *p = ddl_model_param(baseline, i);
+            float *a = random_floats(p->count, 1), *b = random_floats(p->count, 2),
+                  *c = random_floats(p->count, 3);
+            ddl_model_read_param(baseline, i, a);
+            ddl_model_read_param(reseeded, i, c);
+            for (size_t k = 0; k < ddl_model_n_params(other); k++) {
+                const struct ddl_param *q = ddl_model_param(other, k);
+                if (strcmp(p->name, q->name) != 0 || p->count != q->count)
+                    continue;
+                ddl_model_read_param(other, k, b);
+                assert_memory_equal(a, b, p->count * sizeof *a);
+                shared++;
+            }
+            different += memcmp(a, c, p->count * sizeof *a) != 0;
+            ddl_mem_free(a);
+            ddl_mem_free(b);
+            ddl_mem_free(c);
+        }
+        assert_int_equal(shared, n); /* the other model has all parameters of the baseline */
+        assert_true(different > 10);
+        ddl_model_free(other);
+    }
+    ddl_model_free(baseline);
+    ddl_model_free(reseeded);
+    ddl_backend_free(backend);
+}
+
+/* The batches of two models of a sweep: the loader's fields are those of make_step in
+ * src/train/trainer_open.c. */
+static void batches_are_equal(void **state)
+{
+    (void)state;
+    enum { B = 4, T = 16, STEPS = 8 };
+    int32_t tokens[2][B * T], targets[2][B * T];
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    ddl_shards *shards;
+    write_random_shard(scratch_path("batches.bin"), 1, 260, 3000);
+    assert_ok(ddl_shards_open(&shards, scratch_path("batches.bin"), &err), err);
+    open_ok(&sweep, "models: [baseline, ddl-cc-ec]\nseeds: [0, 1]\n");
+    struct ddl_loader loaders[4];
+    for (size_t i = 0; i < 4; i++) {
+        const struct ddl_train_config *t = sweep.runs[i].config;
+        loaders[i] = (struct ddl_loader){ shards, t->order, t->seed, t->seq, 0 };
+    }
+    for (int step = 0; step < STEPS; step++) {
+        ddl_loader_next(&loaders[0], B, tokens[0], targets[0]);
+        ddl_loader_next(&loaders[1], B, tokens[1], targets[1]);
+        assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
+        assert_memory_equal(targets[0], targets[1], sizeof targets[0]);
+    }
+    ddl_loader_next(&loaders[2], B, tokens[1], targets[1]);
+    assert_memory_not_equal(tokens[0], tokens[1], sizeof tokens[0]);
+    ddl_sweep_close(&sweep);
+    ddl_shards_close(shards);
+}
+
+/* Parameters and FLOPs of the plan are those of the configurations; disk by hand: checkpoints of 12 bytes a
+ * parameter, a model of 4. */
+static void forecast(void **state)
+{
+    (void)state;
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    struct ddl_sweep_forecast f[2];
+    const struct ddl_sweep_options options = { .jobs = 1 };
+    open_ok(&sweep,
+            "models: [baseline, ddl-cc-ec]\nset: {checkpoint_every: 5, keep_last: 1, keep_best: 0}\n");
+    assert_ok(ddl_sweep_predict(&sweep, &options, NULL, f, &err), err);
+    for (size_t i = 0; i < 2; i++) {
+        struct ddl_train_plan plan;
+        assert_ok(ddl_train_plan(sweep.runs[i].config, &plan, &err), err);
+        assert_int_equal(f[i].plan.params_total, plan.params_total);
+        assert_true(f[i].plan.flops_per_token == plan.flops_per_token);
+        assert_true(f[i].disk == (double)plan.params_total * (4 + 12 * 2)); /* one kept, one being written */
+        assert_true(isnan(f[i].seconds));                                   /* there is no data */
+    }
+    assert_true(f[1].plan.params_total > f[0].plan.params_total);
+    ddl_sweep_close(&sweep);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_and_seeds),
+        cmocka_unit_test(grids),
+        cmocka_unit_test(without_models_or_seeds),
+        cmocka_unit_test(candidates),
+        cmocka_unit_test(mistakes),
+        cmocka_unit_test(paths),
+        cmocka_unit_test(shared_parameters_are_equal),
+        cmocka_unit_test(batches_are_equal),
+        cmocka_unit_test(forecast),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
