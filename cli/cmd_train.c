@@ -233,12 +233,14 @@ const struct command train_command = {
                                { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one --resume",
                                  "resume a killed run; the results are bit-identical" },
                                { 0 } },
-    .files = (const struct note[]){ { "OUT/recipe.yaml", "every key with its value; paths relative to OUT" },
-                                    { "OUT/metrics.jsonl", "one JSON object per logged step, and telemetry records" },
-                                    { "OUT/checkpoint-STEP/", "a model folder with the optimizer state" },
-                                    { "OUT/trouble-STEP/", "divergence dump for ddl verify" },
-                                    { "OUT/config.json, OUT/model.safetensors, OUT/tokenizer.json",
-                                      "the final model" },
-                                    { 0 } },
+    .files =
+        (const struct note[]){
+            { "OUT/recipe.yaml", "every key with its value; paths relative to OUT" },
+            { "OUT/metrics.jsonl", "one JSON object per logged step, and telemetry records" },
+            { "OUT/samples.jsonl", "one JSON object per text sample" },
+            { "OUT/checkpoint-STEP/", "a model folder with the optimizer state" },
+            { "OUT/trouble-STEP/", "divergence dump for ddl verify" },
+            { "OUT/config.json, OUT/model.safetensors, OUT/tokenizer.json", "the final model" },
+            { 0 } },
     .run = cmd_train,
 };

@@ -12,9 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Of long runs every n-th line is kept, so that a page stays small: at most so many and the lines with
- * validations, scores and skipped updates. */
+ * validations, scores, skipped updates and starts. */
 enum { MAX_STEPS = 3000, MAX_TELEMETRY = 120 };
 
 /* ---- lines ---- */
@@ -39,14 +40,13 @@ static void free_lines(struct report_lines *lines)
 }
 
 /* What a line is. */
-enum line_kind { STEP, IMPORTANT_STEP, TELEMETRY, OTHER };
+enum line_kind { STEP, IMPORTANT_STEP, TELEMETRY };
 
 static enum line_kind kind_of(const json_t *object)
 {
-    static const char *const important[] = { "val_loss", "tasks", "skipped" };
-    const char *kind = json_string_value(json_object_get(object, "kind"));
-    if (kind)
-        return strcmp(kind, "telemetry") == 0 ? TELEMETRY : OTHER;
+    static const char *const important[] = { "val_loss", "tasks", "skipped", "start" };
+    if (json_object_get(object, "kind"))
+        return TELEMETRY;
     for (size_t i = 0; i < sizeof important / sizeof *important; i++) {
         if (json_object_get(object, important[i]))
             return IMPORTANT_STEP;
@@ -77,16 +77,16 @@ static ddl_status take_line(struct pass *pass, const char *line, size_t size, st
     enum line_kind kind = kind_of(object);
     bool skipped = json_is_true(json_object_get(object, "skipped"));
     json_decref(object);
-    struct report_lines *lines = kind == TELEMETRY ? &r->telemetry : kind == OTHER ? &r->other : &r->steps;
+    struct report_lines *lines = kind == TELEMETRY ? &r->telemetry : &r->steps;
     size_t *i = kind == TELEMETRY ? &pass->n_telemetry : &pass->n_steps;
     if (!pass->keeps) {
         lines->total++;
         r->n_skipped += skipped;
         return DDL_OK;
     }
-    bool kept = kind == OTHER || kind == IMPORTANT_STEP ||
-                is_due(*i, lines->total, kind == TELEMETRY ? MAX_TELEMETRY : MAX_STEPS);
-    *i += kind != OTHER;
+    bool kept =
+        kind == IMPORTANT_STEP || is_due(*i, lines->total, kind == TELEMETRY ? MAX_TELEMETRY : MAX_STEPS);
+    ++*i;
     return kept ? add_line(lines, line, size, err) : DDL_OK;
 }
 
@@ -114,6 +114,27 @@ static ddl_status read_lines(struct report *r, struct ddl_error *err)
         status = pass_over(r, false, text, size, err);
     if (!status)
         status = pass_over(r, true, text, size, err);
+    free(text);
+    return status;
+}
+
+/* samples.jsonl, which a run without samples does not have; a line that is not JSON is left out. */
+static ddl_status read_samples(struct report *r, struct ddl_error *err)
+{
+    char path[4200], *text;
+    size_t size;
+    snprintf(path, sizeof path, "%s/samples.jsonl", r->folder);
+    if (access(path, F_OK) != 0)
+        return DDL_OK;
+    ddl_status status = read_input(path, (size_t)1 << 32, &text, &size, err);
+    const char *at = text, *end;
+    while (!status && (end = memchr(at, '\n', size - (size_t)(at - text)))) {
+        json_t *object = json_loadb(at, (size_t)(end - at), JSON_REJECT_DUPLICATES, NULL);
+        if (json_is_object(object))
+            status = add_line(&r->samples, at, (size_t)(end - at), err);
+        json_decref(object);
+        at = end + 1;
+    }
     free(text);
     return status;
 }
@@ -197,13 +218,15 @@ ddl_status report_read(struct report *r, const char *folder, struct ddl_error *e
     r->status = status_of(r);
     status = read_lines(r, err);
     if (!status)
+        status = read_samples(r, err);
+    if (!status)
         status = find_dumps(r, err);
     return status ? status : ddl_checkpoint_list(folder, &r->checkpoints, &r->n_checkpoints, err);
 }
 
 void report_free(struct report *r)
 {
-    struct report_lines *const lines[] = { &r->steps, &r->telemetry, &r->other, &r->dumps };
+    struct report_lines *const lines[] = { &r->steps, &r->telemetry, &r->samples, &r->dumps };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         free_lines(lines[i]);
     free(r->checkpoints);
@@ -296,7 +319,7 @@ void write_report_json(struct ddl_json *json, const char *key, const struct repo
     write_lines(json, "steps", &r->steps);
     ddl_json_count(json, "n_telemetry", r->telemetry.total);
     write_lines(json, "telemetry", &r->telemetry);
-    write_lines(json, "records", &r->other);
+    write_lines(json, "samples", &r->samples);
     write_lines(json, "dumps", &r->dumps);
     ddl_json_close(json, '}');
 }

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Lines of metrics.jsonl. */
+/* Lines of a file. */
 struct report_lines {
     char **text; /* (n) JSON objects, malloc'ed */
     size_t n;
@@ -21,9 +21,10 @@ struct report {
     const char *folder;
     const char *status; /* "running", "finished" or "stopped" */
     struct ddl_run_log log;
-    struct report_lines steps, telemetry, other; /* logged steps; records by their key "kind"     */
-    struct report_lines dumps;                   /* the trouble.json files of the run, by step    */
-    struct ddl_checkpoint *checkpoints;          /* (n_checkpoints) */
+    struct report_lines steps, telemetry; /* of metrics.jsonl                           */
+    struct report_lines samples;          /* of samples.jsonl                           */
+    struct report_lines dumps;            /* the trouble.json files of the run, by step */
+    struct ddl_checkpoint *checkpoints;   /* (n_checkpoints) */
     size_t n_checkpoints;
     uint64_t n_skipped; /* steps whose update was skipped */
 };

@@ -5,7 +5,8 @@
 const result = data.result;
 const steps = result.steps;
 const telemetry = result.telemetry;
-const records = (kind) => result.records.filter((record) => record.kind === kind);
+/* The processes that trained the run; earlier versions do not record them. */
+const starts = steps.filter((row) => row.start).map((row) => row.start);
 
 /* ---- summary ---- */
 
@@ -20,6 +21,7 @@ function summary() {
     ["best validation loss", isNumber(result.best_val_loss) ? `${fixed(result.best_val_loss, 4)} at ${count(result.best_step)}` : MISSING],
     ["tokens", count(result.tokens)], ["FLOPs", short(result.flops)], ["tokens/s", count(result.tokens_per_s)],
     ["training time", seconds(result.train_seconds)], ["wall time", seconds(result.seconds)],
+    starts.length ? ["processor", starts[starts.length - 1].processor] : null,
     ["peak memory", isNumber(result.peak_memory) ? `${count(result.peak_memory / 1048576)} MiB` : MISSING],
   ]));
   if (steps.length < result.n_steps) main.append(note(`The charts have ${count(steps.length)} of ${count(result.n_steps)} logged steps, with every validation.`));
@@ -198,7 +200,7 @@ function tasks() {
 }
 
 function samples() {
-  const list = records("sample");
+  const list = result.samples;
   if (!list.length) return;
   const shown = (sample) => element("div", {}, element("h3", {}, `step ${count(sample.step)}`),
     element("pre", {}, element("mark", {}, sample.prompt), sample.text));
@@ -208,9 +210,8 @@ function samples() {
 }
 
 function events() {
-  const starts = records("start");
   const rows = [
-    ...starts.map((one) => ({ step: one.step, what: one.resumed ? "resumed" : "started", more: [one.time, one.processor, one.threads && `${one.threads} threads`].filter(Boolean).join(", ") })),
+    ...starts.map((one) => ({ step: one.step, what: one.step ? "resumed" : "started", more: `${one.time}, ${one.processor}, ${one.backend}` })),
     ...steps.filter((row) => row.skipped).map((row) => ({ step: row.step, what: "update skipped", more: `gradient norm ${precise(row.grad_norm)}: a spike` })),
     ...result.dumps.map((dump) => ({ step: dump.step, what: "not finite", more: `${dump.what}, micro-batch ${dump.micro_batch}${dump.first ? `, first in layer ${dump.first.layer} ${dump.first.part}, tensor ${dump.first.tensor}` : ""}` })),
   ].sort((a, b) => a.step - b.step);
@@ -219,7 +220,8 @@ function events() {
     rows.length ? table([
       { title: "step", cell: (row) => count(row.step) }, { title: "event", text: true, cell: (row) => row.what }, { title: "details", text: true, wrap: true, cell: (row) => row.more },
     ], rows, { caption: "Starts and resumes, skipped updates and non-finite values" })
-      : note("No update was skipped, and no value was not finite."),
+      : null,
+    rows.length === starts.length ? note("No update was skipped, and all values were finite.") : null,
     result.checkpoints.length ? table([
       { title: "checkpoint", cell: (row) => count(row.step) }, { title: "training loss", cell: (row) => fixed(row.loss, 4) },
       { title: "validation loss", cell: (row) => fixed(row.val_loss, 4) }, { title: "state", text: true, cell: (row) => (row.damaged ? "corrupted" : "") },

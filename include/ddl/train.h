@@ -178,18 +178,18 @@ struct ddl_train_callbacks {
 };
 
 /* Trains a model. Everything is checked before anything is written. A resumed run needs `out`. `out`
- * gets recipe.yaml, metrics.jsonl (one object a logged step), checkpoint-<step>/ (model.safetensors,
- * config.json, tokenizer.json, optimizer.safetensors, state.json; written atomically) and at the end the
- * model itself. A resumed run gives the same parameters, moments and losses, bit for bit, as one that was
- * never stopped, wherever it was stopped: before the first checkpoint it starts again, after the last step
- * only the model is written. A corrupted checkpoint is reported and skipped. A text sample or an
- * evaluation on tasks that fails is reported, and the run continues. `callbacks` may be NULL. DDL_E_IO after
- * a failed write: the message says from where --resume continues. DDL_E_INTERRUPTED after `stop`,
- * `validation` or `tasks`, with a checkpoint of the last step, and after `check`. DDL_E_NUMERIC where a loss
- * or a gradient is not finite: the message has the step, the micro-batch and the first bad tensor with its
- * layer, trouble-<step>/ is a dump that ddl_verify_run replays, and the state before the step is saved as a
- * further checkpoint unless it is not finite itself. `last` (may be NULL) gets the last step's progress,
- * without results of tasks. */
+ * gets recipe.yaml, metrics.jsonl (one object a logged step), samples.jsonl (with samples),
+ * checkpoint-<step>/ (model.safetensors, config.json, tokenizer.json, optimizer.safetensors, state.json;
+ * written atomically) and at the end the model itself. A resumed run gives the same parameters, moments and
+ * losses, bit for bit, as one that was never stopped, wherever it was stopped: before the first checkpoint it
+ * starts again, after the last step only the model is written. A corrupted checkpoint is reported and
+ * skipped. A text sample or an evaluation on tasks that fails is reported, and the run continues. `callbacks`
+ * may be NULL. DDL_E_IO after a failed write: the message says from where --resume continues.
+ * DDL_E_INTERRUPTED after `stop`, `validation` or `tasks`, with a checkpoint of the last step, and after
+ * `check`. DDL_E_NUMERIC where a loss or a gradient is not finite: the message has the step, the micro-batch
+ * and the first bad tensor with its layer, trouble-<step>/ is a dump that ddl_verify_run replays, and the
+ * state before the step is saved as a further checkpoint unless it is not finite itself. `last` (may be NULL)
+ * gets the last step's progress, without results of tasks. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);

@@ -1,6 +1,7 @@
 /* Reports: filling them, timing their rows, and what changed between two. */
 #include "bench/bench.h"
 #include "base/clock.h"
+#include "base/machine.h"
 
 #include <assert.h>
 #include <math.h>
@@ -12,30 +13,13 @@
 /* A difference this small is never called a change, whatever the spreads say. */
 static const double smallest_change = 0.02;
 
-static void processor_name(char *out, size_t size)
-{
-    char line[512];
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    snprintf(out, size, "unknown");
-    while (file && fgets(line, sizeof line, file)) {
-        char *value = strstr(line, ": ");
-        if (value && strncmp(line, "model name", strlen("model name")) == 0) {
-            value[strcspn(value, "\n")] = '\0';
-            snprintf(out, size, "%.100s", value + 2);
-            break;
-        }
-    }
-    if (file)
-        fclose(file);
-}
-
 void bench_begin(struct ddl_bench_report *report, const char *kind, const ddl_backend *backend)
 {
     *report = (struct ddl_bench_report){ 0 };
     snprintf(report->kind, sizeof report->kind, "%s", kind);
     snprintf(report->backend, sizeof report->backend, "%s",
              backend ? ddl_backend_description(backend) : "one thread");
-    processor_name(report->machine, sizeof report->machine);
+    ddl_machine_processor(report->machine, sizeof report->machine);
 }
 
 void bench_set(struct ddl_bench_report *report, const char *name, const char *format, ...)

@@ -8,6 +8,7 @@ static const struct {
 } files[DDL_RUN_FILES] = {
     [DDL_FILE_RECIPE] = { "recipe.yaml", DDL_IN_RUN },
     [DDL_FILE_METRICS] = { "metrics.jsonl", DDL_IN_RUN },
+    [DDL_FILE_SAMPLES] = { "samples.jsonl", DDL_IN_RUN },
     [DDL_FILE_MODEL] = { "model.safetensors", MODEL_FILE },
     [DDL_FILE_CONFIG] = { "config.json", MODEL_FILE },
     [DDL_FILE_OPTIMIZER] = { "optimizer.safetensors", DDL_IN_CHECKPOINT | DDL_IS_SUMMED },

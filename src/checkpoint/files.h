@@ -9,6 +9,7 @@
 enum ddl_run_file {
     DDL_FILE_RECIPE,
     DDL_FILE_METRICS,
+    DDL_FILE_SAMPLES,
     DDL_FILE_MODEL,
     DDL_FILE_CONFIG,
     DDL_FILE_OPTIMIZER,

@@ -2,10 +2,12 @@
 #include "train/metrics.h"
 
 #include "base/file.h"
+#include "base/machine.h"
 #include "ddl/json.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The step of a whole line, or UINT64_MAX for anything else. *record: whether it is a telemetry record. */
@@ -72,6 +74,29 @@ static ddl_status end_line(struct ddl_metrics *metrics, struct ddl_error *err)
     return DDL_OK;
 }
 
+void ddl_metrics_begin(struct ddl_metrics *metrics, uint64_t step, const char *backend)
+{
+    struct ddl_metrics_start *start = &metrics->start;
+    time_t now = time(NULL);
+    struct tm utc;
+    *start = (struct ddl_metrics_start){ .step = step };
+    if (gmtime_r(&now, &utc))
+        strftime(start->time, sizeof start->time, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    ddl_machine_processor(start->processor, sizeof start->processor);
+    snprintf(start->backend, sizeof start->backend, "%s", backend);
+    metrics->starts = true;
+}
+
+static void write_start(struct ddl_json *json, const struct ddl_metrics_start *start)
+{
+    ddl_json_open(json, "start", '{');
+    ddl_json_count(json, "step", start->step);
+    ddl_json_string(json, "time", start->time);
+    ddl_json_string(json, "processor", start->processor);
+    ddl_json_string(json, "backend", start->backend);
+    ddl_json_close(json, '}');
+}
+
 ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train_progress *p,
                              struct ddl_error *err)
 {
@@ -100,6 +125,9 @@ ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train
     ddl_json_fixed(&json, "seconds", p->seconds, 6);
     ddl_json_fixed(&json, "train_seconds", p->train_seconds, 6);
     ddl_json_count(&json, "peak_memory", p->peak_memory);
+    if (metrics->starts)
+        write_start(&json, &metrics->start);
+    metrics->starts = false;
     ddl_json_close(&json, '}');
     return end_line(metrics, err);
 }
@@ -115,6 +143,18 @@ ddl_status ddl_metrics_write_telemetry(struct ddl_metrics *metrics, uint64_t ste
     ddl_telemetry_write_json(telemetry, &json);
     ddl_json_close(&json, '}');
     return end_line(metrics, err);
+}
+
+ddl_status ddl_metrics_write_sample(struct ddl_metrics *samples, uint64_t step, const char *prompt,
+                                    const char *text, size_t size, struct ddl_error *err)
+{
+    struct ddl_json json = { samples->stream, false };
+    ddl_json_open(&json, NULL, '{');
+    ddl_json_count(&json, "step", step);
+    ddl_json_string(&json, "prompt", prompt);
+    ddl_json_text(&json, "text", text, size);
+    ddl_json_close(&json, '}');
+    return end_line(samples, err);
 }
 
 ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err)

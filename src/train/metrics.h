@@ -8,9 +8,18 @@
 
 #include <stdio.h>
 
+/* The process that writes the lines. */
+struct ddl_metrics_start {
+    uint64_t step; /* steps that the run had completed when it began */
+    char time[32]; /* UTC, "2026-11-22T20:54:09Z"                    */
+    char processor[128], backend[128];
+};
+
 struct ddl_metrics {
     FILE *stream;
     char path[1100];
+    bool starts; /* the next line has the key "start" */
+    struct ddl_metrics_start start;
 };
 
 /* Opens for appending. Of what an earlier process wrote, the lines of steps before `end` and the records of
@@ -18,12 +27,19 @@ struct ddl_metrics {
  * whole. *logged (may be NULL) gets the step of the last line that stays, 0: none. */
 ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t end, uint64_t records_end,
                             uint64_t *logged, struct ddl_error *err);
+/* The next line gets the key "start": the process, which begins after `step` steps with this backend, by its
+ * description. */
+void ddl_metrics_begin(struct ddl_metrics *metrics, uint64_t step, const char *backend);
 /* Writes and flushes one line; what depends on the run alone comes first, then time and memory. */
 ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train_progress *p,
                              struct ddl_error *err);
 /* Writes and flushes the telemetry record of a step, `tokens` of the run so far. */
 ddl_status ddl_metrics_write_telemetry(struct ddl_metrics *metrics, uint64_t step, uint64_t tokens,
                                        const struct ddl_telemetry *telemetry, struct ddl_error *err);
+/* Writes and flushes a line of samples.jsonl, which is opened as metrics.jsonl: the text of `size` bytes
+ * after the prompt. */
+ddl_status ddl_metrics_write_sample(struct ddl_metrics *samples, uint64_t step, const char *prompt,
+                                    const char *text, size_t size, struct ddl_error *err);
 /* What was written is on the disk, so that no checkpoint is ahead of it after a power cut. */
 ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err);
 /* The step of the last whole line or record of a log; 0 if there is none. */

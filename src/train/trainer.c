@@ -303,10 +303,11 @@ static ddl_status loop(struct run *run, struct ddl_error *err)
     return status ? status : write_failed(run, trainer_save_model(run, err), err);
 }
 
-static void begin(const struct run *run)
+static void begin(struct run *run)
 {
     struct ddl_train_summary summary;
     trainer_summary(run, &summary);
+    ddl_metrics_begin(&run->metrics, run->state.step, summary.backend);
     if (run->callbacks->begin)
         run->callbacks->begin(run->callbacks->user, &summary);
 }

@@ -34,7 +34,7 @@ struct run {
     struct ddl_task_list tasks;
     struct ddl_task_result *task_results; /* (tasks.n) of the last evaluation */
     struct ddl_run_state state;
-    struct ddl_metrics metrics;
+    struct ddl_metrics metrics, samples;
     struct ddl_telemetry telemetry;
     struct ddl_train_progress start, progress; /* before step 1; of the last step */
     struct ddl_train_plan plan;

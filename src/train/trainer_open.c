@@ -423,6 +423,21 @@ static ddl_status choose_folder(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* samples.jsonl, if the run has samples. */
+static ddl_status open_samples(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    char path[RUN_PATH_SIZE];
+    uint64_t end = t->resume ? run->state.step + 1 : 0;
+    if (!ddl_path_join(path, sizeof path, t->out, ddl_run_file_name(DDL_FILE_SAMPLES)))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
+    if (t->sample_every)
+        return ddl_metrics_open(&run->samples, path, end, end, NULL, err);
+    if (!t->resume)
+        (void)unlink(path); /* of an earlier run; may be absent */
+    return DDL_OK;
+}
+
 static ddl_status open_folder(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -454,7 +469,7 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
                       (unsigned long long)logged + 1, (unsigned long long)run->state.logged);
         trainer_note(run, message.text);
     }
-    return status;
+    return status ? status : open_samples(run, err);
 }
 
 ddl_status trainer_open(struct run *run, struct ddl_error *err)
@@ -488,6 +503,7 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err)
 void trainer_close(struct run *run)
 {
     ddl_metrics_close(&run->metrics);
+    ddl_metrics_close(&run->samples);
     ddl_telemetry_free(&run->telemetry);
     ddl_mem_free(run->tokens);
     ddl_workspace_free(run->ws);

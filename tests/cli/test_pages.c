@@ -297,6 +297,8 @@ static void write_report_page(void)
 {
     static const char dump[] = "{\"step\":7,\"what\":\"loss\",\"micro_batch\":1,\"first\":"
                                "{\"layer\":0,\"part\":\"mlp\",\"tensor\":\"</script><b>\"}}";
+    static const char texts[] = "{\"step\":10,\"prompt\":\"a\",\"text\":\"b\"}\n"
+                                "{\"step\":20,\"prompt\":\"a\",\"text\":\"</script><b>c\"}\n{\"step\":30,";
     char path[4200];
     if (!has_pages)
         skip();
@@ -305,6 +307,7 @@ static void write_report_page(void)
     struct ddl_error err;
     assert_ok(ddl_file_make_dir(path, &err), err);
     write_file(scratch_path("b-0/trouble-7/trouble.json"), dump, sizeof dump - 1);
+    write_file(scratch_path("b-0/samples.jsonl"), texts, sizeof texts - 1);
     if (ddl_stream(STANDARD_OUTPUT, "report '%s/' --json --html '%s'", scratch_path("b-0"),
                    page_path("report")))
         fail_msg("ddl report: %s", printed);
@@ -326,6 +329,10 @@ static void report_page(void **state)
     assert_string_equal(json_string_value(json_object_get(json_object_get(result, "recipe"), "model")),
                         "ddl-cc-ec");
     assert_int_equal(json_array_size(json_object_get(result, "dumps")), 1);
+    assert_int_equal(json_array_size(json_object_get(result, "samples")), 2);
+    const json_t *start = json_object_get(json_array_get(steps, 0), "start");
+    assert_int_equal(json_integer_value(json_object_get(start, "step")), 0);
+    assert_true(json_is_string(json_object_get(start, "processor")));
     /* Figures are those of the lines. */
     const json_t *last = json_array_get(steps, 20);
     assert_true(json_number_value(json_object_get(last, "val_loss")) ==
@@ -418,6 +425,8 @@ static void report_in_browser(void **state)
     assert_in_page("td", "tensor </script><b>");
     assert_in_page("h2", "Histograms over the steps");
     assert_in_page("td", "not finite");
+    assert_in_page("td", "started");
+    assert_in_page("pre", "a</script><b>c");
     if (ddl("report '%s' --html '%s'", scratch_path("long"), page_path("report-long")))
         fail_msg("ddl report: %s", printed);
     view_page("report-long");

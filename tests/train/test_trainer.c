@@ -706,12 +706,55 @@ static void takes_text_along(void **state)
     assert_ok(ddl_train_run(&again, NULL, NULL, &err), err);
     assert_same_file(file_in(t.out, "model.safetensors"), file_in(again.out, "model.safetensors"));
     assert_same_metrics(t.out, again.out);
+    /* samples.jsonl has the two samples, and the same ones again. */
+    char *samples = read_file(file_in(t.out, "samples.jsonl"), NULL);
+    const char *second = strstr(samples, "}\n{\"step\":4,\"prompt\":\"\",\"text\":\"");
+    assert_int_equal(strncmp(samples, "{\"step\":2,\"prompt\":\"\",\"text\":\"", 30), 0);
+    assert_non_null(second);
+    assert_string_equal(strchr(second + 2, '\n'), "\n");
+    free(samples);
+    assert_same_file(file_in(t.out, "samples.jsonl"), file_in(again.out, "samples.jsonl"));
+    /* A resumed run removes those of later steps; one without samples removes the file. */
+    FILE *later = fopen(file_in(again.out, "samples.jsonl"), "a");
+    assert_non_null(later);
+    fputs("{\"step\":5,\"prompt\":\"\",\"text\":\"lost\"}\n", later);
+    assert_int_equal(fclose(later), 0);
+    again.resume = true;
+    assert_ok(ddl_train_run(&again, NULL, NULL, &err), err);
+    assert_same_file(file_in(t.out, "samples.jsonl"), file_in(again.out, "samples.jsonl"));
+    again.resume = false;
+    again.overwrite = true;
+    again.sample_every = 0;
+    assert_ok(ddl_train_run(&again, NULL, NULL, &err), err);
+    assert_false(ddl_file_exists(file_in(again.out, "samples.jsonl")));
+}
+
+/* The first line of each process has the key "start". */
+static void lines_of_starts(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("baseline", "ref", "starts");
+    assert_int_equal(run_until(&t, 3, NULL, &err), DDL_E_INTERRUPTED);
+    t.resume = true;
+    assert_ok(run_until(&t, 0, NULL, &err), err);
+    char *text = read_file(file_in(t.out, "metrics.jsonl"), NULL);
+    const char *first = strstr(text, ",\"start\":{\"step\":0,\"time\":\"20"),
+               *line_1 = strstr(text, "\n{\"step\":1,");
+    const char *second = strstr(text, ",\"start\":{\"step\":3,\"time\":\"20"),
+               *line_4 = strstr(text, "\n{\"step\":4,");
+    assert_true(first && line_1 && first < line_1);
+    assert_true(second && line_4 && line_4 < second && second < strchr(line_4 + 1, '\n'));
+    assert_null(strstr(second + 2, "\"start\""));
+    assert_non_null(strstr(first, "\"backend\":\""));
+    free(text);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resumes_bit_for_bit),
+        cmocka_unit_test(lines_of_starts),
         cmocka_unit_test(recompute_may_change),
         cmocka_unit_test(metrics_have_every_step),
         cmocka_unit_test(logs_the_loss_before_the_first_step),
