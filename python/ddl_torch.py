@@ -83,6 +83,7 @@ class Config:
     ddl_highway_init: float = 0.1
     ddl_beta_constant: bool = False  # delta, gated: the gate is ddl_beta_constant_value for every token
     ddl_beta_constant_value: float = 1.0
+    mlp_size: int = 0  # 0: 8 hidden_size / 3, rounded down
     ddl_residual_by_layer: list[str] | None = None  # c = 1: a rule for each layer
 
     def rule(self, layer: int) -> str:
@@ -92,6 +93,10 @@ class Config:
     def state_kernel(self) -> int:
         default = self.ddl_value_channels if self.ddl_compress == "channel" else 4
         return self.ddl_state_shortconv_kernel_size or default
+
+    @property
+    def mlp_width(self) -> int:
+        return self.mlp_size or 8 * self.hidden_size // 3
 
 
 FIELDS = [f.name for f in dataclasses.fields(Config)]
@@ -127,6 +132,8 @@ def config_from(raw: dict, shapes: dict[str, tuple[int, ...]], metadata: dict[st
         if key not in keys:
             setattr(cfg, key, value)
 
+    width = shapes.get(layers[0] + "mlp.c_fc1.weight", (cfg.mlp_width,))[0]
+    tell("mlp_size", 0 if width == 8 * cfg.hidden_size // 3 else width)
     tell("use_qk_rmsnorm", layers[0] + "attn.q_rms.weight" in shapes)
     if "ddl_residual_by_layer" not in keys:
         tell("ddl_residual", "delta" if delta else "add")
@@ -208,7 +215,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, cfg: Config) -> None:
         super().__init__()
-        d, m = cfg.hidden_size, 8 * cfg.hidden_size // 3
+        d, m = cfg.hidden_size, cfg.mlp_width
         self.c_fc1, self.c_fc2, self.c_proj = linear(d, m), linear(d, m), linear(m, d)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -68,6 +68,7 @@ struct ddl_config {
     bool qk_norm;      /* use_qk_rmsnorm                                          */
     bool mup;          /* logits scaled by d_base / d                             */
     size_t d_base;     /* hidden_size_base                                        */
+    size_t mlp_size;   /* m; 0 means floor(8 d / 3)                               */
     /* initial values */
     float embedding_init_std;     /* deviation of the embedding                        */
     float hidden_init_std_factor; /* times 1/sqrt(d): deviation of the other matrices  */
@@ -135,14 +136,15 @@ DDL_API ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_
 
 /* ---- derived figures ---- */
 
-DDL_API size_t ddl_config_mlp_size(const struct ddl_config *config);  /* m = floor(8 d / 3) of the config */
+DDL_API size_t
+ddl_config_mlp_size(const struct ddl_config *config); /* m of the config, floor(8 d / 3) for 0 */
 DDL_API size_t ddl_config_rope_dims(const struct ddl_config *config); /* R of the config, even       */
 /* K of config with its default resolved; c for mix. */
 DDL_API size_t ddl_config_state_kernel(const struct ddl_config *config);
 /* The read vector's initial value of config, 1/c where it says 0. */
 DDL_API float ddl_config_read_init(const struct ddl_config *config);
-/* A copy of config in which the fields whose 0 means a default say that default, as ddl_config_save writes
- * them. */
+/* A copy of config with the values that files have: fields whose 0 means a default say that default, but
+ * mlp_size, which files then leave out, is 0 where it says its default. */
 DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);

@@ -99,7 +99,9 @@ enum {
     ROW(BOOL, ddl_beta_constant, beta_constant, 0, 0, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED),   \
         "delta, gated: the gate is a constant")                                                              \
     ROW(FLOAT, ddl_beta_constant_value, beta_constant_value, 0, 2, NULL,                                     \
-        RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED), "value of the constant gate")
+        RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED), "value of the constant gate")                         \
+    ROW(SIZE, mlp_size, mlp_size, 0, 4 * MAX_WIDTH, NULL, OWN_IF_SET,                                        \
+        "width of the MLP (0: 8 hidden_size / 3, rounded down)")
 
 #define VALUE_BOOL NULL
 #define VALUE_SIZE "N"

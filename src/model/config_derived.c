@@ -7,9 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-size_t ddl_config_mlp_size(const struct ddl_config *config)
+static size_t default_mlp_size(const struct ddl_config *config)
 {
     return 8 * config->d_model / 3;
+}
+
+size_t ddl_config_mlp_size(const struct ddl_config *config)
+{
+    return config->mlp_size ? config->mlp_size : default_mlp_size(config);
 }
 
 size_t ddl_config_rope_dims(const struct ddl_config *config)
@@ -40,6 +45,7 @@ struct ddl_config ddl_config_resolved(const struct ddl_config *config)
     struct ddl_config out = *config;
     out.state_kernel = ddl_config_state_kernel(config);
     out.read_init = ddl_config_read_init(config);
+    out.mlp_size = config->mlp_size == default_mlp_size(config) ? 0 : config->mlp_size;
     return out;
 }
 

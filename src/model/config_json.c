@@ -169,7 +169,8 @@ static bool null_is_default(const struct ddl_option *row)
 {
     static const size_t fields[] = { offsetof(struct ddl_config, state_kernel),
                                      offsetof(struct ddl_config, read_init),
-                                     offsetof(struct ddl_config, k_rank) };
+                                     offsetof(struct ddl_config, k_rank),
+                                     offsetof(struct ddl_config, mlp_size) };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (row->offset == fields[i])
             return true;

@@ -19,7 +19,7 @@ void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *
     const struct ddl_config resolved = ddl_config_resolved(config);
     out->n = 0;
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
-        if (!ddl_config_row_is_metadata(row, config))
+        if (!ddl_config_row_is_metadata(row, &resolved))
             continue;
         char *value = out->values[out->n];
         ddl_option_format(row, &resolved, value, sizeof out->values[0]);

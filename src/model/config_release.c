@@ -72,6 +72,16 @@ static void detect_rule(const struct source *s, size_t *first)
         memset(config->residual_by_layer, 0, sizeof config->residual_by_layer);
 }
 
+/* The width of the MLP, where neither config.json nor the metadata has it. */
+static ddl_status detect_mlp(const struct source *s, struct ddl_error *err)
+{
+    struct ddl_config *config = s->config;
+    const struct ddl_tensor *fc1 = find(s, 0, "mlp.c_fc1.weight");
+    ddl_status status = fc1 ? take(s, "mlp_size", &config->mlp_size, fc1, 0, err) : DDL_OK;
+    config->mlp_size = ddl_config_resolved(config).mlp_size;
+    return status;
+}
+
 static ddl_status detect_branch(const struct source *s, size_t layer, struct ddl_error *err)
 {
     struct ddl_config *config = s->config;
@@ -126,8 +136,8 @@ ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root
     detect_rule(&source, &first);
     if (ddl_json_lacks(root, "use_qk_rmsnorm"))
         config->qk_norm = find(&source, 0, "attn.q_rms.weight") != NULL;
-    ddl_status status = DDL_OK;
-    if (first < config->n_layers)
+    ddl_status status = detect_mlp(&source, err);
+    if (!status && first < config->n_layers)
         status = detect_branch(&source, first, err);
     if (!status && first < config->n_layers && config->channels > 1)
         status = detect_state(&source, err);
@@ -142,6 +152,8 @@ const char *ddl_config_release_file(const struct ddl_config *config, const char 
         if (residual_rule_of(config, l) != rule)
             reason = "a residual rule that changes from layer to layer";
     }
+    if (!reason && ddl_config_resolved(config).mlp_size)
+        reason = "mlp_size";
     if (!reason && !rule->release_file)
         reason = "a residual rule that the release does not have";
     if (!reason)

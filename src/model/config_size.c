@@ -56,6 +56,7 @@ ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, stru
         config->n_heads = s->heads;
         config->head_dim = s->head_dim;
         config->d_model = s->d;
+        config->mlp_size = 0;
         config->vocab_size = s->vocab;
         config->block_size = s->block;
         return DDL_OK;

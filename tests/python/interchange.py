@@ -274,7 +274,8 @@ def ddl_verifies_controls():
     """Models without golden vectors: `ddl verify` agrees with the results of torch."""
     rng, cases, delta = random.Random(5), fresh("controls"), dict(ddl_residual="delta")
     controls = [delta | dict(ddl_beta_constant=True), delta | dict(ddl_beta_constant=True, ddl_beta_constant_value=0.4, ddl_value_channels=3),
-                dict(ddl_residual="gated", ddl_beta_constant=True, ddl_beta_constant_value=0.6, ddl_beta_single_linear=False)]
+                dict(ddl_residual="gated", ddl_beta_constant=True, ddl_beta_constant_value=0.6, ddl_beta_single_linear=False),
+                dict(mlp_size=200), delta | dict(mlp_size=39)]
     torch.manual_seed(6)
     for i, changes in enumerate(controls):
         out = cases / f"case-{i}"
@@ -329,7 +330,7 @@ SMALL = dict(vocab_size=304, hidden_size=96, num_hidden_layers=3, num_attention_
 def configurations():
     """Small configurations: every rule, gate, target, direction, compressor and embedding."""
     delta = dict(ddl_residual="delta")
-    one_channel = [dict(ddl_residual="add"), delta, delta | dict(ddl_map="v"), delta | dict(ddl_map="v", ddl_k_rank=5),
+    one_channel = [dict(ddl_residual="add"), dict(mlp_size=77), delta, delta | dict(ddl_map="v"), delta | dict(ddl_map="v", ddl_k_rank=5),
                    delta | dict(ddl_beta_single_linear=False, ddl_beta_hidden_size=24, ddl_beta_init=0.3),
                    delta | dict(ddl_v_constant=True), delta | dict(ddl_v_sigmoid=False), delta | dict(ddl_v_input="context"),
                    delta | dict(ddl_update="erase"), delta | dict(ddl_update="write", ddl_beta_init=2.0),

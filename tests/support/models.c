@@ -124,6 +124,11 @@ static void gate_constant_mixed(struct ddl_config *k)
     gate_constant(k);
 }
 
+static void mlp_width(struct ddl_config *k)
+{
+    k->mlp_size = 37;
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -149,6 +154,7 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "ddl-cc-ec fixed gate", "ddl-cc-ec", gate_constant },
     { "ddl-tc fixed gate mlp", "ddl-tc", gate_constant_mlp },
     { "ddl-1 mixed with gated, fixed gate mlp", "ddl-1", gate_constant_mixed },
+    { "baseline mlp width", "baseline", mlp_width },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)
