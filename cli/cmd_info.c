@@ -4,6 +4,7 @@
 #include "ddl/model.h"
 #include "ddl/train.h"
 #include "folder.h"
+#include "match.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@
 #include <string.h>
 
 struct flags {
-    char model[64], size[64], which[32];
+    char model[64], size[64], which[32], match_parameters[64], match_flops[64];
     size_t seq;
     bool tensors, json;
 };
@@ -21,6 +22,10 @@ struct flags {
 static const struct ddl_option rows[] = {
     { "model", DDL_OPTION_STRING, AT(model), 64, 0, 0, NULL, "NAME", "named model instead of a folder" },
     { "size", DDL_OPTION_STRING, AT(size), 64, 0, 0, NULL, "NAME", "named size" },
+    { "match-parameters", DDL_OPTION_STRING, AT(match_parameters), 64, 0, 0, NULL, "NAME",
+      "choose mlp_size so that the model has as many parameters as this named model" },
+    { "match-flops", DDL_OPTION_STRING, AT(match_flops), 64, 0, 0, NULL, "NAME",
+      "choose mlp_size so that a token costs as many FLOPs in training as with this named model" },
     WHICH_ROW(flags),
     { "seq", DDL_OPTION_SIZE, AT(seq), 0, 0, 2147483647, NULL, "N",
       "sequence length for the FLOPs (0: the context)", DDL_SEQ_ALIASES },
@@ -44,6 +49,7 @@ struct facts {
     double flops[2];                        /* forward; forward and backward */
     struct ddl_checkpoint *checkpoints;
     size_t n_checkpoints;
+    struct ddl_match match; /* mlp_size 0: nothing is matched */
 };
 
 static void print_checkpoints_json(struct ddl_json *json, const struct facts *f)
@@ -107,6 +113,8 @@ static void print_json(const struct facts *f, const struct flags *flags)
     ddl_json_open(&json, NULL, '{');
     print_saved_model_json(&json, &f->found);
     ddl_json_string(&json, "preset", ddl_config_preset_name(&f->config));
+    if (f->match.mlp_size)
+        print_match_json(&json, &f->match);
     ddl_json_open(&json, "parameters", '{');
     for (int group = 0; group < DDL_GROUPS; group++)
         ddl_json_count(&json, ddl_param_group_name(group), f->groups[group]);
@@ -146,6 +154,10 @@ static void print_text(const struct facts *f, const struct flags *flags)
     const char *preset = ddl_config_preset_name(&f->config);
     printf("model        %s\nparameters   %zu (%.1f M)\n", preset ? preset : "none of the named ones",
            f->total, (double)f->total / 1e6);
+    if (f->match.mlp_size) {
+        printf("match        ");
+        print_match(stdout, &f->match);
+    }
     for (int group = 0; group < DDL_GROUPS; group++)
         printf("  %-10s %zu\n", ddl_param_group_name(group), f->groups[group]);
     printf("weights     ");
@@ -245,6 +257,23 @@ static ddl_status load_folder(const char *folder, const struct flags *flags, str
     return status ? status : ddl_config_load(&f->config, f->found.path, print_warning, NULL, err);
 }
 
+/* Applies the options --match-parameters and --match-flops as ddl train does. */
+static ddl_status match(struct facts *f, const struct flags *flags, int n, struct ddl_error *err)
+{
+    struct ddl_train_config t = ddl_train_defaults();
+    if (n == 1 && (*flags->match_parameters || *flags->match_flops))
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "info: --match-parameters and --match-flops: expected --model "
+                             "and --size, found a folder");
+    t.config = f->config;
+    t.seq = flags->seq;
+    snprintf(t.match_parameters, sizeof t.match_parameters, "%s", flags->match_parameters);
+    snprintf(t.match_flops, sizeof t.match_flops, "%s", flags->match_flops);
+    ddl_status status = ddl_train_match(&t, &f->match, err);
+    f->config = t.config;
+    return status;
+}
+
 /* The configuration of a folder, or of the names and keys among the flags. */
 static ddl_status configure(int argc, char **argv, struct facts *f, struct flags *flags, int *n,
                             struct ddl_error *err)
@@ -270,7 +299,7 @@ static ddl_status configure(int argc, char **argv, struct facts *f, struct flags
     if (!status)
         status = ddl_option_parse(rows, flags, ddl_config_options(), &f->config, argc, copy, n, err);
     free(copy);
-    return status;
+    return status ? status : match(f, flags, *n, err);
 }
 
 static int cmd_info(int argc, char **argv)

@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "ddl/json.h"
 #include "ddl/train.h"
+#include "match.h"
 #include "train_display.h"
 
 #include <math.h>
@@ -59,6 +60,8 @@ static void print_preview_json(const struct ddl_train_config *t, const struct dd
     memory_of(p, memory);
     ddl_json_open(&json, NULL, '{');
     ddl_json_string(&json, "model", s->model);
+    if (s->match.mlp_size)
+        print_match_json(&json, &s->match);
     ddl_json_open(&json, "parameters", '{');
     for (int group = 0; group < DDL_GROUPS; group++)
         ddl_json_count(&json, ddl_param_group_name(group), p->params[group]);

@@ -37,9 +37,8 @@ static const char *page_name(size_t i, char *out, size_t size)
 static const struct {
     const char *option;
     const char *(*name)(size_t i, char *out, size_t size);
-} lists[] = {
-    { "model", model_name }, { "size", size_name }, { "backend", backend_name }, { "man", page_name }
-};
+} lists[] = { { "model", model_name }, { "match_parameters", model_name }, { "match_flops", model_name },
+              { "size", size_name },   { "backend", backend_name },        { "man", page_name } };
 
 /* The names that an option takes, or NULL. */
 static const char *(*list_of(const struct ddl_option *row))(size_t, char *, size_t)

@@ -2,6 +2,7 @@
 #include "train_display.h"
 
 #include "cli.h"
+#include "match.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,6 +34,10 @@ void print_header(FILE *out, bool color, const struct ddl_train_summary *s)
     format_count((double)s->plan.params_total, params, sizeof params);
     print_label(out, color, "model");
     fprintf(out, "%s, %s parameters\n", s->model ? s->model : "no named model", params);
+    if (s->match.mlp_size) {
+        print_label(out, color, "match");
+        print_match(out, &s->match);
+    }
     print_label(out, color, "backend");
     fprintf(out, "%s, dtype %s\n", s->backend, ddl_precision_names[config->precision]);
     print_label(out, color, "data");

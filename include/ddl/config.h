@@ -134,6 +134,33 @@ DDL_API const char *ddl_config_size_list(size_t i, const char **about);
  * kernels, rule by layer with c > 1, ... */
 DDL_API ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *err);
 
+/* ---- matched models ---- */
+
+/* What ddl_config_match makes equal. */
+enum ddl_match_kind {
+    DDL_MATCH_PARAMETERS, /* the number of parameters                            */
+    DDL_MATCH_FLOPS,      /* FLOPs of training per token, as ddl_config_flops_per_token counts them */
+};
+/* A width of the MLP that was chosen to match a model. */
+struct ddl_match {
+    enum ddl_match_kind kind; /* what was made equal */
+    char model[64];           /* name of the model that is matched          */
+    size_t mlp_size;          /* the width; 0: nothing is matched           */
+    double cost, target;      /* of the matched configuration, and of `model` */
+};
+/* The key of a recipe for a kind, "match_parameters" or "match_flops": a static string. */
+DDL_API const char *ddl_match_key(enum ddl_match_kind kind);
+/* What a kind counts, "parameters" or "training FLOPs per token": a static string. */
+DDL_API const char *ddl_match_unit(enum ddl_match_kind kind);
+/* Sets config->mlp_size (0 if the result is the default width) to the width with which config costs as much
+ * as the named model with the default width, whose other keys are config's: size, vocabulary, context. `kind`
+ * says which cost; that of FLOPs is of sequences of seq tokens (0: the context). The nearest width is chosen,
+ * so that the costs, which *out gets, differ by at most half the cost of one unit of width. DDL_E_USAGE with
+ * the figures if no width in the range of mlp_size comes within one unit, if the MLP has no effect on the
+ * cost, or if config->mlp_size is another width already; *out is then zero. */
+DDL_API ddl_status ddl_config_match(struct ddl_config *config, const char *model, enum ddl_match_kind kind,
+                                    size_t seq, struct ddl_match *out, struct ddl_error *err);
+
 /* ---- derived figures ---- */
 
 DDL_API size_t

@@ -30,11 +30,13 @@ enum ddl_schedule {
  * once, when the run starts. A resumed run keeps the values that the run started with. */
 struct ddl_train_config {
     /* the model: names give defaults, the keys of ddl_config_options change them */
-    char model[64];                   /* a preset's name, or ""                                     */
-    char size[64];                    /* a size's name, or ""                                       */
-    char init_from[1024];             /* a model or a run's folder to start from instead, or ""     */
-    char init_which[32];              /* of a run: as ddl_run_find                                  */
-    bool ignore_extra;                /* of it: ignore tensors that are not parameters              */
+    char model[64];            /* a preset's name, or ""                                     */
+    char size[64];             /* a size's name, or ""                                       */
+    char match_parameters[64]; /* a preset's name: config.mlp_size is chosen by ddl_config_match, or "" */
+    char match_flops[64];      /* likewise; not both                                             */
+    char init_from[1024];      /* a model or a run's folder to start from instead, or ""     */
+    char init_which[32];       /* of a run: as ddl_run_find                                  */
+    bool ignore_extra;         /* of it: ignore tensors that are not parameters              */
     char ddl_residual_by_layer[4096]; /* "add,delta,...", or "": config.residual in every layer */
     struct ddl_config config;         /* the result of all of them                              */
     /* data */
@@ -108,6 +110,10 @@ DDL_API const struct ddl_option *ddl_train_options(void);
 DDL_API ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc,
                                        char **argv, const struct ddl_option *more, void *more_object,
                                        int *n_positional, struct ddl_error *err);
+/* Applies match_parameters or match_flops to config->config, as ddl_train_configure does. *out: what was
+ * matched; mlp_size 0 without either. DDL_E_USAGE for both, with init_from, and as ddl_config_match. */
+DDL_API ddl_status ddl_train_match(struct ddl_train_config *config, struct ddl_match *out,
+                                   struct ddl_error *err);
 /* DDL_E_USAGE if a value is out of range, or for combinations of keys that no single row can check;
  * not the world (files). */
 DDL_API ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err);
@@ -153,6 +159,7 @@ struct ddl_train_summary {
         *config;                /* borrowed: all values, with the folder that is written in `out` */
     struct ddl_train_plan plan; /* of the whole run                                              */
     const char *model;          /* name of the model's preset, static; NULL: it has none         */
+    struct ddl_match match;     /* of match_parameters or match_flops; mlp_size 0: neither is set */
     char backend[128];          /* ddl_backend_description: instruction set, threads, library    */
     uint64_t step;              /* steps that a resumed run has completed                        */
     double train_seconds;       /* seconds that it spent in them                                 */

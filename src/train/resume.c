@@ -416,13 +416,18 @@ static ddl_status compare_model(const char *folder, const struct ddl_config *con
     return DDL_OK;
 }
 
+/* The vocabulary of the run, and the width of the MLP that was matched with it. */
 static ddl_status take_vocabulary(const char *folder, struct ddl_train_config *config, struct ddl_error *err)
 {
     struct ddl_config found;
+    struct ddl_match match;
     ddl_status status = ddl_config_load(&found, folder, NULL, NULL, err);
-    if (!status)
-        config->config.vocab_size = found.vocab_size;
-    return status;
+    if (status || found.vocab_size == config->config.vocab_size)
+        return status;
+    config->config.vocab_size = found.vocab_size;
+    if (*config->match_parameters || *config->match_flops)
+        config->config.mlp_size = 0;
+    return ddl_train_match(config, &match, err);
 }
 
 ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struct ddl_run_state *state,

@@ -64,6 +64,11 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
 #define ROWS(X)                                                                                              \
     X(ANY, TEXT_ROW(model, "NAME", "named model (ddl info lists the names)"))                                \
     X(ANY, TEXT_ROW(size, "NAME", "named size: small, medium, mini, tiny, micro"))                           \
+    X(ANY, TEXT_ROW(match_parameters, "NAME",                                                                \
+                    "choose mlp_size so that the model has as many parameters as this named model"))         \
+    X(ANY,                                                                                                   \
+      TEXT_ROW(match_flops, "NAME",                                                                          \
+               "choose mlp_size so that a token costs as many FLOPs in training as with this named model"))  \
     X(ANY, PATH_ROW(init_from, "DIR", "start from the weights and configuration of this model or run"))      \
     X(ANY, TEXT_ROW(init_which, "MODEL", "init_from: " DDL_WHICH_HELP))                                      \
     X(ANY, { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,                         \
@@ -495,6 +500,7 @@ static ddl_status configure(const struct sources *s, struct ddl_train_config *ou
                             int *n_positional, struct ddl_error *err)
 {
     struct ddl_train_config names = ddl_train_defaults(), t = names;
+    struct ddl_match match;
     ddl_status status = apply_all(s, &names, copy, n_positional, err);
     if (!status)
         status = named_config(&names, &t.config, err);
@@ -506,6 +512,8 @@ static ddl_status configure(const struct sources *s, struct ddl_train_config *ou
         status = default_vocabulary(s, &t, copy, n_positional, err);
     if (!status && *t.ddl_residual_by_layer)
         status = ddl_config_set_by_layer(&t.config, t.ddl_residual_by_layer, "ddl_residual_by_layer", err);
+    if (!status)
+        status = ddl_train_match(&t, &match, err);
     if (!status)
         status = ddl_train_check(&t, err);
     if (!status)

@@ -15,6 +15,8 @@ void trainer_summary(const struct run *run, struct ddl_train_summary *out)
                                        .train_seconds = run->state.train_seconds,
                                        .train_tokens = run->train ? ddl_shards_count(run->train) : 0,
                                        .val_tokens = run->val ? ddl_shards_count(run->val) : 0 };
+    struct ddl_train_config matched = run->config;
+    (void)ddl_train_match(&matched, &out->match, NULL); /* it succeeded when the run was configured */
     if (out->train_tokens)
         out->epochs = out->plan.tokens / (double)out->train_tokens;
     if (run->backend)

@@ -200,6 +200,49 @@ static void json_is_alone(void **state)
     json_decref(root);
 }
 
+/* A baseline with as many parameters as a delta model: the width in the header, the dry run and info, and a
+ * resumed run. */
+static void matched_baselines(void **state)
+{
+    (void)state;
+    char run[2048], shard[2048];
+    remove_scratch("matched");
+    snprintf(run, sizeof run, "%s", scratch_path("matched"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("matched.bin"));
+    write_random_shard(shard, 1, 260, 3000);
+    const char *match = "--model baseline --match-parameters ddl-1";
+    assert_int_equal(ddl("train %s %s --dry-run --json", tiny_flags, match), 0);
+    json_t *root = printed_json(), *at = json_object_get(root, "match");
+    const json_int_t width = json_integer_value(json_object_get(at, "mlp_size"));
+    assert_string_equal(json_string_value(json_object_get(at, "model")), "ddl-1");
+    assert_int_equal(json_integer_value(json_object_get(at, "cost")),
+                     json_integer_value(json_object_get(json_object_get(root, "parameters"), "total")));
+    json_decref(root);
+    char line[64];
+    snprintf(line, sizeof line, "MLP width %lld: ", (long long)width);
+    assert_int_equal(ddl("train %s %s --dry-run", tiny_flags, match), 0);
+    assert_printed(line);
+    assert_int_equal(
+        ddl("train %s %s --train-data %s --out %s --checkpoint-every 3", tiny_flags, match, shard, run), 0);
+    assert_printed(line);
+    assert_int_equal(ddl("info %s", run), 0);
+    snprintf(line, sizeof line, "  mlp_size                             %lld\n", (long long)width);
+    assert_printed(line);
+    assert_printed("model        baseline\n");
+    /* From the key, and from the recipe, which has the width too. */
+    assert_int_equal(
+        ddl("train %s %s --train-data %s --out %s --steps 8 --resume", tiny_flags, match, shard, run), 0);
+    assert_int_equal(ddl("train %s/recipe.yaml --steps 9 --resume", run), 0);
+    assert_int_equal(ddl("train %s --train-data %s --out %s --steps 9 --resume", tiny_flags, shard, run), 2);
+    assert_printed("the run has mlp_size ");
+    assert_int_equal(ddl("info --size micro --match-flops ddl-1 --seq 32"), 0);
+    assert_printed("match        MLP width 345: ");
+    assert_printed(", ddl-1 has ");
+    assert_printed("(+0.000 %)");
+    assert_int_equal(ddl("info %s --match-flops ddl-1", run), 2);
+    assert_printed("expected --model and --size, found a folder");
+}
+
 /* Train, look at, evaluate, sample: on a folder that the program made. */
 static void from_shards_to_text(void **state)
 {
@@ -679,6 +722,7 @@ int main(void)
         cmocka_unit_test(help),
         cmocka_unit_test(every_recipe_with_every_model),
         cmocka_unit_test(parameter_counts_of_the_paper),
+        cmocka_unit_test(matched_baselines),
         cmocka_unit_test(from_shards_to_text),
         cmocka_unit_test(held_out_shards),
         cmocka_unit_test(defaults_fit_a_short_run),

@@ -233,6 +233,48 @@ static void rules_by_layer(void **state)
     assert_says(&err, "2 rules, num_hidden_layers is 4");
 }
 
+/* micro: d 128, four layers, m 341, V 4096. A unit of width is 1536 parameters; ddl-1 has 8 * 2 * 129 more
+ * than the baseline: 1.34 units. In FLOPs of the forward pass a unit is 3072; ddl-1 costs 8 * 12 * 128
+ * more: 4. */
+static void matched_widths(void **state)
+{
+    (void)state;
+    static const char parameters[] = "size: micro\nmatch_parameters: ddl-1\n",
+                      flops[] = "size: micro\nseq: 32\nmatch_flops: ddl-1\n";
+    struct ddl_train_config t, again;
+    struct ddl_match match;
+    struct ddl_error err;
+    assert_ok(configure(&t, parameters, "", &err), err);
+    assert_int_equal(t.config.mlp_size, 342);
+    assert_ok(configure(&t, flops, "", &err), err);
+    assert_int_equal(t.config.mlp_size, 345);
+    assert_ok(ddl_train_match(&t, &match, &err), err); /* again: the same */
+    assert_true(match.mlp_size == 345 && match.cost == match.target);
+    /* The recipe of the run has the key and the width. */
+    assert_ok(ddl_train_save_recipe(&t, scratch_path("matched.yaml"), &err), err);
+    char *text = read_file(scratch_path("matched.yaml"), NULL);
+    assert_non_null(strstr(text, "\nmatch_flops: \"ddl-1\"\n"));
+    assert_non_null(strstr(text, "\nmlp_size: 345\n"));
+    assert_ok(configure(&again, text, "", &err), err);
+    assert_memory_equal(&t.config, &again.config, sizeof t.config);
+    assert_int_equal(configure(&again, text, "--hidden-size 64", &err), DDL_E_USAGE);
+    assert_says(&err, "mlp_size: expected 17");
+    assert_ok(configure(&t, text, "--match-flops= --mlp-size 300", &err), err);
+    assert_int_equal(t.config.mlp_size, 300);
+    free(text);
+    /* The seq of the recipe, and what may not be combined. */
+    assert_ok(configure(&t, flops, "--model ddl-1", &err), err);
+    assert_int_equal(t.config.mlp_size, 0);
+    assert_int_equal(configure(&t, flops, "--match-parameters ddl-cc", &err), DDL_E_USAGE);
+    assert_says(&err, "match_parameters, match_flops: expected one of them, found ddl-cc and ddl-1");
+    assert_int_equal(configure(&t, parameters, "--match-parameters ddl-3", &err), DDL_E_USAGE);
+    assert_says(&err, "match_parameters: unknown model 'ddl-3', did you mean 'ddl-1'?");
+    char init[1200];
+    snprintf(init, sizeof init, "--init-from %.1000s", source_path("tests/golden/add"));
+    assert_int_equal(configure(&t, "match_flops: ddl-1\n", init, &err), DDL_E_USAGE);
+    assert_says(&err, "match_flops: expected a new model, found init_from ");
+}
+
 static void the_recipe_may_be_an_argument(void **state)
 {
     (void)state;
@@ -383,6 +425,7 @@ int main(void)
         cmocka_unit_test(keys_beat_names_and_flags_beat_the_recipe),
         cmocka_unit_test(any_text_is_written),
         cmocka_unit_test(rules_by_layer),
+        cmocka_unit_test(matched_widths),
         cmocka_unit_test(the_recipe_may_be_an_argument),
         cmocka_unit_test(mistakes_have_a_line),
         cmocka_unit_test(choices_are_held_to_their_names),
