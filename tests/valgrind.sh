@@ -45,4 +45,5 @@ check resume train $run --steps 2 --resume
 check generate generate run --prompt "The Software" --max-tokens 4 --threads 1
 check logprobs logprobs run text.txt --json --threads 1
 check compare compare run run --svg run.svg
+check report report run --json
 [ "$failed" -eq 0 ] || { echo "$failed FAILED TEST(S)"; exit 1; }
