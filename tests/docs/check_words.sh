@@ -20,7 +20,7 @@ export LC_ALL
 
 # Files without generated, binary and third-party content.
 {
-    find include src cli tests cmake docs bench python recipes demo data .ci -type f \( -name '*.[ch]' -o -name '*.md' -o \
+    find include src cli tests examples cmake docs bench python recipes demo data .ci -type f \( -name '*.[ch]' -o -name '*.md' -o \
         -name '*.sh' -o -name '*.py' -o -name '*.awk' -o -name '*.cmake' -o -name CMakeLists.txt -o -name '*.yaml' -o \
         -name '*.dict' \) ! -path 'tests/golden/*.md' ! -path 'tests/fuzz/corpus/*' ! -path 'tests/fuzz/regressions/*'
     for file in dev README.md CONTRIBUTING.md CMakeLists.txt CMakePresets.json; do

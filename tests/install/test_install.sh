@@ -90,6 +90,16 @@ by_find_package() {
     ! ldd "$scratch/cmake-$language/with_ddl_static" | grep libddl || fail "the static program depends on libddl.so"
 }
 
+# The examples against the installed library, a few steps of each.
+examples() {
+    rm -rf "$scratch/examples"
+    cmake -G Ninja -S "$source/examples" -B "$scratch/examples" -DCMAKE_PREFIX_PATH="$prefix" >"$scratch/cmake.log" 2>&1
+    cmake --build "$scratch/examples" >"$scratch/cmake.log" || { cat "$scratch/cmake.log"; exit 1; }
+    "$scratch/examples/digits_mlp" "$source/data/digits/digits.bin" 40 1 | grep -c 'test accuracy'
+    "$scratch/examples/digits_conv" "$source/data/digits/digits.bin" 10 1 | grep -c 'test accuracy'
+    "$scratch/examples/text_recurrent" "$source/data/text/tinyshakespeare.txt" 20 1 | grep -c 'validation loss'
+}
+
 # Runs the README's commands and C program with this build in place of that of ./dev build.
 readme() {
     home=$scratch/home
@@ -197,6 +207,7 @@ check pkg_config_c by_pkg_config cc -x c -std=c11
 check pkg_config_cxx by_pkg_config c++ -x c++ -std=c++17
 check find_package_c by_find_package C
 check find_package_cxx by_find_package CXX
+check examples examples
 check readme readme
 check other_versions other_versions
 check program sh "$here/use_ddl.sh" "$prefix/bin/ddl" "$scratch/day"
