@@ -241,6 +241,7 @@ const struct command train_command = {
             { "OUT/recipe.yaml", "every key with its value; paths relative to OUT" },
             { "OUT/metrics.jsonl", "one JSON object per logged step, and telemetry records" },
             { "OUT/samples.jsonl", "one JSON object per text sample" },
+            { "OUT/tensorboard/", "event files for TensorBoard, with --tensorboard" },
             { "OUT/checkpoint-STEP/", "a model folder with the optimizer state" },
             { "OUT/trouble-STEP/", "divergence dump for ddl verify" },
             { "OUT/config.json, OUT/model.safetensors, OUT/tokenizer.json", "the final model" },

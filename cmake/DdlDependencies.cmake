@@ -5,6 +5,18 @@ find_package(PkgConfig REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(Threads REQUIRED)
 set(DDL_PKG_CONFIG_MODULES jansson yaml-0.1 libpcre2-8 libzstd zlib)
+
+# Event files for TensorBoard: which src/train/tensorboard_*.c is built.
+set(DDL_TENSORBOARD none)
+pkg_check_modules(PROTOBUF_C QUIET libprotobuf-c)
+find_program(DDL_PROTOC_C protoc-c DOC "Compiler of protobuf-c (package protobuf-c-compiler)")
+if(PROTOBUF_C_FOUND AND DDL_PROTOC_C)
+  set(DDL_TENSORBOARD protobuf)
+  list(APPEND DDL_PKG_CONFIG_MODULES libprotobuf-c)
+else()
+  message(STATUS "protobuf-c is missing: ddl train writes no event files for TensorBoard (install libprotobuf-c-dev and protobuf-c-compiler)")
+endif()
+
 pkg_check_modules(DDL_MODULES REQUIRED IMPORTED_TARGET ${DDL_PKG_CONFIG_MODULES})
 
 if(DDL_GEMM STREQUAL "onednn")

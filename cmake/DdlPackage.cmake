@@ -25,6 +25,9 @@ set(gemm_of_onednn libdnnl-dev)
 set(gemm_of_cblas "libopenblas-dev | libblis-dev")
 string(CONCAT CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${DDL_RUNTIME_PACKAGE} (= ${PROJECT_VERSION}), "
        "${gemm_of_${DDL_GEMM}}, libjansson-dev, libyaml-dev, libpcre2-dev, libzstd-dev, libunistring-dev, zlib1g-dev")
+if(DDL_TENSORBOARD STREQUAL "protobuf")
+  string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", libprotobuf-c-dev")
+endif()
 
 # Debian requires a copyright file and a changelog in every package.
 set(DDL_DEB_DIR ${CMAKE_CURRENT_BINARY_DIR}/deb)

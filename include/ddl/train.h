@@ -72,6 +72,7 @@ struct ddl_train_config {
     /* how often; 0: never */
     uint64_t log_every;        /* steps between lines of metrics.jsonl; auto */
     uint64_t telemetry_every;  /* steps between telemetry records of metrics.jsonl; auto */
+    bool tensorboard;          /* event files in out/tensorboard        */
     uint64_t val_every;        /* steps between validations; auto       */
     uint64_t val_tokens;       /* on a fixed set of positions, spread over val_data; auto */
     uint64_t sample_every;     /* steps between samples of text      */

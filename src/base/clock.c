@@ -14,6 +14,13 @@ double ddl_clock_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+double ddl_clock_unix(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 /* VmHWM rather than getrusage: the latter's figure is inherited from what the process was before exec. */
 size_t ddl_clock_peak_memory(void)
 {

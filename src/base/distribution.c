@@ -41,6 +41,7 @@ void ddl_distribution_add(struct ddl_distribution *d, float value)
         d->first[d->n] = value;
     d->n++;
     d->sum += x;
+    d->sum_squares += x * x;
     d->min = fmin(d->min, x);
     d->max = fmax(d->max, x);
     d->skip += x < 0.1;

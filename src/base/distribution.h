@@ -12,7 +12,7 @@ enum { DDL_DISTRIBUTION_BINS = 40, DDL_DISTRIBUTION_FINE_BINS = 8192 };
 struct ddl_distribution {
     double top; /* values above it are counted in the last bin */
     uint64_t n;
-    double sum, min, max;
+    double sum, sum_squares, min, max;
     uint64_t skip, match, over, reflect; /* of gates in [0, 2] */
     uint64_t histogram[DDL_DISTRIBUTION_BINS];
     uint64_t fine[DDL_DISTRIBUTION_FINE_BINS];

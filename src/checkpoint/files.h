@@ -14,6 +14,7 @@ enum ddl_run_file {
     DDL_FILE_CONFIG,
     DDL_FILE_OPTIMIZER,
     DDL_FILE_TOKENIZER,
+    DDL_FILE_TENSORBOARD, /* a folder */
     DDL_FILE_STATE,
     DDL_RUN_FILES
 };

@@ -104,7 +104,7 @@ void ddl_optim_grad_squares(const struct ddl_optim *optim, double *squares)
     backend->ops->zero(backend->ctx, optim->sums, n * sizeof *optim->sums);
     for (size_t i = 0; i < n; i++) {
         const struct ddl_param *row = ddl_model_param(model, i);
-        if (row->active)
+        if (row->active && !optim->frozen[i])
             backend->ops->sum_squares(backend->ctx, &(struct sum_args){ .n = row->count,
                                                                         .x = ddl_model_flat_grad(model, i),
                                                                         .sum = optim->sums + i });

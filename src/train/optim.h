@@ -30,8 +30,8 @@ void ddl_optim_freeze(struct ddl_optim *optim, size_t i, bool frozen);
 /* The global norm of the model's gradients, over active parameters that are not frozen, the tied embedding
  * once. */
 double ddl_optim_grad_norm(const struct ddl_optim *optim);
-/* The sum of squares of each parameter's gradient, 0 of an inactive one, into squares (n_params) in host
- * memory. */
+/* The sum of squares of each parameter's gradient, 0 of an inactive or frozen one, into squares (n_params) in
+ * host memory. */
 void ddl_optim_grad_squares(const struct ddl_optim *optim, double *squares);
 /* One step at learning rate lr; `norm` as above. Inactive parameters are left untouched, decay included. */
 void ddl_optim_step(struct ddl_optim *optim, double lr, double norm);

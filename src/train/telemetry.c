@@ -156,6 +156,7 @@ static void set_result(struct ddl_telemetry *t, const struct ddl_sublayer_step *
     if (t->sums.has_gate) {
         out->gate_max = gate->top;
         out->gate_values = gate->n;
+        out->gate_squares = gate->sum_squares;
         memcpy(out->histogram, gate->histogram, sizeof out->histogram);
     }
     (void)ddl_figures_of(&t->sums, c, &out->figures); /* without exact quantiles it needs no memory */

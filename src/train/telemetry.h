@@ -16,9 +16,10 @@ enum { DDL_TELEMETRY_ROWS = 128 };
 
 struct ddl_telemetry_sublayer {
     struct ddl_inspect_figures figures; /* NAN: does not apply to the residual rule                   */
-    double x_rms, f_rms; /* root mean square of the stream X' after the sublayer, of F's output    */
-    double gate_max;     /* 2 of beta, 1 of tau; 0: no gate, and no histogram                      */
-    uint64_t gate_values;
+    double x_rms, f_rms;  /* root mean square of the stream X' after the sublayer, of F's output    */
+    double gate_max;      /* 2 of beta, 1 of tau; 0: no gate, and no histogram                      */
+    uint64_t gate_values; /* how many; gate_squares: the sum of their squares */
+    double gate_squares;
     uint64_t histogram[DDL_DISTRIBUTION_BINS]; /* of the gate, bins of equal width in [0, gate_max] */
 };
 

@@ -10,6 +10,7 @@
 #include "train/run_data.h"
 #include "train/schedule.h"
 #include "train/spike.h"
+#include "train/tensorboard.h"
 #include "text/utf8.h"
 
 #include <stdio.h>
@@ -138,8 +139,10 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(SAME, { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "order of sequences" })   \
     X(ANY, AUTO_ROW(log_every, 1, "steps/1000, 1 to 10", "steps between lines of metrics.jsonl",             \
                     .aliases = "log_interval logging_steps"))                                                \
-    X(ANY, AUTO_ROW(telemetry_every, 0, "steps/500, 20 to 1000",                                             \
+    X(ANY, AUTO_ROW(telemetry_every, 0, "steps/400, 25 to 1000",                                             \
                     "steps between telemetry records of metrics.jsonl (0: none)"))                           \
+    X(ANY, { "tensorboard", DDL_OPTION_BOOL, AT(tensorboard), 0, 0, 0, NULL, NULL,                           \
+             "write event files for TensorBoard to the folder tensorboard of the run" })                     \
     X(ANY, AUTO_ROW(val_every, 0, "steps/10, 1 to 1000", "steps between validations (0: never)",             \
                     .aliases = "eval_every eval_interval eval_steps"))                                       \
     X(NOTED, AUTO_ROW(val_tokens, 1, "a quarter of the tokens trained between validations, 4096 to 1048576", \
@@ -256,7 +259,7 @@ struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config
     if (t.log_every == DDL_OPTION_AUTO)
         t.log_every = between(1, t.steps / 1000, 10);
     if (t.telemetry_every == DDL_OPTION_AUTO)
-        t.telemetry_every = between(20, t.steps / 500, 1000);
+        t.telemetry_every = between(25, t.steps / 400, 1000);
     if (t.val_every == DDL_OPTION_AUTO)
         t.val_every = between(1, t.steps / 10, 1000);
     if (t.val_tokens == DDL_OPTION_AUTO)
@@ -607,6 +610,8 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
     if (t.sample_every && !*t.tokenizer)
         return ddl_error_set(err, DDL_E_USAGE, "sample_every is %llu, but no tokenizer is set",
                              (unsigned long long)t.sample_every);
+    if (t.tensorboard && ddl_tensorboard_check(err))
+        return DDL_E_USAGE;
     if (*t.tasks && !*t.tokenizer)
         return ddl_error_set(err, DDL_E_USAGE, "tasks: expected a tokenizer (tokenizer), none is set");
     return ddl_freeze_check(&t, err);

@@ -116,10 +116,17 @@ static ddl_status advance(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* Writes a line of metrics.jsonl, and the same to TensorBoard. */
+static ddl_status record(struct run *run, const struct ddl_train_progress *p, struct ddl_error *err)
+{
+    ddl_status status = ddl_metrics_write(&run->metrics, p, err);
+    return status ? status : ddl_tensorboard_line(&run->tensorboard, p, err);
+}
+
 /* A line of metrics.jsonl: every log_every steps, with a validation, and for a skipped step. */
 static ddl_status write_line(struct run *run, struct ddl_error *err)
 {
-    ddl_status status = ddl_metrics_write(&run->metrics, &run->progress, err);
+    ddl_status status = record(run, &run->progress, err);
     run->logged_tokens = run->state.tokens;
     run->logged_seconds = run->state.train_seconds;
     run->state.logged = run->state.step;
@@ -130,9 +137,12 @@ static ddl_status write_line(struct run *run, struct ddl_error *err)
  * interrupted, and a resumed run repeats them but not the step. */
 static ddl_status write_telemetry(struct run *run, struct ddl_error *err)
 {
-    return run->step.probe ? ddl_metrics_write_telemetry(&run->metrics, run->state.step, run->state.tokens,
-                                                         &run->telemetry, err)
-                           : DDL_OK;
+    if (!run->step.probe)
+        return DDL_OK;
+    ddl_status status =
+        ddl_metrics_write_telemetry(&run->metrics, run->state.step, run->state.tokens, &run->telemetry, err);
+    return status ? status
+                  : ddl_tensorboard_telemetry(&run->tensorboard, run->state.step, &run->telemetry, err);
 }
 
 static int validation_progress(void *user, uint64_t done, uint64_t total)
@@ -196,7 +206,7 @@ static ddl_status report_start(struct run *run, struct ddl_error *err)
 {
     struct ddl_train_progress *p = &run->start;
     p->loss = run->progress.loss;
-    ddl_status status = ddl_metrics_write(&run->metrics, p, err);
+    ddl_status status = record(run, p, err);
     if (!status && run->callbacks->progress)
         run->callbacks->progress(run->callbacks->user, p);
     return status;

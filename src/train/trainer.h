@@ -11,6 +11,7 @@
 #include "train/resume.h"
 #include "train/step.h"
 #include "train/telemetry.h"
+#include "train/tensorboard.h"
 #include "train/timing.h"
 #include "train/validate.h"
 
@@ -36,6 +37,7 @@ struct run {
     struct ddl_run_state state;
     struct ddl_metrics metrics, samples;
     struct ddl_telemetry telemetry;
+    struct ddl_tensorboard tensorboard;
     struct ddl_train_progress start, progress; /* before step 1; of the last step */
     struct ddl_train_plan plan;
     struct ddl_timing timing;

@@ -438,6 +438,21 @@ static ddl_status open_samples(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* The event files of TensorBoard: a run that starts removes earlier ones, a resumed one adds one. */
+static ddl_status open_tensorboard(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    char folder[RUN_PATH_SIZE];
+    ddl_status status = DDL_OK;
+    if (!ddl_path_join(folder, sizeof folder, t->out, ddl_run_file_name(DDL_FILE_TENSORBOARD)))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
+    if (!t->resume)
+        status = ddl_event_file_remove_all(folder, err);
+    if (!status && t->tensorboard)
+        status = ddl_tensorboard_open(&run->tensorboard, folder, t->resume ? run->state.step + 1 : 0, err);
+    return status;
+}
+
 static ddl_status open_folder(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -469,7 +484,9 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
                       (unsigned long long)logged + 1, (unsigned long long)run->state.logged);
         trainer_note(run, message.text);
     }
-    return status ? status : open_samples(run, err);
+    if (!status)
+        status = open_samples(run, err);
+    return status ? status : open_tensorboard(run, err);
 }
 
 ddl_status trainer_open(struct run *run, struct ddl_error *err)
@@ -504,6 +521,7 @@ void trainer_close(struct run *run)
 {
     ddl_metrics_close(&run->metrics);
     ddl_metrics_close(&run->samples);
+    ddl_tensorboard_close(&run->tensorboard);
     ddl_telemetry_free(&run->telemetry);
     ddl_mem_free(run->tokens);
     ddl_workspace_free(run->ws);

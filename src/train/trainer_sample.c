@@ -50,6 +50,9 @@ ddl_status trainer_sample(struct run *run, struct ddl_error *err)
     if (!status)
         status = ddl_metrics_write_sample(&run->samples, run->state.step, t->sample_prompt,
                                           text.n ? text.bytes : "", text.n, err);
+    if (!status)
+        status = ddl_tensorboard_sample(&run->tensorboard, run->state.step, t->sample_prompt,
+                                        text.n ? text.bytes : "", text.n, err);
     free(text.bytes);
     if (status == DDL_E_NUMERIC) { /* no reason to end a run: the next loss says where numbers end */
         trainer_note(run, err->text);

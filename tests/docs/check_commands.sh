@@ -10,6 +10,7 @@
 #   <!-- suite: file NAME -->                the block, of any language, is written to the file NAME
 #   <!-- suite: needs MODULE -->             the block runs only if python3 (DDL_PYTHON) has the module; first of its comments
 #   <!-- suite: needs --html -->             the block runs only if ddl writes HTML pages; first of its comments
+#   <!-- suite: needs --tensorboard -->      the same for event files for TensorBoard
 # Exported variables apply to the following lines; HOME is the scratch folder.
 # Commands that cannot run here are listed below with the reason; a row that matches no document is an error.
 set -eu
@@ -195,9 +196,11 @@ run_block() { # document, file
         pending=""
         : >"$scratch/wanted"
         case $line in
-        needs\|--html)
-            run "ddl compare . --html page.html" || ! grep -q 'html: not available' "$scratch/err" && continue
-            echo "not run: a block of $1 (ddl was built without Chart.js)"
+        needs\|--html | needs\|--tensorboard)
+            command="ddl compare . --html page.html"
+            [ "$rest" = --html ] || command="ddl train --size micro --dry-run --tensorboard"
+            run "$command" || ! grep -q "${rest#--}: not available" "$scratch/err" && continue
+            echo "not run: a block of $1 (ddl was built without $rest)"
             return 0 ;;
         needs\|*)
             run "python3 -c 'import $rest'" && continue

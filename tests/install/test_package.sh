@@ -29,7 +29,7 @@ has() {
 }
 
 control() {
-    for library in libc6 libdnnl "libg?omp" libjansson4 libyaml-0-2 libpcre2-8-0 libzstd1 "libunistring[0-9]" zlib1g; do
+    for library in libc6 libdnnl "libg?omp" libjansson4 libyaml-0-2 libpcre2-8-0 libzstd1 "libunistring[0-9]" zlib1g libprotobuf-c1; do
         has ddl Depends "(^|, )$library"
         has "libddl$abi" Depends "(^|, )$library"
     done

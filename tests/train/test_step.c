@@ -8,6 +8,7 @@
 #include "ddl/data.h"
 #include "train/metrics.h"
 #include "train/step.h"
+#include "train/tensorboard.h"
 #include "train/validate.h"
 
 #include <math.h>
@@ -188,6 +189,13 @@ static void allocates_nothing(void **state)
         struct ddl_step_result result;
         struct ddl_metrics metrics;
         struct ddl_validation_result val;
+        struct ddl_telemetry telemetry;
+        struct ddl_tensorboard tensorboard = { 0 };
+        assert_ok(ddl_telemetry_init(&telemetry, s.model, 4 * T, &err), err);
+        s.step.probe = &telemetry.probe;
+        remove_scratch("events");
+        if (ddl_tensorboard_check(NULL) == DDL_OK)
+            assert_ok(ddl_tensorboard_open(&tensorboard, scratch_path("events"), 0, &err), err);
         assert_ok(ddl_metrics_open(&metrics, scratch_path("alloc.jsonl"), 0, 0, NULL, &err), err);
         for (int round = 0; round < 3; round++) {
             calls = 0;
@@ -195,9 +203,15 @@ static void allocates_nothing(void **state)
             assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
             assert_ok(ddl_validation_run(&v, s.model, s.ws, tokens, targets, NULL, NULL, &val, &err), err);
             assert_ok(ddl_metrics_write(&metrics, &progress, &err), err);
+            ddl_telemetry_take_gradients(&telemetry, s.optim);
+            assert_ok(ddl_metrics_write_telemetry(&metrics, 1, 1, &telemetry, &err), err);
+            assert_ok(ddl_tensorboard_line(&tensorboard, &progress, &err), err);
+            assert_ok(ddl_tensorboard_telemetry(&tensorboard, 1, &telemetry, &err), err);
             assert_int_equal(calls, 0);
         }
         ddl_metrics_close(&metrics);
+        ddl_tensorboard_close(&tensorboard);
+        ddl_telemetry_free(&telemetry);
         tear_down(&s);
     }
     ddl_shards_close(shards);

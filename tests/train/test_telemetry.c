@@ -125,7 +125,7 @@ static void intervals(void **state)
     struct ddl_train_config t = ddl_train_defaults();
     static const struct {
         uint64_t steps, every;
-    } cases[] = { { 5, 20 }, { 10000, 20 }, { 100000, 200 }, { 1000000000, 1000 } };
+    } cases[] = { { 5, 25 }, { 10000, 25 }, { 100000, 250 }, { 1000000000, 1000 } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         t.steps = cases[i].steps;
         assert_int_equal(ddl_train_resolved(&t).telemetry_every, cases[i].every);

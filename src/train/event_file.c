@@ -1,0 +1,116 @@
+#define _POSIX_C_SOURCE 200809L
+#include "train/event_file.h"
+
+#include "base/crc32c.h"
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* TensorBoard recognizes a file by "tfevents" in its name, and reads the files in the order of their names:
+ * the time of creation comes first in it, in seconds. */
+static const char prefix[] = "events.out.tfevents.";
+
+static bool is_event_file(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, prefix, sizeof prefix - 1) == 0;
+}
+
+/* The time of the next file: now, but after that of each file that the folder has. */
+static ddl_status next_time(const char *folder, unsigned long long *out, struct ddl_error *err)
+{
+    DIR *stream = opendir(folder);
+    if (!stream)
+        return ddl_file_error(err, folder, "read");
+    *out = (unsigned long long)time(NULL);
+    for (struct dirent *entry; (entry = readdir(stream));) {
+        unsigned long long seconds =
+            is_event_file(entry) ? strtoull(entry->d_name + sizeof prefix - 1, NULL, 10) : 0;
+        if (seconds >= *out)
+            *out = seconds + 1;
+    }
+    closedir(stream);
+    return DDL_OK;
+}
+
+ddl_status ddl_event_file_create(struct ddl_event_file *f, const char *folder, struct ddl_error *err)
+{
+    unsigned long long seconds = 0;
+    char name[64];
+    *f = (struct ddl_event_file){ 0 };
+    ddl_status status = ddl_file_make_dir(folder, err);
+    if (!status)
+        status = next_time(folder, &seconds, err);
+    if (status)
+        return status;
+    snprintf(name, sizeof name, "%s%010llu.ddl", prefix, seconds);
+    if (!ddl_path_join(f->path, sizeof f->path, folder, name))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", folder);
+    f->stream = fopen(f->path, "wbx");
+    return f->stream ? DDL_OK : ddl_file_error(err, f->path, "create");
+}
+
+static void put_bytes(unsigned char *out, uint64_t value, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (unsigned char)(value >> 8 * i);
+}
+
+static uint32_t masked_crc(const void *data, size_t size)
+{
+    uint32_t crc = ddl_crc32c(data, size);
+    return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+static ddl_status write_failed(struct ddl_event_file *f, int why, struct ddl_error *err)
+{
+    f->failed = errno = why;
+    return ddl_file_error(err, f->path, "write");
+}
+
+ddl_status ddl_event_file_add(struct ddl_event_file *f, const void *data, size_t size, struct ddl_error *err)
+{
+    unsigned char head[12], tail[4];
+    if (f->failed)
+        return write_failed(f, f->failed, err);
+    put_bytes(head, size, 8);
+    put_bytes(head + 8, masked_crc(head, 8), 4);
+    put_bytes(tail, masked_crc(data, size), 4);
+    if (fwrite(head, sizeof head, 1, f->stream) == 1 && fwrite(data, 1, size, f->stream) == size &&
+        fwrite(tail, sizeof tail, 1, f->stream) == 1)
+        return DDL_OK;
+    return write_failed(f, errno, err);
+}
+
+ddl_status ddl_event_file_flush(struct ddl_event_file *f, struct ddl_error *err)
+{
+    return fflush(f->stream) == 0 ? DDL_OK : write_failed(f, errno, err);
+}
+
+void ddl_event_file_close(struct ddl_event_file *f)
+{
+    if (f->stream)
+        fclose(f->stream);
+    f->stream = NULL;
+}
+
+ddl_status ddl_event_file_remove_all(const char *folder, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    DIR *stream = opendir(folder);
+    if (!stream)
+        return errno == ENOENT ? DDL_OK : ddl_file_error(err, folder, "read");
+    for (struct dirent *entry; !status && (entry = readdir(stream));) {
+        char path[1400];
+        if (is_event_file(entry) && ddl_path_join(path, sizeof path, folder, entry->d_name) &&
+            unlink(path) != 0)
+            status = ddl_file_error(err, path, "remove");
+    }
+    closedir(stream);
+    (void)rmdir(folder); /* fails where it has other files */
+    return status;
+}
