@@ -97,6 +97,9 @@ static void two_models_two_seeds(void **state)
     assert_printed("ddl-1_seed=1: finished, loss ");
     assert_printed("finished        6        6 ");
     assert_int_equal(count(file, "finished"), 4);
+    char *recipe = read_file(scratch_path("plain/ddl-1_seed=1/recipe.yaml"), NULL);
+    assert_null(strstr(recipe, "\nthreads: 0\n")); /* a share of the processors */
+    free(recipe);
     assert_int_equal(ddl("sweep %s", file), 0);
     assert_null(strstr(printed, "started"));
     assert_int_equal(ddl_stream(STANDARD_OUTPUT, "sweep %s --json --quiet", file), 0);

@@ -8,6 +8,7 @@
 #include "ddl/compare.h"
 #include "ddl/data.h"
 #include "ddl/model.h"
+#include "ddl/sweep.h"
 #include "ddl/tokenizer.h"
 #include "ddl/train.h"
 #include "ddl/verify.h"
@@ -44,6 +45,20 @@ static void recipe_configures_a_run(void **state)
     assert_int_equal(t.config.channels, 4);
     assert_int_equal(t.config.vocab_size, 2048);
     assert_string_equal(t.sample_prompt, "The");
+}
+
+static void sweep_plans_runs(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_sweep sweep;
+    char path[1024];
+    snprintf(path, sizeof path, "%s", example_file("yaml sweep", "sweep.yaml"));
+    assert_ok(ddl_sweep_open(&sweep, path, &err), err);
+    assert_int_equal(sweep.n_settings, 4);         /* two models, two values */
+    assert_int_equal(sweep.n_runs, 4 * 2 + 4 * 3); /* two learning rates, three seeds */
+    assert_string_equal(sweep.runs[19].name, "wide_weight_decay=0.1_seed=2");
+    ddl_sweep_close(&sweep);
 }
 
 static void count_warning(void *user, const char *sentence)
@@ -327,17 +342,12 @@ static void exit_statuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recipe_configures_a_run),
-        cmocka_unit_test(the_configuration_loads),
-        cmocka_unit_test(released_configuration_loads),
-        cmocka_unit_test(the_header_opens),
-        cmocka_unit_test(the_index_finds_its_tensors),
-        cmocka_unit_test(the_tokenizers_load),
-        cmocka_unit_test(the_documents_build),
-        cmocka_unit_test(the_shard_opens),
-        cmocka_unit_test(the_points_are_read),
-        cmocka_unit_test(the_cases_verify),
-        cmocka_unit_test(the_curves_recipe_is_one_of_a_case),
+        cmocka_unit_test(recipe_configures_a_run), cmocka_unit_test(sweep_plans_runs),
+        cmocka_unit_test(the_configuration_loads), cmocka_unit_test(released_configuration_loads),
+        cmocka_unit_test(the_header_opens),        cmocka_unit_test(the_index_finds_its_tensors),
+        cmocka_unit_test(the_tokenizers_load),     cmocka_unit_test(the_documents_build),
+        cmocka_unit_test(the_shard_opens),         cmocka_unit_test(the_points_are_read),
+        cmocka_unit_test(the_cases_verify),        cmocka_unit_test(the_curves_recipe_is_one_of_a_case),
         cmocka_unit_test(exit_statuses),
     };
     return cmocka_run_group_tests(tests, open_formats, close_formats);
