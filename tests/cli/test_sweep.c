@@ -319,7 +319,7 @@ static void study(void **state)
     json_t *root = printed_json(), *runs = json_object_get(root, "runs");
     size_t n_models = json_array_size(runs) / 7; /* four learning rates, three seeds */
     assert_int_equal(json_array_size(runs), 7 * n_models);
-    assert_true(n_models >= 10);
+    assert_int_equal(n_models, 11);
     const double tokens = (double)n_models * (3 * 640 + 4 * 120) * 16 * 256;
     assert_true(json_number_value(json_object_get(root, "tokens")) == tokens);
     for (size_t i = 0; i < json_array_size(runs); i++) {
