@@ -264,7 +264,7 @@ static ddl_status compare_runs(struct compared *c, char **folders, struct compar
     if (!status)
         status = ddl_compare(&c->result, c->logs, c->names, c->n, &how, err);
     if (status == DDL_E_FORMAT && c->result.n_runs > 0)
-        print_note("--any compares such runs all the same");
+        print_note("--any compares them anyway");
     if (!status && *o->svg)
         status = write_compared_svg(c, o->svg, &o->figure, err);
     if (!status && *o->html)
@@ -383,10 +383,10 @@ const struct command compare_command = {
     .about = "plot loss curves of runs, list their costs, test differences",
     .text =
         (const char *const[]){
-            "RUN is a run folder of ddl train, or a folder of runs such as out of ddl sweep, whose runs are",
-            "compared; a run need not be finished. The column saved model has the",
-            "model that --which selects. With best, final or a step, what the run logged after that step",
-            "is ignored. Runs that differ in the seed only are a group, with mean, standard deviation and",
+            "RUN is a run folder of ddl train, or a folder of runs, such as OUT of ddl sweep; a run",
+            "need not be finished. The column 'saved model' shows the model that --which selects. With best,",
+            "final or a step, what the run logged after that step is ignored.",
+            "Runs that differ in the seed only are a group, with mean, standard deviation and",
             "95 % interval of the final losses, and p-values of t-tests against the group of --baseline.",
             "If runs were evaluated on tasks (key tasks), the last table has the last scores.", NULL },
     .options = { { .rows = options, .defaults = defaults } },

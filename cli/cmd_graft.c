@@ -40,7 +40,7 @@ static const struct ddl_option flag_rows[] = {
       "folder of the grafted model; with --sweep of the results" },
     WHICH_ROW(flags),
     { "layers", DDL_OPTION_STRING, AT(layers), sizeof((struct flags *)0)->layers, 0, 0, NULL, "LIST",
-      "layers whose rule is replaced, such as 0,3-5 or all (empty: with --sweep those that have another)" },
+      "layers whose rule is replaced, such as 0,3-5 or all (empty: with --sweep those with another rule)" },
     [RULE_ROW] = { "rule", DDL_OPTION_CHOICE, AT(rule), 0, 0, 0, NULL, "NAME", "their new residual rule" },
     FLAG(sweep, "graft one layer at a time and fine-tune it"),
     { "train", DDL_OPTION_CHOICE, AT(train), 0, 0, 0, ddl_graft_train_names, "NAME",
@@ -86,13 +86,6 @@ static const struct ddl_option *rule_table(void)
     }
     table[n] = (struct ddl_option){ 0 };
     return table;
-}
-
-static const void *rule_defaults(void)
-{
-    static struct ddl_config defaults;
-    defaults = ddl_config_defaults();
-    return &defaults;
 }
 
 /* The keys of the data and of fine-tuning, as rows of struct ddl_train_config. */
@@ -456,18 +449,16 @@ const struct command graft_command = {
         (const char *const[]){
             "DIR is a run, a checkpoint or a model with one value channel. The new folder has the chosen",
             "rule in the chosen layers; the tensors of their former rule are left out, all others are copied",
-            "bit by bit, and those of the new rule get the initial values of a new model, by name and seed.",
+            "unchanged, and those of the new rule are initialized as in a new model with this --seed.",
             "A gate starts at --beta-init, that of the rule highway at --ddl-highway-init, the factor of the",
-            "rule scale at --ddl-scale-init. --rule add is the reverse.",
+            "rule scale at --ddl-scale-init. --rule add restores the addition.",
             "With data (--val-data, or --train-data) the loss before and after is printed.",
             "--sweep grafts each layer alone and fine-tunes it on --train-data: the table has the loss right",
             "after the graft and after --steps steps, the lowest first. With --train all a row 'none' is the",
             "source fine-tuned in the same way. Finished layers are kept in --out: the same command line",
             "continues an interrupted sweep.", NULL },
     .options = { { .table = flag_table, .defaults = flag_defaults },
-                 { .title = "keys of the residual rule (default: as in DIR)",
-                   .table = rule_table,
-                   .defaults = rule_defaults },
+                 { .title = "keys of the residual rule (default: as in DIR)", .table = rule_table },
                  { .title = "data and fine-tuning", .table = run_table, .defaults = run_defaults } },
     .examples =
         (const struct note[]){

@@ -83,7 +83,7 @@ static void print_checkpoints(const struct facts *f)
         if (c->readable)
             printf("  loss %.4f", c->loss);
         else
-            printf("  damaged");
+            printf("  corrupted");
         if (c->has_val)
             printf("  val %.4f%s", c->val_loss, i == best ? "  best" : "");
         printf("\n");

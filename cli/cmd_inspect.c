@@ -147,8 +147,8 @@ const struct command inspect_command = {
             "the shares skip, match, over and reflect, the root mean square of k^T X - v before and after "
             "the",
             "step, the sizes of erase, write and step relative to the state, and the overlaps of k with the",
-            "stream and with the next k. Below: value channels and read vectors, what each sublayer behaves",
-            "as, the gate by position, singular values over depth, and the tokens with the most extreme "
+            "stream and with the next k. Below: value channels and read vectors, the behavior of each",
+            "sublayer, gate by position, singular values over depth, and the tokens with the most extreme "
             "gates",
             "in context. --prompt prints the gate of every sublayer for each token of one prompt, or where",
             "there is no gate, the size of the step. docs/inspect.md has the definitions.", NULL },

@@ -126,8 +126,8 @@ const struct command report_command = {
     .about = "write a page about one run: curves, gates, samples, recipe",
     .text =
         (const char *const[]){
-            "Writes an HTML page about a run of ddl train, which may be training or interrupted: training",
-            "and validation loss, learning rate, gradient norm and speed, the gates of each sublayer over",
+            "Writes an HTML page about a run of ddl train (running, stopped or finished): training and",
+            "validation loss, learning rate, gradient norm and speed, the gates of each sublayer over",
             "the steps and their histograms (from telemetry records), task scores, samples, the recipe,",
             "checkpoints, resumes, skipped updates and divergence dumps. The page is one file that needs no",
             "network. Of a long run it has every n-th logged step, and all with a validation. A summary is",

@@ -139,10 +139,10 @@ const struct command sweep_command = {
     .text =
         (const char *const[]){
             "SWEEP.yaml lists models, values of recipe keys (grid) and seeds; each combination is a run in a",
-            "folder of its own below out, trained by a process of its own ('ddl train'). A section choose",
-            "tries values of one key, such as lr, in shorter runs for each model first, and takes the one",
-            "with the lowest loss. The file is checked before anything runs.",
-            "SIGINT or SIGTERM stops the runs with checkpoints and exits with status 3. The same command",
+            "folder of its own below out, trained by a process of its own ('ddl train'). The section",
+            "choose lists values of one key, such as lr: for each setting, shorter runs try them first, and",
+            "the value with the lowest loss is used. The file is checked before anything runs.",
+            "After SIGINT or SIGTERM the runs write checkpoints and end; exit status 3. The same command",
             "continues: finished runs are skipped, stopped ones resumed, failed ones left alone without",
             "--retry. A failed run does not stop the others; the exit status is then 1.",
             "'ddl compare OUT' compares the runs.", NULL },
@@ -150,7 +150,7 @@ const struct command sweep_command = {
     .examples =
         (const struct note[]){ { "ddl sweep recipes/study-cpu.yaml --dry-run", "the plan with its cost" },
                                { "ddl sweep recipes/study-cpu.yaml --jobs 2", "two runs at a time" },
-                               { "ddl sweep recipes/study-cpu.yaml --status", "how far it is" },
+                               { "ddl sweep recipes/study-cpu.yaml --status", "the states of the runs" },
                                { 0 } },
     .files = (const struct note[]){ { "OUT/sweep.json", "states of the runs, choices, failures" },
                                     { "OUT/NAME/", "run folder, as of ddl train" },

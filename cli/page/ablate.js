@@ -53,7 +53,7 @@ function ranking() {
     { title: "loss", cell: (row) => fixed(row.loss, 6) },
     { title: "rule", text: true, cell: (row) => row.rule },
     { title: "change", text: true, cell: (row) => row.force },
-  ], ranked, { caption: `Sorted by the increase in loss; ${MISSING} is not finite` }));
+  ], ranked, { caption: `Sorted by the increase in loss; ${MISSING} marks a loss that is not finite` }));
 }
 
 startHeader(data.title, data.made);

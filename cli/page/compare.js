@@ -10,7 +10,7 @@ const hasVal = data.curves.some((curve) => curve.val_loss.some(isNumber));
 const AXES = [
   ["tokens", "tokens", "tokens"],
   ["flops", "FLOPs", "FLOPs"],
-  ["train_seconds", "seconds", "seconds of training time"],
+  ["train_seconds", "training time", "seconds of training time"],
   ["seconds", "wall time", "seconds of wall time"],
   ["steps", "steps", "steps"],
 ];
@@ -36,7 +36,7 @@ function curves() {
     height: 420,
     caption: "A line is the mean over the seeds of a group" +
       (hasSeeds ? ", its band the range from the lowest to the highest seed." : "; every group has one seed, so there are no bands.") +
-      " Smoothing is the weight of the past in an exponential moving average.",
+      " Smoothing is the weight of the previous average in an exponential moving average.",
   }, () => lineChart({
     series: result.groups.map((group, g) => ({ name: nameOf(group), points: pointsOf(data.curves[g]) })),
     x: { title: AXES.find((row) => row[0] === view.x)[2], format: short },
@@ -94,7 +94,7 @@ function groupTables() {
   section("Groups",
     note("Runs that differ in the seed only are a group. Intervals are 95 % confidence intervals of the mean (Student's t), " +
       "differences are to the baseline, and p-values are two-sided: Welch's t-test, and the t-test of the pairs of equal seed. " +
-      "They are not corrected for the number of groups."),
+      "They are not corrected for multiple comparisons."),
     groupTable("val_loss", "Validation loss"), groupTable("train_loss", "Training loss, mean of the last tenth of the logged steps"),
     hasSeeds ? element("ul", {}, result.groups.filter((group) => group.seeds > 1)
       .map((group) => element("li", {}, `${group.name}: ${group.runs.join(", ")}`))) : null);
@@ -105,7 +105,7 @@ function reachTable() {
   const ratio = (key) => ({ title: "relative", cell: (group) => fixed(group.reach[key], 3) });
   section("Cost to reach the baseline's loss",
     note(`Tokens, FLOPs and training time until the validation loss of a group's mean curve is ${fixed(result.target, 4)}, the final ` +
-      `one of ${baseline.name}; relative to the totals of ${baseline.name}. ${MISSING} is not reached.`),
+      `one of ${baseline.name}; relative to the totals of ${baseline.name}. ${MISSING} marks a group that does not reach it.`),
     table([
       { title: "group", text: true, wrap: true, cell: (group) => group.name },
       { title: "tokens", cell: (group) => count(group.reach.tokens) }, ratio("tokens_ratio"),
@@ -128,7 +128,7 @@ function runTable() {
     { title: "FLOPs", cell: (run) => short(run.flops) },
     { title: "peak memory", cell: (run) => (isNumber(run.peak_memory) ? `${count(run.peak_memory / 1048576)} MiB` : MISSING) },
     { title: "saved model", text: true, cell: (run) => (run.saved_model ? run.saved_model.name : MISSING) },
-  ], result.runs, { caption: "Runs as far as they have come" }),
+  ], result.runs, { caption: "Runs, each up to its last step" }),
   result.runs.some((run) => run.repeats) ? note(`Not in the statistics, because they repeat a seed: ${
     result.runs.filter((run) => run.repeats).map((run) => run.run).join(", ")}.`) : null);
 }

@@ -15,7 +15,7 @@ const gateKey = (s, part) => s[`${isNumber(s.beta_mean) ? "beta" : "tau"}_${part
 function summary() {
   const depth = result.depth;
   main.append(facts([
-    ["loss (nats)", fixed(result.loss, 4)], ["tokens", count(result.tokens)], ["tokens of a sequence", count(result.seq)],
+    ["loss (nats)", fixed(result.loss, 4)], ["tokens", count(result.tokens)], ["sequence length", count(result.seq)],
     ["sublayers", String(sublayers.length)],
     result.saved_model ? ["saved model", result.saved_model.name] : null,
     depth ? ["log |det| over depth", precise(depth.log_det)] : null,
@@ -134,7 +134,7 @@ function spectrum() {
     depth ? table([
       { title: "product of all shortcuts", text: true, wrap: true, cell: (row) => row[0] }, { title: "mean", cell: (row) => row[1] },
     ], [["largest singular value", precise(depth.sigma_max)], ["smallest singular value", precise(depth.sigma_min)],
-      ["log |det|", precise(depth.log_det)], ["tokens with singular values", count(depth.tokens)]], { caption: "Over depth, by token" }) : null,
+      ["log |det|", precise(depth.log_det)], ["tokens with singular values", count(depth.tokens)]], { caption: "Over depth, means over tokens" }) : null,
     table([...identity(), { title: "1 − β‖k‖²", cell: (s) => precise(s.eigenvalue_mean) }], list, { caption: "Mean eigenvalue by sublayer" }));
 }
 

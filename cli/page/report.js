@@ -31,7 +31,7 @@ function summary() {
 
 const AXES = [
   ["step", "steps", "steps"], ["tokens", "tokens", "tokens"], ["flops", "FLOPs", "FLOPs"],
-  ["train_seconds", "seconds", "seconds of training time"], ["seconds", "wall time", "seconds of wall time"],
+  ["train_seconds", "training time", "seconds of training time"], ["seconds", "wall time", "seconds of wall time"],
 ];
 const view = { x: "step", smoothing: 0, highest: null };
 const xAxis = () => ({ title: AXES.find((row) => row[0] === view.x)[2], format: short });
@@ -45,7 +45,7 @@ function curves() {
   ].filter(([key]) => steps.some((row) => isNumber(row[key])));
   const loss = chart({
     label: "Training and validation loss", height: 400,
-    caption: "Training loss is that of each logged step. Smoothing is the weight of the past in an exponential moving average, for the training loss.",
+    caption: "Training loss is that of each logged step. Smoothing is the weight of the previous average in an exponential moving average of the training loss.",
   }, () => lineChart({
     series: [{ name: "training loss", points: below(smoothed(pointsOf("loss"), view.smoothing)) }, { name: "validation loss", points: below(pointsOf("val_loss")) }]
       .filter((series) => series.points.length),
@@ -89,10 +89,10 @@ function stepTable() {
 /* Figures that the heat map shows, if the records have them. */
 const FIGURES = [
   ["beta_mean", "gate β, mean"], ["tau_mean", "gate τ, mean"], ["lambda_mean", "λ, mean"], ["beta_q05", "gate β, 5 % quantile"],
-  ["beta_q95", "gate β, 95 % quantile"], ["skip", "share of skip"], ["match", "share of match"], ["over", "share of over"],
-  ["reflect", "share of reflect"], ["eigenvalue_mean", "eigenvalue of the shortcut"], ["erase", "relative size of erase"],
-  ["write", "relative size of write"], ["step", "relative size of the step"], ["overlap_stream", "overlap of k with the stream"],
-  ["x_rms", "root mean square of the stream"], ["f_rms", "root mean square of the output"],
+  ["beta_q95", "gate β, 95 % quantile"], ["skip", "share of tokens with β < 0.1"], ["match", "share of tokens with β from 0.9 to 1.1"], ["over", "share of tokens with β > 1.1"],
+  ["reflect", "share of tokens with β > 1.9"], ["eigenvalue_mean", "eigenvalue of the shortcut"], ["erase", "relative size of the erase term"],
+  ["write", "relative size of the write term"], ["step", "relative size of the step"], ["overlap_stream", "overlap of k with the stream"],
+  ["x_rms", "root mean square of the stream"], ["f_rms", "root mean square of the sublayer's output"],
 ];
 
 const labelOf = (s) => `${s.layer} ${s.sub}`;
@@ -213,9 +213,9 @@ function events() {
   const rows = [
     ...starts.map((one) => ({ step: one.step, what: one.step ? "resumed" : "started", more: `${one.time}, ${one.processor}, ${one.backend}` })),
     ...steps.filter((row) => row.skipped).map((row) => ({ step: row.step, what: "update skipped", more: `gradient norm ${precise(row.grad_norm)}: a spike` })),
-    ...result.dumps.map((dump) => ({ step: dump.step, what: "not finite", more: `${dump.what}, micro-batch ${dump.micro_batch}${dump.first ? `, first in layer ${dump.first.layer} ${dump.first.part}, tensor ${dump.first.tensor}` : ""}` })),
+    ...result.dumps.map((dump) => ({ step: dump.step, what: "non-finite value", more: `${dump.what}, micro-batch ${dump.micro_batch}${dump.first ? `, first in layer ${dump.first.layer} ${dump.first.part}, tensor ${dump.first.tensor}` : ""}` })),
   ].sort((a, b) => a.step - b.step);
-  const ends = { running: "The run is training.", finished: "The run has finished.", stopped: "The run was stopped before its last step; ddl train --resume continues it." };
+  const ends = { running: "The run is in progress.", finished: "The run has finished.", stopped: "The run was stopped before its last step; ddl train --resume continues it." };
   section("Events", element("p", {}, ends[result.status]),
     rows.length ? table([
       { title: "step", cell: (row) => count(row.step) }, { title: "event", text: true, cell: (row) => row.what }, { title: "details", text: true, wrap: true, cell: (row) => row.more },
@@ -225,7 +225,7 @@ function events() {
     result.checkpoints.length ? table([
       { title: "checkpoint", cell: (row) => count(row.step) }, { title: "training loss", cell: (row) => fixed(row.loss, 4) },
       { title: "validation loss", cell: (row) => fixed(row.val_loss, 4) }, { title: "state", text: true, cell: (row) => (row.damaged ? "corrupted" : "") },
-    ], result.checkpoints, { caption: "Checkpoints that exist" }) : note("There is no checkpoint."));
+    ], result.checkpoints, { caption: "Checkpoints" }) : note("There is no checkpoint."));
 }
 
 /* ---- recipe ---- */

@@ -424,7 +424,7 @@ static void report_in_browser(void **state)
     view_page("report");
     assert_in_page("td", "tensor </script><b>");
     assert_in_page("h2", "Histograms over the steps");
-    assert_in_page("td", "not finite");
+    assert_in_page("td", "non-finite value");
     assert_in_page("td", "started");
     assert_in_page("pre", "a</script><b>c");
     if (ddl("report '%s' --html '%s'", scratch_path("long"), page_path("report-long")))

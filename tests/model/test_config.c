@@ -71,8 +71,8 @@ static void presets(void **state)
     assert_int_equal(ddl_config_set_preset(&c, "transformer", &err), DDL_E_USAGE);
     assert_string_equal(err.text,
                         "unknown model 'transformer' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
-                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway; of delta models also "
-                        "with -write, -erase, -beta1, -v0, -vmap)");
+                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway; delta models also "
+                        "with the suffixes -write, -erase, -beta1, -v0, -vmap)");
 }
 
 /* What each control sets, by hand. */
