@@ -305,9 +305,9 @@ static void models_keep_it_in_files(void **state)
     assert_true(ddl_model_config(again)->beta_constant);
     assert_true(ddl_model_config(again)->beta_constant_value == B);
     double expected = loss_of(&f);
+    ddl_workspace_free(f.ws);
     ddl_model_free(f.model);
     f.model = again;
-    ddl_workspace_free(f.ws);
     const struct ddl_workspace_options options = { .batch = SMALL_B, .tokens = SMALL_T };
     assert_ok(ddl_workspace_create(&f.ws, f.model, &options, &err), err);
     assert_true(loss_of(&f) == expected);
