@@ -121,7 +121,9 @@ static ddl_status read_next(int fd, const char *path, size_t n, char **out, size
     return DDL_OK;
 }
 
-ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err)
+/* A file of at most limit bytes, or the last limit bytes of a larger one. */
+static ddl_status read_file(const char *path, size_t limit, bool only_end, char **out, size_t *size,
+                            struct ddl_error *err)
 {
     *out = NULL;
     int fd;
@@ -129,28 +131,26 @@ ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *siz
     ddl_status status = open_regular(path, &fd, &n, err);
     if (status)
         return status;
-    if (n > limit)
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, at most %zu are read", path, n, limit);
-    else
+    if (n <= limit)
         status = read_next(fd, path, n, out, size, err);
+    else if (!only_end)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, at most %zu are read", path, n, limit);
+    else if (lseek(fd, (off_t)(n - limit), SEEK_SET) < 0)
+        status = ddl_file_error(err, path, "read");
+    else
+        status = read_next(fd, path, limit, out, size, err);
     close(fd);
     return status;
 }
 
+ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err)
+{
+    return read_file(path, limit, false, out, size, err);
+}
+
 ddl_status ddl_file_read_end(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err)
 {
-    *out = NULL;
-    int fd;
-    size_t n;
-    ddl_status status = open_regular(path, &fd, &n, err);
-    if (status)
-        return status;
-    if (n > limit && lseek(fd, (off_t)(n - limit), SEEK_SET) < 0)
-        status = ddl_file_error(err, path, "read");
-    else
-        status = read_next(fd, path, n < limit ? n : limit, out, size, err);
-    close(fd);
-    return status;
+    return read_file(path, limit, true, out, size, err);
 }
 
 ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err)

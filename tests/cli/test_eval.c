@@ -38,7 +38,7 @@ struct values {
 
 static struct values values_of_json(size_t i)
 {
-    json_t *root = json_loads(printed, 0, NULL);
+    json_t *root = printed_json();
     const json_t *models = json_object_get(root, "models"), *model = json_array_get(models, i);
     const char *const folders[] = { first, second };
     assert_int_equal(json_array_size(models), 2);

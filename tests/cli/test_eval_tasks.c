@@ -29,9 +29,7 @@ static void test_outputs(void **state)
     assert_printed("| model | piqa acc_norm | winogrande acc | average |\n|---|---|---|---|\n| " MODEL " | ");
     assert_int_equal(ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa --csv --shots 1 " COMMON), 0);
     assert_printed("model,saved_model,task,shots,documents,metric,value,stderr\n" MODEL ",,piqa,1,6,acc,");
-    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa --json --dtype bf16 " COMMON),
-                     0);
-    json_t *root = json_loads(printed, 0, NULL);
+    json_t *root = ddl_json("eval " MODEL " --tasks piqa --json --dtype bf16 " COMMON);
     const json_t *model = json_array_get(json_object_get(root, "models"), 0);
     const json_t *task = json_object_get(json_object_get(model, "tasks"), "piqa");
     assert_string_equal(json_string_value(json_object_get(root, "dtype")), "bf16");
@@ -63,8 +61,7 @@ static void test_training(void **state)
     assert_int_equal(ddl_stream(STANDARD_OUTPUT, "compare %s", run), 0);
     assert_printed(
         "\ntask                 run                  metric        value    stderr    step\npiqa ");
-    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "compare %s --json", run), 0);
-    json_t *root = json_loads(printed, 0, NULL);
+    json_t *root = ddl_json("compare %s --json", run);
     const json_t *tasks = json_object_get(json_array_get(json_object_get(root, "runs"), 0), "tasks");
     const json_t *piqa = json_object_get(tasks, "piqa");
     assert_int_equal(json_integer_value(json_object_get(piqa, "step")), 4);

@@ -23,25 +23,13 @@ static int write_inputs(void **state)
 /* The JSON that a command printed. */
 static json_t *json_of(const char *command, const char *folder, const char *options)
 {
-    if (ddl_stream(STANDARD_OUTPUT, "%s '%s' --text '%s' --backend ref --json %s", command, folder, text,
-                   options))
-        fail_msg("ddl %s %s: %s", command, options, printed);
-    json_t *root = json_loads(printed, 0, NULL);
-    assert_non_null(root);
-    return root;
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
+    return ddl_json("%s '%s' --text '%s' --backend ref --json %s", command, folder, text, options);
 }
 
 static double loss_of(const char *folder, const char *options)
 {
     json_t *root = json_of("eval", folder, options);
-    double loss = number(json_array_get(json_object_get(root, "models"), 0), "loss");
+    double loss = number_of(json_array_get(json_object_get(root, "models"), 0), "loss");
     json_decref(root);
     return loss;
 }
@@ -168,7 +156,7 @@ static void check_ablation(const char *folder, const char *options, const char *
 {
     json_t *root = json_of("ablate", folder, options);
     const json_t *list = json_object_get(root, "sublayers");
-    double base = number(root, "loss"), last = INFINITY;
+    double base = number_of(root, "loss"), last = INFINITY;
     bool seen[6] = { false };
     assert_true(base == loss_of(folder, "--val-tokens 16384"));
     assert_true(json_is_true(json_object_get(root, "complete")));
@@ -176,16 +164,16 @@ static void check_ablation(const char *folder, const char *options, const char *
     for (size_t i = 0; i < expected; i++) {
         const json_t *row = json_array_get(list, i);
         const char *sub = json_string_value(json_object_get(row, "sub"));
-        size_t layer = (size_t)number(row, "layer"), s = 2 * layer + (strcmp(sub, "mlp") == 0);
+        size_t layer = (size_t)number_of(row, "layer"), s = 2 * layer + (strcmp(sub, "mlp") == 0);
         char spec[128];
         assert_true(s < 6 && !seen[s]);
         seen[s] = true;
         assert_string_equal(json_string_value(json_object_get(row, "force")), force);
         snprintf(spec, sizeof spec, "--force layers=%zu,sub=%s,%s", layer, sub, force);
-        assert_true(number(row, "loss") == loss_of(folder, spec));
-        assert_true(fabs(number(row, "increase") - (number(row, "loss") - base)) < 1e-6);
-        assert_true(number(row, "increase") <= last);
-        last = number(row, "increase");
+        assert_true(number_of(row, "loss") == loss_of(folder, spec));
+        assert_true(fabs(number_of(row, "increase") - (number_of(row, "loss") - base)) < 1e-6);
+        assert_true(number_of(row, "increase") <= last);
+        last = number_of(row, "increase");
     }
     json_decref(root);
 }

@@ -20,27 +20,14 @@ static int write_inputs(void **state)
 
 static json_t *json_of(const char *arguments)
 {
-    if (ddl_stream(STANDARD_OUTPUT, "graft '%s' --out '%s' --backend ref %s --json", add, out, arguments))
-        fail_msg("ddl graft %s: %s", arguments, printed);
-    json_t *root = json_loads(printed, 0, NULL);
-    assert_non_null(root);
-    return root;
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
+    return ddl_json("graft '%s' --out '%s' --backend ref %s --json", add, out, arguments);
 }
 
 static double eval_loss(const char *folder, const char *force)
 {
-    if (ddl_stream(STANDARD_OUTPUT, "eval '%s' --val-data '%s' --val-tokens 160 --backend ref --json %s",
-                   folder, data, force))
-        fail_msg("ddl eval: %s", printed);
-    json_t *root = json_loads(printed, 0, NULL);
-    double loss = number(json_array_get(json_object_get(root, "models"), 0), "loss");
+    json_t *root =
+        ddl_json("eval '%s' --val-data '%s' --val-tokens 160 --backend ref --json %s", folder, data, force);
+    double loss = number_of(json_array_get(json_object_get(root, "models"), 0), "loss");
     json_decref(root);
     return loss;
 }
@@ -57,8 +44,8 @@ static void one_graft(void **state)
     assert_string_equal(json_string_value(json_object_get(root, "rule")), "delta");
     assert_string_equal(json_string_value(json_object_get(root, "train_only")), "transformer.h.*.ddl_*");
     assert_int_equal(json_array_size(json_object_get(root, "layers")), 2);
-    assert_true(fabs(number(root, "loss_before") - eval_loss(add, "")) < 1e-7);
-    assert_true(fabs(number(root, "loss") - eval_loss(out, "")) < 1e-7);
+    assert_true(fabs(number_of(root, "loss_before") - eval_loss(add, "")) < 1e-7);
+    assert_true(fabs(number_of(root, "loss") - eval_loss(out, "")) < 1e-7);
     json_decref(root);
     assert_true(eval_loss(out, "--force layers=0,2,beta=0") ==
                 eval_loss(add, "--force layers=0,2,f_scale=0"));
@@ -100,10 +87,10 @@ static void sweeps(void **state)
     assert_true(json_is_true(json_object_get(root, "complete")));
     for (size_t i = 0; i < 4; i++) {
         const json_t *row = json_array_get(rows, i);
-        assert_true(fabs(number(row, "increase") - (number(row, "loss") - number(root, "source_loss"))) <
-                    1e-6);
+        assert_true(fabs(number_of(row, "increase") -
+                         (number_of(row, "loss") - number_of(root, "source_loss"))) < 1e-6);
         if (i)
-            assert_true(number(row, "tuned_loss") >= number(json_array_get(rows, i - 1), "tuned_loss"));
+            assert_true(number_of(row, "tuned_loss") >= number_of(json_array_get(rows, i - 1), "tuned_loss"));
     }
     json_decref(root);
     assert_int_equal(ddl("graft '%s' --out '%s' --backend ref %s --csv", add, out, arguments), 0);

@@ -24,19 +24,7 @@ static int write_inputs(void **state)
 
 static json_t *inspect(const char *folder, const char *options)
 {
-    if (ddl_stream(STANDARD_OUTPUT, "inspect '%s' --backend ref --json %s", folder, options))
-        fail_msg("ddl inspect %s: %s", options, printed);
-    json_t *root = json_loads(printed, 0, NULL);
-    assert_non_null(root);
-    return root;
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value))
-        fail_msg("%s is no number", key);
-    return json_number_value(value);
+    return ddl_json("inspect '%s' --backend ref --json %s", folder, options);
 }
 
 /* ---- JSON ---- */
@@ -50,7 +38,7 @@ static void figures_agree(void **state)
     snprintf(options, sizeof options, "--text '%s' --tokens 0", text);
     json_t *root = inspect(delta, options);
     const json_t *list = json_object_get(root, "sublayers");
-    double tokens = number(root, "tokens");
+    double tokens = number_of(root, "tokens");
     assert_int_equal(json_array_size(list), 6);
     for (size_t s = 0; s < 6; s++) {
         const json_t *row = json_array_get(list, s), *bins = json_object_get(row, "histogram");
@@ -58,7 +46,7 @@ static void figures_agree(void **state)
                                              "beta_q75", "beta_q95", "beta_max" };
         double count = 0;
         for (size_t i = 1; i < 7; i++)
-            assert_true(number(row, order[i]) >= number(row, order[i - 1]));
+            assert_true(number_of(row, order[i]) >= number_of(row, order[i - 1]));
         for (size_t i = 0; i < json_array_size(bins); i++)
             count += json_number_value(json_array_get(bins, i));
         assert_int_equal(json_array_size(bins), DDL_INSPECT_BINS);
@@ -66,21 +54,19 @@ static void figures_agree(void **state)
         assert_int_equal(json_array_size(json_object_get(row, "by_position")), 16);
         assert_int_equal(json_array_size(json_object_get(row, "channel_rms")), 4);
         const json_t *highest = json_array_get(json_object_get(row, "highest"), 0);
-        assert_true(fabs(number(highest, "gate") - number(row, "beta_max")) < 1e-7);
+        assert_true(fabs(number_of(highest, "gate") - number_of(row, "beta_max")) < 1e-7);
         assert_true(json_is_string(json_object_get(highest, "text")));
         assert_true(json_is_null(json_object_get(row, "tau_mean")));
         assert_true(json_is_null(json_object_get(row, "overlap_next")) == (s == 5));
     }
-    assert_true(number(json_object_get(root, "depth"), "sigma_max") >=
-                number(json_object_get(root, "depth"), "sigma_min"));
+    assert_true(number_of(json_object_get(root, "depth"), "sigma_max") >=
+                number_of(json_object_get(root, "depth"), "sigma_min"));
     assert_int_equal(json_array_size(json_object_get(root, "read")), 4);
-    double loss = number(root, "loss");
+    double loss = number_of(root, "loss");
     json_decref(root);
-    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "eval '%s' --text '%s' --backend ref --json", delta, text),
-                     0);
-    root = json_loads(printed, 0, NULL);
+    root = ddl_json("eval '%s' --text '%s' --backend ref --json", delta, text);
     /* The same sequences: those of eval have a context of 16 tokens too, and do not overlap. */
-    assert_true(fabs(number(json_array_get(json_object_get(root, "models"), 0), "loss") - loss) < 1e-6);
+    assert_true(fabs(number_of(json_array_get(json_object_get(root, "models"), 0), "loss") - loss) < 1e-6);
     json_decref(root);
 }
 
@@ -90,14 +76,14 @@ static void tokens_are_limited(void **state)
     char options[2200];
     snprintf(options, sizeof options, "--text '%s' --tokens 20 --seq 8 --spectrum-tokens 0", text);
     json_t *root = inspect(delta, options);
-    assert_true(number(root, "tokens") == 24); /* whole sequences */
-    assert_true(number(root, "seq") == 8);
+    assert_true(number_of(root, "tokens") == 24); /* whole sequences */
+    assert_true(number_of(root, "seq") == 8);
     assert_true(json_is_null(json_object_get(json_object_get(root, "depth"), "sigma_max")));
     json_decref(root);
     root = inspect(add, options);
     assert_null(json_object_get(root, "depth"));
     assert_null(json_object_get(root, "read"));
-    assert_true(number(json_array_get(json_object_get(root, "sublayers"), 0), "step") > 0);
+    assert_true(number_of(json_array_get(json_object_get(root, "sublayers"), 0), "step") > 0);
     json_decref(root);
 }
 
@@ -106,14 +92,14 @@ static void a_prompt_by_token(void **state)
     (void)state;
     json_t *root = inspect(delta, "--prompt 'Permission is'");
     const json_t *rows = json_object_get(root, "prompt"), *first = json_array_get(rows, 0);
-    assert_true(json_array_size(rows) == (size_t)number(root, "tokens") && json_array_size(rows) > 2);
+    assert_true(json_array_size(rows) == (size_t)number_of(root, "tokens") && json_array_size(rows) > 2);
     assert_string_equal(json_string_value(json_object_get(first, "text")), "<|endoftext|>");
     for (size_t s = 0; s < 6; s++) {
         const json_t *sublayer = json_array_get(json_object_get(root, "sublayers"), s);
         double mean = 0;
         for (size_t n = 0; n < json_array_size(rows); n++)
             mean += json_number_value(json_array_get(json_object_get(json_array_get(rows, n), "gates"), s));
-        assert_true(fabs(mean / (double)json_array_size(rows) - number(sublayer, "beta_mean")) < 1e-6);
+        assert_true(fabs(mean / (double)json_array_size(rows) - number_of(sublayer, "beta_mean")) < 1e-6);
     }
     json_decref(root);
     assert_int_equal(ddl_stream(STANDARD_OUTPUT, "inspect '%s' --prompt 'Permission is'", add), 0);

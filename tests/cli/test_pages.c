@@ -190,10 +190,8 @@ static void compare_page(void **state)
         skip();
     write_compare_page();
     json_t *data = read_page("compare");
-    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "compare '%s' '%s' '%s' '%s' --json", scratch_path("a-0"),
-                                scratch_path("a-1"), scratch_path("b-0"), scratch_path(HOSTILE)),
-                     0);
-    json_t *result = json_loads(printed, 0, NULL);
+    json_t *result = ddl_json("compare '%s' '%s' '%s' '%s' --json", scratch_path("a-0"), scratch_path("a-1"),
+                              scratch_path("b-0"), scratch_path(HOSTILE));
     assert_true(json_equal(result, json_object_get(data, "result")));
     const json_t *runs = json_object_get(result, "runs"),
                  *curve = json_array_get(json_object_get(data, "curves"), 1);
@@ -232,10 +230,8 @@ static void assert_page_result(const char *name, const char *arguments)
 {
     if (!has_pages)
         skip();
-    if (ddl_stream(STANDARD_OUTPUT, "%s --quiet --json --html '%s'", arguments, page_path(name)))
-        fail_msg("ddl %s: %s", arguments, printed);
-    json_t *data = read_page(name), *result = json_loads(printed, 0, NULL);
-    assert_non_null(result);
+    json_t *result = ddl_json("%s --quiet --json --html '%s'", arguments, page_path(name));
+    json_t *data = read_page(name);
     assert_true(json_equal(result, json_object_get(data, "result")));
     json_decref(result);
     json_decref(data);

@@ -63,20 +63,10 @@ static void wait_until_free(const char *folder)
     assert_false(ddl_lock_is_held(folder));
 }
 
-static json_t *printed_json(void)
-{
-    json_error_t why;
-    json_t *root = json_loads(printed, 0, &why);
-    if (!root)
-        fail_msg("%s in: %s", why.text, printed);
-    return root;
-}
-
 /* The states of the runs by ddl sweep --status. */
 static size_t count(const char *file, const char *state)
 {
-    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "sweep %s --status --json", file), 0);
-    json_t *root = printed_json();
+    json_t *root = ddl_json("sweep %s --status --json", file);
     size_t n = (size_t)json_integer_value(json_object_get(root, state));
     json_decref(root);
     return n;
@@ -102,8 +92,7 @@ static void two_models_two_seeds(void **state)
     free(recipe);
     assert_int_equal(ddl("sweep %s", file), 0);
     assert_null(strstr(printed, "started"));
-    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "sweep %s --json --quiet", file), 0);
-    json_t *root = printed_json();
+    json_t *root = ddl_json("sweep %s --json --quiet", file);
     assert_int_equal(json_array_size(json_object_get(root, "runs")), 4);
     json_decref(root);
     assert_int_equal(ddl("compare %s --markdown", out), 0);

@@ -11,15 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static json_t *printed_json(void)
-{
-    json_error_t why;
-    json_t *root = json_loads(printed, 0, &why);
-    if (!root)
-        fail_msg("%s in: %s", why.text, printed);
-    return root;
-}
-
 static const char tiny_flags[] =
     "--vocab-size 300 --num-hidden-layers 2 --num-attention-heads 2 --hidden-size 16 --head-dim 8 "
     "--block-size 16 --batch 2 --accumulate 2 --warmup 2 --steps 6 --backend ref --val-every 3 --val-tokens "
@@ -190,12 +181,9 @@ static void json_is_alone(void **state)
     snprintf(shard, sizeof shard, "%s", scratch_path("alone.bin"));
     snprintf(tokenizer, sizeof tokenizer, "%s", tiny_folder("tok", "baseline"));
     write_random_shard(shard, 1, 260, 3000);
-    assert_int_equal(ddl_stream(STANDARD_OUTPUT,
-                                "train %s --train-data %s --tokenizer %s --out %s --overwrite --json "
-                                "--sample-every 6 --sample-tokens 4",
-                                tiny_flags, shard, tokenizer, scratch_path("alone")),
-                     0);
-    json_t *root = printed_json();
+    json_t *root = ddl_json("train %s --train-data %s --tokenizer %s --out %s --overwrite --json "
+                            "--sample-every 6 --sample-tokens 4",
+                            tiny_flags, shard, tokenizer, scratch_path("alone"));
     assert_int_equal(json_integer_value(json_object_get(root, "step")), 6);
     json_decref(root);
 }

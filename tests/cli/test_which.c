@@ -34,12 +34,7 @@ static void make_run(const char *name, bool finish_first)
 
 static double loss_of(const char *folder, const char *flags)
 {
-    json_error_t why;
-    assert_int_equal(
-        ddl_stream(STANDARD_OUTPUT, "eval '%s' --shard '%s' --backend ref --json %s", folder, shard, flags),
-        0);
-    json_t *root = json_loads(printed, 0, &why);
-    assert_non_null(root);
+    json_t *root = ddl_json("eval '%s' --shard '%s' --backend ref --json %s", folder, shard, flags);
     const json_t *model = json_array_get(json_object_get(root, "models"), 0);
     double loss = json_number_value(json_object_get(model, "loss"));
     assert_true(loss > 0);

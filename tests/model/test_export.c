@@ -54,18 +54,10 @@ static struct ddl_export_result export_ok(const char *from, const char *to, stru
     return result;
 }
 
-static ddl_safetensors *opened(const char *folder)
-{
-    struct ddl_error err;
-    ddl_safetensors *st;
-    assert_ok(ddl_safetensors_open_folder(&st, folder, &err), err);
-    return st;
-}
-
 /* The same names, dtypes, shapes and bytes, whatever the order. */
 static void assert_same_tensors(const char *a, const char *b)
 {
-    ddl_safetensors *x = opened(a), *y = opened(b);
+    ddl_safetensors *x = open_tensors(a), *y = open_tensors(b);
     assert_int_equal(ddl_safetensors_count(x), ddl_safetensors_count(y));
     for (size_t i = 0; i < ddl_safetensors_count(x); i++) {
         const struct ddl_tensor *t = ddl_safetensors_at(x, i), *u = ddl_safetensors_find(y, t->name);
@@ -118,7 +110,7 @@ static void numbers_are_rounded_once(void **state)
     const char *from = from_folder("ddl-cc-ec");
     struct ddl_export_result r =
         export_ok(from, "to", (struct ddl_export_config){ .dtype = DDL_EXPORT_BF16 });
-    ddl_safetensors *x = opened(from), *y = opened(scratch_path("to"));
+    ddl_safetensors *x = open_tensors(from), *y = open_tensors(scratch_path("to"));
     uint64_t bytes = 0;
     for (size_t i = 0; i < ddl_safetensors_count(x); i++) {
         const struct ddl_tensor *t = ddl_safetensors_at(x, i), *u = ddl_safetensors_find(y, t->name);
@@ -170,11 +162,11 @@ static void several_files_have_an_index(void **state)
     /* Back into one: what it was. */
     export_ok(scratch_path("to"), "one", as_f32);
     assert_same_tensors(from, scratch_path("one"));
-    ddl_safetensors *st = opened(from);
+    ddl_safetensors *st = open_tensors(from);
     assert_same_bytes(st, "transformer.wte.weight", "lm_head.weight");
     ddl_safetensors_close(st);
     export_ok(from, "one", (struct ddl_export_config){ .no_lm_head = true });
-    st = opened(scratch_path("one"));
+    st = open_tensors(scratch_path("one"));
     assert_int_equal(ddl_safetensors_count(st), r.n_tensors - 1);
     assert_null(ddl_safetensors_find(st, "lm_head.weight"));
     ddl_safetensors_close(st);

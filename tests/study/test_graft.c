@@ -43,18 +43,10 @@ static struct ddl_graft_result graft_ok(const char *from, const char *to, const 
     return result;
 }
 
-static ddl_safetensors *opened(const char *folder)
-{
-    struct ddl_error err;
-    ddl_safetensors *st;
-    assert_ok(ddl_safetensors_open_folder(&st, folder, &err), err);
-    return st;
-}
-
 /* Number of tensors of b that have the name, dtype, shape and bytes of a tensor of a. */
 static size_t equal_tensors(const char *a, const char *b)
 {
-    ddl_safetensors *x = opened(a), *y = opened(b);
+    ddl_safetensors *x = open_tensors(a), *y = open_tensors(b);
     size_t n = 0;
     for (size_t i = 0; i < ddl_safetensors_count(y); i++) {
         const struct ddl_tensor *u = ddl_safetensors_at(y, i), *t = ddl_safetensors_find(x, u->name);
@@ -68,7 +60,7 @@ static size_t equal_tensors(const char *a, const char *b)
 
 static size_t count_tensors(const char *folder)
 {
-    ddl_safetensors *st = opened(folder);
+    ddl_safetensors *st = open_tensors(folder);
     size_t n = ddl_safetensors_count(st);
     ddl_safetensors_close(st);
     return n;
@@ -128,7 +120,7 @@ static void keeps_the_dtype(void **state)
     struct ddl_graft g = graft_of(small, DDL_RESIDUAL_DELTA, 0, 0);
     struct ddl_graft_result r = graft_ok(small, "there", &g);
     assert_int_equal(equal_tensors(small, scratch_path("there")), r.n_copied);
-    ddl_safetensors *st = opened(scratch_path("there"));
+    ddl_safetensors *st = open_tensors(scratch_path("there"));
     assert_null(ddl_safetensors_find(st, "lm_head.weight"));
     const struct ddl_tensor *t = ddl_safetensors_find(st, "transformer.h.0.ddl_attn.v_proj.weight");
     assert_true(t && t->dtype == DDL_F32);

@@ -39,6 +39,14 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
+ddl_safetensors *open_tensors(const char *folder)
+{
+    struct ddl_error err;
+    ddl_safetensors *st;
+    assert_ok(ddl_safetensors_open_folder(&st, folder, &err), err);
+    return st;
+}
+
 void remove_scratch(const char *relative)
 {
     const char *path = scratch_path(relative);

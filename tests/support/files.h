@@ -5,6 +5,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "tensor/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@ void write_file(const char *path, const void *data, size_t size);
 /* The whole file, NUL-terminated; free with free. `size` may be NULL. */
 char *read_file(const char *path, size_t *size);
 void assert_same_file(const char *a, const char *b);
+/* The tensors of a model folder; close with ddl_safetensors_close. */
+ddl_safetensors *open_tensors(const char *folder);
 /* Removes a file or folder of the scratch folder, if it is there. */
 void remove_scratch(const char *relative);
 /* Copies a folder of the scratch folder to another path in it; what is at that path is removed first. */

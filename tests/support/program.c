@@ -33,6 +33,34 @@ int ddl_stream(enum stream stream, const char *arguments, ...)
     return status;
 }
 
+json_t *printed_json(void)
+{
+    json_error_t why;
+    json_t *root = json_loads(printed, 0, &why);
+    if (!root)
+        fail_msg("%s in: %s", why.text, printed);
+    return root;
+}
+
+json_t *ddl_json(const char *arguments, ...)
+{
+    va_list args;
+    va_start(args, arguments);
+    int status = run("2>/dev/null", arguments, args);
+    va_end(args);
+    if (status)
+        fail_msg("ddl %s: status %d, '%s'", arguments, status, printed);
+    return printed_json();
+}
+
+double number_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("%s is no number", key);
+    return json_number_value(value);
+}
+
 void assert_printed(const char *gist)
 {
     if (!strstr(printed, gist))

@@ -4,6 +4,8 @@
 
 #include "support/support.h"
 
+#include <jansson.h>
+
 /* What the last call printed, NUL-terminated, truncated. */
 extern char printed[1 << 17];
 
@@ -12,6 +14,12 @@ int ddl(const char *arguments, ...) DDL_PRINTF(1, 2);
 /* The same with one of the two streams. */
 enum stream { STANDARD_OUTPUT, STANDARD_ERROR };
 int ddl_stream(enum stream stream, const char *arguments, ...) DDL_PRINTF(2, 3);
+/* `printed` as JSON, which it must be; the caller's reference. */
+json_t *printed_json(void);
+/* The JSON that "ddl <arguments>" prints on standard output; it must succeed. */
+json_t *ddl_json(const char *arguments, ...) DDL_PRINTF(1, 2);
+/* The number that an object has under a key; it must have one. */
+double number_of(const json_t *object, const char *key);
 /* `printed` contains the gist. */
 void assert_printed(const char *gist);
 

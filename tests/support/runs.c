@@ -129,6 +129,15 @@ ddl_status run_until(const struct ddl_train_config *t, int steps, int *notes, st
     return status;
 }
 
+int stop_validation(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total)
+{
+    struct validation_stop *s = user;
+    s->calls++;
+    s->last = done;
+    s->total = total;
+    return p->step == s->step && done >= s->done;
+}
+
 char *file_in(const char *folder, const char *name)
 {
     static char path[4][4096];

@@ -45,6 +45,15 @@ struct ddl_train_config tiny_run(const char *preset, size_t vocab_size, const ch
  */
 ddl_status run_until(const struct ddl_train_config *t, int steps, int *notes, struct ddl_error *err);
 
+/* A validation callback's `user`: stops the run during the validation of a step, when `done` of its tokens
+ * are evaluated. Set by the calls: `done` and `total` of the last one, and their number. */
+struct validation_stop {
+    uint64_t step, done;
+    uint64_t last, total;
+    size_t calls;
+};
+int stop_validation(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total);
+
 /* "folder/name"; each call returns one of a few rotating static buffers. */
 char *file_in(const char *folder, const char *name);
 /* metrics.jsonl of a run without what depends on the clock: each line up to its rate or time. Free with free.

@@ -25,22 +25,6 @@ static struct ddl_train_config a_run(const char *preset, const char *out)
     return t;
 }
 
-/* Stops the run during the validation of a step, after `done` of its tokens. */
-struct validation_stop {
-    uint64_t step, done;
-    uint64_t last, total;
-    size_t calls;
-};
-
-static int stop_validation(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total)
-{
-    struct validation_stop *s = user;
-    s->calls++;
-    s->last = done;
-    s->total = total;
-    return p->step == s->step && done >= s->done;
-}
-
 /* Stopped at each batch of the first validation and of that after the last step; with a step that is logged,
  * or not, by log_every. */
 static void resumes_with_the_validation(void **state)

@@ -134,17 +134,6 @@ static void intervals(void **state)
     assert_int_equal(ddl_train_resolved(&t).telemetry_every, 0);
 }
 
-struct validation_stop {
-    uint64_t step;
-};
-
-static int stop_validation(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total)
-{
-    (void)done;
-    (void)total;
-    return p->step == ((struct validation_stop *)user)->step;
-}
-
 /* Stopped after a step, with records of lost steps in the file, and in a validation, whose step has its
  * record but not its line. */
 static void survives_a_stop(void **state)

@@ -473,17 +473,6 @@ static void is_written_only_if_wanted(void **state)
     assert_true(ddl_file_exists(file_in(t.out, "tensorboard/notes")));
 }
 
-struct validation_stop {
-    uint64_t step;
-};
-
-static int stop_validation(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total)
-{
-    (void)done;
-    (void)total;
-    return p->step == ((struct validation_stop *)user)->step;
-}
-
 /* Stopped; stopped in a validation; killed, so that steps are repeated and the file ends in a record that is
  * not whole: each step once, with the values of a run that was not stopped. */
 static void resumes(void **state)
