@@ -28,6 +28,8 @@ struct compare_options {
 
 const char *const axis_names[] = { "steps", "tokens", "flops", "seconds", "train_seconds", NULL };
 
+static const char *const figure_names[] = { "curves", "final", NULL };
+
 const char *const axis_labels[] = { "steps", "tokens", "FLOPs", "seconds of wall time",
                                     "seconds of training time" };
 
@@ -39,7 +41,7 @@ static const struct ddl_option options[] = {
       .offset = AT(baseline),
       .size = sizeof(((struct compare_options *)0)->baseline),
       .value = "RUN",
-      .help = "run whose group the others are tested against (empty: the first)" },
+      .help = "group that the others are tested against, or a run of it (empty: the first)" },
     { .name = "any",
       .type = DDL_OPTION_BOOL,
       .offset = AT(any),
@@ -90,7 +92,14 @@ static const struct ddl_option options[] = {
       .offset = AT(svg),
       .size = sizeof(((struct compare_options *)0)->svg),
       .value = "FILE",
-      .help = "also write the curves to this SVG file: means of groups, bands over seeds" },
+      .help = "also write a figure to this SVG file" },
+    { .name = "figure",
+      .type = DDL_OPTION_CHOICE,
+      .offset = AT(figure.kind),
+      .choices = figure_names,
+      .value = "KIND",
+      .help = "figure of --svg: curves (means of groups, bands over seeds), or final (the last losses, their "
+              "means and 95 % intervals)" },
     HTML_ROW(struct compare_options),
     { 0 },
 };
@@ -199,7 +208,35 @@ static ddl_status read_run(struct compared *c, size_t r, char *folder, const cha
     return status;
 }
 
-/* The run that --baseline names, by its folder as given or by its name. */
+/* The length of a run's name without the seed that ddl sweep appends. */
+static size_t stem_length(const char *name)
+{
+    static const char mark[] = "_seed=";
+    const char *last = NULL;
+    for (const char *at = strstr(name, mark); at; at = strstr(at + 1, mark))
+        last = at;
+    return last && last > name ? (size_t)(last - name) : strlen(name);
+}
+
+static bool is_group_name(const char *name, const char *run)
+{
+    size_t n = stem_length(run);
+    return strlen(name) == n && memcmp(name, run, n) == 0;
+}
+
+static ddl_status name_groups(struct compared *c, struct ddl_error *err)
+{
+    c->group_names = calloc(c->result.n_groups, sizeof *c->group_names);
+    for (size_t g = 0; c->group_names && g < c->result.n_groups; g++) {
+        const char *run = c->names[c->result.groups[g].runs[0]];
+        c->group_names[g] = strndup(run, stem_length(run));
+        if (!c->group_names[g])
+            return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
+    }
+    return c->group_names ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "out of memory");
+}
+
+/* The run that --baseline names, by its folder as given, by its name or by its group's. */
 static ddl_status find_baseline(const struct compared *c, char **folders, char *baseline, size_t *out,
                                 struct ddl_error *err)
 {
@@ -214,7 +251,7 @@ static ddl_status find_baseline(const struct compared *c, char **folders, char *
         }
     }
     for (size_t r = 0; r < c->n; r++) {
-        if (strcmp(c->names[r], baseline) == 0) {
+        if (strcmp(c->names[r], baseline) == 0 || is_group_name(baseline, c->names[r])) {
             *out = r;
             return DDL_OK;
         }
@@ -265,6 +302,8 @@ static ddl_status compare_runs(struct compared *c, char **folders, struct compar
         status = ddl_compare(&c->result, c->logs, c->names, c->n, &how, err);
     if (status == DDL_E_FORMAT && c->result.n_runs > 0)
         print_note("--any compares them anyway");
+    if (!status)
+        status = name_groups(c, err);
     if (!status && *o->svg)
         status = write_compared_svg(c, o->svg, &o->figure, err);
     if (!status && *o->html)
@@ -345,6 +384,9 @@ static int compare_folders(char **folders, size_t runs, struct compare_options *
     for (size_t i = 0; i < c.n_notes; i++)
         free(c.notes[i]);
     free(c.notes);
+    for (size_t g = 0; c.group_names && g < c.result.n_groups; g++)
+        free(c.group_names[g]);
+    free(c.group_names);
     ddl_comparison_free(&c.result);
     free(c.names);
     free(c.logs);
@@ -396,6 +438,7 @@ const struct command compare_command = {
             { "ddl compare runs/* --baseline runs/baseline-0 --markdown",
               "groups of seeds against a baseline, as tables" },
             { "ddl compare runs/* --val --max-loss 4 --svg loss.svg", "validation losses as a figure" },
+            { "ddl compare runs/* --val --svg final.svg --figure final", "final losses with intervals" },
             { "ddl compare runs/* --html compare.html", "a page with curves and tables for a browser" },
             { "ddl compare runs/baseline runs/ddl-cc-ec --which best",
               "two runs, each up to its best checkpoint" },

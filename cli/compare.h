@@ -15,8 +15,12 @@ extern const char *const axis_names[];  /* of --x, ended by NULL */
 extern const char *const axis_labels[]; /* in an SVG file        */
 double axis_value(const struct ddl_run_point *point, int axis);
 
+/* What an SVG file shows. */
+enum figure_kind { FIGURE_CURVES, FIGURE_FINAL };
+
 /* What a chart shows. */
 struct figure_options {
+    int kind;       /* enum figure_kind                              */
     int axis;       /* enum axis                                     */
     bool val;       /* validation losses instead of training losses  */
     double highest; /* losses above are not drawn; 0: all are        */
@@ -30,13 +34,14 @@ struct compared {
     struct ddl_run_log *logs;     /* (n)                                                     */
     struct ddl_run_model *models; /* (n) what --which names; its name is "" if none is saved */
     struct ddl_comparison result;
-    char **notes; /* (n_notes) messages of ddl_compare */
+    char **group_names; /* (result.n_groups)            */
+    char **notes;       /* (n_notes) messages of ddl_compare */
     size_t n_notes;
 };
 
 /* Name of the preset of a run's model, or "-". */
 const char *compared_preset(const struct ddl_run_log *log);
-/* The name of a group: its first run's. */
+/* The name of a group: its first run's, without the seed that ddl sweep appends. */
 const char *compared_group_name(const struct compared *c, size_t group);
 /* Names of the tasks that any of the runs has scored, in the order of their first scores; malloc'ed. NULL:
  * out of memory. */
@@ -54,8 +59,8 @@ void write_compared_json(struct ddl_json *json, const char *key, const struct co
 ddl_status write_compared_html(const struct compared *c, const char *path,
                                const struct figure_options *options, struct ddl_error *err);
 
-/* Writes the mean curve of each group, with the range over its seeds, to the file `path`. DDL_E_FORMAT if
- * there is no point. */
+/* Writes an SVG file `path`: the mean curve of each group, with the range over its seeds, or the final loss
+ * of each group. DDL_E_FORMAT if there is nothing to draw. */
 ddl_status write_compared_svg(const struct compared *c, const char *path,
                               const struct figure_options *options, struct ddl_error *err);
 

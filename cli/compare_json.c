@@ -118,10 +118,14 @@ static void write_run(struct ddl_json *json, const struct compared *c, size_t r)
     ddl_json_close(json, '}');
 }
 
-static void write_loss(struct ddl_json *json, const char *key, const struct ddl_mean *mean,
-                       const struct ddl_test *test)
+static void write_loss(struct ddl_json *json, const char *key, const double *losses, size_t n,
+                       const struct ddl_mean *mean, const struct ddl_test *test)
 {
     ddl_json_open(json, key, '{');
+    ddl_json_open(json, "values", '[');
+    for (size_t i = 0; i < n; i++)
+        ddl_json_number(json, NULL, losses[i], 10);
+    ddl_json_close(json, ']');
     write_figures(json, mean_figures, mean);
     write_figures(json, test_figures, test);
     ddl_json_count(json, "pairs", test->n_pairs);
@@ -140,8 +144,8 @@ static void write_group(struct ddl_json *json, const struct compared *c, size_t 
     ddl_json_count(json, "seeds", group->n);
     ddl_json_count(json, "step", group->step);
     ddl_json_count(json, "val_step", group->val_step);
-    write_loss(json, "train_loss", &group->train_loss, &group->train_test);
-    write_loss(json, "val_loss", &group->val_loss, &group->val_test);
+    write_loss(json, "train_loss", group->train_losses, group->n, &group->train_loss, &group->train_test);
+    write_loss(json, "val_loss", group->val_losses, group->n, &group->val_loss, &group->val_test);
     write_reach(json, &group->reach);
     ddl_json_close(json, '}');
 }

@@ -18,7 +18,7 @@ const char *compared_preset(const struct ddl_run_log *log)
 
 const char *compared_group_name(const struct compared *c, size_t group)
 {
-    return c->names[c->result.groups[group].runs[0]];
+    return c->group_names[group];
 }
 
 const char **compared_tasks(const struct compared *c, size_t *n_tasks)

@@ -95,8 +95,10 @@ struct ddl_compare_group {
     size_t n;                    /* at least 1                                               */
     uint64_t step;               /* at which train_loss is taken                             */
     uint64_t val_step;           /* at which val_loss is taken; 0 if there is none           */
-    struct ddl_mean train_loss;  /* of ddl_run_log_final_train up to `step`                  */
-    struct ddl_mean val_loss;    /* at `val_step`                                            */
+    double *train_losses;        /* (n) of the runs: ddl_run_log_final_train up to `step`    */
+    double *val_losses;          /* (n) of the runs, at `val_step`; NaN if it is 0           */
+    struct ddl_mean train_loss;  /* of train_losses                                          */
+    struct ddl_mean val_loss;    /* of val_losses                                            */
     struct ddl_test train_test;  /* of train_loss                                            */
     struct ddl_test val_test;    /* of val_loss                                              */
     struct ddl_reach reach;      /* of the curve                                             */

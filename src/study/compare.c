@@ -213,12 +213,20 @@ static double loss_of(const struct comparing *c, const struct ddl_compare_group 
     return ddl_run_log_final_train(&log);
 }
 
-static struct ddl_mean mean_of(const struct comparing *c, const struct ddl_compare_group *group,
-                               enum figure figure)
+static ddl_status set_losses(const struct comparing *c, struct ddl_compare_group *group,
+                             struct ddl_error *err)
 {
-    for (size_t i = 0; i < group->n; i++)
-        c->scratch[i] = loss_of(c, group, group->runs[i], figure);
-    return statistics_mean(c->scratch, group->n);
+    group->train_losses = calloc(group->n, sizeof *group->train_losses);
+    group->val_losses = calloc(group->n, sizeof *group->val_losses);
+    if (!group->train_losses || !group->val_losses)
+        return out_of_memory(err);
+    for (size_t i = 0; i < group->n; i++) {
+        group->train_losses[i] = loss_of(c, group, group->runs[i], TRAIN_LOSS);
+        group->val_losses[i] = loss_of(c, group, group->runs[i], VAL_LOSS);
+    }
+    group->train_loss = statistics_mean(group->train_losses, group->n);
+    group->val_loss = statistics_mean(group->val_losses, group->n);
+    return DDL_OK;
 }
 
 /* The losses of the pairs of equal seed into the scratch memory; 0 unless the groups have the same seeds. */
@@ -356,9 +364,9 @@ static ddl_status compare(const struct comparing *c, struct ddl_comparison *out,
         status = set_steps(c, out, err);
     for (size_t g = 0; !status && g < out->n_groups; g++) {
         struct ddl_compare_group *group = &out->groups[g];
-        group->train_loss = mean_of(c, group, TRAIN_LOSS);
-        group->val_loss = mean_of(c, group, VAL_LOSS);
-        status = make_curve(c, group, err);
+        status = set_losses(c, group, err);
+        if (!status)
+            status = make_curve(c, group, err);
     }
     if (status)
         return status;
@@ -390,6 +398,8 @@ void ddl_comparison_free(struct ddl_comparison *comparison)
 {
     for (size_t g = 0; g < comparison->n_groups; g++) {
         free(comparison->groups[g].runs);
+        free(comparison->groups[g].train_losses);
+        free(comparison->groups[g].val_losses);
         free(comparison->groups[g].curve);
         free(comparison->groups[g].band);
     }

@@ -369,6 +369,49 @@ static void program_writes_svg(void **state)
     printed("ddl: loss.svg: nothing to draw: expected a validation loss of at most 1, found none");
 }
 
+/* Rows of 28 pixels from 16; 400 pixels per nat from 2.4 nats at 24 pixels + 7 per character of the longest
+ * name. */
+static void program_draws_final_losses(void **state)
+{
+    (void)state;
+    char *svg;
+    size_t size;
+    struct ddl_error err;
+    for (size_t r = 0; r < N_STUDY; r++)
+        write_run(&study[r]);
+    program(ALL " --baseline b1 --val --svg final.svg --figure final", 0);
+    assert_ok(ddl_file_read(scratch_path("final.svg"), 1 << 20, &svg, &size, &err), err);
+    /* The mean 3.2 of a, its interval 2.7032 to 3.6968 and the run 3.4; the mean 2.9667 of the baseline. */
+    assert_non_null(strstr(svg, "x=\"355.5\" y=\"24\" width=\"5\" height=\"12\"/>"));
+    assert_non_null(strstr(svg, "stroke=\"#0072B2\" d=\"M159.3 30 H556.7\"/>"));
+    assert_non_null(strstr(svg, "cx=\"438.0\" cy=\"30\" r=\"4\"/>"));
+    assert_non_null(strstr(svg, "stroke=\"#D55E00\" stroke-dasharray=\"4 4\" d=\"M264.7 16 V72\"/>"));
+    assert_non_null(strstr(svg, ">validation loss (nats): runs, mean, 95 % interval</text>"));
+    free(svg);
+    program("a0 --svg final.svg --figure final", 0); /* one run: no interval */
+    assert_ok(ddl_file_read(scratch_path("final.svg"), 1 << 20, &svg, &size, &err), err);
+    assert_null(strstr(svg, "<path class=\"line\" stroke=\"#D55E00\" d="));
+    free(svg);
+}
+
+/* The seed that ddl sweep appends is not part of the name of a group. */
+static void program_names_groups(void **state)
+{
+    (void)state;
+    static const struct sketch runs[] = { { "g_seed=0", 0, "0.001", "", { 5, 4, 3 }, 20 },
+                                          { "g_seed=1", 1, "0.001", "", { 5, 4, 3.5 }, 20 },
+                                          { "h_lr=1_seed=0", 0, "0.003", "", { 5, 4, 3 }, 20 } };
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++)
+        write_run(&runs[r]);
+    program("g_seed=0 g_seed=1 h_lr=1_seed=0 --baseline h_lr=1 --json", 0);
+    printed("\"baseline\":1,");
+    printed("\"name\":\"g\",\"runs\":[\"g_seed=0\",\"g_seed=1\"]");
+    printed("\"val_loss\":{\"values\":[3,3.5],\"mean\":3.25,");
+    printed("\"name\":\"h_lr=1\",\"runs\":[\"h_lr=1_seed=0\"]");
+    program("g_seed=0 --baseline g_seed", 2);
+    printed("--baseline: not among the runs: expected one of g_seed=0 to g_seed=0, found g_seed");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,7 +419,8 @@ int main(void)
         cmocka_unit_test(single_runs_have_no_tests), cmocka_unit_test(common_step),
         cmocka_unit_test(other_data_is_refused),     cmocka_unit_test(repeated_seed_counts_once),
         cmocka_unit_test(program_tests_groups),      cmocka_unit_test(program_prints_csv_and_markdown),
-        cmocka_unit_test(program_writes_svg),
+        cmocka_unit_test(program_writes_svg),        cmocka_unit_test(program_draws_final_losses),
+        cmocka_unit_test(program_names_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
