@@ -95,6 +95,8 @@ static void print_sublayer(struct ddl_json *json, const struct inspected *i,
     ddl_json_string(json, "behavior", *behavior ? behavior : NULL);
     for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++)
         ddl_json_number(json, row->name, ddl_inspect_figure(&s->figures, row), 9);
+    ddl_json_number(json, "sigma_max", s->sigma_max, 9);
+    ddl_json_number(json, "sigma_min", s->sigma_min, 9);
     print_numbers(json, "channel_rms", ddl_model_config(i->folder->model)->channels, s->channel_rms);
     if (s->histogram)
         print_gate(json, i, s);

@@ -248,6 +248,19 @@ static void print_depth(const struct ddl_inspect_depth *depth)
     putchar('\n');
 }
 
+/* Singular values of the product of the shortcuts up to each delta sublayer. */
+static void print_products(const ddl_inspection *in)
+{
+    printf("\nproduct of the shortcuts up to a sublayer\n%5s  %-4s %9s %9s\n", "layer", "sub", "sigma_min",
+           "sigma_max");
+    for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
+        const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(in, s);
+        if (sublayer->is_delta)
+            printf("%5zu  %-4s %9.4f %9.4f\n", sublayer->layer, ddl_sublayer_names[sublayer->sub],
+                   sublayer->sigma_min, sublayer->sigma_max);
+    }
+}
+
 void print_inspection(const struct inspected *i)
 {
     const ddl_inspection *in = i->inspection;
@@ -267,6 +280,8 @@ void print_inspection(const struct inspected *i)
         print_positions(in);
     if (depth)
         print_depth(depth);
+    if (depth && depth->tokens)
+        print_products(in);
     if (count_gates(in) > 0)
         print_extremes(i);
 }

@@ -130,12 +130,21 @@ function spectrum() {
     label: "Eigenvalue of the shortcut of each sublayer", height: 260,
     caption: "Mean over tokens of 1 − β‖k‖², the eigenvalue of the shortcut I − β k kᵀ for k: 1 keeps this direction, 0 erases it, −1 reflects it.",
   }, () => overSublayers(list, [{ name: "eigenvalue", value: (s) => s.eigenvalue_mean }], { title: "1 − β‖k‖²" }));
-  section("Spectrum over depth", drawn.node,
+  const products = depth && depth.tokens ? chart({
+    label: "Singular values of the product of the shortcuts up to each sublayer", height: 260,
+    caption: "Means over tokens of the extreme singular values of A_s ⋯ A_1 on the span of k_1 … k_s: how much of the earlier state is left.",
+  }, () => overSublayers(list, [
+    { name: "largest", value: (s) => s.sigma_max }, { name: "smallest", value: (s) => s.sigma_min },
+  ], { title: "singular value" })) : null;
+  section("Spectrum over depth", drawn.node, products ? products.node : null,
     depth ? table([
       { title: "product of all shortcuts", text: true, wrap: true, cell: (row) => row[0] }, { title: "mean", cell: (row) => row[1] },
     ], [["largest singular value", precise(depth.sigma_max)], ["smallest singular value", precise(depth.sigma_min)],
       ["log |det|", precise(depth.log_det)], ["tokens with singular values", count(depth.tokens)]], { caption: "Over depth, means over tokens" }) : null,
-    table([...identity(), { title: "1 − β‖k‖²", cell: (s) => precise(s.eigenvalue_mean) }], list, { caption: "Mean eigenvalue by sublayer" }));
+    table([
+      ...identity(), { title: "1 − β‖k‖²", cell: (s) => precise(s.eigenvalue_mean) },
+      ...(products ? [{ title: "smallest", cell: (s) => precise(s.sigma_min) }, { title: "largest", cell: (s) => precise(s.sigma_max) }] : []),
+    ], list, { caption: "Mean eigenvalue by sublayer, and singular values of the product up to it" }));
 }
 
 function channels() {

@@ -31,8 +31,8 @@ struct ddl_inspect_config {
     size_t seq;               /* tokens of a sequence; 0: the model's context                             */
     size_t batch;             /* sequences of a pass; 0: as many as have 2048 tokens, at least 1          */
     uint64_t max_tokens;      /* rounded up to whole sequences; 0: all                                    */
-    uint64_t spectrum_tokens; /* of which singular values are computed, evenly spaced: at least these, as far
-                                 as there are so many                                                     */
+    uint64_t spectrum_tokens; /* singular values are computed for at least this many tokens, evenly spaced, or
+                                 for all if there are fewer                                               */
 };
 /* The model's context, 16384 tokens, 256 of them with singular values. */
 DDL_API struct ddl_inspect_config ddl_inspect_defaults(void);
@@ -77,9 +77,12 @@ struct ddl_inspect_sublayer {
     size_t layer;                       /* from 0                                      */
     int sub;                            /* enum ddl_sublayer                           */
     const char *rule;                   /* name of its residual rule: "delta"          */
-    bool is_delta;                      /* direction and target: a step of section 8   */
+    bool is_delta;                      /* its rule is delta: direction and target     */
     int update;                         /* enum ddl_update, of delta sublayers         */
     struct ddl_inspect_figures figures; /* over all rows */
+    /* Means over tokens of the extreme singular values of the product of the shortcuts of all delta sublayers
+     * up to this one, on the span of their k_s. NAN without the delta rule, or without such tokens. */
+    double sigma_max, sigma_min;
     const double *channel_rms; /* (c) root mean square of each value channel of X'                          */
     const float *steps; /* (n_rows) |X' - X| / |X| of the first rows, in order                        */
     size_t n_rows;      /* at most DDL_INSPECT_EXACT                                                  */

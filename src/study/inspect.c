@@ -60,7 +60,10 @@ static bool allocate(struct ddl_inspection *in)
     in->readout = take(&fits, 2 * c, sizeof *in->readout);
     in->spectrum_k = take(&fits, sampled * in->n_delta, d * sizeof *in->spectrum_k);
     in->spectrum_beta = take(&fits, sampled, in->n_delta * sizeof *in->spectrum_beta);
-    in->spectrum_scratch = take(&fits, spectrum_scratch(in->n_delta, d), sizeof *in->spectrum_scratch);
+    in->spectrum_scratch =
+        take(&fits, spectrum_scratch(in->n_delta, d) + 2 * in->n_delta, sizeof *in->spectrum_scratch);
+    in->sigma_max = take(&fits, in->n_delta, sizeof *in->sigma_max);
+    in->sigma_min = take(&fits, in->n_delta, sizeof *in->sigma_min);
     in->result = take(&fits, in->n_sublayers, sizeof *in->result);
     in->channel_rms = take(&fits, in->n_sublayers, c * sizeof *in->channel_rms);
     in->by_position = take(&fits, in->n_sublayers, in->config.seq * sizeof *in->by_position);
@@ -126,6 +129,7 @@ void ddl_inspect_free(ddl_inspection *in)
                        in->k_now,         in->k_last,
                        in->readout,       in->spectrum_k,
                        in->spectrum_beta, in->spectrum_scratch,
+                       in->sigma_max,     in->sigma_min,
                        in->result,        in->channel_rms,
                        in->by_position };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
@@ -140,11 +144,13 @@ static void add_spectra(struct ddl_inspection *in, size_t rows)
 {
     size_t S = in->n_delta, d = in->k->d_model;
     for (size_t slot = 0; slot < inspection_sampled(in, in->rows, rows); slot++) {
-        double sigma_max, sigma_min;
+        double *sigma_max = in->spectrum_scratch + spectrum_scratch(S, d), *sigma_min = sigma_max + S;
         spectrum_of(S, d, in->spectrum_k + slot * S * d, in->spectrum_beta + slot * S, in->spectrum_scratch,
-                    &sigma_max, &sigma_min);
-        in->sigma_max += sigma_max;
-        in->sigma_min += sigma_min;
+                    sigma_max, sigma_min);
+        for (size_t s = 0; s < S; s++) {
+            in->sigma_max[s] += sigma_max[s];
+            in->sigma_min[s] += sigma_min[s];
+        }
         in->n_spectrum++;
     }
 }

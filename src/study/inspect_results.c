@@ -19,6 +19,8 @@ static bool set_result(struct ddl_inspection *in, size_t s)
                                           .rule = ddl_config_residual_name(in->k, layer),
                                           .is_delta = sums->figures.is_delta,
                                           .update = sums->figures.update,
+                                          .sigma_max = (double)NAN,
+                                          .sigma_min = (double)NAN,
                                           .channel_rms = rms,
                                           .steps = sums->steps,
                                           .n_rows = in->rows < DDL_INSPECT_EXACT ? (size_t)in->rows
@@ -39,6 +41,25 @@ static bool set_result(struct ddl_inspection *in, size_t s)
     return ddl_figures_of(&sums->figures, c, &out->figures);
 }
 
+/* Of delta sublayers, and of the last one for the whole depth. */
+static void set_depth(struct ddl_inspection *in)
+{
+    double n = (double)in->n_spectrum;
+    size_t at = 0;
+    in->depth = (struct ddl_inspect_depth){ .sigma_max = (double)NAN,
+                                            .sigma_min = (double)NAN,
+                                            .log_det = in->log_det / (double)in->rows,
+                                            .tokens = in->n_spectrum };
+    for (size_t s = 0; in->n_spectrum && s < in->n_sublayers; s++) {
+        struct ddl_inspect_sublayer *out = &in->result[s];
+        if (!out->is_delta)
+            continue;
+        in->depth.sigma_max = out->sigma_max = in->sigma_max[at] / n;
+        in->depth.sigma_min = out->sigma_min = in->sigma_min[at] / n;
+        at++;
+    }
+}
+
 ddl_status ddl_inspect_finish(ddl_inspection *in, struct ddl_error *err)
 {
     if (in->rows == 0)
@@ -47,10 +68,6 @@ ddl_status ddl_inspect_finish(ddl_inspection *in, struct ddl_error *err)
         if (!set_result(in, s))
             return ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory for quantiles");
     }
-    double n = (double)in->n_spectrum;
-    in->depth = (struct ddl_inspect_depth){ .sigma_max = in->sigma_max / n,
-                                            .sigma_min = in->sigma_min / n,
-                                            .log_det = in->log_det / (double)in->rows,
-                                            .tokens = in->n_spectrum };
+    set_depth(in);
     return DDL_OK;
 }

@@ -32,10 +32,10 @@ struct ddl_inspection {
     uint64_t every;                   /* singular values of every such row; 0: of none */
     struct sublayer_sums *sums;       /* (n_sublayers) */
     struct ddl_loss loss;
-    int32_t *first_tokens; /* (DDL_INSPECT_EXACT) of the first rows */
-    uint64_t rows;         /* of the passes before the present one */
-    double log_det;        /* sum over rows and delta sublayers */
-    double sigma_max, sigma_min;
+    int32_t *first_tokens;         /* (DDL_INSPECT_EXACT) of the first rows */
+    uint64_t rows;                 /* of the passes before the present one */
+    double log_det;                /* sum over rows and delta sublayers */
+    double *sigma_max, *sigma_min; /* (n_delta) sums over the sampled tokens */
     uint64_t n_spectrum;
 
     /* The present pass. Copies in host memory. */
@@ -47,7 +47,7 @@ struct ddl_inspection {
     struct sublayer_sums *last;        /* the delta sublayer before; NULL for the first */
     size_t delta_at;                   /* which delta sublayer it is                    */
     float *spectrum_k, *spectrum_beta; /* (sampled rows of a pass, n_delta, d), (.., n_delta) */
-    double *spectrum_scratch;
+    double *spectrum_scratch;          /* spectrum_scratch(), and 2 n_delta singular values of a token */
 
     /* Results. */
     struct ddl_inspect_sublayer *result; /* (n_sublayers) */

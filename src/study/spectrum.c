@@ -1,7 +1,7 @@
-/* The product acts on the span of the k_s and is the identity on its complement. In an orthonormal basis Q of
- * the span, found by modified Gram-Schmidt, k_s has coordinates u_s = Q^T k_s, and the product is the r x r
- * matrix M with M <- M - beta_s u_s (u_s^T M), from M = I. Its singular values come from one-sided Jacobi
- * rotations, which find small ones to high relative accuracy. */
+/* The product of the first steps acts on the span of their k_s and is the identity on its complement. In an
+ * orthonormal basis Q of the span, extended by each k_s (modified Gram-Schmidt), k_s has coordinates u_s =
+ * Q^T k_s, and the product is the r x r matrix M with M <- M - beta_s u_s (u_s^T M), from M = I. Its singular
+ * values come from one-sided Jacobi rotations, which find small ones to high relative accuracy. */
 #include "study/spectrum.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ static const double dependent = 1e-6; /* length of the remainder of a unit k tha
 
 size_t spectrum_scratch(size_t S, size_t d)
 {
-    return S * d + S * S + 2 * S; /* Q, M, u, row */
+    return S * d + 2 * S * S + 2 * S; /* Q, M, R, u, row */
 }
 
 static double dot(size_t n, const double *a, const double *b)
@@ -33,26 +33,22 @@ static void project_out(size_t r, size_t d, const double *Q, double *x)
     }
 }
 
-/* Q (r, d) with orthonormal rows that span the k; returns r. Two projections make the rows orthogonal to
- * rounding. */
-static size_t basis_of(size_t S, size_t d, const float *k, double *Q)
+/* Makes the remainder of k, orthogonal to the r rows of Q, a further unit row; false if there is none. Two
+ * projections make the rows orthogonal to rounding. */
+static bool extend_basis(size_t r, size_t d, const float *k, double *Q)
 {
-    size_t r = 0;
-    for (size_t s = 0; s < S; s++) {
-        double *x = Q + r * d;
-        for (size_t i = 0; i < d; i++)
-            x[i] = (double)k[s * d + i];
-        double length = sqrt(dot(d, x, x));
-        project_out(r, d, Q, x);
-        project_out(r, d, Q, x);
-        double left = sqrt(dot(d, x, x));
-        if (r == d || !(left > dependent * length))
-            continue;
-        for (size_t i = 0; i < d; i++)
-            x[i] /= left;
-        r++;
-    }
-    return r;
+    double *x = Q + r * d;
+    for (size_t i = 0; i < d; i++)
+        x[i] = (double)k[i];
+    double length = sqrt(dot(d, x, x));
+    project_out(r, d, Q, x);
+    project_out(r, d, Q, x);
+    double left = sqrt(dot(d, x, x));
+    if (r == d || !(left > dependent * length))
+        return false;
+    for (size_t i = 0; i < d; i++)
+        x[i] /= left;
+    return true;
 }
 
 /* Rotates rows a and b of length n so that they are orthogonal; whether they were not. */
@@ -72,26 +68,22 @@ static bool rotate(size_t n, double *a, double *b)
     return true;
 }
 
-/* M (r, r) = the product in the basis Q. u (r) and row (r) are scratch. */
-static void product_of(size_t S, size_t d, size_t r, const float *k, const float *beta, const double *Q,
-                       double *u, double *row, double *M)
+/* M <- M - beta u (u^T M), with u = Q^T k, for the leading r x r block of M (S, S). u (r) and row (r) are
+ * scratch. */
+static void apply_step(size_t S, size_t d, size_t r, const float *k, float beta, const double *Q, double *u,
+                       double *row, double *M)
 {
-    memset(M, 0, r * r * sizeof *M);
-    for (size_t i = 0; i < r; i++)
-        M[i * r + i] = 1;
-    for (size_t s = 0; s < S; s++) {
-        memset(row, 0, r * sizeof *row);
-        for (size_t i = 0; i < r; i++) {
-            u[i] = 0;
-            for (size_t f = 0; f < d; f++)
-                u[i] += Q[i * d + f] * (double)k[s * d + f];
-            for (size_t j = 0; j < r; j++)
-                row[j] += u[i] * M[i * r + j];
-        }
-        for (size_t i = 0; i < r; i++) {
-            for (size_t j = 0; j < r; j++)
-                M[i * r + j] -= (double)beta[s] * u[i] * row[j];
-        }
+    memset(row, 0, r * sizeof *row);
+    for (size_t i = 0; i < r; i++) {
+        u[i] = 0;
+        for (size_t f = 0; f < d; f++)
+            u[i] += Q[i * d + f] * (double)k[f];
+        for (size_t j = 0; j < r; j++)
+            row[j] += u[i] * M[i * S + j];
+    }
+    for (size_t i = 0; i < r; i++) {
+        for (size_t j = 0; j < r; j++)
+            M[i * S + j] -= (double)beta * u[i] * row[j];
     }
 }
 
@@ -109,22 +101,37 @@ static void orthogonalize(size_t r, double *M)
     }
 }
 
-void spectrum_of(size_t S, size_t d, const float *k, const float *beta, double *scratch, double *sigma_max,
-                 double *sigma_min)
+/* The extreme singular values of the leading r x r block of M (S, S); R (r, r) is scratch. */
+static void extremes_of(size_t S, size_t r, const double *M, double *R, double *sigma_max, double *sigma_min)
 {
-    double *Q = scratch, *M = Q + S * d, *u = M + S * S, *row = u + S;
-    size_t r = basis_of(S, d, k, Q);
-    product_of(S, d, r, k, beta, Q, u, row, M);
-    orthogonalize(r, M);
+    for (size_t i = 0; i < r; i++)
+        memcpy(R + i * r, M + i * S, r * sizeof *R);
+    orthogonalize(r, R);
     *sigma_max = r ? 0 : 1;
     *sigma_min = r ? INFINITY : 1;
     for (size_t i = 0; i < r; i++) {
-        double sigma = sqrt(dot(r, M + i * r, M + i * r));
+        double sigma = sqrt(dot(r, R + i * r, R + i * r));
         if (isnan(sigma)) {
             *sigma_max = *sigma_min = sigma;
             return;
         }
         *sigma_max = fmax(*sigma_max, sigma);
         *sigma_min = fmin(*sigma_min, sigma);
+    }
+}
+
+void spectrum_of(size_t S, size_t d, const float *k, const float *beta, double *scratch, double *sigma_max,
+                 double *sigma_min)
+{
+    double *Q = scratch, *M = Q + S * d, *R = M + S * S, *u = R + S * S, *row = u + S;
+    size_t r = 0;
+    memset(M, 0, S * S * sizeof *M);
+    for (size_t s = 0; s < S; s++) {
+        if (extend_basis(r, d, k + s * d, Q)) {
+            M[r * S + r] = 1;
+            r++;
+        }
+        apply_step(S, d, r, k + s * d, beta[s], Q, u, row, M);
+        extremes_of(S, r, M, R, &sigma_max[s], &sigma_min[s]);
     }
 }

@@ -58,11 +58,13 @@ static void long_streams_have_a_bounded_error(void **state)
 
 static void expect_spectrum(size_t S, size_t d, const float *k, const float *beta, double max, double min)
 {
-    double scratch[256], sigma_max, sigma_min;
-    assert_true(spectrum_scratch(S, d) <= 256);
-    spectrum_of(S, d, k, beta, scratch, &sigma_max, &sigma_min);
-    close_enough(sigma_max, max, 1e-6, "sigma_max");
-    close_enough(sigma_min, min, 1e-6, "sigma_min");
+    double scratch[256], sigma_max[4], sigma_min[4];
+    assert_true(spectrum_scratch(S, d) <= 256 && S <= 4);
+    spectrum_of(S, d, k, beta, scratch, sigma_max, sigma_min);
+    close_enough(sigma_max[S - 1], max, 1e-6, "sigma_max");
+    close_enough(sigma_min[S - 1], min, 1e-6, "sigma_min");
+    if (S > 1) /* a product of the first steps only */
+        expect_spectrum(S - 1, d, k, beta, sigma_max[S - 2], sigma_min[S - 2]);
 }
 
 static void known_spectra(void **state)
@@ -77,6 +79,15 @@ static void known_spectra(void **state)
     expect_spectrum(2, 3, twice, (float[]){ 0.5f, 0.5f }, 0.25, 0.25);
     expect_spectrum(2, 3, angle, (float[]){ 1, 1 }, 0.5, 0);
     expect_spectrum(2, 3, angle, (float[]){ 2, 2 }, 1, 1); /* a rotation */
+    /* Up to each of three orthogonal steps the factors are those of the steps so far. */
+    static const float three[] = { 1, 0, 0, 0, 1, 0, 0, 0, 1 };
+    double scratch[256], sigma_max[3], sigma_min[3];
+    spectrum_of(3, 3, three, (float[]){ 0.5f, 1.75f, 0.875f }, scratch, sigma_max, sigma_min);
+    close_enough(sigma_max[0], 0.5, 1e-12, "first");
+    close_enough(sigma_max[1], 0.75, 1e-12, "second");
+    close_enough(sigma_min[1], 0.5, 1e-12, "second");
+    close_enough(sigma_max[2], 0.75, 1e-12, "third");
+    close_enough(sigma_min[2], 0.125, 1e-12, "third");
 }
 
 /* ---- small models ---- */
@@ -209,6 +220,8 @@ static void passes_do_not_matter(void **state)
         for (size_t s = 0; s < ddl_inspect_n_sublayers(in[0]); s++) {
             const struct ddl_inspect_sublayer *a = ddl_inspect_sublayer(in[0], s),
                                               *b = ddl_inspect_sublayer(in[i], s);
+            close_enough(b->sigma_max, a->sigma_max, 1e-9, "sigma_max");
+            close_enough(b->sigma_min, a->sigma_min, 1e-9, "sigma_min");
             for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++) {
                 double x = ddl_inspect_figure(&a->figures, row), y = ddl_inspect_figure(&b->figures, row);
                 if (!isnan(x) || !isnan(y))
