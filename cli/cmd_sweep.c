@@ -140,11 +140,12 @@ const struct command sweep_command = {
         (const char *const[]){
             "SWEEP.yaml lists models, values of recipe keys (grid) and seeds; each combination is a run in a",
             "folder of its own below out, trained by a process of its own ('ddl train'). The section",
-            "choose lists values of one key, such as lr: for each setting, shorter runs try them first, and",
-            "the value with the lowest loss is used. The file is checked before anything runs.",
+            "choose lists values of one key, such as lr: for each model and its grid values, a shorter run",
+            "is trained with each of them first, and the value with the lowest loss is used. The file is",
+            "checked before anything runs.",
             "After SIGINT or SIGTERM the runs write checkpoints and end; exit status 3. The same command",
-            "continues: finished runs are skipped, stopped ones resumed, failed ones left alone without",
-            "--retry. A failed run does not stop the others; the exit status is then 1.",
+            "continues: finished runs are skipped, stopped ones are resumed, and failed ones are skipped",
+            "unless --retry is given. A failed run does not stop the others; the exit status is then 1.",
             "'ddl compare OUT' compares the runs.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples =

@@ -1,10 +1,9 @@
-/* How fast things are here: ops, training steps, decoding, the tokenizer, each beside what the machine can
- * do.
+/* Benchmarks of ops, training steps, decoding and the tokenizer, relative to the peak rates of the machine.
  *
- * Every benchmark first checks what it is about to time, on a small case of the same, and refuses with
- * DDL_E_NUMERIC if the result is wrong. All give the same report, which can be written as
- * JSON, read back and compared. Times are seconds of one repetition; what fits a cache may go faster than the
- * machine's measured copy. */
+ * Every benchmark first checks the operations that it times, on a small case, and returns DDL_E_NUMERIC if a
+ * result is wrong. All of them fill the same report, which can be written as JSON, read back and compared.
+ * Times are seconds per repetition. An operation whose data fits in a cache may exceed the measured rate of
+ * a copy. */
 #ifndef DDL_BENCH_H
 #define DDL_BENCH_H
 
@@ -90,7 +89,7 @@ struct ddl_bench_config {
     enum ddl_cache_form cache;    /* of decoding                       */
     size_t batch, seq;            /* sequences, and tokens of each     */
     size_t warmup, steps;         /* repetitions: untimed, timed (1 to DDL_BENCH_REPETITIONS) */
-    size_t profiled;              /* steps, or tokens, more with every op timed for the shares; may be 0 */
+    size_t profiled;              /* additional steps or tokens with every op timed, for the shares; or 0 */
     bool roofline;                /* measure it too: some seconds, and up to half a GiB       */
 };
 
@@ -102,7 +101,7 @@ struct ddl_bench_op_config {
     const char *filter;         /* only rows whose name contains it; "" or NULL: all */
     double seconds;             /* time for a row at least */
 };
-/* Fills *out. DDL_E_USAGE for sizes that are none or a filter that fits no row. */
+/* Fills *out. DDL_E_USAGE for a size that is 0 or out of range, and for a filter that matches no row. */
 DDL_API ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_backend *backend,
                                 struct ddl_bench_report *out, struct ddl_error *err);
 

@@ -26,12 +26,12 @@ enum ddl_residual {
     DDL_RESIDUAL_HIGHWAY, /* (1 - tau) (*) x + tau (*) F(x), tau a gate */
     DDL_RESIDUALS         /* how many there are                */
 };
-/* What the sublayer's output is to the rewrite. */
+/* Delta rule: what the sublayer's output determines. */
 enum ddl_map {
     DDL_MAP_K, /* the direction, before it is normalized */
     DDL_MAP_V, /* the target                             */
 };
-/* The whole rewrite, or half of it as a control. */
+/* Delta rule: the full update, or only one of its two terms as a control. */
 enum ddl_update {
     DDL_UPDATE_DELTA, /* X + beta k (v - k^T X)^T */
     DDL_UPDATE_WRITE, /* X + beta k v^T           */
@@ -54,7 +54,8 @@ enum ddl_embed {
     DDL_EMBED_CONV,   /* causal convolution over tokens  */
 };
 
-/* What a model is; each field but the last rule's list is a row of ddl_config_options. */
+/* The configuration of a model; each field except by_layer and residual_by_layer is a row of
+ * ddl_config_options. */
 struct ddl_config {
     /* backbone */
     size_t vocab_size; /* V                                                       */
@@ -92,7 +93,7 @@ struct ddl_config {
     float k_eps;         /* epsilon inside |q|                                      */
     bool beta_linear;    /* ddl_beta_single_linear                                  */
     size_t beta_hidden;  /* hidden width of the gate's MLP otherwise                */
-    bool v_sigmoid;      /* the target passes s sigmoid                             */
+    bool v_sigmoid;      /* the target is s sigmoid(W x + b); false: W x + b        */
     float v_scale;       /* s, ddl_v_sigmoid_scale                                  */
     bool v_constant;     /* the target is v_constant_value in every channel          */
     float v_constant_value;
@@ -170,8 +171,8 @@ DDL_API size_t ddl_config_rope_dims(const struct ddl_config *config); /* R of th
 DDL_API size_t ddl_config_state_kernel(const struct ddl_config *config);
 /* The read vector's initial value of config, 1/c where it says 0. */
 DDL_API float ddl_config_read_init(const struct ddl_config *config);
-/* A copy of config with the values that files have: fields whose 0 means a default say that default, but
- * mlp_size, which files then leave out, is 0 where it says its default. */
+/* A copy of config with the values that files contain: a field whose 0 means a default has that default. An
+ * mlp_size equal to its default is 0 instead, and files omit it. */
 DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);

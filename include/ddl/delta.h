@@ -63,8 +63,8 @@ DDL_API ddl_status ddl_delta_forward(ddl_backend *backend, const struct ddl_delt
 DDL_API ddl_status ddl_delta_backward(ddl_backend *backend, const struct ddl_delta_grad_args *args,
                                       struct ddl_error *err);
 
-/* The free inverse: X = X' - k delta^T, from q, v, beta and the readout p that forward gave, with its eps,
- * form and update. X may be X_out. Exact to rounding for every form and update. */
+/* Inverse of the forward pass: X = X' - k delta^T, from its q, v, beta, eps, form and update, and the readout
+ * p that it wrote. X may be X_out. Accurate to rounding for every form and update. */
 struct ddl_delta_inverse_args {
     size_t N, d, c;
     float eps;

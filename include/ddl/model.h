@@ -54,11 +54,11 @@ DDL_API extern const char *const ddl_training_precision_names[];
  * borrowed. */
 DDL_API ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *config, ddl_backend *backend,
                                     struct ddl_error *err);
-/* The same for inference alone: what products read (the embedding and the large matrices, not gates, norms,
- * kernels or biases) is held in that precision's form and no other, 2 or 1.125 bytes a weight; the embedding
- * is looked up in it too. Values written are reduced as they come, values read are what is held, widened.
- * Gradients, a training workspace, saving and another precision are refused with DDL_E_USAGE. With
- * DDL_PRECISION_F32 it is ddl_model_create. */
+/* The same for inference only. The weights of products (the embedding and the large matrices, not gates,
+ * norms, kernels or biases) are stored only in the format of `precision`, 2 or 1.125 bytes per weight; the
+ * embedding is looked up in that format too. Values are converted to it when written, and back to float32
+ * when read. Gradients, a training workspace, saving and another precision are rejected with DDL_E_USAGE.
+ * With DDL_PRECISION_F32 it is ddl_model_create. */
 DDL_API ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_config *config,
                                                   enum ddl_precision precision, ddl_backend *backend,
                                                   struct ddl_error *err);
@@ -111,9 +111,9 @@ DDL_API size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl
 DDL_API ddl_status ddl_params_plan(const struct ddl_config *config, struct ddl_param **out, size_t *n,
                                    struct ddl_error *err);
 
-/* For a model that trains, or whose precision changes: the reduced form is made beside the float32 values and
- * costs its bytes again (the embedding is looked up in float32). Workspaces are made for the precision that
- * the model has then. A model of ddl_model_create has DDL_PRECISION_F32. */
+/* Sets the precision of products: for training, or to change it. A reduced copy of the weights is allocated
+ * in addition to the float32 values (the embedding is looked up in float32). A workspace is for the precision
+ * that the model had when the workspace was created. A model from ddl_model_create has DDL_PRECISION_F32. */
 DDL_API ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision,
                                            struct ddl_error *err);
 DDL_API enum ddl_precision ddl_model_precision(const ddl_model *model); /* as set, of its products */
@@ -129,11 +129,13 @@ DDL_API void ddl_model_zero_grad(ddl_model *model);
 /* Copies the gradient of parameter i to host memory: out (count floats, row-major). */
 DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 
-/* What backward recomputes instead of keeping it from forward. Losses are the same to the bit; gradients are
- * where no delta rule rewrites a state, else they differ by the rounding with which that state is rebuilt. */
+/* What the backward pass recomputes instead of keeping it from the forward pass. Losses are bitwise equal
+ * under each choice; so are gradients, unless a state was reconstructed (rules delta, scale, gated): they
+ * then differ by the rounding error of the reconstruction. */
 enum ddl_recompute {
-    DDL_RECOMPUTE_ELEMENTWISE, /* the default. What is elementwise: a sublayer's input and its norm, turned
-                            and normed queries and keys, SwiGLU. Next to no time */
+    DDL_RECOMPUTE_ELEMENTWISE, /* the default. Elementwise results: a sublayer's input and its norm, rotated
+                            and normalized queries and keys, SwiGLU. Costs at most a few percent of the
+                            time */
     DDL_RECOMPUTE_NONE,        /* nothing: every layer keeps all of it */
     DDL_RECOMPUTE_BLOCK, /* attention and MLP too, but for their output products: a layer keeps only what the
                             residual rule needs. Two thirds of the blocks' forward pass once more */

@@ -89,8 +89,8 @@ struct ddl_session_input {
  * > n, or ranks or entropies without targets. Outputs may be partly written after an error.
  *
  * To score continuations of one context: prefill the context with the first token of each continuation as a
- * choice. Then fork the slot for each continuation of more than one token, and prefill the forks with the
- * continuation but its last token, with the continuation but its first token as targets. */
+ * choice. Then fork the slot for each continuation of more than one token, and prefill the fork: its tokens
+ * are the continuation without the last token, its targets the continuation without the first token. */
 DDL_API ddl_status ddl_session_prefill(ddl_session *session, const struct ddl_session_input *inputs, size_t n,
                                        struct ddl_error *err);
 /* Appends one token to each of n different slots: slots (n), tokens (n), logits (n, V) = of the token after,

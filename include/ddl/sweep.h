@@ -91,7 +91,8 @@ DDL_API ddl_status ddl_sweep_read(struct ddl_sweep *sweep, bool retry, struct dd
 
 /* Number of runs of `sweep` in `state`. */
 DDL_API size_t ddl_sweep_count(const struct ddl_sweep *sweep, enum ddl_sweep_state state);
-/* Whether `run` of `sweep` has failed, other than a candidate whose setting has a value from others. */
+/* Whether `run` of `sweep` has failed and its failure matters: that of a candidate does not if the other
+ * candidates have decided the value of its setting. */
 DDL_API bool ddl_sweep_matters(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run);
 
 /* How runs are trained. */

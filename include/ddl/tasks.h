@@ -53,8 +53,8 @@ struct ddl_task_document {
     const size_t *examples;                  /* their records in the file of examples, from 0, in order */
 };
 
-/* A task's documents with their requests as texts and tokens. They do not depend on a model; several may be
- * scored on the same task. Immutable. */
+/* A task's documents with their requests as texts and tokens. They do not depend on a model:
+ * several models may be scored on the same task. Immutable. */
 typedef struct ddl_task ddl_task;
 
 /* Loads a task. `name`: one of ddl_task_name, or the path of a .jsonl file of one's own, whose records have

@@ -64,9 +64,9 @@ struct ddl_train_config {
     char freeze[4096];     /* likewise, those that it leaves untouched; "": none */
     int precision;         /* enum ddl_precision, key dtype */
     int recompute;         /* enum ddl_recompute */
-    double spike_z;        /* 0: off. A step whose gradient norm is more than so many deviations above */
-    size_t spike_window;   /* the mean of the last spike_window steps taken updates nothing; after     */
-    size_t spike_max_skip; /* spike_max_skip of them in a row the new level is taken                   */
+    double spike_z;        /* 0: off. Skip the update of a step whose gradient norm exceeds the mean   */
+    size_t spike_window;   /* of the last spike_window applied steps by more than spike_z standard     */
+    size_t spike_max_skip; /* deviations; after spike_max_skip consecutive skips the step is applied   */
     uint64_t seed;         /* of initial values and data order */
     int order;             /* enum ddl_order */
     /* how often; 0: never */
@@ -93,7 +93,7 @@ struct ddl_train_config {
     bool vocab_automatic; /* config.vocab_size is computed from the tokenizer: a resumed run keeps its own */
     bool resume;          /* continue from the newest checkpoint in `out` that is not corrupted */
     bool overwrite;       /* an earlier run in `out` is removed        */
-    uint64_t skip;        /* steps whose data a resumed run skips: where they end it every time */
+    uint64_t skip;        /* steps whose data a resumed run skips because they make the run fail */
 };
 
 /* The paper's model and optimizer, with intervals relative to the number of steps. */
@@ -103,11 +103,10 @@ DDL_API const struct ddl_option *ddl_train_options(void);
 
 /* Into *out: defaults, then the recipe (NULL: none), then flags of the same names. A name (model, size,
  * init_from) sets defaults; explicit keys override them, and options override the recipe. The recipe is a
- * flat YAML mapping; unknown and doubled keys are errors that say file and line. Flags that are not keys are
- * looked up in `more` for `more_object` (both may be NULL). argv[1..*n_positional] of argc is what is no
- * flag, as ddl_option_parse leaves it; `recipe` is then argv[1] if it is NULL and there is one. The result is
- * checked.
- */
+ * flat YAML mapping; unknown and duplicate keys are errors that state file and line. Flags that are not keys
+ * are looked up in `more` for `more_object` (both may be NULL). The positional arguments of argv (argc) are
+ * moved to argv[1..*n_positional], as by ddl_option_parse; if `recipe` is NULL, the first of them, if any, is
+ * the recipe. The result is checked. */
 DDL_API ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc,
                                        char **argv, const struct ddl_option *more, void *more_object,
                                        int *n_positional, struct ddl_error *err);

@@ -6,11 +6,11 @@
  * max(rms(expected), 0.01 x the largest rms of the case's gradients), except for the operator, where dq at a
  * tiny q would hide the rest. A tensor whose expected value is all zero must be zero to 1e-7.
  *
- * With dtype bf16 models are compared with the backend "ref" in bfloat16; errors are shares of the distance
- * of that from "ref" in float32, divided alike. Correct backends differ by roundings that fall to the other
- * side, errors of the same distribution: the limits are sqrt(2) for all gradients together, and three
- * standard deviations, 3 sqrt(2), for one tensor. "ops" is the largest error of an op as a share of a bound
- * derived from its operands: limit 1. */
+ * With dtype bf16, models are compared with the backend "ref" in bfloat16. Errors are relative to the
+ * distance of "ref" in bfloat16 from "ref" in float32. Two correct backends round some numbers in different
+ * directions, with errors of the same distribution. The limits are therefore sqrt(2) for all gradients
+ * together, and 3 sqrt(2) (three standard deviations) for one tensor. "ops" is the largest error of an op
+ * relative to a bound derived from its operands: limit 1. */
 #ifndef DDL_VERIFY_H
 #define DDL_VERIFY_H
 

@@ -10,11 +10,11 @@
 extern "C" {
 #endif
 
-/* Of the interface, once it is settled. */
+/* Incremented for incompatible changes of the interface, from 1.0 on. */
 #define DDL_VERSION_MAJOR 0
-/* Of what was added; until 1.0, of the interface. */
+/* Incremented for additions; until 1.0, also for incompatible changes. */
 #define DDL_VERSION_MINOR 1
-/* Of what was mended. */
+/* Incremented for bug fixes. */
 #define DDL_VERSION_PATCH 0
 
 /* The day of this version, for the manual pages. */

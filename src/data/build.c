@@ -24,8 +24,8 @@ const struct ddl_option *ddl_build_options(void)
         { "tokenizer", TEXT(tokenizer), "PATH", "tokenizer.json, or its folder" },
         DDL_INPUT_ROWS(struct ddl_build_config),
         { "val_fraction", DDL_OPTION_DOUBLE, FIELD(val_fraction), 0, 0, 1, NULL, "FRACTION",
-          "fraction of the documents to hold out in val_*.bin; if they are too few, of the text, at its "
-          "end" },
+          "fraction of the documents to hold out in val_*.bin (with too few documents: of the tokens, "
+          "from the end of the text)" },
         { "seed", DDL_OPTION_U64, FIELD(seed), 0, 0, 0, NULL, "N",
           "seed of the selection of held-out documents" },
         { "shard_tokens", DDL_OPTION_SIZE, FIELD(shard_tokens), 0, 1, 2147483647, NULL, "N",

@@ -24,8 +24,7 @@ bool sweep_choice_is_due(const struct ddl_sweep *sweep, size_t setting)
     return sweep->settings[setting].key != NULL;
 }
 
-/* Sets the losses of all values: of the validation, or of the training if any candidate has no validation. */
-static ddl_status read_losses(const struct ddl_sweep *sweep, size_t setting, struct ddl_error *err)
+ddl_status sweep_read_losses(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err)
 {
     struct ddl_sweep_setting *s = &sweep->settings[setting];
     double train[SWEEP_MAX_RUNS];
@@ -81,7 +80,7 @@ static bool is_at_edge(const struct ddl_sweep_setting *s)
 ddl_status sweep_choose(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err)
 {
     struct ddl_sweep_setting *s = &sweep->settings[setting];
-    ddl_status status = read_losses(sweep, setting, err);
+    ddl_status status = sweep_read_losses(sweep, setting, err);
     if (status)
         return status;
     s->chosen = lowest(s->values, s->n_values);

@@ -41,6 +41,9 @@ size_t sweep_threads(const struct ddl_sweep_options *options);
 
 /* Whether all candidates of the setting have ended. */
 bool sweep_choice_is_due(const struct ddl_sweep *sweep, size_t setting);
+/* Sets the losses of the values whose candidates have finished, NaN for the others: of the validation, or of
+ * the training if any of these candidates has no validation. */
+ddl_status sweep_read_losses(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err);
 /* Chooses a value of a setting whose candidates have ended, and configures its other runs with it. If none
  * has finished, those become failed. */
 ddl_status sweep_choose(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err);

@@ -233,6 +233,8 @@ ddl_status sweep_read_states(struct ddl_sweep *sweep, bool retry, bool running, 
     for (size_t i = 0; !status && i < sweep->n_settings; i++) {
         if (sweep_choice_is_due(sweep, i))
             status = sweep_choose(sweep, i, err);
+        else if (sweep->settings[i].key)
+            status = sweep_read_losses(sweep, i, err);
     }
     if (!status)
         status = read_runs(sweep, false, &record, err);

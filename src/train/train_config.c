@@ -78,7 +78,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
       TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: residual rule of each layer, such as add,delta,..."))  \
     X(NOTED, PATHS_ROW(train_data, NULL,                                                                     \
                        "shards to train on: files, a folder, or a pattern "                                  \
-                       "dir/prefix_*.bin; validation shards (val_*) among others are ignored"))              \
+                       "dir/prefix_*.bin; validation shards (val_*) are ignored if there are other shards")) \
     X(NOTED, PATHS_ROW(val_data, val_words,                                                                  \
                        "shards to validate on; from a folder, its validation shards, if any (auto: "         \
                        "the validation shards of train_data; none: no validation)"))                         \

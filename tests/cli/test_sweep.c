@@ -96,8 +96,8 @@ static void two_models_two_seeds(void **state)
     assert_int_equal(json_array_size(json_object_get(root, "runs")), 4);
     json_decref(root);
     assert_int_equal(ddl("compare %s --markdown", out), 0);
-    assert_printed("\ngroup baseline_seed=0: baseline_seed=0, baseline_seed=1\n"
-                   "group ddl-1_seed=0: ddl-1_seed=0, ddl-1_seed=1\n");
+    assert_printed("\ngroup baseline: baseline_seed=0, baseline_seed=1\n"
+                   "group ddl-1: ddl-1_seed=0, ddl-1_seed=1\n");
     snprintf(alone, sizeof alone, "%s", scratch_path("alone"));
     assert_int_equal(ddl("train %s/ddl-1_seed=1/recipe.yaml --out %s --overwrite", out, alone), 0);
     assert_same_file(file_in(alone, "model.safetensors"),
@@ -253,6 +253,19 @@ static void choice(void **state)
     assert_int_equal(ddl("compare %s --csv", scratch_path("choice")), 0);
     assert_null(strstr(printed, "1e-9"));
     assert_printed("fixed_seed=1");
+    /* With a further value the choice is open again, and the losses known so far are printed. */
+    char *text = read_file(file, NULL), more[2048], expected[128];
+    const char *values = strstr(text, ", 1e-8]");
+    assert_non_null(values);
+    snprintf(more, sizeof more, "%.*s, 1e-8, 1e-7]%s", (int)(values - text), text,
+             values + strlen(", 1e-8]"));
+    write_file(file, more, strlen(more));
+    free(text);
+    assert_int_equal(ddl("sweep %s --status", file), 0);
+    snprintf(expected, sizeof expected,
+             "baseline: lr not chosen yet: 1e-9 %.4f, 1e-2 %.4f, 1e-8 %.4f, 1e-7 -\n", losses[0], losses[1],
+             losses[2]);
+    assert_printed(expected);
 }
 
 /* A candidate that fails does not count; without any other, the runs are not started. */
@@ -306,10 +319,10 @@ static void study(void **state)
              ddl_program(), source_path("recipes/study-cpu.yaml"));
     assert_int_equal(run_command(command, printed, sizeof printed), 1);
     json_t *root = printed_json(), *runs = json_object_get(root, "runs");
-    size_t n_models = json_array_size(runs) / 7; /* four learning rates, three seeds */
-    assert_int_equal(json_array_size(runs), 7 * n_models);
+    size_t n_models = json_array_size(runs) / 8; /* five learning rates, three seeds */
+    assert_int_equal(json_array_size(runs), 8 * n_models);
     assert_int_equal(n_models, 11);
-    const double tokens = (double)n_models * (3 * 640 + 4 * 120) * 16 * 256;
+    const double tokens = (double)n_models * (3 * 640 + 5 * 120) * 16 * 256;
     assert_true(json_number_value(json_object_get(root, "tokens")) == tokens);
     for (size_t i = 0; i < json_array_size(runs); i++) {
         const json_t *run = json_array_get(runs, i);
