@@ -33,7 +33,7 @@ const nameOf = (group) => group.name + (group.seeds > 1 ? ` (${group.seeds} seed
 function curves() {
   const drawn = chart({
     label: "Loss curves of the groups",
-    height: 420,
+    height: 420, names: result.groups.map(nameOf),
     caption: "A line is the mean over the seeds of a group" +
       (hasSeeds ? ", its band the range from the lowest to the highest seed." : "; every group has one seed, so there are no bands.") +
       " Smoothing is the weight of the previous average in an exponential moving average.",

@@ -187,14 +187,21 @@ Chart.defaults.animation = false;
 Chart.defaults.maintainAspectRatio = false;
 Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
 
+/* The pixels that a legend needs beyond its first line. */
+function legendHeight(names, width) {
+  const total = names.reduce((sum, name) => sum + 48 + 7 * name.length, 0);
+  return 20 * Math.max(0, Math.ceil((1.15 * total) / width) - 1);
+}
+
 /* A figure with a chart. `configure` returns the configuration of Chart.js for the colors of the moment. options: label (for
- * screen readers), height in pixels, caption. Returns { node, redraw }. */
+ * screen readers), height in pixels with one line of legend, names in the legend if there are many, caption. Returns { node,
+ * redraw }. */
 function chart(options, configure) {
   const canvas = element("canvas", { role: "img", "aria-label": options.label });
   const box = element("div", { class: "canvas" }, canvas);
-  box.style.height = `${options.height || 320}px`;
   const node = element("figure", {}, box, options.caption ? element("figcaption", {}, options.caption) : null);
   const draw = () => {
+    box.style.height = `${(options.height || 320) + legendHeight(options.names || [], box.clientWidth)}px`;
     Chart.defaults.color = color("muted");
     Chart.defaults.borderColor = color("grid");
     const made = new Chart(canvas, configure());
@@ -217,6 +224,17 @@ function startPage() {
   document.documentElement.dataset.ready = "";
 }
 
+/* Ticks at multiples of 1, 2 or 5 times a power of ten. By default an axis that ends at the data has ticks at both ends too,
+ * whose labels overlap with their neighbors'. */
+function setNiceTicks(scale) {
+  const range = scale.max - scale.min;
+  const power = 10 ** Math.floor(Math.log10(range / 8));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => range <= 8 * size);
+  if (!(range > 0) || !step) return;
+  scale.ticks = [];
+  for (let i = Math.ceil(scale.min / step); i * step <= scale.max; i++) scale.ticks.push({ value: i * step });
+}
+
 /* An axis. options: title, log, min, max, format of a tick. */
 function axis(options) {
   return {
@@ -225,6 +243,7 @@ function axis(options) {
     min: options.min,
     max: options.max,
     bounds: options.bounds || "ticks",
+    afterBuildTicks: options.bounds === "data" && !options.log ? setNiceTicks : undefined,
     ticks: { callback: tickLabel(options), maxRotation: 0, autoSkipPadding: 12 },
     grid: { color: color("grid") },
   };
