@@ -118,17 +118,32 @@ static void write_run(struct ddl_json *json, const struct compared *c, size_t r)
     ddl_json_close(json, '}');
 }
 
-static void write_loss(struct ddl_json *json, const char *key, const double *losses, size_t n,
-                       const struct ddl_mean *mean, const struct ddl_test *test)
+/* The values of a group's runs, and their statistics. */
+static void write_statistics(struct ddl_json *json, const double *values, size_t n,
+                             const struct ddl_mean *mean, const struct ddl_test *test)
 {
-    ddl_json_open(json, key, '{');
     ddl_json_open(json, "values", '[');
     for (size_t i = 0; i < n; i++)
-        ddl_json_number(json, NULL, losses[i], 10);
+        ddl_json_number(json, NULL, values[i], 10);
     ddl_json_close(json, ']');
     write_figures(json, mean_figures, mean);
     write_figures(json, test_figures, test);
     ddl_json_count(json, "pairs", test->n_pairs);
+}
+
+/* The scores on the tasks that all runs of the group have scored, if there are any. */
+static void write_group_scores(struct ddl_json *json, const struct ddl_compare_group *group)
+{
+    if (group->n_scores == 0)
+        return;
+    ddl_json_open(json, "tasks", '{');
+    for (size_t i = 0; i < group->n_scores; i++) {
+        const struct ddl_group_score *score = &group->scores[i];
+        ddl_json_open(json, score->task, '{');
+        ddl_json_string(json, "metric", score->value_name);
+        write_statistics(json, score->values, group->n, &score->mean, &score->test);
+        ddl_json_close(json, '}');
+    }
     ddl_json_close(json, '}');
 }
 
@@ -144,9 +159,14 @@ static void write_group(struct ddl_json *json, const struct compared *c, size_t 
     ddl_json_count(json, "seeds", group->n);
     ddl_json_count(json, "step", group->step);
     ddl_json_count(json, "val_step", group->val_step);
-    write_loss(json, "train_loss", group->train_losses, group->n, &group->train_loss, &group->train_test);
-    write_loss(json, "val_loss", group->val_losses, group->n, &group->val_loss, &group->val_test);
+    ddl_json_open(json, "train_loss", '{');
+    write_statistics(json, group->train_losses, group->n, &group->train_loss, &group->train_test);
+    ddl_json_close(json, '}');
+    ddl_json_open(json, "val_loss", '{');
+    write_statistics(json, group->val_losses, group->n, &group->val_loss, &group->val_test);
+    ddl_json_close(json, '}');
     write_reach(json, &group->reach);
+    write_group_scores(json, group);
     ddl_json_close(json, '}');
 }
 

@@ -43,6 +43,16 @@ const char **compared_tasks(const struct compared *c, size_t *n_tasks)
     return names;
 }
 
+static const struct ddl_group_score *group_score(const struct compared *c, size_t group, const char *task)
+{
+    const struct ddl_compare_group *g = &c->result.groups[group];
+    for (size_t i = 0; i < g->n_scores; i++) {
+        if (strcmp(g->scores[i].task, task) == 0)
+            return &g->scores[i];
+    }
+    return NULL;
+}
+
 static void print_runs(const struct compared *c, bool markdown)
 {
     static const struct column columns[] = {
@@ -76,11 +86,8 @@ static void print_p(struct table *t, double p)
         print_number_cell(t, p, 4);
 }
 
-static void print_group_row(struct table *t, const char *name, const char *loss, const struct ddl_mean *mean,
-                            const struct ddl_test *test)
+static void print_statistics(struct table *t, const struct ddl_mean *mean, const struct ddl_test *test)
 {
-    print_text_cell(t, name);
-    print_text_cell(t, loss);
     print_number_cell(t, (double)mean->n, 0);
     print_number_cell(t, mean->mean, 4);
     print_number_cell(t, mean->sd, 4);
@@ -89,6 +96,14 @@ static void print_group_row(struct table *t, const char *name, const char *loss,
     print_number_cell(t, test->difference, 4);
     print_p(t, test->welch_p);
     print_p(t, test->paired_p);
+}
+
+static void print_group_row(struct table *t, const char *name, const char *loss, const struct ddl_mean *mean,
+                            const struct ddl_test *test)
+{
+    print_text_cell(t, name);
+    print_text_cell(t, loss);
+    print_statistics(t, mean, test);
 }
 
 /* Validation losses, if there are any, then training losses. */
@@ -179,6 +194,36 @@ static int print_scores(const struct compared *c, bool markdown)
     return EXIT_OK;
 }
 
+/* The scores of groups, a line for each task. */
+static int print_group_scores(const struct compared *c, bool markdown)
+{
+    static const struct column columns[] = {
+        { "task", -20 },      { "group", -20 }, { "metric", -9 },  { "seeds", 5 },
+        { "mean", 9 },        { "sd", 8 },      { "95 % low", 9 }, { "95 % high", 9 },
+        { "difference", 10 }, { "Welch p", 8 }, { "paired p", 8 },
+    };
+    size_t n_tasks;
+    struct table table = { 0 };
+    const char **tasks = compared_tasks(c, &n_tasks);
+    if (!tasks)
+        return EXIT_FAILED;
+    if (n_tasks)
+        table = begin_table(columns, COUNT(columns), markdown);
+    for (size_t t = 0; t < n_tasks; t++) {
+        for (size_t g = 0; g < c->result.n_groups; g++) {
+            const struct ddl_group_score *score = group_score(c, g, tasks[t]);
+            if (!score)
+                continue;
+            print_text_cell(&table, tasks[t]);
+            print_text_cell(&table, compared_group_name(c, g));
+            print_text_cell(&table, score->value_name);
+            print_statistics(&table, &score->mean, &score->test);
+        }
+    }
+    free(tasks);
+    return EXIT_OK;
+}
+
 /* Whether a group has several runs. */
 static bool has_seeds(const struct compared *c)
 {
@@ -198,5 +243,6 @@ int print_compared_tables(const struct compared *c, bool markdown)
     }
     if (c->n > 1)
         print_reach(c, markdown);
-    return print_scores(c, markdown);
+    int status = print_scores(c, markdown);
+    return status == EXIT_OK && has_seeds(c) ? print_group_scores(c, markdown) : status;
 }

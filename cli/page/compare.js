@@ -92,7 +92,7 @@ function groupTable(key, title) {
 
 function groupTables() {
   section("Groups",
-    note("Runs that differ in the seed only are a group. Intervals are 95 % confidence intervals of the mean (Student's t), " +
+    note("Runs that differ only in the seed form a group. Intervals are 95 % confidence intervals of the mean (Student's t), " +
       "differences are to the baseline, and p-values are two-sided: Welch's t-test, and the t-test of the pairs of equal seed. " +
       "They are not corrected for multiple comparisons."),
     groupTable("val_loss", "Validation loss"), groupTable("train_loss", "Training loss, mean of the last tenth of the logged steps"),
@@ -150,7 +150,22 @@ function scoreTable() {
     { title: "value", cell: (row) => fixed(row.value, 4) },
     { title: "standard error", cell: (row) => fixed(row.error, 4) },
     { title: "step", cell: (row) => count(row.step) },
-  ], rows, { caption: "Last scores of each run" }));
+  ], rows, { caption: "Last scores of each run" }), hasSeeds ? groupScores() : null);
+}
+
+function groupScores() {
+  const rows = result.groups.flatMap((group) => Object.entries(group.tasks || {}).map(([task, score]) => ({ task, group, ...score })));
+  if (!rows.length) return null;
+  rows.sort((a, b) => (a.task < b.task ? -1 : a.task > b.task ? 1 : 0));
+  return table([
+    { title: "task", text: true, wrap: true, cell: (row) => row.task },
+    { title: "group", text: true, wrap: true, cell: (row) => nameOf(row.group) },
+    { title: "metric", text: true, cell: (row) => row.metric },
+    { title: "mean", cell: (row) => fixed(row.mean, 4) }, { title: "sd", cell: (row) => fixed(row.sd, 4) },
+    { title: "95 % interval", cell: (row) => (isNumber(row.low) ? `${fixed(row.low, 4)} to ${fixed(row.high, 4)}` : MISSING) },
+    { title: "difference", cell: (row) => fixed(row.difference, 4) },
+    { title: "Welch p", cell: (row) => pValue(row.welch_p) }, { title: "paired p", cell: (row) => pValue(row.paired_p) },
+  ], rows, { caption: "Statistics by group, of each run's last score" });
 }
 
 startHeader(data.title, `${result.runs.length} runs in ${result.groups.length} groups, baseline ${baseline.name}. ${data.made}`);

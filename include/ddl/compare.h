@@ -89,22 +89,31 @@ struct ddl_band {
     double loss_low, loss_high; /* training loss   */
     double val_low, val_high;   /* validation loss */
 };
+/* The scores of a group's runs on a task: each run's last one up to the step of the comparison. */
+struct ddl_group_score {
+    const char *task, *value_name; /* borrowed from the log of the group's first run    */
+    double *values;                /* (n of the group) of the runs                      */
+    struct ddl_mean mean;          /* of values                                         */
+    struct ddl_test test;          /* of mean; all NaN if the baseline has no such mean */
+};
 /* Runs whose recipes differ in the seed only. */
 struct ddl_compare_group {
-    size_t *runs;                /* (n) indices, one run of each seed                        */
-    size_t n;                    /* at least 1                                               */
-    uint64_t step;               /* at which train_loss is taken                             */
-    uint64_t val_step;           /* at which val_loss is taken; 0 if there is none           */
-    double *train_losses;        /* (n) of the runs: ddl_run_log_final_train up to `step`    */
-    double *val_losses;          /* (n) of the runs, at `val_step`; NaN if it is 0           */
-    struct ddl_mean train_loss;  /* of train_losses                                          */
-    struct ddl_mean val_loss;    /* of val_losses                                            */
-    struct ddl_test train_test;  /* of train_loss                                            */
-    struct ddl_test val_test;    /* of val_loss                                              */
-    struct ddl_reach reach;      /* of the curve                                             */
-    struct ddl_run_point *curve; /* (n_points) means over the runs, of the steps that all of them have */
-    struct ddl_band *band;       /* (n_points)                                               */
-    size_t n_points;             /* at least 0                                               */
+    size_t *runs;                   /* (n) indices, one run of each seed                        */
+    size_t n;                       /* at least 1                                               */
+    uint64_t step;                  /* at which train_loss is taken                             */
+    uint64_t val_step;              /* at which val_loss is taken; 0 if there is none           */
+    double *train_losses;           /* (n) of the runs: ddl_run_log_final_train up to `step`    */
+    double *val_losses;             /* (n) of the runs, at `val_step`; NaN if it is 0           */
+    struct ddl_mean train_loss;     /* of train_losses                                          */
+    struct ddl_mean val_loss;       /* of val_losses                                            */
+    struct ddl_test train_test;     /* of train_loss                                            */
+    struct ddl_test val_test;       /* of val_loss                                              */
+    struct ddl_reach reach;         /* of the curve                                             */
+    struct ddl_run_point *curve;    /* (n_points) means over the runs, of the steps that all of them have */
+    struct ddl_band *band;          /* (n_points)                                               */
+    size_t n_points;                /* at least 0                                               */
+    struct ddl_group_score *scores; /* (n_scores) on the tasks that all of the runs have scored */
+    size_t n_scores;
 };
 /* The result of ddl_compare. */
 struct ddl_comparison {

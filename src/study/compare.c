@@ -79,13 +79,13 @@ static size_t find_group(const struct comparing *c, const struct ddl_comparison 
     return out->n_groups;
 }
 
-/* The run of the group that has the seed of `run`, or SIZE_MAX. */
+/* Which run of the group has the seed of `run`, or SIZE_MAX. */
 static size_t same_seed(const struct comparing *c, const struct ddl_compare_group *group, size_t run)
 {
     for (size_t i = 0; c->logs[run].recipe && i < group->n; i++) {
         const struct ddl_train_config *other = c->logs[group->runs[i]].recipe;
         if (other && other->seed == c->logs[run].recipe->seed)
-            return group->runs[i];
+            return i;
     }
     return SIZE_MAX;
 }
@@ -106,7 +106,7 @@ static ddl_status make_groups(const struct comparing *c, struct ddl_comparison *
         out->repeats[r] = earlier != SIZE_MAX;
         if (out->repeats[r])
             note(c, "%.400s: same options and seed as %.400s: left out of the statistics", c->names[r],
-                 c->names[earlier]);
+                 c->names[group->runs[earlier]]);
         else
             group->runs[group->n++] = r;
     }
@@ -199,18 +199,18 @@ static ddl_status set_steps(const struct comparing *c, struct ddl_comparison *ou
 
 /* ---- losses ---- */
 
-enum figure { TRAIN_LOSS, VAL_LOSS };
-
-static double loss_of(const struct comparing *c, const struct ddl_compare_group *group, size_t run,
-                      enum figure figure)
+static double val_loss_of(const struct ddl_compare_group *group, const struct ddl_run_log *log)
 {
-    struct ddl_run_log log = c->logs[run]; /* shallow: its first points */
-    const struct ddl_run_point *point = point_at(&log, group->val_step);
-    if (figure == VAL_LOSS)
-        return point ? point->val_loss : NAN;
-    while (log.n > 0 && log.points[log.n - 1].step > group->step)
-        log.n--;
-    return ddl_run_log_final_train(&log);
+    const struct ddl_run_point *point = point_at(log, group->val_step);
+    return point ? point->val_loss : NAN;
+}
+
+static double train_loss_of(const struct ddl_compare_group *group, const struct ddl_run_log *log)
+{
+    struct ddl_run_log first = *log; /* shallow: its first points */
+    while (first.n > 0 && first.points[first.n - 1].step > group->step)
+        first.n--;
+    return ddl_run_log_final_train(&first);
 }
 
 static ddl_status set_losses(const struct comparing *c, struct ddl_compare_group *group,
@@ -221,17 +221,75 @@ static ddl_status set_losses(const struct comparing *c, struct ddl_compare_group
     if (!group->train_losses || !group->val_losses)
         return out_of_memory(err);
     for (size_t i = 0; i < group->n; i++) {
-        group->train_losses[i] = loss_of(c, group, group->runs[i], TRAIN_LOSS);
-        group->val_losses[i] = loss_of(c, group, group->runs[i], VAL_LOSS);
+        const struct ddl_run_log *log = &c->logs[group->runs[i]];
+        group->train_losses[i] = train_loss_of(group, log);
+        group->val_losses[i] = val_loss_of(group, log);
     }
     group->train_loss = statistics_mean(group->train_losses, group->n);
     group->val_loss = statistics_mean(group->val_losses, group->n);
     return DDL_OK;
 }
 
-/* The losses of the pairs of equal seed into the scratch memory; 0 unless the groups have the same seeds. */
-static size_t pair(const struct comparing *c, const struct ddl_compare_group *a,
-                   const struct ddl_compare_group *b, enum figure figure)
+/* ---- task scores ---- */
+
+/* The run's last score on the task up to `step`; NULL if there is none. */
+static const struct ddl_run_score *score_at(const struct ddl_run_log *log, const char *task, uint64_t step)
+{
+    struct ddl_run_log first = *log; /* shallow: its first scores */
+    while (first.n_scores > 0 && first.scores[first.n_scores - 1].step > step)
+        first.n_scores--;
+    return ddl_run_log_score(&first, task);
+}
+
+/* The values of all runs of the group on the task of `score`, which is its first run's; false if a run has
+ * none. */
+static bool read_scores(const struct comparing *c, const struct ddl_compare_group *group,
+                        const struct ddl_run_score *score, double *values)
+{
+    for (size_t i = 0; i < group->n; i++) {
+        const struct ddl_run_score *own = score_at(&c->logs[group->runs[i]], score->task, group->step);
+        if (!own || strcmp(own->value_name, score->value_name) != 0)
+            return false;
+        values[i] = own->value;
+    }
+    return true;
+}
+
+static ddl_status set_scores(const struct comparing *c, struct ddl_compare_group *group,
+                             struct ddl_error *err)
+{
+    const struct ddl_run_log *log = &c->logs[group->runs[0]];
+    group->scores = calloc(log->n_scores ? log->n_scores : 1, sizeof *group->scores);
+    if (!group->scores)
+        return out_of_memory(err);
+    for (size_t i = 0; i < log->n_scores; i++) {
+        const struct ddl_run_score *score = &log->scores[i];
+        struct ddl_group_score *out = &group->scores[group->n_scores];
+        if (score_at(log, score->task, group->step) != score || !read_scores(c, group, score, c->scratch))
+            continue;
+        out->values = calloc(group->n, sizeof *out->values);
+        if (!out->values)
+            return out_of_memory(err);
+        memcpy(out->values, c->scratch, group->n * sizeof *out->values);
+        out->task = score->task;
+        out->value_name = score->value_name;
+        out->mean = statistics_mean(out->values, group->n);
+        group->n_scores++;
+    }
+    return DDL_OK;
+}
+
+/* ---- tests ---- */
+
+/* The values of a group's runs, and their mean. */
+struct sample {
+    const double *values;
+    const struct ddl_mean *mean;
+};
+
+/* The values of the pairs of equal seed into the scratch memory; 0 unless the groups have the same seeds. */
+static size_t pair(const struct comparing *c, const struct ddl_compare_group *a, const double *values_a,
+                   const struct ddl_compare_group *b, const double *values_b)
 {
     if (a->n != b->n || !c->logs[a->runs[0]].recipe)
         return 0;
@@ -239,25 +297,50 @@ static size_t pair(const struct comparing *c, const struct ddl_compare_group *a,
         size_t other = same_seed(c, b, a->runs[i]);
         if (other == SIZE_MAX)
             return 0;
-        c->scratch[i] = loss_of(c, a, a->runs[i], figure);
-        c->scratch[c->n + i] = loss_of(c, b, other, figure);
+        c->scratch[i] = values_a[i];
+        c->scratch[c->n + i] = values_b[other];
     }
     return a->n;
 }
 
 static struct ddl_test test_against(const struct comparing *c, const struct ddl_compare_group *group,
-                                    const struct ddl_compare_group *baseline, enum figure figure)
+                                    struct sample a, const struct ddl_compare_group *baseline,
+                                    struct sample b)
 {
-    const struct ddl_mean *a = figure == VAL_LOSS ? &group->val_loss : &group->train_loss;
-    const struct ddl_mean *b = figure == VAL_LOSS ? &baseline->val_loss : &baseline->train_loss;
     struct ddl_test test = { .difference = NAN, .welch_p = NAN, .paired_p = NAN };
     if (group == baseline)
         return test;
-    test.difference = a->mean - b->mean;
-    test.welch_p = statistics_welch(a, b);
-    test.n_pairs = pair(c, group, baseline, figure);
+    test.difference = a.mean->mean - b.mean->mean;
+    test.welch_p = statistics_welch(a.mean, b.mean);
+    test.n_pairs = pair(c, group, a.values, baseline, b.values);
     test.paired_p = statistics_paired(c->scratch, c->scratch + c->n, test.n_pairs);
     return test;
+}
+
+static void set_score_tests(const struct comparing *c, struct ddl_compare_group *group,
+                            const struct ddl_compare_group *baseline)
+{
+    for (size_t i = 0; i < group->n_scores; i++) {
+        struct ddl_group_score *own = &group->scores[i];
+        own->test = (struct ddl_test){ .difference = NAN, .welch_p = NAN, .paired_p = NAN };
+        for (size_t j = 0; j < baseline->n_scores; j++) {
+            const struct ddl_group_score *other = &baseline->scores[j];
+            if (strcmp(own->task, other->task) == 0 && strcmp(own->value_name, other->value_name) == 0)
+                own->test = test_against(c, group, (struct sample){ own->values, &own->mean }, baseline,
+                                         (struct sample){ other->values, &other->mean });
+        }
+    }
+}
+
+static void set_tests(const struct comparing *c, struct ddl_compare_group *group,
+                      const struct ddl_compare_group *baseline)
+{
+    group->train_test =
+        test_against(c, group, (struct sample){ group->train_losses, &group->train_loss }, baseline,
+                     (struct sample){ baseline->train_losses, &baseline->train_loss });
+    group->val_test = test_against(c, group, (struct sample){ group->val_losses, &group->val_loss }, baseline,
+                                   (struct sample){ baseline->val_losses, &baseline->val_loss });
+    set_score_tests(c, group, baseline);
 }
 
 /* ---- curves ---- */
@@ -366,15 +449,14 @@ static ddl_status compare(const struct comparing *c, struct ddl_comparison *out,
         struct ddl_compare_group *group = &out->groups[g];
         status = set_losses(c, group, err);
         if (!status)
+            status = set_scores(c, group, err);
+        if (!status)
             status = make_curve(c, group, err);
     }
     if (status)
         return status;
-    for (size_t g = 0; g < out->n_groups; g++) {
-        struct ddl_compare_group *group = &out->groups[g], *baseline = &out->groups[out->baseline];
-        group->train_test = test_against(c, group, baseline, TRAIN_LOSS);
-        group->val_test = test_against(c, group, baseline, VAL_LOSS);
-    }
+    for (size_t g = 0; g < out->n_groups; g++)
+        set_tests(c, &out->groups[g], &out->groups[out->baseline]);
     set_reach(c, out);
     return DDL_OK;
 }
@@ -402,6 +484,9 @@ void ddl_comparison_free(struct ddl_comparison *comparison)
         free(comparison->groups[g].val_losses);
         free(comparison->groups[g].curve);
         free(comparison->groups[g].band);
+        for (size_t i = 0; i < comparison->groups[g].n_scores; i++)
+            free(comparison->groups[g].scores[i].values);
+        free(comparison->groups[g].scores);
     }
     free(comparison->groups);
     free(comparison->group_of);

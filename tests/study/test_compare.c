@@ -12,8 +12,9 @@
 
 enum { MAX_RUNS = 8, OUTPUT = 1 << 16 };
 
-/* A run that is validated at steps 0, 10 and 20; `steps` of them are logged. A step has 100 tokens, 1000
- * (lr 0.001) or 3000 FLOPs, and 1 or 0.5 seconds. */
+/* A run that is validated at steps 0, 10 and 20; `steps` of them are logged. With tasks in its recipe it has
+ * a tenth of the loss as its score. A step has 100 tokens, 1000 (lr 0.001) or 3000 FLOPs, and 1 or 0.5
+ * seconds. */
 struct sketch {
     const char *name;
     int seed;
@@ -58,9 +59,13 @@ static const char *write_run(const struct sketch *s)
         size_t used = strlen(metrics);
         snprintf(metrics + used, sizeof metrics - used,
                  "{\"step\":%d,\"loss\":%.17g,\"val_loss\":%.17g,\"tokens\":%d,\"flops\":%d,\"seconds\":%g,"
-                 "\"train_seconds\":%g,\"tokens_per_s\":100,\"peak_memory\":1048576}\n",
+                 "\"train_seconds\":%g,\"tokens_per_s\":100,\"peak_memory\":1048576%s",
                  10 * i, s->val[i] + 1, s->val[i], 1000 * i, (is_a ? 10000 : 30000) * i, 11.0 * i,
-                 (is_a ? 10 : 5) * (double)i);
+                 (is_a ? 10 : 5) * (double)i, strstr(s->more, "tasks: ") ? "" : "}\n");
+        used = strlen(metrics);
+        if (strstr(s->more, "tasks: "))
+            snprintf(metrics + used, sizeof metrics - used,
+                     ",\"tasks\":{\"piqa\":{\"acc_norm\":%.17g,\"acc_norm_stderr\":0.1}}}\n", s->val[i] / 10);
     }
     write_text(folder, "metrics.jsonl", metrics);
     return folder;
@@ -412,6 +417,48 @@ static void program_names_groups(void **state)
     printed("--baseline: not among the runs: expected one of g_seed=0 to g_seed=0, found g_seed");
 }
 
+/* Scores have the statistics of losses, here a tenth of them; only where all runs of a group have scores. */
+static void statistics_of_scores(void **state)
+{
+    (void)state;
+    static const char tasks[] = "tasks: piqa\ntokenizer: t\n";
+    struct fixture f;
+    struct sketch runs[N_STUDY];
+    memcpy(runs, study, sizeof runs);
+    for (size_t r = 0; r < N_STUDY; r++)
+        runs[r].more = tasks;
+    compare(&f, runs, N_STUDY, 0, false, DDL_OK);
+    const struct ddl_compare_group *a = &f.result.groups[0], *b = &f.result.groups[1];
+    assert_int_equal(a->n_scores, 1);
+    assert_int_equal(b->n_scores, 1);
+    assert_string_equal(b->scores[0].task, "piqa");
+    assert_string_equal(b->scores[0].value_name, "acc_norm");
+    near(b->scores[0].values[1], 0.31);
+    near(b->scores[0].mean.mean, b->val_loss.mean / 10);
+    near(b->scores[0].mean.sd, b->val_loss.sd / 10);
+    near(b->scores[0].test.difference, b->val_test.difference / 10);
+    near(b->scores[0].test.welch_p, b->val_test.welch_p);
+    near(b->scores[0].test.paired_p, b->val_test.paired_p);
+    assert_true(isnan(a->scores[0].test.difference));
+    discard(&f);
+    program(ALL, 0);
+    printed("piqa                 b0                   acc_norm      3    0.2967   0.0153");
+    program(ALL " --json", 0);
+    printed("\"tasks\":{\"piqa\":{\"metric\":\"acc_norm\",\"values\":[0.28,0.31,0.3],\"mean\":0.2966666667,");
+    runs[5].more = ""; /* b2 has none */
+    compare(&f, runs, N_STUDY, 0, false, DDL_OK);
+    assert_int_equal(f.result.groups[0].n_scores, 1);
+    assert_int_equal(f.result.groups[1].n_scores, 0);
+    discard(&f);
+    for (size_t r = 0; r < 3; r++)
+        runs[r].more = "";
+    runs[5].more = tasks; /* the baseline has none */
+    compare(&f, runs, N_STUDY, 0, false, DDL_OK);
+    assert_true(isnan(f.result.groups[1].scores[0].test.difference));
+    near(f.result.groups[1].scores[0].mean.mean, 0.89 / 3);
+    discard(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,7 +467,7 @@ int main(void)
         cmocka_unit_test(other_data_is_refused),     cmocka_unit_test(repeated_seed_counts_once),
         cmocka_unit_test(program_tests_groups),      cmocka_unit_test(program_prints_csv_and_markdown),
         cmocka_unit_test(program_writes_svg),        cmocka_unit_test(program_draws_final_losses),
-        cmocka_unit_test(program_names_groups),
+        cmocka_unit_test(program_names_groups),      cmocka_unit_test(statistics_of_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
