@@ -91,10 +91,11 @@ struct ddl_band {
 };
 /* The scores of a group's runs on a task: each run's last one up to the step of the comparison. */
 struct ddl_group_score {
-    const char *task, *value_name; /* borrowed from the log of the group's first run    */
-    double *values;                /* (n of the group) of the runs                      */
-    struct ddl_mean mean;          /* of values                                         */
-    struct ddl_test test;          /* of mean; all NaN if the baseline has no such mean */
+    const char *task;       /* its title; borrowed from the log of the group's first run */
+    const char *value_name; /* "acc_norm" or "acc"; borrowed likewise                    */
+    double *values;         /* (n of the group) of the runs                              */
+    struct ddl_mean mean;   /* of values                                                 */
+    struct ddl_test test;   /* of mean; all NaN if the baseline has no such mean         */
 };
 /* Runs whose recipes differ in the seed only. */
 struct ddl_compare_group {
@@ -113,7 +114,7 @@ struct ddl_compare_group {
     struct ddl_band *band;          /* (n_points)                                               */
     size_t n_points;                /* at least 0                                               */
     struct ddl_group_score *scores; /* (n_scores) on the tasks that all of the runs have scored */
-    size_t n_scores;
+    size_t n_scores;                /* at least 0                                               */
 };
 /* The result of ddl_compare. */
 struct ddl_comparison {

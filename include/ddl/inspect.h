@@ -80,9 +80,10 @@ struct ddl_inspect_sublayer {
     bool is_delta;                      /* its rule is delta: direction and target     */
     int update;                         /* enum ddl_update, of delta sublayers         */
     struct ddl_inspect_figures figures; /* over all rows */
-    /* Means over tokens of the extreme singular values of the product of the shortcuts of all delta sublayers
-     * up to this one, on the span of their k_s. NAN without the delta rule, or without such tokens. */
-    double sigma_max, sigma_min;
+    /* Of the product of the shortcuts of all delta sublayers up to this one, on the span of their k_s: means
+     * over tokens of the extreme singular values. NAN without the delta rule, or without such tokens. */
+    double sigma_max;          /* mean of the largest singular value                                        */
+    double sigma_min;          /* mean of the smallest                                                      */
     const double *channel_rms; /* (c) root mean square of each value channel of X'                          */
     const float *steps; /* (n_rows) |X' - X| / |X| of the first rows, in order                        */
     size_t n_rows;      /* at most DDL_INSPECT_EXACT                                                  */
