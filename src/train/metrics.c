@@ -18,7 +18,8 @@ static uint64_t step_of(const char *line, size_t length, bool *record)
         return UINT64_MAX;
     char *end;
     uint64_t step = strtoull(line + sizeof key - 1, &end, 10);
-    *record = strncmp(end, kind, sizeof kind - 1) == 0;
+    size_t left = (size_t)(line + length - end); /* the number ends before the brace at the latest */
+    *record = left >= sizeof kind - 1 && memcmp(end, kind, sizeof kind - 1) == 0;
     return step;
 }
 
