@@ -191,7 +191,7 @@ static bool set_final_scale(struct drawing *d)
     return true;
 }
 
-/* The runs as circles, the mean as a square on the line of its interval. */
+/* The runs as circles, the mean as a bar on the line of its interval. */
 static void write_final_row(const struct drawing *d, size_t g)
 {
     const struct final final = final_of(d, g);

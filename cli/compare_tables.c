@@ -164,20 +164,14 @@ static void print_reach(const struct compared *c, bool markdown)
     }
 }
 
-/* The last scores of each run, a line for each task. */
-static int print_scores(const struct compared *c, bool markdown)
+/* The last scores of each run, a line for each of the n tasks. */
+static void print_scores(const struct compared *c, const char *const *tasks, size_t n, bool markdown)
 {
     static const struct column columns[] = {
         { "task", -20 }, { "run", -20 }, { "metric", -9 }, { "value", 9 }, { "stderr", 9 }, { "step", 7 },
     };
-    size_t n_tasks;
-    struct table table = { 0 };
-    const char **tasks = compared_tasks(c, &n_tasks);
-    if (!tasks)
-        return EXIT_FAILED;
-    if (n_tasks)
-        table = begin_table(columns, COUNT(columns), markdown);
-    for (size_t t = 0; t < n_tasks; t++) {
+    struct table table = begin_table(columns, COUNT(columns), markdown);
+    for (size_t t = 0; t < n; t++) {
         for (size_t r = 0; r < c->n; r++) {
             const struct ddl_run_score *score = ddl_run_log_score(&c->logs[r], tasks[t]);
             if (!score)
@@ -190,26 +184,18 @@ static int print_scores(const struct compared *c, bool markdown)
             print_number_cell(&table, (double)score->step, 0);
         }
     }
-    free(tasks);
-    return EXIT_OK;
 }
 
-/* The scores of groups, a line for each task. */
-static int print_group_scores(const struct compared *c, bool markdown)
+/* The scores of groups, a line for each of the n tasks. */
+static void print_group_scores(const struct compared *c, const char *const *tasks, size_t n, bool markdown)
 {
     static const struct column columns[] = {
         { "task", -20 },      { "group", -20 }, { "metric", -9 },  { "seeds", 5 },
         { "mean", 9 },        { "sd", 8 },      { "95 % low", 9 }, { "95 % high", 9 },
         { "difference", 10 }, { "Welch p", 8 }, { "paired p", 8 },
     };
-    size_t n_tasks;
-    struct table table = { 0 };
-    const char **tasks = compared_tasks(c, &n_tasks);
-    if (!tasks)
-        return EXIT_FAILED;
-    if (n_tasks)
-        table = begin_table(columns, COUNT(columns), markdown);
-    for (size_t t = 0; t < n_tasks; t++) {
+    struct table table = begin_table(columns, COUNT(columns), markdown);
+    for (size_t t = 0; t < n; t++) {
         for (size_t g = 0; g < c->result.n_groups; g++) {
             const struct ddl_group_score *score = group_score(c, g, tasks[t]);
             if (!score)
@@ -220,8 +206,6 @@ static int print_group_scores(const struct compared *c, bool markdown)
             print_statistics(&table, &score->mean, &score->test);
         }
     }
-    free(tasks);
-    return EXIT_OK;
 }
 
 /* Whether a group has several runs. */
@@ -234,6 +218,21 @@ static bool has_seeds(const struct compared *c)
     return false;
 }
 
+/* The tables of task scores, if there are any. */
+static int print_tasks(const struct compared *c, bool markdown)
+{
+    size_t n;
+    const char **tasks = compared_tasks(c, &n);
+    if (!tasks)
+        return EXIT_FAILED;
+    if (n)
+        print_scores(c, tasks, n, markdown);
+    if (n && has_seeds(c))
+        print_group_scores(c, tasks, n, markdown);
+    free(tasks);
+    return EXIT_OK;
+}
+
 int print_compared_tables(const struct compared *c, bool markdown)
 {
     print_runs(c, markdown);
@@ -243,6 +242,5 @@ int print_compared_tables(const struct compared *c, bool markdown)
     }
     if (c->n > 1)
         print_reach(c, markdown);
-    int status = print_scores(c, markdown);
-    return status == EXIT_OK && has_seeds(c) ? print_group_scores(c, markdown) : status;
+    return print_tasks(c, markdown);
 }

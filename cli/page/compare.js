@@ -74,19 +74,25 @@ function curveTable() {
 
 /* ---- tables ---- */
 
+/* Columns of the statistics of a group's runs, which `of` returns for a row. */
+function statistics(of) {
+  const number = (title, field) => ({ title, cell: (row) => fixed(of(row)[field], 4) });
+  const p = (title, field) => ({ title, cell: (row) => pValue(of(row)[field]) });
+  return [
+    number("mean", "mean"), number("sd", "sd"),
+    { title: "95 % interval", cell: (row) => (isNumber(of(row).low) ? `${fixed(of(row).low, 4)} to ${fixed(of(row).high, 4)}` : MISSING) },
+    number("difference", "difference"), p("Welch p", "welch_p"), p("paired p", "paired_p"),
+  ];
+}
+
 function groupTable(key, title) {
   const rows = result.groups.filter((group) => isNumber(group[key].mean));
   if (!rows.length) return null;
   const steps = [...new Set(rows.map((group) => count(key === "val_loss" ? group.val_step : group.step)))];
-  const number = (title, field, decimals) => ({ title, cell: (group) => fixed(group[key][field], decimals) });
   return table([
     { title: "group", text: true, wrap: true, cell: (group) => group.name },
     { title: "seeds", cell: (group) => count(group.seeds) },
-    number("mean", "mean", 4), number("sd", "sd", 4),
-    { title: "95 % interval", cell: (group) => (isNumber(group[key].low) ? `${fixed(group[key].low, 4)} to ${fixed(group[key].high, 4)}` : MISSING) },
-    number("difference", "difference", 4),
-    { title: "Welch p", cell: (group) => pValue(group[key].welch_p) },
-    { title: "paired p", cell: (group) => pValue(group[key].paired_p) },
+    ...statistics((group) => group[key]),
   ], rows, { caption: `${title}, at step ${steps.join(", ")}`, rowClass: (group) => (group === baseline ? "baseline" : null) });
 }
 
@@ -133,6 +139,8 @@ function runTable() {
     result.runs.filter((run) => run.repeats).map((run) => run.run).join(", ")}.`) : null);
 }
 
+const byTask = (a, b) => (a.task < b.task ? -1 : a.task > b.task ? 1 : 0);
+
 function scoreTable() {
   const rows = [];
   for (const run of result.runs) {
@@ -142,7 +150,7 @@ function scoreTable() {
     }
   }
   if (!rows.length) return;
-  rows.sort((a, b) => (a.task < b.task ? -1 : a.task > b.task ? 1 : 0));
+  rows.sort(byTask);
   section("Task scores", table([
     { title: "task", text: true, wrap: true, cell: (row) => row.task },
     { title: "run", text: true, wrap: true, cell: (row) => row.run },
@@ -156,15 +164,12 @@ function scoreTable() {
 function groupScores() {
   const rows = result.groups.flatMap((group) => Object.entries(group.tasks || {}).map(([task, score]) => ({ task, group, ...score })));
   if (!rows.length) return null;
-  rows.sort((a, b) => (a.task < b.task ? -1 : a.task > b.task ? 1 : 0));
+  rows.sort(byTask);
   return table([
     { title: "task", text: true, wrap: true, cell: (row) => row.task },
     { title: "group", text: true, wrap: true, cell: (row) => nameOf(row.group) },
     { title: "metric", text: true, cell: (row) => row.metric },
-    { title: "mean", cell: (row) => fixed(row.mean, 4) }, { title: "sd", cell: (row) => fixed(row.sd, 4) },
-    { title: "95 % interval", cell: (row) => (isNumber(row.low) ? `${fixed(row.low, 4)} to ${fixed(row.high, 4)}` : MISSING) },
-    { title: "difference", cell: (row) => fixed(row.difference, 4) },
-    { title: "Welch p", cell: (row) => pValue(row.welch_p) }, { title: "paired p", cell: (row) => pValue(row.paired_p) },
+    ...statistics((row) => row),
   ], rows, { caption: "Statistics by group, of each run's last score" });
 }
 

@@ -1,4 +1,5 @@
 /* study/compare.c on runs whose figures can be computed by hand, and `ddl compare` on them. */
+#include "support/files.h"
 #include "support/support.h"
 
 #include "base/file.h"
@@ -69,6 +70,12 @@ static const char *write_run(const struct sketch *s)
     }
     write_text(folder, "metrics.jsonl", metrics);
     return folder;
+}
+
+static void write_study(void)
+{
+    for (size_t r = 0; r < N_STUDY; r++)
+        write_run(&study[r]);
 }
 
 struct fixture {
@@ -277,8 +284,7 @@ static void printed(const char *text)
 static void program_tests_groups(void **state)
 {
     (void)state;
-    for (size_t r = 0; r < N_STUDY; r++)
-        write_run(&study[r]);
+    write_study();
     program(ALL, 0);
     printed("b0                   val       3    2.9667   0.1528    2.5872    3.3461    -0.2333   0.1885   "
             "0.1181\n");
@@ -320,8 +326,7 @@ static size_t fields_of(const char *line)
 static void program_prints_csv_and_markdown(void **state)
 {
     (void)state;
-    for (size_t r = 0; r < N_STUDY; r++)
-        write_run(&study[r]);
+    write_study();
     program(ALL " --csv", 0);
     size_t lines = 0, fields = fields_of(out);
     for (const char *at = out; *at; at = strchr(at, '\n') + 1, lines++)
@@ -342,13 +347,10 @@ static void program_writes_svg(void **state)
 {
     (void)state;
     char *svg;
-    size_t size;
-    struct ddl_error err;
-    for (size_t r = 0; r < N_STUDY; r++)
-        write_run(&study[r]);
+    write_study();
     write_run(&(struct sketch){ "<c&>", 0, "0.002", "", { 5, 4, 3 }, 20 });
     program("a0 a1 a2 '<c&>' --val --svg loss.svg", 0);
-    assert_ok(ddl_file_read(scratch_path("loss.svg"), 1 << 20, &svg, &size, &err), err);
+    svg = read_file(scratch_path("loss.svg"), NULL);
     assert_non_null(strstr(svg, "stroke=\"#0072B2\" stroke-dasharray=\"\" points=\"64.0,16.0 344.0,196.0 "
                                 "624.0,340.0 \"/>"));
     assert_non_null(strstr(svg, "fill-opacity=\"0.18\" points=\"64.0,16.0 344.0,196.0 624.0,304.0 "
@@ -365,7 +367,7 @@ static void program_writes_svg(void **state)
     /* Only what is at most 4.5: the axis is from 10 to 20 steps. */
     program("a0 a1 a2 --val --x steps --max-loss 4.5 --svg loss.svg", 0);
     printed("   4.000 |");
-    assert_ok(ddl_file_read(scratch_path("loss.svg"), 1 << 20, &svg, &size, &err), err);
+    svg = read_file(scratch_path("loss.svg"), NULL);
     assert_non_null(strstr(svg, "points=\"64.0,16.0 624.0,304.0 \"/>"));
     free(svg);
     program("a0 --svg nowhere/loss.svg", 1);
@@ -380,12 +382,9 @@ static void program_draws_final_losses(void **state)
 {
     (void)state;
     char *svg;
-    size_t size;
-    struct ddl_error err;
-    for (size_t r = 0; r < N_STUDY; r++)
-        write_run(&study[r]);
+    write_study();
     program(ALL " --baseline b1 --val --svg final.svg --figure final", 0);
-    assert_ok(ddl_file_read(scratch_path("final.svg"), 1 << 20, &svg, &size, &err), err);
+    svg = read_file(scratch_path("final.svg"), NULL);
     /* The mean 3.2 of a, its interval 2.7032 to 3.6968 and the run 3.4; the mean 2.9667 of the baseline. */
     assert_non_null(strstr(svg, "x=\"355.5\" y=\"24\" width=\"5\" height=\"12\"/>"));
     assert_non_null(strstr(svg, "stroke=\"#0072B2\" d=\"M159.3 30 H556.7\"/>"));
@@ -394,7 +393,7 @@ static void program_draws_final_losses(void **state)
     assert_non_null(strstr(svg, ">validation loss (nats): runs, mean, 95 % interval</text>"));
     free(svg);
     program("a0 --svg final.svg --figure final", 0); /* one run: no interval */
-    assert_ok(ddl_file_read(scratch_path("final.svg"), 1 << 20, &svg, &size, &err), err);
+    svg = read_file(scratch_path("final.svg"), NULL);
     assert_null(strstr(svg, "<path class=\"line\" stroke=\"#D55E00\" d="));
     free(svg);
 }
