@@ -40,7 +40,7 @@ static void print_seconds(FILE *out, double seconds)
 
 static void print_row(FILE *out, const struct ddl_bench_report *report, const struct ddl_bench_row *row)
 {
-    fprintf(out, "%-20s", row->name);
+    fprintf(out, "%-23s", row->name);
     print_seconds(out, row->median);
     fprintf(out, "  -%2.0f +%2.0f %%", 100 * (row->median - row->q1) / row->median,
             100 * (row->q3 - row->median) / row->median);
@@ -78,11 +78,11 @@ void print_bench(FILE *out, const struct ddl_bench_report *report)
     fprintf(out, "\n%s, %s\n", report->machine, report->backend);
     print_roofline(out, &report->roofline);
     fprintf(out, "checked: %s\n", report->check);
-    fprintf(out, "%-20s %11s %11s %11s %7s\n", "", "median", "quartiles", "best", "times");
+    fprintf(out, "%-23s %11s %11s %11s %7s\n", "", "median", "quartiles", "best", "times");
     for (size_t i = 0; i < report->n_rows; i++)
         print_row(out, report, &report->row[i]);
     for (size_t i = 0; i < report->n_figures; i++)
-        fprintf(out, "%-20s %.6g\n", report->figure[i].name, report->figure[i].value);
+        fprintf(out, "%-23s %.6g\n", report->figure[i].name, report->figure[i].value);
     print_shares(out, report);
 }
 
@@ -103,10 +103,10 @@ void print_bench_changes(FILE *out, const struct ddl_bench_report *old, const st
         const struct ddl_bench_change *c = &change[i];
         same += c->verdict == DDL_BENCH_SAME;
         if (c->verdict == DDL_BENCH_FASTER || c->verdict == DDL_BENCH_SLOWER)
-            fprintf(out, "%-20s %s: %.2f x the time (%.4g s, was %.4g s; noise %.0f %%)\n", c->name,
+            fprintf(out, "%-23s %s: %.2f x the time (%.4g s, was %.4g s; noise %.0f %%)\n", c->name,
                     verdicts[c->verdict], c->now / c->before, c->now, c->before, 100 * c->noise);
         else if (c->verdict != DDL_BENCH_SAME)
-            fprintf(out, "%-20s %s\n", c->name, verdicts[c->verdict]);
+            fprintf(out, "%-23s %s\n", c->name, verdicts[c->verdict]);
     }
     fprintf(out, "%zu of %zu within noise of %s\n", same, n, path);
 }

@@ -2,6 +2,7 @@
 #ifndef DDL_CLI_H
 #define DDL_CLI_H
 
+#include "ddl/comm.h"
 #include "ddl/option.h"
 #include "ddl/status.h"
 
@@ -27,6 +28,14 @@ struct note {
 
 enum { MAX_OPTION_GROUPS = 4 };
 
+/* What a command does where a launcher (mpirun, srun) started several processes. Help is always printed by
+ * the first process alone. */
+enum command_processes {
+    ONE_PROCESS,   /* it fails: all would do the same work, and write the same files */
+    FIRST_PROCESS, /* the first process runs it, the others exit with status 0       */
+    ALL_PROCESSES, /* they divide its work                                           */
+};
+
 /* A command, or an action of one ("data build"): how it is run, and all that its help, its manual page and
  * its completion say. Lists end with NULL or an empty row; NULL lists are empty. */
 struct command {
@@ -38,7 +47,8 @@ struct command {
     const struct note *examples; /* name: the line without its "$ "                                   */
     const struct note *files;
     const struct command *const *actions; /* then run is NULL: the first argument names one of them   */
-    int (*run)(int argc, char **argv);    /* argv[0] is the last word of the name                        */
+    enum command_processes processes;
+    int (*run)(int argc, char **argv); /* argv[0] is the last word of the name                        */
 };
 
 /* In the order of the alphabet, ended by NULL; main.c. */
@@ -82,6 +92,16 @@ void trim_slashes(char *path);
 /* Prints "ddl: <message>" on standard error and returns the exit status that fits: 2 for DDL_E_USAGE, 3 for
  * DDL_E_INTERRUPTED, else 1. */
 int report_error(const struct ddl_error *err);
+/* The exit status alone. */
+int error_exit(ddl_status status);
+
+/* What a rank does; comm is NULL for one process. Returns the exit status. */
+typedef int ranks_body(ddl_comm *comm, int argc, char **argv);
+/* Connects the ranks that a launcher started, calls body on all of them, and disconnects them. Returns the
+ * exit status. To be called after catch_interrupts: an MPI library starts threads. */
+int on_ranks(ranks_body *body, int argc, char **argv);
+/* report_error on rank 0, for an error that all ranks have; error_exit on the others. */
+int report_agreed(const ddl_comm *comm, const struct ddl_error *err);
 
 /* All commands with their one line each. */
 void print_overview(FILE *out);

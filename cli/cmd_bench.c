@@ -1,4 +1,4 @@
-/* ddl bench op, step, decode, tokenizer: speed, after a check of the results. */
+/* ddl bench op, step, decode, tokenizer, comm: speed, after a check of the results. */
 #include "bench_print.h"
 #include "cli.h"
 
@@ -13,11 +13,12 @@
 struct flags {
     char model[64], size[64], backend[32], filter[64];
     char tokenizer[1024], text[1024];
-    size_t batch, seq, warmup, steps, threads, vocab_size;
+    size_t batch, seq, warmup, steps, threads, vocab_size, bytes;
     double seconds;
     int dtype;     /* enum ddl_precision */
     int recompute; /* enum ddl_recompute */
     int cache;     /* enum ddl_cache_form */
+    ddl_comm *comm;
     bool ops, gemm, roofline, json;
     char compare[1024], save[1024];
 };
@@ -105,6 +106,14 @@ static const struct ddl_option tokenizer_rows[] = {
     { 0 },
 };
 
+static const struct ddl_option comm_rows[] = {
+    DTYPE_ROW(ddl_training_precision_names, "format in which a reduce-scatter sends its summands"),
+    SIZE_ROW("bytes", bytes, 4096, (size_t)1 << 32, "size of the largest array"),
+    STEPS_ROW("repetitions"),
+    WARMUP_ROW,
+    { 0 },
+};
+
 static const struct flags model_defaults = { .model = "baseline",
                                              .size = "mini",
                                              .backend = "cpu",
@@ -183,7 +192,19 @@ static ddl_status run_tokenizer(const struct flags *f, ddl_backend *backend, str
     return status ? status : ddl_bench_tokenizer(&config, out, err);
 }
 
-enum { OP, STEP, DECODE, TOKENIZER, BENCHMARKS };
+static ddl_status run_comm(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,
+                           struct ddl_error *err)
+{
+    const struct ddl_bench_comm_config config = { .comm = f->comm,
+                                                  .bf16 = f->dtype == DDL_PRECISION_BF16,
+                                                  .bytes = f->bytes,
+                                                  .warmup = f->warmup,
+                                                  .steps = f->steps };
+    (void)backend;
+    return ddl_bench_comm(&config, out, err);
+}
+
+enum { OP, STEP, DECODE, TOKENIZER, COMM, BENCHMARKS };
 static const struct benchmark {
     const char *name, *model;
     const struct ddl_option *rows;
@@ -195,6 +216,7 @@ static const struct benchmark {
     [STEP] = { "step", "baseline", step_rows, 8, 0, 0, run_step },
     [DECODE] = { "decode", "baseline", decode_rows, 32, 8, 256, run_decode },
     [TOKENIZER] = { "tokenizer", "", tokenizer_rows, 7, 0, 0, run_tokenizer },
+    [COMM] = { "comm", "", comm_rows, 20, 0, 0, run_comm },
 };
 static struct flags defaults_of(const struct benchmark *b)
 {
@@ -205,6 +227,7 @@ static struct flags defaults_of(const struct benchmark *b)
     f.seq = b->seq ? b->seq : f.seq;
     f.seconds = 0.1;
     f.vocab_size = 8192;
+    f.bytes = (size_t)16 << 20;
     return f;
 }
 
@@ -234,41 +257,66 @@ static ddl_status show(const struct flags *f, const struct ddl_bench_report *rep
     return status;
 }
 
-/* argv[0] is the benchmark's name. */
-static int run(int argc, char **argv)
+/* Measures, and shows the report on rank 0. */
+static ddl_status measure(const struct benchmark *b, const struct flags *f, struct ddl_error *err)
 {
-    const struct benchmark *b = benchmarks;
-    while (strcmp(b->name, argv[0]) != 0)
-        b++;
-    struct flags f = defaults_of(b);
     struct ddl_bench_report *old = NULL, *report = malloc(sizeof *report);
-    struct ddl_error err;
     ddl_backend *backend = NULL;
     FILE *saved = NULL;
     size_t n_old = 0;
-    int n = 0;
-    ddl_status status = ddl_option_parse(b->rows, &f, report_rows, &f, argc, argv, &n, &err);
-    if (!status && n > 0)
-        status =
-            ddl_error_set(&err, DDL_E_USAGE, "bench %s takes options only, found '%s'", b->name, argv[1]);
-    if (!status && *f.compare) /* before minutes of measuring */
-        status = ddl_bench_reports_read(&old, &n_old, f.compare, &err);
-    if (!status && *f.save && !(saved = fopen(f.save, "a")))
-        status = cannot_write(&f, &err);
+    bool shows = ddl_comm_rank(f->comm) == 0;
+    ddl_status status = DDL_OK;
+    if (shows && *f->compare) /* before minutes of measuring */
+        status = ddl_bench_reports_read(&old, &n_old, f->compare, err);
+    if (!status && shows && *f->save && !(saved = fopen(f->save, "a")))
+        status = cannot_write(f, err);
     if (!status && !report)
-        status = ddl_error_set(&err, DDL_E_MEMORY, "bench: out of memory for a report");
+        status = ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory for a report");
     if (!status)
-        status = ddl_backend_create(&backend, f.backend, f.threads, &err);
+        status = ddl_backend_create(&backend, f->backend, f->threads, err);
+    status = ddl_comm_agree(f->comm, status, err);
     if (!status)
-        status = b->run(&f, backend, report, &err);
-    if (!status)
-        status = show(&f, report, old, n_old, saved, &err);
+        status = b->run(f, backend, report, err);
+    if (!status && shows)
+        status = show(f, report, old, n_old, saved, err);
     if (saved)
         fclose(saved);
     ddl_backend_free(backend);
     free(report);
     free(old);
-    return status ? report_error(&err) : EXIT_OK;
+    return ddl_comm_agree(f->comm, status, err);
+}
+
+/* argv[0] is the benchmark's name. */
+static ddl_status run_benchmark(ddl_comm *comm, int argc, char **argv, struct ddl_error *err)
+{
+    const struct benchmark *b = benchmarks;
+    while (strcmp(b->name, argv[0]) != 0)
+        b++;
+    struct flags f = defaults_of(b);
+    int n = 0;
+    ddl_status status = ddl_option_parse(b->rows, &f, report_rows, &f, argc, argv, &n, err);
+    if (!status && n > 0)
+        status = ddl_error_set(err, DDL_E_USAGE, "bench %s takes options only, found '%s'", b->name, argv[1]);
+    f.comm = comm;
+    return status ? status : measure(b, &f, err);
+}
+
+/* All ranks have the same result; rank 0 reports it. */
+static int run_rank(ddl_comm *comm, int argc, char **argv)
+{
+    struct ddl_error err = { 0 };
+    return run_benchmark(comm, argc, argv, &err) ? report_agreed(comm, &err) : EXIT_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    return run_rank(NULL, argc, argv);
+}
+
+static int run_ranks(int argc, char **argv)
+{
+    return on_ranks(run_rank, argc, argv);
 }
 
 #define DEFAULTS(name, number)                                                                               \
@@ -282,6 +330,7 @@ DEFAULTS(op_defaults, OP)
 DEFAULTS(step_defaults, STEP)
 DEFAULTS(decode_defaults, DECODE)
 DEFAULTS(tokenizer_defaults, TOKENIZER)
+DEFAULTS(comm_defaults, COMM)
 
 #define REPORT_OPTIONS                                                                                       \
     {                                                                                                        \
@@ -320,16 +369,29 @@ static const struct command tokenizer_command_of_bench = {
     .run = run,
 };
 
+static const struct command comm_command = {
+    .name = "bench comm",
+    .usage = "[--option value ...]",
+    .about = "time the exchanges between ranks, under mpirun",
+    .text =
+        (const char *const[]){
+            "seconds = latency x messages + bytes / rate is fitted to the times of each collective.", NULL },
+    .options = { { .rows = comm_rows, .defaults = comm_defaults }, REPORT_OPTIONS },
+    .processes = ALL_PROCESSES,
+    .run = run_ranks,
+    .examples = (const struct note[]){ { "mpirun -n 4 ddl bench comm", "four ranks" }, { 0 } },
+};
+
 const struct command bench_command = {
     .name = "bench",
-    .usage = "op | step | decode | tokenizer ...",
+    .usage = "op | step | decode | tokenizer | comm ...",
     .about = "measure speed; every operation is checked before it is timed",
     .text =
         (const char *const[]){
             "Each benchmark first checks the results of what it times, and fails if one is wrong.",
             "Rates are shown relative to the peak rates of the machine, measured in the same run.", NULL },
     .actions = (const struct command *const[]){ &op_command, &step_command, &decode_command,
-                                                &tokenizer_command_of_bench, NULL },
+                                                &tokenizer_command_of_bench, &comm_command, NULL },
     .examples = (const struct note[]){ { "ddl bench step --model ddl-cc-ec --ops --gemm",
                                          "a step of a named model by op, and its matrix products alone" },
                                        { "ddl bench op --filter delta --compare old.json",

@@ -1,5 +1,6 @@
 /* `ddl data build` and `ddl data info`. */
 #define _POSIX_C_SOURCE 200809L
+#include "build_ranks.h"
 #include "cli.h"
 #include "shards.h"
 #include "terminal.h"
@@ -46,10 +47,15 @@ struct display {
     struct progress_line line;
     double bytes_shown, seconds_shown; /* when the line was last written */
     double rate;                       /* bytes per second, lately */
+    bool merging;                      /* the bytes are those of tokens */
 };
 
 static void update_rate(struct display *d, const struct ddl_build_progress *p)
 {
+    if (p->merging != d->merging) { /* other bytes */
+        d->merging = p->merging;
+        d->bytes_shown = d->rate = 0;
+    }
     double rate = ((double)p->bytes_in - d->bytes_shown) / (p->seconds - d->seconds_shown);
     d->rate = d->rate > 0 ? 0.8 * d->rate + 0.2 * rate : rate;
     d->bytes_shown = (double)p->bytes_in;
@@ -66,8 +72,8 @@ static int show_progress(void *user, const struct ddl_build_progress *p)
     update_rate(d, p);
     struct line_fields fields = { 0 };
     if (p->bytes_total > 0)
-        add_field(&fields, 0, "%3.0f%% of %.1f MB", 100 * (double)p->bytes_in / (double)p->bytes_total,
-                  1e-6 * (double)p->bytes_total);
+        add_field(&fields, 0, "%s%3.0f%% of %.1f MB", p->merging ? "shards: " : "",
+                  100 * (double)p->bytes_in / (double)p->bytes_total, 1e-6 * (double)p->bytes_total);
     else
         add_field(&fields, 0, "%.1f MB", 1e-6 * (double)p->bytes_in);
     add_field(&fields, 2, "%.1f MB/s", 1e-6 * d->rate);
@@ -87,8 +93,11 @@ static const char *const split_names[2] = { "train", "val" };
 static void print_build_json(const struct ddl_build_config *c, const struct ddl_build_result *r)
 {
     json_t *root =
-        json_pack("{s:s, s:i, s:I, s:s?, s:f}", "out", c->out, "bytes_per_token", r->bytes_per_token,
-                  "skipped", (json_int_t)r->skipped, "end_held_out", r->end_held_out, "seconds", r->seconds);
+        json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:i, s:I, s:s?, s:f}", "out", c->out, "complete",
+                  r->complete, "parts", (json_int_t)r->parts, "parts_encoded", (json_int_t)r->parts_encoded,
+                  "parts_kept", (json_int_t)r->parts_kept, "parts_finished", (json_int_t)r->parts_finished,
+                  "bytes_per_token", r->bytes_per_token, "skipped", (json_int_t)r->skipped, "end_held_out",
+                  r->end_held_out, "seconds", r->seconds);
     for (int i = 0; i < 2; i++)
         json_object_set_new(root, split_names[i],
                             json_pack("{s:I, s:I, s:I, s:I}", "documents", (json_int_t)r->documents[i],
@@ -103,6 +112,13 @@ static void print_build(const struct ddl_build_config *c, const struct ddl_build
 {
     uint64_t tokens = r->tokens[0] + r->tokens[1], bytes = r->bytes[0] + r->bytes[1];
     uint64_t documents = r->documents[0] + r->documents[1];
+    if (r->parts_kept > 0)
+        printf("%zu of %zu parts were finished by an earlier process\n", r->parts_kept, r->parts);
+    if (!r->complete) {
+        printf("%zu of %zu parts are finished; the process that finishes the last one writes the shards\n",
+               r->parts_finished, r->parts);
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         if (r->shards[i] > 0)
             printf("%-5s  %10" PRIu64 " documents  %14" PRIu64 " bytes  %13" PRIu64
@@ -110,9 +126,11 @@ static void print_build(const struct ddl_build_config *c, const struct ddl_build
                    split_names[i], r->documents[i], r->bytes[i], r->tokens[i], r->shards[i],
                    r->shards[i] == 1 ? "" : "s", c->out, split_names[i]);
     }
-    printf("%.3f bytes a token, uint%d; %.1f s, %.1f MB of text a second\n",
-           (double)bytes / (double)(tokens - documents), 8 * r->bytes_per_token, r->seconds,
-           1e-6 * (double)bytes / r->seconds);
+    printf("%.3f bytes a token, uint%d; %.1f s", (double)bytes / (double)(tokens - documents),
+           8 * r->bytes_per_token, r->seconds);
+    if (r->parts_encoded == r->parts)
+        printf(", %.1f MB of text a second", 1e-6 * (double)bytes / r->seconds);
+    putchar('\n');
     if (r->skipped > 0)
         printf("%" PRIu64 " empty document%s skipped\n", r->skipped, r->skipped == 1 ? "" : "s");
     if (r->end_held_out)
@@ -130,30 +148,46 @@ static const void *build_defaults(void)
     return &defaults;
 }
 
-static int build(int argc, char **argv)
+static ddl_status parse_build(struct ddl_build_config *config, struct data_flags *flags, int argc,
+                              char **argv, int *n, struct ddl_error *err)
+{
+    char found[sizeof config->tokenizer];
+    if (find_data("tokenizer", found, sizeof found)) /* the project's own, from any folder */
+        strcpy(config->tokenizer, found);
+    return ddl_option_parse(ddl_build_options(), config, build_flags, flags, argc, argv, n, err);
+}
+
+/* The ranks have one result; rank 0 shows it, and its own progress. */
+static int build_rank(ddl_comm *comm, int argc, char **argv)
 {
     struct ddl_build_config config = ddl_build_defaults();
     struct data_flags flags = { 0 };
     struct ddl_build_result result;
-    struct ddl_error err;
-    int n;
-    char found[sizeof config.tokenizer];
-    if (find_data("tokenizer", found, sizeof found)) /* the project's own, from any folder */
-        strcpy(config.tokenizer, found);
-    if (ddl_option_parse(ddl_build_options(), &config, build_flags, &flags, argc, argv, &n, &err))
-        return report_error(&err);
-    struct display display = { .line = progress_line_on_stderr(config.quiet) };
-    catch_interrupts();
-    ddl_status status = ddl_data_build(&config, (const char *const *)(argv + 1), (size_t)n, show_progress,
-                                       &display, &result, &err);
-    progress_line_clear(&display.line);
+    struct ddl_error err = { 0 };
+    int n = 0;
+    bool shows = ddl_comm_rank(comm) == 0;
+    ddl_status status = ddl_comm_agree(comm, parse_build(&config, &flags, argc, argv, &n, &err), &err);
+    if (!status) {
+        struct display display = { .line = progress_line_on_stderr(config.quiet || !shows) };
+        status = build_by_ranks(comm, &config, (const char *const *)(argv + 1), (size_t)n, show_progress,
+                                &display, &result, &err);
+        progress_line_clear(&display.line);
+    }
     if (status)
-        return report_error(&err);
+        return report_agreed(comm, &err);
+    if (!shows)
+        return EXIT_OK;
     if (flags.json)
         print_build_json(&config, &result);
     else if (!config.quiet)
         print_build(&config, &result);
     return EXIT_OK;
+}
+
+static int build(int argc, char **argv)
+{
+    catch_interrupts();
+    return on_ranks(build_rank, argc, argv);
 }
 
 /* Tokens of a document without its <|endoftext|>; NaN where there is none. */
@@ -313,8 +347,16 @@ static const struct command data_build_command = {
     .name = "data build",
     .usage = "INPUT... --out DIR [--key value ...]",
     .about = "convert text to shards of tokens",
-    .text = (const char *const[]){ INPUT_TEXT, "Ctrl-C leaves no partial output.", NULL },
+    .text =
+        (const char *const[]){
+            INPUT_TEXT,
+            "The shards appear when all of them are complete. Finished parts of a build that was interrupted",
+            "are kept in DIR/.build, except those of standard input: the same command continues.",
+            "Several processes can share the work: start the command N times, with --shard 0/N, 1/N and so",
+            "on. The process that finishes the last part writes the shards. Processes that mpirun or srun",
+            "starts together need no --shard: they divide the parts among them.", NULL },
     .options = { { .table = ddl_build_options, .defaults = build_defaults }, { .rows = build_flags } },
+    .processes = ALL_PROCESSES,
     .run = build,
 };
 
@@ -339,6 +381,9 @@ const struct command data_command = {
         (const struct note[]){ { "ddl data build corpus.jsonl.zst --tokenizer my/tokenizer.json "
                                  "--val-fraction 0.01 --out my/shards",
                                  "training shards, and validation shards with 1 % of the documents" },
+                               { "ddl data build corpus --shard 2/8 --out my/shards",
+                                 "the third of eight processes, which may run on different machines" },
+                               { "mpirun -n 8 ddl data build corpus --out my/shards", "all eight of them" },
                                { "ddl data info my/shards", "their contents, and a check for corruption" },
                                { 0 } },
 };

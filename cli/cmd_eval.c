@@ -1,11 +1,15 @@
 /* ddl eval: the loss of models on shards or a text, and their accuracy on downstream tasks. */
+#define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "ddl/version.h"
 #include "eval.h"
 #include "shards.h"
+#include "terminal.h"
 #include "windows.h"
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define AT(field) offsetof(struct eval_flags, field)
@@ -152,6 +156,45 @@ static ddl_status check_flags(const struct eval_flags *flags, const struct ddl_o
     return DDL_OK;
 }
 
+/* ---- ranks ---- */
+
+/* A block of documents may take this long: seconds. */
+enum { TIME_LIMIT = 3600 };
+
+/* All ranks have the same arguments; threads change no more than rounding. */
+static ddl_status compare_arguments(const struct eval_flags *flags, size_t n, char **folders,
+                                    struct ddl_error *err)
+{
+    char *text = NULL, value[8192];
+    size_t size;
+    FILE *stream = open_memstream(&text, &size);
+    if (stream)
+        fprintf(stream, "program: %s of %s\n", ddl_version(), DDL_VERSION_DATE);
+    for (size_t i = 0; stream && i < n; i++)
+        fprintf(stream, "model %zu: %s\n", i + 1, folders[i]);
+    for (size_t g = 0; stream && g < GROUPS; g++) {
+        for (const struct ddl_option *row = groups[g].rows; row->name; row++) {
+            ddl_option_format(row, flags, value, sizeof value);
+            if (strcmp(row->name, "threads") != 0)
+                fprintf(stream, "%s: %s\n", row->name, value);
+        }
+    }
+    bool whole = stream && !ferror(stream);
+    whole = (!stream || fclose(stream) == 0) && whole;
+    ddl_status status = ddl_comm_compare(flags->comm, whole ? text : NULL, err);
+    free(text);
+    return status;
+}
+
+/* A rank may see an older state of a run's folder. */
+static ddl_status compare_models(const struct folder *folder, ddl_comm *comm, struct ddl_error *err)
+{
+    char text[sizeof folder->found.name + 64];
+    snprintf(text, sizeof text, "saved model: %s\nstep: %llu\n", folder->found.name,
+             (unsigned long long)folder->found.step);
+    return ddl_comm_compare(comm, text, err);
+}
+
 /* ---- the command ---- */
 
 ddl_status eval_open(struct folder *folder, const struct eval_flags *flags, struct eval_model *model,
@@ -162,12 +205,12 @@ ddl_status eval_open(struct folder *folder, const struct eval_flags *flags, stru
                                             .needs_tokenizer = needs_tokenizer,
                                             .quiet = flags->quiet || flags->json || flags->csv,
                                             .silent = flags->quiet };
-    ddl_status status = folder_open(folder, &request, err);
+    ddl_status status = ddl_comm_agree(flags->comm, folder_open(folder, &request, err), err);
     model->found = folder->found;
-    return status;
+    return status || !flags->comm ? status : compare_models(folder, flags->comm, err);
 }
 
-static int cmd_eval(int argc, char **argv)
+static int run_rank(ddl_comm *comm, int argc, char **argv)
 {
     struct ddl_error err = { 0 };
     struct eval_flags flags = initial();
@@ -177,9 +220,26 @@ static int cmd_eval(int argc, char **argv)
     ddl_status status = parse(&flags, argc, argv, &n, &err);
     if (!status)
         status = check_flags(&flags, given, n, argv, &err);
+    if (!status && comm && strcmp(flags.tokens.text, "-") == 0)
+        status = ddl_error_set(&err, DDL_E_USAGE,
+                               "--text: several processes cannot share standard input: expected a file");
+    status = ddl_comm_agree(comm, status, &err);
+    flags.comm = flags.windows.comm = comm;
+    ddl_comm_set_time_limit(comm, TIME_LIMIT);
+    if (!status && comm)
+        status = compare_arguments(&flags, (size_t)n, argv + 1, &err);
     if (status)
-        return report_error(&err);
+        return report_agreed(comm, &err);
+    flags.quiet = flags.quiet || ddl_comm_rank(comm) > 0;
+    flags.model.threads = ddl_comm_threads(comm, flags.model.threads);
     return (*flags.tasks ? eval_tasks : eval_loss)(&flags, (size_t)n, (const char *const *)argv + 1);
+}
+
+static int cmd_eval(int argc, char **argv)
+{
+    catch_interrupts();
+    exit_on_interrupt(true); /* nothing is written */
+    return on_ranks(run_rank, argc, argv);
 }
 
 const struct command eval_command = {
@@ -197,7 +257,9 @@ const struct command eval_command = {
             "layers (all, or a list such as 1,4-6), sub (all, attn, mlp), and what is forced: beta (a",
             "number, or mean: the gate's mean on the same tokens), scale (a number that multiplies beta),",
             "update (delta, write, erase) and, in layers without the delta rule, f_scale (multiplies the",
-            "sublayer's output). docs/inspect.md describes these keys.", NULL },
+            "sublayer's output). docs/inspect.md describes these keys.",
+            "Processes that mpirun or srun starts together divide the windows or documents between them, and",
+            "the first one prints the result, which does not depend on their number.", NULL },
     .options = { { .rows = rows, .defaults = defaults },
                  { .title = "options of --val-data", .rows = shard_rows, .defaults = defaults },
                  { .title = "options of --val-data and --text", .rows = window_rows, .defaults = defaults },
@@ -214,6 +276,8 @@ const struct command eval_command = {
               "with the gates of three MLP sublayers closed" },
             { "ddl eval my/run --tasks arc_easy,piqa --data data/tasks --limit 100",
               "on the first 100 documents of two tasks" },
+            { "mpirun -n 4 ddl eval my/run --tasks all --data data/tasks", "by four processes" },
             { 0 } },
+    .processes = ALL_PROCESSES,
     .run = cmd_eval,
 };

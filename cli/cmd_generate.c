@@ -244,7 +244,7 @@ static int prompt_loop(const struct folder *f, const struct flags *flags, struct
     for (;; clear_interrupt()) {
         const char *line;
         enum line_status status = interrupted() ? LINE_CANCELLED : line_read(reader, &line, &prompt.n);
-        if (interrupt_signal() == SIGTERM)
+        if (interrupted() && interrupt_signal() != SIGINT)
             code = EXIT_INTERRUPTED;
         if (status == LINE_END || code == EXIT_INTERRUPTED || ferror(stdout))
             break;

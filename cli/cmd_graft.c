@@ -92,10 +92,10 @@ static const struct ddl_option *rule_table(void)
 static const struct ddl_option *run_table(void)
 {
     static const char *const names[] = {
-        "train_data", "val_data", "format",       "val_tokens", "steps",       "batch",        "accumulate",
-        "seq",        "lr",       "lr_min_ratio", "schedule",   "decay_ratio", "warmup",       "beta1",
-        "beta2",      "eps",      "weight_decay", "clip",       "spike_z",     "spike_window", "dtype",
-        "recompute",  "seed",     "order",        "log_every",  "backend",     "threads",
+        "train_data",   "val_data",  "format", "val_tokens",   "steps",     "batch",       "accumulate",
+        "global_batch", "seq",       "lr",     "lr_min_ratio", "schedule",  "decay_ratio", "warmup",
+        "beta1",        "beta2",     "eps",    "weight_decay", "clip",      "spike_z",     "spike_window",
+        "dtype",        "recompute", "seed",   "order",        "log_every", "backend",     "threads",
     };
     enum { N = sizeof names / sizeof *names };
     static struct ddl_option table[N + 1];

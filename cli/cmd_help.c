@@ -89,5 +89,6 @@ const struct command help_command = {
                                        { "ddl help --man ddl-recipe | man -l -",
                                          "a manual page without installation" },
                                        { 0 } },
+    .processes = FIRST_PROCESS,
     .run = cmd_help,
 };

@@ -7,6 +7,7 @@
 struct flags {
     size_t jobs, threads;
     bool retry, status, dry_run, json, quiet;
+    ddl_comm *comm;
 };
 
 #define FLAG(field, help)                                                                                    \
@@ -18,7 +19,7 @@ struct flags {
 #field, DDL_OPTION_SIZE, offsetof(struct flags, field), 0, lo, hi, NULL, "N", __VA_ARGS__            \
     }
 static const struct ddl_option rows[] = {
-    NUMBER(jobs, 1, 1024, "runs at a time, each with its share of the processors"),
+    NUMBER(jobs, 1, 1024, "runs at a time of each process, each with its share of the processors"),
     NUMBER(threads, 0, 4096, "threads of each run whose recipe has threads 0 (0: the processors / jobs)",
            .aliases = DDL_THREADS_ALIASES),
     FLAG(retry, "start failed runs again, from their last checkpoints"),
@@ -65,7 +66,6 @@ static int dry_run(struct ddl_sweep *sweep, const struct flags *flags)
         ddl_error_set(&err, DDL_E_MEMORY, "out of memory for %zu runs", sweep->n_runs);
         return report_error(&err);
     }
-    catch_interrupts();
     exit_on_interrupt(true); /* nothing is written */
     status = ddl_sweep_read(sweep, false, &err);
     if (!status) {
@@ -96,23 +96,25 @@ static int report_failed(const struct ddl_sweep *sweep)
 
 static int train_all(struct ddl_sweep *sweep, const struct flags *flags)
 {
-    const struct ddl_sweep_options options = { flags->jobs, flags->threads, flags->retry };
+    const struct ddl_sweep_options options = { flags->jobs, flags->threads, flags->retry, flags->comm };
     struct sweep_display display = sweep_display_on_stderr(flags->quiet);
     const struct ddl_sweep_callbacks callbacks = sweep_display_callbacks(&display);
     struct ddl_error err;
-    catch_interrupts();
     ddl_status status = ddl_sweep_run(sweep, &options, &callbacks, &err);
     sweep_display_end(&display);
+    if (ddl_comm_rank(flags->comm) > 0)
+        return error_exit(status);
     if (status && status != DDL_E_INTERRUPTED)
         return report_error(&err);
     print_result(sweep, flags);
     return status ? report_error(&err) : report_failed(sweep);
 }
 
-static int cmd_sweep(int argc, char **argv)
+/* Ranks train the runs together; rank 0 does the rest. */
+static int run_rank(ddl_comm *comm, int argc, char **argv)
 {
     struct flags flags = initial;
-    struct ddl_error err;
+    struct ddl_error err = { 0 };
     struct ddl_sweep sweep;
     int n = 0;
     ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
@@ -121,15 +123,28 @@ static int cmd_sweep(int argc, char **argv)
     if (!status && flags.status && flags.dry_run)
         status =
             ddl_error_set(&err, DDL_E_USAGE, "sweep: expected one of --status and --dry-run, found both");
-    if (!status)
-        status = ddl_sweep_open(&sweep, argv[1], &err);
-    if (status)
-        return report_error(&err);
-    int exit_status = flags.status    ? show_status(&sweep, &flags)
-                      : flags.dry_run ? dry_run(&sweep, &flags)
-                                      : train_all(&sweep, &flags);
+    ddl_status opened = status ? status : ddl_sweep_open(&sweep, argv[1], &err);
+    status = ddl_comm_agree(comm, opened, &err);
+    if (status) {
+        if (!opened)
+            ddl_sweep_close(&sweep);
+        return report_agreed(comm, &err);
+    }
+    flags.comm = comm;
+    flags.quiet = flags.quiet || ddl_comm_rank(comm) > 0;
+    int exit_status = EXIT_OK;
+    if (!flags.status && !flags.dry_run)
+        exit_status = train_all(&sweep, &flags);
+    else if (ddl_comm_rank(comm) == 0)
+        exit_status = flags.status ? show_status(&sweep, &flags) : dry_run(&sweep, &flags);
     ddl_sweep_close(&sweep);
     return exit_status;
+}
+
+static int cmd_sweep(int argc, char **argv)
+{
+    catch_interrupts();
+    return on_ranks(run_rank, argc, argv);
 }
 
 const struct command sweep_command = {
@@ -143,20 +158,24 @@ const struct command sweep_command = {
             "choose lists values of one key, such as lr: for each model and its grid values, a shorter run",
             "is trained with each of them first, and the value with the lowest loss is used. The file is",
             "checked before anything runs.",
-            "After SIGINT or SIGTERM the runs write checkpoints and end; exit status 3. The same command",
-            "continues: finished runs are skipped, stopped ones are resumed, and failed ones are skipped",
-            "unless --retry is given. A failed run does not stop the others; the exit status is then 1.",
-            "'ddl compare OUT' compares the runs.", NULL },
+            "After SIGINT, SIGTERM or SIGUSR1 the runs write checkpoints and end; exit status 3. The same",
+            "command continues: finished runs are skipped, stopped ones are resumed, and failed ones are",
+            "skipped unless --retry is given. A failed run does not stop the others; then the exit status",
+            "is 1.", "'ddl compare OUT' compares the runs.",
+            "Processes that mpirun or srun starts together divide the runs between them, --jobs at a time",
+            "each. They share the file system of out.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples =
         (const struct note[]){ { "ddl sweep recipes/study-cpu.yaml --dry-run", "the plan with its cost" },
                                { "ddl sweep recipes/study-cpu.yaml --jobs 2", "two runs at a time" },
                                { "ddl sweep recipes/study-cpu.yaml --status", "the states of the runs" },
+                               { "mpirun -n 8 ddl sweep recipes/study-cpu.yaml", "by eight processes" },
                                { 0 } },
     .files = (const struct note[]){ { "OUT/sweep.json", "states of the runs, choices, failures" },
                                     { "OUT/NAME/", "run folder, as of ddl train" },
                                     { "OUT/NAME/log.txt", "output of its process" },
                                     { "OUT/choose/NAME/", "runs that a value is chosen from" },
                                     { 0 } },
+    .processes = ALL_PROCESSES,
     .run = cmd_sweep,
 };

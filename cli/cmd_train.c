@@ -1,5 +1,6 @@
 /* ddl train: runs a recipe. */
 #include "cli.h"
+#include "ddl/comm.h"
 #include "ddl/json.h"
 #include "ddl/train.h"
 #include "match.h"
@@ -16,6 +17,7 @@
 struct flags {
     bool resume, overwrite, dry_run, json, quiet;
     uint64_t skip;
+    size_t ranks;
 };
 
 #define FLAG(field, help)                                                                                    \
@@ -28,6 +30,8 @@ static const struct ddl_option flag_rows[] = {
       "with --resume: skip the data of N steps" },
     FLAG(overwrite, "delete an existing run in --out first"),
     FLAG(dry_run, "check data and tokenizer; predict memory and time; write nothing"),
+    { "ranks", DDL_OPTION_SIZE, offsetof(struct flags, ranks), 0, 0, 1048576, NULL, "N",
+      "with --dry-run: plan for N ranks (0: those that were started)" },
     FLAG(json, "print the result as JSON"),
     FLAG(quiet, "print nothing but errors (and the result with --json)"),
     { 0 },
@@ -40,13 +44,15 @@ struct memory {
     const char *name;
     size_t bytes;
 };
-enum { MEMORY_ROWS = 6 };
+enum { MEMORY_ROWS = 7 };
 
 static void memory_of(const struct ddl_train_plan *p, struct memory out[MEMORY_ROWS])
 {
     const struct memory rows[MEMORY_ROWS] = {
-        { "parameters", p->bytes_params },   { "gradients", p->bytes_grads }, { "moments", p->bytes_moments },
-        { "workspace", p->bytes_workspace }, { "other", p->bytes_other },     { "total", p->bytes_total }
+        { "parameters", p->bytes_params }, { "gradients", p->bytes_grads },
+        { "moments", p->bytes_moments },   { "workspace", p->bytes_workspace },
+        { "exchange", p->bytes_exchange }, { "other", p->bytes_other },
+        { "total", p->bytes_total }
     };
     memcpy(out, rows, sizeof rows);
 }
@@ -75,10 +81,12 @@ static void print_preview_json(const struct ddl_train_config *t, const struct dd
     ddl_json_count(&json, "train_tokens", s->train_tokens);
     ddl_json_count(&json, "val_tokens", s->val_tokens);
     ddl_json_number(&json, "epochs", s->train_tokens ? s->epochs : (double)NAN, 6);
+    ddl_json_count(&json, "ranks", p->ranks);
     ddl_json_open(&json, "memory", '{');
     for (size_t i = 0; i < MEMORY_ROWS; i++)
         ddl_json_count(&json, memory[i].name, memory[i].bytes);
     ddl_json_close(&json, '}');
+    ddl_json_fixed(&json, "bytes_sent", p->bytes_sent, 0);
     ddl_json_number(&json, "seconds", preview->seconds, 6);
     ddl_json_count(&json, "measured_tokens", preview->measured_tokens);
     ddl_json_count(&json, "measured_layers", preview->measured_layers);
@@ -98,9 +106,11 @@ static void print_plan(const struct ddl_train_plan *p)
     printf("work\n  %-12s %15.4g forward and backward\n  %-12s %15.0f\n  %-12s %15.0f\n  %-12s %15.4g\n",
            "FLOPs/token", p->flops_per_token, "tokens/step", p->tokens_per_step, "tokens", p->tokens, "FLOPs",
            p->flops);
-    printf("memory, MiB\n");
+    printf(p->ranks > 1 ? "memory of each of %zu ranks, MiB\n" : "memory, MiB\n", p->ranks);
     for (size_t i = 0; i < MEMORY_ROWS; i++)
         printf("  %-12s %15.1f\n", memory[i].name, (double)memory[i].bytes / 1048576);
+    if (p->ranks > 1)
+        printf("sent by a rank, MiB\n  %-12s %15.1f\n", "each step", p->bytes_sent / 1048576);
 }
 
 static void print_result_json(const char *out, const struct ddl_train_progress *p)
@@ -134,17 +144,16 @@ static int train(const struct ddl_train_config *t, const struct flags *flags)
 {
     struct ddl_error err = { 0 };
     struct ddl_train_progress last;
-    struct train_display display = train_display_on_stderr(flags->quiet, flags->json ? stderr : stdout);
+    bool quiet = flags->quiet || ddl_comm_rank(t->comm) > 0;
+    struct train_display display = train_display_on_stderr(quiet, flags->json ? stderr : stdout);
     const struct ddl_train_callbacks callbacks = train_display_callbacks(&display);
-    catch_interrupts();      /* the first requests a checkpoint */
-    exit_on_interrupt(true); /* but there is nothing to save before the first step */
     ddl_status status = ddl_train_run(t, &callbacks, &last, &err);
     progress_line_keep(&display.line);
     if (status)
-        return report_error(&err);
-    if (flags->json)
+        return report_agreed(t->comm, &err);
+    if (flags->json && ddl_comm_rank(t->comm) == 0)
         print_result_json(display.out, &last);
-    else if (!flags->quiet)
+    else if (!quiet)
         print_result(display.out, &last);
     return EXIT_OK;
 }
@@ -156,8 +165,6 @@ static int dry_run(const struct ddl_train_config *t, const struct flags *flags)
     struct ddl_train_preview preview;
     struct train_display display = train_display_on_stderr(flags->quiet, flags->json ? stderr : stdout);
     const struct ddl_train_callbacks callbacks = train_display_callbacks(&display);
-    catch_interrupts();
-    exit_on_interrupt(true); /* nothing is written */
     ddl_status status = ddl_train_dry_run(t, &callbacks, &preview, &err);
     progress_line_clear(&display.line);
     if (preview.summary.plan.params_total && flags->json) {
@@ -170,20 +177,42 @@ static int dry_run(const struct ddl_train_config *t, const struct flags *flags)
     return status ? report_error(&err) : EXIT_OK;
 }
 
-static int cmd_train(int argc, char **argv)
+static ddl_status configure(struct ddl_train_config *t, struct flags *flags, int argc, char **argv,
+                            struct ddl_error *err)
+{
+    int n;
+    ddl_status status = ddl_train_configure(t, NULL, argc, argv, flag_rows, flags, &n, err);
+    if (!status)
+        status = check_arguments("train", n, argv, 0, 1, "a recipe (RECIPE.yaml)", err);
+    t->resume = flags->resume;
+    t->skip = flags->skip;
+    t->overwrite = flags->overwrite;
+    return status;
+}
+
+/* The ranks have one result; rank 0 reports it. A dry run is done by rank 0 alone. */
+static int run_rank(ddl_comm *comm, int argc, char **argv)
 {
     struct ddl_error err = { 0 };
-    struct ddl_train_config t;
+    struct ddl_train_config t = { 0 };
     struct flags flags = { 0 };
-    int n;
-    if (ddl_train_configure(&t, NULL, argc, argv, flag_rows, &flags, &n, &err))
-        return report_error(&err);
-    if (check_arguments("train", n, argv, 0, 1, "a recipe (RECIPE.yaml)", &err))
-        return report_error(&err);
-    t.resume = flags.resume;
-    t.skip = flags.skip;
-    t.overwrite = flags.overwrite;
-    return flags.dry_run ? dry_run(&t, &flags) : train(&t, &flags);
+    bool first = ddl_comm_rank(comm) == 0;
+    ddl_status status = ddl_comm_agree(comm, configure(&t, &flags, argc, argv, &err), &err);
+    if (status)
+        return report_agreed(comm, &err);
+    if (flags.dry_run) {
+        t.ranks = flags.ranks ? flags.ranks : ddl_comm_size(comm);
+        return first ? dry_run(&t, &flags) : EXIT_OK;
+    }
+    t.comm = comm;
+    return train(&t, &flags);
+}
+
+static int cmd_train(int argc, char **argv)
+{
+    catch_interrupts();      /* the first signal requests a checkpoint, */
+    exit_on_interrupt(true); /* but there is nothing to save before the first step */
+    return on_ranks(run_rank, argc, argv);
 }
 
 static const void *run_defaults(void)
@@ -213,14 +242,20 @@ const struct command train_command = {
             "verify,",
             "the state before the step is saved as a checkpoint, and --resume --skip 1 skips the data of the "
             "step.",
-            "SIGINT or SIGTERM finishes the step, writes a checkpoint and exits with status 3; a second "
-            "signal",
-            "exits at once. During a validation or an evaluation on tasks the checkpoint is written at once, "
+            "SIGINT, SIGTERM or SIGUSR1 finishes the step, writes a checkpoint and exits with status 3; a",
+            "second signal exits at once. Slurm sends SIGUSR1 before the time limit of a job that has",
+            "--signal=USR1@120. During a validation or an evaluation on tasks the checkpoint is written at "
+            "once, "
             "and",
             "--resume repeats the evaluation.",
             "--dry-run opens and checks the data and the tokenizer, and estimates the time by training a "
             "temporary model",
             "for a few seconds. Without train_data it predicts only the memory.",
+            "Processes that mpirun or srun starts together are ranks of one run: they divide each step's "
+            "sequences",
+            "(global_batch), and rank 0 writes the run folder. A signal to any rank stops all of them after "
+            "a "
+            "step.",
             "Progress is shown on standard error: on a terminal one line that is overwritten; "
             "otherwise, or",
             "with TERM=dumb, a line every ten seconds. NO_COLOR turns colors off. tok/s is tokens divided by "
@@ -231,11 +266,13 @@ const struct command train_command = {
                  { .title = "keys of the run", .table = ddl_train_options, .defaults = run_defaults },
                  { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },
     .examples =
-        (const struct note[]){ { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one",
-                                 "a recipe with two keys overridden" },
-                               { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one --resume",
-                                 "resume a killed run; the results are bit-identical" },
-                               { 0 } },
+        (const struct note[]){
+            { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one",
+              "a recipe with two keys overridden" },
+            { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one --resume",
+              "resume a killed run; the results are bit-identical" },
+            { "mpirun -n 4 ddl train recipes/paper-small.yaml --threads 8", "four ranks of eight threads" },
+            { 0 } },
     .files =
         (const struct note[]){
             { "OUT/recipe.yaml", "every key with its value; paths relative to OUT" },
@@ -246,5 +283,6 @@ const struct command train_command = {
             { "OUT/trouble-STEP/", "divergence dump for ddl verify" },
             { "OUT/config.json, OUT/model.safetensors, OUT/tokenizer.json", "the final model" },
             { 0 } },
+    .processes = ALL_PROCESSES,
     .run = cmd_train,
 };

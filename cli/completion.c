@@ -125,7 +125,7 @@ static int cmd_completion(int argc, char **argv)
 const struct command completion_command = {
     .name = "completion",
     .usage = "bash|zsh|fish",
-    .about = "print the completion script of a shell",
+    .about = "print the completion script for a shell",
     .text =
         (const char *const[]){
             "An installation of ddl includes these scripts in the folders that the shells search.", NULL },
@@ -136,5 +136,6 @@ const struct command completion_command = {
               "enable completion in the current zsh session, after compinit" },
             { "ddl completion fish | source", "enable completion in the current fish session" },
             { 0 } },
+    .processes = FIRST_PROCESS,
     .run = cmd_completion,
 };

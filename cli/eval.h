@@ -18,7 +18,8 @@ struct eval_flags {
     struct model_flags model;
     bool json, csv, markdown; /* at most one */
     bool quiet;
-    struct ddl_eval_config windows; /* of --val-data and --text */
+    struct ddl_eval_config windows; /* of --val-data and --text; its comm is */
+    ddl_comm *comm;                 /* the ranks that evaluate               */
     struct ddl_task_config task;
     char items[1024];
 };
@@ -29,12 +30,12 @@ struct eval_model {
     struct ddl_run_model found;
 };
 
-/* Opens the folder of a model as the flags say; close it after a failure too. */
+/* Opens the folder of a model as the flags say, on all ranks the same; close it after a failure too. */
 ddl_status eval_open(struct folder *folder, const struct eval_flags *flags, struct eval_model *model,
                      bool needs_tokenizer, struct ddl_error *err);
 
-/* Evaluate every folder and print the results: its loss on shards or a text; its scores on tasks. Return the
- * exit status. */
+/* Evaluate every folder, and print the results on rank 0: its loss on shards or a text; its scores on tasks.
+ * Return the exit status. */
 int eval_loss(const struct eval_flags *flags, size_t n_folders, const char *const *folders);
 int eval_tasks(const struct eval_flags *flags, size_t n_folders, const char *const *folders);
 

@@ -32,8 +32,10 @@ static ddl_status evaluate_model(struct evaluation *e, struct loss_row *row, str
     const struct eval_flags *flags = e->flags;
     ddl_status status = eval_open(&folder, flags, &row->model, e->data.text != NULL, err);
     if (!status)
-        status = token_data_force(flags->force, &e->data, &folder, &flags->model, &flags->windows,
-                                  show_progress, e, err);
+        status = ddl_comm_agree(flags->comm,
+                                token_data_force(flags->force, &e->data, &folder, &flags->model,
+                                                 &flags->windows, show_progress, e, err),
+                                err);
     if (!status)
         status = token_data_eval(&e->data, &folder, &flags->model, &flags->windows, show_progress, e,
                                  &row->result, err);
@@ -48,6 +50,7 @@ static ddl_status evaluate(struct evaluation *e, struct loss_row *rows, const ch
 {
     size_t n = e->models_left;
     ddl_status status = token_data_open(&e->data, &e->flags->tokens, e->flags->quiet, err);
+    status = ddl_comm_agree(e->flags->comm, status, err);
     for (size_t i = 0; i < n && !status; i++) {
         rows[i].model.folder = folders[i];
         status = evaluate_model(e, &rows[i], err);
@@ -64,12 +67,13 @@ int eval_loss(const struct eval_flags *flags, size_t n_folders, const char *cons
                             .models_left = n_folders,
                             .work = work_line_on_stderr("tokens", flags->quiet) };
     struct loss_row *rows = calloc(n_folders, sizeof *rows);
-    catch_interrupts();
     exit_on_interrupt(true); /* nothing is written */
-    ddl_status status =
-        rows ? evaluate(&e, rows, folders, &err) : ddl_error_set(&err, DDL_E_MEMORY, "eval: out of memory");
+    ddl_status status = rows ? DDL_OK : ddl_error_set(&err, DDL_E_MEMORY, "eval: out of memory");
+    status = ddl_comm_agree(flags->comm, status, &err);
     if (!status)
+        status = evaluate(&e, rows, folders, &err);
+    if (!status && ddl_comm_rank(flags->comm) == 0)
         print_losses(flags, rows, n_folders);
     free(rows);
-    return status ? report_error(&err) : EXIT_OK;
+    return status ? report_agreed(flags->comm, &err) : EXIT_OK;
 }

@@ -81,6 +81,21 @@ static int show_progress(void *user, uint64_t done, uint64_t total)
     return interrupted();
 }
 
+/* Scores the documents that are not done. An error in writing items, which rank 0 has, counts before the
+ * interruption that it causes. */
+static ddl_status score_documents(struct scoring *s, ddl_model *model, const bool *done,
+                                  struct ddl_task_score *scores, struct ddl_error *err)
+{
+    const struct ddl_task_score_options options = {
+        .each = document_scored, .progress = show_progress, .user = s, .comm = s->e->flags->comm
+    };
+    ddl_status status = ddl_task_score(s->task, model, done, &options, scores, err);
+    if (!s->status)
+        return ddl_comm_agree(options.comm, status, err);
+    *err = s->err;
+    return ddl_comm_agree(options.comm, s->status, err);
+}
+
 /* When the folder's weights were last written. */
 static uint64_t weights_modified(const char *folder)
 {
@@ -100,6 +115,17 @@ static uint64_t weights_modified(const char *folder)
     if (dir)
         closedir(dir);
     return newest;
+}
+
+/* Ends all ranks if one has an error, or other requests than rank 0. */
+static ddl_status agree_on_task(ddl_comm *comm, const ddl_task *task, ddl_status status,
+                                struct ddl_error *err)
+{
+    char text[256];
+    snprintf(text, sizeof text, "task %.128s: %zu documents, %zu requests\n", ddl_task_title(task),
+             ddl_task_n_documents(task), ddl_task_n_requests(task));
+    status = ddl_comm_agree(comm, status, err);
+    return status || !comm ? status : ddl_comm_compare(comm, text, err);
 }
 
 static ddl_status score_task(struct evaluation *e, const struct folder *folder, struct task_row *row,
@@ -124,20 +150,28 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
         status = items_read(&e->items, &s.key, task, done, scores, &known, err);
     e->work.done += known;
     e->work.skipped += known;
+    status = agree_on_task(e->flags->comm, task, status, err);
     if (!status)
-        status = ddl_task_score(
-            task, folder->model, done,
-            &(struct ddl_task_callbacks){ .each = document_scored, .progress = show_progress, .user = &s },
-            scores, err);
-    if (s.status) {
-        status = s.status;
-        *err = s.err;
-    }
+        status = score_documents(&s, folder->model, done, scores, err);
     if (!status)
         row->results[t] = ddl_task_summarize(task, scores);
     free(scores);
     free(done);
     return status;
+}
+
+/* Forces what the flags say, and loads the tasks for the model's tokenizer. */
+static ddl_status prepare_model(struct evaluation *e, struct folder *folder, struct task_row *row,
+                                struct ddl_error *err)
+{
+    ddl_status status =
+        token_data_force(e->flags->force, NULL, folder, &e->flags->model, NULL, NULL, NULL, err);
+    if (!status)
+        status = load_tasks(e, folder, err);
+    if (status)
+        return status;
+    row->results = calloc(e->tasks.n, sizeof *row->results);
+    return row->results ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "eval: out of memory");
 }
 
 static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t models_left,
@@ -147,15 +181,9 @@ static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t
     exit_on_interrupt(true); /* nothing is written */
     ddl_status status = eval_open(&folder, e->flags, &row->model, true, err);
     if (!status)
-        status = token_data_force(e->flags->force, NULL, &folder, &e->flags->model, NULL, NULL, NULL, err);
-    if (!status)
-        status = load_tasks(e, &folder, err);
+        status = ddl_comm_agree(e->flags->comm, prepare_model(e, &folder, row, err), err);
     exit_on_interrupt(false);
     e->table.n_tasks = e->tasks.n;
-    if (!status) {
-        row->results = calloc(e->tasks.n, sizeof *row->results);
-        status = row->results ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "eval: out of memory");
-    }
     e->work.total = e->work.done;
     for (size_t t = 0; t < e->tasks.n; t++)
         e->work.total += models_left * ddl_task_n_documents(e->tasks.tasks[t]);
@@ -167,6 +195,13 @@ static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t
 
 /* ---- the command ---- */
 
+/* Rank 0 has the file of items. */
+static ddl_status open_items(struct evaluation *e, struct ddl_error *err)
+{
+    bool writes = *e->flags->items && ddl_comm_rank(e->flags->comm) == 0;
+    return writes ? items_open(&e->items, e->flags->items, err) : DDL_OK;
+}
+
 static ddl_status evaluate(struct evaluation *e, size_t n_folders, const char *const *folders,
                            struct ddl_error *err)
 {
@@ -175,29 +210,29 @@ static ddl_status evaluate(struct evaluation *e, size_t n_folders, const char *c
     table->rows = calloc(n_folders, sizeof *table->rows);
     if (!table->rows)
         status = ddl_error_set(err, DDL_E_MEMORY, "eval: out of memory");
-    if (!status && *e->flags->items)
-        status = items_open(&e->items, e->flags->items, err);
+    if (!status)
+        status = open_items(e, err);
+    status = ddl_comm_agree(e->flags->comm, status, err);
     for (; table->n_rows < n_folders && !status; table->n_rows++) {
         table->rows[table->n_rows].model.folder = folders[table->n_rows];
         status = score_model(e, &table->rows[table->n_rows], n_folders - table->n_rows, err);
     }
     ddl_status closed = items_close(&e->items, status ? NULL : err);
-    return status ? status : closed;
+    return status ? status : ddl_comm_agree(e->flags->comm, closed, err);
 }
 
 int eval_tasks(const struct eval_flags *flags, size_t n_folders, const char *const *folders)
 {
     struct ddl_error err = { 0 };
     struct evaluation e = { .flags = flags, .work = work_line_on_stderr("documents", flags->quiet) };
-    catch_interrupts();
     ddl_status status = evaluate(&e, n_folders, folders, &err);
     progress_line_clear(&e.work.line);
-    if (!status)
+    if (!status && ddl_comm_rank(flags->comm) == 0)
         print_tasks(flags, &e.table);
     ddl_task_list_free(&e.tasks);
     ddl_tokenizer_free(e.tokenizer);
     for (size_t m = 0; e.table.rows && m < n_folders; m++)
         free(e.table.rows[m].results);
     free(e.table.rows);
-    return status ? report_error(&err) : EXIT_OK;
+    return status ? report_agreed(flags->comm, &err) : EXIT_OK;
 }

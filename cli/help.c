@@ -6,7 +6,14 @@
 int report_error(const struct ddl_error *err)
 {
     fprintf(stderr, "ddl: %s\n", err->text);
-    switch (err->status) {
+    return error_exit(err->status);
+}
+
+int error_exit(ddl_status status)
+{
+    switch (status) {
+    case DDL_OK:
+        return EXIT_OK;
     case DDL_E_USAGE:
         return EXIT_USAGE;
     case DDL_E_INTERRUPTED:

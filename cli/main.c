@@ -1,4 +1,6 @@
 #include "cli.h"
+#include "ddl/backend.h"
+#include "ddl/comm.h"
 #include "ddl/version.h"
 
 #include <errno.h>
@@ -58,35 +60,74 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* A command for one process that a launcher started several times, or an unknown number of times. */
+static int refuse(const struct command *command, const struct ddl_comm_launch *launch)
+{
+    struct ddl_error err;
+    ddl_error_set(&err, DDL_E_USAGE,
+                  "%s: does not divide its work between processes: expected one, found those that %s "
+                  "started (%s=%s); set DDL_COMM=none to run them independently of each other",
+                  command->name, launch->launcher, launch->variable, getenv(launch->variable));
+    return report_error(&err);
+}
+
 static int run_command(const struct command *command, int argc, char **argv)
 {
     const struct command *action =
         command->actions && argc > 1 ? find_command(command->actions, argv[1]) : NULL;
+    const struct ddl_comm_launch launch = ddl_comm_launched();
     if (action)
         return run_command(action, argc - 1, argv + 1);
-    if (wants_help(argc, argv)) {
+    bool help = wants_help(argc, argv), prints = help || command->actions;
+    if (launch.rank > 0 && (prints || command->processes != ALL_PROCESSES))
+        return EXIT_OK; /* the first process sets the exit status of the job */
+    if (help) {
         print_help(command);
         return EXIT_OK;
     }
-    return command->actions ? no_action(command, argv[1]) : command->run(argc, argv);
+    if (command->actions)
+        return no_action(command, argv[1]);
+    return launch.size != 1 && command->processes == ONE_PROCESS ? refuse(command, &launch)
+                                                                 : command->run(argc, argv);
+}
+
+/* What the program is made of on this machine, for reports of problems. */
+static int print_libraries(void)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    char library[1100];
+    if (ddl_backend_create(&backend, NULL, 0, &err)) {
+        fprintf(stderr, "ddl: %s\n", err.text);
+        return EXIT_FAILED;
+    }
+    printf("backend: %s\n", ddl_backend_description(backend));
+    ddl_backend_free(backend);
+    ddl_comm_library(library, sizeof library);
+    printf("MPI: %s\n", library);
+    return EXIT_OK;
 }
 
 static int run(int argc, char **argv)
 {
+    const struct command *command = argc > 1 ? find_command(commands, argv[1]) : NULL;
+    if (command)
+        return run_command(command, argc - 1, argv + 1);
+    if (ddl_comm_launched().rank > 0)
+        return EXIT_OK;
     if (argc < 2) {
         print_overview(stderr);
         return EXIT_USAGE;
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("ddl %s\n", ddl_version());
-        return EXIT_OK;
+        return argc > 2 && strcmp(argv[2], "--verbose") == 0 ? print_libraries() : EXIT_OK;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_overview(stdout);
         return EXIT_OK;
     }
-    const struct command *command = find_command(commands, argv[1]);
-    return command ? run_command(command, argc - 1, argv + 1) : unknown_command(commands, NULL, argv[1]);
+    return unknown_command(commands, NULL, argv[1]);
 }
 
 int main(int argc, char **argv)

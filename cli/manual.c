@@ -89,13 +89,15 @@ static char large(char c)
     return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
 }
 
-/* A help text with a capital first letter, if it begins a word, and a full stop. */
+/* A help text with a capital first letter, if it begins with a word that is not a name of a key, and a full
+ * stop. */
 static void put_sentence(const char *line)
 {
     char text[1024];
     size_t n = strlen(line);
     snprintf(text, sizeof text, "%s%s", line, n && line[n - 1] == '.' ? "" : ".");
-    if (strncmp(text, "ddl", 3) != 0 && text[0] && large(text[1]) != text[1])
+    bool is_key = memchr(text, '_', strcspn(text, " ")) != NULL;
+    if (strncmp(text, "ddl", 3) != 0 && !is_key && text[0] && large(text[1]) != text[1])
         text[0] = large(text[0]);
     put_line(text);
 }
@@ -221,7 +223,7 @@ static void exit_statuses(void)
         { "0", "Success" },
         { "1", "Failure; the error message is on standard error" },
         { "2", "An invalid command line or recipe" },
-        { "3", "Interrupted by SIGINT or SIGTERM; a checkpoint was written if a run had begun" },
+        { "3", "Interrupted by SIGINT, SIGTERM or SIGUSR1; a checkpoint was written if a run had begun" },
         { 0 }
     };
     notes("exit status", rows);
@@ -254,10 +256,10 @@ static void print_program(void)
           stdout);
     heading("SH", "description");
     put_text((const char *const[]){
-        "A Transformer adds each layer's output to its stream.",
+        "A Transformer adds each sublayer's output to its residual stream.",
         "Deep Delta Learning rewrites a state instead, by a gated rank-1 step along a unit direction.",
         "ddl builds the data, trains such models and the baseline, evaluates and compares them.",
-        "Results are on standard output, progress and complaints on standard error.", NULL });
+        "Results are written to standard output, progress and error messages to standard error.", NULL });
     heading("SH", "commands");
     for (size_t i = 0; commands[i]; i++) {
         tag(commands[i]->name, strlen(commands[i]->name));
@@ -265,14 +267,15 @@ static void print_program(void)
     }
     heading("SH", "options");
     static const struct note rows[] = { { "--help, -h", "What a command does; the same as ddl help COMMAND" },
-                                        { "--version", "Which program this is" },
+                                        { "--version [--verbose]",
+                                          "Print the version; with --verbose, also the libraries in use" },
                                         { 0 } };
     for (const struct note *row = rows; row->name; row++) {
         tag(row->name, strlen(row->name));
         put_sentence(row->about);
     }
-    put_text((const char *const[]){ "Everywhere --name VALUE may be written --name=VALUE, '_' for '-', and "
-                                    "--no-name for a switch that is off.",
+    put_text((const char *const[]){ "Every option --name VALUE can also be written --name=VALUE, with '_' "
+                                    "in place of '-'; --no-name turns a boolean option off.",
                                     NULL });
     exit_statuses();
     notes(
@@ -282,11 +285,16 @@ static void print_program(void)
             { "GOMP_SPINCOUNT, OMP_WAIT_POLICY",
               "How threads wait for each other; where neither is set, ddl sets the first to 3000" },
             { "DDL_ISA",
-              "The instruction set of the kernels, where not the best that there is: baseline, avx2, avx512, "
+              "The instruction set of the kernels, if not the best available one: baseline, avx2, avx512, "
               "avx512vnni, avx512bf16" },
+            { "DDL_COMM", "mpi: run as one of several ranks; none: as the only process, even if a "
+                          "launcher has started several. If not set, the launcher's environment "
+                          "variables decide" },
+            { "DDL_COMM_PLUGIN", "Path of the MPI plugin, if not the installed one" },
+            { "DDL_COMM_TIMEOUT", "Seconds to wait for another rank before the job is aborted; 0: no limit" },
             { 0 } });
     notes("files", (const struct note[]){ { "PREFIX/share/ddl/tokenizer",
-                                            "GPT-2's tokenizer, which commands take where none is named" },
+                                            "GPT-2's tokenizer, the default of commands that need one" },
                                           { "PREFIX/share/ddl/recipes", "Recipes of ddl train" },
                                           { 0 } });
     notes("examples",
@@ -359,7 +367,7 @@ static void print_recipe(void)
         "The keys model, size and init_from set defaults of the model's keys,",
         "which explicit keys override.",
         "Relative paths are relative to the working directory, or, with 'relative_to: recipe', to the folder",
-        "of the recipe.", "The defaults below are those without any of the three.", NULL });
+        "of the recipe.", "The defaults below are those without the keys model, size and init_from.", NULL });
     keys("keys of the run", ddl_train_options(), &defaults);
     keys("keys of the model", ddl_config_options(), &defaults.config);
     names("named models", ddl_config_preset_list);

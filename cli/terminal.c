@@ -63,7 +63,7 @@ static void *listen(void *user)
  */
 void catch_interrupts(void)
 {
-    static const int numbers[] = { SIGINT, SIGTERM };
+    static const int numbers[] = { SIGINT, SIGTERM, SIGUSR1 };
     static sigset_t signals;
     pthread_t listener;
     sigemptyset(&signals);

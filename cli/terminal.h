@@ -10,11 +10,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* From here on the first SIGINT or SIGTERM only sets what interrupted() returns; a second ends the program.
+/* From here on the first SIGINT, SIGTERM or SIGUSR1 (which Slurm can send before the time limit of a job)
+ * only sets what interrupted() returns; a second ends the program.
  * To be called before there are threads. */
 void catch_interrupts(void);
 bool interrupted(void);
-/* SIGINT or SIGTERM, or 0 if not interrupted. */
+/* The signal, or 0 if not interrupted. */
 int interrupt_signal(void);
 /* interrupted() returns false again, until the next signal. */
 void clear_interrupt(void);

@@ -64,7 +64,7 @@ ddl_status token_data_eval(const struct token_data *data, const struct folder *f
                            ddl_progress_fn *progress, void *user, struct ddl_eval_result *out,
                            struct ddl_error *err)
 {
-    ddl_status status = check_vocabulary(data, folder, model, err);
+    ddl_status status = ddl_comm_agree(config->comm, check_vocabulary(data, folder, model, err), err);
     if (status)
         return status;
     if (data->shards)

@@ -50,11 +50,11 @@ add_library(ddl_unistring UNKNOWN IMPORTED)
 set_target_properties(ddl_unistring PROPERTIES IMPORTED_LOCATION ${UNISTRING_LIBRARY}
                                                INTERFACE_INCLUDE_DIRECTORIES ${UNISTRING_INCLUDE_DIR})
 
-set(DDL_LIBRARIES PkgConfig::DDL_MODULES ddl_gemm ddl_unistring OpenMP::OpenMP_C Threads::Threads m)
+set(DDL_LIBRARIES PkgConfig::DDL_MODULES ddl_gemm ddl_unistring OpenMP::OpenMP_C Threads::Threads ${CMAKE_DL_LIBS} m)
 get_target_property(DDL_GEMM_NAME ddl_gemm IMPORTED_LOCATION)
 get_filename_component(DDL_GEMM_NAME ${DDL_GEMM_NAME} NAME_WE)
 string(REGEX REPLACE "^lib" "" DDL_GEMM_NAME ${DDL_GEMM_NAME})
-set(DDL_PLAIN_LIBRARIES ${DDL_GEMM_NAME} unistring ${OpenMP_C_LIB_NAMES} m)
+set(DDL_PLAIN_LIBRARIES ${DDL_GEMM_NAME} unistring ${OpenMP_C_LIB_NAMES} ${CMAKE_DL_LIBS} m)
 # Every compiler finds GCC's OpenMP by its name; clang's lies in a folder that only clang looks into.
 list(TRANSFORM DDL_PLAIN_LIBRARIES REPLACE "^omp$" "${OpenMP_omp_LIBRARY}")
 

@@ -1,5 +1,5 @@
 # `cpack -G DEB`: ddl, libddl0.1 and libddl-dev, one of each component of DdlInstall.cmake, as Debian parts a program, a
-# library and its headers. `./dev package` builds them for /usr.
+# library and its headers; with MPI also ddl-mpi, the plugin of DdlComm.cmake. `./dev package` builds them for /usr.
 set(DDL_MAINTAINER "the ddl authors <ddl@localhost>" CACHE STRING "Who answers for the packages, as Debian writes it")
 set(CPACK_PACKAGE_NAME ddl)
 set(CPACK_PACKAGE_VENDOR "the ddl authors")
@@ -9,6 +9,9 @@ set(CPACK_PACKAGE_FILE_NAME ddl)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package has its own, below
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL program runtime development)
+if(TARGET ddl_mpi)
+  list(APPEND CPACK_COMPONENTS_ALL mpi)
+endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
@@ -28,6 +31,10 @@ string(CONCAT CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${DDL_RUNTIME_PACKAGE} (
 if(DDL_TENSORBOARD STREQUAL "protobuf")
   string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", libprotobuf-c-dev")
 endif()
+
+# The plugin fits the library of its own version only. mpirun is recommended, not required: Slurm starts ranks too.
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "ddl (= ${PROJECT_VERSION}) | ${DDL_RUNTIME_PACKAGE} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_MPI_PACKAGE_RECOMMENDS openmpi-bin)
 
 # Debian requires a copyright file and a changelog in every package.
 set(DDL_DEB_DIR ${CMAKE_CURRENT_BINARY_DIR}/deb)
@@ -69,4 +76,9 @@ models, the trainer, the tokenizer.")
 ddl_package(development libddl-dev libdevel "Deep Delta Learning, headers and static library"
 "The C interface to the delta operator on plain arrays, models, the trainer and
 the tokenizer, with a static library, a pkg-config file and a CMake package.")
+if(TARGET ddl_mpi)
+  ddl_package(mpi ddl-mpi science "Deep Delta Learning, training on several machines"
+"The plugin with which ddl, started by mpirun or srun, trains one model with
+several processes, on one machine or many.")
+endif()
 include(CPack)

@@ -1,18 +1,26 @@
 #!/usr/bin/env python3
-"""Converts Parquet files to JSON lines on standard output, for `ddl data build - --stdin-format jsonl`.
+"""Converts Parquet files to JSON lines, for `ddl data build`.
 
-    python3 python/parquet_to_jsonl.py PATH... [--columns text,id] [--rows N]
+    python3 python/parquet_to_jsonl.py PATH... [--columns text,id] [--rows N] | ddl data build - --stdin-format jsonl ...
+    python3 python/parquet_to_jsonl.py PATH... [--columns text,id] --out DIR [--shard I/N]
 
 PATH is a file or a folder, which is searched for .parquet files; files are read in the order of their names. One object
 per row, with the chosen columns; rows whose first column is null are left out, and counted in a message. The files are
-streamed in batches of rows, so that memory does not grow with them. If a file cannot be read, the last line is not
-JSON: a build that reads it from a pipe fails instead of missing the rest. Needs pyarrow.
+streamed in batches of rows, so that memory does not grow with them.
+
+On standard output: if a file cannot be read, the last line is not JSON, so that a build that reads it from a pipe fails
+instead of missing the rest. With --out, each Parquet file becomes a file DIR/NAME.jsonl.zst, with the folders below
+PATH. A file appears when it is complete, and existing ones are kept: after an interruption, the same command continues.
+--shard divides the files among N processes. Needs pyarrow.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 BATCH_ROWS = 1024
@@ -22,8 +30,9 @@ class Failure(Exception):
     """An error message for the user."""
 
 
-def find_files(paths: list[str]) -> list[Path]:
-    found: list[Path] = []
+def find_files(paths: list[str]) -> list[tuple[Path, Path]]:
+    """The files, each with its name in the output folder."""
+    found: list[tuple[Path, Path]] = []
     for name in paths:
         path = Path(name)
         inside = sorted(p for p in path.rglob("*.parquet") if not p.name.startswith(".")) if path.is_dir() else [path]
@@ -31,7 +40,8 @@ def find_files(paths: list[str]) -> list[Path]:
             raise Failure(f"{path}: no .parquet file in this folder")
         if not path.exists():
             raise Failure(f"{path}: cannot open: no such file")
-        found += inside
+        base = path if path.is_dir() else path.parent
+        found += [(p, p.relative_to(base).with_suffix(".jsonl.zst")) for p in inside]
     return found
 
 
@@ -42,30 +52,70 @@ def check_columns(file, path: Path, columns: list[str]) -> None:
             raise Failure(f"{path}: column '{column}': expected one of {', '.join(there)}")
 
 
-def convert(paths: list[str], columns: list[str], limit: int | None) -> None:
+def read_lines(path: Path, columns: list[str]) -> Iterator[tuple[list[str], int]]:
+    """The rows of a file as lines of JSON, in batches, each with its number of rows without a first column."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
     try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise Failure("pyarrow is not installed: python3 -m pip install pyarrow") from None
-    out, rows, nulls = sys.stdout.buffer, 0, 0
-    for path in find_files(paths):
-        try:
-            with ParquetFile(path) as file:
-                check_columns(file, path, columns)
-                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
-                    for row in batch.to_pylist():
-                        if row[columns[0]] is None:
-                            nulls += 1
-                            continue
-                        if rows == limit:
-                            return report_nulls(nulls, columns[0])
-                        line = json.dumps({c: row[c] for c in columns}, ensure_ascii=False, default=str)
-                        out.write(line.encode() + b"\n")
-                        rows += 1
-        except (ArrowException, OSError) as problem:
-            raise Failure(f"{path}: cannot read: {problem}") from None
+        with ParquetFile(path) as file:
+            check_columns(file, path, columns)
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
+                rows = [row for row in batch.to_pylist() if row[columns[0]] is not None]
+                dump = (json.dumps({c: row[c] for c in columns}, ensure_ascii=False, default=str) for row in rows)
+                yield [line + "\n" for line in dump], batch.num_rows - len(rows)
+    except (ArrowException, OSError) as problem:
+        raise Failure(f"{path}: cannot read: {problem}") from None
+
+
+def convert_to_stdout(files: list[tuple[Path, Path]], columns: list[str], limit: int | None) -> None:
+    rows = nulls = 0
+    for path, _ in files:
+        for lines, without in read_lines(path, columns):
+            lines = lines if limit is None else lines[: limit - rows]
+            sys.stdout.buffer.write("".join(lines).encode())
+            rows, nulls = rows + len(lines), nulls + without
+            if rows == limit:
+                break
+        if rows == limit:
+            break
+    sys.stdout.flush()
     report_nulls(nulls, columns[0])
+
+
+def convert_to_folder(files: list[tuple[Path, Path]], columns: list[str], folder: Path) -> None:
+    from pyarrow import CompressedOutputStream
+
+    rows = nulls = kept = 0
+    for path, name in files:
+        target = folder / name
+        if target.exists():
+            kept += 1
+            continue
+        temporary = target.with_name(f"{target.name}.tmp-{os.getpid()}")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with CompressedOutputStream(str(temporary), "zstd") as out:
+                for lines, without in read_lines(path, columns):
+                    out.write("".join(lines).encode())
+                    rows, nulls = rows + len(lines), nulls + without
+            temporary.rename(target)
+        except OSError as problem:
+            raise Failure(f"{temporary}: cannot write: {problem}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+    report_nulls(nulls, columns[0])
+    print(f"parquet_to_jsonl: {len(files) - kept} files written, {rows} rows; {kept} existing files kept", file=sys.stderr)
+
+
+def select_shard(files: list[tuple[Path, Path]], shard: str | None) -> list[tuple[Path, Path]]:
+    if shard is None:
+        return files
+    i, slash, n = shard.partition("/")
+    if not (slash and i.isdecimal() and n.isdecimal() and int(i) < int(n)):
+        raise Failure(f"--shard: expected I/N with I from 0 to N - 1, such as 0/4, found {shard}")
+    return files[int(i) :: int(n)]
 
 
 def report_nulls(nulls: int, column: str) -> None:
@@ -78,13 +128,25 @@ def main() -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="Parquet file, or folder of such files")
     parser.add_argument("--columns", default="text", help="columns to write, comma-separated (default: text)")
     parser.add_argument("--rows", type=int, metavar="N", help="maximum number of rows (default: all)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write DIR/NAME.jsonl.zst for each file")
+    parser.add_argument("--shard", metavar="I/N", help="with --out: convert files I, I + N, ..., from 0")
     a = parser.parse_args()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when the reader has closed the pipe
     try:
-        convert(a.paths, a.columns.split(","), a.rows)
-        sys.stdout.flush()
+        if a.out and a.rows is not None or a.shard and not a.out:
+            raise Failure("--shard needs --out; --out converts whole files: --rows excludes it")
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise Failure("pyarrow is not installed: python3 -m pip install pyarrow") from None
+        files = select_shard(find_files(a.paths), a.shard)
+        if a.out:
+            convert_to_folder(files, a.columns.split(","), a.out)
+        else:
+            convert_to_stdout(files, a.columns.split(","), a.rows)
     except Failure as problem:
-        print(f"parquet_to_jsonl failed: {problem}", flush=True)
+        if not a.out:
+            print(f"parquet_to_jsonl failed: {problem}", flush=True)
         sys.exit(f"parquet_to_jsonl: {problem}")
 
 

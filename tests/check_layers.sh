@@ -13,6 +13,7 @@ interface() {
     tensor) echo 'safetensors' ;;
     ops) echo 'audit|ops|profile' ;;
     text) echo 'limits|train|utf8' ;;
+    comm) echo 'comm' ;;
     model) echo 'decode|figures|flat|load|measure|poll|probe|redirect' ;;
     infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
@@ -46,12 +47,13 @@ check ops base
 check backend ops base
 check text base tensor
 check data text base tensor
-check model ops tensor base
-check infer model data text ops tensor base
+check comm base
+check model comm ops tensor base
+check infer model comm data text ops tensor base
 check checkpoint model tensor base
-check train checkpoint infer model data text ops tensor base
-check study train checkpoint infer model data text ops tensor base
+check train checkpoint infer model comm data text ops tensor base
+check study train checkpoint infer model comm data text ops tensor base
 check verify study train checkpoint infer model data text ops tensor base
-check bench train infer model data text ops tensor base
+check bench train infer model comm data text ops tensor base
 check cli
 exit $status

@@ -19,7 +19,7 @@ BEGIN {
     custom["size_t size"] = "in bytes."
     custom["const struct ddl_batch *batch"] = "tokens and targets."
     custom["struct ddl_loss *loss"] = "set to the loss."
-    n_kinds = split("backend model workspace session tokenizer shards block task", kinds, " ")
+    n_kinds = split("backend comm model workspace session tokenizer shards block task", kinds, " ")
     for (i = 1; i <= n_kinds; i++) {
         type = "ddl_" kinds[i]
         name = kinds[i] == "workspace" ? "ws" : kinds[i]
@@ -188,6 +188,7 @@ function declaration(i, text, raw,    whole, behind, body, list, k, count, param
     }
     gsub(/[ \t]+/, " ", whole)
     sub(/ DDL_PRINTF\([^)]*\)/, "", whole)
+    sub(/ DDL_NORETURN/, "", whole)
     list = whole
     sub(/^[^(]*\(/, "", list)
     sub(/\) ?; ?$/, "", list)

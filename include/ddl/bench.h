@@ -1,4 +1,5 @@
-/* Benchmarks of ops, training steps, decoding and the tokenizer, relative to the peak rates of the machine.
+/* Benchmarks of ops, training steps, decoding, the tokenizer and the exchange between ranks, relative to the
+ * peak rates of the machine.
  *
  * Every benchmark first checks the operations that it times, on a small case, and returns DDL_E_NUMERIC if a
  * result is wrong. All of them fill the same report, which can be written as JSON, read back and compared.
@@ -8,6 +9,7 @@
 #define DDL_BENCH_H
 
 #include "ddl/backend.h"
+#include "ddl/comm.h"
 #include "ddl/config.h"
 #include "ddl/session.h"
 #include "ddl/status.h"
@@ -65,7 +67,7 @@ struct ddl_bench_roofline {
 
 /* What a benchmark found. */
 struct ddl_bench_report {
-    char kind[16];                                        /* "op", "step", "decode", "tokenizer" */
+    char kind[16];                                        /* "op", "step", "decode", "tokenizer", "comm" */
     char machine[128];                                    /* the processor's name */
     char backend[160];                                    /* the backend's description */
     char check[DDL_BENCH_TEXT];                           /* what was checked before anything was timed */
@@ -134,6 +136,22 @@ struct ddl_bench_tokenizer_config {
 /* Fills *out: rows "encode", "decode", "train", and their figures in MB a second. */
 DDL_API ddl_status ddl_bench_tokenizer(const struct ddl_bench_tokenizer_config *config,
                                        struct ddl_bench_report *out, struct ddl_error *err);
+
+/* The exchanges of a training step between ranks: a sum of one number, reduce-scatter and all-gather of 1
+ * KiB, 4 KiB, 16 KiB and so on. Checked: the sums of all ranks. */
+struct ddl_bench_comm_config {
+    ddl_comm *comm;       /* of several ranks, all of which make the call */
+    bool bf16;            /* the summands are sent in bfloat16            */
+    size_t bytes;         /* largest array, at least 4096                 */
+    size_t warmup, steps; /* repetitions: untimed, timed                  */
+};
+/* Fills *out, on every rank alike: rows "sum", "reduce_scatter 1 KiB", ..., "all_gather 1 KiB", ...: the time
+ * of the slowest rank; bytes: those that a rank sends. For both collectives the figures "*_latency_us" (per
+ * message; a rank sends one to each other) and "*_mb_per_s" of the line seconds = latency messages + bytes /
+ * rate with the least relative errors, and "*_fit_error", the root mean square of these. DDL_E_USAGE for a
+ * single rank. */
+DDL_API ddl_status ddl_bench_comm(const struct ddl_bench_comm_config *config, struct ddl_bench_report *out,
+                                  struct ddl_error *err);
 
 /* The `report` as one line of JSON, ended by a newline, in *out; free with free. docs/formats.md has the
  * keys. */

@@ -120,7 +120,12 @@ DDL_API void ddl_loader_next(struct ddl_loader *loader, size_t B, int32_t *token
 
 /* `ddl data build`: converts text to shards. The tokenizer's <|endoftext|> precedes every document. The
  * shards are a function of the inputs, the tokenizer, val_fraction, seed, shard_tokens and input: the output
- * does not depend on the number of threads. */
+ * does not depend on the number of threads and processes, nor on part_bytes.
+ *
+ * The inputs are divided into parts, which are encoded one after the other and kept in the folder .build in
+ * `out` until the shards are complete. So several processes can each encode some of the parts (`shard`), and
+ * a build that was killed continues after the parts that are finished. The process that finishes the last
+ * part writes the shards. */
 struct ddl_build_config {
     char tokenizer[1024]; /* as in ddl_tokenizer_load */
     char out[1024];       /* folder for train_000000.bin, ..., and with a validation set val_000000.bin */
@@ -129,20 +134,29 @@ struct ddl_build_config {
                             that leaves the training or the validation set empty, of the tokens, from the end */
     uint64_t seed;       /* of the selection of held-out documents */
     size_t shard_tokens; /* maximum tokens per shard */
+    size_t part_bytes;   /* bytes of input per part, at least 1: an uncompressed file is divided between
+                            documents   (lines of JSON, or separator lines); a compressed file is in one part */
+    char shard[32];      /* "i/n": encode the parts of process i of n, from 0; empty: all parts */
     size_t threads;      /* encoder threads; 0: one per core */
     struct ddl_text_input input; /* how the inputs are read */
     bool overwrite;              /* replace the shards of an earlier build in `out` */
     bool quiet;                  /* no progress, no result (used by the caller) */
 };
-/* Progress of a build. */
+/* Progress of a build: of the parts that this process encodes, then of the writing of shards. */
 struct ddl_build_progress {
     uint64_t bytes_in, bytes_total; /* bytes of the input files, before decompression; bytes_total is 0 if
-                                       unknown (standard input) */
-    uint64_t documents, tokens;     /* so far */
+                                       unknown (standard input). If `merging`, bytes of tokens. */
+    uint64_t documents, tokens;     /* encoded so far by this process */
     double seconds;                 /* since the start */
+    bool merging;                   /* the parts are being copied into shards */
 };
-/* Result of a build. */
+/* Result of a build. If it is not complete, only the parts, bytes_per_token and seconds are set. */
 struct ddl_build_result {
+    bool complete;         /* the shards are in `out`; else other processes finish the build */
+    size_t parts;          /* of the build; 0 if a build killed while it moved its shards was completed */
+    size_t parts_encoded;  /* by this process */
+    size_t parts_kept;     /* of this process, finished by an earlier one */
+    size_t parts_finished; /* of all processes */
     uint64_t documents[2], tokens[2], bytes[2]; /* train, val; tokens include <|endoftext|>; bytes of text. A
                                                    document that end_held_out divides counts in both. */
     size_t shards[2];                           /* number of files, train and val */
@@ -153,7 +167,7 @@ struct ddl_build_result {
     double seconds;           /* total time */
 };
 /* Called about ten times a second, on the thread that called ddl_data_build. A nonzero return value stops the
- * build with DDL_E_INTERRUPTED and removes its output. */
+ * build with DDL_E_INTERRUPTED. */
 typedef int ddl_build_progress_fn(void *user, const struct ddl_build_progress *progress);
 DDL_API struct ddl_build_config ddl_build_defaults(void); /* defaults of the options */
 DDL_API const struct ddl_option *ddl_build_options(void); /* option rows of struct ddl_build_config */
@@ -161,8 +175,12 @@ DDL_API const struct ddl_option *ddl_build_options(void); /* option rows of stru
  * files), or "-" for standard input. Text may contain any bytes except NUL. Fails for an input that
  * is missing, corrupted or binary, a .jsonl line that is not a JSON object with the key (the error states
  * file and line), inputs without any document, and a folder that already has shards (unless overwrite is
- * set). Shards appear in `out` after all of them are complete; an error leaves no new files behind. Memory
- * use does not grow with the inputs. progress and result may be NULL. */
+ * set). Shards appear in `out` after all of them are complete. After an error or a kill, the finished parts
+ * are kept: the same call continues. DDL_E_USAGE if the tokenizer, an option or the list of inputs differs
+ * from those of the finished parts, DDL_E_FORMAT if an input has changed since. DDL_E_IO if another process
+ * works on the same shard. If no part is finished, or standard input is among the inputs, an error leaves no
+ * new files behind. Memory use does not grow with the sizes of the inputs. progress and result may be NULL.
+ */
 DDL_API ddl_status ddl_data_build(const struct ddl_build_config *config, const char *const *inputs,
                                   size_t n_inputs, ddl_build_progress_fn *progress, void *user,
                                   struct ddl_build_result *result, struct ddl_error *err);

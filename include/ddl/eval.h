@@ -2,6 +2,7 @@
 #ifndef DDL_EVAL_H
 #define DDL_EVAL_H
 
+#include "ddl/comm.h"
 #include "ddl/data.h"
 #include "ddl/model.h"
 #include "ddl/status.h"
@@ -35,7 +36,11 @@ struct ddl_eval_config {
     size_t batch;              /* windows at a time; 0: 8                       */
     size_t stride;             /* at most seq; 0: seq                           */
     uint64_t max_tokens;       /* scored tokens, rounded up to windows; 0: all  */
-    ddl_token_scored_fn *each; /* with the same user as progress; NULL: none */
+    ddl_token_scored_fn *each; /* with the same user as progress; NULL: none    */
+    /* Ranks divide the batches of windows: all call the function with the same model, tokens and
+     * configuration, without `each`, and have the same status, error and result but for the seconds. The
+     * result has the same bits for every number of ranks that have as many threads. NULL: one rank. */
+    ddl_comm *comm;
 };
 /* The loss of a model. */
 struct ddl_eval_result {

@@ -15,10 +15,12 @@ extern "C" {
 #if defined(__GNUC__)
 #define DDL_API __attribute__((visibility("default"))) /* exported */
 #define DDL_PRINTF(f, a)                                                                                     \
-    __attribute__((format(printf, f, a))) /* argument f is a format for those from a on */
+    __attribute__((format(printf, f, a)))      /* argument f is a format for those from a on */
+#define DDL_NORETURN __attribute__((noreturn)) /* does not return */
 #else
 #define DDL_API          /* exported */
 #define DDL_PRINTF(f, a) /* argument f is a format for those from a on */
+#define DDL_NORETURN     /* does not return */
 #endif
 
 /* Result of a call; struct ddl_error has the message. */

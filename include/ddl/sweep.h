@@ -3,6 +3,7 @@
 #ifndef DDL_SWEEP_H
 #define DDL_SWEEP_H
 
+#include "ddl/comm.h"
 #include "ddl/status.h"
 #include "ddl/train.h"
 
@@ -97,11 +98,15 @@ DDL_API bool ddl_sweep_matters(const struct ddl_sweep *sweep, const struct ddl_s
 
 /* How runs are trained. */
 struct ddl_sweep_options {
-    size_t jobs;    /* runs at a time; 0: one                                                  */
-    size_t threads; /* of each run whose recipe has threads 0; 0: the processors divided by jobs */
+    size_t jobs;    /* runs at a time, of each rank; 0: one */
+    size_t threads; /* of each run whose recipe has threads 0; 0: the processors divided by the host's jobs */
     bool retry;     /* failed runs are started again                                           */
+    /* Ranks divide the runs: all call ddl_sweep_run with the same sweep and options, and have the same status
+     * and error. They share the file system of `out`. NULL: one rank. */
+    ddl_comm *comm;
 };
-/* All may be NULL; all are called from the caller's thread and handed `user`. */
+/* All may be NULL; all are called from the caller's thread and handed `user`. With several ranks those of
+ * rank 0 are called, and `stop` of all of them. */
 struct ddl_sweep_callbacks {
     void *user;
     ddl_progress_fn *check; /* while data is checked, in tokens, before anything is written    */
@@ -114,11 +119,11 @@ struct ddl_sweep_callbacks {
 };
 
 /* Trains the runs of `sweep` that are not finished, as `options` say, with reports to `callbacks` (may be
- * NULL): one process each, "train RECIPE", of the executable of the calling process, whose main must
- * therefore be that of the program `ddl`. Locks `out`, reads states as ddl_sweep_read, and checks data,
- * tokenizers and memory of every setting before it writes. Each run's folder gets recipe.yaml, log.txt with
- * the output of its process, and the run's files; `out` gets sweep.json. A failed run is recorded and the
- * others go on. DDL_OK if nothing is left to do, also with failed runs; DDL_E_INTERRUPTED if runs were
+ * NULL): one process each, "train RECIPE" with DDL_COMM=none, of the executable of the calling process, whose
+ * main must therefore be that of the program `ddl`. Locks `out`, reads states as ddl_sweep_read, and checks
+ * data, tokenizers and memory of every setting before it writes. Each run's folder gets recipe.yaml, log.txt
+ * with the output of its process, and the run's files; `out` gets sweep.json. A failed run is recorded and
+ * the others go on. DDL_OK if nothing is left to do, also with failed runs; DDL_E_INTERRUPTED if runs were
  * stopped. */
 DDL_API ddl_status ddl_sweep_run(struct ddl_sweep *sweep, const struct ddl_sweep_options *options,
                                  const struct ddl_sweep_callbacks *callbacks, struct ddl_error *err);

@@ -3,6 +3,7 @@
 #ifndef DDL_TASKS_H
 #define DDL_TASKS_H
 
+#include "ddl/comm.h"
 #include "ddl/json.h"
 #include "ddl/model.h"
 #include "ddl/status.h"
@@ -99,24 +100,29 @@ struct ddl_task_score {
     bool is_greedy;       /* whether greedy decoding would produce it       */
 };
 
-/* Called when document i has its scores (n_requests of the document; valid during the call), in any order. A
- * nonzero return value stops scoring with DDL_E_INTERRUPTED. */
+/* Called when document i has its scores (n_requests of the document; valid during the call), with the longest
+ * document first. A nonzero return value stops scoring with DDL_E_INTERRUPTED. */
 typedef int ddl_task_scored_fn(void *user, size_t i, const struct ddl_task_score *scores);
-/* What ddl_task_score calls; each may be NULL. */
-struct ddl_task_callbacks {
-    ddl_task_scored_fn *each;
+/* What ddl_task_score uses; each member may be NULL. */
+struct ddl_task_score_options {
+    ddl_task_scored_fn *each;  /* on rank 0 only */
     ddl_progress_fn *progress; /* in documents, also several times in each pass of the model */
     void *user;                /* for both */
+    /* Ranks divide the documents: all call the function with the same task and model, and have the same
+     * status, error and scores. `done`, and the scores of the documents that it marks, are those of rank 0.
+     * Scores and the order of `each` are the same to the bit for every number of ranks that have as many
+     * threads. NULL: one rank. */
+    ddl_comm *comm;
 };
 
 /* Scores documents: scores (ddl_task_n_requests) =, host memory. Documents for which done[i] is set are left
  * out, and their scores are not touched; done may be NULL. Contexts too long for the model's context are cut
  * from the left. Requests of a document that have the same tokens get the same score to the bit. Memory
  * beside the model's: a session of at most 4096 tokens or the longest document's requests. DDL_E_FORMAT for a
- * token outside the model's vocabulary and for a continuation longer than the model's context. callbacks may
- * be NULL. */
+ * token outside the model's vocabulary and for a continuation longer than the model's context. options may be
+ * NULL. */
 DDL_API ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const bool *done,
-                                  const struct ddl_task_callbacks *callbacks, struct ddl_task_score *scores,
+                                  const struct ddl_task_score_options *options, struct ddl_task_score *scores,
                                   struct ddl_error *err);
 /* Whether ddl_task_score can score every document with a model of this config: DDL_E_FORMAT as there. */
 DDL_API ddl_status ddl_task_check(const ddl_task *task, const struct ddl_config *config,

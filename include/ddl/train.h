@@ -2,6 +2,7 @@
 #ifndef DDL_TRAIN_H
 #define DDL_TRAIN_H
 
+#include "ddl/comm.h"
 #include "ddl/config.h"
 #include "ddl/data.h"
 #include "ddl/model.h"
@@ -25,6 +26,13 @@ enum ddl_schedule {
     DDL_SCHEDULES
 };
 
+/* When gradients are exchanged between ranks. */
+enum ddl_overlap {
+    DDL_OVERLAP_AUTO, /* as DDL_OVERLAP_ON */
+    DDL_OVERLAP_OFF,  /* after the backward pass */
+    DDL_OVERLAP_ON,   /* while it runs */
+};
+
 /* A run. Each key of a recipe is a field of the same name. A field whose comment says "auto" may be
  * DDL_OPTION_AUTO: it is then computed from the other fields by the rule of its row (ddl_train_options),
  * once, when the run starts. A resumed run keeps the values that the run started with. */
@@ -46,9 +54,12 @@ struct ddl_train_config {
     int format;            /* enum ddl_shards_format, of both                           */
     char tokenizer[1024];  /* as ddl_tokenizer_load, or "": none is saved with the model */
     char out[1024];        /* the run's folder, or "": runs/MODEL-SIZE-N, N the first free number */
-    /* size of a step: accumulate micro-batches of batch sequences of seq tokens */
+    /* size of a step: global_batch sequences of seq tokens, which the ranks divide; each takes its share in
+     * micro-batches of at most batch sequences */
     uint64_t steps;                /* optimizer steps of the whole run                            */
     size_t batch, accumulate, seq; /* seq 0: the model's context                                  */
+    uint64_t global_batch;         /* 0: batch * accumulate * ranks; else accumulate has no effect. A resumed
+                                      run keeps it for any number of ranks */
     /* the optimizer */
     double lr, lr_min_ratio;              /* peak; final rate relative to it        */
     int schedule;                         /* enum ddl_schedule                      */
@@ -88,12 +99,19 @@ struct ddl_train_config {
     size_t keep_best;          /* beside those, the ones of lowest validation loss; 0: none */
     /* the machine */
     char backend[32]; /* as ddl_backend_create */
-    size_t threads;   /* 0: one for each core  */
+    size_t threads;   /* of a rank; 0: one for each core, divided by the ranks of the host */
+    /* ranks; without effect for one */
+    int comm_dtype;      /* enum ddl_comm_dtype: format of gradients in messages                  */
+    size_t comm_bucket;  /* bytes of gradients in a bucket, which are exchanged together          */
+    int comm_overlap;    /* enum ddl_overlap */
+    double comm_timeout; /* as ddl_comm_set_time_limit */
     /* not keys of a recipe */
     bool vocab_automatic; /* config.vocab_size is computed from the tokenizer: a resumed run keeps its own */
     bool resume;          /* continue from the newest checkpoint in `out` that is not corrupted */
     bool overwrite;       /* an earlier run in `out` is removed        */
     uint64_t skip;        /* steps whose data a resumed run skips because they make the run fail */
+    ddl_comm *comm;       /* the ranks of the run, borrowed; NULL: one */
+    size_t ranks;         /* the number of ranks that a dry run or plan is for; 0: of comm */
 };
 
 /* The paper's model and optimizer, with intervals relative to the number of steps. */
@@ -118,15 +136,18 @@ DDL_API ddl_status ddl_train_match(struct ddl_train_config *config, struct ddl_m
  * not the world (files). */
 DDL_API ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err);
 
-/* Work and memory of a run. */
+/* Work and memory of a run, memory and bytes of each rank. */
 struct ddl_train_plan {
+    size_t ranks;                            /* among which the run is divided                    */
     size_t params[DDL_GROUPS], params_total; /* numbers                                           */
     double flops_per_token;                  /* forward and backward                              */
     double tokens_per_step, tokens, flops;   /* of the whole run                                  */
     size_t bytes_params, bytes_grads, bytes_moments, bytes_workspace; /* memory, by what takes it */
+    size_t bytes_exchange; /* buffers for the exchange with other ranks; 0 for one rank */
     size_t bytes_other;    /* program, libraries and their buffers, scratch, tables, pages of the shards */
     size_t bytes_total;    /* predicted peak resident memory                                         */
     size_t bytes_capacity; /* memory of the backend: the machine's or the device's                */
+    double bytes_sent;     /* by a rank to the others, each step                                  */
 };
 /* The plan of a config that ddl_train_check accepts, into *out. Shards that can be opened are measured, not
  * read. */
@@ -167,7 +188,8 @@ struct ddl_train_summary {
     uint64_t val_tokens;        /* of the validation data; 0: none is set                        */
     double epochs; /* how often the run reads the training data: plan.tokens / train_tokens     */
 };
-/* All may be NULL; all are called from the caller's thread and handed `user`. */
+/* All may be NULL; all are called from the caller's thread and handed `user`. Ranks after the first call
+ * begin and stop alone. */
 struct ddl_train_callbacks {
     void *user;
     ddl_progress_fn *check; /* while the data is checked, in tokens, before anything is written */
@@ -184,19 +206,21 @@ struct ddl_train_callbacks {
     int (*stop)(void *user); /* called after each step: not zero ends the run after a checkpoint       */
 };
 
-/* Trains a model. Everything is checked before anything is written. A resumed run needs `out`. `out`
- * gets recipe.yaml, metrics.jsonl (one object a logged step), samples.jsonl (with samples),
- * checkpoint-<step>/ (model.safetensors, config.json, tokenizer.json, optimizer.safetensors, state.json;
- * written atomically) and at the end the model itself. A resumed run gives the same parameters, moments and
- * losses, bit for bit, as one that was never stopped, wherever it was stopped: before the first checkpoint it
- * starts again, after the last step only the model is written. A corrupted checkpoint is reported and
- * skipped. A text sample or an evaluation on tasks that fails is reported, and the run continues. `callbacks`
- * may be NULL. DDL_E_IO after a failed write: the message says from where --resume continues.
- * DDL_E_INTERRUPTED after `stop`, `validation` or `tasks`, with a checkpoint of the last step, and after
- * `check`. DDL_E_NUMERIC where a loss or a gradient is not finite: the message has the step, the micro-batch
- * and the first bad tensor with its layer, trouble-<step>/ is a dump that ddl_verify_run replays, and the
- * state before the step is saved as a further checkpoint unless it is not finite itself. `last` (may be NULL)
- * gets the last step's progress, without results of tasks. */
+/* Trains a model. With config->comm all ranks call it, and it returns the same status, error and loss on all
+ * of them: it stops after a step for which `stop` of any rank is not zero, rank 0 has the run folder, and
+ * ranks that differ in program, configuration or data are DDL_E_USAGE, by rank and name. Everything is
+ * checked before anything is written. A resumed run needs `out`. `out` gets recipe.yaml, metrics.jsonl (one
+ * object a logged step), samples.jsonl (with samples), checkpoint-<step>/ (model.safetensors, config.json,
+ * tokenizer.json, optimizer.safetensors, state.json; written atomically) and at the end the model itself. A
+ * resumed run gives the same parameters, moments and losses, bit for bit, as one that was never stopped,
+ * wherever it was stopped: before the first checkpoint it starts again, after the last step only the model is
+ * written. A corrupted checkpoint is reported and skipped. A text sample or an evaluation on tasks that fails
+ * is reported, and the run continues. `callbacks` may be NULL. DDL_E_IO after a failed write: the message
+ * says from where --resume continues. DDL_E_INTERRUPTED after `stop`, `validation` or `tasks`, with a
+ * checkpoint of the last step, and after `check`. DDL_E_NUMERIC where a loss or a gradient is not finite: the
+ * message has the step, the micro-batch and the first bad tensor with its layer, trouble-<step>/ is a dump
+ * that ddl_verify_run replays, and the state before the step is saved as a further checkpoint unless it is
+ * not finite itself. `last` (may be NULL) gets the last step's progress, without results of tasks. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);

@@ -49,6 +49,7 @@ ddl_status ddl_lock_take(struct ddl_lock *lock, const char *folder, struct ddl_e
             return ddl_file_error(err, lock->path, "create");
         if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
             ddl_status status = in_use(lock->fd, folder, err);
+            lock->busy = true;
             close(lock->fd);
             return status;
         }

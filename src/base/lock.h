@@ -9,6 +9,7 @@
 
 struct ddl_lock {
     bool held;
+    bool busy; /* after a failed take: another holder has it */
     int fd;
     char path[1088];
 };

@@ -27,17 +27,27 @@ static bool is_variable(const char *entry, const char *const *names)
     return false;
 }
 
-/* The environment without `unset` (malloc'ed; its entries are borrowed); NULL without memory. */
-static char **environment_without(const char *const *unset)
+/* Whether both entries are of the same variable. */
+static bool is_same_variable(const char *entry, const char *other)
+{
+    size_t n = strcspn(other, "=");
+    return strncmp(entry, other, n) == 0 && entry[n] == '=';
+}
+
+/* The environment of the child (malloc'ed; its entries are borrowed); NULL without memory. */
+static char **make_environment(const struct ddl_process_options *options)
 {
     size_t n = 0, kept = 0;
     while (environ[n])
         n++;
-    char **out = malloc((n + 1) * sizeof *out);
+    char **out = malloc((n + 2) * sizeof *out);
     for (size_t i = 0; out && i < n; i++) {
-        if (!is_variable(environ[i], unset))
+        bool replaced = options->set && is_same_variable(environ[i], options->set);
+        if (!replaced && !is_variable(environ[i], options->unset))
             out[kept++] = environ[i];
     }
+    if (out && options->set)
+        out[kept++] = (char *)(uintptr_t)options->set; /* only read */
     if (out)
         out[kept] = NULL;
     return out;
@@ -104,7 +114,7 @@ ddl_status ddl_process_start(long *pid, const struct ddl_process_options *option
     int output = open(options->output, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
     if (output < 0)
         return ddl_file_error(err, options->output, "open");
-    char **environment = environment_without(options->unset);
+    char **environment = make_environment(options);
     ddl_status status = environment ? start(pid, options, environment, output, err)
                                     : ddl_error_set(err, DDL_E_MEMORY, "out of memory for an environment");
     free(environment);
@@ -133,11 +143,23 @@ void ddl_process_terminate(long pid)
     (void)kill((pid_t)pid, SIGTERM);
 }
 
+static size_t online_cores(void)
+{
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (size_t)online : 1;
+}
+
 size_t ddl_process_cores(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
         return (size_t)CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (size_t)online : 1;
+    return online_cores();
+}
+
+size_t ddl_process_cores_of(size_t processes)
+{
+    size_t own = ddl_process_cores(), share = online_cores() / processes;
+    share = share ? share : 1;
+    return own < share ? own : share;
 }

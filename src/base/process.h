@@ -12,7 +12,8 @@ struct ddl_process_options {
     const char *const *argv; /* ended by NULL; argv[0] is a name only                                     */
     const char *output;      /* file that standard output and standard error are appended to              */
     const char *const
-        *unset; /* names of environment variables that it does not inherit, ended by NULL; or NULL */
+        *unset;      /* names of environment variables that it does not inherit, ended by NULL; or NULL */
+    const char *set; /* a variable of its environment, "NAME=value"; or NULL */
 };
 
 /* Starts the executable of the calling process. The child is in a process group of its own, so that Ctrl-C in
@@ -32,5 +33,7 @@ void ddl_process_terminate(long pid);
 
 /* Number of processors that the process may use. */
 size_t ddl_process_cores(void);
+/* Cores for each of so many processes on this machine, at most those that this process may run on. */
+size_t ddl_process_cores_of(size_t processes);
 
 #endif

@@ -1,205 +1,17 @@
-#define _POSIX_C_SOURCE 200809L
 #include "ddl/data.h"
-#include "ddl/option.h"
 
 #include "base/clock.h"
-#include "data/hold_out.h"
-#include "data/reader.h"
-#include "data/shard_set.h"
+#include "base/file.h"
+#include "data/build.h"
+#include "data/part_file.h"
+#include "data/publish.h"
+#include "data/shard_format.h"
 
-#include <jansson.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { MAX_THREADS = 1024, PROGRESS_MS = 100 };
-
-#define FIELD(name) offsetof(struct ddl_build_config, name)
-#define TEXT(name) DDL_OPTION_STRING, FIELD(name), sizeof((struct ddl_build_config *)0)->name, 0, 0, NULL
-
-const struct ddl_option *ddl_build_options(void)
-{
-    static const struct ddl_option options[] = {
-        { "out", TEXT(out), "DIR", "folder for the shards" },
-        { "tokenizer", TEXT(tokenizer), "PATH", "tokenizer.json, or its folder" },
-        DDL_INPUT_ROWS(struct ddl_build_config),
-        { "val_fraction", DDL_OPTION_DOUBLE, FIELD(val_fraction), 0, 0, 1, NULL, "FRACTION",
-          "fraction of the documents to hold out in val_*.bin (with too few documents: of the tokens, "
-          "from the end of the text)" },
-        { "seed", DDL_OPTION_U64, FIELD(seed), 0, 0, 0, NULL, "N",
-          "seed of the selection of held-out documents" },
-        { "shard_tokens", DDL_OPTION_SIZE, FIELD(shard_tokens), 0, 1, 2147483647, NULL, "N",
-          "maximum tokens per shard" },
-        { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 0, MAX_THREADS, NULL, "N",
-          "encoder threads (0: one per core)", DDL_THREADS_ALIASES },
-        { "overwrite", DDL_OPTION_BOOL, FIELD(overwrite), 0, 0, 0, NULL, NULL,
-          "replace the shards of an earlier build in the folder" },
-        { "quiet", DDL_OPTION_BOOL, FIELD(quiet), 0, 0, 0, NULL, NULL,
-          "print nothing but errors (and the result with --json)" },
-        { 0 },
-    };
-    return options;
-}
-
-struct ddl_build_config ddl_build_defaults(void)
-{
-    return (struct ddl_build_config){
-        .tokenizer = "data/tokenizer",
-        .shard_tokens = 100000000,
-        .input = ddl_text_input_defaults(),
-    };
-}
-
-struct build {
-    const struct ddl_build_config *config;
-    struct ddl_inputs inputs;
-    ddl_tokenizer *tokenizer;
-    int32_t end_of_text;
-    struct ddl_pipeline pipeline;
-    struct ddl_reader reader;
-    struct ddl_shard_set set;
-    struct ddl_build_result result;
-    /* progress */
-    ddl_build_progress_fn *progress;
-    void *user;
-    uint64_t bytes_in;
-    double start, reported;
-};
-
-static ddl_status check_config(const struct ddl_build_config *c, struct ddl_error *err)
-{
-    if (c->out[0] == '\0')
-        return ddl_option_missing("data build", "--out DIR", err);
-    if (!(c->val_fraction >= 0 && c->val_fraction <= 1))
-        return ddl_error_set(err, DDL_E_USAGE, "--val_fraction: expected 0 to 1, found %g", c->val_fraction);
-    if (c->shard_tokens == 0 || c->shard_tokens > INT32_MAX)
-        return ddl_error_set(err, DDL_E_USAGE, "--shard_tokens: expected 1 to %ld, found %zu",
-                             (long)INT32_MAX, c->shard_tokens);
-    if (c->threads > MAX_THREADS)
-        return ddl_error_set(err, DDL_E_USAGE, "--threads: expected at most %d, found %zu", MAX_THREADS,
-                             c->threads);
-    return ddl_text_input_check(&c->input, err);
-}
-
-static ddl_status show_progress(struct build *b, bool always, struct ddl_error *err)
-{
-    double t = ddl_clock_seconds();
-    if (!b->progress || (!always && t - b->reported < 1e-3 * PROGRESS_MS))
-        return DDL_OK;
-    b->reported = t;
-    struct ddl_build_progress p = {
-        .bytes_in = b->bytes_in,
-        .bytes_total = b->inputs.bytes,
-        .documents = b->result.documents[0] + b->result.documents[1],
-        .tokens = b->result.tokens[0] + b->result.tokens[1],
-        .seconds = t - b->start,
-    };
-    if (b->progress(b->user, &p) != 0)
-        return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted; nothing was written to %s",
-                             b->config->out);
-    return DDL_OK;
-}
-
-static ddl_status write_batch(struct build *b, const struct ddl_text_batch *batch, struct ddl_error *err)
-{
-    if (batch->status) {
-        if (err)
-            *err = batch->err;
-        return batch->status;
-    }
-    for (int split = 0; split < DDL_SPLITS; split++) {
-        const struct ddl_ids *ids = &batch->ids[split];
-        ddl_status status = ddl_shard_set_append(&b->set, split, ids->ids, ids->n, err);
-        if (status)
-            return status;
-        b->result.documents[split] += batch->documents[split];
-        b->result.bytes[split] += batch->bytes[split];
-        b->result.tokens[split] += ids->n;
-    }
-    b->result.skipped += batch->skipped;
-    b->bytes_in = batch->consumed;
-    return DDL_OK;
-}
-
-static ddl_status check_progress(void *user, struct ddl_error *err)
-{
-    return show_progress(user, false, err);
-}
-
-/* If the selection of documents has left one of the sets empty, holds out the end of the text. */
-static ddl_status hold_out_end(struct build *b, struct ddl_error *err)
-{
-    struct ddl_build_result *r = &b->result;
-    const double share = b->config->val_fraction;
-    struct ddl_hold_out h = { .set = &b->set,
-                              .tokenizer = b->tokenizer,
-                              .end_of_text = b->end_of_text,
-                              .share = share,
-                              .check = check_progress,
-                              .user = b };
-    if (share == 0 || share == 1 || (r->documents[0] > 0 && r->documents[1] > 0))
-        return DDL_OK;
-    ddl_status status = ddl_hold_out_end(&h, err);
-    if (status)
-        return status;
-    r->end_held_out = h.at;
-    r->documents[DDL_SPLIT_TRAIN] += r->documents[DDL_SPLIT_VAL] + h.divided - h.documents;
-    r->documents[DDL_SPLIT_VAL] = h.documents;
-    r->bytes[DDL_SPLIT_TRAIN] += r->bytes[DDL_SPLIT_VAL] - h.bytes;
-    r->bytes[DDL_SPLIT_VAL] = h.bytes;
-    for (int split = 0; split < DDL_SPLITS; split++)
-        r->tokens[split] = b->set.split[split].tokens;
-    return DDL_OK;
-}
-
-static ddl_status write_all(void *user, struct ddl_error *err)
-{
-    struct build *b = user;
-    for (;;) {
-        bool end;
-        struct ddl_text_batch *batch = ddl_pipeline_next(&b->pipeline, PROGRESS_MS, &end);
-        if (end)
-            break;
-        ddl_status status = batch ? write_batch(b, batch, err) : DDL_OK;
-        if (batch)
-            ddl_pipeline_release(&b->pipeline);
-        if (!status)
-            status = show_progress(b, false, err);
-        if (status)
-            return status;
-    }
-    if (b->result.documents[0] + b->result.documents[1] == 0)
-        return ddl_error_set(err, DDL_E_FORMAT, "no text: %zu file%s, %llu empty document%s", b->inputs.n,
-                             b->inputs.n == 1 ? "" : "s", (unsigned long long)b->result.skipped,
-                             b->result.skipped == 1 ? "" : "s");
-    ddl_status status = hold_out_end(b, err);
-    return status ? status : show_progress(b, true, err);
-}
-
-static void *read_thread(void *arg)
-{
-    ddl_reader_run(&((struct build *)arg)->reader);
-    return NULL;
-}
-
-static void *encode_thread(void *arg)
-{
-    struct build *b = arg;
-    for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(&b->pipeline));) {
-        ddl_text_batch_decode(batch, b->config->input.text_key);
-        ddl_text_batch_encode(batch, b->tokenizer, b->end_of_text);
-        ddl_pipeline_done(&b->pipeline, batch);
-    }
-    return NULL;
-}
-
-static size_t thread_count(const struct ddl_build_config *config)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (config->threads > 0)
-        return config->threads;
-    return cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (size_t)cores;
-}
+enum { MAX_SHARDS = 10000 };
 
 /* Detects whether the tokenizer prepends a space to a text: if so, "a" and " a" have the same ids. */
 static ddl_status adds_space(const ddl_tokenizer *tokenizer, bool *adds, struct ddl_error *err)
@@ -214,101 +26,235 @@ static ddl_status adds_space(const ddl_tokenizer *tokenizer, bool *adds, struct 
     return status;
 }
 
-static ddl_status prepare(struct build *b, const char *const *inputs, size_t n_inputs, struct ddl_error *err)
+/* "2/4" */
+static ddl_status parse_shard(struct ddl_build *b, struct ddl_error *err)
 {
-    const struct ddl_build_config *config = b->config;
-    ddl_status status = check_config(config, err);
+    const char *text = b->config->shard;
+    char *end = NULL;
+    b->shard = 0;
+    b->n_shards = 1;
+    if (text[0] == '\0')
+        return DDL_OK;
+    unsigned long long shard = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0, n = 0;
+    if (end && *end == '/' && isdigit((unsigned char)end[1]))
+        n = strtoull(end + 1, &end, 10);
+    if (n == 0 || *end != '\0' || shard >= n || n > MAX_SHARDS)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "--shard: expected I/N with I from 0 to N - 1, such as 0/4, found %s", text);
+    b->shard = (size_t)shard;
+    b->n_shards = (size_t)n;
+    return DDL_OK;
+}
+
+static ddl_status list_inputs(struct ddl_build *b, const char *const *inputs, size_t n_inputs,
+                              struct ddl_error *err)
+{
+    ddl_status status = ddl_inputs_list(&b->inputs, inputs, n_inputs, b->config->input.stdin_format, err);
+    b->resumable = true;
+    for (size_t i = 0; i < b->inputs.n; i++)
+        b->resumable = b->resumable && strcmp(b->inputs.items[i].path, "-") != 0;
+    if (!status && !b->resumable && b->n_shards > 1)
+        return ddl_error_set(err, DDL_E_USAGE, "--shard: standard input cannot be divided: expected files");
+    return status;
+}
+
+static ddl_status load_tokenizer(struct ddl_build *b, struct ddl_error *err)
+{
+    const char *path = b->config->tokenizer;
+    ddl_status status = ddl_tokenizer_load(&b->tokenizer, path, err);
     if (!status)
-        status = ddl_inputs_list(&b->inputs, inputs, n_inputs, config->input.stdin_format, err);
-    if (!status)
-        status = ddl_tokenizer_load(&b->tokenizer, config->tokenizer, err);
+        status = ddl_tokenizer_identify(b->tokenizer, path, &b->identity, err);
     if (status)
         return status;
     b->end_of_text = ddl_tokenizer_end_of_text(b->tokenizer);
     if (b->end_of_text < 0)
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: no token <|endoftext|>, which is required to separate documents",
-                             config->tokenizer);
+                             "%s: no token <|endoftext|>, which is required to separate documents", path);
     b->result.bytes_per_token = ddl_tokenizer_vocab_size(b->tokenizer) > 65536 ? 4 : 2;
-    b->reader = (struct ddl_reader){ .inputs = &b->inputs,
-                                     .pipeline = &b->pipeline,
-                                     .separator = config->input.separator,
-                                     .val_fraction = config->val_fraction,
-                                     .seed = config->seed };
+    return adds_space(b->tokenizer, &b->cut_at_space, err);
+}
+
+static ddl_status prepare(struct ddl_build *b, const char *const *inputs, size_t n_inputs,
+                          struct ddl_error *err)
+{
+    ddl_status status = ddl_build_check_config(b->config, err);
+    if (!status)
+        status = parse_shard(b, err);
+    if (!status)
+        status = list_inputs(b, inputs, n_inputs, err);
+    if (!status)
+        status = load_tokenizer(b, err);
+    if (!status)
+        status = ddl_build_identify(b, err);
     json_object_seed(0); /* before threads parse */
-    return adds_space(b->tokenizer, &b->reader.cut_at_space, err);
+    return status;
 }
 
-static json_t *split_object(const struct ddl_build_result *r, int split)
+/* Completes a publication that was interrupted. *done: it was that of this build. */
+static ddl_status resume_publication(struct ddl_build *b, bool *done, struct ddl_error *err)
 {
-    return json_pack("{s:I, s:I, s:I}", "documents", (json_int_t)r->documents[split], "tokens",
-                     (json_int_t)r->tokens[split], "bytes", (json_int_t)r->bytes[split]);
+    ddl_status status = ddl_build_folder_lock_merge(&b->folder, err);
+    if (!status)
+        status = ddl_publish_finish(&b->folder, err);
+    return status ? status : ddl_build_read_result(b, done, err);
 }
 
-/* Options that determine the shards, as text; NULL without memory. */
-static json_t *options_object(const struct ddl_build_config *config)
+/* A process that starts, or is started again, after the others have completed the build. */
+static ddl_status find_completed(struct ddl_build *b, bool *done, struct ddl_error *err)
 {
-    static const char *const recorded[] = { "text_key", "separator", "val_fraction", "seed", "shard_tokens" };
-    json_t *options = json_object();
-    for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
-        const struct ddl_option *row = ddl_option_find(ddl_build_options(), recorded[i]);
-        char value[512];
-        ddl_option_format(row, config, value, sizeof value);
-        if (json_object_set_new(options, row->name, json_string(value)) != 0) {
-            json_decref(options);
-            return NULL;
-        }
-    }
-    return options;
+    char record[2048];
+    ddl_path_join(record, sizeof record, b->folder.out, DDL_SHARD_RECORD);
+    if (b->n_shards == 1 || b->config->overwrite || !ddl_file_exists(record))
+        return DDL_OK;
+    return ddl_build_read_result(b, done, err);
 }
 
-/* Writes shards.json. */
-static ddl_status write_record(struct build *b, struct ddl_error *err)
+/* Opens the folder of the build and compares its plan. *done: the shards are complete already. */
+static ddl_status begin(struct ddl_build *b, bool *done, struct ddl_error *err)
 {
     const struct ddl_build_config *c = b->config;
-    const struct ddl_build_result *r = &b->result;
-    struct ddl_tokenizer_identity id;
-    ddl_status status = ddl_shard_set_close(&b->set, err);
+    *done = false;
+    ddl_status status = ddl_build_folder_open(&b->folder, c->out, b->shard, b->n_shards, err);
+    if (!status && ddl_publish_pending(&b->folder)) {
+        status = resume_publication(b, done, err);
+        ddl_build_folder_unlock(&b->folder);
+        if (status || *done)
+            return status;
+        ddl_build_folder_close(&b->folder);
+        status = ddl_build_folder_open(&b->folder, c->out, b->shard, b->n_shards, err);
+    }
     if (!status)
-        status = ddl_tokenizer_identify(b->tokenizer, c->tokenizer, &id, err);
+        status = find_completed(b, done, err);
+    if (!status && !*done)
+        status = ddl_publish_check(c->out, c->overwrite, err);
+    if (!status && !*done)
+        status = ddl_build_plan(b, err);
+    if (!status && !ddl_build_folder_alone(&b->folder, NULL))
+        ddl_build_folder_tidy(&b->folder);
+    ddl_build_folder_unlock(&b->folder);
+    if (!status && !*done)
+        status = ddl_parts_divide(&b->parts, &b->inputs, c->input.separator, c->part_bytes, err);
+    b->result.parts = b->parts.n;
+    return status;
+}
+
+/* Encodes the parts of this process that are not finished; checks the others, for which *mine is set. */
+static ddl_status encode_parts(struct ddl_build *b, const size_t *owner, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (size_t i = 0; i < b->parts.n && !status; i++) {
+        if (owner[i] != b->shard)
+            continue;
+        if (ddl_part_finished(&b->folder, i)) {
+            b->result.parts_kept++;
+            status = ddl_build_check_part(b, i, err);
+        } else {
+            b->shown.bytes_total += ddl_parts_bytes(&b->parts, &b->inputs, i);
+        }
+    }
+    if (!b->resumable)
+        b->shown.bytes_total = 0; /* unknown */
+    for (size_t i = 0; i < b->parts.n && !status; i++) {
+        if (owner[i] != b->shard || ddl_part_finished(&b->folder, i))
+            continue;
+        status = ddl_build_part(b, i, err);
+        b->result.parts_encoded++;
+    }
+    return status ? status : ddl_build_show(b, true, err);
+}
+
+/* Decides whether this process writes the shards: the last one that has finished its parts. */
+static ddl_status is_last(struct ddl_build *b, bool *last, struct ddl_error *err)
+{
+    *last = false;
+    ddl_status status = ddl_build_folder_lock(&b->folder, err);
+    if (!ddl_build_folder_has(&b->folder, DDL_BUILD_PLAN) || ddl_publish_pending(&b->folder)) {
+        /* another process completes the build, or has completed it */
+        b->result.parts_finished = b->parts.n;
+        ddl_build_folder_unlock(&b->folder);
+        return DDL_OK;
+    }
     if (status)
         return status;
-    /* A path that is not UTF-8 has no text in JSON: then the name is empty. */
-    json_t *name = json_string(id.name), *tokenizer;
-    tokenizer = json_pack("{s:o, s:I, s:i, s:s}", "name", name ? name : json_string(""), "vocab_size",
-                          (json_int_t)id.vocab_size, "end_of_text", (int)id.end_of_text, "sha256", id.sha256);
-    json_t *about = json_pack("{s:i, s:o, s:o, s:o, s:I, s:o}", "version", 1, "tokenizer", tokenizer, "train",
-                              split_object(r, DDL_SPLIT_TRAIN), "val", split_object(r, DDL_SPLIT_VAL),
-                              "skipped", (json_int_t)r->skipped, "options", options_object(c));
-    status = ddl_shard_set_record(&b->set, about, err);
-    json_decref(about);
+    for (size_t i = 0; i < b->parts.n; i++)
+        b->result.parts_finished += ddl_part_finished(&b->folder, i);
+    if (b->result.parts_finished == b->parts.n)
+        status = ddl_build_folder_lock_merge(&b->folder, err);
+    else if (b->result.parts_finished == 0 && ddl_build_folder_alone(&b->folder, NULL) == DDL_OK)
+        ddl_build_folder_clear(&b->folder); /* nothing to keep */
+    *last = b->folder.merge.held;
+    ddl_build_folder_unlock(&b->folder);
+    return b->folder.merge.busy ? DDL_OK : status;
+}
+
+static ddl_status run(struct ddl_build *b, struct ddl_error *err)
+{
+    bool last = false;
+    size_t *owner = calloc(b->parts.n, sizeof *owner);
+    ddl_status status = owner ? ddl_parts_assign(&b->parts, &b->inputs, b->n_shards, owner, err)
+                              : ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu parts", b->parts.n);
+    if (!status)
+        status = encode_parts(b, owner, err);
+    if (!status)
+        status = is_last(b, &last, err);
+    for (size_t i = 0; i < b->parts.n && !status && last; i++) {
+        if (owner[i] != b->shard)
+            status = ddl_build_check_part(b, i, err);
+    }
+    free(owner);
+    if (!status && last)
+        status = ddl_build_finish(b, err);
+    b->result.complete = !status && last;
     return status;
+}
+
+/* After an error: keeps the finished parts, if there are any, and reports it in `err`; otherwise removes the
+ * folder of the build. */
+static void give_up(struct ddl_build *b, ddl_status why, struct ddl_error *err)
+{
+    struct ddl_build_folder *f = &b->folder;
+    const size_t finished = b->resumable && !b->worthless ? ddl_build_folder_count(f) : 0;
+    char text[sizeof err->text];
+    if (!f->shard.held) /* another process works on it */
+        return;
+    if (!ddl_publish_pending(f) && finished == 0) {
+        if (!ddl_build_folder_lock(f, NULL) && !ddl_build_folder_alone(f, NULL))
+            ddl_build_folder_clear(f);
+        ddl_build_folder_unlock(f);
+    }
+    if (!err)
+        return;
+    memcpy(text, err->text, sizeof text);
+    if (finished > 0)
+        ddl_error_set(err, why, "%.800s; %zu of %zu parts are finished: run this again to continue", text,
+                      finished, b->parts.n);
+    else if (why == DDL_E_INTERRUPTED)
+        ddl_error_set(err, why, "%s; nothing was written to %s", text, b->config->out);
 }
 
 ddl_status ddl_data_build(const struct ddl_build_config *config, const char *const *inputs, size_t n_inputs,
                           ddl_build_progress_fn *progress, void *user, struct ddl_build_result *result,
                           struct ddl_error *err)
 {
-    struct build b = { .config = config, .progress = progress, .user = user, .start = ddl_clock_seconds() };
+    struct ddl_build b = {
+        .config = config, .progress = progress, .user = user, .start = ddl_clock_seconds()
+    };
+    bool done = false;
     ddl_status status = prepare(&b, inputs, n_inputs, err);
-    if (!status)
-        status = ddl_shard_set_begin(&b.set, config->out, config->overwrite, b.result.bytes_per_token,
-                                     config->shard_tokens, err);
     if (!status) {
-        const struct ddl_pipeline_roles roles = { &b, read_thread, encode_thread, write_all };
-        status = ddl_pipeline_run(&b.pipeline, thread_count(config), &roles, err);
-        if (!status)
-            status = write_record(&b, err);
+        status = begin(&b, &done, err);
+        const bool begun = !status && !done;
+        if (begun)
+            status = run(&b, err);
         if (status)
-            ddl_shard_set_discard(&b.set);
-        else
-            status = ddl_shard_set_publish(&b.set, err);
+            give_up(&b, status, begun ? err : NULL);
     }
-    for (int split = 0; split < DDL_SPLITS; split++)
-        b.result.shards[split] = b.set.split[split].shards;
+    ddl_build_folder_close(&b.folder);
+    b.result.complete = b.result.complete || done;
     b.result.seconds = ddl_clock_seconds() - b.start;
     if (result)
         *result = status ? (struct ddl_build_result){ 0 } : b.result;
+    ddl_parts_free(&b.parts);
     ddl_tokenizer_free(b.tokenizer);
     ddl_inputs_free(&b.inputs);
     return status;

@@ -4,6 +4,7 @@
 #define DDL_DATA_HOLD_OUT_H
 
 #include "data/shard_set.h"
+#include "ddl/tokenizer.h"
 
 struct ddl_hold_out {
     struct ddl_shard_set *set; /* with tokens in one split only */

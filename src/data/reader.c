@@ -1,10 +1,10 @@
 #include "data/reader.h"
 
-#include "base/rng.h"
 #include "data/cut.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 enum { RAW_BYTES = 1 << 18, MAX_SEGMENTS = 4096 };
 
@@ -27,21 +27,22 @@ static ddl_status need_batch(struct ddl_reader *r, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* Bytes read of the current range. What was read beyond its end belongs to the next one. */
+static uint64_t consumed_of_range(const struct ddl_reader *r)
+{
+    uint64_t at = r->source.consumed;
+    if (!r->range || at <= r->range->from)
+        return 0;
+    return (at < r->range->to ? at : r->range->to) - r->range->from;
+}
+
 static void push_batch(struct ddl_reader *r)
 {
     if (!r->batch)
         return;
-    r->batch->consumed = r->consumed + r->source.consumed;
+    r->batch->consumed = r->consumed + consumed_of_range(r);
     ddl_pipeline_push(r->pipeline);
     r->batch = NULL;
-}
-
-/* Selects the split of the next document by a hash of (seed, document index), independently of all other
- * documents. */
-static unsigned char next_split(struct ddl_reader *r)
-{
-    double u = ddl_rng_uniform(ddl_rng_key(r->seed, "held-out split"), r->document++);
-    return u < r->val_fraction ? DDL_SPLIT_VAL : DDL_SPLIT_TRAIN;
 }
 
 /* Pushes the batch without its bytes from `keep` on, which start the next batch. */
@@ -110,19 +111,10 @@ static ddl_status begin_piece(struct ddl_reader *r, struct ddl_error *err)
     return status;
 }
 
-static ddl_status begin_document(struct ddl_reader *r, struct ddl_error *err)
-{
-    r->piece.split = next_split(r);
-    return begin_piece(r, err);
-}
-
+/* A cut always leaves a nonempty rest: only a whole document can be empty. */
 static ddl_status end_document(struct ddl_reader *r, struct ddl_error *err)
 {
     r->piece.size = r->batch->size - r->piece.offset;
-    if (r->piece.size == 0) { /* a cut always leaves a nonempty rest: only a whole document can be empty */
-        r->batch->skipped++;
-        return DDL_OK;
-    }
     return ddl_text_batch_add_segment(r->batch, &r->piece, err);
 }
 
@@ -150,7 +142,7 @@ static ddl_status text_fragment(struct ddl_reader *r, const struct fragment *f, 
     ddl_status status;
     if (is_separator(r, f)) {
         status = end_document(r, err);
-        return status ? status : begin_document(r, err);
+        return status ? status : begin_piece(r, err);
     }
     status = ddl_text_batch_append(r->batch, f->text, f->size, err);
     if (!status && r->batch->size >= r->next_cut)
@@ -182,15 +174,54 @@ static ddl_status json_fragment(struct ddl_reader *r, const struct fragment *f, 
     r->piece.size = r->batch->size - r->piece.offset;
     if (r->piece.size > DDL_LONGEST_LINE)
         return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: line exceeds the limit of %d MiB", r->piece.path,
-                             (unsigned long long)r->piece.line, DDL_LONGEST_LINE >> 20);
+                             (unsigned long long)ddl_segment_line(&r->piece), DDL_LONGEST_LINE >> 20);
     if (!f->ends)
         return DDL_OK;
     if (is_blank(r->batch->text + r->piece.offset, r->piece.size)) {
         r->batch->size = r->piece.offset;
         return DDL_OK;
     }
-    r->piece.split = next_split(r);
     return ddl_text_batch_add_segment(r->batch, &r->piece, err);
+}
+
+/* Before the first document of the range: the rest of the line in which the range begins, and then, in a text
+ * file, all lines up to a separator. */
+static ddl_status outer_fragment(struct ddl_reader *r, bool json, const struct fragment *f,
+                                 struct ddl_error *err)
+{
+    if (!r->aligned) {
+        r->aligned = f->ends;
+        r->outside = !json || !f->ends;
+        r->piece.line_base = r->offset + f->size;
+        return DDL_OK;
+    }
+    if (!is_separator(r, f))
+        return DDL_OK;
+    r->outside = false;
+    return begin_piece(r, err);
+}
+
+/* True if the documents that begin in the range end before the fragment. */
+static bool range_ends(const struct ddl_reader *r, bool json, const struct fragment *f)
+{
+    return r->offset >= r->range->to && (r->outside || (f->starts && (json || is_separator(r, f))));
+}
+
+static ddl_status process_fragment(struct ddl_reader *r, bool json, const struct fragment *f,
+                                   struct ddl_error *err)
+{
+    if (r->outside)
+        return outer_fragment(r, json, f, err);
+    return json ? json_fragment(r, f, err) : text_fragment(r, f, err);
+}
+
+/* Adds the fragment to the checksum, except the byte before the range, at which reading begins. */
+static void add_to_text(struct ddl_reader *r, const struct fragment *f)
+{
+    size_t before = r->offset < r->range->from ? 1 : 0;
+    r->text.crc =
+        (uint32_t)crc32(r->text.crc, (const unsigned char *)f->text + before, (uInt)(f->size - before));
+    r->text.end = r->offset + f->size;
 }
 
 /* Appends more bytes to raw; sets *end at the end of the input. */
@@ -223,7 +254,10 @@ static ddl_status read_lines(struct ddl_reader *r, bool json, struct ddl_error *
         f.text = text;
         f.size = newline ? (size_t)(newline - text) + 1 : left;
         f.ends = newline || end;
-        status = (json ? json_fragment : text_fragment)(r, &f, err);
+        if (range_ends(r, json, &f))
+            return DDL_OK;
+        status = process_fragment(r, json, &f, err);
+        add_to_text(r, &f);
         f.starts = f.ends;
         r->raw_at += f.size;
         r->offset += f.size;
@@ -231,27 +265,47 @@ static ddl_status read_lines(struct ddl_reader *r, bool json, struct ddl_error *
     if (!status && !f.starts) { /* the last line is longer than raw and filled it exactly */
         f.size = 0;
         f.ends = true;
-        status = (json ? json_fragment : text_fragment)(r, &f, err);
+        status = process_fragment(r, json, &f, err);
     }
     return status;
 }
 
-static ddl_status read_input(struct ddl_reader *r, const struct ddl_input *input, struct ddl_error *err)
+/* Opens the input at the beginning of the range: at the byte before it, which tells whether a line begins
+ * there. */
+static ddl_status open_range(struct ddl_reader *r, const struct ddl_input *input, struct ddl_error *err)
 {
+    const uint64_t from = r->range->from;
     r->raw_at = r->raw_size = 0;
-    r->offset = 0;
+    r->offset = from > 0 ? from - 1 : 0;
+    r->text = (struct ddl_range_text){ .end = from };
+    r->aligned = from == 0;
+    r->outside = from > 0;
     r->piece = (struct ddl_segment){ .path = strcmp(input->path, "-") ? input->path : "standard input",
                                      .json = input->json };
     ddl_status status = ddl_source_open(&r->source, input->path, input->packing, &r->pipeline->stopped, err);
+    if (!status && from > 0) {
+        status = ddl_source_seek(&r->source, r->offset, err);
+        if (status)
+            ddl_source_close(&r->source);
+    }
+    return status;
+}
+
+static ddl_status read_range(struct ddl_reader *r, const struct ddl_range *range, struct ddl_error *err)
+{
+    const struct ddl_input *input = &r->inputs->items[range->input];
+    r->range = range;
+    ddl_status status = open_range(r, input, err);
     if (status)
         return status;
-    if (!input->json)
-        status = begin_document(r, err);
+    if (!input->json && !r->outside)
+        status = begin_piece(r, err);
     if (!status)
         status = read_lines(r, input->json, err);
-    if (!status && !input->json)
+    if (!status && !input->json && !r->outside)
         status = end_document(r, err);
-    r->consumed += r->source.consumed;
+    r->consumed += consumed_of_range(r);
+    r->range = NULL;
     ddl_source_close(&r->source);
     return status;
 }
@@ -262,8 +316,11 @@ static ddl_status read_all(struct ddl_reader *r, struct ddl_error *err)
     if (!r->raw)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %d bytes", RAW_BYTES);
     ddl_status status = DDL_OK;
-    for (size_t i = 0; !status && i < r->inputs->n; i++)
-        status = read_input(r, &r->inputs->items[i], err);
+    for (size_t i = 0; !status && i < r->n_ranges; i++) {
+        status = read_range(r, &r->ranges[i], err);
+        if (r->texts)
+            r->texts[i] = r->text;
+    }
     return status;
 }
 

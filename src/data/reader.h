@@ -1,8 +1,9 @@
-/* The reader thread of the builder: splits inputs into documents, and long documents into pieces. */
+/* The reader thread of the builder: splits ranges of inputs into documents, and long documents into
+ * pieces. */
 #ifndef DDL_DATA_READER_H
 #define DDL_DATA_READER_H
 
-#include "data/inputs.h"
+#include "data/parts.h"
 #include "data/pipeline.h"
 
 enum {
@@ -11,18 +12,28 @@ enum {
     DDL_LONGEST_LINE = 64 << 20,  /* of a .jsonl file */
 };
 
+/* The text that was read of a range: from its first byte to `end`, in decompressed bytes of the file. */
+struct ddl_range_text {
+    uint64_t end;
+    uint32_t crc; /* CRC-32 */
+};
+
 struct ddl_reader {
     /* set by the caller */
     const struct ddl_inputs *inputs;
+    const struct ddl_range *ranges; /* (n_ranges) */
+    size_t n_ranges;
+    struct ddl_range_text *texts; /* result: (n_ranges), or NULL */
     struct ddl_pipeline *pipeline;
     const char *separator; /* "" for none */
     bool cut_at_space;     /* see ddl_cut_find */
-    double val_fraction;
-    uint64_t seed;
     /* internal */
-    struct ddl_text_batch *batch; /* being filled, or NULL */
-    uint64_t document;            /* documents started so far */
-    uint64_t consumed;            /* bytes of the inputs before this one */
+    const struct ddl_range *range; /* being read */
+    struct ddl_range_text text;    /* of it */
+    bool aligned;                  /* past the line in which the range begins */
+    bool outside;                  /* before the first document that begins in the range */
+    struct ddl_text_batch *batch;  /* being filled, or NULL */
+    uint64_t consumed;             /* bytes of the ranges before this one */
     struct ddl_source source;
     char *raw; /* bytes of the input not yet in a batch: raw[raw_at .. raw_size) */
     size_t raw_at, raw_size;
@@ -33,7 +44,7 @@ struct ddl_reader {
     size_t carry_capacity;
 };
 
-/* Reads all inputs into the pipeline and finishes it. An error becomes the status of the last batch. Also
+/* Reads all ranges into the pipeline and finishes it. An error becomes the status of the last batch. Also
  * returns after the pipeline was stopped. */
 void ddl_reader_run(struct ddl_reader *reader);
 

@@ -4,12 +4,27 @@
 #define DDL_DATA_SHARD_FORMAT_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 /* What a build has written into a folder, and with which tokenizer: beside the shards. */
 #define DDL_SHARD_RECORD "shards.json"
 
 enum { DDL_SHARD_MAGIC = 20240520, DDL_SHARD_HEADER = 1024 };
+
+/* Splits of a build. */
+enum { DDL_SPLIT_TRAIN, DDL_SPLIT_VAL, DDL_SPLITS };
+
+/* File name of shard i of a split. */
+enum { DDL_SHARD_NAME = 32 };
+void ddl_shard_name(char name[DDL_SHARD_NAME], int split, size_t i);
+/* True if a build writes shards of this name. */
+bool ddl_shard_is_built(const char *name);
+
+/* Converts n tokens to little-endian integers of `width` bytes, and back. */
+void ddl_tokens_pack(unsigned char *bytes, const int32_t *ids, size_t n, int width);
+void ddl_tokens_unpack(int32_t *ids, const unsigned char *bytes, size_t n, int width);
 
 /* True if a folder's set of shards includes files of this name: "*.bin", not hidden. */
 static inline bool ddl_shard_name_fits(const char *name)

@@ -2,101 +2,35 @@
 #include "data/shard_set.h"
 
 #include "base/file.h"
-
 #include "base/json.h"
 #include "data/shard_format.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_SHARDS = 1000000, NAME_SIZE = 32 }; /* with six digits, name order is shard order */
+enum { MAX_SHARDS = 1000000 }; /* with six digits, name order is shard order */
 
-static const char *const split_names[DDL_SPLITS] = { "train", "val" };
-
-static void shard_name(char name[NAME_SIZE], int split, size_t i)
+ddl_status ddl_shard_set_begin(struct ddl_shard_set *set, const char *work, int width, size_t shard_tokens,
+                               struct ddl_error *err)
 {
-    snprintf(name, NAME_SIZE, "%s_%06zu.bin", split_names[split], i);
-}
-
-/* True if a build writes files of this name. */
-static bool is_build_name(const char *name)
-{
-    for (int split = 0; split < DDL_SPLITS; split++) {
-        size_t n = strlen(split_names[split]);
-        if (strncmp(name, split_names[split], n) == 0 && name[n] == '_' &&
-            strspn(name + n + 1, "0123456789") == 6 && strcmp(name + n + 7, ".bin") == 0)
-            return true;
-    }
-    return false;
-}
-
-static ddl_status check_no_shards(const char *out, bool overwrite, struct ddl_error *err)
-{
-    DIR *dir = opendir(out);
-    if (!dir)
-        return ddl_file_error(err, out, "open folder");
-    ddl_status status = DDL_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        if (!ddl_shard_name_fits(entry->d_name))
-            continue;
-        if (!is_build_name(entry->d_name))
-            status = ddl_error_set(err, DDL_E_USAGE,
-                                   "%s: contains %s, which is not from a build: choose another folder", out,
-                                   entry->d_name);
-        else if (!overwrite)
-            status = ddl_error_set(err, DDL_E_USAGE,
-                                   "%s: already has shards (%s): choose another folder or use --overwrite",
-                                   out, entry->d_name);
-    }
-    closedir(dir);
-    return status;
-}
-
-static size_t existing_prefix(const char *path)
-{
-    char part[1024];
-    size_t n = strlen(path);
-    memcpy(part, path, n + 1);
-    while (n > 0 && !ddl_file_exists(part)) {
-        while (n > 0 && part[n - 1] != '/')
-            n--;
-        while (n > 0 && part[n - 1] == '/')
-            n--;
-        part[n] = '\0';
-    }
-    return n;
-}
-
-ddl_status ddl_shard_set_begin(struct ddl_shard_set *set, const char *out, bool overwrite, int width,
-                               size_t shard_tokens, struct ddl_error *err)
-{
-    *set = (struct ddl_shard_set){ .overwrite = overwrite, .width = width, .shard_tokens = shard_tokens };
-    if (strlen(out) + 64 > sizeof set->out)
-        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: folder name too long", out);
-    strcpy(set->out, out);
-    set->out_kept = existing_prefix(out);
-    ddl_status status = ddl_file_make_dir(out, err);
-    if (!status)
-        status = check_no_shards(out, overwrite, err);
-    snprintf(set->work, sizeof set->work, "%s/.build-%ld", out, (long)getpid());
-    if (!status)
-        status = ddl_file_make_dir(set->work, err);
-    if (status)
-        ddl_shard_set_discard(set);
-    return status;
+    *set = (struct ddl_shard_set){ .width = width, .shard_tokens = shard_tokens };
+    if (strlen(work) + 64 > sizeof set->work)
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: folder name too long", work);
+    strcpy(set->work, work);
+    ddl_status status = ddl_file_exists(work) ? ddl_file_remove_dir(work, err) : DDL_OK;
+    return status ? status : ddl_file_make_dir(work, err);
 }
 
 static ddl_status begin_shard(struct ddl_shard_set *set, int split, struct ddl_error *err)
 {
     struct ddl_shard_sequence *s = &set->split[split];
-    char name[NAME_SIZE], path[1024 + 128];
+    char name[DDL_SHARD_NAME], path[1024 + 128];
     if (s->shards == MAX_SHARDS)
         return ddl_error_set(err, DDL_E_USAGE, "%s: more than %d shards of %zu tokens: increase shard_tokens",
-                             set->out, MAX_SHARDS, set->shard_tokens);
-    shard_name(name, split, s->shards);
+                             set->work, MAX_SHARDS, set->shard_tokens);
+    ddl_shard_name(name, split, s->shards);
     ddl_path_join(path, sizeof path, set->work, name);
     ddl_status status = ddl_file_writer_begin(&s->writer, path, err);
     if (status)
@@ -128,28 +62,11 @@ static ddl_status end_shard(struct ddl_shard_set *set, int split, struct ddl_err
     return ddl_file_writer_commit(&s->writer, err);
 }
 
-static ddl_status write_ids(struct ddl_shard_set *set, struct ddl_shard_sequence *s, const int32_t *ids,
-                            size_t n, struct ddl_error *err)
-{
-    unsigned char bytes[4096];
-    size_t width = (size_t)set->width, most = sizeof bytes / width;
-    ddl_status status = DDL_OK;
-    for (size_t done = 0; done < n && !status;) {
-        size_t take = n - done < most ? n - done : most;
-        for (size_t i = 0; i < take; i++) {
-            for (size_t b = 0; b < width; b++)
-                bytes[i * width + b] = (unsigned char)((uint32_t)ids[done + i] >> 8 * b);
-        }
-        status = ddl_file_writer_write(&s->writer, bytes, take * width, err);
-        done += take;
-    }
-    return status;
-}
-
-ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int32_t *ids, size_t n,
-                                struct ddl_error *err)
+ddl_status ddl_shard_set_append_packed(struct ddl_shard_set *set, int split, const unsigned char *bytes,
+                                       size_t n, struct ddl_error *err)
 {
     struct ddl_shard_sequence *s = &set->split[split];
+    const size_t width = (size_t)set->width;
     ddl_status status = DDL_OK;
     while (n > 0 && !status) {
         if (s->open && s->in_shard == set->shard_tokens)
@@ -159,11 +76,25 @@ ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int3
         if (status)
             break;
         size_t left = set->shard_tokens - (size_t)s->in_shard, take = n < left ? n : left;
-        status = write_ids(set, s, ids, take, err);
+        status = ddl_file_writer_write(&s->writer, bytes, take * width, err);
         s->in_shard += take;
         s->tokens += take;
-        ids += take;
+        bytes += take * width;
         n -= take;
+    }
+    return status;
+}
+
+ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int32_t *ids, size_t n,
+                                struct ddl_error *err)
+{
+    unsigned char bytes[4096];
+    const size_t most = sizeof bytes / (size_t)set->width;
+    ddl_status status = DDL_OK;
+    for (size_t done = 0, take; done < n && !status; done += take) {
+        take = n - done < most ? n - done : most;
+        ddl_tokens_pack(bytes, ids + done, take, set->width);
+        status = ddl_shard_set_append_packed(set, split, bytes, take, err);
     }
     return status;
 }
@@ -179,8 +110,8 @@ ddl_status ddl_shard_set_close(struct ddl_shard_set *set, struct ddl_error *err)
 /* Path of a complete shard that is not published yet. */
 static void work_path(const struct ddl_shard_set *set, int split, size_t i, char *path, size_t size)
 {
-    char name[NAME_SIZE];
-    shard_name(name, split, i);
+    char name[DDL_SHARD_NAME];
+    ddl_shard_name(name, split, i);
     ddl_path_join(path, size, set->work, name);
 }
 
@@ -197,12 +128,8 @@ static ddl_status read_ids(const struct ddl_shard_set *set, const char *path, ui
     for (size_t done = 0; ok && done < n;) {
         size_t most = sizeof bytes / width, take = n - done < most ? n - done : most;
         ok = fread(bytes, width, take, file) == take;
-        for (size_t i = 0; ok && i < take; i++) {
-            uint32_t id = 0;
-            for (size_t b = 0; b < width; b++)
-                id |= (uint32_t)bytes[i * width + b] << 8 * b;
-            ids[done + i] = (int32_t)id;
-        }
+        if (ok)
+            ddl_tokens_unpack(ids + done, bytes, take, set->width);
         done += take;
     }
     ddl_status status = ok ? DDL_OK : ddl_file_error(err, path, "read");
@@ -285,65 +212,6 @@ ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t
     return shorten(set, path, s->in_shard, err);
 }
 
-/* Removes the shards of an earlier build, their record first. */
-static ddl_status remove_old(const struct ddl_shard_set *set, struct ddl_error *err)
-{
-    char record[2048];
-    DIR *dir = opendir(set->out);
-    if (!dir)
-        return ddl_file_error(err, set->out, "open folder");
-    ddl_status status = DDL_OK;
-    ddl_path_join(record, sizeof record, set->out, DDL_SHARD_RECORD);
-    if (unlink(record) != 0 && ddl_file_exists(record))
-        status = ddl_file_error(err, record, "remove");
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        char path[2048];
-        if (!is_build_name(entry->d_name))
-            continue;
-        ddl_path_join(path, sizeof path, set->out, entry->d_name);
-        if (unlink(path) != 0)
-            status = ddl_file_error(err, path, "remove");
-    }
-    closedir(dir);
-    return status;
-}
-
-/* Removes this set's shards from the folder `place`, as far as they exist. */
-static void remove_shards(const struct ddl_shard_set *set, const char *place)
-{
-    char record[2048];
-    ddl_path_join(record, sizeof record, place, DDL_SHARD_RECORD);
-    unlink(record);
-    for (int split = 0; split < DDL_SPLITS; split++) {
-        for (size_t i = 0; i < set->split[split].shards; i++) {
-            char name[NAME_SIZE], path[2048];
-            shard_name(name, split, i);
-            ddl_path_join(path, sizeof path, place, name);
-            unlink(path);
-        }
-    }
-}
-
-static ddl_status move_all(const struct ddl_shard_set *set, struct ddl_error *err)
-{
-    for (int split = 0; split < DDL_SPLITS; split++) {
-        for (size_t i = 0; i < set->split[split].shards; i++) {
-            char name[NAME_SIZE], from[2048], to[2048];
-            shard_name(name, split, i);
-            work_path(set, split, i, from, sizeof from);
-            ddl_path_join(to, sizeof to, set->out, name);
-            if (rename(from, to) != 0)
-                return ddl_file_error(err, to, "move into place");
-        }
-    }
-    char from[2048], to[2048];
-    ddl_path_join(from, sizeof from, set->work, DDL_SHARD_RECORD);
-    ddl_path_join(to, sizeof to, set->out, DDL_SHARD_RECORD);
-    if (ddl_file_exists(from) && rename(from, to) != 0)
-        return ddl_file_error(err, to, "move into place");
-    return DDL_OK;
-}
-
 ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct ddl_error *err)
 {
     char path[2048];
@@ -351,9 +219,9 @@ ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct
     bool complete = true;
     for (int split = 0; split < DDL_SPLITS; split++) {
         for (size_t i = 0; i < set->split[split].shards; i++) {
-            char name[NAME_SIZE];
+            char name[DDL_SHARD_NAME];
             struct stat st;
-            shard_name(name, split, i);
+            ddl_shard_name(name, split, i);
             work_path(set, split, i, path, sizeof path);
             if (stat(path, &st) != 0) {
                 json_decref(files);
@@ -369,43 +237,19 @@ ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct
     return ddl_json_write(path, about, err);
 }
 
-ddl_status ddl_shard_set_publish(struct ddl_shard_set *set, struct ddl_error *err)
-{
-    ddl_status status = ddl_shard_set_close(set, err);
-    /* Another process may have created shards in the meantime. */
-    if (!status)
-        status = check_no_shards(set->out, set->overwrite, err);
-    /* Remove old shards first: an interruption leaves fewer shards, never a mixture of two builds. */
-    if (!status)
-        status = remove_old(set, err);
-    if (!status) {
-        status = move_all(set, err);
-        if (status)
-            remove_shards(set, set->out);
-    }
-    if (status) {
-        ddl_shard_set_discard(set);
-        return status;
-    }
-    rmdir(set->work);
-    return ddl_file_sync_dir(set->out, err);
-}
-
 void ddl_shard_set_discard(struct ddl_shard_set *set)
 {
+    char path[2048];
     for (int split = 0; split < DDL_SPLITS; split++) {
         if (set->split[split].open)
             ddl_file_writer_discard(&set->split[split].writer);
         set->split[split].open = false;
+        for (size_t i = 0; i < set->split[split].shards; i++) {
+            work_path(set, split, i, path, sizeof path);
+            unlink(path);
+        }
     }
-    remove_shards(set, set->work);
+    ddl_path_join(path, sizeof path, set->work, DDL_SHARD_RECORD);
+    unlink(path);
     rmdir(set->work);
-    /* Remove the folders created by begin, innermost first, if they are empty. */
-    for (size_t n = strlen(set->out); n > set->out_kept; n--) {
-        if (set->out[n] != '\0' && set->out[n] != '/')
-            continue;
-        set->out[n] = '\0';
-        if (set->out[n - 1] != '/' && rmdir(set->out) != 0)
-            break;
-    }
 }

@@ -1,17 +1,15 @@
-/* The output of the builder: writes tokens into shards, in a hidden folder until all of them are complete. */
+/* Writes tokens into shards, in a folder for incomplete output. publish.h moves them into place. */
 #ifndef DDL_DATA_SHARD_SET_H
 #define DDL_DATA_SHARD_SET_H
 
 #include "base/file.h"
-#include "data/text_batch.h"
+#include "data/shard_format.h"
 
 #include <jansson.h>
 
 struct ddl_shard_set {
-    char out[1024], work[1088]; /* output folder; hidden folder in it for incomplete shards */
-    size_t out_kept;            /* length of the part of `out` that existed before */
-    bool overwrite;
-    int width; /* bytes per token */
+    char work[1088]; /* folder of the shards */
+    int width;       /* bytes per token */
     size_t shard_tokens;
     struct ddl_shard_sequence {
         struct ddl_file_writer writer;
@@ -21,12 +19,14 @@ struct ddl_shard_set {
     } split[DDL_SPLITS];
 };
 
-/* Creates the folders. Fails if `out` has shards, unless `overwrite`, or .bin files that no build wrote.
- * After a successful begin, call exactly one of publish and discard. */
-ddl_status ddl_shard_set_begin(struct ddl_shard_set *set, const char *out, bool overwrite, int width,
-                               size_t shard_tokens, struct ddl_error *err);
+/* Creates the folder `work`, empty. After a successful begin, either publish the shards or call discard. */
+ddl_status ddl_shard_set_begin(struct ddl_shard_set *set, const char *work, int width, size_t shard_tokens,
+                               struct ddl_error *err);
 ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int32_t *ids, size_t n,
                                 struct ddl_error *err);
+/* The same for tokens of set->width bytes each, as in a shard. */
+ddl_status ddl_shard_set_append_packed(struct ddl_shard_set *set, int split, const unsigned char *bytes,
+                                       size_t n, struct ddl_error *err);
 /* Closes the last shard of each split; a later append begins another one. */
 ddl_status ddl_shard_set_close(struct ddl_shard_set *set, struct ddl_error *err);
 /* The following three need a closed split. Reads n tokens from position `start`; start + n is at most the
@@ -39,10 +39,9 @@ ddl_status ddl_shard_set_make_train(struct ddl_shard_set *set, struct ddl_error 
 ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t tokens,
                                   struct ddl_error *err);
 /* Of a closed set: writes the record of the build, `about` (borrowed; NULL without memory) with the key
- * "files" added to it: the size of each shard. It is published with the shards. */
+ * "files" added to it: the size of each shard. A folder with a record is complete. */
 ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct ddl_error *err);
-/* Closes the last shards and moves all of them into place; on failure, discards them. */
-ddl_status ddl_shard_set_publish(struct ddl_shard_set *set, struct ddl_error *err);
+/* Removes the folder and all shards in it. */
 void ddl_shard_set_discard(struct ddl_shard_set *set);
 
 #endif

@@ -54,6 +54,14 @@ ddl_status ddl_source_open(struct ddl_source *s, const char *path, enum ddl_pack
     return status;
 }
 
+ddl_status ddl_source_seek(struct ddl_source *s, uint64_t byte, struct ddl_error *err)
+{
+    if (lseek(s->fd, (off_t)byte, SEEK_SET) < 0)
+        return ddl_file_error(err, s->path, "seek in");
+    s->consumed = byte;
+    return DDL_OK;
+}
+
 void ddl_source_close(struct ddl_source *s)
 {
     if (!s->path)

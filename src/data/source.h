@@ -20,7 +20,7 @@ struct ddl_source {
     bool inside; /* inside a gzip member or zstd frame */
     unsigned char *packed;
     size_t packed_at, packed_size; /* compressed data not yet consumed: packed[packed_at .. packed_size) */
-    uint64_t consumed;             /* bytes of the file read so far */
+    uint64_t consumed;             /* bytes of the file read so far, or before the position */
     void *decoder;
     struct {
         bool started;
@@ -31,6 +31,8 @@ struct ddl_source {
 /* After a failed open, close is not needed. */
 ddl_status ddl_source_open(struct ddl_source *source, const char *path, enum ddl_packing packing,
                            const atomic_bool *stop, struct ddl_error *err);
+/* Moves to a byte of the file, which is not compressed; before the first read. */
+ddl_status ddl_source_seek(struct ddl_source *source, uint64_t byte, struct ddl_error *err);
 /* Reads between 1 and `capacity` bytes into out; *n = 0 only at the end. Errors for corrupted or truncated
  * data state the offset in the compressed file. DDL_E_INTERRUPTED after *stop. */
 ddl_status ddl_source_read(struct ddl_source *source, void *out, size_t capacity, size_t *n,

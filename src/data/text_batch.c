@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,23 +62,20 @@ static ddl_status push_id(struct ddl_ids *ids, int32_t id, struct ddl_error *err
     return DDL_OK;
 }
 
-static ddl_status encode_segment(struct ddl_text_batch *batch, const struct ddl_segment *segment,
+static ddl_status encode_segment(struct ddl_text_batch *batch, struct ddl_segment *segment,
                                  const ddl_tokenizer *tokenizer, int32_t end_of_text)
 {
-    struct ddl_ids *ids = &batch->ids[segment->split];
-    if (segment->size == 0) {
-        batch->skipped++;
+    const size_t before = batch->ids.n;
+    ddl_status status = DDL_OK;
+    if (segment->size == 0)
         return DDL_OK;
-    }
-    if (segment->starts) {
-        ddl_status status = push_id(ids, end_of_text, &batch->err);
-        if (status)
-            return status;
-        batch->documents[segment->split]++;
-    }
-    batch->bytes[segment->split] += segment->size;
-    return ddl_tokenizer_encode(tokenizer, batch->text + segment->offset, segment->size, false, ids,
-                                &batch->err);
+    if (segment->starts)
+        status = push_id(&batch->ids, end_of_text, &batch->err);
+    if (!status)
+        status = ddl_tokenizer_encode(tokenizer, batch->text + segment->offset, segment->size, false,
+                                      &batch->ids, &batch->err);
+    segment->n_ids = batch->ids.n - before;
+    return status;
 }
 
 void ddl_text_batch_encode(struct ddl_text_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text)
@@ -96,19 +94,37 @@ static const char *json_type_name(const json_t *value)
     return names[json_typeof(value)];
 }
 
+uint64_t ddl_segment_line(const struct ddl_segment *segment)
+{
+    uint64_t line = segment->line, left = segment->line_base;
+    FILE *file = left > 0 ? fopen(segment->path, "rb") : NULL;
+    char text[4096];
+    while (file && left > 0) {
+        size_t wanted = left < sizeof text ? (size_t)left : sizeof text, n = fread(text, 1, wanted, file);
+        for (size_t i = 0; i < n; i++)
+            line += text[i] == '\n';
+        left = n == wanted ? left - n : 0;
+    }
+    if (file)
+        fclose(file);
+    return line;
+}
+
 /* The text of a JSON string is never longer than its source: escape sequences only shrink. */
 static ddl_status decode_json(struct ddl_text_batch *batch, struct ddl_segment *segment, const char *text_key)
 {
     struct ddl_error *err = &batch->err;
-    unsigned long long line = segment->line;
+    unsigned long long line = 0;
     json_error_t why;
     json_t *root;
     ddl_status status = ddl_json_parse(&root, batch->text + segment->offset, segment->size,
                                        JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    const json_t *value = json_object_get(root, text_key);
+    if (!json_is_string(value))
+        line = ddl_segment_line(segment);
     if (status)
         return ddl_error_set(err, status, "%s:%llu: invalid JSON at column %d: %s", segment->path, line,
                              why.column, why.text);
-    const json_t *value = json_object_get(root, text_key);
     if (!json_is_object(root)) {
         status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: expected an object with the key \"%s\", found %s",
                                segment->path, line, text_key, json_type_name(root));
@@ -147,13 +163,11 @@ void ddl_text_batch_reset(struct ddl_text_batch *batch)
     }
     kept.segments = batch->segments;
     kept.segment_capacity = batch->segment_capacity;
-    for (int i = 0; i < DDL_SPLITS; i++) {
-        if (batch->ids[i].capacity * sizeof(int32_t) > KEPT_BYTES)
-            ddl_ids_free(&batch->ids[i]);
-        else
-            kept.ids[i] = batch->ids[i];
-        kept.ids[i].n = 0;
-    }
+    if (batch->ids.capacity * sizeof(int32_t) > KEPT_BYTES)
+        ddl_ids_free(&batch->ids);
+    else
+        kept.ids = batch->ids;
+    kept.ids.n = 0;
     *batch = kept;
 }
 
@@ -161,7 +175,6 @@ void ddl_text_batch_free(struct ddl_text_batch *batch)
 {
     free(batch->text);
     free(batch->segments);
-    for (int i = 0; i < DDL_SPLITS; i++)
-        ddl_ids_free(&batch->ids[i]);
+    ddl_ids_free(&batch->ids);
     *batch = (struct ddl_text_batch){ 0 };
 }

@@ -44,6 +44,7 @@ struct training {
     ddl_tokenizer_train_progress_fn *progress;
     void *user;
     struct ddl_inputs inputs;
+    struct ddl_parts parts; /* one, with all inputs */
     struct ddl_pipeline pipeline;
     struct ddl_reader reader;
     struct ddl_text_batch *batch; /* current one, or NULL */
@@ -100,7 +101,7 @@ static ddl_status next_text(void *user, struct ddl_text_chunk *chunk, struct ddl
     chunk->bytes_in = tr->consumed;
     if (tr->batch && tr->segment < tr->batch->n_segments) {
         const struct ddl_segment *segment = &tr->batch->segments[tr->segment++];
-        chunk->text = tr->batch->text + segment->offset;
+        chunk->text = segment->size > 0 ? tr->batch->text + segment->offset : "";
         chunk->size = segment->size;
         tr->any_text = tr->any_text || segment->size > 0;
     }
@@ -126,12 +127,17 @@ ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_t
         status = ddl_text_input_check(&config->input, err);
     if (!status)
         status = ddl_inputs_list(&tr.inputs, inputs, n_inputs, config->input.stdin_format, err);
+    if (!status)
+        status = ddl_parts_divide(&tr.parts, &tr.inputs, config->input.separator, 0, err);
     tr.reader = (struct ddl_reader){ .inputs = &tr.inputs,
+                                     .ranges = tr.parts.ranges,
+                                     .n_ranges = tr.inputs.n,
                                      .pipeline = &tr.pipeline,
                                      .separator = config->input.separator };
     json_object_seed(0); /* before threads parse */
     if (!status)
         status = ddl_pipeline_run(&tr.pipeline, 1, &roles, err);
+    ddl_parts_free(&tr.parts);
     ddl_inputs_free(&tr.inputs);
     return status;
 }

@@ -4,10 +4,13 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/clock.h"
+#include "comm/comm.h"
 #include "infer/text_ids.h"
 #include "model/poll.h"
 
+#include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +22,12 @@ struct source {
     const void *from;
     uint64_t count;
     uint64_t prefix; /* tokens before position 0 */
+};
+
+/* What a batch of windows adds to the result. */
+struct part {
+    double nats;
+    uint64_t tokens, bytes;
 };
 
 struct evaluation {
@@ -33,6 +42,8 @@ struct evaluation {
     struct ddl_row_scores rows; /* (batch, seq) */
     ddl_progress_fn *progress;
     void *user;
+    ddl_comm *comm;
+    struct part *parts; /* (ranks) */
 };
 
 static void read_shards(const void *from, uint64_t start, size_t n, int32_t *out)
@@ -113,37 +124,64 @@ static ddl_status pass_on(const struct evaluation *e, uint64_t w, size_t B, uint
     return DDL_OK;
 }
 
-static ddl_status run_windows(struct evaluation *e, struct ddl_eval_result *out, struct ddl_error *err)
+/* The batch that begins with window w, after `done` scored tokens. */
+static ddl_status run_batch(struct evaluation *e, uint64_t w, uint64_t done, struct part *out,
+                            struct ddl_error *err)
 {
-    for (uint64_t w = 0; w < e->windows;) {
-        uint64_t done = out->tokens, first = w;
-        size_t B = 0;
-        for (; B < e->batch && w < e->windows; B++, w++) {
-            int32_t *tokens = e->tokens + B * e->seq, *targets = e->targets + B * e->seq;
-            out->tokens += fill_window(e, w, tokens, targets);
-            ddl_status status = check_window(e, w, tokens, targets, err);
-            if (status)
-                return status;
-        }
-        struct ddl_loss loss;
-        struct ddl_batch batch = { B, e->seq, e->tokens, e->targets };
-        const struct ddl_poll poll = { e->progress, e->user, done, e->total };
-        ddl_status status = ddl_model_loss_polled(e->model, e->ws, &batch, &poll, &loss, &e->rows, err);
-        if (status == DDL_E_INTERRUPTED)
-            return interrupted(e, done, err);
-        if (!status && !isfinite(loss.sum))
-            status =
-                ddl_error_set(err, DDL_E_NUMERIC, "the loss is not finite: the model's numbers are damaged");
-        if (!status && e->each)
-            status = pass_on(e, first, B, out->tokens, err);
+    const struct ddl_poll poll = { e->progress, e->user, done, e->total };
+    struct ddl_loss loss;
+    size_t B = 0;
+    for (; B < e->batch && w + B < e->windows; B++) {
+        int32_t *tokens = e->tokens + B * e->seq, *targets = e->targets + B * e->seq;
+        out->tokens += fill_window(e, w + B, tokens, targets);
+        ddl_status status = check_window(e, w + B, tokens, targets, err);
         if (status)
             return status;
-        out->nats += loss.sum;
-        out->bytes += bytes_of(e, e->targets, B * e->seq);
-        if (e->progress && e->progress(e->user, out->tokens, e->total))
-            return interrupted(e, out->tokens, err);
+    }
+    const struct ddl_batch batch = { B, e->seq, e->tokens, e->targets };
+    ddl_status status = ddl_model_loss_polled(e->model, e->ws, &batch, &poll, &loss, &e->rows, err);
+    if (status == DDL_E_INTERRUPTED)
+        return interrupted(e, done, err);
+    if (!status && !isfinite(loss.sum))
+        status = ddl_error_set(err, DDL_E_NUMERIC, "the loss is not finite: the model's numbers are damaged");
+    done += out->tokens;
+    if (!status && e->each)
+        status = pass_on(e, w, B, done, err);
+    if (status)
+        return status;
+    out->nats = loss.sum;
+    out->bytes = bytes_of(e, e->targets, B * e->seq);
+    return e->progress && e->progress(e->user, done, e->total) ? interrupted(e, done, err) : DDL_OK;
+}
+
+/* One batch for each rank, from window `first` on, added in the order of the windows. */
+static ddl_status run_round(struct evaluation *e, uint64_t first, struct ddl_eval_result *out,
+                            struct ddl_error *err)
+{
+    size_t rank = ddl_comm_rank(e->comm);
+    uint64_t own = first + rank * e->batch;
+    struct part part = { 0 };
+    ddl_status status = own < e->windows ? run_batch(e, own, out->tokens, &part, err) : DDL_OK;
+    status = ddl_comm_agree(e->comm, status, err);
+    if (status)
+        return status;
+    ddl_comm_gather(e->comm, sizeof part, &part, e->parts);
+    for (size_t r = 0; r < ddl_comm_size(e->comm); r++) {
+        out->nats += e->parts[r].nats;
+        out->tokens += e->parts[r].tokens;
+        out->bytes += e->parts[r].bytes;
     }
     return DDL_OK;
+}
+
+static ddl_status run_windows(struct evaluation *e, struct ddl_eval_result *out, struct ddl_error *err)
+{
+    size_t ranks = ddl_comm_size(e->comm);
+    ddl_status status = DDL_OK;
+    ddl_comm_describe(e->comm, "the losses of %zu batches", ranks);
+    for (uint64_t first = 0; first < e->windows && !status; first += ranks * e->batch)
+        status = run_round(e, first, out, err);
+    return status;
 }
 
 /* Sizes from the configuration; how many windows there are. */
@@ -192,7 +230,9 @@ static ddl_status allocate(struct evaluation *e, struct ddl_error *err)
         e->rows.ranks = ddl_mem_alloc(rows * sizeof *e->rows.ranks);
         e->rows.entropies = ddl_mem_alloc(rows * sizeof *e->rows.entropies);
     }
-    if (!e->tokens || !e->targets || (e->each && (!e->rows.losses || !e->rows.ranks || !e->rows.entropies)))
+    e->parts = ddl_mem_alloc(ddl_comm_size(e->comm) * sizeof *e->parts);
+    if (!e->parts || !e->tokens || !e->targets ||
+        (e->each && (!e->rows.losses || !e->rows.ranks || !e->rows.entropies)))
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", rows);
     return ddl_workspace_create(&e->ws, e->model, &options, err);
 }
@@ -200,6 +240,7 @@ static ddl_status allocate(struct evaluation *e, struct ddl_error *err)
 static void release(struct evaluation *e)
 {
     ddl_workspace_free(e->ws);
+    ddl_mem_free(e->parts);
     ddl_mem_free(e->tokens);
     ddl_mem_free(e->targets);
     ddl_mem_free(e->rows.losses);
@@ -207,18 +248,44 @@ static void release(struct evaluation *e)
     ddl_mem_free(e->rows.entropies);
 }
 
+/* The first error of all ranks. */
+static ddl_status agree(const struct ddl_eval_config *config, ddl_status status, struct ddl_error *err)
+{
+    struct ddl_error unused;
+    return ddl_comm_agree(config->comm, status, err ? err : &unused);
+}
+
+/* Ends the evaluation on all ranks if one has an error, or other tokens than rank 0. */
+static ddl_status prepare_ranks(const struct evaluation *e, ddl_status status, struct ddl_error *err)
+{
+    char text[256];
+    snprintf(text, sizeof text,
+             "tokens: %llu\nwindows: %llu\nseq: %zu\nstride: %zu\nbatch: %zu\nvocabulary: %zu\n",
+             (unsigned long long)e->source->count, (unsigned long long)e->windows, e->seq, e->stride,
+             e->batch, e->vocab);
+    status = ddl_comm_agree(e->comm, status, err);
+    return status || !e->comm ? status : ddl_comm_compare(e->comm, text, err);
+}
+
 static ddl_status evaluate(struct evaluation *e, const struct ddl_eval_config *config,
                            struct ddl_eval_result *out, struct ddl_error *err)
 {
     double start = ddl_clock_seconds();
+    struct ddl_error unused;
+    err = err ? err : &unused;
     *out = (struct ddl_eval_result){ 0 };
     e->each = config->each;
+    e->comm = config->comm;
+    assert(ddl_comm_size(e->comm) == 1 || !e->each);
     ddl_status status = plan(e, config, err);
-    if (status)
-        return status;
-    status = allocate(e, err);
     if (!status)
-        status = run_windows(e, out, err);
+        status = allocate(e, err);
+    status = prepare_ranks(e, status, err);
+    if (status) {
+        release(e);
+        return status;
+    }
+    status = run_windows(e, out, err);
     release(e);
     out->loss = out->nats / (double)out->tokens;
     out->perplexity = exp(out->loss);
@@ -244,7 +311,7 @@ ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const
 {
     struct ddl_ids ids = { 0 };
     size_t prefix;
-    ddl_status status = ddl_text_ids(tokenizer, text, size, &ids, &prefix, err);
+    ddl_status status = agree(config, ddl_text_ids(tokenizer, text, size, &ids, &prefix, err), err);
     if (!status) {
         struct source source = { .read = read_ids, .from = ids.ids, .count = ids.n, .prefix = prefix };
         struct evaluation e = {
@@ -261,9 +328,12 @@ ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const
                          struct ddl_eval_result *out, struct ddl_error *err)
 {
     struct ddl_file_map map;
-    ddl_status status = ddl_file_map_open(&map, path, err);
-    if (status)
+    ddl_status opened = ddl_file_map_open(&map, path, err), status = agree(config, opened, err);
+    if (status) {
+        if (!opened)
+            ddl_file_map_close(&map);
         return status;
+    }
     status =
         ddl_eval_text(model, tokenizer, (const char *)map.data, map.size, config, progress, user, out, err);
     if (status == DDL_E_FORMAT)

@@ -6,6 +6,7 @@
 #include "model/flat.h"
 #include "model/model.h"
 #include "model/precision.h"
+#include "model/workspace.h"
 
 #include <string.h>
 
@@ -75,4 +76,34 @@ struct weight param_exact_bwd(const struct pass *p, int slot)
 float *ddl_model_flat_grad(ddl_model *model, size_t i)
 {
     return gradient_of(model, i);
+}
+
+/* Zeroes the gradients of row `first` and of the rows after it that are flagged. */
+static void zero_flagged(struct ddl_model *model, size_t first)
+{
+    for (size_t i = first; i < model->params.n; i++) {
+        if (model->grad_is_zero[i])
+            (void)gradient_of(model, i);
+    }
+}
+
+float *ddl_model_flat_grads(ddl_model *model)
+{
+    zero_flagged(model, 0);
+    return model->grad;
+}
+
+void gradients_are_final(const struct pass *p, size_t first)
+{
+    const struct ddl_workspace *ws = p->ws;
+    if (!ws->grads_final)
+        return;
+    zero_flagged(p->m, first);
+    ws->grads_final(ws->grads_user, p->m->grad, first ? p->m->params.offset[first] : 0);
+}
+
+void ddl_workspace_set_grads_final(ddl_workspace *ws, ddl_grads_final_fn *call, void *user)
+{
+    ws->grads_final = call;
+    ws->grads_user = user;
 }

@@ -12,5 +12,7 @@ float *param_grad(const struct pass *p, int slot);
  * must write all of it: the gradient is no longer known to be zero. */
 struct weight param_weight_bwd(const struct pass *p, int slot);
 struct weight param_exact_bwd(const struct pass *p, int slot);
+/* Reports that this pass writes no more to the gradients of row `first` and of the rows after it. */
+void gradients_are_final(const struct pass *p, size_t first);
 
 #endif

@@ -8,6 +8,7 @@
 #include "model/embed.h"
 #include "model/force.h"
 #include "model/forward.h"
+#include "model/gradients.h"
 #include "model/head.h"
 #include "model/precision.h"
 #include "model/probe_calls.h"
@@ -236,11 +237,18 @@ static void backward(const struct pass *p, struct stream *stream)
         p->ops->zero(p->ctx, stream->dX, p->N * p->config->d_model * stream->channels * sizeof(float));
         compress_bwd(p, stream, &p->m->params.slots.readout);
     }
+    const struct params *params = &p->m->params;
+    size_t final = params->slots.after_layers;
+    gradients_are_final(p, final);
     for (size_t l = p->config->n_layers; l-- > 0;) {
         sublayer_bwd(p, stream, l, MLP);
+        gradients_are_final(p, final);
         sublayer_bwd(p, stream, l, ATTN);
+        final = params->layer[l].first;
+        gradients_are_final(p, final);
     }
     embed_bwd(p, stream);
+    gradients_are_final(p, 0);
 }
 
 /* The sum of the rows' losses, and the number of rows with a target. */

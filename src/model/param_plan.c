@@ -47,19 +47,30 @@ void param_plan_add(struct param_plan *plan, const struct param_row *row, int *s
         fuse(out, (size_t)*row->fused_with, i);
 }
 
+/* Places row `first` and those fused with it at the end of the buffer. */
+static void place(struct param_plan *plan, size_t first)
+{
+    struct params *out = plan->out;
+    out->total = aligned(out->total);
+    for (size_t i = first; i != DDL_NO_ROW; i = out->fused_next[i]) {
+        out->offset[i] = out->total;
+        plan->overflow |=
+            !ddl_size_add(out->total, out->row[i].count, &out->total) || out->total > SIZE_MAX / 64;
+    }
+}
+
+/* In the order in which a pass uses the parameters, so that the gradients from some offset on are final while
+ * the backward pass runs. That is the order of the rows, except for the convolution of the embedding. */
 void param_plan_place(struct param_plan *plan)
 {
     struct params *out = plan->out;
+    int conv = out->slots.embed_conv;
     out->total = 0;
-    for (size_t first = 0; first < out->n; first++) {
-        if (out->row_offset[first])
-            continue;
-        out->total = aligned(out->total);
-        for (size_t i = first; i != DDL_NO_ROW; i = out->fused_next[i]) {
-            out->offset[i] = out->total;
-            plan->overflow |=
-                !ddl_size_add(out->total, out->row[i].count, &out->total) || out->total > SIZE_MAX / 64;
-        }
+    if (conv >= 0)
+        place(plan, (size_t)conv);
+    for (size_t i = 0; i < out->n; i++) {
+        if (!out->row_offset[i] && (conv < 0 || i != (size_t)conv))
+            place(plan, i);
     }
 }
 

@@ -194,6 +194,7 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
     char prefix[48];
     snprintf(prefix, sizeof prefix, "transformer.h.%zu.", layer);
     strcpy(plan->prefix, prefix);
+    slots->first = plan->out->n;
     add_rows(plan, branch_rows, COUNT(branch_rows), uses_f, slots);
     for (int sub = 0; sub < 2 && rule->params; sub++) {
         snprintf(plan->prefix, sizeof plan->prefix, "%s%s_%s.", prefix, rule->prefix, sublayers[sub]);
@@ -212,8 +213,10 @@ static void add_model(struct param_plan *plan)
     add_rows(plan, embedding_rows, COUNT(embedding_rows), true, &out->slots);
     for (size_t l = 0; l < plan->config->n_layers; l++)
         add_layer(plan, l, out->layer ? &out->layer[l] : &ignored);
+    size_t after = out->n;
     strcpy(plan->prefix, "");
     add_rows(plan, final_rows, COUNT(final_rows), true, &out->slots);
+    out->slots.after_layers = after + (out->slots.embed_conv == (int)after);
 }
 
 /* Takes the arrays for n rows. */

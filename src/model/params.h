@@ -6,11 +6,12 @@
 
 enum { RULE_SLOTS = 12 }; /* parameters of a residual rule in a sublayer, at most */
 
-/* Rows of the parameter table by meaning; -1 where the configuration has none. */
+/* Rows of the parameter table by meaning. An int is -1 where the configuration has none. */
 struct compressor_slots {
     int weight, read;
 };
 struct layer_slots {
+    size_t first; /* row: the first of the layer */
     struct compressor_slots compress;
     int c_q, c_k, c_v, attn_proj, q_rms, k_rms;
     int fc1, fc2, mlp_proj;
@@ -18,6 +19,7 @@ struct layer_slots {
     int residual[2][RULE_SLOTS]; /* by sublayer; numbered by the layer's residual rule */
 };
 struct model_slots {
+    size_t after_layers; /* row: the first that is used after the layers */
     int wte, embed_conv, ln_f;
     struct compressor_slots readout;
 };

@@ -283,6 +283,12 @@ size_t ddl_model_flat_size(const ddl_model *model)
     return model->params.total;
 }
 
+float *ddl_model_flat_values(ddl_model *model)
+{
+    model->stale = true;
+    return model->value;
+}
+
 struct ddl_flat_param ddl_model_flat_param(const ddl_model *model, size_t i)
 {
     size_t offset = model->params.offset[i];

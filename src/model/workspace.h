@@ -2,6 +2,7 @@
 #ifndef DDL_MODEL_WORKSPACE_H
 #define DDL_MODEL_WORKSPACE_H
 
+#include "model/flat.h"
 #include "model/model.h"
 #include "model/probe.h"
 #include "model/rope.h"
@@ -60,6 +61,8 @@ struct ddl_workspace {
     float *de;                                   /* (taps, d c) */
     struct layer_acts *layer;                    /* (n_layers), host memory */
     struct ddl_probe *probe;                     /* borrowed; may be NULL   */
+    ddl_grads_final_fn *grads_final;             /* may be NULL             */
+    void *grads_user;                            /* for grads_final         */
     float *forced;                               /* of the backend: force.c; NULL until F is scaled */
 };
 

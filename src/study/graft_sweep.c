@@ -416,7 +416,7 @@ ddl_status ddl_graft_sweep(const struct ddl_graft_sweep *sweep, const struct ddl
     if (status)
         return status;
     const struct ddl_train_config run = ddl_train_resolved(&sweep->run);
-    w.train_tokens = run.steps * run.batch * run.accumulate * (run.seq ? run.seq : w.config.block_size);
+    w.train_tokens = run.steps * run.global_batch * (run.seq ? run.seq : w.config.block_size);
     w.total = w.eval_tokens;
     for (size_t i = 0; i < table->n_total; i++)
         w.total += row_tokens(&w, &table->rows[i]);

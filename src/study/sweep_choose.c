@@ -84,6 +84,13 @@ ddl_status sweep_choose(struct ddl_sweep *sweep, size_t setting, struct ddl_erro
     if (status)
         return status;
     s->chosen = lowest(s->values, s->n_values);
+    return sweep_apply_choice(sweep, setting, err);
+}
+
+ddl_status sweep_apply_choice(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err)
+{
+    struct ddl_sweep_setting *s = &sweep->settings[setting];
+    ddl_status status = DDL_OK;
     s->is_chosen = s->chosen < s->n_values;
     s->at_edge = s->is_chosen && is_at_edge(s);
     for (size_t i = 0; !status && i < sweep->n_runs; i++) {

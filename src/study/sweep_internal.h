@@ -47,5 +47,30 @@ ddl_status sweep_read_losses(struct ddl_sweep *sweep, size_t setting, struct ddl
 /* Chooses a value of a setting whose candidates have ended, and configures its other runs with it. If none
  * has finished, those become failed. */
 ddl_status sweep_choose(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err);
+/* What follows from the index of the value that is chosen, n_values if none is. */
+ddl_status sweep_apply_choice(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err);
+
+/* ---- sweep_ranks.c ---- */
+
+/* What has become of a run that a rank was to start. */
+struct sweep_event {
+    uint64_t run; /* index + 1; 0: no event */
+    bool is_held; /* it was not started: another process trains it */
+    bool is_blocked;
+    int state, exit_status, signal;
+    char message[sizeof((struct ddl_sweep_run *)0)->message];
+};
+/* The event of a run of this rank; its state on another rank. */
+struct sweep_event sweep_event_of(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run);
+void sweep_apply_event(struct ddl_sweep_run *run, const struct sweep_event *event);
+
+/* Ends all ranks if one has an error, or another plan or options than rank 0. */
+ddl_status sweep_compare_ranks(const struct ddl_sweep *sweep, const struct ddl_sweep_options *options,
+                               ddl_status status, struct ddl_error *err);
+/* Copies the states of the runs and the choices that rank 0 has read to the other ranks. */
+ddl_status sweep_share_states(struct ddl_sweep *sweep, ddl_comm *comm, struct ddl_error *err);
+/* As sweep_choose, on all ranks: rank 0 reads the losses. */
+ddl_status sweep_choose_on_ranks(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm,
+                                 struct ddl_error *err);
 
 #endif

@@ -8,10 +8,11 @@
 
 size_t sweep_threads(const struct ddl_sweep_options *options)
 {
-    size_t cores = ddl_process_cores();
-    if (options->threads || options->jobs < 2)
+    size_t local = ddl_comm_local_size(options->comm);
+    size_t cores = local > 1 ? ddl_process_cores_of(local) : ddl_process_cores();
+    if (options->threads || (options->jobs < 2 && local == 1))
         return options->threads;
-    return options->jobs < cores ? cores / options->jobs : 1;
+    return options->jobs < 2 ? cores : options->jobs < cores ? cores / options->jobs : 1;
 }
 
 /* The checkpoints that a run keeps, with the one being written, and its final model. A checkpoint has the

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "ddl/model.h"
+#include "train/train_config.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -99,10 +100,9 @@ void sweep_read_message(struct ddl_sweep_run *run)
 /* Floating-point operations of the whole run. */
 static double work_of(const struct ddl_sweep_run *run)
 {
-    const struct ddl_train_config *t = run->config;
-    size_t seq = t->seq ? t->seq : t->config.block_size;
-    return (double)t->steps * (double)t->batch * (double)t->accumulate * (double)seq *
-           ddl_config_flops_per_token(&t->config, seq, true);
+    const struct ddl_train_config t = ddl_train_resolved(run->config);
+    return (double)t.steps * (double)t.global_batch * (double)t.seq *
+           ddl_config_flops_per_token(&t.config, t.seq, true);
 }
 
 /* Seconds and operations of what runs have done. */

@@ -1,4 +1,7 @@
-/* Trains the runs of a sweep, each in a process of its own. */
+/* Trains the runs of a sweep, each in a process of its own.
+ *
+ * Ranks take turns: in each, every rank reports what has become of one of its runs, and all derive from the
+ * reports the states of the runs and which rank starts which run. Rank 0 alone writes sweep.json. */
 #define _POSIX_C_SOURCE 200809L
 #include "study/sweep_internal.h"
 
@@ -6,6 +9,7 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/process.h"
+#include "comm/comm.h"
 #include "train/train_config.h"
 
 #include <stdio.h>
@@ -29,21 +33,54 @@ struct job {
     struct ddl_sweep_run *run;
     long pid;
 };
+/* What a rank reports in a turn. */
+struct turn {
+    bool stop;         /* the runs are to be stopped */
+    uint64_t busy;     /* its processes, and events that it has not reported */
+    uint64_t max_jobs; /* runs that it trains at a time, of which */
+    uint64_t free;     /* it can start so many now */
+    struct sweep_event event;
+};
 struct runner {
     struct ddl_sweep *sweep;
     const struct ddl_sweep_callbacks *callbacks;
-    struct job *jobs; /* n_jobs of at most max_jobs */
+    ddl_comm *comm;
+    struct job *jobs; /* n_jobs of at most max_jobs: of this rank */
     size_t n_jobs, max_jobs;
-    size_t threads; /* for --threads; 0: the run's own choice */
-    bool *tried;    /* (n_runs) started by this sweep */
+    struct sweep_event *events; /* n_events of at most n_runs, which have not been reported */
+    size_t n_events;
+    struct turn *turns; /* (ranks) */
+    size_t threads;     /* for --threads; 0: the run's own choice */
+    bool *tried;        /* (n_runs) started by this sweep */
     bool stopping;
     double read_at;
 };
 
+static bool is_root(const struct runner *r)
+{
+    return ddl_comm_rank(r->comm) == 0;
+}
+
 static void report(const struct runner *r, const struct ddl_sweep_run *run)
 {
-    if (r->callbacks->event)
+    if (r->callbacks->event && is_root(r))
         r->callbacks->event(r->callbacks->user, r->sweep, run);
+}
+
+/* Rank 0 has sweep.json. */
+static ddl_status save(const struct runner *r, struct ddl_error *err)
+{
+    return is_root(r) ? sweep_save(r->sweep, err) : DDL_OK;
+}
+
+/* Makes the state of the run an event, and restores that before it: states change on all ranks in the same
+ * turn. */
+static void add_event(struct runner *r, struct ddl_sweep_run *run, const struct sweep_event *before,
+                      bool is_held)
+{
+    r->events[r->n_events] = sweep_event_of(r->sweep, run);
+    r->events[r->n_events++].is_held = is_held;
+    sweep_apply_event(run, before);
 }
 
 /* ---- start ---- */
@@ -61,7 +98,8 @@ static ddl_status start_process(struct runner *r, struct ddl_sweep_run *run, lon
     char recipe[2048], log[2048], threads[32];
     const char *argv[8] = { "ddl", "train", recipe };
     size_t n = 3;
-    const struct ddl_process_options options = { argv, log, r->max_jobs > 1 ? binding : NULL };
+    const struct ddl_process_options options = { argv, log, r->max_jobs > 1 ? binding : NULL,
+                                                 "DDL_COMM=none" };
     if (!ddl_path_join(recipe, sizeof recipe, run->folder, "recipe.yaml") ||
         !ddl_path_join(log, sizeof log, run->folder, "log.txt"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", run->folder);
@@ -89,14 +127,15 @@ static void refuse(struct ddl_sweep_run *run, const struct ddl_error *why)
 }
 
 /* Starts a run, unless another process trains it: one that a killed sweep has left needs a moment to stop. */
-static ddl_status start_run(struct runner *r, struct ddl_sweep_run *run, struct ddl_error *err)
+static void start_run(struct runner *r, struct ddl_sweep_run *run)
 {
+    const struct sweep_event before = sweep_event_of(r->sweep, run);
     struct ddl_error why;
     if (ddl_lock_is_held(run->folder)) {
         snprintf(run->message, sizeof run->message, "waiting for another process that trains it");
-        return DDL_OK;
+        add_event(r, run, &before, true);
+        return;
     }
-    r->tried[run - r->sweep->runs] = true;
     ddl_status status = sweep_read_run(r->sweep, run, &why);
     if (!status && run->state != DDL_SWEEP_FINISHED) {
         long pid = 0;
@@ -108,19 +147,36 @@ static ddl_status start_run(struct runner *r, struct ddl_sweep_run *run, struct 
     }
     if (status)
         refuse(run, &why);
-    status = sweep_save(r->sweep, err);
-    report(r, run);
-    return status;
+    add_event(r, run, &before, false);
 }
 
-static ddl_status start_ready(struct runner *r, struct ddl_error *err)
+/* The rank with the largest part of its jobs free, the first of equals; the number of ranks if none is. */
+static size_t freest_rank(const struct runner *r)
 {
-    ddl_status status = DDL_OK;
-    for (size_t i = 0; !status && i < r->sweep->n_runs && r->n_jobs < r->max_jobs; i++) {
-        if (is_ready(r, &r->sweep->runs[i]))
-            status = start_run(r, &r->sweep->runs[i], err);
+    size_t ranks = ddl_comm_size(r->comm), best = ranks;
+    for (size_t i = 0; i < ranks; i++) {
+        const struct turn *turn = &r->turns[i], *most = &r->turns[best < ranks ? best : i];
+        if (turn->free > 0 && (best == ranks || turn->free * most->max_jobs > most->free * turn->max_jobs))
+            best = i;
     }
-    return status;
+    return best;
+}
+
+/* Divides the runs that are ready between the ranks, and starts those of this rank. */
+static void start_ready(struct runner *r)
+{
+    for (size_t i = 0; i < r->sweep->n_runs; i++) {
+        struct ddl_sweep_run *run = &r->sweep->runs[i];
+        if (!is_ready(r, run))
+            continue;
+        size_t rank = freest_rank(r);
+        if (rank == ddl_comm_size(r->comm))
+            return;
+        r->tried[i] = true;
+        r->turns[rank].free--;
+        if (rank == ddl_comm_rank(r->comm))
+            start_run(r, run);
+    }
 }
 
 static bool any_ready(const struct runner *r)
@@ -166,8 +222,8 @@ static ddl_status choose(struct runner *r, const struct ddl_sweep_run *candidate
     const size_t setting = candidate->setting;
     if (!candidate->is_candidate || !sweep_choice_is_due(r->sweep, setting))
         return DDL_OK;
-    ddl_status status = sweep_choose(r->sweep, setting, err);
-    if (!status && r->sweep->settings[setting].is_chosen && r->callbacks->choice)
+    ddl_status status = sweep_choose_on_ranks(r->sweep, setting, r->comm, err);
+    if (!status && r->sweep->settings[setting].is_chosen && r->callbacks->choice && is_root(r))
         r->callbacks->choice(r->callbacks->user, r->sweep, &r->sweep->settings[setting]);
     for (size_t i = 0; !status && i < r->sweep->n_runs; i++) {
         if (r->sweep->runs[i].setting == setting && r->sweep->runs[i].is_blocked)
@@ -176,37 +232,22 @@ static ddl_status choose(struct runner *r, const struct ddl_sweep_run *candidate
     return status;
 }
 
-static ddl_status end_run(struct runner *r, size_t job, const struct ddl_process_end *end,
-                          struct ddl_error *err)
+/* The processes of this rank that have ended. */
+static void collect_ended(struct runner *r)
 {
-    struct ddl_sweep_run *run = r->jobs[job].run;
-    r->jobs[job] = r->jobs[--r->n_jobs];
-    set_ended(r, run, end);
-    report(r, run);
-    ddl_status status = choose(r, run, err);
-    sweep_estimate(r->sweep, r->max_jobs);
-    return status ? status : sweep_save(r->sweep, err);
-}
-
-static ddl_status collect_ended(struct runner *r, struct ddl_error *err)
-{
-    ddl_status status = DDL_OK;
     for (size_t i = r->n_jobs; i-- > 0;) {
         struct ddl_process_end end;
-        struct ddl_error why;
+        struct ddl_sweep_run *run = r->jobs[i].run;
         if (!ddl_process_poll(r->jobs[i].pid, &end))
             continue;
-        ddl_status ended = end_run(r, i, &end, &why);
-        if (ended && !status) {
-            status = ended;
-            if (err)
-                *err = why;
-        }
+        const struct sweep_event before = sweep_event_of(r->sweep, run);
+        r->jobs[i] = r->jobs[--r->n_jobs];
+        set_ended(r, run, &end);
+        add_event(r, run, &before, false);
     }
-    return status;
 }
 
-/* ---- the loop ---- */
+/* ---- turns ---- */
 
 static void stop_all(struct runner *r)
 {
@@ -215,14 +256,67 @@ static void stop_all(struct runner *r)
     r->stopping = true;
 }
 
+/* What a rank has reported of a run. */
+static ddl_status take_event(struct runner *r, const struct sweep_event *event, struct ddl_error *err)
+{
+    if (event->run == 0)
+        return DDL_OK;
+    struct ddl_sweep_run *run = &r->sweep->runs[event->run - 1];
+    bool ended = event->state != DDL_SWEEP_RUNNING;
+    sweep_apply_event(run, event);
+    if (event->is_held) {
+        r->tried[event->run - 1] = false;
+        return DDL_OK;
+    }
+    if (is_root(r) && ended && !run->is_blocked)
+        sweep_read_progress(run); /* another rank may have trained it */
+    report(r, run);
+    ddl_status status = ended ? choose(r, run, err) : DDL_OK;
+    sweep_estimate(r->sweep, r->max_jobs * ddl_comm_size(r->comm));
+    return status ? status : save(r, err);
+}
+
+/* Exchanges reports, and applies them in the order of the ranks. *busy: whether any rank is. */
+static ddl_status take_turns(struct runner *r, bool stop, bool *busy, struct ddl_error *err)
+{
+    struct turn own = { .stop = stop,
+                        .busy = r->n_jobs + r->n_events,
+                        .max_jobs = r->max_jobs,
+                        .free = r->max_jobs - r->n_jobs };
+    ddl_status status = DDL_OK;
+    if (r->n_events) {
+        own.event = r->events[0];
+        memmove(r->events, r->events + 1, --r->n_events * sizeof *r->events);
+    }
+    ddl_comm_describe(r->comm, "the states of the runs of %.64s", r->sweep->path);
+    ddl_comm_gather(r->comm, sizeof own, &own, r->turns);
+    *busy = false;
+    for (size_t i = 0; i < ddl_comm_size(r->comm); i++) {
+        struct ddl_error why;
+        *busy = *busy || r->turns[i].busy > 0;
+        if (r->turns[i].stop)
+            stop_all(r);
+        ddl_status taken = take_event(r, &r->turns[i].event, &why);
+        if (taken && !status) {
+            status = taken;
+            *err = why;
+        }
+    }
+    return status;
+}
+
 static void update(struct runner *r)
 {
     double now = ddl_clock_seconds();
+    if (!is_root(r))
+        return;
     if (now >= r->read_at + read_every) {
         r->read_at = now;
-        for (size_t i = 0; i < r->n_jobs; i++)
-            sweep_read_progress(r->jobs[i].run);
-        sweep_estimate(r->sweep, r->max_jobs);
+        for (size_t i = 0; i < r->sweep->n_runs; i++) {
+            if (r->sweep->runs[i].state == DDL_SWEEP_RUNNING)
+                sweep_read_progress(&r->sweep->runs[i]);
+        }
+        sweep_estimate(r->sweep, r->max_jobs * ddl_comm_size(r->comm));
     }
     if (r->callbacks->update)
         r->callbacks->update(r->callbacks->user, r->sweep);
@@ -233,32 +327,40 @@ static ddl_status loop(struct runner *r, struct ddl_error *err)
 {
     const struct timespec pause = { 0, POLL_MILLISECONDS * 1000000L };
     ddl_status status = DDL_OK;
-    struct ddl_error why;
     for (;;) {
-        if (r->callbacks->stop && r->callbacks->stop(r->callbacks->user))
-            stop_all(r);
-        ddl_status now = collect_ended(r, &why);
-        if (!now && !r->stopping)
-            now = start_ready(r, &why);
+        struct ddl_error why;
+        bool stop = r->callbacks->stop && r->callbacks->stop(r->callbacks->user), busy;
+        if (r->n_events == 0)
+            collect_ended(r);
+        ddl_status now = take_turns(r, stop || status, &busy, &why);
         if (now && !status) {
             status = now;
-            if (err)
-                *err = why;
-            stop_all(r);
+            *err = why;
         }
-        if (r->n_jobs == 0 && (r->stopping || !any_ready(r)))
-            return status;
+        if (!busy && (r->stopping || !any_ready(r)))
+            return ddl_comm_agree(r->comm, status, err);
+        if (!r->stopping)
+            start_ready(r);
         update(r);
-        nanosleep(&pause, NULL);
+        if (r->n_events == 0)
+            nanosleep(&pause, NULL);
     }
 }
 
 /* ---- the sweep ---- */
 
-/* Data, tokenizers and memory of the first open run of each setting: its others differ in the seed only. */
-static ddl_status check_inputs(const struct runner *r, struct ddl_error *err)
+/* A ddl_progress_fn. */
+static int show_check(void *user, uint64_t done, uint64_t total)
 {
-    const struct ddl_train_callbacks callbacks = { .user = r->callbacks->user, .check = r->callbacks->check };
+    const struct runner *r = user;
+    ddl_comm_still_working(r->comm);
+    return r->callbacks->check ? r->callbacks->check(r->callbacks->user, done, total) : 0;
+}
+
+/* Data, tokenizers and memory of the first open run of each setting: its others differ in the seed only. */
+static ddl_status check_inputs(struct runner *r, struct ddl_error *err)
+{
+    const struct ddl_train_callbacks callbacks = { .user = r, .check = show_check };
     const struct ddl_sweep *sweep = r->sweep;
     bool *checked = calloc(sweep->n_settings, sizeof *checked);
     ddl_status status = DDL_OK;
@@ -277,13 +379,32 @@ static ddl_status check_inputs(const struct runner *r, struct ddl_error *err)
     return status;
 }
 
-static ddl_status run_locked(struct runner *r, bool retry, struct ddl_error *err)
+/* Rank 0: the folder of the sweep, what is there, and whether the runs can start. */
+static ddl_status prepare(struct runner *r, struct ddl_lock *lock, bool retry, struct ddl_error *err)
 {
-    ddl_status status = sweep_read_states(r->sweep, retry, false, err);
+    ddl_status status = ddl_file_make_dir(r->sweep->out, err);
+    if (!status)
+        status = ddl_lock_take(lock, r->sweep->out, err);
+    if (!status)
+        status = sweep_read_states(r->sweep, retry, false, err);
     if (!status)
         status = check_inputs(r, err);
+    return status ? status : sweep_save(r->sweep, err);
+}
+
+static ddl_status run(struct runner *r, struct ddl_lock *lock, bool retry, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    ddl_comm_describe(r->comm, "the check of the data of %.64s", r->sweep->path);
+    if (is_root(r)) {
+        status = prepare(r, lock, retry, err);
+        ddl_comm_done_working(r->comm);
+    } else {
+        ddl_comm_wait_for_root(r->comm);
+    }
+    status = ddl_comm_agree(r->comm, status, err);
     if (!status)
-        status = sweep_save(r->sweep, err);
+        status = sweep_share_states(r->sweep, r->comm, err);
     if (!status)
         status = loop(r, err);
     if (status)
@@ -302,22 +423,26 @@ ddl_status ddl_sweep_run(struct ddl_sweep *sweep, const struct ddl_sweep_options
     const size_t jobs = options->jobs ? options->jobs : 1;
     struct runner r = { .sweep = sweep,
                         .callbacks = callbacks ? callbacks : &silent,
+                        .comm = options->comm,
                         .max_jobs = jobs,
                         .threads = sweep_threads(options),
                         .jobs = calloc(jobs, sizeof *r.jobs),
+                        .events = calloc(sweep->n_runs, sizeof *r.events),
+                        .turns = calloc(ddl_comm_size(options->comm), sizeof *r.turns),
                         .tried = calloc(sweep->n_runs, sizeof *r.tried) };
     struct ddl_lock lock = { 0 };
+    struct ddl_error unused;
     ddl_status status = DDL_OK;
-    if (!r.jobs || !r.tried)
+    err = err ? err : &unused;
+    if (!r.jobs || !r.events || !r.turns || !r.tried)
         status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu jobs", sweep->path, jobs);
+    status = sweep_compare_ranks(sweep, options, status, err);
     if (!status)
-        status = ddl_file_make_dir(sweep->out, err);
-    if (!status)
-        status = ddl_lock_take(&lock, sweep->out, err);
-    if (!status)
-        status = run_locked(&r, options->retry, err);
+        status = run(&r, &lock, options->retry, err);
     ddl_lock_release(&lock);
     free(r.jobs);
+    free(r.events);
+    free(r.turns);
     free(r.tried);
     return status;
 }

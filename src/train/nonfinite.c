@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *const ddl_nonfinite_parts[] = { "embed", "attn", "mlp", "head", NULL };
+const char *const ddl_nonfinite_kinds[] = { "parameter", "first moment", "second moment", NULL };
+
 /* The state before the step: if a parameter was not finite already, it is the cause. */
 static void check_state(struct ddl_nonfinite *out, const struct ddl_step *step)
 {
@@ -13,12 +16,14 @@ static void check_state(struct ddl_nonfinite *out, const struct ddl_step *step)
         snprintf(out->earlier_name, sizeof out->earlier_name, "%s", ddl_model_param(step->model, row)->name);
 }
 
-/* Sets the data to micro-batches [first, first + n) of the step. */
+/* Sets the data to micro-batches [first, first + n) of the step. Several are of equal size: the last one is
+ * filled up with sequences without targets. */
 static void hold(struct ddl_nonfinite *out, const struct ddl_step *step, size_t first, size_t n)
 {
     size_t rows = step->batch * step->seq;
     out->micro_batch = first + n;
     out->held = n;
+    out->batch = n == 1 ? ddl_step_sequences(step, first) : step->batch;
     out->tokens = step->tokens + first * rows;
     out->targets = step->targets + first * rows;
 }
@@ -32,7 +37,7 @@ static bool replay(struct ddl_nonfinite *out, const struct ddl_step *step, size_
                                        .ws = step->ws,
                                        .backward = out->what != DDL_NONFINITE_VALIDATION,
                                        .n = n,
-                                       .batch = step->batch,
+                                       .batch = out->batch,
                                        .seq = step->seq,
                                        .tokens = out->tokens,
                                        .targets = out->targets,
@@ -46,7 +51,7 @@ static bool replay(struct ddl_nonfinite *out, const struct ddl_step *step, size_
 static struct ddl_nonfinite begin(const struct ddl_step *step, int what)
 {
     return (struct ddl_nonfinite){
-        .what = what, .micro_batches = step->accumulate, .batch = step->batch, .seq = step->seq
+        .what = what, .micro_batches = step->accumulate, .batch = step->batch, .seq = step->seq, .ranks = 1
     };
 }
 
@@ -57,7 +62,7 @@ void ddl_nonfinite_of_step(struct ddl_nonfinite *out, const struct ddl_step *ste
     *out = begin(step, loss ? DDL_NONFINITE_LOSS : DDL_NONFINITE_GRADIENT);
     out->loss = result->loss;
     out->grad_norm = result->grad_norm;
-    out->scale = ddl_step_scale(step);
+    out->scale = result->scale;
     check_state(out, step);
     if (loss) {
         (void)replay(out, step, result->failed, 1);
@@ -86,6 +91,12 @@ static void token_text(const struct ddl_nonfinite *t, char *out, size_t size)
     const struct ddl_place *place = &t->finding.place;
     size_t row = place->first_row + t->finding.values.first / place->width;
     snprintf(out, size, ", sequence %zu, token %zu", row / t->seq, row % t->seq);
+}
+
+void ddl_nonfinite_of_other(struct ddl_nonfinite *out, const struct ddl_step *step)
+{
+    *out = begin(step, DDL_NONFINITE_LOSS);
+    check_state(out, step);
 }
 
 void ddl_nonfinite_text(const struct ddl_nonfinite *t, char *out, size_t size)

@@ -25,11 +25,17 @@
 
 enum ddl_nonfinite_what { DDL_NONFINITE_LOSS, DDL_NONFINITE_GRADIENT, DDL_NONFINITE_VALIDATION };
 
+/* Names of the parts of a model in a struct ddl_place, and of the kinds of ddl_optim_spoiled; NULL ends them.
+ */
+enum { DDL_NONFINITE_PARTS = 4, DDL_NONFINITE_KINDS = 3 };
+extern const char *const ddl_nonfinite_parts[], *const ddl_nonfinite_kinds[];
+
 struct ddl_nonfinite {
     int what;
     uint64_t step; /* that failed; of a validation: after which it ran */
     double loss, grad_norm, scale;
-    size_t micro_batch, micro_batches; /* the bad one, from 1, of the step's */
+    size_t micro_batch, micro_batches; /* the bad one, from 1, of the step's, on */
+    size_t rank, ranks;                /* this rank of so many */
     size_t held, batch, seq;
     const int32_t *tokens, *targets; /* (held, batch, seq), the last micro-batch is the bad one; borrowed */
     struct ddl_finding finding;      /* not found: the replay was finite, or it failed          */
@@ -44,8 +50,16 @@ struct ddl_nonfinite {
  * Overwrites gradients, changes no parameter. The caller sets `step`. */
 void ddl_nonfinite_of_step(struct ddl_nonfinite *out, const struct ddl_step *step,
                            const struct ddl_step_result *result);
+/* Of a step or validation whose bad micro-batch another rank has: only the state before it is checked. */
+void ddl_nonfinite_of_other(struct ddl_nonfinite *out, const struct ddl_step *step);
 /* The same for a batch of a validation: `step` with batch, tokens and targets of that batch. */
 void ddl_nonfinite_of_validation(struct ddl_nonfinite *out, const struct ddl_step *step);
+
+/* Makes the diagnoses of all ranks one: that of rank `from`, or, where that is the number of ranks, of the
+ * first that has found a tensor, and sets rank and ranks. Rank 0 receives its data in tokens and targets,
+ * which hold as many micro-batches as the rank with the most has; on other ranks the data is undefined. */
+void ddl_nonfinite_share(struct ddl_nonfinite *nonfinite, ddl_comm *comm, size_t from, int32_t *tokens,
+                         int32_t *targets);
 
 /* "first in layer 1, mlp: s, sequence 0, token 7 (1 NaN and ...)", and what was not finite before the step.
  */

@@ -18,8 +18,6 @@ static const char json_file[] = "trouble.json", batch_file[] = "batch.safetensor
 static const char *const what_names[] = { [DDL_NONFINITE_LOSS] = "loss",
                                           [DDL_NONFINITE_GRADIENT] = "gradient",
                                           [DDL_NONFINITE_VALIDATION] = "validation" };
-static const char *const part_names[] = { "embed", "attn", "mlp", "head" };
-static const char *const kind_names[] = { "parameter", "first moment", "second moment" };
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
 static ddl_status path_in(char *path, size_t size, const char *folder, const char *name,
@@ -76,13 +74,13 @@ static ddl_status write_json(const struct ddl_nonfinite *t, const struct ddl_tra
                              const ddl_model *model, const char *path, struct ddl_error *err)
 {
     json_t *root = json_pack(
-        "{s:s, s:i, s:I, s:s, s:I, s:I, s:f, s:o, s:o, s:s, s:s, s:s, s:o, s:o}", "kind", "trouble",
+        "{s:s, s:i, s:I, s:s, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:s, s:s, s:s, s:o, s:o}", "kind", "trouble",
         "version", VERSION, "step", (json_int_t)t->step, "what", what_names[t->what], "micro_batch",
-        (json_int_t)t->micro_batch, "micro_batches", (json_int_t)t->micro_batches, "scale", t->scale, "loss",
-        number(t->loss), "grad_norm", number(t->grad_norm), "backend",
-        ddl_backend_name(ddl_model_backend(model)), "dtype", ddl_precision_names[ddl_model_precision(model)],
-        "recompute", ddl_recompute_names[config->recompute], "first", first_object(&t->finding), "parameter",
-        earlier_object(t));
+        (json_int_t)t->micro_batch, "micro_batches", (json_int_t)t->micro_batches, "rank",
+        (json_int_t)t->rank, "ranks", (json_int_t)t->ranks, "scale", t->scale, "loss", number(t->loss),
+        "grad_norm", number(t->grad_norm), "backend", ddl_backend_name(ddl_model_backend(model)), "dtype",
+        ddl_precision_names[ddl_model_precision(model)], "recompute", ddl_recompute_names[config->recompute],
+        "first", first_object(&t->finding), "parameter", earlier_object(t));
     bool whole = root && (!t->replay_error.status ||
                           json_object_set_new(root, "replay_error", json_string(t->replay_error.text)) == 0);
     ddl_status status = ddl_json_write(path, whole ? root : NULL, err);
@@ -235,8 +233,8 @@ static ddl_status read_first(const struct reader *r, const json_t *object, struc
     out->found = true;
     place->backward = json_is_true(json_object_get(object, "backward"));
     place->layer = DDL_NO_LAYER;
-    ddl_status status = read_word(r, object, "part", part_names, COUNT(part_names), &part);
-    place->part = part_names[part % COUNT(part_names)];
+    ddl_status status = read_word(r, object, "part", ddl_nonfinite_parts, DDL_NONFINITE_PARTS, &part);
+    place->part = ddl_nonfinite_parts[part % DDL_NONFINITE_PARTS];
     if (!status && !json_is_null(json_object_get(object, "layer")))
         status = read_size(r, object, "layer", &place->layer);
     if (!status)
@@ -257,11 +255,11 @@ static ddl_status read_earlier(const struct reader *r, const json_t *object, str
     size_t kind = 0;
     if (json_is_null(object))
         return DDL_OK;
-    ddl_status status = read_word(r, object, "kind", kind_names, COUNT(kind_names), &kind);
+    ddl_status status = read_word(r, object, "kind", ddl_nonfinite_kinds, DDL_NONFINITE_KINDS, &kind);
     if (!status)
         status = read_text(r, object, "name", out->earlier_name, sizeof out->earlier_name);
     if (!status)
-        out->earlier = kind_names[kind];
+        out->earlier = ddl_nonfinite_kinds[kind];
     return status ? status : read_values(r, object, &out->earlier_values);
 }
 
@@ -281,6 +279,14 @@ static ddl_status read_all(const struct reader *r, const json_t *root, struct dd
         status = read_size(r, root, "micro_batch", &t->micro_batch);
     if (!status)
         status = read_size(r, root, "micro_batches", &t->micro_batches);
+    t->ranks = 1;
+    if (!status && json_object_get(root, "ranks")) { /* dumps of earlier versions have none */
+        status = read_size(r, root, "ranks", &t->ranks);
+        if (!status)
+            status = read_size(r, root, "rank", &t->rank);
+        if (!status && t->rank >= t->ranks)
+            status = missing(r, "rank", "number below ranks");
+    }
     if (!status)
         status = read_number(r, root, "scale", &t->scale);
     if (!status)

@@ -3,6 +3,8 @@
 #include "ddl/data.h"
 #include "ddl/tokenizer.h"
 #include "model/measure.h"
+#include "ops/ops.h"
+#include "train/exchange.h"
 #include "train/run_data.h"
 #include "train/telemetry.h"
 #include "train/train_config.h"
@@ -12,8 +14,8 @@
 #include <string.h>
 
 /* Resident before the first tensor: the program and its libraries, but for what the backend answers for
- * (measured). */
-enum { BYTES_PROGRAM = 10 << 20, BYTES_TOKENIZER_ENTRY = 160 };
+ * (measured); and what an MPI library adds. */
+enum { BYTES_PROGRAM = 10 << 20, BYTES_MPI = 16 << 20, BYTES_TOKENIZER_ENTRY = 160 };
 
 static ddl_status count_params(const struct ddl_config *config, struct ddl_train_plan *out,
                                struct ddl_error *err)
@@ -64,16 +66,17 @@ static double data_bytes(const struct ddl_train_config *t, double tokens)
 
 /* Memory that the backend will use besides the model's, and memory that it has. */
 static ddl_status backend_bytes(const struct ddl_train_config *t, size_t *bytes, size_t *capacity,
-                                struct ddl_error *err)
+                                bool *host_memory, struct ddl_error *err)
 {
     const struct ddl_memory_request request = { .limits = ddl_workspace_limits(&t->config, t->seq),
-                                                .rows = t->batch * t->seq,
+                                                .rows = ddl_train_share(t, 0).batch * t->seq,
                                                 .width = t->config.d_model,
                                                 .bf16 = t->precision == DDL_PRECISION_BF16 };
     ddl_backend *backend;
-    ddl_status status = ddl_backend_create(&backend, t->backend, t->threads, err);
+    ddl_status status = ddl_backend_create(&backend, t->backend, ddl_comm_threads(t->comm, t->threads), err);
     if (status)
         return status;
+    *host_memory = backend->ops->host_memory;
     *bytes = backend->ops->memory_estimate(backend->ctx, &request);
     *capacity = backend->ops->memory_capacity(backend->ctx);
     ddl_backend_free(backend);
@@ -101,14 +104,38 @@ static double tasks_bytes(const struct ddl_train_config *t)
 
 static double other_bytes(const struct ddl_train_config *t)
 {
-    const double step = (double)t->batch * (double)t->seq, all = step * (double)t->accumulate;
-    double bytes = BYTES_PROGRAM + 2 * 4 * all;
+    const struct ddl_share share = ddl_train_share(t, ddl_train_ranks(t) - 1); /* the largest */
+    const double buffers = (double)(share.most * share.batch) * (double)t->seq;
+    double bytes = BYTES_PROGRAM + (ddl_train_ranks(t) > 1 ? BYTES_MPI : 0) + 2 * 4 * buffers;
     bytes += 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
     if (t->telemetry_every)
-        bytes += (double)ddl_telemetry_bytes(&t->config, t->batch * t->seq);
+        bytes += (double)ddl_telemetry_bytes(&t->config, share.batch * t->seq);
     if (*t->tokenizer)
         bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
-    return bytes + data_bytes(t, (double)t->steps * all) + fmax(sample_bytes(t), tasks_bytes(t));
+    return bytes + data_bytes(t, (double)t->steps * (double)share.n * (double)t->seq) +
+           fmax(sample_bytes(t), tasks_bytes(t));
+}
+
+/* What depends on the number of ranks: moments, and the exchange between them. Without the padding of the
+ * flat buffers, which is small. */
+static ddl_status plan_ranks(const struct ddl_train_config *t, bool host_memory, struct ddl_train_plan *out,
+                             struct ddl_error *err)
+{
+    const struct ddl_partition partition =
+        ddl_partition_of(out->params_total, t->comm_bucket, ddl_train_ranks(t));
+    const enum ddl_comm_dtype dtype = (enum ddl_comm_dtype)t->comm_dtype;
+    struct ddl_param *rows;
+    size_t n;
+    ddl_status status = ddl_params_plan(&t->config, &rows, &n, err);
+    if (status)
+        return status;
+    out->ranks = partition.ranks;
+    out->bytes_moments = 8 * ddl_partition_share(&partition, partition.ranks - 1);
+    out->bytes_exchange =
+        ddl_exchange_bytes(&partition, dtype, ddl_exchange_in_flight(rows, n, &partition), host_memory);
+    out->bytes_sent = (double)ddl_exchange_traffic(&partition, dtype);
+    free(rows);
+    return DDL_OK;
 }
 
 ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,
@@ -123,25 +150,28 @@ ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_trai
     if (status)
         return status;
     out->flops_per_token = ddl_config_flops_per_token(&t.config, t.seq, true);
-    out->tokens_per_step = (double)t.batch * (double)t.accumulate * (double)t.seq;
+    out->tokens_per_step = (double)t.global_batch * (double)t.seq;
     out->tokens = out->tokens_per_step * (double)t.steps;
     out->flops = out->tokens * out->flops_per_token;
     out->bytes_params = out->bytes_grads = 4 * out->params_total;
-    out->bytes_moments = 8 * out->params_total;
     const struct ddl_workspace_options options = ddl_train_workspace(&t);
     status = ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, &options,
                                    &out->bytes_workspace, err);
     if (status)
         return status;
     size_t backend;
-    status = backend_bytes(&t, &backend, &out->bytes_capacity, err);
+    bool host_memory;
+    status = backend_bytes(&t, &backend, &out->bytes_capacity, &host_memory, err);
+    if (!status)
+        status = plan_ranks(&t, host_memory, out, err);
     if (status)
         return status;
     out->bytes_other = (size_t)(other_bytes(&t) + (double)backend);
     if (t.precision == DDL_PRECISION_BF16)
         out->bytes_params +=
             4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16, NULL);
-    size_t fixed = out->bytes_params + 12 * out->params_total + out->bytes_other;
+    size_t fixed =
+        out->bytes_params + out->bytes_grads + out->bytes_moments + out->bytes_exchange + out->bytes_other;
     if (!ddl_size_add(fixed, out->bytes_workspace, &out->bytes_total))
         return ddl_error_set(err, DDL_E_USAGE, "%zu sequences of %zu tokens do not fit the address space",
                              t.batch, t.seq);

@@ -19,9 +19,7 @@ static ddl_status fill_moments(void *user, size_t i, size_t offset, size_t bytes
                                struct ddl_error *err)
 {
     (void)err;
-    const struct ddl_optim *optim = user;
-    size_t start = offset / sizeof(float), n = bytes / sizeof(float);
-    ddl_optim_read(optim, i / 2, start, n, i % 2 ? NULL : to, i % 2 ? to : NULL);
+    ddl_moments_read(user, i / 2, (int)(i % 2), offset / sizeof(float), bytes / sizeof(float), to);
     return DDL_OK;
 }
 
@@ -47,16 +45,6 @@ static struct ddl_tensor *moments_plan(const ddl_model *model)
         memcpy(plan[i].shape, param->shape, sizeof param->shape);
     }
     return plan;
-}
-
-static struct ddl_checkpoint_tensors moments_of(const ddl_model *model, const struct ddl_tensor *plan,
-                                                const struct ddl_optim *optim)
-{
-    return (struct ddl_checkpoint_tensors){ .tensor = plan,
-                                            .n = 2 * ddl_model_n_params(model),
-                                            .fill = fill_moments,
-                                            .take = take_moments,
-                                            .user = (void *)(uintptr_t)optim };
 }
 
 /* ---- writing ---- */
@@ -130,7 +118,7 @@ static json_t *state_object(const struct ddl_train_config *config, const struct 
 }
 
 ddl_status ddl_run_save(const struct ddl_train_config *config, const ddl_model *model,
-                        const struct ddl_optim *optim, const ddl_tokenizer *tokenizer,
+                        const struct ddl_moments *own, const ddl_tokenizer *tokenizer,
                         const struct ddl_run_state *state, char *path, size_t size, struct ddl_error *err)
 {
     struct ddl_train_config stored = ddl_train_resolved(config);
@@ -139,7 +127,10 @@ ddl_status ddl_run_save(const struct ddl_train_config *config, const ddl_model *
         return status;
     struct ddl_tensor *plan = moments_plan(model);
     json_t *object = state_object(&stored, state);
-    const struct ddl_checkpoint_tensors moments = moments_of(model, plan, optim);
+    const struct ddl_checkpoint_tensors moments = { .tensor = plan,
+                                                    .n = 2 * ddl_model_n_params(model),
+                                                    .fill = fill_moments,
+                                                    .user = (void *)(uintptr_t)own };
     const struct ddl_checkpoint_content content = {
         .model = model, .tokenizer = tokenizer, .tensors = &moments, .state = object
     };
@@ -156,13 +147,26 @@ ddl_status ddl_run_save(const struct ddl_train_config *config, const ddl_model *
 struct reader {
     char path[1280]; /* of state.json */
     const json_t *root;
+    char global_batch[32]; /* of a checkpoint without this key */
     struct ddl_error *err;
 };
+
+/* Runs of earlier versions had one rank. */
+static void derive_global_batch(struct reader *r)
+{
+    const json_t *config = json_object_get(r->root, "config");
+    const char *batch = json_string_value(json_object_get(config, "batch"));
+    const char *accumulate = json_string_value(json_object_get(config, "accumulate"));
+    if (batch && accumulate)
+        snprintf(r->global_batch, sizeof r->global_batch, "%llu",
+                 strtoull(batch, NULL, 10) * strtoull(accumulate, NULL, 10));
+}
 
 static struct reader reader_of(const char *folder, const json_t *root, struct ddl_error *err)
 {
     struct reader r = { .root = root, .err = err };
     snprintf(r.path, sizeof r.path, "%s/%s", folder, ddl_run_file_name(DDL_FILE_STATE));
+    derive_global_batch(&r);
     return r;
 }
 
@@ -302,26 +306,42 @@ ddl_status ddl_run_read_state(const char *path, struct ddl_run_state *state, str
 struct comparison {
     const struct reader *r;
     const struct ddl_train_config *config;
+    bool any_accumulate; /* the configuration has a global_batch: accumulate has no effect */
     ddl_warn_fn *note;
     void *user;
 };
+
+static const char global_batch[] = "global_batch";
 
 /* The value of a key when the checkpoint was written, or NULL. */
 static const char *value_then(const struct reader *r, const struct ddl_option *row)
 {
     const char *was = json_string_value(json_object_get(json_object_get(r->root, "config"), row->name));
+    if (!was && strcmp(row->name, global_batch) == 0 && *r->global_batch)
+        return r->global_batch;
     return was ? ddl_train_current_value(row->name, was) : NULL;
 }
 
-/* A run keeps the values that it computed when it started, also where its number of steps has changed. */
+/* Whether the value of a key is computed when a run starts, unless it is set. */
+static bool is_computed(const struct ddl_option *row, const struct ddl_train_config *config)
+{
+    char now[32];
+    ddl_option_format(row, config, now, sizeof now);
+    return (row->automatic && strcmp(now, "auto") == 0) ||
+           (strcmp(row->name, global_batch) == 0 && config->global_batch == 0);
+}
+
+/* A run keeps the values that it computed when it started, also where its number of steps or of ranks has
+ * changed. */
 static ddl_status take_automatic(const struct reader *r, struct ddl_train_config *config)
 {
     for (const struct ddl_option *row = ddl_train_options(); row->name; row++) {
-        const char *was = row->automatic ? value_then(r, row) : NULL;
-        char now[32];
-        ddl_option_format(row, config, now, sizeof now);
-        if (was && strcmp(now, "auto") == 0 && ddl_option_set(row, config, was, r->path, r->err))
+        const char *was = is_computed(row, config) ? value_then(r, row) : NULL;
+        if (was && ddl_option_set(row, config, was, r->path, r->err)) {
+            if (r->err)
+                r->err->status = DDL_E_FORMAT; /* of the file, not of the command */
             return DDL_E_FORMAT;
+        }
     }
     return DDL_OK;
 }
@@ -381,6 +401,8 @@ static ddl_status compare_keys(const struct comparison *c)
     ddl_status status = DDL_OK;
     for (enum ddl_on_resume rule = DDL_RESUME_SAME; rule <= DDL_RESUME_NOTED; rule++) {
         for (const struct ddl_option *row = ddl_train_options(); row->name && !status; row++) {
+            if (c->any_accumulate && strcmp(row->name, "accumulate") == 0)
+                continue;
             if (ddl_train_on_resume(row) == rule)
                 status = compare_key(c, row, rule);
         }
@@ -448,7 +470,7 @@ ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struc
         status = take_automatic(&r, &t);
     if (!status) {
         const struct ddl_train_config resolved = ddl_train_resolved(&t);
-        status = compare_keys(&(struct comparison){ &r, &resolved, note, user });
+        status = compare_keys(&(struct comparison){ &r, &resolved, config->global_batch != 0, note, user });
     }
     if (!status)
         *config = t;
@@ -482,7 +504,9 @@ ddl_status ddl_run_read_weights(const char *path, ddl_model *model, struct ddl_o
     struct ddl_tensor *plan = moments_plan(model);
     if (!plan)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to read the moments", path);
-    const struct ddl_checkpoint_tensors moments = moments_of(model, plan, optim);
+    const struct ddl_checkpoint_tensors moments = {
+        .tensor = plan, .n = 2 * ddl_model_n_params(model), .take = take_moments, .user = optim
+    };
     ddl_status status = ddl_checkpoint_read_weights(path, model, &moments, err);
     if (!status)
         ddl_optim_set_steps(optim, state->step - state->spike.skipped);

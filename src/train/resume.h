@@ -5,7 +5,7 @@
 
 #include "ddl/tokenizer.h"
 #include "ddl/train.h"
-#include "train/optim.h"
+#include "train/moments.h"
 #include "train/spike.h"
 
 /* State beyond model and moments. Random numbers and the schedule need none: they are functions of seed and
@@ -29,9 +29,10 @@ struct ddl_run_state {
     struct ddl_spike_state spike;            /* spike.skipped of the steps have updated nothing */
 };
 
-/* Saves a checkpoint of config->out: ddl_checkpoint_save. tokenizer may be NULL. */
+/* Saves a checkpoint of config->out: ddl_checkpoint_save. tokenizer may be NULL. On rank 0, while the others
+ * are in ddl_moments_serve. */
 ddl_status ddl_run_save(const struct ddl_train_config *config, const ddl_model *model,
-                        const struct ddl_optim *optim, const ddl_tokenizer *tokenizer,
+                        const struct ddl_moments *moments, const ddl_tokenizer *tokenizer,
                         const struct ddl_run_state *state, char *path, size_t size, struct ddl_error *err);
 
 /* The state of the checkpoint `path`, without regard to its other files or a configuration. */

@@ -1,6 +1,7 @@
 #include "train/telemetry.h"
 
 #include "ops/ops.h"
+#include "train/param_layer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -187,23 +188,17 @@ static void observe(void *user, const struct ddl_sublayer_step *step)
 
 /* ---- gradients ---- */
 
-/* The layer of a parameter; -1: none. */
-static long layer_of(const char *name)
-{
-    static const char prefix[] = "transformer.h.";
-    return strncmp(name, prefix, sizeof prefix - 1) == 0 ? strtol(name + sizeof prefix - 1, NULL, 10) : -1;
-}
-
 /* Parameters are in the order in which they are used: those before the first layer are the embedding's. */
-void ddl_telemetry_take_gradients(struct ddl_telemetry *t, const struct ddl_optim *optim)
+void ddl_telemetry_take_gradients(struct ddl_telemetry *t, const struct ddl_optim *optim, ddl_comm *comm)
 {
     const struct ddl_config *k = ddl_model_config(t->model);
     double outside[2] = { 0 };
     bool seen_layer = false;
     memset(t->grad_layers, 0, k->n_layers * sizeof *t->grad_layers);
     ddl_optim_grad_squares(optim, t->squares);
+    ddl_comm_sum_f64(comm, ddl_model_n_params(t->model), t->squares);
     for (size_t i = 0; i < ddl_model_n_params(t->model); i++) {
-        long layer = layer_of(ddl_model_param(t->model, i)->name);
+        long layer = ddl_param_layer(ddl_model_param(t->model, i)->name);
         seen_layer |= layer >= 0;
         *(layer >= 0 ? &t->grad_layers[layer] : &outside[seen_layer]) += t->squares[i];
     }

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "comm/comm.h"
 #include "ddl/data.h"
 #include "ddl/run.h"
 #include "train/freeze.h"
@@ -18,6 +19,12 @@
 #include <string.h>
 
 static const char *const order_names[] = { "random", "sequential", NULL };
+
+static const char *const dtype_names[] = { [DDL_COMM_F32] = "f32", [DDL_COMM_BF16] = "bf16", NULL };
+
+static const char *const overlap_names[] = {
+    [DDL_OVERLAP_AUTO] = "auto", [DDL_OVERLAP_OFF] = "false", [DDL_OVERLAP_ON] = "true", NULL
+};
 
 static const char *const val_words[] = { "auto", "none", NULL };
 
@@ -58,6 +65,7 @@ const char *const ddl_relative_to_names[] = {
     }
 
 enum { MAX_BATCH = 1 << 20 };
+#define MAX_GLOBAL_BATCH 1099511627776.0            /* 2^40 */
 static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON everywhere */
 #define MAX_COUNT 9007199254740992.0
 
@@ -91,8 +99,11 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps", .aliases = "max_steps max_iters"))  \
     X(SAME,                                                                                                  \
       ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences per micro-batch", .aliases = DDL_BATCH_ALIASES))  \
-    X(SAME, ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH, "micro-batches per step",                         \
+    X(SAME, ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH,                                                   \
+                "micro-batches per step and rank (with global_batch: computed from it)",                     \
                 .aliases = "gradient_accumulation_steps grad_accum_steps"))                                  \
+    X(SAME, ROW(global_batch, DDL_OPTION_U64, 0, MAX_GLOBAL_BATCH,                                           \
+                "sequences per step, all ranks together (0: batch x accumulate x ranks)"))                   \
     X(SAME, ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens per sequence (0: the model's context)",         \
                 .aliases = DDL_SEQ_ALIASES))                                                                 \
     X(NOTED, ROW(lr, DDL_OPTION_DOUBLE, 0, 1000, "peak learning rate", .aliases = "learning_rate max_lr"))   \
@@ -167,7 +178,16 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
                "additional checkpoints to keep, those with the lowest validation loss (0: none)"))           \
     X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP, .aliases = DDL_BACKEND_ALIASES))                    \
     X(NOTED,                                                                                                 \
-      ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core)", .aliases = DDL_THREADS_ALIASES))
+      ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core)", .aliases = DDL_THREADS_ALIASES))   \
+    X(NOTED, { "comm_dtype", DDL_OPTION_CHOICE, AT(comm_dtype), 0, 0, 0, dtype_names, "NAME",                \
+               "ranks: format of gradients in messages" })                                                   \
+    X(NOTED, ROW(comm_bucket, DDL_OPTION_SIZE, 4096, 1073741824,                                             \
+                 "ranks: bytes of gradients that are exchanged together"))                                   \
+    X(ANY, { "comm_overlap", DDL_OPTION_CHOICE, AT(comm_overlap), 0, 0, 0, overlap_names, "NAME",            \
+             "ranks: exchange gradients while the backward pass runs (true), after it (false), or "          \
+             "whichever is usually faster (auto: currently true)" })                                         \
+    X(ANY, ROW(comm_timeout, DDL_OPTION_DOUBLE, 0, 1e9,                                                      \
+               "ranks: seconds to wait for another rank before the run is aborted (0: no limit)"))
 
 #define OPTION(on_resume, ...) __VA_ARGS__,
 static const struct ddl_option rows[] = { ROWS(OPTION){ 0 } };
@@ -229,7 +249,9 @@ struct ddl_train_config ddl_train_defaults(void)
                                   .checkpoint_every = DDL_OPTION_AUTO,
                                   .keep_last = 3,
                                   .keep_best = 1,
-                                  .backend = "cpu" };
+                                  .backend = "cpu",
+                                  .comm_bucket = 4 << 20,
+                                  .comm_timeout = 600 };
     for (int group = 0; group < DDL_GROUPS; group++)
         t.weight_decay_group[group] = -1;
     return t;
@@ -245,15 +267,22 @@ static uint64_t between(uint64_t low, uint64_t value, uint64_t high)
 static uint64_t automatic_val_tokens(const struct ddl_train_config *t)
 {
     const uint64_t low = 1 << 12, high = 1 << 20;
-    double trained = (double)t->batch * (double)t->accumulate * (double)t->seq * (double)t->val_every;
+    double trained = (double)t->global_batch * (double)t->seq * (double)t->val_every;
     return t->val_every == 0 || trained / 4 >= (double)high ? high
                                                             : between(low, (uint64_t)(trained / 4), high);
+}
+
+size_t ddl_train_ranks(const struct ddl_train_config *config)
+{
+    return config->ranks ? config->ranks : ddl_comm_size(config->comm);
 }
 
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config)
 {
     struct ddl_train_config t = *config;
     t.seq = t.seq ? t.seq : t.config.block_size;
+    if (t.global_batch == 0)
+        t.global_batch = (uint64_t)t.batch * t.accumulate * ddl_train_ranks(&t);
     if (t.warmup == DDL_OPTION_AUTO)
         t.warmup = between(0, t.steps / 50, 2000);
     if (t.log_every == DDL_OPTION_AUTO)
@@ -273,9 +302,21 @@ struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config
     return t;
 }
 
+struct ddl_share ddl_train_share(const struct ddl_train_config *t, size_t rank)
+{
+    uint64_t ranks = ddl_train_ranks(t), all = t->global_batch, most = all / ranks + (all % ranks != 0);
+    struct ddl_share share = { .first = (size_t)(rank * all / ranks),
+                               .batch = t->batch < most ? t->batch : (size_t)most };
+    share.n = (size_t)((rank + 1) * all / ranks) - share.first;
+    share.micro_batches = share.n / share.batch + (share.n % share.batch != 0);
+    share.last = share.n - (share.micro_batches - 1) * share.batch;
+    share.most = (size_t)(most / share.batch) + (most % share.batch != 0);
+    return share;
+}
+
 struct ddl_workspace_options ddl_train_workspace(const struct ddl_train_config *config)
 {
-    return (struct ddl_workspace_options){ .batch = config->batch,
+    return (struct ddl_workspace_options){ .batch = ddl_train_share(config, 0).batch,
                                            .tokens = config->seq,
                                            .train = true,
                                            .recompute = (enum ddl_recompute)config->recompute };
@@ -456,6 +497,18 @@ static ddl_status follow_block_size(const struct sources *s, struct ddl_train_co
     return status;
 }
 
+/* accumulate without global_batch, as an option or in a later recipe, sets the size of a step too: the
+ * global_batch of the first recipe would leave it without effect. */
+static ddl_status follow_accumulate(const struct sources *s, struct ddl_train_config *t, char **copy,
+                                    int *n_positional, struct ddl_error *err)
+{
+    struct ddl_train_config later = { .global_batch = UINT64_MAX };
+    ddl_status status = apply_from(s, 1, &later, copy, n_positional, err);
+    if (!status && later.accumulate && later.global_batch == UINT64_MAX)
+        t->global_batch = 0;
+    return status;
+}
+
 /* The vocabulary of the tokenizer, or of the one that built the shards; 0 if neither can be read: the run
  * then reports why. */
 static ddl_status vocabulary_of(const struct ddl_train_config *t, size_t *n, struct ddl_error *err)
@@ -511,6 +564,8 @@ static ddl_status configure(const struct sources *s, struct ddl_train_config *ou
         status = apply_all(s, &t, copy, n_positional, err);
     if (!status)
         status = follow_block_size(s, &t, copy, n_positional, err);
+    if (!status)
+        status = follow_accumulate(s, &t, copy, n_positional, err);
     if (!status)
         status = default_vocabulary(s, &t, copy, n_positional, err);
     if (!status && *t.ddl_residual_by_layer)
@@ -601,9 +656,15 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
                              t.config.block_size);
     size_t tokens;
     if (!ddl_size_mul(t.batch, t.seq, &tokens) || tokens > INT32_MAX ||
-        !ddl_size_mul(tokens, t.accumulate, &tokens) || (double)tokens * (double)t.steps > max_count)
-        return ddl_error_set(err, DDL_E_USAGE, "%llu steps of %zu x %zu sequences of %zu tokens are too many",
-                             (unsigned long long)t.steps, t.accumulate, t.batch, t.seq);
+        !ddl_size_mul((size_t)t.global_batch, t.seq, &tokens) || (double)tokens * (double)t.steps > max_count)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "%llu steps of %llu sequences of %zu tokens, in micro-batches of %zu, are too many",
+            (unsigned long long)t.steps, (unsigned long long)t.global_batch, t.seq, t.batch);
+    if (t.global_batch < ddl_train_ranks(&t))
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "global_batch: expected at least one sequence for each of %zu ranks, found %llu",
+                             ddl_train_ranks(&t), (unsigned long long)t.global_batch);
     if (t.warmup > t.steps)
         return ddl_error_set(err, DDL_E_USAGE, "warmup is %llu, more than steps %llu",
                              (unsigned long long)t.warmup, (unsigned long long)t.steps);

@@ -9,6 +9,18 @@
 /* A copy with the values that depend on other keys: seq 0, and each DDL_OPTION_AUTO. */
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config);
 
+/* The ranks of a run. */
+size_t ddl_train_ranks(const struct ddl_train_config *config);
+/* The part of each step's sequences that a rank takes; of a resolved configuration. */
+struct ddl_share {
+    size_t first, n;      /* sequences [first, first + n) of the step */
+    size_t batch;         /* of a micro-batch, on all ranks the same  */
+    size_t micro_batches; /* that it takes, */
+    size_t last;          /* and the sequences of the last one */
+    size_t most;          /* micro-batches of the rank with the most sequences */
+};
+struct ddl_share ddl_train_share(const struct ddl_train_config *config, size_t rank);
+
 /* Options of the run's workspace; of a resolved configuration. */
 struct ddl_workspace_options ddl_train_workspace(const struct ddl_train_config *config);
 

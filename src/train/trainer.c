@@ -79,27 +79,35 @@ static void update_time(struct run *run)
     p->peak_memory = ddl_clock_peak_memory();
 }
 
+/* Reads this rank's part of the next global batch. */
+static void load(struct run *run)
+{
+    run->loader.position = run->state.position + run->share.first;
+    ddl_loader_next(&run->loader, run->share.n, run->tokens, run->targets);
+}
+
 /* One step and its progress. */
-static ddl_status advance(struct run *run, struct ddl_error *err)
+static ddl_status advance(struct run *run, bool observed, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     struct ddl_step_result result;
     double start = ddl_clock_seconds();
-    ddl_loader_next(&run->loader, t->accumulate * t->batch, run->tokens, run->targets);
+    load(run);
     double lr = ddl_schedule_lr(t, run->state.step);
-    run->step.probe = observes_next(run) ? &run->telemetry.probe : NULL;
+    run->step.probe = observed && trainer_is_root(run) ? &run->telemetry.probe : NULL;
+    ddl_comm_describe(t->comm, "step %llu", (unsigned long long)run->state.step + 1);
     ddl_status status = ddl_step_run(&run->step, lr, &result, err);
     if (status)
         return step_failed(run, status, &result, err);
-    if (run->step.probe)
-        ddl_telemetry_take_gradients(&run->telemetry, run->optim);
+    if (observed)
+        ddl_telemetry_take_gradients(&run->telemetry, run->optim, t->comm);
     double seconds = ddl_clock_seconds() - start;
-    size_t tokens = t->accumulate * t->batch * t->seq;
+    uint64_t tokens = t->global_batch * t->seq;
     ddl_timing_add_step(&run->timing, seconds);
     run->state.step++;
     run->state.loss = result.loss;
     run->state.has_val = false;
-    run->state.position = run->loader.position;
+    run->state.position += t->global_batch;
     run->state.tokens += tokens;
     run->state.flops += (double)tokens * run->plan.flops_per_token;
     run->state.train_seconds += seconds;
@@ -119,8 +127,12 @@ static ddl_status advance(struct run *run, struct ddl_error *err)
 /* Writes a line of metrics.jsonl, and the same to TensorBoard. */
 static ddl_status record(struct run *run, const struct ddl_train_progress *p, struct ddl_error *err)
 {
-    ddl_status status = ddl_metrics_write(&run->metrics, p, err);
-    return status ? status : ddl_tensorboard_line(&run->tensorboard, p, err);
+    ddl_status status = DDL_OK;
+    if (trainer_is_root(run))
+        status = ddl_metrics_write(&run->metrics, p, err);
+    if (!status && trainer_is_root(run))
+        status = ddl_tensorboard_line(&run->tensorboard, p, err);
+    return trainer_agree(run, status, err);
 }
 
 /* A line of metrics.jsonl: every log_every steps, with a validation, and for a skipped step. */
@@ -135,14 +147,17 @@ static ddl_status write_line(struct run *run, struct ddl_error *err)
 
 /* The step's telemetry record, if it was observed. It is written before the step's evaluations: they may be
  * interrupted, and a resumed run repeats them but not the step. */
-static ddl_status write_telemetry(struct run *run, struct ddl_error *err)
+static ddl_status write_telemetry(struct run *run, bool observed, struct ddl_error *err)
 {
-    if (!run->step.probe)
+    ddl_status status = DDL_OK;
+    if (!observed)
         return DDL_OK;
-    ddl_status status =
-        ddl_metrics_write_telemetry(&run->metrics, run->state.step, run->state.tokens, &run->telemetry, err);
-    return status ? status
-                  : ddl_tensorboard_telemetry(&run->tensorboard, run->state.step, &run->telemetry, err);
+    if (trainer_is_root(run))
+        status = ddl_metrics_write_telemetry(&run->metrics, run->state.step, run->state.tokens,
+                                             &run->telemetry, err);
+    if (!status && trainer_is_root(run))
+        status = ddl_tensorboard_telemetry(&run->tensorboard, run->state.step, &run->telemetry, err);
+    return trainer_agree(run, status, err);
 }
 
 static int validation_progress(void *user, uint64_t done, uint64_t total)
@@ -155,6 +170,8 @@ static int validation_progress(void *user, uint64_t done, uint64_t total)
 static ddl_status validate(struct run *run, struct ddl_validation_result *out, struct ddl_error *err)
 {
     double start = ddl_clock_seconds();
+    ddl_comm_describe(run->config.comm, "the validation after step %llu",
+                      (unsigned long long)run->state.step);
     ddl_status status = ddl_validation_run(&run->validation, run->model, run->ws, run->tokens, run->targets,
                                            validation_progress, run, out, err);
     if (!status)
@@ -176,7 +193,18 @@ static void note_failure(const struct run *run, const char *what, const struct d
 static ddl_status score_tasks(struct run *run, struct ddl_error *err)
 {
     double start = ddl_clock_seconds();
-    ddl_status status = trainer_tasks_score(run, err);
+    ddl_status status = DDL_OK;
+    ddl_comm_describe(run->config.comm, "the task scores after step %llu",
+                      (unsigned long long)run->state.step);
+    if (trainer_is_root(run)) {
+        status = trainer_tasks_score(run, err);
+        ddl_comm_done_working(run->config.comm);
+    } else {
+        ddl_comm_wait_for_root(run->config.comm);
+        run->progress.n_tasks = run->tasks.n;
+    }
+    status = trainer_agree(run, status, err);
+    run->progress.n_tasks = status ? 0 : run->progress.n_tasks;
     if (status == DDL_E_INTERRUPTED)
         return status;
     if (status)
@@ -198,7 +226,7 @@ static ddl_status validate_start(struct run *run, struct ddl_error *err)
     run->start = run->progress;
     if (status == DDL_E_INTERRUPTED)
         return ddl_error_set(err, status, "stopped before the first step; --resume starts again");
-    return status == DDL_E_NUMERIC ? trainer_nonfinite_validation(run, val.failed, err) : status;
+    return status == DDL_E_NUMERIC ? trainer_nonfinite_validation(run, &val, err) : status;
 }
 
 /* The line of step 0, after step 1: the loss of a step is computed before its update. */
@@ -235,7 +263,7 @@ static ddl_status report(struct run *run, struct ddl_error *err)
     if (status || !nonfinite.status)
         return status;
     *err = nonfinite;
-    return trainer_nonfinite_validation(run, val.failed, err);
+    return trainer_nonfinite_validation(run, &val, err);
 }
 
 static ddl_status save(struct run *run, struct ddl_error *err)
@@ -261,8 +289,15 @@ static void sample(struct run *run)
 {
     struct ddl_error why;
     double start = ddl_clock_seconds();
+    ddl_comm_describe(run->config.comm, "the sample of text after step %llu",
+                      (unsigned long long)run->state.step);
+    if (!trainer_is_root(run)) {
+        ddl_comm_wait_for_root(run->config.comm);
+        return;
+    }
     if (trainer_sample(run, &why))
         note_failure(run, "sample of text", &why);
+    ddl_comm_done_working(run->config.comm);
     ddl_timing_add_part(&run->timing, DDL_PART_SAMPLE, ddl_clock_seconds() - start);
 }
 
@@ -289,9 +324,10 @@ static ddl_status complete(struct run *run, struct ddl_error *err)
         return write_failed(run, status, err);
     if (due(run, DDL_PART_SAMPLE))
         sample(run);
-    bool last = run->state.step == run->config.steps;
-    return !last && run->callbacks->stop && run->callbacks->stop(run->callbacks->user) ? stop(run, err)
-                                                                                       : DDL_OK;
+    bool last = run->state.step == run->config.steps, asked = false;
+    if (!last && run->callbacks->stop)
+        asked = run->callbacks->stop(run->callbacks->user) != 0;
+    return !last && trainer_any(run, asked) ? stop(run, err) : DDL_OK;
 }
 
 static ddl_status loop(struct run *run, struct ddl_error *err)
@@ -302,11 +338,12 @@ static ddl_status loop(struct run *run, struct ddl_error *err)
     else if (run->state.pending.validation)
         status = complete(run, err);
     while (!status && run->state.step < run->config.steps) {
-        status = advance(run, err);
+        bool observed = observes_next(run);
+        status = advance(run, observed, err);
         if (!status && run->state.step == 1)
             status = write_failed(run, report_start(run, err), err);
         if (!status)
-            status = write_failed(run, write_telemetry(run, err), err);
+            status = write_failed(run, write_telemetry(run, observed, err), err);
         if (!status)
             status = complete(run, err);
     }
@@ -317,7 +354,8 @@ static void begin(struct run *run)
 {
     struct ddl_train_summary summary;
     trainer_summary(run, &summary);
-    ddl_metrics_begin(&run->metrics, run->state.step, summary.backend);
+    if (trainer_is_root(run))
+        ddl_metrics_begin(&run->metrics, run->state.step, summary.backend);
     if (run->callbacks->begin)
         run->callbacks->begin(run->callbacks->user, &summary);
 }
@@ -332,8 +370,15 @@ ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
     run->config = *config;
     run->callbacks = callbacks ? callbacks : &silent;
+    if (!trainer_is_root(run)) {
+        run->own_callbacks = (struct ddl_train_callbacks){ .user = run->callbacks->user,
+                                                           .begin = run->callbacks->begin,
+                                                           .stop = run->callbacks->stop };
+        run->callbacks = &run->own_callbacks;
+    }
+    ddl_comm_set_time_limit(config->comm, config->comm_timeout);
     ddl_timing_start(&run->timing);
-    ddl_status status = ddl_train_check(config, &why);
+    ddl_status status = trainer_agree(run, ddl_train_check(config, &why), &why);
     if (!status)
         status = trainer_open(run, &why);
     if (!status)

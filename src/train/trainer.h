@@ -1,6 +1,10 @@
 /* A run in progress: the object that the trainer's files share. trainer.c (the loop) calls trainer_open.c,
  * trainer_sample.c, trainer_tasks.c and trainer_nonfinite.c; these call trainer_save.c, and trainer_open.c
- * calls trainer_tasks.c. */
+ * calls trainer_make.c and trainer_tasks.c. All call trainer_ranks.c.
+ *
+ * With several ranks every rank runs the loop, and all take the same decisions, because a collective must be
+ * called by all of them: a status on which the loop depends is agreed upon first. Rank 0 has the run folder;
+ * it alone writes, and calls the caller's callbacks, except begin and stop. */
 #ifndef DDL_TRAIN_TRAINER_H
 #define DDL_TRAIN_TRAINER_H
 
@@ -13,22 +17,28 @@
 #include "train/telemetry.h"
 #include "train/tensorboard.h"
 #include "train/timing.h"
+#include "train/train_config.h"
 #include "train/validate.h"
 
 enum { RUN_PATH_SIZE = 1280 };
 
 struct run {
     struct ddl_train_config config;
-    const struct ddl_train_callbacks *callbacks;
-    struct ddl_lock lock;    /* of the folder, until the run is closed */
-    ddl_shards *train, *val; /* val may be NULL */
+    const struct ddl_train_callbacks *callbacks; /* of ranks after the first: own_callbacks */
+    struct ddl_train_callbacks own_callbacks;    /* of the caller's, begin and stop */
+    struct ddl_lock lock;                        /* of the folder, until the run is closed */
+    ddl_shards *train, *val;                     /* val may be NULL */
     ddl_tokenizer *tokenizer;
     struct ddl_tokenizer_identity identity; /* of the tokenizer or of the data */
     ddl_backend *backend;
     ddl_model *model;
     ddl_workspace *ws;
+    struct ddl_partition partition;
     struct ddl_optim *optim;
-    int32_t *tokens, *targets; /* (accumulate, batch, seq) */
+    struct ddl_moments moments;
+    struct ddl_exchange *exchange;
+    struct ddl_share share;
+    int32_t *tokens, *targets; /* (share.most, share.batch, seq); sequences after the share have no targets */
     struct ddl_loader loader;
     struct ddl_step step;
     struct ddl_validation validation;
@@ -47,10 +57,29 @@ struct run {
     char checkpoint[RUN_PATH_SIZE]; /* its folder, "" if there is none   */
 };
 
-/* ---- trainer_save.c ---- */
+/* ---- trainer_note.c ---- */
 
 /* Passes a message to the caller's `note`. */
 void trainer_note(const struct run *run, const char *message);
+
+/* ---- trainer_ranks.c ---- */
+
+/* Whether this is rank 0, or the only one. */
+bool trainer_is_root(const struct run *run);
+/* ddl_comm_agree: the status and error of the first rank that failed, on all ranks. */
+ddl_status trainer_agree(const struct run *run, ddl_status status, struct ddl_error *err);
+/* Whether it is true on any rank. */
+bool trainer_any(const struct run *run, bool yes);
+/* DDL_E_USAGE, with the first rank and value that differ, unless all ranks have the same program and
+ * configuration; data and tokenizer; parameters. Another number of threads or instruction set is reported. */
+ddl_status trainer_compare_ranks(const struct run *run, struct ddl_error *err);
+ddl_status trainer_compare_data(const struct run *run, struct ddl_error *err);
+ddl_status trainer_compare_model(const struct run *run, struct ddl_error *err);
+/* Copies the configuration and the state that rank 0 has found in the run folder to the other ranks. */
+ddl_status trainer_share_start(struct run *run, struct ddl_error *err);
+
+/* ---- trainer_save.c ---- */
+
 /* Saves a checkpoint of the state if there is none yet, and then prunes unless `keep_all`. DDL_E_NUMERIC, and
  * no checkpoint, if the state is not finite: it would replace one that a run can continue from. */
 ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err);
@@ -65,12 +94,15 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err);
 /* Parts of it that write nothing. Opens and checks those of train_data, val_data and tokenizer that are set.
  */
 ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err);
+void trainer_close(struct run *run); /* zeroed is allowed */
+
+/* ---- trainer_make.c ---- */
+
 /* DDL_E_MEMORY if the run needs more than there is. Checked before memory is allocated: the system may grant
  * more than it has and kill the process later. */
 ddl_status trainer_check_memory(struct run *run, struct ddl_error *err);
 /* The model, its optimizer and the buffers of a step. */
 ddl_status trainer_make(struct run *run, struct ddl_error *err);
-void trainer_close(struct run *run); /* zeroed is allowed */
 
 /* ---- trainer_preview.c ---- */
 
@@ -94,11 +126,12 @@ ddl_status trainer_tasks_score(struct run *run, struct ddl_error *err);
 
 /* ---- trainer_nonfinite.c ---- */
 
-/* After a step, or a validation whose batch of `failed` sequences is still in the buffers, that ended with
- * DDL_E_NUMERIC and the error *err: locates the first non-finite tensor, writes a dump, saves the state, and
- * replaces *err by the full message. */
+/* After a step, or a validation whose batch is still in the buffers, that ended with DDL_E_NUMERIC and the
+ * error *err: locates the first non-finite tensor, writes a dump, saves the state, and replaces *err by the
+ * full message. */
 ddl_status trainer_nonfinite_step(struct run *run, const struct ddl_step_result *result,
                                   struct ddl_error *err);
-ddl_status trainer_nonfinite_validation(struct run *run, size_t failed, struct ddl_error *err);
+ddl_status trainer_nonfinite_validation(struct run *run, const struct ddl_validation_result *result,
+                                        struct ddl_error *err);
 
 #endif

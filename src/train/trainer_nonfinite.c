@@ -36,35 +36,54 @@ static void save(struct run *run, const struct ddl_nonfinite *t, char *out, size
                  run->checkpoint);
 }
 
-static ddl_status finish(struct run *run, struct ddl_nonfinite *t, const struct ddl_error *what,
+/* `from`: the rank that has the bad micro-batch, or the number of ranks. Rank 0 has the run folder: it writes
+ * the dump, and composes the message for all. */
+static ddl_status finish(struct run *run, struct ddl_nonfinite *t, size_t from, const struct ddl_error *what,
                          struct ddl_error *err)
 {
-    char where[480], dumped[320], saved[400];
+    char where[480], dumped[320] = "", saved[400], rank[64] = "";
+    ddl_comm *comm = run->config.comm;
+    ddl_comm_describe(comm, "the diagnosis of step %llu", (unsigned long long)t->step);
+    ddl_nonfinite_share(t, comm, from, run->tokens, run->targets);
+    if (comm && t->finding.found)
+        snprintf(rank, sizeof rank, "on rank %zu, ", t->rank);
     ddl_nonfinite_text(t, where, sizeof where);
-    dump(run, t, dumped, sizeof dumped);
+    if (trainer_is_root(run))
+        dump(run, t, dumped, sizeof dumped);
     save(run, t, saved, sizeof saved);
-    return ddl_error_set(err, DDL_E_NUMERIC, "step %llu: %.100s: %s; %s; %s", (unsigned long long)t->step,
-                         what->text, where, dumped, saved);
+    ddl_error_set(err, DDL_E_NUMERIC, "step %llu: %.150s: %s%s; %s; %s", (unsigned long long)t->step,
+                  what->text, rank, where, dumped, saved);
+    ddl_comm_broadcast(comm, 0, sizeof *err, err);
+    return DDL_E_NUMERIC;
 }
 
 ddl_status trainer_nonfinite_step(struct run *run, const struct ddl_step_result *result,
                                   struct ddl_error *err)
 {
     const struct ddl_error what = *err;
+    size_t ranks = ddl_comm_size(run->config.comm);
     struct ddl_nonfinite t;
-    ddl_nonfinite_of_step(&t, &run->step, result);
+    if (result->rank == ranks || result->rank == ddl_comm_rank(run->config.comm))
+        ddl_nonfinite_of_step(&t, &run->step, result);
+    else
+        ddl_nonfinite_of_other(&t, &run->step);
     t.step = run->state.step + 1;
-    return finish(run, &t, &what, err);
+    return finish(run, &t, result->rank, &what, err);
 }
 
-ddl_status trainer_nonfinite_validation(struct run *run, size_t failed, struct ddl_error *err)
+ddl_status trainer_nonfinite_validation(struct run *run, const struct ddl_validation_result *result,
+                                        struct ddl_error *err)
 {
     const struct ddl_error what = *err;
     struct ddl_step batch = run->step; /* the buffers hold the batch that failed */
     struct ddl_nonfinite t;
-    batch.batch = failed;
+    batch.batch = result->failed;
     batch.accumulate = 1;
-    ddl_nonfinite_of_validation(&t, &batch);
+    batch.last = 0;
+    if (result->rank == ddl_comm_rank(run->config.comm))
+        ddl_nonfinite_of_validation(&t, &batch);
+    else
+        ddl_nonfinite_of_other(&t, &batch);
     t.step = run->state.step;
-    return finish(run, &t, &what, err);
+    return finish(run, &t, result->rank, &what, err);
 }

@@ -2,11 +2,9 @@
 #include "train/trainer.h"
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "ddl/run.h"
-#include "model/load.h"
 #include "train/freeze.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
@@ -216,71 +214,13 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
                           run->checkpoint, (unsigned long long)run->state.step, (unsigned long long)t->steps);
     if (!status)
         status = compare_tokenizer(run, err);
-    if (!ddl_size_mul(t->accumulate * t->batch, (size_t)t->skip, &skipped))
+    if (!ddl_size_mul((size_t)ddl_train_resolved(t).global_batch, (size_t)t->skip, &skipped))
         return ddl_error_set(err, DDL_E_USAGE,
                              "skip: %llu steps exceed the limit of the position in the data",
                              (unsigned long long)t->skip);
     run->state.position += skipped;
     run->saved_step = run->state.pending.validation ? 0 : run->state.step; /* 0: to be written once more */
     return status;
-}
-
-static struct ddl_optim_config optim_config(const struct ddl_train_config *t)
-{
-    struct ddl_optim_config config = ddl_optim_defaults();
-    config.beta1 = t->beta1;
-    config.beta2 = t->beta2;
-    config.eps = t->eps;
-    config.clip = t->clip;
-    for (int group = 0; group < DDL_GROUPS; group++)
-        config.weight_decay[group] =
-            t->weight_decay_group[group] < 0 ? t->weight_decay : t->weight_decay_group[group];
-    return config;
-}
-
-ddl_status trainer_check_memory(struct run *run, struct ddl_error *err)
-{
-    struct ddl_train_plan *plan = &run->plan;
-    ddl_status status = ddl_train_plan(&run->config, plan, err);
-    if (!status && plan->bytes_total > plan->bytes_capacity)
-        return ddl_error_set(
-            err, DDL_E_MEMORY,
-            "the run needs %.1f GiB of memory, backend %s has %.1f GiB; --dry-run shows what "
-            "needs it",
-            (double)plan->bytes_total / 0x1p30, run->config.backend, (double)plan->bytes_capacity / 0x1p30);
-    return status;
-}
-
-/* Initial weights from init_from. Which model of a run they are from is noted in init_which, and so in the
- * run's recipe: if this run starts again, it starts from the same. */
-static ddl_status read_initial(struct run *run, struct ddl_error *err)
-{
-    struct ddl_train_config *t = &run->config;
-    struct ddl_run_model from;
-    struct ddl_error message;
-    char about[128];
-    const struct ddl_load_options options = { .ignore_extra = t->ignore_extra,
-                                              .warn = run->callbacks->note,
-                                              .user = run->callbacks->user };
-    ddl_status status =
-        ddl_run_find(&from, t->init_from, t->init_which, run->callbacks->note, run->callbacks->user, err);
-    if (!status)
-        status = ddl_model_read_weights_with(run->model, from.path, &options, err);
-    if (status || !*from.name)
-        return status;
-    if (from.has_step)
-        snprintf(t->init_which, sizeof t->init_which, "%llu", (unsigned long long)from.step);
-    ddl_run_describe(&from, about, sizeof about);
-    ddl_error_set(&message, DDL_OK, "init_from: %.600s: using %s", t->init_from, about);
-    trainer_note(run, message.text);
-    return DDL_OK;
-}
-
-/* The parameters of train_only and freeze. */
-static void freeze_params(struct run *run)
-{
-    for (size_t i = 0; i < ddl_model_n_params(run->model); i++)
-        ddl_optim_freeze(run->optim, i, ddl_freeze_has(&run->config, ddl_model_param(run->model, i)->name));
 }
 
 static void note_frozen(const struct run *run)
@@ -298,95 +238,17 @@ static void note_frozen(const struct run *run)
     trainer_note(run, message.text);
 }
 
-static ddl_status make_model(struct run *run, struct ddl_error *err)
+/* Ranks with fewer sequences wait for the others in every step. */
+static void note_shares(const struct run *run)
 {
     const struct ddl_train_config *t = &run->config;
-    const struct ddl_optim_config optim = optim_config(t);
-    const struct ddl_workspace_options ws = ddl_train_workspace(t);
-    ddl_status status = ddl_backend_create(&run->backend, t->backend, t->threads, err);
-    if (!status)
-        status = ddl_model_create(&run->model, &t->config, run->backend, err);
-    if (!status)
-        status = ddl_model_enable_grad(run->model, err);
-    if (!status)
-        status = ddl_model_set_precision(run->model, (enum ddl_precision)t->precision, err);
-    if (!status)
-        status = ddl_optim_create(&run->optim, run->model, &optim, err);
-    if (!status)
-        status = ddl_workspace_create(&run->ws, run->model, &ws, err);
-    if (status)
-        return status;
-    freeze_params(run);
-    if (t->resume)
-        return ddl_run_read_weights(run->checkpoint, run->model, run->optim, &run->state, err);
-    return *t->init_from ? read_initial(run, err) : ddl_model_init(run->model, t->seed, err);
-}
-
-static ddl_status make_step(struct run *run, struct ddl_error *err)
-{
-    const struct ddl_train_config *t = &run->config;
-    size_t n = t->accumulate * t->batch * t->seq; /* no overflow: ddl_train_check */
-    run->tokens = ddl_mem_alloc(2 * n * sizeof *run->tokens);
-    if (!run->tokens)
-        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", n);
-    run->targets = run->tokens + n;
-    run->loader = (struct ddl_loader){ run->train, t->order, t->seed, t->seq, run->state.position };
-    run->step = (struct ddl_step){ .model = run->model,
-                                   .ws = run->ws,
-                                   .optim = run->optim,
-                                   .batch = t->batch,
-                                   .accumulate = t->accumulate,
-                                   .seq = t->seq,
-                                   .tokens = run->tokens,
-                                   .targets = run->targets,
-                                   .spike = { t->spike_z, t->spike_window, t->spike_max_skip },
-                                   .spike_state = &run->state.spike };
-    ddl_status status = DDL_OK;
-    if (t->telemetry_every)
-        status = ddl_telemetry_init(&run->telemetry, run->model, t->batch * t->seq, err);
-    if (run->val)
-        run->validation = ddl_validation_plan(run->val, t->val_tokens, t->batch, t->seq);
-    run->logged_tokens = run->state.tokens;
-    run->logged_seconds = run->state.train_seconds;
-    /* The result if no step is left. */
-    run->progress = (struct ddl_train_progress){ .step = run->state.step,
-                                                 .steps = t->steps,
-                                                 .loss = run->state.loss,
-                                                 .lr = run->state.pending.lr,
-                                                 .grad_norm = run->state.pending.grad_norm,
-                                                 .skipped = run->state.pending.skipped,
-                                                 .has_val = run->state.has_val,
-                                                 .val_loss = run->state.val_loss,
-                                                 .tokens = run->state.tokens,
-                                                 .flops = run->state.flops,
-                                                 .seconds = run->state.seconds,
-                                                 .train_seconds = run->state.train_seconds };
-    return status;
-}
-
-/* What follows the steps, and how long a validation takes before one was seen: a step's forward pass, a third
- * of its work, for each token. */
-static void plan_parts(struct run *run)
-{
-    const struct ddl_train_config *t = &run->config;
-    struct ddl_timing *timing = &run->timing;
-    timing->part[DDL_PART_VALIDATION].every = run->val ? t->val_every : 0;
-    timing->part[DDL_PART_VALIDATION].guess =
-        (double)(run->validation.n * t->seq) / (3 * run->plan.tokens_per_step);
-    timing->part[DDL_PART_TASKS].every = run->tasks.n ? t->tasks_every : 0;
-    timing->part[DDL_PART_TASKS].guess = trainer_tasks_tokens(run) / (3 * run->plan.tokens_per_step);
-    timing->part[DDL_PART_CHECKPOINT].every = t->checkpoint_every;
-    timing->part[DDL_PART_SAMPLE].every = t->sample_every;
-}
-
-ddl_status trainer_make(struct run *run, struct ddl_error *err)
-{
-    ddl_status status = make_model(run, err);
-    if (!status)
-        status = make_step(run, err);
-    if (!status)
-        plan_parts(run);
-    return status;
+    size_t ranks = ddl_comm_size(t->comm), least = (size_t)(t->global_batch / ranks);
+    struct ddl_error message;
+    if (t->global_batch % ranks == 0)
+        return;
+    ddl_error_set(&message, DDL_OK, "global_batch: %llu sequences on %zu ranks: %zu or %zu each",
+                  (unsigned long long)t->global_batch, ranks, least, least + 1);
+    trainer_note(run, message.text);
 }
 
 /* ---- the folder ---- */
@@ -489,6 +351,40 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
     return status ? status : open_tensorboard(run, err);
 }
 
+/* On rank 0: takes the lock, and looks for an earlier run. */
+static ddl_status open_earlier(struct run *run, struct ddl_error *err)
+{
+    struct ddl_train_config *t = &run->config;
+    ddl_status status = ddl_file_is_dir(t->out) ? ddl_lock_take(&run->lock, t->out, err) : DDL_OK;
+    return status || !*t->out ? status : look_for_earlier(run, err);
+}
+
+/* The inputs of all ranks, and where the run begins. */
+static ddl_status open_ranks(struct run *run, struct ddl_error *err)
+{
+    ddl_status status = trainer_compare_ranks(run, err);
+    if (!status)
+        status = trainer_agree(run, trainer_open_inputs(run, err), err);
+    if (!status)
+        status = trainer_compare_data(run, err);
+    if (!status)
+        status = trainer_agree(run, trainer_is_root(run) ? open_earlier(run, err) : DDL_OK, err);
+    return status ? status : trainer_share_start(run, err);
+}
+
+/* Everything in memory, for the configuration with the values of the run that is resumed. */
+static ddl_status make(struct run *run, struct ddl_error *err)
+{
+    run->config = ddl_train_resolved(&run->config);
+    ddl_status status = ddl_train_check(&run->config, err);
+    if (!status)
+        status = trainer_check_memory(run, err);
+    if (!status)
+        status = trainer_make(run, err);
+    status = trainer_agree(run, status, err);
+    return status ? status : trainer_compare_model(run, err);
+}
+
 ddl_status trainer_open(struct run *run, struct ddl_error *err)
 {
     struct ddl_train_config *t = &run->config;
@@ -496,23 +392,17 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err)
         return ddl_option_missing("train", "--train-data PATH (train_data in a recipe)", err);
     if (t->resume && !*t->out)
         return ddl_option_missing("train --resume", "--out DIR (out in a recipe), the run's folder", err);
-    ddl_status status = trainer_open_inputs(run, err);
-    if (!status && ddl_file_is_dir(t->out))
-        status = ddl_lock_take(&run->lock, t->out, err);
-    if (!status && *t->out)
-        status = look_for_earlier(run, err);
-    if (!status) {
-        *t = ddl_train_resolved(t);
-        status = ddl_train_check(t, err); /* again: with values of the resumed run */
-    }
+    ddl_comm_describe(t->comm, "the start of the run");
+    ddl_status status = open_ranks(run, err);
     if (!status)
-        status = trainer_check_memory(run, err);
+        status = make(run, err);
+    if (status)
+        return status;
+    note_shares(run);
+    note_frozen(run);
+    status = trainer_agree(run, trainer_is_root(run) ? open_folder(run, err) : DDL_OK, err);
     if (!status)
-        status = trainer_make(run, err);
-    if (!status) {
-        note_frozen(run);
-        status = open_folder(run, err);
-    }
+        ddl_comm_broadcast(t->comm, 0, sizeof t->out, t->out);
     ddl_timing_add_earlier(&run->timing, run->state.seconds);
     return status;
 }
@@ -524,6 +414,9 @@ void trainer_close(struct run *run)
     ddl_tensorboard_close(&run->tensorboard);
     ddl_telemetry_free(&run->telemetry);
     ddl_mem_free(run->tokens);
+    free(run->validation.parts);
+    ddl_mem_free(run->moments.scratch);
+    ddl_exchange_free(run->exchange);
     ddl_workspace_free(run->ws);
     ddl_optim_free(run->optim);
     ddl_model_free(run->model);

@@ -40,13 +40,14 @@ static double flops_of(const struct ddl_config *config, const struct trial *tria
 }
 
 /* The next larger micro-batch, up to the run's; false at the end. */
-static bool enlarge(const struct ddl_train_config *t, struct trial *trial)
+static bool enlarge(const struct run *run, struct trial *trial)
 {
     enum { FACTOR = 4 };
-    if (trial->T < t->seq)
-        trial->T = FACTOR * trial->T < t->seq ? FACTOR * trial->T : t->seq;
-    else if (trial->B < t->batch)
-        trial->B = FACTOR * trial->B < t->batch ? FACTOR * trial->B : t->batch;
+    const size_t seq = run->config.seq, batch = run->share.batch;
+    if (trial->T < seq)
+        trial->T = FACTOR * trial->T < seq ? FACTOR * trial->T : seq;
+    else if (trial->B < batch)
+        trial->B = FACTOR * trial->B < batch ? FACTOR * trial->B : batch;
     else
         return false;
     return true;
@@ -78,7 +79,7 @@ static ddl_status measure_gradient(struct run *run, struct trial *out, struct dd
         status = run_trial(run, &trial, err);
         if (trial.B * trial.T > out->B * out->T || trial.seconds < out->seconds)
             *out = trial;
-        if (!enlarge(t, &trial))
+        if (!enlarge(run, &trial))
             repetition++;
         double expected = out->seconds * flops_of(&t->config, &trial) / flops_of(&t->config, out);
         if (ddl_clock_seconds() - start + expected > budget)
@@ -111,7 +112,6 @@ static ddl_status measure(struct run *run, struct ddl_train_preview *out, struct
 {
     const struct ddl_train_config *t = &run->config;
     const struct ddl_config model = t->config;
-    const struct trial whole = { t->batch, t->seq, 0 };
     struct trial largest = { 0 };
     limit_layers(&run->config.config);
     ddl_status status = trainer_make(run, err);
@@ -119,10 +119,11 @@ static ddl_status measure(struct run *run, struct ddl_train_preview *out, struct
         status = measure_gradient(run, &largest, err);
     if (status)
         return status;
+    const struct trial whole = { run->share.batch, t->seq, 0 };
     double gradient = largest.seconds * flops_of(&model, &whole) / flops_of(&t->config, &largest);
     double weights = (double)ddl_config_weight_bytes(&model, DDL_PRECISION_F32, NULL) /
                      (double)ddl_config_weight_bytes(&t->config, DDL_PRECISION_F32, NULL);
-    ddl_timing_add_step(&run->timing, (double)t->accumulate * gradient + weights * measure_update(run));
+    ddl_timing_add_step(&run->timing, (double)run->share.most * gradient + weights * measure_update(run));
     out->measured_tokens = largest.B * largest.T;
     out->measured_layers = t->config.n_layers;
     out->seconds = ddl_timing_left(&run->timing, 0, t->steps);

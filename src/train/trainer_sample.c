@@ -6,6 +6,7 @@
 #include <string.h>
 
 struct text {
+    struct run *run;
     char *bytes;
     size_t n, capacity;
     bool failed;
@@ -15,6 +16,7 @@ static int collect(void *user, size_t sequence, const char *piece, size_t size)
 {
     (void)sequence;
     struct text *text = user;
+    ddl_comm_still_working(text->run->config.comm);
     if (text->n + size > text->capacity) {
         size_t capacity = 2 * (text->n + size);
         char *grown = realloc(text->bytes, capacity);
@@ -33,7 +35,7 @@ ddl_status trainer_sample(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     struct ddl_generate_config g = ddl_train_sample(t, run->state.step);
-    struct text text = { 0 };
+    struct text text = { .run = run };
     const struct ddl_generate_request request = { .model = run->model,
                                                   .tokenizer = run->tokenizer,
                                                   .config = &g,

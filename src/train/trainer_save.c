@@ -6,12 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void trainer_note(const struct run *run, const char *message)
-{
-    if (run->callbacks->note)
-        run->callbacks->note(run->callbacks->user, message);
-}
-
 static ddl_status check_state(const struct run *run, struct ddl_error *err)
 {
     size_t row;
@@ -42,33 +36,58 @@ static void prune(struct run *run, const char *path)
     }
 }
 
+/* Writes the checkpoint on rank 0, with the moments of all ranks. */
+static ddl_status write(struct run *run, char *path, size_t size, struct ddl_error *err)
+{
+    ddl_status status = ddl_metrics_sync(&run->metrics, err);
+    if (!status)
+        status = ddl_run_save(&run->config, run->model, &run->moments, run->tokenizer, &run->state, path,
+                              size, err);
+    ddl_moments_end(&run->moments);
+    return status;
+}
+
 ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err)
 {
     if (run->saved_step == run->state.step && run->checkpoint[0])
         return DDL_OK;
-    char path[RUN_PATH_SIZE];
-    ddl_status status = check_state(run, err);
-    if (!status)
-        status = ddl_metrics_sync(&run->metrics, err);
-    if (!status)
-        status = ddl_run_save(&run->config, run->model, run->optim, run->tokenizer, &run->state, path,
-                              sizeof path, err);
+    char path[RUN_PATH_SIZE] = "";
+    ddl_comm_describe(run->config.comm, "the checkpoint of step %llu", (unsigned long long)run->state.step);
+    ddl_status status = trainer_agree(run, check_state(run, err), err);
     if (status)
         return status;
+    if (trainer_is_root(run))
+        status = write(run, path, sizeof path, err);
+    else
+        ddl_moments_serve(&run->moments);
+    status = trainer_agree(run, status, err);
+    if (status)
+        return status;
+    ddl_comm_broadcast(run->config.comm, 0, sizeof path, path);
     run->saved_step = run->state.step;
     memcpy(run->checkpoint, path, sizeof path);
-    if (!keep_all)
+    if (!keep_all && trainer_is_root(run))
         prune(run, path);
     return DDL_OK;
 }
 
-ddl_status trainer_save_model(const struct run *run, struct ddl_error *err)
+/* Writes the model on rank 0. */
+static ddl_status write_model(const struct run *run, struct ddl_error *err)
 {
-    ddl_status status = check_state(run, err);
-    if (!status && run->tokenizer)
+    ddl_status status = DDL_OK;
+    if (run->tokenizer)
         status = ddl_tokenizer_save(run->tokenizer, run->config.out, err);
     char step[32];
     snprintf(step, sizeof step, "%llu", (unsigned long long)run->state.step);
     const struct ddl_safetensors_metadata entry = { DDL_STEP_KEY, step };
     return status ? status : ddl_model_save_with(run->model, run->config.out, &entry, err);
+}
+
+ddl_status trainer_save_model(const struct run *run, struct ddl_error *err)
+{
+    ddl_comm_describe(run->config.comm, "the end of the run");
+    ddl_status status = trainer_agree(run, check_state(run, err), err);
+    if (!status)
+        status = trainer_agree(run, trainer_is_root(run) ? write_model(run, err) : DDL_OK, err);
+    return status;
 }

@@ -41,7 +41,7 @@ double trainer_tasks_tokens(const struct run *run)
 
 /* Documents of all tasks. */
 struct scoring {
-    const struct run *run;
+    struct run *run;
     uint64_t before, total; /* of the tasks that are complete; of all */
 };
 
@@ -50,17 +50,18 @@ static int show_progress(void *user, uint64_t done, uint64_t total)
     const struct scoring *s = user;
     const struct ddl_train_callbacks *c = s->run->callbacks;
     (void)total;
+    ddl_comm_still_working(s->run->config.comm);
     return c->tasks ? c->tasks(c->user, &s->run->progress, s->before + done, s->total) : 0;
 }
 
 static ddl_status score(struct scoring *s, const ddl_task *task, struct ddl_task_result *out,
                         struct ddl_error *err)
 {
-    const struct ddl_task_callbacks callbacks = { .progress = show_progress, .user = s };
+    const struct ddl_task_score_options options = { .progress = show_progress, .user = s };
     struct ddl_task_score *scores = calloc(ddl_task_n_requests(task), sizeof *scores);
     if (!scores)
         return ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory", ddl_task_title(task));
-    ddl_status status = ddl_task_score(task, s->run->model, NULL, &callbacks, scores, err);
+    ddl_status status = ddl_task_score(task, s->run->model, NULL, &options, scores, err);
     if (!status)
         *out = ddl_task_summarize(task, scores);
     s->before += ddl_task_n_documents(task);

@@ -2,13 +2,22 @@
 #ifndef DDL_TRAIN_VALIDATE_H
 #define DDL_TRAIN_VALIDATE_H
 
+#include "comm/comm.h"
 #include "ddl/data.h"
 #include "ddl/model.h"
 
+/* The result of one batch, which one rank computes. */
+struct ddl_validation_part {
+    double sum;
+    uint64_t n_targets;
+    uint64_t status; /* ddl_status */
+};
 struct ddl_validation {
     const ddl_shards *shards;
     size_t batch, seq;
-    uint64_t n; /* sequences, spread evenly over the shards */
+    uint64_t n;                        /* sequences, spread evenly over the shards */
+    ddl_comm *comm;                    /* NULL: one rank */
+    struct ddl_validation_part *parts; /* (ranks) scratch of the caller; NULL for one rank */
 };
 
 /* As many sequences as val_tokens ask for and the shards have, at least one. */
@@ -16,11 +25,12 @@ struct ddl_validation ddl_validation_plan(const ddl_shards *shards, uint64_t val
                                           size_t seq);
 struct ddl_validation_result {
     double loss;   /* the mean */
-    size_t failed; /* after DDL_E_NUMERIC: sequences of the batch whose loss is not finite, which tokens and
-                      targets still hold */
+    size_t rank;   /* after DDL_E_NUMERIC: the rank whose batch has a loss that is not finite, */
+    size_t failed; /* and the sequences of that batch, which its tokens and targets still hold */
 };
 /* tokens, targets: (batch, seq) scratch. progress, in tokens, may be NULL. DDL_E_NUMERIC at the first batch
- * whose loss is not finite. Allocates nothing. */
+ * whose loss is not finite. Allocates nothing. Ranks divide the batches: all call it, and have the same
+ * status, error and result, which has the same bits for every number of ranks if `batch` is the same. */
 ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, ddl_workspace *ws,
                               int32_t *tokens, int32_t *targets, ddl_progress_fn *progress, void *user,
                               struct ddl_validation_result *out, struct ddl_error *err);

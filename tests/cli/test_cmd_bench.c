@@ -37,12 +37,13 @@ static void usage(void **state)
     (void)state;
     static const struct refusal cases[] = {
         { "bench stop", 2, "bench: unknown action 'stop', did you mean 'step'?" },
-        { "bench", 2, "bench: missing argument: expected op, step, decode or tokenizer" },
+        { "bench", 2, "bench: missing argument: expected op, step, decode, tokenizer or comm" },
         { "bench step now", 2, "bench step takes options only, found 'now'" },
         { "bench op --filter frobnicate" TINY, 2, "no op's name contains 'frobnicate'" },
         { "bench step --model ddl-cd" TINY, 2, "did you mean" },
         { "bench step --recompute all" TINY, 2, "none of elementwise, none, block" },
         { "bench tokenizer --text /nonexistent/text", 1, "/nonexistent/text" },
+        { "bench comm", 2, "expected several ranks, found one" },
     };
     assert_refused(cases, sizeof cases / sizeof *cases);
     says("step --save /nonexistent/file" TINY, 1, "/nonexistent/file: cannot write");

@@ -112,6 +112,10 @@ static void statuses(void **state)
         { "build in.txt --out o --val-fraktion 1", 2, "did you mean" },
         { "build in.txt --out o --val-fraction 2", 2, "--val-fraction" },
         { "build none.txt --out o", 1, "none.txt: cannot open" },
+        { "build in.txt --out o --shard 2/2", 2,
+          "--shard: expected I/N with I from 0 to N - 1, such as 0/4, found 2/2" },
+        { "build - --out o --shard 0/2", 2, "--shard: standard input cannot be divided: expected files" },
+        { "build in.txt --out o --part-bytes 0", 2, "--part-bytes" },
         { "build in.txt --out o --tokenizer none", 1, "none" },
         { "info", 2, "data info: missing argument: expected shards, a folder or a pattern" },
         { "info a b", 1, "a: cannot open" },
@@ -130,6 +134,51 @@ static void statuses(void **state)
     assert_int_equal(ddl_data("info seven.bin --vocab 7", out, sizeof out), 0);
     assert_int_equal(ddl_data("info seven.bin --vocab 6", out, sizeof out), 1);
     assert_error("seven.bin: token 6 at position 6 exceeds the vocabulary of 6 tokens");
+}
+
+static int64_t number_of(const char *out, const char *key)
+{
+    json_t *root = json_loads(out, 0, NULL), *value = json_object_get(root, key);
+    assert_non_null(value);
+    int64_t number = json_is_boolean(value) ? json_is_true(value) : json_integer_value(value);
+    json_decref(root);
+    return number;
+}
+
+/* Two processes, one after the other; the errors of a third that does not fit to them. */
+static void shards(void **state)
+{
+    (void)state;
+    static const char lines[] = "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"three\"}\n";
+    static const char common[] = "lines.jsonl --out parts --part-bytes 20";
+    char out[8192], arguments[256];
+    remove_scratch("parts");
+    write_file(scratch_path("lines.jsonl"), lines, sizeof lines - 1);
+    snprintf(arguments, sizeof arguments, "%s --shard 1/2", common);
+    assert_int_equal(ddl_data(build_arguments(arguments), out, sizeof out), 0);
+    assert_string_equal(
+        out, "1 of 3 parts are finished; the process that finishes the last one writes the shards\n");
+    snprintf(arguments, sizeof arguments, "%s --shard 0/2 --seed 1", common);
+    assert_int_equal(ddl_data(build_arguments(arguments), out, sizeof out), 2);
+    assert_error(
+        "parts/.build: has an unfinished build with another --seed: expected 0, found 1; run that build "
+        "again, or remove the folder to start again");
+    write_file(scratch_path("lines.jsonl"), lines, sizeof lines - 2);
+    snprintf(arguments, sizeof arguments, "%s --shard 1/2", common);
+    assert_int_equal(ddl_data(build_arguments(arguments), out, sizeof out), 1);
+    assert_error("lines.jsonl: changed since a part of the build was made from it");
+    write_file(scratch_path("lines.jsonl"), lines, sizeof lines - 1);
+    snprintf(arguments, sizeof arguments, "%s --shard 0/2 --json", common);
+    assert_int_equal(ddl_data(build_arguments(arguments), out, sizeof out), 0);
+    assert_int_equal(number_of(out, "complete"), 1);
+    assert_int_equal(number_of(out, "parts"), 3);
+    assert_int_equal(number_of(out, "parts_encoded"), 2);
+    assert_int_equal(number_of(out, "parts_kept"), 0);
+    assert_int_equal(number_of(out, "parts_finished"), 3);
+    /* Started again after the end, it has nothing to do. */
+    assert_int_equal(ddl_data(build_arguments(arguments), out, sizeof out), 0);
+    assert_int_equal(number_of(out, "complete"), 1);
+    assert_int_equal(number_of(out, "parts_encoded"), 0);
 }
 
 static void help(void **state)
@@ -177,7 +226,7 @@ static void interruption(void **state)
         for (int line = 0; line < 50000; line++)
             assert_int_equal(write(text, "some words in a line of text\n", 29), 29);
         char work[128];
-        snprintf(work, sizeof work, "stopped/.build-%ld/train_000000.bin.tmp-%ld", (long)child, (long)child);
+        snprintf(work, sizeof work, "stopped/.build/part-000000.ids.tmp-%ld", (long)child);
         for (int wait = 0; wait < 1000 && !ddl_file_exists(scratch_path(work)); wait++)
             nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
         assert_true(ddl_file_exists(scratch_path(work)));
@@ -253,8 +302,13 @@ static void memory_is_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(build_and_info), cmocka_unit_test(piped),        cmocka_unit_test(statuses),
-        cmocka_unit_test(help),           cmocka_unit_test(interruption), cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(build_and_info),
+        cmocka_unit_test(piped),
+        cmocka_unit_test(statuses),
+        cmocka_unit_test(help),
+        cmocka_unit_test(shards),
+        cmocka_unit_test(interruption),
+        cmocka_unit_test(memory_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ static void the_printed_command_trains_it(void **state)
     assert_true(eval_loss(scratch_path("back"), "") == eval_loss(add, ""));
 }
 
-#define SWEEP "--sweep --steps 2 --batch 1 --warmup 0 --val-tokens 160 --quiet "
+#define SWEEP "--sweep --steps 2 --batch 1 --global-batch 2 --warmup 0 --val-tokens 160 --quiet "
 
 static void sweeps(void **state)
 {

@@ -17,7 +17,7 @@ static int read_lines(void)
     const char *line;
     size_t n = 0;
     for (enum line_status status; (status = line_read(reader, &line, &n)) != LINE_END; clear_interrupt()) {
-        if (interrupt_signal() == SIGTERM)
+        if (interrupted() && interrupt_signal() != SIGINT)
             break;
         if (status == LINE_READ)
             printf("<%zu:%.*s>\n", n, (int)n, line);

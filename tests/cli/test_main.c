@@ -1,8 +1,10 @@
 /* cli/main.c and cli/help.c, by running the program. */
+#define _POSIX_C_SOURCE 200809L
 #include "ddl/version.h"
 #include "support/program.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void says(const char *arguments, int status, const char *output, const char *error)
@@ -22,6 +24,10 @@ static void version(void **state)
     char line[64];
     snprintf(line, sizeof line, "ddl %s\n", ddl_version());
     says("--version", 0, line, "");
+    snprintf(line, sizeof line, "ddl %s\nbackend: cpu (", ddl_version());
+    says("--version --verbose", 0, line, "");
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "--version --verbose"), 0);
+    assert_printed("\nMPI: ");
 }
 
 static void help(void **state)
@@ -96,7 +102,7 @@ static void actions(void **state)
     says("data bild", 2, "", "ddl: data: unknown action 'bild', did you mean 'build'?\n");
     says("tokenizer", 2, "", "ddl: tokenizer: missing argument: expected encode, decode, info or train");
     says("bench", 2, "",
-         "ddl: bench: missing argument: expected op, step, decode or tokenizer ('ddl help bench')\n");
+         "ddl: bench: missing argument: expected op, step, decode, tokenizer or comm ('ddl help bench')\n");
     says("bench step now", 2, "", "ddl: bench step takes options only, found 'now'\n");
 }
 
@@ -110,6 +116,75 @@ static void manual(void **state)
     says("help --man ddl-recipe", 0, ".TH DDL\\-RECIPE 5 ", "");
     says("help --man eval", 2, "", "ddl: --man: there is no page 'eval'; 'ddl help --pages' lists them\n");
     says("completion bash", 0, "\ncomplete -F _ddl ddl\n", "");
+}
+
+/* Runs process `rank` of two that a launcher started. */
+static void launched(const char *rank, const char *arguments, int status, const char *expected)
+{
+    char command[4096];
+    snprintf(command, sizeof command,
+             "cd '%s' && OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=%s '%s' %s 2>&1", scratch_path("."),
+             rank, ddl_program(), arguments);
+    assert_int_equal(run_command(command, printed, sizeof printed), status);
+    if (*expected)
+        assert_printed(expected);
+    else
+        assert_string_equal(printed, "");
+}
+
+/* Commands of one process fail, with one message; help is printed once; the others use the ranks. */
+static void several_processes(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        "ablate",
+        "bench decode",
+        "bench op",
+        "bench step",
+        "bench tokenizer",
+        "compare",
+        "data info",
+        "export",
+        "generate",
+        "graft",
+        "info",
+        "inspect",
+        "logprobs",
+        "report",
+        "verify",
+        "tokenizer decode",
+        "tokenizer info",
+        "tokenizer encode",
+        "tokenizer train",
+    };
+    static const char *const once[] = { "--version",    "--help",         "help",
+                                        "help eval",    "data --help",    "data build --help",
+                                        "train --help", "completion bash" };
+    static const char *const divided[] = { "train", "eval x", "sweep x", "data build x", "bench comm" };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char message[256];
+        snprintf(message, sizeof message,
+                 "ddl: %s: does not divide its work between processes: expected one, found those that Open "
+                 "MPI's mpirun started (OMPI_COMM_WORLD_SIZE=2); set DDL_COMM=none to run them",
+                 refused[i]);
+        launched("0", refused[i], 2, message);
+        launched("1", refused[i], 0, "");
+    }
+    for (size_t i = 0; i < sizeof once / sizeof *once; i++) {
+        launched("0", once[i], 0, "ddl");
+        launched("1", once[i], 0, "");
+    }
+    launched("0", "data", 2, "ddl: data: missing argument");
+    launched("1", "data", 0, "");
+    launched("1", "frobnicate", 0, "");
+    for (size_t i = 0; i < sizeof divided / sizeof *divided; i++) {
+        setenv("DDL_COMM_PLUGIN", scratch_path("none.so"), 1);
+        launched("1", divided[i], 1, "none.so: cannot load the MPI plugin: ");
+        unsetenv("DDL_COMM_PLUGIN");
+    }
+    setenv("DDL_COMM", "none", 1);
+    launched("1", "generate", 2, "ddl: generate: missing argument");
+    unsetenv("DDL_COMM");
 }
 
 static void full_disk(void **state)
@@ -128,10 +203,15 @@ static void full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(version),  cmocka_unit_test(help),
-        cmocka_unit_test(usage),    cmocka_unit_test(every_command_helps),
-        cmocka_unit_test(defaults), cmocka_unit_test(actions),
-        cmocka_unit_test(manual),   cmocka_unit_test(full_disk),
+        cmocka_unit_test(version),
+        cmocka_unit_test(help),
+        cmocka_unit_test(usage),
+        cmocka_unit_test(every_command_helps),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(actions),
+        cmocka_unit_test(manual),
+        cmocka_unit_test(full_disk),
+        cmocka_unit_test(several_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -594,12 +594,12 @@ static void dtypes(void **state)
 static void a_signal_leaves_a_checkpoint(void **state)
 {
     (void)state;
-    static const char *const signals[] = { "INT", "TERM" };
+    static const char *const signals[] = { "INT", "TERM", "USR1" };
     char run[2048], shard[2048], command[8192];
     snprintf(run, sizeof run, "%s", scratch_path("stopped"));
     snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
     write_random_shard(shard, 1, 260, 3000);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         remove_scratch("stopped");
         snprintf(
             command, sizeof command,

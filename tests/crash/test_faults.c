@@ -194,11 +194,11 @@ static void faults_in_other_writers(void **state)
 {
     (void)state;
     char tokenizer[1 << 13], data[1 << 13], export[1 << 13];
+    make_inputs();
     snprintf(tokenizer, sizeof tokenizer, "tokenizer train '%s' --vocab-size 300 --out '%s/t.json'",
              scratch_path("inputs/text.txt"), run_folder());
-    snprintf(data, sizeof data,
-             "data build '%s' --tokenizer '%s' --shard-tokens 500 --overwrite --out '%s/s'",
-             scratch_path("inputs/text.txt"), scratch_path("inputs/tokenizer.json"), run_folder());
+    make_documents();
+    snprintf(data, sizeof data, "%s", data_arguments("--shard-tokens 500"));
     snprintf(export, sizeof export, "export '%s' --out '%s/e' --dtype bf16 --max-shard-size 3000",
              scratch_path("model"), run_folder());
     const struct job jobs[] = {
@@ -206,7 +206,6 @@ static void faults_in_other_writers(void **state)
         { "tokenizer train", tokenizer, prepare_nothing, whole_or_absent, other_again },
         { "data build", data, prepare_nothing, whole_or_absent, other_again },
     };
-    make_inputs();
     run_uninterrupted(train_arguments(&short_run));
     remove_scratch("model");
     assert_int_equal(rename(scratch_path("whole/r"), scratch_path("model")), 0);

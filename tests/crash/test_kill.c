@@ -163,6 +163,54 @@ static void killed_at_every_call(void **state)
     assert_true(points * stride > 150);
 }
 
+/* ---- data build ---- */
+
+/* Whether a shard in run/s differs from that of the same name in a folder, or has none there. */
+static bool has_other_shards(const char *folder)
+{
+    char command[1 << 14], found[256];
+    snprintf(command, sizeof command,
+             "cd '%s' && for f in *.bin; do [ ! -e \"$f\" ] || cmp -s \"$f\" '%s'/\"$f\" || echo other; done",
+             file_in(run_folder(), "s"), folder);
+    assert_int_equal(run_command(command, found, sizeof found), 0);
+    return *found != '\0';
+}
+
+/* Killed at each of its calls in turn, also in place of a part's last write and between the removal of an
+ * earlier build and the last of the new shards, the build continues with the same command and ends with the
+ * same bytes. */
+static void data_build_killed_at_every_call(void **state)
+{
+    (void)state;
+    static char said[SAID];
+    char arguments[1 << 13], earlier[2048];
+    size_t points = 0, stride = crash_sample() ? 9 : 1;
+    make_inputs();
+    make_documents();
+    run_uninterrupted(data_arguments("--shard-tokens 300"));
+    remove_scratch("earlier");
+    assert_int_equal(rename(scratch_path("whole"), scratch_path("earlier")), 0);
+    snprintf(arguments, sizeof arguments, "%s", data_arguments("--shard-tokens 200"));
+    run_uninterrupted(arguments);
+    snprintf(earlier, sizeof earlier, "%s", scratch_path("earlier/s"));
+    for (size_t n = 1;; n += stride) {
+        char settings[64];
+        copy_scratch("earlier", "run");
+        snprintf(settings, sizeof settings, "DDL_SHIM_ACT=kill DDL_SHIM_AT=%zu", n);
+        int status = run_ddl(shim(settings), arguments, said);
+        if (status == 0) /* the build has fewer calls */
+            break;
+        assert_int_equal(status, 128 + SIGKILL);
+        assert_false(has_other_shards(earlier) && has_other_shards(scratch_path("whole/s")));
+        if (run_ddl(shim(""), arguments, said) != 0)
+            fail_msg("call %zu: %s", n, said);
+        assert_same_as_uninterrupted();
+        points++;
+    }
+    print_message("%zu calls, killed at each of them in turn\n", points);
+    assert_true(points * stride > 100);
+}
+
 /* ---- a stop during a validation ---- */
 
 static int stop_at_second_step(void *user, const struct ddl_train_progress *p, uint64_t done, uint64_t total)
@@ -345,6 +393,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_at_random_moments),
         cmocka_unit_test(killed_at_every_call),
+        cmocka_unit_test(data_build_killed_at_every_call),
         cmocka_unit_test(killed_after_a_stop_in_validation),
         cmocka_unit_test(signals_at_every_call),
         cmocka_unit_test(one_signal_stops),

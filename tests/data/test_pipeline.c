@@ -29,7 +29,7 @@ static void *work_thread(void *arg)
     for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(p));) {
         if (ddl_rng_below(1, batch->consumed, 20) == 0)
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-        batch->skipped = batch->consumed * 2;
+        batch->n_segments = 2 * batch->consumed;
         ddl_pipeline_done(p, batch);
     }
     return NULL;
@@ -64,7 +64,7 @@ static void order_is_kept(void **state)
             if (!batch)
                 continue;
             assert_int_equal(batch->consumed, n);
-            assert_int_equal(batch->skipped, 2 * n);
+            assert_int_equal(batch->n_segments, 2 * n);
             assert_int_equal(batch->size, 4);
             n++;
             ddl_pipeline_release(&p);

@@ -11,6 +11,7 @@
 #   <!-- suite: needs MODULE -->             the block runs only if python3 (DDL_PYTHON) has the module; first of its comments
 #   <!-- suite: needs --html -->             the block runs only if ddl writes HTML pages; first of its comments
 #   <!-- suite: needs --tensorboard -->      the same for event files for TensorBoard
+#   <!-- suite: needs mpirun -->             the block runs only if there are mpirun and the MPI plugin
 # Exported variables apply to the following lines; HOME is the scratch folder.
 # Commands that cannot run here are listed below with the reason; a row that matches no document is an error.
 set -eu
@@ -22,8 +23,10 @@ not_run() {
     cat <<'ROWS'
 ./dev demo|trains for minutes; ./dev test-fresh runs it
 ./dev test|runs this script
-ddl sweep recipes/study-cpu.yaml --jobs|trains for two hours
+ddl sweep recipes/study-cpu.yaml --jobs|trains for more than two hours
 ddl compare runs/study-cpu|needs its runs
+ddl inspect runs/study-cpu/ddl-1_seed=0|needs a run of the study
+ddl eval runs/study-cpu/ddl-1_seed=0|needs a run of the study
 ./dev build|builds the program under test
 hf download|downloads 30 GB
 sh bench/against_torch.sh|needs PyTorch and an idle machine
@@ -138,7 +141,10 @@ make_tree() {
         printf '#!/bin/sh\nexec "%s" "$@"\n' "$DDL_PYTHON" >"$1/.bin/python3"
         chmod +x "$1/.bin/python3"
     fi
-    echo "export HOME='$1' PATH='$1/.bin:$1/build/release':\"\$PATH\"" >"$1/.environment"
+    # mpirun as root, with more ranks than cores
+    echo "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1" \
+        >"$1/.environment"
+    echo "export HOME='$1' PATH='$1/.bin:$1/build/release':\"\$PATH\"" >>"$1/.environment"
 }
 
 # run LINE: runs it in the tree with the environment exported by earlier lines.
@@ -201,6 +207,10 @@ run_block() { # document, file
             [ "$rest" = --html ] || command="ddl train --size micro --dry-run --tensorboard"
             run "$command" || ! grep -q "${rest#--}: not available" "$scratch/err" && continue
             echo "not run: a block of $1 (ddl was built without $rest)"
+            return 0 ;;
+        needs\|mpirun)
+            run "command -v mpirun && ! ddl --version --verbose | grep '^MPI: none'" && continue
+            echo "not run: a block of $1 (no mpirun, or no MPI plugin)"
             return 0 ;;
         needs\|*)
             run "python3 -c 'import $rest'" && continue

@@ -1,5 +1,5 @@
 /* Fuzzes the conversion of text and JSON lines to shards: reading, cutting, encoding. Text must be reproduced
- * by its ids, except for separator lines. */
+ * by its ids, except for separator lines; a file read in two ranges gives the documents of the whole. */
 #include "fuzz.h"
 
 #include "data/reader.h"
@@ -40,7 +40,7 @@ struct result {
     ddl_status status;
     char *text; /* decoded from the ids */
     size_t size;
-    uint64_t documents, skipped;
+    uint64_t documents; /* also empty ones */
 };
 
 static void take_batch(struct result *r, const struct ddl_text_batch *batch, int32_t end_of_text, size_t room)
@@ -48,28 +48,34 @@ static void take_batch(struct result *r, const struct ddl_text_batch *batch, int
     if (!r->status)
         r->status = batch->status;
     fuzz_ok(batch->status, &batch->err);
-    r->documents += batch->documents[0] + batch->documents[1];
-    r->skipped += batch->skipped;
-    for (size_t i = 0; i < batch->ids[0].n; i++) {
+    for (size_t i = 0; i < batch->n_segments; i++)
+        r->documents += batch->segments[i].starts;
+    for (size_t i = 0; i < batch->ids.n; i++) {
         size_t size;
-        const char *bytes = ddl_tokenizer_bytes(fuzz_tokenizer(), batch->ids[0].ids[i], &size);
-        FUZZ_CHECK(bytes && (batch->ids[0].ids[i] == end_of_text || size <= room - r->size));
-        if (batch->ids[0].ids[i] == end_of_text)
+        const char *bytes = ddl_tokenizer_bytes(fuzz_tokenizer(), batch->ids.ids[i], &size);
+        FUZZ_CHECK(bytes && (batch->ids.ids[i] == end_of_text || size <= room - r->size));
+        if (batch->ids.ids[i] == end_of_text)
             continue;
         memcpy(r->text + r->size, bytes, size);
         r->size += size;
     }
 }
 
-/* The roles of a worker and of the writer, in one thread. */
-static struct result build(const char *path, bool json, size_t room)
+/* The roles of a worker and of the writer, in one thread. The file is read in two ranges that meet at the
+ * byte `cut`; 0: in one. */
+static struct result build(const char *path, bool json, size_t room, size_t cut)
 {
     char name[512];
     struct ddl_error err = { 0 };
     struct ddl_input item = { .path = strcpy(name, path), .json = json };
     struct ddl_inputs inputs = { .items = &item, .n = 1 };
     struct ddl_pipeline pipeline;
-    struct ddl_reader reader = { .inputs = &inputs, .pipeline = &pipeline, .separator = separator };
+    const struct ddl_range ranges[2] = { { 0, 0, cut ? cut : UINT64_MAX }, { 0, cut, UINT64_MAX } };
+    struct ddl_reader reader = { .inputs = &inputs,
+                                 .ranges = ranges,
+                                 .n_ranges = cut ? 2 : 1,
+                                 .pipeline = &pipeline,
+                                 .separator = separator };
     struct result r = { .text = malloc(room + 1) };
     int32_t end_of_text = ddl_tokenizer_end_of_text(fuzz_tokenizer());
     pthread_t thread;
@@ -109,11 +115,25 @@ static uint8_t *expand(const uint8_t *data, size_t *size)
     return out;
 }
 
+/* Reads the file in two ranges. */
+static void check_ranges(const char *path, bool json, size_t room, size_t size, const struct result *whole)
+{
+    struct result r = build(path, json, room, size > 1 ? 1 + size / 3 : 0);
+    FUZZ_CHECK(r.status == whole->status);
+    if (!r.status)
+        FUZZ_CHECK(r.documents == whole->documents && r.size == whole->size &&
+                   memcmp(r.text, whole->text, r.size) == 0);
+    free(r.text);
+}
+
 static void check(const uint8_t *data, size_t size)
 {
     (void)fuzz_tokenizer();
     const char *path = fuzz_file("input", data, size);
-    struct result text = build(path, false, size), json = build(path, true, 4 * size + 16);
+    const size_t room = 4 * size + 16;
+    struct result text = build(path, false, size, 0), json = build(path, true, room, 0);
+    check_ranges(path, false, size, size, &text);
+    check_ranges(path, true, room, size, &json);
     char *expected = malloc(size + 1);
     FUZZ_CHECK(expected != NULL);
     size_t n = expected_text((const char *)data, size, expected);

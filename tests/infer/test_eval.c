@@ -1,5 +1,6 @@
 /* infer/eval.c: windows, strides and bytes against losses of single rows added up by hand. */
 #include "support/runs.h"
+#include "support/thread_comm.h"
 
 #include "base/mem.h"
 
@@ -356,6 +357,108 @@ static void refusals(void **state)
     assert_says(&err, "binary.txt: expected text, found a zero byte at 2");
 }
 
+/* ---- ranks ---- */
+
+enum { MAX_RANKS = 4 };
+
+/* What a rank evaluates, and what it got. */
+struct rank {
+    struct ddl_eval_config config;
+    const ddl_shards *shards; /* NULL: the text */
+    ddl_progress_fn *progress;
+    struct ddl_eval_result result;
+    ddl_status status;
+    struct ddl_error err;
+};
+
+static const char text[] = "The cat sat on the mat, and the dog on the cat.";
+
+static void evaluate_rank(ddl_comm *comm, void *user)
+{
+    struct rank *rank = (struct rank *)user + ddl_comm_rank(comm);
+    struct ddl_error err;
+    ddl_backend *own;
+    assert_ok(ddl_backend_create(&own, "cpu", 1, &err), err);
+    ddl_model *m = tiny_model("ddl-cc-ec", TINY_VOCAB, 5, own);
+    rank->config.comm = comm;
+    if (rank->shards)
+        rank->status = ddl_eval_shards(m, tokenizer, rank->shards, &rank->config, rank->progress, NULL,
+                                       &rank->result, &rank->err);
+    else
+        rank->status = ddl_eval_text(m, tokenizer, text, sizeof text - 1, &rank->config, rank->progress, NULL,
+                                     &rank->result, &rank->err);
+    ddl_model_free(m);
+    ddl_backend_free(own);
+}
+
+/* All ranks have the status, and the message or the result. */
+static ddl_status evaluate_ranks(struct rank *ranks, size_t n)
+{
+    thread_comm_run(n, evaluate_rank, ranks);
+    for (size_t i = 1; i < n; i++) {
+        assert_int_equal(ranks[i].status, ranks[0].status);
+        if (ranks[0].status)
+            assert_string_equal(ranks[i].err.text, ranks[0].err.text);
+        else
+            assert_true(ranks[i].result.nats == ranks[0].result.nats);
+    }
+    return ranks[0].status;
+}
+
+static void ranks_have_the_result_of_one(void **state)
+{
+    (void)state;
+    static const struct ddl_eval_config configs[] = { { .seq = 8, .batch = 1 },
+                                                      { .seq = 7, .batch = 2, .stride = 3 },
+                                                      { .batch = 8 },
+                                                      { .seq = 4, .batch = 3, .max_tokens = 30 } };
+    for (size_t i = 0; i < 2 * (sizeof configs / sizeof *configs); i++) {
+        struct ddl_eval_result one = { 0 };
+        for (size_t n = 1; n <= MAX_RANKS; n++) {
+            struct rank ranks[MAX_RANKS];
+            for (size_t r = 0; r < n; r++)
+                ranks[r] = (struct rank){ .config = configs[i / 2], .shards = i % 2 ? shards : NULL };
+            assert_ok(evaluate_ranks(ranks, n), ranks[0].err);
+            const struct ddl_eval_result *found = &ranks[n - 1].result;
+            one = n == 1 ? *found : one;
+            assert_true(found->nats == one.nats && found->tokens == one.tokens && found->bytes == one.bytes);
+            assert_true(found->loss == one.loss && found->bits_per_byte == one.bits_per_byte);
+        }
+    }
+}
+
+static int stop_later(void *user, uint64_t done, uint64_t total)
+{
+    (void)user;
+    return 2 * done >= total;
+}
+
+/* An error of one rank ends all of them. */
+static void an_error_of_a_rank(void **state)
+{
+    (void)state;
+    struct rank ranks[3];
+    struct ddl_error err;
+    ddl_shards *other;
+    for (size_t r = 0; r < 3; r++)
+        ranks[r] = (struct rank){ .config = { .seq = 4, .batch = 1 }, .shards = shards };
+    ranks[2].progress = stop_later;
+    assert_int_equal(evaluate_ranks(ranks, 3), DDL_E_INTERRUPTED);
+    assert_says(&ranks[0].err, "rank 2 of 3 (host host2): the evaluation was stopped after ");
+    ranks[2].progress = NULL;
+    ranks[1].config.seq = 100;
+    assert_int_equal(evaluate_ranks(ranks, 3), DDL_E_USAGE);
+    assert_says(&ranks[0].err, "rank 1 of 3 (host host1): seq: expected at most 16");
+    ranks[1].config.seq = 4;
+    write_random_shard(scratch_path("shorter.bin"), 3, 100, N - 1);
+    assert_ok(ddl_shards_open(&other, scratch_path("shorter.bin"), &err), err);
+    ranks[1].shards = other;
+    assert_int_equal(evaluate_ranks(ranks, 3), DDL_E_USAGE);
+    assert_string_equal(ranks[0].err.text, "rank 1 of 3 (host host1): tokens: the ranks differ: expected 53 "
+                                           "as on rank 0, found 52");
+    ddl_shards_close(other);
+}
+
 /* Weights of NaN give an error instead of a result: JSON has no NaN. */
 static void a_loss_that_is_no_number(void **state)
 {
@@ -404,20 +507,20 @@ static void reduced_weights_cost_little(void **state)
     static const double most[] = { 0, 2e-3, 5e-3 };
     struct ddl_error err;
     double loss[3];
-    ddl_shards *text;
+    ddl_shards *unseen;
     ddl_backend *cpu;
     write_random_shard(scratch_path("rule.bin"), 4, 97, 40000);
     write_random_shard(scratch_path("unseen.bin"), 5, 97, 4000);
     remove_scratch("trained");
     train_small(scratch_path("rule.bin"), scratch_path("trained"));
-    assert_ok(ddl_shards_open(&text, scratch_path("unseen.bin"), &err), err);
+    assert_ok(ddl_shards_open(&unseen, scratch_path("unseen.bin"), &err), err);
     assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
     for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
         const struct ddl_load_options options = { .precision = (enum ddl_precision)precision };
         struct ddl_eval_result r;
         ddl_model *trained;
         assert_ok(ddl_model_load_with(&trained, scratch_path("trained"), cpu, &options, &err), err);
-        assert_ok(ddl_eval_shards(trained, NULL, text, &(struct ddl_eval_config){ .batch = 4 }, NULL, NULL,
+        assert_ok(ddl_eval_shards(trained, NULL, unseen, &(struct ddl_eval_config){ .batch = 4 }, NULL, NULL,
                                   &r, &err),
                   err);
         loss[precision] = r.loss;
@@ -427,18 +530,25 @@ static void reduced_weights_cost_little(void **state)
         ddl_model_free(trained);
     }
     assert_true(loss[0] < 0.5 * log(97)); /* it has learnt */
-    ddl_shards_close(text);
+    ddl_shards_close(unseen);
     ddl_backend_free(cpu);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_by_hand),           cmocka_unit_test(no_tokenizer_no_bytes),
-        cmocka_unit_test(text_is_scored_whole),      cmocka_unit_test(tokens_are_scored),
-        cmocka_unit_test(tokens_of_reduced_weights), cmocka_unit_test(equal_logits_rank_by_id),
-        cmocka_unit_test(tokens_of_shards),          cmocka_unit_test(refusals),
-        cmocka_unit_test(a_loss_that_is_no_number),  cmocka_unit_test(reduced_weights_cost_little),
+        cmocka_unit_test(windows_by_hand),
+        cmocka_unit_test(no_tokenizer_no_bytes),
+        cmocka_unit_test(text_is_scored_whole),
+        cmocka_unit_test(tokens_are_scored),
+        cmocka_unit_test(tokens_of_reduced_weights),
+        cmocka_unit_test(equal_logits_rank_by_id),
+        cmocka_unit_test(tokens_of_shards),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(a_loss_that_is_no_number),
+        cmocka_unit_test(reduced_weights_cost_little),
+        cmocka_unit_test(ranks_have_the_result_of_one),
+        cmocka_unit_test(an_error_of_a_rank),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

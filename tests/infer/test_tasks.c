@@ -9,6 +9,7 @@
 #include "infer/tasks/text.h"
 #include "support/files.h"
 #include "support/models.h"
+#include "support/thread_comm.h"
 
 #include "base/file.h"
 
@@ -341,7 +342,7 @@ static void test_scores(void **state)
     assert_int_equal(ddl_task_n_requests(task), 10);
     struct ddl_task_score scores[10], again[10];
     struct heard heard = { 0 };
-    const struct ddl_task_callbacks callbacks = { .each = hear, .progress = count, .user = &heard };
+    const struct ddl_task_score_options callbacks = { .each = hear, .progress = count, .user = &heard };
     assert_ok(ddl_task_score(task, model, NULL, &callbacks, scores, &err), err);
     assert_int_equal(heard.n, 4);
     check_scores(task, model, scores);
@@ -386,7 +387,7 @@ static void check_file(ddl_model *model, const char *name)
     struct ddl_task_config config = config_of("");
     struct ddl_error err = { 0 };
     struct heard heard = { 0 };
-    const struct ddl_task_callbacks callbacks = { .each = hear, .user = &heard };
+    const struct ddl_task_score_options callbacks = { .each = hear, .user = &heard };
     ddl_task *task;
     assert_ok(ddl_task_load(&task, scratch_path(name), &config, tokenizer, &err), err);
     struct ddl_task_score *scores = calloc(ddl_task_n_requests(task), sizeof *scores);
@@ -436,6 +437,125 @@ static void test_branches(void **state)
     ddl_backend_free(backend);
 }
 
+/* ---- ranks ---- */
+
+enum { MAX_RANKS = 4, DOCUMENTS = 150, REQUESTS = 3 * DOCUMENTS }; /* three blocks of documents */
+
+/* Scores of a rank, and the documents in the order in which they were reported. */
+struct rank {
+    const ddl_task *task;
+    bool done[DOCUMENTS];
+    struct ddl_task_score scores[REQUESTS];
+    size_t n_reported, stop_after, reported[DOCUMENTS];
+    ddl_status status;
+    struct ddl_error err;
+};
+
+static int keep_document(void *user, size_t i, const struct ddl_task_score *scores)
+{
+    struct rank *rank = user;
+    assert_ptr_equal(scores, rank->scores + ddl_task_first_request(rank->task, i));
+    rank->reported[rank->n_reported++] = i;
+    return rank->n_reported == rank->stop_after;
+}
+
+static void score_rank(ddl_comm *comm, void *user)
+{
+    struct rank *rank = (struct rank *)user + ddl_comm_rank(comm);
+    const struct ddl_task_score_options options = { .each = keep_document, .user = rank, .comm = comm };
+    struct ddl_error err;
+    ddl_backend *backend;
+    assert_ok(ddl_backend_create(&backend, "cpu", 1, &err), err);
+    ddl_model *model = make_model(backend);
+    rank->status = ddl_task_score(rank->task, model, rank->done, &options, rank->scores, &rank->err);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
+/* Documents of different lengths with three choices. */
+static ddl_task *load_long_task(void)
+{
+    struct ddl_task_config config = config_of("");
+    struct ddl_error err = { 0 };
+    ddl_task *task;
+    FILE *file = fopen(scratch_path("many.jsonl"), "w");
+    assert_non_null(file);
+    for (size_t i = 0; i < DOCUMENTS; i++) {
+        fprintf(file, "{\"context\":\"No. %zu", i);
+        for (size_t w = 0; w < i * 7 % 11; w++)
+            fprintf(file, " the cat");
+        fprintf(file, "\",\"choices\":[\"sat\",\"sat on\",\"a\"],\"gold\":%zu}\n", i % 3);
+    }
+    assert_int_equal(fclose(file), 0);
+    assert_ok(ddl_task_load(&task, scratch_path("many.jsonl"), &config, tokenizer, &err), err);
+    assert_int_equal(ddl_task_n_requests(task), REQUESTS);
+    return task;
+}
+
+/* Runs n ranks; the first `n_done` documents that `one` has reported are done. */
+static void score_ranks(struct rank *ranks, size_t n, const struct rank *one, size_t n_done)
+{
+    memset(ranks, 0, MAX_RANKS * sizeof *ranks);
+    for (size_t r = 0; r < n; r++)
+        ranks[r].task = one->task;
+    for (size_t i = 0; i < n_done; i++) {
+        size_t at = ddl_task_first_request(one->task, one->reported[i]);
+        ranks[0].done[one->reported[i]] = true;
+        memcpy(ranks[0].scores + at, one->scores + at, 3 * sizeof *one->scores);
+    }
+    thread_comm_run(n, score_rank, ranks);
+}
+
+/* The same bits and the same order as with one rank; rank 0 alone reports documents, and has those that are
+ * done. In a block with done documents the last digits depend on the others. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    struct rank *ranks = calloc(MAX_RANKS, sizeof *ranks), *one = calloc(1, sizeof *one);
+    assert_true(ranks && one);
+    ddl_task *task = load_long_task();
+    one->task = task;
+    thread_comm_run(1, score_rank, one);
+    assert_ok(one->status, one->err);
+    assert_int_equal(one->n_reported, DOCUMENTS);
+    for (size_t i = 0; i < 3 * (MAX_RANKS - 1); i++) {
+        static const size_t n_done[] = { 0, 64, 100 };
+        const size_t n = 2 + i / 3, done = n_done[i % 3];
+        score_ranks(ranks, n, one, done);
+        assert_int_equal(ranks[0].n_reported, DOCUMENTS - done);
+        assert_memory_equal(ranks[0].reported, one->reported + done,
+                            (DOCUMENTS - done) * sizeof *one->reported);
+        for (size_t r = 0; r < n; r++) {
+            assert_ok(ranks[r].status, ranks[r].err);
+            assert_true(r == 0 || ranks[r].n_reported == 0);
+            for (size_t s = 0; s < REQUESTS; s++)
+                assert_true(fabs(ranks[r].scores[s].loglikelihood - one->scores[s].loglikelihood) <=
+                            (done % 64 ? 1e-4 : 0));
+        }
+    }
+    free(ranks);
+    free(one);
+    ddl_task_free(task);
+}
+
+/* Rank 0 ends all of them, in a block of another rank. */
+static void test_interrupted_ranks(void **state)
+{
+    (void)state;
+    struct rank *ranks = calloc(MAX_RANKS, sizeof *ranks);
+    ddl_task *task = load_long_task();
+    assert_non_null(ranks);
+    for (size_t r = 0; r < MAX_RANKS; r++)
+        ranks[r].task = task;
+    ranks[0].stop_after = 70;
+    thread_comm_run(MAX_RANKS, score_rank, ranks);
+    for (size_t r = 0; r < MAX_RANKS; r++)
+        assert_int_equal(ranks[r].status, DDL_E_INTERRUPTED);
+    assert_string_equal(ranks[0].err.text, "task many: interrupted after 70 of 150 documents");
+    free(ranks);
+    ddl_task_free(task);
+}
+
 /* Few-shot texts, and the two other kinds of files. */
 static void test_kinds(void **state)
 {
@@ -477,11 +597,17 @@ static void test_kinds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strip),       cmocka_unit_test(test_capitalize),
-        cmocka_unit_test(test_clean),       cmocka_unit_test(test_draws),
-        cmocka_unit_test(test_file_errors), cmocka_unit_test(test_own_file_errors),
-        cmocka_unit_test(test_scores),      cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_strip),
+        cmocka_unit_test(test_capitalize),
+        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_file_errors),
+        cmocka_unit_test(test_own_file_errors),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_branches),
         cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_interrupted_ranks),
     };
     return cmocka_run_group_tests(tests, load_tokenizer, free_tokenizer);
 }

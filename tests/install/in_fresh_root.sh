@@ -17,6 +17,19 @@ program() {
     sh /ddl/tests/install/use_ddl.sh /usr/bin/ddl /tmp/day
 }
 
+# Without ddl-mpi no MPI library is installed, and with it the program finds the plugin. Two ranks then train on the shards
+# of `program`.
+mpi() {
+    ddl --version --verbose | grep '^MPI: none (libddl_mpi.so: the MPI plugin is not installed: install the package ddl-mpi)'
+    apt_install /debs/ddl-mpi_*.deb
+    ddl --version --verbose | grep '^MPI: .*MPI'
+    apt_install openmpi-bin
+    mpirun --allow-run-as-root --oversubscribe -n 2 ddl train --quiet --model ddl-cc-ec --size micro --vocab-size 300 \
+        --block-size 64 --tokenizer /tmp/day/tokenizer.json --train-data /tmp/day/shards --val-every 0 --batch 1 --seq 32 \
+        --steps 3 --warmup 1 --threads 1 --out /tmp/day/ranks
+    [ -f /tmp/day/ranks/model.safetensors ] || fail "no model"
+}
+
 library() {
     apt_install /debs/lib*.deb gcc libc6-dev g++ cmake ninja-build pkg-config
     ldconfig -p | grep libddl
@@ -31,12 +44,13 @@ library() {
 }
 
 removed() {
-    apt-get purge -y -qq ddl libddl-dev 'libddl0*' >/tmp/apt.log 2>&1
+    apt-get purge -y -qq ddl ddl-mpi libddl-dev 'libddl0*' >/tmp/apt.log 2>&1
     ! find /usr /etc /var/lib -name '*ddl*' ! -path '/usr/share/perl*' | grep -i . || fail "files left after removal"
 }
 
 apt-get update -qq
 check program program
+check mpi mpi
 check library library
 check removed removed
 finish

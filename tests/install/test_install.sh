@@ -37,6 +37,12 @@ libraries() {
     [ "$("$prefix/bin/ddl" --version)" = "ddl $full" ]
 }
 
+# The program finds the MPI plugin in its prefix.
+plugin() {
+    "$prefix/bin/ddl" --version --verbose | grep '^MPI: .*MPI' || fail "$("$prefix/bin/ddl" --version --verbose)"
+    [ "$(nm -D --defined-only "$lib/ddl/libddl_mpi.so" | awk '{ print $3 }')" = ddl_comm_plugin ]
+}
+
 # Both libraries export exactly the functions that the headers declare.
 symbols() {
     for header in "$prefix"/include/ddl/*.h; do
@@ -201,6 +207,7 @@ completion() {
 check install_and_move install_and_move
 lib=$(dirname "$(find "$prefix" -name libddl.a)")
 check libraries libraries
+[ ! -e "$build/libddl_mpi.so" ] || check plugin plugin
 check symbols symbols
 check headers headers
 check pkg_config_c by_pkg_config cc -x c -std=c11

@@ -15,6 +15,9 @@ for tool in cpack dpkg-deb dpkg-shlibdeps file; do
     command -v $tool >/dev/null 2>&1 || { skip package "$tool is not installed"; finish; }
 done
 
+mpi="" # the package that exists only in trees with MPI
+[ ! -e "$build/libddl_mpi.so" ] || mpi=ddl-mpi
+
 pack() {
     rm -rf "$scratch/packages" "$scratch/root"
     (cd "$build" && cpack -G DEB -B "$scratch/packages") >"$scratch/cpack.log" 2>&1 || { cat "$scratch/cpack.log"; exit 1; }
@@ -38,11 +41,17 @@ control() {
     has ddl Section '^science$'
     has "libddl$abi" Section '^libs$'
     has libddl-dev Section '^libdevel$'
-    for package in ddl "libddl$abi" libddl-dev; do
+    for package in ddl "libddl$abi" libddl-dev $mpi; do
         has "$package" Architecture "^$(dpkg --print-architecture)$"
         has "$package" Maintainer '@'
         has "$package" Description 'Deep Delta Learning'
     done
+    [ -z "$mpi" ] || {
+        has ddl-mpi Depends "(^|, )ddl \(= .*\) \| libddl$abi \(= "
+        has ddl-mpi Depends '(^|, )(libopenmpi|libmpich)'
+        has ddl-mpi Section '^science$'
+        ! dpkg-deb --ctrl-tarfile "$(deb ddl-mpi)" | tar -tf - | grep shlibs || fail "ddl-mpi has a library to link"
+    }
     dpkg-deb --ctrl-tarfile "$(deb "libddl$abi")" | tar -xO ./shlibs | grep -q "^libddl $abi libddl$abi (>= "
 }
 
@@ -50,7 +59,7 @@ lay_out() {
     for package in "$scratch"/packages/*.deb; do
         dpkg-deb -x "$package" "$scratch/root"
     done
-    for package in ddl "libddl$abi" libddl-dev; do
+    for package in ddl "libddl$abi" libddl-dev $mpi; do
         grep -q 'Permission is hereby granted' "$scratch/root/usr/share/doc/$package/copyright"
         gzip -dc "$scratch/root/usr/share/doc/$package/changelog.gz" | grep -q '^ddl ('
     done
@@ -58,6 +67,11 @@ lay_out() {
     [ -f "$scratch/root/usr/share/fish/vendor_completions.d/ddl.fish" ]
     [ -n "$(find "$scratch/root/usr/share/zsh" -name _ddl)" ]
     [ -z "$(find "$scratch/root" -type d -empty)" ]
+}
+
+# The program finds the plugin of ddl-mpi.
+finds_mpi() {
+    "$1" --version --verbose | grep '^MPI: .*MPI' || fail "$("$1" --version --verbose)"
 }
 
 # Suppressed tags: the publisher sets the maintainer's address (DDL_MAINTAINER); CPack itself calls ldconfig; the
@@ -72,6 +86,7 @@ lint() {
 check pack pack
 check control control
 check lay_out lay_out
+[ -z "$mpi" ] || check plugin finds_mpi "$scratch/root/usr/bin/ddl"
 check program sh "$here/use_ddl.sh" "$scratch/root/usr/bin/ddl" "$scratch/day"
 if command -v lintian >/dev/null 2>&1; then
     check lint lint

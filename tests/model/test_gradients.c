@@ -174,6 +174,56 @@ static void no_pass_leaves_zeros(ddl_backend *backend)
 }
 PROPERTY(no_pass_leaves_zeros)
 
+/* ---- gradients that are reported as final ---- */
+
+struct reports {
+    const ddl_model *model;
+    size_t calls, begin; /* of the last call */
+    float *copy;         /* of the flat buffer, as far as it was reported */
+};
+
+static void keep_final(void *user, float *grads, size_t begin)
+{
+    struct reports *r = user;
+    const struct ddl_backend *backend = r->model->backend;
+    assert_true(begin <= r->begin);
+    backend->ops->download(backend->ctx, r->copy + begin, grads + begin, (r->begin - begin) * sizeof *grads);
+    r->calls++;
+    r->begin = begin;
+}
+
+/* They are those of the end of the pass; what no part of the model writes is zero. */
+static void reported_gradients_are_final(ddl_backend *backend)
+{
+    for (size_t i = 0; i < 2 * SMALL_VARIANTS; i++) {
+        struct ddl_config config = variant_config(&small_variants[i / 2]);
+        struct small_model f;
+        struct ddl_loss loss;
+        struct ddl_error err;
+        small_model_make(&f, ddl_backend_name(backend), &config,
+                         i % 2 ? DDL_PRECISION_BF16 : DDL_PRECISION_F32);
+        size_t total = f.model->params.total;
+        struct reports r = { .model = f.model, .begin = total, .copy = malloc(total * sizeof *r.copy) };
+        zero_over_nan(f.model);
+        ddl_workspace_set_grads_final(f.ws, keep_final, &r);
+        assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);
+        assert_int_equal(r.calls, 2 * config.n_layers + 2);
+        assert_int_equal(r.begin, 0);
+        for (size_t p = 0; p < f.model->params.n; p++) {
+            size_t n = f.model->params.row[p].count;
+            float *end = malloc(n * sizeof *end);
+            ddl_model_read_grad(f.model, p, end);
+            if (memcmp(end, r.copy + f.model->params.offset[p], n * sizeof *end) != 0)
+                fail_msg("%s: the gradient of %s changed after it was reported as final",
+                         small_variants[i / 2].name, f.model->params.row[p].name);
+            free(end);
+        }
+        free(r.copy);
+        small_model_free(&f);
+    }
+}
+PROPERTY(reported_gradients_are_final)
+
 /* The optimiser's norm is 0 then, and its step is the one that zeros in memory lead to. */
 static void the_optimiser_sees_zeros(ddl_backend *backend)
 {
@@ -286,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_writing_is_adding_to_zeros),
         cmocka_unit_test(test_writing_is_adding_to_zeros_in_golden_models),
         cmocka_unit_test(test_no_pass_leaves_zeros),
+        cmocka_unit_test(test_reported_gradients_are_final),
         cmocka_unit_test(test_the_optimiser_sees_zeros),
         cmocka_unit_test(test_first_products_write),
     };

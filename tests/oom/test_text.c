@@ -6,7 +6,7 @@
 #include "data/pack.h"
 #include "ddl/data.h"
 
-static char out_folder[1000];
+static char out_folder[1000], parts_folder[1010];
 static long tokenizer_requests; /* that it takes to load it */
 
 static ddl_status learn(void *user, uint64_t *digest, struct ddl_error *err)
@@ -43,7 +43,16 @@ static ddl_status build(void *user, uint64_t *digest, struct ddl_error *err)
     ddl_status status = ddl_data_build(&k, &input, 1, NULL, NULL, &result, err);
     if (!status)
         *digest = digest_add(0, result.tokens, sizeof result.tokens);
+    assert_true(status || !ddl_file_exists(parts_folder));
     return status;
+}
+
+/* After an error, finished parts are left, which the same call would use. */
+static void remove_parts(void *user)
+{
+    (void)user;
+    if (ddl_file_exists(parts_folder))
+        (void)ddl_file_remove_dir(parts_folder, NULL);
 }
 
 static void building(void **state)
@@ -56,6 +65,7 @@ static void building(void **state)
         sweep(&(struct sweep){ .name = names[i],
                                .run = build,
                                .user = path,
+                               .check = remove_parts,
                                .folder = out_folder,
                                .first = tokenizer_requests });
     }
@@ -83,6 +93,7 @@ static int set_up(void **state)
     free(text);
     tokenizer_requests = make_tokenizer();
     snprintf(out_folder, sizeof out_folder, "%s", scratch_path("out"));
+    snprintf(parts_folder, sizeof parts_folder, "%s/.build", out_folder);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,9 +83,52 @@ def pipes() -> None:
         assert not status or "standard input:401: invalid JSON" in build.stderr
 
 
+def build(*arguments: object) -> None:
+    command = [os.environ["DDL_PROGRAM"], "data", "build", *map(str, arguments), "--tokenizer", SOURCE / "data/tokenizer"]
+    subprocess.run([*command, "--val-fraction", "0.1", "--overwrite", "--quiet"], check=True)
+
+
+def folders() -> None:
+    """--out: one file for each, complete or absent; the shards are those of a pipe."""
+    out, nested = SCRATCH / "lines", SCRATCH / "nested"
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.rmtree(nested, ignore_errors=True)
+    for i in (1, 0):
+        done = run(FOLDER, "--out", out, "--shard", f"{i}/2")
+        assert done.returncode == 0 and "1 files written, 200 rows; 0 existing files kept" in done.stderr, done.stderr
+        assert len(list(out.iterdir())) == 2 - i
+    names = [p.name for p in sorted(FOLDER.iterdir())]
+    assert sorted(p.name for p in out.iterdir()) == [n.replace(".parquet", ".jsonl.zst") for n in names]
+    before = {p: p.stat().st_mtime_ns for p in out.iterdir()}
+    assert "0 files written, 0 rows; 2 existing files kept" in run(FOLDER, "--out", out).stderr
+    assert before == {p: p.stat().st_mtime_ns for p in out.iterdir()}
+    (SCRATCH / "lines.jsonl").write_text(run(FOLDER).stdout, encoding="utf-8")
+    build(SCRATCH / "lines.jsonl", "--out", SCRATCH / "from-lines")
+    for i in range(2):
+        build(out, "--out", SCRATCH / "from-folder", "--shard", f"{i}/2", "--part-bytes", 1)
+    for name in ("train_000000.bin", "val_000000.bin"):
+        assert (SCRATCH / "from-folder" / name).read_bytes() == (SCRATCH / "from-lines" / name).read_bytes(), name
+    records = [json.loads((SCRATCH / folder / "shards.json").read_text()) for folder in ("from-folder", "from-lines")]
+    assert records[0].pop("build") != records[1].pop("build")  # identifies the inputs too
+    assert records[0] == records[1]
+    nested.mkdir()
+    shutil.copytree(FOLDER, nested / "a")
+    (nested / "b.parquet").write_bytes(b"PAR1 this is no Parquet file")
+    done = run(nested, "--out", nested / "out")
+    assert done.returncode == 1 and "b.parquet: cannot read: " in done.stderr and not done.stdout
+    assert sorted(str(p.relative_to(nested / "out")) for p in (nested / "out").rglob("*.*")) == [
+        "a/" + n.replace(".parquet", ".jsonl.zst") for n in names]
+    for arguments, says in [(("--shard", "0/2"), "--shard needs --out"),
+                            (("--out", out, "--rows", 3), "--rows excludes it"),
+                            (("--out", out, "--shard", "2/2"), "--shard: expected I/N with I from 0 to N - 1"),
+                            (("--out", FOLDER / names[0]), ": cannot write: ")]:
+        done = run(FOLDER, *arguments)
+        assert done.returncode == 1 and says in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
 def main() -> None:
     subprocess.run([sys.executable, str(SOURCE / "tests/python/make_parquet.py"), str(FOLDER)], check=True)
-    for test in (content, nulls, failures, pipes):
+    for test in (content, nulls, failures, pipes, folders):
         test()
         print(f"[       OK ] {test.__name__}")
 

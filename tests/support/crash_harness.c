@@ -51,6 +51,30 @@ void make_inputs(void)
     shell("cp '%s' '%s'", source_path("LICENSE"), scratch_path("inputs/text.txt"));
 }
 
+void make_documents(void)
+{
+    static const char *const names[] = { "inputs/first.jsonl", "inputs/second.jsonl" };
+    for (size_t i = 0; i < 2; i++) {
+        FILE *file = fopen(scratch_path(names[i]), "wb");
+        assert_non_null(file);
+        for (size_t line = 0; line < 16; line++)
+            fprintf(file, "{\"text\": \"Document %zu of file %zu, with some words in it.\"}\n", line, i);
+        assert_int_equal(fclose(file), 0);
+    }
+}
+
+const char *data_arguments(const char *flags)
+{
+    static char arguments[COMMAND / 2];
+    snprintf(
+        arguments, sizeof arguments,
+        "data build '%s' '%s' --tokenizer '%s' --part-bytes 500 --val-fraction 0.2 --threads 1 --overwrite "
+        "--quiet --out '%s/s' %s",
+        scratch_path("inputs/first.jsonl"), scratch_path("inputs/second.jsonl"),
+        scratch_path("inputs/tokenizer.json"), run_folder(), flags);
+    return arguments;
+}
+
 const char *train_arguments(const struct small_run *run)
 {
     static char arguments[COMMAND / 2];

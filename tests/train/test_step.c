@@ -203,7 +203,7 @@ static void allocates_nothing(void **state)
             assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
             assert_ok(ddl_validation_run(&v, s.model, s.ws, tokens, targets, NULL, NULL, &val, &err), err);
             assert_ok(ddl_metrics_write(&metrics, &progress, &err), err);
-            ddl_telemetry_take_gradients(&telemetry, s.optim);
+            ddl_telemetry_take_gradients(&telemetry, s.optim, NULL);
             assert_ok(ddl_metrics_write_telemetry(&metrics, 1, 1, &telemetry, &err), err);
             assert_ok(ddl_tensorboard_line(&tensorboard, &progress, &err), err);
             assert_ok(ddl_tensorboard_telemetry(&tensorboard, 1, &telemetry, &err), err);

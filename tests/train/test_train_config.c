@@ -2,10 +2,13 @@
  * mistake. */
 #include "support/runs.h"
 
+#include "comm/comm.h"
 #include "ddl/data.h"
 #include "ddl/train.h"
 #include "train/recipe.h"
 #include "train/train_config.h"
+
+#include <math.h>
 
 enum { MAX_ARGS = 16 };
 
@@ -413,6 +416,82 @@ static void a_plan_adds_up(void **state)
     assert_int_equal(plan.params_total, 353508352); /* 353.5 M */
 }
 
+/* The shares of the ranks are the sequences of a step, in order, in micro-batches of at most `batch`. */
+static void shares_cover_a_step(void **state)
+{
+    (void)state;
+    for (uint64_t all = 1; all <= 40; all++) {
+        for (size_t ranks = 1; ranks <= all; ranks++) {
+            struct ddl_train_config t = { .batch = 3, .global_batch = all, .ranks = ranks };
+            size_t next = 0, most = 0;
+            for (size_t rank = 0; rank < ranks; rank++) {
+                struct ddl_share share = ddl_train_share(&t, rank);
+                assert_int_equal(share.first, next);
+                assert_true(share.n == all / ranks || share.n == all / ranks + 1);
+                assert_true(share.batch <= 3 && share.last >= 1 && share.last <= share.batch);
+                assert_int_equal((share.micro_batches - 1) * share.batch + share.last, share.n);
+                assert_int_equal(share.batch, ddl_train_share(&t, 0).batch);
+                assert_true(share.micro_batches <= share.most);
+                most = share.micro_batches > most ? share.micro_batches : most;
+                next += share.n;
+            }
+            assert_int_equal(next, all);
+            assert_int_equal(most, ddl_train_share(&t, 0).most);
+        }
+    }
+}
+
+static void the_size_of_a_step(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *recipe, *flags;
+        size_t ranks;
+        uint64_t global_batch;
+    } cases[] = {
+        { "batch: 4\n", "", 1, 4 },
+        { "batch: 4\naccumulate: 3\n", "", 2, 24 },
+        { "batch: 4\nglobal_batch: 480\n", "", 3, 480 },
+        { "batch: 4\nglobal_batch: 480\n", "--batch 16", 3, 480 },
+        { "batch: 4\nglobal_batch: 480\n", "--accumulate 2", 3, 24 },
+        { "batch: 4\nglobal_batch: 480\n", "--accumulate 2 --global-batch 7", 3, 7 },
+        { "batch: 4\naccumulate: 9\nglobal_batch: 480\n", "", 1, 480 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_train_config t;
+        struct ddl_error err;
+        assert_ok(configure(&t, cases[i].recipe, cases[i].flags, &err), err);
+        t.ranks = cases[i].ranks;
+        assert_int_equal(ddl_train_resolved(&t).global_batch, cases[i].global_batch);
+    }
+}
+
+/* Of 4 ranks: a quarter of the moments, and each sends 3/4 of the gradients and of the parameters. */
+static void a_plan_of_ranks(void **state)
+{
+    (void)state;
+    struct ddl_train_config t;
+    struct ddl_train_plan one, four, half;
+    struct ddl_error err;
+    assert_ok(configure(&t, NULL, "--model baseline --size small --batch 2 --global-batch 480", &err), err);
+    assert_ok(ddl_train_plan(&t, &one, &err), err);
+    t.ranks = 4;
+    assert_ok(ddl_train_plan(&t, &four, &err), err);
+    t.comm_dtype = DDL_COMM_BF16;
+    assert_ok(ddl_train_plan(&t, &half, &err), err);
+    double params = (double)one.params_total;
+    assert_true(one.ranks == 1 && one.bytes_sent == 0 && one.bytes_exchange == 0);
+    assert_true(four.ranks == 4 && four.bytes_exchange > 0 && four.tokens == one.tokens);
+    assert_true(fabs((double)four.bytes_moments - 2 * params) < 0.01 * params);
+    assert_true(fabs(four.bytes_sent - 6 * params) < 0.01 * params);
+    assert_true(fabs(half.bytes_sent - 4.5 * params) < 0.01 * params);
+    assert_int_equal(four.bytes_total, four.bytes_params + four.bytes_grads + four.bytes_moments +
+                                           four.bytes_workspace + four.bytes_exchange + four.bytes_other);
+    t.ranks = 481;
+    assert_int_equal(ddl_train_plan(&t, &four, &err), DDL_E_USAGE);
+    assert_says(&err, "global_batch: expected at least one sequence for each of 481 ranks, found 480");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +510,9 @@ int main(void)
         cmocka_unit_test(choices_are_held_to_their_names),
         cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(a_plan_adds_up),
+        cmocka_unit_test(shares_cover_a_step),
+        cmocka_unit_test(the_size_of_a_step),
+        cmocka_unit_test(a_plan_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * the step, and the run resumes from the state before it. */
 #include "support/models.h"
 #include "support/runs.h"
+#include "support/thread_comm.h"
 
 #include "ddl/train.h"
 #include "train/nonfinite.h"
@@ -114,6 +115,84 @@ static void names_the_micro_batch(void **state)
         assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
         assert_says(&err, "skip: only a resumed run skips data");
     }
+}
+
+/* ---- several ranks ---- */
+
+enum { RANKS = 3 };
+
+struct ranked_run {
+    struct ddl_train_config config;
+    ddl_status status[RANKS];
+    struct ddl_error err[RANKS];
+};
+
+static void train_rank(ddl_comm *comm, void *user)
+{
+    struct ranked_run *run = user;
+    size_t rank = ddl_comm_rank(comm);
+    struct ddl_train_config t = run->config;
+    t.comm = comm;
+    run->status[rank] = ddl_train_run(&t, NULL, NULL, &run->err[rank]);
+}
+
+/* All ranks end with the message of rank 0. */
+static const char *ends_not_finite(struct ranked_run *run)
+{
+    thread_comm_run(RANKS, train_rank, run);
+    for (size_t rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(run->status[rank], DDL_E_NUMERIC);
+        assert_string_equal(run->err[rank].text, run->err[0].text);
+    }
+    return run->err[0].text;
+}
+
+/* One rank reads a token for which the model is not finite, in training or in validation. Rank 0 writes the
+ * dump with its data; the run continues past it. */
+static void names_the_rank(void **state)
+{
+    (void)state;
+    for (size_t bad = 0; bad < RANKS; bad++) {
+        struct ddl_error err;
+        struct ddl_nonfinite_record record;
+        struct ranked_run run = { .config = a_run(brittle_folder(), "cpu", "rank") };
+        struct ddl_train_config *t = &run.config;
+        char rank[64];
+        t->lr = 0;
+        t->telemetry_every = 0;
+        t->global_batch = 3 * RANKS; /* three sequences for each rank: micro-batches of two and one */
+        put_token(t->train_data, (size_t)(3 * 9 + 3 * bad + 2) * 16 + 1, 14, RARE);
+        (void)ends_not_finite(&run);
+        snprintf(rank, sizeof rank, "step 4: rank %zu of 3 (host host%zu): ", bad, bad);
+        assert_says(&run.err[0], rank);
+        snprintf(rank, sizeof rank, "on rank %zu, first in embed: X, sequence 0, ", bad);
+        assert_says(&run.err[0], rank);
+        assert_says(&run.err[0], "the loss of micro-batch 2 of 2 is not finite");
+        assert_says(&run.err[0], "checkpoint-3, the state before it");
+        assert_ok(ddl_nonfinite_read(&record, file_in(t->out, "trouble-4"), &err), err);
+        assert_true(record.nonfinite.finding.found);
+        assert_true(record.nonfinite.rank == bad && record.nonfinite.ranks == RANKS);
+        t->resume = true;
+        t->skip = 1;
+        thread_comm_run(RANKS, train_rank, &run);
+        assert_ok(run.status[RANKS - 1], run.err[RANKS - 1]);
+    }
+}
+
+static void names_the_rank_of_a_validation(void **state)
+{
+    (void)state;
+    struct ranked_run run = { .config = a_run(brittle_folder(), "cpu", "val-rank") };
+    struct ddl_train_config *t = &run.config;
+    write_random_shard(scratch_path("val.bin"), 2, RARE, 16 * 12 + 1);
+    put_token(scratch_path("val.bin"), 16 * 7 + 1, 14, RARE); /* batch 4 of 6: rank 0 of the second round */
+    snprintf(t->val_data, sizeof t->val_data, "%s", scratch_path("val.bin"));
+    t->val_every = 5;
+    t->val_tokens = 16 * 12;
+    t->global_batch = 2 * RANKS;
+    t->lr = 0;
+    (void)ends_not_finite(&run);
+    assert_says(&run.err[0], "the validation loss is not finite: on rank 0, first in embed: X");
 }
 
 /* The replay needs what the step needed; where it fails for another reason, here the size of a workspace,
@@ -388,10 +467,16 @@ static void a_window_is_not_trusted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_the_micro_batch),     cmocka_unit_test(the_replay_fails),
-        cmocka_unit_test(names_a_validation),        cmocka_unit_test(keeps_no_bad_state),
-        cmocka_unit_test(an_update_that_overflows),  cmocka_unit_test(a_rate_too_high),
-        cmocka_unit_test(spikes_resume_bit_for_bit), cmocka_unit_test(no_room_for_a_dump),
+        cmocka_unit_test(names_the_micro_batch),
+        cmocka_unit_test(names_the_rank),
+        cmocka_unit_test(names_the_rank_of_a_validation),
+        cmocka_unit_test(the_replay_fails),
+        cmocka_unit_test(names_a_validation),
+        cmocka_unit_test(keeps_no_bad_state),
+        cmocka_unit_test(an_update_that_overflows),
+        cmocka_unit_test(a_rate_too_high),
+        cmocka_unit_test(spikes_resume_bit_for_bit),
+        cmocka_unit_test(no_room_for_a_dump),
         cmocka_unit_test(a_window_is_not_trusted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,11 +108,11 @@ ddl_status jobs_init(struct jobs *out, const ddl_task *task, const struct ddl_co
     if (!out->jobs || !out->inputs)
         return ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory", ddl_task_title(task));
     for (size_t i = 0; i < n && !status; i++) {
-        if (done && done[i])
-            continue;
         struct job *job = &out->jobs[out->n++];
         status = make_job(task, i, config, out->inputs + at, job, err);
         at += job->n_inputs;
+        job->is_known = job->is_done = done && done[i];
+        out->n_known += job->is_known;
     }
     if (!status)
         qsort(out->jobs, out->n, sizeof *out->jobs, longer_first);

@@ -17,18 +17,20 @@ struct job {
     size_t document, longest; /* index; largest n of its inputs */
     struct input *inputs;     /* (n_inputs), one for each request, in lexicographic order of their tokens */
     size_t n_inputs;
-    size_t n_branches; /* not yet done (score.c) */
+    bool is_known;     /* its scores were known before */
+    bool is_done;      /* it has its scores: known, or (score.c) computed; */
+    size_t n_branches; /* not yet computed */
 };
 
 struct jobs {
-    struct job *jobs; /* longest first */
-    size_t n;
+    struct job *jobs;     /* (n), longest first */
+    size_t n, n_known;    /* all documents; of them, */
     struct input *inputs; /* of all jobs */
 };
 
-/* Jobs of the documents that are not marked in `done` (n_documents, or NULL), for a model of this config.
- * DDL_E_FORMAT for a token outside the vocabulary or a continuation longer than the context, DDL_E_MEMORY.
- * The caller calls jobs_free, also after an error. */
+/* Jobs of all documents, for a model of this config; `done` (n_documents, or NULL) marks those whose scores
+ * are known. DDL_E_FORMAT for a token outside the vocabulary or a continuation longer than the context,
+ * DDL_E_MEMORY. The caller calls jobs_free, also after an error. */
 ddl_status jobs_init(struct jobs *out, const ddl_task *task, const struct ddl_config *config,
                      const bool *done, struct ddl_error *err);
 void jobs_free(struct jobs *jobs);

@@ -1,17 +1,24 @@
 /* Log-likelihoods of requests. The requests of a document form a tree, whose branches begin where their
  * tokens differ: what requests have in common is computed once, and then forked. Each pass takes branches of
- * as many documents as fill it. */
+ * as many documents as fill it.
+ *
+ * Documents are divided into blocks of BLOCK, by length, which are scored one after the other, each by one
+ * rank. The rounding of a score depends on what shares its passes: with blocks that do not depend on the
+ * number of ranks, neither do the scores. */
 #include "ddl/session.h"
 #include "ddl/tasks.h"
 
 #include "base/mem.h"
+#include "comm/comm.h"
 #include "infer/tasks/jobs.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     SESSION_TOKENS = 4096, /* capacity of all slots together, unless one document needs more */
     PASS_ROWS = 512,       /* tokens of a pass, unless one branch has more */
+    BLOCK = 64,            /* documents that one rank scores at a time */
 };
 
 /* Inputs [lo, hi) of a job, which begin alike. The slot holds the tokens before `at`; a pass adds those
@@ -28,7 +35,8 @@ struct scoring {
     const ddl_task *task;
     ddl_model *model;
     struct jobs jobs;
-    size_t next_job, n_done;
+    size_t next_job, end, n_open; /* of the block: the next job to begin, one past the last, those not done */
+    size_t next_report, n_done;   /* job that is reported next; those that were reported */
     ddl_session *session;
     size_t capacity, slots;     /* of the session */
     size_t n_inputs;            /* of the jobs begun and not done, each may need a slot: at most `slots` */
@@ -40,7 +48,7 @@ struct scoring {
     float *losses;                    /* (slots, capacity) */
     int32_t *choices, *choice_ranks;  /* (slots): a branch has no more than inputs */
     float *choice_losses;             /* (slots) */
-    struct ddl_task_callbacks callbacks;
+    struct ddl_task_score_options options;
     struct ddl_task_score *scores;
 };
 
@@ -73,7 +81,7 @@ static int poll(void *user, uint64_t done, uint64_t total)
     const struct scoring *s = user;
     (void)done;
     (void)total;
-    return s->callbacks.progress(s->callbacks.user, s->n_done, s->jobs.n);
+    return s->options.progress(s->options.user, s->n_done, s->jobs.n - s->jobs.n_known);
 }
 
 static struct ddl_session_options session_options(size_t slots, size_t capacity)
@@ -114,16 +122,16 @@ static bool is_short(const struct scoring *s, const struct job *job)
     return job->longest <= s->capacity / 4;
 }
 
-/* A session for the next job and all shorter ones. */
+/* A session for the next job of the block and all shorter ones. */
 static ddl_status open_session(struct scoring *s, struct ddl_error *err)
 {
     close_session(s);
     s->capacity = s->jobs.jobs[s->next_job].longest;
     s->slots = SESSION_TOKENS / s->capacity;
-    for (size_t i = s->next_job; i < s->jobs.n; i++)
+    for (size_t i = s->next_job; i < s->end; i++)
         s->slots = s->jobs.jobs[i].n_inputs > s->slots ? s->jobs.jobs[i].n_inputs : s->slots;
     struct ddl_session_options options = session_options(s->slots, s->capacity);
-    options.progress = s->callbacks.progress ? poll : NULL;
+    options.progress = s->options.progress ? poll : NULL;
     options.user = s;
     if (!allocate_arrays(s))
         return ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory for %zu sequences",
@@ -256,13 +264,19 @@ static ddl_status split(struct scoring *s, const struct branch *b, struct ddl_er
 
 /* ---- passes ---- */
 
+static void skip_known(struct scoring *s)
+{
+    while (s->next_job < s->end && s->jobs.jobs[s->next_job].is_known)
+        s->next_job++;
+}
+
 /* Begins jobs until a pass is full or the session is. */
 static void begin_jobs(struct scoring *s)
 {
     size_t rows = 0;
     for (size_t i = 0; i < s->n_waiting; i++)
         rows += s->waiting[i].end - s->waiting[i].at;
-    for (; s->next_job < s->jobs.n && rows < PASS_ROWS; s->next_job++) {
+    for (; s->next_job < s->end && rows < PASS_ROWS; s->next_job++, skip_known(s)) {
         struct job *job = &s->jobs.jobs[s->next_job];
         struct ddl_task_score *scores = s->scores + ddl_task_first_request(s->task, job->document);
         if (s->n_inputs + job->n_inputs > s->slots || (s->n_waiting && is_short(s, job)))
@@ -297,18 +311,33 @@ static void take_branches(struct scoring *s)
     s->n_waiting = n;
 }
 
-/* Counts the job as done if no branch of it is left. */
-static ddl_status end_branch(struct scoring *s, const struct job *job, struct ddl_error *err)
+/* Reports the jobs that are done, up to the first that is not. */
+static ddl_status report(struct scoring *s, struct ddl_error *err)
+{
+    bool stop = false;
+    for (; !stop && s->next_report < s->jobs.n && s->jobs.jobs[s->next_report].is_done; s->next_report++) {
+        const struct job *job = &s->jobs.jobs[s->next_report];
+        if (job->is_known)
+            continue;
+        s->n_done++;
+        stop = s->options.each && ddl_comm_rank(s->options.comm) == 0 &&
+               s->options.each(s->options.user, job->document,
+                               s->scores + ddl_task_first_request(s->task, job->document));
+    }
+    if (stop || (s->options.progress && poll(s, 0, 0)))
+        return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
+    return DDL_OK;
+}
+
+/* The job is done if no branch of it is left. */
+static ddl_status end_branch(struct scoring *s, struct job *job, struct ddl_error *err)
 {
     if (job->n_branches > 0)
         return DDL_OK;
-    const struct ddl_task_score *scores = s->scores + ddl_task_first_request(s->task, job->document);
     s->n_inputs -= job->n_inputs;
-    s->n_done++;
-    bool stop = s->callbacks.each && s->callbacks.each(s->callbacks.user, job->document, scores);
-    if (stop || (s->callbacks.progress && poll(s, 0, 0)))
-        return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
-    return DDL_OK;
+    s->n_open--;
+    job->is_done = true;
+    return report(s, err);
 }
 
 static ddl_status run_pass(struct scoring *s, struct ddl_error *err)
@@ -331,10 +360,23 @@ static ddl_status run_pass(struct scoring *s, struct ddl_error *err)
     return status;
 }
 
-static ddl_status run_passes(struct scoring *s, struct ddl_error *err)
+static size_t block_end(const struct scoring *s, size_t first)
+{
+    size_t left = first < s->jobs.n ? s->jobs.n - first : 0;
+    return first + (left < BLOCK ? left : BLOCK);
+}
+
+/* The jobs of the block that begins with job `first`. */
+static ddl_status run_block(struct scoring *s, size_t first, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
-    while (s->n_done < s->jobs.n && !status) {
+    s->next_job = first;
+    s->end = block_end(s, first);
+    s->n_open = 0;
+    for (size_t i = first; i < s->end; i++)
+        s->n_open += !s->jobs.jobs[i].is_known;
+    skip_known(s);
+    while (s->n_open > 0 && !status) {
         if (!s->session || (s->n_waiting == 0 && is_short(s, &s->jobs.jobs[s->next_job])))
             status = open_session(s, err);
         if (status)
@@ -342,23 +384,87 @@ static ddl_status run_passes(struct scoring *s, struct ddl_error *err)
         begin_jobs(s);
         status = run_pass(s, err);
     }
+    close_session(s);
+    return status;
+}
+
+/* ---- ranks ---- */
+
+/* The scores of the blocks of all ranks, the first of which begins with job `first`. */
+static ddl_status share_blocks(struct scoring *s, size_t first, struct ddl_error *err)
+{
+    ddl_comm *comm = s->options.comm;
+    for (size_t r = 0; r < ddl_comm_size(comm); r++, first += BLOCK) {
+        for (size_t i = first; i < block_end(s, first); i++) {
+            struct job *job = &s->jobs.jobs[i];
+            if (job->is_known)
+                continue;
+            ddl_comm_broadcast(comm, r, job->n_inputs * sizeof *s->scores,
+                               s->scores + ddl_task_first_request(s->task, job->document));
+            job->is_done = true;
+        }
+    }
+    return report(s, err);
+}
+
+/* Rounds of one block for each rank. */
+static ddl_status run_rounds(struct scoring *s, struct ddl_error *err)
+{
+    ddl_comm *comm = s->options.comm;
+    size_t ranks = ddl_comm_size(comm);
+    ddl_status status = DDL_OK;
+    ddl_comm_describe(comm, "the scores of task %s", ddl_task_title(s->task));
+    for (size_t first = 0; first < s->jobs.n && !status; first += ranks * BLOCK) {
+        size_t own = first + ddl_comm_rank(comm) * BLOCK;
+        if (own < s->jobs.n)
+            status = run_block(s, own, err);
+        status = ddl_comm_agree(comm, status, err);
+        if (!status && comm)
+            status = ddl_comm_agree(comm, share_blocks(s, first, err), err);
+    }
+    return status;
+}
+
+/* The jobs of the task; with several ranks what is done is that of rank 0, with its scores. */
+static ddl_status prepare(struct scoring *s, const bool *done, struct ddl_error *err)
+{
+    const ddl_task *task = s->task;
+    ddl_comm *comm = s->options.comm;
+    size_t n = ddl_task_n_documents(task);
+    bool *shared = comm ? calloc(n, sizeof *shared) : NULL;
+    ddl_status status = DDL_OK;
+    if (comm && !shared)
+        status = ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory", ddl_task_title(task));
+    status = ddl_comm_agree(comm, status, err);
+    if (!status && comm) {
+        if (done && ddl_comm_rank(comm) == 0)
+            memcpy(shared, done, n * sizeof *shared);
+        ddl_comm_broadcast(comm, 0, n * sizeof *shared, shared);
+        ddl_comm_broadcast(comm, 0, ddl_task_n_requests(task) * sizeof *s->scores, s->scores);
+    }
+    if (!status) {
+        status = jobs_init(&s->jobs, task, ddl_model_config(s->model), comm ? shared : done, err);
+        status = ddl_comm_agree(comm, status, err);
+    }
+    free(shared);
     return status;
 }
 
 ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const bool *done,
-                          const struct ddl_task_callbacks *callbacks, struct ddl_task_score *scores,
+                          const struct ddl_task_score_options *options, struct ddl_task_score *scores,
                           struct ddl_error *err)
 {
     struct scoring s = { .task = task, .model = model, .scores = scores };
-    if (callbacks)
-        s.callbacks = *callbacks;
-    ddl_status status = jobs_init(&s.jobs, task, ddl_model_config(model), done, err);
+    struct ddl_error unused;
+    err = err ? err : &unused;
+    if (options)
+        s.options = *options;
+    ddl_status status = prepare(&s, done, err);
     if (!status)
-        status = run_passes(&s, err);
+        status = run_rounds(&s, err);
     if (status == DDL_E_INTERRUPTED)
         ddl_error_set(err, status, "task %s: interrupted after %zu of %zu documents", ddl_task_title(task),
-                      s.n_done, s.jobs.n);
-    close_session(&s);
+                      s.n_done, s.jobs.n - s.jobs.n_known);
     jobs_free(&s.jobs);
     return status;
 }

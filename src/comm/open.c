@@ -1,0 +1,149 @@
+/* Which processes a launcher has started, and the connection between them. */
+#include "comm/internal.h"
+#include "comm/plugin.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What launchers put into the environment of the processes that they start. A process may have the variables
+ * of several, if one runs under another: the first row counts. */
+static const struct launcher {
+    const char *name, *variable;
+    bool has_size;    /* the variable is the number of processes */
+    const char *rank; /* the variable with the number of this process */
+} launchers[] = {
+    { "Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", true, "OMPI_COMM_WORLD_RANK" },
+    { "MPICH's mpiexec", "PMI_SIZE", true, "PMI_RANK" },
+    { "MVAPICH2's mpirun", "MV2_COMM_WORLD_SIZE", true, "MV2_COMM_WORLD_RANK" },
+    { "Flux", "FLUX_JOB_SIZE", true, "FLUX_TASK_RANK" },
+    { "Slurm's srun", "SLURM_STEP_NUM_TASKS", true, "SLURM_PROCID" },
+    { "a PMIx launcher", "PMIX_RANK", false, "PMIX_RANK" },
+};
+
+static const struct launcher *find_launcher(void)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        if (getenv(launchers[i].variable))
+            return &launchers[i];
+    }
+    return NULL;
+}
+
+static size_t number_in(const char *variable)
+{
+    const char *text = getenv(variable);
+    return text ? (size_t)strtoull(text, NULL, 10) : 0;
+}
+
+/* Number of processes that the launcher started; 0 if it does not tell. */
+static size_t launched_size(const struct launcher *launcher)
+{
+    return launcher->has_size ? number_in(launcher->variable) : 0;
+}
+
+struct ddl_comm_launch ddl_comm_launched(void)
+{
+    const struct launcher *launcher = find_launcher();
+    const char *choice = getenv("DDL_COMM");
+    if (!launcher || (choice && strcmp(choice, "none") == 0))
+        return (struct ddl_comm_launch){ .size = 1 };
+    return (struct ddl_comm_launch){ .launcher = launcher->name,
+                                     .variable = launcher->variable,
+                                     .size = launched_size(launcher),
+                                     .rank = number_in(launcher->rank) };
+}
+
+static ddl_status read_time_limit(double *seconds, struct ddl_error *err)
+{
+    const char *text = getenv("DDL_COMM_TIMEOUT");
+    char *end;
+    *seconds = -1;
+    if (!text || !*text)
+        return DDL_OK;
+    *seconds = strtod(text, &end);
+    if (*end != '\0' || !isfinite(*seconds) || *seconds < 0)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "DDL_COMM_TIMEOUT: not a time limit: expected seconds, or 0 for none, found '%s'", text);
+    return DDL_OK;
+}
+
+/* Whether the plugin is to be loaded, and for how many processes: 0 if unknown. */
+static ddl_status choose(bool *uses_mpi, const struct launcher **launcher, size_t *size,
+                         struct ddl_error *err)
+{
+    const char *choice = getenv("DDL_COMM");
+    *launcher = find_launcher();
+    *size = *launcher ? launched_size(*launcher) : 0;
+    *uses_mpi = *launcher && *size != 1;
+    if (!choice || !*choice)
+        return DDL_OK;
+    *uses_mpi = strcmp(choice, "mpi") == 0;
+    if (!*uses_mpi && strcmp(choice, "none") != 0)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "DDL_COMM: unknown communicator: expected mpi or none, found '%s'", choice);
+    return DDL_OK;
+}
+
+static ddl_status connect(struct ddl_comm_transport *transport, const struct launcher *launcher, size_t size,
+                          struct ddl_error *err)
+{
+    const struct ddl_comm_plugin *plugin;
+    ddl_status status = ddl_comm_plugin_load(&plugin, err);
+    if (status && launcher) {
+        char found[sizeof err->text];
+        snprintf(found, sizeof found, "%.700s", err->text);
+        return ddl_error_set(
+            err, status, "%s; or set DDL_COMM=none if the processes that %s started (%s=%s) are independent",
+            found, launcher->name, launcher->variable, getenv(launcher->variable));
+    }
+    if (!status)
+        status = ddl_comm_plugin_open(plugin, transport, err);
+    if (status || size == 0 || transport->size == size)
+        return status;
+    ddl_error_set(
+        err, DDL_E_UNSUPPORTED,
+        "%s: the launcher and MPI do not fit: expected %zu processes, found %zu: use the mpirun of the "
+        "MPI library that the plugin is linked with, or with Slurm srun --mpi=pmix",
+        launcher->variable, size, transport->size);
+    transport->ops->close(transport->ctx);
+    return DDL_E_UNSUPPORTED;
+}
+
+ddl_status ddl_comm_open(ddl_comm **out, struct ddl_error *err)
+{
+    struct ddl_comm_transport transport;
+    const struct launcher *launcher;
+    struct ddl_error unused;
+    double seconds;
+    size_t size;
+    bool uses_mpi;
+    *out = NULL;
+    err = err ? err : &unused;
+    ddl_status status = choose(&uses_mpi, &launcher, &size, err);
+    if (!status)
+        status = read_time_limit(&seconds, err);
+    if (status || !uses_mpi)
+        return status;
+    status = connect(&transport, launcher, size, err);
+    if (status)
+        return status;
+    *out = ddl_comm_create(&transport);
+    if (seconds >= 0) {
+        ddl_comm_set_time_limit(*out, seconds);
+        (*out)->time_limit_is_fixed = true;
+    }
+    return DDL_OK;
+}
+
+void ddl_comm_library(char *out, size_t size)
+{
+    const struct ddl_comm_plugin *plugin;
+    struct ddl_error err;
+    if (ddl_comm_plugin_load(&plugin, &err))
+        snprintf(out, size, "none (%s)", err.text);
+    else
+        plugin->library(out, size);
+}

@@ -1,0 +1,224 @@
+#define _POSIX_C_SOURCE 200809L
+#include "data/build_folder.h"
+
+#include "base/file.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOCK_TRIES = 3000, LOCK_MS = 20, OPEN_TRIES = 3 };
+
+static const char merge_name[] = "merge", lock_name[] = ".lock";
+
+void ddl_build_folder_file(const struct ddl_build_folder *f, const char *name, char path[DDL_BUILD_PATH])
+{
+    ddl_path_join(path, DDL_BUILD_PATH, f->path, name);
+}
+
+bool ddl_build_folder_has(const struct ddl_build_folder *f, const char *name)
+{
+    char path[DDL_BUILD_PATH];
+    ddl_build_folder_file(f, name, path);
+    return ddl_file_exists(path);
+}
+
+static size_t existing_prefix(const char *path)
+{
+    char part[1024];
+    size_t n = strlen(path);
+    memcpy(part, path, n + 1);
+    while (n > 0 && !ddl_file_exists(part)) {
+        while (n > 0 && part[n - 1] != '/')
+            n--;
+        while (n > 0 && part[n - 1] == '/')
+            n--;
+        part[n] = '\0';
+    }
+    return n;
+}
+
+/* Removes the folders created by open, innermost first, if they are empty. */
+static void remove_created(const struct ddl_build_folder *f)
+{
+    char out[1024];
+    strcpy(out, f->out);
+    for (size_t n = strlen(out); n > f->out_kept; n--) {
+        if (out[n] != '\0' && out[n] != '/')
+            continue;
+        out[n] = '\0';
+        if (out[n - 1] != '/' && rmdir(out) != 0)
+            break;
+    }
+}
+
+ddl_status ddl_build_folder_lock(struct ddl_build_folder *f, struct ddl_error *err)
+{
+    for (int i = 0;; i++) {
+        ddl_status status = ddl_lock_take(&f->lock, f->path, err);
+        if (!f->lock.busy || i == LOCK_TRIES)
+            return status;
+        nanosleep(&(struct timespec){ .tv_nsec = LOCK_MS * 1000000L }, NULL);
+    }
+}
+
+void ddl_build_folder_unlock(struct ddl_build_folder *f)
+{
+    ddl_lock_release(&f->lock);
+}
+
+/* DDL_E_IO if the process of the shard runs; otherwise removes the folder of its lock. */
+static ddl_status check_shard(const struct ddl_build_folder *f, const char *name, struct ddl_error *err)
+{
+    char path[DDL_BUILD_PATH];
+    struct ddl_lock lock;
+    ddl_build_folder_file(f, name, path);
+    ddl_status status = ddl_lock_take(&lock, path, err);
+    ddl_lock_release(&lock);
+    if (!status)
+        rmdir(path);
+    return status;
+}
+
+/* Checks the processes of other shards: all, or those with another number of shards. */
+static ddl_status check_others(const struct ddl_build_folder *f, bool all, struct ddl_error *err)
+{
+    DIR *dir = opendir(f->path);
+    if (!dir)
+        return ddl_file_error(err, f->path, "open folder");
+    ddl_status status = DDL_OK;
+    for (struct dirent *entry; !status && (entry = readdir(dir));) {
+        size_t shard, n;
+        if (sscanf(entry->d_name, "shard-%zu-of-%zu", &shard, &n) == 2 &&
+            strcmp(entry->d_name, f->mine) != 0 && (all || n != f->n_shards))
+            status = check_shard(f, entry->d_name, err);
+    }
+    closedir(dir);
+    return status;
+}
+
+ddl_status ddl_build_folder_alone(const struct ddl_build_folder *f, struct ddl_error *err)
+{
+    return check_others(f, true, err);
+}
+
+static ddl_status make_and_lock(const struct ddl_build_folder *f, const char *name, struct ddl_lock *lock,
+                                struct ddl_error *err)
+{
+    char path[DDL_BUILD_PATH];
+    ddl_build_folder_file(f, name, path);
+    ddl_status status = ddl_file_make_dir(path, err);
+    return status ? status : ddl_lock_take(lock, path, err);
+}
+
+/* Makes the folder and locks it. */
+static ddl_status make_folder(struct ddl_build_folder *f, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (int i = 0; i < OPEN_TRIES; i++) {
+        status = ddl_file_make_dir(f->out, err);
+        if (!status)
+            status = ddl_file_make_dir(f->path, err);
+        if (status)
+            return status;
+        status = ddl_build_folder_lock(f, err);
+        if (!status || ddl_file_exists(f->path))
+            return status;
+        /* The process that has ended the build has removed the folder. */
+    }
+    return status;
+}
+
+ddl_status ddl_build_folder_open(struct ddl_build_folder *f, const char *out, size_t shard, size_t n_shards,
+                                 struct ddl_error *err)
+{
+    *f = (struct ddl_build_folder){ .n_shards = n_shards };
+    if (strlen(out) + 64 > sizeof f->out)
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: folder name too long", out);
+    strcpy(f->out, out);
+    ddl_path_join(f->path, sizeof f->path, out, ".build");
+    snprintf(f->mine, sizeof f->mine, "shard-%zu-of-%zu", shard, n_shards);
+    f->out_kept = existing_prefix(out);
+    ddl_status status = make_folder(f, err);
+    if (!status)
+        status = check_others(f, false, err);
+    if (!status)
+        status = make_and_lock(f, f->mine, &f->shard, err);
+    if (status)
+        ddl_build_folder_unlock(f);
+    return status;
+}
+
+ddl_status ddl_build_folder_lock_merge(struct ddl_build_folder *f, struct ddl_error *err)
+{
+    return f->merge.held ? DDL_OK : make_and_lock(f, merge_name, &f->merge, err);
+}
+
+static void release(const struct ddl_build_folder *f, const char *name, struct ddl_lock *lock)
+{
+    char path[DDL_BUILD_PATH];
+    if (!lock->held)
+        return;
+    ddl_lock_release(lock);
+    ddl_build_folder_file(f, name, path);
+    rmdir(path);
+}
+
+void ddl_build_folder_close(struct ddl_build_folder *f)
+{
+    if (!f->path[0])
+        return;
+    release(f, merge_name, &f->merge);
+    release(f, f->mine, &f->shard);
+    ddl_lock_release(&f->lock); /* removes its file */
+    if (!ddl_build_folder_has(f, DDL_BUILD_PLAN)) {
+        rmdir(f->path); /* fails if another process has locked the folder for its build */
+        remove_created(f);
+    }
+    f->path[0] = '\0';
+}
+
+size_t ddl_build_folder_count(const struct ddl_build_folder *f)
+{
+    size_t n = 0;
+    DIR *dir = opendir(f->path);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        const char *ending = strrchr(entry->d_name, '.');
+        n += strncmp(entry->d_name, "part-", 5) == 0 && ending && strcmp(ending, ".json") == 0;
+    }
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+void ddl_build_folder_tidy(const struct ddl_build_folder *f)
+{
+    DIR *dir = opendir(f->path);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char path[DDL_BUILD_PATH];
+        ddl_build_folder_file(f, entry->d_name, path);
+        if (strncmp(entry->d_name, "part-", 5) == 0 && strstr(entry->d_name, ".tmp-"))
+            unlink(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+void ddl_build_folder_clear(const struct ddl_build_folder *f)
+{
+    const char *const kept[] = { ".", "..", lock_name, merge_name, f->mine, DDL_BUILD_READY };
+    DIR *dir = opendir(f->path);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char path[DDL_BUILD_PATH];
+        bool keep = false;
+        for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+            keep = keep || strcmp(entry->d_name, kept[i]) == 0;
+        ddl_build_folder_file(f, entry->d_name, path);
+        if (!keep && (!ddl_file_is_dir(path) || ddl_file_remove_dir(path, NULL) != DDL_OK))
+            unlink(path);
+    }
+    if (dir)
+        closedir(dir);
+}

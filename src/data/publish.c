@@ -1,0 +1,117 @@
+#define _POSIX_C_SOURCE 200809L
+#include "data/publish.h"
+
+#include "base/file.h"
+#include "data/shard_format.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <unistd.h>
+
+ddl_status ddl_publish_check(const char *out, bool overwrite, struct ddl_error *err)
+{
+    DIR *dir = opendir(out);
+    if (!dir)
+        return ddl_file_error(err, out, "open folder");
+    ddl_status status = DDL_OK;
+    for (struct dirent *entry; !status && (entry = readdir(dir));) {
+        if (!ddl_shard_name_fits(entry->d_name))
+            continue;
+        if (!ddl_shard_is_built(entry->d_name))
+            status = ddl_error_set(err, DDL_E_USAGE,
+                                   "%s: contains %s, which is not from a build: choose another folder", out,
+                                   entry->d_name);
+        else if (!overwrite)
+            status = ddl_error_set(err, DDL_E_USAGE,
+                                   "%s: already has shards (%s): choose another folder or use --overwrite",
+                                   out, entry->d_name);
+    }
+    closedir(dir);
+    return status;
+}
+
+/* Calls `act` with the path of each shard in the folder `from` and its path in `to`, until there is none. */
+static ddl_status for_all_shards(const char *from, const char *to,
+                                 ddl_status (*act)(const char *path, const char *target,
+                                                   struct ddl_error *err),
+                                 struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (size_t found = 1; found > 0 && !status;) { /* a folder that changes may be listed incompletely */
+        DIR *dir = opendir(from);
+        if (!dir)
+            return ddl_file_error(err, from, "open folder");
+        found = 0;
+        for (struct dirent *entry; !status && (entry = readdir(dir));) {
+            char path[2048], target[2048];
+            if (!ddl_shard_is_built(entry->d_name))
+                continue;
+            ddl_path_join(path, sizeof path, from, entry->d_name);
+            ddl_path_join(target, sizeof target, to, entry->d_name);
+            status = act(path, target, err);
+            found++;
+        }
+        closedir(dir);
+    }
+    return status;
+}
+
+static ddl_status remove_shard(const char *path, const char *target, struct ddl_error *err)
+{
+    (void)target;
+    return unlink(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove");
+}
+
+static ddl_status move(const char *path, const char *target, struct ddl_error *err)
+{
+    return rename(path, target) == 0 ? DDL_OK : ddl_file_error(err, target, "move into place");
+}
+
+/* Removes the shards of an earlier build, their record first: an interruption leaves fewer shards, never a
+ * mixture of two builds. */
+static ddl_status remove_old(const char *out, struct ddl_error *err)
+{
+    char record[2048];
+    ddl_path_join(record, sizeof record, out, DDL_SHARD_RECORD);
+    if (unlink(record) != 0 && ddl_file_exists(record))
+        return ddl_file_error(err, record, "remove");
+    ddl_status status = for_all_shards(out, out, remove_shard, err);
+    return status ? status : ddl_file_sync_dir(out, err);
+}
+
+ddl_status ddl_publish_begin(const struct ddl_build_folder *f, bool overwrite, struct ddl_error *err)
+{
+    char shards[DDL_BUILD_PATH], ready[DDL_BUILD_PATH];
+    ddl_build_folder_file(f, DDL_BUILD_SHARDS, shards);
+    ddl_build_folder_file(f, DDL_BUILD_READY, ready);
+    /* Another program may have created shards in the meantime. */
+    ddl_status status = ddl_publish_check(f->out, overwrite, err);
+    if (!status)
+        status = remove_old(f->out, err);
+    if (!status)
+        status = move(shards, ready, err);
+    return status ? status : ddl_file_sync_dir(f->path, err);
+}
+
+bool ddl_publish_pending(const struct ddl_build_folder *f)
+{
+    return ddl_build_folder_has(f, DDL_BUILD_READY);
+}
+
+ddl_status ddl_publish_finish(const struct ddl_build_folder *f, struct ddl_error *err)
+{
+    char ready[DDL_BUILD_PATH], from[2048], to[2048];
+    ddl_build_folder_file(f, DDL_BUILD_READY, ready);
+    ddl_path_join(from, sizeof from, ready, DDL_SHARD_RECORD);
+    ddl_path_join(to, sizeof to, f->out, DDL_SHARD_RECORD);
+    ddl_status status = for_all_shards(ready, f->out, move, err);
+    if (!status)
+        status = ddl_file_sync_dir(f->out, err);
+    if (!status)
+        ddl_build_folder_clear(f);
+    if (!status && ddl_file_exists(from))
+        status = move(from, to, err);
+    if (!status)
+        status = ddl_file_sync_dir(f->out, err);
+    return status ? status : ddl_file_remove_dir(ready, err);
+}

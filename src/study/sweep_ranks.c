@@ -1,0 +1,96 @@
+/* What the ranks of a sweep have in common: its plan, the states of its runs, the choices. */
+#define _POSIX_C_SOURCE 200809L
+#include "study/sweep_internal.h"
+
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- events ---- */
+
+struct sweep_event sweep_event_of(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run)
+{
+    struct sweep_event event = { .run = (uint64_t)(run - sweep->runs) + 1,
+                                 .is_blocked = run->is_blocked,
+                                 .state = (int)run->state,
+                                 .exit_status = run->exit_status,
+                                 .signal = run->signal };
+    memcpy(event.message, run->message, sizeof event.message);
+    return event;
+}
+
+void sweep_apply_event(struct ddl_sweep_run *run, const struct sweep_event *event)
+{
+    run->state = (enum ddl_sweep_state)event->state;
+    run->is_blocked = event->is_blocked;
+    run->exit_status = event->exit_status;
+    run->signal = event->signal;
+    memcpy(run->message, event->message, sizeof run->message);
+}
+
+/* ---- the start ---- */
+
+ddl_status sweep_compare_ranks(const struct ddl_sweep *sweep, const struct ddl_sweep_options *options,
+                               ddl_status status, struct ddl_error *err)
+{
+    char *text = NULL;
+    size_t size;
+    status = ddl_comm_agree(options->comm, status, err);
+    if (status || !options->comm)
+        return status;
+    FILE *stream = open_memstream(&text, &size);
+    if (stream)
+        fprintf(stream, "out: %s\njobs: %zu\nthreads: %zu\nretry: %d\nruns: %zu\n", sweep->out, options->jobs,
+                options->threads, options->retry, sweep->n_runs);
+    for (size_t i = 0; stream && i < sweep->n_runs; i++)
+        fprintf(stream, "run %zu: %s\n", i + 1, sweep->runs[i].name);
+    bool whole = stream && !ferror(stream);
+    whole = (!stream || fclose(stream) == 0) && whole;
+    status = ddl_comm_compare(options->comm, whole ? text : NULL, err);
+    free(text);
+    return status;
+}
+
+/* The choice of a setting as rank 0 has it. */
+static ddl_status share_choice(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm, struct ddl_error *err)
+{
+    struct ddl_sweep_setting *s = &sweep->settings[setting];
+    uint64_t chosen = s->chosen;
+    ddl_comm_broadcast(comm, 0, sizeof chosen, &chosen);
+    s->chosen = (size_t)chosen;
+    return ddl_comm_rank(comm) == 0 ? DDL_OK : sweep_apply_choice(sweep, setting, err);
+}
+
+ddl_status sweep_share_states(struct ddl_sweep *sweep, ddl_comm *comm, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    ddl_comm_describe(comm, "the states of the runs of %.64s", sweep->path);
+    for (size_t i = 0; comm && i < sweep->n_settings; i++) {
+        uint64_t is_chosen = sweep->settings[i].is_chosen;
+        ddl_comm_broadcast(comm, 0, sizeof is_chosen, &is_chosen);
+        if (is_chosen) {
+            ddl_status applied = share_choice(sweep, i, comm, err);
+            status = status ? status : applied;
+        }
+    }
+    for (size_t i = 0; comm && i < sweep->n_runs; i++) {
+        struct sweep_event event = sweep_event_of(sweep, &sweep->runs[i]);
+        ddl_comm_broadcast(comm, 0, sizeof event, &event);
+        sweep_apply_event(&sweep->runs[i], &event);
+    }
+    return ddl_comm_agree(comm, status, err);
+}
+
+/* ---- choices ---- */
+
+ddl_status sweep_choose_on_ranks(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm,
+                                 struct ddl_error *err)
+{
+    ddl_status status = ddl_comm_rank(comm) == 0 ? sweep_choose(sweep, setting, err) : DDL_OK;
+    status = ddl_comm_agree(comm, status, err);
+    if (!status && comm)
+        status = ddl_comm_agree(comm, share_choice(sweep, setting, comm, err), err);
+    return status;
+}

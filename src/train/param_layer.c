@@ -1,0 +1,10 @@
+#include "train/param_layer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+long ddl_param_layer(const char *name)
+{
+    static const char prefix[] = "transformer.h.";
+    return strncmp(name, prefix, sizeof prefix - 1) == 0 ? strtol(name + sizeof prefix - 1, NULL, 10) : -1;
+}

@@ -1,0 +1,170 @@
+# Commands under mpirun: results and files do not depend on the number of ranks, rank 0 alone prints.
+#   sh mpi.sh PROGRAM SOURCE SCRATCH [PLUGIN]
+# DDL_MPIRUN: see tests/comm/mpi.sh.
+set -eu
+program=$1
+. "$2/tests/support/checks.sh"
+. "$2/tests/comm/ranks.sh"
+source=$2
+scratch=$3
+need_mpirun "${4:-}"
+
+rm -rf "${scratch:?}"/*
+mkdir "$scratch/data"
+cp "$source/LICENSE" "$scratch/text.txt"
+"$program" tokenizer train "$scratch/text.txt" --vocab-size 300 --out "$scratch/data/tokenizer.json" --quiet >/dev/null
+"$program" data build "$scratch/text.txt" --tokenizer "$scratch/data" --out "$scratch/data" --quiet
+model=$source/tests/golden/tasks/model
+shard=$source/tests/golden/curve-baseline/tokens.bin
+
+# launch RANKS ARGUMENT...: standard output in $scratch/out, standard error in $scratch/log. Each rank writes its process
+# id to $scratch/rank.<rank>.
+launch() {
+    ranks=$1
+    shift
+    forget_ranks
+    # shellcheck disable=SC2016,SC2086 # expanded by the rank's shell; words of the launcher
+    timeout -k 5 200 $mpirun -n "$ranks" \
+        sh -c 'echo $$ >"$0/rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; exec "$@"' "$scratch" \
+        "$program" "$@" >"$scratch/out" 2>"$scratch/log"
+}
+
+# launch_ok RANKS ARGUMENT...
+launch_ok() { launch "$@" || fail "$(cat "$scratch/log")"; }
+
+# The seconds of a result depend on the clock.
+result() { sed 's/,"seconds":[0-9.]*//g' "$scratch/out" >"$1"; }
+
+same() { cmp "$1" "$2" || fail "$(cat "$1" "$2")"; }
+
+losses() {
+    for n in 1 2 3; do
+        launch_ok $n eval "$model" --val-data "$shard" --seq 16 --batch 2 --val-tokens 300 --threads 1 --json
+        result "$scratch/shards.$n"
+        launch_ok $n eval "$model" "$model" --text "$source/LICENSE" --tokenizer "$source/data/tokenizer" --seq 32 \
+            --stride 16 --batch 1 --val-tokens 200 --threads 1 --json
+        result "$scratch/text.$n"
+        [ "$(wc -l <"$scratch/text.$n")" -eq 1 ] || fail "$(cat "$scratch/text.$n")"
+        same "$scratch/shards.1" "$scratch/shards.$n"
+        same "$scratch/text.1" "$scratch/text.$n"
+    done
+}
+
+# score RANKS: two tasks, of which one has three blocks of documents.
+score() {
+    launch "$1" eval "$model" --tasks "$scratch/many.jsonl,piqa" --limit 150 --data "$source/data/tasks" \
+        --tokenizer "$source/data/tokenizer" --threads 1 --items "$scratch/items.jsonl" --csv
+}
+
+# The lines of items, in their order, and the scores; also if rank 0 or another rank was killed in the meantime.
+tasks() {
+    awk 'BEGIN { for (i = 0; i < 150; i++) printf "{\"context\": \"No. %d%s\", \"choices\": [\"one\", \"two\"], \"gold\": %d}\n", i, i % 3 ? " and so on" : "", i % 2 }' \
+        >"$scratch/many.jsonl"
+    score 1 || fail "$(cat "$scratch/log")"
+    mv "$scratch/items.jsonl" "$scratch/items.1"
+    mv "$scratch/out" "$scratch/tasks.1"
+    [ "$(wc -l <"$scratch/items.1")" -eq 300 ] || fail "$(wc -l <"$scratch/items.1") items"
+    for n in 2 3; do
+        score $n || fail "$(cat "$scratch/log")"
+        same "$scratch/tasks.1" "$scratch/out"
+        cmp "$scratch/items.1" "$scratch/items.jsonl"
+        rm "$scratch/items.jsonl"
+    done
+    for rank in 0 1; do
+        rm -f "$scratch/items.jsonl"
+        score 2 &
+        job=$!
+        within 60 test -s "$scratch/items.jsonl" || fail "no items: $(cat "$scratch/log")"
+        kill -KILL "$(cat "$scratch/rank.$rank")" 2>/dev/null || true
+        wait $job || true
+        none_left
+        score 2 || fail "$(cat "$scratch/log")"
+        same "$scratch/tasks.1" "$scratch/out"
+        [ "$(wc -l <"$scratch/items.jsonl")" -eq 300 ] || fail "$(wc -l <"$scratch/items.jsonl") items"
+    done
+}
+
+# One message, from rank 0.
+errors() {
+    ! launch 2 eval "$scratch/none" --val-data "$shard" || fail "no error"
+    [ "$(grep -c '^ddl: ' "$scratch/log")" -eq 1 ] || fail "$(cat "$scratch/log")"
+    ! launch 2 eval "$model" --text - || fail "no error"
+    grep -q '^ddl: --text: several processes cannot share standard input: expected a file$' "$scratch/log" ||
+        fail "$(cat "$scratch/log")"
+    ! launch 2 inspect "$model" || fail "no error"
+    [ "$(grep -c '^ddl: inspect: does not divide its work between processes: ' "$scratch/log")" -eq 1 ] ||
+        fail "$(cat "$scratch/log")"
+    launch_ok 2 inspect --help
+    [ "$(grep -c '^usage: ddl inspect' "$scratch/out")" -eq 1 ] || fail "$(cat "$scratch/out")"
+}
+
+write_sweep() {
+    cat >"$scratch/$1.yaml" <<EOF
+base: {vocab_size: 300, num_hidden_layers: 1, num_attention_heads: 1, hidden_size: 8, head_dim: 8, block_size: 16,
+       batch: 2, warmup: 1, steps: $2, threads: 1, train_data: $scratch/data, checkpoint_every: 0, log_every: 1}
+models: [baseline, ddl-1]
+seeds: [0, 1, 2]
+choose: {key: lr, values: [1e-3, 2e-3], steps: 4}
+out: $scratch/$1
+EOF
+}
+
+# The files of each run of two sweeps.
+same_sweeps() {
+    for model in "$scratch/$1"/*/model.safetensors "$scratch/$1"/choose/*/model.safetensors; do
+        cmp "$model" "$scratch/$2${model#"$scratch/$1"}"
+    done
+    sed 's/"seconds":[0-9.]*/"seconds":0/g; s/"seconds_left":[0-9.]*/"seconds_left":0/' "$scratch/$1/sweep.json" |
+        sed "s:$scratch/$1:OUT:g" >"$scratch/a"
+    sed 's/"seconds":[0-9.]*/"seconds":0/g; s/"seconds_left":[0-9.]*/"seconds_left":0/' "$scratch/$2/sweep.json" |
+        sed "s:$scratch/$2:OUT:g" >"$scratch/b"
+    same "$scratch/a" "$scratch/b"
+}
+
+sweeps() {
+    write_sweep alone 8
+    DDL_COMM=none "$program" sweep "$scratch/alone.yaml" --quiet || fail "alone"
+    for n in 2 3; do
+        write_sweep "ranks-$n" 8
+        launch_ok $n sweep "$scratch/ranks-$n.yaml" --jobs $((4 - n))
+        same_sweeps alone "ranks-$n"
+        [ "$(grep -c ': started$' "$scratch/log")" -eq 10 ] || fail "$(cat "$scratch/log")"
+        [ "$(grep -c 'chosen by loss' "$scratch/log")" -eq 2 ] || fail "$(cat "$scratch/log")"
+        launch_ok $n sweep "$scratch/ranks-$n.yaml" --jobs $((4 - n)) --json --quiet
+        [ "$(wc -l <"$scratch/out")" -eq 1 ] || fail "$(cat "$scratch/out")"
+    done
+    ! launch 2 sweep "$scratch/alone.yaml" --jobs 0 || fail "no error"
+    launch_ok 2 sweep "$scratch/alone.yaml" --status
+    [ "$(grep -c 'finished' "$scratch/out")" -eq 10 ] || fail "$(cat "$scratch/out")"
+}
+
+# Whether a run has logged step 20 and is not finished.
+has_run() {
+    for run in "$scratch/$1"/*; do
+        ! grep -qs '"step":20,' "$run/metrics.jsonl" || [ -e "$run/model.safetensors" ] || return 0
+    done
+    return 1
+}
+
+# A rank is killed or stopped while runs are trained: all end, and the same command continues.
+interrupted_sweep() {
+    write_sweep "$1" 6000
+    launch 2 sweep "$scratch/$1.yaml" &
+    job=$!
+    within 120 has_run "$1" || fail "no run: $(cat "$scratch/log")"
+    kill -"$2" "$(cat "$scratch/rank.$3")"
+    ! wait $job || fail "no error"
+    none_left
+    launch_ok 2 sweep "$scratch/$1.yaml"
+    grep -q 'started, continues after step' "$scratch/log" || fail "$(cat "$scratch/log")"
+    grep -q '"finished":10,' "$scratch/$1/sweep.json" || fail "$(cat "$scratch/$1/sweep.json")"
+}
+
+check losses losses
+check tasks tasks
+check errors errors
+check sweeps sweeps
+check killed_sweep interrupted_sweep killed KILL 1
+check killed_root interrupted_sweep root KILL 0
+check stopped_sweep interrupted_sweep stopped TERM 1
+finish

@@ -1,0 +1,64 @@
+# Ranks as processes: the collectives with one to four, and what is left of a job in which a rank fails.
+#   sh mpi.sh PROGRAM SOURCE SCRATCH DDL [PLUGIN]
+# PROGRAM is test.comm.comm, DDL is ddl. DDL_MPIRUN (default: mpirun --oversubscribe) starts the ranks.
+set -eu
+program=$1
+. "$2/tests/support/checks.sh"
+. "$2/tests/comm/ranks.sh"
+scratch=$3
+ddl=$4
+need_mpirun "${5:-}"
+export DDL_SOURCE_DIR="$2" DDL_SCRATCH="$scratch" DDL_PROGRAM="$program"
+
+collectives() {
+    $mpirun -n "$1" "$program" all >"$scratch/all.$1" 2>&1 || { cat "$scratch/all.$1"; exit 1; }
+    [ "$(grep -c "with $1 ranks" "$scratch/all.$1")" -ge 10 ] || fail "output: $(cat "$scratch/all.$1")"
+}
+
+# failing HOW: rank 1 of 3 fails while the others wait for it; the job ends within a minute, with an error.
+failing() {
+    forget_ranks
+    # shellcheck disable=SC2086 # a command and its options
+    ! timeout -k 5 60 $mpirun -n 3 "$program" "$1" >"$scratch/log" 2>&1 || fail "$1: no error"
+    started 3 || fail "not all ranks started: $(cat "$scratch/log")"
+    none_left
+}
+
+hanging_rank() {
+    export DDL_COMM_TIMEOUT=2
+    failing stop
+    grep -q '^ddl: rank 0 of 3 on .*: rank 1 (host .*) did not reach the gradients of step 120 within 2 s$' \
+        "$scratch/log" || fail "$(cat "$scratch/log")"
+}
+
+aborting_rank() {
+    failing abort
+    grep -q '^ddl: rank 1 of 3 on .*: cannot continue$' "$scratch/log" || fail "$(cat "$scratch/log")"
+}
+
+# ddl bench comm: rank 0 alone prints the report, or the error.
+benchmark() {
+    $mpirun -n 2 "$ddl" bench comm --bytes 65536 --steps 2 --json >"$scratch/report" 2>"$scratch/log" || fail "$(cat "$scratch/log")"
+    [ "$(wc -l <"$scratch/report")" -eq 1 ] || fail "$(cat "$scratch/report")"
+    grep -q '"all_gather_latency_us"' "$scratch/report" || fail "$(cat "$scratch/report")"
+    ! $mpirun -n 2 "$ddl" bench comm --steps 0 >"$scratch/report" 2>"$scratch/log" || fail "no error"
+    [ "$(grep -c '^ddl: .*steps' "$scratch/log")" -eq 1 ] || fail "$(cat "$scratch/log")"
+}
+
+# Processes that the launcher did not connect, as srun without an MPI plugin starts them.
+unconnected() {
+    ! FLUX_JOB_SIZE=3 "$program" all >"$scratch/log" 2>&1 || fail "no error"
+    grep -q 'FLUX_JOB_SIZE: the launcher and MPI do not fit: expected 3 processes, found 1' "$scratch/log" ||
+        fail "$(cat "$scratch/log")"
+}
+
+for ranks in 1 2 3 4; do
+    check "ranks_$ranks" collectives $ranks
+done
+check hanging_rank hanging_rank
+check aborting_rank aborting_rank
+check killed_rank failing kill
+check exiting_rank failing exit
+check benchmark benchmark
+check unconnected_ranks unconnected
+finish

@@ -1,0 +1,43 @@
+# shellcheck shell=sh
+# For tests with ranks as processes, each of which writes its process id to $scratch/rank.<rank>.
+
+# need_mpirun PLUGIN: sets $mpirun, from DDL_MPIRUN or the default, and the plugin of programs that it starts; ends the test
+# with a message where there is no plugin or no mpirun.
+need_mpirun() {
+    mpirun=${DDL_MPIRUN:-mpirun --oversubscribe}
+    if [ -z "$1" ]; then
+        skip mpi "this tree has no MPI plugin (install libopenmpi-dev)"
+        exit 77
+    fi
+    if ! command -v "${mpirun%% *}" >/dev/null 2>&1; then
+        skip mpi "${mpirun%% *} is not installed"
+        exit 77
+    fi
+    # Open MPI refuses to run as root otherwise.
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 DDL_COMM_PLUGIN="$1"
+}
+
+forget_ranks() { rm -f "$scratch"/rank.*; }
+
+# started RANKS
+started() { [ "$(find "$scratch" -name 'rank.*' | wc -l)" -eq "$1" ]; }
+
+ended() {
+    for file in "$scratch"/rank.*; do
+        ! kill -0 "$(cat "$file")" 2>/dev/null || return 1
+    done
+}
+
+# within SECONDS COMMAND...: whether the command succeeds in this time.
+within() {
+    tries=$(($1 * 2))
+    shift
+    while ! "$@"; do
+        [ $tries -gt 0 ] || return 1
+        sleep 0.5
+        tries=$((tries - 1))
+    done
+}
+
+# Launchers end before the last of their processes.
+none_left() { within 5 ended || fail "ranks are left: $(cat "$scratch/log")"; }
