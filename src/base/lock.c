@@ -45,8 +45,10 @@ ddl_status ddl_lock_take(struct ddl_lock *lock, const char *folder, struct ddl_e
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", folder);
     for (;;) {
         lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
-        if (lock->fd < 0)
+        if (lock->fd < 0) {
+            lock->missing = errno == ENOENT;
             return ddl_file_error(err, lock->path, "create");
+        }
         if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
             ddl_status status = in_use(lock->fd, folder, err);
             lock->busy = true;

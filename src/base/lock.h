@@ -9,7 +9,8 @@
 
 struct ddl_lock {
     bool held;
-    bool busy; /* after a failed take: another holder has it */
+    bool busy;    /* after a failed take: another holder has it */
+    bool missing; /* after a failed take: the folder does not exist */
     int fd;
     char path[1088];
 };

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOCK_TRIES = 3000, LOCK_MS = 20, OPEN_TRIES = 3 };
+enum { LOCK_TRIES = 3000, LOCK_MS = 20, OPEN_TRIES = 100 };
 
 static const char merge_name[] = "merge", lock_name[] = ".lock";
 
@@ -124,9 +124,9 @@ static ddl_status make_folder(struct ddl_build_folder *f, struct ddl_error *err)
         if (status)
             return status;
         status = ddl_build_folder_lock(f, err);
-        if (!status || ddl_file_exists(f->path))
+        if (!f->lock.missing)
             return status;
-        /* The process that has ended the build has removed the folder. */
+        /* Another process has removed the folder: it has ended the build, or found it complete. */
     }
     return status;
 }
