@@ -165,25 +165,13 @@ enum { TIME_LIMIT = 3600 };
 static ddl_status compare_arguments(const struct eval_flags *flags, size_t n, char **folders,
                                     struct ddl_error *err)
 {
-    char *text = NULL, value[8192];
-    size_t size;
-    FILE *stream = open_memstream(&text, &size);
-    if (stream)
-        fprintf(stream, "program: %s of %s\n", ddl_version(), DDL_VERSION_DATE);
-    for (size_t i = 0; stream && i < n; i++)
-        fprintf(stream, "model %zu: %s\n", i + 1, folders[i]);
-    for (size_t g = 0; stream && g < GROUPS; g++) {
-        for (const struct ddl_option *row = groups[g].rows; row->name; row++) {
-            ddl_option_format(row, flags, value, sizeof value);
-            if (strcmp(row->name, "threads") != 0)
-                fprintf(stream, "%s: %s\n", row->name, value);
-        }
-    }
-    bool whole = stream && !ferror(stream);
-    whole = (!stream || fclose(stream) == 0) && whole;
-    ddl_status status = ddl_comm_compare(flags->comm, whole ? text : NULL, err);
-    free(text);
-    return status;
+    ddl_comm_list *list = ddl_comm_list_create();
+    ddl_comm_list_add(list, "program: %s of %s", ddl_version(), DDL_VERSION_DATE);
+    for (size_t i = 0; i < n; i++)
+        ddl_comm_list_add(list, "model %zu: %s", i + 1, folders[i]);
+    for (size_t g = 0; g < GROUPS; g++)
+        ddl_comm_list_add_options(list, groups[g].rows, flags);
+    return ddl_comm_list_compare(flags->comm, list, err);
 }
 
 /* A rank may see an older state of a run's folder. */

@@ -5,6 +5,7 @@
 #ifndef DDL_COMM_H
 #define DDL_COMM_H
 
+#include "ddl/option.h"
 #include "ddl/status.h"
 
 #include <stdbool.h>
@@ -68,6 +69,18 @@ DDL_API void ddl_comm_gather(ddl_comm *comm, size_t bytes, const void *mine, voi
  * made, memory is missing). DDL_OK if it is the same on all ranks. Otherwise DDL_E_USAGE on every rank, with
  * the first rank and line that differ from rank 0 and both values, or DDL_E_MEMORY. err may not be NULL. */
 DDL_API ddl_status ddl_comm_compare(ddl_comm *comm, const char *text, struct ddl_error *err);
+
+typedef struct ddl_comm_list ddl_comm_list; /* a text for ddl_comm_compare that is made line by line */
+/* Returns an empty list, or NULL without memory, which the functions below accept. */
+DDL_API ddl_comm_list *ddl_comm_list_create(void);
+/* Adds a line "name: value" to the list, `format` applied as by printf. */
+DDL_API void ddl_comm_list_add(ddl_comm_list *list, const char *format, ...) DDL_PRINTF(2, 3);
+/* Adds a line for each row of a table to the list, with its value in *object; not for `threads`, in which
+ * ranks may differ. */
+DDL_API void ddl_comm_list_add_options(ddl_comm_list *list, const struct ddl_option *table,
+                                       const void *object);
+/* ddl_comm_compare of the list's text. Frees the list. */
+DDL_API ddl_status ddl_comm_list_compare(ddl_comm *comm, ddl_comm_list *list, struct ddl_error *err);
 
 /* Prints "ddl: rank R of N on HOST: " (if comm is NULL, "ddl: ") and the message, `format` applied as by
  * printf, on standard error, then ends all ranks with exit status 1. For errors of one rank after which the

@@ -37,12 +37,6 @@ static size_t number_in(const char *variable)
     return text ? (size_t)strtoull(text, NULL, 10) : 0;
 }
 
-/* Number of processes that the launcher started; 0 if it does not tell. */
-static size_t launched_size(const struct launcher *launcher)
-{
-    return launcher->has_size ? number_in(launcher->variable) : 0;
-}
-
 struct ddl_comm_launch ddl_comm_launched(void)
 {
     const struct launcher *launcher = find_launcher();
@@ -51,7 +45,7 @@ struct ddl_comm_launch ddl_comm_launched(void)
         return (struct ddl_comm_launch){ .size = 1 };
     return (struct ddl_comm_launch){ .launcher = launcher->name,
                                      .variable = launcher->variable,
-                                     .size = launched_size(launcher),
+                                     .size = launcher->has_size ? number_in(launcher->variable) : 0,
                                      .rank = number_in(launcher->rank) };
 }
 
@@ -70,14 +64,11 @@ static ddl_status read_time_limit(double *seconds, struct ddl_error *err)
     return DDL_OK;
 }
 
-/* Whether the plugin is to be loaded, and for how many processes: 0 if unknown. */
-static ddl_status choose(bool *uses_mpi, const struct launcher **launcher, size_t *size,
-                         struct ddl_error *err)
+/* Whether the plugin is to be loaded. */
+static ddl_status choose(bool *uses_mpi, const struct ddl_comm_launch *launch, struct ddl_error *err)
 {
     const char *choice = getenv("DDL_COMM");
-    *launcher = find_launcher();
-    *size = *launcher ? launched_size(*launcher) : 0;
-    *uses_mpi = *launcher && *size != 1;
+    *uses_mpi = launch->size != 1;
     if (!choice || !*choice)
         return DDL_OK;
     *uses_mpi = strcmp(choice, "mpi") == 0;
@@ -87,27 +78,27 @@ static ddl_status choose(bool *uses_mpi, const struct launcher **launcher, size_
     return DDL_OK;
 }
 
-static ddl_status connect(struct ddl_comm_transport *transport, const struct launcher *launcher, size_t size,
+static ddl_status connect(struct ddl_comm_transport *transport, const struct ddl_comm_launch *launch,
                           struct ddl_error *err)
 {
     const struct ddl_comm_plugin *plugin;
     ddl_status status = ddl_comm_plugin_load(&plugin, err);
-    if (status && launcher) {
+    if (status && launch->launcher) {
         char found[sizeof err->text];
         snprintf(found, sizeof found, "%.700s", err->text);
         return ddl_error_set(
             err, status, "%s; or set DDL_COMM=none if the processes that %s started (%s=%s) are independent",
-            found, launcher->name, launcher->variable, getenv(launcher->variable));
+            found, launch->launcher, launch->variable, getenv(launch->variable));
     }
     if (!status)
         status = ddl_comm_plugin_open(plugin, transport, err);
-    if (status || size == 0 || transport->size == size)
+    if (status || !launch->launcher || launch->size == 0 || transport->size == launch->size)
         return status;
     ddl_error_set(
         err, DDL_E_UNSUPPORTED,
         "%s: the launcher and MPI do not fit: expected %zu processes, found %zu: use the mpirun of the "
         "MPI library that the plugin is linked with, or with Slurm srun --mpi=pmix",
-        launcher->variable, size, transport->size);
+        launch->variable, launch->size, transport->size);
     transport->ops->close(transport->ctx);
     return DDL_E_UNSUPPORTED;
 }
@@ -115,19 +106,18 @@ static ddl_status connect(struct ddl_comm_transport *transport, const struct lau
 ddl_status ddl_comm_open(ddl_comm **out, struct ddl_error *err)
 {
     struct ddl_comm_transport transport;
-    const struct launcher *launcher;
+    const struct ddl_comm_launch launch = ddl_comm_launched();
     struct ddl_error unused;
     double seconds;
-    size_t size;
     bool uses_mpi;
     *out = NULL;
     err = err ? err : &unused;
-    ddl_status status = choose(&uses_mpi, &launcher, &size, err);
+    ddl_status status = choose(&uses_mpi, &launch, err);
     if (!status)
         status = read_time_limit(&seconds, err);
     if (status || !uses_mpi)
         return status;
-    status = connect(&transport, launcher, size, err);
+    status = connect(&transport, &launch, err);
     if (status)
         return status;
     *out = ddl_comm_create(&transport);

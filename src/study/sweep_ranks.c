@@ -1,11 +1,8 @@
 /* What the ranks of a sweep have in common: its plan, the states of its runs, the choices. */
-#define _POSIX_C_SOURCE 200809L
 #include "study/sweep_internal.h"
 
 #include "comm/comm.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- events ---- */
@@ -35,22 +32,18 @@ void sweep_apply_event(struct ddl_sweep_run *run, const struct sweep_event *even
 ddl_status sweep_compare_ranks(const struct ddl_sweep *sweep, const struct ddl_sweep_options *options,
                                ddl_status status, struct ddl_error *err)
 {
-    char *text = NULL;
-    size_t size;
     status = ddl_comm_agree(options->comm, status, err);
     if (status || !options->comm)
         return status;
-    FILE *stream = open_memstream(&text, &size);
-    if (stream)
-        fprintf(stream, "out: %s\njobs: %zu\nthreads: %zu\nretry: %d\nruns: %zu\n", sweep->out, options->jobs,
-                options->threads, options->retry, sweep->n_runs);
-    for (size_t i = 0; stream && i < sweep->n_runs; i++)
-        fprintf(stream, "run %zu: %s\n", i + 1, sweep->runs[i].name);
-    bool whole = stream && !ferror(stream);
-    whole = (!stream || fclose(stream) == 0) && whole;
-    status = ddl_comm_compare(options->comm, whole ? text : NULL, err);
-    free(text);
-    return status;
+    ddl_comm_list *list = ddl_comm_list_create();
+    ddl_comm_list_add(list, "out: %s", sweep->out);
+    ddl_comm_list_add(list, "jobs: %zu", options->jobs);
+    ddl_comm_list_add(list, "threads: %zu", options->threads);
+    ddl_comm_list_add(list, "retry: %d", options->retry);
+    ddl_comm_list_add(list, "runs: %zu", sweep->n_runs);
+    for (size_t i = 0; i < sweep->n_runs; i++)
+        ddl_comm_list_add(list, "run %zu: %s", i + 1, sweep->runs[i].name);
+    return ddl_comm_list_compare(options->comm, list, err);
 }
 
 /* The choice of a setting as rank 0 has it. */

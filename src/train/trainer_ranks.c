@@ -35,29 +35,6 @@ bool trainer_any(const struct run *run, bool yes)
 
 /* ---- comparing ---- */
 
-/* A list of lines "name: value", the same names on all ranks. */
-struct list {
-    FILE *stream;
-    char *text;
-    size_t size;
-};
-
-/* ddl_comm_compare of the list, which it frees. */
-static ddl_status compare(const struct run *run, struct list *list, struct ddl_error *err)
-{
-    bool whole = list->stream && !ferror(list->stream);
-    whole = (!list->stream || fclose(list->stream) == 0) && whole;
-    ddl_status status = ddl_comm_compare(run->config.comm, whole ? list->text : NULL, err);
-    free(list->text);
-    return status;
-}
-
-static void begin(struct list *list)
-{
-    *list = (struct list){ 0 };
-    list->stream = open_memstream(&list->text, &list->size);
-}
-
 /* The checksum of the file with this program's code: the program or its library. 0 if it cannot be read. */
 static uint32_t code_checksum(void)
 {
@@ -72,32 +49,21 @@ static uint32_t code_checksum(void)
     return checksum;
 }
 
-static void add_rows(FILE *out, const struct ddl_option *row, const void *object)
-{
-    for (; row->name; row++) {
-        char value[8192];
-        ddl_option_format(row, object, value, sizeof value);
-        if (strcmp(row->name, "threads") != 0)
-            fprintf(out, "%s: %s\n", row->name, value);
-    }
-}
-
 /* Differences that change no more than rounding are reported. */
 static ddl_status note_hosts(const struct run *run, struct ddl_error *err)
 {
-    struct list list;
     struct ddl_error message;
     char backend[128] = "unknown";
     ddl_backend *opened;
     size_t threads = ddl_comm_threads(run->config.comm, run->config.threads);
-    begin(&list);
     if (!ddl_backend_create(&opened, run->config.backend, threads, NULL)) {
         snprintf(backend, sizeof backend, "%s", ddl_backend_description(opened));
         ddl_backend_free(opened);
     }
-    if (list.stream)
-        fprintf(list.stream, "threads: %zu\nbackend: %s\n", threads, backend);
-    ddl_status status = compare(run, &list, err);
+    ddl_comm_list *list = ddl_comm_list_create();
+    ddl_comm_list_add(list, "threads: %zu", threads);
+    ddl_comm_list_add(list, "backend: %s", backend);
+    ddl_status status = ddl_comm_list_compare(run->config.comm, list, err);
     if (status != DDL_E_USAGE)
         return status;
     ddl_error_set(&message, DDL_OK, "%.900s", err->text);
@@ -110,17 +76,15 @@ ddl_status trainer_compare_ranks(const struct run *run, struct ddl_error *err)
     const struct ddl_train_config *t = &run->config;
     if (!t->comm)
         return DDL_OK;
-    struct list list;
-    begin(&list);
-    if (list.stream) {
-        fprintf(list.stream, "program: %s of %s, checksum %08lx\n", ddl_version(), DDL_VERSION_DATE,
-                (unsigned long)code_checksum());
-        fprintf(list.stream, "resume: %d\noverwrite: %d\nskip: %llu\n", t->resume, t->overwrite,
-                (unsigned long long)t->skip);
-        add_rows(list.stream, ddl_train_options(), t);
-        add_rows(list.stream, ddl_config_options(), &t->config);
-    }
-    ddl_status status = compare(run, &list, err);
+    ddl_comm_list *list = ddl_comm_list_create();
+    ddl_comm_list_add(list, "program: %s of %s, checksum %08lx", ddl_version(), DDL_VERSION_DATE,
+                      (unsigned long)code_checksum());
+    ddl_comm_list_add(list, "resume: %d", t->resume);
+    ddl_comm_list_add(list, "overwrite: %d", t->overwrite);
+    ddl_comm_list_add(list, "skip: %llu", (unsigned long long)t->skip);
+    ddl_comm_list_add_options(list, ddl_train_options(), t);
+    ddl_comm_list_add_options(list, ddl_config_options(), &t->config);
+    ddl_status status = ddl_comm_list_compare(t->comm, list, err);
     return status ? status : note_hosts(run, err);
 }
 
@@ -138,27 +102,24 @@ static uint32_t sample_checksum(const ddl_shards *shards)
     return ddl_crc32c(checksums, sizeof checksums);
 }
 
-static void add_shards(FILE *out, const char *key, const ddl_shards *shards)
+static void add_shards(ddl_comm_list *list, const char *key, const ddl_shards *shards)
 {
     if (shards)
-        fprintf(out, "%s: %zu files with %llu tokens, checksum of a sample %08lx\n", key,
-                ddl_shards_n_files(shards), (unsigned long long)ddl_shards_count(shards),
-                (unsigned long)sample_checksum(shards));
+        ddl_comm_list_add(list, "%s: %zu files with %llu tokens, checksum of a sample %08lx", key,
+                          ddl_shards_n_files(shards), (unsigned long long)ddl_shards_count(shards),
+                          (unsigned long)sample_checksum(shards));
 }
 
 ddl_status trainer_compare_data(const struct run *run, struct ddl_error *err)
 {
     if (!run->config.comm)
         return DDL_OK;
-    struct list list;
-    begin(&list);
-    if (list.stream) {
-        add_shards(list.stream, "train_data", run->train);
-        add_shards(list.stream, "val_data", run->val);
-        fprintf(list.stream, "tokenizer: %zu tokens, SHA-256 %s\n", run->identity.vocab_size,
-                run->identity.sha256);
-    }
-    return compare(run, &list, err);
+    ddl_comm_list *list = ddl_comm_list_create();
+    add_shards(list, "train_data", run->train);
+    add_shards(list, "val_data", run->val);
+    ddl_comm_list_add(list, "tokenizer: %zu tokens, SHA-256 %s", run->identity.vocab_size,
+                      run->identity.sha256);
+    return ddl_comm_list_compare(run->config.comm, list, err);
 }
 
 ddl_status trainer_compare_model(const struct run *run, struct ddl_error *err)
@@ -168,9 +129,8 @@ ddl_status trainer_compare_model(const struct run *run, struct ddl_error *err)
     if (!run->config.comm)
         return DDL_OK;
     const ddl_backend *backend = ddl_model_backend(run->model);
-    struct list list;
-    begin(&list);
-    for (size_t i = 0; list.stream && i < ddl_model_n_params(run->model); i++) {
+    ddl_comm_list *list = ddl_comm_list_create();
+    for (size_t i = 0; i < ddl_model_n_params(run->model); i++) {
         const struct ddl_param *param = ddl_model_param(run->model, i);
         const float *values = ddl_model_flat_param(run->model, i).value;
         uint32_t checksums[2] = { 0 };
@@ -180,9 +140,9 @@ ddl_status trainer_compare_model(const struct run *run, struct ddl_error *err)
             checksums[1] = ddl_crc32c(host, n * sizeof *host);
             checksums[0] = ddl_crc32c(checksums, sizeof checksums);
         }
-        fprintf(list.stream, "parameter %s: checksum %08lx\n", param->name, (unsigned long)checksums[0]);
+        ddl_comm_list_add(list, "parameter %s: checksum %08lx", param->name, (unsigned long)checksums[0]);
     }
-    return compare(run, &list, err);
+    return ddl_comm_list_compare(run->config.comm, list, err);
 }
 
 /* ---- what follows from the run folder ---- */
