@@ -264,7 +264,7 @@ const struct command eval_command = {
               "with the gates of three MLP sublayers closed" },
             { "ddl eval my/run --tasks arc_easy,piqa --data data/tasks --limit 100",
               "on the first 100 documents of two tasks" },
-            { "mpirun -n 4 ddl eval my/run --tasks all --data data/tasks", "by four processes" },
+            { "mpirun -n 4 ddl eval my/run --tasks arc_easy,piqa --data data/tasks", "by four processes" },
             { 0 } },
     .processes = ALL_PROCESSES,
     .run = cmd_eval,

@@ -41,7 +41,7 @@ struct model_flags {
 #define THREADS_ROW_OF(type, field)                                                                          \
     {                                                                                                        \
         "threads", DDL_OPTION_SIZE, offsetof(type, field), 0, 0, 4096, NULL, "N",                            \
-            "threads (0: one per core)", DDL_THREADS_ALIASES                                                 \
+            "threads (0: one per core, divided by the ranks on the host)", DDL_THREADS_ALIASES               \
     }
 #define DTYPE_ROW_OF(type, field)                                                                            \
     {                                                                                                        \

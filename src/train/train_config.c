@@ -135,7 +135,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(NOTED,                                                                                                 \
       ROW(spike_window, DDL_OPTION_SIZE, 2, DDL_SPIKE_WINDOW, "number of applied steps in the window"))      \
     X(NOTED, ROW(spike_max_skip, DDL_OPTION_SIZE, 1, MAX_BATCH,                                              \
-                 "consecutive skips after which the step is applied: the norm has shifted"))                 \
+                 "after this many consecutive skips, apply the step: the norm has risen for good"))          \
     X(NOTED, TEXT_ROW(train_only, "LIST",                                                                    \
                       "train only parameters whose names match one of these patterns, such as "              \
                       "transformer.h.3.*; comma-separated (empty: all)"))                                    \
@@ -178,7 +178,8 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
                "additional checkpoints to keep, those with the lowest validation loss (0: none)"))           \
     X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP, .aliases = DDL_BACKEND_ALIASES))                    \
     X(NOTED,                                                                                                 \
-      ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core)", .aliases = DDL_THREADS_ALIASES))   \
+      ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core, divided by the ranks on the host)",  \
+          .aliases = DDL_THREADS_ALIASES))                                                                   \
     X(NOTED, { "comm_dtype", DDL_OPTION_CHOICE, AT(comm_dtype), 0, 0, 0, dtype_names, "NAME",                \
                "ranks: format of gradients in messages" })                                                   \
     X(NOTED, ROW(comm_bucket, DDL_OPTION_SIZE, 4096, 1073741824,                                             \
