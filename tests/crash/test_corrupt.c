@@ -15,7 +15,7 @@
 
 static size_t stride_of_bytes(void)
 {
-    return crash_sample() ? 13 : 1;
+    return test_sample_sanitized() ? 13 : 1;
 }
 
 static const char *const files[] = { "state.json", "config.json", "tokenizer.json", "model.safetensors",

@@ -11,7 +11,7 @@
 
 static size_t stride_of_calls(void)
 {
-    return crash_sample() ? 9 : 1;
+    return test_sample_sanitized() ? 9 : 1;
 }
 
 static const struct small_run short_run = {

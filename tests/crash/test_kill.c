@@ -124,7 +124,8 @@ static void kill_runs(const struct small_run *run, size_t kills, uint64_t key, s
 static void killed_at_random_moments(void **state)
 {
     (void)state;
-    size_t kills = number_from("DDL_KILLS", crash_sample() ? 24 : 100), seed = number_from("DDL_SEED", 1);
+    size_t kills = number_from("DDL_KILLS", test_sample_sanitized() ? 24 : 100),
+           seed = number_from("DDL_SEED", 1);
     struct tally tally = { 0 };
     make_inputs();
     for (size_t i = 0; i < LONG_RUNS; i++)
@@ -143,7 +144,7 @@ static void killed_at_every_call(void **state)
 {
     (void)state;
     static char said[SAID];
-    size_t points = 0, stride = crash_sample() ? 9 : 1;
+    size_t points = 0, stride = test_sample_sanitized() ? 9 : 1;
     make_inputs();
     run_uninterrupted(train_arguments(&short_run));
     for (size_t n = 1;; n += stride) {
@@ -184,7 +185,7 @@ static void data_build_killed_at_every_call(void **state)
     (void)state;
     static char said[SAID];
     char arguments[1 << 13], earlier[2048];
-    size_t points = 0, stride = crash_sample() ? 9 : 1;
+    size_t points = 0, stride = test_sample_sanitized() ? 9 : 1;
     make_inputs();
     make_documents();
     run_uninterrupted(data_arguments("--shard-tokens 300"));
@@ -250,7 +251,7 @@ static void killed_after_a_stop_in_validation(void **state)
                                           "--model ddl-cc-ec --backend ref --steps 3 --checkpoint-every 1 "
                                           "--keep-last 1 --val-every 1 --val-tokens 64 --threads 1" };
     static char said[SAID], arguments[1 << 14];
-    size_t points = 0, stride = crash_sample() ? 9 : 1;
+    size_t points = 0, stride = test_sample_sanitized() ? 9 : 1;
     make_inputs();
     run_uninterrupted(train_arguments(&run));
     snprintf(arguments, sizeof arguments, "%s --resume", train_arguments(&run));
@@ -279,7 +280,7 @@ static void signals_at_every_call(void **state)
 {
     (void)state;
     static char said[SAID];
-    size_t stopped = 0, ended = 0, finished = 0, stride = crash_sample() ? 9 : 1;
+    size_t stopped = 0, ended = 0, finished = 0, stride = test_sample_sanitized() ? 9 : 1;
     make_inputs();
     run_uninterrupted(train_arguments(&short_run));
     for (size_t n = 1; finished < 3; n += 3 * stride) {

@@ -11,15 +11,6 @@
 
 enum { COMMAND = 1 << 14 };
 
-bool crash_sample(void)
-{
-#ifdef DDL_SANITIZED
-    return true;
-#else
-    return test_sample();
-#endif
-}
-
 const char *run_folder(void)
 {
     static char path[2048];

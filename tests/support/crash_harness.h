@@ -12,9 +12,6 @@ enum { SAID = 1 << 14 };
  * same after an uninterrupted run). */
 const char *run_folder(void);
 
-/* Whether to try a sample of the calls or bytes: under sanitizers, and with DDL_TEST_SAMPLE=1. */
-bool crash_sample(void);
-
 /* Makes inputs/first.jsonl and inputs/second.jsonl, of some parts each. */
 void make_documents(void);
 /* "data build ... --out scratch/run/s --overwrite --quiet" of the documents, with additional flags; a static

@@ -45,6 +45,15 @@ bool test_sample(void)
     return value && strcmp(value, "1") == 0;
 }
 
+bool test_sample_sanitized(void)
+{
+#ifdef DDL_SANITIZED
+    return true;
+#else
+    return test_sample();
+#endif
+}
+
 const char *ddl_program(void)
 {
     return environment("DDL_PROGRAM");

@@ -18,6 +18,8 @@ const char *source_path(const char *relative);
 const char *scratch_path(const char *relative);
 /* Whether tests that repeat something many times run a sample of it: DDL_TEST_SAMPLE=1, as in ./dev test. */
 bool test_sample(void);
+/* The same for what takes too long under sanitizers: there always. */
+bool test_sample_sanitized(void);
 /* The `ddl` program under test. */
 const char *ddl_program(void);
 
