@@ -174,6 +174,9 @@ DDL_API float ddl_config_read_init(const struct ddl_config *config);
 /* A copy of config with the values that files contain: a field whose 0 means a default has that default. An
  * mlp_size equal to its default is 0 instead, and files omit it. */
 DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
+/* Columns of the state of config, a checked configuration: ddl_value_channels, or what a residual rule with a
+ * state of another form has. */
+DDL_API size_t ddl_config_state_channels(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);
 /* The name of the rule of `layer` of config: "add", "delta", ... */

@@ -109,6 +109,8 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
     if (s.acts->state)
         p->ops->copy(p->ctx,
                      &(struct copy_args){ .rows = 1, .width = n, .src = stream->X, .dst = s.acts->state });
+    p->ws->layer[layer].sub[sub].before = s.acts->state ? s.acts->state : stream->X;
+    stream->X_next = s.acts->next ? s.acts->next : stream->X;
     if (rule->adds_in_place) {
         branch(&s, ctx, stream->X, true);
     } else {
@@ -116,8 +118,24 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
         probe_tensor(p, "f", s.acts->f, d);
         rule->write_fwd(&s, x_in, ctx);
     }
+    stream->X = stream->X_next;
     probe_tensor(p, "X", stream->X, d * stream->channels);
     probe_sublayer(&s, true);
+}
+
+/* The state before the sublayer of a rule that does not reverse it. Where the block's first sublayer wrote it
+ * to memory that other blocks use too, that sublayer's write_fwd is repeated. */
+static float *state_before(const struct residual_rule *rule, const struct sublayer *s)
+{
+    float *before = s->acts->before, *shared = s->p->ws->between;
+    if (s->sub == MLP && shared && before == shared) {
+        struct stream stream = *s->stream;
+        stream.X = s->p->ws->layer[s->layer].sub[ATTN].before;
+        stream.X_next = shared;
+        const struct sublayer first = sublayer_of(s->p, &stream, s->layer, ATTN);
+        rule->write_fwd(&first, NULL, NULL);
+    }
+    return before;
 }
 
 /* x_in and ctx as forward had them: kept, or recomputed (x_in from the state, which is the earlier one
@@ -126,7 +144,7 @@ static const float *read_again(const struct residual_rule *rule, const struct su
 {
     if (s->acts->x_in && s->p->ws->options.recompute == DDL_RECOMPUTE_NONE)
         return s->acts->x_in;
-    return rule->read_fwd(s, NULL);
+    return rule->read_again ? rule->read_again(s) : rule->read_fwd(s, NULL);
 }
 
 static const float *norm_again(const struct sublayer *s, const float *x_in)
@@ -140,8 +158,8 @@ void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int
     const struct residual_rule *rule = residual_rule_of(p->config, layer);
     float *dctx = p->ws->dctx;
     probe_enter(p, true, layer, ddl_sublayer_names[sub]);
-    if (rule->earlier == STREAM_SAVED)
-        stream->X = s.acts->state;
+    if (rule->earlier != STREAM_REVERSED)
+        stream->X = state_before(rule, &s);
     const float *df = rule->write_bwd(&s);
     const float *x_in = read_again(rule, &s);
     const float *ctx = norm_again(&s, x_in);

@@ -3,8 +3,6 @@
 
 #include "base/mem.h"
 #include "model/block.h"
-#include "model/cache.h"
-#include "model/compress.h"
 #include "model/embed.h"
 #include "model/force.h"
 #include "model/forward.h"
@@ -13,6 +11,7 @@
 #include "model/precision.h"
 #include "model/probe_calls.h"
 #include "model/redirect.h"
+#include "model/state.h"
 #include "model/workspace.h"
 
 #include <math.h>
@@ -216,7 +215,13 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, con
 
 struct stream model_stream(const struct pass *p)
 {
-    return (struct stream){ .X = p->ws->X, .dX = p->ws->dX, .channels = p->config->channels };
+    const struct state_form *form = state_form_of(p->config);
+    return (struct stream){ .X = p->ws->X,
+                            .X_next = p->ws->X,
+                            .dX = p->ws->dX,
+                            .channels = form->channels(p->config),
+                            .form = form,
+                            .is_read = form->is_read(p->config) };
 }
 
 const float *model_forward(const struct pass *p, struct stream *stream)
@@ -225,18 +230,15 @@ const float *model_forward(const struct pass *p, struct stream *stream)
     for (size_t s = 0; s < 2 * p->config->n_layers && !probe_stopped(p); s++)
         sublayer_fwd(p, stream, s / 2, s % 2 ? MLP : ATTN);
     probe_enter(p, false, DDL_NO_LAYER, "head");
-    return compress_fwd(p, stream, &p->m->params.slots.readout, p->cache ? &p->cache->readout : NULL,
-                        p->ws->x_in);
+    return stream->is_read ? stream->form->readout_fwd(p, stream) : stream->X;
 }
 
-/* The backward pass. On entry dx_in (for c = 1 the stream's gradient) holds the gradient of the readout's
- * output, and the stream is the last state. */
+/* The backward pass. On entry dx_in (the stream's gradient if the readout is the stream) holds the gradient
+ * of the readout's output, and the stream is the last state. */
 static void backward(const struct pass *p, struct stream *stream)
 {
-    if (stream->channels > 1) {
-        p->ops->zero(p->ctx, stream->dX, p->N * p->config->d_model * stream->channels * sizeof(float));
-        compress_bwd(p, stream, &p->m->params.slots.readout);
-    }
+    if (stream->is_read)
+        stream->form->readout_bwd(p, stream);
     const struct params *params = &p->m->params;
     size_t final = params->slots.after_layers;
     gradients_are_final(p, final);
@@ -328,7 +330,7 @@ ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct 
         return status;
     struct stream stream = model_stream(&p);
     const float *x_out = model_forward(&p, &stream);
-    head_loss(&p, x_out, true, (float)scale, stream.channels > 1 ? ws->dx_in : stream.dX);
+    head_loss(&p, x_out, true, (float)scale, stream.is_read ? ws->dx_in : stream.dX);
     backward(&p, &stream);
     *loss = sum_losses(&p, batch);
     return p.ops->check_error(p.ctx, err);

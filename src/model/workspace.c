@@ -49,14 +49,29 @@ const char *const ddl_recompute_names[] = { [DDL_RECOMPUTE_ELEMENTWISE] = "eleme
                                             [DDL_RECOMPUTE_BLOCK] = "block",
                                             NULL };
 
+/* Numbers of a token's state. */
+static size_t state_width(const struct ddl_config *k)
+{
+    return k->d_model * ddl_config_state_channels(k);
+}
+
+static bool state_is_read(const struct ddl_config *k)
+{
+    return state_form_of(k)->is_read(k);
+}
+
 /* Places what the residual rule of a layer keeps. */
-static void place_residual(const struct layout *l, const struct residual_rule *rule, struct layer_acts *acts)
+static void place_residual(const struct layout *l, const struct ddl_workspace *ws,
+                           const struct residual_rule *rule, struct layer_acts *acts)
 {
     const struct ddl_config *k = l->config;
+    bool kept = l->train && rule->earlier == STREAM_KEPT;
     for (int sub = 0; sub < 2; sub++) {
         struct sublayer_acts *of = &acts->sub[sub];
+        bool shared = sub == ATTN && ws->options.recompute == DDL_RECOMPUTE_BLOCK;
         of->f = layout_rows(l, !rule->adds_in_place, k->d_model);
-        of->state = layout_rows(l, l->train && rule->earlier == STREAM_SAVED, k->d_model * k->channels);
+        of->state = layout_rows(l, l->train && rule->earlier == STREAM_SAVED, state_width(k));
+        of->next = kept && shared ? ws->between : layout_rows(l, kept, state_width(k));
         if (rule->layout)
             rule->layout(l, of->rule);
     }
@@ -71,7 +86,7 @@ static void place_elementwise(const struct layout *l, const struct ddl_workspace
     size_t a = k->n_heads * k->head_dim;
     for (int sub = 0; sub < 2; sub++) {
         struct sublayer_acts *of = &acts->sub[sub];
-        of->x_in = none ? layout_rows(l, k->channels > 1, k->d_model) : ws->x_in;
+        of->x_in = none ? layout_rows(l, state_is_read(k), k->d_model) : ws->x_in;
         of->ctx = none ? layout_rows(l, true, k->d_model) : ws->ctx;
         of->rstd = none ? layout_rows(l, true, 1) : ws->rstd;
     }
@@ -88,7 +103,7 @@ static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t
     struct layer_acts *acts = &ws->layer[layer];
     size_t a = k->n_heads * k->head_dim;
     *acts = ws->layer[0];
-    place_residual(l, residual_rule_of(k, layer), acts);
+    place_residual(l, ws, residual_rule_of(k, layer), acts);
     place_elementwise(l, ws, acts);
     if (layer > 0 && ws->options.recompute == DDL_RECOMPUTE_BLOCK)
         return;
@@ -109,7 +124,7 @@ static void share_layer(const struct layout *l, struct ddl_workspace *ws, size_t
         }
     }
     ws->layer[layer] = ws->layer[0];
-    place_residual(l, rule, &ws->layer[layer]);
+    place_residual(l, ws, rule, &ws->layer[layer]);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -156,12 +171,24 @@ static void place_scratch(const struct layout *l, struct ddl_workspace *ws)
     }
 }
 
+/* Whether a layer has a rule with STREAM_KEPT. */
+static bool keeps_a_state(const struct ddl_config *k)
+{
+    for (size_t layer = 0; layer < k->n_layers; layer++) {
+        if (residual_rule_of(k, layer)->earlier == STREAM_KEPT)
+            return true;
+    }
+    return false;
+}
+
 static void place_backward(const struct layout *l, struct ddl_workspace *ws)
 {
     const struct ddl_config *k = l->config;
     size_t d = k->d_model, c = k->channels, a = k->n_heads * k->head_dim;
-    ws->dX = layout_rows(l, true, d * c);
-    ws->dx_in = layout_rows(l, c > 1, d);
+    ws->dX = layout_rows(l, true, state_width(k));
+    ws->dx_in = layout_rows(l, state_is_read(k), d);
+    ws->between =
+        layout_rows(l, keeps_a_state(k) && ws->options.recompute == DDL_RECOMPUTE_BLOCK, state_width(k));
     ws->dctx = layout_rows(l, true, d);
     ws->dy = layout_rows(l, true, a);
     ws->dqkv = layout_rows(l, true, 3 * a);
@@ -179,8 +206,8 @@ static void place(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
     plan_logits(ws, N, k->vocab_size);
     ws->tokens = ddl_arena_take(arena, N, sizeof *ws->tokens);
     ws->targets = ddl_arena_take(arena, N, sizeof *ws->targets);
-    ws->X = layout_rows(l, true, d * c);
-    ws->x_in = layout_rows(l, c > 1, d);
+    ws->X = layout_rows(l, true, state_width(k));
+    ws->x_in = layout_rows(l, state_is_read(k), d);
     ws->ctx = layout_rows(l, true, d);
     ws->rstd = layout_rows(l, true, 1);
     ws->e = layout_floats(l, c > 1, compress_taps(k), d * c);
@@ -203,6 +230,10 @@ struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens
     size_t embed = k->embed == DDL_EMBED_CONV ? k->embed_kernel : 1;
     size_t widest = k->d_model * k->channels * (taps > embed ? taps : embed);
     size_t others = k->beta_hidden > k->head_dim ? k->beta_hidden : k->head_dim; /* the gate's, QK-norm's */
+    for (size_t layer = 0; layer < k->n_layers; layer++) {
+        const struct residual_rule *rule = residual_rule_of(k, layer);
+        others = larger(others, rule->most_sums ? rule->most_sums(k) : 0);
+    }
     return (struct ddl_limits){ .d_c_taps = widest > others ? widest : others,
                                 .T = tokens, /* a cache requests its own */
                                 .h = k->head_dim,

@@ -12,10 +12,12 @@ enum { RULE_ACTS = 8, RULE_SCRATCH = 8 }; /* activations and scratch of a residu
 /* What a sublayer keeps for backward; (N, ...) each, NULL where the rule does not use it. The memory of what
  * backward recomputes (enum ddl_recompute) is shared by all layers: it holds what was computed last. */
 struct sublayer_acts {
-    float *x_in;            /* (N, d) compressed state; NULL for c = 1, where it is X. Elementwise */
-    float *ctx, *rstd;      /* (N, d), (N) its norm. Elementwise                         */
-    float *f;               /* (N, d) F's output; NULL where it is added in place        */
-    float *state;           /* (N, d, c) the state before, of rules with STREAM_SAVED; training only */
+    float *x_in;       /* (N, d) what is read of the state; NULL where that is X. Elementwise */
+    float *ctx, *rstd; /* (N, d), (N) its norm. Elementwise                         */
+    float *f;          /* (N, d) F's output; NULL where it is added in place        */
+    float *state;      /* (N, d, c) a copy of the state before, of rules with STREAM_SAVED; training only */
+    float *next;       /* (N, d, c) for the state after, of rules with STREAM_KEPT; training only */
+    float *before;     /* (N, d, c) where the last pass found the state, or copied it */
     float *rule[RULE_ACTS]; /* numbered by the residual rule                         */
 };
 struct layer_acts {
@@ -40,7 +42,7 @@ struct ddl_workspace {
     void *memory;         /* of the backend; everything below is carved from it */
     int32_t *tokens, *targets;
     float *X;               /* (N, d, c) the stream */
-    float *x_in;            /* (N, d) the readout, and sublayers' that are recomputed; NULL for c = 1 */
+    float *x_in;            /* (N, d) the readout, and sublayers' that are recomputed; NULL if it is X */
     float *ctx, *rstd;      /* (N, d), (N) its norm, likewise */
     float *e;               /* (taps, d c) folded compressor */
     float *logits;          /* (logit_rows, V) or (N, tile) */
@@ -52,11 +54,13 @@ struct ddl_workspace {
     float *top, *at_target; /* (N) each, bfloat16: the loss over tiles of logits */
     double *total;          /* (N) */
     /* backward */
-    float *dX;                                   /* (N, d, c) */
-    float *dx_in;                                /* (N, d); NULL for c = 1, where it is dX */
-    float *dctx, *df;                            /* (N, d); df NULL where no rule needs it */
-    float *dy;                                   /* (N, H h) */
-    float *dqkv;                                 /* (N, 3 H h) */
+    float *dX;        /* (N, d, c) */
+    float *dx_in;     /* (N, d); NULL where x_in is X, and this dX */
+    float *between;   /* (N, d, c) STREAM_KEPT: the state in the middle of a block, if
+                         it is recomputed */
+    float *dctx, *df; /* (N, d); df NULL where no rule needs it */
+    float *dy;        /* (N, H h) */
+    float *dqkv;      /* (N, 3 H h) */
     float *scratch[DDL_RESIDUALS][RULE_SCRATCH]; /* by rule, numbered by it */
     float *de;                                   /* (taps, d c) */
     struct layer_acts *layer;                    /* (n_layers), host memory */

@@ -5,6 +5,7 @@
 #include "ddl/session.h"
 #include "model/compress.h"
 #include "model/embed.h"
+#include "model/forward.h"
 #include "model/workspace.h"
 #include "base/rng.h"
 
@@ -203,7 +204,8 @@ static void rebuilt_state_drifts_little(void **state)
                               .B = SMALL_B,
                               .T = SMALL_T,
                               .N = SMALL_B * SMALL_T };
-            embed_fwd(&p, &(struct stream){ .X = f.ws->X, .channels = config.channels });
+            const struct stream stream = model_stream(&p);
+            embed_fwd(&p, &stream);
             f.backend->ops->download(f.backend->ctx, start, f.ws->X, bytes);
             assert_close(n, rebuilt, start, 1e-5);
             free(rebuilt);

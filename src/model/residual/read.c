@@ -4,7 +4,7 @@
 
 float *sublayer_dx_in(const struct sublayer *s)
 {
-    return s->stream->channels > 1 ? s->p->ws->dx_in : s->stream->dX;
+    return s->stream->is_read ? s->p->ws->dx_in : s->stream->dX;
 }
 
 const float *read_stream_fwd(const struct sublayer *s, struct history *history)

@@ -5,7 +5,7 @@
  * calls it without knowing which it is. Backward of a sublayer, given X' and dX':
  *
  *   write_bwd     X' -> X; dX' -> dX without the contributions of F, ctx and x_in; returns df
- *   read_fwd      recomputes x_in if it was not kept (block.c recomputes the norm)
+ *   read_again    recomputes x_in if it was not kept (block.c recomputes the norm)
  *   F's backward  df -> dctx
  *   context_bwd   adds to dctx the contribution of ctx in write_fwd; gradients of the parameters it used
  *   norm's        dctx -> dx_in
@@ -20,6 +20,7 @@
 #include "model/history.h"
 #include "model/layout.h"
 #include "model/param_plan.h"
+#include "model/state.h"
 #include "model/stream.h"
 #include "model/workspace.h"
 
@@ -41,6 +42,8 @@ struct residual_rule {
     const char *prefix;
     /* A tensor after that prefix by which a folder of the release that says no rule is known to have it. */
     const char *release_tensor;
+    /* The form of its state; NULL: state_channels. Rules with another form are in all layers or in none. */
+    const struct state_form *state;
     enum stream_earlier earlier;
     /* F's output projection adds f to the stream itself; there is no write_fwd, and no f is kept. */
     bool adds_in_place;
@@ -56,20 +59,29 @@ struct residual_rule {
      * (RULE_SCRATCH). */
     void (*scratch)(const struct layout *l, float **scratch);
 
-    /* The stream -> x_in (N, d); for c = 1 the stream itself. `history` is NULL without a cache. */
+    /* The stream -> x_in (N, d), in acts->x_in unless it is the stream itself. `history` is NULL without a
+     * cache. */
     const float *(*read_fwd)(const struct sublayer *s, struct history *history);
-    /* Adds to the stream's gradient what flows through x_in; dx_in is the gradient of it. */
+    /* The same in backward, after write_bwd, where x_in was not kept; NULL: read_fwd. */
+    const float *(*read_again)(const struct sublayer *s);
+    /* The last step of backward: adds to the stream's gradient what flows through x_in, whose gradient is
+     * sublayer_dx_in. */
     void (*read_bwd)(const struct sublayer *s);
-    /* The stream, x_in, ctx (N, d) and acts->f (N, d) -> the stream. */
+    /* stream->X, x_in, ctx (N, d) and acts->f (N, d) -> stream->X_next. With STREAM_KEPT x_in and ctx may be
+     * NULL. */
     void (*write_fwd)(const struct sublayer *s, const float *x_in, const float *ctx);
-    /* The first step of backward, see above. With STREAM_SAVED the stream is X already. Returns df (N, d),
-     * for which the workspace's df may be used, or NULL where f has no effect. */
+    /* The first step of backward, see above. Unless STREAM_REVERSED the stream is X already. Returns df (N,
+     * d), for which the workspace's df may be used, or NULL where f has no effect. A rule may leave the
+     * stream's gradient at dX', and do all of it in read_bwd. */
     const float *(*write_bwd)(const struct sublayer *s);
     void (*context_bwd)(const struct sublayer *s, const float *ctx, float *dctx);
     void (*input_bwd)(const struct sublayer *s, const float *x_in, float *dx_in);
 
     /* Whether f has an effect on the loss; NULL: always. */
     bool (*uses_f)(const struct ddl_config *config);
+    /* Sums over rows in the largest gradient of its parameters that one op computes (ddl_limits.d_c_taps);
+     * NULL: no more than d c. */
+    size_t (*most_sums)(const struct ddl_config *config);
     /* Floating-point operations of one sublayer for a token beside matrices of the group "matrix". */
     double (*flops)(const struct ddl_config *config);
     /* The keys of struct ddl_force that it accepts. block.c applies f_scale, the rule the others. */
@@ -81,7 +93,7 @@ struct residual_rule {
     const char *(*release_file)(const struct ddl_config *config, const char **why);
 };
 
-/* The workspace's memory for the gradient of x_in; for c = 1 the stream's gradient. */
+/* The gradient of x_in: the workspace's memory for it, or the stream's gradient if x_in is the stream. */
 float *sublayer_dx_in(const struct sublayer *s);
 
 /* read.c: read_fwd and read_bwd with the layer's compressor; for c = 1 the stream itself. */
