@@ -24,7 +24,7 @@ extern "C" {
 
 enum {
     DDL_BENCH_ROWS = 160,         /* most rows of a report                 */
-    DDL_BENCH_SHARES = 64,        /* most shares                           */
+    DDL_BENCH_SHARES = 96,        /* most shares                           */
     DDL_BENCH_SETTINGS = 16,      /* most settings                         */
     DDL_BENCH_FIGURES = 24,       /* most figures                          */
     DDL_BENCH_NAME = 64,          /* bytes of a name, its end included     */

@@ -15,6 +15,8 @@ extern "C" {
 enum {
     DDL_MAX_LAYERS = 512,    /* num_hidden_layers at most                                             */
     DDL_MAX_HEAD_DIM = 4096, /* head_dim at most: what the reference backend keeps on its stack       */
+    DDL_MAX_STREAMS = 8,     /* ddl_streams at most: kernels keep a token's mixing weights on the stack */
+    DDL_MAX_SINKHORN = 100,  /* ddl_sinkhorn_iterations at most, for the same reason                  */
 };
 
 /* How a sublayer's output enters the stream. */

@@ -93,7 +93,7 @@ struct bench_buffer {
     int alias;    /* a buffer of the case that is this place too, or -1 */
     size_t width; /* BENCH_Q8: numbers of a row; n counts the numbers of the matrix */
 };
-enum { BENCH_BUFFERS = 16 };
+enum { BENCH_BUFFERS = 24 };
 struct bench_case {
     union bench_args args;
     struct bench_buffer buffer[BENCH_BUFFERS];
@@ -104,8 +104,9 @@ struct bench_case {
 };
 /* Sizes that the cases are made from. */
 struct bench_sizes {
-    size_t B, T, N, d, c, taps, K, K_embed, H, h, R, m, V;
+    size_t B, T, N, d, c, n, taps, K, K_embed, H, h, R, m, V;
     size_t rows, tile; /* of the head: rows of logits at a time; in bfloat16 columns */
+    size_t iterations; /* of Sinkhorn's algorithm; n: streams */
     int kind;          /* enum ddl_compress */
 };
 struct bench_op {

@@ -285,7 +285,9 @@ static ddl_status time_op(const struct bench_op *op, const struct ddl_bench_op_c
 static ddl_status reserve(ddl_backend *backend, const struct bench_sizes *s, struct ddl_error *err)
 {
     size_t taps = s->taps > s->K_embed ? s->taps : s->K_embed, most = s->d * s->c * taps;
+    size_t mixing = s->n * (s->n + 2), streams = mixing * (s->n * s->d + 2);
     most = most > s->h ? most : s->h;
+    most = most > streams ? most : streams;
     return backend->ops->reserve(
         backend->ctx, &(struct ddl_limits){ .d_c_taps = most, .T = s->T, .h = s->h, .widest = 2 * s->m },
         err);

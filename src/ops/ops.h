@@ -346,6 +346,104 @@ struct highway_grad_args {
     float *db;      /* (w) +=   */
 };
 
+/* The state of hyper-connections: (N, n, d), the n <= DDL_MAX_STREAMS streams X_:j of a token one after the
+ * other. Its mixing weights, w (N, n (n + 2)): r_j (n), b_k (n), M_kj (n, n), and with F's output f
+ *
+ *     x_in = sum_j r_j X_:j,   X'_:k = sum_j M_kj X_:j + b_k f.  Section 9 */
+
+/* The weights of projections, times a norm's weight, in the order of the state: rows of up to three matrices,
+ * one matrix after the other, Wf_p,(j d + i) = W_p,(i n + j) norm_(i n + j). n = 1: no change of order. */
+struct streams_fold_args {
+    size_t d, n;
+    const float *norm; /* (d n)                                */
+    size_t rows[3];    /* of the matrices; 0: none             */
+    const float *W[3]; /* (rows, d n)                          */
+    float *Wf;         /* (rows[0] + rows[1] + rows[2], n d) = */
+};
+struct streams_fold_grad_args {
+    size_t d, n;
+    const float *norm;
+    size_t rows[3];
+    const float *W[3];
+    const float *dWf;
+    float *dW[3], *dnorm; /* += */
+};
+
+/* y = sum_j X_:j */
+struct streams_sum_args {
+    size_t N, d, n;
+    const float *X; /* (N, n, d) */
+    float *y;       /* (N, d) =  */
+};
+
+/* X'_:k = sum_j M_kj X_:j + b_k f. Backward: the gradients of f and of b and M in w; x_in again. */
+struct streams_write_args {
+    size_t N, d, n;
+    const float *X, *w;
+    const float *f; /* (N, d)                   */
+    float *X_out;   /* (N, n, d) =, may be X    */
+};
+struct streams_write_grad_args {
+    size_t N, d, n;
+    const float *X, *w, *f;
+    const float *G; /* (N, n, d) gradient of X'                        */
+    float *df;      /* (N, d) =                                        */
+    float *dw;      /* (N, n (n + 2)) =, of b and M; that of r is left */
+    float *x_in;    /* (N, d) =, or NULL                               */
+};
+
+/* Hyper-connections: A_j,o (o < n + 1) and b_j from the static weights and, of each stream,
+ * t_j = Wf X_:j / sqrt(mean(X_:j^2) + eps): A_j,o = alpha_j,o + a tanh(t_j,o), b_j = beta_j + e
+ * tanh(t_j,n+1). In w, r_j = A_j,0 and M_kj = A_j,1+k. Then x_in. Wf NULL: the static weights alone. */
+struct hyper_args {
+    size_t N, d, n;
+    float eps;
+    bool identity;             /* M = I instead                                   */
+    const float *X;            /* (N, n, d)                                       */
+    const float *alpha, *beta; /* (n, n + 1), (n)                                 */
+    const float *Wf;           /* (n + 2, d) as streams_fold_fwd has it, or NULL  */
+    const float *a, *e;        /* (1) each; NULL where Wf is                      */
+    float *t, *rstd;           /* (N, n, n + 2) =, (N, n) =; likewise             */
+    float *w;                  /* (N, n (n + 2)) =                                */
+    float *x_in;               /* (N, d) =                                        */
+};
+/* Without identity. The gradient of w but for r, that of x_in and that of X' -> that of X, in place. */
+struct hyper_grad_args {
+    size_t N, d, n;
+    const float *X, *Wf, *a, *e, *t, *rstd, *w;
+    const float *dw, *dx_in;
+    float *dX;                       /* (N, n, d) G on entry      */
+    float *dz;                       /* (N, n, n + 2) = gradient of Wf X_:j; NULL where Wf is */
+    float *dalpha, *dbeta, *da, *de; /* +=; da, de NULL where Wf is */
+    float *dWf;                      /* (n + 2, d) =; likewise    */
+};
+
+/* Manifold-constrained hyper-connections: with t = Wf X / sqrt(mean(X^2) + eps) over all n d numbers of a
+ * token, z_p = scale_p t_p + bias_p for p = 0: n rows, 1: n, 2: n n. r = sigmoid(z_0), b = 2 sigmoid(z_1),
+ * and M = exp(z_2) after `iterations` times dividing columns, then rows, by their sums. Then x_in. */
+struct mhc_args {
+    size_t N, d, n, iterations;
+    float eps;
+    bool identity;         /* M = I instead                       */
+    const float *X;        /* (N, n, d)                           */
+    const float *Wf;       /* (n (n + 2), n d)                    */
+    const float *bias[3];  /* (n), (n), (n n)                     */
+    const float *scale[3]; /* (1) each                            */
+    float *t, *rstd;       /* (N, n (n + 2)) =, (N) =             */
+    float *w;              /* (N, n (n + 2)) =                    */
+    float *x_in;           /* (N, d) =                            */
+};
+/* As hyper_grad_args. */
+struct mhc_grad_args {
+    size_t N, d, n, iterations;
+    const float *X, *Wf, *bias[3], *scale[3], *t, *rstd, *w;
+    const float *dw, *dx_in;
+    float *dX;
+    float *dz;                   /* (N, n (n + 2)) = gradient of Wf X */
+    float *dbias[3], *dscale[3]; /* += */
+    float *dWf;                  /* =  */
+};
+
 /* y = tanh(x) element by element; dx = dy (1 - y^2). In place allowed. */
 struct tanh_args {
     size_t n;
@@ -571,6 +669,15 @@ struct ddl_memory_request {
     OP(gated_bwd,       gated_grad_args) \
     OP(highway_fwd,     highway_args) \
     OP(highway_bwd,     highway_grad_args) \
+    OP(streams_fold_fwd, streams_fold_args) \
+    OP(streams_fold_bwd, streams_fold_grad_args) \
+    OP(streams_sum,     streams_sum_args) \
+    OP(streams_write_fwd, streams_write_args) \
+    OP(streams_write_bwd, streams_write_grad_args) \
+    OP(hyper_fwd,       hyper_args) \
+    OP(hyper_bwd,       hyper_grad_args) \
+    OP(mhc_fwd,         mhc_args) \
+    OP(mhc_bwd,         mhc_grad_args) \
     OP(tanh_fwd,        tanh_args) \
     OP(tanh_bwd,        tanh_grad_args) \
     OP(fill,            fill_args) \

@@ -28,7 +28,7 @@ struct ddl_profile {
     void (*after)(void *user, int op, const void *args);
     void *watch_user;             /* of both */
     struct ddl_profile_row *rows; /* ended by a row without a name */
-    struct ddl_profile_row store[64];
+    struct ddl_profile_row store[96];
 };
 
 /* Fills *profile around a backend that must outlive it. Do not free profile->backend. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BLOCKS = 4096, MOST_OUTPUTS = 8, MOST_THREADS = 3 };
+enum { MOST_BLOCKS = 4096, MOST_OUTPUTS = 9, MOST_THREADS = 3 };
 
 static float *blocks[MOST_BLOCKS];
 static size_t n_blocks;

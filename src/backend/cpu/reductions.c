@@ -51,6 +51,41 @@ void cpu_highway_bwd(void *ctx, const struct highway_grad_args *a)
     add(a->w, parallel_sums(cpu, a->N, 10 * a->d, cpu->k->highway_bwd, a, a->w), a->db);
 }
 
+/* As many sums as the arrays in order take; those that are NULL have none. */
+static void add_in_order(const float *sums, size_t arrays, float *const *to, const size_t *count)
+{
+    for (size_t i = 0; i < arrays; i++) {
+        if (!to[i])
+            continue;
+        add(count[i], sums, to[i]);
+        sums += count[i];
+    }
+}
+
+void cpu_hyper_bwd(void *ctx, const struct hyper_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    size_t n = a->n, projected = a->Wf ? (n + 2) * a->d : 0;
+    float *to[] = { a->dalpha, a->dbeta, a->da, a->de };
+    const size_t count[] = { n * (n + 1), n, 1, 1 };
+    const float *sums =
+        parallel_sums(cpu, a->N, 8 * n * a->d, cpu->k->hyper_bwd, a, projected + n * (n + 2) + 2);
+    if (a->Wf)
+        memcpy(a->dWf, sums, projected * sizeof *a->dWf);
+    add_in_order(sums + projected, sizeof to / sizeof *to, to, count);
+}
+
+void cpu_mhc_bwd(void *ctx, const struct mhc_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    size_t n = a->n, out = n * (n + 2), projected = out * n * a->d;
+    float *to[] = { a->dbias[0], a->dbias[1], a->dbias[2], a->dscale[0], a->dscale[1], a->dscale[2] };
+    const size_t count[] = { n, n, n * n, 1, 1, 1 };
+    const float *sums = parallel_sums(cpu, a->N, 16 * n * a->d, cpu->k->mhc_bwd, a, projected + out + 3);
+    memcpy(a->dWf, sums, projected * sizeof *a->dWf);
+    add_in_order(sums + projected, sizeof to / sizeof *to, to, count);
+}
+
 void cpu_bias_bwd(void *ctx, const struct bias_grad_args *a)
 {
     const struct cpu *cpu = ctx;

@@ -152,6 +152,15 @@ struct parts_args {
     X(gated_bwd)          /* rows                                       */                                   \
     X(highway_fwd)        /* rows                                       */                                   \
     X(highway_bwd)        /* rows; db                                   */                                   \
+    X(streams_fold_fwd)   /* rows of Wf                                 */                                   \
+    X(streams_fold_bwd)   /* all at once                                */                                   \
+    X(streams_sum)        /* rows                                       */                                   \
+    X(streams_write_fwd)  /* rows                                       */                                   \
+    X(streams_write_bwd)  /* rows                                       */                                   \
+    X(hyper_fwd)          /* rows                                       */                                   \
+    X(hyper_bwd)          /* rows; dWf, dalpha, dbeta, da, de           */                                   \
+    X(mhc_fwd)            /* rows                                       */                                   \
+    X(mhc_bwd)            /* rows; dWf, dbias in order, dscale (3)      */                                   \
     X(tanh_fwd)           /* numbers                                    */                                   \
     X(tanh_bwd)           /* numbers                                    */                                   \
     X(gelu_fwd)           /* numbers                                    */                                   \
