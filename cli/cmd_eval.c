@@ -245,7 +245,7 @@ const struct command eval_command = {
             "layers (all, or a list such as 1,4-6), sub (all, attn, mlp), and what is forced: beta (a",
             "number, or mean: the gate's mean on the same tokens), scale (a number that multiplies beta),",
             "update (delta, write, erase) and, in layers without the delta rule, f_scale (multiplies the",
-            "sublayer's output). docs/inspect.md describes these keys.",
+            "sublayer's output); with streams, mix=identity. docs/inspect.md describes these keys.",
             "Processes that mpirun or srun starts together divide the windows or documents between them, and",
             "the first one prints the result, which does not depend on their number.", NULL },
     .options = { { .rows = rows, .defaults = defaults },

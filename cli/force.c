@@ -26,6 +26,7 @@ static const struct ddl_option rows[] = {
     { .name = "beta", .type = DDL_OPTION_FLOAT, .offset = AT(force.beta), .max = 2 },
     { .name = "scale", .type = DDL_OPTION_FLOAT, .offset = AT(force.scale), .max = 1e6 },
     { .name = "update", .type = DDL_OPTION_CHOICE, .offset = AT(force.update), .choices = updates },
+    { .name = "mix", .type = DDL_OPTION_CHOICE, .offset = AT(force.mix), .choices = ddl_mix_names },
     { .name = "f_scale", .type = DDL_OPTION_FLOAT, .offset = AT(force.f_scale), .max = 1e6 },
     { 0 },
 };
@@ -38,7 +39,8 @@ static unsigned key_of(const char *name)
     } keys[] = { { "beta", DDL_FORCE_BETA },
                  { "scale", DDL_FORCE_SCALE },
                  { "update", DDL_FORCE_UPDATE },
-                 { "f_scale", DDL_FORCE_F_SCALE } };
+                 { "f_scale", DDL_FORCE_F_SCALE },
+                 { "mix", DDL_FORCE_MIX } };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (strcmp(name, keys[i].name) == 0)
             return keys[i].key;
@@ -98,8 +100,8 @@ static ddl_status read_spec(struct spec *spec, char *text, size_t n_layers, stru
     }
     spec->all = spec->all || !layers;
     if (!status && !spec->force.keys)
-        status =
-            ddl_error_set(err, DDL_E_USAGE, "expected one of beta, scale, update and f_scale, found none");
+        status = ddl_error_set(err, DDL_E_USAGE,
+                               "expected one of beta, scale, update, f_scale and mix, found none");
     return status;
 }
 
@@ -119,6 +121,8 @@ static void merge(struct sublayer_force *to, const struct spec *spec)
         to->force.update = spec->force.update;
     if (keys & DDL_FORCE_F_SCALE)
         to->force.f_scale = spec->force.f_scale;
+    if (keys & DDL_FORCE_MIX)
+        to->force.mix = spec->force.mix;
     to->force.keys |= keys;
 }
 
@@ -126,8 +130,13 @@ static void merge(struct sublayer_force *to, const struct spec *spec)
 static ddl_status not_accepted(const struct spec *spec, const struct ddl_config *config, size_t layer,
                                struct ddl_error *err)
 {
-    const char *key = spec->force.keys & DDL_FORCE_F_SCALE ? "f_scale" : "beta, scale and update";
-    const char *rules = spec->force.keys & DDL_FORCE_F_SCALE ? "a rule other than delta" : "the rule delta";
+    unsigned keys = spec->force.keys;
+    const char *key = keys & DDL_FORCE_MIX       ? "mix"
+                      : keys & DDL_FORCE_F_SCALE ? "f_scale"
+                                                 : "beta, scale and update";
+    const char *rules = keys & DDL_FORCE_MIX       ? "the rule hyper or mhc"
+                        : keys & DDL_FORCE_F_SCALE ? "a rule other than delta"
+                                                   : "the rule delta";
     if (spec->all)
         return ddl_error_set(err, DDL_E_USAGE, "%s: expected layers with %s, the model has none", key, rules);
     return ddl_error_set(err, DDL_E_USAGE, "%s: expected a layer with %s, layer %zu has the rule %s", key,

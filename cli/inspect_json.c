@@ -29,6 +29,14 @@ static void print_numbers(struct ddl_json *json, const char *key, size_t n, cons
     ddl_json_close(json, ']');
 }
 
+static void print_matrix(struct ddl_json *json, const char *key, size_t n, const double *values)
+{
+    ddl_json_open(json, key, '[');
+    for (size_t row = 0; row < n; row++)
+        print_numbers(json, NULL, n, values + row * n);
+    ddl_json_close(json, ']');
+}
+
 /* The bytes of tokens [from, to) as one string. */
 static void print_texts(struct ddl_json *json, const char *key, const ddl_tokenizer *tokenizer,
                         const int32_t *tokens, size_t from, size_t to)
@@ -85,6 +93,7 @@ static void print_sublayer(struct ddl_json *json, const struct inspected *i,
                            const struct ddl_inspect_sublayer *s)
 {
     static const char *const updates[] = { "delta", "write", "erase" };
+    size_t c = ddl_config_state_channels(ddl_model_config(i->folder->model));
     char behavior[128];
     ddl_inspect_behavior(s, behavior, sizeof behavior);
     ddl_json_open(json, NULL, '{');
@@ -97,7 +106,13 @@ static void print_sublayer(struct ddl_json *json, const struct inspected *i,
         ddl_json_number(json, row->name, ddl_inspect_figure(&s->figures, row), 9);
     ddl_json_number(json, "sigma_max", s->sigma_max, 9);
     ddl_json_number(json, "sigma_min", s->sigma_min, 9);
-    print_numbers(json, "channel_rms", ddl_model_config(i->folder->model)->channels, s->channel_rms);
+    print_numbers(json, "channel_rms", c, s->channel_rms);
+    if (s->mix_mean) {
+        print_numbers(json, "mix_read", c, s->mix_read);
+        print_numbers(json, "mix_write", c, s->mix_write);
+        print_matrix(json, "mix_mean", c, s->mix_mean);
+        print_matrix(json, "mix_product", c, s->mix_product);
+    }
     if (s->histogram)
         print_gate(json, i, s);
     ddl_json_close(json, '}');

@@ -13,25 +13,14 @@ static const struct column {
     const char *figure, *title;
     int width, digits;
 } columns[] = {
-    { "beta_mean", "β", 6, 2 },
-    { "beta_q05", "5%", 6, 2 },
-    { "beta_q95", "95%", 6, 2 },
-    { "skip", "skip", 6, 2 },
-    { "match", "match", 6, 2 },
-    { "over", "over", 6, 2 },
-    { "reflect", "refl", 6, 2 },
-    { "lambda_mean", "λ", 7, 3 },
-    { "lambda_min", "min", 7, 3 },
-    { "lambda_max", "max", 7, 3 },
-    { "tau_mean", "τ", 6, 2 },
-    { "tau_q05", "5%", 6, 2 },
-    { "tau_q95", "95%", 6, 2 },
-    { "e_pre_rms", "e_pre", 7, 3 },
-    { "e_post_rms", "e_post", 7, 3 },
-    { "erase", "erase", 7, 3 },
-    { "write", "write", 7, 3 },
-    { "step", "step", 7, 3 },
-    { "overlap_stream", "stream", 7, 3 },
+    { "beta_mean", "β", 6, 2 },       { "beta_q05", "5%", 6, 2 },       { "beta_q95", "95%", 6, 2 },
+    { "skip", "skip", 6, 2 },         { "match", "match", 6, 2 },       { "over", "over", 6, 2 },
+    { "reflect", "refl", 6, 2 },      { "lambda_mean", "λ", 7, 3 },     { "lambda_min", "min", 7, 3 },
+    { "lambda_max", "max", 7, 3 },    { "tau_mean", "τ", 6, 2 },        { "tau_q05", "5%", 6, 2 },
+    { "tau_q95", "95%", 6, 2 },       { "mix_diagonal", "diag", 7, 3 }, { "mix_row", "row", 7, 3 },
+    { "mix_column", "column", 7, 3 }, { "product_row", "∏ row", 7, 3 }, { "product_column", "∏ col", 7, 3 },
+    { "e_pre_rms", "e_pre", 7, 3 },   { "e_post_rms", "e_post", 7, 3 }, { "erase", "erase", 7, 3 },
+    { "write", "write", 7, 3 },       { "step", "step", 7, 3 },         { "overlap_stream", "stream", 7, 3 },
     { "overlap_next", "next", 7, 3 },
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
@@ -139,6 +128,41 @@ static void print_channels(const struct inspected *i)
         putchar('\n');
     }
     free(read);
+}
+
+static void print_weights(const char *title, size_t n, const double *weights)
+{
+    printf("  %s", title);
+    for (size_t j = 0; j < n; j++)
+        print_number(weights[j], 7, 3);
+}
+
+/* Streams: root mean squares, and means over tokens of the weights and of the mixing matrices, row by row. */
+static void print_streams(const struct inspected *i)
+{
+    size_t n = ddl_config_state_channels(ddl_model_config(i->folder->model));
+    printf("\nstreams: root mean square, weights of reading and writing\n");
+    for (size_t s = 0; s < ddl_inspect_n_sublayers(i->inspection); s++) {
+        const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(i->inspection, s);
+        print_sublayer(sublayer);
+        print_weights("rms", n, sublayer->channel_rms);
+        print_weights("read", n, sublayer->mix_read);
+        print_weights("write", n, sublayer->mix_write);
+        putchar('\n');
+    }
+    printf("\nmixing matrices, and the products of those up to each sublayer\n");
+    for (size_t s = 0; s < ddl_inspect_n_sublayers(i->inspection); s++) {
+        const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(i->inspection, s);
+        for (size_t k = 0; k < n; k++) {
+            if (k == 0)
+                print_sublayer(sublayer);
+            else
+                printf("%20s", "");
+            print_weights("", n, sublayer->mix_mean + k * n);
+            print_weights("  ", n, sublayer->mix_product + k * n);
+            putchar('\n');
+        }
+    }
 }
 
 /* The mean gate at positions [from, to). */
@@ -276,6 +300,8 @@ void print_inspection(const struct inspected *i)
     print_behavior(in);
     if (ddl_model_config(i->folder->model)->channels > 1)
         print_channels(i);
+    if (ddl_inspect_sublayer(in, 0)->mix_mean)
+        print_streams(i);
     if (count_gates(in) > 0)
         print_positions(in);
     if (depth)

@@ -26,6 +26,8 @@ enum ddl_residual {
     DDL_RESIDUAL_SCALE,   /* x + lambda (*) F(x), lambda learned */
     DDL_RESIDUAL_GATED,   /* x + beta F(x)                       */
     DDL_RESIDUAL_HIGHWAY, /* (1 - tau) (*) x + tau (*) F(x), tau a gate */
+    DDL_RESIDUAL_HYPER,   /* n streams, read, mixed and written with weights that depend on the token */
+    DDL_RESIDUAL_MHC,     /* the same, mixed by doubly stochastic matrices */
     DDL_RESIDUALS         /* how many there are                */
 };
 /* Delta rule: what the sublayer's output determines. */
@@ -102,6 +104,9 @@ struct ddl_config {
     bool per_feature; /* ddl_per_feature: rules scale, highway: one number for each feature instead of one */
     bool beta_constant; /* rules delta, gated: the gate is beta_constant_value for every token */
     float beta_constant_value;
+    size_t streams;             /* ddl_streams: rules hyper, mhc: n                                 */
+    bool hyper_dynamic;         /* ddl_hyper_dynamic: the weights of hyper depend on the token      */
+    size_t sinkhorn_iterations; /* ddl_sinkhorn_iterations: rule mhc                                */
 };
 
 /* The rows behind --key, YAML and config.json, named as in config.json. */
@@ -111,8 +116,9 @@ DDL_API const struct ddl_option *ddl_config_options(void);
 DDL_API struct ddl_config ddl_config_defaults(void);
 
 /* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
- * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway"; those that begin
- * with "ddl-" also with the suffix of a control: "-write", "-erase", "-beta1", "-v0", "-vmap". */
+ * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway", "hyper", "mhc";
+ * those that begin with "ddl-" also with the suffix of a control: "-write", "-erase", "-beta1", "-v0",
+ * "-vmap". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
  * (the paper's), "mini", "tiny", "micro". */
@@ -176,8 +182,8 @@ DDL_API float ddl_config_read_init(const struct ddl_config *config);
 /* A copy of config with the values that files contain: a field whose 0 means a default has that default. An
  * mlp_size equal to its default is 0 instead, and files omit it. */
 DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
-/* Columns of the state of config, a checked configuration: ddl_value_channels, or what a residual rule with a
- * state of another form has. */
+/* Columns of the state of config, a checked configuration: ddl_value_channels, or ddl_streams of a residual
+ * rule with streams. */
 DDL_API size_t ddl_config_state_channels(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);

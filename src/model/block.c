@@ -73,9 +73,12 @@ static void probe_sublayer(const struct sublayer *s, bool after)
     const struct residual_rule *rule = residual_rule_of(s->p->config, s->layer);
     if (!probe || !probe->step)
         return;
-    struct ddl_sublayer_step step = {
-        .after = after, .layer = s->layer, .sub = s->sub, .rows = s->p->N, .X = s->stream->X
-    };
+    struct ddl_sublayer_step step = { .after = after,
+                                      .layer = s->layer,
+                                      .sub = s->sub,
+                                      .rows = s->p->N,
+                                      .X = s->stream->X,
+                                      .by_column = s->stream->form->by_column };
     if (after && !rule->adds_in_place)
         step.f = s->acts->f;
     if (after && rule->trace)

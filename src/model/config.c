@@ -100,6 +100,12 @@ enum {
         "delta, gated: the gate is a constant")                                                              \
     ROW(FLOAT, ddl_beta_constant_value, beta_constant_value, 0, 2, NULL,                                     \
         RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED), "value of the constant gate")                         \
+    ROW(SIZE, ddl_streams, streams, 1, DDL_MAX_STREAMS, NULL, RESIDUAL | OWN_IF_USED | OF(HYPER) | OF(MHC),  \
+        "hyper, mhc: streams n of the state")                                                                \
+    ROW(BOOL, ddl_hyper_dynamic, hyper_dynamic, 0, 0, NULL, RESIDUAL | OWN_IF_USED | OF(HYPER),              \
+        "hyper: the mixing weights depend on the token")                                                     \
+    ROW(SIZE, ddl_sinkhorn_iterations, sinkhorn_iterations, 1, DDL_MAX_SINKHORN, NULL,                       \
+        RESIDUAL | OWN_IF_USED | OF(MHC), "mhc: Sinkhorn iterations of the mixing matrix")                   \
     ROW(SIZE, mlp_size, mlp_size, 0, 4 * MAX_WIDTH, NULL, OWN_IF_SET,                                        \
         "width of the MLP (0: 8 hidden_size / 3, rounded down)")
 
@@ -188,6 +194,9 @@ struct ddl_config ddl_config_defaults(void)
         .v_scale = 4,
         .v_constant_value = 2,
         .beta_constant_value = 1,
+        .streams = 4,
+        .hyper_dynamic = true,
+        .sinkhorn_iterations = 20,
     };
     ddl_status status = ddl_config_set_size(&config, "small", NULL);
     assert(!status);
@@ -252,6 +261,10 @@ static const struct preset {
     { ALONE("gated"), "control: x + beta F(x), beta the gate of the delta rule", DDL_RESIDUAL_GATED, 1, 0, 0,
       false },
     { ALONE("highway"), "control: (1 - tau) x + tau F(x), tau a gate", DDL_RESIDUAL_HIGHWAY, 1, 0, 0, false },
+    { ALONE("hyper"), "hyper-connections: four streams, weights by token", DDL_RESIDUAL_HYPER, 1, 0, 0,
+      false },
+    { ALONE("mhc"), "hyper-connections with doubly stochastic mixing matrices", DDL_RESIDUAL_MHC, 1, 0, 0,
+      false },
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 

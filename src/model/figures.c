@@ -42,6 +42,11 @@ const struct ddl_inspect_row *ddl_inspect_rows(void)
         FIGURE(tau_q95, "95 % quantile of τ"),
         FIGURE(tau_min, "lowest τ"),
         FIGURE(tau_max, "highest τ"),
+        FIGURE(mix_diagonal, "mean of M_kk over streams"),
+        FIGURE(mix_row, "mean of max_k |Σ_j M_kj|, the gain of mixing forward"),
+        FIGURE(mix_column, "mean of max_j |Σ_k M_kj|, the gain of mixing backward"),
+        FIGURE(product_row, "the same as mix_row of the product of all M up to this sublayer"),
+        FIGURE(product_column, "the same as mix_column of that product"),
         { 0 },
     };
     return rows;
@@ -104,16 +109,22 @@ static double unit_direction(const struct ddl_sublayer_row *row, double *k)
     return ratio(sqrt(squares), length);
 }
 
-/* out (c) = k^T X; returns its length. */
-static double read_along(size_t d, size_t c, const double *k, const float *X, double *out)
+void ddl_figures_set_steps(struct ddl_sublayer_row *row, bool by_column)
+{
+    row->step_d = by_column ? 1 : row->c;
+    row->step_c = by_column ? row->d : 1;
+}
+
+/* out (c) = k^T X of one of the states of a row; returns its length. */
+static double read_along(const struct ddl_sublayer_row *row, const double *k, const float *X, double *out)
 {
     double squares = 0;
-    memset(out, 0, c * sizeof *out);
-    for (size_t i = 0; i < d; i++) {
-        for (size_t j = 0; j < c; j++)
-            out[j] += k[i] * (double)X[i * c + j];
+    memset(out, 0, row->c * sizeof *out);
+    for (size_t i = 0; i < row->d; i++) {
+        for (size_t j = 0; j < row->c; j++)
+            out[j] += k[i] * (double)X[i * row->step_d + j * row->step_c];
     }
-    for (size_t j = 0; j < c; j++)
+    for (size_t j = 0; j < row->c; j++)
         squares += out[j] * out[j];
     return sqrt(squares);
 }
@@ -125,7 +136,8 @@ static double step_length(struct ddl_sublayer_sums *sums, const struct ddl_subla
     double squares = 0;
     for (size_t i = 0; i < row->d; i++) {
         for (size_t j = 0; j < c; j++) {
-            double x = (double)row->after[i * c + j], change = x - (double)row->before[i * c + j];
+            size_t at = i * row->step_d + j * row->step_c;
+            double x = (double)row->after[at], change = x - (double)row->before[at];
             squares += change * change;
             sums->channel2[j] += x * x;
         }
@@ -138,7 +150,7 @@ static void add_delta(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_
                       double length, const double *p, double p_length, double size, double *post)
 {
     double beta = (double)row->beta, eigenvalue = 1 - beta * length * length;
-    read_along(row->d, row->c, k, row->after, post);
+    read_along(row, k, row->after, post);
     for (size_t j = 0; j < row->c; j++) {
         double v = (double)row->target[j], e_pre = p[j] - v, e_post = post[j] - v;
         double off = e_post - eigenvalue * e_pre;
@@ -151,15 +163,45 @@ static void add_delta(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_
     sums->write += ratio(beta * length * sqrt(sum_squares(row->c, row->target)), size);
 }
 
+void ddl_figures_add_gains(size_t c, const double *M, double *row, double *column)
+{
+    double largest_row = 0, largest_column = 0;
+    for (size_t k = 0; k < c; k++) {
+        double along = 0, down = 0;
+        for (size_t j = 0; j < c; j++) {
+            along += M[k * c + j];
+            down += M[j * c + k];
+        }
+        largest_row = fmax(largest_row, fabs(along));
+        largest_column = fmax(largest_column, fabs(down));
+    }
+    *row += largest_row;
+    *column += largest_column;
+}
+
+static void add_mixing(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_row *row)
+{
+    double M[DDL_MAX_STREAMS * DDL_MAX_STREAMS];
+    size_t c = row->c;
+    for (size_t i = 0; i < c * c; i++)
+        M[i] = (double)row->mixing[2 * c + i];
+    for (size_t k = 0; k < c; k++)
+        sums->mix_diagonal += M[k * c + k] / (double)c;
+    ddl_figures_add_gains(c, M, &sums->mix_row, &sums->mix_column);
+    sums->mixing_rows++;
+}
+
 double ddl_figures_add(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_row *row, double *k,
                        double *scratch)
 {
     double size = sqrt(sum_squares(row->d * row->c, row->before)), length = unit_direction(row, k);
-    double p_length = read_along(row->d, row->c, k, row->before, scratch);
+    double p_length = read_along(row, k, row->before, scratch);
     double step = ratio(step_length(sums, row), size);
     sums->rows++;
     sums->step += step;
     sums->overlap_stream += ratio(p_length, size);
+    if (row->mixing)
+        add_mixing(sums, row);
     if (row->target)
         add_delta(sums, row, k, length, scratch, p_length, size, scratch + row->c);
     return step;
@@ -208,6 +250,18 @@ static void set_delta(struct ddl_inspect_figures *f, const struct ddl_sublayer_s
         f->overlap_next = sums->overlap_next / (double)sums->next_rows;
 }
 
+static void set_mixing(struct ddl_inspect_figures *f, const struct ddl_sublayer_sums *sums)
+{
+    double rows = (double)sums->mixing_rows;
+    f->mix_diagonal = sums->mix_diagonal / rows;
+    f->mix_row = sums->mix_row / rows;
+    f->mix_column = sums->mix_column / rows;
+    if (sums->product_rows) {
+        f->product_row = sums->product_row / (double)sums->product_rows;
+        f->product_column = sums->product_column / (double)sums->product_rows;
+    }
+}
+
 bool ddl_figures_of(const struct ddl_sublayer_sums *sums, size_t c, struct ddl_inspect_figures *f)
 {
     for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++)
@@ -219,5 +273,7 @@ bool ddl_figures_of(const struct ddl_sublayer_sums *sums, size_t c, struct ddl_i
     f->lambda_max = sums->lambda_max;
     if (sums->is_delta)
         set_delta(f, sums, c);
+    if (sums->mixing_rows)
+        set_mixing(f, sums);
     return !sums->has_gate || set_gate(f, sums);
 }

@@ -17,6 +17,8 @@ struct ddl_sublayer_sums {
     double eigenvalue;
     double lambda_mean, lambda_min, lambda_max; /* NAN without */
     double *channel2;                           /* (c) sums of squares of X'                           */
+    uint64_t mixing_rows, product_rows;         /* of the sums below; 0: none                          */
+    double mix_diagonal, mix_row, mix_column, product_row, product_column;
     bool has_gate;
     struct ddl_distribution gate; /* initialized by the caller where has_gate is set */
 };
@@ -24,11 +26,19 @@ struct ddl_sublayer_sums {
 /* A row (token). */
 struct ddl_sublayer_row {
     size_t d, c;
-    const float *before, *after; /* (d, c) X and X'                                                    */
+    size_t step_d, step_c;       /* from feature to feature of X and X', and from channel to channel   */
+    const float *before, *after; /* (d, c) X and X', with these steps                                  */
     const float *direction;      /* (d) as in struct ddl_sublayer_step; NULL: F's output is X' - X      */
     const float *target;         /* (c) v; NULL: not a delta step                                      */
+    const float *mixing;         /* (c (c + 2)) as in struct ddl_sublayer_step; NULL: none             */
     float k_eps, beta;
 };
+/* The steps of a state (d, c), or (c, d) if by_column. */
+void ddl_figures_set_steps(struct ddl_sublayer_row *row, bool by_column);
+
+/* Adds a matrix (c, c) that mixes streams to sums: the largest |row sum|, to *row, and the largest |column
+ * sum|, to *column. */
+void ddl_figures_add_gains(size_t c, const double *M, double *row, double *column);
 
 /* Removes all rows; channel2 and the memory of the gate stay. */
 void ddl_figures_begin(struct ddl_sublayer_sums *sums, size_t c);

@@ -11,6 +11,7 @@
 _Static_assert((int)DDL_SUBLAYER_ATTN == (int)ATTN && (int)DDL_SUBLAYER_MLP == (int)MLP,
                "the sublayers of pass.h");
 
+const char *const ddl_mix_names[] = { [DDL_MIX_IDENTITY] = "identity", [DDL_MIXES] = NULL };
 const char *const ddl_sublayer_names[] = { [DDL_SUBLAYER_ATTN] = "attn", [DDL_SUBLAYER_MLP] = "mlp", NULL };
 
 unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer)
@@ -25,7 +26,8 @@ static const struct {
 } names[] = { { DDL_FORCE_BETA, "beta" },
               { DDL_FORCE_SCALE, "scale" },
               { DDL_FORCE_UPDATE, "update" },
-              { DDL_FORCE_F_SCALE, "f_scale" } };
+              { DDL_FORCE_F_SCALE, "f_scale" },
+              { DDL_FORCE_MIX, "mix" } };
 
 static ddl_status check_factor(const struct ddl_force *force, unsigned key, const char *name, float value,
                                struct ddl_error *err)
@@ -47,6 +49,8 @@ static ddl_status check_values(const struct ddl_force *force, struct ddl_error *
         (force->update < DDL_UPDATE_DELTA || force->update > DDL_UPDATE_ERASE))
         status = ddl_error_set(err, DDL_E_USAGE,
                                "force: update: expected a value of enum ddl_update, found %d", force->update);
+    if (!status && (force->keys & DDL_FORCE_MIX))
+        status = ddl_choice_check("force: mix", ddl_mix_names, force->mix, err);
     if (!status && (force->keys & DDL_FORCE_BETA) && (force->keys & DDL_FORCE_SCALE))
         status = ddl_error_set(err, DDL_E_USAGE, "force: expected one of beta and scale, found both");
     return status;

@@ -198,6 +198,7 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
     add_rows(plan, branch_rows, COUNT(branch_rows), uses_f, slots);
     for (int sub = 0; sub < 2 && rule->params; sub++) {
         snprintf(plan->prefix, sizeof plan->prefix, "%s%s_%s.", prefix, rule->prefix, sublayers[sub]);
+        plan->sublayer = 2 * layer + (size_t)sub;
         rule->params(plan, slots->residual[sub]);
     }
     strcpy(plan->prefix, prefix);
@@ -323,6 +324,16 @@ void params_initial(const struct params *params, uint64_t seed, size_t i, size_t
         case INIT_LAST_TAP:
             out[j] = (start + j) % last == last - 1 ? 1 : 0;
             break;
+        case INIT_READ_ONE: {
+            size_t row = (start + j) / last, column = (start + j) % last;
+            out[j] = column ? column == row + 1 : row == (size_t)init->value;
+            break;
+        }
+        case INIT_OFF_DIAGONAL: {
+            size_t side = (size_t)lround(sqrt((double)param->count));
+            out[j] = (start + j) % (side + 1) ? (float)init->value : 0;
+            break;
+        }
         default: /* INIT_UNIFORM */
             out[j] = (float)((2 * ddl_rng_uniform(key, start + j) - 1) / init->value);
         }

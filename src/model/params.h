@@ -31,6 +31,9 @@ struct param_init {
         INIT_CONSTANT, /* value                                   */
         INIT_LAST_TAP, /* 1 at the last index of a row, 0 before  */
         INIT_UNIFORM,  /* uniform(+-1/value)                      */
+        /* (n, n + 1): the unit vector of row `value` in column 0, then the identity. */
+        INIT_READ_ONE,
+        INIT_OFF_DIAGONAL, /* (n n) a matrix: value, 0 on the diagonal */
     } kind;
     double value;
 };

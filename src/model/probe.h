@@ -33,7 +33,8 @@ struct ddl_sublayer_step {
     size_t layer;           /* from 0                                                        */
     int sub;                /* enum ddl_sublayer                                             */
     size_t rows;            /* N                                                             */
-    const float *X;         /* (N, d, c) the stream                                          */
+    const float *X;         /* (N, d, c) the stream; (N, c, d) if by_column                  */
+    bool by_column;         /* see struct state_form                                         */
     const float *direction; /* (N, d) q, before normalization; F's output where it is added  */
     const float *f;         /* (N, d) F's output; NULL where it was added to X in place          */
     float k_eps;            /* k = q / sqrt(|q|^2 + k_eps^2)                                 */
@@ -44,6 +45,7 @@ struct ddl_sublayer_step {
     size_t width;           /* of lambda and tau: 1, or d                                    */
     const float *lambda;    /* (width) the parameter                                         */
     const float *tau;       /* (N, width)                                                    */
+    const float *mixing;    /* (N, c (c + 2)) of c streams: r_j, b_k, M_kj (ops.h)           */
 };
 
 /* `x` is memory of the model's backend, valid during the call. */

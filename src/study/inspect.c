@@ -37,7 +37,8 @@ static void *take(bool *fits, size_t count, size_t size)
 
 static bool allocate(struct ddl_inspection *in)
 {
-    size_t N = in->config.batch * in->config.seq, d = in->k->d_model, c = in->k->channels;
+    size_t N = in->config.batch * in->config.seq, d = in->k->d_model, c = in->c;
+    size_t weights = in->has_streams ? c * (c + 2) : 0, products = in->has_streams ? c * c : 0;
     size_t sampled = in->every ? (size_t)((N - 1) / in->every + 1) : 0;
     bool fits = true;
     in->sums = take(&fits, in->n_sublayers, sizeof *in->sums);
@@ -47,6 +48,7 @@ static bool allocate(struct ddl_inspection *in)
         if (fits)
             ddl_figures_begin(figures, c);
         in->sums[s].steps = take(&fits, DDL_INSPECT_EXACT, sizeof *in->sums[s].steps);
+        in->sums[s].mixing = take(&fits, weights + products, sizeof *in->sums[s].mixing);
     }
     in->first_tokens = take(&fits, DDL_INSPECT_EXACT, sizeof *in->first_tokens);
     in->before = take(&fits, N * d, c * sizeof *in->before);
@@ -55,6 +57,9 @@ static bool allocate(struct ddl_inspection *in)
     in->beta = take(&fits, N, sizeof *in->beta);
     in->target = take(&fits, N, c * sizeof *in->target);
     in->tau = take(&fits, N, d * sizeof *in->tau);
+    in->mixing = take(&fits, N, weights * sizeof *in->mixing);
+    in->product = take(&fits, N, products * sizeof *in->product);
+    in->mixing_means = take(&fits, in->n_sublayers, (weights + products) * sizeof *in->mixing_means);
     in->k_now = take(&fits, N, d * sizeof *in->k_now);
     in->k_last = take(&fits, N, d * sizeof *in->k_last);
     in->readout = take(&fits, 2 * c, sizeof *in->readout);
@@ -82,7 +87,9 @@ ddl_status ddl_inspect_create(ddl_inspection **out, ddl_model *model, const stru
                                    .k = k,
                                    .config = *config,
                                    .n_sublayers = DDL_SUBLAYERS * k->n_layers,
-                                   .n_delta = count_delta(k) };
+                                   .n_delta = count_delta(k),
+                                   .c = ddl_config_state_channels(k),
+                                   .has_streams = ddl_config_force_keys(k, 0) & DDL_FORCE_MIX };
     ddl_status status = DDL_OK;
     if (!in->config.seq)
         in->config.seq = k->block_size;
@@ -118,6 +125,7 @@ void ddl_inspect_free(ddl_inspection *in)
         ddl_distribution_free(&sums->figures.gate);
         ddl_mem_free(sums->figures.channel2);
         ddl_mem_free(sums->steps);
+        ddl_mem_free(sums->mixing);
         ddl_mem_free(sums->gate_means);
         ddl_mem_free(sums->position_sum);
         ddl_mem_free(sums->position_count);
@@ -131,7 +139,8 @@ void ddl_inspect_free(ddl_inspection *in)
                        in->spectrum_beta, in->spectrum_scratch,
                        in->sigma_max,     in->sigma_min,
                        in->result,        in->channel_rms,
-                       in->by_position };
+                       in->by_position,   in->mixing,
+                       in->product,       in->mixing_means };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         ddl_mem_free(blocks[i]);
     ddl_workspace_free(in->ws);

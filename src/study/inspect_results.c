@@ -6,11 +6,24 @@
 _Static_assert((int)DDL_INSPECT_BINS == (int)DDL_DISTRIBUTION_BINS,
                "a histogram is that of its distribution");
 
+static void set_mixing(struct ddl_inspection *in, size_t s)
+{
+    size_t c = in->c, n = c * (c + 2) + c * c;
+    double *means = in->mixing_means + s * n;
+    struct ddl_inspect_sublayer *out = &in->result[s];
+    for (size_t i = 0; i < n; i++)
+        means[i] = in->sums[s].mixing[i] / (double)in->rows;
+    out->mix_read = means;
+    out->mix_write = means + c;
+    out->mix_mean = means + 2 * c;
+    out->mix_product = means + c * (c + 2);
+}
+
 static bool set_result(struct ddl_inspection *in, size_t s)
 {
     const struct sublayer_sums *sums = &in->sums[s];
     struct ddl_inspect_sublayer *out = &in->result[s];
-    size_t layer = s / DDL_SUBLAYERS, c = in->k->channels, seq = in->config.seq;
+    size_t layer = s / DDL_SUBLAYERS, c = in->c, seq = in->config.seq;
     double *rms = in->channel_rms + s * c, *position = in->by_position + s * seq;
     for (size_t j = 0; j < c; j++)
         rms[j] = sqrt(sums->figures.channel2[j] / ((double)sums->figures.rows * (double)in->k->d_model));
@@ -25,6 +38,8 @@ static bool set_result(struct ddl_inspection *in, size_t s)
                                           .steps = sums->steps,
                                           .n_rows = in->rows < DDL_INSPECT_EXACT ? (size_t)in->rows
                                                                                  : DDL_INSPECT_EXACT };
+    if (in->has_streams)
+        set_mixing(in, s);
     if (sums->figures.has_gate) {
         for (size_t t = 0; t < seq; t++)
             position[t] = sums->position_count[t] ? sums->position_sum[t] / (double)sums->position_count[t]

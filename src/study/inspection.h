@@ -20,6 +20,7 @@ struct sublayer_sums {
     float *steps;             /* (DDL_INSPECT_EXACT) |X' - X| / |X| of the first rows */
     double *position_sum;     /* (seq)  */
     uint64_t *position_count; /* (seq)  */
+    double *mixing; /* (c (c + 2) + c c) with streams: the weights, and the product of mixing matrices */
     struct extremes highest, lowest;
 };
 
@@ -28,9 +29,10 @@ struct ddl_inspection {
     const struct ddl_config *k;
     ddl_workspace *ws;
     struct ddl_inspect_config config; /* seq and batch with their defaults resolved */
-    size_t n_sublayers, n_delta;      /* of the model */
-    uint64_t every;                   /* singular values of every such row; 0: of none */
-    struct sublayer_sums *sums;       /* (n_sublayers) */
+    size_t n_sublayers, n_delta, c;   /* of the model; c: channels of its state */
+    bool has_streams;
+    uint64_t every;             /* singular values of every such row; 0: of none */
+    struct sublayer_sums *sums; /* (n_sublayers) */
     struct ddl_loss loss;
     int32_t *first_tokens;         /* (DDL_INSPECT_EXACT) of the first rows */
     uint64_t rows;                 /* of the passes before the present one */
@@ -43,6 +45,8 @@ struct ddl_inspection {
     bool out_of_memory;
     float *before, *after, *direction; /* (N, d, c), (N, d, c), (N, d) */
     float *beta, *target, *tau;        /* (N), (N, c), (N, d)          */
+    float *mixing;                     /* (N, c (c + 2)), with streams */
+    double *product;                   /* (N, c, c) of the mixing matrices so far, with streams */
     double *k_now, *k_last, *readout;  /* (N, d) each; 2 c             */
     struct sublayer_sums *last;        /* the delta sublayer before; NULL for the first */
     size_t delta_at;                   /* which delta sublayer it is                    */
@@ -52,6 +56,7 @@ struct ddl_inspection {
     /* Results. */
     struct ddl_inspect_sublayer *result; /* (n_sublayers) */
     double *channel_rms;                 /* (n_sublayers, c)   */
+    double *mixing_means;                /* (n_sublayers, c (c + 2) + c c), with streams */
     double *by_position;                 /* (n_sublayers, seq) */
     struct ddl_inspect_depth depth;
 };

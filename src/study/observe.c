@@ -86,15 +86,17 @@ static void add_gates(struct ddl_inspection *in, struct sublayer_sums *sums, siz
 static void add_row(struct ddl_inspection *in, struct sublayer_sums *sums,
                     const struct ddl_sublayer_step *step, size_t n)
 {
-    size_t d = in->k->d_model, c = in->k->channels;
-    const struct ddl_sublayer_row row = { .d = d,
-                                          .c = c,
-                                          .before = in->before + n * d * c,
-                                          .after = in->after + n * d * c,
-                                          .direction = step->direction ? in->direction + n * d : NULL,
-                                          .target = step->target ? in->target + n * c : NULL,
-                                          .k_eps = step->k_eps,
-                                          .beta = step->beta ? in->beta[n] : 0 };
+    size_t d = in->k->d_model, c = in->c;
+    struct ddl_sublayer_row row = { .d = d,
+                                    .c = c,
+                                    .before = in->before + n * d * c,
+                                    .after = in->after + n * d * c,
+                                    .direction = step->direction ? in->direction + n * d : NULL,
+                                    .target = step->target ? in->target + n * c : NULL,
+                                    .mixing = step->mixing ? in->mixing + n * c * (c + 2) : NULL,
+                                    .k_eps = step->k_eps,
+                                    .beta = step->beta ? in->beta[n] : 0 };
+    ddl_figures_set_steps(&row, step->by_column);
     double size = ddl_figures_add(&sums->figures, &row, in->k_now + n * d, in->readout);
     if (in->rows + n < DDL_INSPECT_EXACT)
         sums->steps[in->rows + n] = (float)size;
@@ -144,12 +146,47 @@ static void follow_delta(struct ddl_inspection *in, struct sublayer_sums *sums, 
     in->delta_at++;
 }
 
+/* ---- mixing matrices ---- */
+
+/* P = M P for the product of a row so far, which is the identity before the first sublayer. */
+static void multiply(size_t c, const float *M, bool first, double *P)
+{
+    double before[DDL_MAX_STREAMS * DDL_MAX_STREAMS];
+    for (size_t i = 0; i < c * c; i++)
+        before[i] = first ? i % (c + 1) == 0 : P[i];
+    for (size_t i = 0; i < c * c; i++) {
+        P[i] = 0;
+        for (size_t j = 0; j < c; j++)
+            P[i] += (double)M[i / c * c + j] * before[j * c + i % c];
+    }
+}
+
+/* The weights of all rows: their sums, and the products up to this sublayer. */
+static void add_mixing(struct ddl_inspection *in, struct sublayer_sums *sums,
+                       const struct ddl_sublayer_step *step)
+{
+    size_t c = in->c, weights = c * (c + 2);
+    bool first = step->layer == 0 && step->sub == DDL_SUBLAYER_ATTN;
+    download(in, in->mixing, step->mixing, step->rows * weights);
+    for (size_t n = 0; n < step->rows; n++) {
+        const float *w = in->mixing + n * weights;
+        double *P = in->product + n * c * c;
+        multiply(c, w + 2 * c, first, P);
+        ddl_figures_add_gains(c, P, &sums->figures.product_row, &sums->figures.product_column);
+        sums->figures.product_rows++;
+        for (size_t i = 0; i < weights; i++)
+            sums->mixing[i] += (double)w[i];
+        for (size_t i = 0; i < c * c; i++)
+            sums->mixing[weights + i] += P[i];
+    }
+}
+
 /* ---- one sublayer ---- */
 
 void inspection_observe(void *user, const struct ddl_sublayer_step *step)
 {
     struct ddl_inspection *in = user;
-    size_t rows = step->rows, d = in->k->d_model, c = in->k->channels;
+    size_t rows = step->rows, d = in->k->d_model, c = in->c;
     struct sublayer_sums *sums = &in->sums[DDL_SUBLAYERS * step->layer + (size_t)step->sub];
     if (!step->after) {
         download(in, in->before, step->X, rows * d * c);
@@ -170,6 +207,8 @@ void inspection_observe(void *user, const struct ddl_sublayer_step *step)
         download(in, in->tau, step->lambda, step->width);
         ddl_figures_set_lambda(&sums->figures, step->width, in->tau);
     }
+    if (step->mixing)
+        add_mixing(in, sums, step);
     sums->figures.is_delta = step->target != NULL;
     sums->figures.update = step->update;
     if (step->target)

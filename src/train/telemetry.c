@@ -12,7 +12,7 @@
 /* Measures or places all buffers: struct ddl_arena. */
 static void carve(struct ddl_telemetry *t, struct ddl_arena *a, const struct ddl_config *k, size_t n_params)
 {
-    size_t d = k->d_model, c = k->channels, rows = t->rows;
+    size_t d = k->d_model, c = ddl_config_state_channels(k), rows = t->rows;
     t->sublayers = ddl_arena_take(a, t->n_sublayers, sizeof *t->sublayers);
     t->grad_layers = ddl_arena_take(a, k->n_layers, sizeof *t->grad_layers);
     t->before = ddl_arena_take(a, rows * d, c * sizeof *t->before);
@@ -23,6 +23,7 @@ static void carve(struct ddl_telemetry *t, struct ddl_arena *a, const struct ddl
     t->target = ddl_arena_take(a, rows, c * sizeof *t->target);
     t->k = ddl_arena_take(a, d, sizeof *t->k);
     t->scratch = ddl_arena_take(a, 2 * c, sizeof *t->scratch);
+    t->mixing = ddl_arena_take(a, rows * c, (c + 2) * sizeof *t->mixing);
     t->sums.channel2 = ddl_arena_take(a, c, sizeof *t->sums.channel2);
     t->squares = ddl_arena_take(a, n_params, sizeof *t->squares);
 }
@@ -130,16 +131,18 @@ static void observe_gate(struct ddl_telemetry *t, const struct ddl_sublayer_step
 static void add_rows(struct ddl_telemetry *t, const struct ddl_sublayer_step *step, size_t n)
 {
     const struct ddl_config *k = ddl_model_config(t->model);
-    size_t d = k->d_model, c = k->channels;
+    size_t d = k->d_model, c = ddl_config_state_channels(k);
     for (size_t i = 0; i < n; i++) {
-        const struct ddl_sublayer_row row = { .d = d,
-                                              .c = c,
-                                              .before = t->before + i * d * c,
-                                              .after = t->after + i * d * c,
-                                              .direction = step->direction ? t->direction + i * d : NULL,
-                                              .target = step->target ? t->target + i * c : NULL,
-                                              .k_eps = step->k_eps,
-                                              .beta = step->beta ? t->gate[i * step->rows / n] : 0 };
+        struct ddl_sublayer_row row = { .d = d,
+                                        .c = c,
+                                        .before = t->before + i * d * c,
+                                        .after = t->after + i * d * c,
+                                        .direction = step->direction ? t->direction + i * d : NULL,
+                                        .target = step->target ? t->target + i * c : NULL,
+                                        .mixing = step->mixing ? t->mixing + i * c * (c + 2) : NULL,
+                                        .k_eps = step->k_eps,
+                                        .beta = step->beta ? t->gate[i * step->rows / n] : 0 };
+        ddl_figures_set_steps(&row, step->by_column);
         ddl_figures_add(&t->sums, &row, t->k, t->scratch);
     }
 }
@@ -149,7 +152,7 @@ static void set_result(struct ddl_telemetry *t, const struct ddl_sublayer_step *
     const struct ddl_config *k = ddl_model_config(t->model);
     const struct ddl_distribution *gate = &t->sums.gate;
     struct ddl_telemetry_sublayer *out = &t->sublayers[DDL_SUBLAYERS * step->layer + (size_t)step->sub];
-    size_t d = k->d_model, c = k->channels;
+    size_t d = k->d_model, c = ddl_config_state_channels(k);
     *out = (struct ddl_telemetry_sublayer){
         .x_rms = root_mean_square(n * d * c, t->after),
         .f_rms = step->f ? root_mean_square(n * d, t->f) : root_mean_square_change(n * d, t->before, t->after)
@@ -168,7 +171,7 @@ static void observe(void *user, const struct ddl_sublayer_step *step)
 {
     struct ddl_telemetry *t = user;
     const struct ddl_config *k = ddl_model_config(t->model);
-    size_t d = k->d_model, c = k->channels;
+    size_t d = k->d_model, c = ddl_config_state_channels(k);
     size_t n = sample(t, step->after ? t->after : t->before, step->X, step->rows, d * c);
     if (!step->after)
         return;
@@ -181,6 +184,8 @@ static void observe(void *user, const struct ddl_sublayer_step *step)
         sample(t, t->f, step->f, step->rows, d);
     if (step->target)
         sample(t, t->target, step->target, step->rows, c);
+    if (step->mixing)
+        sample(t, t->mixing, step->mixing, step->rows, c * (c + 2));
     observe_gate(t, step);
     add_rows(t, step, n);
     set_result(t, step, n);

@@ -39,6 +39,7 @@ struct ddl_telemetry {
     float *before, *after, *direction, *f; /* (rows, d, c) twice, (rows, d) twice                 */
     float *gate, *target;                  /* (batch_rows + rows d), (rows, c)                    */
     double *k, *scratch;                   /* (d), (2 c)                                          */
+    float *mixing;                         /* (rows, c (c + 2)) weights of rules with c streams   */
     double *squares;                       /* (n_params) of gradients                             */
     void *block;                           /* the memory of all of these                          */
 };

@@ -129,7 +129,7 @@ static void refusals(void **state)
         { delta, "--force layers=2-1,beta=0", "layers: expected all, a layer or a range A-B, found '2-1'" },
         { delta, "--force beta=2.5", "--force 'beta=2.5': beta: 2.5 is out of range (0 to 2)" },
         { delta, "--force beat=0", "unknown key 'beat', did you mean 'beta'?" },
-        { delta, "--force sub=all", "expected one of beta, scale, update and f_scale, found none" },
+        { delta, "--force sub=all", "expected one of beta, scale, update, f_scale and mix, found none" },
         { delta, "--force beta", "expected KEY=VALUE, found 'beta'" },
         { delta, "--force beta=0,scale=1", "expected one of beta and scale, found both" },
         { delta, "--force update=none", "update: 'none' is none of delta, write, erase" },

@@ -40,6 +40,8 @@ static void presets(void **state)
         { "scale", DDL_RESIDUAL_SCALE, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "gated", DDL_RESIDUAL_GATED, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "highway", DDL_RESIDUAL_HIGHWAY, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "hyper", DDL_RESIDUAL_HYPER, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "mhc", DDL_RESIDUAL_MHC, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
     };
     enum { N = sizeof cases / sizeof *cases };
     for (size_t i = 0; i < N; i++) {
@@ -71,8 +73,8 @@ static void presets(void **state)
     assert_int_equal(ddl_config_set_preset(&c, "transformer", &err), DDL_E_USAGE);
     assert_string_equal(err.text,
                         "unknown model 'transformer' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
-                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway; delta models also "
-                        "with the suffixes -write, -erase, -beta1, -v0, -vmap)");
+                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway, hyper, mhc; delta "
+                        "models also with the suffixes -write, -erase, -beta1, -v0, -vmap)");
 }
 
 /* What each control sets, by hand. */
@@ -254,6 +256,11 @@ static void checks(void **state)
         { "ddl-cc", "ddl_residual", "highway",
           "ddl_value_channels is 4, but ddl_residual highway has only 1" },
         { "baseline", "ddl_highway_init", "1", "ddl_highway_init: 1 is out of range (1e-06 to 0.999999)" },
+        { "ddl-cc", "ddl_residual", "hyper", "ddl_value_channels is 4, but ddl_residual hyper has only 1" },
+        { "mhc", "ddl_value_channels", "2", "ddl_value_channels is 2, but ddl_residual mhc has only 1" },
+        { "hyper", "ddl_streams", "9", "ddl_streams: 9 is out of range (1 to 8)" },
+        { "mhc", "ddl_sinkhorn_iterations", "101",
+          "ddl_sinkhorn_iterations: 101 is out of range (1 to 100)" },
         { "ddl-cc", "ddl_residual", "scale", "ddl_value_channels is 4, but ddl_residual scale has only 1" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -291,13 +298,19 @@ static void more_checks(void **state)
     c.map = DDL_MAP_K;
     assert_ok(ddl_config_check(&c, &err), err);
     c.by_layer = true;
-    c.residual_by_layer[11] = 7;
+    c.residual_by_layer[11] = 200;
     assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
-    assert_string_equal(err.text, "ddl_residual_by_layer: rule 7 of layer 11 is out of range");
+    assert_string_equal(err.text, "ddl_residual_by_layer: rule 200 of layer 11 is out of range");
     c.residual_by_layer[11] = DDL_RESIDUAL_DELTA;
     c.channels = 4;
     assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
     assert_string_equal(err.text, "ddl_residual_by_layer needs ddl_value_channels 1, found 4");
+    c.channels = 1;
+    c.residual_by_layer[3] = DDL_RESIDUAL_MHC;
+    assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+    assert_string_equal(err.text,
+                        "ddl_residual_by_layer: expected rules whose state is one vector, found mhc: it has "
+                        "ddl_streams streams in all layers; set ddl_residual to mhc instead");
 }
 
 static void rule_by_layer(void **state)

@@ -237,12 +237,22 @@ static const char *stripped(const char *name, const char *const *keys)
     return scratch_path("release");
 }
 
-static const char *const ours[] = {
-    "model_type", "ddl_residual",    "ddl_residual_by_layer", "ddl_map",
-    "ddl_k_rank", "ddl_update",      "ddl_v_input",           "ddl_compress",
-    "ddl_embed",  "ddl_per_feature", "ddl_scale_init",        "ddl_highway_init",
-    NULL
-};
+static const char *const ours[] = { "model_type",
+                                    "ddl_residual",
+                                    "ddl_residual_by_layer",
+                                    "ddl_map",
+                                    "ddl_k_rank",
+                                    "ddl_update",
+                                    "ddl_v_input",
+                                    "ddl_compress",
+                                    "ddl_embed",
+                                    "ddl_per_feature",
+                                    "ddl_scale_init",
+                                    "ddl_highway_init",
+                                    "ddl_streams",
+                                    "ddl_hyper_dynamic",
+                                    "ddl_sinkhorn_iterations",
+                                    NULL };
 static const char *const all_that_shapes_tell[] = {
     "model_type",
     "ddl_residual",
@@ -255,6 +265,9 @@ static const char *const all_that_shapes_tell[] = {
     "ddl_per_feature",
     "ddl_scale_init",
     "ddl_highway_init",
+    "ddl_streams",
+    "ddl_hyper_dynamic",
+    "ddl_sinkhorn_iterations",
     "ddl_residual_by_layer",
     "ddl_value_channels",
     "use_qk_rmsnorm",

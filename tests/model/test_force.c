@@ -105,8 +105,8 @@ PROPERTY(nothing_is_left_of_closed_sublayers)
 /* F is linear in its output matrix. */
 static void f_scale_is_a_factor_of_f(ddl_backend *backend)
 {
-    static const char *const presets[] = { "baseline", "scale", "gated", "highway" };
-    for (size_t i = 0; i < 4; i++) {
+    static const char *const presets[] = { "baseline", "scale", "gated", "highway", "hyper", "mhc" };
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         struct ddl_config k = small_config(presets[i]);
         const struct ddl_force half = { .keys = DDL_FORCE_F_SCALE, .f_scale = 0.5f };
         struct small_model f;
@@ -126,6 +126,28 @@ static void f_scale_is_a_factor_of_f(ddl_backend *backend)
     }
 }
 PROPERTY(f_scale_is_a_factor_of_f)
+
+/* With M = I streams that are read and written alike stay alike: the model is the static one whose mixing
+ * matrix is the identity. hyper starts as such; mhc does not. */
+static void identity_is_no_mixing(ddl_backend *backend)
+{
+    static const char *const presets[] = { "hyper", "mhc" };
+    const struct ddl_force identity = { .keys = DDL_FORCE_MIX, .mix = DDL_MIX_IDENTITY };
+    for (size_t i = 0; i < 2; i++) {
+        struct ddl_config k = small_config(presets[i]);
+        struct small_model f;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        double free_loss = loss_of(&f);
+        assert_int_equal(force_all(f.model, &identity), 2 * k.n_layers);
+        double forced = loss_of(&f);
+        if (i == 0)
+            assert_true(forced == free_loss);
+        else
+            assert_true(forced != free_loss);
+        small_model_free(&f);
+    }
+}
+PROPERTY(identity_is_no_mixing)
 
 /* ddl-1 and its write-only control have the same initial values. */
 static void update_is_replaced(ddl_backend *backend)
@@ -248,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_constant_gate_is_identical),
         cmocka_unit_test(test_nothing_is_left_of_closed_sublayers),
         cmocka_unit_test(test_f_scale_is_a_factor_of_f),
+        cmocka_unit_test(test_identity_is_no_mixing),
         cmocka_unit_test(test_update_is_replaced),
         cmocka_unit_test(test_sessions_are_forced_too),
         cmocka_unit_test(refusals),

@@ -9,11 +9,17 @@
 
 #include <math.h>
 
-static const char *const presets[] = { [DDL_RESIDUAL_ADD] = "baseline",
-                                       [DDL_RESIDUAL_DELTA] = "ddl-1",
-                                       [DDL_RESIDUAL_SCALE] = "scale",
-                                       [DDL_RESIDUAL_GATED] = "gated",
-                                       [DDL_RESIDUAL_HIGHWAY] = "highway" };
+static const char *const presets[] = {
+    [DDL_RESIDUAL_ADD] = "baseline", [DDL_RESIDUAL_DELTA] = "ddl-1",     [DDL_RESIDUAL_SCALE] = "scale",
+    [DDL_RESIDUAL_GATED] = "gated",  [DDL_RESIDUAL_HIGHWAY] = "highway", [DDL_RESIDUAL_HYPER] = "hyper",
+    [DDL_RESIDUAL_MHC] = "mhc"
+};
+
+/* Rules that are in all layers or in none. */
+static bool is_whole(int rule)
+{
+    return rule == DDL_RESIDUAL_HYPER || rule == DDL_RESIDUAL_MHC;
+}
 
 static int write_inputs(void **state)
 {
@@ -84,15 +90,16 @@ static void copies_what_is_not_of_the_rule(void **state)
             if (was == rule)
                 continue;
             snprintf(from, sizeof from, "%s", scratch_path(presets[was]));
-            struct ddl_graft g = graft_of(from, rule, 1, 2);
+            size_t first = is_whole(was) || is_whole(rule) ? 0 : 1;
+            struct ddl_graft g = graft_of(from, rule, first, 2);
             struct ddl_graft_result r = graft_ok(from, "there", &g);
             snprintf(to, sizeof to, "%s", scratch_path("there"));
             assert_int_equal(r.n_copied + r.n_new, count_tensors(to));
             assert_int_equal(r.n_copied + r.n_dropped, count_tensors(from));
             assert_int_equal(equal_tensors(from, to), r.n_copied);
             for (size_t l = 0; l < 3; l++)
-                assert_int_equal(ddl_config_residual(&r.config, l), l == 0 ? was : rule);
-            g = graft_of(to, was, 1, 2);
+                assert_int_equal(ddl_config_residual(&r.config, l), l < first ? was : rule);
+            g = graft_of(to, was, first, 2);
             r = graft_ok(to, "back", &g);
             assert_false(r.config.by_layer);
             if (was == DDL_RESIDUAL_ADD) {
@@ -141,7 +148,8 @@ static void new_parameters_are_a_new_models(void **state)
         char from[4096];
         size_t n_new = 0;
         snprintf(from, sizeof from, "%s", scratch_path("baseline"));
-        struct ddl_graft g = graft_of(from, rule, 0, 1);
+        size_t last = is_whole(rule) ? 2 : 1;
+        struct ddl_graft g = graft_of(from, rule, 0, last);
         g.keys.beta_init = rule == DDL_RESIDUAL_DELTA || rule == DDL_RESIDUAL_GATED ? 0.25f : 1;
         g.keys.highway_init = rule == DDL_RESIDUAL_HIGHWAY ? 0.7f : g.keys.highway_init;
         g.keys.scale_init = rule == DDL_RESIDUAL_SCALE ? 0.5f : g.keys.scale_init;
@@ -152,7 +160,8 @@ static void new_parameters_are_a_new_models(void **state)
         assert_ok(ddl_model_load(&grafted, scratch_path("there"), backend, NULL, NULL, &err), err);
         for (size_t i = 0; i < ddl_model_n_params(fresh); i++) {
             const struct ddl_param *p = ddl_model_param(fresh, i);
-            bool is_new = strncmp(p->name, "transformer.h.", 14) == 0 && p->name[14] < '2' &&
+            bool is_new = strncmp(p->name, "transformer.h.", 14) == 0 &&
+                          (size_t)(p->name[14] - '0') <= last &&
                           (strncmp(p->name + 16, "ddl_", 4) == 0 || strncmp(p->name + 16, "res_", 4) == 0);
             float *a = malloc(p->count * sizeof *a), *b = malloc(p->count * sizeof *b);
             ddl_model_read_param(fresh, i, a);
@@ -245,6 +254,25 @@ static void initial_gates(void **state)
     assert_true(fabs(loss_with(scratch_path("there"), 1, NULL) - loss_with(from, 1, NULL)) < 1e-6);
 }
 
+/* Streams that are equal remain equal: with the static initial weights of hyper the model computes what its
+ * source does, but for the epsilon of the final norm; the projections of mhc change it slightly. */
+static void equal_streams_are_the_source(void **state)
+{
+    (void)state;
+    char from[4096];
+    snprintf(from, sizeof from, "%s", scratch_path("baseline"));
+    double loss = loss_with(from, 0, NULL);
+    for (size_t n = 1; n <= 4; n++) {
+        struct ddl_graft g = graft_of(from, DDL_RESIDUAL_HYPER, 0, 2);
+        g.keys.streams = n;
+        graft_ok(from, "there", &g);
+        assert_true(fabs(loss_with(scratch_path("there"), 0, NULL) - loss) < 1e-4);
+    }
+    struct ddl_graft g = graft_of(from, DDL_RESIDUAL_MHC, 0, 2);
+    graft_ok(from, "there", &g);
+    assert_true(fabs(loss_with(scratch_path("there"), 0, NULL) - loss) < 0.05);
+}
+
 static void refuse(const char *from, const struct ddl_graft *graft, const char *gist)
 {
     struct ddl_error err;
@@ -276,6 +304,8 @@ static void refusals(void **state)
     g = graft_of(add, DDL_RESIDUAL_DELTA, 0, 0);
     g.keys.channels = 2;
     refuse(add, &g, "ddl_value_channels: expected 1");
+    g = graft_of(add, DDL_RESIDUAL_HYPER, 0, 1);
+    refuse(add, &g, "ddl_residual_by_layer: expected rules whose state is one vector, found hyper");
     g = graft_of(add, DDL_RESIDUAL_HIGHWAY, 0, 0);
     g.keys.map = DDL_MAP_V;
     refuse(add, &g, "ddl_map: expected a key of the rule highway");
@@ -521,6 +551,7 @@ int main(void)
         cmocka_unit_test(names_new_parameters),
         cmocka_unit_test(a_closed_gate_skips_the_layer),
         cmocka_unit_test(initial_gates),
+        cmocka_unit_test(equal_streams_are_the_source),
         cmocka_unit_test(refusals),
         cmocka_unit_test(a_sweep_is_its_parts),
         cmocka_unit_test(an_interrupted_sweep_continues),

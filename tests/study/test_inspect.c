@@ -115,6 +115,8 @@ static bool applies(const struct ddl_inspect_sublayer *s, const char *name, bool
         return strcmp(s->rule, "scale") == 0;
     if (strncmp(name, "tau", 3) == 0)
         return strcmp(s->rule, "highway") == 0;
+    if (strncmp(name, "mix_", 4) == 0 || strncmp(name, "product_", 8) == 0)
+        return strcmp(s->rule, "hyper") == 0 || strcmp(s->rule, "mhc") == 0;
     if (strncmp(name, "beta", 4) == 0 || strcmp(name, "skip") == 0 || strcmp(name, "match") == 0 ||
         strcmp(name, "over") == 0 || strcmp(name, "reflect") == 0)
         return s->is_delta || strcmp(s->rule, "gated") == 0;

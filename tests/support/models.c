@@ -129,6 +129,23 @@ static void mlp_width(struct ddl_config *k)
     k->mlp_size = 37;
 }
 
+static void hyper_static(struct ddl_config *k)
+{
+    k->streams = 3;
+    k->hyper_dynamic = false;
+}
+
+static void one_stream(struct ddl_config *k)
+{
+    k->streams = 1;
+}
+
+static void mhc_few(struct ddl_config *k)
+{
+    k->streams = 2;
+    k->sinkhorn_iterations = 3;
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -155,6 +172,11 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "ddl-tc fixed gate mlp", "ddl-tc", gate_constant_mlp },
     { "ddl-1 mixed with gated, fixed gate mlp", "ddl-1", gate_constant_mixed },
     { "baseline mlp width", "baseline", mlp_width },
+    { "hyper", "hyper", NULL },
+    { "hyper static", "hyper", hyper_static },
+    { "hyper one stream", "hyper", one_stream },
+    { "mhc", "mhc", NULL },
+    { "mhc two streams", "mhc", mhc_few },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

@@ -11,7 +11,9 @@
     RULE(DELTA, delta)                                                                                       \
     RULE(SCALE, scale)                                                                                       \
     RULE(GATED, gated)                                                                                       \
-    RULE(HIGHWAY, highway)
+    RULE(HIGHWAY, highway)                                                                                   \
+    RULE(HYPER, hyper)                                                                                       \
+    RULE(MHC, mhc)
 
 #define DDL_DECLARE_RULE(constant, name) extern const struct residual_rule residual_##name;
 DDL_RESIDUAL_RULES(DDL_DECLARE_RULE)

@@ -1,0 +1,169 @@
+/* mhc: n streams as those of hyper, mixed by doubly stochastic matrices (docs/equations.md, 9) that are
+ * functions of all streams of the token (Xie et al., 2025): Sinkhorn's iterations of the exponential of a
+ * projection. */
+#include "model/gradients.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/residual/streams.h"
+#include "model/residual/table.h"
+
+static const float norm_eps = 1e-5f;
+
+/* Its parameters: those of part p, pre, post and res, from FIRST + 3 p on. */
+enum { NORM, FIRST };
+enum { PRE, POST, RES, PARTS };
+enum { WEIGHT, BIAS, SCALE, OF_PART };
+_Static_assert((int)FIRST + (int)OF_PART * (int)PARTS <= RULE_SLOTS && (int)STREAMS_ACTS <= RULE_ACTS &&
+                   (int)STREAMS_SCRATCH <= RULE_SCRATCH,
+               "the tables of workspace.h and params.h are too small for this rule");
+
+/* The slot of one parameter of a part. */
+static int slot_of(const struct sublayer *s, int part, int which)
+{
+    return s->slots[FIRST + OF_PART * part + which];
+}
+
+static struct streams_projection projection(const struct ddl_config *k)
+{
+    return (struct streams_projection){ .groups = 1, .n_out = streams_weights(k) };
+}
+
+static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
+{
+    return streams_check(config, "mhc", err);
+}
+
+static void params(struct param_plan *plan, int *slots)
+{
+    const struct ddl_config *k = plan->config;
+    size_t n = k->streams, width = n * k->d_model;
+    static const char *const names[PARTS][OF_PART] = { { "pre.weight", "pre.bias", "pre.scale" },
+                                                       { "post.weight", "post.bias", "post.scale" },
+                                                       { "res.weight", "res.bias", "res.scale" } };
+    const struct param_init matrix = param_init_matrix(k), zero = param_init_constant(0),
+                            small = param_init_constant(0.01), near_identity = { INIT_OFF_DIAGONAL, -4 };
+    const struct param_row norm = {
+        "norm.weight", { width }, DDL_GROUP_NORM, param_init_constant(1), 0, NULL
+    };
+    param_plan_add(plan, &norm, &slots[NORM]);
+    for (int part = 0; part < PARTS; part++) {
+        size_t rows = part == RES ? n * n : n;
+        int *slot = slots + FIRST + OF_PART * part;
+        const struct param_row weight = {
+            names[part][WEIGHT], { rows, width }, DDL_GROUP_MATRIX, matrix, 0, NULL
+        };
+        const struct param_row bias = {
+            names[part][BIAS], { rows }, DDL_GROUP_BIAS, part == RES ? near_identity : zero, 0, NULL
+        };
+        const struct param_row scale = { names[part][SCALE], { 1 }, DDL_GROUP_NORM, small, 0, NULL };
+        param_plan_add(plan, &weight, &slot[WEIGHT]);
+        param_plan_add(plan, &bias, &slot[BIAS]);
+        param_plan_add(plan, &scale, &slot[SCALE]);
+    }
+}
+
+static void layout(const struct layout *l, float **acts)
+{
+    streams_layout(l, projection(l->config), acts);
+}
+
+static void scratch(const struct layout *l, float **out)
+{
+    streams_scratch(l, projection(l->config), out);
+}
+
+static size_t most_sums(const struct ddl_config *config)
+{
+    return streams_sums(config, projection(config));
+}
+
+static struct streams_matrices matrices(const struct sublayer *s)
+{
+    size_t n = s->p->config->streams;
+    return (struct streams_matrices){ .n = n,
+                                      .norm = s->slots[NORM],
+                                      .matrix = { slot_of(s, PRE, WEIGHT), slot_of(s, POST, WEIGHT),
+                                                  slot_of(s, RES, WEIGHT) },
+                                      .rows = { n, n, n * n } };
+}
+
+static const float *read_fwd(const struct sublayer *s, struct history *history)
+{
+    const struct pass *p = s->p;
+    const struct streams_matrices of = matrices(s);
+    float *const *acts = s->acts->rule;
+    struct mhc_args args = { .N = p->N,
+                             .d = p->config->d_model,
+                             .n = s->stream->channels,
+                             .iterations = p->config->sinkhorn_iterations,
+                             .eps = norm_eps,
+                             .identity = streams_identity(s),
+                             .X = s->stream->X,
+                             .Wf = acts[STREAMS_WF],
+                             .t = acts[STREAMS_T],
+                             .rstd = acts[STREAMS_RSTD],
+                             .w = acts[STREAMS_W],
+                             .x_in = s->acts->x_in };
+    (void)history;
+    for (int part = 0; part < PARTS; part++) {
+        args.bias[part] = param_value(p, slot_of(s, part, BIAS));
+        args.scale[part] = param_value(p, slot_of(s, part, SCALE));
+    }
+    streams_fold(s, &of);
+    p->ops->mhc_fwd(p->ctx, &args);
+    streams_probe(s, projection(p->config));
+    return s->acts->x_in;
+}
+
+static void read_bwd(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    const struct streams_matrices of = matrices(s);
+    float *const *acts = s->acts->rule;
+    struct mhc_grad_args args = { .N = p->N,
+                                  .d = p->config->d_model,
+                                  .n = s->stream->channels,
+                                  .iterations = p->config->sinkhorn_iterations,
+                                  .X = s->stream->X,
+                                  .Wf = acts[STREAMS_WF],
+                                  .t = acts[STREAMS_T],
+                                  .rstd = acts[STREAMS_RSTD],
+                                  .w = acts[STREAMS_W],
+                                  .dw = s->scratch[STREAMS_DW],
+                                  .dx_in = sublayer_dx_in(s),
+                                  .dX = s->stream->dX,
+                                  .dz = s->scratch[STREAMS_DZ],
+                                  .dWf = s->scratch[STREAMS_DWF] };
+    for (int part = 0; part < PARTS; part++) {
+        args.bias[part] = param_value(p, slot_of(s, part, BIAS));
+        args.scale[part] = param_value(p, slot_of(s, part, SCALE));
+        args.dbias[part] = param_grad(p, slot_of(s, part, BIAS));
+        args.dscale[part] = param_grad(p, slot_of(s, part, SCALE));
+    }
+    p->ops->mhc_bwd(p->ctx, &args);
+    streams_probe_bwd(s, projection(p->config));
+    for (int part = 0; part < PARTS; part++) {
+        probe_grad(p, slot_of(s, part, BIAS));
+        probe_grad(p, slot_of(s, part, SCALE));
+    }
+    streams_fold_bwd(s, &of);
+}
+
+const struct residual_rule residual_mhc = {
+    .prefix = "res",
+    .state = &streams_form,
+    .earlier = STREAM_KEPT,
+    .check = check,
+    .params = params,
+    .layout = layout,
+    .scratch = scratch,
+    .most_sums = most_sums,
+    .read_fwd = read_fwd,
+    .read_again = streams_read_again,
+    .read_bwd = read_bwd,
+    .write_fwd = streams_write_fwd,
+    .write_bwd = streams_write_bwd,
+    .flops = streams_flops,
+    .force_keys = DDL_FORCE_F_SCALE | DDL_FORCE_MIX,
+    .trace = streams_trace,
+};

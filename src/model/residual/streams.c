@@ -1,0 +1,224 @@
+/* The state of n streams: X0 has the embedding in each, the readout is their sum. */
+#include "model/residual/streams.h"
+
+#include "model/gradients.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+
+/* ---- the form of the state ---- */
+
+static size_t channels(const struct ddl_config *config)
+{
+    return config->streams;
+}
+
+static bool is_read(const struct ddl_config *config)
+{
+    (void)config;
+    return true;
+}
+
+/* x (N, d) in every stream of X (N, n, d). */
+static void repeat(const struct pass *p, size_t n, const float *x, float *X)
+{
+    size_t d = p->config->d_model;
+    p->ops->copy(p->ctx, &(struct copy_args){ .rows = p->N,
+                                              .width = d,
+                                              .src = x,
+                                              .src_stride = d,
+                                              .dst = X,
+                                              .dst_stride = n * d,
+                                              .batch = n,
+                                              .dst_batch = d });
+}
+
+static void sum(const struct pass *p, size_t n, const float *X, float *y)
+{
+    p->ops->streams_sum(
+        p->ctx, &(struct streams_sum_args){ .N = p->N, .d = p->config->d_model, .n = n, .X = X, .y = y });
+}
+
+static void embed_streams_fwd(const struct pass *p, const struct stream *stream, const float *x)
+{
+    repeat(p, stream->channels, x, stream->X);
+}
+
+static void embed_streams_bwd(const struct pass *p, const struct stream *stream, float *dx)
+{
+    sum(p, stream->channels, stream->dX, dx);
+}
+
+static const float *readout_streams_fwd(const struct pass *p, const struct stream *stream)
+{
+    sum(p, stream->channels, stream->X, p->ws->x_in);
+    probe_tensor(p, "x_in", p->ws->x_in, p->config->d_model);
+    return p->ws->x_in;
+}
+
+static void readout_streams_bwd(const struct pass *p, const struct stream *stream)
+{
+    repeat(p, stream->channels, p->ws->dx_in, stream->dX);
+    probe_tensor(p, "dX", stream->dX, stream->channels * p->config->d_model);
+}
+
+const struct state_form streams_form = {
+    .channels = channels,
+    .is_read = is_read,
+    .by_column = true,
+    .embed_fwd = embed_streams_fwd,
+    .embed_bwd = embed_streams_bwd,
+    .readout_fwd = readout_streams_fwd,
+    .readout_bwd = readout_streams_bwd,
+};
+
+/* ---- sizes ---- */
+
+size_t streams_weights(const struct ddl_config *config)
+{
+    return config->streams * (config->streams + 2);
+}
+
+/* Numbers of Wf. */
+static size_t projected(const struct ddl_config *k, struct streams_projection by)
+{
+    return by.groups ? by.n_out * k->streams * k->d_model / by.groups : 0;
+}
+
+void streams_layout(const struct layout *l, struct streams_projection by, float **acts)
+{
+    bool projects = by.groups > 0;
+    acts[STREAMS_W] = layout_rows(l, true, streams_weights(l->config));
+    acts[STREAMS_T] = layout_rows(l, projects, streams_weights(l->config));
+    acts[STREAMS_RSTD] = layout_rows(l, projects, by.groups);
+    acts[STREAMS_WF] = layout_floats(l, projects, projected(l->config, by), 1);
+}
+
+void streams_scratch(const struct layout *l, struct streams_projection by, float **out)
+{
+    bool projects = by.groups > 0;
+    out[STREAMS_DW] = layout_rows(l, true, streams_weights(l->config));
+    out[STREAMS_DZ] = layout_rows(l, projects, streams_weights(l->config));
+    out[STREAMS_DWF] = layout_floats(l, projects, projected(l->config, by), 1);
+}
+
+size_t streams_sums(const struct ddl_config *config, struct streams_projection by)
+{
+    enum { SCALES = 3 };
+    return projected(config, by) + streams_weights(config) + SCALES;
+}
+
+double streams_flops(const struct ddl_config *config)
+{
+    return 2 * (double)streams_weights(config) * (double)config->d_model;
+}
+
+ddl_status streams_check(const struct ddl_config *config, const char *name, struct ddl_error *err)
+{
+    if (config->by_layer)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "ddl_residual_by_layer: expected rules whose state is one vector, found %s: it "
+                             "has ddl_streams streams in all layers; set ddl_residual to %s instead",
+                             name, name);
+    return check_one_channel(config, name, err);
+}
+
+/* ---- the parts of the rules ---- */
+
+bool streams_identity(const struct sublayer *s)
+{
+    return s->force && (s->force->keys & DDL_FORCE_MIX);
+}
+
+void streams_fold(const struct sublayer *s, const struct streams_matrices *of)
+{
+    const struct pass *p = s->p;
+    struct streams_fold_args args = {
+        .d = p->config->d_model, .n = of->n, .norm = param_value(p, of->norm), .Wf = s->acts->rule[STREAMS_WF]
+    };
+    for (size_t i = 0; i < 3; i++) {
+        args.rows[i] = of->rows[i];
+        args.W[i] = of->rows[i] ? param_value(p, of->matrix[i]) : NULL;
+    }
+    p->ops->streams_fold_fwd(p->ctx, &args);
+}
+
+void streams_fold_bwd(const struct sublayer *s, const struct streams_matrices *of)
+{
+    const struct pass *p = s->p;
+    struct streams_fold_grad_args args = { .d = p->config->d_model,
+                                           .n = of->n,
+                                           .norm = param_value(p, of->norm),
+                                           .dWf = s->scratch[STREAMS_DWF],
+                                           .dnorm = param_grad(p, of->norm) };
+    for (size_t i = 0; i < 3 && of->rows[i]; i++) {
+        args.rows[i] = of->rows[i];
+        args.W[i] = param_value(p, of->matrix[i]);
+        args.dW[i] = param_grad(p, of->matrix[i]);
+    }
+    p->ops->streams_fold_bwd(p->ctx, &args);
+    probe_grad(p, of->norm);
+    for (size_t i = 0; i < 3 && of->rows[i]; i++)
+        probe_grad(p, of->matrix[i]);
+}
+
+void streams_probe(const struct sublayer *s, struct streams_projection by)
+{
+    const struct pass *p = s->p;
+    size_t weights = streams_weights(p->config);
+    if (by.groups)
+        probe_tensor(p, "projections", s->acts->rule[STREAMS_T], weights);
+    probe_tensor(p, "mixing", s->acts->rule[STREAMS_W], weights);
+    probe_tensor(p, "x_in", s->acts->x_in, p->config->d_model);
+}
+
+void streams_probe_bwd(const struct sublayer *s, struct streams_projection by)
+{
+    const struct pass *p = s->p;
+    if (by.groups)
+        probe_tensor(p, "dprojections", s->scratch[STREAMS_DZ], streams_weights(p->config));
+    probe_tensor(p, "dX", s->stream->dX, s->stream->channels * p->config->d_model);
+}
+
+const float *streams_read_again(const struct sublayer *s)
+{
+    return s->acts->x_in; /* streams_write_bwd computed it */
+}
+
+void streams_write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    const struct pass *p = s->p;
+    (void)x_in;
+    (void)ctx;
+    p->ops->streams_write_fwd(p->ctx, &(struct streams_write_args){ .N = p->N,
+                                                                    .d = p->config->d_model,
+                                                                    .n = s->stream->channels,
+                                                                    .X = s->stream->X,
+                                                                    .w = s->acts->rule[STREAMS_W],
+                                                                    .f = s->acts->f,
+                                                                    .X_out = s->stream->X_next });
+}
+
+const float *streams_write_bwd(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    bool again = p->ws->options.recompute != DDL_RECOMPUTE_NONE;
+    p->ops->streams_write_bwd(p->ctx,
+                              &(struct streams_write_grad_args){ .N = p->N,
+                                                                 .d = p->config->d_model,
+                                                                 .n = s->stream->channels,
+                                                                 .X = s->stream->X,
+                                                                 .w = s->acts->rule[STREAMS_W],
+                                                                 .f = s->acts->f,
+                                                                 .G = s->stream->dX,
+                                                                 .df = p->ws->df,
+                                                                 .dw = s->scratch[STREAMS_DW],
+                                                                 .x_in = again ? s->acts->x_in : NULL });
+    probe_tensor(p, "df", p->ws->df, p->config->d_model);
+    return p->ws->df;
+}
+
+void streams_trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+{
+    out->direction = s->acts->f;
+    out->mixing = s->acts->rule[STREAMS_W];
+}
