@@ -51,9 +51,9 @@ struct ddl_inspect_figures {
     double overlap_next;   /* mean of |k_s . k_s+1|, the next delta sublayer's; NAN for the last           */
     double lambda_mean, lambda_min, lambda_max;                   /* rule scale: the parameter       */
     double tau_mean, tau_q05, tau_q50, tau_q95, tau_min, tau_max; /* rule highway: its gate          */
-    /* Rules with streams: of the mixing matrix M of each token, and of the product of those of all sublayers
-     * up to this one: means of M_kk, and of the largest |sum| of a row, and of a column. */
-    double mix_diagonal, mix_row, mix_column, product_row, product_column;
+    double mix_diagonal, mix_row, mix_column; /* streams: of the mixing matrix M, means of M_kk, and of the
+                                                 largest |sum| of a row, and of a column                */
+    double product_row, product_column;       /* the last two of the product of all M up to this one   */
 };
 /* A row of the table of figures. */
 struct ddl_inspect_row {
@@ -88,9 +88,8 @@ struct ddl_inspect_sublayer {
     double sigma_max;          /* mean of the largest singular value                                        */
     double sigma_min;          /* mean of the smallest                                                      */
     const double *channel_rms; /* (c) root mean square of each value channel, or stream, of X'              */
-    /* Of rules with c streams, means over tokens; NULL for others. */
-    const double *mix_read,
-        *mix_write; /* (c) weights by which the streams are read, and F's output is written */
+    const double *mix_read, *mix_write;   /* (c) of c streams, means over tokens: weights by which they are
+                                             read,   and F's output is written; NULL for other rules            */
     const double *mix_mean, *mix_product; /* (c, c) the mixing matrix; the product of those up to this one */
     const float *steps; /* (n_rows) |X' - X| / |X| of the first rows, in order                        */
     size_t n_rows;      /* at most DDL_INSPECT_EXACT                                                  */

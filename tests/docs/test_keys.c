@@ -134,7 +134,7 @@ static void model_keys(void **state)
 /* ---- tensors ---- */
 
 struct letters {
-    size_t V, d, H, h, m, c, K, E, r, g, w;
+    size_t V, d, H, h, m, c, K, E, r, g, w, n, u;
 };
 
 static size_t letter(const struct letters *l, char name)
@@ -142,8 +142,9 @@ static size_t letter(const struct letters *l, char name)
     const struct {
         char name;
         size_t value;
-    } rows[] = { { 'V', l->V }, { 'd', l->d }, { 'H', l->H }, { 'h', l->h }, { 'm', l->m }, { 'c', l->c },
-                 { 'K', l->K }, { 'E', l->E }, { 'r', l->r }, { 'g', l->g }, { 'w', l->w }, { '1', 1 } };
+    } rows[] = { { 'V', l->V }, { 'd', l->d }, { 'H', l->H },     { 'h', l->h }, { 'm', l->m },
+                 { 'c', l->c }, { 'K', l->K }, { 'E', l->E },     { 'r', l->r }, { 'g', l->g },
+                 { 'w', l->w }, { 'n', l->n }, { 'o', l->n + 1 }, { 'u', l->u }, { '1', 1 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].name == name)
             return rows[i].value;
@@ -222,7 +223,9 @@ static void check_model(const struct markdown_table *table, bool *used, const st
                          .E = k->embed_kernel,
                          .r = k->k_rank,
                          .g = k->beta_hidden,
-                         .w = k->per_feature ? k->d_model : 1 };
+                         .w = k->per_feature ? k->d_model : 1,
+                         .n = k->streams,
+                         .u = k->residual == DDL_RESIDUAL_MHC ? k->d_model * k->streams : k->d_model };
     assert_ok(ddl_params_plan(k, &params, &n, &err), err);
     for (size_t i = 0; i < n; i++)
         check_param(table, used, &l, &params[i]);

@@ -373,6 +373,13 @@ static void several_files_with_an_index(void **state)
     remove_scratch("changed");
 }
 
+/* The projection of hyper's weights of writing starts at 0, and has the name of the gate's weight in gated.
+ */
+static bool starts_by_rule(const char *preset, const char *name)
+{
+    return strcmp(preset, "hyper") == 0 && strstr(name, ".beta.weight");
+}
+
 static void same_name_shape_and_seed_start_equal(void **state)
 {
     (void)state;
@@ -385,7 +392,8 @@ static void same_name_shape_and_seed_start_equal(void **state)
                 for (size_t q = 0; q < ddl_model_n_params(y); q++) {
                     const struct ddl_param *m = ddl_model_param(x, p), *n = ddl_model_param(y, q);
                     if (strcmp(m->name, n->name) != 0 || m->ndim != n->ndim ||
-                        memcmp(m->shape, n->shape, m->ndim * sizeof *m->shape) != 0)
+                        memcmp(m->shape, n->shape, m->ndim * sizeof *m->shape) != 0 ||
+                        starts_by_rule(a, m->name) || starts_by_rule(b, n->name))
                         continue;
                     float *u = ddl_mem_alloc(m->count * sizeof *u), *v = ddl_mem_alloc(m->count * sizeof *v);
                     ddl_model_read_param(x, p, u);

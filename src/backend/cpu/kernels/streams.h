@@ -1,5 +1,5 @@
 /* What the kernels of hyper-connections share: sums over the features of a row, and the products of rows with
- * a few vectors. The order in which a number is summed does not depend on the rows beside it, so that a
+ * a few vectors. The order in which a number is summed does not depend on other rows, so that a
  * token's results are the same in a batch of any size. */
 #ifndef DDL_BACKEND_CPU_STREAMS_H
 #define DDL_BACKEND_CPU_STREAMS_H
