@@ -31,19 +31,25 @@ static const struct ddl_option rows[] = {
     { 0 },
 };
 
+/* The keys of a force: how messages name them, and the layers that accept them. */
+static const struct {
+    const char *name;
+    unsigned key;
+    const char *group, *layers;
+} key_rows[] = {
+    { "f_scale", DDL_FORCE_F_SCALE, "f_scale", "a rule other than delta" },
+    { "mix", DDL_FORCE_MIX, "mix", "the rule hyper, mhc or laurel" },
+    { "beta", DDL_FORCE_BETA, "beta, scale and update", "the rule delta" },
+    { "scale", DDL_FORCE_SCALE, "beta, scale and update", "the rule delta" },
+    { "update", DDL_FORCE_UPDATE, "beta, scale and update", "the rule delta" },
+};
+enum { N_KEYS = sizeof key_rows / sizeof *key_rows };
+
 static unsigned key_of(const char *name)
 {
-    static const struct {
-        const char *name;
-        unsigned key;
-    } keys[] = { { "beta", DDL_FORCE_BETA },
-                 { "scale", DDL_FORCE_SCALE },
-                 { "update", DDL_FORCE_UPDATE },
-                 { "f_scale", DDL_FORCE_F_SCALE },
-                 { "mix", DDL_FORCE_MIX } };
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (strcmp(name, keys[i].name) == 0)
-            return keys[i].key;
+    for (size_t i = 0; i < N_KEYS; i++) {
+        if (strcmp(name, key_rows[i].name) == 0)
+            return key_rows[i].key;
     }
     return 0;
 }
@@ -130,13 +136,10 @@ static void merge(struct sublayer_force *to, const struct spec *spec)
 static ddl_status not_accepted(const struct spec *spec, const struct ddl_config *config, size_t layer,
                                struct ddl_error *err)
 {
-    unsigned keys = spec->force.keys;
-    const char *key = keys & DDL_FORCE_MIX       ? "mix"
-                      : keys & DDL_FORCE_F_SCALE ? "f_scale"
-                                                 : "beta, scale and update";
-    const char *rules = keys & DDL_FORCE_MIX       ? "the rule hyper or mhc"
-                        : keys & DDL_FORCE_F_SCALE ? "a rule other than delta"
-                                                   : "the rule delta";
+    size_t i = 0;
+    while (!(spec->force.keys & key_rows[i].key))
+        i++;
+    const char *key = key_rows[i].group, *rules = key_rows[i].layers;
     if (spec->all)
         return ddl_error_set(err, DDL_E_USAGE, "%s: expected layers with %s, the model has none", key, rules);
     return ddl_error_set(err, DDL_E_USAGE, "%s: expected a layer with %s, layer %zu has the rule %s", key,

@@ -71,7 +71,7 @@ class Config:
     ddl_v_constant: bool = False
     ddl_v_constant_value: float = 2.0
     # ---- our own
-    ddl_residual: str = "add"  # add | delta | scale | gated | highway
+    ddl_residual: str = "add"  # add | delta | scale | gated | highway | laurel
     ddl_map: str = "k"  # k: the sublayer's output is the direction; v: it is the target
     ddl_k_rank: int = 0  # v-map: rank of the direction's map, 0 is full
     ddl_update: str = "delta"  # delta | write | erase
@@ -81,6 +81,7 @@ class Config:
     ddl_per_feature: bool = False  # scale, highway: one number for each feature
     ddl_scale_init: float = 1.0
     ddl_highway_init: float = 0.1
+    ddl_laurel_rank: int = 0  # laurel: rank of the learned map beside the identity, 0: none
     ddl_beta_constant: bool = False  # delta, gated: the gate is ddl_beta_constant_value for every token
     ddl_beta_constant_value: float = 1.0
     mlp_size: int = 0  # 0: 8 hidden_size / 3, rounded down
@@ -376,6 +377,22 @@ class HighwayRule(nn.Module):
         return ((1 - tau) * X + tau * f[..., None]).to(X.dtype)
 
 
+class LaurelRule(nn.Module):
+    """x' = m_0 f + m_1 (x + U D x), m = 2 softmax(mix), U D of a low rank (LAuReL)"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        d, rank = cfg.hidden_size, cfg.ddl_laurel_rank
+        self.mix = nn.Parameter(torch.empty(2))
+        if rank:
+            self.down, self.up = linear(d, rank), linear(rank, d)
+
+    def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
+        m = 2 * widened(self.mix).softmax(-1)
+        x = x_in + self.up(self.down(x_in)) if hasattr(self, "up") else x_in
+        return (m[0] * f + m[1] * x)[..., None].to(X.dtype)
+
+
 class DeltaRule(GatedRule):
     """X' = X + beta k (v - k'X)': how a sublayer's output f enters the state."""
 
@@ -413,7 +430,8 @@ class DeltaRule(GatedRule):
 
 
 # Of each rule but "add": the prefix of its parameters, and its class.
-RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule), "gated": ("res", GatedRule), "highway": ("res", HighwayRule)}
+RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule), "gated": ("res", GatedRule), "highway": ("res", HighwayRule),
+         "laurel": ("res", LaurelRule)}
 
 
 def widened(x: torch.Tensor) -> torch.Tensor:
@@ -453,6 +471,8 @@ def initialize(cfg: Config, name: str, parameter: nn.Parameter) -> None:
         parameter.fill_(1.0)
     elif name.endswith(".read"):
         parameter.fill_(cfg.ddl_state_read_init or 1.0 / cfg.ddl_value_channels)
+    elif name.endswith((".mix", ".up.weight")):
+        parameter.zero_()
     elif name.endswith(".scale"):
         parameter.fill_(cfg.ddl_scale_init)
     elif name.endswith(".gate.bias"):

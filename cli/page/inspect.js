@@ -117,7 +117,8 @@ function updates() {
   section("Sizes of the updates", sizes.node, table([
     ...identity(),
     ...[["e_pre_rms", "e_pre"], ["e_post_rms", "e_post"], ["e_identity", "identity"], ["erase", "erase"], ["write", "write"], ["step", "step"],
-      ["overlap_stream", "k with stream"], ["overlap_next", "k with next k"], ["lambda_mean", "λ"], ["lambda_min", "λ lowest"], ["lambda_max", "λ highest"]]
+      ["overlap_stream", "k with stream"], ["overlap_next", "k with next k"], ["lambda_mean", "λ"], ["lambda_min", "λ lowest"], ["lambda_max", "λ highest"],
+      ["mix_f", "m of F(x)"], ["mix_x", "m of x"]]
       .filter(([name]) => has(name)).map(([name, title]) => ({ title, cell: (s) => precise(s[name]) })),
   ], sublayers, { caption: "Root mean squares of kᵀX − v before and after the step, and means of the relative sizes and overlaps" }));
 }

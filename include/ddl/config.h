@@ -28,6 +28,7 @@ enum ddl_residual {
     DDL_RESIDUAL_HIGHWAY, /* (1 - tau) (*) x + tau (*) F(x), tau a gate */
     DDL_RESIDUAL_HYPER,   /* n streams, read, mixed and written with weights that depend on the token */
     DDL_RESIDUAL_MHC,     /* the same, mixed by doubly stochastic matrices */
+    DDL_RESIDUAL_LAUREL,  /* m_0 F(x) + m_1 (x + U D x), m and the low rank U D learned */
     DDL_RESIDUALS         /* how many there are                */
 };
 /* Delta rule: what the sublayer's output determines. */
@@ -102,6 +103,7 @@ struct ddl_config {
     bool v_constant;     /* the target is v_constant_value in every channel          */
     float v_constant_value;
     bool per_feature; /* ddl_per_feature: rules scale, highway: one number for each feature instead of one */
+    size_t laurel_rank; /* ddl_laurel_rank: rule laurel, rank r of U D; 0: none */
     bool beta_constant; /* rules delta, gated: the gate is beta_constant_value for every token */
     float beta_constant_value;
     size_t streams;             /* ddl_streams: rules hyper, mhc: n                                 */
@@ -116,9 +118,9 @@ DDL_API const struct ddl_option *ddl_config_options(void);
 DDL_API struct ddl_config ddl_config_defaults(void);
 
 /* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
- * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway", "hyper", "mhc";
- * those that begin with "ddl-" also with the suffix of a control: "-write", "-erase", "-beta1", "-v0",
- * "-vmap". */
+ * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway", "hyper", "mhc",
+ * "laurel"; those that begin with "ddl-" also with the suffix of a control: "-write", "-erase", "-beta1",
+ * "-v0", "-vmap". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
  * (the paper's), "mini", "tiny", "micro". */

@@ -27,12 +27,12 @@ enum ddl_force_key {
     DDL_FORCE_SCALE = 2,   /* scale: delta sublayers   */
     DDL_FORCE_UPDATE = 4,  /* update: delta sublayers  */
     DDL_FORCE_F_SCALE = 8, /* f_scale: all others      */
-    DDL_FORCE_MIX = 16,    /* mix: hyper and mhc sublayers */
+    DDL_FORCE_MIX = 16,    /* mix: hyper, mhc and laurel sublayers */
 };
 
-/* What the mixing matrix of a sublayer with streams is forced to. */
+/* What the mixture of the state before a sublayer is forced to. */
 enum ddl_mix {
-    DDL_MIX_IDENTITY, /* the identity: streams are read and written, not mixed */
+    DDL_MIX_IDENTITY, /* the identity: F's output is added to an unchanged state */
     DDL_MIXES         /* how many there are */
 };
 /* "identity", NULL: choices for a struct ddl_option. */
@@ -45,7 +45,7 @@ struct ddl_force {
     float scale;   /* factor of the gate, at least 0                              */
     int update;    /* enum ddl_update                                             */
     float f_scale; /* factor of F's output: 0 leaves the stream without it        */
-    int mix;       /* enum ddl_mix: the matrix that mixes the streams             */
+    int mix;       /* enum ddl_mix                                                */
 };
 
 /* The keys that layer `layer` of config accepts: a sum of enum ddl_force_key. */

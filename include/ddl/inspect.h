@@ -54,6 +54,7 @@ struct ddl_inspect_figures {
     double mix_diagonal, mix_row, mix_column; /* streams: of the mixing matrix M, means of M_kk, and of the
                                                  largest |sum| of a row, and of a column                */
     double product_row, product_column;       /* the last two of the product of all M up to this one   */
+    double mix_f, mix_x; /* rule laurel: its factors of F's output and of the stream                  */
 };
 /* A row of the table of figures. */
 struct ddl_inspect_row {
@@ -89,7 +90,7 @@ struct ddl_inspect_sublayer {
     double sigma_min;          /* mean of the smallest                                                      */
     const double *channel_rms; /* (c) root mean square of each value channel, or stream, of X'              */
     const double *mix_read, *mix_write;   /* (c) of c streams, means over tokens: weights by which they are
-                                             read,   and F's output is written; NULL for other rules            */
+                                             read,   and F's output is written; NULL for other rules   */
     const double *mix_mean, *mix_product; /* (c, c) the mixing matrix; the product of those up to this one */
     const float *steps; /* (n_rows) |X' - X| / |X| of the first rows, in order                        */
     size_t n_rows;      /* at most DDL_INSPECT_EXACT                                                  */

@@ -360,6 +360,7 @@ static const struct bench_op ops[] = {
     BOTH(streams_write),
     BOTH(hyper),
     BOTH(mhc),
+    BOTH(laurel),
     BOTH(rmsnorm),
     BOTH(rope),
     BOTH(swiglu),

@@ -249,3 +249,26 @@ void make_highway_bwd(struct bench_case *k, const struct bench_sizes *s)
     OUT(highway_grad_args, dz, s->N * s->d);
     INOUT(highway_grad_args, db, s->d);
 }
+
+enum { LAUREL_RANK = 16 };
+void make_laurel_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.laurel_fwd = (struct laurel_args){ .N = s->N, .d = s->d, .r = LAUREL_RANK };
+    IN(laurel_args, f, s->N * s->d, NORMAL);
+    IN(laurel_args, mix, 2, NORMAL);
+    INOUT(laurel_args, low, s->N * LAUREL_RANK);
+    INOUT(laurel_args, X, s->N * s->d);
+}
+void make_laurel_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    k->args.laurel_bwd = (struct laurel_grad_args){ .N = s->N, .d = s->d, .r = LAUREL_RANK };
+    IN(laurel_grad_args, X, s->N * s->d, NORMAL);
+    IN(laurel_grad_args, f, s->N * s->d, NORMAL);
+    IN(laurel_grad_args, mix, 2, NORMAL);
+    IN(laurel_grad_args, low, s->N * LAUREL_RANK, NORMAL);
+    IN(laurel_grad_args, G, s->N * s->d, NORMAL);
+    INOUT(laurel_grad_args, dlow, s->N * LAUREL_RANK);
+    OUT(laurel_grad_args, dX, s->N * s->d);
+    OUT(laurel_grad_args, df, s->N * s->d);
+    INOUT(laurel_grad_args, dmix, 2);
+}

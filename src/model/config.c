@@ -96,6 +96,8 @@ enum {
         "scale: initial value of the scale")                                                                 \
     ROW(FLOAT, ddl_highway_init, highway_init, 1e-6, 1 - 1e-6, NULL, OWN_IF_USED | OF(HIGHWAY),              \
         "highway: initial value of the gate")                                                                \
+    ROW(SIZE, ddl_laurel_rank, laurel_rank, 0, MAX_WIDTH, NULL, RESIDUAL | OWN_IF_USED | OF(LAUREL),         \
+        "laurel: rank of the learned map beside the identity (0: none)")                                     \
     ROW(BOOL, ddl_beta_constant, beta_constant, 0, 0, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED),   \
         "delta, gated: the gate is a constant")                                                              \
     ROW(FLOAT, ddl_beta_constant_value, beta_constant_value, 0, 2, NULL,                                     \
@@ -265,6 +267,8 @@ static const struct preset {
       false },
     { ALONE("mhc"), "hyper-connections with doubly stochastic mixing matrices", DDL_RESIDUAL_MHC, 1, 0, 0,
       false },
+    { ALONE("laurel"), "LAuReL: m_0 F(x) + m_1 (x + U D x), m and the low rank U D learned",
+      DDL_RESIDUAL_LAUREL, 1, 0, 0, false },
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 

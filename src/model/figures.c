@@ -47,6 +47,8 @@ const struct ddl_inspect_row *ddl_inspect_rows(void)
         FIGURE(mix_column, "mean of max_j |Σ_k M_kj|, the gain of mixing backward"),
         FIGURE(product_row, "the same as mix_row of the product of all M up to this sublayer"),
         FIGURE(product_column, "the same as mix_column of that product"),
+        FIGURE(mix_f, "laurel: factor m₀ of F(x)"),
+        FIGURE(mix_x, "laurel: factor m₁ of the stream"),
         { 0 },
     };
     return rows;
@@ -78,6 +80,8 @@ void ddl_figures_begin(struct ddl_sublayer_sums *sums, size_t c)
     *sums = (struct ddl_sublayer_sums){ .lambda_mean = (double)NAN,
                                         .lambda_min = (double)NAN,
                                         .lambda_max = (double)NAN,
+                                        .mix_f = (double)NAN,
+                                        .mix_x = (double)NAN,
                                         .channel2 = sums->channel2,
                                         .gate = sums->gate };
     memset(sums->channel2, 0, c * sizeof *sums->channel2);
@@ -93,6 +97,12 @@ void ddl_figures_set_lambda(struct ddl_sublayer_sums *sums, size_t width, const 
         sums->lambda_min = fmin(sums->lambda_min, (double)lambda[i]);
         sums->lambda_max = fmax(sums->lambda_max, (double)lambda[i]);
     }
+}
+
+void ddl_figures_set_mix(struct ddl_sublayer_sums *sums, const float *mix)
+{
+    sums->mix_f = 2 / (1 + exp((double)mix[1] - (double)mix[0]));
+    sums->mix_x = 2 / (1 + exp((double)mix[0] - (double)mix[1]));
 }
 
 /* k (d) from the direction; without one, F's output is X' - X. Returns |k|. */
@@ -271,6 +281,8 @@ bool ddl_figures_of(const struct ddl_sublayer_sums *sums, size_t c, struct ddl_i
     f->lambda_mean = sums->lambda_mean;
     f->lambda_min = sums->lambda_min;
     f->lambda_max = sums->lambda_max;
+    f->mix_f = sums->mix_f;
+    f->mix_x = sums->mix_x;
     if (sums->is_delta)
         set_delta(f, sums, c);
     if (sums->mixing_rows)

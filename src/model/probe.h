@@ -46,6 +46,7 @@ struct ddl_sublayer_step {
     const float *lambda;    /* (width) the parameter                                         */
     const float *tau;       /* (N, width)                                                    */
     const float *mixing;    /* (N, c (c + 2)) of c streams: r_j, b_k, M_kj (ops.h)           */
+    const float *mix;       /* (2) laurel: the parameter, m = 2 softmax(mix)                 */
 };
 
 /* `x` is memory of the model's backend, valid during the call. */

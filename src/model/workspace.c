@@ -136,13 +136,13 @@ static size_t larger(size_t a, size_t b)
 static size_t widest_input(const struct ddl_config *k)
 {
     size_t sublayers = larger(k->n_heads * k->head_dim, ddl_config_mlp_size(k));
-    return larger(larger(k->d_model, k->k_rank), sublayers);
+    return larger(larger(k->d_model, larger(k->k_rank, k->laurel_rank)), sublayers);
 }
 
 static size_t widest_output(const struct ddl_config *k)
 {
     size_t sublayers = larger(3 * k->n_heads * k->head_dim, 2 * ddl_config_mlp_size(k));
-    return larger(larger(k->d_model, k->k_rank), sublayers);
+    return larger(larger(k->d_model, larger(k->k_rank, k->laurel_rank)), sublayers);
 }
 
 static void place_bf16(const struct layout *l, struct ddl_workspace *ws)

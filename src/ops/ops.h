@@ -444,6 +444,30 @@ struct mhc_grad_args {
     float *dWf;                  /* =  */
 };
 
+/* m = 2 softmax(mix), or (1, 1) where mix is NULL; X = m_0 f + m_1 X and low = m_1 low, in place.
+ * Section 9 */
+struct laurel_args {
+    size_t N, d, r;   /* r 0: no low */
+    const float *f;   /* (N, d)      */
+    const float *mix; /* (2) or NULL */
+    float *low;       /* (N, r) in place */
+    float *X;         /* (N, d) in place */
+};
+/* dmix from G, the gradient of the new X, and dlow, that of the new low; df = m_0 G, dX = m_1 G, dlow = m_1
+ * dlow. */
+struct laurel_grad_args {
+    size_t N, d, r;
+    const float *X;   /* (N, d) the state before                  */
+    const float *f;   /* (N, d)                                   */
+    const float *mix; /* (2)                                      */
+    const float *low; /* (N, r) as forward left it                */
+    const float *G;   /* (N, d)                                   */
+    float *dlow;      /* (N, r) in place                          */
+    float *dX;        /* (N, d) = ; may be G                      */
+    float *df;        /* (N, d) =                                 */
+    float *dmix;      /* (2) +=                                   */
+};
+
 /* y = tanh(x) element by element; dx = dy (1 - y^2). In place allowed. */
 struct tanh_args {
     size_t n;
@@ -678,6 +702,8 @@ struct ddl_memory_request {
     OP(hyper_bwd,       hyper_grad_args) \
     OP(mhc_fwd,         mhc_args) \
     OP(mhc_bwd,         mhc_grad_args) \
+    OP(laurel_fwd,      laurel_args) \
+    OP(laurel_bwd,      laurel_grad_args) \
     OP(tanh_fwd,        tanh_args) \
     OP(tanh_bwd,        tanh_grad_args) \
     OP(fill,            fill_args) \

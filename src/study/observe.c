@@ -209,6 +209,11 @@ void inspection_observe(void *user, const struct ddl_sublayer_step *step)
     }
     if (step->mixing)
         add_mixing(in, sums, step);
+    if (step->mix) {
+        float mix[2];
+        download(in, mix, step->mix, 2);
+        ddl_figures_set_mix(&sums->figures, mix);
+    }
     sums->figures.is_delta = step->target != NULL;
     sums->figures.update = step->update;
     if (step->target)

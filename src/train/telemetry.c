@@ -119,6 +119,11 @@ static void observe_gate(struct ddl_telemetry *t, const struct ddl_sublayer_step
         download(t, t->gate, step->lambda, step->width);
         ddl_figures_set_lambda(&t->sums, step->width, t->gate);
     }
+    if (step->mix) {
+        float mix[2];
+        download(t, mix, step->mix, 2);
+        ddl_figures_set_mix(&t->sums, mix);
+    }
     if (step->tau && step->width > 1)
         add_gates(t, sample(t, t->gate, step->tau, step->rows, step->width) * step->width, 1);
     else if (step->tau || step->beta) {

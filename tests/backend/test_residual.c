@@ -9,6 +9,8 @@ DEFINE_CALL(gated_fwd, gated_args)
 DEFINE_CALL(gated_bwd, gated_grad_args)
 DEFINE_CALL(highway_fwd, highway_args)
 DEFINE_CALL(highway_bwd, highway_grad_args)
+DEFINE_CALL(laurel_fwd, laurel_args)
+DEFINE_CALL(laurel_bwd, laurel_grad_args)
 
 static const struct shape {
     size_t N, d;
@@ -96,10 +98,58 @@ static void test_highway_saturated(void **state)
     }
 }
 
+static void test_laurel(void **state)
+{
+    (void)state;
+    static const size_t ranks[] = { 0, 1, 21 };
+    for (size_t s = 0; s < 3 * N_SHAPES; s++) {
+        size_t N = shapes[s / 3].N, d = shapes[s / 3].d, r = ranks[s % 3];
+        float *X = some_floats(N * d), *f = some_floats(N * d), *mix = some_floats(2),
+              *low = some_floats(N * r);
+        struct laurel_args fwd = { .N = N, .d = d, .r = r, .f = f, .mix = mix };
+        struct output forward[] = { { &fwd.X, N * d, 1e-6, X, NULL }, { &fwd.low, N * r, 1e-6, low, NULL } };
+        COMPARE(laurel_fwd, fwd, forward);
+        float *G = some_floats(N * d), *dlow = some_floats(N * r);
+        struct laurel_grad_args bwd = {
+            .N = N, .d = d, .r = r, .X = X, .f = f, .mix = mix, .low = low, .G = G
+        };
+        struct output backward[] = { { &bwd.dX, N * d, 1e-6, G, &bwd.G },
+                                     { &bwd.df, N * d, 1e-6, NULL, NULL },
+                                     { &bwd.dlow, N * r, 1e-6, dlow, NULL },
+                                     { &bwd.dmix, 2, 5e-6, some_floats(2), NULL } };
+        COMPARE(laurel_bwd, bwd, backward);
+        release_all();
+    }
+}
+
+/* Equal logits of the mixture, and none, leave both factors 1, exactly. */
+static void test_laurel_equal(void **state)
+{
+    (void)state;
+    enum { D = 21 };
+    for (size_t i = 0; isa_name(i); i++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(i), 1);
+        if (!backend)
+            continue;
+        float *X = some_floats(D), *f = some_floats(D), mix[2] = { 0.3f, 0.3f }, sum[D];
+        for (int none = 0; none < 2; none++) {
+            for (size_t j = 0; j < D; j++)
+                sum[j] = f[j] + X[j];
+            struct laurel_args args = { .N = 1, .d = D, .f = f, .mix = none ? NULL : mix, .X = X };
+            backend->ops->laurel_fwd(backend->ctx, &args);
+            assert_memory_equal(X, sum, sizeof sum);
+        }
+        ddl_backend_free(backend);
+        release_all();
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_scale), cmocka_unit_test(test_gated),
-                                        cmocka_unit_test(test_highway),
-                                        cmocka_unit_test(test_highway_saturated) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scale),   cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_highway), cmocka_unit_test(test_highway_saturated),
+        cmocka_unit_test(test_laurel),  cmocka_unit_test(test_laurel_equal)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -221,7 +221,7 @@ static void check_model(const struct markdown_table *table, bool *used, const st
                          .c = k->channels,
                          .K = ddl_config_state_kernel(k),
                          .E = k->embed_kernel,
-                         .r = k->k_rank,
+                         .r = k->residual == DDL_RESIDUAL_LAUREL ? k->laurel_rank : k->k_rank,
                          .g = k->beta_hidden,
                          .w = k->per_feature ? k->d_model : 1,
                          .n = k->streams,
@@ -257,6 +257,7 @@ static void tensor_shapes(void **state)
         assert_ok(ddl_config_set_size(&k, "micro", &err), err);
         k.residual = rule / 2;
         k.per_feature = rule % 2;
+        k.laurel_rank = rule % 2 ? 5 : 0;
         check_model(&table, used, &k);
     }
     for (size_t i = 0; i < table.n; i++) {

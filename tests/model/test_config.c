@@ -42,6 +42,7 @@ static void presets(void **state)
         { "highway", DDL_RESIDUAL_HIGHWAY, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "hyper", DDL_RESIDUAL_HYPER, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "mhc", DDL_RESIDUAL_MHC, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "laurel", DDL_RESIDUAL_LAUREL, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
     };
     enum { N = sizeof cases / sizeof *cases };
     for (size_t i = 0; i < N; i++) {
@@ -73,8 +74,8 @@ static void presets(void **state)
     assert_int_equal(ddl_config_set_preset(&c, "transformer", &err), DDL_E_USAGE);
     assert_string_equal(err.text,
                         "unknown model 'transformer' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
-                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway, hyper, mhc; delta "
-                        "models also with the suffixes -write, -erase, -beta1, -v0, -vmap)");
+                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway, hyper, mhc, laurel; "
+                        "delta models also with the suffixes -write, -erase, -beta1, -v0, -vmap)");
 }
 
 /* What each control sets, by hand. */
@@ -261,6 +262,9 @@ static void checks(void **state)
         { "hyper", "ddl_streams", "9", "ddl_streams: 9 is out of range (1 to 8)" },
         { "mhc", "ddl_sinkhorn_iterations", "101",
           "ddl_sinkhorn_iterations: 101 is out of range (1 to 100)" },
+        { "ddl-cc", "ddl_residual", "laurel", "ddl_value_channels is 4, but ddl_residual laurel has only 1" },
+        { "baseline", "ddl_laurel_rank", "1048577",
+          "ddl_laurel_rank: 1048577 is out of range (0 to 1048576)" },
         { "ddl-cc", "ddl_residual", "scale", "ddl_value_channels is 4, but ddl_residual scale has only 1" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -252,6 +252,7 @@ static const char *const ours[] = { "model_type",
                                     "ddl_streams",
                                     "ddl_hyper_dynamic",
                                     "ddl_sinkhorn_iterations",
+                                    "ddl_laurel_rank",
                                     NULL };
 static const char *const all_that_shapes_tell[] = {
     "model_type",
@@ -268,6 +269,7 @@ static const char *const all_that_shapes_tell[] = {
     "ddl_streams",
     "ddl_hyper_dynamic",
     "ddl_sinkhorn_iterations",
+    "ddl_laurel_rank",
     "ddl_residual_by_layer",
     "ddl_value_channels",
     "use_qk_rmsnorm",

@@ -43,7 +43,8 @@ static void own_values_are_identical(ddl_backend *backend)
         struct small_model f;
         small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
         double free_loss = loss_of(&f);
-        const struct ddl_force own = { .keys = DDL_FORCE_SCALE | DDL_FORCE_UPDATE | DDL_FORCE_F_SCALE,
+        const struct ddl_force own = { .keys = DDL_FORCE_SCALE | DDL_FORCE_UPDATE | DDL_FORCE_F_SCALE |
+                                               DDL_FORCE_MIX,
                                        .scale = 1,
                                        .update = k.update,
                                        .f_scale = 1 };
@@ -105,7 +106,9 @@ PROPERTY(nothing_is_left_of_closed_sublayers)
 /* F is linear in its output matrix. */
 static void f_scale_is_a_factor_of_f(ddl_backend *backend)
 {
-    static const char *const presets[] = { "baseline", "scale", "gated", "highway", "hyper", "mhc" };
+    static const char *const presets[] = {
+        "baseline", "scale", "gated", "highway", "hyper", "mhc", "laurel"
+    };
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         struct ddl_config k = small_config(presets[i]);
         const struct ddl_force half = { .keys = DDL_FORCE_F_SCALE, .f_scale = 0.5f };
@@ -165,6 +168,31 @@ static void update_is_replaced(ddl_backend *backend)
     small_model_free(&g);
 }
 PROPERTY(update_is_replaced)
+
+/* laurel and the baseline have the same initial values apart from the mixture and its low-rank map. */
+static void an_identity_mixture_is_an_addition(ddl_backend *backend)
+{
+    struct ddl_config k = small_config("laurel"), plain = small_config("baseline");
+    struct small_model f, g;
+    const struct ddl_force identity = { .keys = DDL_FORCE_MIX };
+    k.laurel_rank = 4;
+    small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+    small_model_make(&g, ddl_backend_name(backend), &plain, DDL_PRECISION_F32);
+    for (size_t i = 0; i < ddl_model_n_params(f.model); i++) {
+        const struct ddl_param *param = ddl_model_param(f.model, i);
+        if (strstr(param->name, ".mix"))
+            change_param(f.model, i, 0, 1, 1, 0.5f);
+        else if (strstr(param->name, ".up."))
+            change_param(f.model, i, 0, param->count, 1, 0.1f);
+    }
+    double expected = loss_of(&g);
+    assert_true(fabs(loss_of(&f) - expected) > 1e-3);
+    assert_int_equal(force_all(f.model, &identity), 2 * k.n_layers);
+    close_enough(loss_of(&f), expected, 1e-5 * expected, "laurel");
+    small_model_free(&f);
+    small_model_free(&g);
+}
+PROPERTY(an_identity_mixture_is_an_addition)
 
 /* A session applies the forces of its model. */
 static void sessions_are_forced_too(ddl_backend *backend)
@@ -272,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_f_scale_is_a_factor_of_f),
         cmocka_unit_test(test_identity_is_no_mixing),
         cmocka_unit_test(test_update_is_replaced),
+        cmocka_unit_test(test_an_identity_mixture_is_an_addition),
         cmocka_unit_test(test_sessions_are_forced_too),
         cmocka_unit_test(refusals),
     };

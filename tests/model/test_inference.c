@@ -29,7 +29,8 @@ static bool in_products(const struct ddl_param *param)
 {
     static const char *const ends[] = { ".wte.weight",    ".c_q.weight",   ".c_k.weight",   ".c_v.weight",
                                         ".c_proj.weight", ".c_fc1.weight", ".c_fc2.weight", ".k_proj.weight",
-                                        ".k_down.weight", ".k_up.weight",  ".gate.weight" };
+                                        ".k_down.weight", ".k_up.weight",  ".gate.weight",  ".down.weight",
+                                        ".up.weight" };
     size_t length = strlen(param->name);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t n = strlen(ends[i]);

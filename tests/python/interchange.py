@@ -339,6 +339,7 @@ def configurations():
         one_channel.append(dict(ddl_residual=rule, ddl_scale_init=0.7, ddl_highway_init=0.25))
         one_channel.append(dict(ddl_residual=rule, ddl_per_feature=rule != "gated", ddl_beta_single_linear=False))
     one_channel.append(dict(ddl_residual_by_layer=["gated", "delta", "highway"]))
+    one_channel += [dict(ddl_residual="laurel"), dict(ddl_residual="laurel", ddl_laurel_rank=7)]
     expanded = [delta | dict(ddl_value_channels=c, ddl_compress=compress, ddl_embed=embed, ddl_map=m, ddl_state_read_init=read)
                 for c, compress, embed, m, read in ((4, "token", "repeat", "k", 0.0), (3, "channel", "conv", "k", 0.4),
                                                     (2, "mix", "conv", "v", 0.0))]
@@ -361,6 +362,7 @@ def every_parameter_of_a_new_model_learns():
         for name, grad in gradients(model).items():
             idle = ".v_proj." in name and (model.config.ddl_v_constant or model.config.ddl_update == "erase")
             idle = idle or (".beta" in name and model.config.ddl_beta_constant)
+            idle = idle or name.endswith(".down.weight")  # laurel: U is 0
             assert idle or grad.count_nonzero() > 0, f"{describe(changes)}: {name} has no gradient"
 
 
@@ -425,6 +427,10 @@ def hooks_watch_and_replace_values():
             elif isinstance(rule, ddl_torch.GatedRule):
                 assert ((values["gate"] > 0) & (values["gate"] < 2)).all(), what
                 expected = X + (values["gate"] * f)[..., None]
+            elif isinstance(rule, ddl_torch.LaurelRule):
+                m = 2 * rule.mix.softmax(-1)
+                low = rule.up(rule.down(X[..., 0]))[..., None] if hasattr(rule, "up") else 0
+                expected = m[0] * f[..., None] + m[1] * (X + low)
             else:
                 expected = X + (rule.scale * f)[..., None]
             check(error(found.detach(), expected.detach()), 1e-5, what)

@@ -12,7 +12,7 @@
 static const char *const presets[] = {
     [DDL_RESIDUAL_ADD] = "baseline", [DDL_RESIDUAL_DELTA] = "ddl-1",     [DDL_RESIDUAL_SCALE] = "scale",
     [DDL_RESIDUAL_GATED] = "gated",  [DDL_RESIDUAL_HIGHWAY] = "highway", [DDL_RESIDUAL_HYPER] = "hyper",
-    [DDL_RESIDUAL_MHC] = "mhc"
+    [DDL_RESIDUAL_MHC] = "mhc",      [DDL_RESIDUAL_LAUREL] = "laurel"
 };
 
 /* Rules that are in all layers or in none. */
@@ -238,7 +238,8 @@ static void a_closed_gate_skips_the_layer(void **state)
     }
 }
 
-/* A gate that opens from 0, and a scale of 1: the layer is skipped, and the same function as before. */
+/* A gate that opens from 0: the layer is skipped. A scale of 1, and a new mixture: the same function as
+ * before. */
 static void initial_gates(void **state)
 {
     (void)state;
@@ -250,6 +251,10 @@ static void initial_gates(void **state)
     graft_ok(from, "there", &g);
     assert_true(fabs(loss_with(scratch_path("there"), 1, NULL) - loss_with(from, 1, &left_out)) < 1e-3);
     g = graft_of(from, DDL_RESIDUAL_SCALE, 1, 1);
+    graft_ok(from, "there", &g);
+    assert_true(fabs(loss_with(scratch_path("there"), 1, NULL) - loss_with(from, 1, NULL)) < 1e-6);
+    g = graft_of(from, DDL_RESIDUAL_LAUREL, 0, 2);
+    g.keys.laurel_rank = 3;
     graft_ok(from, "there", &g);
     assert_true(fabs(loss_with(scratch_path("there"), 1, NULL) - loss_with(from, 1, NULL)) < 1e-6);
 }

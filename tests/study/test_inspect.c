@@ -113,6 +113,8 @@ static bool applies(const struct ddl_inspect_sublayer *s, const char *name, bool
         return true;
     if (strncmp(name, "lambda", 6) == 0)
         return strcmp(s->rule, "scale") == 0;
+    if (strncmp(name, "mix", 3) == 0)
+        return strcmp(s->rule, "laurel") == 0;
     if (strncmp(name, "tau", 3) == 0)
         return strcmp(s->rule, "highway") == 0;
     if (strncmp(name, "mix_", 4) == 0 || strncmp(name, "product_", 8) == 0)

@@ -105,6 +105,18 @@ static void highway_features_mixed(struct ddl_config *k)
     k->per_feature = true;
 }
 
+static void laurel(struct ddl_config *k)
+{
+    k->residual = DDL_RESIDUAL_LAUREL;
+    k->laurel_rank = 4;
+}
+
+static void laurel_mixed(struct ddl_config *k)
+{
+    mixed(k);
+    k->residual_by_layer[1] = DDL_RESIDUAL_LAUREL;
+}
+
 static void gate_constant(struct ddl_config *k)
 {
     k->beta_constant = true;
@@ -177,6 +189,8 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "hyper one stream", "hyper", one_stream },
     { "mhc", "mhc", NULL },
     { "mhc two streams", "mhc", mhc_few },
+    { "laurel", "baseline", laurel },
+    { "ddl-1 mixed with laurel without rank", "ddl-1", laurel_mixed },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

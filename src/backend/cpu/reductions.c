@@ -2,6 +2,7 @@
  * order. */
 #include "backend/cpu/parallel.h"
 
+#include <math.h>
 #include <string.h>
 
 static void add(size_t n, const float *x, float *y)
@@ -84,6 +85,17 @@ void cpu_mhc_bwd(void *ctx, const struct mhc_grad_args *a)
     const float *sums = parallel_sums(cpu, a->N, 16 * n * a->d, cpu->k->mhc_bwd, a, projected + out + 3);
     memcpy(a->dWf, sums, projected * sizeof *a->dWf);
     add_in_order(sums + projected, sizeof to / sizeof *to, to, count);
+}
+
+/* dmix_i = m_i dm_i - s_i sum_j m_j dm_j, with s = m / 2 the softmax. */
+void cpu_laurel_bwd(void *ctx, const struct laurel_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    const float *dm = parallel_sums(cpu, a->N, 6 * a->d + 3 * a->r, cpu->k->laurel_bwd, a, 2);
+    float s0 = 1 / (1 + expf(a->mix[1] - a->mix[0])), s1 = 1 / (1 + expf(a->mix[0] - a->mix[1]));
+    float dmix = s1 * dm[0] - s0 * dm[1];
+    a->dmix[0] += dmix;
+    a->dmix[1] -= dmix;
 }
 
 void cpu_bias_bwd(void *ctx, const struct bias_grad_args *a)

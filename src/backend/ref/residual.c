@@ -97,3 +97,35 @@ void ref_highway_bwd(void *ctx, const struct highway_grad_args *a)
         a->db[j] += (float)sum;
     }
 }
+
+void ref_laurel_fwd(void *ctx, const struct laurel_args *a)
+{
+    double more = a->mix ? (double)a->mix[1] - (double)a->mix[0] : 0;
+    double m0 = 2 / (1 + exp(more)), m1 = 2 / (1 + exp(-more));
+    (void)ctx;
+    for (size_t ni = 0; ni < a->N * a->d; ni++)
+        a->X[ni] = (float)(m0 * (double)a->f[ni] + m1 * (double)a->X[ni]);
+    for (size_t nj = 0; nj < a->N * a->r; nj++)
+        a->low[nj] = (float)(m1 * (double)a->low[nj]);
+}
+
+void ref_laurel_bwd(void *ctx, const struct laurel_grad_args *a)
+{
+    double s0 = 1 / (1 + exp((double)a->mix[1] - (double)a->mix[0]));
+    double s1 = 1 / (1 + exp((double)a->mix[0] - (double)a->mix[1]));
+    double m0dm0 = 0, m1dm1 = 0;
+    (void)ctx;
+    for (size_t ni = 0; ni < a->N * a->d; ni++) {
+        double g = (double)a->G[ni];
+        m0dm0 += 2 * s0 * g * (double)a->f[ni];
+        m1dm1 += 2 * s1 * g * (double)a->X[ni];
+        a->df[ni] = (float)(2 * s0 * g);
+        a->dX[ni] = (float)(2 * s1 * g);
+    }
+    for (size_t nj = 0; nj < a->N * a->r; nj++) {
+        m1dm1 += (double)a->dlow[nj] * (double)a->low[nj];
+        a->dlow[nj] = (float)(2 * s1 * (double)a->dlow[nj]);
+    }
+    a->dmix[0] += (float)(s1 * m0dm0 - s0 * m1dm1);
+    a->dmix[1] += (float)(s0 * m1dm1 - s1 * m0dm0);
+}

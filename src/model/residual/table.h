@@ -13,7 +13,8 @@
     RULE(GATED, gated)                                                                                       \
     RULE(HIGHWAY, highway)                                                                                   \
     RULE(HYPER, hyper)                                                                                       \
-    RULE(MHC, mhc)
+    RULE(MHC, mhc)                                                                                           \
+    RULE(LAUREL, laurel)
 
 #define DDL_DECLARE_RULE(constant, name) extern const struct residual_rule residual_##name;
 DDL_RESIDUAL_RULES(DDL_DECLARE_RULE)

@@ -131,3 +131,64 @@ void DDL_KERNEL(highway_bwd)(const void *args, size_t lo, size_t hi, float *scra
         }
     }
 }
+
+/* m = 2 softmax(mix). */
+INLINE void laurel_factors(const float *mix, float *m)
+{
+    m[0] = 2 * vsigmoid(mix[0] - mix[1]);
+    m[1] = 2 * vsigmoid(mix[1] - mix[0]);
+}
+
+void DDL_KERNEL(laurel_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct laurel_args *a = args;
+    float m[2] = { 1, 1 };
+    (void)scratch;
+    if (a->mix)
+        laurel_factors(a->mix, m);
+    float m0 = m[0], m1 = m[1];
+    for (size_t n = lo; n < hi; n++) {
+        const float *f = a->f + n * a->d;
+        float *X = a->X + n * a->d;
+#pragma omp simd
+        for (size_t i = 0; i < a->d; i++)
+            X[i] = m0 * f[i] + m1 * X[i];
+        for (size_t j = 0; j < a->r; j++)
+            a->low[n * a->r + j] *= m1;
+    }
+}
+
+/* One row: adds m_0 dm_0 and the part of m_1 dm_1 that is in X to dm. */
+INLINE void laurel_row_bwd(size_t d, const float *m, const float *X, const float *f, const float *G,
+                           float *dX, float *df, double *dm)
+{
+    float m0 = m[0], m1 = m[1], sum0 = 0, sum1 = 0;
+#pragma omp simd reduction(+ : sum0, sum1)
+    for (size_t i = 0; i < d; i++) {
+        float g = G[i];
+        sum0 += g * f[i];
+        sum1 += g * X[i];
+        df[i] = m0 * g;
+        dX[i] = m1 * g;
+    }
+    dm[0] += (double)(m0 * sum0);
+    dm[1] += (double)(m1 * sum1);
+}
+
+void DDL_KERNEL(laurel_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct laurel_grad_args *a = args;
+    double dm[2] = { 0 }; /* many rows, and their sums may cancel */
+    float m[2];
+    laurel_factors(a->mix, m);
+    for (size_t n = lo; n < hi; n++) {
+        size_t row = n * a->d, low = n * a->r;
+        laurel_row_bwd(a->d, m, a->X + row, a->f + row, a->G + row, a->dX + row, a->df + row, dm);
+        if (a->r)
+            dm[1] += (double)dot(a->r, a->dlow + low, a->low + low);
+        for (size_t j = 0; j < a->r; j++)
+            a->dlow[low + j] *= m[1];
+    }
+    scratch[0] += (float)dm[0];
+    scratch[1] += (float)dm[1];
+}

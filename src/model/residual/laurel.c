@@ -1,0 +1,140 @@
+/* laurel: X' = m_0 f + m_1 (X + U D X) (docs/equations.md, 9), m = 2 softmax(mix), U D of rank r (LAuReL-RW
+ * and -LR). Forward computes D X, applies m to f, X and D X in one op, and adds U times the last. Backward:
+ * the gradient of U D X first, then df = m_0 dX', dX = m_1 dX' and dmix in one op, then the gradient of D X.
+ * The state is saved: it cannot be computed from X' where m_1 is near 0. */
+#include "model/gradients.h"
+#include "model/linear.h"
+#include "model/precision.h"
+#include "model/probe_calls.h"
+#include "model/residual/table.h"
+
+enum { MIX, DOWN, UP }; /* its parameters; D and U only with a rank */
+enum { LOW };           /* (N, r) m_1 D X                          */
+enum { DLOW };          /* (N, r) its gradient, then that of D X   */
+
+static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
+{
+    return check_one_channel(config, "laurel", err);
+}
+
+static void params(struct param_plan *plan, int *slots)
+{
+    const struct ddl_config *k = plan->config;
+    size_t d = k->d_model, r = k->laurel_rank;
+    const struct param_row mix = {
+        .name = "mix", .shape = { 2 }, .group = DDL_GROUP_NORM, .init = param_init_constant(0)
+    };
+    const struct param_row down = { .name = "down.weight",
+                                    .shape = { r, d },
+                                    .group = DDL_GROUP_MATRIX,
+                                    .init = param_init_matrix(k),
+                                    .flags = PARAM_PRODUCT };
+    const struct param_row up = { .name = "up.weight",
+                                  .shape = { d, r },
+                                  .group = DDL_GROUP_MATRIX,
+                                  .init = param_init_constant(0),
+                                  .flags = PARAM_PRODUCT };
+    param_plan_add(plan, &mix, &slots[MIX]);
+    if (!r)
+        return;
+    param_plan_add(plan, &down, &slots[DOWN]);
+    param_plan_add(plan, &up, &slots[UP]);
+}
+
+static void layout(const struct layout *l, float **acts)
+{
+    acts[LOW] = layout_rows(l, l->config->laurel_rank > 0, l->config->laurel_rank);
+}
+
+static void scratch(const struct layout *l, float **out)
+{
+    out[DLOW] = layout_rows(l, l->config->laurel_rank > 0, l->config->laurel_rank);
+}
+
+/* Whether the mixture is forced to be the identity: X' = X + f. */
+static bool is_identity(const struct sublayer *s)
+{
+    return s->force && (s->force->keys & DDL_FORCE_MIX);
+}
+
+static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    const struct pass *p = s->p;
+    bool identity = is_identity(s);
+    size_t d = p->config->d_model, r = identity ? 0 : p->config->laurel_rank;
+    float *low = s->acts->rule[LOW];
+    (void)ctx;
+    if (r)
+        linear_fwd(p, p->N, d, r, x_in, param_weight(p, s->slots[DOWN]), low, false);
+    p->ops->laurel_fwd(p->ctx, &(struct laurel_args){ .N = p->N,
+                                                      .d = d,
+                                                      .r = r,
+                                                      .f = s->acts->f,
+                                                      .mix = identity ? NULL : param_value(p, s->slots[MIX]),
+                                                      .low = low,
+                                                      .X = s->stream->X });
+    if (!r)
+        return;
+    probe_tensor(p, "low", low, r);
+    linear_fwd(p, p->N, r, d, low, param_weight(p, s->slots[UP]), s->stream->X, true);
+}
+
+static const float *write_bwd(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    size_t d = p->config->d_model, r = p->config->laurel_rank;
+    float *low = s->acts->rule[LOW], *dlow = s->scratch[DLOW], *dX = s->stream->dX;
+    if (r) {
+        linear_bwd(p, p->N, r, d, low, dX, param_weight_bwd(p, s->slots[UP]), dlow, false);
+        probe_grad(p, s->slots[UP]);
+    }
+    p->ops->laurel_bwd(p->ctx, &(struct laurel_grad_args){ .N = p->N,
+                                                           .d = d,
+                                                           .r = r,
+                                                           .X = s->stream->X,
+                                                           .f = s->acts->f,
+                                                           .mix = param_value(p, s->slots[MIX]),
+                                                           .low = low,
+                                                           .G = dX,
+                                                           .dlow = dlow,
+                                                           .dX = dX,
+                                                           .df = p->ws->df,
+                                                           .dmix = param_grad(p, s->slots[MIX]) });
+    probe_grad(p, s->slots[MIX]);
+    probe_tensor(p, "df", p->ws->df, d);
+    if (r) {
+        probe_tensor(p, "dlow", dlow, r);
+        linear_bwd(p, p->N, d, r, s->stream->X, dlow, param_weight_bwd(p, s->slots[DOWN]), dX, true);
+        probe_grad(p, s->slots[DOWN]);
+    }
+    probe_tensor(p, "dX", dX, d);
+    return p->ws->df;
+}
+
+/* m_0 f + m_1 X. */
+static double flops(const struct ddl_config *config)
+{
+    return 3 * (double)config->d_model;
+}
+
+static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+{
+    out->direction = s->acts->f;
+    out->mix = is_identity(s) ? NULL : param_value(s->p, s->slots[MIX]);
+}
+
+const struct residual_rule residual_laurel = {
+    .prefix = "res",
+    .earlier = STREAM_SAVED,
+    .check = check,
+    .params = params,
+    .layout = layout,
+    .scratch = scratch,
+    .read_fwd = read_stream_fwd,
+    .read_bwd = read_stream_bwd,
+    .write_fwd = write_fwd,
+    .write_bwd = write_bwd,
+    .flops = flops,
+    .force_keys = DDL_FORCE_F_SCALE | DDL_FORCE_MIX,
+    .trace = trace,
+};
