@@ -161,6 +161,14 @@ struct losses {
     struct ddl_eval_result before, after;
 };
 
+static bool has_layers(const struct work *w)
+{
+    bool any = false;
+    for (size_t l = 0; l < w->source.n_layers; l++)
+        any = any || w->graft.layer[l];
+    return any;
+}
+
 static void print_graft_json(const struct work *w, const struct ddl_graft_result *r,
                              const struct losses *losses)
 {
@@ -168,7 +176,7 @@ static void print_graft_json(const struct work *w, const struct ddl_graft_result
     ddl_json_open(&json, NULL, '{');
     print_saved_model_json(&json, &w->found);
     ddl_json_string(&json, "out", w->flags.out);
-    ddl_json_string(&json, "rule", rule_names()[w->graft.rule]);
+    ddl_json_string(&json, "rule", has_layers(w) ? rule_names()[w->graft.rule] : NULL);
     ddl_json_open(&json, "layers", '[');
     for (size_t l = 0; l < r->config.n_layers; l++) {
         if (w->graft.layer[l])
@@ -189,11 +197,25 @@ static void print_graft_json(const struct work *w, const struct ddl_graft_result
     putchar('\n');
 }
 
+/* The options beside the rules that have changed. */
+static void print_options(const struct ddl_graft_result *r)
+{
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        char was[64], now[64];
+        ddl_option_format(row, &r->source, was, sizeof was);
+        ddl_option_format(row, &r->config, now, sizeof now);
+        if (ddl_graft_is_option(row) && strcmp(was, now) != 0)
+            printf("%s: %s, was %s\n", row->name, now, was);
+    }
+}
+
 static void print_graft(const struct work *w, const struct ddl_graft_result *r, const struct losses *losses)
 {
     char layers[2048];
     describe_layers(w->graft.layer, r->config.n_layers, layers, sizeof layers);
-    printf("%s: rule %s in layers %s\n", w->flags.out, rule_names()[w->graft.rule], layers);
+    if (has_layers(w))
+        printf("%s: rule %s in layers %s\n", w->flags.out, rule_names()[w->graft.rule], layers);
+    print_options(r);
     printf("tensors: %zu copied, %zu new (%zu parameters), %zu dropped\n", r->n_copied, r->n_new,
            r->new_numbers, r->n_dropped);
     if (losses)
@@ -209,7 +231,7 @@ static void print_graft(const struct work *w, const struct ddl_graft_result *r, 
 /* Checks that need the result of the graft, before anything is written. */
 static ddl_status check_train(const struct work *w, struct ddl_error *err)
 {
-    if (w->flags.train == DDL_GRAFT_TRAIN_NEW && w->graft.rule == DDL_RESIDUAL_ADD)
+    if (w->flags.train == DDL_GRAFT_TRAIN_NEW && w->graft.rule == DDL_RESIDUAL_ADD && has_layers(w))
         return ddl_error_set(err, DDL_E_USAGE, "--train: expected all, the rule add has no parameters");
     return DDL_OK;
 }
@@ -371,6 +393,11 @@ static ddl_status choose_layers(struct work *w, struct ddl_error *err)
     const struct flags *flags = &w->flags;
     if (*flags->layers)
         return select_layer_list(flags->layers, w->source.n_layers, w->graft.layer, err);
+    if (!flags->sweep)
+        return ddl_graft_changes_options(&w->source, &w->graft)
+                   ? DDL_OK
+                   : ddl_option_missing("graft",
+                                        "--layers LIST, --sweep or an option such as --value-residual", err);
     for (size_t l = 0; l < w->source.n_layers; l++)
         w->graft.layer[l] = ddl_config_residual(&w->source, l) != flags->rule;
     return DDL_OK;
@@ -380,8 +407,6 @@ static ddl_status check_flags(const struct flags *flags, struct ddl_error *err)
 {
     if (!*flags->out)
         return ddl_option_missing("graft", "--out DIR", err);
-    if (!*flags->layers && !flags->sweep)
-        return ddl_option_missing("graft", "--layers LIST or --sweep", err);
     if (flags->json + flags->csv + flags->markdown > 1)
         return ddl_error_set(err, DDL_E_USAGE,
                              "graft: expected one of --json, --csv and --markdown, found several");
@@ -428,12 +453,12 @@ static int cmd_graft(int argc, char **argv)
         return report_error(&err);
     }
     ddl_status status = read_options(w, argc, argv, &err);
+    w->graft.rule = w->flags.rule;
+    w->graft.keys = w->run.config;
+    w->graft.seed = w->run.seed;
     if (!status)
         status = choose_layers(w, &err);
     if (!status) {
-        w->graft.rule = w->flags.rule;
-        w->graft.keys = w->run.config;
-        w->graft.seed = w->run.seed;
         catch_interrupts();
         status = w->flags.sweep ? sweep(w, &err) : graft(w, &err);
     }
@@ -443,7 +468,7 @@ static int cmd_graft(int argc, char **argv)
 
 const struct command graft_command = {
     .name = "graft",
-    .usage = "DIR --out DIR (--layers LIST | --sweep) [--rule NAME] [--beta-init X]",
+    .usage = "DIR --out DIR (--layers LIST | --sweep | --value-residual BOOL) [--rule NAME] [--beta-init X]",
     .about = "replace the residual rule of layers of a trained model",
     .text =
         (const char *const[]){
@@ -452,6 +477,8 @@ const struct command graft_command = {
             "unchanged, and those of the new rule are initialized as in a new model with this --seed.",
             "A gate starts at --beta-init, that of the rule highway at --ddl-highway-init, the factor of the",
             "rule scale at --ddl-scale-init. --rule add restores the addition.",
+            "--value-residual true mixes the values of attention with those of layer 0, at first with the",
+            "factors (1, 0), which leave the model as it was; it needs no --layers.",
             "With data (--val-data, or --train-data) the loss before and after is printed.",
             "--sweep grafts each layer alone and fine-tunes it on --train-data: the table has the loss right",
             "after the graft and after --steps steps, the lowest first. With --train all a row 'none' is the",

@@ -26,8 +26,12 @@ static const struct ddl_option rows[] = {
     { .name = "beta", .type = DDL_OPTION_FLOAT, .offset = AT(force.beta), .max = 2 },
     { .name = "scale", .type = DDL_OPTION_FLOAT, .offset = AT(force.scale), .max = 1e6 },
     { .name = "update", .type = DDL_OPTION_CHOICE, .offset = AT(force.update), .choices = updates },
-    { .name = "mix", .type = DDL_OPTION_CHOICE, .offset = AT(force.mix), .choices = ddl_mix_names },
+    { .name = "mix", .type = DDL_OPTION_CHOICE, .offset = AT(force.mix), .choices = ddl_force_mix_names },
     { .name = "f_scale", .type = DDL_OPTION_FLOAT, .offset = AT(force.f_scale), .max = 1e6 },
+    { .name = "values",
+      .type = DDL_OPTION_CHOICE,
+      .offset = AT(force.values),
+      .choices = ddl_force_values_names },
     { 0 },
 };
 
@@ -39,6 +43,7 @@ static const struct {
 } key_rows[] = {
     { "f_scale", DDL_FORCE_F_SCALE, "f_scale", "a rule other than delta" },
     { "mix", DDL_FORCE_MIX, "mix", "the rule hyper, mhc or laurel" },
+    { "values", DDL_FORCE_VALUES, "values", "value_residual above the first, sub=attn" },
     { "beta", DDL_FORCE_BETA, "beta, scale and update", "the rule delta" },
     { "scale", DDL_FORCE_SCALE, "beta, scale and update", "the rule delta" },
     { "update", DDL_FORCE_UPDATE, "beta, scale and update", "the rule delta" },
@@ -107,7 +112,7 @@ static ddl_status read_spec(struct spec *spec, char *text, size_t n_layers, stru
     spec->all = spec->all || !layers;
     if (!status && !spec->force.keys)
         status = ddl_error_set(err, DDL_E_USAGE,
-                               "expected one of beta, scale, update, f_scale and mix, found none");
+                               "expected one of beta, scale, update, f_scale, mix and values, found none");
     return status;
 }
 
@@ -129,6 +134,8 @@ static void merge(struct sublayer_force *to, const struct spec *spec)
         to->force.f_scale = spec->force.f_scale;
     if (keys & DDL_FORCE_MIX)
         to->force.mix = spec->force.mix;
+    if (keys & DDL_FORCE_VALUES)
+        to->force.values = spec->force.values;
     to->force.keys |= keys;
 }
 
@@ -157,7 +164,8 @@ static ddl_status add_spec(struct force_plan *plan, const struct spec *spec, con
         if (!spec->all && spec->layer[l] && !accepts)
             return not_accepted(spec, config, l, err);
         for (int s = 0; s < DDL_SUBLAYERS && accepts && (spec->all || spec->layer[l]); s++) {
-            if (spec->sub != ALL && spec->sub != s)
+            if ((spec->sub != ALL && spec->sub != s) ||
+                (spec->force.keys & DDL_FORCE_VALUES && s != DDL_SUBLAYER_ATTN))
                 continue;
             merge(&plan->sublayer[DDL_SUBLAYERS * l + (size_t)s], spec);
             n++;

@@ -13,15 +13,20 @@ static const struct column {
     const char *figure, *title;
     int width, digits;
 } columns[] = {
-    { "beta_mean", "β", 6, 2 },       { "beta_q05", "5%", 6, 2 },       { "beta_q95", "95%", 6, 2 },
-    { "skip", "skip", 6, 2 },         { "match", "match", 6, 2 },       { "over", "over", 6, 2 },
-    { "reflect", "refl", 6, 2 },      { "lambda_mean", "λ", 7, 3 },     { "lambda_min", "min", 7, 3 },
-    { "lambda_max", "max", 7, 3 },    { "tau_mean", "τ", 6, 2 },        { "tau_q05", "5%", 6, 2 },
-    { "tau_q95", "95%", 6, 2 },       { "mix_diagonal", "diag", 7, 3 }, { "mix_row", "row", 7, 3 },
-    { "mix_column", "column", 7, 3 }, { "product_row", "∏ row", 7, 3 }, { "product_column", "∏ col", 7, 3 },
-    { "tau_q95", "95%", 6, 2 },       { "mix_f", "m_f", 7, 3 },         { "mix_x", "m_x", 7, 3 },
-    { "e_pre_rms", "e_pre", 7, 3 },   { "e_post_rms", "e_post", 7, 3 }, { "erase", "erase", 7, 3 },
-    { "write", "write", 7, 3 },       { "step", "step", 7, 3 },         { "overlap_stream", "stream", 7, 3 },
+    { "beta_mean", "β", 6, 2 },       { "beta_q05", "5%", 6, 2 },
+    { "beta_q95", "95%", 6, 2 },      { "skip", "skip", 6, 2 },
+    { "match", "match", 6, 2 },       { "over", "over", 6, 2 },
+    { "reflect", "refl", 6, 2 },      { "lambda_mean", "λ", 7, 3 },
+    { "lambda_min", "min", 7, 3 },    { "lambda_max", "max", 7, 3 },
+    { "tau_mean", "τ", 6, 2 },        { "tau_q05", "5%", 6, 2 },
+    { "tau_q95", "95%", 6, 2 },       { "mix_diagonal", "diag", 7, 3 },
+    { "mix_row", "row", 7, 3 },       { "mix_column", "column", 7, 3 },
+    { "product_row", "∏ row", 7, 3 }, { "product_column", "∏ col", 7, 3 },
+    { "mix_f", "m_f", 7, 3 },         { "mix_x", "m_x", 7, 3 },
+    { "values_own", "v_l", 7, 3 },    { "values_first", "v_0", 7, 3 },
+    { "e_pre_rms", "e_pre", 7, 3 },   { "e_post_rms", "e_post", 7, 3 },
+    { "erase", "erase", 7, 3 },       { "write", "write", 7, 3 },
+    { "step", "step", 7, 3 },         { "overlap_stream", "stream", 7, 3 },
     { "overlap_next", "next", 7, 3 },
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };

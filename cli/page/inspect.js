@@ -118,7 +118,8 @@ function updates() {
     ...identity(),
     ...[["e_pre_rms", "e_pre"], ["e_post_rms", "e_post"], ["e_identity", "identity"], ["erase", "erase"], ["write", "write"], ["step", "step"],
       ["overlap_stream", "k with stream"], ["overlap_next", "k with next k"], ["lambda_mean", "λ"], ["lambda_min", "λ lowest"], ["lambda_max", "λ highest"],
-      ["mix_f", "m of F(x)"], ["mix_x", "m of x"]]
+      ["mix_f", "m of F(x)"], ["mix_x", "m of x"],
+      ["values_own", "m of own values"], ["values_first", "m of layer 0's values"]]
       .filter(([name]) => has(name)).map(([name, title]) => ({ title, cell: (s) => precise(s[name]) })),
   ], sublayers, { caption: "Root mean squares of kᵀX − v before and after the step, and means of the relative sizes and overlaps" }));
 }

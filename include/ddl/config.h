@@ -103,8 +103,9 @@ struct ddl_config {
     bool v_constant;     /* the target is v_constant_value in every channel          */
     float v_constant_value;
     bool per_feature; /* ddl_per_feature: rules scale, highway: one number for each feature instead of one */
-    size_t laurel_rank; /* ddl_laurel_rank: rule laurel, rank r of U D; 0: none */
-    bool beta_constant; /* rules delta, gated: the gate is beta_constant_value for every token */
+    size_t laurel_rank;  /* ddl_laurel_rank: rule laurel, rank r of U D; 0: none */
+    bool value_residual; /* attention's values in layers above the first are mixed with those of layer 0 */
+    bool beta_constant;  /* rules delta, gated: the gate is beta_constant_value for every token */
     float beta_constant_value;
     size_t streams;             /* ddl_streams: rules hyper, mhc: n                                 */
     bool hyper_dynamic;         /* ddl_hyper_dynamic: the weights of hyper depend on the token      */
@@ -119,7 +120,8 @@ DDL_API struct ddl_config ddl_config_defaults(void);
 
 /* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
  * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway", "hyper", "mhc",
- * "laurel"; those that begin with "ddl-" also with the suffix of a control: "-write", "-erase", "-beta1",
+ * "laurel", "resformer"; those that begin with "ddl-" also with the suffix of a control: "-write", "-erase",
+ * "-beta1",
  * "-v0", "-vmap". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
@@ -191,6 +193,8 @@ DDL_API size_t ddl_config_state_channels(const struct ddl_config *config);
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);
 /* The name of the rule of `layer` of config: "add", "delta", ... */
 DDL_API const char *ddl_config_residual_name(const struct ddl_config *config, size_t layer);
+/* Whether attention in `layer` of config mixes its values with those of layer 0. */
+DDL_API bool ddl_config_mixes_values(const struct ddl_config *config, size_t layer);
 /* s in logits = s E x: 1, or with muP d_base/d. */
 DDL_API float ddl_config_logit_scale(const struct ddl_config *config);
 

@@ -28,15 +28,24 @@ enum ddl_force_key {
     DDL_FORCE_UPDATE = 4,  /* update: delta sublayers  */
     DDL_FORCE_F_SCALE = 8, /* f_scale: all others      */
     DDL_FORCE_MIX = 16,    /* mix: hyper, mhc and laurel sublayers */
+    DDL_FORCE_VALUES = 32, /* values: attention with value_residual, in layers above the first */
 };
 
 /* What the mixture of the state before a sublayer is forced to. */
-enum ddl_mix {
+enum ddl_force_mix {
     DDL_MIX_IDENTITY, /* the identity: F's output is added to an unchanged state */
     DDL_MIXES         /* how many there are */
 };
 /* "identity", NULL: choices for a struct ddl_option. */
-DDL_API extern const char *const ddl_mix_names[];
+DDL_API extern const char *const ddl_force_mix_names[];
+
+/* What the values of attention are forced to. */
+enum ddl_force_values {
+    DDL_VALUES_OWN, /* the layer's own, without those of layer 0 */
+    DDL_VALUES      /* how many there are */
+};
+/* "own", NULL: choices for a struct ddl_option. */
+DDL_API extern const char *const ddl_force_values_names[];
 
 /* What is forced in one sublayer. */
 struct ddl_force {
@@ -45,10 +54,12 @@ struct ddl_force {
     float scale;   /* factor of the gate, at least 0                              */
     int update;    /* enum ddl_update                                             */
     float f_scale; /* factor of F's output: 0 leaves the stream without it        */
-    int mix;       /* enum ddl_mix                                                */
+    int mix;       /* enum ddl_force_mix                                                */
+    int values;    /* enum ddl_force_values                                             */
 };
 
-/* The keys that layer `layer` of config accepts: a sum of enum ddl_force_key. */
+/* The keys that layer `layer` of config accepts: a sum of enum ddl_force_key. DDL_FORCE_VALUES is accepted by
+ * its attention only, the others by both sublayers. */
 DDL_API unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer);
 
 /* Replaces what is forced in sublayer `sub` (enum ddl_sublayer) of a layer by *force, which is copied; NULL

@@ -30,13 +30,18 @@ struct ddl_graft {
 };
 
 /* Whether a graft may change the key of `row`, one of ddl_config_options: the keys of the residual rules for
- * one value channel, but not ddl_residual itself. */
+ * one value channel, but not ddl_residual itself, and the options beside the rules (value_residual). */
 DDL_API bool ddl_graft_may_set(const struct ddl_option *row);
+/* Whether the key of `row` is such an option, which changes without --layers. */
+DDL_API bool ddl_graft_is_option(const struct ddl_option *row);
+/* Whether an option beside the rules has another value in graft->keys than in `source`. */
+DDL_API bool ddl_graft_changes_options(const struct ddl_config *source, const struct ddl_graft *graft);
 
 /* Into *out: the configuration of `source` after the graft. Keys of rules that no layer has any more return
- * to their defaults. DDL_E_USAGE if no layer is chosen, a layer does not exist or has the rule already, the
- * source has more than one value channel (layers with rules of their own have one), a key is changed that is
- * none of the rule's, or a key is changed that a layer which keeps its rule depends on. */
+ * to their defaults. DDL_E_USAGE if no layer is chosen and no option changes, a layer does not exist or has
+ * the rule already, a layer is chosen and the source has more than one value channel (layers with rules of
+ * their own have one), a key is changed that is none of the rule's, or a key is changed that a layer which
+ * keeps its rule depends on. */
 DDL_API ddl_status ddl_graft_config(struct ddl_config *out, const struct ddl_config *source,
                                     const struct ddl_graft *graft, struct ddl_error *err);
 
@@ -52,8 +57,9 @@ struct ddl_graft_result {
 /* Writes the model of folder `from` (a model or a checkpoint) after the graft to the new folder `to`,
  * atomically: config.json, the tensors, and copies of the tokenizer's files. `to` must not exist, or be
  * empty. Tensors that are not of a replaced rule keep dtype and bytes; those of the new rule are float32 with
- * the values that ddl_model_init gives a new model of this configuration. With `ignore_extra` tensors that
- * are no parameters are left out instead of refused. `warn` (may be NULL) as in ddl_model_load. */
+ * the values that ddl_model_init gives a new model of this configuration; those of a new option are float32
+ * with values by which it has no effect (value_residual: m = (1, 0)). With `ignore_extra` tensors that are no
+ * parameters are left out instead of refused. `warn` (may be NULL) as in ddl_model_load. */
 DDL_API ddl_status ddl_graft_write(const char *from, const char *to, const struct ddl_graft *graft,
                                    bool ignore_extra, ddl_warn_fn *warn, void *user,
                                    struct ddl_graft_result *result, struct ddl_error *err);
@@ -115,12 +121,12 @@ struct ddl_graft_callbacks {
     int (*progress)(void *user, const char *what, uint64_t done, uint64_t total);
 };
 
-/* For each chosen layer: grafts it alone, measures the loss, fine-tunes for run.steps steps, and measures the
- * loss again. With DDL_GRAFT_TRAIN_ALL the source is fine-tuned too, as the control; with DDL_GRAFT_TRAIN_NEW
- * it has nothing to train. A layer's result is kept in `out`, so that a sweep that was interrupted continues
- * with the next layer; DDL_E_USAGE if `out` has a sweep of other settings. A run that diverges is noted, and
- * the sweep continues. *table has the finished rows, also after an error; free
- * table->rows. callbacks may be NULL. */
+/* For each chosen layer: grafts it alone (options beside the rules cannot change), measures the loss,
+ * fine-tunes for run.steps steps, and measures the loss again. With DDL_GRAFT_TRAIN_ALL the source is
+ * fine-tuned too, as the control; with DDL_GRAFT_TRAIN_NEW it has nothing to train. A layer's result is kept
+ * in `out`, so that a sweep that was interrupted continues with the next layer; DDL_E_USAGE if `out` has a
+ * sweep of other settings. A run that diverges is noted, and the sweep continues. *table has the finished
+ * rows, also after an error; free table->rows. callbacks may be NULL. */
 DDL_API ddl_status ddl_graft_sweep(const struct ddl_graft_sweep *sweep,
                                    const struct ddl_graft_callbacks *callbacks, struct ddl_graft_table *table,
                                    struct ddl_error *err);

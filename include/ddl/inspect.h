@@ -54,6 +54,7 @@ struct ddl_inspect_figures {
     double mix_diagonal, mix_row, mix_column; /* streams: of the mixing matrix M, means of M_kk, and of the
                                                  largest |sum| of a row, and of a column                */
     double product_row, product_column;       /* the last two of the product of all M up to this one   */
+    double values_own, values_first; /* value_residual: factors of a layer's values and those of layer 0 */
     double mix_f, mix_x; /* rule laurel: its factors of F's output and of the stream                  */
 };
 /* A row of the table of figures. */

@@ -363,6 +363,7 @@ static const struct bench_op ops[] = {
     BOTH(laurel),
     BOTH(rmsnorm),
     BOTH(rope),
+    BOTH(mix_values),
     BOTH(swiglu),
     BOTH(embed),
     ONE(embed_bf16_fwd),

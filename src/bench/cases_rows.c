@@ -272,3 +272,28 @@ void make_laurel_bwd(struct bench_case *k, const struct bench_sizes *s)
     OUT(laurel_grad_args, df, s->N * s->d);
     INOUT(laurel_grad_args, dmix, 2);
 }
+
+/* The values of a fused projection. */
+void make_mix_values_fwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t a = s->H * s->h;
+    k->args.mix_values_fwd =
+        (struct mix_values_args){ .N = s->N, .width = a, .v_stride = 3 * a, .y_stride = a };
+    IN(mix_values_args, v, s->N * 3 * a, NORMAL);
+    IN(mix_values_args, first, s->N * a, NORMAL);
+    IN(mix_values_args, mix, 2, NORMAL);
+    OUT(mix_values_args, y, s->N * a);
+}
+void make_mix_values_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t a = s->H * s->h;
+    k->args.mix_values_bwd = (struct mix_values_grad_args){
+        .N = s->N, .width = a, .v_stride = 3 * a, .dv_stride = 3 * a, .accumulate = true
+    };
+    IN(mix_values_grad_args, v, s->N * 3 * a, NORMAL);
+    IN(mix_values_grad_args, first, s->N * a, NORMAL);
+    IN(mix_values_grad_args, mix, 2, NORMAL);
+    INOUT(mix_values_grad_args, dv, s->N * 3 * a);
+    INOUT(mix_values_grad_args, dfirst, s->N * a);
+    INOUT(mix_values_grad_args, dmix, 2);
+}

@@ -2,6 +2,7 @@
  * rows c_q, c_k, c_v are fused in memory, so that one product computes all three. */
 #include "model/attention.h"
 #include "model/cache.h"
+#include "model/force.h"
 #include "model/gradients.h"
 #include "model/linear.h"
 #include "model/precision.h"
@@ -68,6 +69,83 @@ static void append(const struct pass *p, const float *src, size_t src_stride, fl
                                                       .slot_stride = p->cache->slot_stride });
 }
 
+/* Values, rows `stride` apart. */
+struct values {
+    const float *x;
+    size_t stride;
+};
+
+const float *attention_value_mix(const struct pass *p, size_t layer)
+{
+    const struct ddl_force *force = model_forced(p->m, layer, ATTN);
+    if (!ddl_config_mixes_values(p->config, layer) || (force && force->keys & DDL_FORCE_VALUES))
+        return NULL;
+    return param_value(p, p->m->params.layer[layer].v_mix);
+}
+
+/* The values that attention reads, from those of the fused projection. Layer 0 keeps its values for the
+ * others, which mix theirs with them. */
+static struct values values_fwd(const struct pass *p, size_t layer)
+{
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    const float *mix = attention_value_mix(p, layer);
+    size_t a = p->config->n_heads * p->config->head_dim;
+    const struct values own = { acts->qkv + 2 * a, 3 * a };
+    if (layer == 0 && p->ws->v0)
+        p->ops->copy(p->ctx, &(struct copy_args){ .rows = p->N,
+                                                  .width = a,
+                                                  .src = own.x,
+                                                  .src_stride = own.stride,
+                                                  .dst = p->ws->v0,
+                                                  .dst_stride = a });
+    if (!mix)
+        return own;
+    p->ops->mix_values_fwd(p->ctx, &(struct mix_values_args){ .N = p->N,
+                                                              .width = a,
+                                                              .v = own.x,
+                                                              .v_stride = own.stride,
+                                                              .first = p->ws->v0,
+                                                              .mix = mix,
+                                                              .y = acts->v,
+                                                              .y_stride = a });
+    probe_tensor(p, "v", acts->v, a);
+    return (struct values){ acts->v, a };
+}
+
+/* The gradient of the values in dqkv, from that of what values_fwd returned to that of the layer's own
+ * values. The layers from the last to the second add up that of layer 0's. */
+static void values_bwd(const struct pass *p, size_t layer, float *dqkv)
+{
+    const struct ddl_workspace *ws = p->ws;
+    int slot = p->m->params.layer[layer].v_mix;
+    size_t a = p->config->n_heads * p->config->head_dim;
+    float *dv = dqkv + 2 * a;
+    if (layer == 0 && ws->dv0)
+        p->ops->mix_values_fwd(p->ctx, &(struct mix_values_args){ .N = p->N,
+                                                                  .width = a,
+                                                                  .v = dv,
+                                                                  .v_stride = 3 * a,
+                                                                  .first = ws->dv0,
+                                                                  .y = dv,
+                                                                  .y_stride = 3 * a });
+    if (slot < 0)
+        return;
+    p->ops->mix_values_bwd(p->ctx,
+                           &(struct mix_values_grad_args){ .N = p->N,
+                                                           .width = a,
+                                                           .v = ws->layer[layer].qkv + 2 * a,
+                                                           .v_stride = 3 * a,
+                                                           .first = ws->v0,
+                                                           .mix = param_value(p, slot),
+                                                           .dv = dv,
+                                                           .dv_stride = 3 * a,
+                                                           .accumulate = layer + 1 < p->config->n_layers,
+                                                           .dfirst = ws->dv0,
+                                                           .dmix = param_grad(p, slot) });
+    probe_grad(p, slot);
+    probe_tensor(p, "dv0", ws->dv0, a);
+}
+
 /* Everything before the output product: ctx -> qkv -> qn, kn -> y. */
 static void attend(const struct pass *p, size_t layer, const float *ctx)
 {
@@ -81,6 +159,7 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
     probe_tensor(p, "qn", acts->qn, a);
     rotate(p, acts->qkv, 1, slots->k_rms, acts->kn);
     probe_tensor(p, "kn", acts->kn, a);
+    struct values v = values_fwd(p, layer);
     struct attention_args args = { .B = p->B,
                                    .T = p->T,
                                    .H = k->n_heads,
@@ -96,7 +175,7 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
         const struct cache_layer *cache = &p->cache->layer[layer];
         size_t batch = p->cache->slot_stride;
         append(p, acts->kn, a, cache->k, cache->k16);
-        append(p, acts->qkv + 2 * a, 3 * a, cache->v, cache->v16);
+        append(p, v.x, v.stride, cache->v, cache->v16);
         args.k = cache->k;
         args.v = cache->v;
         args.k16 = cache->k16;
@@ -105,10 +184,10 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
         args.k_batch = args.v_batch = batch;
     } else {
         args.k = acts->kn;
-        args.v = acts->qkv + 2 * a;
-        args.v_stride = 3 * a;
+        args.v = v.x;
+        args.v_stride = v.stride;
         args.k_batch = dense;
-        args.v_batch = 3 * dense;
+        args.v_batch = p->T * v.stride;
     }
     p->ops->attention_fwd(p->ctx, &args);
     probe_tensor(p, "y", acts->y, a);
@@ -132,6 +211,8 @@ static void attend_again(const struct pass *p, size_t layer, const float *ctx)
     } else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE) {
         rotate(p, acts->qkv, 0, slots->q_rms, acts->qn);
         rotate(p, acts->qkv, 1, slots->k_rms, acts->kn);
+        if (slots->v_mix >= 0)
+            values_fwd(p, layer);
     }
 }
 
@@ -142,6 +223,7 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
     const struct layer_acts *acts = &p->ws->layer[layer];
     const struct ddl_workspace *ws = p->ws;
     size_t a = k->n_heads * k->head_dim;
+    bool mixes = slots->v_mix >= 0;
     attend_again(p, layer, ctx);
     linear_bwd(p, p->N, a, k->d_model, acts->y, df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
     probe_grad(p, slots->attn_proj);
@@ -154,10 +236,10 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
                                                          .scale = (float)(1 / sqrt((double)k->head_dim)),
                                                          .q = acts->qn,
                                                          .k = acts->kn,
-                                                         .v = acts->qkv + 2 * a,
+                                                         .v = mixes ? acts->v : acts->qkv + 2 * a,
                                                          .q_stride = a,
                                                          .k_stride = a,
-                                                         .v_stride = 3 * a,
+                                                         .v_stride = mixes ? a : 3 * a,
                                                          .y = acts->y,
                                                          .lse = acts->lse,
                                                          .dy = ws->dy,
@@ -169,6 +251,7 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
                                                          .dv_stride = 3 * a });
     rotate_bwd(p, acts->qkv, 0, slots->q_rms, ws->dqkv);
     rotate_bwd(p, acts->qkv, 1, slots->k_rms, ws->dqkv);
+    values_bwd(p, layer, ws->dqkv);
     probe_tensor(p, "dqkv", ws->dqkv, 3 * a);
     probe_grad(p, slots->q_rms);
     probe_grad(p, slots->k_rms);

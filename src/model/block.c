@@ -81,6 +81,8 @@ static void probe_sublayer(const struct sublayer *s, bool after)
                                       .by_column = s->stream->form->by_column };
     if (after && !rule->adds_in_place)
         step.f = s->acts->f;
+    if (after && s->sub == ATTN)
+        step.values = attention_value_mix(s->p, s->layer);
     if (after && rule->trace)
         rule->trace(s, &step);
     probe->step(probe->user, &step);

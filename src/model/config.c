@@ -25,14 +25,15 @@ static const char *const embed_names[] = { "repeat", "conv", NULL };
 
 /* Properties of a row: a residual field, which a preset sets; a key of our own, which the release does not
  * have; the same, but left out of files where it has no effect and its default; the same, but left out of
- * files where it has its default; without effect if c = 1; without effect unless a layer has one of these
- * rules. */
+ * files where it has its default; without effect if c = 1; an option beside the residual rule, which a graft
+ * may change; without effect unless a layer has one of these rules. */
 enum {
     RESIDUAL = 1 << 0,
     OWN = 1 << 1,
     IF_USED = 1 << 2,
     IF_SET = 1 << 3,
     WIDE = 1 << 4,
+    BESIDE = 1 << 5,
     RULES = 8, /* the first bit of OF */
     OWN_IF_USED = OWN | IF_USED,
     OWN_IF_SET = OWN | IF_SET
@@ -98,6 +99,8 @@ enum {
         "highway: initial value of the gate")                                                                \
     ROW(SIZE, ddl_laurel_rank, laurel_rank, 0, MAX_WIDTH, NULL, RESIDUAL | OWN_IF_USED | OF(LAUREL),         \
         "laurel: rank of the learned map beside the identity (0: none)")                                     \
+    ROW(BOOL, value_residual, value_residual, 0, 0, NULL, RESIDUAL | OWN_IF_SET | BESIDE,                    \
+        "attention mixes its values with those of layer 0 (ResFormer)")                                      \
     ROW(BOOL, ddl_beta_constant, beta_constant, 0, 0, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED),   \
         "delta, gated: the gate is a constant")                                                              \
     ROW(FLOAT, ddl_beta_constant_value, beta_constant_value, 0, 2, NULL,                                     \
@@ -157,6 +160,11 @@ unsigned ddl_config_row_rules(const struct ddl_option *row)
 bool ddl_config_row_is_initial(const struct ddl_option *row)
 {
     return !(properties_of(row) & RESIDUAL);
+}
+
+bool ddl_config_row_is_beside_rules(const struct ddl_option *row)
+{
+    return properties_of(row) & BESIDE;
 }
 
 bool ddl_config_row_is_metadata(const struct ddl_option *row, const struct ddl_config *config)
@@ -269,8 +277,17 @@ static const struct preset {
       false },
     { ALONE("laurel"), "LAuReL: m_0 F(x) + m_1 (x + U D x), m and the low rank U D learned",
       DDL_RESIDUAL_LAUREL, 1, 0, 0, false },
+    { ALONE("resformer"), "ResFormer: values of attention mixed with those of layer 0", DDL_RESIDUAL_ADD, 1,
+      0, 0, false },
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+/* Keys that a preset sets beside its row. */
+static const struct {
+    const char *preset, *key, *value;
+} preset_keys[] = {
+    { "resformer", "value_residual", "true" },
+};
 
 const char *ddl_config_preset_list(size_t i, const char **about)
 {
@@ -320,6 +337,14 @@ static void copy_field(const struct ddl_option *row, struct ddl_config *to, cons
     memcpy((char *)to + row->offset, (const char *)from + row->offset, size_of(row));
 }
 
+/* Sets the field of a key. */
+static void set_key(struct ddl_config *config, const char *key, const char *value)
+{
+    ddl_status status = ddl_option_set(ddl_option_find(rows, key), config, value, key, NULL);
+    assert(!status);
+    (void)status;
+}
+
 /* Sets the residual fields to those of a model by one of its names. */
 static void apply_preset(struct ddl_config *config, const struct preset *preset, size_t name)
 {
@@ -336,13 +361,12 @@ static void apply_preset(struct ddl_config *config, const struct preset *preset,
     config->embed = preset->embed;
     config->v_input = preset->july ? DDL_V_CONTEXT : DDL_V_STREAM;
     config->v_sigmoid = !preset->july;
-    for (size_t i = 0; name && i < 2 && controls[name - 1].settings[i].key; i++) {
-        const char *key = controls[name - 1].settings[i].key;
-        ddl_status status = ddl_option_set(ddl_option_find(rows, key), config,
-                                           controls[name - 1].settings[i].value, key, NULL);
-        assert(!status);
-        (void)status;
+    for (size_t i = 0; i < sizeof preset_keys / sizeof *preset_keys; i++) {
+        if (strcmp(preset_keys[i].preset, preset->names[0]) == 0)
+            set_key(config, preset_keys[i].key, preset_keys[i].value);
     }
+    for (size_t i = 0; name && i < 2 && controls[name - 1].settings[i].key; i++)
+        set_key(config, controls[name - 1].settings[i].key, controls[name - 1].settings[i].value);
 }
 
 ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err)

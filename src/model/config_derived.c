@@ -54,6 +54,11 @@ int ddl_config_residual(const struct ddl_config *config, size_t layer)
     return config->by_layer ? config->residual_by_layer[layer] : config->residual;
 }
 
+bool ddl_config_mixes_values(const struct ddl_config *config, size_t layer)
+{
+    return config->value_residual && layer > 0 && layer < config->n_layers;
+}
+
 float ddl_config_logit_scale(const struct ddl_config *config)
 {
     return config->mup ? (float)config->d_base / (float)config->d_model : 1.0f;

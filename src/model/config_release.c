@@ -154,6 +154,8 @@ const char *ddl_config_release_file(const struct ddl_config *config, const char 
     }
     if (!reason && ddl_config_resolved(config).mlp_size)
         reason = "mlp_size";
+    if (!reason && config->value_residual)
+        reason = "value_residual";
     if (!reason && !rule->release_file)
         reason = "a residual rule that the release does not have";
     if (!reason)

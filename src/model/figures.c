@@ -49,6 +49,8 @@ const struct ddl_inspect_row *ddl_inspect_rows(void)
         FIGURE(product_column, "the same as mix_column of that product"),
         FIGURE(mix_f, "laurel: factor m₀ of F(x)"),
         FIGURE(mix_x, "laurel: factor m₁ of the stream"),
+        FIGURE(values_own, "value_residual: factor m₀ of the layer's own values"),
+        FIGURE(values_first, "value_residual: factor m₁ of the values of layer 0"),
         { 0 },
     };
     return rows;
@@ -82,6 +84,8 @@ void ddl_figures_begin(struct ddl_sublayer_sums *sums, size_t c)
                                         .lambda_max = (double)NAN,
                                         .mix_f = (double)NAN,
                                         .mix_x = (double)NAN,
+                                        .values_own = (double)NAN,
+                                        .values_first = (double)NAN,
                                         .channel2 = sums->channel2,
                                         .gate = sums->gate };
     memset(sums->channel2, 0, c * sizeof *sums->channel2);
@@ -103,6 +107,12 @@ void ddl_figures_set_mix(struct ddl_sublayer_sums *sums, const float *mix)
 {
     sums->mix_f = 2 / (1 + exp((double)mix[1] - (double)mix[0]));
     sums->mix_x = 2 / (1 + exp((double)mix[0] - (double)mix[1]));
+}
+
+void ddl_figures_set_values(struct ddl_sublayer_sums *sums, const float *values)
+{
+    sums->values_own = (double)values[0];
+    sums->values_first = (double)values[1];
 }
 
 /* k (d) from the direction; without one, F's output is X' - X. Returns |k|. */
@@ -283,6 +293,8 @@ bool ddl_figures_of(const struct ddl_sublayer_sums *sums, size_t c, struct ddl_i
     f->lambda_max = sums->lambda_max;
     f->mix_f = sums->mix_f;
     f->mix_x = sums->mix_x;
+    f->values_own = sums->values_own;
+    f->values_first = sums->values_first;
     if (sums->is_delta)
         set_delta(f, sums, c);
     if (sums->mixing_rows)

@@ -17,6 +17,7 @@ struct ddl_sublayer_sums {
     double eigenvalue;
     double lambda_mean, lambda_min, lambda_max; /* NAN without */
     double mix_f, mix_x;                        /* NAN without */
+    double values_own, values_first;            /* NAN without */
     double *channel2;                           /* (c) sums of squares of X'                           */
     uint64_t mixing_rows, product_rows;         /* of the sums below; 0: none                          */
     double mix_diagonal, mix_row, mix_column, product_row, product_column;
@@ -50,6 +51,8 @@ double ddl_figures_add(struct ddl_sublayer_sums *sums, const struct ddl_sublayer
 void ddl_figures_set_lambda(struct ddl_sublayer_sums *sums, size_t width, const float *lambda);
 /* Sets the figures of the factors m = 2 softmax(mix); mix (2). */
 void ddl_figures_set_mix(struct ddl_sublayer_sums *sums, const float *mix);
+/* Sets the figures of the factors of attention's values; values (2). */
+void ddl_figures_set_values(struct ddl_sublayer_sums *sums, const float *values);
 /* The figures of at least one row of c channels. false: out of memory for exact quantiles. */
 bool ddl_figures_of(const struct ddl_sublayer_sums *sums, size_t c, struct ddl_inspect_figures *out);
 

@@ -7,6 +7,7 @@
  *              + (S + 1) 2 taps d c        compressors and readout, c > 1; taps: K for token, 1 for the
  * others
  *              + 2 K d c                   the conv embedding
+ *              + (L - 1) 3 H h             values mixed with those of layer 0, value_residual
  *
  * with P the numbers in matrices that take part, L layers, S sublayers. Norms, activations, rotations
  * and the softmax are left out, as usual. The backward pass costs twice the forward. */
@@ -32,6 +33,7 @@ double ddl_config_flops_per_token(const struct ddl_config *config, size_t T, boo
     for (size_t l = 0; l < config->n_layers; l++) {
         const struct residual_rule *rule = residual_rule_of(config, l);
         flops += rule->flops ? 2 * rule->flops(config) : 0;
+        flops += ddl_config_mixes_values(config, l) ? 3 * (double)(config->n_heads * config->head_dim) : 0;
     }
     flops += 2 * (double)config->vocab_size * d;
     flops += (double)config->n_layers * 4 * (double)(config->n_heads * config->head_dim) * attended;

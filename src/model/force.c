@@ -11,23 +11,24 @@
 _Static_assert((int)DDL_SUBLAYER_ATTN == (int)ATTN && (int)DDL_SUBLAYER_MLP == (int)MLP,
                "the sublayers of pass.h");
 
-const char *const ddl_mix_names[] = { [DDL_MIX_IDENTITY] = "identity", [DDL_MIXES] = NULL };
+const char *const ddl_force_mix_names[] = { [DDL_MIX_IDENTITY] = "identity", [DDL_MIXES] = NULL };
+const char *const ddl_force_values_names[] = { [DDL_VALUES_OWN] = "own", [DDL_VALUES] = NULL };
 const char *const ddl_sublayer_names[] = { [DDL_SUBLAYER_ATTN] = "attn", [DDL_SUBLAYER_MLP] = "mlp", NULL };
 
 unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer)
 {
-    return residual_rule_of(config, layer)->force_keys;
+    unsigned values = ddl_config_mixes_values(config, layer) ? DDL_FORCE_VALUES : 0;
+    return residual_rule_of(config, layer)->force_keys | values;
 }
 
 /* Names of the keys, as messages have them. */
 static const struct {
     unsigned key;
     const char *name;
-} names[] = { { DDL_FORCE_BETA, "beta" },
-              { DDL_FORCE_SCALE, "scale" },
-              { DDL_FORCE_UPDATE, "update" },
-              { DDL_FORCE_F_SCALE, "f_scale" },
-              { DDL_FORCE_MIX, "mix" } };
+} names[] = {
+    { DDL_FORCE_BETA, "beta" },       { DDL_FORCE_SCALE, "scale" }, { DDL_FORCE_UPDATE, "update" },
+    { DDL_FORCE_F_SCALE, "f_scale" }, { DDL_FORCE_MIX, "mix" },     { DDL_FORCE_VALUES, "values" }
+};
 
 static ddl_status check_factor(const struct ddl_force *force, unsigned key, const char *name, float value,
                                struct ddl_error *err)
@@ -50,7 +51,9 @@ static ddl_status check_values(const struct ddl_force *force, struct ddl_error *
         status = ddl_error_set(err, DDL_E_USAGE,
                                "force: update: expected a value of enum ddl_update, found %d", force->update);
     if (!status && (force->keys & DDL_FORCE_MIX))
-        status = ddl_choice_check("force: mix", ddl_mix_names, force->mix, err);
+        status = ddl_choice_check("force: mix", ddl_force_mix_names, force->mix, err);
+    if (!status && (force->keys & DDL_FORCE_VALUES))
+        status = ddl_choice_check("force: values", ddl_force_values_names, force->values, err);
     if (!status && (force->keys & DDL_FORCE_BETA) && (force->keys & DDL_FORCE_SCALE))
         status = ddl_error_set(err, DDL_E_USAGE, "force: expected one of beta and scale, found both");
     return status;
@@ -65,6 +68,12 @@ static ddl_status check_force(const ddl_model *model, size_t layer, int sub, con
                              layer);
     if (sub < 0 || sub >= DDL_SUBLAYERS)
         return ddl_error_set(err, DDL_E_USAGE, "force: sublayer: expected attn or mlp, found number %d", sub);
+    if (force && force->keys & DDL_FORCE_VALUES && (sub != ATTN || !ddl_config_mixes_values(k, layer)))
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "force: values does not apply to layer %zu %s: expected attention in a layer above "
+            "the first, with value_residual",
+            layer, ddl_sublayer_names[sub]);
     unsigned refused = force ? force->keys & ~ddl_config_force_keys(k, layer) : 0;
     for (size_t i = 0; refused && i < sizeof names / sizeof *names; i++) {
         if (refused & names[i].key)

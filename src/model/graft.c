@@ -14,13 +14,31 @@
 
 bool ddl_graft_may_set(const struct ddl_option *row)
 {
-    return ddl_config_row_rules(row) != 0;
+    return ddl_config_row_rules(row) != 0 || ddl_config_row_is_beside_rules(row);
 }
 
-static ddl_status check_layers(const struct ddl_config *source, const struct ddl_graft *graft,
+bool ddl_graft_is_option(const struct ddl_option *row)
+{
+    return ddl_config_row_is_beside_rules(row);
+}
+
+bool ddl_graft_changes_options(const struct ddl_config *source, const struct ddl_graft *graft)
+{
+    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+        char was[64], now[64];
+        ddl_option_format(row, source, was, sizeof was);
+        ddl_option_format(row, &graft->keys, now, sizeof now);
+        if (ddl_config_row_is_beside_rules(row) && strcmp(was, now) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* The chosen layers; *n is their number. */
+static ddl_status check_layers(const struct ddl_config *source, const struct ddl_graft *graft, size_t *n,
                                struct ddl_error *err)
 {
-    size_t n = 0;
+    *n = 0;
     for (size_t l = 0; l < DDL_MAX_LAYERS; l++) {
         if (!graft->layer[l])
             continue;
@@ -30,9 +48,11 @@ static ddl_status check_layers(const struct ddl_config *source, const struct ddl
         if (ddl_config_residual(source, l) == graft->rule)
             return ddl_error_set(err, DDL_E_USAGE, "layers: layer %zu has the rule %s already", l,
                                  residual_rule_names[graft->rule]);
-        n++;
+        ++*n;
     }
-    return n ? DDL_OK : ddl_error_set(err, DDL_E_USAGE, "layers: expected at least one layer, found none");
+    return *n || ddl_graft_changes_options(source, graft)
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_USAGE, "layers: expected at least one layer, found none");
 }
 
 /* A key that has another value than in the source. */
@@ -41,6 +61,8 @@ static ddl_status check_key(const struct ddl_option *row, const char *was, const
                             struct ddl_error *err)
 {
     unsigned rules = ddl_config_row_rules(row);
+    if (ddl_config_row_is_beside_rules(row))
+        return DDL_OK;
     if (!rules)
         return ddl_error_set(
             err, DDL_E_USAGE,
@@ -75,10 +97,11 @@ static ddl_status check_keys(const struct ddl_config *source, const struct ddl_g
 ddl_status ddl_graft_config(struct ddl_config *out, const struct ddl_config *source,
                             const struct ddl_graft *graft, struct ddl_error *err)
 {
+    size_t chosen = 0;
     ddl_status status = ddl_choice_check("rule", residual_rule_names, graft->rule, err);
     if (!status)
-        status = check_layers(source, graft, err);
-    if (!status && source->channels > 1)
+        status = check_layers(source, graft, &chosen, err);
+    if (!status && chosen && source->channels > 1)
         status = ddl_error_set(err, DDL_E_USAGE,
                                "ddl_value_channels: expected 1, found %zu: a model with more has one rule in "
                                "all layers, and its tensors fit no other rule",
@@ -95,7 +118,7 @@ ddl_status ddl_graft_config(struct ddl_config *out, const struct ddl_config *sou
         same = same && rule == config.residual_by_layer[0];
     }
     config.by_layer = !same;
-    config.residual = same ? graft->rule : DDL_RESIDUAL_ADD;
+    config.residual = same ? config.residual_by_layer[0] : DDL_RESIDUAL_ADD;
     if (same)
         memset(config.residual_by_layer, 0, sizeof config.residual_by_layer);
     *out = ddl_config_without_idle(&config);
@@ -178,6 +201,25 @@ static ddl_status plan_tensors(struct job *job, const char *to, struct ddl_graft
     return DDL_OK;
 }
 
+/* New parameters of an option start so that the option has no effect: attention reads its own values. Returns
+ * whether `name` is such a parameter; value i of it. */
+static bool without_effect(const char *name, size_t i, float *value)
+{
+    static const char ending[] = ".attn.v_mix";
+    size_t length = strlen(name), n = sizeof ending - 1;
+    if (length < n || strcmp(name + length - n, ending) != 0)
+        return false;
+    *value = i == 0 ? 1 : 0;
+    return true;
+}
+
+static void fill_new(const struct job *job, size_t i, size_t start, size_t n, float *to)
+{
+    params_initial(&job->params, job->graft->seed, i, start, n, to);
+    for (size_t j = 0; j < n && without_effect(job->plan[i].name, start + j, &to[j]); j++)
+        ;
+}
+
 static ddl_status fill(void *user, size_t i, size_t offset, size_t bytes, void *to, struct ddl_error *err)
 {
     const struct job *job = user;
@@ -188,7 +230,7 @@ static ddl_status fill(void *user, size_t i, size_t offset, size_t bytes, void *
         memcpy(to, source->data + offset, bytes);
         ddl_safetensors_release(job->w.st, source, offset / size, bytes / size);
     } else {
-        params_initial(&job->params, job->graft->seed, i, offset / size, bytes / size, to);
+        fill_new(job, i, offset / size, bytes / size, to);
     }
     return DDL_OK;
 }
@@ -207,8 +249,8 @@ static bool has_prefix_alone(const struct ddl_graft *graft, const struct ddl_con
     return true;
 }
 
-static void name_new_params(const struct ddl_graft *graft, const struct ddl_config *config, char *out,
-                            size_t size)
+static void name_rule_params(const struct ddl_graft *graft, const struct ddl_config *config, char *out,
+                             size_t size)
 {
     const struct residual_rule *rule = residual_rule_at(graft->rule);
     size_t used = 0;
@@ -226,6 +268,21 @@ static void name_new_params(const struct ddl_graft *graft, const struct ddl_conf
     }
     if (used >= size)
         *out = '\0';
+}
+
+/* Those of the rule, and of options that the source does not have. */
+static void name_new_params(const struct ddl_graft *graft, struct ddl_graft_result *result)
+{
+    bool layers = false;
+    for (size_t l = 0; l < result->config.n_layers; l++)
+        layers = layers || graft->layer[l];
+    if (layers)
+        name_rule_params(graft, &result->config, result->new_params, sizeof result->new_params);
+    size_t used = strlen(result->new_params), space = sizeof result->new_params - used;
+    if (result->config.value_residual && !result->source.value_residual &&
+        (size_t)snprintf(result->new_params + used, space, "%stransformer.h.*.attn.v_mix", used ? "," : "") >=
+            space)
+        *result->new_params = '\0';
 }
 
 /* ---- the whole ---- */
@@ -261,7 +318,7 @@ ddl_status ddl_graft_write(const char *from, const char *to, const struct ddl_gr
                                                     .from = from };
         status = ddl_folder_write(&content, to, &n_files, err);
     }
-    name_new_params(graft, &result->config, result->new_params, sizeof result->new_params);
+    name_new_params(graft, result);
     free(job.plan);
     free(job.source);
     params_free(&job.params);

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "model/param_plan.h"
 #include "model/pass.h"
+#include "model/probe.h"
 #include "model/residual/table.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 
 /* Sizes that a shape is made of; resolved by sizes_of. */
-enum dim { NONE, ONE, V_, D, A, H_, M, C, DC, K_STATE, K_EMBED };
+enum dim { NONE, ONE, TWO, V_, D, A, H_, M, C, DC, K_STATE, K_EMBED };
 
 /* Conditions of a row on the configuration. */
 enum {
@@ -25,14 +26,15 @@ enum {
     MIX = 1 << 3,
     CONV = 1 << 4, /* conv embedding */
     QK_NORM = 1 << 5,
+    VALUES = 1 << 6, /* values of attention are mixed with those of layer 0 */
 };
 
 /* Initial values, and the group for weight decay that goes with them. */
-enum start { EMBEDDING, MATRIX, OUTPUT, KERNEL, READ, IDENTITY, ONES };
+enum start { EMBEDDING, MATRIX, OUTPUT, KERNEL, READ, IDENTITY, ONES, HALVES };
 static const int group_of[] = {
     [EMBEDDING] = DDL_GROUP_EMBEDDING, [MATRIX] = DDL_GROUP_MATRIX, [OUTPUT] = DDL_GROUP_MATRIX,
     [KERNEL] = DDL_GROUP_KERNEL,       [READ] = DDL_GROUP_KERNEL,   [IDENTITY] = DDL_GROUP_KERNEL,
-    [ONES] = DDL_GROUP_NORM,
+    [ONES] = DDL_GROUP_NORM,           [HALVES] = DDL_GROUP_NORM,
 };
 
 enum {
@@ -80,6 +82,7 @@ static const struct row branch_rows[] = {
     { "attn.c_k.weight",            IN_LAYER(c_k),             { A, D },            0,                MATRIX, HIDDEN | OF_F, IN_LAYER(c_q) },
     { "attn.c_v.weight",            IN_LAYER(c_v),             { A, D },            0,                MATRIX, HIDDEN | OF_F, IN_LAYER(c_q) },
     { "attn.c_proj.weight",         IN_LAYER(attn_proj),       { D, A },            0,                OUTPUT, HIDDEN | OF_F, NOT_FUSED },
+    { "attn.v_mix",                 IN_LAYER(v_mix),           { TWO },             VALUES,           HALVES, OF_F, NOT_FUSED },
     { "attn.q_rms.weight",          IN_LAYER(q_rms),           { H_ },              QK_NORM,          ONES,   OF_F, NOT_FUSED },
     { "attn.k_rms.weight",          IN_LAYER(k_rms),           { H_ },              QK_NORM,          ONES,   OF_F, NOT_FUSED },
     { "mlp.c_fc1.weight",           IN_LAYER(fc1),             { M, D },            0,                MATRIX, HIDDEN | OF_F, NOT_FUSED },
@@ -101,9 +104,11 @@ const char *ddl_param_group_name(int group)
     return group >= 0 && group < DDL_GROUPS ? names[group] : "unknown";
 }
 
-static int features_of(const struct ddl_config *k)
+/* `layer` is DDL_NO_LAYER for parameters outside of the layers. */
+static int features_of(const struct ddl_config *k, size_t layer)
 {
     int have = k->qk_norm ? QK_NORM : 0;
+    have |= ddl_config_mixes_values(k, layer) ? VALUES : 0;
     if (k->channels == 1)
         return have;
     have |= EXPANDED;
@@ -117,6 +122,8 @@ static size_t size_of(const struct ddl_config *k, enum dim dim)
     switch (dim) {
     case ONE:
         return 1;
+    case TWO:
+        return 2;
     case V_:
         return k->vocab_size;
     case D:
@@ -154,6 +161,8 @@ static struct param_init init_of(const struct ddl_config *k, enum start start)
         return (struct param_init){ INIT_LAST_TAP, 1 };
     case ONES:
         return param_init_constant(1);
+    case HALVES:
+        return param_init_constant(0.5);
     default: /* MATRIX, KERNEL */
         return matrix;
     }
@@ -164,11 +173,12 @@ static int *slot_at(void *slots, size_t offset)
     return (int *)(void *)((char *)slots + offset);
 }
 
-/* Adds those of n rows that the configuration has. */
-static void add_rows(struct param_plan *plan, const struct row *rows, size_t n, bool uses_f, void *slots)
+/* Adds those of n rows that the configuration has in this layer. */
+static void add_rows(struct param_plan *plan, size_t layer, const struct row *rows, size_t n, bool uses_f,
+                     void *slots)
 {
     const struct ddl_config *k = plan->config;
-    int have = features_of(k);
+    int have = features_of(k, layer);
     for (size_t i = 0; i < n; i++) {
         const struct row *row = &rows[i];
         if ((row->needs & have) != row->needs)
@@ -195,14 +205,14 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
     snprintf(prefix, sizeof prefix, "transformer.h.%zu.", layer);
     strcpy(plan->prefix, prefix);
     slots->first = plan->out->n;
-    add_rows(plan, branch_rows, COUNT(branch_rows), uses_f, slots);
+    add_rows(plan, layer, branch_rows, COUNT(branch_rows), uses_f, slots);
     for (int sub = 0; sub < 2 && rule->params; sub++) {
         snprintf(plan->prefix, sizeof plan->prefix, "%s%s_%s.", prefix, rule->prefix, sublayers[sub]);
         plan->sublayer = 2 * layer + (size_t)sub;
         rule->params(plan, slots->residual[sub]);
     }
     strcpy(plan->prefix, prefix);
-    add_rows(plan, norm_rows, COUNT(norm_rows), true, slots);
+    add_rows(plan, layer, norm_rows, COUNT(norm_rows), true, slots);
 }
 
 /* Adds the rows of the model in the order of its files. */
@@ -211,12 +221,12 @@ static void add_model(struct param_plan *plan)
     struct params *out = plan->out;
     struct layer_slots ignored;
     strcpy(plan->prefix, "");
-    add_rows(plan, embedding_rows, COUNT(embedding_rows), true, &out->slots);
+    add_rows(plan, DDL_NO_LAYER, embedding_rows, COUNT(embedding_rows), true, &out->slots);
     for (size_t l = 0; l < plan->config->n_layers; l++)
         add_layer(plan, l, out->layer ? &out->layer[l] : &ignored);
     size_t after = out->n;
     strcpy(plan->prefix, "");
-    add_rows(plan, final_rows, COUNT(final_rows), true, &out->slots);
+    add_rows(plan, DDL_NO_LAYER, final_rows, COUNT(final_rows), true, &out->slots);
     out->slots.after_layers = after + (out->slots.embed_conv == (int)after);
 }
 

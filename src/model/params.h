@@ -13,7 +13,7 @@ struct compressor_slots {
 struct layer_slots {
     size_t first; /* row: the first of the layer */
     struct compressor_slots compress;
-    int c_q, c_k, c_v, attn_proj, q_rms, k_rms;
+    int c_q, c_k, c_v, attn_proj, v_mix, q_rms, k_rms;
     int fc1, fc2, mlp_proj;
     int ln[2];
     int residual[2][RULE_SLOTS]; /* by sublayer; numbered by the layer's residual rule */

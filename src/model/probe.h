@@ -2,11 +2,12 @@
  * sublayer did. There is no second forward pass: without a probe the same code runs.
  *
  * Tensors have the letters of docs/equations.md. Of a sublayer ("attn", "mlp"), forward: x_in (c > 1), ctx;
- * attn: qkv before rotation, qn and kn after rotation and norm, y; mlp: ug, s; f (not with add); the tensors
- * of the residual rule, named in its file (delta: gate_hidden, beta, low and q (v-map), target, readout); and
- * X after the sublayer. "embed": embedding (c > 1), X. "head": x_in (c > 1), ctx, logits, loss. Backward: the
- * gradient of each with a d before its name, X where a rule has reversed it, recomputed tensors under their
- * own names, and the gradient of each parameter as grad.<name>, all in the order of computation. */
+ * attn: qkv before rotation, qn and kn after rotation and norm, v (where values are mixed), y; mlp: ug, s; f
+ * (not with add); the tensors of the residual rule, named in its file (delta: gate_hidden, beta, low and q
+ * (v-map), target, readout); and X after the sublayer. "embed": embedding (c > 1), X. "head": x_in (c > 1),
+ * ctx, logits, loss. Backward: the gradient of each with a d before its name, X where a rule has reversed it,
+ * recomputed tensors under their own names, and the gradient of each parameter as grad.<name>, all in the
+ * order of computation. */
 #ifndef DDL_MODEL_PROBE_H
 #define DDL_MODEL_PROBE_H
 
@@ -46,6 +47,7 @@ struct ddl_sublayer_step {
     const float *lambda;    /* (width) the parameter                                         */
     const float *tau;       /* (N, width)                                                    */
     const float *mixing;    /* (N, c (c + 2)) of c streams: r_j, b_k, M_kj (ops.h)           */
+    const float *values;    /* (2) attention: factors of its own values and of those of layer 0 */
     const float *mix;       /* (2) laurel: the parameter, m = 2 softmax(mix)                 */
 };
 

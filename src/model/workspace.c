@@ -94,6 +94,7 @@ static void place_elementwise(const struct layout *l, const struct ddl_workspace
         return;
     acts->qn = layout_rows(l, true, a);
     acts->kn = layout_rows(l, true, a);
+    acts->v = layout_rows(l, ddl_config_mixes_values(k, none ? (size_t)(acts - ws->layer) : 1), a);
     acts->s = layout_rows(l, true, ddl_config_mlp_size(k));
 }
 
@@ -192,6 +193,7 @@ static void place_backward(const struct layout *l, struct ddl_workspace *ws)
     ws->dctx = layout_rows(l, true, d);
     ws->dy = layout_rows(l, true, a);
     ws->dqkv = layout_rows(l, true, 3 * a);
+    ws->dv0 = layout_rows(l, ddl_config_mixes_values(k, 1), a);
     ws->de = layout_floats(l, c > 1, compress_taps(k), d * c);
     place_scratch(l, ws);
 }
@@ -210,6 +212,7 @@ static void place(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
     ws->x_in = layout_rows(l, state_is_read(k), d);
     ws->ctx = layout_rows(l, true, d);
     ws->rstd = layout_rows(l, true, 1);
+    ws->v0 = layout_rows(l, ddl_config_mixes_values(k, 1), k->n_heads * k->head_dim);
     ws->e = layout_floats(l, c > 1, compress_taps(k), d * c);
     ws->logits = layout_floats(l, true, ws->logit_numbers, 1);
     ws->losses = layout_rows(l, true, 1);

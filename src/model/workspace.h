@@ -24,6 +24,7 @@ struct layer_acts {
     struct sublayer_acts sub[2];
     float *qkv;     /* (N, 3 H h) before rotation. Recomputed with DDL_RECOMPUTE_BLOCK          */
     float *qn, *kn; /* (N, H h) queries and keys after rotation and norm. Elementwise           */
+    float *v;       /* (N, H h) values mixed with those of layer 0, where that is done. Elementwise */
     float *y;       /* (N, H h) attention's output. Block                                       */
     float *lse;     /* (N, H) Block                                                             */
     float *ug;      /* (N, 2m) Block                                                            */
@@ -44,6 +45,7 @@ struct ddl_workspace {
     float *X;               /* (N, d, c) the stream */
     float *x_in;            /* (N, d) the readout, and sublayers' that are recomputed; NULL if it is X */
     float *ctx, *rstd;      /* (N, d), (N) its norm, likewise */
+    float *v0;              /* (N, H h) values of layer 0; NULL unless others are mixed with them */
     float *e;               /* (taps, d c) folded compressor */
     float *logits;          /* (logit_rows, V) or (N, tile) */
     float *losses;          /* (N)            */
@@ -61,6 +63,7 @@ struct ddl_workspace {
     float *dctx, *df; /* (N, d); df NULL where no rule needs it */
     float *dy;        /* (N, H h) */
     float *dqkv;      /* (N, 3 H h) */
+    float *dv0;       /* (N, H h), or NULL, likewise */
     float *scratch[DDL_RESIDUALS][RULE_SCRATCH]; /* by rule, numbered by it */
     float *de;                                   /* (taps, d c) */
     struct layer_acts *layer;                    /* (n_layers), host memory */

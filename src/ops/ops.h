@@ -233,6 +233,29 @@ struct rope_grad_args { /* dense sequences */
     float *dw; /* (h) +=, NULL where w is */
 };
 
+/* y = m_0 v + m_1 first, m = mix, or (1, 1) where mix is NULL: values of attention mixed with those of the
+ * first layer. Section 6. */
+struct mix_values_args {
+    size_t N, width;
+    const float *v; /* (N) rows v_stride apart, each of `width` numbers */
+    size_t v_stride;
+    const float *first; /* (N, width)   */
+    const float *mix;   /* (2), or NULL */
+    float *y;           /* (N) rows =, may be v with its stride */
+    size_t y_stride;
+};
+struct mix_values_grad_args {
+    size_t N, width;
+    const float *v;
+    size_t v_stride;
+    const float *first, *mix; /* mix is not NULL */
+    float *dv;                /* (N) rows dv_stride apart: dy on entry, then m_0 dy */
+    size_t dv_stride;
+    bool accumulate; /* dfirst += instead of dfirst = */
+    float *dfirst;   /* (N, width) m_1 dy */
+    float *dmix;     /* (2) += */
+};
+
 /* Causal softmax attention: query t of sequence b attends to keys 0 .. past + t.  Section 6. Head a of a row
  * is at a*h. Ragged: each sequence has its own past, and the keys and values of its slot, k_batch and v_batch
  * from slot to slot, which include those of the queries' own tokens. */
@@ -681,6 +704,8 @@ struct ddl_memory_request {
     OP(rmsnorm_bwd,     rmsnorm_grad_args) \
     OP(rope_fwd,        rope_args) \
     OP(rope_bwd,        rope_grad_args) \
+    OP(mix_values_fwd,  mix_values_args) \
+    OP(mix_values_bwd,  mix_values_grad_args) \
     OP(attention_fwd,   attention_args) \
     OP(attention_bwd,   attention_grad_args) \
     OP(swiglu_fwd,      swiglu_args) \

@@ -214,6 +214,11 @@ void inspection_observe(void *user, const struct ddl_sublayer_step *step)
         download(in, mix, step->mix, 2);
         ddl_figures_set_mix(&sums->figures, mix);
     }
+    if (step->values) {
+        float values[2];
+        download(in, values, step->values, 2);
+        ddl_figures_set_values(&sums->figures, values);
+    }
     sums->figures.is_delta = step->target != NULL;
     sums->figures.update = step->update;
     if (step->target)

@@ -124,6 +124,11 @@ static void observe_gate(struct ddl_telemetry *t, const struct ddl_sublayer_step
         download(t, mix, step->mix, 2);
         ddl_figures_set_mix(&t->sums, mix);
     }
+    if (step->values) {
+        float values[2];
+        download(t, values, step->values, 2);
+        ddl_figures_set_values(&t->sums, values);
+    }
     if (step->tau && step->width > 1)
         add_gates(t, sample(t, t->gate, step->tau, step->rows, step->width) * step->width, 1);
     else if (step->tau || step->beta) {

@@ -10,6 +10,8 @@
 DEFINE_CALL(rmsnorm_fwd, rmsnorm_args)
 DEFINE_CALL(rmsnorm_bwd, rmsnorm_grad_args)
 DEFINE_CALL(rope_fwd, rope_args)
+DEFINE_CALL(mix_values_fwd, mix_values_args)
+DEFINE_CALL(mix_values_bwd, mix_values_grad_args)
 DEFINE_CALL(rope_bwd, rope_grad_args)
 DEFINE_CALL(swiglu_fwd, swiglu_args)
 DEFINE_CALL(swiglu_bwd, swiglu_grad_args)
@@ -446,6 +448,42 @@ static void test_optimizer(void **state)
     }
 }
 
+/* Of a fused projection, with numbers between the rows; the factors (1, 1) in place. */
+static void test_mix_values(void **state)
+{
+    (void)state;
+    static const size_t sizes[][2] = { { 0, 3 }, { 1, 1 }, { 3, 7 }, { 7, 63 }, { 100, 100 }, { 511, 64 } };
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        size_t N = sizes[s][0], a = sizes[s][1], all = N * 3 * a;
+        float *v = some_floats(all), *first = some_floats(N * a), *mix = some_floats(2);
+        struct mix_values_args fwd = {
+            .N = N, .width = a, .v = v, .v_stride = 3 * a, .first = first, .mix = mix, .y_stride = a
+        };
+        struct output forward[] = { { &fwd.y, N * a, 1e-6, NULL, NULL } };
+        COMPARE(mix_values_fwd, fwd, forward);
+        fwd.mix = NULL;
+        fwd.y_stride = 3 * a;
+        struct output in_place[] = { { &fwd.y, all, 1e-6, v, &fwd.v } };
+        COMPARE(mix_values_fwd, fwd, in_place);
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            struct mix_values_grad_args bwd = { .N = N,
+                                                .width = a,
+                                                .v = v,
+                                                .v_stride = 3 * a,
+                                                .first = first,
+                                                .mix = mix,
+                                                .dv_stride = 3 * a,
+                                                .accumulate = accumulate };
+            struct output backward[] = { { &bwd.dv, all, 1e-6, some_floats(all), NULL },
+                                         { &bwd.dfirst, N * a, 1e-6, accumulate ? some_floats(N * a) : NULL,
+                                           NULL },
+                                         { &bwd.dmix, 2, 5e-6, some_floats(2), NULL } };
+            COMPARE(mix_values_bwd, bwd, backward);
+        }
+        release_all();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_plain_functions), cmocka_unit_test(test_bias_embed_copy),
         cmocka_unit_test(test_cross_entropy),   cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_batched_copy),    cmocka_unit_test(test_rank),
+        cmocka_unit_test(test_mix_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

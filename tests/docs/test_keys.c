@@ -142,9 +142,9 @@ static size_t letter(const struct letters *l, char name)
     const struct {
         char name;
         size_t value;
-    } rows[] = { { 'V', l->V }, { 'd', l->d }, { 'H', l->H },     { 'h', l->h }, { 'm', l->m },
-                 { 'c', l->c }, { 'K', l->K }, { 'E', l->E },     { 'r', l->r }, { 'g', l->g },
-                 { 'w', l->w }, { 'n', l->n }, { 'o', l->n + 1 }, { 'u', l->u }, { '1', 1 } };
+    } rows[] = { { 'V', l->V },     { 'd', l->d }, { 'H', l->H }, { 'h', l->h }, { 'm', l->m }, { 'c', l->c },
+                 { 'K', l->K },     { 'E', l->E }, { 'r', l->r }, { 'g', l->g }, { 'w', l->w }, { 'n', l->n },
+                 { 'o', l->n + 1 }, { 'u', l->u }, { '1', 1 },    { '2', 2 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].name == name)
             return rows[i].value;
@@ -260,6 +260,9 @@ static void tensor_shapes(void **state)
         k.laurel_rank = rule % 2 ? 5 : 0;
         check_model(&table, used, &k);
     }
+    struct ddl_config values = ddl_config_defaults();
+    values.value_residual = true;
+    check_model(&table, used, &values);
     for (size_t i = 0; i < table.n; i++) {
         if (!used[i])
             fail_msg("table tensors: no model has %s", table.row[i].cell[0]);

@@ -43,6 +43,7 @@ static void presets(void **state)
         { "hyper", DDL_RESIDUAL_HYPER, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "mhc", DDL_RESIDUAL_MHC, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "laurel", DDL_RESIDUAL_LAUREL, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "resformer", DDL_RESIDUAL_ADD, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
     };
     enum { N = sizeof cases / sizeof *cases };
     for (size_t i = 0; i < N; i++) {
@@ -71,11 +72,12 @@ static void presets(void **state)
     struct ddl_config c = ddl_config_defaults();
     assert_int_equal(ddl_config_set_preset(&c, "ddl-ccec", &err), DDL_E_USAGE);
     assert_string_equal(err.text, "unknown model 'ddl-ccec', did you mean 'ddl-cc-ec'?");
-    assert_int_equal(ddl_config_set_preset(&c, "transformer", &err), DDL_E_USAGE);
-    assert_string_equal(err.text,
-                        "unknown model 'transformer' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
-                        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway, hyper, mhc, laurel; "
-                        "delta models also with the suffixes -write, -erase, -beta1, -v0, -vmap)");
+    assert_int_equal(ddl_config_set_preset(&c, "perceptron", &err), DDL_E_USAGE);
+    assert_string_equal(
+        err.text,
+        "unknown model 'perceptron' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
+        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway, hyper, mhc, laurel, resformer; "
+        "delta models also with the suffixes -write, -erase, -beta1, -v0, -vmap)");
 }
 
 /* What each control sets, by hand. */
@@ -161,6 +163,12 @@ static void preset_names_look_at_what_matters(void **state)
     c = ddl_config_defaults();
     c.map = DDL_MAP_V; /* idle: additive */
     assert_string_equal(ddl_config_preset_name(&c), "baseline");
+    c.value_residual = true;
+    assert_string_equal(ddl_config_preset_name(&c), "resformer");
+    assert_ok(ddl_config_set_preset(&c, "ddl-1", &err), err);
+    assert_false(c.value_residual);
+    c.value_residual = true;
+    assert_null(ddl_config_preset_name(&c));
     c = ddl_config_defaults();
     c.n_layers = 3;
     assert_ok(ddl_config_set_by_layer(&c, "delta,add,delta", "x", &err), err);

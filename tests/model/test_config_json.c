@@ -237,23 +237,12 @@ static const char *stripped(const char *name, const char *const *keys)
     return scratch_path("release");
 }
 
-static const char *const ours[] = { "model_type",
-                                    "ddl_residual",
-                                    "ddl_residual_by_layer",
-                                    "ddl_map",
-                                    "ddl_k_rank",
-                                    "ddl_update",
-                                    "ddl_v_input",
-                                    "ddl_compress",
-                                    "ddl_embed",
-                                    "ddl_per_feature",
-                                    "ddl_scale_init",
-                                    "ddl_highway_init",
-                                    "ddl_streams",
-                                    "ddl_hyper_dynamic",
-                                    "ddl_sinkhorn_iterations",
-                                    "ddl_laurel_rank",
-                                    NULL };
+static const char *const ours[] = { "model_type",      "ddl_residual",      "ddl_residual_by_layer",
+                                    "ddl_map",         "ddl_k_rank",        "ddl_update",
+                                    "ddl_v_input",     "ddl_compress",      "ddl_embed",
+                                    "ddl_per_feature", "ddl_scale_init",    "ddl_highway_init",
+                                    "ddl_streams",     "ddl_hyper_dynamic", "ddl_sinkhorn_iterations",
+                                    "ddl_laurel_rank", "value_residual",    NULL };
 static const char *const all_that_shapes_tell[] = {
     "model_type",
     "ddl_residual",
@@ -270,6 +259,7 @@ static const char *const all_that_shapes_tell[] = {
     "ddl_hyper_dynamic",
     "ddl_sinkhorn_iterations",
     "ddl_laurel_rank",
+    "value_residual",
     "ddl_residual_by_layer",
     "ddl_value_channels",
     "use_qk_rmsnorm",
@@ -304,9 +294,11 @@ static struct ddl_config as_release(const char *name, const struct ddl_config *c
     return c;
 }
 
-/* Rules that the release does not have are stated by our own keys only. */
+/* Rules and options that the release does not have are stated by our own keys only. */
 static bool only_ours(const struct ddl_config *config)
 {
+    if (config->value_residual)
+        return true;
     for (size_t l = 0; l < config->n_layers; l++) {
         if (!residual_rule_of(config, l)->release_file)
             return true;

@@ -24,6 +24,12 @@ static void by_hand(void **state)
     k = tiny_config("ddl-cc", 31);
     expected = base + 6 * (2 * 5 * 21 + 4 * 84 + 4 * 21) + 7 * 2 * 84;
     assert_true(ddl_config_flops_per_token(&k, 9, false) == expected);
+    /* A product of rank 4 each way, m_0 f + m_1 x; two layers with mixed values. */
+    k = tiny_config("laurel", 31);
+    k.laurel_rank = 4;
+    k.value_residual = true;
+    expected = base + 6 * (2 * 2 * 4 * 21 + 3 * 21) + 2 * 3 * 18;
+    assert_true(ddl_config_flops_per_token(&k, 9, false) == expected);
     k.n_heads = 0;
     assert_true(isnan(ddl_config_flops_per_token(&k, 9, false)));
 }

@@ -194,14 +194,38 @@ static void an_identity_mixture_is_an_addition(ddl_backend *backend)
 }
 PROPERTY(an_identity_mixture_is_an_addition)
 
+/* Attention with its own values is that of a model without value_residual, whose other initial values are the
+ * same. */
+static void own_values_are_not_mixed(ddl_backend *backend)
+{
+    static const char *const presets[] = { "baseline", "ddl-tc-ec" };
+    const struct ddl_force own = { .keys = DDL_FORCE_VALUES };
+    for (size_t i = 0; i < 2; i++) {
+        struct ddl_config plain = small_config(presets[i]), k = plain;
+        struct small_model f, g;
+        struct ddl_error err;
+        k.value_residual = true;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        small_model_make(&g, ddl_backend_name(backend), &plain, DDL_PRECISION_F32);
+        assert_true(fabs(loss_of(&f) - loss_of(&g)) > 1e-3);
+        for (size_t l = 0; l < k.n_layers; l++)
+            assert_int_equal(ddl_model_force(f.model, l, DDL_SUBLAYER_ATTN, &own, &err),
+                             l ? DDL_OK : DDL_E_USAGE);
+        assert_true(loss_of(&f) == loss_of(&g));
+        small_model_free(&f);
+        small_model_free(&g);
+    }
+}
+PROPERTY(own_values_are_not_mixed)
+
 /* A session applies the forces of its model. */
 static void sessions_are_forced_too(ddl_backend *backend)
 {
-    static const char *const presets[] = { "baseline", "ddl-tc-ec" };
-    const struct ddl_force force = { .keys = DDL_FORCE_SCALE | DDL_FORCE_F_SCALE,
+    static const char *const presets[] = { "baseline", "ddl-tc-ec", "laurel" };
+    const struct ddl_force force = { .keys = DDL_FORCE_SCALE | DDL_FORCE_F_SCALE | DDL_FORCE_MIX,
                                      .scale = 0.5f,
                                      .f_scale = 0.5f };
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         struct ddl_config k = small_config(presets[i]);
         struct small_model f;
         struct ddl_error err;
@@ -268,6 +292,15 @@ static void refusals(void **state)
           0,
           { .keys = DDL_FORCE_BETA | DDL_FORCE_SCALE },
           "force: expected one of beta and scale, found both" },
+        { 0,
+          0,
+          { .keys = DDL_FORCE_MIX },
+          "force: mix does not apply to layer 0: its residual rule is delta" },
+        { 1,
+          0,
+          { .keys = DDL_FORCE_VALUES },
+          "force: values does not apply to layer 1 attn: expected attention in a layer above the first, with "
+          "value_residual" },
         { 0, 0, { .keys = 64 }, "force: keys: expected a sum of enum ddl_force_key, found 64" },
     };
     struct small_model f;
@@ -301,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_identity_is_no_mixing),
         cmocka_unit_test(test_update_is_replaced),
         cmocka_unit_test(test_an_identity_mixture_is_an_addition),
+        cmocka_unit_test(test_own_values_are_not_mixed),
         cmocka_unit_test(test_sessions_are_forced_too),
         cmocka_unit_test(refusals),
     };

@@ -278,6 +278,40 @@ static void equal_streams_are_the_source(void **state)
     assert_true(fabs(loss_with(scratch_path("there"), 0, NULL) - loss) < 0.05);
 }
 
+/* Values that are not mixed at first leave the model as it was, of any channels; removed again, the folder is
+ * as it was. */
+static void value_residual_is_an_option(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "baseline", "highway", "ddl-cc-ec" };
+    for (size_t i = 0; i < 3; i++) {
+        char from[4096], there[4096];
+        snprintf(from, sizeof from, "%s", tiny_folder("source", models[i]));
+        snprintf(there, sizeof there, "%s", scratch_path("there"));
+        struct ddl_graft g = { .rule = DDL_RESIDUAL_DELTA, .seed = 5 }, back;
+        struct ddl_error err;
+        assert_ok(ddl_config_load(&g.keys, from, NULL, NULL, &err), err);
+        back = g;
+        g.keys.value_residual = true;
+        struct ddl_graft_result r = graft_ok(from, "there", &g);
+        assert_true(r.config.value_residual);
+        assert_int_equal(r.config.residual, r.source.residual);
+        assert_int_equal(r.n_new, 2); /* of three layers */
+        assert_int_equal(r.n_dropped, 0);
+        assert_string_equal(r.new_params, "transformer.h.*.attn.v_mix");
+        assert_int_equal(equal_tensors(from, there), r.n_copied);
+        assert_true(loss_with(there, 0, NULL) == loss_with(from, 0, NULL));
+        r = graft_ok(there, "back", &back);
+        assert_int_equal(r.n_new, 0);
+        assert_string_equal(r.new_params, "");
+        assert_same_tensors(from, scratch_path("back"));
+    }
+    struct ddl_graft both = graft_of(scratch_path("baseline"), DDL_RESIDUAL_GATED, 1, 1);
+    both.keys.value_residual = true;
+    struct ddl_graft_result r = graft_ok(scratch_path("baseline"), "there", &both);
+    assert_string_equal(r.new_params, "transformer.h.*.res_*,transformer.h.*.attn.v_mix");
+}
+
 static void refuse(const char *from, const struct ddl_graft *graft, const char *gist)
 {
     struct ddl_error err;
@@ -557,6 +591,7 @@ int main(void)
         cmocka_unit_test(a_closed_gate_skips_the_layer),
         cmocka_unit_test(initial_gates),
         cmocka_unit_test(equal_streams_are_the_source),
+        cmocka_unit_test(value_residual_is_an_option),
         cmocka_unit_test(refusals),
         cmocka_unit_test(a_sweep_is_its_parts),
         cmocka_unit_test(an_interrupted_sweep_continues),

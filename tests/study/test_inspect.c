@@ -107,8 +107,11 @@ static ddl_inspection *inspect(struct small_model *f, size_t batch)
 }
 
 /* Which figures a rule has. */
-static bool applies(const struct ddl_inspect_sublayer *s, const char *name, bool last)
+static bool applies(const struct ddl_config *k, const struct ddl_inspect_sublayer *s, const char *name,
+                    bool last)
 {
+    if (strncmp(name, "values", 6) == 0)
+        return k->value_residual && s->layer > 0 && s->sub == DDL_SUBLAYER_ATTN;
     if (strcmp(name, "step") == 0 || strcmp(name, "overlap_stream") == 0)
         return true;
     if (strncmp(name, "lambda", 6) == 0)
@@ -144,7 +147,7 @@ static void each_rule_has_its_figures(ddl_backend *backend)
             const struct ddl_inspect_sublayer *sub = ddl_inspect_sublayer(in, s);
             for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++) {
                 double value = ddl_inspect_figure(&sub->figures, row);
-                if (isfinite(value) != applies(sub, row->name, s == last))
+                if (isfinite(value) != applies(&k, sub, row->name, s == last))
                     fail_msg("%s, sublayer %zu (%s): %s is %g", small_variants[i].name, s, sub->rule,
                              row->name, value);
             }

@@ -117,6 +117,18 @@ static void laurel_mixed(struct ddl_config *k)
     k->residual_by_layer[1] = DDL_RESIDUAL_LAUREL;
 }
 
+static void values(struct ddl_config *k)
+{
+    k->value_residual = true;
+}
+
+static void values_mixed(struct ddl_config *k)
+{
+    laurel_mixed(k);
+    k->laurel_rank = 3;
+    k->value_residual = true;
+}
+
 static void gate_constant(struct ddl_config *k)
 {
     k->beta_constant = true;
@@ -191,6 +203,9 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "mhc two streams", "mhc", mhc_few },
     { "laurel", "baseline", laurel },
     { "ddl-1 mixed with laurel without rank", "ddl-1", laurel_mixed },
+    { "resformer", "resformer", NULL },
+    { "ddl-tc-ec with mixed values", "ddl-tc-ec", values },
+    { "ddl-1 mixed with laurel, mixed values", "ddl-1", values_mixed },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

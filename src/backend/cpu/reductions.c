@@ -32,6 +32,12 @@ void cpu_rope_bwd(void *ctx, const struct rope_grad_args *a)
     add(count, parallel_sums(cpu, a->B * a->T, 8 * a->H * a->h, cpu->k->rope_bwd, a, count), a->dw);
 }
 
+void cpu_mix_values_bwd(void *ctx, const struct mix_values_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    add(2, parallel_sums(cpu, a->N, 6 * a->width, cpu->k->mix_values_bwd, a, 2), a->dmix);
+}
+
 void cpu_project_bwd(void *ctx, const struct project_grad_args *a)
 {
     const struct cpu *cpu = ctx;

@@ -100,3 +100,32 @@ void ref_attention_bwd(void *ctx, const struct attention_grad_args *a)
             head_bwd(a, b, head);
     }
 }
+
+void ref_mix_values_fwd(void *ctx, const struct mix_values_args *a)
+{
+    double m0 = a->mix ? (double)a->mix[0] : 1, m1 = a->mix ? (double)a->mix[1] : 1;
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        for (size_t i = 0; i < a->width; i++)
+            a->y[n * a->y_stride + i] =
+                (float)(m0 * (double)a->v[n * a->v_stride + i] + m1 * (double)a->first[n * a->width + i]);
+    }
+}
+
+void ref_mix_values_bwd(void *ctx, const struct mix_values_grad_args *a)
+{
+    double own = 0, other = 0;
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        for (size_t i = 0; i < a->width; i++) {
+            float *dv = &a->dv[n * a->dv_stride + i], *dfirst = &a->dfirst[n * a->width + i];
+            double dy = (double)*dv;
+            own += dy * (double)a->v[n * a->v_stride + i];
+            other += dy * (double)a->first[n * a->width + i];
+            *dv = (float)((double)a->mix[0] * dy);
+            *dfirst = (float)((a->accumulate ? (double)*dfirst : 0) + (double)a->mix[1] * dy);
+        }
+    }
+    a->dmix[0] += (float)own;
+    a->dmix[1] += (float)other;
+}

@@ -81,3 +81,49 @@ void DDL_KERNEL(gelu_bwd)(const void *args, size_t lo, size_t hi, float *scratch
         a->dx[i] = a->dy[i] * (normal_cdf(x) + x * density);
     }
 }
+
+void DDL_KERNEL(mix_values_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct mix_values_args *a = args;
+    float m0 = a->mix ? a->mix[0] : 1, m1 = a->mix ? a->mix[1] : 1;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const float *v = a->v + n * a->v_stride, *first = a->first + n * a->width;
+        float *y = a->y + n * a->y_stride;
+#pragma omp simd
+        for (size_t i = 0; i < a->width; i++)
+            y[i] = m0 * v[i] + m1 * first[i];
+    }
+}
+
+/* One row. */
+INLINE void mix_values_row_bwd(const struct mix_values_grad_args *a, size_t n, bool accumulate, double *dmix)
+{
+    const float *v = a->v + n * a->v_stride, *first = a->first + n * a->width;
+    float *dv = a->dv + n * a->dv_stride, *dfirst = a->dfirst + n * a->width;
+    float m0 = a->mix[0], m1 = a->mix[1], own = 0, other = 0;
+#pragma omp simd reduction(+ : own, other)
+    for (size_t i = 0; i < a->width; i++) {
+        float g = dv[i];
+        own += g * v[i];
+        other += g * first[i];
+        dv[i] = m0 * g;
+        dfirst[i] = accumulate ? dfirst[i] + m1 * g : m1 * g;
+    }
+    dmix[0] += (double)own;
+    dmix[1] += (double)other;
+}
+
+void DDL_KERNEL(mix_values_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct mix_values_grad_args *a = args;
+    double dmix[2] = { 0 }; /* many rows, and their sums may cancel */
+    for (size_t n = lo; n < hi; n++) {
+        if (a->accumulate)
+            mix_values_row_bwd(a, n, true, dmix);
+        else
+            mix_values_row_bwd(a, n, false, dmix);
+    }
+    scratch[0] += (float)dmix[0];
+    scratch[1] += (float)dmix[1];
+}

@@ -139,6 +139,8 @@ struct parts_args {
     X(rmsnorm_bwd)        /* rows; dw                                   */                                   \
     X(rope_fwd)           /* rows                                       */                                   \
     X(rope_bwd)           /* rows; dw                                   */                                   \
+    X(mix_values_fwd)     /* rows                                       */                                   \
+    X(mix_values_bwd)     /* rows; dmix                                 */                                   \
     X(softmax_fwd)        /* queries; softmax_args                      */                                   \
     X(softmax_finish)     /* queries; softmax_args                      */                                   \
     X(softmax_bwd)        /* queries; softmax_grad_args                 */                                   \
