@@ -99,6 +99,8 @@ static void print_sublayer(struct ddl_json *json, const struct inspected *i,
     ddl_json_open(json, NULL, '{');
     ddl_json_count(json, "layer", s->layer);
     ddl_json_string(json, "sub", ddl_sublayer_names[s->sub]);
+    if (s->n_steps > 1)
+        ddl_json_count(json, "step_index", s->step);
     ddl_json_string(json, "rule", s->rule);
     ddl_json_string(json, "update", s->is_delta ? updates[s->update] : NULL);
     ddl_json_string(json, "behavior", *behavior ? behavior : NULL);

@@ -66,9 +66,17 @@ static void print_number(double value, int width, int digits)
         printf("%*.*f", width, digits, value);
 }
 
+/* "attn", or with several steps "attn.0". */
+static const char *name_of(const struct ddl_inspect_sublayer *s, char name[16])
+{
+    snprintf(name, 16, s->n_steps > 1 ? "%s.%u" : "%s", ddl_sublayer_names[s->sub], (unsigned)s->step);
+    return name;
+}
+
 static void print_sublayer(const struct ddl_inspect_sublayer *s)
 {
-    printf("%5zu  %-4s  %-7s", s->layer, ddl_sublayer_names[s->sub], s->rule);
+    char name[16];
+    printf("%5zu  %-4s  %-7s", s->layer, name_of(s, name), s->rule);
 }
 
 static void print_figures(const ddl_inspection *in)
@@ -97,12 +105,11 @@ static void print_behavior(const ddl_inspection *in)
     bool begun = false;
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
         const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(in, s);
-        char text[128];
+        char text[128], name[16];
         ddl_inspect_behavior(sublayer, text, sizeof text);
         if (!*text)
             continue;
-        printf("%slayer %zu %s: %s\n", begun ? "" : "\n", sublayer->layer, ddl_sublayer_names[sublayer->sub],
-               text);
+        printf("%slayer %zu %s: %s\n", begun ? "" : "\n", sublayer->layer, name_of(sublayer, name), text);
         begun = true;
     }
 }
@@ -119,7 +126,7 @@ static void print_channels(const struct inspected *i)
         print_sublayer(sublayer);
         for (size_t j = 0; j < k->channels; j++)
             print_number(sublayer->channel_rms[j], 8, 3);
-        if (reads && sublayer->sub == DDL_SUBLAYER_ATTN &&
+        if (reads && sublayer->sub == DDL_SUBLAYER_ATTN && sublayer->step == 0 &&
             read_vector(i->folder->model, sublayer->layer, read)) {
             printf("   read");
             for (size_t j = 0; j < k->channels; j++)
@@ -251,8 +258,10 @@ static void print_prompt_table(const struct inspected *i)
     size_t n_gates = count_gates(in);
     printf("\n%s%s%s of each sublayer (a: attention, m: MLP)\n", n_gates ? "gate" : "",
            n_gates && n_gates < S ? ", or without one " : "", n_gates < S ? step : "");
-    for (size_t s = 0; s < S; s++)
-        printf("%5zu%c", s / DDL_SUBLAYERS, ddl_sublayer_names[s % DDL_SUBLAYERS][0]);
+    for (size_t s = 0; s < S; s++) {
+        const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(in, s);
+        printf("%5zu%c", sublayer->layer, ddl_sublayer_names[sublayer->sub][0]);
+    }
     printf("  token\n");
     for (size_t n = 0; n < ddl_inspect_sublayer(in, 0)->n_rows; n++) {
         size_t size = 0;
@@ -285,9 +294,10 @@ static void print_products(const ddl_inspection *in)
            "sigma_max");
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
         const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(in, s);
+        char name[16];
         if (sublayer->is_delta)
-            printf("%5zu  %-4s %9.4f %9.4f\n", sublayer->layer, ddl_sublayer_names[sublayer->sub],
-                   sublayer->sigma_min, sublayer->sigma_max);
+            printf("%5zu  %-4s %9.4f %9.4f\n", sublayer->layer, name_of(sublayer, name), sublayer->sigma_min,
+                   sublayer->sigma_max);
     }
 }
 

@@ -5,7 +5,7 @@
 const result = data.result;
 const sublayers = result.sublayers;
 const gated = sublayers.filter((s) => s.histogram);
-const labelOf = (s) => `${s.layer} ${s.sub}`;
+const labelOf = (s) => `${s.layer} ${s.sub}${s.step_index === undefined ? "" : `.${s.step_index}`}`;
 const has = (name) => sublayers.some((s) => isNumber(s[name]));
 /* The gate is beta, or tau of the rule highway. */
 const gateKey = (s, part) => s[`${isNumber(s.beta_mean) ? "beta" : "tau"}_${part}`];
@@ -21,7 +21,7 @@ function summary() {
     depth ? ["log |det| over depth", precise(depth.log_det)] : null,
     depth && depth.tokens ? ["singular values over depth", `${precise(depth.sigma_min)} to ${precise(depth.sigma_max)}`] : null,
   ]));
-  const lines = sublayers.filter((s) => s.behavior).map((s) => element("li", {}, `layer ${s.layer} ${s.sub}: ${s.behavior}`));
+  const lines = sublayers.filter((s) => s.behavior).map((s) => element("li", {}, `layer ${labelOf(s)}: ${s.behavior}`));
   section("Behavior", lines.length ? element("ul", {}, lines)
     : element("p", {}, "No sublayer satisfies a condition of docs/inspect.md: none behaves as skip, overwrite, reflection or a constant."));
 }

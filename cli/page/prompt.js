@@ -4,7 +4,7 @@
 
 const result = data.result;
 const sublayers = result.sublayers;
-const labelOf = (s) => `${s.layer} ${s.sub}`;
+const labelOf = (s) => `${s.layer} ${s.sub}${s.step_index === undefined ? "" : `.${s.step_index}`}`;
 const MEASURES = { gates: "gate", steps: "size of the step ‖X′ − X‖ / ‖X‖" };
 const hasMeasure = (name, s) => result.prompt.some((token) => isNumber(token[name][s]));
 const available = Object.keys(MEASURES).filter((name) => sublayers.some((one, s) => hasMeasure(name, s)));

@@ -95,7 +95,7 @@ const FIGURES = [
   ["x_rms", "root mean square of the stream"], ["f_rms", "root mean square of the sublayer's output"],
 ];
 
-const labelOf = (s) => `${s.layer} ${s.sub}`;
+const labelOf = (s) => `${s.layer} ${s.sub}${s.step_index === undefined ? "" : `.${s.step_index}`}`;
 
 /* A list of choices in front of what `build` makes of the chosen one. */
 function chooser(label, choices, build) {

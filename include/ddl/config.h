@@ -90,6 +90,7 @@ struct ddl_config {
     int map;             /* enum ddl_map                                            */
     size_t k_rank;       /* v-map: rank r of phi_k, 0 is full                       */
     int update;          /* enum ddl_update                                         */
+    size_t steps;        /* ddl_steps: delta steps per sublayer; k-map only            */
     int v_input;         /* enum ddl_v_input; k-map only                            */
     int compress;        /* enum ddl_compress; c > 1 only                           */
     int embed;           /* enum ddl_embed; c > 1 only                              */
@@ -120,9 +121,8 @@ DDL_API struct ddl_config ddl_config_defaults(void);
 
 /* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
  * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway", "hyper", "mhc",
- * "laurel", "resformer"; those that begin with "ddl-" also with the suffix of a control: "-write", "-erase",
- * "-beta1",
- * "-v0", "-vmap". */
+ * "laurel", "resformer", "ddl-2step"; those from "ddl-1" to "ddl-mix-ec" also with the suffix of a control:
+ * "-write", "-erase", "-beta1", "-v0", "-vmap". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
  * (the paper's), "mini", "tiny", "micro". */
@@ -189,8 +189,12 @@ DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
 /* Columns of the state of config, a checked configuration: ddl_value_channels, or ddl_streams of a residual
  * rule with streams. */
 DDL_API size_t ddl_config_state_channels(const struct ddl_config *config);
+/* Whether these are streams, which each sublayer mixes (the rules hyper and mhc). */
+DDL_API bool ddl_config_has_streams(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);
+/* How many steps a sublayer of `layer` of config takes: ddl_steps with the rule delta, 1 with others. */
+DDL_API size_t ddl_config_residual_steps(const struct ddl_config *config, size_t layer);
 /* The name of the rule of `layer` of config: "add", "delta", ... */
 DDL_API const char *ddl_config_residual_name(const struct ddl_config *config, size_t layer);
 /* Whether attention in `layer` of config mixes its values with those of layer 0. */

@@ -3,7 +3,10 @@
  *     n = sqrt(|q|^2 + eps^2),  k = q / n,  p = k^T X,  delta = beta (v - p),  X' = X + k delta^T
  *
  * for N independent rows; X is (N, d, c), feature-major (i*c + j), float32, host memory. Any N >= 0, d >= 1,
- * c >= 1. A row whose beta is 0 is copied bit for bit. Sums are accumulated in float32 or wider. */
+ * c >= 1. A row whose beta is 0 is copied bit for bit. Sums are accumulated in float32 or wider.
+ *
+ * With steps = R > 1 a row takes R steps in order, each with its own q, v and beta: q is then (N, R, d), v
+ * and the readout (N, R, c), beta (N, R), and the gradients likewise. 0 means 1. */
 #ifndef DDL_DELTA_H
 #define DDL_DELTA_H
 
@@ -28,6 +31,7 @@ enum ddl_form {
 /* Forward: what it reads (N rows), and where it writes. */
 struct ddl_delta_args {
     size_t N, d, c;
+    size_t steps;      /* R of each row, see above; 0 means 1 */
     float eps;         /* 1e-5 in the paper                                                 */
     int form;          /* enum ddl_form                                                     */
     int update;        /* enum ddl_update                                                   */
@@ -39,10 +43,11 @@ struct ddl_delta_args {
     float *readout;    /* (N, c)    p, or NULL. For DDL_FORM_RATIO p = q^T X / (q^T q + eps) */
 };
 
-/* Backward, G = dL/dX'. N, d, c, eps, form, update, q, v and beta as forward had them. Gradients are written,
- * not added. */
+/* Backward, G = dL/dX'. N, d, c, steps, eps, form, update, q, v and beta as forward had them. Gradients are
+ * written, not added. Several steps need X_next: they are reversed one by one. */
 struct ddl_delta_grad_args {
     size_t N, d, c;
+    size_t steps; /* R of each row, see above; 0 means 1 */
     float eps;
     int form, update;
     const float *X; /* (N, d, c) state before the step; ignored if X_next is given           */
@@ -63,10 +68,11 @@ DDL_API ddl_status ddl_delta_forward(ddl_backend *backend, const struct ddl_delt
 DDL_API ddl_status ddl_delta_backward(ddl_backend *backend, const struct ddl_delta_grad_args *args,
                                       struct ddl_error *err);
 
-/* Inverse of the forward pass: X = X' - k delta^T, from its q, v, beta, eps, form and update, and the readout
- * p that it wrote. X may be X_out. Accurate to rounding for every form and update. */
+/* Inverse of the forward pass: X = X' - k delta^T, from its steps, q, v, beta, eps, form and update, and the
+ * readout p that it wrote. X may be X_out. Accurate to rounding for every form and update. */
 struct ddl_delta_inverse_args {
     size_t N, d, c;
+    size_t steps; /* R of each row, see above; 0 means 1 */
     float eps;
     int form, update;
     const float *X_out; /* (N, d, c) X' */

@@ -77,15 +77,16 @@ struct ddl_inspect_token {
     int32_t tokens[DDL_INSPECT_BEFORE + 1 + DDL_INSPECT_AFTER];
 };
 
-/* A sublayer. Arrays are owned by the inspection. */
+/* A sublayer, or one of its steps with ddl_steps. Arrays are owned by the inspection. */
 struct ddl_inspect_sublayer {
     size_t layer;                       /* from 0                                      */
     int sub;                            /* enum ddl_sublayer                           */
+    size_t step, n_steps;               /* which of the sublayer's steps, from 0; 1 or ddl_steps */
     const char *rule;                   /* name of its residual rule: "delta"          */
     bool is_delta;                      /* its rule is delta: direction and target     */
     int update;                         /* enum ddl_update, of delta sublayers         */
     struct ddl_inspect_figures figures; /* over all rows */
-    /* Of the product of the shortcuts of all delta sublayers up to this one, on the span of their k_s: means
+    /* Of the product of the shortcuts of all delta steps up to this one, on the span of their k_s: means
      * over tokens of the extreme singular values. NAN without the delta rule, or without such tokens. */
     double sigma_max;          /* mean of the largest singular value                                        */
     double sigma_min;          /* mean of the smallest                                                      */
@@ -106,7 +107,7 @@ struct ddl_inspect_sublayer {
     const struct ddl_inspect_token *highest, *lowest; /* (n_extremes) the first is the most extreme         */
 };
 
-/* Over depth, by token: A_s = I - beta_s k_s k_s^T of all delta sublayers, in order. */
+/* Over depth, by token: A_s = I - beta_s k_s k_s^T of all delta steps, in order. */
 struct ddl_inspect_depth {
     double sigma_max; /* mean of the largest singular value of A_S ... A_1 on the span of the k_s  */
     double sigma_min; /* mean of the smallest                                                      */
@@ -150,9 +151,11 @@ DDL_API ddl_status ddl_inspect_text(ddl_inspection **out, ddl_model *model, cons
 /* Computes the results below from all batches of the inspection so far. DDL_E_USAGE before the first batch.
  */
 DDL_API ddl_status ddl_inspect_finish(ddl_inspection *inspection, struct ddl_error *err);
-/* How many sublayers the model of the inspection has: two a layer. */
+/* How many sublayers the model of the inspection has: two a layer; a sublayer with several steps counts as
+ * that many. */
 DDL_API size_t ddl_inspect_n_sublayers(const ddl_inspection *inspection);
-/* Sublayer s, attention before MLP, layer by layer; owned by the inspection. */
+/* Sublayer s, attention before MLP, layer by layer, and the steps of a sublayer in order; owned by the
+ * inspection. */
 DDL_API const struct ddl_inspect_sublayer *ddl_inspect_sublayer(const ddl_inspection *inspection, size_t s);
 /* The figures over depth, owned by the inspection; NULL without delta sublayers. */
 DDL_API const struct ddl_inspect_depth *ddl_inspect_depth(const ddl_inspection *inspection);
@@ -169,8 +172,9 @@ DDL_API size_t ddl_inspect_seq(const ddl_inspection *inspection);
  * Written to `out`, truncated to size. */
 DDL_API void ddl_inspect_behavior(const struct ddl_inspect_sublayer *sublayer, char *out, size_t size);
 
-/* Freezes the gate of sublayer s of `model` at the mean that the inspection found: ddl_model_force with
- * `force`, whose beta is set. */
+/* Freezes the gate of sublayer s of `model` (two a layer, attention before MLP) at the mean that the
+ * inspection found, with several steps the mean over all of them: ddl_model_force with `force`, whose beta is
+ * set. */
 DDL_API ddl_status ddl_inspect_freeze(const ddl_inspection *inspection, ddl_model *model, size_t s,
                                       struct ddl_force force, struct ddl_error *err);
 

@@ -198,11 +198,11 @@ DDL_API ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const
 DDL_API ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
                                     size_t rows, float *out, struct ddl_error *err);
 
-/* How many delta sublayers the model of a training workspace has. */
+/* How many delta steps the sublayers of the model of a training workspace take: ddl_steps each. */
 DDL_API size_t ddl_workspace_n_delta(const ddl_workspace *ws);
-/* Values of delta sublayer s of the last pass, in order (attention before MLP, layer by layer): beta (N),
- * readout p (N, c), target v (N, c), N = B*T of that pass, host memory. Any pointer may be NULL. DDL_E_USAGE
- * for s past the last delta sublayer. */
+/* Values of delta step s of the last pass, in order (attention before MLP, layer by layer, and the steps of a
+ * sublayer in turn): beta (N), readout p (N, c), target v (N, c), N = B*T of that pass, host memory. Any
+ * pointer may be NULL. DDL_E_USAGE for s past the last delta step. */
 DDL_API ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
                                             float *target, struct ddl_error *err);
 

@@ -196,8 +196,9 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
 void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
 {
     const struct ddl_config *k = p->config;
+    size_t out = ddl_config_residual_steps(k, layer) * k->d_model;
     attend(p, layer, ctx);
-    linear_fwd(p, p->N, k->n_heads * k->head_dim, k->d_model, p->ws->layer[layer].y,
+    linear_fwd(p, p->N, k->n_heads * k->head_dim, out, p->ws->layer[layer].y,
                param_weight(p, p->m->params.layer[layer].attn_proj), f, add);
 }
 
@@ -222,10 +223,10 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     const struct ddl_workspace *ws = p->ws;
-    size_t a = k->n_heads * k->head_dim;
+    size_t a = k->n_heads * k->head_dim, out = ddl_config_residual_steps(k, layer) * k->d_model;
     bool mixes = slots->v_mix >= 0;
     attend_again(p, layer, ctx);
-    linear_bwd(p, p->N, a, k->d_model, acts->y, df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
+    linear_bwd(p, p->N, a, out, acts->y, df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
     probe_grad(p, slots->attn_proj);
     probe_tensor(p, "dy", ws->dy, a);
     p->ops->attention_bwd(p->ctx,

@@ -77,6 +77,7 @@ static void probe_sublayer(const struct sublayer *s, bool after)
                                       .layer = s->layer,
                                       .sub = s->sub,
                                       .rows = s->p->N,
+                                      .steps = 1,
                                       .X = s->stream->X,
                                       .by_column = s->stream->form->by_column };
     if (after && !rule->adds_in_place)
@@ -107,6 +108,7 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
     const struct sublayer s = sublayer_of(p, stream, layer, sub);
     const struct residual_rule *rule = residual_rule_of(p->config, layer);
     size_t d = p->config->d_model, n = p->N * d * stream->channels;
+    size_t width = ddl_config_residual_steps(p->config, layer) * d;
     probe_enter(p, false, layer, ddl_sublayer_names[sub]);
     probe_sublayer(&s, false);
     const float *x_in = rule->read_fwd(&s, p->cache ? &p->cache->layer[layer].compress[sub] : NULL);
@@ -120,7 +122,7 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
         branch(&s, ctx, stream->X, true);
     } else {
         branch(&s, ctx, s.acts->f, false);
-        probe_tensor(p, "f", s.acts->f, d);
+        probe_tensor(p, "f", s.acts->f, width);
         rule->write_fwd(&s, x_in, ctx);
     }
     stream->X = stream->X_next;

@@ -85,6 +85,8 @@ enum {
         "v-map: rank of the direction's map (0: full)")                                                      \
     ROW(CHOICE, ddl_update, update, 0, 0, update_names, RESIDUAL | OWN | OF(DELTA),                          \
         "the delta update, or only its write or erase term (ablations)")                                     \
+    ROW(SIZE, ddl_steps, steps, 1, 64, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA),                              \
+        "k-map: delta steps per sublayer")                                                                   \
     ROW(CHOICE, ddl_v_input, v_input, 0, 0, v_input_names, RESIDUAL | OWN | OF(DELTA),                       \
         "k-map: input of the target's projection")                                                           \
     ROW(CHOICE, ddl_compress, compress, 0, 0, compress_names, RESIDUAL | OWN | WIDE | OF(DELTA),             \
@@ -197,6 +199,7 @@ struct ddl_config ddl_config_defaults(void)
         .residual = DDL_RESIDUAL_ADD,
         .channels = 1,
         .embed_kernel = 4,
+        .steps = 1,
         .k_eps = 1e-5f,
         .beta_linear = true,
         .beta_hidden = 128,
@@ -279,6 +282,8 @@ static const struct preset {
       DDL_RESIDUAL_LAUREL, 1, 0, 0, false },
     { ALONE("resformer"), "ResFormer: values of attention mixed with those of layer 0", DDL_RESIDUAL_ADD, 1,
       0, 0, false },
+    { ALONE("ddl-2step"), "ddl-cc-ec with two delta steps per sublayer", DDL_RESIDUAL_DELTA, 4,
+      DDL_COMPRESS_CHANNEL, DDL_EMBED_CONV, false },
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
@@ -287,6 +292,7 @@ static const struct {
     const char *preset, *key, *value;
 } preset_keys[] = {
     { "resformer", "value_residual", "true" },
+    { "ddl-2step", "ddl_steps", "2" },
 };
 
 const char *ddl_config_preset_list(size_t i, const char **about)

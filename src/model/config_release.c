@@ -21,22 +21,28 @@ static const struct ddl_tensor *find(const struct source *s, size_t layer, const
     return ddl_safetensors_find(s->st, full);
 }
 
-/* The size of one dimension of a tensor is a setting: taken where config.json lacks it, else it must agree.
- */
-static ddl_status take(const struct source *s, const char *key, size_t *field, const struct ddl_tensor *t,
-                       size_t dimension, struct ddl_error *err)
+/* The size of one dimension of a tensor is a setting, or a multiple of one: taken where config.json lacks it,
+ * else it must agree. */
+static ddl_status take_part(const struct source *s, const char *key, size_t *field, size_t multiple,
+                            const struct ddl_tensor *t, size_t dimension, struct ddl_error *err)
 {
     if (dimension >= t->ndim)
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s has %zu dimensions, too few to tell %s",
                              ddl_safetensors_path(s->st, t), t->name, t->ndim, key);
     if (ddl_json_lacks(s->root, key) || *field == 0)
-        *field = t->shape[dimension];
-    if (*field == t->shape[dimension])
+        *field = t->shape[dimension] / multiple;
+    if (*field * multiple == t->shape[dimension])
         return DDL_OK;
     char shape[128];
     ddl_tensor_shape_text(t, shape, sizeof shape);
     return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s has shape %s, config.json says %s %zu",
                          ddl_safetensors_path(s->st, t), t->name, shape, key, *field);
+}
+
+static ddl_status take(const struct source *s, const char *key, size_t *field, const struct ddl_tensor *t,
+                       size_t dimension, struct ddl_error *err)
+{
+    return take_part(s, key, field, 1, t, dimension, err);
 }
 
 /* The rule of a layer whose tensors are in the folder: the first without any, if there are none. */
@@ -82,13 +88,23 @@ static ddl_status detect_mlp(const struct source *s, struct ddl_error *err)
     return status;
 }
 
+/* Delta steps per sublayer, from the rows of an output projection. */
+static void detect_steps(const struct source *s, size_t layer)
+{
+    struct ddl_config *config = s->config;
+    const struct ddl_tensor *proj = find(s, layer, "attn.c_proj.weight");
+    if (ddl_json_lacks(s->root, "ddl_steps") && proj && proj->ndim == 2 && proj->shape[0] >= config->d_model)
+        config->steps = proj->shape[0] / config->d_model;
+}
+
 static ddl_status detect_branch(const struct source *s, size_t layer, struct ddl_error *err)
 {
     struct ddl_config *config = s->config;
     const struct ddl_tensor *k_down = find(s, layer, "ddl_attn.k_down.weight");
     const struct ddl_tensor *beta_in = find(s, layer, "ddl_attn.beta_in.weight");
-    ddl_status status =
-        take(s, "ddl_value_channels", &config->channels, find(s, layer, "ddl_attn.v_proj.weight"), 0, err);
+    detect_steps(s, layer);
+    ddl_status status = take_part(s, "ddl_value_channels", &config->channels, config->steps,
+                                  find(s, layer, "ddl_attn.v_proj.weight"), 0, err);
     if (ddl_json_lacks(s->root, "ddl_map"))
         config->map = k_down || find(s, layer, "ddl_attn.k_proj.weight") ? DDL_MAP_V : DDL_MAP_K;
     if (!status && k_down)

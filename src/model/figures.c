@@ -211,6 +211,24 @@ static void add_mixing(struct ddl_sublayer_sums *sums, const struct ddl_sublayer
     sums->mixing_rows++;
 }
 
+void ddl_figures_take_step(const struct ddl_sublayer_row *row, int update, double *k, double *scratch,
+                           float *out)
+{
+    size_t d = row->d, c = row->c;
+    unit_direction(row, k);
+    read_along(row, k, row->before, scratch);
+    for (size_t j = 0; j < c; j++) {
+        double v = update == DDL_UPDATE_ERASE ? 0 : (double)row->target[j];
+        scratch[j] = (double)row->beta * (update == DDL_UPDATE_WRITE ? v : v - scratch[j]);
+    }
+    for (size_t i = 0; i < d; i++) {
+        for (size_t j = 0; j < c; j++) {
+            size_t at = i * row->step_d + j * row->step_c;
+            out[at] = (float)((double)row->before[at] + k[i] * scratch[j]);
+        }
+    }
+}
+
 double ddl_figures_add(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_row *row, double *k,
                        double *scratch)
 {

@@ -6,7 +6,7 @@
 #include "base/distribution.h"
 #include "ddl/inspect.h"
 
-/* Sums over the rows of one sublayer. Zeroed, with ddl_figures_begin, is a valid start. */
+/* Sums over the rows of one step of a sublayer. Zeroed, with ddl_figures_begin, is a valid start. */
 struct ddl_sublayer_sums {
     uint64_t rows;
     bool is_delta;
@@ -25,7 +25,7 @@ struct ddl_sublayer_sums {
     struct ddl_distribution gate; /* initialized by the caller where has_gate is set */
 };
 
-/* A row (token). */
+/* A row (token) of a sublayer's step. */
 struct ddl_sublayer_row {
     size_t d, c;
     size_t step_d, step_c;       /* from feature to feature of X and X', and from channel to channel   */
@@ -44,6 +44,10 @@ void ddl_figures_add_gains(size_t c, const double *M, double *row, double *colum
 
 /* Removes all rows; channel2 and the memory of the gate stay. */
 void ddl_figures_begin(struct ddl_sublayer_sums *sums, size_t c);
+/* out (d, c): the state after the delta step of the row, whose `after` is not read. A pass does not keep the
+ * states between the steps of a sublayer. k (d) gets the unit direction; scratch: c. */
+void ddl_figures_take_step(const struct ddl_sublayer_row *row, int update, double *k, double *scratch,
+                           float *out);
 /* Adds a row. k (d) gets its unit direction; scratch: 2 c. Returns |X' - X| / |X|. */
 double ddl_figures_add(struct ddl_sublayer_sums *sums, const struct ddl_sublayer_row *row, double *k,
                        double *scratch);

@@ -128,7 +128,8 @@ ddl_status ddl_graft_config(struct ddl_config *out, const struct ddl_config *sou
 /* ---- the tensors ---- */
 
 /* One graft under way. Tensor i of the plan has the bytes of source[i], or the initial values of row i of
- * params where that is NULL. */
+ * params where that is NULL. The rows that a tensor has beyond those of its source (F's output projection
+ * with more steps) have initial values too, and rows of the source beyond its own are left out. */
 struct job {
     const struct ddl_graft *graft;
     struct ddl_weights w;
@@ -164,10 +165,18 @@ static const struct ddl_tensor *kept_tensor(const struct job *job, const char *n
     return NULL;
 }
 
+static bool has_new_rows(const struct ddl_param *param, const struct ddl_tensor *source)
+{
+    return source && source->count < param->count;
+}
+
 static struct ddl_tensor tensor_of(const struct ddl_param *param, const char *name,
                                    const struct ddl_tensor *source)
 {
-    struct ddl_tensor t = { .name = name, .dtype = source ? source->dtype : DDL_F32, .ndim = param->ndim };
+    bool keeps_dtype = source && !has_new_rows(param, source);
+    struct ddl_tensor t = { .name = name,
+                            .dtype = keeps_dtype ? source->dtype : DDL_F32,
+                            .ndim = param->ndim };
     memcpy(t.shape, param->shape, sizeof param->shape);
     (void)ddl_tensor_measure(&t); /* fits: params_plan has checked the counts */
     return t;
@@ -189,7 +198,10 @@ static ddl_status plan_tensors(struct job *job, const char *to, struct ddl_graft
         job->plan[i] = tensor_of(param, param->name, job->source[i]);
         result->n_copied += job->source[i] != NULL;
         result->n_new += !job->source[i];
-        result->new_numbers += job->source[i] ? 0 : param->count;
+        if (!job->source[i])
+            result->new_numbers += param->count;
+        else if (has_new_rows(param, job->source[i]))
+            result->new_numbers += param->count - job->source[i]->count;
     }
     job->n = params->n;
     if (head) { /* a copy of the embedding, as the source has it */
@@ -224,15 +236,20 @@ static ddl_status fill(void *user, size_t i, size_t offset, size_t bytes, void *
 {
     const struct job *job = user;
     const struct ddl_tensor *source = job->source[i];
-    size_t size = ddl_dtype_size(job->plan[i].dtype);
-    (void)err;
-    if (source) {
+    size_t size = ddl_dtype_size(job->plan[i].dtype), start = offset / size, n = bytes / size, kept = 0;
+    ddl_status status = DDL_OK;
+    if (source && source->count >= job->plan[i].count) {
         memcpy(to, source->data + offset, bytes);
-        ddl_safetensors_release(job->w.st, source, offset / size, bytes / size);
-    } else {
-        fill_new(job, i, offset / size, bytes / size, to);
+        ddl_safetensors_release(job->w.st, source, start, n);
+        return DDL_OK;
     }
-    return DDL_OK;
+    if (source && start < source->count) {
+        kept = source->count - start < n ? source->count - start : n;
+        status = ddl_tensor_read_f32(source, start, kept, to, err);
+    }
+    if (!status)
+        fill_new(job, i, start + kept, n - kept, (float *)to + kept);
+    return status;
 }
 
 /* ---- patterns of the new parameters' names ---- */
@@ -249,22 +266,39 @@ static bool has_prefix_alone(const struct ddl_graft *graft, const struct ddl_con
     return true;
 }
 
-static void name_rule_params(const struct ddl_graft *graft, const struct ddl_config *config, char *out,
+/* Appends ",transformer.h.LAYER.NAME" at `used`. Returns the bytes used then, size or more if it does not
+ * fit. */
+static size_t append_name(char *out, size_t size, size_t used, size_t layer, const char *name)
+{
+    if (used >= size)
+        return used;
+    return used +
+           (size_t)snprintf(out + used, size - used, "%stransformer.h.%zu.%s", used ? "," : "", layer, name);
+}
+
+static void name_rule_params(const struct ddl_graft *graft, const struct ddl_graft_result *result, char *out,
                              size_t size)
 {
+    const struct ddl_config *config = &result->config;
     const struct residual_rule *rule = residual_rule_at(graft->rule);
+    char name[16];
     size_t used = 0;
     *out = '\0';
     if (!rule->params)
         return;
-    if (has_prefix_alone(graft, config)) {
-        snprintf(out, size, "transformer.h.*.%s_*", rule->prefix);
-        return;
-    }
-    for (size_t l = 0; l < config->n_layers && used < size; l++) {
-        if (graft->layer[l])
-            used += (size_t)snprintf(out + used, size - used, "%stransformer.h.%zu.%s_*", used ? "," : "", l,
-                                     rule->prefix);
+    bool alone = has_prefix_alone(graft, config);
+    snprintf(name, sizeof name, "%s_*", rule->prefix);
+    if (alone)
+        used = (size_t)snprintf(out, size, "transformer.h.*.%s", name);
+    for (size_t l = 0; l < config->n_layers; l++) {
+        if (!graft->layer[l])
+            continue;
+        if (!alone)
+            used = append_name(out, size, used, l, name);
+        if (ddl_config_residual_steps(config, l) > ddl_config_residual_steps(&result->source, l)) {
+            used = append_name(out, size, used, l, "attn.c_proj.weight");
+            used = append_name(out, size, used, l, "mlp.c_proj.weight");
+        }
     }
     if (used >= size)
         *out = '\0';
@@ -277,7 +311,7 @@ static void name_new_params(const struct ddl_graft *graft, struct ddl_graft_resu
     for (size_t l = 0; l < result->config.n_layers; l++)
         layers = layers || graft->layer[l];
     if (layers)
-        name_rule_params(graft, &result->config, result->new_params, sizeof result->new_params);
+        name_rule_params(graft, result, result->new_params, sizeof result->new_params);
     size_t used = strlen(result->new_params), space = sizeof result->new_params - used;
     if (result->config.value_residual && !result->source.value_residual &&
         (size_t)snprintf(result->new_params + used, space, "%stransformer.h.*.attn.v_mix", used ? "," : "") >=

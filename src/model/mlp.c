@@ -28,8 +28,9 @@ static void hidden(const struct pass *p, size_t layer, const float *ctx)
 
 void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
 {
+    size_t out = ddl_config_residual_steps(p->config, layer) * p->config->d_model;
     hidden(p, layer, ctx);
-    linear_fwd(p, p->N, ddl_config_mlp_size(p->config), p->config->d_model, p->ws->layer[layer].s,
+    linear_fwd(p, p->N, ddl_config_mlp_size(p->config), out, p->ws->layer[layer].s,
                param_weight(p, p->m->params.layer[layer].mlp_proj), f, add);
 }
 
@@ -49,8 +50,9 @@ void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *
     const struct layer_acts *acts = &p->ws->layer[layer];
     float *s = acts->s;
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
+    size_t out = ddl_config_residual_steps(p->config, layer) * d;
     hidden_again(p, layer, ctx);
-    linear_bwd(p, p->N, m, d, s, df, param_weight_bwd(p, slots->mlp_proj), s, false);
+    linear_bwd(p, p->N, m, out, s, df, param_weight_bwd(p, slots->mlp_proj), s, false);
     probe_grad(p, slots->mlp_proj);
     probe_tensor(p, "ds", s, m);
     p->ops->swiglu_bwd(

@@ -4,7 +4,8 @@
 
 #include "model/pass.h"
 
-/* ctx (N, d) -> f (N, d); `add` accumulates into f. bwd recomputes what was not kept and writes dctx. */
+/* ctx (N, d) -> f (N, R, d), R the steps of the layer's residual rule; `add` accumulates into f. bwd
+ * recomputes what was not kept and writes dctx. */
 void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);
 void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx);
 

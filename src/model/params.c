@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sizes that a shape is made of; resolved by sizes_of. */
-enum dim { NONE, ONE, TWO, V_, D, A, H_, M, C, DC, K_STATE, K_EMBED };
+/* Sizes that a shape is made of; resolved by size_of, F_ (the width of F's output) by add_rows. */
+enum dim { NONE, ONE, TWO, V_, D, F_, A, H_, M, C, DC, K_STATE, K_EMBED };
 
 /* Conditions of a row on the configuration. */
 enum {
@@ -81,13 +81,13 @@ static const struct row branch_rows[] = {
     { "attn.c_q.weight",            IN_LAYER(c_q),             { A, D },            0,                MATRIX, HIDDEN | OF_F, NOT_FUSED },
     { "attn.c_k.weight",            IN_LAYER(c_k),             { A, D },            0,                MATRIX, HIDDEN | OF_F, IN_LAYER(c_q) },
     { "attn.c_v.weight",            IN_LAYER(c_v),             { A, D },            0,                MATRIX, HIDDEN | OF_F, IN_LAYER(c_q) },
-    { "attn.c_proj.weight",         IN_LAYER(attn_proj),       { D, A },            0,                OUTPUT, HIDDEN | OF_F, NOT_FUSED },
+    { "attn.c_proj.weight",         IN_LAYER(attn_proj),       { F_, A },           0,                OUTPUT, HIDDEN | OF_F, NOT_FUSED },
     { "attn.v_mix",                 IN_LAYER(v_mix),           { TWO },             VALUES,           HALVES, OF_F, NOT_FUSED },
     { "attn.q_rms.weight",          IN_LAYER(q_rms),           { H_ },              QK_NORM,          ONES,   OF_F, NOT_FUSED },
     { "attn.k_rms.weight",          IN_LAYER(k_rms),           { H_ },              QK_NORM,          ONES,   OF_F, NOT_FUSED },
     { "mlp.c_fc1.weight",           IN_LAYER(fc1),             { M, D },            0,                MATRIX, HIDDEN | OF_F, NOT_FUSED },
     { "mlp.c_fc2.weight",           IN_LAYER(fc2),             { M, D },            0,                MATRIX, HIDDEN | OF_F, IN_LAYER(fc1) },
-    { "mlp.c_proj.weight",          IN_LAYER(mlp_proj),        { D, M },            0,                OUTPUT, HIDDEN | OF_F, NOT_FUSED },
+    { "mlp.c_proj.weight",          IN_LAYER(mlp_proj),        { F_, M },           0,                OUTPUT, HIDDEN | OF_F, NOT_FUSED },
 };
 
 static const struct row norm_rows[] = {
@@ -173,8 +173,15 @@ static int *slot_at(void *slots, size_t offset)
     return (int *)(void *)((char *)slots + offset);
 }
 
+/* F's output in the layer that rows belong to: whether it has an effect, and its width. */
+struct branch {
+    bool used;
+    size_t width;
+};
+static const struct branch no_branch = { true, 0 };
+
 /* Adds those of n rows that the configuration has in this layer. */
-static void add_rows(struct param_plan *plan, size_t layer, const struct row *rows, size_t n, bool uses_f,
+static void add_rows(struct param_plan *plan, size_t layer, const struct row *rows, size_t n, struct branch f,
                      void *slots)
 {
     const struct ddl_config *k = plan->config;
@@ -183,10 +190,11 @@ static void add_rows(struct param_plan *plan, size_t layer, const struct row *ro
         const struct row *row = &rows[i];
         if ((row->needs & have) != row->needs)
             continue;
-        bool idle = row->flags & OF_F && !uses_f;
+        bool idle = row->flags & OF_F && !f.used;
         const struct param_row full = {
             .name = row->name,
-            .shape = { size_of(k, row->dims[0]), size_of(k, row->dims[1]), size_of(k, row->dims[2]) },
+            .shape = { row->dims[0] == F_ ? f.width : size_of(k, row->dims[0]), size_of(k, row->dims[1]),
+                       size_of(k, row->dims[2]) },
             .group = group_of[row->start],
             .init = init_of(k, row->start),
             .flags = (row->flags & ~OF_F) | (idle ? PARAM_INACTIVE : 0),
@@ -200,19 +208,21 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
 {
     static const char *const sublayers[] = { [ATTN] = "attn", [MLP] = "mlp" };
     const struct residual_rule *rule = residual_rule_of(plan->config, layer);
-    bool uses_f = !rule->uses_f || rule->uses_f(plan->config);
+    const struct branch f = { .used = !rule->uses_f || rule->uses_f(plan->config),
+                              .width =
+                                  ddl_config_residual_steps(plan->config, layer) * plan->config->d_model };
     char prefix[48];
     snprintf(prefix, sizeof prefix, "transformer.h.%zu.", layer);
     strcpy(plan->prefix, prefix);
     slots->first = plan->out->n;
-    add_rows(plan, layer, branch_rows, COUNT(branch_rows), uses_f, slots);
+    add_rows(plan, layer, branch_rows, COUNT(branch_rows), f, slots);
     for (int sub = 0; sub < 2 && rule->params; sub++) {
         snprintf(plan->prefix, sizeof plan->prefix, "%s%s_%s.", prefix, rule->prefix, sublayers[sub]);
         plan->sublayer = 2 * layer + (size_t)sub;
         rule->params(plan, slots->residual[sub]);
     }
     strcpy(plan->prefix, prefix);
-    add_rows(plan, layer, norm_rows, COUNT(norm_rows), true, slots);
+    add_rows(plan, layer, norm_rows, COUNT(norm_rows), no_branch, slots);
 }
 
 /* Adds the rows of the model in the order of its files. */
@@ -221,12 +231,12 @@ static void add_model(struct param_plan *plan)
     struct params *out = plan->out;
     struct layer_slots ignored;
     strcpy(plan->prefix, "");
-    add_rows(plan, DDL_NO_LAYER, embedding_rows, COUNT(embedding_rows), true, &out->slots);
+    add_rows(plan, DDL_NO_LAYER, embedding_rows, COUNT(embedding_rows), no_branch, &out->slots);
     for (size_t l = 0; l < plan->config->n_layers; l++)
         add_layer(plan, l, out->layer ? &out->layer[l] : &ignored);
     size_t after = out->n;
     strcpy(plan->prefix, "");
-    add_rows(plan, DDL_NO_LAYER, final_rows, COUNT(final_rows), true, &out->slots);
+    add_rows(plan, DDL_NO_LAYER, final_rows, COUNT(final_rows), no_branch, &out->slots);
     out->slots.after_layers = after + (out->slots.embed_conv == (int)after);
 }
 

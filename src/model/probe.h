@@ -34,15 +34,16 @@ struct ddl_sublayer_step {
     size_t layer;           /* from 0                                                        */
     int sub;                /* enum ddl_sublayer                                             */
     size_t rows;            /* N                                                             */
+    size_t steps;           /* R, 1 unless it is a delta sublayer with ddl_steps             */
     const float *X;         /* (N, d, c) the stream; (N, c, d) if by_column                  */
     bool by_column;         /* see struct state_form                                         */
-    const float *direction; /* (N, d) q, before normalization; F's output where it is added  */
-    const float *f;         /* (N, d) F's output; NULL where it was added to X in place          */
+    const float *direction; /* (N, R, d) q, before normalization; F's output where it is added  */
+    const float *f;         /* (N, R, d) F's output; NULL where it was added to X in place      */
     float k_eps;            /* k = q / sqrt(|q|^2 + k_eps^2)                                 */
     int update;             /* enum ddl_update, with a target                                */
-    const float *beta;      /* (N)                                                           */
-    const float *readout;   /* (N, c) k^T X                                                  */
-    const float *target;    /* (N, c) v; NULL unless it is a delta sublayer                  */
+    const float *beta;      /* (N, R)                                                        */
+    const float *readout;   /* (N, R, c) k^T X of the state that each step was given         */
+    const float *target;    /* (N, R, c) v; NULL unless it is a delta sublayer               */
     size_t width;           /* of lambda and tau: 1, or d                                    */
     const float *lambda;    /* (width) the parameter                                         */
     const float *tau;       /* (N, width)                                                    */

@@ -20,6 +20,11 @@ size_t ddl_config_state_channels(const struct ddl_config *config)
     return state_form_of(config)->channels(config);
 }
 
+bool ddl_config_has_streams(const struct ddl_config *config)
+{
+    return state_form_of(config)->by_column;
+}
+
 /* ---- value channels ---- */
 
 static size_t channels(const struct ddl_config *config)

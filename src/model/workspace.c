@@ -49,6 +49,11 @@ const char *const ddl_recompute_names[] = { [DDL_RECOMPUTE_ELEMENTWISE] = "eleme
                                             [DDL_RECOMPUTE_BLOCK] = "block",
                                             NULL };
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Numbers of a token's state. */
 static size_t state_width(const struct ddl_config *k)
 {
@@ -60,16 +65,31 @@ static bool state_is_read(const struct ddl_config *k)
     return state_form_of(k)->is_read(k);
 }
 
+/* Numbers of F's output for a token. */
+static size_t f_width(const struct ddl_config *k, size_t layer)
+{
+    return ddl_config_residual_steps(k, layer) * k->d_model;
+}
+
+static size_t widest_f(const struct ddl_config *k)
+{
+    size_t widest = 0;
+    for (size_t layer = 0; layer < k->n_layers; layer++)
+        widest = larger(widest, f_width(k, layer));
+    return widest;
+}
+
 /* Places what the residual rule of a layer keeps. */
-static void place_residual(const struct layout *l, const struct ddl_workspace *ws,
-                           const struct residual_rule *rule, struct layer_acts *acts)
+static void place_residual(const struct layout *l, const struct ddl_workspace *ws, size_t layer,
+                           struct layer_acts *acts)
 {
     const struct ddl_config *k = l->config;
+    const struct residual_rule *rule = residual_rule_of(k, layer);
     bool kept = l->train && rule->earlier == STREAM_KEPT;
     for (int sub = 0; sub < 2; sub++) {
         struct sublayer_acts *of = &acts->sub[sub];
         bool shared = sub == ATTN && ws->options.recompute == DDL_RECOMPUTE_BLOCK;
-        of->f = layout_rows(l, !rule->adds_in_place, k->d_model);
+        of->f = layout_rows(l, !rule->adds_in_place, f_width(k, layer));
         of->state = layout_rows(l, l->train && rule->earlier == STREAM_SAVED, state_width(k));
         of->next = kept && shared ? ws->between : layout_rows(l, kept, state_width(k));
         if (rule->layout)
@@ -104,7 +124,7 @@ static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t
     struct layer_acts *acts = &ws->layer[layer];
     size_t a = k->n_heads * k->head_dim;
     *acts = ws->layer[0];
-    place_residual(l, ws, residual_rule_of(k, layer), acts);
+    place_residual(l, ws, layer, acts);
     place_elementwise(l, ws, acts);
     if (layer > 0 && ws->options.recompute == DDL_RECOMPUTE_BLOCK)
         return;
@@ -125,12 +145,7 @@ static void share_layer(const struct layout *l, struct ddl_workspace *ws, size_t
         }
     }
     ws->layer[layer] = ws->layer[0];
-    place_residual(l, ws, rule, &ws->layer[layer]);
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
+    place_residual(l, ws, layer, &ws->layer[layer]);
 }
 
 /* The widest rows that a product of the layers reads, and writes. */
@@ -143,7 +158,7 @@ static size_t widest_input(const struct ddl_config *k)
 static size_t widest_output(const struct ddl_config *k)
 {
     size_t sublayers = larger(3 * k->n_heads * k->head_dim, 2 * ddl_config_mlp_size(k));
-    return larger(larger(k->d_model, larger(k->k_rank, k->laurel_rank)), sublayers);
+    return larger(larger(widest_f(k), larger(k->k_rank, k->laurel_rank)), sublayers);
 }
 
 static void place_bf16(const struct layout *l, struct ddl_workspace *ws)
@@ -165,7 +180,7 @@ static void place_scratch(const struct layout *l, struct ddl_workspace *ws)
         used[ddl_config_residual(k, layer)] = true;
         any_f |= !residual_rule_of(k, layer)->adds_in_place;
     }
-    ws->df = layout_rows(l, any_f, k->d_model);
+    ws->df = layout_rows(l, any_f, widest_f(k));
     for (int i = 0; i < DDL_RESIDUALS; i++) {
         if (used[i] && residual_rule_at(i)->scratch)
             residual_rule_at(i)->scratch(l, ws->scratch[i]);
@@ -231,8 +246,8 @@ struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens
 {
     size_t taps = k->channels > 1 ? compress_taps(k) : 1;
     size_t embed = k->embed == DDL_EMBED_CONV ? k->embed_kernel : 1;
-    size_t widest = k->d_model * k->channels * (taps > embed ? taps : embed);
-    size_t others = k->beta_hidden > k->head_dim ? k->beta_hidden : k->head_dim; /* the gate's, QK-norm's */
+    size_t widest = k->d_model * k->channels * larger(larger(taps, embed), k->steps);
+    size_t others = larger(k->steps * k->beta_hidden, k->head_dim); /* the gate's, QK-norm's */
     for (size_t layer = 0; layer < k->n_layers; layer++) {
         const struct residual_rule *rule = residual_rule_of(k, layer);
         others = larger(others, rule->most_sums ? rule->most_sums(k) : 0);
@@ -372,38 +387,51 @@ size_t ddl_workspace_n_delta(const ddl_workspace *ws)
 {
     size_t n = 0;
     for (size_t l = 0; l < ws->model->config.n_layers; l++)
-        n += trace_of(ws, l, ATTN).target ? 2 : 0;
+        n += trace_of(ws, l, ATTN).target ? 2 * ddl_config_residual_steps(&ws->model->config, l) : 0;
     return n;
 }
 
-/* Values of delta sublayer number s; false past the last. */
-static bool find_trace(const struct ddl_workspace *ws, size_t s, struct ddl_sublayer_step *out)
+/* The sublayer of delta step number *s, which becomes the number within the sublayer; false past the last. */
+static bool find_trace(const struct ddl_workspace *ws, size_t *s, struct ddl_sublayer_step *out)
 {
-    for (size_t l = 0; l < ws->model->config.n_layers; l++) {
-        *out = trace_of(ws, l, s % 2 ? MLP : ATTN);
+    for (size_t sublayer = 0; sublayer < 2 * ws->model->config.n_layers; sublayer++) {
+        *out = trace_of(ws, sublayer / 2, sublayer % 2 ? MLP : ATTN);
         if (!out->target)
             continue;
-        if (s < 2)
+        if (*s < out->steps)
             return true;
-        s -= 2;
+        *s -= out->steps;
     }
     return false;
+}
+
+/* Rows of `width` numbers, `stride` apart, to host memory. */
+static void download_rows(const struct ddl_workspace *ws, float *host, const float *x, size_t width,
+                          size_t stride)
+{
+    const ddl_backend *backend = ws->model->backend;
+    size_t N = ws->trace_rows;
+    if (width == stride) {
+        backend->ops->download(backend->ctx, host, x, N * width * sizeof *host);
+        return;
+    }
+    for (size_t n = 0; n < N; n++)
+        backend->ops->download(backend->ctx, host + n * width, x + n * stride, width * sizeof *host);
 }
 
 ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
                                     float *target, struct ddl_error *err)
 {
-    const ddl_backend *backend = ws->model->backend;
-    size_t N = ws->trace_rows, c = ws->model->config.channels;
+    size_t c = ws->model->config.channels, step = s;
     struct ddl_sublayer_step trace;
-    if (!find_trace(ws, s, &trace))
-        return ddl_error_set(err, DDL_E_USAGE, "trace: sublayer %zu: the model has %zu delta sublayers", s,
+    if (!find_trace(ws, &step, &trace))
+        return ddl_error_set(err, DDL_E_USAGE, "trace: step %zu: the model has %zu delta steps", s,
                              ddl_workspace_n_delta(ws));
     if (beta)
-        backend->ops->download(backend->ctx, beta, trace.beta, N * sizeof *beta);
+        download_rows(ws, beta, trace.beta + step, 1, trace.steps);
     if (readout)
-        backend->ops->download(backend->ctx, readout, trace.readout, N * c * sizeof *readout);
+        download_rows(ws, readout, trace.readout + step * c, c, trace.steps * c);
     if (target)
-        backend->ops->download(backend->ctx, target, trace.target, N * c * sizeof *target);
+        download_rows(ws, target, trace.target + step * c, c, trace.steps * c);
     return DDL_OK;
 }

@@ -18,12 +18,15 @@ struct ddl_inspect_config ddl_inspect_defaults(void)
 
 /* ---- memory ---- */
 
-static size_t count_delta(const struct ddl_config *k)
+/* Counts the steps of all sublayers. */
+static void count_steps(struct ddl_inspection *in)
 {
-    size_t n = 0;
-    for (size_t l = 0; l < k->n_layers; l++)
-        n += ddl_config_force_keys(k, l) & DDL_FORCE_UPDATE ? DDL_SUBLAYERS : 0;
-    return n;
+    for (size_t l = 0; l < in->k->n_layers; l++) {
+        size_t steps = ddl_config_residual_steps(in->k, l);
+        in->n_sublayers += DDL_SUBLAYERS * steps;
+        in->n_delta += ddl_config_force_keys(in->k, l) & DDL_FORCE_UPDATE ? DDL_SUBLAYERS * steps : 0;
+        in->most_steps = steps > in->most_steps ? steps : in->most_steps;
+    }
 }
 
 /* A block that ddl_inspect_free frees; false in *fits if there is no memory. */
@@ -37,7 +40,7 @@ static void *take(bool *fits, size_t count, size_t size)
 
 static bool allocate(struct ddl_inspection *in)
 {
-    size_t N = in->config.batch * in->config.seq, d = in->k->d_model, c = in->c;
+    size_t N = in->config.batch * in->config.seq, d = in->k->d_model, c = in->c, R = in->most_steps;
     size_t weights = in->has_streams ? c * (c + 2) : 0, products = in->has_streams ? c * c : 0;
     size_t sampled = in->every ? (size_t)((N - 1) / in->every + 1) : 0;
     bool fits = true;
@@ -53,9 +56,11 @@ static bool allocate(struct ddl_inspection *in)
     in->first_tokens = take(&fits, DDL_INSPECT_EXACT, sizeof *in->first_tokens);
     in->before = take(&fits, N * d, c * sizeof *in->before);
     in->after = take(&fits, N * d, c * sizeof *in->after);
-    in->direction = take(&fits, N, d * sizeof *in->direction);
-    in->beta = take(&fits, N, sizeof *in->beta);
-    in->target = take(&fits, N, c * sizeof *in->target);
+    in->direction = take(&fits, N, R * d * sizeof *in->direction);
+    in->beta = take(&fits, N, R * sizeof *in->beta);
+    in->target = take(&fits, N, R * c * sizeof *in->target);
+    in->between = take(&fits, d, c * sizeof *in->between);
+    in->gate = take(&fits, N, sizeof *in->gate);
     in->tau = take(&fits, N, d * sizeof *in->tau);
     in->mixing = take(&fits, N, weights * sizeof *in->mixing);
     in->product = take(&fits, N, products * sizeof *in->product);
@@ -86,10 +91,9 @@ ddl_status ddl_inspect_create(ddl_inspection **out, ddl_model *model, const stru
     *in = (struct ddl_inspection){ .model = model,
                                    .k = k,
                                    .config = *config,
-                                   .n_sublayers = DDL_SUBLAYERS * k->n_layers,
-                                   .n_delta = count_delta(k),
                                    .c = ddl_config_state_channels(k),
-                                   .has_streams = ddl_config_force_keys(k, 0) & DDL_FORCE_MIX };
+                                   .has_streams = ddl_config_has_streams(k) };
+    count_steps(in);
     ddl_status status = DDL_OK;
     if (!in->config.seq)
         in->config.seq = k->block_size;
@@ -130,17 +134,12 @@ void ddl_inspect_free(ddl_inspection *in)
         ddl_mem_free(sums->position_sum);
         ddl_mem_free(sums->position_count);
     }
-    void *blocks[] = { in->first_tokens,  in->sums,
-                       in->before,        in->after,
-                       in->direction,     in->beta,
-                       in->target,        in->tau,
-                       in->k_now,         in->k_last,
-                       in->readout,       in->spectrum_k,
-                       in->spectrum_beta, in->spectrum_scratch,
-                       in->sigma_max,     in->sigma_min,
-                       in->result,        in->channel_rms,
-                       in->by_position,   in->mixing,
-                       in->product,       in->mixing_means };
+    void *blocks[] = { in->first_tokens, in->sums,       in->before,        in->after,
+                       in->direction,    in->beta,       in->target,        in->tau,
+                       in->between,      in->gate,       in->k_now,         in->k_last,
+                       in->readout,      in->spectrum_k, in->spectrum_beta, in->spectrum_scratch,
+                       in->sigma_max,    in->sigma_min,  in->result,        in->channel_rms,
+                       in->by_position,  in->mixing,     in->product,       in->mixing_means };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         ddl_mem_free(blocks[i]);
     ddl_workspace_free(in->ws);
@@ -169,6 +168,7 @@ ddl_status ddl_inspect_batch(ddl_inspection *in, const struct ddl_batch *batch, 
     struct ddl_loss loss;
     struct ddl_probe probe = { .step = inspection_observe, .user = in };
     in->batch = batch;
+    in->at = 0;
     in->last = NULL;
     in->delta_at = 0;
     ddl_workspace_set_probe(in->ws, &probe);
@@ -357,7 +357,15 @@ size_t ddl_inspect_seq(const ddl_inspection *in)
 ddl_status ddl_inspect_freeze(const ddl_inspection *in, ddl_model *model, size_t s, struct ddl_force force,
                               struct ddl_error *err)
 {
+    size_t layer = s / DDL_SUBLAYERS;
+    int sub = (int)(s % DDL_SUBLAYERS);
+    double mean = 0;
+    for (size_t i = 0; i < in->n_sublayers; i++) {
+        const struct ddl_inspect_sublayer *at = &in->result[i];
+        if (at->layer == layer && at->sub == sub)
+            mean += at->figures.beta_mean / (double)at->n_steps;
+    }
     force.keys |= DDL_FORCE_BETA;
-    force.beta = (float)in->result[s].figures.beta_mean;
-    return ddl_model_force(model, in->result[s].layer, in->result[s].sub, &force, err);
+    force.beta = (float)mean;
+    return ddl_model_force(model, layer, sub, &force, err);
 }

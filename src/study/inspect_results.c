@@ -19,16 +19,19 @@ static void set_mixing(struct ddl_inspection *in, size_t s)
     out->mix_product = means + c * (c + 2);
 }
 
-static bool set_result(struct ddl_inspection *in, size_t s)
+/* Result s: step `step` of sublayer `sub` of a layer. */
+static bool set_result(struct ddl_inspection *in, size_t s, size_t layer, int sub, size_t step)
 {
     const struct sublayer_sums *sums = &in->sums[s];
     struct ddl_inspect_sublayer *out = &in->result[s];
-    size_t layer = s / DDL_SUBLAYERS, c = in->c, seq = in->config.seq;
+    size_t c = in->c, seq = in->config.seq;
     double *rms = in->channel_rms + s * c, *position = in->by_position + s * seq;
     for (size_t j = 0; j < c; j++)
         rms[j] = sqrt(sums->figures.channel2[j] / ((double)sums->figures.rows * (double)in->k->d_model));
     *out = (struct ddl_inspect_sublayer){ .layer = layer,
-                                          .sub = (int)(s % DDL_SUBLAYERS),
+                                          .sub = sub,
+                                          .step = step,
+                                          .n_steps = ddl_config_residual_steps(in->k, layer),
                                           .rule = ddl_config_residual_name(in->k, layer),
                                           .is_delta = sums->figures.is_delta,
                                           .update = sums->figures.update,
@@ -56,7 +59,19 @@ static bool set_result(struct ddl_inspection *in, size_t s)
     return ddl_figures_of(&sums->figures, c, &out->figures);
 }
 
-/* Of delta sublayers, and of the last one for the whole depth. */
+static bool set_results(struct ddl_inspection *in)
+{
+    bool fits = true;
+    for (size_t l = 0, s = 0; l < in->k->n_layers; l++) {
+        for (int sub = 0; sub < DDL_SUBLAYERS; sub++) {
+            for (size_t step = 0; step < ddl_config_residual_steps(in->k, l); step++)
+                fits = set_result(in, s++, l, sub, step) && fits;
+        }
+    }
+    return fits;
+}
+
+/* Of delta steps, and of the last one for the whole depth. */
 static void set_depth(struct ddl_inspection *in)
 {
     double n = (double)in->n_spectrum;
@@ -79,10 +94,8 @@ ddl_status ddl_inspect_finish(ddl_inspection *in, struct ddl_error *err)
 {
     if (in->rows == 0)
         return ddl_error_set(err, DDL_E_USAGE, "inspect: expected at least one batch, found none");
-    for (size_t s = 0; s < in->n_sublayers; s++) {
-        if (!set_result(in, s))
-            return ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory for quantiles");
-    }
+    if (!set_results(in))
+        return ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory for quantiles");
     set_depth(in);
     return DDL_OK;
 }

@@ -12,7 +12,7 @@ struct extremes {
     struct ddl_inspect_token token[DDL_INSPECT_EXTREMES];
 };
 
-/* Sums over the rows of one sublayer. */
+/* Sums over the rows of one step of a sublayer. */
 struct sublayer_sums {
     struct ddl_sublayer_sums figures;
     size_t gate_width;
@@ -29,27 +29,31 @@ struct ddl_inspection {
     const struct ddl_config *k;
     ddl_workspace *ws;
     struct ddl_inspect_config config; /* seq and batch with their defaults resolved */
-    size_t n_sublayers, n_delta, c;   /* of the model; c: channels of its state */
+    size_t n_sublayers, n_delta;      /* of the model: steps of all sublayers, and of delta sublayers */
+    size_t most_steps;                /* of a sublayer */
+    size_t c;                         /* channels of the state */
     bool has_streams;
     uint64_t every;             /* singular values of every such row; 0: of none */
     struct sublayer_sums *sums; /* (n_sublayers) */
     struct ddl_loss loss;
     int32_t *first_tokens;         /* (DDL_INSPECT_EXACT) of the first rows */
     uint64_t rows;                 /* of the passes before the present one */
-    double log_det;                /* sum over rows and delta sublayers */
+    double log_det;                /* sum over rows and delta steps */
     double *sigma_max, *sigma_min; /* (n_delta) sums over the sampled tokens */
     uint64_t n_spectrum;
 
     /* The present pass. Copies in host memory. */
     const struct ddl_batch *batch;
     bool out_of_memory;
-    float *before, *after, *direction; /* (N, d, c), (N, d, c), (N, d) */
-    float *beta, *target, *tau;        /* (N), (N, c), (N, d)          */
+    float *before, *after, *direction; /* (N, d, c), (N, d, c), (N, R, d) with R = most_steps           */
+    float *beta, *target, *tau;        /* (N, R), (N, R, c), (N, d)                                     */
+    float *between, *gate;             /* (d, c) a state between two steps; (N) the gates of a step     */
     float *mixing;                     /* (N, c (c + 2)), with streams */
     double *product;                   /* (N, c, c) of the mixing matrices so far, with streams */
-    double *k_now, *k_last, *readout;  /* (N, d) each; 2 c             */
-    struct sublayer_sums *last;        /* the delta sublayer before; NULL for the first */
-    size_t delta_at;                   /* which delta sublayer it is                    */
+    double *k_now, *k_last, *readout;  /* (N, d) each; 2 c                                              */
+    size_t at;                         /* which sublayer is next                        */
+    struct sublayer_sums *last;        /* the delta step before; NULL for the first     */
+    size_t delta_at;                   /* which delta step it is                        */
     float *spectrum_k, *spectrum_beta; /* (sampled rows of a pass, n_delta, d), (.., n_delta) */
     double *spectrum_scratch;          /* spectrum_scratch(), and 2 n_delta singular values of a token */
 

@@ -1,4 +1,4 @@
-/* One sublayer of an inspection's pass: copies its tensors to host memory and adds its rows. */
+/* One sublayer of an inspection's pass: copies its tensors to host memory and adds its rows, step by step. */
 #include "study/inspection.h"
 
 #include "base/mem.h"
@@ -83,28 +83,35 @@ static void add_gates(struct ddl_inspection *in, struct sublayer_sums *sums, siz
 
 /* ---- one row ---- */
 
+/* Adds step r of row n, which takes it from `before` to `after`. */
 static void add_row(struct ddl_inspection *in, struct sublayer_sums *sums,
-                    const struct ddl_sublayer_step *step, size_t n)
+                    const struct ddl_sublayer_step *step, size_t r, size_t n)
 {
-    size_t d = in->k->d_model, c = in->c;
+    size_t d = in->k->d_model, c = in->c, at = n * step->steps + r;
+    bool last = r + 1 == step->steps;
+    float *before = in->before + n * d * c;
     struct ddl_sublayer_row row = { .d = d,
                                     .c = c,
-                                    .before = in->before + n * d * c,
-                                    .after = in->after + n * d * c,
-                                    .direction = step->direction ? in->direction + n * d : NULL,
-                                    .target = step->target ? in->target + n * c : NULL,
+                                    .before = before,
+                                    .after = last ? in->after + n * d * c : in->between,
+                                    .direction = step->direction ? in->direction + at * d : NULL,
+                                    .target = step->target ? in->target + at * c : NULL,
                                     .mixing = step->mixing ? in->mixing + n * c * (c + 2) : NULL,
                                     .k_eps = step->k_eps,
-                                    .beta = step->beta ? in->beta[n] : 0 };
+                                    .beta = step->beta ? in->beta[at] : 0 };
     ddl_figures_set_steps(&row, step->by_column);
+    if (!last)
+        ddl_figures_take_step(&row, step->update, in->k_now + n * d, in->readout, in->between);
     double size = ddl_figures_add(&sums->figures, &row, in->k_now + n * d, in->readout);
+    if (!last)
+        memcpy(before, in->between, d * c * sizeof *before);
     if (in->rows + n < DDL_INSPECT_EXACT)
         sums->steps[in->rows + n] = (float)size;
     if (row.target)
         in->log_det += log(fabs(1 - (double)row.beta));
 }
 
-/* ---- from one delta sublayer to the next ---- */
+/* ---- from one delta step to the next ---- */
 
 size_t inspection_sampled(const struct ddl_inspection *in, uint64_t first, size_t n)
 {
@@ -124,7 +131,7 @@ static void keep_for_spectrum(struct ddl_inspection *in, size_t rows)
         size_t at = slot++ * in->n_delta + in->delta_at;
         for (size_t i = 0; i < d; i++)
             in->spectrum_k[at * d + i] = (float)in->k_now[n * d + i];
-        in->spectrum_beta[at] = in->beta[n];
+        in->spectrum_beta[at] = in->gate[n];
     }
 }
 
@@ -183,30 +190,19 @@ static void add_mixing(struct ddl_inspection *in, struct sublayer_sums *sums,
 
 /* ---- one sublayer ---- */
 
-void inspection_observe(void *user, const struct ddl_sublayer_step *step)
+static void add_gate(struct ddl_inspection *in, struct sublayer_sums *sums,
+                     const struct ddl_sublayer_step *step, size_t r)
 {
-    struct ddl_inspection *in = user;
-    size_t rows = step->rows, d = in->k->d_model, c = in->c;
-    struct sublayer_sums *sums = &in->sums[DDL_SUBLAYERS * step->layer + (size_t)step->sub];
-    if (!step->after) {
-        download(in, in->before, step->X, rows * d * c);
-        return;
-    }
-    download(in, in->after, step->X, rows * d * c);
-    if (step->direction)
-        download(in, in->direction, step->direction, rows * d);
+    size_t rows = step->rows;
     if (step->beta) {
-        download(in, in->beta, step->beta, rows);
-        add_gates(in, sums, rows, 1, 2, in->beta);
+        for (size_t n = 0; n < rows; n++)
+            in->gate[n] = in->beta[n * step->steps + r];
+        add_gates(in, sums, rows, 1, 2, in->gate);
     }
-    if (step->tau) {
-        download(in, in->tau, step->tau, rows * step->width);
+    if (step->tau)
         add_gates(in, sums, rows, step->width, 1, in->tau);
-    }
-    if (step->lambda) {
-        download(in, in->tau, step->lambda, step->width);
+    if (step->lambda)
         ddl_figures_set_lambda(&sums->figures, step->width, in->tau);
-    }
     if (step->mixing)
         add_mixing(in, sums, step);
     if (step->mix) {
@@ -219,12 +215,41 @@ void inspection_observe(void *user, const struct ddl_sublayer_step *step)
         download(in, values, step->values, 2);
         ddl_figures_set_values(&sums->figures, values);
     }
+}
+
+/* Adds the rows of step r. */
+static void add_step(struct ddl_inspection *in, const struct ddl_sublayer_step *step, size_t r)
+{
+    struct sublayer_sums *sums = &in->sums[in->at + r];
+    add_gate(in, sums, step, r);
     sums->figures.is_delta = step->target != NULL;
     sums->figures.update = step->update;
-    if (step->target)
-        download(in, in->target, step->target, rows * c);
-    for (size_t n = 0; n < rows; n++)
-        add_row(in, sums, step, n);
+    for (size_t n = 0; n < step->rows; n++)
+        add_row(in, sums, step, r, n);
     if (sums->figures.is_delta)
-        follow_delta(in, sums, rows);
+        follow_delta(in, sums, step->rows);
+}
+
+void inspection_observe(void *user, const struct ddl_sublayer_step *step)
+{
+    struct ddl_inspection *in = user;
+    size_t rows = step->rows, d = in->k->d_model, c = in->c, R = step->steps;
+    if (!step->after) {
+        download(in, in->before, step->X, rows * d * c);
+        return;
+    }
+    download(in, in->after, step->X, rows * d * c);
+    if (step->direction)
+        download(in, in->direction, step->direction, rows * R * d);
+    if (step->beta)
+        download(in, in->beta, step->beta, rows * R);
+    if (step->tau)
+        download(in, in->tau, step->tau, rows * step->width);
+    if (step->lambda)
+        download(in, in->tau, step->lambda, step->width);
+    if (step->target)
+        download(in, in->target, step->target, rows * R * c);
+    for (size_t r = 0; r < R; r++)
+        add_step(in, step, r);
+    in->at += R;
 }

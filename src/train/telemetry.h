@@ -15,7 +15,11 @@
  * of one number per row are taken from all rows. */
 enum { DDL_TELEMETRY_ROWS = 128 };
 
+/* A sublayer, or one of its steps with ddl_steps. */
 struct ddl_telemetry_sublayer {
+    size_t layer;                       /* from 0                 */
+    int sub;                            /* enum ddl_sublayer      */
+    size_t step, n_steps;               /* which of the sublayer's steps, from 0; 1 or ddl_steps */
     struct ddl_inspect_figures figures; /* NAN: does not apply to the residual rule                   */
     double x_rms, f_rms;  /* root mean square of the stream X' after the sublayer, of F's output    */
     double gate_max;      /* 2 of beta, 1 of tau; 0: no gate, and no histogram                      */
@@ -26,18 +30,22 @@ struct ddl_telemetry_sublayer {
 
 struct ddl_telemetry {
     /* Results. */
-    struct ddl_telemetry_sublayer *sublayers; /* (n_sublayers), attention before MLP, layer by layer */
-    size_t n_sublayers, rows;                 /* rows: copied                                        */
-    double grad_embedding, grad_head;         /* norms of gradients, before clipping                 */
-    double *grad_layers;                      /* (n_layers)                                          */
+    struct ddl_telemetry_sublayer
+        *sublayers;                   /* (n_sublayers), attention before MLP, layer by layer, by step */
+    size_t n_sublayers, rows;         /* rows: copied                                        */
+    double grad_embedding, grad_head; /* norms of gradients, before clipping                 */
+    double *grad_layers;              /* (n_layers)                                          */
 
     /* What results are computed in. */
     ddl_model *model;
     struct ddl_probe probe;
     size_t batch_rows;                     /* of a micro-batch                                    */
-    struct ddl_sublayer_sums sums;         /* of the present sublayer                             */
-    float *before, *after, *direction, *f; /* (rows, d, c) twice, (rows, d) twice                 */
-    float *gate, *target;                  /* (batch_rows + rows d), (rows, c)                    */
+    size_t most_steps;                     /* R, of a sublayer                                    */
+    size_t at;                             /* which element of `sublayers` is next                */
+    struct ddl_sublayer_sums sums;         /* of the present step                                 */
+    float *before, *after, *direction, *f; /* (rows, d, c) twice, (rows, R, d) twice              */
+    float *between;                        /* (rows, d, c) the state after a step but the last    */
+    float *beta, *gate, *target;           /* (batch_rows, R), (batch_rows + rows d), (rows, R, c) */
     double *k, *scratch;                   /* (d), (2 c)                                          */
     float *mixing;                         /* (rows, c (c + 2)) weights of rules with c streams   */
     double *squares;                       /* (n_params) of gradients                             */

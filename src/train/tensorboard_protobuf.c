@@ -166,11 +166,14 @@ static ddl_status add_gate(struct ddl_tensorboard *tb, uint64_t step, char *tag,
     return add_value(tb, step, &value, err);
 }
 
-static ddl_status add_sublayer(struct ddl_tensorboard *tb, uint64_t step, size_t s,
+static ddl_status add_sublayer(struct ddl_tensorboard *tb, uint64_t step,
                                const struct ddl_telemetry_sublayer *sublayer, struct ddl_error *err)
 {
-    char place[48], tag[TAG];
-    snprintf(place, sizeof place, "layer.%zu.%s", s / DDL_SUBLAYERS, ddl_sublayer_names[s % DDL_SUBLAYERS]);
+    char place[48], index[16] = "", tag[TAG];
+    if (sublayer->n_steps > 1)
+        snprintf(index, sizeof index, ".%u", (unsigned)sublayer->step);
+    snprintf(place, sizeof place, "layer.%zu.%s%s", sublayer->layer, ddl_sublayer_names[sublayer->sub],
+             index);
     snprintf(tag, sizeof tag, "x_rms/%s", place);
     ddl_status status = add_scalar(tb, step, tag, sublayer->x_rms, err);
     snprintf(tag, sizeof tag, "f_rms/%s", place);
@@ -191,7 +194,7 @@ static ddl_status add_gradients(struct ddl_tensorboard *tb, uint64_t step, const
 {
     char embedding[] = "grad_norms/embedding", head[] = "grad_norms/head";
     ddl_status status = add_scalar(tb, step, embedding, t->grad_embedding, err);
-    for (size_t l = 0; l < t->n_sublayers / DDL_SUBLAYERS && !status; l++) {
+    for (size_t l = 0; l < ddl_model_config(t->model)->n_layers && !status; l++) {
         char tag[TAG];
         snprintf(tag, sizeof tag, "grad_norms/layer.%zu", l);
         status = add_scalar(tb, step, tag, t->grad_layers[l], err);
@@ -206,7 +209,7 @@ ddl_status ddl_tensorboard_telemetry(struct ddl_tensorboard *tb, uint64_t step, 
     if (!tb->file.stream)
         return DDL_OK;
     for (size_t s = 0; s < t->n_sublayers && !status; s++)
-        status = add_sublayer(tb, step, s, &t->sublayers[s], err);
+        status = add_sublayer(tb, step, &t->sublayers[s], err);
     if (!status)
         status = add_gradients(tb, step, t, err);
     return status ? status : ddl_event_file_flush(&tb->file, err);

@@ -44,6 +44,7 @@ static void presets(void **state)
         { "mhc", DDL_RESIDUAL_MHC, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "laurel", DDL_RESIDUAL_LAUREL, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "resformer", DDL_RESIDUAL_ADD, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "ddl-2step", DDL_RESIDUAL_DELTA, DDL_COMPRESS_CHANNEL, DDL_EMBED_CONV, 4 },
     };
     enum { N = sizeof cases / sizeof *cases };
     for (size_t i = 0; i < N; i++) {
@@ -76,8 +77,8 @@ static void presets(void **state)
     assert_string_equal(
         err.text,
         "unknown model 'perceptron' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
-        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway, hyper, mhc, laurel, resformer; "
-        "delta models also with the suffixes -write, -erase, -beta1, -v0, -vmap)");
+        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway, hyper, mhc, laurel, resformer, "
+        "ddl-2step; delta models also with the suffixes -write, -erase, -beta1, -v0, -vmap)");
 }
 
 /* What each control sets, by hand. */
@@ -123,7 +124,7 @@ static void controls(void **state)
             struct ddl_config c = ddl_config_defaults(), wanted = c;
             snprintf(full, sizeof full, "%s%s", name, suffixes[control]);
             assert_ok(ddl_config_set_preset(&wanted, name, &err), err);
-            if (wanted.residual != DDL_RESIDUAL_DELTA) {
+            if (wanted.residual != DDL_RESIDUAL_DELTA || wanted.steps > 1) {
                 assert_int_equal(ddl_config_set_preset(&c, full, &err), DDL_E_USAGE);
                 continue;
             }
@@ -264,6 +265,8 @@ static void checks(void **state)
         { "ddl-cc", "ddl_residual", "gated", "ddl_value_channels is 4, but ddl_residual gated has only 1" },
         { "ddl-cc", "ddl_residual", "highway",
           "ddl_value_channels is 4, but ddl_residual highway has only 1" },
+        { "ddl-cc", "ddl_steps", "0", "ddl_steps: 0 is out of range (1 to 64)" },
+        { "ddl-1-vmap", "ddl_steps", "3", "ddl_steps is 3, but ddl_map is v: several steps need ddl_map k" },
         { "baseline", "ddl_highway_init", "1", "ddl_highway_init: 1 is out of range (1e-06 to 0.999999)" },
         { "ddl-cc", "ddl_residual", "hyper", "ddl_value_channels is 4, but ddl_residual hyper has only 1" },
         { "mhc", "ddl_value_channels", "2", "ddl_value_channels is 2, but ddl_residual mhc has only 1" },

@@ -237,12 +237,28 @@ static const char *stripped(const char *name, const char *const *keys)
     return scratch_path("release");
 }
 
-static const char *const ours[] = { "model_type",      "ddl_residual",      "ddl_residual_by_layer",
-                                    "ddl_map",         "ddl_k_rank",        "ddl_update",
-                                    "ddl_v_input",     "ddl_compress",      "ddl_embed",
-                                    "ddl_per_feature", "ddl_scale_init",    "ddl_highway_init",
-                                    "ddl_streams",     "ddl_hyper_dynamic", "ddl_sinkhorn_iterations",
-                                    "ddl_laurel_rank", "value_residual",    NULL };
+static const char *const ours[] = { "model_type",
+                                    "ddl_residual",
+                                    "ddl_residual_by_layer",
+                                    "ddl_map",
+                                    "ddl_k_rank",
+                                    "ddl_update",
+                                    "ddl_v_input",
+                                    "ddl_compress",
+                                    "ddl_embed",
+                                    "ddl_per_feature",
+                                    "ddl_scale_init",
+                                    "ddl_highway_init",
+                                    "ddl_steps",
+                                    "dense_average",
+                                    "dense_period",
+                                    "dense_dilation",
+                                    "ddl_streams",
+                                    "ddl_hyper_dynamic",
+                                    "ddl_sinkhorn_iterations",
+                                    "ddl_laurel_rank",
+                                    "value_residual",
+                                    NULL };
 static const char *const all_that_shapes_tell[] = {
     "model_type",
     "ddl_residual",
@@ -255,6 +271,10 @@ static const char *const all_that_shapes_tell[] = {
     "ddl_per_feature",
     "ddl_scale_init",
     "ddl_highway_init",
+    "ddl_steps",
+    "dense_average",
+    "dense_period",
+    "dense_dilation",
     "ddl_streams",
     "ddl_hyper_dynamic",
     "ddl_sinkhorn_iterations",
@@ -277,7 +297,7 @@ static const struct {
 } untold[] = {
     { "ddl-1-write", true, false },     { "ddl-cc-ec-write", true, false },
     { "ddl-cc-ec-erase", true, false }, { "ddl-1-v-context", false, true },
-    { "ddl-mix-ec", false, true },
+    { "ddl-mix-ec", false, true },      { "steps-2-write-context", true, true },
 };
 
 static struct ddl_config as_release(const char *name, const struct ddl_config *config)

@@ -150,7 +150,136 @@ static void backward_equals_ref(ddl_backend *backend)
     ddl_backend_free(ref);
 }
 
+/* Step s of the rows of x (N, R, width), as one array. */
+static float *part(const float *x, size_t N, size_t R, size_t s, size_t width)
+{
+    float *out = poisoned_floats(N * width);
+    for (size_t n = 0; n < N; n++)
+        memcpy(out + n * width, x + (n * R + s) * width, width * sizeof *out);
+    return out;
+}
+
+static void assert_part(const float *x, size_t N, size_t R, size_t s, size_t width, const float *expected)
+{
+    float *found = part(x, N, R, s, width);
+    assert_memory_equal(found, expected, N * width * sizeof *found);
+    ddl_mem_free(found);
+}
+
+/* One of several steps, as a call of its own: its q, v and beta, and what it gives. */
+struct single {
+    float *q, *v, *beta, *readout, *dq, *dv, *dbeta;
+};
+
+static struct single single_of(const struct delta_case *p, size_t N, size_t R, size_t s)
+{
+    return (struct single){ .q = part(p->q, N, R, s, p->d),
+                            .v = part(p->v, N, R, s, p->c),
+                            .beta = part(p->beta, N, R, s, 1),
+                            .readout = poisoned_floats(N * p->c),
+                            .dq = poisoned_floats(N * p->d),
+                            .dv = poisoned_floats(N * p->c),
+                            .dbeta = poisoned_floats(N) };
+}
+
+static void single_free(struct single *one)
+{
+    float *all[] = { one->q, one->v, one->beta, one->readout, one->dq, one->dv, one->dbeta };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        ddl_mem_free(all[i]);
+}
+
+/* The step of a call in place of X. */
+static void step_forward(ddl_backend *backend, struct ddl_delta_args a, const struct single *one, float *X)
+{
+    struct ddl_error err = { 0 };
+    a.steps = 1;
+    a.X = a.X_out = X;
+    a.q = one->q;
+    a.v = one->v;
+    a.beta = one->beta;
+    a.readout = one->readout;
+    assert_ok(ddl_delta_forward(backend, &a, &err), err);
+}
+
+static void step_backward(ddl_backend *backend, struct ddl_delta_grad_args a, const struct single *one,
+                          float *X, float *G)
+{
+    struct ddl_error err = { 0 };
+    a.steps = 1;
+    a.X_next = X;
+    a.G = a.dX = G;
+    a.q = one->q;
+    a.v = one->v;
+    a.beta = one->beta;
+    a.readout = one->readout;
+    a.dq = one->dq;
+    a.dv = one->dv;
+    a.dbeta = one->dbeta;
+    assert_ok(ddl_delta_backward(backend, &a, &err), err);
+}
+
+/* `all` has N R rows, of which the states are the first N. */
+static void check_steps(ddl_backend *backend, struct delta_case *all, struct delta_variant k, size_t N,
+                        size_t R)
+{
+    enum { MOST = 3 };
+    struct ddl_error err = { 0 };
+    size_t d = all->d, c = all->c, n = N * d * c;
+    struct single one[MOST];
+    float *X = poisoned_floats(n), *G = poisoned_floats(n), *before = poisoned_floats(n);
+    struct ddl_delta_args fwd = delta_args(all, k);
+    struct ddl_delta_grad_args bwd = delta_grad_args(all, k);
+    struct ddl_delta_inverse_args inverse = delta_inverse_args(all, k, before);
+    fwd.N = bwd.N = inverse.N = N;
+    fwd.steps = bwd.steps = inverse.steps = R;
+    memcpy(X, all->X, n * sizeof *X);
+    memcpy(G, all->G, n * sizeof *G);
+    assert_ok(ddl_delta_forward(backend, &fwd, &err), err);
+    for (size_t s = 0; s < R; s++) {
+        one[s] = single_of(all, N, R, s);
+        step_forward(backend, fwd, &one[s], X);
+        assert_part(all->readout, N, R, s, c, one[s].readout);
+    }
+    assert_memory_equal(all->X_out, X, n * sizeof *X);
+    assert_ok(ddl_delta_inverse(backend, &inverse, &err), err);
+    bwd.X = NULL;
+    bwd.readout = all->readout;
+    if (R > 1)
+        assert_int_equal(ddl_delta_backward(backend, &bwd, &err), DDL_E_USAGE);
+    bwd.X_next = all->X_out;
+    assert_ok(ddl_delta_backward(backend, &bwd, &err), err);
+    for (size_t s = R; s-- > 0;) {
+        step_backward(backend, bwd, &one[s], X, G);
+        assert_part(all->dq, N, R, s, d, one[s].dq);
+        assert_part(all->dv, N, R, s, c, one[s].dv);
+        assert_part(all->dbeta, N, R, s, 1, one[s].dbeta);
+        single_free(&one[s]);
+    }
+    assert_memory_equal(all->X_out, X, n * sizeof *X);
+    assert_memory_equal(all->dX, G, n * sizeof *G);
+    assert_close(n, before, all->X, 2e-5);
+    assert_close(n, X, all->X, 2e-5);
+    ddl_mem_free(X);
+    ddl_mem_free(G);
+    ddl_mem_free(before);
+}
+
+/* R steps in one call are R calls of one step each, bit for bit. */
+static void several_steps_are_calls_in_turn(ddl_backend *backend)
+{
+    for (size_t i = 0; i < N_DELTA_SHAPES * N_DELTA_VARIANTS * 3; i++) {
+        const size_t *shape = delta_shapes[i / 3 / N_DELTA_VARIANTS];
+        size_t N = shape[0], R = i % 3 + 1;
+        struct delta_case p = delta_case_make(N * R, shape[1], shape[2], 1300 + i);
+        p.beta[N * R / 2] = 0;
+        check_steps(backend, &p, delta_variants[i / 3 % N_DELTA_VARIANTS], N, R);
+        delta_case_free(&p);
+    }
+}
+
 PROPERTY(backward_through_the_inverse)
+PROPERTY(several_steps_are_calls_in_turn)
 PROPERTY(in_place_is_the_same)
 PROPERTY(backward_is_the_slope)
 PROPERTY(backward_equals_ref)
@@ -159,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backward_through_the_inverse),
+        cmocka_unit_test(test_several_steps_are_calls_in_turn),
         cmocka_unit_test(test_in_place_is_the_same),
         cmocka_unit_test(test_backward_is_the_slope),
         cmocka_unit_test(test_backward_equals_ref),

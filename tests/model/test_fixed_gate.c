@@ -79,16 +79,17 @@ static void delta_by_hand(const struct step_check *c, const struct ddl_sublayer_
 static void check_step(struct step_check *c, const struct ddl_sublayer_step *s)
 {
     size_t d = c->config->d_model, channels = c->config->channels, n = s->rows * d * channels;
+    size_t steps = s->rows * s->steps;
     float *found = copy_of(c, s->X, n), *expected = malloc(n * sizeof *expected);
-    float *beta = copy_of(c, s->beta, s->rows), *q = copy_of(c, s->direction, s->rows * d);
-    float *v = s->target ? copy_of(c, s->target, s->rows * channels) : NULL;
-    for (size_t row = 0; row < s->rows; row++) {
-        double *X = c->X + row * d * channels;
-        assert_true(beta[row] == B);
+    float *beta = copy_of(c, s->beta, steps), *q = copy_of(c, s->direction, steps * d);
+    float *v = s->target ? copy_of(c, s->target, steps * channels) : NULL;
+    for (size_t step = 0; step < steps; step++) {
+        double *X = c->X + step / s->steps * d * channels;
+        assert_true(beta[step] == B);
         if (v)
-            delta_by_hand(c, s, q + row * d, v + row * channels, X);
+            delta_by_hand(c, s, q + step * d, v + step * channels, X);
         for (size_t i = 0; !v && i < d; i++) /* gated: x + B f */
-            X[i] += (double)B * (double)q[row * d + i];
+            X[i] += (double)B * (double)q[step * d + i];
     }
     for (size_t i = 0; i < n; i++)
         expected[i] = (float)c->X[i];

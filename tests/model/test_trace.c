@@ -1,4 +1,4 @@
-/* ddl_workspace_read_trace: delta sublayers only, in order, and an error past the last. */
+/* ddl_workspace_read_trace: delta steps only, in order, and an error past the last. */
 #include "support/models.h"
 
 #include <math.h>
@@ -29,6 +29,7 @@ static void sublayers_in_order(void **state)
     (void)state;
     read_all("ddl-1", 2 * small_config("ddl-1").n_layers);
     read_all("ddl-cc-ec", 2 * small_config("ddl-cc-ec").n_layers);
+    read_all("ddl-2step", 4 * small_config("ddl-2step").n_layers);
 }
 
 static void a_baseline_has_none(void **state)

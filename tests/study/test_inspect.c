@@ -164,11 +164,9 @@ static void each_rule_has_its_figures(ddl_backend *backend)
 }
 PROPERTY(each_rule_has_its_figures)
 
-/* Gates in the order of the tokens, their extremes and means by position are those of the trace. */
-static void gates_are_those_of_the_trace(void **state)
+static void check_gates(const char *preset)
 {
-    (void)state;
-    struct ddl_config k = small_config("ddl-cc-ec");
+    struct ddl_config k = small_config(preset);
     struct small_model f;
     struct ddl_error err;
     struct ddl_loss loss;
@@ -201,6 +199,43 @@ static void gates_are_those_of_the_trace(void **state)
         for (size_t i = 1; i < DDL_INSPECT_EXTREMES; i++)
             assert_true(sub->highest[i].beta <= sub->highest[i - 1].beta &&
                         sub->lowest[i].beta >= sub->lowest[i - 1].beta);
+    }
+    ddl_inspect_free(in);
+    small_model_free(&f);
+}
+
+/* Gates in the order of the tokens, their extremes and means by position are those of the trace. */
+static void gates_are_those_of_the_trace(void **state)
+{
+    (void)state;
+    check_gates("ddl-cc-ec");
+    check_gates("ddl-2step");
+}
+
+/* Each step of a sublayer has the figures of the state that the step before it leaves: the readouts of the
+ * pass are those of the states that the inspection recomputes. */
+static void steps_follow_each_other(void **state)
+{
+    (void)state;
+    struct ddl_config k = small_config("ddl-2step");
+    struct small_model f;
+    struct ddl_error err;
+    float p[SMALL_B * SMALL_T * 4], v[SMALL_B * SMALL_T * 4];
+    struct ddl_loss loss;
+    small_model_make(&f, "ref", &k, DDL_PRECISION_F32);
+    ddl_inspection *in = inspect(&f, SMALL_B);
+    assert_ok(ddl_model_loss(f.model, f.ws, &f.batch, &loss, NULL, &err), err);
+    assert_int_equal(ddl_inspect_n_sublayers(in), ddl_workspace_n_delta(f.ws));
+    for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
+        const struct ddl_inspect_sublayer *of = ddl_inspect_sublayer(in, s);
+        double squares = 0;
+        assert_true(of->layer == s / 4 && of->sub == (int)(s / 2 % 2) && of->step == s % 2 &&
+                    of->n_steps == 2);
+        assert_ok(ddl_workspace_read_trace(f.ws, s, NULL, p, v, &err), err);
+        for (size_t i = 0; i < SMALL_B * SMALL_T * 4; i++)
+            squares += ((double)p[i] - (double)v[i]) * ((double)p[i] - (double)v[i]);
+        double rms = sqrt(squares / (SMALL_B * SMALL_T * 4));
+        close_enough(of->figures.e_pre_rms, rms, 1e-5 * rms, "e_pre");
     }
     ddl_inspect_free(in);
     small_model_free(&f);
@@ -360,6 +395,7 @@ int main(void)
         cmocka_unit_test(known_spectra),
         cmocka_unit_test(test_each_rule_has_its_figures),
         cmocka_unit_test(gates_are_those_of_the_trace),
+        cmocka_unit_test(steps_follow_each_other),
         cmocka_unit_test(passes_do_not_matter),
         cmocka_unit_test(forced_gates_show),
         cmocka_unit_test(fixed_gates_show),

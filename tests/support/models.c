@@ -170,6 +170,38 @@ static void mhc_few(struct ddl_config *k)
     k->sinkhorn_iterations = 3;
 }
 
+static void two_steps(struct ddl_config *k)
+{
+    k->steps = 2;
+}
+
+static void three_steps_erase(struct ddl_config *k)
+{
+    k->steps = 3;
+    k->update = DDL_UPDATE_ERASE;
+}
+
+static void two_steps_write_context(struct ddl_config *k)
+{
+    write_context(k);
+    k->steps = 2;
+    k->beta_linear = false;
+    k->beta_hidden = 13;
+}
+
+static void two_steps_fixed(struct ddl_config *k)
+{
+    gate_constant(k);
+    k->steps = 2;
+    k->v_constant = true;
+}
+
+static void three_steps_mixed(struct ddl_config *k)
+{
+    gated_mlp_mixed(k);
+    k->steps = 3;
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -206,6 +238,12 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "resformer", "resformer", NULL },
     { "ddl-tc-ec with mixed values", "ddl-tc-ec", values },
     { "ddl-1 mixed with laurel, mixed values", "ddl-1", values_mixed },
+    { "ddl-1 two steps", "ddl-1", two_steps },
+    { "ddl-2step", "ddl-2step", NULL },
+    { "ddl-tc-ec three steps erase", "ddl-tc-ec", three_steps_erase },
+    { "ddl-cc two steps write context, gate mlp", "ddl-cc", two_steps_write_context },
+    { "ddl-cc-ec two steps fixed gate and target", "ddl-cc-ec", two_steps_fixed },
+    { "ddl-1 mixed with gated, three steps", "ddl-1", three_steps_mixed },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

@@ -42,45 +42,57 @@ static double correction(int update, double beta, double v, double p)
     return update == DDL_UPDATE_WRITE ? beta * v : update == DDL_UPDATE_ERASE ? -beta * p : beta * (v - p);
 }
 
-void ref_delta_fwd(void *ctx, const struct ddl_delta_args *a)
+static size_t steps_of(size_t steps)
 {
-    (void)ctx;
-    for (size_t n = 0; n < a->N; n++) {
-        const float *X = a->X + n * a->d * a->c, *q = a->q + n * a->d;
-        float *X_out = a->X_out + n * a->d * a->c;
-        struct direction k = direction_of(a->d, q, a->eps, a->form);
-        for (size_t j = 0; j < a->c; j++) {
-            double p = column_dot(a->d, a->c, q, X, j) * k.read;
-            if (a->readout)
-                a->readout[n * a->c + j] = (float)p;
-            double delta = correction(a->update, (double)a->beta[n], (double)a->v[n * a->c + j], p);
-            for (size_t i = 0; i < a->d; i++) {
-                size_t ij = i * a->c + j;
-                X_out[ij] = a->beta[n] == 0 ? X[ij] : (float)((double)X[ij] + (double)q[i] * k.inv * delta);
-            }
+    return steps ? steps : 1;
+}
+
+/* Step r of all rows' steps, on a row: X -> X_out. */
+static void step_fwd(const struct ddl_delta_args *a, size_t r, const float *X, float *X_out)
+{
+    const float *q = a->q + r * a->d;
+    struct direction k = direction_of(a->d, q, a->eps, a->form);
+    for (size_t j = 0; j < a->c; j++) {
+        double p = column_dot(a->d, a->c, q, X, j) * k.read;
+        if (a->readout)
+            a->readout[r * a->c + j] = (float)p;
+        double delta = correction(a->update, (double)a->beta[r], (double)a->v[r * a->c + j], p);
+        for (size_t i = 0; i < a->d; i++) {
+            size_t ij = i * a->c + j;
+            X_out[ij] = a->beta[r] == 0 ? X[ij] : (float)((double)X[ij] + (double)q[i] * k.inv * delta);
         }
     }
 }
 
-static void inverse_row(size_t d, size_t c, const struct ddl_delta_inverse_args *a, size_t n)
+void ref_delta_fwd(void *ctx, const struct ddl_delta_args *a)
 {
-    const float *X_out = a->X_out + n * d * c, *q = a->q + n * d;
-    float *X = a->X + n * d * c;
+    size_t R = steps_of(a->steps), dc = a->d * a->c;
+    (void)ctx;
+    for (size_t r = 0; r < a->N * R; r++)
+        step_fwd(a, r, (r % R ? a->X_out : a->X) + r / R * dc, a->X_out + r / R * dc);
+}
+
+/* Step r of all rows' steps, on a row: X_out -> X. */
+static void step_inverse(const struct ddl_delta_inverse_args *a, size_t r, const float *X_out, float *X)
+{
+    size_t d = a->d, c = a->c;
+    const float *q = a->q + r * d;
     struct direction k = direction_of(d, q, a->eps, a->form);
     for (size_t j = 0; j < c; j++) {
         double delta =
-            correction(a->update, (double)a->beta[n], (double)a->v[n * c + j], (double)a->readout[n * c + j]);
+            correction(a->update, (double)a->beta[r], (double)a->v[r * c + j], (double)a->readout[r * c + j]);
         for (size_t i = 0; i < d; i++)
-            X[i * c + j] = a->beta[n] == 0 ? X_out[i * c + j]
+            X[i * c + j] = a->beta[r] == 0 ? X_out[i * c + j]
                                            : (float)((double)X_out[i * c + j] - (double)q[i] * k.inv * delta);
     }
 }
 
 void ref_delta_inverse(void *ctx, const struct ddl_delta_inverse_args *a)
 {
+    size_t R = steps_of(a->steps), dc = a->d * a->c;
     (void)ctx;
-    for (size_t n = 0; n < a->N; n++)
-        inverse_row(a->d, a->c, a, n);
+    for (size_t r = a->N * R; r-- > 0;)
+        step_inverse(a, r, (r % R == R - 1 ? a->X_out : a->X) + r / R * dc, a->X + r / R * dc);
 }
 
 /* dq from dk for k = q/sqrt(q.q + eps^2) and k = q/(|q| + eps); written over dk. */
@@ -104,11 +116,11 @@ static void through_norm(const struct ddl_delta_grad_args *a, const float *q, st
  * D^2. A few features at a time, so that sums over channels stay double without memory for d of them. */
 enum { FEATURES = 64 };
 
-static void direction_grad(const struct ddl_delta_grad_args *a, size_t n, const float *X, const float *G,
+static void direction_grad(const struct ddl_delta_grad_args *a, size_t r, const float *X, const float *G,
                            struct direction k, size_t first, size_t count, double *dk)
 {
-    const float *q = a->q + n * a->d, *v = a->v + n * a->c;
-    double beta = a->beta[n];
+    const float *q = a->q + r * a->d, *v = a->v + r * a->c;
+    double beta = a->beta[r];
     double erase = a->update == DDL_UPDATE_WRITE ? 0 : a->form == DDL_FORM_RATIO ? beta * k.read : beta;
     for (size_t i = 0; i < count; i++)
         dk[i] = 0;
@@ -124,20 +136,20 @@ static void direction_grad(const struct ddl_delta_grad_args *a, size_t n, const 
     }
 }
 
-static void direction_bwd(const struct ddl_delta_grad_args *a, size_t n, const float *X, const float *G,
+static void direction_bwd(const struct ddl_delta_grad_args *a, size_t r, const float *X, const float *G,
                           struct direction k)
 {
-    const float *q = a->q + n * a->d;
-    float *dq = a->dq + n * a->d;
+    const float *q = a->q + r * a->d;
+    float *dq = a->dq + r * a->d;
     double dk[FEATURES], dot = 0;
-    if (a->beta[n] == 0) { /* every term has a factor beta; an infinite v makes no NaN */
+    if (a->beta[r] == 0) { /* every term has a factor beta; an infinite v makes no NaN */
         for (size_t i = 0; i < a->d; i++)
             dq[i] = 0;
         return;
     }
     for (size_t first = 0; first < a->d; first += FEATURES) {
         size_t count = a->d - first < FEATURES ? a->d - first : FEATURES;
-        direction_grad(a, n, X, G, k, first, count, dk);
+        direction_grad(a, r, X, G, k, first, count, dk);
         for (size_t i = 0; i < count; i++) {
             dq[first + i] = (float)dk[i];
             dot += (double)q[first + i] * k.inv * dk[i];
@@ -147,45 +159,54 @@ static void direction_bwd(const struct ddl_delta_grad_args *a, size_t n, const f
         through_norm(a, q, k, dot, dq);
 }
 
-static void delta_row_bwd(const struct ddl_delta_grad_args *a, size_t n, const float *X)
+/* Step r of all rows' steps: G is the gradient of the row after it, dX that of the row X before it. */
+static void step_bwd(const struct ddl_delta_grad_args *a, size_t r, const float *X, const float *G, float *dX)
 {
     size_t d = a->d, c = a->c;
-    const float *q = a->q + n * d, *G = a->G + n * d * c;
-    double beta = a->beta[n], dbeta = 0;
+    const float *q = a->q + r * d;
+    double beta = a->beta[r], dbeta = 0;
     struct direction k = direction_of(d, q, a->eps, a->form);
-    direction_bwd(a, n, X, G, k);
+    direction_bwd(a, r, X, G, k);
     for (size_t j = 0; j < c; j++) {
         double p = column_dot(d, c, q, X, j) * k.read, g = column_dot(d, c, q, G, j) * k.inv;
-        dbeta += g * correction(a->update, 1, (double)a->v[n * c + j], p);
-        a->dv[n * c + j] = a->update == DDL_UPDATE_ERASE ? 0 : (float)(beta * g);
+        dbeta += g * correction(a->update, 1, (double)a->v[r * c + j], p);
+        a->dv[r * c + j] = a->update == DDL_UPDATE_ERASE ? 0 : (float)(beta * g);
         for (size_t i = 0; i < d; i++) {
-            double dX = G[i * c + j];
+            double dx = G[i * c + j];
             if (a->update != DDL_UPDATE_WRITE && beta != 0)
-                dX -= beta * (double)q[i] * k.read * g;
-            a->dX[n * d * c + i * c + j] = (float)dX;
+                dx -= beta * (double)q[i] * k.read * g;
+            dX[i * c + j] = (float)dx;
         }
     }
-    a->dbeta[n] = (float)dbeta;
+    a->dbeta[r] = (float)dbeta;
+}
+
+/* The inverse of the forward pass in place of X_next. */
+static struct ddl_delta_inverse_args inverse_of(const struct ddl_delta_grad_args *a)
+{
+    return (struct ddl_delta_inverse_args){ .N = a->N,
+                                            .d = a->d,
+                                            .c = a->c,
+                                            .eps = a->eps,
+                                            .form = a->form,
+                                            .update = a->update,
+                                            .q = a->q,
+                                            .v = a->v,
+                                            .beta = a->beta,
+                                            .readout = a->readout };
 }
 
 void ref_delta_bwd(void *ctx, const struct ddl_delta_grad_args *a)
 {
-    if (a->X_next)
-        ref_delta_inverse(ctx, &(struct ddl_delta_inverse_args){ .N = a->N,
-                                                                 .d = a->d,
-                                                                 .c = a->c,
-                                                                 .eps = a->eps,
-                                                                 .form = a->form,
-                                                                 .update = a->update,
-                                                                 .X_out = a->X_next,
-                                                                 .q = a->q,
-                                                                 .v = a->v,
-                                                                 .beta = a->beta,
-                                                                 .readout = a->readout,
-                                                                 .X = a->X_next });
-    const float *X = a->X_next ? a->X_next : a->X;
-    for (size_t n = 0; n < a->N; n++)
-        delta_row_bwd(a, n, X + n * a->d * a->c);
+    const struct ddl_delta_inverse_args inverse = inverse_of(a);
+    size_t R = steps_of(a->steps), dc = a->d * a->c;
+    (void)ctx;
+    for (size_t r = a->N * R; r-- > 0;) {
+        size_t at = r / R * dc;
+        if (a->X_next)
+            step_inverse(&inverse, r, a->X_next + at, a->X_next + at);
+        step_bwd(a, r, (a->X_next ? a->X_next : a->X) + at, (r % R == R - 1 ? a->G : a->dX) + at, a->dX + at);
+    }
 }
 
 void ref_elementwise_fwd(void *ctx, const struct ddl_elementwise_args *a)

@@ -1,6 +1,7 @@
 /* delta: X' = X + beta k (v - k^T X)^T (docs/equations.md, 1 and 9), with the gate beta of gate.h, a
  * direction q = |q| k and a target v. k-map: q = f, and v from x_in or ctx. v-map: v from f, and q = phi_k of
- * x_in (of ctx for c = 1). Backward reverses the state in place. */
+ * x_in (of ctx for c = 1). With ddl_steps R > 1 (k-map) a sublayer takes R such steps in order, each with its
+ * own part of f, gates and targets. Backward reverses the state in place. */
 #include "model/gradients.h"
 #include "model/linear.h"
 #include "model/precision.h"
@@ -12,12 +13,26 @@
 
 /* Parameters, after those of the gate. */
 enum { V_WEIGHT = GATE_SLOTS, V_BIAS, K_PROJ, K_DOWN, K_UP, N_SLOTS };
-/* Activations: (N, d) q, which is f with the k-map; (N, r) between k_down and k_up; (N, c); (N, c). */
+/* Activations: (N, d) q, with the k-map f, (N, R, d); (N, r) between k_down and k_up; (N, R, c); (N, R, c).
+ */
 enum { Q = GATE_ACTS, LOW, READOUT, TARGET, N_ACTS };
 /* Scratch: their gradients; with the k-map that of q is df. */
 enum { DQ = GATE_SCRATCH, DLOW, DV, N_SCRATCH };
 _Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)N_ACTS <= RULE_ACTS && (int)N_SCRATCH <= RULE_SCRATCH,
                "the tables of workspace.h and params.h are too small for this rule");
+
+static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
+{
+    if (config->map == DDL_MAP_K || config->steps == 1)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE, "ddl_steps is %zu, but ddl_map is v: several steps need ddl_map k",
+                         config->steps);
+}
+
+static size_t steps(const struct ddl_config *config)
+{
+    return config->steps;
+}
 
 /* Whether a target is read: by a parameter and with an effect. */
 static bool uses_target(const struct ddl_config *config)
@@ -34,7 +49,7 @@ static bool uses_f(const struct ddl_config *config)
 static void params(struct param_plan *plan, int *slots)
 {
     const struct ddl_config *k = plan->config;
-    size_t d = k->d_model, c = k->channels, r = k->k_rank;
+    size_t d = k->d_model, c = k->steps * k->channels, r = k->k_rank;
     int idle = uses_target(k) ? 0 : PARAM_INACTIVE;
     struct param_init matrix = param_init_matrix(k), bias = { INIT_UNIFORM, sqrt((double)d) };
     const struct param_row v_weight = { "v_proj.weight", { c, d }, DDL_GROUP_MATRIX, matrix, idle, NULL };
@@ -46,7 +61,7 @@ static void params(struct param_plan *plan, int *slots)
         "k_down.weight", { r, d }, DDL_GROUP_MATRIX, matrix, PARAM_HIDDEN, NULL
     };
     const struct param_row k_up = { "k_up.weight", { d, r }, DDL_GROUP_MATRIX, matrix, PARAM_HIDDEN, NULL };
-    gate_params(plan, slots);
+    gate_params(plan, k->steps, slots);
     param_plan_add(plan, &v_weight, &slots[V_WEIGHT]);
     param_plan_add(plan, &v_bias, &slots[V_BIAS]);
     if (k->map == DDL_MAP_K)
@@ -65,9 +80,9 @@ static void layout(const struct layout *l, float **acts)
     bool v_map = k->map == DDL_MAP_V;
     acts[Q] = layout_rows(l, v_map, k->d_model);
     acts[LOW] = layout_rows(l, v_map && k->k_rank, k->k_rank);
-    gate_layout(l, acts);
-    acts[READOUT] = layout_rows(l, true, k->channels);
-    acts[TARGET] = layout_rows(l, true, k->channels);
+    gate_layout(l, k->steps, acts);
+    acts[READOUT] = layout_rows(l, true, k->steps * k->channels);
+    acts[TARGET] = layout_rows(l, true, k->steps * k->channels);
 }
 
 static void scratch(const struct layout *l, float **out)
@@ -76,8 +91,8 @@ static void scratch(const struct layout *l, float **out)
     bool v_map = k->map == DDL_MAP_V;
     out[DQ] = layout_rows(l, v_map, k->d_model);
     out[DLOW] = layout_rows(l, v_map && k->k_rank, k->k_rank);
-    gate_scratch(l, out);
-    out[DV] = layout_rows(l, true, k->channels);
+    gate_scratch(l, k->steps, out);
+    out[DV] = layout_rows(l, true, k->steps * k->channels);
 }
 
 /* The update of the configuration, or the forced one. */
@@ -102,7 +117,7 @@ static struct project_args target_args(const struct sublayer *s, const float *so
     const struct ddl_config *k = s->p->config;
     return (struct project_args){ .N = s->p->N,
                                   .d = k->d_model,
-                                  .c = k->channels,
+                                  .c = k->steps * k->channels,
                                   .sigmoid = k->v_sigmoid,
                                   .scale = k->v_scale,
                                   .x = source,
@@ -115,15 +130,15 @@ static void target_fwd(const struct sublayer *s, const float *x_in, const float 
 {
     const struct pass *p = s->p;
     const struct ddl_config *k = p->config;
+    size_t width = k->steps * k->channels;
     if (k->v_constant) {
-        p->ops->fill(p->ctx,
-                     &(struct fill_args){ p->N * k->channels, k->v_constant_value, s->acts->rule[TARGET] });
+        p->ops->fill(p->ctx, &(struct fill_args){ p->N * width, k->v_constant_value, s->acts->rule[TARGET] });
     } else {
         const float *stream = k->v_input == DDL_V_CONTEXT ? ctx : x_in;
         struct project_args args = target_args(s, k->map == DDL_MAP_V ? s->acts->f : stream);
         p->ops->project_fwd(p->ctx, &args);
     }
-    probe_tensor(p, "target", s->acts->rule[TARGET], k->channels);
+    probe_tensor(p, "target", s->acts->rule[TARGET], width);
 }
 
 /* Adds to dsource, the gradient of what the target was read from. */
@@ -175,13 +190,14 @@ static void write_fwd(const struct sublayer *s, const float *x_in, const float *
 {
     const struct pass *p = s->p;
     const struct ddl_config *k = p->config;
-    gate_fwd(s, ctx);
+    gate_fwd(s, k->steps, ctx);
     if (k->map == DDL_MAP_V)
         direction_fwd(s, k->channels > 1 ? x_in : ctx);
     target_fwd(s, x_in, ctx);
     p->ops->delta_fwd(p->ctx, &(struct ddl_delta_args){ .N = p->N,
                                                         .d = k->d_model,
                                                         .c = k->channels,
+                                                        .steps = k->steps,
                                                         .eps = k->k_eps,
                                                         .form = DDL_FORM_UNIT,
                                                         .update = update_of(s),
@@ -191,7 +207,7 @@ static void write_fwd(const struct sublayer *s, const float *x_in, const float *
                                                         .beta = s->acts->rule[GATE_BETA],
                                                         .X_out = s->stream->X,
                                                         .readout = s->acts->rule[READOUT] });
-    probe_tensor(p, "readout", s->acts->rule[READOUT], k->channels);
+    probe_tensor(p, "readout", s->acts->rule[READOUT], k->steps * k->channels);
 }
 
 /* X' -> X and dX' -> A dX' in place; dbeta, dv, and dq or df. */
@@ -202,6 +218,7 @@ static const float *write_bwd(const struct sublayer *s)
     p->ops->delta_bwd(p->ctx, &(struct ddl_delta_grad_args){ .N = p->N,
                                                              .d = k->d_model,
                                                              .c = k->channels,
+                                                             .steps = k->steps,
                                                              .eps = k->k_eps,
                                                              .form = DDL_FORM_UNIT,
                                                              .update = k->update,
@@ -216,9 +233,9 @@ static const float *write_bwd(const struct sublayer *s)
                                                              .dv = s->scratch[DV],
                                                              .dbeta = s->scratch[GATE_DBETA] });
     probe_tensor(p, "X", s->stream->X, k->d_model * k->channels);
-    probe_tensor(p, "dbeta", s->scratch[GATE_DBETA], 1);
-    probe_tensor(p, "dtarget", s->scratch[DV], k->channels);
-    probe_tensor(p, k->map == DDL_MAP_V ? "dq" : "df", direction_grad(s), k->d_model);
+    probe_tensor(p, "dbeta", s->scratch[GATE_DBETA], k->steps);
+    probe_tensor(p, "dtarget", s->scratch[DV], k->steps * k->channels);
+    probe_tensor(p, k->map == DDL_MAP_V ? "dq" : "df", direction_grad(s), k->steps * k->d_model);
     probe_tensor(p, "dX", s->stream->dX, k->d_model * k->channels);
     if (!uses_f(k))
         return NULL;
@@ -233,7 +250,7 @@ static const float *write_bwd(const struct sublayer *s)
 static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)
 {
     const struct ddl_config *k = s->p->config;
-    gate_bwd(s, ctx, dctx);
+    gate_bwd(s, k->steps, ctx, dctx);
     if (k->map == DDL_MAP_K && k->v_input == DDL_V_CONTEXT && uses_target(k))
         target_bwd(s, ctx, dctx);
     if (k->map == DDL_MAP_V && k->channels == 1)
@@ -251,15 +268,16 @@ static void input_bwd(const struct sublayer *s, const float *x_in, float *dx_in)
     probe_tensor(s->p, k->channels > 1 ? "dx_in" : "dX", dx_in, k->d_model);
 }
 
-/* k^T X, the rank-1 update, |q|^2 and k. */
+/* Of each step: k^T X, the rank-1 update, |q|^2 and k. */
 static double flops(const struct ddl_config *config)
 {
     double d = (double)config->d_model, c = (double)config->channels;
-    return 4 * d * c + 4 * d;
+    return (double)config->steps * (4 * d * c + 4 * d);
 }
 
 static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
 {
+    out->steps = s->p->config->steps;
     out->beta = s->acts->rule[GATE_BETA];
     out->readout = s->acts->rule[READOUT];
     out->target = s->acts->rule[TARGET];
@@ -277,6 +295,8 @@ static const char *release_file(const struct ddl_config *config, const char **wh
         *why = config->update == DDL_UPDATE_WRITE ? "ddl_update write" : "ddl_update erase";
     else if (config->beta_constant)
         *why = "ddl_beta_constant";
+    else if (config->steps > 1)
+        *why = "ddl_steps";
     else if (config->v_input == DDL_V_CONTEXT && !config->v_constant)
         *why = "ddl_v_input context";
     else if (config->channels == 1)
@@ -296,6 +316,7 @@ const struct residual_rule residual_delta = {
     .prefix = "ddl",
     .release_tensor = "v_proj.weight",
     .earlier = STREAM_REVERSED,
+    .check = check,
     .params = params,
     .layout = layout,
     .scratch = scratch,
@@ -305,6 +326,7 @@ const struct residual_rule residual_delta = {
     .write_bwd = write_bwd,
     .context_bwd = context_bwd,
     .input_bwd = input_bwd,
+    .steps = steps,
     .uses_f = uses_f,
     .flops = flops,
     .force_keys = DDL_FORCE_BETA | DDL_FORCE_SCALE | DDL_FORCE_UPDATE,

@@ -14,18 +14,20 @@ static double bias_of(double beta0)
     return log(p / (1 - p));
 }
 
-void gate_params(struct param_plan *plan, int *slots)
+void gate_params(struct param_plan *plan, size_t steps, int *slots)
 {
     const struct ddl_config *k = plan->config;
     size_t d = k->d_model, hidden = k->beta_hidden;
     int idle = k->beta_constant ? PARAM_INACTIVE : 0;
     struct param_init matrix = param_init_matrix(k),
                       bias = param_init_constant(bias_of((double)k->beta_init));
-    const struct param_row weight = { "beta.weight", { 1, d }, DDL_GROUP_MATRIX, matrix, idle, NULL };
-    const struct param_row one_bias = { "beta.bias", { 1 }, DDL_GROUP_BIAS, bias, idle, NULL };
+    const struct param_row weight = { "beta.weight", { steps, d }, DDL_GROUP_MATRIX, matrix, idle, NULL };
+    const struct param_row one_bias = { "beta.bias", { steps }, DDL_GROUP_BIAS, bias, idle, NULL };
     const struct param_row in = { "beta_in.weight", { hidden, d }, DDL_GROUP_MATRIX, matrix, idle, NULL };
-    const struct param_row out = { "beta_out.weight", { 1, hidden }, DDL_GROUP_MATRIX, matrix, idle, NULL };
-    const struct param_row out_bias = { "beta_out.bias", { 1 }, DDL_GROUP_BIAS, bias, idle, NULL };
+    const struct param_row out = {
+        "beta_out.weight", { steps, hidden }, DDL_GROUP_MATRIX, matrix, idle, NULL
+    };
+    const struct param_row out_bias = { "beta_out.bias", { steps }, DDL_GROUP_BIAS, bias, idle, NULL };
     if (!k->beta_linear)
         param_plan_add(plan, &in, &slots[GATE_IN]);
     param_plan_add(plan, k->beta_linear ? &weight : &out, &slots[GATE_WEIGHT]);
@@ -38,16 +40,16 @@ static bool has_hidden(const struct ddl_config *k)
     return !k->beta_linear && !k->beta_constant;
 }
 
-void gate_layout(const struct layout *l, float **acts)
+void gate_layout(const struct layout *l, size_t steps, float **acts)
 {
     acts[GATE_HIDDEN] = layout_rows(l, has_hidden(l->config), l->config->beta_hidden);
-    acts[GATE_BETA] = layout_rows(l, true, 1);
+    acts[GATE_BETA] = layout_rows(l, true, steps);
 }
 
-void gate_scratch(const struct layout *l, float **scratch)
+void gate_scratch(const struct layout *l, size_t steps, float **scratch)
 {
     scratch[GATE_DHIDDEN] = layout_rows(l, has_hidden(l->config), l->config->beta_hidden);
-    scratch[GATE_DBETA] = layout_rows(l, true, 1);
+    scratch[GATE_DBETA] = layout_rows(l, true, steps);
 }
 
 /* Factor of the gate. */
@@ -65,12 +67,12 @@ static bool is_constant(const struct sublayer *s, float *beta)
 }
 
 /* The last linear layer: from ctx, or from the hidden layer. */
-static struct project_args gate_args(const struct sublayer *s, const float *ctx)
+static struct project_args gate_args(const struct sublayer *s, size_t steps, const float *ctx)
 {
     const struct ddl_config *k = s->p->config;
     return (struct project_args){ .N = s->p->N,
                                   .d = k->beta_linear ? k->d_model : k->beta_hidden,
-                                  .c = 1,
+                                  .c = steps,
                                   .sigmoid = true,
                                   .scale = 2 * scale_of(s),
                                   .x = k->beta_linear ? ctx : s->acts->rule[GATE_HIDDEN],
@@ -79,15 +81,15 @@ static struct project_args gate_args(const struct sublayer *s, const float *ctx)
                                   .y = s->acts->rule[GATE_BETA] };
 }
 
-void gate_fwd(const struct sublayer *s, const float *ctx)
+void gate_fwd(const struct sublayer *s, size_t steps, const float *ctx)
 {
     const struct pass *p = s->p;
     size_t width = p->config->beta_hidden;
     float *hidden = s->acts->rule[GATE_HIDDEN], *beta = s->acts->rule[GATE_BETA];
     float constant;
     if (is_constant(s, &constant)) {
-        p->ops->fill(p->ctx, &(struct fill_args){ p->N, constant, beta });
-        probe_tensor(p, "beta", beta, 1);
+        p->ops->fill(p->ctx, &(struct fill_args){ p->N * steps, constant, beta });
+        probe_tensor(p, "beta", beta, steps);
         return;
     }
     if (!p->config->beta_linear) {
@@ -95,9 +97,9 @@ void gate_fwd(const struct sublayer *s, const float *ctx)
         p->ops->tanh_fwd(p->ctx, &(struct tanh_args){ p->N * width, hidden, hidden });
         probe_tensor(p, "gate_hidden", hidden, width);
     }
-    struct project_args args = gate_args(s, ctx);
+    struct project_args args = gate_args(s, steps, ctx);
     p->ops->project_fwd(p->ctx, &args);
-    probe_tensor(p, "beta", args.y, 1);
+    probe_tensor(p, "beta", args.y, steps);
 }
 
 struct project_grad_args project_grad(const struct pass *p, const struct project_args *fwd, const float *dy,
@@ -117,12 +119,12 @@ struct project_grad_args project_grad(const struct pass *p, const struct project
                                        .db = param_grad(p, bias) };
 }
 
-void gate_bwd(const struct sublayer *s, const float *ctx, float *dctx)
+void gate_bwd(const struct sublayer *s, size_t steps, const float *ctx, float *dctx)
 {
     const struct pass *p = s->p;
     if (p->config->beta_constant)
         return;
-    struct project_args fwd = gate_args(s, ctx);
+    struct project_args fwd = gate_args(s, steps, ctx);
     float *dx = dctx;
     if (!p->config->beta_linear) {
         dx = s->scratch[GATE_DHIDDEN];

@@ -7,17 +7,18 @@
 
 /* Its parameters, activations and scratch; a rule that has a gate holds them from index 0 of its own. */
 enum { GATE_IN, GATE_WEIGHT, GATE_BIAS, GATE_SLOTS };
-enum { GATE_BETA, GATE_HIDDEN, GATE_ACTS }; /* (N); (N, beta_hidden) after the tanh, or NULL */
+enum { GATE_BETA, GATE_HIDDEN, GATE_ACTS }; /* (N, steps); (N, beta_hidden) after the tanh, or NULL */
 enum { GATE_DBETA, GATE_DHIDDEN, GATE_SCRATCH };
 
-void gate_params(struct param_plan *plan, int *slots);
-void gate_layout(const struct layout *l, float **acts);
-void gate_scratch(const struct layout *l, float **scratch);
+/* steps: how many gates a sublayer has. */
+void gate_params(struct param_plan *plan, size_t steps, int *slots);
+void gate_layout(const struct layout *l, size_t steps, float **acts);
+void gate_scratch(const struct layout *l, size_t steps, float **scratch);
 /* ctx (N, d) -> acts[GATE_BETA]. */
-void gate_fwd(const struct sublayer *s, const float *ctx);
+void gate_fwd(const struct sublayer *s, size_t steps, const float *ctx);
 /* From scratch[GATE_DBETA]: adds to dctx and to the parameters' gradients; nothing if the gate is constant.
  */
-void gate_bwd(const struct sublayer *s, const float *ctx, float *dctx);
+void gate_bwd(const struct sublayer *s, size_t steps, const float *ctx, float *dctx);
 
 /* Arguments of the backward op for a projection y = scale sigmoid(W x + b) with parameters `weight` and
  * `bias`. */

@@ -9,11 +9,26 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "gated", err);
 }
 
+static void params(struct param_plan *plan, int *slots)
+{
+    gate_params(plan, 1, slots);
+}
+
+static void layout(const struct layout *l, float **acts)
+{
+    gate_layout(l, 1, acts);
+}
+
+static void scratch(const struct layout *l, float **out)
+{
+    gate_scratch(l, 1, out);
+}
+
 static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
 {
     const struct pass *p = s->p;
     (void)x_in;
-    gate_fwd(s, ctx);
+    gate_fwd(s, 1, ctx);
     p->ops->gated_fwd(p->ctx, &(struct gated_args){ .N = p->N,
                                                     .d = p->config->d_model,
                                                     .f = s->acts->f,
@@ -40,7 +55,7 @@ static const float *write_bwd(const struct sublayer *s)
 
 static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)
 {
-    gate_bwd(s, ctx, dctx);
+    gate_bwd(s, 1, ctx, dctx);
     probe_tensor(s->p, "dctx", dctx, s->p->config->d_model);
 }
 
@@ -59,9 +74,9 @@ const struct residual_rule residual_gated = {
     .prefix = "res",
     .earlier = STREAM_REVERSED,
     .check = check,
-    .params = gate_params,
-    .layout = gate_layout,
-    .scratch = gate_scratch,
+    .params = params,
+    .layout = layout,
+    .scratch = scratch,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,
     .write_fwd = write_fwd,

@@ -67,16 +67,19 @@ struct residual_rule {
     /* The last step of backward: adds to the stream's gradient what flows through x_in, whose gradient is
      * sublayer_dx_in. */
     void (*read_bwd)(const struct sublayer *s);
-    /* stream->X, x_in, ctx (N, d) and acts->f (N, d) -> stream->X_next. With STREAM_KEPT x_in and ctx may be
-     * NULL. */
+    /* stream->X, x_in, ctx (N, d) and acts->f (N, steps, d) -> stream->X_next. With STREAM_KEPT x_in and ctx
+     * may be NULL. */
     void (*write_fwd)(const struct sublayer *s, const float *x_in, const float *ctx);
-    /* The first step of backward, see above. Unless STREAM_REVERSED the stream is X already. Returns df (N,
-     * d), for which the workspace's df may be used, or NULL where f has no effect. A rule may leave the
-     * stream's gradient at dX', and do all of it in read_bwd. */
+    /* The first step of backward, see above. Unless STREAM_REVERSED the stream is X already. Returns df
+     * (N, steps, d), for which the workspace's df may be used, or NULL where f has no effect. A rule may
+     * leave the stream's gradient at dX', and do all of it in read_bwd. */
     const float *(*write_bwd)(const struct sublayer *s);
     void (*context_bwd)(const struct sublayer *s, const float *ctx, float *dctx);
     void (*input_bwd)(const struct sublayer *s, const float *x_in, float *dx_in);
 
+    /* Steps of one sublayer: F's output f has that many blocks of d numbers in a row, (N, steps, d), and the
+     * output projection as many rows. NULL: 1. Only 1 with adds_in_place or DDL_FORCE_F_SCALE. */
+    size_t (*steps)(const struct ddl_config *config);
     /* Whether f has an effect on the loss; NULL: always. */
     bool (*uses_f)(const struct ddl_config *config);
     /* Sums over rows in the largest gradient of its parameters that one op computes (ddl_limits.d_c_taps);

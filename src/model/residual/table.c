@@ -25,6 +25,12 @@ const struct residual_rule *residual_rule_of(const struct ddl_config *config, si
     return rules[ddl_config_residual(config, layer)];
 }
 
+size_t ddl_config_residual_steps(const struct ddl_config *config, size_t layer)
+{
+    const struct residual_rule *rule = residual_rule_of(config, layer);
+    return rule->steps ? rule->steps(config) : 1;
+}
+
 const char *ddl_config_residual_name(const struct ddl_config *config, size_t layer)
 {
     return residual_rule_names[ddl_config_residual(config, layer)];

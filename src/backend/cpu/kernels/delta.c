@@ -1,6 +1,6 @@
 /* The Delta operator. All forms and updates are one computation with other factors, see
- * struct factors. A row is swept twice, the second time out of the first cache. Channels go in tiles, so that
- * any c works without memory; the vector path (c = 1, 2, 4, 8) has one tile. */
+ * struct factors. A step sweeps a row twice, the second time out of the first cache. Channels go in tiles, so
+ * that any c works without memory; the vector path (c = 1, 2, 4, 8) has one tile. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 
@@ -85,30 +85,44 @@ static void copy_row(size_t count, float *to, const float *from)
         memcpy(to, from, count * sizeof *to);
 }
 
+/* How many steps a row takes: 0 means 1. */
+static size_t steps_of(size_t steps)
+{
+    return steps ? steps : 1;
+}
+
+/* Step r of all rows' steps, on a row: X -> X_out. */
+INLINE void fwd_step(const struct ddl_delta_args *a, size_t r, const float *X, float *X_out, const size_t c,
+                     const bool fast)
+{
+    size_t d = a->d;
+    const float *q = a->q + r * d;
+    struct factors f = factors_of(d, q, a->eps, a->form, a->update);
+    for (size_t first = 0; first < c; first += TILE) {
+        size_t tile = c - first < TILE ? c - first : TILE;
+        double p[TILE] = { 0 }, step[TILE];
+        if (a->readout || f.erase != 0)
+            column_dots(d, tile, q, X + first, p, c, fast);
+        for (size_t j = 0; j < tile; j++) {
+            size_t rj = r * c + first + j;
+            p[j] *= f.read;
+            step[j] = f.write * (double)a->beta[r] * discrepancy(&f, (double)a->v[rj], p[j]);
+            if (a->readout)
+                a->readout[rj] = (float)p[j];
+        }
+        if (a->beta[r] != 0)
+            rank_one(d, tile, q, step, X + first, X_out + first, c, fast);
+    }
+    if (a->beta[r] == 0)
+        copy_row(d * c, X_out, X);
+}
+
+/* All steps of a row while its state is in the cache. */
 INLINE void fwd_rows(const struct ddl_delta_args *a, size_t lo, size_t hi, const size_t c, const bool fast)
 {
-    for (size_t n = lo; n < hi; n++) {
-        size_t d = a->d;
-        const float *q = a->q + n * d, *X = a->X + n * d * c;
-        struct factors f = factors_of(d, q, a->eps, a->form, a->update);
-        for (size_t first = 0; first < c; first += TILE) {
-            size_t tile = c - first < TILE ? c - first : TILE;
-            double p[TILE] = { 0 }, step[TILE];
-            if (a->readout || f.erase != 0)
-                column_dots(d, tile, q, X + first, p, c, fast);
-            for (size_t j = 0; j < tile; j++) {
-                size_t nj = n * c + first + j;
-                p[j] *= f.read;
-                step[j] = f.write * (double)a->beta[n] * discrepancy(&f, (double)a->v[nj], p[j]);
-                if (a->readout)
-                    a->readout[nj] = (float)p[j];
-            }
-            if (a->beta[n] != 0)
-                rank_one(d, tile, q, step, X + first, a->X_out + n * d * c + first, c, fast);
-        }
-        if (a->beta[n] == 0)
-            copy_row(d * c, a->X_out + n * d * c, X);
-    }
+    size_t R = steps_of(a->steps), dc = a->d * c;
+    for (size_t r = lo * R; r < hi * R; r++)
+        fwd_step(a, r, (r % R ? a->X_out : a->X) + r / R * dc, a->X_out + r / R * dc, c, fast);
 }
 
 void DDL_KERNEL(delta_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
@@ -118,28 +132,35 @@ void DDL_KERNEL(delta_fwd)(const void *args, size_t lo, size_t hi, float *scratc
     BY_CHANNELS(a->c, fwd_rows, a, lo, hi);
 }
 
+/* Step r of all rows' steps, on a row: X_out -> X. */
+INLINE void inverse_step(const struct ddl_delta_inverse_args *a, size_t r, const float *X_out, float *X,
+                         const size_t c, const bool fast)
+{
+    size_t d = a->d;
+    const float *q = a->q + r * d;
+    if (a->beta[r] == 0) {
+        copy_row(d * c, X, X_out);
+        return;
+    }
+    struct factors f = factors_of(d, q, a->eps, a->form, a->update);
+    for (size_t first = 0; first < c; first += TILE) {
+        size_t tile = c - first < TILE ? c - first : TILE;
+        double step[TILE];
+        for (size_t j = 0; j < tile; j++) {
+            size_t rj = r * c + first + j;
+            double error = discrepancy(&f, (double)a->v[rj], (double)a->readout[rj]);
+            step[j] = -f.write * (double)a->beta[r] * error;
+        }
+        rank_one(d, tile, q, step, X_out + first, X + first, c, fast);
+    }
+}
+
 INLINE void inverse_rows(const struct ddl_delta_inverse_args *a, size_t lo, size_t hi, const size_t c,
                          const bool fast)
 {
-    for (size_t n = lo; n < hi; n++) {
-        size_t d = a->d;
-        const float *q = a->q + n * d, *X_out = a->X_out + n * d * c;
-        if (a->beta[n] == 0) {
-            copy_row(d * c, a->X + n * d * c, X_out);
-            continue;
-        }
-        struct factors f = factors_of(d, q, a->eps, a->form, a->update);
-        for (size_t first = 0; first < c; first += TILE) {
-            size_t tile = c - first < TILE ? c - first : TILE;
-            double step[TILE];
-            for (size_t j = 0; j < tile; j++) {
-                size_t nj = n * c + first + j;
-                double error = discrepancy(&f, (double)a->v[nj], (double)a->readout[nj]);
-                step[j] = -f.write * (double)a->beta[n] * error;
-            }
-            rank_one(d, tile, q, step, X_out + first, a->X + n * d * c + first, c, fast);
-        }
-    }
+    size_t R = steps_of(a->steps), dc = a->d * c;
+    for (size_t r = hi * R; r-- > lo * R;)
+        inverse_step(a, r, (r % R == R - 1 ? a->X_out : a->X) + r / R * dc, a->X + r / R * dc, c, fast);
 }
 
 void DDL_KERNEL(delta_inverse)(const void *args, size_t lo, size_t hi, float *scratch)
@@ -208,21 +229,21 @@ struct channel_sums {
 
 /* From q.G and q.X of a tile (readout, if there is one, for the second): dv, the sums, and the factors of the
  * second sweep. */
-INLINE void plan_tile(const struct ddl_delta_grad_args *a, size_t n, size_t first, size_t tile,
+INLINE void plan_tile(const struct ddl_delta_grad_args *a, size_t r, size_t first, size_t tile,
                       const struct factors *f, const double *q_X, const double *q_G, struct sweep *s,
                       struct channel_sums *sums)
 {
-    double beta = (double)a->beta[n], erase = f->erase * beta;
+    double beta = (double)a->beta[r], erase = f->erase * beta;
     double by_X = a->form == DDL_FORM_RATIO ? erase * f->read : erase;
     for (size_t j = 0; j < tile; j++) {
-        size_t nj = n * a->c + first + j;
-        double p = a->readout ? (double)a->readout[nj] : f->read * q_X[j];
-        double g = f->write * q_G[j], error = discrepancy(f, (double)a->v[nj], p);
+        size_t rj = r * a->c + first + j;
+        double p = a->readout ? (double)a->readout[rj] : f->read * q_X[j];
+        double g = f->write * q_G[j], error = discrepancy(f, (double)a->v[rj], p);
         double delta = beta == 0 ? 0 : beta * error;
         sums->dbeta += g * error;
         sums->g_delta += g * delta;
         sums->g_p += erase == 0 ? 0 : erase * g * p;
-        a->dv[nj] = f->target * beta == 0 ? 0 : (float)(beta * g);
+        a->dv[rj] = f->target * beta == 0 ? 0 : (float)(beta * g);
         s->undo[j] = f->write * delta;
         s->take[j] = erase * f->read * g;
         s->by_G[j] = delta;
@@ -248,38 +269,48 @@ static void finish_direction(const struct ddl_delta_grad_args *a, const float *q
         dq[i] = scale * dq[i] - shrink * q[i];
 }
 
+/* Step r of all rows' steps: G is the gradient of the row after it, dX that of the row before it. */
+INLINE void bwd_step(const struct ddl_delta_grad_args *a, size_t r, const float *X, float *X_next,
+                     const float *G, float *dX, const size_t c, const bool fast)
+{
+    size_t d = a->d;
+    const float *q = a->q + r * d;
+    float *rebuilt = X_next && a->beta[r] != 0 ? X_next : NULL, *dq = a->dq + r * d;
+    struct factors f = factors_of(d, q, a->eps, a->form, a->update);
+    struct channel_sums sums = { 0 };
+    memset(dq, 0, d * sizeof *dq);
+    for (size_t first = 0; first < c; first += TILE) {
+        size_t tile = c - first < TILE ? c - first : TILE;
+        double q_X[TILE] = { 0 }, q_G[TILE] = { 0 };
+        struct sweep s;
+        column_dots(d, tile, q, G + first, q_G, c, fast);
+        if (!a->readout && f.erase != 0)
+            column_dots(d, tile, q, X + first, q_X, c, fast);
+        plan_tile(a, r, first, tile, &f, q_X, q_G, &s, &sums);
+        if (a->beta[r] == 0)
+            continue;
+        if (rebuilt)
+            grad_sweep(d, tile, &s, q, X + first, rebuilt + first, G + first, dX + first, dq, c, fast);
+        else
+            grad_sweep(d, tile, &s, q, X + first, NULL, G + first, dX + first, dq, c, fast);
+    }
+    a->dbeta[r] = (float)sums.dbeta;
+    if (a->beta[r] == 0)
+        copy_row(d * c, dX, G);
+    else
+        finish_direction(a, q, &f, &sums, dq);
+}
+
+/* The steps of a row in reverse order, while its state and gradient are in the cache. */
 INLINE void bwd_rows(const struct ddl_delta_grad_args *a, size_t lo, size_t hi, const size_t c,
                      const bool fast)
 {
+    size_t R = steps_of(a->steps), dc = a->d * c;
     for (size_t n = lo; n < hi; n++) {
-        size_t d = a->d;
-        const float *q = a->q + n * d, *G = a->G + n * d * c;
-        const float *X = (a->X_next ? a->X_next : a->X) + n * d * c;
-        float *rebuilt = a->X_next && a->beta[n] != 0 ? a->X_next + n * d * c : NULL;
-        float *dX = a->dX + n * d * c, *dq = a->dq + n * d;
-        struct factors f = factors_of(d, q, a->eps, a->form, a->update);
-        struct channel_sums sums = { 0 };
-        memset(dq, 0, d * sizeof *dq);
-        for (size_t first = 0; first < c; first += TILE) {
-            size_t tile = c - first < TILE ? c - first : TILE;
-            double q_X[TILE] = { 0 }, q_G[TILE] = { 0 };
-            struct sweep s;
-            column_dots(d, tile, q, G + first, q_G, c, fast);
-            if (!a->readout && f.erase != 0)
-                column_dots(d, tile, q, X + first, q_X, c, fast);
-            plan_tile(a, n, first, tile, &f, q_X, q_G, &s, &sums);
-            if (a->beta[n] == 0)
-                continue;
-            if (rebuilt)
-                grad_sweep(d, tile, &s, q, X + first, rebuilt + first, G + first, dX + first, dq, c, fast);
-            else
-                grad_sweep(d, tile, &s, q, X + first, NULL, G + first, dX + first, dq, c, fast);
-        }
-        a->dbeta[n] = (float)sums.dbeta;
-        if (a->beta[n] == 0)
-            copy_row(d * c, dX, G);
-        else
-            finish_direction(a, q, &f, &sums, dq);
+        float *X_next = a->X_next ? a->X_next + n * dc : NULL;
+        for (size_t s = R; s-- > 0;)
+            bwd_step(a, n * R + s, X_next ? X_next : a->X + n * dc, X_next,
+                     (s == R - 1 ? a->G : a->dX) + n * dc, a->dX + n * dc, c, fast);
     }
 }
 
