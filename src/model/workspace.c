@@ -79,19 +79,26 @@ static size_t widest_f(const struct ddl_config *k)
     return widest;
 }
 
+/* Whether the sublayers of a rule write the new state to memory of their own, and leave the one before where
+ * it is. Otherwise the state is written in place, and a copy of it is kept unless the rule reverses it. */
+static bool moves_state(const struct layout *l, const struct residual_rule *rule)
+{
+    return l->train && rule->earlier == STREAM_KEPT;
+}
+
 /* Places what the residual rule of a layer keeps. */
 static void place_residual(const struct layout *l, const struct ddl_workspace *ws, size_t layer,
                            struct layer_acts *acts)
 {
     const struct ddl_config *k = l->config;
     const struct residual_rule *rule = residual_rule_of(k, layer);
-    bool kept = l->train && rule->earlier == STREAM_KEPT;
+    bool moves = moves_state(l, rule), copies = l->train && !moves && rule->earlier != STREAM_REVERSED;
     for (int sub = 0; sub < 2; sub++) {
         struct sublayer_acts *of = &acts->sub[sub];
         bool shared = sub == ATTN && ws->options.recompute == DDL_RECOMPUTE_BLOCK;
         of->f = layout_rows(l, !rule->adds_in_place, f_width(k, layer));
-        of->state = layout_rows(l, l->train && rule->earlier == STREAM_SAVED, state_width(k));
-        of->next = kept && shared ? ws->between : layout_rows(l, kept, state_width(k));
+        of->state = layout_rows(l, copies, state_width(k));
+        of->next = moves && shared ? ws->between : layout_rows(l, moves, state_width(k));
         if (rule->layout)
             rule->layout(l, of->rule);
     }
@@ -187,11 +194,11 @@ static void place_scratch(const struct layout *l, struct ddl_workspace *ws)
     }
 }
 
-/* Whether a layer has a rule with STREAM_KEPT. */
-static bool keeps_a_state(const struct ddl_config *k)
+/* Whether the state in the middle of a layer is moved, for any layer. */
+static bool any_moves(const struct layout *l)
 {
-    for (size_t layer = 0; layer < k->n_layers; layer++) {
-        if (residual_rule_of(k, layer)->earlier == STREAM_KEPT)
+    for (size_t layer = 0; layer < l->config->n_layers; layer++) {
+        if (moves_state(l, residual_rule_of(l->config, layer)))
             return true;
     }
     return false;
@@ -204,7 +211,7 @@ static void place_backward(const struct layout *l, struct ddl_workspace *ws)
     ws->dX = layout_rows(l, true, state_width(k));
     ws->dx_in = layout_rows(l, state_is_read(k), d);
     ws->between =
-        layout_rows(l, keeps_a_state(k) && ws->options.recompute == DDL_RECOMPUTE_BLOCK, state_width(k));
+        layout_rows(l, any_moves(l) && ws->options.recompute == DDL_RECOMPUTE_BLOCK, state_width(k));
     ws->dctx = layout_rows(l, true, d);
     ws->dy = layout_rows(l, true, a);
     ws->dqkv = layout_rows(l, true, 3 * a);
