@@ -11,7 +11,9 @@ The model is a plain nn.Module: parameters carry the names of the authors' relea
 work. Every step is a module that hooks can watch or replace. The rule of a sublayer, for example
 transformer.h[3].ddl_mlp, has submodules without parameters whose outputs are the values of the update:
 .direction k (B, T, d), .target v (B, T, c), .gate beta (B, T, 1), .readout k'X (B, T, c); a highway rule has
-.gate tau (B, T, 1 or d). Model(Config(...)) starts with the initial values of docs/formats.md.
+.gate tau (B, T, 1 or d), and a hyper or mhc rule has .weights, the mixing weights. With ddl_steps R, .target is
+(B, T, R c) and .gate (B, T, R), while .direction and .readout are called once a step. Model(Config(...)) starts with
+the initial values of docs/formats.md.
 
 A run folder has several saved models; load takes the newest, or which="best" (lowest validation loss), "final" or a
 step, by the rules of docs/formats.md. A corrupted checkpoint is skipped with a warning of the logger "ddl_torch".
@@ -31,6 +33,7 @@ import re
 import sys
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn as nn
@@ -71,7 +74,7 @@ class Config:
     ddl_v_constant: bool = False
     ddl_v_constant_value: float = 2.0
     # ---- our own
-    ddl_residual: str = "add"  # add | delta | scale | gated | highway | laurel
+    ddl_residual: str = "add"  # add | delta | scale | gated | highway | laurel | hyper | mhc
     ddl_map: str = "k"  # k: the sublayer's output is the direction; v: it is the target
     ddl_k_rank: int = 0  # v-map: rank of the direction's map, 0 is full
     ddl_update: str = "delta"  # delta | write | erase
@@ -82,6 +85,14 @@ class Config:
     ddl_scale_init: float = 1.0
     ddl_highway_init: float = 0.1
     ddl_laurel_rank: int = 0  # laurel: rank of the learned map beside the identity, 0: none
+    ddl_streams: int = 4  # hyper, mhc: streams n
+    ddl_hyper_dynamic: bool = True  # hyper: mixing weights depend on the token
+    ddl_sinkhorn_iterations: int = 20  # mhc
+    ddl_steps: int = 1  # delta, k-map: steps of a sublayer
+    dense_average: bool = False  # after blocks the stream becomes a weighted sum of the states so far
+    dense_dilation: int = 1  # of the states at distances that are multiples of this
+    dense_period: int = 1  # after every such block
+    value_residual: bool = False  # attention mixes its values with those of layer 0
     ddl_beta_constant: bool = False  # delta, gated: the gate is ddl_beta_constant_value for every token
     ddl_beta_constant_value: float = 1.0
     mlp_size: int = 0  # 0: 8 hidden_size / 3, rounded down
@@ -89,6 +100,21 @@ class Config:
 
     def rule(self, layer: int) -> str:
         return self.ddl_residual_by_layer[layer] if self.ddl_residual_by_layer else self.ddl_residual
+
+    def steps(self, layer: int) -> int:
+        """Vectors of width hidden_size that the sublayers of a layer put out."""
+        return self.ddl_steps if self.rule(layer) == "delta" else 1
+
+    def averaged(self, block: int) -> list[int]:
+        """States whose weighted sum the stream becomes after block 1, 2, ...; 0 is the embedding's. Empty: no sum."""
+        if not self.dense_average or block % self.dense_period:
+            return []
+        return [i for i in range(block + 1) if (block - i) % self.dense_dilation == 0]
+
+    @property
+    def channels(self) -> int:
+        """Columns of the state."""
+        return self.ddl_streams if self.ddl_residual in ("hyper", "mhc") else self.ddl_value_channels
 
     @property
     def state_kernel(self) -> int:
@@ -180,12 +206,14 @@ class Norm(nn.Module):
 class Attention(nn.Module):
     """Causal softmax attention. Queries and keys are rotated first and normed then."""
 
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, layer: int) -> None:
         super().__init__()
         self.heads, self.width = cfg.num_attention_heads, cfg.head_dim
         d, inner = cfg.hidden_size, cfg.num_attention_heads * cfg.head_dim
         self.c_q, self.c_k, self.c_v = linear(d, inner), linear(d, inner), linear(d, inner)
-        self.c_proj = linear(inner, d)
+        self.c_proj = linear(inner, d * cfg.steps(layer))
+        if cfg.value_residual and layer > 0:
+            self.v_mix = nn.Parameter(torch.empty(2))
         if cfg.use_qk_rmsnorm:
             self.q_rms, self.k_rms = Norm(cfg.head_dim), Norm(cfg.head_dim)
         self.rotated = int(cfg.head_dim * cfg.rope_ratio) // 2 * 2
@@ -203,9 +231,14 @@ class Attention(nn.Module):
         a, b = x[..., : R // 2], x[..., R // 2 : R]
         return torch.cat([a * cos - b * sin, a * sin + b * cos, x[..., R:]], dim=-1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, first: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """first: empty in layer 0, which leaves its values in it; the others mix theirs with them"""
         B, T, _ = x.shape
         q, k, v = (c(x).view(B, T, self.heads, self.width) for c in (self.c_q, self.c_k, self.c_v))
+        if first is not None and not first:
+            first.append(v)
+        if hasattr(self, "v_mix"):
+            v = self.v_mix[0] * v + self.v_mix[1] * first[0]
         q, k = self.rotate(q), self.rotate(k)
         if hasattr(self, "q_rms"):
             q, k = self.q_rms(q), self.k_rms(k)
@@ -214,10 +247,10 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, layer: int) -> None:
         super().__init__()
         d, m = cfg.hidden_size, cfg.mlp_width
-        self.c_fc1, self.c_fc2, self.c_proj = linear(d, m), linear(d, m), linear(m, d)
+        self.c_fc1, self.c_fc2, self.c_proj = linear(d, m), linear(d, m), linear(m, d * cfg.steps(layer))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.c_proj(F.silu(self.c_fc1(x)) * self.c_fc2(x))
@@ -293,7 +326,7 @@ class ScaleRule(nn.Module):
 
 
 class Gate(nn.Module):
-    """Logits (B, T, 1) -> beta in (0, 2), in float32 or better; a constant if ddl_beta_constant is set"""
+    """Logits (B, T, R) of R steps -> beta in (0, 2), in float32 or better; a constant if ddl_beta_constant is set"""
 
     def __init__(self, cfg: Config) -> None:
         super().__init__()
@@ -313,7 +346,7 @@ class HighwayGate(nn.Linear):
 
 
 class Target(nn.Module):
-    """Logits (B, T, c) -> v (B, T, c), in float32 or better"""
+    """Logits (B, T, R c) of R steps -> v (B, T, R c), in float32 or better"""
 
     def __init__(self, cfg: Config) -> None:
         super().__init__()
@@ -349,13 +382,13 @@ class Readout(nn.Module):
 class GatedRule(nn.Module):
     """x' = x + beta f"""
 
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, steps: int = 1) -> None:
         super().__init__()
-        d = cfg.hidden_size
+        d, hidden = cfg.hidden_size, cfg.ddl_beta_hidden_size
         if cfg.ddl_beta_single_linear:
-            self.beta = linear(d, 1, bias=True)
+            self.beta = linear(d, steps, bias=True)
         else:
-            self.beta_in, self.beta_out = linear(d, cfg.ddl_beta_hidden_size), linear(cfg.ddl_beta_hidden_size, 1, bias=True)
+            self.beta_in, self.beta_out = linear(d, hidden), linear(hidden, steps, bias=True)
         self.gate = Gate(cfg)
 
     def gate_logits(self, ctx: torch.Tensor) -> torch.Tensor:
@@ -394,13 +427,13 @@ class LaurelRule(nn.Module):
 
 
 class DeltaRule(GatedRule):
-    """X' = X + beta k (v - k'X)': how a sublayer's output f enters the state."""
+    """X' = X + beta k (v - k'X)': how a sublayer's output f enters the state, in ddl_steps such steps."""
 
     def __init__(self, cfg: Config) -> None:
-        super().__init__(cfg)
+        super().__init__(cfg, cfg.ddl_steps)
         d = cfg.hidden_size
         self.cfg, self.expanded = cfg, cfg.ddl_value_channels > 1
-        self.v_proj = linear(d, cfg.ddl_value_channels, bias=True)
+        self.v_proj = linear(d, cfg.ddl_steps * cfg.ddl_value_channels, bias=True)
         if cfg.ddl_map == "v" and cfg.ddl_k_rank:
             self.k_down, self.k_up = linear(d, cfg.ddl_k_rank), linear(cfg.ddl_k_rank, d)
         elif cfg.ddl_map == "v":
@@ -409,29 +442,137 @@ class DeltaRule(GatedRule):
         self.direction, self.target, self.readout = Direction(cfg), Target(cfg), Readout()
 
     def unnormalized_direction(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
-        """q (B, T, d)"""
+        """q (B, T, R d)"""
         source = x_in if self.expanded else ctx
         if hasattr(self, "k_proj"):
             return self.k_proj(source)
         return self.k_up(self.k_down(source)) if hasattr(self, "k_down") else f
 
     def target_logits(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
-        """(B, T, c); not used if the target is constant"""
+        """(B, T, R c); not used if the target is constant"""
         cfg = self.cfg
         return self.v_proj(f if cfg.ddl_map == "v" else ctx if cfg.ddl_v_input == "context" else x_in)
 
     def forward(self, X: torch.Tensor, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
-        """X (B, T, d, c), the others (B, T, d)"""
-        k = self.direction(self.unnormalized_direction(f, x_in, ctx))
+        """X (B, T, d, c), f (B, T, R d), the others (B, T, d)"""
+        q, steps = self.unnormalized_direction(f, x_in, ctx), self.cfg.ddl_steps
         v, beta = self.target(self.target_logits(f, x_in, ctx)), self.gate(self.gate_logits(ctx))
-        readout = self.readout(X, k)
-        error = {"delta": v - readout, "write": v, "erase": -readout}[self.cfg.ddl_update]
-        return X + (k[..., None] * (beta * error)[..., None, :]).to(X.dtype)
+        for q_s, v_s, beta_s in zip(q.chunk(steps, -1), v.chunk(steps, -1), beta.chunk(steps, -1)):
+            k = self.direction(q_s)
+            readout = self.readout(X, k)
+            error = {"delta": v_s - readout, "write": v_s, "erase": -readout}[self.cfg.ddl_update]
+            X = X + (k[..., None] * (beta_s * error)[..., None, :]).to(X.dtype)
+        return X
+
+
+class Mixing(NamedTuple):
+    """Weights of n streams: x_in = sum_j read_j X_:j and X'_:k = sum_j mix_kj X_:j + write_k f"""
+
+    read: torch.Tensor  # (B, T, n)
+    write: torch.Tensor  # (B, T, n)
+    mix: torch.Tensor  # (B, T, n, n)
+
+
+class StreamWeight(nn.Module):
+    """static + scale * tanh(weight y) for each stream's y (B, T, n, d), in float32 or better; static without y"""
+
+    def __init__(self, cfg: Config, outputs: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.static = nn.Parameter(torch.empty(shape))
+        if cfg.ddl_hyper_dynamic:
+            self.weight = nn.Parameter(torch.empty(outputs, cfg.hidden_size))
+            self.scale = nn.Parameter(torch.empty(1))
+
+    def forward(self, y: torch.Tensor | None) -> torch.Tensor:
+        static = widened(self.static)
+        if y is None:
+            return static
+        moved = widened(self.scale) * torch.tanh(widened(F.linear(y, self.weight)))
+        return static + (moved if static.dim() == 2 else moved.squeeze(-1))
+
+
+class HyperRule(nn.Module):
+    """X'_:k = sum_j A_j,1+k X_:j + b_k f (hyper-connections); .weights are A and b as Mixing"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        n = cfg.ddl_streams
+        self.alpha, self.beta = StreamWeight(cfg, n + 1, (n, n + 1)), StreamWeight(cfg, 1, (n,))
+        if cfg.ddl_hyper_dynamic:
+            self.norm = Norm(cfg.hidden_size)
+        self.weights = HyperWeights()
+
+    def forward(self, X: torch.Tensor, f: torch.Tensor, mixing: Mixing) -> torch.Tensor:
+        return mix_streams(X, f, mixing)
+
+    def mixing(self, X: torch.Tensor) -> Mixing:
+        y = self.norm(X.transpose(-1, -2)) if hasattr(self, "norm") else None
+        return self.weights(X, self.alpha(y), self.beta(y))
+
+
+class HyperWeights(nn.Module):
+    """X (B, T, d, n), A and b with or without (B, T) -> Mixing"""
+
+    def forward(self, X: torch.Tensor, A: torch.Tensor, b: torch.Tensor) -> Mixing:
+        n = X.shape[-1]
+        A, b = A.expand(*X.shape[:-2], n, n + 1), b.expand(*X.shape[:-2], n)
+        return Mixing(A[..., 0], b, A[..., 1:].transpose(-1, -2))
+
+
+class StreamLogits(nn.Module):
+    """scale * (weight y) + bias for the norm y (B, T, d n) of all streams, in float32 or better"""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(outputs, inputs)), nn.Parameter(torch.empty(outputs))
+        self.scale = nn.Parameter(torch.empty(1))
+
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        return widened(self.scale) * widened(F.linear(y, self.weight)) + widened(self.bias)
+
+
+class MhcWeights(nn.Module):
+    """Logits (B, T, n), (B, T, n), (B, T, n n) -> Mixing: sigmoids, and a matrix made doubly stochastic (Sinkhorn)"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        self.iterations = cfg.ddl_sinkhorn_iterations
+
+    def forward(self, pre: torch.Tensor, post: torch.Tensor, res: torch.Tensor) -> Mixing:
+        M = res.unflatten(-1, (pre.shape[-1], pre.shape[-1])).exp()
+        for _ in range(self.iterations):
+            M = M / M.sum(-2, keepdim=True)
+            M = M / M.sum(-1, keepdim=True)
+        return Mixing(torch.sigmoid(pre), 2 * torch.sigmoid(post), M)
+
+
+class MhcRule(nn.Module):
+    """X'_:k = sum_j M_kj X_:j + b_k f, M doubly stochastic (manifold-constrained hyper-connections)"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        n, inputs = cfg.ddl_streams, cfg.hidden_size * cfg.ddl_streams
+        self.norm = Norm(inputs)
+        self.pre, self.post, self.res = StreamLogits(inputs, n), StreamLogits(inputs, n), StreamLogits(inputs, n * n)
+        self.weights = MhcWeights(cfg)
+
+    def forward(self, X: torch.Tensor, f: torch.Tensor, mixing: Mixing) -> torch.Tensor:
+        return mix_streams(X, f, mixing)
+
+    def mixing(self, X: torch.Tensor) -> Mixing:
+        y = self.norm(X.flatten(-2))
+        return self.weights(self.pre(y), self.post(y), self.res(y))
+
+
+def mix_streams(X: torch.Tensor, f: torch.Tensor, mixing: Mixing) -> torch.Tensor:
+    """X (B, T, d, n), f (B, T, d)"""
+    moved = widened(X) @ mixing.mix.transpose(-1, -2)
+    return (moved + widened(f)[..., None] * mixing.write[..., None, :]).to(X.dtype)
 
 
 # Of each rule but "add": the prefix of its parameters, and its class.
 RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule), "gated": ("res", GatedRule), "highway": ("res", HighwayRule),
-         "laurel": ("res", LaurelRule)}
+         "laurel": ("res", LaurelRule), "hyper": ("res", HyperRule), "mhc": ("res", MhcRule)}
 
 
 def widened(x: torch.Tensor) -> torch.Tensor:
@@ -443,7 +584,7 @@ class Block(nn.Module):
         super().__init__()
         if cfg.ddl_value_channels > 1:
             self.compress = Compressor(cfg)
-        self.attn, self.mlp = Attention(cfg), MLP(cfg)
+        self.attn, self.mlp = Attention(cfg, layer), MLP(cfg, layer)
         self.ln_1, self.ln_2 = Norm(cfg.hidden_size), Norm(cfg.hidden_size)
         self.rules = []  # names of the rules' modules; none for "add"
         if cfg.rule(layer) in RULES:
@@ -452,14 +593,42 @@ class Block(nn.Module):
             for name in self.rules:
                 setattr(self, name, rule(cfg))
 
-    def forward(self, X: torch.Tensor) -> torch.Tensor:
-        """X (B, T, d, c)"""
-        for i, (norm, sublayer) in enumerate(((self.ln_1, self.attn), (self.ln_2, self.mlp))):
-            x_in = self.compress(X) if hasattr(self, "compress") else X.squeeze(-1)
+    def forward(self, X: torch.Tensor, first: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """X (B, T, d, c); first: see Attention"""
+        for i, norm in enumerate((self.ln_1, self.ln_2)):
+            rule = getattr(self, self.rules[i]) if self.rules else None
+            x_in, mixing = read(X, rule, getattr(self, "compress", None))
             ctx = norm(x_in)
-            f = sublayer(ctx)
-            X = getattr(self, self.rules[i])(X, f, x_in, ctx) if self.rules else X + f[..., None]
+            f = self.mlp(ctx) if i else self.attn(ctx, first)
+            X = write(X, rule, x_in, mixing, ctx, f)
         return X
+
+
+def read(X: torch.Tensor, rule: nn.Module | None, compress: nn.Module | None) -> tuple[torch.Tensor, Mixing | None]:
+    """x_in (B, T, d) of the state X (B, T, d, c), and the mixing weights of a rule with streams"""
+    if not hasattr(rule, "mixing"):
+        return compress(X) if compress is not None else X.squeeze(-1), None
+    mixing = rule.mixing(X)
+    return (widened(X) @ mixing.read[..., None]).squeeze(-1).to(X.dtype), mixing
+
+
+def write(X: torch.Tensor, rule: nn.Module | None, x_in: torch.Tensor, mixing: Mixing | None, ctx: torch.Tensor,
+          f: torch.Tensor) -> torch.Tensor:
+    """The state after a sublayer with the output f (B, T, d) for ctx, the norm of x_in"""
+    if rule is None:
+        return X + f[..., None]
+    return rule(X, f, x_in, ctx) if mixing is None else rule(X, f, mixing)
+
+
+class Average(nn.Module):
+    """sum_j weight_j X_j of the states (B, T, d, c) after blocks (DenseFormer)"""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n))
+
+    def forward(self, states: list[torch.Tensor]) -> torch.Tensor:
+        return sum(w * X for w, X in zip(self.weight, states))
 
 
 @torch.no_grad()
@@ -467,7 +636,13 @@ def initialize(cfg: Config, name: str, parameter: nn.Parameter) -> None:
     """Sets the initial values of docs/formats.md, with torch's random numbers."""
     d = cfg.hidden_size
     std = cfg.hidden_init_std_factor / math.sqrt(d)
-    if name.endswith(("q_rms.weight", "k_rms.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
+    if (place := re.match(r"transformer\.h\.(\d+)\.res_(attn|mlp)\.", name)) and cfg.rule(int(place[1])) in ("hyper", "mhc"):
+        initialize_streams(name[place.end() :], parameter, 2 * int(place[1]) + (place[2] == "mlp"), std)
+    elif name.startswith("transformer.dwa."):
+        parameter.zero_()[-1] = 1.0
+    elif name.endswith(".v_mix"):
+        parameter.fill_(0.5)
+    elif name.endswith(("q_rms.weight", "k_rms.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
         parameter.fill_(1.0)
     elif name.endswith(".read"):
         parameter.fill_(cfg.ddl_state_read_init or 1.0 / cfg.ddl_value_channels)
@@ -489,6 +664,25 @@ def initialize(cfg: Config, name: str, parameter: nn.Parameter) -> None:
         parameter.normal_(std=std / math.sqrt(cfg.num_hidden_layers) if name.endswith(".c_proj.weight") else std)
 
 
+def initialize_streams(name: str, parameter: nn.Parameter, sublayer: int, std: float) -> None:
+    """Those of a hyper or mhc rule; sublayer counts attention and MLP of all layers from 0."""
+    if name == "alpha.static":
+        n = parameter.shape[0]
+        parameter.zero_()[sublayer % n, 0] = 1.0
+        parameter[:, 1:] = torch.eye(n, device=parameter.device)
+    elif name in ("beta.static", "norm.weight"):
+        parameter.fill_(1.0)
+    elif name in ("alpha.weight", "beta.weight", "pre.bias", "post.bias"):
+        parameter.zero_()
+    elif name.endswith(".scale"):
+        parameter.fill_(0.01)
+    elif name == "res.bias":
+        n = math.isqrt(parameter.numel())
+        parameter.copy_((4.0 * torch.eye(n, device=parameter.device) - 4.0).flatten())
+    else:
+        parameter.normal_(std=std)
+
+
 def logit(p: float) -> float:
     return math.log(p / (1 - p))
 
@@ -499,6 +693,9 @@ class Model(nn.Module):
         self.config = cfg
         blocks = nn.ModuleList(Block(cfg, i) for i in range(cfg.num_hidden_layers))
         self.transformer = nn.ModuleDict({"wte": nn.Embedding(cfg.vocab_size, cfg.hidden_size), "h": blocks})
+        averages = {i: len(cfg.averaged(i)) for i in range(1, cfg.num_hidden_layers + 1) if cfg.averaged(i)}
+        if averages:
+            self.transformer["dwa"] = nn.ModuleDict({str(i): Average(n) for i, n in averages.items()})
         if cfg.ddl_value_channels > 1:
             self.readout = Compressor(cfg)
             if cfg.ddl_embed == "conv":
@@ -515,10 +712,18 @@ class Model(nn.Module):
         if hasattr(self, "input_embed"):
             X = self.input_embed(x)
         else:
-            X = x[..., None].expand(*x.shape, self.config.ddl_value_channels)
-        for block in self.transformer["h"]:
-            X = block(X)
-        x = self.readout(X) if hasattr(self, "readout") else X.squeeze(-1)
+            X = x[..., None].expand(*x.shape, self.config.channels)
+        first, states = [], [X]
+        for i, block in enumerate(self.transformer["h"], 1):
+            X = block(X, first)
+            if self.config.dense_average:
+                states.append(X)
+            if self.config.averaged(i):
+                X = self.transformer["dwa"][str(i)]([states[j] for j in self.config.averaged(i)])
+        if hasattr(self, "readout"):
+            x = self.readout(X)
+        else:  # streams, or one column
+            x = X.sum(-1) if self.config.channels > 1 else X.squeeze(-1)
         scale = self.config.hidden_size_base / self.config.hidden_size if self.config.mup else 1.0
         return F.linear(self.ln_f(x), self.transformer["wte"].weight) * scale
 

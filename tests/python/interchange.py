@@ -62,10 +62,12 @@ class Trace:
         for rule in rules(model):
             for name, module in (("beta", "gate"), ("readout", "readout"), ("target", "target")):
                 if isinstance(rule, ddl_torch.DeltaRule):
-                    getattr(rule, module).register_forward_hook(lambda m, x, y, name=name: self.record(name, y))
+                    getattr(rule, module).register_forward_hook(lambda m, x, y, name=name: self.record(name, y, model.config.ddl_steps))
 
-    def record(self, name, value):
-        self.values.setdefault(name, []).append(value.squeeze(-1) if name == "beta" else value)
+    def record(self, name, value, steps):
+        """Gate and target of all steps of a sublayer are one tensor; the readout is recorded once a step."""
+        parts = [value] if name == "readout" else value.chunk(steps, -1)
+        self.values.setdefault(name, []).extend(part.squeeze(-1) if name == "beta" else part for part in parts)
 
     def tensors(self):
         return {name: torch.stack(rows).detach() for name, rows in self.values.items()}
@@ -92,8 +94,12 @@ def golden_models_agree():
         loss = model.loss(expect["tokens"], expect["targets"])
         check(error(loss.detach(), expect["loss"]), LIMIT_EXACT, f"{case.name}: loss")
         loss.backward()
-        for name, grad in gradients(model).items():
-            check(error(grad, expect["grad." + name]), 1e-6, f"{case.name}: gradient of {name}")
+        grads = gradients(model)
+        noise = 1e-12 * max(g.norm().item() for g in grads.values())  # mhc: gradients that are 0 up to rounding
+        for name, grad in grads.items():
+            expected = expect["grad." + name]
+            if max(grad.norm().item(), expected.norm().item()) > noise:
+                check(error(grad, expected), 1e-6, f"{case.name}: gradient of {name}")
 
 
 def exports_round_like_torch():
@@ -245,7 +251,8 @@ def write_case(out, case, i, rng):
     ddl_torch.save(model, out, dtype=dtype)
     tensors, metadata = ddl_torch.read_tensors(out)
     only_ours = {cfg.rule(layer) for layer in range(cfg.num_hidden_layers)} - {"add", "delta"}
-    from_metadata = only_ours or cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
+    options = cfg.value_residual or cfg.dense_average or cfg.ddl_steps > 1
+    from_metadata = only_ours or options or cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
     keys = json.loads((out / "config.json").read_text())
     if i % 3 == 0:
         del tensors[HEAD]
@@ -339,11 +346,36 @@ def configurations():
         one_channel.append(dict(ddl_residual=rule, ddl_scale_init=0.7, ddl_highway_init=0.25))
         one_channel.append(dict(ddl_residual=rule, ddl_per_feature=rule != "gated", ddl_beta_single_linear=False))
     one_channel.append(dict(ddl_residual_by_layer=["gated", "delta", "highway"]))
-    one_channel += [dict(ddl_residual="laurel"), dict(ddl_residual="laurel", ddl_laurel_rank=7)]
+    one_channel += [dict(ddl_residual="laurel"), dict(ddl_residual="laurel", ddl_laurel_rank=7), dict(value_residual=True),
+                    dict(ddl_residual_by_layer=["laurel", "delta", "add"], ddl_laurel_rank=5, value_residual=True)]
     expanded = [delta | dict(ddl_value_channels=c, ddl_compress=compress, ddl_embed=embed, ddl_map=m, ddl_state_read_init=read)
                 for c, compress, embed, m, read in ((4, "token", "repeat", "k", 0.0), (3, "channel", "conv", "k", 0.4),
                                                     (2, "mix", "conv", "v", 0.0))]
     return [SMALL | changes for changes in one_channel + expanded]
+
+
+def streams_and_averages():
+    """Small configurations: rules with streams, averages between blocks, and several steps."""
+    delta = dict(ddl_residual="delta")
+    changes = [dict(ddl_residual="hyper"), dict(ddl_residual="hyper", ddl_streams=3, ddl_hyper_dynamic=False),
+               dict(ddl_residual="mhc"), dict(ddl_residual="mhc", ddl_streams=2, ddl_sinkhorn_iterations=3, dense_average=True),
+               dict(dense_average=True), dict(dense_average=True, dense_dilation=2, ddl_residual="gated"),
+               dict(dense_average=True, dense_period=2, value_residual=True), delta | dict(ddl_steps=2),
+               delta | dict(ddl_steps=3, ddl_value_channels=2, ddl_compress="channel", ddl_embed="conv", dense_average=True),
+               delta | dict(ddl_steps=2, ddl_update="write", ddl_v_input="context", ddl_beta_single_linear=False)]
+    return [SMALL | c for c in changes]
+
+
+def has_gradient(model, name):
+    """Whether the first backward pass of a new model reaches a parameter."""
+    cfg = model.config
+    if ".v_proj." in name and (cfg.ddl_v_constant or cfg.ddl_update == "erase"):
+        return False
+    if cfg.ddl_beta_constant and ".beta" in name:
+        return False
+    if cfg.ddl_residual == "hyper":  # the dynamic weights are 0
+        return not name.endswith((".alpha.scale", ".beta.scale", ".norm.weight"))
+    return not name.endswith(".down.weight")  # laurel: U is 0
 
 
 def describe(changes):
@@ -353,17 +385,14 @@ def describe(changes):
 def every_parameter_of_a_new_model_learns():
     """One backward pass from the initial values reaches every parameter that has an effect."""
     torch.manual_seed(1)
-    for changes in configurations():
+    for changes in configurations() + streams_and_averages():
         model = ddl_torch.Model(ddl_torch.Config(**changes))
         tokens = torch.randint(0, 304, (2, 16))
         loss = model.loss(tokens[:, :-1], tokens[:, 1:])
         assert abs(loss.item() - math.log(304)) < 0.5, f"{describe(changes)}: initial loss {loss.item()}"
         loss.backward()
         for name, grad in gradients(model).items():
-            idle = ".v_proj." in name and (model.config.ddl_v_constant or model.config.ddl_update == "erase")
-            idle = idle or (".beta" in name and model.config.ddl_beta_constant)
-            idle = idle or name.endswith(".down.weight")  # laurel: U is 0
-            assert idle or grad.count_nonzero() > 0, f"{describe(changes)}: {name} has no gradient"
+            assert not has_gradient(model, name) or grad.count_nonzero() > 0, f"{describe(changes)}: {name} has no gradient"
 
 
 def initial_values_agree_with_ddl():
@@ -386,7 +415,8 @@ def initial_values_agree_with_ddl():
             found, what = ours[name], f"{describe(changes)}: {name}"
             assert found.shape == expected.shape, what
             n = expected.numel()
-            if name == "input_embed.conv.weight" or (expected == expected.flatten()[0]).all() and not name.endswith("v_proj.bias"):
+            constant = name.endswith(("embed.conv.weight", "alpha.static", "res.bias")) or ".dwa." in name
+            if constant or (expected == expected.flatten()[0]).all() and not name.endswith("v_proj.bias"):
                 assert torch.equal(found, expected), what
             elif name.endswith("v_proj.bias"):  # uniform; too few values for a standard deviation
                 limit = 1 / math.sqrt(model.config.hidden_size)
@@ -395,6 +425,40 @@ def initial_values_agree_with_ddl():
                 ratio = (found.std() / expected.std()).item()
                 assert abs(ratio - 1) <= 6 / math.sqrt(n), f"{what}: standard deviation times {ratio}"
                 assert abs(found.mean()) <= 6 * expected.std() / math.sqrt(n), f"{what}: mean {found.mean()}"
+
+
+def streams_and_averages_start_as_additions():
+    """Initial values of docs/formats.md: rules with streams and averages between blocks start close to the baseline's
+    function, and sublayer s of hyper reads stream s mod n."""
+    torch.manual_seed(3)
+    plain = ddl_torch.Model(ddl_torch.Config(**SMALL, embedding_init_std=10.0))  # a stream whose norms have no visible epsilon
+    tokens = torch.randint(0, 304, (2, 9))
+    for changes in (dict(ddl_residual="hyper"), dict(ddl_residual="hyper", ddl_hyper_dynamic=False), dict(dense_average=True)):
+        model = ddl_torch.Model(ddl_torch.Config(**SMALL, **changes))
+        model.load_state_dict(plain.state_dict(), strict=False)
+        check(error(model(tokens).detach(), plain(tokens).detach()), 1e-5, describe(changes))
+    hyper = ddl_torch.Model(ddl_torch.Config(**SMALL, ddl_residual="hyper"))
+    for s, rule in enumerate(rules(hyper)):
+        expected = torch.cat([torch.eye(4)[:, s % 4 : s % 4 + 1], torch.eye(4)], dim=1)
+        assert torch.equal(rule.alpha.static, expected) and torch.equal(rule.beta.static, torch.ones(4))
+    mhc = rules(ddl_torch.Model(ddl_torch.Config(**SMALL, ddl_residual="mhc")))[0]
+    assert torch.equal(mhc.res.bias.view(4, 4), 4 * torch.eye(4) - 4) and not mhc.pre.bias.any() and not mhc.post.bias.any()
+    assert all(part.scale.item() == torch.tensor(0.01).item() for part in (mhc.pre, mhc.post, mhc.res))
+    mixing = mhc.mixing(torch.randn(2, 3, SMALL["hidden_size"], 4))
+    for dim in (-1, -2):
+        check((mixing.mix.sum(dim) - 1).abs().max().item(), 1e-3, "sums of the mixing matrix")
+
+
+def saved_models_load_again():
+    """save and load keep every key and every tensor."""
+    for changes in configurations() + streams_and_averages():
+        model, out = ddl_torch.Model(ddl_torch.Config(**changes)), fresh("saved")
+        ddl_torch.save(model, out)
+        again, tokens = ddl_torch.load(out), torch.arange(9)[None]
+        for k in ddl_torch.FIELDS:
+            if k not in ("ddl_state_read_init", "ddl_state_shortconv_kernel_size"):  # 0 is written as its resolved default
+                assert getattr(model.config, k) == getattr(again.config, k), f"{describe(changes)}: {k}"
+        assert torch.equal(model(tokens), again(tokens)), describe(changes)
 
 
 def hooks_watch_and_replace_values():
@@ -413,7 +477,7 @@ def hooks_watch_and_replace_values():
         logits = model(tokens)
         assert set(model.state_dict()) == keys and len(seen) == len(rules(model))
         for rule, values in seen.items():
-            (X, f, _, _), found = values["rule"]
+            (X, f, *others), found = values["rule"]
             what = f"{describe(changes)}: {type(rule).__name__}"
             if isinstance(rule, ddl_torch.DeltaRule):
                 k, v, beta, readout = (values[name] for name in ("direction", "target", "gate", "readout"))
@@ -439,9 +503,9 @@ def hooks_watch_and_replace_values():
             gate.register_forward_hook(lambda m, x, y: torch.zeros_like(y))
         if gates:
             assert not torch.equal(model(tokens), logits)
-        for rule in rules(model) if gates else []:
-            (X, _, _, _), found = seen[rule]["rule"]
-            assert torch.equal(X, found), f"{describe(changes)}: closed gate changed the state"
+        for rule in rules(model):
+            (X, *_), found = seen[rule]["rule"]
+            assert not hasattr(rule, "gate") or torch.equal(X, found), f"{describe(changes)}: closed gate changed the state"
 
 
 def run_and_checkpoint_load():
@@ -531,7 +595,7 @@ def models_of_a_run_are_chosen():
 TESTS = [golden_models_agree, exports_round_like_torch, safetensors_library_reads_exports,
          pretrained_models_load_and_save,
          every_parameter_of_a_new_model_learns,
-         initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, ddl_verifies_controls, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load,
+         streams_and_averages_start_as_additions, saved_models_load_again, initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, ddl_verifies_controls, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load,
          models_of_a_run_are_chosen]
 
 
