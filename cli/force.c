@@ -12,12 +12,14 @@ struct spec {
     bool all;
     int sub; /* enum ddl_sublayer, or ALL */
     struct ddl_force force;
+    int average; /* of `averages` */
     bool mean;
 };
 
 enum { ALL = DDL_SUBLAYERS };
 static const char *const subs[] = { "attn", "mlp", "all", NULL };
 static const char *const updates[] = { "delta", "write", "erase", NULL };
+static const char *const averages[] = { "none", NULL };
 
 #define AT(field) offsetof(struct spec, field)
 static const struct ddl_option rows[] = {
@@ -32,6 +34,7 @@ static const struct ddl_option rows[] = {
       .type = DDL_OPTION_CHOICE,
       .offset = AT(force.values),
       .choices = ddl_force_values_names },
+    { .name = "average", .type = DDL_OPTION_CHOICE, .offset = AT(average), .choices = averages },
     { 0 },
 };
 
@@ -112,16 +115,22 @@ static ddl_status read_spec(struct spec *spec, char *text, size_t n_layers, stru
     spec->all = spec->all || !layers;
     if (!status && !spec->force.keys)
         status = ddl_error_set(err, DDL_E_USAGE,
-                               "expected one of beta, scale, update, f_scale, mix and values, found none");
+                               "expected one of beta, scale, update, f_scale, mix, values and average, found "
+                               "none");
     return status;
 }
 
 /* ---- what it applies to ---- */
 
-/* Adds the spec's keys to those of the sublayer. */
-static void merge(struct sublayer_force *to, const struct spec *spec)
+/* The spec's keys for sublayer `sub`: a weighted sum of states follows an MLP only. */
+static unsigned keys_of(const struct spec *spec, int sub)
 {
-    unsigned keys = spec->force.keys;
+    return spec->force.keys & ~(sub == DDL_SUBLAYER_MLP ? 0 : (unsigned)DDL_FORCE_AVERAGE);
+}
+
+/* Adds keys of the spec to those of the sublayer. */
+static void merge(struct sublayer_force *to, const struct spec *spec, unsigned keys)
+{
     if (keys & (DDL_FORCE_BETA | DDL_FORCE_SCALE)) { /* one replaces the other */
         to->force.keys &= ~(unsigned)(DDL_FORCE_BETA | DDL_FORCE_SCALE);
         to->force.beta = spec->force.beta;
@@ -143,6 +152,10 @@ static void merge(struct sublayer_force *to, const struct spec *spec)
 static ddl_status not_accepted(const struct spec *spec, const struct ddl_config *config, size_t layer,
                                struct ddl_error *err)
 {
+    if (spec->force.keys & DDL_FORCE_AVERAGE)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "average: expected an MLP that a weighted sum of states follows (dense_average)");
     size_t i = 0;
     while (!(spec->force.keys & key_rows[i].key))
         i++;
@@ -164,10 +177,11 @@ static ddl_status add_spec(struct force_plan *plan, const struct spec *spec, con
         if (!spec->all && spec->layer[l] && !accepts)
             return not_accepted(spec, config, l, err);
         for (int s = 0; s < DDL_SUBLAYERS && accepts && (spec->all || spec->layer[l]); s++) {
-            if ((spec->sub != ALL && spec->sub != s) ||
-                (spec->force.keys & DDL_FORCE_VALUES && s != DDL_SUBLAYER_ATTN))
+            unsigned keys = keys_of(spec, s);
+            if ((spec->sub != ALL && spec->sub != s) || !keys ||
+                (keys & DDL_FORCE_VALUES && s != DDL_SUBLAYER_ATTN))
                 continue;
-            merge(&plan->sublayer[DDL_SUBLAYERS * l + (size_t)s], spec);
+            merge(&plan->sublayer[DDL_SUBLAYERS * l + (size_t)s], spec, keys);
             n++;
         }
     }

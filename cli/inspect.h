@@ -25,5 +25,8 @@ ddl_status write_inspection_html(const struct inspected *i, const char *path, st
 /* The read vector of a layer's compressor, or with DDL_MAX_LAYERS of the readout, into out (c numbers); false
  * if the model has none. */
 bool read_vector(const ddl_model *model, size_t layer, float *out);
+/* The weights of the sum of states that follows a layer, row *row of the model's parameters; NULL if there is
+ * none. */
+const struct ddl_param *average_weights(const ddl_model *model, size_t layer, size_t *row);
 
 #endif

@@ -140,6 +140,41 @@ static void print_reads(struct ddl_json *json, const ddl_model *model)
     free(read);
 }
 
+const struct ddl_param *average_weights(const ddl_model *model, size_t layer, size_t *row)
+{
+    char name[48];
+    snprintf(name, sizeof name, "transformer.dwa.%zu.weight", layer + 1);
+    for (*row = 0; *row < ddl_model_n_params(model); ++*row) {
+        if (strcmp(ddl_model_param(model, *row)->name, name) == 0)
+            return ddl_model_param(model, *row);
+    }
+    return NULL;
+}
+
+/* dense_average: the weights of the sum after each layer that has one, of the earliest state first. */
+static void print_averages(struct ddl_json *json, const ddl_model *model)
+{
+    const struct ddl_config *k = ddl_model_config(model);
+    float weights[DDL_MAX_LAYERS + 1];
+    if (!k->dense_average)
+        return;
+    ddl_json_open(json, "averages", '[');
+    for (size_t l = 0, row; l < k->n_layers; l++) {
+        const struct ddl_param *param = average_weights(model, l, &row);
+        if (!param)
+            continue;
+        ddl_model_read_param(model, row, weights);
+        ddl_json_open(json, NULL, '{');
+        ddl_json_count(json, "layer", l);
+        ddl_json_open(json, "weights", '[');
+        for (size_t j = 0; j < param->count; j++)
+            ddl_json_number(json, NULL, (double)weights[j], 9);
+        ddl_json_close(json, ']');
+        ddl_json_close(json, '}');
+    }
+    ddl_json_close(json, ']');
+}
+
 /* Every token with the gates and steps of all sublayers. */
 static void print_rows(struct ddl_json *json, const struct inspected *i)
 {
@@ -190,6 +225,7 @@ static void write_inspection_json(struct ddl_json *json, const char *key, const 
         ddl_json_close(json, '}');
     }
     print_reads(json, i->folder->model);
+    print_averages(json, i->folder->model);
     if (i->prompt)
         print_rows(json, i);
     ddl_json_close(json, '}');

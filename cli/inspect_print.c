@@ -301,6 +301,25 @@ static void print_products(const ddl_inspection *in)
     }
 }
 
+/* The weights of the sums of states, of the latest state first. */
+static void print_averages(const ddl_model *model)
+{
+    const struct ddl_config *k = ddl_model_config(model);
+    float weights[DDL_MAX_LAYERS + 1];
+    printf("\nweights of the states after blocks in the sum after a layer, that of its own block "
+           "first\nlayer\n");
+    for (size_t l = 0, row; l < k->n_layers; l++) {
+        const struct ddl_param *param = average_weights(model, l, &row);
+        if (!param)
+            continue;
+        ddl_model_read_param(model, row, weights);
+        printf("%5zu", l);
+        for (size_t j = param->count; j-- > 0;)
+            print_number((double)weights[j], 8, 3);
+        putchar('\n');
+    }
+}
+
 void print_inspection(const struct inspected *i)
 {
     const ddl_inspection *in = i->inspection;
@@ -318,6 +337,8 @@ void print_inspection(const struct inspected *i)
         print_channels(i);
     if (ddl_inspect_sublayer(in, 0)->mix_mean)
         print_streams(i);
+    if (ddl_model_config(i->folder->model)->dense_average)
+        print_averages(i->folder->model);
     if (count_gates(in) > 0)
         print_positions(in);
     if (depth)

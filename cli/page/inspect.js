@@ -166,6 +166,18 @@ function channels() {
     ], sublayers));
 }
 
+/* ---- sums of states (dense_average) ---- */
+
+function averages() {
+  if (!result.averages) return;
+  const most = Math.max(...result.averages.map((sum) => sum.weights.length));
+  const back = Array.from({ length: most }, (unused, i) => i);
+  section("Weights of the sums of states", table([
+    { title: "after layer", cell: (sum) => String(sum.layer) },
+    ...back.map((i) => ({ title: i ? `${i} before` : "own", cell: (sum) => fixed(sum.weights[sum.weights.length - 1 - i], 3) })),
+  ], result.averages, { caption: "How much of the state after its own block, and of those before it, each sum contains" }));
+}
+
 /* ---- tokens ---- */
 
 function context(token) {
@@ -185,7 +197,7 @@ function extremes() {
     { title: "highest", cell: (s) => fixed(s.highest[0].gate, 3) }, { title: "in context", text: true, wrap: true, cell: (s) => context(s.highest[0]) },
     { title: "lowest", cell: (s) => fixed(s.lowest[0].gate, 3) }, { title: "in context", text: true, wrap: true, cell: (s) => context(s.lowest[0]) },
   ], rows, { caption: "The most extreme token of each sublayer, marked in its context (↵ is a line break)" }),
-  rows.map((s) => element("details", {}, element("summary", {}, `layer ${s.layer} ${s.sub}: more tokens`),
+  rows.map((s) => element("details", {}, element("summary", {}, `layer ${labelOf(s)}: more tokens`),
     list("Highest gates", s.highest), list("Lowest gates", s.lowest))));
 }
 
@@ -195,5 +207,6 @@ gates();
 updates();
 spectrum();
 channels();
+averages();
 extremes();
 startPage();

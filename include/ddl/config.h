@@ -63,18 +63,21 @@ enum ddl_embed {
  * ddl_config_options. */
 struct ddl_config {
     /* backbone */
-    size_t vocab_size; /* V                                                       */
-    size_t n_layers;   /* num_hidden_layers                                       */
-    size_t n_heads;    /* H, num_attention_heads                                  */
-    size_t d_model;    /* d, hidden_size                                          */
-    size_t head_dim;   /* h                                                       */
-    size_t block_size; /* longest context                                         */
-    float rope_base;   /* base of the rotary angles                               */
-    float rope_ratio;  /* share of the h dimensions that turn, 0 to 1             */
-    bool qk_norm;      /* use_qk_rmsnorm                                          */
-    bool mup;          /* logits scaled by d_base / d                             */
-    size_t d_base;     /* hidden_size_base                                        */
-    size_t mlp_size;   /* m; 0 means floor(8 d / 3)                               */
+    size_t vocab_size;     /* V                                                       */
+    size_t n_layers;       /* num_hidden_layers                                       */
+    size_t n_heads;        /* H, num_attention_heads                                  */
+    size_t d_model;        /* d, hidden_size                                          */
+    size_t head_dim;       /* h                                                       */
+    size_t block_size;     /* longest context                                         */
+    float rope_base;       /* base of the rotary angles                               */
+    float rope_ratio;      /* share of the h dimensions that turn, 0 to 1             */
+    bool qk_norm;          /* use_qk_rmsnorm                                          */
+    bool mup;              /* logits scaled by d_base / d                             */
+    size_t d_base;         /* hidden_size_base                                        */
+    size_t mlp_size;       /* m; 0 means floor(8 d / 3)                               */
+    bool dense_average;    /* after blocks the stream is a weighted sum of states     */
+    size_t dense_period;   /* after every such block                                  */
+    size_t dense_dilation; /* of every such state, from the last one back             */
     /* initial values */
     float embedding_init_std;     /* deviation of the embedding                        */
     float hidden_init_std_factor; /* times 1/sqrt(d): deviation of the other matrices  */
@@ -121,8 +124,8 @@ DDL_API struct ddl_config ddl_config_defaults(void);
 
 /* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
  * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway", "hyper", "mhc",
- * "laurel", "resformer", "ddl-2step"; those from "ddl-1" to "ddl-mix-ec" also with the suffix of a control:
- * "-write", "-erase", "-beta1", "-v0", "-vmap". */
+ * "laurel", "resformer", "denseformer", "ddl-2step"; those from "ddl-1" to "ddl-mix-ec" also with the suffix
+ * of a control: "-write", "-erase", "-beta1", "-v0", "-vmap". */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
  * (the paper's), "mini", "tiny", "micro". */
@@ -193,6 +196,8 @@ DDL_API size_t ddl_config_state_channels(const struct ddl_config *config);
 DDL_API bool ddl_config_has_streams(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);
+/* Whether a weighted sum of states follows `layer` of config: dense_average, every dense_period layers. */
+DDL_API bool ddl_config_average_follows(const struct ddl_config *config, size_t layer);
 /* How many steps a sublayer of `layer` of config takes: ddl_steps with the rule delta, 1 with others. */
 DDL_API size_t ddl_config_residual_steps(const struct ddl_config *config, size_t layer);
 /* The name of the rule of `layer` of config: "add", "delta", ... */

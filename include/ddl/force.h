@@ -23,12 +23,13 @@ DDL_API extern const char *const ddl_sublayer_names[];
 
 /* Members of struct ddl_force, for its `keys`. */
 enum ddl_force_key {
-    DDL_FORCE_BETA = 1,    /* beta: delta sublayers    */
-    DDL_FORCE_SCALE = 2,   /* scale: delta sublayers   */
-    DDL_FORCE_UPDATE = 4,  /* update: delta sublayers  */
-    DDL_FORCE_F_SCALE = 8, /* f_scale: all others      */
-    DDL_FORCE_MIX = 16,    /* mix: hyper, mhc and laurel sublayers */
-    DDL_FORCE_VALUES = 32, /* values: attention with value_residual, in layers above the first */
+    DDL_FORCE_BETA = 1,     /* beta: delta sublayers    */
+    DDL_FORCE_SCALE = 2,    /* scale: delta sublayers   */
+    DDL_FORCE_UPDATE = 4,   /* update: delta sublayers  */
+    DDL_FORCE_F_SCALE = 8,  /* f_scale: all others      */
+    DDL_FORCE_MIX = 16,     /* mix: hyper, mhc and laurel sublayers */
+    DDL_FORCE_VALUES = 32,  /* values: attention with value_residual, in layers above the first */
+    DDL_FORCE_AVERAGE = 64, /* none: in MLP sublayers that a weighted sum of states follows, it is left out */
 };
 
 /* What the mixture of the state before a sublayer is forced to. */

@@ -22,7 +22,7 @@ extern "C" {
 
 /* What is changed in a model. */
 struct ddl_graft {
-    bool layer[DDL_MAX_LAYERS]; /* the layers whose rule is replaced                                   */
+    bool layer[DDL_MAX_LAYERS]; /* the layers whose rule is replaced; none if only dense_average changes */
     int rule;                   /* enum ddl_residual: by this one                                      */
     struct ddl_config keys;     /* the source's configuration with the keys of the rule as they are to be;
                                    ddl_graft_may_set says which may differ                             */
@@ -30,7 +30,8 @@ struct ddl_graft {
 };
 
 /* Whether a graft may change the key of `row`, one of ddl_config_options: the keys of the residual rules for
- * one value channel, but not ddl_residual itself, and the options beside the rules (value_residual). */
+ * one value channel, but not ddl_residual itself, and the options beside the rules (value_residual and those
+ * of dense_average). */
 DDL_API bool ddl_graft_may_set(const struct ddl_option *row);
 /* Whether the key of `row` is such an option, which changes without --layers. */
 DDL_API bool ddl_graft_is_option(const struct ddl_option *row);

@@ -361,6 +361,8 @@ static const struct bench_op ops[] = {
     BOTH(hyper),
     BOTH(mhc),
     BOTH(laurel),
+    ONE(weighted_sum),
+    ONE(weighted_sum_bwd),
     BOTH(rmsnorm),
     BOTH(rope),
     BOTH(mix_values),

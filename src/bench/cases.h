@@ -24,7 +24,8 @@ bench_make make_rmsnorm_fwd, make_rmsnorm_bwd, make_rope_fwd, make_rope_bwd, mak
     make_gate_fwd, make_gate_bwd, make_target_fwd, make_target_bwd, make_tanh_fwd, make_tanh_bwd,
     make_gelu_fwd, make_gelu_bwd, make_sum, make_sum_squares, make_fill, make_bias_fwd, make_bias_bwd,
     make_scale_fwd, make_scale_bwd, make_gated_fwd, make_gated_bwd, make_highway_fwd, make_highway_bwd,
-    make_laurel_fwd, make_laurel_bwd, make_mix_values_fwd, make_mix_values_bwd, make_adamw, make_adamw_bf16;
+    make_laurel_fwd, make_laurel_bwd, make_mix_values_fwd, make_mix_values_bwd, make_weighted_sum,
+    make_weighted_sum_bwd, make_adamw, make_adamw_bf16;
 bench_make make_streams_fold_fwd, make_streams_fold_bwd, make_streams_sum, make_streams_write_fwd,
     make_streams_write_bwd, make_hyper_fwd, make_hyper_bwd, make_mhc_fwd, make_mhc_bwd;
 

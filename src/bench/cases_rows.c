@@ -229,6 +229,28 @@ void make_gated_bwd(struct bench_case *k, const struct bench_sizes *s)
     OUT(gated_grad_args, dbeta, s->N);
 }
 
+enum { STATES = 8 }; /* of a weighted sum */
+
+void make_weighted_sum(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t n = s->N * s->d * s->c;
+    k->args.weighted_sum =
+        (struct weighted_sum_args){ .count = n, .n = STATES, .X_stride = n, .w_stride = 1 };
+    IN(weighted_sum_args, X, STATES * n, NORMAL);
+    IN(weighted_sum_args, w, STATES, NORMAL);
+    OUT(weighted_sum_args, out, n);
+    k->flops = 2 * (double)(STATES * n);
+}
+void make_weighted_sum_bwd(struct bench_case *k, const struct bench_sizes *s)
+{
+    size_t n = s->N * s->d * s->c;
+    k->args.weighted_sum_bwd = (struct weighted_sum_grad_args){ .count = n, .n = STATES, .X_stride = n };
+    IN(weighted_sum_grad_args, X, STATES * n, NORMAL);
+    IN(weighted_sum_grad_args, G, n, NORMAL);
+    INOUT(weighted_sum_grad_args, dw, STATES);
+    k->flops = 2 * (double)(STATES * n);
+}
+
 void make_highway_fwd(struct bench_case *k, const struct bench_sizes *s)
 {
     k->args.highway_fwd = (struct highway_args){ .N = s->N, .d = s->d, .w = s->d };

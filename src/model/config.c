@@ -113,6 +113,12 @@ enum {
         "hyper: the mixing weights depend on the token")                                                     \
     ROW(SIZE, ddl_sinkhorn_iterations, sinkhorn_iterations, 1, DDL_MAX_SINKHORN, NULL,                       \
         RESIDUAL | OWN_IF_USED | OF(MHC), "mhc: Sinkhorn iterations of the mixing matrix")                   \
+    ROW(BOOL, dense_average, dense_average, 0, 0, NULL, RESIDUAL | OWN_IF_SET | BESIDE,                      \
+        "after blocks the stream becomes a weighted sum of the states so far")                               \
+    ROW(SIZE, dense_period, dense_period, 1, DDL_MAX_LAYERS, NULL, RESIDUAL | OWN_IF_SET | BESIDE,           \
+        "dense_average: number of blocks from one sum to the next")                                          \
+    ROW(SIZE, dense_dilation, dense_dilation, 1, DDL_MAX_LAYERS, NULL, RESIDUAL | OWN_IF_SET | BESIDE,       \
+        "dense_average: number of blocks between the states of a sum")                                       \
     ROW(SIZE, mlp_size, mlp_size, 0, 4 * MAX_WIDTH, NULL, OWN_IF_SET,                                        \
         "width of the MLP (0: 8 hidden_size / 3, rounded down)")
 
@@ -200,6 +206,8 @@ struct ddl_config ddl_config_defaults(void)
         .channels = 1,
         .embed_kernel = 4,
         .steps = 1,
+        .dense_period = 1,
+        .dense_dilation = 1,
         .k_eps = 1e-5f,
         .beta_linear = true,
         .beta_hidden = 128,
@@ -280,6 +288,8 @@ static const struct preset {
       false },
     { ALONE("laurel"), "LAuReL: m_0 F(x) + m_1 (x + U D x), m and the low rank U D learned",
       DDL_RESIDUAL_LAUREL, 1, 0, 0, false },
+    { ALONE("denseformer"), "additive, with weighted sums of all states between blocks", DDL_RESIDUAL_ADD, 1,
+      0, 0, false },
     { ALONE("resformer"), "ResFormer: values of attention mixed with those of layer 0", DDL_RESIDUAL_ADD, 1,
       0, 0, false },
     { ALONE("ddl-2step"), "ddl-cc-ec with two delta steps per sublayer", DDL_RESIDUAL_DELTA, 4,
@@ -292,6 +302,7 @@ static const struct {
     const char *preset, *key, *value;
 } preset_keys[] = {
     { "resformer", "value_residual", "true" },
+    { "denseformer", "dense_average", "true" },
     { "ddl-2step", "ddl_steps", "2" },
 };
 
@@ -442,6 +453,10 @@ struct ddl_config ddl_config_without_idle(const struct ddl_config *config)
         out.read_init = fresh.read_init;
     if (out.embed == DDL_EMBED_REPEAT)
         out.embed_kernel = fresh.embed_kernel;
+    if (!out.dense_average) {
+        out.dense_period = fresh.dense_period;
+        out.dense_dilation = fresh.dense_dilation;
+    }
     if (out.map == DDL_MAP_K)
         out.k_rank = fresh.k_rank;
     if (out.map == DDL_MAP_V || out.v_constant)

@@ -59,6 +59,11 @@ bool ddl_config_mixes_values(const struct ddl_config *config, size_t layer)
     return config->value_residual && layer > 0 && layer < config->n_layers;
 }
 
+bool ddl_config_average_follows(const struct ddl_config *config, size_t layer)
+{
+    return config->dense_average && (layer + 1) % config->dense_period == 0;
+}
+
 float ddl_config_logit_scale(const struct ddl_config *config)
 {
     return config->mup ? (float)config->d_base / (float)config->d_model : 1.0f;

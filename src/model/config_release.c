@@ -172,6 +172,8 @@ const char *ddl_config_release_file(const struct ddl_config *config, const char 
         reason = "mlp_size";
     if (!reason && config->value_residual)
         reason = "value_residual";
+    if (!reason && config->dense_average)
+        reason = "dense_average";
     if (!reason && !rule->release_file)
         reason = "a residual rule that the release does not have";
     if (!reason)

@@ -8,9 +8,11 @@
  * others
  *              + 2 K d c                   the conv embedding
  *              + (L - 1) 3 H h             values mixed with those of layer 0, value_residual
+ *              + 2 d c per state           of each weighted sum between blocks
  *
  * with P the numbers in matrices that take part, L layers, S sublayers. Norms, activations, rotations
  * and the softmax are left out, as usual. The backward pass costs twice the forward. */
+#include "model/average.h"
 #include "model/compress.h"
 #include "model/residual/table.h"
 
@@ -41,5 +43,7 @@ double ddl_config_flops_per_token(const struct ddl_config *config, size_t T, boo
         flops += (S + 1) * 2 * (double)compress_taps(config) * d * c;
     if (config->channels > 1 && config->embed == DDL_EMBED_CONV)
         flops += 2 * (double)config->embed_kernel * d * c;
+    if (config->dense_average)
+        flops += average_flops(config);
     return train ? 3 * flops : flops;
 }

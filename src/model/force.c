@@ -18,17 +18,17 @@ const char *const ddl_sublayer_names[] = { [DDL_SUBLAYER_ATTN] = "attn", [DDL_SU
 unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer)
 {
     unsigned values = ddl_config_mixes_values(config, layer) ? DDL_FORCE_VALUES : 0;
-    return residual_rule_of(config, layer)->force_keys | values;
+    unsigned average = ddl_config_average_follows(config, layer) ? DDL_FORCE_AVERAGE : 0;
+    return residual_rule_of(config, layer)->force_keys | values | average;
 }
 
 /* Names of the keys, as messages have them. */
 static const struct {
     unsigned key;
     const char *name;
-} names[] = {
-    { DDL_FORCE_BETA, "beta" },       { DDL_FORCE_SCALE, "scale" }, { DDL_FORCE_UPDATE, "update" },
-    { DDL_FORCE_F_SCALE, "f_scale" }, { DDL_FORCE_MIX, "mix" },     { DDL_FORCE_VALUES, "values" }
-};
+} names[] = { { DDL_FORCE_BETA, "beta" },       { DDL_FORCE_SCALE, "scale" }, { DDL_FORCE_UPDATE, "update" },
+              { DDL_FORCE_F_SCALE, "f_scale" }, { DDL_FORCE_MIX, "mix" },     { DDL_FORCE_VALUES, "values" },
+              { DDL_FORCE_AVERAGE, "average" } };
 
 static ddl_status check_factor(const struct ddl_force *force, unsigned key, const char *name, float value,
                                struct ddl_error *err)
@@ -74,6 +74,13 @@ static ddl_status check_force(const ddl_model *model, size_t layer, int sub, con
             "force: values does not apply to layer %zu %s: expected attention in a layer above "
             "the first, with value_residual",
             layer, ddl_sublayer_names[sub]);
+    if (force && force->keys & DDL_FORCE_AVERAGE && !ddl_config_average_follows(k, layer))
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "force: average does not apply to layer %zu: no weighted sum of states follows it", layer);
+    if (force && force->keys & DDL_FORCE_AVERAGE && sub != MLP)
+        return ddl_error_set(err, DDL_E_USAGE, "force: average: expected sublayer mlp, found %s",
+                             ddl_sublayer_names[sub]);
     unsigned refused = force ? force->keys & ~ddl_config_force_keys(k, layer) : 0;
     for (size_t i = 0; refused && i < sizeof names / sizeof *names; i++) {
         if (refused & names[i].key)

@@ -17,6 +17,14 @@ bool ddl_graft_may_set(const struct ddl_option *row)
     return ddl_config_row_rules(row) != 0 || ddl_config_row_is_beside_rules(row);
 }
 
+static size_t count_layers(const struct ddl_graft *graft)
+{
+    size_t n = 0;
+    for (size_t l = 0; l < DDL_MAX_LAYERS; l++)
+        n += graft->layer[l];
+    return n;
+}
+
 bool ddl_graft_is_option(const struct ddl_option *row)
 {
     return ddl_config_row_is_beside_rules(row);
@@ -34,11 +42,9 @@ bool ddl_graft_changes_options(const struct ddl_config *source, const struct ddl
     return false;
 }
 
-/* The chosen layers; *n is their number. */
-static ddl_status check_layers(const struct ddl_config *source, const struct ddl_graft *graft, size_t *n,
+static ddl_status check_layers(const struct ddl_config *source, const struct ddl_graft *graft,
                                struct ddl_error *err)
 {
-    *n = 0;
     for (size_t l = 0; l < DDL_MAX_LAYERS; l++) {
         if (!graft->layer[l])
             continue;
@@ -48,11 +54,10 @@ static ddl_status check_layers(const struct ddl_config *source, const struct ddl
         if (ddl_config_residual(source, l) == graft->rule)
             return ddl_error_set(err, DDL_E_USAGE, "layers: layer %zu has the rule %s already", l,
                                  residual_rule_names[graft->rule]);
-        ++*n;
     }
-    return *n || ddl_graft_changes_options(source, graft)
-               ? DDL_OK
-               : ddl_error_set(err, DDL_E_USAGE, "layers: expected at least one layer, found none");
+    if (count_layers(graft) || ddl_graft_changes_options(source, graft))
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE, "layers: expected at least one layer, found none");
 }
 
 /* A key that has another value than in the source. */
@@ -97,11 +102,10 @@ static ddl_status check_keys(const struct ddl_config *source, const struct ddl_g
 ddl_status ddl_graft_config(struct ddl_config *out, const struct ddl_config *source,
                             const struct ddl_graft *graft, struct ddl_error *err)
 {
-    size_t chosen = 0;
     ddl_status status = ddl_choice_check("rule", residual_rule_names, graft->rule, err);
     if (!status)
-        status = check_layers(source, graft, &chosen, err);
-    if (!status && chosen && source->channels > 1)
+        status = check_layers(source, graft, err);
+    if (!status && source->channels > 1 && count_layers(graft))
         status = ddl_error_set(err, DDL_E_USAGE,
                                "ddl_value_channels: expected 1, found %zu: a model with more has one rule in "
                                "all layers, and its tensors fit no other rule",
@@ -155,12 +159,21 @@ static bool is_of_graft(const struct ddl_graft *graft, const struct ddl_config *
     return strncmp(name + length, prefix, strlen(prefix)) == 0;
 }
 
-/* The tensor of a parameter that is kept: all that are no new rule's are in the source. */
-static const struct ddl_tensor *kept_tensor(const struct job *job, const char *name)
+/* The weights of sums between blocks are kept if there are as many. */
+static const char sums_prefix[] = "transformer.dwa.";
+
+static bool is_of_sum(const char *name)
+{
+    return strncmp(name, sums_prefix, sizeof sums_prefix - 1) == 0;
+}
+
+/* The tensor of a parameter that is kept: all that are no new rule's, and of no new sum, are in the source.
+ */
+static const struct ddl_tensor *kept_tensor(const struct job *job, const struct ddl_param *param)
 {
     for (size_t i = 0; i < job->w.n; i++) {
-        if (strcmp(job->w.row[i].name, name) == 0)
-            return job->w.tensor[i];
+        if (strcmp(job->w.row[i].name, param->name) == 0)
+            return is_of_sum(param->name) && job->w.row[i].count != param->count ? NULL : job->w.tensor[i];
     }
     return NULL;
 }
@@ -194,7 +207,7 @@ static ddl_status plan_tensors(struct job *job, const char *to, struct ddl_graft
     for (size_t i = 0; i < params->n; i++) {
         const struct ddl_param *param = &params->row[i];
         if (!is_of_graft(job->graft, &result->config, param->name))
-            job->source[i] = kept_tensor(job, param->name);
+            job->source[i] = kept_tensor(job, param);
         job->plan[i] = tensor_of(param, param->name, job->source[i]);
         result->n_copied += job->source[i] != NULL;
         result->n_new += !job->source[i];
@@ -276,16 +289,16 @@ static size_t append_name(char *out, size_t size, size_t used, size_t layer, con
            (size_t)snprintf(out + used, size - used, "%stransformer.h.%zu.%s", used ? "," : "", layer, name);
 }
 
-static void name_rule_params(const struct ddl_graft *graft, const struct ddl_graft_result *result, char *out,
-                             size_t size)
+/* The names of the parameters of the new rule, and of output projections with new rows. */
+static size_t name_rule_params(const struct ddl_graft *graft, const struct ddl_graft_result *result,
+                               char *out, size_t size)
 {
     const struct ddl_config *config = &result->config;
     const struct residual_rule *rule = residual_rule_at(graft->rule);
     char name[16];
     size_t used = 0;
-    *out = '\0';
-    if (!rule->params)
-        return;
+    if (!rule->params || !count_layers(graft))
+        return 0;
     bool alone = has_prefix_alone(graft, config);
     snprintf(name, sizeof name, "%s_*", rule->prefix);
     if (alone)
@@ -300,23 +313,24 @@ static void name_rule_params(const struct ddl_graft *graft, const struct ddl_gra
             used = append_name(out, size, used, l, "mlp.c_proj.weight");
         }
     }
-    if (used >= size)
-        *out = '\0';
+    return used;
 }
 
 /* Those of the rule, and of options that the source does not have. */
-static void name_new_params(const struct ddl_graft *graft, struct ddl_graft_result *result)
+static void name_new_params(const struct job *job, const struct ddl_graft_result *result, char *out,
+                            size_t size)
 {
-    bool layers = false;
-    for (size_t l = 0; l < result->config.n_layers; l++)
-        layers = layers || graft->layer[l];
-    if (layers)
-        name_rule_params(graft, result, result->new_params, sizeof result->new_params);
-    size_t used = strlen(result->new_params), space = sizeof result->new_params - used;
-    if (result->config.value_residual && !result->source.value_residual &&
-        (size_t)snprintf(result->new_params + used, space, "%stransformer.h.*.attn.v_mix", used ? "," : "") >=
-            space)
-        *result->new_params = '\0';
+    bool new_sum = false;
+    *out = '\0';
+    size_t used = name_rule_params(job->graft, result, out, size);
+    for (size_t i = 0; i < job->params.n && job->source; i++)
+        new_sum |= !job->source[i] && is_of_sum(job->params.row[i].name);
+    if (new_sum && used < size)
+        used += (size_t)snprintf(out + used, size - used, "%s%s*", used ? "," : "", sums_prefix);
+    if (result->config.value_residual && !result->source.value_residual && used < size)
+        used += (size_t)snprintf(out + used, size - used, "%stransformer.h.*.attn.v_mix", used ? "," : "");
+    if (used >= size)
+        *out = '\0';
 }
 
 /* ---- the whole ---- */
@@ -352,7 +366,7 @@ ddl_status ddl_graft_write(const char *from, const char *to, const struct ddl_gr
                                                     .from = from };
         status = ddl_folder_write(&content, to, &n_files, err);
     }
-    name_new_params(graft, result);
+    name_new_params(&job, result, result->new_params, sizeof result->new_params);
     free(job.plan);
     free(job.source);
     params_free(&job.params);

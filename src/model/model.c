@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "base/mem.h"
+#include "model/average.h"
 #include "model/block.h"
 #include "model/embed.h"
 #include "model/force.h"
@@ -227,8 +228,12 @@ struct stream model_stream(const struct pass *p)
 const float *model_forward(const struct pass *p, struct stream *stream)
 {
     embed_fwd(p, stream);
-    for (size_t s = 0; s < 2 * p->config->n_layers && !probe_stopped(p); s++)
+    average_begin(p, stream);
+    for (size_t s = 0; s < 2 * p->config->n_layers && !probe_stopped(p); s++) {
         sublayer_fwd(p, stream, s / 2, s % 2 ? MLP : ATTN);
+        if (s % 2)
+            average_fwd(p, stream, s / 2);
+    }
     probe_enter(p, false, DDL_NO_LAYER, "head");
     return stream->is_read ? stream->form->readout_fwd(p, stream) : stream->X;
 }
@@ -243,12 +248,14 @@ static void backward(const struct pass *p, struct stream *stream)
     size_t final = params->slots.after_layers;
     gradients_are_final(p, final);
     for (size_t l = p->config->n_layers; l-- > 0;) {
+        average_bwd(p, stream, l);
         sublayer_bwd(p, stream, l, MLP);
         gradients_are_final(p, final);
         sublayer_bwd(p, stream, l, ATTN);
         final = params->layer[l].first;
         gradients_are_final(p, final);
     }
+    average_end(p, stream);
     embed_bwd(p, stream);
     gradients_are_final(p, 0);
 }

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "model/average.h"
 #include "model/param_plan.h"
 #include "model/pass.h"
 #include "model/probe.h"
@@ -223,6 +224,8 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
     }
     strcpy(plan->prefix, prefix);
     add_rows(plan, layer, norm_rows, COUNT(norm_rows), no_branch, slots);
+    strcpy(plan->prefix, "");
+    average_params(plan, layer, &slots->average);
 }
 
 /* Adds the rows of the model in the order of its files. */

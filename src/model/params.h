@@ -17,6 +17,7 @@ struct layer_slots {
     int fc1, fc2, mlp_proj;
     int ln[2];
     int residual[2][RULE_SLOTS]; /* by sublayer; numbered by the layer's residual rule */
+    int average;                 /* of the sum that follows the layer */
 };
 struct model_slots {
     size_t after_layers; /* row: the first that is used after the layers */

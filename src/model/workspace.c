@@ -80,10 +80,11 @@ static size_t widest_f(const struct ddl_config *k)
 }
 
 /* Whether the sublayers of a rule write the new state to memory of their own, and leave the one before where
- * it is. Otherwise the state is written in place, and a copy of it is kept unless the rule reverses it. */
+ * it is. Otherwise the state is written in place, and a copy of it is kept unless the rule reverses it: the
+ * states of weighted sums have places of their own. */
 static bool moves_state(const struct layout *l, const struct residual_rule *rule)
 {
-    return l->train && rule->earlier == STREAM_KEPT;
+    return l->train && rule->earlier == STREAM_KEPT && !l->config->dense_average;
 }
 
 /* Places what the residual rule of a layer keeps. */
@@ -230,7 +231,8 @@ static void place(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
     plan_logits(ws, N, k->vocab_size);
     ws->tokens = ddl_arena_take(arena, N, sizeof *ws->tokens);
     ws->targets = ddl_arena_take(arena, N, sizeof *ws->targets);
-    ws->X = layout_rows(l, true, state_width(k));
+    ws->averages = average_layout(l);
+    ws->X = k->dense_average ? ws->averages.states : layout_rows(l, true, state_width(k));
     ws->x_in = layout_rows(l, state_is_read(k), d);
     ws->ctx = layout_rows(l, true, d);
     ws->rstd = layout_rows(l, true, 1);
@@ -259,6 +261,7 @@ struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens
         const struct residual_rule *rule = residual_rule_of(k, layer);
         others = larger(others, rule->most_sums ? rule->most_sums(k) : 0);
     }
+    others = larger(others, k->n_layers + 1); /* weights of a sum of states */
     return (struct ddl_limits){ .d_c_taps = widest > others ? widest : others,
                                 .T = tokens, /* a cache requests its own */
                                 .h = k->head_dim,

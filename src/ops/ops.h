@@ -333,6 +333,25 @@ struct scale_grad_args {
     float *dlambda; /* (w) +=   */
 };
 
+/* out = sum_j w_j X_j over n arrays X_stride apart, each with a weight of its own, w_stride apart; with
+ * `accumulate` out += it. out is none of the X_j. Section 9 */
+struct weighted_sum_args {
+    size_t count, n;
+    const float *X; /* n arrays of `count` numbers */
+    size_t X_stride;
+    const float *w; /* n numbers */
+    size_t w_stride;
+    bool accumulate;
+    float *out; /* (count) = or += */
+};
+struct weighted_sum_grad_args { /* of the weights, w_stride 1 */
+    size_t count, n;
+    const float *X;
+    size_t X_stride;
+    const float *G; /* (count) gradient of the sum */
+    float *dw;      /* (n) +=                      */
+};
+
 /* X += beta f, beta a number per row. Backward takes X back to what it was. Section 9 */
 struct gated_args {
     size_t N, d;
@@ -714,6 +733,8 @@ struct ddl_memory_request {
     OP(project_bwd,     project_grad_args) \
     OP(scale_fwd,       scale_args) \
     OP(scale_bwd,       scale_grad_args) \
+    OP(weighted_sum,     weighted_sum_args) \
+    OP(weighted_sum_bwd, weighted_sum_grad_args) \
     OP(gated_fwd,       gated_args) \
     OP(gated_bwd,       gated_grad_args) \
     OP(highway_fwd,     highway_args) \

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const ddl_nonfinite_parts[] = { "embed", "attn", "mlp", "head", NULL };
+const char *const ddl_nonfinite_parts[] = { "embed", "attn", "mlp", "average", "head", NULL };
 const char *const ddl_nonfinite_kinds[] = { "parameter", "first moment", "second moment", NULL };
 
 /* The state before the step: if a parameter was not finite already, it is the cause. */

@@ -27,7 +27,7 @@ enum ddl_nonfinite_what { DDL_NONFINITE_LOSS, DDL_NONFINITE_GRADIENT, DDL_NONFIN
 
 /* Names of the parts of a model in a struct ddl_place, and of the kinds of ddl_optim_spoiled; NULL ends them.
  */
-enum { DDL_NONFINITE_PARTS = 4, DDL_NONFINITE_KINDS = 3 };
+enum { DDL_NONFINITE_PARTS = 5, DDL_NONFINITE_KINDS = 3 };
 extern const char *const ddl_nonfinite_parts[], *const ddl_nonfinite_kinds[];
 
 struct ddl_nonfinite {

@@ -1,4 +1,4 @@
-/* Residual rules other than delta: cpu against ref. */
+/* Residual rules other than delta, and sums of states: cpu against ref. */
 #include "support/backends.h"
 
 #include <string.h>
@@ -11,6 +11,8 @@ DEFINE_CALL(highway_fwd, highway_args)
 DEFINE_CALL(highway_bwd, highway_grad_args)
 DEFINE_CALL(laurel_fwd, laurel_args)
 DEFINE_CALL(laurel_bwd, laurel_grad_args)
+DEFINE_CALL(weighted_sum, weighted_sum_args)
+DEFINE_CALL(weighted_sum_bwd, weighted_sum_grad_args)
 
 static const struct shape {
     size_t N, d;
@@ -73,6 +75,52 @@ static void test_highway(void **state)
                                      { &bwd.dz, N * w, 5e-6, NULL, NULL },
                                      { &bwd.db, w, 5e-6, some_floats(w), NULL } };
         COMPARE(highway_bwd, bwd, backward);
+        release_all();
+    }
+}
+
+/* Of 1, 2 and 13 states with gaps between them, and of weights with gaps; added, and not. */
+static void test_weighted_sum(void **state)
+{
+    (void)state;
+    static const size_t terms[] = { 1, 2, 13 };
+    for (size_t s = 0; s < 6 * N_SHAPES; s++) {
+        size_t count = shapes[s / 6].N * shapes[s / 6].d, n = terms[s / 2 % 3];
+        size_t gap = s % 2 ? 3 : 0, stride = count + gap, w_stride = 1 + gap;
+        struct weighted_sum_args fwd = { .count = count,
+                                         .n = n,
+                                         .X = some_floats(n * stride),
+                                         .X_stride = stride,
+                                         .w = some_floats(n * w_stride),
+                                         .w_stride = w_stride,
+                                         .accumulate = s % 2 };
+        struct output forward[] = { { &fwd.out, count, 1e-6, s % 2 ? some_floats(count) : NULL, NULL } };
+        COMPARE(weighted_sum, fwd, forward);
+        struct weighted_sum_grad_args bwd = {
+            .count = count, .n = n, .X = fwd.X, .X_stride = stride, .G = some_floats(count)
+        };
+        struct output backward[] = { { &bwd.dw, n, 5e-6, some_floats(n), NULL } };
+        COMPARE(weighted_sum_bwd, bwd, backward);
+        release_all();
+    }
+}
+
+/* A sum with the weights 0, ..., 0, 1 is the last state, bit for bit. */
+static void test_initial_sum(void **state)
+{
+    (void)state;
+    enum { COUNT = 133, N = 5 };
+    for (size_t i = 0; isa_name(i); i++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(i), 1);
+        if (!backend)
+            continue;
+        float *X = some_floats(N * COUNT), *out = some_floats(COUNT), w[N] = { [N - 1] = 1 };
+        struct weighted_sum_args args = {
+            .count = COUNT, .n = N, .X = X, .X_stride = COUNT, .w = w, .w_stride = 1, .out = out
+        };
+        backend->ops->weighted_sum(backend->ctx, &args);
+        assert_memory_equal(out, X + (N - 1) * COUNT, COUNT * sizeof *X);
+        ddl_backend_free(backend);
         release_all();
     }
 }
@@ -147,9 +195,10 @@ static void test_laurel_equal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scale),   cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_highway), cmocka_unit_test(test_highway_saturated),
-        cmocka_unit_test(test_laurel),  cmocka_unit_test(test_laurel_equal)
+        cmocka_unit_test(test_scale),        cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_highway),      cmocka_unit_test(test_highway_saturated),
+        cmocka_unit_test(test_laurel),       cmocka_unit_test(test_laurel_equal),
+        cmocka_unit_test(test_weighted_sum), cmocka_unit_test(test_initial_sum)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

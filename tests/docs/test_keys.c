@@ -134,7 +134,7 @@ static void model_keys(void **state)
 /* ---- tensors ---- */
 
 struct letters {
-    size_t V, d, H, h, m, c, K, E, r, g, w, n, u;
+    size_t V, d, H, h, m, c, K, E, r, g, w, n, u, R, q;
 };
 
 static size_t letter(const struct letters *l, char name)
@@ -144,7 +144,7 @@ static size_t letter(const struct letters *l, char name)
         size_t value;
     } rows[] = { { 'V', l->V },     { 'd', l->d }, { 'H', l->H }, { 'h', l->h }, { 'm', l->m }, { 'c', l->c },
                  { 'K', l->K },     { 'E', l->E }, { 'r', l->r }, { 'g', l->g }, { 'w', l->w }, { 'n', l->n },
-                 { 'o', l->n + 1 }, { 'u', l->u }, { '1', 1 },    { '2', 2 } };
+                 { 'o', l->n + 1 }, { 'u', l->u }, { 'R', l->R }, { 'q', l->q }, { '1', 1 },    { '2', 2 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].name == name)
             return rows[i].value;
@@ -177,6 +177,10 @@ static void general_name(const char *name, char *out, size_t size)
     if (strncmp(name, "transformer.h.", 14) == 0) {
         rest = strchr(name + 14, '.') + 1;
         used += (size_t)snprintf(out + used, size - used, "transformer.h.{l}.");
+    }
+    if (strncmp(name, "transformer.dwa.", 16) == 0) {
+        rest = strchr(name + 16, '.') + 1;
+        used += (size_t)snprintf(out + used, size - used, "transformer.dwa.{i}.");
     }
     for (size_t i = 0; i < sizeof sublayers / sizeof *sublayers; i++) {
         if (strncmp(rest, sublayers[i], strlen(sublayers[i])) == 0) {
@@ -225,10 +229,14 @@ static void check_model(const struct markdown_table *table, bool *used, const st
                          .g = k->beta_hidden,
                          .w = k->per_feature ? k->d_model : 1,
                          .n = k->streams,
-                         .u = k->residual == DDL_RESIDUAL_MHC ? k->d_model * k->streams : k->d_model };
+                         .u = k->residual == DDL_RESIDUAL_MHC ? k->d_model * k->streams : k->d_model,
+                         .R = ddl_config_residual_steps(k, 0) };
     assert_ok(ddl_params_plan(k, &params, &n, &err), err);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0, sum; i < n; i++) {
+        if (sscanf(params[i].name, "transformer.dwa.%zu.", &sum) == 1)
+            l.q = sum / k->dense_dilation + 1;
         check_param(table, used, &l, &params[i]);
+    }
     free(params);
 }
 
@@ -245,7 +253,9 @@ static void tensor_shapes(void **state)
         k.d_model = 99;
         k.embed_kernel = 3;
         k.state_kernel = k.compress == DDL_COMPRESS_MIX ? 0 : 5;
+        k.dense_dilation = 2;
         check_model(&table, used, &k);
+        k.steps = 1;
         k.map = DDL_MAP_V;
         check_model(&table, used, &k);
         k.k_rank = 7;

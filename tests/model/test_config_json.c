@@ -323,7 +323,7 @@ static bool only_ours(const struct ddl_config *config)
         if (!residual_rule_of(config, l)->release_file)
             return true;
     }
-    return false;
+    return config->dense_average;
 }
 
 static void loads_as_release(const char *name, const struct ddl_config *config)

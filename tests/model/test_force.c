@@ -103,6 +103,53 @@ static void nothing_is_left_of_closed_sublayers(ddl_backend *backend)
 }
 PROPERTY(nothing_is_left_of_closed_sublayers)
 
+/* With several steps a forced gate is that of each: closed, what is left is the embedding. */
+static void every_step_is_forced(ddl_backend *backend)
+{
+    const struct ddl_force closed = { .keys = DDL_FORCE_BETA };
+    double loss[2];
+    for (size_t steps = 1; steps <= 2; steps++) {
+        struct ddl_config k = small_config("ddl-1");
+        struct small_model f;
+        k.steps = steps;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        double free_loss = loss_of(&f);
+        force_all(f.model, &closed);
+        loss[steps - 1] = loss_of(&f);
+        assert_true(loss_of(&f) != free_loss);
+        small_model_free(&f);
+    }
+    assert_true(loss[0] == loss[1]);
+}
+PROPERTY(every_step_is_forced)
+
+/* Without its sums of states a model is the one that has none; they are forced in MLP sublayers that one
+ * follows. */
+static void sums_are_left_out(ddl_backend *backend)
+{
+    const struct ddl_force none = { .keys = DDL_FORCE_AVERAGE };
+    struct ddl_config k = small_config("denseformer"), plain = small_config("baseline");
+    struct small_model f, g;
+    struct ddl_error err;
+    k.dense_period = 2;
+    small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+    small_model_make(&g, ddl_backend_name(backend), &plain, DDL_PRECISION_F32);
+    size_t row = param_row(f.model, "transformer.dwa.2.weight");
+    change_param(f.model, row, 0, SIZE_MAX, 0.5f, 0.25f);
+    assert_true(loss_of(&f) != loss_of(&g));
+    assert_int_equal(ddl_config_force_keys(&k, 0) & DDL_FORCE_AVERAGE, 0);
+    assert_int_equal(ddl_model_force(f.model, 0, DDL_SUBLAYER_MLP, &none, &err), DDL_E_USAGE);
+    assert_string_equal(err.text,
+                        "force: average does not apply to layer 0: no weighted sum of states follows it");
+    assert_int_equal(ddl_model_force(f.model, 1, DDL_SUBLAYER_ATTN, &none, &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "force: average: expected sublayer mlp, found attn");
+    assert_ok(ddl_model_force(f.model, 1, DDL_SUBLAYER_MLP, &none, &err), err);
+    assert_true(loss_of(&f) == loss_of(&g));
+    small_model_free(&f);
+    small_model_free(&g);
+}
+PROPERTY(sums_are_left_out)
+
 /* F is linear in its output matrix. */
 static void f_scale_is_a_factor_of_f(ddl_backend *backend)
 {
@@ -330,6 +377,8 @@ int main(void)
         cmocka_unit_test(test_own_values_are_identical),
         cmocka_unit_test(test_constant_gate_is_identical),
         cmocka_unit_test(test_nothing_is_left_of_closed_sublayers),
+        cmocka_unit_test(test_every_step_is_forced),
+        cmocka_unit_test(test_sums_are_left_out),
         cmocka_unit_test(test_f_scale_is_a_factor_of_f),
         cmocka_unit_test(test_identity_is_no_mixing),
         cmocka_unit_test(test_update_is_replaced),

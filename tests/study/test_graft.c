@@ -1,4 +1,5 @@
 /* ddl/graft.h: what a graft copies, what it makes, and a sweep over layers. */
+#include "support/models.h"
 #include "support/runs.h"
 
 #include "ddl/backend.h"
@@ -8,6 +9,7 @@
 #include "tensor/safetensors.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static const char *const presets[] = {
     [DDL_RESIDUAL_ADD] = "baseline", [DDL_RESIDUAL_DELTA] = "ddl-1",     [DDL_RESIDUAL_SCALE] = "scale",
@@ -183,20 +185,51 @@ static void new_parameters_are_a_new_models(void **state)
     }
 }
 
-/* The names of new parameters do not include those of a layer that had the rule before. */
-static void names_new_parameters(void **state)
+/* With several steps the output projections keep the rows of the source and get new ones, which a graft back
+ * leaves out. */
+static void steps_keep_the_rows_of_the_source(void **state)
 {
     (void)state;
-    char there[4096];
-    struct ddl_graft g = graft_of(scratch_path("baseline"), DDL_RESIDUAL_DELTA, 0, 0);
-    graft_ok(scratch_path("baseline"), "there", &g);
+    struct ddl_error err;
+    ddl_backend *backend;
+    ddl_model *source, *fresh, *grafted;
+    static const char *const names[] = { "transformer.h.1.attn.c_proj.weight",
+                                         "transformer.h.1.mlp.c_proj.weight" };
+    char from[4096], there[4096];
+    snprintf(from, sizeof from, "%s", scratch_path("baseline"));
+    struct ddl_graft g = graft_of(from, DDL_RESIDUAL_DELTA, 1, 1);
+    g.keys.steps = 3;
+    struct ddl_graft_result r = graft_ok(from, "there", &g);
     snprintf(there, sizeof there, "%s", scratch_path("there"));
-    g = graft_of(there, DDL_RESIDUAL_DELTA, 1, 2);
-    struct ddl_graft_result r = graft_ok(there, "more", &g);
-    assert_string_equal(r.new_params, "transformer.h.1.ddl_*,transformer.h.2.ddl_*");
-    g = graft_of(there, DDL_RESIDUAL_ADD, 0, 0);
-    r = graft_ok(there, "more", &g);
-    assert_string_equal(r.new_params, "");
+    assert_string_equal(r.new_params, "transformer.h.*.ddl_*,transformer.h.1.attn.c_proj.weight,"
+                                      "transformer.h.1.mlp.c_proj.weight");
+    assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+    assert_ok(ddl_model_create(&fresh, &r.config, backend, &err), err);
+    assert_ok(ddl_model_init(fresh, g.seed, &err), err);
+    assert_ok(ddl_model_load(&source, from, backend, NULL, NULL, &err), err);
+    assert_ok(ddl_model_load(&grafted, there, backend, NULL, NULL, &err), err);
+    for (size_t i = 0; i < 2; i++) {
+        size_t row = param_row(grafted, names[i]), kept = param_row(source, names[i]);
+        size_t n = ddl_model_param(source, kept)->count;
+        assert_int_equal(ddl_model_param(grafted, row)->count, 3 * n);
+        float *a = malloc(n * sizeof *a), *b = malloc(3 * n * sizeof *b), *c = malloc(3 * n * sizeof *c);
+        ddl_model_read_param(source, kept, a);
+        ddl_model_read_param(grafted, row, b);
+        ddl_model_read_param(fresh, row, c);
+        assert_memory_equal(b, a, n * sizeof *a);
+        assert_memory_equal(b + n, c + n, 2 * n * sizeof *b);
+        free(a);
+        free(b);
+        free(c);
+    }
+    ddl_model_free(fresh);
+    ddl_model_free(source);
+    ddl_model_free(grafted);
+    ddl_backend_free(backend);
+    g = graft_of(there, DDL_RESIDUAL_ADD, 1, 1);
+    r = graft_ok(there, "back", &g);
+    assert_int_equal(r.n_new, 0);
+    assert_same_tensors(from, scratch_path("back"));
 }
 
 static double loss_with(const char *folder, size_t layer, const struct ddl_force *force)
@@ -217,6 +250,58 @@ static double loss_with(const char *folder, size_t layer, const struct ddl_force
     ddl_model_free(model);
     ddl_backend_free(backend);
     return result.loss;
+}
+
+/* Sums between blocks begin as the state itself: the loss is that of the source, with any rule and any number
+ * of channels, and no layer is chosen. Without them again the source is back. */
+static void sums_between_blocks_change_nothing(void **state)
+{
+    (void)state;
+    static const char *const sources[] = { "baseline", "ddl-cc-ec" };
+    tiny_folder("ddl-cc-ec", "ddl-cc-ec");
+    for (size_t i = 0; i < 2; i++) {
+        char from[4096], there[4096];
+        struct ddl_error err;
+        struct ddl_graft_result r;
+        snprintf(from, sizeof from, "%s", scratch_path(sources[i]));
+        struct ddl_graft g = { .rule = DDL_RESIDUAL_DELTA, .seed = 5 };
+        assert_ok(ddl_config_load(&g.keys, from, NULL, NULL, &err), err);
+        assert_int_equal(ddl_graft_write(from, scratch_path("no"), &g, false, NULL, NULL, &r, &err),
+                         DDL_E_USAGE);
+        g.keys.dense_average = true;
+        g.keys.dense_dilation = 2;
+        r = graft_ok(from, "there", &g);
+        snprintf(there, sizeof there, "%s", scratch_path("there"));
+        assert_int_equal(r.n_new, 3);
+        assert_int_equal(r.new_numbers, 1 + 2 + 2);
+        assert_int_equal(r.n_dropped, 0);
+        assert_string_equal(r.new_params, "transformer.dwa.*");
+        assert_true(loss_with(there, 0, NULL) == loss_with(from, 0, NULL));
+        assert_ok(ddl_config_load(&g.keys, there, NULL, NULL, &err), err);
+        g.keys.dense_period = 3; /* only the sum after the last block, as it was */
+        r = graft_ok(there, "fewer", &g);
+        assert_true(r.n_new == 0 && r.n_dropped == 2);
+        g.keys.dense_average = false;
+        r = graft_ok(there, "back", &g);
+        assert_same_tensors(from, scratch_path("back"));
+        assert_same_file(file_in(from, "config.json"), file_in(scratch_path("back"), "config.json"));
+    }
+}
+
+/* The names of new parameters do not include those of a layer that had the rule before. */
+static void names_new_parameters(void **state)
+{
+    (void)state;
+    char there[4096];
+    struct ddl_graft g = graft_of(scratch_path("baseline"), DDL_RESIDUAL_DELTA, 0, 0);
+    graft_ok(scratch_path("baseline"), "there", &g);
+    snprintf(there, sizeof there, "%s", scratch_path("there"));
+    g = graft_of(there, DDL_RESIDUAL_DELTA, 1, 2);
+    struct ddl_graft_result r = graft_ok(there, "more", &g);
+    assert_string_equal(r.new_params, "transformer.h.1.ddl_*,transformer.h.2.ddl_*");
+    g = graft_of(there, DDL_RESIDUAL_ADD, 0, 0);
+    r = graft_ok(there, "more", &g);
+    assert_string_equal(r.new_params, "");
 }
 
 /* A closed gate leaves the stream as it is: the layer is skipped, as with f_scale = 0 in the source. */
@@ -588,6 +673,8 @@ int main(void)
         cmocka_unit_test(keeps_the_dtype),
         cmocka_unit_test(new_parameters_are_a_new_models),
         cmocka_unit_test(names_new_parameters),
+        cmocka_unit_test(steps_keep_the_rows_of_the_source),
+        cmocka_unit_test(sums_between_blocks_change_nothing),
         cmocka_unit_test(a_closed_gate_skips_the_layer),
         cmocka_unit_test(initial_gates),
         cmocka_unit_test(equal_streams_are_the_source),

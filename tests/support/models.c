@@ -202,6 +202,33 @@ static void three_steps_mixed(struct ddl_config *k)
     k->steps = 3;
 }
 
+static void dense(struct ddl_config *k)
+{
+    k->dense_average = true;
+}
+
+static void dense_period_dilation(struct ddl_config *k)
+{
+    k->dense_average = true;
+    k->n_layers = 5;
+    k->dense_period = 2;
+    k->dense_dilation = 3;
+}
+
+static void dense_dilation_mixed(struct ddl_config *k)
+{
+    highway_features_mixed(k);
+    k->dense_average = true;
+    k->dense_dilation = 2;
+}
+
+static void dense_period_erase(struct ddl_config *k)
+{
+    three_steps_erase(k);
+    k->dense_average = true;
+    k->dense_period = 2;
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -244,6 +271,11 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "ddl-cc two steps write context, gate mlp", "ddl-cc", two_steps_write_context },
     { "ddl-cc-ec two steps fixed gate and target", "ddl-cc-ec", two_steps_fixed },
     { "ddl-1 mixed with gated, three steps", "ddl-1", three_steps_mixed },
+    { "denseformer", "denseformer", NULL },
+    { "baseline dense period 2, dilation 3", "baseline", dense_period_dilation },
+    { "ddl-tc dense", "ddl-tc", dense },
+    { "ddl-1 mixed with highway per feature, dense dilation 2", "ddl-1", dense_dilation_mixed },
+    { "ddl-tc-ec three steps erase, dense period 2", "ddl-tc-ec", dense_period_erase },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

@@ -85,6 +85,10 @@ static void used_first(const char *name, size_t *layer, const char **part)
     *layer = DDL_NO_LAYER;
     *part = strncmp(name, "input_embed", 11) == 0 || strcmp(name, "transformer.wte.weight") == 0 ? "embed"
                                                                                                  : "head";
+    if (sscanf(name, "transformer.dwa.%u.", &l) == 1) {
+        *layer = l - 1;
+        *part = "average";
+    }
     if (sscanf(name, "transformer.h.%u.%95s", &l, rest) != 2)
         return;
     *layer = l;

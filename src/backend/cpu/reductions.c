@@ -104,6 +104,12 @@ void cpu_laurel_bwd(void *ctx, const struct laurel_grad_args *a)
     a->dmix[1] -= dmix;
 }
 
+void cpu_weighted_sum_bwd(void *ctx, const struct weighted_sum_grad_args *a)
+{
+    const struct cpu *cpu = ctx;
+    add(a->n, parallel_sums(cpu, a->count, a->n, cpu->k->weighted_sum_bwd, a, a->n), a->dw);
+}
+
 void cpu_bias_bwd(void *ctx, const struct bias_grad_args *a)
 {
     const struct cpu *cpu = ctx;

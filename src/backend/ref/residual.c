@@ -1,4 +1,4 @@
-/* Residual rules other than delta. */
+/* Residual rules other than delta, and sums of states. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -128,4 +128,26 @@ void ref_laurel_bwd(void *ctx, const struct laurel_grad_args *a)
     }
     a->dmix[0] += (float)(s1 * m0dm0 - s0 * m1dm1);
     a->dmix[1] += (float)(s0 * m1dm1 - s1 * m0dm0);
+}
+
+void ref_weighted_sum(void *ctx, const struct weighted_sum_args *a)
+{
+    (void)ctx;
+    for (size_t i = 0; i < a->count; i++) {
+        double sum = a->accumulate ? (double)a->out[i] : 0;
+        for (size_t j = 0; j < a->n; j++)
+            sum += (double)a->w[j * a->w_stride] * (double)a->X[j * a->X_stride + i];
+        a->out[i] = (float)sum;
+    }
+}
+
+void ref_weighted_sum_bwd(void *ctx, const struct weighted_sum_grad_args *a)
+{
+    (void)ctx;
+    for (size_t j = 0; j < a->n; j++) {
+        double sum = 0;
+        for (size_t i = 0; i < a->count; i++)
+            sum += (double)a->G[i] * (double)a->X[j * a->X_stride + i];
+        a->dw[j] += (float)sum;
+    }
 }

@@ -165,6 +165,8 @@ struct parts_args {
     X(mhc_bwd)            /* rows; dWf, dbias in order, dscale (3)      */                                   \
     X(laurel_fwd)         /* rows                                       */                                   \
     X(laurel_bwd)         /* rows; m_0 dm_0, m_1 dm_1                   */                                   \
+    X(weighted_sum)       /* numbers                                    */                                   \
+    X(weighted_sum_bwd)   /* numbers; dw                                */                                   \
     X(tanh_fwd)           /* numbers                                    */                                   \
     X(tanh_bwd)           /* numbers                                    */                                   \
     X(gelu_fwd)           /* numbers                                    */                                   \

@@ -1,4 +1,4 @@
-/* Residual rules other than delta. */
+/* Residual rules other than delta, and sums of states. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/kernels/vmath.h"
@@ -191,4 +191,44 @@ void DDL_KERNEL(laurel_bwd)(const void *args, size_t lo, size_t hi, float *scrat
     }
     scratch[0] += (float)dm[0];
     scratch[1] += (float)dm[1];
+}
+
+/* A vector of every array at a time, so that each number is read once and the sums stay in registers. */
+void DDL_KERNEL(weighted_sum)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    enum { WIDE = 4 * V };
+    const struct weighted_sum_args *a = args;
+    size_t i = lo;
+    (void)scratch;
+    for (; i + WIDE <= hi; i += WIDE) {
+        vec sum[4] = { { 0 } };
+        for (size_t p = 0; p < 4 && a->accumulate; p++)
+            sum[p] = load(a->out + i + p * V);
+        for (size_t j = 0; j < a->n; j++) {
+            const float *X = a->X + j * a->X_stride + i;
+            vec w = splat(a->w[j * a->w_stride]);
+            for (size_t p = 0; p < 4; p++)
+                sum[p] += w * load(X + p * V);
+        }
+        for (size_t p = 0; p < 4; p++)
+            store(a->out + i + p * V, sum[p]);
+    }
+    for (; i < hi; i++) {
+        float sum = a->accumulate ? a->out[i] : 0;
+        for (size_t j = 0; j < a->n; j++)
+            sum += a->w[j * a->w_stride] * a->X[j * a->X_stride + i];
+        a->out[i] = sum;
+    }
+}
+
+/* A piece of G is read from the first cache for every array. */
+void DDL_KERNEL(weighted_sum_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    enum { PIECE = 2048 };
+    const struct weighted_sum_grad_args *a = args;
+    for (size_t at = lo; at < hi; at += PIECE) {
+        size_t piece = hi - at < PIECE ? hi - at : PIECE;
+        for (size_t j = 0; j < a->n; j++)
+            scratch[j] += dot(piece, a->G + at, a->X + j * a->X_stride + at);
+    }
 }
