@@ -9,13 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char delta[2048], add[2048], text[2048];
+static char delta[2048], add[2048], dense[2048], text[2048];
 
 static int write_inputs(void **state)
 {
     (void)state;
     snprintf(delta, sizeof delta, "%s", tiny_folder("delta", "ddl-cc-ec"));
     snprintf(add, sizeof add, "%s", tiny_folder("add", "baseline"));
+    snprintf(dense, sizeof dense, "%s", tiny_folder("dense", "denseformer"));
     snprintf(text, sizeof text, "%s", tiny_text("text.txt", 400));
     return 0;
 }
@@ -107,6 +108,16 @@ static void specs_combine(void **state)
     json_decref(root);
 }
 
+/* Of the initial weights a sum is the state itself, which is what is left without it. */
+static void sums_are_left_out(void **state)
+{
+    (void)state;
+    double loss = loss_of(dense, "");
+    assert_true(loss_of(dense, "--force average=none") == loss);
+    assert_true(loss_of(dense, "--force layers=1,average=none,f_scale=0") ==
+                loss_of(dense, "--force layers=1,f_scale=0"));
+}
+
 /* The mean of a gate lies between its lowest and its highest value, and so does the effect here: the loss is
  * neither that of the free gate nor that of 0. */
 static void means_are_measured_first(void **state)
@@ -130,7 +141,7 @@ static void refusals(void **state)
         { delta, "--force beta=2.5", "--force 'beta=2.5': beta: 2.5 is out of range (0 to 2)" },
         { delta, "--force beat=0", "unknown key 'beat', did you mean 'beta'?" },
         { delta, "--force sub=all",
-          "expected one of beta, scale, update, f_scale, mix and values, found none" },
+          "expected one of beta, scale, update, f_scale, mix, values and average, found none" },
         { delta, "--force beta", "expected KEY=VALUE, found 'beta'" },
         { delta, "--force beta=0,scale=1", "expected one of beta and scale, found both" },
         { delta, "--force update=none", "update: 'none' is none of delta, write, erase" },
@@ -138,6 +149,11 @@ static void refusals(void **state)
           "f_scale: expected layers with a rule other than delta, the model has none" },
         { add, "--force beta=0",
           "beta, scale and update: expected layers with the rule delta, the model has none" },
+        { add, "--force average=none",
+          "average: expected an MLP that a weighted sum of states follows (dense_average)" },
+        { dense, "--force sub=attn,average=none",
+          "average: expected an MLP that a weighted sum of states follows (dense_average)" },
+        { dense, "--force average=all", "average: 'all' is none of none" },
         { add, "--force layers=1,beta=0", "expected a layer with the rule delta, layer 1 has the rule add" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -208,6 +224,7 @@ int main(void)
         cmocka_unit_test(own_values_leave_the_loss),
         cmocka_unit_test(fixed_gates_are_forced_gates),
         cmocka_unit_test(specs_combine),
+        cmocka_unit_test(sums_are_left_out),
         cmocka_unit_test(means_are_measured_first),
         cmocka_unit_test(refusals),
         cmocka_unit_test(ablations),

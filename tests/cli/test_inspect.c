@@ -29,6 +29,37 @@ static json_t *inspect(const char *folder, const char *options)
 
 /* ---- JSON ---- */
 
+/* A sublayer with two steps has two entries; the weights of sums of states are listed. */
+static void steps_and_sums(void **state)
+{
+    (void)state;
+    char options[2200];
+    snprintf(options, sizeof options, "--text '%s' --tokens 64", text);
+    json_t *root = inspect(tiny_folder("steps", "ddl-2step"), options);
+    const json_t *list = json_object_get(root, "sublayers");
+    assert_int_equal(json_array_size(list), 12);
+    for (size_t s = 0; s < 12; s++) {
+        const json_t *row = json_array_get(list, s);
+        assert_true(number_of(row, "layer") == (double)(s / 4) &&
+                    number_of(row, "step_index") == (double)(s % 2));
+        assert_string_equal(json_string_value(json_object_get(row, "sub")), s / 2 % 2 ? "mlp" : "attn");
+    }
+    json_decref(root);
+    assert_int_equal(ddl("inspect '%s' --backend ref %s", scratch_path("steps"), options), 0);
+    assert_printed("    0  attn.1  delta");
+    root = inspect(tiny_folder("dense", "denseformer"), options);
+    list = json_object_get(root, "averages");
+    assert_int_equal(json_array_size(list), 3);
+    for (size_t l = 0; l < 3; l++) {
+        const json_t *weights = json_object_get(json_array_get(list, l), "weights");
+        assert_int_equal(json_array_size(weights), l + 2);
+        assert_true(json_number_value(json_array_get(weights, l + 1)) == 1);
+    }
+    json_decref(root);
+    assert_int_equal(ddl("inspect '%s' --backend ref %s", scratch_path("dense"), options), 0);
+    assert_printed("    1   1.000   0.000   0.000\n");
+}
+
 /* Quantiles are in order, shares and histogram agree with the number of tokens, and the loss is that of eval.
  */
 static void figures_agree(void **state)
@@ -151,8 +182,11 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures_agree),     cmocka_unit_test(tokens_are_limited),
-        cmocka_unit_test(a_prompt_by_token), cmocka_unit_test(summary),
+        cmocka_unit_test(steps_and_sums),
+        cmocka_unit_test(figures_agree),
+        cmocka_unit_test(tokens_are_limited),
+        cmocka_unit_test(a_prompt_by_token),
+        cmocka_unit_test(summary),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, write_inputs, NULL);
