@@ -40,7 +40,7 @@ static const struct ddl_option flag_rows[] = {
       "folder of the grafted model; with --sweep of the results" },
     WHICH_ROW(flags),
     { "layers", DDL_OPTION_STRING, AT(layers), sizeof((struct flags *)0)->layers, 0, 0, NULL, "LIST",
-      "layers whose rule is replaced, such as 0,3-5 or all; none changes only keys of dense_average (empty: "
+      "layers whose rule is replaced, such as 0,3-5 or all (empty: "
       "with --sweep those with another rule)" },
     [RULE_ROW] = { "rule", DDL_OPTION_CHOICE, AT(rule), 0, 0, 0, NULL, "NAME", "their new residual rule" },
     FLAG(sweep, "graft one layer at a time and fine-tune it"),
@@ -395,7 +395,7 @@ static ddl_status choose_layers(struct work *w, struct ddl_error *err)
     if (*flags->layers)
         return select_layer_list(flags->layers, w->source.n_layers, w->graft.layer, err);
     if (!flags->sweep)
-        return ddl_graft_changes_options(&w->source, &w->graft)
+        return ddl_graft_changed_option(&w->source, &w->graft)
                    ? DDL_OK
                    : ddl_option_missing("graft",
                                         "--layers LIST, --sweep or an option such as --value-residual", err);

@@ -47,6 +47,7 @@ static const struct {
     { "f_scale", DDL_FORCE_F_SCALE, "f_scale", "a rule other than delta" },
     { "mix", DDL_FORCE_MIX, "mix", "the rule hyper, mhc or laurel" },
     { "values", DDL_FORCE_VALUES, "values", "value_residual above the first, sub=attn" },
+    { "average", DDL_FORCE_AVERAGE, "average", "a sum of dense_average after it, sub=mlp" },
     { "beta", DDL_FORCE_BETA, "beta, scale and update", "the rule delta" },
     { "scale", DDL_FORCE_SCALE, "beta, scale and update", "the rule delta" },
     { "update", DDL_FORCE_UPDATE, "beta, scale and update", "the rule delta" },
@@ -122,10 +123,11 @@ static ddl_status read_spec(struct spec *spec, char *text, size_t n_layers, stru
 
 /* ---- what it applies to ---- */
 
-/* The spec's keys for sublayer `sub`: a weighted sum of states follows an MLP only. */
+/* The spec's keys for sublayer `sub`: values are those of attention, and a sum of states follows an MLP. */
 static unsigned keys_of(const struct spec *spec, int sub)
 {
-    return spec->force.keys & ~(sub == DDL_SUBLAYER_MLP ? 0 : (unsigned)DDL_FORCE_AVERAGE);
+    unsigned other = sub == DDL_SUBLAYER_ATTN ? DDL_FORCE_AVERAGE : DDL_FORCE_VALUES;
+    return spec->force.keys & ~other;
 }
 
 /* Adds keys of the spec to those of the sublayer. */
@@ -152,10 +154,6 @@ static void merge(struct sublayer_force *to, const struct spec *spec, unsigned k
 static ddl_status not_accepted(const struct spec *spec, const struct ddl_config *config, size_t layer,
                                struct ddl_error *err)
 {
-    if (spec->force.keys & DDL_FORCE_AVERAGE)
-        return ddl_error_set(
-            err, DDL_E_USAGE,
-            "average: expected an MLP that a weighted sum of states follows (dense_average)");
     size_t i = 0;
     while (!(spec->force.keys & key_rows[i].key))
         i++;
@@ -178,8 +176,7 @@ static ddl_status add_spec(struct force_plan *plan, const struct spec *spec, con
             return not_accepted(spec, config, l, err);
         for (int s = 0; s < DDL_SUBLAYERS && accepts && (spec->all || spec->layer[l]); s++) {
             unsigned keys = keys_of(spec, s);
-            if ((spec->sub != ALL && spec->sub != s) || !keys ||
-                (keys & DDL_FORCE_VALUES && s != DDL_SUBLAYER_ATTN))
+            if ((spec->sub != ALL && spec->sub != s) || !keys)
                 continue;
             merge(&plan->sublayer[DDL_SUBLAYERS * l + (size_t)s], spec, keys);
             n++;

@@ -35,8 +35,10 @@ struct ddl_graft {
 DDL_API bool ddl_graft_may_set(const struct ddl_option *row);
 /* Whether the key of `row` is such an option, which changes without --layers. */
 DDL_API bool ddl_graft_is_option(const struct ddl_option *row);
-/* Whether an option beside the rules has another value in graft->keys than in `source`. */
-DDL_API bool ddl_graft_changes_options(const struct ddl_config *source, const struct ddl_graft *graft);
+/* The row of the first option beside the rules with another value in graft->keys than in `source`, or NULL.
+ */
+DDL_API const struct ddl_option *ddl_graft_changed_option(const struct ddl_config *source,
+                                                          const struct ddl_graft *graft);
 
 /* Into *out: the configuration of `source` after the graft. Keys of rules that no layer has any more return
  * to their defaults. DDL_E_USAGE if no layer is chosen and no option changes, a layer does not exist or has

@@ -30,16 +30,17 @@ bool ddl_graft_is_option(const struct ddl_option *row)
     return ddl_config_row_is_beside_rules(row);
 }
 
-bool ddl_graft_changes_options(const struct ddl_config *source, const struct ddl_graft *graft)
+const struct ddl_option *ddl_graft_changed_option(const struct ddl_config *source,
+                                                  const struct ddl_graft *graft)
 {
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
         char was[64], now[64];
         ddl_option_format(row, source, was, sizeof was);
         ddl_option_format(row, &graft->keys, now, sizeof now);
         if (ddl_config_row_is_beside_rules(row) && strcmp(was, now) != 0)
-            return true;
+            return row;
     }
-    return false;
+    return NULL;
 }
 
 static ddl_status check_layers(const struct ddl_config *source, const struct ddl_graft *graft,
@@ -55,7 +56,7 @@ static ddl_status check_layers(const struct ddl_config *source, const struct ddl
             return ddl_error_set(err, DDL_E_USAGE, "layers: layer %zu has the rule %s already", l,
                                  residual_rule_names[graft->rule]);
     }
-    if (count_layers(graft) || ddl_graft_changes_options(source, graft))
+    if (count_layers(graft) || ddl_graft_changed_option(source, graft))
         return DDL_OK;
     return ddl_error_set(err, DDL_E_USAGE, "layers: expected at least one layer, found none");
 }

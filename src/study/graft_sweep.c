@@ -388,10 +388,14 @@ static ddl_status check(struct sweep *w, struct ddl_error *err)
         status = ddl_config_load(&w->config, s->source, NULL, NULL, err);
     if (!status)
         status = ddl_graft_config(&config, &w->config, &s->graft, err);
-    if (!status && ddl_graft_changes_options(&w->config, &s->graft))
-        status = ddl_error_set(err, DDL_E_USAGE,
-                               "value_residual: expected %s, as in the source: a sweep changes rules only",
-                               w->config.value_residual ? "true" : "false");
+    const struct ddl_option *option = status ? NULL : ddl_graft_changed_option(&w->config, &s->graft);
+    if (option) {
+        char was[64];
+        ddl_option_format(option, &w->config, was, sizeof was);
+        status =
+            ddl_error_set(err, DDL_E_USAGE, "%s: expected %s, as in the source: a sweep changes rules only",
+                          option->name, was);
+    }
     if (!status && s->train == DDL_GRAFT_TRAIN_NEW && s->graft.rule == DDL_RESIDUAL_ADD)
         status = ddl_error_set(err, DDL_E_USAGE, "train: expected all, the rule add has no parameters");
     if (!status && !*s->run.train_data)

@@ -150,9 +150,9 @@ static void refusals(void **state)
         { add, "--force beta=0",
           "beta, scale and update: expected layers with the rule delta, the model has none" },
         { add, "--force average=none",
-          "average: expected an MLP that a weighted sum of states follows (dense_average)" },
+          "average: expected layers with a sum of dense_average after it, sub=mlp, the model has none" },
         { dense, "--force sub=attn,average=none",
-          "average: expected an MLP that a weighted sum of states follows (dense_average)" },
+          "average: expected layers with a sum of dense_average after it, sub=mlp, the model has none" },
         { dense, "--force average=all", "average: 'all' is none of none" },
         { add, "--force layers=1,beta=0", "expected a layer with the rule delta, layer 1 has the rule add" },
     };

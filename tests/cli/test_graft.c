@@ -115,9 +115,9 @@ static void refusals(void **state)
     } rows[] = {
         { add, "--layers 3", "layers: expected layers 0 to 2, found 3", 2 },
         { add, "--layers 1-", "layers: expected all, a layer or a range A-B, found '1-'", 2 },
-        { add, "--layers none", "layers: expected at least one layer, found none", 2 },
-        { add, "--sweep --layers none --dense-average true",
-          "--layers: expected layers with --sweep, found none", 2 },
+        { add, "--layers none", "layers: expected all, a layer or a range A-B, found 'none'", 2 },
+        { add, "--sweep --dense-average true --train-data x",
+          "dense_average: expected false, as in the source: a sweep changes rules only", 2 },
         { add, "--layers 0 --rule delta --ddl-map v --ddl-steps 2",
           "ddl_steps is 2, but ddl_map is v: several steps need ddl_map k", 2 },
         { add, "--layers 0 --rule add", "layers: layer 0 has the rule add already", 2 },

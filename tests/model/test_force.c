@@ -43,8 +43,8 @@ static void own_values_are_identical(ddl_backend *backend)
         struct small_model f;
         small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
         double free_loss = loss_of(&f);
-        const struct ddl_force own = { .keys = DDL_FORCE_SCALE | DDL_FORCE_UPDATE | DDL_FORCE_F_SCALE |
-                                               DDL_FORCE_MIX,
+        unsigned mix = ddl_config_has_streams(&k) ? 0 : DDL_FORCE_MIX; /* streams are mixed at first */
+        const struct ddl_force own = { .keys = DDL_FORCE_SCALE | DDL_FORCE_UPDATE | DDL_FORCE_F_SCALE | mix,
                                        .scale = 1,
                                        .update = k.update,
                                        .f_scale = 1 };
@@ -348,7 +348,7 @@ static void refusals(void **state)
           { .keys = DDL_FORCE_VALUES },
           "force: values does not apply to layer 1 attn: expected attention in a layer above the first, with "
           "value_residual" },
-        { 0, 0, { .keys = 64 }, "force: keys: expected a sum of enum ddl_force_key, found 64" },
+        { 0, 0, { .keys = 128 }, "force: keys: expected a sum of enum ddl_force_key, found 128" },
     };
     struct small_model f;
     struct ddl_error err;

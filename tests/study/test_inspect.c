@@ -116,7 +116,7 @@ static bool applies(const struct ddl_config *k, const struct ddl_inspect_sublaye
         return true;
     if (strncmp(name, "lambda", 6) == 0)
         return strcmp(s->rule, "scale") == 0;
-    if (strncmp(name, "mix", 3) == 0)
+    if (strcmp(name, "mix_f") == 0 || strcmp(name, "mix_x") == 0)
         return strcmp(s->rule, "laurel") == 0;
     if (strncmp(name, "tau", 3) == 0)
         return strcmp(s->rule, "highway") == 0;
