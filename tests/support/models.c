@@ -164,6 +164,12 @@ static void one_stream(struct ddl_config *k)
     k->streams = 1;
 }
 
+static void sums_and_values(struct ddl_config *k)
+{
+    k->dense_average = true;
+    k->value_residual = true;
+}
+
 static void mhc_few(struct ddl_config *k)
 {
     k->streams = 2;
@@ -255,6 +261,7 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "ddl-tc fixed gate mlp", "ddl-tc", gate_constant_mlp },
     { "ddl-1 mixed with gated, fixed gate mlp", "ddl-1", gate_constant_mixed },
     { "baseline mlp width", "baseline", mlp_width },
+    { "mhc with sums of states and mixed values", "mhc", sums_and_values },
     { "hyper", "hyper", NULL },
     { "hyper static", "hyper", hyper_static },
     { "hyper one stream", "hyper", one_stream },
