@@ -335,7 +335,7 @@ SMALL = dict(vocab_size=304, hidden_size=96, num_hidden_layers=3, num_attention_
 
 
 def configurations():
-    """Small configurations: every rule, gate, target, direction, compressor and embedding."""
+    """Small configurations: every rule, gate, target, direction, compressor and embedding; streams, sums of states, steps."""
     delta = dict(ddl_residual="delta")
     one_channel = [dict(ddl_residual="add"), dict(mlp_size=77), delta, delta | dict(ddl_map="v"), delta | dict(ddl_map="v", ddl_k_rank=5),
                    delta | dict(ddl_beta_single_linear=False, ddl_beta_hidden_size=24, ddl_beta_init=0.3),
@@ -351,19 +351,14 @@ def configurations():
     expanded = [delta | dict(ddl_value_channels=c, ddl_compress=compress, ddl_embed=embed, ddl_map=m, ddl_state_read_init=read)
                 for c, compress, embed, m, read in ((4, "token", "repeat", "k", 0.0), (3, "channel", "conv", "k", 0.4),
                                                     (2, "mix", "conv", "v", 0.0))]
-    return [SMALL | changes for changes in one_channel + expanded]
-
-
-def streams_and_averages():
-    """Small configurations: rules with streams, averages between blocks, and several steps."""
-    delta = dict(ddl_residual="delta")
-    changes = [dict(ddl_residual="hyper"), dict(ddl_residual="hyper", ddl_streams=3, ddl_hyper_dynamic=False),
-               dict(ddl_residual="mhc"), dict(ddl_residual="mhc", ddl_streams=2, ddl_sinkhorn_iterations=3, dense_average=True),
-               dict(dense_average=True), dict(dense_average=True, dense_dilation=2, ddl_residual="gated"),
-               dict(dense_average=True, dense_period=2, value_residual=True), delta | dict(ddl_steps=2),
-               delta | dict(ddl_steps=3, ddl_value_channels=2, ddl_compress="channel", ddl_embed="conv", dense_average=True),
-               delta | dict(ddl_steps=2, ddl_update="write", ddl_v_input="context", ddl_beta_single_linear=False)]
-    return [SMALL | c for c in changes]
+    streams = [dict(ddl_residual="hyper"), dict(ddl_residual="hyper", ddl_streams=3, ddl_hyper_dynamic=False),
+               dict(ddl_residual="mhc"), dict(ddl_residual="mhc", ddl_streams=2, ddl_sinkhorn_iterations=3, dense_average=True)]
+    sums = [dict(dense_average=True), dict(dense_average=True, dense_dilation=2, ddl_residual="gated"),
+            dict(dense_average=True, dense_period=2, value_residual=True)]
+    steps = [delta | dict(ddl_steps=2),
+             delta | dict(ddl_steps=3, ddl_value_channels=2, ddl_compress="channel", ddl_embed="conv", dense_average=True),
+             delta | dict(ddl_steps=2, ddl_update="write", ddl_v_input="context", ddl_beta_single_linear=False)]
+    return [SMALL | changes for changes in one_channel + expanded + streams + sums + steps]
 
 
 def has_gradient(model, name):
@@ -385,7 +380,7 @@ def describe(changes):
 def every_parameter_of_a_new_model_learns():
     """One backward pass from the initial values reaches every parameter that has an effect."""
     torch.manual_seed(1)
-    for changes in configurations() + streams_and_averages():
+    for changes in configurations():
         model = ddl_torch.Model(ddl_torch.Config(**changes))
         tokens = torch.randint(0, 304, (2, 16))
         loss = model.loss(tokens[:, :-1], tokens[:, 1:])
@@ -427,7 +422,7 @@ def initial_values_agree_with_ddl():
                 assert abs(found.mean()) <= 6 * expected.std() / math.sqrt(n), f"{what}: mean {found.mean()}"
 
 
-def streams_and_averages_start_as_additions():
+def streams_and_sums_start_as_additions():
     """Initial values of docs/formats.md: rules with streams and averages between blocks start close to the baseline's
     function, and sublayer s of hyper reads stream s mod n."""
     torch.manual_seed(3)
@@ -451,7 +446,7 @@ def streams_and_averages_start_as_additions():
 
 def saved_models_load_again():
     """save and load keep every key and every tensor."""
-    for changes in configurations() + streams_and_averages():
+    for changes in configurations():
         model, out = ddl_torch.Model(ddl_torch.Config(**changes)), fresh("saved")
         ddl_torch.save(model, out)
         again, tokens = ddl_torch.load(out), torch.arange(9)[None]
@@ -465,6 +460,8 @@ def hooks_watch_and_replace_values():
     """Outputs of .direction, .target, .readout and .gate are the values of the update; a hook can replace them."""
     torch.manual_seed(2)
     for changes in configurations():
+        if changes.get("ddl_residual") in ("hyper", "mhc") or changes.get("ddl_steps", 1) > 1:
+            continue  # their updates are not one step from X and f
         model, seen = ddl_torch.Model(ddl_torch.Config(**changes)), {}
         keys = set(model.state_dict())
         for rule in rules(model):
@@ -595,7 +592,7 @@ def models_of_a_run_are_chosen():
 TESTS = [golden_models_agree, exports_round_like_torch, safetensors_library_reads_exports,
          pretrained_models_load_and_save,
          every_parameter_of_a_new_model_learns,
-         streams_and_averages_start_as_additions, saved_models_load_again, initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, ddl_verifies_controls, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load,
+         streams_and_sums_start_as_additions, saved_models_load_again, initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, ddl_verifies_controls, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load,
          models_of_a_run_are_chosen]
 
 
