@@ -428,7 +428,7 @@ const struct command compare_command = {
             "RUN is a run folder of ddl train, or a folder of runs, such as OUT of ddl sweep; a run",
             "need not be finished. The column 'saved model' shows the model that --which selects. With best,",
             "final or a step, what the run logged after that step is ignored.",
-            "Runs that differ only in the seed form a group, with mean, standard deviation and",
+            "Runs that differ only in their seeds are one group, with mean, standard deviation and",
             "95 % interval of the final losses, and p-values of t-tests against the group of --baseline.",
             "If runs were evaluated on tasks (key tasks), the last tables have the last scores of the runs,",
             "and their statistics by group.", NULL },

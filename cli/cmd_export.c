@@ -57,7 +57,8 @@ static ddl_status parse_size(const char *text, uint64_t *out, struct ddl_error *
         *out = (uint64_t)(number * units[i].bytes);
         return DDL_OK;
     }
-    return ddl_error_set(err, DDL_E_USAGE, "--max-shard-size: '%s' is no size like 500MB, 2GB or 1GiB", text);
+    return ddl_error_set(err, DDL_E_USAGE, "--max-shard-size: '%s' is not a size such as 500MB, 2GB or 1GiB",
+                         text);
 }
 
 static void print_result(const char *out, int dtype, const struct ddl_export_result *r)

@@ -37,7 +37,7 @@ static const char *const *rule_names(void)
 enum { RULE_ROW = 3 };
 static const struct ddl_option flag_rows[] = {
     { "out", DDL_OPTION_PATH, AT(out), 900, 0, 0, NULL, "DIR",
-      "folder of the grafted model; with --sweep of the results" },
+      "folder of the grafted model; with --sweep, of the results" },
     WHICH_ROW(flags),
     { "layers", DDL_OPTION_STRING, AT(layers), sizeof((struct flags *)0)->layers, 0, 0, NULL, "LIST",
       "layers whose rule is replaced, such as 0,3-5 or all (empty: "
@@ -470,7 +470,7 @@ static int cmd_graft(int argc, char **argv)
 const struct command graft_command = {
     .name = "graft",
     .usage = "DIR --out DIR (--layers LIST | --sweep | --value-residual BOOL) [--rule NAME] [--beta-init X]",
-    .about = "replace the residual rule of layers of a trained model",
+    .about = "replace the residual rule in selected layers of a trained model",
     .text =
         (const char *const[]){
             "DIR is a run, a checkpoint or a model with one value channel. The new folder has the chosen",

@@ -29,7 +29,7 @@ static const struct ddl_option rows[] = {
     { "tokens", DDL_OPTION_U64, AT(inspect.max_tokens), 0, 0, 9e15, NULL, "N",
       "number of tokens to read, rounded up to whole windows (0: all)", "val_tokens max_tokens" },
     { "spectrum_tokens", DDL_OPTION_U64, AT(inspect.spectrum_tokens), 0, 0, 9e15, NULL, "N",
-      "singular values over depth: of at least so many tokens, evenly spaced (0: none)" },
+      "singular values over depth: use at least this many tokens, evenly spaced (0: none)" },
     MODEL_ROWS(struct flags),
     SEQ_ROW_OF(struct flags, inspect.seq),
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print JSON with every figure" },

@@ -908,7 +908,7 @@ def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore
     if missing:
         raise ValueError(f"{folder}: these tensors are missing: {', '.join(missing)}")
     if extra and not ignore_extra:
-        raise ValueError(f"{folder}: these tensors are no parameters (ignore_extra=True ignores them): {', '.join(extra)}")
+        raise ValueError(f"{folder}: these tensors are not parameters (ignore_extra=True ignores them): {', '.join(extra)}")
     for name, shape in shapes.items():
         if tensors[name].shape != shape:
             raise ValueError(f"{folder}: {name} has shape {tuple(tensors[name].shape)}, config.json requires {tuple(shape)}")
@@ -947,7 +947,7 @@ def main() -> None:
     convert.add_argument("dir")
     convert.add_argument("out")
     convert.add_argument("--dtype", choices=SHORT, help="of every tensor (default: as they are)")
-    convert.add_argument("--ignore-extra", action="store_true", help="leave out tensors that are no parameters")
+    convert.add_argument("--ignore-extra", action="store_true", help="leave out tensors that are not parameters")
     for verb in (info, convert):
         verb.add_argument("--which", default="last", help="saved model of a run folder: last, best, final, or a step")
     a = parser.parse_args()

@@ -25,7 +25,7 @@ struct ddl_export_config {
     int dtype;               /* enum ddl_export_dtype                                                  */
     uint64_t max_shard_size; /* bytes of tensors in a file; beyond, several and an index (0: one file) */
     bool no_lm_head;         /* leave out lm_head.weight, a copy of the embedding                      */
-    bool ignore_extra;       /* tensors that are no parameters are left out instead of refused         */
+    bool ignore_extra;       /* tensors that are not parameters are left out instead of refused         */
 };
 
 /* What was written. */

@@ -74,7 +74,7 @@ DDL_API ddl_status ddl_model_load(ddl_model **out, const char *folder, ddl_backe
                                   ddl_warn_fn *warn, void *user, struct ddl_error *err);
 /* How a folder is read. */
 struct ddl_load_options {
-    bool ignore_extra; /* tensors that are no parameters are warned of instead of refused */
+    bool ignore_extra; /* tensors that are not parameters are warned of instead of refused */
     ddl_warn_fn *warn; /* may be NULL */
     void *user;        /* for warn */
     /* Other than f32: a model as ddl_model_create_for_inference makes it. Tensors are reduced while they are

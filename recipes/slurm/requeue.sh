@@ -9,9 +9,9 @@
 # has set PreemptParameters=send_user_signal, before a preemption. It is passed on to srun, which passes it on to the
 # ranks: they finish the step, write a checkpoint and exit with status 3. Then the job is requeued.
 #
-# SIGTERM (scancel, or a preemption) is passed on as SIGUSR1 as well, because srun kills its tasks on SIGTERM. The job is
-# not requeued by this script: Slurm does that itself after a preemption (PreemptMode=REQUEUE), and a canceled job
-# remains canceled. Where preempted jobs are canceled (PreemptMode=CANCEL), set requeue_on="USR1 TERM".
+# SIGTERM (scancel, or a preemption) is passed on as SIGUSR1 as well, because srun kills its tasks on SIGTERM. After a
+# SIGTERM this script does not requeue the job: Slurm does that itself after a preemption (PreemptMode=REQUEUE), and a
+# canceled job remains canceled. Where preempted jobs are canceled (PreemptMode=CANCEL), set requeue_on="USR1 TERM".
 requeue_on=${requeue_on:-USR1}
 
 resume_option() { [ ! -e "$1/recipe.yaml" ] || echo --resume; }

@@ -117,7 +117,7 @@ ddl_status ddl_bench_report_json(const struct ddl_bench_report *report, char **o
     if (!line) {
         free(text);
         return ddl_error_set(err, DDL_E_MEMORY,
-                             "bench: out of memory for a report, or a name that is no UTF-8");
+                             "bench: out of memory for a report, or a name that is not valid UTF-8");
     }
     memcpy(line + size, "\n", 2);
     *out = line;
@@ -179,7 +179,7 @@ static ddl_status read_maps(const json_t *root, struct ddl_bench_report *report,
         struct ddl_bench_setting *setting = &report->setting[report->n_settings++];
         if (strlen(key) >= sizeof setting->name || !json_is_string(value) ||
             json_string_length(value) >= sizeof setting->value)
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: setting '%.40s' is no short text", where, key);
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: setting '%.40s' is not a short text", where, key);
         memcpy(setting->name, key, strlen(key) + 1);
         memcpy(setting->value, json_string_value(value), json_string_length(value) + 1);
     }
@@ -187,7 +187,7 @@ static ddl_status read_maps(const json_t *root, struct ddl_bench_report *report,
     {
         struct ddl_bench_figure *figure = &report->figure[report->n_figures++];
         if (strlen(key) >= sizeof figure->name || !json_is_number(value))
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: figure '%.40s' is no number", where, key);
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: figure '%.40s' is not a number", where, key);
         memcpy(figure->name, key, strlen(key) + 1);
         figure->value = json_number_value(value);
     }

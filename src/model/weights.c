@@ -153,7 +153,7 @@ static ddl_status check_extra(const struct ddl_weights *w, const char *folder,
     free(taken);
     if (!extra.n)
         return DDL_OK;
-    const char *are = extra.n == 1 ? "is no parameter" : "are no parameters";
+    const char *are = extra.n == 1 ? "is not a parameter" : "are not parameters";
     if (!options || !options->ignore_extra)
         return ddl_error_set(err, DDL_E_FORMAT,
                              "%s: %s %s of this model (%zu in all; --ignore-extra ignores them)", folder,

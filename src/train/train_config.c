@@ -361,7 +361,7 @@ static ddl_status named_config(const struct ddl_train_config *t, struct ddl_conf
     *out = ddl_config_defaults();
     ddl_status status = DDL_OK;
     if (*t->init_from && (*t->model || *t->size))
-        return ddl_error_set(err, DDL_E_USAGE, "init_from says the whole model: leave out %s '%s'",
+        return ddl_error_set(err, DDL_E_USAGE, "init_from determines the whole model: leave out %s '%s'",
                              *t->model ? "model" : "size", *t->model ? t->model : t->size);
     if (*t->init_from)
         return ddl_run_config(out, t->init_from, NULL, NULL, err);
@@ -714,13 +714,13 @@ static bool is_utf8(const char *text)
     return true;
 }
 
-/* Paths are bytes, YAML is not: what is no UTF-8 is left out. */
+/* Paths are bytes, YAML is not: what is not valid UTF-8 is left out. */
 static void write_row(FILE *out, const struct ddl_option *row, const void *object)
 {
     char value[DDL_RECIPE_VALUE];
     ddl_option_format(row, object, value, sizeof value);
     if (!is_utf8(value)) {
-        fprintf(out, "# %s is no UTF-8: left out\n", row->name);
+        fprintf(out, "# %s is not valid UTF-8: left out\n", row->name);
         return;
     }
     fprintf(out, "%s: ", row->name);

@@ -87,7 +87,8 @@ static ddl_status read_recipe(const struct context *c, const json_t *json, struc
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const json_t *value = json_object_get(json, rows[i].key);
         if (!json_is_number(value))
-            return ddl_error_set(err, DDL_E_FORMAT, "%s/recipe.json: %s is no number", c->path, rows[i].key);
+            return ddl_error_set(err, DDL_E_FORMAT, "%s/recipe.json: %s is not a number", c->path,
+                                 rows[i].key);
         double x = *rows[i].to = json_number_value(value);
         if (!(x >= rows[i].low && x <= rows[i].high) || (rows[i].whole && x != floor(x)))
             return ddl_error_set(err, DDL_E_FORMAT, "%s/recipe.json: %s is %g, wanted %s from %g to %g",
@@ -126,7 +127,7 @@ static ddl_status read_losses(struct work *w, const json_t *json, struct ddl_err
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_array_get(list, i);
         if (!json_is_number(value))
-            return ddl_error_set(err, DDL_E_FORMAT, "%s/loss.json: loss %zu is no number", w->c->path, i);
+            return ddl_error_set(err, DDL_E_FORMAT, "%s/loss.json: loss %zu is not a number", w->c->path, i);
         w->expected[i] = json_number_value(value);
     }
     return DDL_OK;

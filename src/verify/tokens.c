@@ -165,8 +165,8 @@ static ddl_status check_files(struct context *c, const ddl_tokenizer *tokenizer,
         if (!name)
             status = ddl_error_set(err, DDL_E_FORMAT, "%s: row %zu has no file", path, i);
         else if (!stays_below(name))
-            status = ddl_error_set(err, DDL_E_FORMAT, "%s: row %zu: '%.200s' is no path below a folder", path,
-                                   i, name);
+            status = ddl_error_set(err, DDL_E_FORMAT, "%s: row %zu: '%.200s' is not a path below a folder",
+                                   path, i, name);
         else if (!*c->config->data)
             note(c, name, " (no --data given)");
         else if (!ddl_path_join(whole, sizeof whole, c->config->data, name) || !ddl_file_exists(whole))

@@ -85,8 +85,8 @@ static void doctored_files(void **state)
     refused("\"median\": 0.25", "\"median\": \"soon\"", "rows: ");
     refused("\"median\": 0.25", "\"median\": 0", "row 'step' has no times");
     refused("\"repetitions\": 3", "\"repetitions\": -3", "no whole number 'repetitions'");
-    refused("\"tokens_per_s\": 4096.5", "\"tokens_per_s\": null", "figure 'tokens_per_s' is no number");
-    refused("\"model\": \"ddl-tc\"", "\"model\": 4", "setting 'model' is no short text");
+    refused("\"tokens_per_s\": 4096.5", "\"tokens_per_s\": null", "figure 'tokens_per_s' is not a number");
+    refused("\"model\": \"ddl-tc\"", "\"model\": 4", "setting 'model' is not a short text");
     refused("\"rows\": [", "\"lines\": [", "no list 'rows'");
     refused("\"kind\": \"step\"", "\"kind\": \"a kind that is far too long\"",
             "no text of fitting length 'kind'");

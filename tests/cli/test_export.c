@@ -13,8 +13,8 @@ static void sentences(void **state)
         { "export a", 2, "export: missing argument: expected --out DIR" },
         { "export a --out b --dtype f8", 2, "--dtype: 'f8' is none of f32, bf16, f16" },
         { "export a --out b --max-shard-size much", 2,
-          "--max-shard-size: 'much' is no size like 500MB, 2GB or 1GiB" },
-        { "export a --out b --max-shard-size -1GB", 2, "is no size" },
+          "--max-shard-size: 'much' is not a size such as 500MB, 2GB or 1GiB" },
+        { "export a --out b --max-shard-size -1GB", 2, "is not a size" },
         { "export a --out b --max-shard-size 2 GB", 2, "found 2" },
         { "export /nowhere --out b", 1, "/nowhere/config.json: cannot open" },
         { "export a --out /", 2, "/: exists already; name a new folder" },
@@ -131,7 +131,7 @@ static void extra_tensors_need_the_flag(void **state)
             snprintf(rest, sizeof rest, commands[i], from, scratch_path("val_000.bin"), scratch_path("run"));
             int status = ddl("%s %s", rest, flag ? "--ignore-extra" : "");
             if (status != !flag ||
-                !strstr(printed, "from: rotary.inv_freq is no parameter of this model (1 in all"))
+                !strstr(printed, "from: rotary.inv_freq is not a parameter of this model (1 in all"))
                 fail_msg("%s: status %d: %s", rest, status, printed);
         }
     }
@@ -139,7 +139,7 @@ static void extra_tensors_need_the_flag(void **state)
         remove_scratch("to");
         assert_int_equal(ddl("export %s --out %s %s", from, scratch_path("to"), flag ? "--ignore-extra" : ""),
                          !flag);
-        assert_printed("rotary.inv_freq is no parameter");
+        assert_printed("rotary.inv_freq is not a parameter");
         assert_int_equal(ddl_file_exists(scratch_path("to")), flag);
     }
 }

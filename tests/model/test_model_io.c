@@ -233,10 +233,10 @@ static void each_mismatch_has_its_sentence(void **state)
           "readout.read, "
           "readout.weight, ... (5 of the 67 that config.json requires are missing)" },
         { { .dtype = DDL_F32, .add = "rotary.inv_freq", .rows = 3 },
-          "changed: rotary.inv_freq is no parameter of this model (1 in all; --ignore-extra ignores "
+          "changed: rotary.inv_freq is not a parameter of this model (1 in all; --ignore-extra ignores "
           "them)" },
         { { .dtype = DDL_F32, .add = "transformer.h.9.ln_1.weight", .rows = 3 },
-          "transformer.h.9.ln_1.weight is no parameter of this model" },
+          "transformer.h.9.ln_1.weight is not a parameter of this model" },
         { { .dtype = DDL_F32, .head = 2 }, "lm_head.weight differs from transformer.wte.weight in row 3" },
         { { .dtype = DDL_F32, .add = "lm_head.weight", .rows = 5 },
           "lm_head.weight has shape (5), the embedding it is tied to (31, 21)" },
@@ -304,7 +304,7 @@ static void extra_tensors_are_ignored_where_asked(void **state)
     const struct ddl_load_options options = { .ignore_extra = true, .warn = keep_warning, .user = warned };
     assert_ok(ddl_model_load_with(&found, folder, backend, &options, &err), err);
     assert_non_null(
-        strstr(warned, "changed: rotary.inv_freq is no parameter of this model (1 in all); ignored"));
+        strstr(warned, "changed: rotary.inv_freq is not a parameter of this model (1 in all); ignored"));
     assert_values(found);
     ddl_model_free(found);
     assert_int_equal(ddl_model_load_with(&found, folder, backend, NULL, &err), DDL_E_FORMAT);

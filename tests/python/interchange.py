@@ -325,7 +325,7 @@ def invalid_folders_are_rejected():
         assert not message, f"loaded, expected error: {message}"
 
     rejected({k: t for k, t in tensors.items() if k != "readout.read"}, "these tensors are missing: readout.read")
-    rejected(tensors | {"rotary.inv_freq": torch.ones(3)}, "these tensors are no parameters")
+    rejected(tensors | {"rotary.inv_freq": torch.ones(3)}, "these tensors are not parameters")
     rejected(tensors | {"rotary.inv_freq": torch.ones(3)}, "", ignore_extra=True)
     rejected(tensors | {"ln_f.weight": torch.ones(3)}, "ln_f.weight has shape (3,), config.json requires (24,)")
     rejected(tensors | {HEAD: tensors[WTE] + 1}, "lm_head.weight differs")

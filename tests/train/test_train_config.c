@@ -219,7 +219,7 @@ static void any_text_is_written(void **state)
     assert_ok(configure(&again, saved, "", &err), err);
     assert_string_equal(again.sample_prompt, text);
     assert_string_equal(again.out, "");
-    assert_non_null(strstr(saved, "# out is no UTF-8: left out\n"));
+    assert_non_null(strstr(saved, "# out is not valid UTF-8: left out\n"));
     free(saved);
 }
 
@@ -319,7 +319,7 @@ static void mistakes_have_a_line(void **state)
         { "\x01\x02\xff", "not valid YAML" },
         { "model: dl-cc\n", "unknown model 'dl-cc'" },
         { "size: hugh\n", "unknown size 'hugh'" },
-        { "init_from: x\nmodel: ddl-1\n", "init_from says the whole model: leave out model 'ddl-1'" },
+        { "init_from: x\nmodel: ddl-1\n", "init_from determines the whole model: leave out model 'ddl-1'" },
         { "warmup: 11\nsteps: 10\n", "warmup is 11, more than steps 10" },
         { "seq: 2000\n", "seq is 2000, the model's context (block_size) 1024" },
         { "batch: 1048576\naccumulate: 1048576\n", "are too many" },

@@ -585,14 +585,14 @@ static void broken_curves(void **state)
         const char *name, *file, *old, *new, *gist;
     } rows[] = {
         { "curve-loss", "loss.json", "5.5200193", "5.5213193", "" },
-        { "curve-key", "recipe.json", "\"warmup\"", "\"warm\"", "warmup is no number" },
+        { "curve-key", "recipe.json", "\"warmup\"", "\"warm\"", "warmup is not a number" },
         { "curve-range", "recipe.json", "\"batch\": 8", "\"batch\": 0", "batch is 0" },
         { "curve-room", "recipe.json", "\"batch\": 8", "\"batch\": 60000",
           "recipe.json requires 60000 x 64 tokens per step, tokens.bin has 76801" },
         { "curve-order", "recipe.json", "sequential", "random", "order is random" },
         { "curve-json", "recipe.json", "\"clip\"", "clip", "recipe.json:" },
         { "curve-count", "recipe.json", "150", "151", "has 150 losses" },
-        { "curve-text", "loss.json", "5.5480783", "\"5.5\"", "loss 0 is no number" },
+        { "curve-text", "loss.json", "5.5480783", "\"5.5\"", "loss 0 is not a number" },
     };
     char to[2048], path[2048];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -681,7 +681,7 @@ static void tokenizer_texts(void **state)
         told = (struct told){ 0 };
         assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
         assert_string_equal(told.kinds, "tokenizer:fail ");
-        assert_non_null(strstr(told.last.sentence, "is no path below a folder"));
+        assert_non_null(strstr(told.last.sentence, "is not a path below a folder"));
     }
 
     *config.tokenizer = '\0';
