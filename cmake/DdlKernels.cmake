@@ -3,12 +3,18 @@
 file(GLOB DDL_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/kernels/*.c)
 set(DDL_KERNEL_OBJECTS "")
 
+# With sanitizers GCC takes two to three times as long for -O3 as for -O2.
+set(ddl_kernel_level -O3)
+if(DDL_SANITIZE)
+  set(ddl_kernel_level -O2)
+endif()
+
 function(ddl_kernels isa)
   add_library(ddl_kernels_${isa} OBJECT ${DDL_KERNEL_SOURCES})
   ddl_target(ddl_kernels_${isa})
   target_compile_definitions(ddl_kernels_${isa} PRIVATE DDL_ISA=${isa})
   # Sums may be reordered for vectors and multiply-adds fused; infinities, NaNs and signed zeros keep their meaning.
-  target_compile_options(ddl_kernels_${isa} PRIVATE -O3 -fopenmp-simd -fno-trapping-math -ffp-contract=fast ${ARGN})
+  target_compile_options(ddl_kernels_${isa} PRIVATE ${ddl_kernel_level} -fopenmp-simd -fno-trapping-math -ffp-contract=fast ${ARGN})
   if(DDL_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     # GCC's stand-in stack frames for this check are aligned to 32 bytes, where it stores vectors that need 64
     # (seen with 14.2: a crash in any AVX-512 function that puts a vector into memory).

@@ -1,6 +1,8 @@
 /* Residual rules other than delta, and sums of states: cpu against ref. */
 #include "support/backends.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 DEFINE_CALL(scale_fwd, scale_args)
@@ -146,6 +148,30 @@ static void test_highway_saturated(void **state)
     }
 }
 
+/* dmix = s_1 e_0 - s_0 e_1 may be much smaller than the sums e_0 = m_0 sum G f and e_1 = m_1 sum G X + sum
+ * dlow low. A row of d + r terms is added in float32, so the error is at most d + r units of half an epsilon
+ * of the terms' absolute values; relative to dmix, added to `initial`. */
+static double dmix_limit(const struct laurel_grad_args *a, const float *dlow, const float *initial)
+{
+    double s[2] = { 1 / (1 + exp((double)a->mix[1] - (double)a->mix[0])),
+                    1 / (1 + exp((double)a->mix[0] - (double)a->mix[1])) };
+    double e[2] = { 0 }, terms[2] = { 0 };
+    for (size_t i = 0; i < a->N * a->d; i++) {
+        double g = (double)a->G[i], values[2] = { (double)a->f[i], (double)a->X[i] };
+        for (size_t j = 0; j < 2; j++) {
+            e[j] += 2 * s[j] * g * values[j];
+            terms[j] += fabs(2 * s[j] * g * values[j]);
+        }
+    }
+    for (size_t i = 0; i < a->N * a->r; i++) {
+        e[1] += (double)dlow[i] * (double)a->low[i];
+        terms[1] += fabs((double)dlow[i] * (double)a->low[i]);
+    }
+    double dmix = s[1] * e[0] - s[0] * e[1];
+    double error = (double)(a->d + a->r) * (double)FLT_EPSILON / 2 * (s[1] * terms[0] + s[0] * terms[1]);
+    return 1e-6 + sqrt(2) * error / hypot((double)initial[0] + dmix, (double)initial[1] - dmix);
+}
+
 static void test_laurel(void **state)
 {
     (void)state;
@@ -157,14 +183,14 @@ static void test_laurel(void **state)
         struct laurel_args fwd = { .N = N, .d = d, .r = r, .f = f, .mix = mix };
         struct output forward[] = { { &fwd.X, N * d, 1e-6, X, NULL }, { &fwd.low, N * r, 1e-6, low, NULL } };
         COMPARE(laurel_fwd, fwd, forward);
-        float *G = some_floats(N * d), *dlow = some_floats(N * r);
+        float *G = some_floats(N * d), *dlow = some_floats(N * r), *dmix = some_floats(2);
         struct laurel_grad_args bwd = {
             .N = N, .d = d, .r = r, .X = X, .f = f, .mix = mix, .low = low, .G = G
         };
         struct output backward[] = { { &bwd.dX, N * d, 1e-6, G, &bwd.G },
                                      { &bwd.df, N * d, 1e-6, NULL, NULL },
                                      { &bwd.dlow, N * r, 1e-6, dlow, NULL },
-                                     { &bwd.dmix, 2, 5e-6, some_floats(2), NULL } };
+                                     { &bwd.dmix, 2, dmix_limit(&bwd, dlow, dmix), dmix, NULL } };
         COMPARE(laurel_bwd, bwd, backward);
         release_all();
     }
