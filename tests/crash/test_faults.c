@@ -212,8 +212,8 @@ static void faults_in_other_writers(void **state)
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         other_arguments = jobs[i].arguments;
         run_uninterrupted(jobs[i].arguments);
-        fault_at_every_call(&jobs[i], "error", test_sample() ? 3 : 1);
-        fault_at_every_call(&jobs[i], "full", test_sample() ? 3 : 1);
+        fault_at_every_call(&jobs[i], "error", test_sample_sanitized() ? 3 : 1);
+        fault_at_every_call(&jobs[i], "full", test_sample_sanitized() ? 3 : 1);
     }
 }
 

@@ -238,7 +238,7 @@ static int end_of(pid_t child)
 static void at_the_same_time(void **state)
 {
     (void)state;
-    for (int repeat = 0; repeat < (test_sample() ? 1 : 5); repeat++) {
+    for (int repeat = 0; repeat < (test_sample_sanitized() ? 1 : 5); repeat++) {
         pid_t children[4];
         remove_scratch("out");
         for (size_t i = 0; i < 4; i++)
@@ -257,7 +257,7 @@ static void killed_at_random_times(void **state)
     size_t kills = 0, draw = 0;
     for (size_t n = 1; n <= 4; n++) {
         remove_scratch("out");
-        for (size_t round = 0; round < (test_sample() ? 4 : 12); round++) {
+        for (size_t round = 0; round < (test_sample_sanitized() ? 4 : 12); round++) {
             pid_t children[4];
             for (size_t i = 0; i < n; i++)
                 children[i] = start(i, n);
