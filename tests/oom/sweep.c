@@ -15,7 +15,7 @@ static long all_of(void)
 #ifdef DDL_SANITIZED
     return 300; /* slower; the paths are those of the optimized build */
 #else
-    return test_sample() ? 100 : 500;
+    return test_sample() ? 100 : 1000;
 #endif
 }
 

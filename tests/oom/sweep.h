@@ -19,7 +19,7 @@ struct sweep {
     const double *figure;
     long first; /* requests before this one belong to another sweep: every 50th is tried         */
     void (*check)(void *user); /* asserts more of what a run left; may be NULL */
-    /* From `first` on the first `all` requests are tried (0: 500; under sanitizers at most 300, with
+    /* From `first` on the first `all` requests are tried (0: 1000; under sanitizers at most 300, with
      * DDL_TEST_SAMPLE=1 100), of the rest `sampled` (0: 80; 20) at a fixed stride; with DDL_FAULTS=all all of
      * them. */
     long all, sampled;
