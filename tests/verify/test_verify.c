@@ -271,7 +271,7 @@ static void every_choice_of_recompute_passes(void **state)
 {
     (void)state;
     golden_cases_pass(DDL_RECOMPUTE_NONE, "cpu", false);
-    if (!test_sample())
+    if (!test_sample_sanitized())
         golden_cases_pass(DDL_RECOMPUTE_BLOCK, "cpu", false);
 }
 
@@ -281,7 +281,7 @@ static void every_set_of_instructions_passes(void **state)
     (void)state;
     for (size_t i = 0; isa_name(i); i++) {
         ddl_backend *backend = cpu_backend(isa_name(i), 1);
-        if (!backend || (test_sample() && i != 0))
+        if (!backend || (test_sample_sanitized() && i != 0))
             continue;
         ddl_backend_free(backend);
         setenv("DDL_ISA", isa_name(i), 1);
@@ -318,7 +318,7 @@ static void every_golden_model_passes_in_bf16(void **state)
     (void)state;
     struct path golden = kept(source_path("tests/golden"));
     const char *path = golden.text;
-    bool fast = test_sample();
+    bool fast = test_sample_sanitized();
 #ifdef DDL_SANITIZED
     fast = true;
 #endif
@@ -350,7 +350,7 @@ static void every_set_of_instructions_passes_in_bf16(void **state)
     }
     for (size_t i = 0; isa_name(i); i++) {
         ddl_backend *backend = cpu_backend(isa_name(i), 1);
-        if (!backend || (test_sample() && i != 1))
+        if (!backend || (test_sample_sanitized() && i != 1))
             continue;
         ddl_backend_free(backend);
         setenv("DDL_ISA", isa_name(i), 1);
