@@ -17,16 +17,11 @@ cp "$source/LICENSE" "$scratch/text.txt"
 model=$source/tests/golden/tasks/model
 shard=$source/tests/golden/curve-baseline/tokens.bin
 
-# launch RANKS ARGUMENT...: standard output in $scratch/out, standard error in $scratch/log. Each rank writes its process
-# id to $scratch/rank.<rank>.
+# launch RANKS ARGUMENT...: standard output in $scratch/out, standard error in $scratch/log.
 launch() {
     ranks=$1
     shift
-    forget_ranks
-    # shellcheck disable=SC2016,SC2086 # expanded by the rank's shell; words of the launcher
-    timeout -k 5 200 $mpirun -n "$ranks" \
-        sh -c 'echo $$ >"$0/rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; exec "$@"' "$scratch" \
-        "$program" "$@" >"$scratch/out" 2>"$scratch/log"
+    run_ranks "$ranks" "$program" "$@" >"$scratch/out" 2>"$scratch/log"
 }
 
 # launch_ok RANKS ARGUMENT...

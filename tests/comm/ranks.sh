@@ -19,6 +19,16 @@ need_mpirun() {
 
 forget_ranks() { rm -f "$scratch"/rank.*; }
 
+# run_ranks RANKS COMMAND...: under mpirun, for at most 200 seconds.
+run_ranks() {
+    ranks=$1
+    shift
+    forget_ranks
+    # shellcheck disable=SC2016,SC2086 # expanded by the rank's shell; words of the launcher
+    timeout -k 5 200 $mpirun -n "$ranks" \
+        sh -c 'echo $$ >"$0/rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; exec "$@"' "$scratch" "$@"
+}
+
 # started RANKS
 started() { [ "$(find "$scratch" -name 'rank.*' | wc -l)" -eq "$1" ]; }
 

@@ -18,15 +18,12 @@ cat "$source"/docs/*.md | head -c 600000 | awk -v dir="$scratch/text" '
 cp "$source/docs/tour.md" "$scratch/text/tour.txt"
 gzip -n "$scratch/text/small.jsonl"
 
-# build RANKS OUT OPTION...: the options of all builds, under mpirun. Each rank writes its process id.
+# build RANKS OUT OPTION...: the options of all builds, under mpirun.
 build() {
     ranks=$1
     out=$2
     shift 2
-    forget_ranks
-    # shellcheck disable=SC2016,SC2086 # expanded by the rank's shell; words of the launcher
-    timeout -k 5 200 $mpirun -n "$ranks" sh -c 'echo $$ >"$0/rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; exec "$@"' \
-        "$scratch" "$program" data build "$scratch/text" --tokenizer "$source/data/tokenizer" --val-fraction 0.2 \
+    run_ranks "$ranks" "$program" data build "$scratch/text" --tokenizer "$source/data/tokenizer" --val-fraction 0.2 \
         --shard-tokens 20000 --part-bytes 20000 --out "$scratch/$out" "$@" >"$scratch/log" 2>&1
 }
 
