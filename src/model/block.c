@@ -10,8 +10,6 @@
 #include "model/probe_calls.h"
 #include "model/residual/table.h"
 
-static const float norm_eps = 1e-5f;
-
 typedef void branch_fwd_fn(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);
 typedef void branch_bwd_fn(const struct pass *p, size_t layer, const float *ctx, const float *df,
                            float *dctx);
@@ -37,7 +35,7 @@ static const float *norm_fwd(const struct sublayer *s, const float *x_in)
     p->ops->rmsnorm_fwd(p->ctx,
                         &(struct rmsnorm_args){ .N = p->N,
                                                 .d = p->config->d_model,
-                                                .eps = norm_eps,
+                                                .eps = NORM_EPS,
                                                 .x = x_in,
                                                 .w = param_value(p, p->m->params.layer[s->layer].ln[s->sub]),
                                                 .y = s->acts->ctx,

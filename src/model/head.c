@@ -9,8 +9,6 @@
 #include "model/probe_calls.h"
 #include "model/workspace.h"
 
-static const float norm_eps = 1e-5f;
-
 /* A block of the logits, and of the normed rows in ctx that they come from. */
 struct part {
     size_t row, rows, column, columns;
@@ -22,7 +20,7 @@ static void final_norm(const struct pass *p, size_t N, const float *x, float *y)
     size_t d = p->config->d_model;
     p->ops->rmsnorm_fwd(p->ctx, &(struct rmsnorm_args){ .N = N,
                                                         .d = d,
-                                                        .eps = norm_eps,
+                                                        .eps = NORM_EPS,
                                                         .x = x,
                                                         .w = param_value(p, p->m->params.slots.ln_f),
                                                         .y = y,

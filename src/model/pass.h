@@ -7,6 +7,9 @@
 
 enum { ATTN, MLP }; /* the two sublayers of a block */
 
+/* Added to the mean square of every RMSNorm. */
+#define NORM_EPS 1e-5f
+
 struct pass {
     struct ddl_model *m;
     struct ddl_workspace *ws;

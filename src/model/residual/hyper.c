@@ -7,8 +7,6 @@
 #include "model/residual/streams.h"
 #include "model/residual/table.h"
 
-static const float norm_eps = 1e-5f;
-
 /* Its parameters. */
 enum { ALPHA, BETA, NORM, ALPHA_WEIGHT, ALPHA_SCALE, BETA_WEIGHT, BETA_SCALE, N_SLOTS };
 _Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)STREAMS_ACTS <= RULE_ACTS &&
@@ -85,7 +83,7 @@ static const float *read_fwd(const struct sublayer *s, struct history *history)
     p->ops->hyper_fwd(p->ctx, &(struct hyper_args){ .N = p->N,
                                                     .d = p->config->d_model,
                                                     .n = s->stream->channels,
-                                                    .eps = norm_eps,
+                                                    .eps = NORM_EPS,
                                                     .identity = streams_identity(s),
                                                     .X = s->stream->X,
                                                     .alpha = param_value(p, s->slots[ALPHA]),

@@ -7,8 +7,6 @@
 #include "model/residual/streams.h"
 #include "model/residual/table.h"
 
-static const float norm_eps = 1e-5f;
-
 /* Its parameters: those of part p, pre, post and res, from FIRST + 3 p on. */
 enum { NORM, FIRST };
 enum { PRE, POST, RES, PARTS };
@@ -96,7 +94,7 @@ static const float *read_fwd(const struct sublayer *s, struct history *history)
                              .d = p->config->d_model,
                              .n = s->stream->channels,
                              .iterations = p->config->sinkhorn_iterations,
-                             .eps = norm_eps,
+                             .eps = NORM_EPS,
                              .identity = streams_identity(s),
                              .X = s->stream->X,
                              .Wf = acts[STREAMS_WF],
