@@ -1,6 +1,7 @@
 #include "model/figures.h"
 
 #include "ddl/option.h"
+#include "ops/ops.h"
 
 #include <math.h>
 #include <string.h>
@@ -103,16 +104,25 @@ void ddl_figures_set_lambda(struct ddl_sublayer_sums *sums, size_t width, const 
     }
 }
 
-void ddl_figures_set_mix(struct ddl_sublayer_sums *sums, const float *mix)
+static void download_pair(const ddl_backend *backend, const float *x, float *host)
 {
-    sums->mix_f = 2 / (1 + exp((double)mix[1] - (double)mix[0]));
-    sums->mix_x = 2 / (1 + exp((double)mix[0] - (double)mix[1]));
+    backend->ops->download(backend->ctx, host, x, 2 * sizeof *host);
 }
 
-void ddl_figures_set_values(struct ddl_sublayer_sums *sums, const float *values)
+void ddl_figures_set_factors(struct ddl_sublayer_sums *sums, const ddl_backend *backend,
+                             const struct ddl_sublayer_step *step)
 {
-    sums->values_own = (double)values[0];
-    sums->values_first = (double)values[1];
+    float pair[2];
+    if (step->mix) {
+        download_pair(backend, step->mix, pair);
+        sums->mix_f = 2 / (1 + exp((double)pair[1] - (double)pair[0]));
+        sums->mix_x = 2 / (1 + exp((double)pair[0] - (double)pair[1]));
+    }
+    if (step->values) {
+        download_pair(backend, step->values, pair);
+        sums->values_own = (double)pair[0];
+        sums->values_first = (double)pair[1];
+    }
 }
 
 /* k (d) from the direction; without one, F's output is X' - X. Returns |k|. */
@@ -129,10 +139,10 @@ static double unit_direction(const struct ddl_sublayer_row *row, double *k)
     return ratio(sqrt(squares), length);
 }
 
-void ddl_figures_set_steps(struct ddl_sublayer_row *row, bool by_column)
+void ddl_figures_set_strides(struct ddl_sublayer_row *row, bool by_column)
 {
-    row->step_d = by_column ? 1 : row->c;
-    row->step_c = by_column ? row->d : 1;
+    row->stride_d = by_column ? 1 : row->c;
+    row->stride_c = by_column ? row->d : 1;
 }
 
 /* out (c) = k^T X of one of the states of a row; returns its length. */
@@ -142,7 +152,7 @@ static double read_along(const struct ddl_sublayer_row *row, const double *k, co
     memset(out, 0, row->c * sizeof *out);
     for (size_t i = 0; i < row->d; i++) {
         for (size_t j = 0; j < row->c; j++)
-            out[j] += k[i] * (double)X[i * row->step_d + j * row->step_c];
+            out[j] += k[i] * (double)X[i * row->stride_d + j * row->stride_c];
     }
     for (size_t j = 0; j < row->c; j++)
         squares += out[j] * out[j];
@@ -156,7 +166,7 @@ static double step_length(struct ddl_sublayer_sums *sums, const struct ddl_subla
     double squares = 0;
     for (size_t i = 0; i < row->d; i++) {
         for (size_t j = 0; j < c; j++) {
-            size_t at = i * row->step_d + j * row->step_c;
+            size_t at = i * row->stride_d + j * row->stride_c;
             double x = (double)row->after[at], change = x - (double)row->before[at];
             squares += change * change;
             sums->channel2[j] += x * x;
@@ -223,7 +233,7 @@ void ddl_figures_take_step(const struct ddl_sublayer_row *row, int update, doubl
     }
     for (size_t i = 0; i < d; i++) {
         for (size_t j = 0; j < c; j++) {
-            size_t at = i * row->step_d + j * row->step_c;
+            size_t at = i * row->stride_d + j * row->stride_c;
             out[at] = (float)((double)row->before[at] + k[i] * scratch[j]);
         }
     }

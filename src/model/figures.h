@@ -5,6 +5,7 @@
 
 #include "base/distribution.h"
 #include "ddl/inspect.h"
+#include "model/probe.h"
 
 /* Sums over the rows of one step of a sublayer. Zeroed, with ddl_figures_begin, is a valid start. */
 struct ddl_sublayer_sums {
@@ -28,15 +29,15 @@ struct ddl_sublayer_sums {
 /* A row (token) of a sublayer's step. */
 struct ddl_sublayer_row {
     size_t d, c;
-    size_t step_d, step_c;       /* from feature to feature of X and X', and from channel to channel   */
-    const float *before, *after; /* (d, c) X and X', with these steps                                  */
+    size_t stride_d, stride_c;   /* from feature to feature of X and X', and from channel to channel   */
+    const float *before, *after; /* (d, c) X and X', with these strides                                 */
     const float *direction;      /* (d) as in struct ddl_sublayer_step; NULL: F's output is X' - X      */
     const float *target;         /* (c) v; NULL: not a delta step                                      */
     const float *mixing;         /* (c (c + 2)) as in struct ddl_sublayer_step; NULL: none             */
     float k_eps, beta;
 };
-/* The steps of a state (d, c), or (c, d) if by_column. */
-void ddl_figures_set_steps(struct ddl_sublayer_row *row, bool by_column);
+/* The strides of a state (d, c), or (c, d) if by_column. */
+void ddl_figures_set_strides(struct ddl_sublayer_row *row, bool by_column);
 
 /* Adds a matrix (c, c) that mixes streams to sums: the largest |row sum|, to *row, and the largest |column
  * sum|, to *column. */
@@ -53,10 +54,10 @@ double ddl_figures_add(struct ddl_sublayer_sums *sums, const struct ddl_sublayer
                        double *scratch);
 /* Sets the figures of lambda (width). */
 void ddl_figures_set_lambda(struct ddl_sublayer_sums *sums, size_t width, const float *lambda);
-/* Sets the figures of the factors m = 2 softmax(mix); mix (2). */
-void ddl_figures_set_mix(struct ddl_sublayer_sums *sums, const float *mix);
-/* Sets the figures of the factors of attention's values; values (2). */
-void ddl_figures_set_values(struct ddl_sublayer_sums *sums, const float *values);
+/* Sets the figures of the factors that the step has, which are in the backend's memory: m = 2 softmax(mix),
+ * and those of attention's values. */
+void ddl_figures_set_factors(struct ddl_sublayer_sums *sums, const ddl_backend *backend,
+                             const struct ddl_sublayer_step *step);
 /* The figures of at least one row of c channels. false: out of memory for exact quantiles. */
 bool ddl_figures_of(const struct ddl_sublayer_sums *sums, size_t c, struct ddl_inspect_figures *out);
 

@@ -99,7 +99,7 @@ static void add_row(struct ddl_inspection *in, struct sublayer_sums *sums,
                                     .mixing = step->mixing ? in->mixing + n * c * (c + 2) : NULL,
                                     .k_eps = step->k_eps,
                                     .beta = step->beta ? in->beta[at] : 0 };
-    ddl_figures_set_steps(&row, step->by_column);
+    ddl_figures_set_strides(&row, step->by_column);
     if (!last)
         ddl_figures_take_step(&row, step->update, in->k_now + n * d, in->readout, in->between);
     double size = ddl_figures_add(&sums->figures, &row, in->k_now + n * d, in->readout);
@@ -205,16 +205,7 @@ static void add_gate(struct ddl_inspection *in, struct sublayer_sums *sums,
         ddl_figures_set_lambda(&sums->figures, step->width, in->tau);
     if (step->mixing)
         add_mixing(in, sums, step);
-    if (step->mix) {
-        float mix[2];
-        download(in, mix, step->mix, 2);
-        ddl_figures_set_mix(&sums->figures, mix);
-    }
-    if (step->values) {
-        float values[2];
-        download(in, values, step->values, 2);
-        ddl_figures_set_values(&sums->figures, values);
-    }
+    ddl_figures_set_factors(&sums->figures, ddl_model_backend(in->model), step);
 }
 
 /* Adds the rows of step r. */

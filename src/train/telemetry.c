@@ -123,16 +123,7 @@ static void observe_gate(struct ddl_telemetry *t, const struct ddl_sublayer_step
         download(t, t->gate, step->lambda, step->width);
         ddl_figures_set_lambda(&t->sums, step->width, t->gate);
     }
-    if (step->mix) {
-        float mix[2];
-        download(t, mix, step->mix, 2);
-        ddl_figures_set_mix(&t->sums, mix);
-    }
-    if (step->values) {
-        float values[2];
-        download(t, values, step->values, 2);
-        ddl_figures_set_values(&t->sums, values);
-    }
+    ddl_figures_set_factors(&t->sums, ddl_model_backend(t->model), step);
     if (step->tau && step->width > 1) {
         add_gates(t, sample(t, t->gate, step->tau, step->rows, step->width) * step->width, 1);
     } else if (step->tau) {
@@ -163,7 +154,7 @@ static void add_rows(struct ddl_telemetry *t, const struct ddl_sublayer_step *st
                                         .mixing = step->mixing ? t->mixing + i * c * (c + 2) : NULL,
                                         .k_eps = step->k_eps,
                                         .beta = step->beta ? t->gate[i * step->rows / n] : 0 };
-        ddl_figures_set_steps(&row, step->by_column);
+        ddl_figures_set_strides(&row, step->by_column);
         if (!last)
             ddl_figures_take_step(&row, step->update, t->k, t->scratch, between);
         ddl_figures_add(&t->sums, &row, t->k, t->scratch);
