@@ -12,14 +12,12 @@ struct spec {
     bool all;
     int sub; /* enum ddl_sublayer, or ALL */
     struct ddl_force force;
-    int average; /* of `averages` */
     bool mean;
 };
 
 enum { ALL = DDL_SUBLAYERS };
 static const char *const subs[] = { "attn", "mlp", "all", NULL };
 static const char *const updates[] = { "delta", "write", "erase", NULL };
-static const char *const averages[] = { "none", NULL };
 
 #define AT(field) offsetof(struct spec, field)
 static const struct ddl_option rows[] = {
@@ -34,7 +32,10 @@ static const struct ddl_option rows[] = {
       .type = DDL_OPTION_CHOICE,
       .offset = AT(force.values),
       .choices = ddl_force_values_names },
-    { .name = "average", .type = DDL_OPTION_CHOICE, .offset = AT(average), .choices = averages },
+    { .name = "average",
+      .type = DDL_OPTION_CHOICE,
+      .offset = AT(force.average),
+      .choices = ddl_force_average_names },
     { 0 },
 };
 
@@ -147,6 +148,8 @@ static void merge(struct sublayer_force *to, const struct spec *spec, unsigned k
         to->force.mix = spec->force.mix;
     if (keys & DDL_FORCE_VALUES)
         to->force.values = spec->force.values;
+    if (keys & DDL_FORCE_AVERAGE)
+        to->force.average = spec->force.average;
     to->force.keys |= keys;
 }
 

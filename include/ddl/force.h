@@ -29,7 +29,7 @@ enum ddl_force_key {
     DDL_FORCE_F_SCALE = 8,  /* f_scale: all others      */
     DDL_FORCE_MIX = 16,     /* mix: hyper, mhc and laurel sublayers */
     DDL_FORCE_VALUES = 32,  /* values: attention with value_residual, in layers above the first */
-    DDL_FORCE_AVERAGE = 64, /* none: in MLP sublayers that a weighted sum of states follows, it is left out */
+    DDL_FORCE_AVERAGE = 64, /* average: MLP sublayers that a weighted sum of states follows */
 };
 
 /* What the mixture of the state before a sublayer is forced to. */
@@ -48,6 +48,14 @@ enum ddl_force_values {
 /* "own", NULL: choices for a struct ddl_option. */
 DDL_API extern const char *const ddl_force_values_names[];
 
+/* What the weighted sum of states after a block is forced to. */
+enum ddl_force_average {
+    DDL_AVERAGE_NONE, /* the state after the block: the sum is left out */
+    DDL_AVERAGES      /* how many there are */
+};
+/* "none", NULL: choices for a struct ddl_option. */
+DDL_API extern const char *const ddl_force_average_names[];
+
 /* What is forced in one sublayer. */
 struct ddl_force {
     unsigned keys; /* the members that are set: a sum of enum ddl_force_key; not both beta and scale */
@@ -55,12 +63,13 @@ struct ddl_force {
     float scale;   /* factor of the gate, at least 0                              */
     int update;    /* enum ddl_update                                             */
     float f_scale; /* factor of F's output: 0 leaves the stream without it        */
-    int mix;       /* enum ddl_force_mix                                                */
-    int values;    /* enum ddl_force_values                                             */
+    int mix;       /* enum ddl_force_mix                                          */
+    int values;    /* enum ddl_force_values                                       */
+    int average;   /* enum ddl_force_average                                      */
 };
 
 /* The keys that layer `layer` of config accepts: a sum of enum ddl_force_key. DDL_FORCE_VALUES is accepted by
- * its attention only, the others by both sublayers. */
+ * its attention only, DDL_FORCE_AVERAGE by its MLP only, the others by both sublayers. */
 DDL_API unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer);
 
 /* Replaces what is forced in sublayer `sub` (enum ddl_sublayer) of a layer by *force, which is copied; NULL

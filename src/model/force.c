@@ -13,6 +13,7 @@ _Static_assert((int)DDL_SUBLAYER_ATTN == (int)ATTN && (int)DDL_SUBLAYER_MLP == (
 
 const char *const ddl_force_mix_names[] = { [DDL_MIX_IDENTITY] = "identity", [DDL_MIXES] = NULL };
 const char *const ddl_force_values_names[] = { [DDL_VALUES_OWN] = "own", [DDL_VALUES] = NULL };
+const char *const ddl_force_average_names[] = { [DDL_AVERAGE_NONE] = "none", [DDL_AVERAGES] = NULL };
 const char *const ddl_sublayer_names[] = { [DDL_SUBLAYER_ATTN] = "attn", [DDL_SUBLAYER_MLP] = "mlp", NULL };
 
 unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer)
@@ -54,6 +55,8 @@ static ddl_status check_values(const struct ddl_force *force, struct ddl_error *
         status = ddl_choice_check("force: mix", ddl_force_mix_names, force->mix, err);
     if (!status && (force->keys & DDL_FORCE_VALUES))
         status = ddl_choice_check("force: values", ddl_force_values_names, force->values, err);
+    if (!status && (force->keys & DDL_FORCE_AVERAGE))
+        status = ddl_choice_check("force: average", ddl_force_average_names, force->average, err);
     if (!status && (force->keys & DDL_FORCE_BETA) && (force->keys & DDL_FORCE_SCALE))
         status = ddl_error_set(err, DDL_E_USAGE, "force: expected one of beta and scale, found both");
     return status;
