@@ -84,7 +84,7 @@ class Config:
     ddl_per_feature: bool = False  # scale, highway: one number for each feature
     ddl_scale_init: float = 1.0
     ddl_highway_init: float = 0.1
-    ddl_laurel_rank: int = 0  # laurel: rank of the learned map beside the identity, 0: none
+    ddl_laurel_rank: int = 0  # laurel: rank of the learned map added to the identity, 0: none
     ddl_streams: int = 4  # hyper, mhc: streams n
     ddl_hyper_dynamic: bool = True  # hyper: mixing weights depend on the token
     ddl_sinkhorn_iterations: int = 20  # mhc

@@ -30,12 +30,12 @@ struct ddl_graft {
 };
 
 /* Whether a graft may change the key of `row`, one of ddl_config_options: the keys of the residual rules for
- * one value channel, but not ddl_residual itself, and the options beside the rules (value_residual and those
- * of dense_average). */
+ * one value channel, but not ddl_residual itself, and the options that are separate from the rules
+ * (value_residual and those of dense_average). */
 DDL_API bool ddl_graft_may_set(const struct ddl_option *row);
 /* Whether the key of `row` is such an option, which changes without --layers. */
 DDL_API bool ddl_graft_is_option(const struct ddl_option *row);
-/* The row of the first option beside the rules with another value in graft->keys than in `source`, or NULL.
+/* The row of the first option separate from the rules that differs between graft->keys and `source`, or NULL.
  */
 DDL_API const struct ddl_option *ddl_graft_changed_option(const struct ddl_config *source,
                                                           const struct ddl_graft *graft);
@@ -125,11 +125,11 @@ struct ddl_graft_callbacks {
     int (*progress)(void *user, const char *what, uint64_t done, uint64_t total);
 };
 
-/* For each chosen layer: grafts it alone (options beside the rules cannot change), measures the loss,
- * fine-tunes for run.steps steps, and measures the loss again. With DDL_GRAFT_TRAIN_ALL the source is
- * fine-tuned too, as the control; with DDL_GRAFT_TRAIN_NEW it has nothing to train. A layer's result is kept
- * in `out`, so that a sweep that was interrupted continues with the next layer; DDL_E_USAGE if `out` has a
- * sweep of other settings. A run that diverges is noted, and the sweep continues. *table has the finished
+/* For each chosen layer: grafts it alone (options that are separate from the rules cannot change), measures
+ * the loss, fine-tunes for run.steps steps, and measures the loss again. With DDL_GRAFT_TRAIN_ALL the source
+ * is fine-tuned too, as the control; with DDL_GRAFT_TRAIN_NEW it has nothing to train. A layer's result is
+ * kept in `out`, so that a sweep that was interrupted continues with the next layer; DDL_E_USAGE if `out` has
+ * a sweep of other settings. A run that diverges is noted, and the sweep continues. *table has the finished
  * rows, also after an error; free table->rows. callbacks may be NULL. */
 DDL_API ddl_status ddl_graft_sweep(const struct ddl_graft_sweep *sweep,
                                    const struct ddl_graft_callbacks *callbacks, struct ddl_graft_table *table,

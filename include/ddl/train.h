@@ -96,7 +96,7 @@ struct ddl_train_config {
     size_t tasks_shots;        /* examples before each document          */
     uint64_t checkpoint_every; /* 0: only on a stop; auto            */
     size_t keep_last;          /* checkpoints; 0: all                */
-    size_t keep_best;          /* beside those, the ones of lowest validation loss; 0: none */
+    size_t keep_best;          /* in addition, the ones of lowest validation loss; 0: none */
     /* the machine */
     char backend[32]; /* as ddl_backend_create */
     size_t threads;   /* of a rank; 0: one for each core, divided by the ranks of the host */

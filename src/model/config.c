@@ -25,15 +25,15 @@ static const char *const embed_names[] = { "repeat", "conv", NULL };
 
 /* Properties of a row: a residual field, which a preset sets; a key of our own, which the release does not
  * have; the same, but left out of files where it has no effect and its default; the same, but left out of
- * files where it has its default; without effect if c = 1; an option beside the residual rule, which a graft
- * may change; without effect unless a layer has one of these rules. */
+ * files where it has its default; without effect if c = 1; an option that is separate from the residual
+ * rule, which a graft may change; without effect unless a layer has one of these rules. */
 enum {
     RESIDUAL = 1 << 0,
     OWN = 1 << 1,
     IF_USED = 1 << 2,
     IF_SET = 1 << 3,
     WIDE = 1 << 4,
-    BESIDE = 1 << 5,
+    SEPARATE = 1 << 5,
     RULES = 8, /* the first bit of OF */
     OWN_IF_USED = OWN | IF_USED,
     OWN_IF_SET = OWN | IF_SET
@@ -100,8 +100,8 @@ enum {
     ROW(FLOAT, ddl_highway_init, highway_init, 1e-6, 1 - 1e-6, NULL, OWN_IF_USED | OF(HIGHWAY),              \
         "highway: initial value of the gate")                                                                \
     ROW(SIZE, ddl_laurel_rank, laurel_rank, 0, MAX_WIDTH, NULL, RESIDUAL | OWN_IF_USED | OF(LAUREL),         \
-        "laurel: rank of the learned map beside the identity (0: none)")                                     \
-    ROW(BOOL, value_residual, value_residual, 0, 0, NULL, RESIDUAL | OWN_IF_SET | BESIDE,                    \
+        "laurel: rank of the learned map added to the identity (0: none)")                                   \
+    ROW(BOOL, value_residual, value_residual, 0, 0, NULL, RESIDUAL | OWN_IF_SET | SEPARATE,                  \
         "attention mixes its values with those of layer 0 (ResFormer)")                                      \
     ROW(BOOL, ddl_beta_constant, beta_constant, 0, 0, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED),   \
         "delta, gated: the gate is a constant")                                                              \
@@ -113,11 +113,11 @@ enum {
         "hyper: the mixing weights depend on the token")                                                     \
     ROW(SIZE, ddl_sinkhorn_iterations, sinkhorn_iterations, 1, DDL_MAX_SINKHORN, NULL,                       \
         RESIDUAL | OWN_IF_USED | OF(MHC), "mhc: Sinkhorn iterations of the mixing matrix")                   \
-    ROW(BOOL, dense_average, dense_average, 0, 0, NULL, RESIDUAL | OWN_IF_SET | BESIDE,                      \
+    ROW(BOOL, dense_average, dense_average, 0, 0, NULL, RESIDUAL | OWN_IF_SET | SEPARATE,                    \
         "after blocks the stream becomes a weighted sum of the states so far")                               \
-    ROW(SIZE, dense_period, dense_period, 1, DDL_MAX_LAYERS, NULL, RESIDUAL | OWN_IF_SET | BESIDE,           \
+    ROW(SIZE, dense_period, dense_period, 1, DDL_MAX_LAYERS, NULL, RESIDUAL | OWN_IF_SET | SEPARATE,         \
         "dense_average: number of blocks from one sum to the next")                                          \
-    ROW(SIZE, dense_dilation, dense_dilation, 1, DDL_MAX_LAYERS, NULL, RESIDUAL | OWN_IF_SET | BESIDE,       \
+    ROW(SIZE, dense_dilation, dense_dilation, 1, DDL_MAX_LAYERS, NULL, RESIDUAL | OWN_IF_SET | SEPARATE,     \
         "dense_average: number of blocks between the states of a sum")                                       \
     ROW(SIZE, mlp_size, mlp_size, 0, 4 * MAX_WIDTH, NULL, OWN_IF_SET,                                        \
         "width of the MLP (0: 8 hidden_size / 3, rounded down)")
@@ -170,9 +170,9 @@ bool ddl_config_row_is_initial(const struct ddl_option *row)
     return !(properties_of(row) & RESIDUAL);
 }
 
-bool ddl_config_row_is_beside_rules(const struct ddl_option *row)
+bool ddl_config_row_is_separate(const struct ddl_option *row)
 {
-    return properties_of(row) & BESIDE;
+    return properties_of(row) & SEPARATE;
 }
 
 bool ddl_config_row_is_metadata(const struct ddl_option *row, const struct ddl_config *config)
@@ -297,7 +297,7 @@ static const struct preset {
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
-/* Keys that a preset sets beside its row. */
+/* Keys that a preset sets in addition to its row. */
 static const struct {
     const char *preset, *key, *value;
 } preset_keys[] = {

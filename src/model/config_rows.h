@@ -9,8 +9,8 @@
 unsigned ddl_config_row_rules(const struct ddl_option *row);
 /* For a row with rules: whether the key is only about initial values. */
 bool ddl_config_row_is_initial(const struct ddl_option *row);
-/* Whether the key is an option beside the residual rules, which a graft may change. */
-bool ddl_config_row_is_beside_rules(const struct ddl_option *row);
+/* Whether the key is an option that is separate from the residual rules, which a graft may change. */
+bool ddl_config_row_is_separate(const struct ddl_option *row);
 /* A copy of config in which keys of residual rules that have no effect have their defaults. */
 struct ddl_config ddl_config_without_idle(const struct ddl_config *config);
 

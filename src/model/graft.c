@@ -14,7 +14,7 @@
 
 bool ddl_graft_may_set(const struct ddl_option *row)
 {
-    return ddl_config_row_rules(row) != 0 || ddl_config_row_is_beside_rules(row);
+    return ddl_config_row_rules(row) != 0 || ddl_config_row_is_separate(row);
 }
 
 static size_t count_layers(const struct ddl_graft *graft)
@@ -27,7 +27,7 @@ static size_t count_layers(const struct ddl_graft *graft)
 
 bool ddl_graft_is_option(const struct ddl_option *row)
 {
-    return ddl_config_row_is_beside_rules(row);
+    return ddl_config_row_is_separate(row);
 }
 
 const struct ddl_option *ddl_graft_changed_option(const struct ddl_config *source,
@@ -37,7 +37,7 @@ const struct ddl_option *ddl_graft_changed_option(const struct ddl_config *sourc
         char was[64], now[64];
         ddl_option_format(row, source, was, sizeof was);
         ddl_option_format(row, &graft->keys, now, sizeof now);
-        if (ddl_config_row_is_beside_rules(row) && strcmp(was, now) != 0)
+        if (ddl_config_row_is_separate(row) && strcmp(was, now) != 0)
             return row;
     }
     return NULL;
@@ -67,7 +67,7 @@ static ddl_status check_key(const struct ddl_option *row, const char *was, const
                             struct ddl_error *err)
 {
     unsigned rules = ddl_config_row_rules(row);
-    if (ddl_config_row_is_beside_rules(row))
+    if (ddl_config_row_is_separate(row))
         return DDL_OK;
     if (!rules)
         return ddl_error_set(

@@ -52,11 +52,11 @@ struct residual_rule {
     ddl_status (*check)(const struct ddl_config *config, struct ddl_error *err);
     /* Declares its parameters in one sublayer (param_plan_add); slots: (RULE_SLOTS), -1 each beforehand. */
     void (*params)(struct param_plan *plan, int *slots);
-    /* Places what one sublayer keeps for backward beside f and the saved state: acts (RULE_ACTS). Without
-     * training the sublayers of all layers share it. */
+    /* Places what one sublayer keeps for backward in addition to f and the saved state: acts (RULE_ACTS).
+     * Without training the sublayers of all layers share it. */
     void (*layout)(const struct layout *l, float **acts);
-    /* Places what backward works in beside the workspace's df, shared by all sublayers of the rule: scratch
-     * (RULE_SCRATCH). */
+    /* Places what backward works in, in addition to the workspace's df, shared by all sublayers of the rule:
+     * scratch (RULE_SCRATCH). */
     void (*scratch)(const struct layout *l, float **scratch);
 
     /* The stream -> x_in (N, d), in acts->x_in unless it is the stream itself. `history` is NULL without a
@@ -85,7 +85,8 @@ struct residual_rule {
     /* Sums over rows in the largest gradient of its parameters that one op computes (ddl_limits.d_c_taps);
      * NULL: no more than d c. */
     size_t (*most_sums)(const struct ddl_config *config);
-    /* Floating-point operations of one sublayer for a token beside matrices of the group "matrix". */
+    /* Floating-point operations of one sublayer for a token, without those of matrices of the group "matrix".
+     */
     double (*flops)(const struct ddl_config *config);
     /* The keys of struct ddl_force that it accepts. block.c applies f_scale, the rule the others. */
     unsigned force_keys;
