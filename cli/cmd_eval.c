@@ -247,7 +247,7 @@ const struct command eval_command = {
             "update (delta, write, erase); in layers without the delta rule, f_scale (multiplies the",
             "sublayer's output); in hyper, mhc and laurel layers, mix=identity; with value_residual,",
             "values=own; with dense_average, average=none (leaves out the sum of states that follows). With",
-            "ddl_steps they apply to every step. docs/inspect.md describes these keys.",
+            "ddl_steps the changes apply to every step. docs/inspect.md describes these keys.",
             "Processes that mpirun or srun starts together divide the windows or documents between them, and",
             "the first one prints the result, which does not depend on their number.", NULL },
     .options = { { .rows = rows, .defaults = defaults },

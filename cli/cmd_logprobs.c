@@ -166,15 +166,14 @@ const struct command logprobs_command = {
     .about = "print log-probability, rank and entropy of a text's tokens",
     .text =
         (const char *const[]){
-            "The text is FILE or, without it or for -, standard input. A line is printed for each token: its",
-            "position, id and text, the natural logarithm of its probability, its rank among all tokens by",
-            "probability (0: the most likely), and the entropy of the prediction in nats. Lines are",
-            "tab-separated (TSV) after a header, with the escapes \\t, \\n, \\r, \\\\ and \\xHH in texts; "
-            "with",
-            "--json they are JSON objects. The first token is predicted from <|endoftext|>. Texts longer "
-            "than",
-            "the model's context are divided into windows as by 'ddl eval --text': the sum of the",
-            "log-probabilities is the negative of that loss times the number of tokens.", NULL },
+            "The text is read from FILE, or from standard input without FILE or with -. A line is printed",
+            "for each token: its position, id and text, the natural logarithm of its probability, its rank",
+            "among all tokens by probability (0: the most likely), and the entropy of the prediction in",
+            "nats. Lines are tab-separated (TSV) after a header, with the escapes \\t, \\n, \\r, \\\\ and",
+            "\\xHH in texts; with --json they are JSON objects. The first token is predicted from",
+            "<|endoftext|>. Texts longer than the model's context are divided into windows as by 'ddl eval",
+            "--text': the sum of the log-probabilities is the negative of that loss times the number of",
+            "tokens.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples =
         (const struct note[]){

@@ -19,7 +19,8 @@ struct flags {
 #field, DDL_OPTION_SIZE, offsetof(struct flags, field), 0, lo, hi, NULL, "N", __VA_ARGS__            \
     }
 static const struct ddl_option rows[] = {
-    NUMBER(jobs, 1, 1024, "runs at a time of each process, each with its share of the processors"),
+    NUMBER(jobs, 1, 1024,
+           "number of runs that each process trains at a time, each with its share of the processors"),
     NUMBER(threads, 0, 4096, "threads of each run whose recipe has threads 0 (0: the processors / jobs)",
            .aliases = DDL_THREADS_ALIASES),
     FLAG(retry, "start failed runs again, from their last checkpoints"),
@@ -155,9 +156,9 @@ const struct command sweep_command = {
         (const char *const[]){
             "SWEEP.yaml lists models, values of recipe keys (grid) and seeds; each combination is a run in a",
             "folder of its own below out, trained by a process of its own ('ddl train'). The section",
-            "choose lists values of one key, such as lr: for each model and its grid values, a shorter run",
-            "is trained with each of them first, and the value with the lowest loss is used. The file is",
-            "checked before anything runs.",
+            "choose lists values of one key, such as lr: for each model and each combination of grid values,",
+            "a shorter run is first trained with each of the listed values, and the value with the lowest",
+            "loss is used. The file is checked before anything runs.",
             "After SIGINT, SIGTERM or SIGUSR1 the runs write checkpoints and end; exit status 3. The same",
             "command continues: finished runs are skipped, stopped ones are resumed, and failed ones are",
             "skipped unless --retry is given. A failed run does not stop the others; then the exit status",

@@ -46,7 +46,7 @@ const struct ddl_option *ddl_verify_options(void)
         { "tokenizer", DDL_OPTION_PATH, FIELD(tokenizer), 0, 0, NULL, "DIR",
           "tokenizer that tokenizer cases are compared with" },
         { "data", DDL_OPTION_PATH, FIELD(data), 0, 0, NULL, "DIR",
-          "folder with the texts named by a files.json, and with the files of tasks in tasks" },
+          "folder with the texts named by a files.json and, in its subfolder tasks, the files of the tasks" },
         { 0 },
     };
 #undef FIELD
