@@ -307,26 +307,32 @@ static void usage(void **state)
     assert_int_equal(ddl("compare %s", scratch_path("nodata")), 1);
 }
 
-/* The recipe of the study, in a folder without its data: the plan is complete but for the time. */
-static void study(void **state)
+/* A recipe of a study, in a folder without its data: the plan is complete but for the time. */
+struct study {
+    const char *recipe;
+    size_t n_models, n_checks; /* with all seeds; with one seed and a given learning rate */
+    unsigned steps;
+    json_int_t most_parameters, least_parameters;
+};
+
+static void check_study(const struct study *study)
 {
-    (void)state;
     char command[4096], folder[1024];
     struct ddl_error err;
     snprintf(folder, sizeof folder, "%s", scratch_path("study"));
     assert_ok(ddl_file_make_dir(folder, &err), err);
     snprintf(command, sizeof command, "cd '%s' && '%s' sweep '%s' --dry-run --json 2>errors", folder,
-             ddl_program(), source_path("recipes/study-cpu.yaml"));
+             ddl_program(), source_path(study->recipe));
     assert_int_equal(run_command(command, printed, sizeof printed), 1);
     json_t *root = printed_json(), *runs = json_object_get(root, "runs");
-    const size_t n_models = 11, n_checks = 6;
-    assert_int_equal(json_array_size(runs), (5 + 3) * n_models + n_checks); /* learning rates and seeds */
-    const double tokens = (double)(n_models * (3 * 640 + 5 * 120) + n_checks * 640) * 16 * 256;
-    assert_true(json_number_value(json_object_get(root, "tokens")) == tokens);
+    assert_int_equal(json_array_size(runs), (5 + 3) * study->n_models + study->n_checks); /* rates, seeds */
+    const double steps =
+        (double)(study->n_models * (3 * study->steps + 5 * 120) + study->n_checks * study->steps);
+    assert_true(json_number_value(json_object_get(root, "tokens")) == steps * 16 * 256);
     for (size_t i = 0; i < json_array_size(runs); i++) {
         const json_t *run = json_array_get(runs, i);
         json_int_t parameters = json_integer_value(json_object_get(run, "parameters"));
-        assert_true(parameters >= 1311616 && parameters < 1340000);
+        assert_true(parameters >= study->least_parameters && parameters <= study->most_parameters);
         assert_true(json_number_value(json_object_get(run, "flops_per_token")) > 8e6);
         assert_true(json_integer_value(json_object_get(run, "memory")) > 100 << 20);
     }
@@ -334,6 +340,23 @@ static void study(void **state)
     char *errors = read_file(file_in(folder, "errors"), NULL);
     assert_non_null(strstr(errors, "data/shards/study: cannot open"));
     free(errors);
+}
+
+static void studies(void **state)
+{
+    (void)state;
+    check_study(&(struct study){ .recipe = "recipes/study-cpu.yaml",
+                                 .n_models = 11,
+                                 .n_checks = 6,
+                                 .steps = 640,
+                                 .least_parameters = 1311616,
+                                 .most_parameters = 1340000 });
+    /* Matched to the 1,321,404 parameters of ddl-cc-ec: within half of what a unit of mlp_size adds. */
+    check_study(&(struct study){ .recipe = "recipes/rivals-cpu.yaml",
+                                 .n_models = 13,
+                                 .steps = 448,
+                                 .least_parameters = 1321404 - 3 * 128 * 4 / 2,
+                                 .most_parameters = 1321404 + 3 * 128 * 4 / 2 });
 }
 
 /* On a terminal the table is redrawn; Ctrl-C reaches the runs through the sweep only, once. */
@@ -368,7 +391,7 @@ int main(void)
         cmocka_unit_test(choice),
         cmocka_unit_test(failing_candidates),
         cmocka_unit_test(usage),
-        cmocka_unit_test(study),
+        cmocka_unit_test(studies),
         cmocka_unit_test(terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
