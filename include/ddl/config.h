@@ -192,7 +192,7 @@ DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
 /* Columns of the state of config, a checked configuration: ddl_value_channels, or ddl_streams of a residual
  * rule with streams. */
 DDL_API size_t ddl_config_state_channels(const struct ddl_config *config);
-/* Whether these are streams, which each sublayer mixes (the rules hyper and mhc). */
+/* Whether these are streams that every sublayer mixes by a matrix (the rules hyper and mhc). */
 DDL_API bool ddl_config_has_streams(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */
 DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);

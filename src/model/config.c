@@ -523,11 +523,16 @@ ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *e
     if (config->by_layer && config->channels > 1)
         return ddl_error_set(err, DDL_E_USAGE, "ddl_residual_by_layer needs ddl_value_channels 1, found %zu",
                              config->channels);
-    for (size_t l = 0; l < config->n_layers; l++) {
+    for (size_t l = 0; l < config->n_layers && !status; l++) {
         const struct residual_rule *rule = residual_rule_of(config, l);
-        status = rule->check ? rule->check(config, err) : DDL_OK;
-        if (status)
-            return status;
+        const char *name = ddl_config_residual_name(config, l);
+        if (config->by_layer && rule->state)
+            status = ddl_error_set(err, DDL_E_USAGE,
+                                   "ddl_residual_by_layer: expected rules whose state is one vector, found "
+                                   "%s: all layers have its state; set ddl_residual to %s instead",
+                                   name, name);
+        else if (rule->check)
+            status = rule->check(config, err);
     }
-    return DDL_OK;
+    return status;
 }

@@ -22,7 +22,7 @@ size_t ddl_config_state_channels(const struct ddl_config *config)
 
 bool ddl_config_has_streams(const struct ddl_config *config)
 {
-    return state_form_of(config)->by_column;
+    return state_form_of(config)->is_mixed;
 }
 
 /* ---- value channels ---- */

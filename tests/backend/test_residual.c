@@ -21,8 +21,27 @@ static const struct shape {
 } shapes[] = { { 0, 5 }, { 1, 1 }, { 1, 7 }, { 3, 63 }, { 7, 100 }, { 63, 768 }, { 511, 100 }, { 100, 1 } };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-/* A sum of n products of normal numbers has the size sqrt(n), and a rounding error of at most sqrt(n) units
- * of it where rows are added one by one. */
+/* The limit of n sums of `count` products g x each, g (count) and x (n, stride), added to `initial` (n). A
+ * sum of products has the size of the root of their squares' sum, and a rounding error of about the root of
+ * the number of additions in units of it: 5e-6 for the shapes here. The sums themselves may cancel, so the
+ * limit is relative to them as they are. */
+static double sums_limit(size_t n, size_t count, const float *g, const float *x, size_t stride,
+                         const float *initial)
+{
+    double size2 = 0, sum2 = 0;
+    for (size_t j = 0; j < n; j++) {
+        double sum = (double)initial[j];
+        size2 += sum * sum;
+        for (size_t i = 0; i < count; i++) {
+            double product = (double)g[i] * (double)x[j * stride + i];
+            sum += product;
+            size2 += product * product;
+        }
+        sum2 += sum * sum;
+    }
+    return 5e-6 * fmax(1, sqrt(size2 / sum2));
+}
+
 static void test_scale(void **state)
 {
     (void)state;
@@ -35,9 +54,11 @@ static void test_scale(void **state)
         struct scale_grad_args bwd = {
             .N = N, .d = d, .w = w, .f = f, .lambda = lambda, .G = some_floats(N * d)
         };
+        float *initial = some_floats(w);
+        double limit = w == 1 ? sums_limit(1, N * d, bwd.G, f, 0, initial) : 5e-6;
         struct output backward[] = { { &bwd.X, N * d, 1e-6, X, NULL },
                                      { &bwd.df, N * d, 1e-6, NULL, NULL },
-                                     { &bwd.dlambda, w, 5e-6, some_floats(w), NULL } };
+                                     { &bwd.dlambda, w, limit, initial, NULL } };
         COMPARE(scale_bwd, bwd, backward);
         release_all();
     }
@@ -101,7 +122,9 @@ static void test_weighted_sum(void **state)
         struct weighted_sum_grad_args bwd = {
             .count = count, .n = n, .X = fwd.X, .X_stride = stride, .G = some_floats(count)
         };
-        struct output backward[] = { { &bwd.dw, n, 5e-6, some_floats(n), NULL } };
+        float *initial = some_floats(n);
+        double limit = sums_limit(n, count, bwd.G, bwd.X, stride, initial);
+        struct output backward[] = { { &bwd.dw, n, limit, initial, NULL } };
         COMPARE(weighted_sum_bwd, bwd, backward);
         release_all();
     }

@@ -6,6 +6,7 @@
 #include "ddl/export.h"
 #include "ddl/force.h"
 #include "ddl/graft.h"
+#include "model/residual/table.h"
 #include "tensor/safetensors.h"
 
 #include <math.h>
@@ -17,10 +18,12 @@ static const char *const presets[] = {
     [DDL_RESIDUAL_MHC] = "mhc",      [DDL_RESIDUAL_LAUREL] = "laurel"
 };
 
+_Static_assert(sizeof presets / sizeof *presets == DDL_RESIDUALS, "a preset for every rule");
+
 /* Rules that are in all layers or in none. */
 static bool is_whole(int rule)
 {
-    return rule == DDL_RESIDUAL_HYPER || rule == DDL_RESIDUAL_MHC;
+    return residual_rule_at(rule)->state != NULL;
 }
 
 static int write_inputs(void **state)

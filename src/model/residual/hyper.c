@@ -21,7 +21,7 @@ static struct streams_projection projection(const struct ddl_config *k)
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
 {
-    return streams_check(config, "hyper", err);
+    return check_one_channel(config, "hyper", err);
 }
 
 static void params(struct param_plan *plan, int *slots)

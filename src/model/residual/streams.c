@@ -65,6 +65,7 @@ const struct state_form streams_form = {
     .channels = channels,
     .is_read = is_read,
     .by_column = true,
+    .is_mixed = true,
     .embed_fwd = embed_streams_fwd,
     .embed_bwd = embed_streams_bwd,
     .readout_fwd = readout_streams_fwd,
@@ -110,16 +111,6 @@ size_t streams_sums(const struct ddl_config *config, struct streams_projection b
 double streams_flops(const struct ddl_config *config)
 {
     return 2 * (double)streams_weights(config) * (double)config->d_model;
-}
-
-ddl_status streams_check(const struct ddl_config *config, const char *name, struct ddl_error *err)
-{
-    if (config->by_layer)
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "ddl_residual_by_layer: expected rules whose state is one vector, found %s: it "
-                             "has ddl_streams streams in all layers; set ddl_residual to %s instead",
-                             name, name);
-    return check_one_channel(config, name, err);
 }
 
 /* ---- the parts of the rules ---- */

@@ -26,7 +26,6 @@ void streams_scratch(const struct layout *l, struct streams_projection by, float
 size_t streams_sums(const struct ddl_config *config, struct streams_projection by);
 /* Operations of reading, mixing and writing, for a token. */
 double streams_flops(const struct ddl_config *config);
-ddl_status streams_check(const struct ddl_config *config, const char *name, struct ddl_error *err);
 
 /* Whether the mixing matrices are forced to the identity. */
 bool streams_identity(const struct sublayer *s);
