@@ -329,9 +329,10 @@ static void exit_statuses(void **state)
         char folder[1024];
         snprintf(folder, sizeof folder, "%s", ddl_program());
         *strrchr(folder, '/') = '\0';
-        snprintf(command, sizeof command,
-                 "PATH='%s':$PATH RUN='%s'; set -- $(echo '%s' | sed \"s|RUN|$RUN|\"); \"$@\" 2>&1", folder,
-                 scratch_path("stopped.yaml"), line);
+        snprintf(
+            command, sizeof command,
+            "PATH='%s':$PATH RECIPE='%s'; set -- $(echo '%s' | sed \"s|RECIPE.yaml|$RECIPE|\"); \"$@\" 2>&1",
+            folder, scratch_path("stopped.yaml"), line);
         int status = run_command(command, out, sizeof out);
         if (status != (int)strtol(table.row[i].cell[0] + 1, NULL, 10))
             fail_msg("%s: exit status %d, expected %s: %s", line, status, table.row[i].cell[0], out);
