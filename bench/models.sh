@@ -3,9 +3,10 @@
 # speed, FLOPs and memory of each as a row of a Markdown table.
 #
 #   bench/models.sh [--models "hyper mhc ..."] [--reference baseline] [--size mini] [--batch 2] [--seq 512]
-#                   [--dtype f32|bf16] [--recompute elementwise|none|block] [--rounds 3] [--steps 4]
+#                   [--dtype f32|bf16] [--recompute elementwise|none|block] [--match NAME] [--rounds 3] [--steps 4]
 #
-# The models keep the MLP of the size: they differ in parameters. The speed ratio is the median over rounds of a model's
+# Without --match the models have the MLP of the size, and differ in parameters; with it, their MLPs have the widths with
+# which they have as many parameters as the named model. The speed ratio is the median over rounds of a model's
 # tokens per second divided by those of the reference in the same round. Run it on an idle machine.
 set -eu
 cd "$(dirname "$0")/.."
@@ -13,20 +14,22 @@ cd "$(dirname "$0")/.."
 
 ddl=${DDL:-build/release/ddl}
 models="hyper mhc laurel denseformer resformer ddl-1 ddl-cc-ec ddl-2step" reference=baseline
-size=mini batch=2 seq=512 dtype=f32 recompute=elementwise rounds=3 steps=4
-take_options "--models --reference --size --batch --seq --dtype --recompute --rounds --steps" "$@"
+size=mini batch=2 seq=512 dtype=f32 recompute=elementwise match="" rounds=3 steps=4
+take_options "--models --reference --size --batch --seq --dtype --recompute --match --rounds --steps" "$@"
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 processor
-echo "size $size, batch $batch x $seq, $dtype, recompute $recompute, $rounds rounds of $steps steps"
+echo "size $size${match:+, parameters of $match}, batch $batch x $seq, $dtype, recompute $recompute"
+echo "$rounds rounds of $steps steps"
 round=0
 while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for model in $reference $models; do
         "$ddl" bench step --model "$model" --size "$size" --batch "$batch" --seq "$seq" --dtype "$dtype" \
-            --recompute "$recompute" --steps "$steps" --warmup 1 --no-roofline --json >"$work/report"
+            --recompute "$recompute" --match-parameters "$match" --steps "$steps" --warmup 1 --no-roofline --json \
+            >"$work/report"
         speed=$(field tokens_per_s <"$work/report")
         [ "$model" != "$reference" ] || of_reference=$speed
         echo "$speed" >>"$work/$model.speed"

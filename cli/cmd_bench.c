@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct flags {
-    char model[64], size[64], backend[32], filter[64];
+    char model[64], size[64], match_parameters[64], backend[32], filter[64];
     char tokenizer[1024], text[1024];
     size_t batch, seq, warmup, steps, threads, vocab_size, bytes;
     double seconds;
@@ -38,6 +38,8 @@ struct flags {
     }
 #define MODEL_ROWS                                                                                           \
     TEXT_ROW("model", model, "NAME", "named model"), TEXT_ROW("size", size, "NAME", "named size"),           \
+        TEXT_ROW("match-parameters", match_parameters, "NAME",                                               \
+                 "choose the MLP's width so that the model has as many parameters as this named model"),     \
         SIZE_ROW("threads", threads, 0, 4096, "threads (0: one per core)", DDL_THREADS_ALIASES),             \
         TEXT_ROW("backend", backend, "NAME", DDL_BACKEND_HELP, DDL_BACKEND_ALIASES)
 #define DTYPE_ROW(names, help)                                                                               \
@@ -137,6 +139,11 @@ static ddl_status configure(const struct flags *f, struct ddl_bench_config *out,
     if (!status)
         status = ddl_config_set_size(&out->model, f->size, err);
     out->model.block_size = f->seq;
+    if (!status && *f->match_parameters) {
+        struct ddl_match match;
+        status =
+            ddl_config_match(&out->model, f->match_parameters, DDL_MATCH_PARAMETERS, f->seq, &match, err);
+    }
     return status;
 }
 

@@ -43,6 +43,8 @@ void bench_set_model(struct ddl_bench_report *report, const struct ddl_bench_con
     bench_set(report, "width", "%zu", k->d_model);
     bench_set(report, "heads", "%zu x %zu", k->n_heads, k->head_dim);
     bench_set(report, "vocabulary", "%zu", k->vocab_size);
+    if (k->mlp_size)
+        bench_set(report, "mlp", "%zu", k->mlp_size);
     bench_set(report, "batch", "%zu", config->batch);
     bench_set(report, "seq", "%zu", config->seq);
 }

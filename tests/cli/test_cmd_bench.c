@@ -25,6 +25,7 @@ static void tables(void **state)
     assert_printed("tokens/s");
     says("step --dtype bf16 --threads 1" TINY, 0, "dtype bf16");
     says("step --recompute block --model ddl-cc" TINY, 0, "recompute block");
+    says("step --model ddl-2step --match-parameters ddl-cc-ec" TINY, 0, ", mlp ");
     says("decode --model ddl-cc-ec" TINY, 0, "decode 2");
     char arguments[2048];
     snprintf(arguments, sizeof arguments, "tokenizer --steps 1 --warmup 0 --vocab-size 300 --text '%s'",
@@ -41,6 +42,7 @@ static void usage(void **state)
         { "bench step now", 2, "bench step takes options only, found 'now'" },
         { "bench op --filter frobnicate" TINY, 2, "no op's name contains 'frobnicate'" },
         { "bench step --model ddl-cd" TINY, 2, "did you mean" },
+        { "bench step --match-parameters ddl-cd" TINY, 2, "unknown model 'ddl-cd', did you mean" },
         { "bench step --recompute all" TINY, 2, "none of elementwise, none, block" },
         { "bench tokenizer --text /nonexistent/text", 1, "/nonexistent/text" },
         { "bench comm", 2, "expected several ranks, found one" },

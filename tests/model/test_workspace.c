@@ -7,6 +7,7 @@
 #include "model/compress.h"
 #include "model/measure.h"
 #include "model/residual/table.h"
+#include "model/state.h"
 #include "model/workspace.h"
 
 #include <math.h>
@@ -136,7 +137,7 @@ static void memory_is_what_is_kept(void **state)
         size_t L = k.n_layers, d = k.d_model, a = k.n_heads * k.head_dim, m = ddl_config_mlp_size(&k);
         size_t c = ddl_config_state_channels(&k);
         bool moved = residual_rule_of(&k, 0)->earlier == STREAM_KEPT && !k.dense_average;
-        size_t input = d + 1 + (c > 1 ? d : 0);
+        size_t input = d + 1 + (state_form_of(&k)->is_read(&k) ? d : 0);
         size_t elementwise = 2 * L * input + (L - 1) * (2 * a + m),
                block = (L - 1) * (4 * a + k.n_heads + 2 * m + (moved ? c * d : 0));
         elementwise += k.value_residual ? (L - 2) * a : 0;
