@@ -7,7 +7,8 @@
 #
 # Without --match the models have the MLP of the size, and differ in parameters; with it, their MLPs have the widths with
 # which they have as many parameters as the named model. The speed ratio is the median over rounds of a model's
-# tokens per second divided by those of the reference in the same round. Run it on an idle machine.
+# tokens per second divided by those of the reference in the same round; memory is that of the last round. Run it on an
+# idle machine.
 set -eu
 cd "$(dirname "$0")/.."
 . bench/peers/figures.sh
@@ -17,6 +18,9 @@ models="hyper mhc laurel denseformer resformer ddl-1 ddl-cc-ec ddl-2step" refere
 size=mini batch=2 seq=512 dtype=f32 recompute=elementwise match="" rounds=3 steps=4
 take_options "--models --reference --size --batch --seq --dtype --recompute --match --rounds --steps" "$@"
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
+
+case " $models " in *" $reference "*) echo "$0: --models: $reference is the reference" >&2; exit 2 ;; esac
+[ "$rounds" -gt 0 ] || { echo "$0: --rounds: expected at least 1" >&2; exit 2; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

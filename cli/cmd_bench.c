@@ -38,8 +38,8 @@ struct flags {
     }
 #define MODEL_ROWS                                                                                           \
     TEXT_ROW("model", model, "NAME", "named model"), TEXT_ROW("size", size, "NAME", "named size"),           \
-        TEXT_ROW("match-parameters", match_parameters, "NAME",                                               \
-                 "choose the MLP's width so that the model has as many parameters as this named model"),     \
+        TEXT_ROW("match_parameters", match_parameters, "NAME",                                               \
+                 "choose mlp_size so that the model has as many parameters as this named model"),            \
         SIZE_ROW("threads", threads, 0, 4096, "threads (0: one per core)", DDL_THREADS_ALIASES),             \
         TEXT_ROW("backend", backend, "NAME", DDL_BACKEND_HELP, DDL_BACKEND_ALIASES)
 #define DTYPE_ROW(names, help)                                                                               \

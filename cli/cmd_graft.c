@@ -40,7 +40,7 @@ static const struct ddl_option flag_rows[] = {
       "folder of the grafted model; with --sweep, of the results" },
     WHICH_ROW(flags),
     { "layers", DDL_OPTION_STRING, AT(layers), sizeof((struct flags *)0)->layers, 0, 0, NULL, "LIST",
-      "layers whose rule is replaced, such as 0,3-5 or all (empty: "
+      "layers whose rule is replaced, such as 0,3-5 or all (empty "
       "with --sweep: those whose rule is not --rule)" },
     [RULE_ROW] = { "rule", DDL_OPTION_CHOICE, AT(rule), 0, 0, 0, NULL, "NAME", "their new residual rule" },
     FLAG(sweep, "graft one layer at a time and fine-tune it"),

@@ -22,9 +22,9 @@ struct flags {
 static const struct ddl_option rows[] = {
     { "model", DDL_OPTION_STRING, AT(model), 64, 0, 0, NULL, "NAME", "named model instead of a folder" },
     { "size", DDL_OPTION_STRING, AT(size), 64, 0, 0, NULL, "NAME", "named size" },
-    { "match-parameters", DDL_OPTION_STRING, AT(match_parameters), 64, 0, 0, NULL, "NAME",
+    { "match_parameters", DDL_OPTION_STRING, AT(match_parameters), 64, 0, 0, NULL, "NAME",
       "choose mlp_size so that the model has as many parameters as this named model" },
-    { "match-flops", DDL_OPTION_STRING, AT(match_flops), 64, 0, 0, NULL, "NAME",
+    { "match_flops", DDL_OPTION_STRING, AT(match_flops), 64, 0, 0, NULL, "NAME",
       "choose mlp_size so that a token costs as many FLOPs in training as with this named model" },
     WHICH_ROW(flags),
     { "seq", DDL_OPTION_SIZE, AT(seq), 0, 0, 2147483647, NULL, "N",

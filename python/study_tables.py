@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tables of a study: what the runs of a sweep show, in Markdown, as in docs/study.md and docs/rivals.md.
 
-    python3 study_tables.py losses OUT --baseline NAME [--pairs A:B,...]
+    python3 study_tables.py losses OUT [--baseline NAME] [--pairs A:B,...]
                                                       final validation losses of groups of seeds, and comparisons
     python3 study_tables.py rates OUT                 losses of the values that `choose` tried
     python3 study_tables.py stream OUT                sizes of the stream and of the updates during training
@@ -36,7 +36,7 @@ def call(options: argparse.Namespace, *arguments: object) -> dict:
     except OSError as error:
         raise Failure(f"{options.program}: {error.strerror}") from error
     if done.returncode != 0:
-        raise Failure(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"{command}: failed")
+        raise Failure(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"{' '.join(command)}: failed")
     return json.loads(done.stdout)
 
 
@@ -96,20 +96,23 @@ def mean_and_range(values: list[float | None]) -> str:
 
 # ---- losses ----
 
-def comparison(options: argparse.Namespace, baseline: str) -> dict[str, dict]:
+def comparison(options: argparse.Namespace, baseline: str, option: str) -> dict[str, dict]:
     """The groups of `ddl compare` by the name of their setting, with the one of `baseline` as the baseline."""
     settings = groups_of(options)
     if baseline not in settings:
-        raise Failure(f"{baseline}: expected one of {', '.join(settings)}")
+        raise Failure(f"{option}: {baseline or 'no name'}: expected one of {', '.join(settings)}")
     runs = [options.out / run for names in settings.values() for run in names]
     found = call(options, "compare", *runs, "--baseline", options.out / settings[baseline][0], "--val")
+    if len(found["groups"]) != len(settings):
+        raise Failure(f"{options.out}: expected models with different recipes: ddl compare has "
+                      f"{len(found['groups'])} groups for {len(settings)} models")
     setting_of = {Path(run).name: name for name, names in settings.items() for run in names}
     return {setting_of[Path(group["runs"][0]).name]: group for group in found["groups"]}
 
 
 def losses(options: argparse.Namespace) -> None:
     rows = []
-    for name, group in comparison(options, options.baseline).items():
+    for name, group in comparison(options, options.baseline, "--baseline").items():
         loss, reach = group["val_loss"], group["reach"]
         is_baseline = name == options.baseline
         tokens = "1.00" if is_baseline else number(reach["tokens_ratio"], 2) or "not reached"
@@ -124,7 +127,7 @@ def losses(options: argparse.Namespace) -> None:
     rows = []
     for pair in options.pairs.split(","):
         model, _, against = pair.partition(":")
-        groups = comparison(options, against)
+        groups = comparison(options, against, "--pairs")
         if model not in groups:
             raise Failure(f"--pairs: {model}: expected one of {', '.join(groups)}")
         loss = groups[model]["val_loss"]
@@ -162,15 +165,16 @@ def stream(options: argparse.Namespace) -> None:
     if not steps:
         raise Failure(f"{options.out}: the runs have no telemetry of the same step (telemetry_every)")
     shown = sorted({steps[0], steps[min(1, len(steps) - 1)], steps[len(steps) // 2], steps[-1]})
+    of_updates = sorted({shown[min(1, len(shown) - 1)], steps[-1]})
     rows = []
     for name, runs in records.items():
         sizes = [significant(mean([run[step][-1]["x_rms"] for run in runs])) for step in shown]
         largest = mean([max(sublayer["f_rms"] for sublayer in run[steps[-1]]) for run in runs])
-        updates = [mean([mean([sublayer["step"] for sublayer in run[step]]) for run in runs])
-                   for step in (shown[min(1, len(shown) - 1)], steps[-1])]
+        updates = [mean([mean([sublayer.get("step") for sublayer in run[step]]) for run in runs])
+                   for step in of_updates]
         rows.append([name, *sizes, significant(largest), *(significant(update, 2) for update in updates)])
     table(["model", *(f"stream, step {step}" for step in shown), f"largest f, step {steps[-1]}",
-           f"update, step {shown[min(1, len(shown) - 1)]}", f"update, step {steps[-1]}"], rows)
+           *(f"update, step {step}" for step in of_updates)], rows)
 
 
 # ---- trained models ----
@@ -227,10 +231,10 @@ MIXING = [
 def mixing(options: argparse.Namespace) -> None:
     rows, sums = [], []
     for name, runs in inspections(options).items():
-        for title, key, at_end in MIXING:
+        for figure, key, at_end in MIXING:
             values = [mean([s[key] for s in (run["sublayers"][-1:] if at_end else run["sublayers"])]) for run in runs]
             if any(value is not None for value in values):
-                rows.append([name, title, mean_and_range(values)])
+                rows.append([name, figure, mean_and_range(values)])
         for same in zip(*(run.get("averages", []) for run in runs)):
             weights = [number(mean(list(column)), 2) for column in zip(*(one["weights"] for one in same))]
             sums.append([name, str(same[0]["layer"]), ", ".join(weights)])
@@ -247,7 +251,7 @@ def forces(options: argparse.Namespace) -> None:
         try:
             return call(options, *arguments, *(["--force", force] if force else []))["models"][0]["loss"]
         except Failure as failure:
-            if "the model has none" in str(failure):  # layers to which the spec applies
+            if "the model has none" in str(failure) or " has the rule " in str(failure):  # such layers
                 return None
             raise
 
@@ -273,12 +277,16 @@ def main() -> int:
     parser.add_argument("--forces", default="beta=mean beta=1 update=write update=erase mix=identity values=own "
                         "average=none", help="forces: specs of ddl eval --force, with spaces between them")
     options = parser.parse_args()
+    sys.stdout.reconfigure(encoding="utf-8")
     if options.table in ("gates", "mixing", "forces") and not options.val_data:
         parser.error(f"{options.table} needs --val-data")
     try:
         tables[options.table](options)
     except Failure as failure:
-        print(f"{Path(sys.argv[0]).name}: {failure}", file=sys.stderr)
+        print(f"study_tables: {failure}", file=sys.stderr)
+        return 1
+    except (OSError, ValueError, KeyError) as error:  # a damaged file
+        print(f"study_tables: {options.out}: cannot be read: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -35,8 +35,7 @@ struct ddl_graft {
 DDL_API bool ddl_graft_may_set(const struct ddl_option *row);
 /* Whether the key of `row` is such an option, which changes without --layers. */
 DDL_API bool ddl_graft_is_option(const struct ddl_option *row);
-/* The row of the first option separate from the rules that differs between graft->keys and `source`, or NULL.
- */
+/* The row of the first such option that differs between graft->keys and `source`, or NULL. */
 DDL_API const struct ddl_option *ddl_graft_changed_option(const struct ddl_config *source,
                                                           const struct ddl_graft *graft);
 

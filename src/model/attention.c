@@ -11,8 +11,6 @@
 
 #include <math.h>
 
-static const float qk_eps = 1e-5f;
-
 /* Rotates queries (part 0 of the fused projection) or keys (part 1). */
 static void rotate(const struct pass *p, const float *qkv, int part, int slot, float *y)
 {
@@ -24,7 +22,7 @@ static void rotate(const struct pass *p, const float *qkv, int part, int slot, f
                                                   .h = k->head_dim,
                                                   .R = ddl_config_rope_dims(k),
                                                   .ragged = p->ragged,
-                                                  .eps = qk_eps,
+                                                  .eps = NORM_EPS,
                                                   .cos = p->rope->cos,
                                                   .sin = p->rope->sin,
                                                   .x = qkv + (size_t)part * a,
@@ -43,7 +41,7 @@ static void rotate_bwd(const struct pass *p, const float *qkv, int part, int slo
                                                        .H = k->n_heads,
                                                        .h = k->head_dim,
                                                        .R = ddl_config_rope_dims(k),
-                                                       .eps = qk_eps,
+                                                       .eps = NORM_EPS,
                                                        .cos = p->rope->cos,
                                                        .sin = p->rope->sin,
                                                        .x = qkv + (size_t)part * a,

@@ -529,7 +529,7 @@ ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *e
         if (config->by_layer && rule->state)
             status = ddl_error_set(err, DDL_E_USAGE,
                                    "ddl_residual_by_layer: expected rules whose state is one vector, found "
-                                   "%s: all layers have its state; set ddl_residual to %s instead",
+                                   "%s, whose state all layers would share; set ddl_residual to %s instead",
                                    name, name);
         else if (rule->check)
             status = rule->check(config, err);

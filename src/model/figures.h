@@ -1,5 +1,5 @@
 /* The figures of a sublayer's step (docs/inspect.md): their table, and their values from sums over rows. The
- * rows are in host memory; sums are double. */
+ * rows are in host memory (what ddl_figures_set_factors reads is not); sums are double. */
 #ifndef DDL_MODEL_FIGURES_H
 #define DDL_MODEL_FIGURES_H
 

@@ -21,10 +21,11 @@ static const struct shape {
 } shapes[] = { { 0, 5 }, { 1, 1 }, { 1, 7 }, { 3, 63 }, { 7, 100 }, { 63, 768 }, { 511, 100 }, { 100, 1 } };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-/* The limit of n sums of `count` products g x each, g (count) and x (n, stride), added to `initial` (n). A
- * sum of products has the size of the root of their squares' sum, and a rounding error of about the root of
- * the number of additions in units of it: 5e-6 for the shapes here. The sums themselves may cancel, so the
- * limit is relative to them as they are. */
+/* The limit of n sums of `count` products g x each, g (count) and x (n, stride), added to `initial` (n). The
+ * expected size of a sum is the root of the sum of the squared products; its rounding error is about the root
+ * of the number of successive additions, in units of half an epsilon of that size. Kernels add in lanes and
+ * pieces, at most 7,000 in succession: sqrt(7000) 2^-24 = 5e-6. The sum may be smaller than its expected
+ * size, because its terms cancel; the limit, which is relative to the sum, is larger by as much. */
 static double sums_limit(size_t n, size_t count, const float *g, const float *x, size_t stride,
                          const float *initial)
 {

@@ -308,8 +308,8 @@ static void the_curves_recipe_is_one_of_a_case(void **state)
     json_decref(real);
 }
 
-/* Each command of the table must exit with the documented status. RUN is replaced by a recipe whose run can
- * be interrupted. */
+/* Each command of the table must exit with the documented status. RECIPE.yaml is replaced by a recipe whose
+ * run can be interrupted. */
 static void exit_statuses(void **state)
 {
     (void)state;

@@ -327,8 +327,8 @@ static void more_checks(void **state)
     c.residual_by_layer[3] = DDL_RESIDUAL_MHC;
     assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
     assert_string_equal(err.text,
-                        "ddl_residual_by_layer: expected rules whose state is one vector, found mhc: all "
-                        "layers have its state; set ddl_residual to mhc instead");
+                        "ddl_residual_by_layer: expected rules whose state is one vector, found mhc, whose "
+                        "state all layers would share; set ddl_residual to mhc instead");
 }
 
 static void rule_by_layer(void **state)

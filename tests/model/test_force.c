@@ -143,6 +143,9 @@ static void sums_are_left_out(ddl_backend *backend)
                         "force: average does not apply to layer 0: no weighted sum of states follows it");
     assert_int_equal(ddl_model_force(f.model, 1, DDL_SUBLAYER_ATTN, &none, &err), DDL_E_USAGE);
     assert_string_equal(err.text, "force: average: expected sublayer mlp, found attn");
+    const struct ddl_force other = { .keys = DDL_FORCE_AVERAGE, .average = DDL_AVERAGES };
+    assert_int_equal(ddl_model_force(f.model, 1, DDL_SUBLAYER_MLP, &other, &err), DDL_E_USAGE);
+    assert_string_equal(err.text, "force: average: 1 is out of range (0 to 0)");
     assert_ok(ddl_model_force(f.model, 1, DDL_SUBLAYER_MLP, &none, &err), err);
     assert_true(loss_of(&f) == loss_of(&g));
     small_model_free(&f);
@@ -255,6 +258,9 @@ static void own_values_are_not_mixed(ddl_backend *backend)
         small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
         small_model_make(&g, ddl_backend_name(backend), &plain, DDL_PRECISION_F32);
         assert_true(fabs(loss_of(&f) - loss_of(&g)) > 1e-3);
+        const struct ddl_force other = { .keys = DDL_FORCE_VALUES, .values = -1 };
+        assert_int_equal(ddl_model_force(f.model, 1, DDL_SUBLAYER_ATTN, &other, &err), DDL_E_USAGE);
+        assert_string_equal(err.text, "force: values: -1 is out of range (0 to 0)");
         for (size_t l = 0; l < k.n_layers; l++)
             assert_int_equal(ddl_model_force(f.model, l, DDL_SUBLAYER_ATTN, &own, &err),
                              l ? DDL_OK : DDL_E_USAGE);

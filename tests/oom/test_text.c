@@ -3,6 +3,7 @@
 #include "oom/sweep.h"
 #include "support/runs.h"
 
+#include "data/build_folder.h"
 #include "data/pack.h"
 #include "ddl/data.h"
 
@@ -53,7 +54,7 @@ static void remove_parts(void *user)
     (void)user;
     if (!ddl_file_exists(parts_folder))
         return;
-    (void)ddl_file_remove_dir(file_in(parts_folder, "ready"), NULL);
+    (void)ddl_file_remove_dir(file_in(parts_folder, DDL_BUILD_READY), NULL);
     (void)ddl_file_remove_dir(parts_folder, NULL);
 }
 

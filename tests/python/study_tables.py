@@ -72,9 +72,11 @@ def losses() -> None:
 def rates() -> None:
     (found,) = tables("rates", "runs")
     assert found[0] == ["model", "1e-3", "3e-3"] and [row[0] for row in found[1:]] == MODELS
-    for row in found[1:]:
-        best = min(row[1:], key=value)
-        assert [cell for cell in row[1:] if cell.startswith("**")] == [best], row
+    choices = json.loads((SCRATCH / "runs/sweep.json").read_text())["choices"]
+    for row, choice in zip(found[1:], choices):
+        best = min(choice["values"], key=lambda tried: tried["loss"])["value"]
+        assert [name for name, cell in zip(found[0], row) if cell.startswith("**")] == [best], row
+        assert all(abs(value(cell) - tried["loss"]) < 1e-3 for cell, tried in zip(row[1:], choice["values"])), row
 
 
 def stream() -> None:
@@ -111,21 +113,26 @@ def trained() -> None:
 def mistakes() -> None:
     for arguments, message in (
             (("losses", "nowhere"), "nowhere/sweep.json: cannot be read"),
-            (("losses", "runs", "--baseline", "other"), "other: expected one of baseline, gated"),
+            (("losses", "runs", "--baseline", "other"), "--baseline: other: expected one of baseline, gated"),
             (("losses", "runs", "--pairs", "other:baseline"), "--pairs: other: expected one of"),
+            (("losses", "runs", "--pairs", "gated"), "--pairs: no name: expected one of"),
             (("gates", "runs", "--val-data", "nowhere"), "nowhere: cannot open"),
             (("forces", "runs", "--val-data", "shards", "--forces", "beta=x"), "--force 'beta=x'")):
         done = script(*arguments)
         assert done.returncode == 1 and message in done.stderr, (arguments, done.stderr)
         assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     assert script("gates", "runs").returncode == 2
+    (SCRATCH / "damaged").mkdir()
+    (SCRATCH / "damaged/sweep.json").write_text("{}")
+    done = script("rates", "damaged")
+    assert done.returncode == 1 and "study_tables: damaged: cannot be read: KeyError" in done.stderr, done.stderr
 
 
 def main() -> None:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
     text = SCRATCH / "text.txt"
-    text.write_text((SOURCE / "README.md").read_text(encoding="utf-8")[:30000], encoding="utf-8")
+    text.write_text((SOURCE / "LICENSE").read_text(encoding="utf-8")[:30000], encoding="utf-8")
     (SCRATCH / "sweep.yaml").write_text(SWEEP % ", ".join(MODELS), encoding="utf-8")
     ddl("tokenizer", "train", text, "--vocab-size", 512, "--out", "shards/tokenizer.json")
     ddl("data", "build", text, "--tokenizer", "shards/tokenizer.json", "--val-fraction", 0.1, "--out", "shards")

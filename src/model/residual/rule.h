@@ -85,8 +85,7 @@ struct residual_rule {
     /* Sums over rows in the largest gradient of its parameters that one op computes (ddl_limits.d_c_taps);
      * NULL: no more than d c. */
     size_t (*most_sums)(const struct ddl_config *config);
-    /* Floating-point operations of one sublayer for a token, without those of matrices of the group "matrix".
-     */
+    /* Floating-point operations of one sublayer for a token, without matrices of the group "matrix". */
     double (*flops)(const struct ddl_config *config);
     /* The keys of struct ddl_force that it accepts. block.c applies f_scale, the rule the others. */
     unsigned force_keys;
