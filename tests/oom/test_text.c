@@ -3,7 +3,6 @@
 #include "oom/sweep.h"
 #include "support/runs.h"
 
-#include "data/build_folder.h"
 #include "data/pack.h"
 #include "ddl/data.h"
 
@@ -48,14 +47,12 @@ static ddl_status build(void *user, uint64_t *digest, struct ddl_error *err)
     return status;
 }
 
-/* After an error, finished parts or shards are left, which the same call would use. */
+/* After an error, finished parts are left, which the same call would use. */
 static void remove_parts(void *user)
 {
     (void)user;
-    if (!ddl_file_exists(parts_folder))
-        return;
-    (void)ddl_file_remove_dir(file_in(parts_folder, DDL_BUILD_READY), NULL);
-    (void)ddl_file_remove_dir(parts_folder, NULL);
+    if (ddl_file_exists(parts_folder))
+        (void)ddl_file_remove_dir(parts_folder, NULL);
 }
 
 static void building(void **state)
