@@ -23,9 +23,10 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The limit of n sums of `count` products g x each, g (count) and x (n, stride), added to `initial` (n). The
  * expected size of a sum is the root of the sum of the squared products; its rounding error is about the root
- * of the number of successive additions, in units of half an epsilon of that size. Kernels add in lanes and
- * pieces, at most 7,000 in succession: sqrt(7000) 2^-24 = 5e-6. The sum may be smaller than its expected
- * size, because its terms cancel; the limit, which is relative to the sum, is larger by as much. */
+ * of the number of successive additions, in units of half an epsilon of that size. Fewer than 600 additions
+ * follow one another here (at most 511 rows or 25 pieces, and the lanes of one): sqrt(600) 2^-24 = 1.5e-6, a
+ * third of 5e-6. The sum may be smaller than its expected size, because its terms cancel; the limit, which is
+ * relative to the sum, is larger by as much. */
 static double sums_limit(size_t n, size_t count, const float *g, const float *x, size_t stride,
                          const float *initial)
 {
