@@ -23,7 +23,7 @@ struct flags {
 
 /* ---- options ---- */
 
-/* Rows of ddl_residual: the names of the rules. The library's table has them. */
+/* The choices of the option ddl_residual: the names of the rules. */
 static const char *const *rule_names(void)
 {
     return ddl_option_find(ddl_config_options(), "ddl_residual")->choices;
@@ -43,7 +43,7 @@ static const struct ddl_option flag_rows[] = {
       "layers whose rule is replaced, such as 0,3-5 or all (empty "
       "with --sweep: those whose rule is not --rule)" },
     [RULE_ROW] = { "rule", DDL_OPTION_CHOICE, AT(rule), 0, 0, 0, NULL, "NAME", "their new residual rule" },
-    FLAG(sweep, "graft one layer at a time and fine-tune it"),
+    FLAG(sweep, "graft one layer at a time and fine-tune each grafted model"),
     { "train", DDL_OPTION_CHOICE, AT(train), 0, 0, 0, ddl_graft_train_names, "NAME",
       "fine-tune all parameters, or only the new ones" },
     FLAG(keep_models, "with --sweep: keep the grafted and the fine-tuned models"),
@@ -198,7 +198,7 @@ static void print_graft_json(const struct work *w, const struct ddl_graft_result
     putchar('\n');
 }
 
-/* The options beside the rules that have changed. */
+/* The changed options, the rules excepted. */
 static void print_options(const struct ddl_graft_result *r)
 {
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
@@ -233,7 +233,7 @@ static void print_graft(const struct work *w, const struct ddl_graft_result *r, 
 static ddl_status check_train(const struct work *w, struct ddl_error *err)
 {
     if (w->flags.train == DDL_GRAFT_TRAIN_NEW && w->graft.rule == DDL_RESIDUAL_ADD && has_layers(w))
-        return ddl_error_set(err, DDL_E_USAGE, "--train: expected all, the rule add has no parameters");
+        return ddl_error_set(err, DDL_E_USAGE, "--train: expected all: the rule add has no parameters");
     return DDL_OK;
 }
 
@@ -473,18 +473,20 @@ const struct command graft_command = {
     .about = "replace the residual rule in selected layers of a trained model",
     .text =
         (const char *const[]){
-            "DIR is a run, a checkpoint or a model with one value channel. The new folder has the chosen",
-            "rule in the chosen layers; the tensors of their former rule are left out, all others are copied",
-            "unchanged, and those of the new rule are initialized as in a new model with this --seed.",
+            "DIR is a run, a checkpoint or a model; --rule requires one value channel. The new folder has "
+            "the",
+            "chosen rule in the chosen layers; the tensors of their former rule are left out, all others are",
+            "copied unchanged, and those of the new rule are initialized as in a new model with this --seed.",
             "A gate starts at --beta-init, that of the rule highway at --ddl-highway-init, the factor of the",
             "rule scale at --ddl-scale-init. --rule add restores the addition.",
             "--value-residual true mixes the values of attention with those of layer 0, at first with the",
             "factors (1, 0), which leave the model as it was; it needs no --layers.",
             "With data (--val-data, or --train-data) the loss before and after is printed.",
-            "--sweep grafts each layer alone and fine-tunes it on --train-data: the table has the loss right",
-            "after the graft and after --steps steps, the lowest first. With --train all a row 'none' is the",
-            "source fine-tuned in the same way. Finished layers are kept in --out: the same command line",
-            "continues an interrupted sweep.", NULL },
+            "--sweep grafts each layer alone and fine-tunes the grafted model on --train-data: the table has",
+            "the loss right after the graft and after --steps steps, the lowest first. With --train all a "
+            "row",
+            "'none' is the source fine-tuned in the same way. Finished layers are kept in --out: the same",
+            "command line continues an interrupted sweep.", NULL },
     .options = { { .table = flag_table, .defaults = flag_defaults },
                  { .title = "keys of the residual rule (default: as in DIR)", .table = rule_table },
                  { .title = "data and fine-tuning", .table = run_table, .defaults = run_defaults } },

@@ -142,18 +142,19 @@ static int evaluated(void *user, uint64_t done, uint64_t total)
     return report(w);
 }
 
-/* *loss is NAN where the loss is not finite. */
+/* *loss is NAN if the loss of a row is not finite; for the source (no row) that is an error. */
 static ddl_status measure(struct sweep *w, const char *folder, const struct ddl_graft_row *row,
                           const char *what, double *loss, struct ddl_error *err)
 {
     struct ddl_eval_result result;
     begin_part(w, row, what);
     ddl_status status = ddl_graft_loss(folder, &w->s->run, evaluated, w, &result, err);
-    if (status)
+    if (status && !(status == DDL_E_NUMERIC && row))
         return status;
     w->done += w->eval_tokens;
-    w->source.tokens = result.tokens;
-    *loss = isfinite(result.loss) ? result.loss : (double)NAN;
+    if (!status)
+        w->source.tokens = result.tokens;
+    *loss = status ? (double)NAN : result.loss;
     return DDL_OK;
 }
 
@@ -397,7 +398,7 @@ static ddl_status check(struct sweep *w, struct ddl_error *err)
                           option->name, was);
     }
     if (!status && s->train == DDL_GRAFT_TRAIN_NEW && s->graft.rule == DDL_RESIDUAL_ADD)
-        status = ddl_error_set(err, DDL_E_USAGE, "train: expected all, the rule add has no parameters");
+        status = ddl_error_set(err, DDL_E_USAGE, "train: expected all: the rule add has no parameters");
     if (!status && !*s->run.train_data)
         status = ddl_option_missing("graft", "--train-data PATH", err);
     if (!status && strlen(s->out) > 900)

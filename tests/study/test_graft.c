@@ -636,6 +636,50 @@ static void a_diverged_run_is_a_row(void **state)
     free(again.rows);
 }
 
+/* Writes the model to the folder "large": the baseline, with one product of layer 1 enlarged. */
+static void write_large(const char *from)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    ddl_model *model;
+    assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+    assert_ok(ddl_model_load(&model, from, backend, NULL, NULL, &err), err);
+    size_t i = 0;
+    while (strcmp(ddl_model_param(model, i)->name, "transformer.h.1.attn.c_proj.weight") != 0)
+        i++;
+    size_t n = ddl_model_param(model, i)->count;
+    float *values = malloc(n * sizeof *values);
+    assert_non_null(values);
+    ddl_model_read_param(model, i, values);
+    for (size_t j = 0; j < n; j++)
+        values[j] *= 1e33F;
+    ddl_model_write_param(model, i, values);
+    free(values);
+    assert_ok(ddl_file_make_dir(scratch_path("large"), &err), err);
+    assert_ok(ddl_model_save(model, scratch_path("large"), &err), err);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
+/* A grafted model whose loss is not finite has none, and its run diverges; the others are rows as before. */
+static void a_loss_that_is_not_finite_is_a_row(void **state)
+{
+    (void)state;
+    char from[4096], out[4096];
+    write_large(scratch_path("baseline"));
+    snprintf(from, sizeof from, "%s", scratch_path("large"));
+    snprintf(out, sizeof out, "%s", scratch_path("infinite"));
+    remove_scratch("infinite");
+    struct ddl_graft_sweep s = sweep_of(from, DDL_RESIDUAL_SCALE, out);
+    s.graft.keys.scale_init = 1e6F;
+    struct ddl_graft_table table = swept(&s);
+    assert_int_equal(table.n, 4);
+    assert_true(isnan(row_of(&table, true, 1)->loss) && isnan(row_of(&table, true, 1)->tuned_loss));
+    assert_true(isfinite(table.source_loss) && row_of(&table, false, 0)->loss == table.source_loss);
+    assert_true(isfinite(row_of(&table, true, 0)->loss) && isfinite(row_of(&table, true, 2)->loss));
+    free(table.rows);
+}
+
 static void refused_sweeps(void **state)
 {
     (void)state;
@@ -666,7 +710,7 @@ static void refused_sweeps(void **state)
     from[0] = '\0';
     strcat(from, scratch_path("ddl-1"));
     REFUSED((s.graft = graft_of(from, DDL_RESIDUAL_ADD, 0, 0), s.train = DDL_GRAFT_TRAIN_NEW), DDL_E_USAGE,
-            "train: expected all, the rule add has no parameters");
+            "train: expected all: the rule add has no parameters");
 }
 
 int main(void)
@@ -686,6 +730,7 @@ int main(void)
         cmocka_unit_test(a_sweep_is_its_parts),
         cmocka_unit_test(an_interrupted_sweep_continues),
         cmocka_unit_test(a_diverged_run_is_a_row),
+        cmocka_unit_test(a_loss_that_is_not_finite_is_a_row),
         cmocka_unit_test(refused_sweeps),
     };
     return cmocka_run_group_tests(tests, write_inputs, NULL);
