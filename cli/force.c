@@ -153,12 +153,13 @@ static void merge(struct sublayer_force *to, const struct spec *spec, unsigned k
     to->force.keys |= keys;
 }
 
-/* A message that names the keys of the spec which the layers do not accept. */
+/* A message that names the first key of the spec that the layer does not accept. */
 static ddl_status not_accepted(const struct spec *spec, const struct ddl_config *config, size_t layer,
                                struct ddl_error *err)
 {
+    unsigned rejected = spec->force.keys & ~ddl_config_force_keys(config, layer);
     size_t i = 0;
-    while (!(spec->force.keys & key_rows[i].key))
+    while (!((rejected ? rejected : spec->force.keys) & key_rows[i].key))
         i++;
     const char *key = key_rows[i].group, *rules = key_rows[i].layers;
     if (spec->all)

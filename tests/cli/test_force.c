@@ -155,6 +155,10 @@ static void refusals(void **state)
           "average: expected layers with a sum of dense_average after it, sub=mlp, the model has none" },
         { dense, "--force average=all", "average: 'all' is none of none" },
         { add, "--force layers=1,beta=0", "expected a layer with the rule delta, layer 1 has the rule add" },
+        { delta, "--force layers=1,beta=0,f_scale=0",
+          "f_scale: expected a layer with a rule other than delta, layer 1 has the rule delta" },
+        { delta, "--force layers=1,beta=0,mix=identity",
+          "mix: expected a layer with the rule hyper, mhc or laurel, layer 1 has the rule delta" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(ddl("eval '%s' --text '%s' %s", rows[i].folder, text, rows[i].options), 2);
