@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The file names the process that holds the lock; it is empty if that has only just opened it. */
@@ -50,6 +51,11 @@ ddl_status ddl_lock_take(struct ddl_lock *lock, const char *folder, struct ddl_e
             return ddl_file_error(err, lock->path, "create");
         }
         if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+            if (flock(lock->fd, LOCK_SH | LOCK_NB) == 0) { /* only ddl_lock_is_held was in the way */
+                close(lock->fd);
+                (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+                continue;
+            }
             ddl_status status = in_use(lock->fd, folder, err);
             lock->busy = true;
             close(lock->fd);

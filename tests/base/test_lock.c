@@ -4,8 +4,11 @@
 
 #include "base/lock.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* An empty folder of the scratch folder. */
@@ -60,6 +63,37 @@ static void the_dead_hold_nothing(void **state)
     assert_int_equal(strtol(text + strlen("process "), NULL, 10), getpid());
     free(text);
     ddl_lock_release(&lock);
+}
+
+/* ddl_lock_is_held holds a shared lock for a moment: who takes the lock then waits for it. */
+static void a_look_does_not_hold(void **state)
+{
+    (void)state;
+    char folder[1024];
+    struct ddl_lock lock;
+    struct ddl_error err;
+    int ready[2];
+    char byte;
+    snprintf(folder, sizeof folder, "%s", new_folder("look"));
+    write_file(scratch_path("look/.lock"), "", 0);
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open(scratch_path("look/.lock"), O_RDONLY);
+        bool locked = flock(fd, LOCK_SH) == 0 && write(ready[1], "", 1) == 1;
+        nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+        _exit(locked ? 0 : 1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_ok(ddl_lock_take(&lock, folder, &err), err);
+    assert_true(ddl_lock_is_held(folder));
+    ddl_lock_release(&lock);
+    assert_false(ddl_lock_is_held(folder));
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(ready[0]);
+    close(ready[1]);
 }
 
 static void what_cannot_be_locked(void **state)
@@ -126,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(held_and_let_go),
                                         cmocka_unit_test(the_dead_hold_nothing),
+                                        cmocka_unit_test(a_look_does_not_hold),
                                         cmocka_unit_test(what_cannot_be_locked),
                                         cmocka_unit_test(one_at_a_time) };
     return cmocka_run_group_tests(tests, NULL, NULL);
