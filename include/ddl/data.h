@@ -42,7 +42,9 @@ struct ddl_shards_options {
     int split;  /* enum ddl_shards_split */
     int format; /* enum ddl_shards_format */
 };
-/* Opens the shards at path. DDL_E_FORMAT, with the file's name, if one is corrupted. options may be NULL. */
+/* Opens the shards at path. DDL_E_FORMAT, with the file's name, if one is corrupted or the set has no tokens;
+ * DDL_E_UNSUPPORTED for an unknown version; DDL_E_IO if a file is missing or no file matches. *out is NULL
+ * after an error. options may be NULL. */
 DDL_API ddl_status ddl_shards_open_with(ddl_shards **out, const char *path,
                                         const struct ddl_shards_options *options, struct ddl_error *err);
 /* Opens all files at path. */
@@ -50,8 +52,9 @@ DDL_API ddl_status ddl_shards_open(ddl_shards **out, const char *path, struct dd
 DDL_API void ddl_shards_close(ddl_shards *shards);           /* NULL is allowed */
 DDL_API uint64_t ddl_shards_count(const ddl_shards *shards); /* total tokens, at least 1 */
 DDL_API size_t ddl_shards_n_files(const ddl_shards *shards); /* files, at least 1 */
-/* Returns how many files have no header and were recognized as nanoGPT's by their name only. */
-DDL_API size_t ddl_shards_n_assumed(const ddl_shards *shards);
+/* Returns the path of the first file that has no header and was recognized as nanoGPT's by its name and size
+ * only (borrowed); NULL if there is none. */
+DDL_API const char *ddl_shards_assumed(const ddl_shards *shards);
 /* Returns how many files of the path are not in the set because of `split`: validation shards, or others. */
 DDL_API size_t ddl_shards_n_left_out(const ddl_shards *shards, bool validation);
 /* Returns the path of file i (borrowed), or NULL past the last; tokens and bytes_per_token (2 or 4) may be
@@ -81,12 +84,13 @@ DDL_API ddl_status ddl_shards_scan(const ddl_shards *shards, size_t i, int32_t e
 DDL_API int32_t ddl_shards_usual_end_of_text(const ddl_shards *shards);
 /* Writes to *out which tokenizer built the shards, from the records (shards.json) in their folders that list
  * them; out->sha256 is empty if there are none. DDL_E_FORMAT if two files were built with different
- * tokenizers, or if a record is damaged. */
+ * tokenizers, or if a record is corrupted. */
 DDL_API ddl_status ddl_shards_identity(const ddl_shards *shards, struct ddl_tokenizer_identity *out,
                                        struct ddl_error *err);
 /* Rows of the embedding for a tokenizer of n tokens: the next multiple of 64. */
 DDL_API size_t ddl_vocab_size_padded(size_t n);
-/* What must fit together. All pointers may be NULL and are borrowed. */
+/* What must fit together. All pointers may be NULL, but tokenizer_path only without a tokenizer; all are
+ * borrowed. */
 struct ddl_vocabulary {
     size_t vocab_size;              /* of the model */
     const ddl_tokenizer *tokenizer; /* of the model or the run */
@@ -94,10 +98,10 @@ struct ddl_vocabulary {
     const ddl_shards *train;        /* training shards */
     const ddl_shards *val;          /* validation shards */
 };
-/* DDL_E_FORMAT, with both sides, if shards of `vocabulary` were built with another tokenizer than its
- * tokenizer or than each other, or if the tokenizer has more than vocab_size tokens. A vocab_size above the
- * padded size is reported to `warn`. *out gets the tokenizer's identity, with an empty sha256 if neither a
- * tokenizer nor a record says it; out and warn may be NULL. */
+/* DDL_E_FORMAT, with both in the message, if shards of `vocabulary` were built with another tokenizer than
+ * its tokenizer or than each other, or if the tokenizer has more than vocab_size tokens. A vocab_size above
+ * the padded size is reported to `warn`. *out gets the tokenizer's identity, with an empty sha256 if neither
+ * a tokenizer nor a record says it; out and warn may be NULL. */
 DDL_API ddl_status ddl_vocabulary_check(const struct ddl_vocabulary *vocabulary,
                                         struct ddl_tokenizer_identity *out, ddl_warn_fn *warn, void *user,
                                         struct ddl_error *err);
@@ -112,8 +116,8 @@ struct ddl_loader {
     const ddl_shards *shards; /* borrowed */
     int order;                /* enum ddl_order */
     uint64_t seed;            /* of the random order */
-    size_t T;
-    uint64_t position; /* sequences returned so far: save it to resume */
+    size_t T;          /* tokens of a sequence */
+    uint64_t position;        /* sequences returned so far: save it to resume */
 };
 /* Reads the next B sequences into tokens and targets (B, T), host memory. Advances the position of loader. */
 DDL_API void ddl_loader_next(struct ddl_loader *loader, size_t B, int32_t *tokens, int32_t *targets);
@@ -135,7 +139,7 @@ struct ddl_build_config {
     uint64_t seed;       /* of the selection of held-out documents */
     size_t shard_tokens; /* maximum tokens per shard */
     size_t part_bytes;   /* bytes of input per part, at least 1: an uncompressed file is divided between
-                            documents   (lines of JSON, or separator lines); a compressed file is in one part */
+                            documents (lines of JSON, or separator lines); a compressed file is in one part */
     char shard[32];      /* "i/n": encode the parts of process i of n, from 0; empty: all parts */
     size_t threads;      /* encoder threads; 0: one per core */
     struct ddl_text_input input; /* how the inputs are read */
@@ -152,11 +156,11 @@ struct ddl_build_progress {
 };
 /* Result of a build. If it is not complete, only the parts, bytes_per_token and seconds are set. */
 struct ddl_build_result {
-    bool complete;         /* the shards are in `out`; else other processes finish the build */
-    size_t parts;          /* of the build; 0 if a build killed while it moved its shards was completed */
-    size_t parts_encoded;  /* by this process */
-    size_t parts_kept;     /* of this process, finished by an earlier one */
-    size_t parts_finished; /* of all processes */
+    bool complete; /* the shards are in `out`; else other processes finish the build */
+    size_t parts;  /* of the build; 0 if the shards were complete, or only had to be moved into place */
+    size_t parts_encoded;                       /* by this process */
+    size_t parts_kept;                          /* of this process, finished by an earlier one */
+    size_t parts_finished;                      /* of all processes */
     uint64_t documents[2], tokens[2], bytes[2]; /* train, val; tokens include <|endoftext|>; bytes of text. A
                                                    document that end_held_out divides counts in both. */
     size_t shards[2];                           /* number of files, train and val */
@@ -172,15 +176,15 @@ typedef int ddl_build_progress_fn(void *user, const struct ddl_build_progress *p
 DDL_API struct ddl_build_config ddl_build_defaults(void); /* defaults of the options */
 DDL_API const struct ddl_option *ddl_build_options(void); /* option rows of struct ddl_build_config */
 /* Builds shards. inputs: files (.txt, .jsonl, each also .gz or .zst), folders (walked in name order for such
- * files), or "-" for standard input. Text may contain any bytes except NUL. Fails for an input that
- * is missing, corrupted or binary, a .jsonl line that is not a JSON object with the key (the error states
- * file and line), inputs without any document, and a folder that already has shards (unless overwrite is
- * set). Shards appear in `out` after all of them are complete. After an error or a kill, the finished parts
- * are kept: the same call continues. DDL_E_USAGE if the tokenizer, an option or the list of inputs differs
- * from those of the finished parts, DDL_E_FORMAT if an input has changed since. DDL_E_IO if another process
- * works on the same shard. If no part is finished, or standard input is among the inputs, an error leaves no
- * new files behind. Memory use does not grow with the sizes of the inputs. progress and result may be NULL.
- */
+ * files), or "-" for standard input. A text file may contain any bytes except NUL, a JSON string any
+ * characters. Fails for an input that is missing, corrupted or binary, a .jsonl line that is not a JSON
+ * object with the key (the error states file and line), inputs without any document, and a folder that
+ * already has shards (unless overwrite is set). Shards appear in `out` after all of them are complete. After
+ * an error or a kill, the finished parts are kept: the same call continues. DDL_E_USAGE if the tokenizer, an
+ * option or the list of inputs differs from those of the finished parts, DDL_E_FORMAT if an input has changed
+ * since. DDL_E_IO if another process works on the same shard. If no part is finished, or standard input is
+ * among the inputs, an error leaves no new files behind. Memory use does not grow with the sizes of the
+ * inputs. progress and result may be NULL. */
 DDL_API ddl_status ddl_data_build(const struct ddl_build_config *config, const char *const *inputs,
                                   size_t n_inputs, ddl_build_progress_fn *progress, void *user,
                                   struct ddl_build_result *result, struct ddl_error *err);

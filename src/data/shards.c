@@ -25,7 +25,6 @@ struct ddl_shards {
     struct shard *files;
     size_t n;
     uint64_t tokens;
-    size_t assumed;     /* files without a header that were recognized by name and size */
     size_t left_out[2]; /* files of the path that are not in the set: others, validation shards */
 };
 
@@ -197,7 +196,6 @@ static ddl_status open_all(ddl_shards *shards, struct paths *paths, int format, 
             return status;
         shard->start = shards->tokens;
         shards->tokens += shard->layout.tokens;
-        shards->assumed += shard->layout.assumed;
     }
     return DDL_OK;
 }
@@ -254,9 +252,13 @@ size_t ddl_shards_n_files(const ddl_shards *shards)
     return shards->n;
 }
 
-size_t ddl_shards_n_assumed(const ddl_shards *shards)
+const char *ddl_shards_assumed(const ddl_shards *shards)
 {
-    return shards->assumed;
+    for (size_t i = 0; i < shards->n; i++) {
+        if (shards->files[i].layout.assumed)
+            return shards->files[i].path;
+    }
+    return NULL;
 }
 
 size_t ddl_shards_n_left_out(const ddl_shards *shards, bool validation)

@@ -54,10 +54,11 @@ static void note_selection(const struct run *run)
 static void note_assumed(const struct run *run, const char *key, const ddl_shards *shards)
 {
     struct ddl_error message;
-    if (!shards || ddl_shards_n_assumed(shards) == 0)
+    const char *path = shards ? ddl_shards_assumed(shards) : NULL;
+    if (!path)
         return;
-    ddl_error_set(&message, DDL_OK, "%s: %.600s: no shard header: reading uint16 tokens, as of nanoGPT", key,
-                  ddl_shards_file(shards, 0, NULL, NULL));
+    ddl_error_set(&message, DDL_OK, "%s: %.600s: no shard header: reading uint16 tokens in nanoGPT's format",
+                  key, path);
     trainer_note(run, message.text);
 }
 

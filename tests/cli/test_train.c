@@ -32,7 +32,7 @@ static void mistakes(void **state)
         { "train --model dl-cc", 2, "unknown model 'dl-cc', did you mean 'ddl-cc'?" },
         { "eval", 2, "eval: missing argument: expected a model folder (DIR)" },
         { "eval /nowhere", 2,
-          "eval: missing argument: expected --val-data PATH, --text PATH or --tasks LIST" },
+          "eval: missing argument: expected --val-data PATH, --text FILE or --tasks LIST" },
         { "eval /nowhere --text x --shard y", 2,
           "eval: expected one of --val-data, --text and --tasks, found several" },
         { "eval /nowhere --text LICENSE", 1, "/nowhere/config.json: cannot open" },
@@ -419,7 +419,7 @@ static void nanogpt_files(void **state)
     assert_int_equal(
         ddl("train %s --model baseline --train-data %s --out %s --overwrite", tiny_flags, folder, run), 0);
     assert_printed("train_data: ");
-    assert_printed("nanogpt/train.bin: no shard header: reading uint16 tokens, as of nanoGPT");
+    assert_printed("nanogpt/train.bin: no shard header: reading uint16 tokens in nanoGPT's format");
     assert_printed("nanogpt/val.bin: no shard header");
     assert_printed("training on 1 of 2 files, validating on 1");
     assert_same_metrics(run, reference);
