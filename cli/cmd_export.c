@@ -1,4 +1,4 @@
-/* ddl export: a model folder in another dtype, for PyTorch or for the way. */
+/* ddl export: a model folder in another dtype, for PyTorch or to be copied elsewhere. */
 #include "cli.h"
 #include "ddl/export.h"
 #include "folder.h"
@@ -42,8 +42,16 @@ static ddl_status parse_size(const char *text, uint64_t *out, struct ddl_error *
         const char *unit;
         double bytes;
     } units[] = {
-        { "", 1 },      { "B", 1 },        { "KB", 1e3 },        { "MB", 1e6 },           { "GB", 1e9 },
-        { "TB", 1e12 }, { "KiB", 1024.0 }, { "MiB", 1048576.0 }, { "GiB", 1073741824.0 },
+        { "", 1 },
+        { "B", 1 },
+        { "KB", 1e3 },
+        { "MB", 1e6 },
+        { "GB", 1e9 },
+        { "TB", 1e12 },
+        { "KiB", 1024.0 },
+        { "MiB", 1048576.0 },
+        { "GiB", 1073741824.0 },
+        { "TiB", 1099511627776.0 },
     };
     char *end;
     *out = 0;
@@ -71,7 +79,7 @@ static void print_result(const char *out, int dtype, const struct ddl_export_res
     else
         printf("the authors' release has no such model (%s) and would compute another one from these "
                "tensors; ddl and "
-               "python/ddl_torch.py know it by the __metadata__ of the tensors' file\n",
+               "python/ddl_torch.py recognize it by the __metadata__ of the tensors' file\n",
                why);
 }
 

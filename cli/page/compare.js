@@ -99,7 +99,7 @@ function groupTable(key, title) {
 function groupTables() {
   section("Groups",
     note("Runs that differ only in their seeds are one group. Intervals are 95 % confidence intervals of the mean (Student's t), " +
-      "differences are to the baseline, and p-values are two-sided: Welch's t-test, and the t-test of the pairs of equal seed. " +
+      "differences are relative to the baseline, and p-values are two-sided: Welch's t-test, and the t-test of the pairs of equal seed. " +
       "They are not corrected for multiple comparisons."),
     groupTable("val_loss", "Validation loss"), groupTable("train_loss", "Training loss, mean of the last tenth of the logged steps"),
     hasSeeds ? element("ul", {}, result.groups.filter((group) => group.seeds > 1)

@@ -85,7 +85,7 @@ function histogram(s) {
     made.options.scales.x.title.display = false;
     return made;
   });
-  drawn.node.prepend(element("h3", {}, `layer ${s.layer} ${s.sub}`));
+  drawn.node.prepend(element("h3", {}, `layer ${labelOf(s)}`));
   return drawn.node;
 }
 
@@ -153,16 +153,17 @@ function channels() {
   const n = sublayers[0].channel_rms.length;
   if (n < 2) return;
   const names = sublayers[0].channel_rms.map((value, j) => j);
-  section("Value channels",
+  const one = sublayers[0].mix_mean ? "stream" : "value channel", column = sublayers[0].mix_mean ? "stream" : "channel";
+  section(sublayers[0].mix_mean ? "Streams" : "Value channels",
     heatMap({
-      label: "Root mean square of each value channel after each sublayer", name: "root mean square", xTitle: "value channel",
+      label: `Root mean square of each ${one} after each sublayer`, name: "root mean square", xTitle: one,
       rows: sublayers.map(labelOf), columns: names, values: sublayers.map((s) => s.channel_rms),
     }),
     result.read ? table([
-      { title: "read vector", text: true, cell: (row) => row.name }, ...names.map((j) => ({ title: `channel ${j}`, cell: (row) => fixed(row.values[j], 3) })),
-    ], result.read.map((values, l) => ({ name: l < result.read.length - 1 ? `layer ${l}` : "readout", values })), { caption: "How much of each channel a layer reads" }) : null,
-    dataTable("Root mean squares of the channels", [
-      ...identity(), ...names.map((j) => ({ title: `channel ${j}`, cell: (s) => precise(s.channel_rms[j]) })),
+      { title: "read vector", text: true, cell: (row) => row.name }, ...names.map((j) => ({ title: `${column} ${j}`, cell: (row) => fixed(row.values[j], 3) })),
+    ], result.read.map((values, l) => ({ name: l < result.read.length - 1 ? `layer ${l}` : "readout", values })), { caption: `How much of each ${column} a layer reads` }) : null,
+    dataTable(`Root mean squares of the ${column}s`, [
+      ...identity(), ...names.map((j) => ({ title: `${column} ${j}`, cell: (s) => precise(s.channel_rms[j]) })),
     ], sublayers));
 }
 

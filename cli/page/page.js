@@ -5,7 +5,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.querySelector("main");
 
-/* An error would leave half of a page: it is shown above it. */
+/* An error can leave the page incomplete: its message is shown above the page. */
 window.addEventListener("error", (event) => {
   const text = `This page could not be drawn completely: ${event.message}`;
   main.prepend(element("p", { class: "error", role: "alert" }, text));
@@ -38,7 +38,7 @@ const isPresent = (value) => value !== null && value !== undefined;
 
 const MISSING = "–";
 
-/* A number with so many decimals, with a true minus sign; MISSING for none. */
+/* A number with `decimals` decimals, with a true minus sign; MISSING for none. */
 function fixed(value, decimals) {
   return isNumber(value) ? value.toFixed(decimals).replace("-", "−") : MISSING;
 }
@@ -113,7 +113,7 @@ function dataTable(label, columns, rows) {
   const most = 100;
   const step = Math.ceil(rows.length / most);
   const shown = rows.filter((row, i) => i % step === 0 || i === rows.length - 1);
-  const caption = step > 1 ? `${label}: every ${step}th of ${rows.length} points, and the last` : label;
+  const caption = step > 1 ? `${label}: one of every ${step} of ${rows.length} points, and the last` : label;
   return element("details", { class: "data" }, element("summary", {}, "Figures as a table"), table(columns, shown, { caption }));
 }
 

@@ -17,14 +17,15 @@ typedef struct ddl_tokenizer ddl_tokenizer; /* a vocabulary, its merges and its 
 
 /* Loads a tokenizer. `path`: a Hugging Face tokenizer.json, or a folder with tokenizer.json, or with
  * vocab.bpe and encoder.json. A tokenizer.json that requires a feature this library does not implement
- * exactly (a normalizer, a pre-tokenizer other than GPT-2's ByteLevel, dropout, ...) is rejected. A tokenizer
- * is immutable after loading: any number of threads may use it concurrently. */
+ * exactly (a normalizer, a pre-tokenizer other than GPT-2's ByteLevel, dropout, ...) is rejected with
+ * DDL_E_UNSUPPORTED; a malformed file is DDL_E_FORMAT, a missing one DDL_E_IO. *out is NULL after an error. A
+ * tokenizer is immutable after loading: any number of threads may use it concurrently. */
 DDL_API ddl_status ddl_tokenizer_load(ddl_tokenizer **out, const char *path, struct ddl_error *err);
 DDL_API void ddl_tokenizer_free(ddl_tokenizer *tokenizer); /* NULL is allowed */
 
 /* Writes a tokenizer.json that Hugging Face's `tokenizers` loads with identical results. `path`: a file, or a
  * folder in which to create one (an existing folder, or a name that does not end in .json). Creates missing
- * folders. The write is atomic. */
+ * folders. The write is atomic; DDL_E_IO if it fails. */
 DDL_API ddl_status ddl_tokenizer_save(const ddl_tokenizer *tokenizer, const char *path,
                                       struct ddl_error *err);
 
@@ -121,7 +122,9 @@ DDL_API const struct ddl_option *
 ddl_tokenizer_train_options(void); /* option rows of struct ddl_tokenizer_train_config */
 /* Trains a tokenizer on the documents of the inputs, which are those of ddl_data_build, read in the same way.
  * The result has fewer than vocab_size tokens if no remaining pair occurs min_frequency times. Pieces longer
- * than 65536 bytes are ignored. Memory use does not grow with the inputs. progress may be NULL. */
+ * than 65536 bytes are ignored. Memory use does not grow with the inputs. DDL_E_USAGE for a value out of
+ * range, an empty list of inputs, or a special token that is empty, not UTF-8, or the byte-level spelling of
+ * another text; DDL_E_FORMAT for inputs without text. progress may be NULL. */
 DDL_API ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_train_config *config,
                                        const char *const *inputs, size_t n_inputs,
                                        ddl_tokenizer_train_progress_fn *progress, void *user,

@@ -2,6 +2,8 @@
 #include "comm/internal.h"
 #include "comm/plugin.h"
 
+#include "base/locale.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +58,7 @@ static ddl_status read_time_limit(double *seconds, struct ddl_error *err)
     *seconds = -1;
     if (!text || !*text)
         return DDL_OK;
-    *seconds = strtod(text, &end);
+    *seconds = ddl_parse_double(text, &end);
     if (*end != '\0' || !isfinite(*seconds) || *seconds < 0)
         return ddl_error_set(
             err, DDL_E_USAGE,

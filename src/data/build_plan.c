@@ -113,7 +113,7 @@ static bool plans_differ(const json_t *expected, const json_t *found, struct dif
     json_t *rows = json_object_get(found, "options"), *value;
     const char *name;
     if (!before || json_integer_value(json_object_get(expected, "version")) != PLAN_VERSION)
-        return differ(d, "version of ddl", "that version", "plans of version 1");
+        return differ(d, "plan version", "another", "1");
     if (strcmp(before, now) != 0)
         return differ(d, "tokenizer (SHA-256)", before, now);
     json_object_foreach(rows, name, value)

@@ -245,8 +245,10 @@ ddl_status ddl_part_reader_end(const struct ddl_part_reader *r, struct ddl_error
 {
     if (r->ids.crc != r->ids.expected_crc)
         return corrupted(r, r->ids.path, "CRC-32", r->ids.expected_crc, r->ids.crc, err);
-    if (r->docs.crc != r->docs.expected_crc || r->tokens > 0)
+    if (r->docs.crc != r->docs.expected_crc)
         return corrupted(r, r->docs.path, "CRC-32", r->docs.expected_crc, r->docs.crc, err);
+    if (r->tokens > 0)
+        return corrupted(r, r->docs.path, "tokens of no document:", 0, r->tokens, err);
     return DDL_OK;
 }
 
