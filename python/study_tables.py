@@ -239,10 +239,10 @@ def mixing(options: argparse.Namespace) -> None:
             weights = [number(mean(list(column)), 2) for column in zip(*(one["weights"] for one in same))]
             sums.append([name, str(same[0]["layer"]), ", ".join(weights)])
     if rows:
-        table(["model", "figure", "mean over sublayers (range of seeds)"], rows)
+        table(["model", "figure", "mean (range over seeds)"], rows)
         print()
     if sums:
-        table(["model", "sum after block", "weights, from the embedding to the block"], sums)
+        table(["model", "sum after layer", "weights, from the embedding to this layer"], sums)
 
 
 def forces(options: argparse.Namespace) -> None:
