@@ -13,7 +13,7 @@ static double peak_of(const struct ddl_bench_report *report, const struct ddl_be
     return half ? report->roofline.gemm_bf16 : report->roofline.gemm_f32;
 }
 
-/* "  123.4 GFLOP/s  56 %", or as many blanks. */
+/* "  123.4 GFLOP/s  56 %"; "-" in place of a rate of 0, blanks in place of an unknown share. */
 static void print_rate(FILE *out, double amount, double seconds, double peak, const char *unit)
 {
     if (amount > 0)

@@ -255,7 +255,7 @@ static ddl_status show(const struct flags *f, const struct ddl_bench_report *rep
         fputs(line, stdout);
     else
         print_bench(stdout, report);
-    if (*f->compare) /* beside JSON it must not be in the way of who reads that */
+    if (*f->compare) /* with --json, standard output has the JSON only */
         print_bench_changes(f->json ? stderr : stdout, ddl_bench_match(report, old, n_old), report,
                             f->compare);
     if (saved && (fputs(line, saved) < 0 || fflush(saved) != 0))

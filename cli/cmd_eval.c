@@ -140,7 +140,7 @@ static ddl_status check_flags(const struct eval_flags *flags, const struct ddl_o
     if (status)
         return status;
     if (mode == 0)
-        return ddl_option_missing("eval", "--val-data PATH, --text PATH or --tasks LIST", err);
+        return ddl_option_missing("eval", "--val-data PATH, --text FILE or --tasks LIST", err);
     if (mode != SHARDS && mode != TEXT && mode != TASKS)
         return ddl_error_set(err, DDL_E_USAGE,
                              "eval: expected one of --val-data, --text and --tasks, found several");

@@ -77,7 +77,7 @@ struct output {
     struct text *texts;
 };
 
-/* Where standard output is not a terminal, as it is. */
+/* Prints the prompt: marked on a terminal, unchanged elsewhere. */
 static void echo(const struct text *prompt)
 {
     if (prompt && isatty(STDOUT_FILENO) == 1)

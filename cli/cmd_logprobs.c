@@ -82,7 +82,7 @@ static void print_json(const struct ddl_token_score *score, const char *bytes, s
     putchar('\n');
 }
 
-/* From the first line on an interruption ends the program after a whole line. */
+/* From the first line on, an interruption ends the program after a whole line. */
 static int print_token(void *user, const struct ddl_token_score *score)
 {
     struct scoring *s = user;

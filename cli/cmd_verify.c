@@ -117,7 +117,7 @@ static int cmd_verify(int argc, char **argv)
     struct ddl_error err = { 0 };
     int n = 0;
     find_data("tokenizer", config.tokenizer, sizeof config.tokenizer);
-    if (find_data("text", config.data, sizeof config.data)) /* files.json says text/... */
+    if (find_data("text", config.data, sizeof config.data)) /* paths in files.json begin with text/ */
         config.data[strlen(config.data) - strlen("/text")] = '\0';
     if (ddl_option_parse(ddl_verify_options(), &config, output_options, &output, argc, argv, &n, &err))
         return report_error(&err);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The arrays of a curve. `name`: the key. */
+/* The values of a curve on an axis, as an array whose key is the axis's name. */
 static void write_axis(struct ddl_json *json, const struct ddl_compare_group *group, int axis)
 {
     ddl_json_open(json, axis_names[axis], '[');

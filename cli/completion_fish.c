@@ -67,7 +67,7 @@ void print_fish_completion(void)
           "        test \"$words[$at]\" = \"$argv[$i]\"; or return 1\n"
           "    end\n"
           "end\n"
-          "# Whether so many words are complete.\n"
+          "# Whether the number of complete words equals the argument.\n"
           "function __ddl_at\n"
           "    test (count (commandline -opc)) -eq $argv[1]\n"
           "end\n"

@@ -209,7 +209,7 @@ static void print_cell(const struct ddl_task_value *value)
     printf(isnan(value->error) ? " %.2f |" : " %.2f ± %.2f |", 100 * value->value, 100 * value->error);
 }
 
-/* Percent, as the paper. */
+/* In percent, as in the paper. */
 static void print_tasks_markdown(const struct task_table *table)
 {
     printf("| model |");

@@ -81,7 +81,7 @@ static int show_progress(void *user, uint64_t done, uint64_t total)
     return interrupted();
 }
 
-/* Scores the documents that are not done. An error in writing items, which rank 0 has, counts before the
+/* Scores the documents that are not done. An error in writing items, on rank 0, takes precedence over the
  * interruption that it causes. */
 static ddl_status score_documents(struct scoring *s, ddl_model *model, const bool *done,
                                   struct ddl_task_score *scores, struct ddl_error *err)
@@ -117,7 +117,7 @@ static uint64_t weights_modified(const char *folder)
     return newest;
 }
 
-/* Ends all ranks if one has an error, or other requests than rank 0. */
+/* Returns an error on all ranks if one has an error, or other requests than rank 0. */
 static ddl_status agree_on_task(ddl_comm *comm, const ddl_task *task, ddl_status status,
                                 struct ddl_error *err)
 {

@@ -49,7 +49,7 @@ static bool has_column(const ddl_inspection *in, const struct column *column)
     return false;
 }
 
-/* Right-aligned; a letter may have two bytes. */
+/* Right-aligned; a letter may have several bytes. */
 static void print_title(const char *title, int width)
 {
     int letters = 0;

@@ -60,7 +60,7 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
-/* A command for one process that a launcher started several times, or an unknown number of times. */
+/* Rejects a command for one process if a launcher started several, or an unknown number of times. */
 static int refuse(const struct command *command, const struct ddl_comm_launch *launch)
 {
     struct ddl_error err;

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* "MLP width 57: 12345 parameters, ddl-1 has 12420 (-0.60 %)" and a newline. */
+/* "MLP width 57: 12345 parameters, ddl-1 has 12420 (-0.604 %)" and a newline. */
 void print_match(FILE *out, const struct ddl_match *match);
 /* The object "match". */
 void print_match_json(struct ddl_json *json, const struct ddl_match *match);

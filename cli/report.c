@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of long runs every n-th line is kept, so that a page stays small: at most so many and the lines with
- * validations, scores, skipped updates and starts. */
+/* Of long runs every n-th line is kept, so that a page stays small: at most about MAX_STEPS and
+ * MAX_TELEMETRY, and all lines with validations, scores, skipped updates and starts. */
 enum { MAX_STEPS = 3000, MAX_TELEMETRY = 120 };
 
 /* ---- lines ---- */

@@ -35,7 +35,7 @@ ddl_status items_read(const struct items *items, const struct item_key *key, con
 /* Appends document i. */
 ddl_status items_write(struct items *items, const struct item_key *key, const ddl_task *task, size_t i,
                        const struct ddl_task_score *scores, struct ddl_error *err);
-/* Closes the file; a write error of the whole time is reported here at the latest. */
+/* Closes the file; any earlier write error is reported here at the latest. */
 ddl_status items_close(struct items *items, struct ddl_error *err);
 
 #endif

@@ -36,8 +36,8 @@ static void exit_interrupted(void)
     _exit(EXIT_INTERRUPTED);
 }
 
-/* The first is noted; the next one ends the program, be it of the same kind or the other. But timeout(1),
- * shells and schedulers send a signal to a process and to its group: twice, at once. */
+/* The first is noted; the next one ends the program, be it the same signal or another. But timeout(1), shells
+ * and schedulers send a signal to a process and to its group: twice, at once. */
 static void *listen(void *user)
 {
     const sigset_t *signals = user;

@@ -22,7 +22,7 @@ void clear_interrupt(void);
 /* Waits until standard input can be read or is at its end; false if interrupted before. */
 bool wait_for_input(void);
 
-/* While on, the first one ends the program with EXIT_INTERRUPTED instead: for phases in which there is
+/* While on, the first signal ends the program with EXIT_INTERRUPTED instead: for phases in which there is
  * nothing to save. */
 void exit_on_interrupt(bool on);
 
@@ -71,7 +71,7 @@ struct progress_block {
     struct progress_line line;
     size_t lines; /* on the screen */
 };
-/* Writes n lines in the place of the ones before; on a terminal as many as it has rows. */
+/* Writes n lines in the place of the ones before; on a terminal at most one fewer than it has rows. */
 void progress_block_show(struct progress_block *block, const struct line_fields *lines, size_t n);
 /* Erases them before other output follows. */
 void progress_block_clear(struct progress_block *block);

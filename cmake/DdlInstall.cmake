@@ -10,7 +10,7 @@ target_link_options(ddl_shared PRIVATE -Wl,-z,defs)
 set_target_properties(ddl_shared PROPERTIES OUTPUT_NAME ddl EXPORT_NAME ddl VERSION ${PROJECT_VERSION}
                                             SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 
-# The static library: one object in which hidden names have become local, so that they cannot meet a user's own.
+# The static library: one object in which hidden names have become local, so that they cannot clash with a user's own.
 set(DDL_WHOLE ${CMAKE_CURRENT_BINARY_DIR}/whole/ddl.o)
 add_custom_command(
   OUTPUT ${DDL_WHOLE}

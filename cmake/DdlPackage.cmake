@@ -1,4 +1,4 @@
-# `cpack -G DEB`: ddl, libddl0.1 and libddl-dev, one of each component of DdlInstall.cmake, as Debian parts a program, a
+# `cpack -G DEB`: ddl, libddl0.1 and libddl-dev, one for each component of DdlInstall.cmake, as Debian separates a program, a
 # library and its headers; with MPI also ddl-mpi, the plugin of DdlComm.cmake. `./dev package` builds them for /usr.
 set(DDL_MAINTAINER "the ddl authors <ddl@localhost>" CACHE STRING "Who answers for the packages, as Debian writes it")
 set(CPACK_PACKAGE_NAME ddl)

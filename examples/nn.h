@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- random numbers and memory; both end the program if they cannot do their work ---- */
+/* ---- random numbers, memory, errors; nn_floats and nn_check end the program on failure ---- */
 
 struct nn_rng {
     uint64_t state;

@@ -151,7 +151,8 @@ static struct text read_text(const char *path)
     return text;
 }
 
-/* Random sequences of bytes [from, to), and the characters that follow each; others than ASCII become 0. */
+/* Random sequences of bytes [from, to), and the characters that follow each; characters other than ASCII
+ * become 0. */
 static void batch(const struct text *text, size_t from, size_t to, struct nn_rng *rng, int *tokens,
                   int *targets)
 {

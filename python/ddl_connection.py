@@ -71,7 +71,7 @@ class Connection(nn.Module):
     norm: the module that the sublayer applies to x_in; the gate reads its output. Default: an RMS norm of its own.
     reader: the Reader of x_in for c > 1. Default: one of its own.
     index: counts the sublayers from 0; the rule hyper starts with stream index mod c.
-    A sublayer puts out f (B, T, d), or (B, T, R d) with ddl_steps=R."""
+    A sublayer outputs f (B, T, d), or (B, T, R d) with ddl_steps=R."""
 
     def __init__(self, width: int, channels: int = 1, rule: str = "delta", norm: nn.Module | None = None,
                  reader: nn.Module | None = None, index: int = 0, **options) -> None:

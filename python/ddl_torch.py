@@ -102,7 +102,7 @@ class Config:
         return self.ddl_residual_by_layer[layer] if self.ddl_residual_by_layer else self.ddl_residual
 
     def steps(self, layer: int) -> int:
-        """Vectors of width hidden_size that the sublayers of a layer put out."""
+        """Vectors of width hidden_size that each sublayer of a layer outputs."""
         return self.ddl_steps if self.rule(layer) == "delta" else 1
 
     def averaged(self, block: int) -> list[int]:
@@ -204,7 +204,7 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal softmax attention. Queries and keys are rotated first and normed then."""
+    """Causal softmax attention. Queries and keys are rotated, then normalized."""
 
     def __init__(self, cfg: Config, layer: int) -> None:
         super().__init__()
@@ -798,14 +798,14 @@ def checked_state(checkpoint: Path) -> dict:
     text = path.read_bytes()
     body, mark, last = text.rpartition(b',\n  "crc32": "')
     if not mark or last != b'%08x"\n}\n' % zlib.crc32(body):
-        raise ValueError(f"{path}: damaged: its last line is not the checksum (CRC-32) of the text before it")
+        raise ValueError(f"{path}: corrupted: its last line is not the checksum (CRC-32) of the text before it")
     state = json.loads(text)
     for name, expected in state["files"].items():
         if name == "optimizer.safetensors":
             continue
         content = (checkpoint / name).read_bytes()
         if (len(content), zlib.crc32(content)) != (expected["size"], expected["crc32"]):
-            raise ValueError(f"{checkpoint / name}: damaged: size or checksum differs from state.json")
+            raise ValueError(f"{checkpoint / name}: corrupted: size or checksum differs from state.json")
     return state
 
 

@@ -134,7 +134,7 @@ def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when the reader has closed the pipe
     try:
         if a.out and a.rows is not None or a.shard and not a.out:
-            raise Failure("--shard needs --out; --out converts whole files: --rows excludes it")
+            raise Failure("expected --shard only with --out, and --rows only without --out: --out converts whole files")
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:

@@ -191,7 +191,7 @@ def traffic(arguments: argparse.Namespace) -> None:
 
 
 def host_rate(arguments: argparse.Namespace, run: Run, cores: int) -> float:
-    """Tokens per second: operations per second and core are those measured at size small."""
+    """Tokens per second: the operations per second per core are those measured at size small."""
     small = dry_run(arguments.program, "small", 1, 1, 1, 1024, 50304, BUCKET, False)
     per_core = arguments.tokens_per_s * small.flops_per_token / MEASURED_CORES
     return cores * per_core / run.flops_per_token

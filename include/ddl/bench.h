@@ -27,7 +27,7 @@ enum {
     DDL_BENCH_SHARES = 96,        /* most shares                           */
     DDL_BENCH_SETTINGS = 16,      /* most settings                         */
     DDL_BENCH_FIGURES = 24,       /* most figures                          */
-    DDL_BENCH_NAME = 64,          /* bytes of a name, its end included     */
+    DDL_BENCH_NAME = 64,          /* bytes of a name, with the final zero  */
     DDL_BENCH_TEXT = 256,         /* bytes of a text, with the final zero  */
     DDL_BENCH_REPETITIONS = 1000, /* most repetitions of one row           */
 };
@@ -97,11 +97,11 @@ struct ddl_bench_config {
 
 /* Every op at the sizes that a training step gives it, forward and backward, beside "copy" and products in
  * both precisions. Checked: each op against the backend "ref" on fewer rows. A row is repeated until `steps`
- * times and `seconds` are both reached. */
+ * repetitions and `seconds` are both reached, at most DDL_BENCH_REPETITIONS times. */
 struct ddl_bench_op_config {
     struct ddl_bench_config at; /* precision is not used: both are timed */
     const char *filter;         /* only rows whose name contains it; "" or NULL: all */
-    double seconds;             /* time for a row at least */
+    double seconds;             /* least time for a row, unless DDL_BENCH_REPETITIONS are reached first */
 };
 /* Fills *out. DDL_E_USAGE for a size that is 0 or out of range, and for a filter that matches no row. */
 DDL_API ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_backend *backend,
@@ -122,12 +122,12 @@ DDL_API ddl_status ddl_bench_step(const struct ddl_bench_step_config *config, dd
 
 /* Decoding after a prompt: `seq` tokens of prompt at once, then `steps` single tokens, of one sequence and of
  * `batch` side by side. Checked: logits token by token equal those of the whole pass, and those of "ref".
- * Fills *out: rows "prefill", "decode 1", "decode N". */
+ * Fills *out: rows "prefill", "decode 1" and, if batch is above 1, "decode N". */
 DDL_API ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *backend,
                                     struct ddl_bench_report *out, struct ddl_error *err);
 
 /* Encoding and decoding a text, and learning a vocabulary from it, on one thread. Checked: what was encoded
- * decodes to the text, with the given tokenizer and with the learnt one. */
+ * decodes to the text, with the given tokenizer and with the learned one. */
 struct ddl_bench_tokenizer_config {
     const char *tokenizer, *text; /* paths: as ddl_tokenizer_load takes it; a file of plain text */
     size_t vocab_size;            /* to learn; 0: learning is not timed                           */
@@ -161,8 +161,8 @@ DDL_API ddl_status ddl_bench_report_json(const struct ddl_bench_report *report, 
 DDL_API ddl_status ddl_bench_reports_read(struct ddl_bench_report **out, size_t *n, const char *path,
                                           struct ddl_error *err);
 
-/* What changed from `old` to `now`, row by row: a median that moved by more than the two spreads (their
- * interquartile ranges, added as squares) and by more than 2 % changed; anything less is noise. */
+/* What changed from `old` to `now`, row by row: a row changed if its median moved by more than the
+ * interquartile ranges of both, added in quadrature, and by more than 2 %; anything less is noise. */
 enum ddl_bench_verdict {
     DDL_BENCH_SAME,   /* within noise          */
     DDL_BENCH_FASTER, /* less time             */

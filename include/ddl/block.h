@@ -49,18 +49,20 @@ struct ddl_block_params {
 
 typedef struct ddl_block ddl_block; /* configuration, and memory for passes of at most max_rows rows */
 
-/* Allocates memory of the backend (borrowed) for passes of at most max_rows rows. */
+/* Allocates memory of the backend (borrowed; it must outlive the block) for passes of at most max_rows rows.
+ * DDL_E_USAGE for a size, a value or an epsilon out of range; DDL_E_MEMORY. *out is NULL after an error. */
 DDL_API ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_config *config, size_t max_rows,
                                     ddl_backend *backend, struct ddl_error *err);
 DDL_API void ddl_block_free(ddl_block *block); /* NULL is allowed */
 
-/* X (N, d, c), v (N, c) -> X_out (N, d, c), which may be X, by the weights in params. beta (N) and q (N, d)
- * of the pass, or NULL. */
+/* X (N, d, c), v (N, c) -> X_out (N, d, c), which may be X, by the weights in params. beta (N) = and q (N, d)
+ * = receive the gate and the direction of the pass; either may be NULL. DDL_E_USAGE if N exceeds max_rows or
+ * a needed array is NULL. */
 DDL_API ddl_status ddl_block_forward(ddl_block *block, const struct ddl_block_params *params, size_t N,
                                      const float *X, const float *v, float *X_out, float *beta, float *q,
                                      struct ddl_error *err);
 /* From X, v and G = dL/dX_out, by the weights in params: dX (N, d, c; may be G), dv (N, c), both written; the
- * gradients of the parameters are added to grads. */
+ * gradients of the parameters are added to grads. DDL_E_USAGE as for ddl_block_forward. */
 DDL_API ddl_status ddl_block_backward(ddl_block *block, const struct ddl_block_params *params, size_t N,
                                       const float *X, const float *v, const float *G, float *dX, float *dv,
                                       struct ddl_block_params *grads, struct ddl_error *err);

@@ -34,7 +34,7 @@ DDL_API struct ddl_comm_launch ddl_comm_launched(void);
  * "none". Otherwise, or if DDL_COMM is "mpi", the MPI plugin is loaded: the file DDL_COMM_PLUGIN, or
  * libddl_mpi.so beside the library or program, or in lib/ddl of their prefix. Signal handlers remain as they
  * are. DDL_E_USAGE for another value of DDL_COMM or DDL_COMM_TIMEOUT, DDL_E_UNSUPPORTED if the plugin is
- * missing, does not fit this library, or connects fewer processes than the launcher started. */
+ * missing, does not fit this library, or connects another number of processes than the launcher started. */
 DDL_API ddl_status ddl_comm_open(ddl_comm **out, struct ddl_error *err);
 /* Waits until all ranks call it, then disconnects them and frees the communicator (NULL is allowed). Another
  * cannot be opened afterwards. */

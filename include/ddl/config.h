@@ -70,7 +70,7 @@ struct ddl_config {
     size_t head_dim;       /* h                                                       */
     size_t block_size;     /* longest context                                         */
     float rope_base;       /* base of the rotary angles                               */
-    float rope_ratio;      /* share of the h dimensions that turn, 0 to 1             */
+    float rope_ratio;      /* share of the h dimensions that are rotated, 0 to 1      */
     bool qk_norm;          /* use_qk_rmsnorm                                          */
     bool mup;              /* logits scaled by d_base / d                             */
     size_t d_base;         /* hidden_size_base                                        */
@@ -130,8 +130,9 @@ DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
  * (the paper's), "mini", "tiny", "micro". */
 DDL_API ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, struct ddl_error *err);
-/* The rules by layer, as "add,delta,add": one name a layer of config->n_layers; "" ends it. `where` starts
- * the error message. */
+/* The rules by layer, as "add,delta,add": one name for each layer of config->n_layers. With "" no layer has a
+ * rule of its own, and config->residual holds for all. DDL_E_USAGE for an unknown rule or another number of
+ * names; `where` starts the message. */
 DDL_API ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules, const char *where,
                                            struct ddl_error *err);
 /* The preset whose residual fields equal the config's, those without effect aside, or NULL; a static

@@ -116,7 +116,7 @@ struct ddl_loader {
     const ddl_shards *shards; /* borrowed */
     int order;                /* enum ddl_order */
     uint64_t seed;            /* of the random order */
-    size_t T;          /* tokens of a sequence */
+    size_t T;                 /* tokens of a sequence */
     uint64_t position;        /* sequences returned so far: save it to resume */
 };
 /* Reads the next B sequences into tokens and targets (B, T), host memory. Advances the position of loader. */

@@ -61,10 +61,12 @@ struct ddl_delta_grad_args {
     float *dbeta;         /* (N)       */
 };
 
-/* X_out, and the readout if wanted. DDL_E_USAGE for a form and an update that do not go together. */
+/* Writes X_out, and the readout if it is not NULL. DDL_E_USAGE if d or c is 0, eps is not above 0 and finite,
+ * a needed array is NULL, the sizes overflow, or the form does not allow the update. */
 DDL_API ddl_status ddl_delta_forward(ddl_backend *backend, const struct ddl_delta_args *args,
                                      struct ddl_error *err);
-/* dX, dq, dv, dbeta; and X in place of X' where X_next is given. */
+/* Writes dX, dq, dv, dbeta; and X in place of X' if X_next is given. DDL_E_USAGE as for ddl_delta_forward,
+ * without X_next for several steps, or without the readout for X_next. */
 DDL_API ddl_status ddl_delta_backward(ddl_backend *backend, const struct ddl_delta_grad_args *args,
                                       struct ddl_error *err);
 
@@ -80,7 +82,7 @@ struct ddl_delta_inverse_args {
     const float *readout; /* (N, c) */
     float *X;             /* (N, d, c) */
 };
-/* X of the step before. */
+/* Writes X, the state before the update. DDL_E_USAGE as for ddl_delta_forward; the readout is needed. */
 DDL_API ddl_status ddl_delta_inverse(ddl_backend *backend, const struct ddl_delta_inverse_args *args,
                                      struct ddl_error *err);
 
@@ -101,10 +103,10 @@ struct ddl_elementwise_grad_args {
     const float *G;              /* (N, d) */
     float *dx, *dq, *dv, *dbeta; /* (N, d) x 3, (N); dx may be G */
 };
-/* x_out. */
+/* Writes x_out. DDL_E_USAGE if d is 0, eps is not above 0 and finite, or an array is NULL. */
 DDL_API ddl_status ddl_elementwise_forward(ddl_backend *backend, const struct ddl_elementwise_args *args,
                                            struct ddl_error *err);
-/* dx, dq, dv, dbeta, written. */
+/* Writes dx, dq, dv, dbeta. DDL_E_USAGE as for ddl_elementwise_forward. */
 DDL_API ddl_status ddl_elementwise_backward(ddl_backend *backend,
                                             const struct ddl_elementwise_grad_args *args,
                                             struct ddl_error *err);

@@ -53,8 +53,9 @@ struct ddl_eval_result {
 };
 
 /* Every token of the shards but the first is scored. Bytes come from the tokenizer, if it is not NULL;
- * special tokens count none. Returns DDL_E_FORMAT where a token is outside the vocabulary. progress, in
- * tokens, may be NULL. */
+ * <|endoftext|> counts none. DDL_E_FORMAT for a token outside the vocabulary or fewer than two tokens;
+ * DDL_E_USAGE if seq exceeds the model's context, stride exceeds seq, or batch is out of range; DDL_E_NUMERIC
+ * if the loss is not finite; DDL_E_INTERRUPTED if progress stops it. progress, in tokens, may be NULL. */
 DDL_API ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, const ddl_shards *shards,
                                    const struct ddl_eval_config *config, ddl_progress_fn *progress,
                                    void *user, struct ddl_eval_result *out, struct ddl_error *err);

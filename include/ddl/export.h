@@ -12,7 +12,7 @@ extern "C" {
 
 /* Of every tensor that is written. */
 enum ddl_export_dtype {
-    DDL_EXPORT_F32,  /* as they are             */
+    DDL_EXPORT_F32,  /* 24 significant bits     */
     DDL_EXPORT_BF16, /* 8 significant bits      */
     DDL_EXPORT_F16,  /* 11, a small range       */
 };
@@ -36,9 +36,9 @@ struct ddl_export_result {
 };
 
 /* Writes the model of folder `from` (a model, a checkpoint, a folder of the release) to the new folder `to`:
- * config.json, the tensors, and copies of the tokenizer's files, atomically. `to` must not exist, or
- * be empty. Numbers are rounded once, to nearest, ties to even; tensors of the same dtype keep their bytes. A
- * number that the dtype cannot hold is DDL_E_NUMERIC, by name. `warn` as in ddl_model_load. */
+ * config.json, the tensors, and copies of the tokenizer's files, atomically. `to` must not exist or must be
+ * an empty folder. Numbers are rounded once, to nearest, ties to even; tensors of the same dtype keep their
+ * bytes. A number that the dtype cannot hold is DDL_E_NUMERIC, by name. `warn` as in ddl_model_load. */
 DDL_API ddl_status ddl_export(const char *from, const char *to, const struct ddl_export_config *config,
                               ddl_warn_fn *warn, void *user, struct ddl_export_result *result,
                               struct ddl_error *err);

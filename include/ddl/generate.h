@@ -64,8 +64,9 @@ struct ddl_generate_request {
     void *user;                               /* for text                                   */
 };
 /* Generates text after the prompt of `request`, config->n sequences of it. The prompt is computed once.
- * results: (n) =, may be NULL. DDL_E_USAGE for a prompt that is longer than the context; DDL_E_FORMAT for a
- * tokenizer with more tokens than the model; DDL_E_NUMERIC where no logit is finite. */
+ * results: (n) =, may be NULL. DDL_E_USAGE for a value out of range, a prompt that is longer than the
+ * context, or an empty prompt if the tokenizer has no <|endoftext|>; DDL_E_FORMAT for a tokenizer with more
+ * tokens than the model; DDL_E_NUMERIC where no logit is finite. */
 DDL_API ddl_status ddl_generate(const struct ddl_generate_request *request,
                                 struct ddl_generate_result *results, struct ddl_error *err);
 /* Bytes that ddl_generate allocates with the settings `generate` for a prompt of `prompt` tokens (limited to

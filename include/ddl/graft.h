@@ -57,12 +57,12 @@ struct ddl_graft_result {
 };
 
 /* Writes the model of folder `from` (a model or a checkpoint) after the graft to the new folder `to`,
- * atomically: config.json, the tensors, and copies of the tokenizer's files. `to` must not exist, or be
- * empty. Tensors that are not of a replaced rule keep dtype and bytes; those of the new rule are float32 with
- * the values that ddl_model_init gives a new model of this configuration, and so are the rows that ddl_steps
- * adds to the output projections of attention and MLP; those of a new option are float32 with values by which
- * it has no effect (value_residual: m = (1, 0)). With `ignore_extra` tensors that are not parameters are left
- * out instead of refused. `warn` (may be NULL) as in ddl_model_load. */
+ * atomically: config.json, the tensors, and copies of the tokenizer's files. `to` must not exist or must be
+ * an empty folder. Tensors that are not of a replaced rule keep dtype and bytes; those of the new rule are
+ * float32 with the values that ddl_model_init gives a new model of this configuration, and so are the rows
+ * that ddl_steps adds to the output projections of attention and MLP; those of a new option are float32 with
+ * values by which it has no effect (value_residual: m = (1, 0)). With `ignore_extra` tensors that are not
+ * parameters are left out instead of refused. `warn` (may be NULL) as in ddl_model_load. */
 DDL_API ddl_status ddl_graft_write(const char *from, const char *to, const struct ddl_graft *graft,
                                    bool ignore_extra, ddl_warn_fn *warn, void *user,
                                    struct ddl_graft_result *result, struct ddl_error *err);

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 typedef struct ddl_model ddl_model;         /* configuration and parameters                       */
-typedef struct ddl_workspace ddl_workspace; /* activations of one pass, carved once               */
+typedef struct ddl_workspace ddl_workspace; /* activations of one pass, allocated once            */
 
 /* A parameter, in the order and with the names and shapes of model.safetensors. */
 struct ddl_param {
@@ -84,8 +84,8 @@ struct ddl_load_options {
 /* The same folder with options; NULL: strict, and no warnings. */
 DDL_API ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_backend *backend,
                                        const struct ddl_load_options *options, struct ddl_error *err);
-/* Reads only the configuration of such a folder into *out (tensor shapes decide where our keys are absent).
- * `warn` may be NULL. */
+/* Reads only the configuration of such a folder into *out (if a key that only this library writes is absent,
+ * the shapes of the tensors decide). `warn` may be NULL. */
 DDL_API ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
                                    struct ddl_error *err);
 /* Writes config.json and model.safetensors (float32) into an existing folder, each atomically. config.json
@@ -151,8 +151,8 @@ struct ddl_workspace_options {
     enum ddl_recompute recompute; /* with `train` */
     bool ranks;                   /* ranks and entropies of ddl_model_scores; not with `train` */
 };
-/* Allocates memory for passes of this model, in its precision, within the `options`. Logits exist a block
- * of rows at a time. */
+/* Allocates memory for passes of this model, in its precision, within the `options`. Logits are computed in
+ * blocks of rows or, for losses in bfloat16, of columns. */
 DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
                                         const struct ddl_workspace_options *options, struct ddl_error *err);
 DDL_API void ddl_workspace_free(ddl_workspace *ws); /* NULL is allowed */
@@ -162,7 +162,7 @@ DDL_API size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_pre
                                    const struct ddl_workspace_options *options);
 
 /* tokens, targets: (B, T) host memory; a target of -1 is ignored. A token or target outside the vocabulary is
- * an error. Targets may be NULL where no loss is wanted. */
+ * DDL_E_USAGE. Targets may be NULL where no loss is wanted. */
 struct ddl_batch {
     size_t B, T;
     const int32_t *tokens, *targets;

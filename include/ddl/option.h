@@ -40,7 +40,7 @@ struct ddl_option {
     const char *const
         *choices;          /* CHOICE: names, ended by NULL; PATH, PATHS: words that are no path, or NULL */
     const char *value;     /* what the help calls the value: "N", "DIR", ...; NULL for BOOL              */
-    const char *help;      /* one line, no final stop                                                     */
+    const char *help;      /* one line, no final period                                                  */
     const char *aliases;   /* other names for it, separated by spaces; NULL: none                     */
     const char *automatic; /* U64: "auto" is a value too, computed by this rule; NULL: it is not      */
 };

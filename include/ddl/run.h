@@ -45,8 +45,8 @@ DDL_API void ddl_run_describe(const struct ddl_run_model *model, char *out, size
 /* Whether a process is training in the run folder `folder`: it holds the folder's lock. False if that cannot
  * be found out. */
 DDL_API bool ddl_run_is_training(const char *folder);
-/* Into *step: the step of the final model in a run's folder; 0 if there is none, or of an unknown step. Reads
- * no weights. */
+/* Into *step: the step of the final model in a run's folder; 0 if there is none or if its step is unknown.
+ * Reads no weights. */
 DDL_API ddl_status ddl_run_final_step(uint64_t *step, const char *folder, struct ddl_error *err);
 /* Into *out: the configuration of a model folder or of a run, whose models all have the same one. No checksum
  * is verified. `warn` may be NULL. */

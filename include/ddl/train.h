@@ -132,8 +132,8 @@ DDL_API ddl_status ddl_train_configure(struct ddl_train_config *out, const char 
  * matched; mlp_size 0 without either. DDL_E_USAGE for both, with init_from, and as ddl_config_match. */
 DDL_API ddl_status ddl_train_match(struct ddl_train_config *config, struct ddl_match *out,
                                    struct ddl_error *err);
-/* DDL_E_USAGE if a value is out of range, or for combinations of keys that no single row can check;
- * not the world (files). */
+/* DDL_E_USAGE if a value is out of range, or for combinations of keys that no single row can check; files are
+ * not checked. */
 DDL_API ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err);
 
 /* Work and memory of a run, memory and bytes of each rank. */
@@ -188,15 +188,16 @@ struct ddl_train_summary {
     uint64_t val_tokens;        /* of the validation data; 0: none is set                        */
     double epochs; /* how often the run reads the training data: plan.tokens / train_tokens     */
 };
-/* All may be NULL; all are called from the caller's thread and handed `user`. Ranks after the first call
- * begin and stop alone. */
+/* All may be NULL; all are called from the caller's thread and handed `user`. Ranks other than 0 call only
+ * begin and stop. */
 struct ddl_train_callbacks {
     void *user;
     ddl_progress_fn *check; /* while the data is checked, in tokens, before anything is written */
     void (*begin)(void *user, const struct ddl_train_summary *summary);      /* before the first step */
     void (*progress)(void *user, const struct ddl_train_progress *progress); /* after every step      */
     /* Several times during the validation that follows the step: tokens done, of total. Not zero ends the run
-     * after a checkpoint of the step; the resumed run begins with this validation. */
+     * after a checkpoint of the step (before the first step nothing is saved); the resumed run begins with
+     * this validation. */
     int (*validation)(void *user, const struct ddl_train_progress *step, uint64_t done, uint64_t total);
     /* The same during an evaluation on tasks: documents done, of total. Also called within a pass. */
     int (*tasks)(void *user, const struct ddl_train_progress *step, uint64_t done, uint64_t total);
@@ -236,10 +237,10 @@ struct ddl_train_preview {
 /* Plans the run of a configuration without writing anything. Opens and checks the data and the tokenizer as
  * far as they are set, as ddl_train_run does, and trains a scratch model for some seconds on the data to
  * estimate the time: on micro-batches that grow up to the run's as long as the next one is expected to end
- * within three seconds of the first, and with fewer layers if the weights exceed 256 MiB. Smaller ones
- * are scaled by their FLOPs. Without data, or where the memory does not suffice, nothing is measured.
- * `callbacks` (may be NULL): check. The plan in *out is valid, its params_total not 0, also where data or
- * tokenizer are in error. */
+ * within three seconds of the first, and with fewer layers if the weights exceed 256 MiB. Smaller ones are
+ * scaled by their FLOPs. Without data, or where the memory does not suffice, nothing is measured. `callbacks`
+ * (may be NULL): check, note. The plan in *out is valid, its params_total not 0, also where data or tokenizer
+ * are in error. */
 DDL_API ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
                                      const struct ddl_train_callbacks *callbacks,
                                      struct ddl_train_preview *out, struct ddl_error *err);

@@ -13,7 +13,7 @@ static inline float ddl_bf16_widen(uint16_t half)
     return x;
 }
 
-/* To nearest, ties to even; a NaN stays one (quiet). Without branches: loops over it vectorise. */
+/* To nearest, ties to even; a NaN stays one (quiet). Without branches: loops over it vectorize. */
 static inline uint16_t ddl_bf16_round(float x)
 {
     uint32_t bits;

@@ -19,7 +19,7 @@ static const struct {
 } advices[] = {
     { ENOSPC, "free some space there, then run this again" },
     { EDQUOT, "free some of your quota there, then run this again" },
-    { EIO, "the device fails: the system's log tells more" },
+    { EIO, "the device has failed: see the system log" },
     { EROFS, "choose a folder that can be written" },
 };
 

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 enum {
-    LARGE = 1 << 30,     /* bytes from which it is worth asking the machine       */
+    LARGE = 1 << 30,     /* bytes from which the machine's memory is checked      */
     HUGE_PAGE = 1 << 21, /* of x86-64 and of most AArch64                         */
-    MANY_PAGES = 1 << 23 /* bytes from which fewer, larger pages are worth asking */
+    MANY_PAGES = 1 << 23 /* bytes from which huge pages are requested */
 };
 
 size_t ddl_mem_machine(void)

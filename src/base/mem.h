@@ -25,7 +25,7 @@ char *ddl_mem_strdup(const char *text);
 bool ddl_size_mul(size_t a, size_t b, size_t *out);
 bool ddl_size_add(size_t a, size_t b, size_t *out);
 
-/* With base NULL an arena only measures: take returns NULL and counts. Run the same carving function once to
+/* With base NULL an arena only measures: take returns NULL and counts. Run the same layout function once to
  * measure, allocate `used` bytes, and once more to place. Every piece is aligned to DDL_ALIGN. `overflow` is
  * set (and stays set) if the sizes do not fit a size_t. */
 struct ddl_arena {

@@ -1,5 +1,6 @@
-/* Files by a pattern of the shell: *, ? and [...] in any part of a path. glob() of the GNU C library frees
- * twice when memory runs out (2.36), and takes a folder that it has no memory to read for an empty one. */
+/* Files by a pattern of the shell: *, ? and [...] in any part of a path. Own implementation: glob() of the
+ * GNU C Library (2.36) has a double free when memory runs out, and treats a folder that it has no memory to
+ * read as empty. */
 #ifndef DDL_BASE_PATTERN_H
 #define DDL_BASE_PATTERN_H
 
@@ -9,9 +10,9 @@
 
 bool ddl_pattern_is(const char *path);
 
-/* Calls `each` with every path that fits, in no order; an error of its own ends the walk and comes back. What
- * begins with a dot fits only a pattern that does. Folders that are not there or may not be read hold
- * nothing. */
+/* Calls `each` with every path that matches, in no particular order; an error that it returns ends the walk
+ * and is returned. What begins with a dot fits only a pattern that does. Folders that are not there or may
+ * not be read hold nothing. */
 typedef ddl_status ddl_pattern_fn(void *user, const char *path, struct ddl_error *err);
 ddl_status ddl_pattern_walk(const char *pattern, ddl_pattern_fn *each, void *user, struct ddl_error *err);
 

@@ -9,7 +9,7 @@ static const double pi = 3.14159265358979323846;
 uint64_t ddl_rng_key(uint64_t seed, const char *name)
 {
     uint64_t h =
-        0xcbf29ce484222325u; /* FNV-1a over the name, then the seed mixed in (splitmix64's finisher) */
+        0xcbf29ce484222325u; /* FNV-1a over the name, then the seed mixed in (the finalizer of splitmix64) */
     for (const unsigned char *s = (const unsigned char *)name; *s; s++)
         h = (h ^ *s) * 0x100000001b3u;
     h ^= seed * 0x9e3779b97f4a7c15u;

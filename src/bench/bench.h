@@ -8,7 +8,7 @@
 #include "ops/ops.h"
 #include "ops/profile.h"
 
-/* bench_report.c: fills. Names and texts are truncated to their buffers; too many rows or figures assert. */
+/* report.c: fills. Names and texts are truncated to their buffers; too many rows or figures assert. */
 void bench_begin(struct ddl_bench_report *report, const char *kind, const ddl_backend *backend);
 void bench_set(struct ddl_bench_report *report, const char *name, const char *format, ...) DDL_PRINTF(3, 4);
 void bench_set_model(struct ddl_bench_report *report, const struct ddl_bench_config *config);
@@ -31,10 +31,10 @@ void bench_shares(struct ddl_bench_report *report, const struct ddl_profile *pro
 /* steps is in 1 .. DDL_BENCH_REPETITIONS. */
 ddl_status bench_check_steps(size_t steps, struct ddl_error *err);
 
-/* bench_roofline.c */
+/* roofline.c */
 ddl_status bench_roofline(struct ddl_bench_roofline *out, ddl_backend *backend, struct ddl_error *err);
 
-/* bench_check.c: rms(found - expected) / rms(expected); infinity where something is not finite. */
+/* check.c: rms(found - expected) / rms(expected); infinity where something is not finite. */
 double bench_difference(size_t n, const float *found, const float *expected);
 /* Loss and gradients, and with them the logits decoded in pieces, of a small model of the same kind against
  * "ref" and against the whole pass. DDL_E_NUMERIC if they do not agree. */
@@ -49,7 +49,7 @@ ddl_status bench_check_text(const ddl_tokenizer *encoder, const ddl_tokenizer *d
 /* n random tokens below V, from a stream of their own. */
 void bench_tokens(int32_t *tokens, size_t n, size_t V);
 
-/* bench_products.c: the matrix products of a step, recorded and repeated. */
+/* products.c: the matrix products of a step, recorded and repeated. */
 struct bench_products;
 ddl_status bench_products_create(struct bench_products **out, ddl_backend *backend, struct ddl_error *err);
 void bench_products_free(struct bench_products *products);
@@ -60,7 +60,7 @@ bool bench_products_complete(const struct bench_products *products);
 void bench_products_run(void *products);
 double bench_products_flops(const struct bench_products *products);
 
-/* bench_cases.c: the ops at a model's sizes. */
+/* cases.c: the ops at a model's sizes. */
 union bench_args {
 #define BENCH_MEMBER(name, args) struct args name; /* NOLINT(bugprone-macro-parentheses) */
     DDL_OPS(BENCH_MEMBER)

@@ -271,7 +271,7 @@ static ddl_status compare_bf16(const struct training *found, const struct traini
     return status;
 }
 
-/* An op outside of its bounds is named before what it made of the model. */
+/* An op outside its bounds is reported before the errors that it causes in the model. */
 static ddl_status check_bf16(const struct ddl_bench_config *config, ddl_backend *backend, ddl_backend *plain,
                              struct ddl_error *err)
 {

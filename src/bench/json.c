@@ -46,7 +46,7 @@ static const struct field share_fields[] = { FIELD(TEXT, ddl_bench_share, op),
                                              FIELD(NUMBER, ddl_bench_share, calls),
                                              { .type = END } };
 
-/* Lists of a report: its elements are objects of such fields. */
+/* The lists of a report; the elements of each are objects with its fields. */
 static const struct list {
     const char *name;
     size_t offset, count, element, most;

@@ -334,8 +334,8 @@ ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_backend *b
     if (!status &&
         (config->at.seq == 0 || config->at.batch == 0 || config->at.batch > INT32_MAX / config->at.seq))
         status =
-            ddl_error_set(err, DDL_E_USAGE, "bench op: a batch of %zu x %zu tokens exceeds the address space",
-                          config->at.batch, config->at.seq);
+            ddl_error_set(err, DDL_E_USAGE, "bench op: batch x seq: expected 1 to %d tokens, found %zu x %zu",
+                          INT32_MAX, config->at.batch, config->at.seq);
     if (!status)
         status = check_all(config, backend, out, err);
     if (!status && config->at.roofline)

@@ -158,8 +158,8 @@ ddl_status bench_check_steps(size_t steps, struct ddl_error *err)
 {
     if (steps >= 1 && steps <= DDL_BENCH_REPETITIONS)
         return DDL_OK;
-    return ddl_error_set(err, DDL_E_USAGE, "bench: %zu repetitions, from 1 to %d can be timed", steps,
-                         DDL_BENCH_REPETITIONS);
+    return ddl_error_set(err, DDL_E_USAGE, "bench: repetitions: expected 1 to %d, found %zu",
+                         DDL_BENCH_REPETITIONS, steps);
 }
 
 static bool same_settings(const struct ddl_bench_report *a, const struct ddl_bench_report *b)

@@ -56,9 +56,9 @@ static ddl_status train_one(const struct job *job, ddl_tokenizer **out, struct d
 static void train(void *user)
 {
     struct job *job = user;
-    ddl_tokenizer *learnt = NULL;
-    keep(job, train_one(job, &learnt, job->err));
-    ddl_tokenizer_free(learnt);
+    ddl_tokenizer *learned = NULL;
+    keep(job, train_one(job, &learned, job->err));
+    ddl_tokenizer_free(learned);
 }
 
 ddl_status bench_check_text(const ddl_tokenizer *encoder, const ddl_tokenizer *decoder, const char *text,
@@ -98,16 +98,16 @@ static ddl_status open_job(struct job *job, struct ddl_error *err)
 
 static ddl_status check(struct job *job, struct ddl_bench_report *out, struct ddl_error *err)
 {
-    ddl_tokenizer *learnt = NULL;
+    ddl_tokenizer *learned = NULL;
     ddl_status status =
         bench_check_text(job->tokenizer, job->tokenizer, job->text, job->size, job->config->tokenizer, err);
     if (!status && job->config->vocab_size)
-        status = train_one(job, &learnt, err);
-    if (!status && learnt)
-        status = bench_check_text(learnt, learnt, job->text, job->size, "the learnt tokenizer", err);
-    ddl_tokenizer_free(learnt);
+        status = train_one(job, &learned, err);
+    if (!status && learned)
+        status = bench_check_text(learned, learned, job->text, job->size, "the learned tokenizer", err);
+    ddl_tokenizer_free(learned);
     snprintf(out->check, sizeof out->check, "the text's ids decode to the text%s",
-             job->config->vocab_size ? ", with the learnt tokenizer too" : "");
+             job->config->vocab_size ? ", with the learned tokenizer too" : "");
     return status;
 }
 

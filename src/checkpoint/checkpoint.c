@@ -35,12 +35,12 @@ static ddl_status read_tensor(const ddl_safetensors *st, const struct ddl_checkp
 {
     const struct ddl_tensor *expected = &t->tensor[i], *found = ddl_safetensors_find(st, expected->name);
     if (!found || !ddl_tensor_has_shape(found, expected->ndim, expected->shape)) {
-        char shape[160];
-        ddl_tensor_shape_text(found ? found : expected, shape, sizeof shape);
-        return ddl_error_set(err, DDL_E_FORMAT,
-                             found ? "%s: %s has shape %s, its parameter another"
-                                   : "%s: there is no tensor %s of shape %s",
-                             path, expected->name, shape);
+        char shape[160], other[160] = "no such tensor";
+        ddl_tensor_shape_text(expected, shape, sizeof shape);
+        if (found)
+            ddl_tensor_shape_text(found, other, sizeof other);
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: tensor %s: expected shape %s, found %s", path,
+                             expected->name, shape, other);
     }
     ddl_status status = DDL_OK;
     for (size_t at = 0; at < found->count && !status; at += PIECE) {
@@ -130,7 +130,7 @@ ddl_status ddl_checkpoint_take_newest(const char *out, ddl_checkpoint_fn *take, 
     if (status)
         *err = why;
     else if (newest.status && note) {
-        ddl_error_set(&message, DDL_OK, "%.600s; going on from %s", newest.text, path);
+        ddl_error_set(&message, DDL_OK, "%.600s; continuing from %s", newest.text, path);
         note(note_user, message.text);
     }
     return status ? why.status : DDL_OK;

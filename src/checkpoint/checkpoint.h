@@ -52,9 +52,9 @@ ddl_status ddl_checkpoint_take_newest(const char *out, ddl_checkpoint_fn *take, 
                                       void *note_user, char *path, size_t size, struct ddl_error *err);
 
 /* After a checkpoint of `step`: removes those up to it that are neither among the newest keep_last (0: all
- * are kept) nor among the keep_best of lowest validation loss. Later ones were skipped as corrupted: they
- * neither count nor are removed, and nor is one whose state.json cannot be read. *best: whether this step has
- * the lowest loss. */
+ * are kept) nor among the keep_best of lowest validation loss. Later ones were skipped as corrupted: they are
+ * neither counted nor removed, and neither is one whose state.json cannot be read. *best: whether this step
+ * has the lowest loss. */
 ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, size_t keep_last, size_t keep_best,
                                 bool *best, struct ddl_error *err);
 

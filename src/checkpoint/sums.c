@@ -62,11 +62,12 @@ static ddl_status check_file(const char *folder, const char *name, const json_t 
         return status;
     if ((json_int_t)size != json_integer_value(wanted_size))
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %s: expected %lld bytes, found %llu", path,
-                             (json_int_t)size < json_integer_value(wanted_size) ? "truncated" : "damaged",
+                             (json_int_t)size < json_integer_value(wanted_size) ? "truncated" : "corrupted",
                              (long long)json_integer_value(wanted_size), (unsigned long long)size);
     if ((json_int_t)crc != json_integer_value(wanted_crc))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: damaged: expected checksum (CRC-32) %08llx, found %08lx",
-                             path, (unsigned long long)json_integer_value(wanted_crc), (unsigned long)crc);
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: corrupted: expected checksum (CRC-32) %08llx, found %08lx", path,
+                             (unsigned long long)json_integer_value(wanted_crc), (unsigned long)crc);
     return DDL_OK;
 }
 
@@ -75,7 +76,7 @@ ddl_status ddl_sums_check(const char *folder, const json_t *sums, struct ddl_err
     const char *name;
     json_t *wanted;
     if (!json_is_object(sums))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s/state.json: files is missing", folder);
+        return ddl_error_set(err, DDL_E_FORMAT, "%s/state.json: the key files is missing", folder);
     json_object_foreach((json_t *)(uintptr_t)sums, name, wanted)
     {
         ddl_status status = check_file(folder, name, wanted, err);
@@ -115,6 +116,6 @@ ddl_status ddl_sums_check_seal(const char *path, const char *text, size_t size, 
         memcmp(seal, text + size - length, length) == 0)
         return DDL_OK;
     return ddl_error_set(err, DDL_E_FORMAT,
-                         "%s: damaged: its last line is not the checksum (CRC-32) of the text before it",
+                         "%s: corrupted: its last line is not the checksum (CRC-32) of the text before it",
                          path);
 }

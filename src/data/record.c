@@ -88,7 +88,7 @@ ddl_status ddl_shards_identity(const ddl_shards *shards, struct ddl_tokenizer_id
             continue;
         status = read_identity(&r, &found);
         if (!status && *out->sha256 && strcmp(out->sha256, found.sha256) != 0)
-            status = describe_other(err, file, "as the files before it ", out, &found);
+            status = describe_other(err, file, "that of the files before it, ", out, &found);
         else if (!status && !*out->sha256)
             *out = found;
     }

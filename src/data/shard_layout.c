@@ -34,8 +34,8 @@ static bool known_magic(const unsigned char *data, size_t size)
     return known;
 }
 
-/* nanoGPT's files have these names, and an even size. A file that is zero where a header is zero is rather a
- * shard with a corrupted magic number. */
+/* nanoGPT's files have these names, and an even size. A file that is zero where a header is zero is more
+ * likely a shard with a corrupted magic number. */
 static bool may_be_nanogpt(const char *path, const unsigned char *data, size_t size)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;

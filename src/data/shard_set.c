@@ -163,7 +163,7 @@ ddl_status ddl_shard_set_make_train(struct ddl_shard_set *set, struct ddl_error 
         work_path(set, DDL_SPLIT_VAL, train->shards, from, sizeof from);
         work_path(set, DDL_SPLIT_TRAIN, train->shards, to, sizeof to);
         if (rename(from, to) != 0)
-            status = ddl_file_error(err, to, "rename to");
+            status = ddl_file_error(err, to, "rename a file to this name");
         else
             train->shards++;
     }
@@ -225,7 +225,7 @@ ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct
             work_path(set, split, i, path, sizeof path);
             if (stat(path, &st) != 0) {
                 json_decref(files);
-                return ddl_file_error(err, path, "read the size of");
+                return ddl_file_error(err, path, "read its size");
             }
             complete =
                 complete && json_object_set_new(files, name, json_integer((json_int_t)st.st_size)) == 0;

@@ -57,7 +57,7 @@ ddl_status ddl_source_open(struct ddl_source *s, const char *path, enum ddl_pack
 ddl_status ddl_source_seek(struct ddl_source *s, uint64_t byte, struct ddl_error *err)
 {
     if (lseek(s->fd, (off_t)byte, SEEK_SET) < 0)
-        return ddl_file_error(err, s->path, "seek in");
+        return ddl_file_error(err, s->path, "seek");
     s->consumed = byte;
     return DDL_OK;
 }

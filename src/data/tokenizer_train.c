@@ -30,7 +30,7 @@ const struct ddl_option *ddl_tokenizer_train_options(void)
           sizeof((struct ddl_tokenizer_train_config *)0)->special_tokens, 0, 0, NULL, "A,B,...",
           "special tokens, comma-separated; they get the first ids" },
         { "max_words", DDL_OPTION_SIZE, FIELD(max_words), 0, 10000, 1e9, NULL, "N",
-          "maximum number of distinct pre-tokens counted; beyond it, the rarest are dropped" },
+          "maximum number of distinct pieces counted; beyond it, the rarest are dropped" },
         DDL_INPUT_ROWS(struct ddl_tokenizer_train_config),
         { 0 },
     };

@@ -38,7 +38,7 @@ struct evaluation {
     size_t seq, batch, stride, vocab;
     uint64_t windows, total;    /* of the whole evaluation: windows, scored tokens */
     int32_t *tokens, *targets;  /* (batch, seq) */
-    ddl_token_scored_fn *each;  /* or NULL, without: */
+    ddl_token_scored_fn *each;  /* or NULL: then `rows` is not allocated */
     struct ddl_row_scores rows; /* (batch, seq) */
     ddl_progress_fn *progress;
     void *user;
@@ -143,7 +143,8 @@ static ddl_status run_batch(struct evaluation *e, uint64_t w, uint64_t done, str
     if (status == DDL_E_INTERRUPTED)
         return interrupted(e, done, err);
     if (!status && !isfinite(loss.sum))
-        status = ddl_error_set(err, DDL_E_NUMERIC, "the loss is not finite: the model's numbers are damaged");
+        status =
+            ddl_error_set(err, DDL_E_NUMERIC, "the loss is not finite: the model's numbers are corrupted");
     done += out->tokens;
     if (!status && e->each)
         status = pass_on(e, w, B, done, err);

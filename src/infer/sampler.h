@@ -12,9 +12,9 @@ struct ddl_sampler {
     int32_t *heap;     /* (V) scratch                                            */
 };
 
-/* An id below V, or -1 where no logit is finite. `u` in [0, 1) is the only chance: the same u gives the same
- * id. Candidates are the top_k likeliest (lowest ids first among equals), and of these the fewest whose
- * probabilities, scaled to sum to 1, reach top_p. */
+/* An id below V, or -1 where no logit is finite. `u` in [0, 1) is the only source of randomness: the same u
+ * gives the same id. Candidates are the top_k likeliest (lowest ids first among equals), and of these the
+ * fewest whose probabilities, scaled to sum to 1, reach top_p. */
 int32_t ddl_sampler_pick(const struct ddl_sampler *sampler, const float *logits, size_t V, double u);
 
 #endif

@@ -1,7 +1,7 @@
 /* After block i, if i mod dense_period = 0, the stream becomes sum_j w_ij X_j over the states after the
  * blocks j <= i with (i - j) mod dense_dilation = 0 (docs/equations.md, 9).
  *
- * Forward leaves X_i in slot i and continues in slot i + 1. Backward meets block i after all sums that
+ * Forward leaves X_i in slot i and continues in slot i + 1. Backward reaches block i after all sums that
  * contain X_i. It keeps G_i, the gradient of sum i, in slot i + 1, which nothing reads any more: the stream
  * continues in slot i. The gradient of X_j is then one sum over the G_i kept so far, and no gradients of
  * other states are accumulated meanwhile. */
@@ -111,8 +111,8 @@ void average_fwd(const struct pass *p, struct stream *stream, size_t layer)
     probe_tensor(p, "X", next, k->d_model * stream->channels);
 }
 
-/* The least multiple of both periods of sum i and of state j: how far sums that contain the same state are
- * apart. */
+/* The least common multiple of dense_period and dense_dilation: the distance between sums that contain the
+ * same state: how far sums that contain the same state are apart. */
 static size_t sum_distance(const struct ddl_config *k)
 {
     size_t distance = k->dense_period;

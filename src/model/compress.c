@@ -1,5 +1,5 @@
 /* The state X (N, d, c) -> x_in (N, d), what attention and MLP see (docs/equations.md, 2). A compressor's
- * weights and its read vector collapse to one weight per (tap, feature, channel) first, so that all three
+ * weights and its read vector are folded into one weight per (tap, feature, channel) first, so that all three
  * kinds are one sum over the state. */
 #include "model/compress.h"
 #include "model/gradients.h"

@@ -425,7 +425,7 @@ ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules,
         if (n < DDL_MAX_LAYERS)
             by_layer[n] = (unsigned char)rule;
         at += length;
-        if (at[0] == ',' && at[1]) /* a comma at the end stays, and is no rule */
+        if (at[0] == ',' && at[1]) /* a trailing comma stays: the empty name after it is rejected */
             at++;
     }
     if (n && n != config->n_layers)

@@ -21,8 +21,7 @@ static const struct {
     { "ddl_v_dim1_constant_value", "ddl_v_constant_value" },
 };
 
-/* What the release and Hugging Face's library write beside the configuration: true, and without effect here.
- */
+/* What the release and Hugging Face's library write besides the configuration; they have no effect here. */
 static const char *const silent_keys[] = {
     "model_type",
     "architectures",
@@ -32,7 +31,7 @@ static const char *const silent_keys[] = {
     "transformers_version",
     "use_cache",
     "attention_dtype",
-    "intermediate_size", /* the shapes of mlp.c_fc1 tell, and are checked */
+    "intermediate_size", /* inferred from the shape of mlp.c_fc1, which is checked */
     "mlp_hidden_mult",
     "_name_or_path",
     "bos_token_id",
@@ -202,8 +201,8 @@ static ddl_status read_other(const struct reader *r, const char *key, const json
         if (switches[i].harmless)
             break;
         char *text = ddl_json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
-        ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: %s is %.80s, but models here are those with %s", r->path,
-                      key, text ? text : "?", switches[i].neutral);
+        ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: %s is %.80s, expected %s: other models are not supported",
+                      r->path, key, text ? text : "?", switches[i].neutral);
         free(text);
         return DDL_E_UNSUPPORTED;
     }
@@ -223,7 +222,7 @@ static ddl_status read_key(const struct reader *r, const char *key, const json_t
     if (json_is_null(value) && null_is_default(row))
         return DDL_OK;
     if (!value_text(row, value, text, sizeof text))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, wanted %s", where, type_found(value),
+        return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, expected %s", where, type_found(value),
                              type_wanted(row));
     return ddl_config_file_status(ddl_option_set(row, config, text, where, err), err);
 }
@@ -237,7 +236,7 @@ static ddl_status read_by_layer(const struct reader *r, const json_t *root, stru
     char where[1200], rules[DDL_MAX_LAYERS * DDL_RULE_NAME] = "";
     snprintf(where, sizeof where, "%s: %s", r->path, ddl_by_layer_key);
     if (!json_is_array(list))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, wanted a list of names of rules", where,
+        return ddl_error_set(err, DDL_E_FORMAT, "%s is %s, expected a list of names of rules", where,
                              type_found(list));
     if (json_array_size(list) != config->n_layers)
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu rules, num_hidden_layers is %zu", where,
@@ -245,8 +244,8 @@ static ddl_status read_by_layer(const struct reader *r, const json_t *root, stru
     for (size_t i = 0, used = 0; i < json_array_size(list); i++) {
         const json_t *rule = json_array_get(list, i);
         if (!json_is_string(rule))
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: rule %zu is %s, wanted the name of a rule", where, i,
-                                 type_found(rule));
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: rule %zu is %s, expected the name of a rule", where,
+                                 i, type_found(rule));
         int n = snprintf(rules + used, sizeof rules - used, "%s%.*s", i ? "," : "", DDL_RULE_NAME - 2,
                          json_string_value(rule));
         used += (size_t)n;
@@ -377,7 +376,7 @@ ddl_status ddl_config_save(const struct ddl_config *config, const char *path, st
         if (!ddl_config_row_is_own(row))
             append_row(&t, row->name, row, &resolved);
     }
-    /* The release's c = 1 file knows the constant by these names alone. */
+    /* The release's c = 1 file reads the constant under these names only. */
     for (size_t i = 0; config->channels == 1 && i < sizeof aliases / sizeof *aliases; i++)
         append_row(&t, aliases[i].alias, row_of(aliases[i].key), &resolved);
     append(&t, "\n}\n", "", "");

@@ -45,7 +45,7 @@ static ddl_status take(const struct source *s, const char *key, size_t *field, c
     return take_part(s, key, field, 1, t, dimension, err);
 }
 
-/* The rule of a layer whose tensors are in the folder: the first without any, if there are none. */
+/* The rule of a layer whose tensors are in the folder: add, which has none, if none is found. */
 static int rule_of_layer(const struct source *s, size_t layer)
 {
     for (int rule = 0; rule < DDL_RESIDUALS; rule++) {

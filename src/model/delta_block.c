@@ -3,7 +3,7 @@
  *     z = pool(X); q = W2 gelu(W1 z + b1) + b2, or W sum_j a_j X_:j; beta = 2 sigmoid(w tanh(W_i z) + b)
  *     X' = X + beta k (v - k^T X)^T
  *
- * Backward makes z, q and beta again: they cost a fraction of what keeping them for every block would. */
+ * Backward recomputes z, q and beta: they cost a fraction of what keeping them for every block would. */
 #include "ddl/block.h"
 
 #include "base/mem.h"
@@ -141,7 +141,7 @@ void ddl_block_free(ddl_block *block)
 
 /* --- parameters, and the arrays of a pass ------------------------------------------------------------ */
 
-/* One row a parameter: what both directions of the walk (checks, staging) need to know. */
+/* One row per parameter: what both directions of the walk (checks, staging) need to know. */
 struct row {
     const char *name;
     size_t offset; /* in struct ddl_block_params */

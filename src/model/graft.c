@@ -168,8 +168,7 @@ static bool is_of_sum(const char *name)
     return strncmp(name, sums_prefix, sizeof sums_prefix - 1) == 0;
 }
 
-/* The tensor of a parameter that is kept: all that are no new rule's, and of no new sum, are in the source.
- */
+/* The source's tensor of a parameter; NULL if the parameter is new. */
 static const struct ddl_tensor *kept_tensor(const struct job *job, const struct ddl_param *param)
 {
     for (size_t i = 0; i < job->w.n; i++) {
@@ -228,7 +227,7 @@ static ddl_status plan_tensors(struct job *job, const char *to, struct ddl_graft
 }
 
 /* New parameters of an option start so that the option has no effect: attention reads its own values. Returns
- * whether `name` is such a parameter; value i of it. */
+ * whether `name` is such a parameter; *value gets its value i. */
 static bool without_effect(const char *name, size_t i, float *value)
 {
     static const char ending[] = ".attn.v_mix";

@@ -1,6 +1,6 @@
-/* The head: final norm, logits = E x s, mean cross-entropy (spec 2). Logits exist a block at a time: of rows
- * in float32; of columns in bfloat16, whose products are so fast that logits cost more to write and read than
- * to make, so that they are made twice: for the loss's sums, then for its gradient. */
+/* The head: final norm, logits = E x s, mean cross-entropy (docs/equations.md, 8). Logits exist a block at a
+ * time: of rows in float32; of columns in bfloat16, whose products are so fast that logits cost more to write
+ * and read than to compute, so that they are computed twice: for the loss's sums, then for its gradient. */
 #include "model/head.h"
 #include "model/cache.h"
 #include "model/gradients.h"

@@ -21,7 +21,7 @@ struct ddl_place {
     bool backward;
     bool parameter;   /* the tensor is a parameter's gradient; its rows are no tokens    */
     size_t layer;     /* from 0; DDL_NO_LAYER in "embed" and "head"                      */
-    const char *part; /* "embed", "attn", "mlp", "head"                                  */
+    const char *part; /* "embed", "attn", "mlp", "average", "head"                       */
     char tensor[DDL_PLACE_NAME];
     size_t first_row, rows, width; /* (rows, width) numbers; row 0 is token first_row of the batch */
 };

@@ -1,5 +1,5 @@
-/* The rotary tables. A workspace and a cache have their own, as long as they are: config.json's block_size
- * alone claims no memory. */
+/* The rotary tables. Each workspace and each cache has its own, with as many positions as it has:
+ * config.json's block_size alone claims no memory. */
 #include "model/rope.h"
 
 #include "base/mem.h"

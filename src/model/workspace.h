@@ -65,7 +65,7 @@ struct ddl_workspace {
     float *dctx, *df; /* (N, d); df NULL where no rule needs it */
     float *dy;        /* (N, H h) */
     float *dqkv;      /* (N, 3 H h) */
-    float *dv0;       /* (N, H h), or NULL, likewise */
+    float *dv0;       /* (N, H h) gradient of v0; NULL where v0 is */
     float *scratch[DDL_RESIDUALS][RULE_SCRATCH]; /* by rule, numbered by it */
     float *de;                                   /* (taps, d c) */
     struct layer_acts *layer;                    /* (n_layers), host memory */

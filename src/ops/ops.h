@@ -418,7 +418,8 @@ struct streams_sum_args {
     float *y;       /* (N, d) =  */
 };
 
-/* X'_:k = sum_j M_kj X_:j + b_k f. Backward: the gradients of f and of b and M in w; x_in again. */
+/* X'_:k = sum_j M_kj X_:j + b_k f. Backward: the gradients of f, and of b and M in w; it also recomputes x_in
+ * unless that is NULL. */
 struct streams_write_args {
     size_t N, d, n;
     const float *X, *w;
@@ -449,7 +450,8 @@ struct hyper_args {
     float *w;                  /* (N, n (n + 2)) =                                */
     float *x_in;               /* (N, d) =                                        */
 };
-/* Without identity. The gradient of w but for r, that of x_in and that of X' -> that of X, in place. */
+/* Backward, with identity false: from the gradient of w (without r), that of x_in and that of X' computes
+ * that of X, in place, and those of the weights. */
 struct hyper_grad_args {
     size_t N, d, n;
     const float *X, *Wf, *a, *e, *t, *rstd, *w;
@@ -636,7 +638,7 @@ struct adamw_args {
 
 /* dst = src for `batch` matrices of rows x width numbers. Strides in numbers, from row to row and from matrix
  * to matrix. Rows of a matrix are copied in ascending order, so that dst may overlap src in the same matrix
- * if it begins before it. */
+ * if dst begins before src. */
 struct copy_args {
     size_t rows, width;
     const float *src;

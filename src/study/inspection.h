@@ -33,7 +33,7 @@ struct ddl_inspection {
     size_t most_steps;                /* of a sublayer */
     size_t c;                         /* channels of the state */
     bool has_streams;
-    uint64_t every;             /* singular values of every such row; 0: of none */
+    uint64_t every;             /* singular values of every `every`-th row; 0: of none */
     struct sublayer_sums *sums; /* (n_sublayers) */
     struct ddl_loss loss;
     int32_t *first_tokens;         /* (DDL_INSPECT_EXACT) of the first rows */

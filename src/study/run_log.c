@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The keys of a line, by the field they fill. val_loss may be absent. */
+/* The keys of a line, by the field they fill. Optional ones may be absent. */
 static const struct {
     const char *name;
     size_t offset;
@@ -109,7 +109,9 @@ static ddl_status read_points(struct ddl_run_log *out, const char *text, size_t 
             return status;
         at = end + 1;
     }
-    return out->n ? DDL_OK : ddl_error_set(err, DDL_E_FORMAT, "%s: no point in it yet", path);
+    return out->n
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_FORMAT, "%s: expected at least one logged step, found none", path);
 }
 
 static ddl_status read_config(struct ddl_run_log *out, const char *folder, struct ddl_error *err)

@@ -1,4 +1,4 @@
-/* Reads a sweep file: YAML mappings and lists, two levels deep. */
+/* Reads a sweep file: a YAML mapping whose sections are values, lists and mappings. */
 #define _POSIX_C_SOURCE 200809L
 #include "study/sweep_file.h"
 
@@ -230,9 +230,9 @@ static ddl_status read_entry(const struct parser *p, const yaml_node_t *node, st
     if (!status && !entry->name)
         status = wrong(p, node, "models", "a name", "none");
     if (!status && (!is_name(entry->name) || strcmp(entry->name, "choose") == 0))
-        status =
-            wrong(p, node, "name", "up to 80 letters, digits and ._+-, the first no . or -, and not 'choose'",
-                  entry->name);
+        status = wrong(p, node, "name",
+                       "up to 80 letters, digits and ._+-, not beginning with . or -, and not 'choose'",
+                       entry->name);
     return status;
 }
 
@@ -360,7 +360,7 @@ static ddl_status read_section(const struct parser *p, const char *key, size_t l
     return ddl_option_unknown(names, where, "key", key, p->err);
 }
 
-/* What a mistake in one section alone does not show. */
+/* Checks that involve several sections. */
 static ddl_status check_sections(const struct parser *p)
 {
     const struct ddl_sweep_file *file = p->file;

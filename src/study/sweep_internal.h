@@ -27,7 +27,7 @@ bool sweep_has_started(const struct ddl_sweep_run *run);
 /* Sets the state of a run from its folder: waiting, stopped or finished. DDL_E_FORMAT if the recipe there is
  * another one. */
 ddl_status sweep_read_run(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, struct ddl_error *err);
-/* As ddl_sweep_read; `running`: runs that the record has as running are. */
+/* As ddl_sweep_read; `running`: a run that the record has as running is taken to be running. */
 ddl_status sweep_read_states(struct ddl_sweep *sweep, bool retry, bool running, struct ddl_error *err);
 /* Replaces sweep.json in `out`. */
 ddl_status sweep_save(const struct ddl_sweep *sweep, struct ddl_error *err);
@@ -64,7 +64,7 @@ struct sweep_event {
 struct sweep_event sweep_event_of(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run);
 void sweep_apply_event(struct ddl_sweep_run *run, const struct sweep_event *event);
 
-/* Ends all ranks if one has an error, or another plan or options than rank 0. */
+/* Returns an error on all ranks if one has an error, or another plan or options than rank 0. */
 ddl_status sweep_compare_ranks(const struct ddl_sweep *sweep, const struct ddl_sweep_options *options,
                                ddl_status status, struct ddl_error *err);
 /* Copies the states of the runs and the choices that rank 0 has read to the other ranks. */

@@ -37,7 +37,7 @@ static ddl_status too_long(const struct ddl_sweep *sweep, size_t line, const cha
 
 /* ---- configurations ---- */
 
-/* Whether the keys set an option. */
+/* The entry of `keys` that sets the option `key`; NULL if none does. */
 static const struct ddl_recipe_entry *find_key(const struct ddl_recipe *keys, const char *key)
 {
     for (size_t i = 0; i < keys->n; i++) {

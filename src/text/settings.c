@@ -66,7 +66,7 @@ ddl_status ddl_tokenizer_check_settings(const json_t *root, const char *path, st
         { NULL, "post_processor", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are supported" },
         { NULL, "decoder", NULL_OR_BYTE_LEVEL, "only null and type ByteLevel are supported" },
         { "model", "type", TYPE_BPE, "only \"BPE\" is supported" },
-        { "model", "dropout", NULL_OR_ZERO, "only null is supported" },
+        { "model", "dropout", NULL_OR_ZERO, "only null and 0 are supported" },
         { "model", "continuing_subword_prefix", NULL_OR_EMPTY, "only null and \"\" are supported" },
         { "model", "end_of_word_suffix", NULL_OR_EMPTY, "only null and \"\" are supported" },
     };

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Resident before the first tensor: the program and its libraries, but for what the backend answers for
- * (measured); and what an MPI library adds. */
+/* Resident before the first tensor: the program and its libraries, except what the backend's memory_estimate
+ * counts (measured); and what an MPI library adds. */
 enum { BYTES_PROGRAM = 10 << 20, BYTES_MPI = 16 << 20, BYTES_TOKENIZER_ENTRY = 160 };
 
 static ddl_status count_params(const struct ddl_config *config, struct ddl_train_plan *out,

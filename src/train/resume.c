@@ -198,7 +198,8 @@ static ddl_status read_norms(const struct reader *r, const json_t *norms, struct
         const json_t *norm = json_array_get(norms, i);
         out->norms[i] = json_number_value(norm);
         if (!json_is_number(norm) || !isfinite(out->norms[i]) || out->norms[i] < 0)
-            return ddl_error_set(r->err, DDL_E_FORMAT, "%s: norm %zu is not a norm", r->path, i);
+            return ddl_error_set(r->err, DDL_E_FORMAT, "%s: norm %zu: expected a finite number of at least 0",
+                                 r->path, i);
     }
     return DDL_OK;
 }

@@ -38,7 +38,7 @@ ddl_status ddl_run_save(const struct ddl_train_config *config, const ddl_model *
 /* The state of the checkpoint `path`, without regard to its other files or a configuration. */
 ddl_status ddl_run_read_state(const char *path, struct ddl_run_state *state, struct ddl_error *err);
 /* The same, after all files have been compared with their checksums (DDL_E_FORMAT) and the configuration with
- * the checkpoint's: the model and the keys that must stay the same do (DDL_E_USAGE), other differences are
+ * the checkpoint's: DDL_E_USAGE if the model or a key that must stay the same differs; other differences are
  * reported to `note`. Where *config has DDL_OPTION_AUTO it gets the checkpoint's value. */
 ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struct ddl_run_state *state,
                         ddl_warn_fn *note, void *user, struct ddl_error *err);

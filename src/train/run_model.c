@@ -59,7 +59,7 @@ struct saved {
     bool is_run, has_final;
     bool has_step;      /* the step of the final model is known      */
     uint64_t step;      /* then this                                 */
-    bool is_superseded; /* it is older than all checkpoints          */
+    bool is_superseded; /* it counts as older than all checkpoints   */
 };
 
 static bool exists(const char *folder, enum ddl_run_file file)
@@ -192,7 +192,7 @@ static ddl_status missing(const struct saved *s, const char *what, struct ddl_er
 
 /* ---- choosing ---- */
 
-/* A model that may do: a checkpoint of the list, or (index n) the final model. */
+/* A candidate: a checkpoint of the list, or (index n) the final model. */
 static ddl_status take(struct ddl_run_model *out, const struct saved *s, size_t i, struct ddl_error *err)
 {
     *out = (struct ddl_run_model){ 0 };

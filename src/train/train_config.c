@@ -675,7 +675,7 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
     if (t.tensorboard && ddl_tensorboard_check(err))
         return DDL_E_USAGE;
     if (*t.tasks && !*t.tokenizer)
-        return ddl_error_set(err, DDL_E_USAGE, "tasks: expected a tokenizer (tokenizer), none is set");
+        return ddl_error_set(err, DDL_E_USAGE, "tasks are set, but no tokenizer is set");
     return ddl_freeze_check(&t, err);
 }
 

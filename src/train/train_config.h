@@ -52,7 +52,7 @@ const char *ddl_train_current_value(const char *key, const char *value);
 
 /* How paths are written. */
 enum ddl_path_use {
-    DDL_PATHS_STORE,     /* in a file in `folder`: relative ones (of out, all) relative to the folder  */
+    DDL_PATHS_STORE,     /* in a file in `folder`: relative to it; so is every path of `out`           */
     DDL_PATHS_LOAD,      /* as read from a file in `folder`: relative to the working directory again   */
     DDL_PATHS_CANONICAL, /* absolute and equal for all names of a file; `folder` is not used           */
 };
@@ -60,7 +60,8 @@ enum { DDL_PATHS_SIZE = 8192 };
 /* Converts the value of a row of paths. False if it does not fit. */
 bool ddl_train_map_paths(const struct ddl_option *row, enum ddl_path_use use, const char *folder,
                          const char *value, char *out, size_t size);
-/* Makes *config one whose paths, by the rows of its table, are as a file in `folder` stores them. */
+/* Converts the paths of *config, found by the rows of its table, to the form in which a file in `folder`
+ * stores them. */
 ddl_status ddl_train_store_paths(const struct ddl_option *rows, struct ddl_train_config *config,
                                  const char *folder, struct ddl_error *err);
 

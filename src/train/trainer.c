@@ -59,7 +59,7 @@ static ddl_status write_failed(const struct run *run, ddl_status status, struct 
     struct ddl_error why = *err;
     if (status != DDL_E_IO)
         return status;
-    return ddl_error_set(err, status, "%.500s; after that --resume %s%.300s", why.text,
+    return ddl_error_set(err, status, "%.500s; --resume %s%.300s", why.text,
                          run->checkpoint[0] ? "continues from " : "starts again: there is no checkpoint yet",
                          run->checkpoint);
 }
@@ -135,7 +135,8 @@ static ddl_status record(struct run *run, const struct ddl_train_progress *p, st
     return trainer_agree(run, status, err);
 }
 
-/* A line of metrics.jsonl: every log_every steps, with a validation, and for a skipped step. */
+/* A line of metrics.jsonl: every log_every steps, with a validation or task scores, and for a skipped step.
+ * */
 static ddl_status write_line(struct run *run, struct ddl_error *err)
 {
     ddl_status status = record(run, &run->progress, err);
@@ -189,7 +190,7 @@ static void note_failure(const struct run *run, const char *what, const struct d
     trainer_note(run, message.text);
 }
 
-/* Without effect on the run: an evaluation that fails is reported. DDL_E_INTERRUPTED. */
+/* Without effect on the run: an evaluation that fails is reported. Returns DDL_OK or DDL_E_INTERRUPTED. */
 static ddl_status score_tasks(struct run *run, struct ddl_error *err)
 {
     double start = ddl_clock_seconds();

@@ -1,6 +1,7 @@
-/* A run in progress: the object that the trainer's files share. trainer.c (the loop) calls trainer_open.c,
- * trainer_sample.c, trainer_tasks.c and trainer_nonfinite.c; these call trainer_save.c, and trainer_open.c
- * calls trainer_make.c and trainer_tasks.c. All call trainer_ranks.c.
+/* A run in progress: the object that the trainer's files share. trainer.c (the loop) and
+ * trainer_preview.c (the dry run) use the others: trainer_open.c calls trainer_make.c and trainer_tasks.c,
+ * trainer_make.c calls trainer_tasks.c, and trainer_nonfinite.c calls trainer_save.c. trainer_ranks.c and
+ * trainer_note.c serve several of them.
  *
  * With several ranks every rank runs the loop, and all take the same decisions, because a collective must be
  * called by all of them: a status on which the loop depends is agreed upon first. Rank 0 has the run folder;
@@ -91,8 +92,8 @@ ddl_status trainer_save_model(const struct run *run, struct ddl_error *err);
 
 /* Everything up to the first step. All is checked before anything is written. */
 ddl_status trainer_open(struct run *run, struct ddl_error *err);
-/* Parts of it that write nothing. Opens and checks those of train_data, val_data and tokenizer that are set.
- */
+/* Parts of it that write nothing. Opens and checks those of train_data, val_data, tokenizer and tasks that
+ * are set. */
 ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err);
 void trainer_close(struct run *run); /* zeroed is allowed */
 
@@ -106,7 +107,7 @@ ddl_status trainer_make(struct run *run, struct ddl_error *err);
 
 /* ---- trainer_preview.c ---- */
 
-/* Of a run that is open, as far as it is. */
+/* The summary of a run; what is not open yet is left empty. */
 void trainer_summary(const struct run *run, struct ddl_train_summary *out);
 
 /* ---- trainer_sample.c ---- */

@@ -20,7 +20,7 @@ struct ddl_validation {
     struct ddl_validation_part *parts; /* (ranks) scratch of the caller; NULL for one rank */
 };
 
-/* As many sequences as val_tokens ask for and the shards have, at least one. */
+/* As many sequences as val_tokens requires and the shards have, at least one. */
 struct ddl_validation ddl_validation_plan(const ddl_shards *shards, uint64_t val_tokens, size_t batch,
                                           size_t seq);
 struct ddl_validation_result {

@@ -9,7 +9,7 @@
 
 struct ddl_values {
     size_t n, nan, inf;
-    size_t first;   /* index of the first that is not finite; n if all are */
+    size_t first;   /* index of the first that is not finite; n if all are finite */
     double largest; /* magnitude, of those that are finite                 */
 };
 

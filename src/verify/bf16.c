@@ -113,7 +113,7 @@ static ddl_status read_logits(struct context *c, struct sample *s, const struct 
     return status ? status : decode_by_token(c, s->model, batch, decoded, err);
 }
 
-/* Losses by row before each step, the first without any. */
+/* Losses by row before each step. */
 static ddl_status train(struct context *c, struct sample *s, const struct ddl_batch *batch,
                         struct ddl_error *err)
 {
@@ -194,8 +194,8 @@ static ddl_status judge(struct context *c, const struct samples *s, struct ddl_e
                                               s->exact.tensor[i].values };
         measure(c, t->name, DDL_NOISE_LIMIT_ONE, t->name, ddl_noise_measure(1, &one).one);
     }
-    /* AdamW divides a gradient by its size: where that is near 0 a rounding decides on a whole step, which is
-     * no average over roundings. All tensors together are. */
+    /* AdamW divides a gradient by its size: where that is near 0, one rounding decides on a whole step, so
+     * that a single tensor does not average over roundings. All tensors together do. */
     noise = measure_params(s, s->found.after, s->ref.after, s->exact.after, list);
     measure(c, "after", DDL_NOISE_LIMIT_ALL, "all", noise.all);
     return DDL_OK;

@@ -91,7 +91,7 @@ static ddl_status read_recipe(const struct context *c, const json_t *json, struc
                                  rows[i].key);
         double x = *rows[i].to = json_number_value(value);
         if (!(x >= rows[i].low && x <= rows[i].high) || (rows[i].whole && x != floor(x)))
-            return ddl_error_set(err, DDL_E_FORMAT, "%s/recipe.json: %s is %g, wanted %s from %g to %g",
+            return ddl_error_set(err, DDL_E_FORMAT, "%s/recipe.json: %s is %g, expected %s from %g to %g",
                                  c->path, rows[i].key, x, rows[i].whole ? "a whole number" : "a number",
                                  rows[i].low, rows[i].high);
     }

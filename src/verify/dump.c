@@ -1,5 +1,5 @@
-/* Dumps of training runs whose numbers ended (train/nonfinite.h): does it happen again, where first, on this
- * backend? */
+/* Dumps of training runs that ended with a number that is not finite (train/nonfinite.h): is there one again,
+ * and in which tensor first?, on this backend? */
 #include "train/nonfinite.h"
 
 #include "base/file.h"

@@ -38,7 +38,7 @@ static ddl_status compare_figure(struct inspect_case *t, const char *quantity, c
     return DDL_OK;
 }
 
-/* The inspection's sublayer that an entry with layer and sub names. */
+/* The sublayer of the inspection for an entry's layer and sub. */
 static const struct ddl_inspect_sublayer *find_sublayer(const struct inspect_case *t, const json_t *entry)
 {
     const char *sub = json_string_value(json_object_get(entry, "sub"));

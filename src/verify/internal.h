@@ -95,7 +95,7 @@ check_fn check_model, check_operator, check_block, check_elementwise, check_toke
 /* Kinds of a safetensors file, by the tensors in it: NULL where it is none of ours. */
 struct kind {
     const char *name;
-    bool computes; /* runs once a backend */
+    bool computes; /* runs once per backend */
     check_fn *check;
 };
 const struct kind *kind_of_file(const ddl_safetensors *file);

@@ -69,7 +69,7 @@ void compare(struct context *c, const char *quantity, double limit, const char *
         return;
     }
     double size = rms_of(n, expected);
-    if (!isfinite(size)) /* a broken expectation is met by nothing */
+    if (!isfinite(size)) /* an expected tensor that is not finite: every result fails */
         measure(c, quantity, limit, tensor, (double)NAN);
     else
         measure(c, quantity, limit, tensor, sqrt(sum / (double)n) / fmax(size, floor));
@@ -141,7 +141,7 @@ ddl_status find_tensor(const ddl_safetensors *file, const char *path, const char
     if (!*out)
         return ddl_error_set(err, DDL_E_FORMAT, "%s: tensor %s is missing", path, name);
     if ((*out)->ndim != ndim)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %s has %zu dimensions, wanted %zu", path, name,
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %s has %zu dimensions, expected %zu", path, name,
                              (*out)->ndim, ndim);
     return DDL_OK;
 }
@@ -159,7 +159,7 @@ static ddl_status find_shaped(const struct context *c, const ddl_safetensors *fi
     memcpy(plan.shape, want->shape, want->ndim * sizeof *want->shape);
     ddl_tensor_shape_text(t, found, sizeof found);
     ddl_tensor_shape_text(&plan, wanted, sizeof wanted);
-    return ddl_error_set(err, DDL_E_FORMAT, "%s: %s has shape %s, wanted %s", c->path, want->name, found,
+    return ddl_error_set(err, DDL_E_FORMAT, "%s: %s has shape %s, expected %s", c->path, want->name, found,
                          wanted);
 }
 
@@ -199,8 +199,8 @@ ddl_status read_ids(struct context *c, const ddl_safetensors *file, struct want 
     status = ddl_tensor_read_i64(t, wide, err);
     for (size_t i = 0; i < t->count && !status; i++) {
         if (wide[i] < -1 || wide[i] > INT32_MAX)
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: %s[%zu] is %lld, no token", c->path, want.name, i,
-                                 (long long)wide[i]);
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: %s[%zu] is %lld, which is not a token", c->path,
+                                 want.name, i, (long long)wide[i]);
         (*out)[i] = (int32_t)wide[i];
     }
     return status;

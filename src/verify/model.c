@@ -57,7 +57,7 @@ static ddl_status name_of(struct work *w, const char *prefix, const struct ddl_p
     return DDL_OK;
 }
 
-/* One tensor prefix.NAME for every parameter, and none besides. */
+/* Every tensor with the prefix belongs to a parameter, or to lm_head. */
 static ddl_status check_names(struct work *w, const char *prefix, struct ddl_error *err)
 {
     for (size_t i = 0; i < ddl_safetensors_count(w->expect); i++) {
@@ -68,13 +68,13 @@ static ddl_status check_names(struct work *w, const char *prefix, struct ddl_err
         for (size_t j = 0; j < ddl_model_n_params(w->model) && !known; j++)
             known = strcmp(name + strlen(prefix), ddl_model_param(w->model, j)->name) == 0;
         if (!known)
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: %s is of no parameter of this model", w->c->path,
-                                 name);
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: %s belongs to no parameter of this model",
+                                 w->c->path, name);
     }
     return DDL_OK;
 }
 
-/* The expected tensor prefix.NAME, and what `read` gives for parameter i. */
+/* The expected tensor, named prefix + NAME, and what `read` gives for parameter i. */
 typedef void read_fn(const ddl_model *model, size_t i, float *out);
 static ddl_status read_pair(struct work *w, const char *prefix, size_t i, read_fn *read,
                             struct gradient *pair, struct ddl_error *err)
@@ -207,7 +207,7 @@ static bool has_prefix(const ddl_safetensors *file, const char *prefix)
     return false;
 }
 
-/* Last, for it changes the parameters. A slim case has no after.*, then only the losses are compared. */
+/* Last, for it changes the parameters. In a case without after.* only the losses are compared. */
 static ddl_status check_training(struct work *w, struct ddl_error *err)
 {
     double *expected, losses[TRAIN_STEPS];

@@ -45,7 +45,7 @@ static struct rule rule_of(const char *path)
     return (struct rule){ DDL_FORM_UNIT, DDL_UPDATE_DELTA };
 }
 
-/* Reads inputs into *to, shaped as said; stops at the first that fails. */
+/* Reads each input into *to, with the shape of `want`; stops at the first that fails. */
 struct input {
     struct want want;
     float **to;
@@ -82,8 +82,8 @@ static ddl_status prepare_outputs(struct context *c, const ddl_safetensors *file
 }
 
 /* The first output is the result, the others are gradients. Those of the operator and the element-wise form
- * are held against their own size: dq of a row with a tiny q is so large that a common floor would hide the
- * others. */
+ * are compared relative to their own size: dq of a row with a tiny q is so large that a common floor would
+ * hide the others. */
 static void compare_rows(struct context *c, const struct output *list, size_t n)
 {
     compare(c, "result", LIMIT_OPERATOR, list[0].want.name, list[0].count, *list[0].to, list[0].expected, 0);
@@ -228,7 +228,7 @@ static ddl_status block_config(struct context *c, const ddl_safetensors *file, s
         return status;
     if (gate[1] != d && gate[1] != d * w)
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: gate_in has %zu columns, wanted %zu (mean) or %zu (flatten)", c->path,
+                             "%s: gate_in has %zu columns, expected %zu (mean) or %zu (flatten)", c->path,
                              gate[1], d, d * w);
     *out = (struct ddl_block_config){ .d = d,
                                       .c = w,
@@ -349,7 +349,8 @@ ddl_status check_block(struct context *c, struct ddl_error *err)
     return with_file(c, run_block, err);
 }
 
-/* A case that lacks a tensor is still a case: any of what only our files have makes it one. */
+/* A case that lacks a tensor is still a case: any tensor name that only files of its kind have identifies it.
+ * */
 const struct kind *kind_of_file(const ddl_safetensors *file)
 {
     static const struct {

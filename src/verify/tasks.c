@@ -245,7 +245,7 @@ static void check_request(struct tasks_case *t, const json_t *line, const char *
     check_score(t, where, line, found->n_tokens, score);
 }
 
-/* A request that the harness refuses must be refused as a request, and no other. */
+/* A request that the harness refuses must end with DDL_E_FORMAT, and no other request may. */
 static ddl_status check_edge(struct tasks_case *t, const json_t *line, size_t i, const char *where,
                              void *user, struct ddl_error *err)
 {
@@ -308,7 +308,7 @@ static bool find_parts(struct tasks_case *t, char *model)
     const char *missing = NULL;
     char path[MAX_PATH];
     if (!exists(c->path, "model", model) && !exists(c->path, "../model", model))
-        missing = "skipped: no model beside or above it";
+        missing = "skipped: no folder model in its folder or one level above";
     else if (!exists(c->path, "data", t->data) &&
              !(*c->config->data && exists(c->config->data, "tasks", t->data)))
         missing = "skipped: the tasks' files are neither in its folder data nor in tasks below --data";

@@ -58,7 +58,7 @@ static ddl_status check_line(struct context *c, const ddl_tokenizer *tokenizer, 
 {
     const json_t *text = json_object_get(json, "text"), *expected = json_object_get(json, "ids");
     if (!json_is_string(text) || !json_is_array(expected))
-        return bad_line(path, line, "wanted an object with the string text and the list ids", err);
+        return bad_line(path, line, "expected an object with the string text and the list ids", err);
     struct ddl_ids ids = { 0 };
     size_t size = json_string_length(text);
     ddl_status status = ddl_tokenizer_encode(tokenizer, json_string_value(text), size, false, &ids, err);
@@ -157,7 +157,7 @@ static ddl_status check_files(struct context *c, const ddl_tokenizer *tokenizer,
     if (status)
         return status;
     if (!json_is_array(list))
-        status = bad_line(path, 1, "wanted a list", err);
+        status = bad_line(path, 1, "expected a list", err);
     for (size_t i = 0; i < json_array_size(list) && !status; i++) {
         const json_t *row = json_array_get(list, i);
         const char *name = json_string_value(json_object_get(row, "file"));
@@ -185,7 +185,7 @@ ddl_status check_tokenizer(struct context *c, struct ddl_error *err)
         ddl_status (*check)(struct context *, const ddl_tokenizer *, const char *, struct ddl_error *);
     } parts[] = { { "cases.jsonl", check_cases }, { "files.json", check_files } };
     if (!*c->config->tokenizer) {
-        note(c, "no tokenizer to hold it against", " (--tokenizer)");
+        note(c, "no tokenizer to compare it with", " (--tokenizer)");
         c->result->outcome = DDL_VERIFY_SKIP;
         return DDL_OK;
     }

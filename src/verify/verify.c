@@ -44,7 +44,7 @@ const struct ddl_option *ddl_verify_options(void)
         { "recompute", DDL_OPTION_CHOICE, FIELD(recompute), 0, 0, ddl_recompute_names, "NAME",
           "what the backward pass recomputes, in models and curves" },
         { "tokenizer", DDL_OPTION_PATH, FIELD(tokenizer), 0, 0, NULL, "DIR",
-          "tokenizer that tokenizer cases are compared with" },
+          "tokenizer of the tokenizer and tasks cases" },
         { "data", DDL_OPTION_PATH, FIELD(data), 0, 0, NULL, "DIR",
           "folder with the texts named by a files.json and, in its subfolder tasks, the files of the tasks" },
         { 0 },
@@ -225,7 +225,7 @@ static bool is_inspection(const char *path)
     return found;
 }
 
-/* A file on its own: an operator, a block, or an inspection. */
+/* A file on its own: an operator, its element-wise form, a block, or an inspection. */
 static void run_file(struct run *run, const char *path)
 {
     struct ddl_error err = { 0 };

@@ -150,7 +150,7 @@ static void refusals(void **state)
         { "eval x --text y --format auto", 2, "--format: expected with --val-data, found with --text" },
         { "eval x --text y --json --csv", 2, "expected one of --json, --csv and --markdown" },
         { "eval x --text y --val-data z", 2, "found several" },
-        { "eval x --shots 1", 2, "expected --val-data PATH, --text PATH or --tasks LIST" },
+        { "eval x --shots 1", 2, "expected --val-data PATH, --text FILE or --tasks LIST" },
         { "eval --text y", 2, "expected a model folder (DIR)" },
         { "eval x --text y --strid 3", 2, "did you mean '--stride'?" },
         { "eval x --text /nowhere/y", 1, "/nowhere/y: cannot open: " },

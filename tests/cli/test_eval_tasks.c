@@ -130,7 +130,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     static const struct refusal list[] = {
-        { "eval " MODEL, 2, "--val-data PATH, --text PATH or --tasks LIST" },
+        { "eval " MODEL, 2, "--val-data PATH, --text FILE or --tasks LIST" },
         { "eval " MODEL " --tasks piqa --text x", 2, "--tasks, found several" },
         { "eval --tasks piqa", 2, "a model folder (DIR)" },
         { "eval " MODEL " --tasks piqa --csv --markdown", 2, "expected one of --json, --csv and --markdown" },

@@ -28,8 +28,8 @@ static void sizes_are_read(void **state)
     static const struct {
         const char *size;
         int files;
-    } cases[] = { { "9000", 4 },         { "9KB", 4 }, { "0.009MB", 4 },
-                  { "8.7890625KiB", 4 }, { "1GB", 1 }, { "2TB", 1 }, { "1TiB", 1 } };
+    } cases[] = { { "9000", 4 }, { "9KB", 4 }, { "0.009MB", 4 }, { "8.7890625KiB", 4 },
+                  { "1GB", 1 },  { "2TB", 1 }, { "1TiB", 1 } };
     char from[4096], command[8192], counted[64], wanted[32];
     snprintf(from, sizeof from, "%s", tiny_folder("from", "ddl-1"));
     int first = 0;

@@ -15,7 +15,7 @@ static void says(const char *input, const char *arguments, int status, bool erro
              input, ddl_program(), arguments, errors ? "2>&1 >/dev/null" : "2>/dev/null");
     int got = run_command(command, out, sizeof out);
     if (got != status || !strstr(out, wanted))
-        fail_msg("ddl tokenizer %s: status %d, '%s', wanted %d, '%s'", arguments, got, out, status, wanted);
+        fail_msg("ddl tokenizer %s: status %d, '%s', expected %d, '%s'", arguments, got, out, status, wanted);
 }
 
 static void encodes(void **state)

@@ -104,7 +104,7 @@ static void interrupted_run(void **state)
     corrupt_file(file_in(run, "checkpoint-5/model.safetensors"), 0);
     assert_int_equal(ddl("eval '%s' --shard '%s'", run, shard), 0);
     assert_printed("ddl: warning: ");
-    assert_printed("checkpoint-5/model.safetensors: damaged: ");
+    assert_printed("checkpoint-5/model.safetensors: corrupted: ");
     every_command_uses("", "checkpoint-3", "checkpoint-3");
     /* Before the first checkpoint: the curve can be drawn, and nothing else. */
     remove_scratch("stopped/checkpoint-3");

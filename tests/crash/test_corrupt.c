@@ -63,10 +63,10 @@ static void assert_skipped(const struct ddl_train_config *t, const char *file, s
     char path[1280], named[128], cut[128];
     struct ddl_train_config copy = *t;
     ddl_status status = ddl_run_open_newest(&copy, &state, path, sizeof path, keep_note, &note, &err);
-    snprintf(named, sizeof named, "checkpoint-4/%s: damaged: ", file);
+    snprintf(named, sizeof named, "checkpoint-4/%s: corrupted: ", file);
     snprintf(cut, sizeof cut, "checkpoint-4/%s: truncated: ", file);
     if (status || state.step != 2 || !(strstr(note.text, named) || strstr(note.text, cut)) ||
-        !strstr(note.text, "; going on from ") || !strstr(note.text, "checkpoint-2"))
+        !strstr(note.text, "; continuing from ") || !strstr(note.text, "checkpoint-2"))
         fail_msg("%s, byte %zu: step %llu; %s%s", file, at, (unsigned long long)state.step, note.text,
                  err.text);
 }
@@ -185,7 +185,7 @@ static void the_program_resumes(void **state)
         corrupt_file(path, i % 3);
         assert_int_equal(run_ddl("", arguments, said), 0);
         assert_non_null(strstr(said, path));
-        assert_non_null(strstr(said, "; going on from "));
+        assert_non_null(strstr(said, "; continuing from "));
         assert_same_as_uninterrupted();
     }
 }
@@ -209,7 +209,7 @@ static void no_command_accepts_it(void **state)
     snprintf(arguments[3], sizeof arguments[3], "export '%s' --out '%s'", folder, scratch_path("never"));
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(run_ddl("", arguments[i], said), 1);
-        if (!strstr(said, "checkpoint-6/model.safetensors: damaged: expected checksum"))
+        if (!strstr(said, "checkpoint-6/model.safetensors: corrupted: expected checksum"))
             fail_msg("%s: %s", arguments[i], said);
     }
 }

@@ -23,7 +23,7 @@ static void assert_same_config(const struct ddl_config *found, const struct ddl_
         ddl_option_format(row, found, a, sizeof a);
         ddl_option_format(row, wanted, b, sizeof b);
         if (strcmp(a, b) != 0)
-            fail_msg("%s: %s is %s, wanted %s", name, row->name, a, b);
+            fail_msg("%s: %s is %s, expected %s", name, row->name, a, b);
     }
     assert_int_equal(found->by_layer, wanted->by_layer);
     for (size_t l = 0; l < wanted->n_layers && wanted->by_layer; l++)
@@ -520,23 +520,23 @@ static void bad_files(void **state)
         { "[]", "config.json: not a JSON object" },
         { "{}", "config.json: no key vocab_size" },
         { "{" BASE ",\"mup\":1,\"mup\":2}", "duplicate object key" },
-        { "{" BASE ",\"mup\":1}", "config.json: mup is a whole number, wanted true or false" },
-        { "{" BASE ",\"mup\":null}", "config.json: mup is null, wanted true or false" },
-        { "{" BASE ",\"head_dim\":\"16\"}", "config.json: head_dim is a string, wanted a whole number" },
-        { "{" BASE ",\"head_dim\":16.0}", "config.json: head_dim is a real number, wanted a whole number" },
+        { "{" BASE ",\"mup\":1}", "config.json: mup is a whole number, expected true or false" },
+        { "{" BASE ",\"mup\":null}", "config.json: mup is null, expected true or false" },
+        { "{" BASE ",\"head_dim\":\"16\"}", "config.json: head_dim is a string, expected a whole number" },
+        { "{" BASE ",\"head_dim\":16.0}", "config.json: head_dim is a real number, expected a whole number" },
         { "{" BASE ",\"head_dim\":-1}", "config.json: head_dim: -1 is out of range (1 to 4096)" },
-        { "{" BASE ",\"ddl_k_eps\":[]}", "config.json: ddl_k_eps is a list, wanted a number" },
+        { "{" BASE ",\"ddl_k_eps\":[]}", "config.json: ddl_k_eps is a list, expected a number" },
         { "{" BASE ",\"rope_ratio\":2}", "config.json: rope_ratio: 2 is out of range (0 to 1)" },
         { "{" BASE ",\"rope_ratio\":1e400}", "not valid JSON: real number overflow" },
         { "{" BASE ",\"ddl_update\":\"wrote\"}",
           "config.json: ddl_update: 'wrote' is none of delta, write, erase" },
-        { "{" BASE ",\"ddl_update\":1}", "config.json: ddl_update is a whole number, wanted a string" },
+        { "{" BASE ",\"ddl_update\":1}", "config.json: ddl_update is a whole number, expected a string" },
         { "{" BASE ",\"ddl_residual_by_layer\":\"add\"}",
-          "ddl_residual_by_layer is a string, wanted a list" },
+          "ddl_residual_by_layer is a string, expected a list" },
         { "{" BASE ",\"ddl_residual_by_layer\":[\"add\"]}",
           "ddl_residual_by_layer: 1 rules, num_hidden_layers is 2" },
         { "{" BASE ",\"ddl_residual_by_layer\":[\"add\",1]}",
-          "rule 1 is a whole number, wanted the name of a rule" },
+          "rule 1 is a whole number, expected the name of a rule" },
         { "{" BASE ",\"ddl_residual_by_layer\":[\"add\",\"deltas\"]}", "'deltas' is none of add, delta" },
         { "{" BASE ",\"ddl_residual_by_layer\":[\"add\",\"add\"],\"ddl_value_channels\":4}",
           "config.json: ddl_residual_by_layer needs ddl_value_channels 1, found 4" },
@@ -598,13 +598,14 @@ static void switches_of_the_release(void **state)
         "\"rms_norm_eps\":1e-05,\"residual_branch_mult\":1.0,\"tie_word_embeddings\":true,"
         "\"intermediate_size\":null,\"model_type\":\"nanogpt-pro\"}";
     static const char *const other[][2] = {
-        { "\"use_k_shift\":true", "use_k_shift is true, but models here are those with false" },
-        { "\"q_activation\":\"silu\"", "q_activation is \"silu\", but models here are those with null" },
+        { "\"use_k_shift\":true", "use_k_shift is true, expected false: other models are not supported" },
+        { "\"q_activation\":\"silu\"",
+          "q_activation is \"silu\", expected null: other models are not supported" },
         { "\"rms_norm_eps\":1e-06", "rms_norm_eps is 1e-" },
         { "\"ddl_state_dv_shortconv_causal\":true", "ddl_state_dv_shortconv_causal is true" },
         { "\"tie_word_embeddings\":false",
-          "tie_word_embeddings is false, but models here are those with true" },
-        { "\"bias\":1", "bias is 1, but models here are those with false" },
+          "tie_word_embeddings is false, expected true: other models are not supported" },
+        { "\"bias\":1", "bias is 1, expected false: other models are not supported" },
     };
     struct ddl_config c;
     struct warnings w = { 0 };

@@ -585,7 +585,7 @@ def models_of_a_run_are_chosen():
     weights[-1] ^= 1
     (run / "checkpoint-12/model.safetensors").write_bytes(weights)
     agree("last", "checkpoint-10")
-    refused("12", "checkpoint-12/model.safetensors: damaged")
+    refused("12", "checkpoint-12/model.safetensors: corrupted")
     refused("final", "expected a final model, found checkpoint-2, ")
 
 

@@ -59,7 +59,7 @@ static void names_what_is_wrong(void **state)
     static const struct {
         const char *name, *text, *says;
     } cases[] = {
-        { "empty", "", "no point in it yet" },
+        { "empty", "", "expected at least one logged step, found none" },
         { "broken", "{\"step\": 1,\n", "metrics.jsonl:1: not JSON" },
         { "no-step", "{\"loss\": 1, \"tokens\": 1}\n", "metrics.jsonl:1: no whole number 'step'" },
         { "no-loss", "{\"step\": 1, \"tokens\": 1}\n", "metrics.jsonl:1: no number 'loss'" },

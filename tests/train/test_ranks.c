@@ -314,7 +314,7 @@ static void a_write_fails(void **state)
     prepare(ranks, 2, &t);
     ranks[0].callbacks.progress = move_folder;
     assert_int_equal(run_ranks(ranks, 2), DDL_E_IO);
-    assert_says(&ranks[0].err, "after that --resume continues from ");
+    assert_says(&ranks[0].err, "--resume continues from ");
     assert_says(&ranks[0].err, "checkpoint-5");
     assert_int_equal(remove(t.out), 0);
     assert_int_equal(rename(scratch_path("moved"), t.out), 0);

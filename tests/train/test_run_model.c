@@ -200,12 +200,12 @@ static void corrupted(void **state)
     corrupt_file(file_in(t.out, "checkpoint-5/model.safetensors"), 0);
     finds(t.out, "last", "checkpoint-4", 4);
     assert_int_equal(warnings, 1);
-    assert_non_null(strstr(last_warning, "checkpoint-5/model.safetensors: damaged: "));
+    assert_non_null(strstr(last_warning, "checkpoint-5/model.safetensors: corrupted: "));
     assert_non_null(strstr(last_warning, "; skipped"));
-    fails(t.out, "5", DDL_E_FORMAT, "checkpoint-5/model.safetensors: damaged: ");
+    fails(t.out, "5", DDL_E_FORMAT, "checkpoint-5/model.safetensors: corrupted: ");
     corrupt_file(file_in(t.out, "checkpoint-4/state.json"), 1);
     corrupt_file(file_in(t.out, "checkpoint-2/config.json"), 0);
-    fails(t.out, "last", DDL_E_FORMAT, "checkpoint-5/model.safetensors: damaged: ");
+    fails(t.out, "last", DDL_E_FORMAT, "checkpoint-5/model.safetensors: corrupted: ");
     /* Of a finished run the final model is older, and there. */
     t = a_finished_run("corrupted2");
     t.resume = true;
@@ -236,7 +236,7 @@ static void model_folder(void **state)
     assert_ok(find(&model, file_in(t.out, "checkpoint-4"), "last", &err), err);
     assert_string_equal(model.name, "");
     corrupt_file(file_in(t.out, "checkpoint-4/model.safetensors"), 0);
-    fails(file_in(t.out, "checkpoint-4"), "last", DDL_E_FORMAT, "damaged: ");
+    fails(file_in(t.out, "checkpoint-4"), "last", DDL_E_FORMAT, "corrupted: ");
 }
 
 /* The weights of a run start from a model of another one, and its recipe says from which. */

@@ -40,7 +40,7 @@ struct damage {
 static void keep_damage(void *user, const char *sentence)
 {
     struct damage *damage = user;
-    damage->named = damage->named || (strstr(sentence, damage->file) && strstr(sentence, "going on from"));
+    damage->named = damage->named || (strstr(sentence, damage->file) && strstr(sentence, "continuing from"));
 }
 
 static void keep_change(void *user, const char *message)
@@ -548,7 +548,7 @@ static void passes_over_damage(void **state)
     corrupt_file(file_in(file_in(t.out, "checkpoint-6"), files[0]), 1);
     corrupt_file(file_in(file_in(t.out, "checkpoint-8"), files[2]), 0);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_FORMAT);
-    assert_says(&err, "checkpoint-8/model.safetensors: damaged: expected checksum");
+    assert_says(&err, "checkpoint-8/model.safetensors: corrupted: expected checksum");
 }
 
 /* A damaged later checkpoint neither counts among the last nor makes the next one go. */

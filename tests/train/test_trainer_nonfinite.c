@@ -436,8 +436,10 @@ static void a_window_is_not_trusted(void **state)
         { "{\"skipped\":1,\"in_a_row\":2,\"norms\":[]}", "of 3 steps 1 were skipped, 2 in a row" },
         { "{\"skipped\":-1,\"in_a_row\":0,\"norms\":[]}", "skipped is missing or not a whole number" },
         { "{\"skipped\":1,\"in_a_row\":0}", "norms is missing or has more than 1024 numbers" },
-        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[1,-1]}", "norm 1 is not a norm" },
-        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[\"1\"]}", "norm 0 is not a norm" },
+        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[1,-1]}",
+          "norm 1: expected a finite number of at least 0" },
+        { "{\"skipped\":1,\"in_a_row\":0,\"norms\":[\"1\"]}",
+          "norm 0: expected a finite number of at least 0" },
         { "[]", "skipped is missing" },
     };
     struct ddl_error err;

@@ -1,10 +1,9 @@
-/* Causal attention, one head at a time. A block of the context (PIECE keys and their values) is packed into
+/* Causal attention, one head at a time. A piece of the context (PIECE keys and their values) is packed into
  * panels (kernels/panel.c) that stay in a core's cache while all queries use them. A longer context takes
  * only a few numbers per token: forward keeps the largest score and the sum of each query from block to
  * block; backward uses lse. Forward is parallel over (sequence, head, share of the queries), backward over
- * (sequence, head), because the queries of a head add to the same dk and dv, in a fixed order. The arithmetic
- * of a query depends on its position in the context only.
- */
+ * (sequence, head), because the queries of a head add to the same dk and dv, in a fixed order. With more than
+ * FEW_QUERIES queries, the arithmetic of a query depends only on its position in the context. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/parallel.h"
 
@@ -351,7 +350,8 @@ static void dense_fwd(const struct cpu *cpu, const struct attention_args *a, boo
     parallel_tasks(cpu, heads * task.shares, (1 + a->T / task.shares / 4) * span * a->h, share_fwd, &task);
 }
 
-/* Sequences with few queries together, so that threads share them; each other one by itself. */
+/* Sequences with few queries are computed together, so that the threads share them; every other sequence is
+ * computed by itself. */
 static void ragged_fwd(const struct cpu *cpu, const struct attention_args *a, bool products_only)
 {
     const struct ddl_ragged *r = &a->ragged;

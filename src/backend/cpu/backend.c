@@ -159,7 +159,7 @@ static void copy_matrices(const void *args, size_t lo, size_t hi, float *scratch
     copy_rows(a, lo * a->rows, hi * a->rows, scratch);
 }
 
-/* Whether dst begins inside src in one of the matrices: then the order of rows matters. */
+/* Whether dst and src overlap in one of the matrices: then the order of rows matters. */
 static bool copy_overlaps(const struct copy_args *a, size_t batch)
 {
     for (size_t b = 0; b < batch; b++) {

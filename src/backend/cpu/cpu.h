@@ -1,7 +1,6 @@
 /* The fast backend: a library for large products (library.h), kernels built once per instruction set
- * (kernels/), threads in one place (parallel.h). The op files beside this one join the three; a kernel does
- * the numbers.
- */
+ * (kernels/), threads in one place (parallel.h). The op files in this folder combine the three; a kernel only
+ * does arithmetic. */
 #ifndef DDL_BACKEND_CPU_H
 #define DDL_BACKEND_CPU_H
 

@@ -30,7 +30,7 @@ size_t library_memory(size_t threads, size_t rows, size_t width, bool bf16);
 
 /* Whether this processor multiplies bfloat16 faster than float32 by this library. */
 bool library_has_bf16(void);
-/* The same for bfloat16; one thread at a time, not always the same. */
+/* library_matmul with operands in bfloat16. One thread at a time may call it, not always the same one. */
 enum library_outcome library_matmul_bf16(struct library *library, const struct matmul_bf16_args *a);
 
 #endif

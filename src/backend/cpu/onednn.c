@@ -92,8 +92,8 @@ enum library_outcome library_matmul(const struct matmul_args *a)
     return outcome(status, a->beta);
 }
 
-/* Fitted to what runs of many sizes took (oneDNN 2.6, AVX-512, one and two threads). What it frees stays with
- * the C library's allocator, more or less of it: 10 MB either way. */
+/* Fitted to what runs of many sizes took (oneDNN 2.6, AVX-512, one and two threads). Memory that oneDNN frees
+ * may stay with the C library's allocator: the estimate is off by up to 10 MB either way. */
 size_t library_memory(size_t threads, size_t rows, size_t width, bool bf16)
 {
     enum { CODE = 5600000, CODE16 = 7900000, ROWS = 1024, PACKED = 12, PACKED16 = 1536 };

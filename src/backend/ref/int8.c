@@ -16,7 +16,7 @@ static void quantize_group(size_t n, const float *x, struct ddl_q8 *y, size_t la
     float scale = finite ? largest / 127 : NAN;
     y->scale[lane] = scale;
     for (size_t i = 0; i < DDL_GROUP; i++) {
-        /* A scale below the smallest normal number loses digits: what would leave the range is held in it. */
+        /* A scale below the smallest normal number loses digits: values out of range are clamped. */
         float q = i < n && scale > 0 ? rintf(x[i] / scale) : 0;
         y->q[i / 4][lane][i % 4] = (int8_t)fmaxf(-127, fminf(127, q));
     }

@@ -62,7 +62,7 @@ void ref_rope_bwd(void *ctx, const struct rope_grad_args *a)
             }
             for (size_t i = 0; a->w && i < a->h; i++)
                 g[i] = rstd * (g[i] - rotated[i] * rstd * rstd * dot / (double)a->h);
-            rotate(a->h, a->R, cos_row, sin_row, -1, g, x); /* a rotation's transpose turns back */
+            rotate(a->h, a->R, cos_row, sin_row, -1, g, x); /* the transpose of a rotation is its inverse */
             for (size_t i = 0; i < a->h; i++)
                 dx[i] = (float)x[i];
         }

@@ -367,8 +367,8 @@ const struct task *task_row(size_t i)
     return i < sizeof rows / sizeof *rows - 1 ? &rows[i] : NULL;
 }
 
-/* Kinds of files, by the field that only they have. The files themselves serve as pool of examples, in which
- * the document is not drawn for itself. */
+/* Kinds of files, by the field that only they have. The file itself is the pool of examples; a document is
+ * not drawn as an example for itself. */
 static const struct {
     const char *field;
     struct task row;

@@ -40,7 +40,8 @@ struct sublayer {
 struct residual_rule {
     /* Its parameters in layer l are transformer.h.{l}.<prefix>_attn.* and transformer.h.{l}.<prefix>_mlp.* */
     const char *prefix;
-    /* A tensor after that prefix by which a folder of the release that says no rule is known to have it. */
+    /* Name, after that prefix, of a tensor that identifies the rule in a folder of the release whose
+     * config.json names none. */
     const char *release_tensor;
     /* The form of its state; NULL: state_channels. Rules with another form are in all layers or in none. */
     const struct state_form *state;

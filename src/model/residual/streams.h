@@ -11,7 +11,7 @@ enum { STREAMS_W, STREAMS_T, STREAMS_RSTD, STREAMS_WF, STREAMS_ACTS };
 /* Scratch: the gradients of w, of Wf X, and of Wf. */
 enum { STREAMS_DW, STREAMS_DZ, STREAMS_DWF, STREAMS_SCRATCH };
 
-/* Wf and what t is of: `groups` vectors of a token, each with n_out projections; groups = 0: none. */
+/* What Wf projects: `groups` vectors of a token, each with n_out projections; groups = 0: none. */
 struct streams_projection {
     size_t groups, n_out;
 };
@@ -31,7 +31,7 @@ double streams_flops(const struct ddl_config *config);
 bool streams_identity(const struct sublayer *s);
 /* Parameters that are projected: those of a norm and up to three matrices, of `rows` rows each. */
 struct streams_matrices {
-    size_t n; /* streams that a row of the matrices is of: n, or 1 */
+    size_t n; /* streams that a row of the matrices spans: n, or 1 */
     int norm, matrix[3];
     size_t rows[3];
 };

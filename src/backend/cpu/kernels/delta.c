@@ -1,6 +1,6 @@
-/* The Delta operator. All forms and updates are one computation with other factors, see
- * struct factors. A step sweeps a row twice, the second time out of the first cache. Channels go in tiles, so
- * that any c works without memory; the vector path (c = 1, 2, 4, 8) has one tile. */
+/* The Delta operator. All forms and updates are one computation with other factors, see struct factors. A
+ * step sweeps a row twice, the second time out of the first cache. Channels go in tiles, so that any c works
+ * without allocating memory; the vector path (c = 1, 2, 4, 8) has one tile. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 

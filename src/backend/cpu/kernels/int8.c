@@ -22,10 +22,10 @@ INLINE vec byte_of(vec_int four, const int j)
     return to_floats((four << (24 - 8 * j)) >> 24);
 }
 
-/* The largest size of a group's numbers; NaN where one of them is not finite. */
+/* The largest magnitude in a group; NaN where one of them is not finite. */
 INLINE float size_of_group(const float *x)
 {
-    const int32_t infinite = 0x7f800000; /* sizes are in the order of their bits */
+    const int32_t infinite = 0x7f800000; /* magnitudes are ordered as their bits */
     int32_t bits[DDL_GROUP], largest = 0;
     memcpy(bits, x, sizeof bits);
 #pragma omp simd reduction(max : largest)
@@ -310,8 +310,7 @@ static void quantize_group(const float *x, struct ddl_q8 *y, size_t lane)
     if (scale > 0) {
 #pragma omp simd
         for (size_t i = 0; i < DDL_GROUP; i++) {
-            /* A scale below the smallest normal number loses digits: what would leave the range is held in
-             * it. */
+            /* A scale below the smallest normal number loses digits: values out of range are clamped. */
             float q = __builtin_rintf(x[i] / scale);
             q = q > 127 ? 127 : q;
             bytes[i] = (int8_t)(q < -127 ? -127 : q);

@@ -1,6 +1,7 @@
 /* The kernels of one instruction set. A kernel is a pure function of rows [lo, hi) of its arguments (an args
  * struct of ops/ops.h unless said): no allocation, threads, errors or I/O. `scratch` is private memory of the
- * call: zeroed sums that it adds to where it reduces over rows, see each; NULL for the others. */
+ * call: zeroed sums that it adds to if it reduces over rows, or the uninitialized buffer that its comment
+ * names; NULL for the others. */
 #ifndef DDL_BACKEND_CPU_KERNELS_H
 #define DDL_BACKEND_CPU_KERNELS_H
 
@@ -19,7 +20,7 @@ typedef void rows_fn(const void *args, size_t lo, size_t hi, float *scratch);
 struct softmax_args {
     size_t first, key; /* positions of row 0 and of column 0 */
     size_t span;       /* keys in the piece                  */
-    float *S;          /* (rows, span) scaled scores -> exp(S - top), unnormalised              */
+    float *S;          /* (rows, span) scaled scores -> exp(S - top), unnormalized              */
     float *top;        /* (rows) the largest score so far                                       */
     double *total;     /* (rows) sum of exp(score - top) so far                                 */
     size_t h;

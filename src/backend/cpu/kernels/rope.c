@@ -1,4 +1,4 @@
-/* Rotary embedding, then RMSNorm over a head: ops/ops.h. The norm's sums are taken on the turned numbers,
+/* Rotary embedding, then RMSNorm over a head: ops/ops.h. The norm's sums are taken on the rotated numbers,
  * which are computed twice instead of being kept. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
@@ -39,11 +39,11 @@ void DDL_KERNEL(rope_fwd)(const void *args, size_t lo, size_t hi, float *scratch
     }
 }
 
-/* What backward of one head needs: x and its turning, the norm, and dy. */
+/* What backward of one head needs: x and its rotation, the norm, and dy. */
 struct head {
     size_t h, half;
     const float *cos, *sin, *x, *w, *dy;
-    float rstd, along; /* d(turned) = rstd w dy - along turned; w NULL: dy */
+    float rstd, along; /* d(rotated) = rstd w dy - along rotated; w NULL: dy */
 };
 
 static void norm_sums(struct head *s, float eps, float *dw)
@@ -76,7 +76,7 @@ static void norm_sums(struct head *s, float eps, float *dw)
         dw[i] += dy[i] * x[i] * rstd;
 }
 
-/* Through the norm, then turned back. dx may be dy. */
+/* Through the norm, then rotated back. dx may be dy. */
 static void normed_grad(const struct head *s, float *dx)
 {
     const float *x = s->x, *w = s->w, *dy = s->dy;

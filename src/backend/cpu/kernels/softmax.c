@@ -212,9 +212,9 @@ void DDL_KERNEL(softmax_bwd)(const void *args, size_t lo, size_t hi, float *scra
         const float *dy = a->dy + r * a->y_stride;
         float lse = a->lse[r * a->lse_stride], mean = dot(a->h, a->y + r * a->y_stride, dy);
         size_t n = seen(a->first, r, a->key, a->span);
-        /* The first query sees one key: y is v and dP the mean, once more by the same sum: a product that
-         * sums in another order leaves a rounding where the gradient is zero, and AdamW makes whole steps of
-         * it. */
+        /* The first query attends to one key: y is v, and dP equals the mean. dP is computed by the same sum
+         * as the mean, because another order of summation would leave a rounding error where the gradient is
+         * 0, and AdamW would make full steps of it. */
         if (a->first + r == 0)
             dP[0] = dot(a->h, a->v, dy);
 #pragma omp simd

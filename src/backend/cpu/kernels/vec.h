@@ -1,7 +1,7 @@
-/* Vectors of floats, for what a compiler does not vectorise well by itself: the state (d, c), where the c
- * channels of a feature lie side by side. V features of c channels fill c vectors ("parts"): `spread` repeats
- * the V numbers of a feature vector over the channels, `fold` sums over them. Only this file knows the width.
- */
+/* Vectors of floats, for what a compiler does not vectorize well by itself: the state (d, c), where the c
+ * channels of a feature are contiguous. V features of c channels fill c vectors ("parts"): `spread` repeats
+ * the V numbers of a feature vector over the channels, `fold` sums over them. Only this file defines the
+ * width V. */
 #ifndef DDL_BACKEND_CPU_VEC_H
 #define DDL_BACKEND_CPU_VEC_H
 

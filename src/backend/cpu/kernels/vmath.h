@@ -1,4 +1,4 @@
-/* exp, sigmoid and tanh without branches, so that loops over them vectorise. Errors against the exact value,
+/* exp, sigmoid and tanh without branches, so that loops over them vectorize. Errors against the exact value,
  * found over all floats by tests/backend/test_vmath.c: exp 1.5 ulp, sigmoid and tanh 3 ulp; sigmoid below
  * 1e-38 may be 0. */
 #ifndef DDL_BACKEND_CPU_VMATH_H
