@@ -2,7 +2,8 @@
 
 # field NAME: prints the number with that key of a JSON object on standard input
 field() { sed -n "s/.*\"$1\": \([0-9.eE+-]*\).*/\1/p"; }
-median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
+# The median of the numbers on standard input; of an even number of them, the mean of the middle two.
+median() { sort -n | awk '{ x[NR] = $1 } END { printf "%.9g\n", (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
 # The name of the processor.
 processor() { grep -m1 'model name' /proc/cpuinfo 2>/dev/null | sed 's/.*: //' || true; }
 # Prints the comment at the beginning of the script.
