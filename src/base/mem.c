@@ -14,23 +14,63 @@ enum {
     MANY_PAGES = 1 << 23 /* bytes from which huge pages are requested */
 };
 
-size_t ddl_mem_machine(void)
+enum { GROUP_PATH = 1024 };
+
+/* The limit in the memory.max of a group's folder; SIZE_MAX if there is none. */
+static size_t limit_in(const char *folder)
 {
-    size_t most = SIZE_MAX;
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    if (pages > 0 && page > 0)
-        most = (size_t)pages * (size_t)page;
-    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r"); /* a number or "max" */
-    char text[32] = "";
-    if (file && fgets(text, sizeof text, file)) {
-        char *end;
-        unsigned long long limit = strtoull(text, &end, 10);
-        if (end != text && limit > 0 && limit < most)
-            most = (size_t)limit;
+    char path[GROUP_PATH + 16], text[32] = ""; /* a number or "max" */
+    snprintf(path, sizeof path, "%s/memory.max", folder);
+    FILE *file = fopen(path, "r");
+    bool found = file && fgets(text, sizeof text, file);
+    char *end = text;
+    unsigned long long limit = found ? strtoull(text, &end, 10) : 0;
+    if (file)
+        fclose(file);
+    return end != text && limit > 0 && limit < SIZE_MAX ? (size_t)limit : SIZE_MAX;
+}
+
+size_t ddl_mem_group_limit(const char *root, const char *group)
+{
+    char folder[GROUP_PATH];
+    int n = snprintf(folder, sizeof folder, "%s%s", root, group);
+    if (n < 0 || (size_t)n >= sizeof folder)
+        return limit_in(root);
+    size_t least = limit_in(folder);
+    while (strlen(folder) > strlen(root)) {
+        *strrchr(folder, '/') = '\0';
+        size_t limit = limit_in(folder);
+        least = limit < least ? limit : least;
+    }
+    return least;
+}
+
+/* The group of this process in the second version of control groups: "0::PATH". "/" if unknown. */
+static void find_group(char *group, size_t size)
+{
+    char line[GROUP_PATH];
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    snprintf(group, size, "/");
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "0::/", 4) != 0)
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(group, size, "%s", line + 3);
     }
     if (file)
         fclose(file);
-    return most;
+}
+
+size_t ddl_mem_machine(void)
+{
+    size_t most = SIZE_MAX;
+    char group[GROUP_PATH];
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page > 0)
+        most = (size_t)pages * (size_t)page;
+    find_group(group, sizeof group);
+    size_t limit = ddl_mem_group_limit("/sys/fs/cgroup", group);
+    return limit < most ? limit : most;
 }
 
 static void *aligned(size_t align, size_t bytes)
@@ -39,8 +79,8 @@ static void *aligned(size_t align, size_t bytes)
     return aligned_alloc(align, rounded ? rounded : align);
 }
 
-/* Weights that are streamed past once a token spend half their time on looking pages up, where pages have 4
- * KiB (docs/performance.md). The system may decline: that changes nothing but speed. */
+/* With pages of 4 KiB, half of the time to read all weights once per token goes to page lookups
+ * (docs/performance.md). The system may decline: that changes nothing but speed. */
 static void *alloc_in_huge_pages(size_t bytes)
 {
     void *block = aligned(HUGE_PAGE, bytes);

@@ -7,9 +7,12 @@
 
 enum { DDL_ALIGN = 64 }; /* a cache line, and the widest vector */
 
-/* Bytes of memory that the machine has, or that its control group leaves to the process; SIZE_MAX if unknown.
- */
+/* Bytes of memory that the machine has, or the limit of the process's control group (of a container, a batch
+ * job) if that is lower; SIZE_MAX if unknown. */
 size_t ddl_mem_machine(void);
+/* The lowest limit of a control group (a path that begins with /) and those that contain it, from the files
+ * memory.max in and below the folder `root`; SIZE_MAX if there is none. */
+size_t ddl_mem_group_limit(const char *root, const char *group);
 
 /* `bytes` of memory aligned to DDL_ALIGN, or NULL. Free with ddl_mem_free. Zero bytes give a valid block.
  * More than the machine has is refused here, because the system would promise it and end the process later.

@@ -1,6 +1,6 @@
 /* base/mem.h: the arena measures what it places; sizes do not overflow; no more is promised than there
  * is. */
-#include "support/support.h"
+#include "support/files.h"
 
 #include "base/mem.h"
 
@@ -65,6 +65,38 @@ static void refuses_more_than_there_is(void **state)
         assert_null(ddl_mem_alloc(machine + 1));
 }
 
+/* The lowest limit on the path from the group to the root counts. */
+static void groups_limit_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *text;
+    } files[] = {
+        { "groups/memory.max", "max\n" },
+        { "groups/jobs/memory.max", "5000000\n" },
+        { "groups/jobs/step/memory.max", "8000000\n" },
+        { "groups/other/memory.max", "7\n" },
+    };
+    static const struct {
+        const char *group;
+        size_t limit;
+    } rows[] = {
+        { "/", SIZE_MAX },         { "/jobs", 5000000 },  { "/jobs/step", 5000000 },
+        { "/jobs/none", 5000000 }, { "/none", SIZE_MAX }, { "/other", 7 },
+    };
+    char root[4096];
+    struct ddl_error err;
+    remove_scratch("groups");
+    assert_ok(ddl_file_make_dir(scratch_path("groups/jobs/step"), &err), err);
+    assert_ok(ddl_file_make_dir(scratch_path("groups/other"), &err), err);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        write_file(scratch_path(files[i].file), files[i].text, strlen(files[i].text));
+    snprintf(root, sizeof root, "%s", scratch_path("groups"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(ddl_mem_group_limit(root, rows[i].group), rows[i].limit);
+    assert_int_equal(ddl_mem_group_limit(scratch_path("no-groups"), "/"), SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -72,6 +104,7 @@ int main(void)
         cmocka_unit_test(overflow_is_told),
         cmocka_unit_test(large_blocks_hold_what_they_are_given),
         cmocka_unit_test(refuses_more_than_there_is),
+        cmocka_unit_test(groups_limit_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
