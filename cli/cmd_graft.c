@@ -469,24 +469,25 @@ static int cmd_graft(int argc, char **argv)
 
 const struct command graft_command = {
     .name = "graft",
-    .usage = "DIR --out DIR (--layers LIST | --sweep | --value-residual BOOL) [--rule NAME] [--beta-init X]",
+    .usage = "DIR --out DIR (--layers LIST | --sweep | --value-residual BOOL | --dense-average BOOL)"
+             " [--rule NAME] [--beta-init X]",
     .about = "replace the residual rule in selected layers of a trained model",
     .text =
         (const char *const[]){
-            "DIR is a run, a checkpoint or a model; --rule requires one value channel. The new folder has "
-            "the",
-            "chosen rule in the chosen layers; the tensors of their former rule are left out, all others are",
-            "copied unchanged, and those of the new rule are initialized as in a new model with this --seed.",
+            "DIR is a run, a checkpoint or a model; --rule requires one value channel. The new folder has",
+            "the chosen rule in the chosen layers; the tensors of their former rule are left out, all others",
+            "are copied unchanged, and those of the new rule are initialized as in a new model with this",
+            "--seed.",
             "A gate starts at --beta-init, that of the rule highway at --ddl-highway-init, the factor of the",
             "rule scale at --ddl-scale-init. --rule add restores the addition.",
             "--value-residual true mixes the values of attention with those of layer 0, at first with the",
-            "factors (1, 0), which leave the model as it was; it needs no --layers.",
+            "factors (1, 0); --dense-average true adds weighted sums of states, at first with the weights",
+            "(0, ..., 0, 1). Both leave the results of the model as they were, and neither needs --layers.",
             "With data (--val-data, or --train-data) the loss before and after is printed.",
             "--sweep grafts each layer alone and fine-tunes the grafted model on --train-data: the table has",
-            "the loss right after the graft and after --steps steps, the lowest first. With --train all a "
-            "row",
-            "'none' is the source fine-tuned in the same way. Finished layers are kept in --out: the same",
-            "command line continues an interrupted sweep.", NULL },
+            "the loss right after the graft and after --steps steps, the lowest first. With --train all a",
+            "row 'none' is the source fine-tuned in the same way. Finished layers are kept in --out: the",
+            "same command line continues an interrupted sweep.", NULL },
     .options = { { .table = flag_table, .defaults = flag_defaults },
                  { .title = "keys of the residual rule (default: as in DIR)", .table = rule_table },
                  { .title = "data and fine-tuning", .table = run_table, .defaults = run_defaults } },
