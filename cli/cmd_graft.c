@@ -475,9 +475,9 @@ const struct command graft_command = {
     .text =
         (const char *const[]){
             "DIR is a run, a checkpoint or a model; --rule requires one value channel. The new folder has",
-            "the chosen rule in the chosen layers; the tensors of their former rule are left out, all others",
-            "are copied unchanged, and those of the new rule are initialized as in a new model with this",
-            "--seed.",
+            "the chosen rule in the chosen layers; the tensors of their former rule are left out, those of",
+            "the new rule are initialized as in a new model with this --seed, and all others are copied",
+            "unchanged, but --ddl-steps adds rows to output projections and makes them float32.",
             "A gate starts at --beta-init, that of the rule highway at --ddl-highway-init, the factor of the",
             "rule scale at --ddl-scale-init. --rule add restores the addition.",
             "--value-residual true mixes the values of attention with those of layer 0, at first with the",

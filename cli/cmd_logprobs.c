@@ -172,7 +172,7 @@ const struct command logprobs_command = {
             "nats. Lines are tab-separated (TSV) after a header, with the escapes \\t, \\n, \\r, \\\\ and",
             "\\xHH in texts; with --json they are JSON objects. The first token is predicted from",
             "<|endoftext|>. Texts longer than the model's context are divided into windows as by 'ddl eval",
-            "--text': the sum of the log-probabilities is the negative of that loss times the number of",
+            "--text': the sum of the log-probabilities is the negative of its loss times the number of",
             "tokens.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples =

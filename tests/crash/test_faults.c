@@ -62,7 +62,7 @@ static void check_answer(int status, const char *where, const char *said, struct
     const char *line = said;
     for (const char *next; (next = strstr(line + 1, "\nddl: "));)
         line = next;
-    bool advised = strstr(line, "free some space there") || strstr(line, "the device fails");
+    bool advised = strstr(line, "free some space there") || strstr(line, "the device has failed");
     if (status != 1 || !advised || !strstr(line, run_folder()) || !strstr(line, ": cannot "))
         fail_msg("%s: status %d: %s", where, status, said);
 }
