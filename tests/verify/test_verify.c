@@ -445,7 +445,7 @@ static void broken_expectations(void **state)
         { "zero", "add", { "grad.ln_f.weight", ALL_ZERO }, "grad.ln_f.weight", NULL },
         { "missing", "add", { "grad.ln_f.weight", LEAVE_OUT }, NULL, "tensor grad.ln_f.weight is missing" },
         { "no-beta", "ddl-1", { "beta", LEAVE_OUT }, NULL, "tensor beta is missing" },
-        { "stranger", "add", { "grad.ln_f.weight", RENAME }, NULL, "of no parameter" },
+        { "stranger", "add", { "grad.ln_f.weight", RENAME }, NULL, "belongs to no parameter" },
         { "token", "add", { "tokens", BIG_TOKEN }, NULL, "vocabulary" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -642,7 +642,7 @@ static void tokenizer_cases(void **state)
     expect_failure(folder, "tokenizer", NULL, "cases.jsonl:2: ");
     const char *bare = "{\"words\": \"a\"}\n";
     write_file(path, bare, strlen(bare));
-    expect_failure(folder, "tokenizer", NULL, "cases.jsonl:1: wanted");
+    expect_failure(folder, "tokenizer", NULL, "cases.jsonl:1: expected");
 }
 
 static void tokenizer_texts(void **state)
