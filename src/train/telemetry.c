@@ -232,24 +232,30 @@ static void observe(void *user, const struct ddl_sublayer_step *step)
 
 /* ---- gradients ---- */
 
-/* Parameters are in the order in which they are used: those before the first layer are the embedding's. */
+static bool is_of_embedding(const char *name)
+{
+    return strcmp(name, "transformer.wte.weight") == 0 || strncmp(name, "input_embed.", 12) == 0;
+}
+
 void ddl_telemetry_take_gradients(struct ddl_telemetry *t, const struct ddl_optim *optim, ddl_comm *comm)
 {
     const struct ddl_config *k = ddl_model_config(t->model);
-    double outside[2] = { 0 };
-    bool seen_layer = false;
+    double embedding = 0, head = 0;
     memset(t->grad_layers, 0, k->n_layers * sizeof *t->grad_layers);
     ddl_optim_grad_squares(optim, t->squares);
     ddl_comm_sum_f64(comm, ddl_model_n_params(t->model), t->squares);
     for (size_t i = 0; i < ddl_model_n_params(t->model); i++) {
-        long layer = ddl_param_layer(ddl_model_param(t->model, i)->name);
-        seen_layer |= layer >= 0;
-        *(layer >= 0 ? &t->grad_layers[layer] : &outside[seen_layer]) += t->squares[i];
+        const char *name = ddl_model_param(t->model, i)->name;
+        long layer = ddl_param_layer(name);
+        if (layer >= 0)
+            t->grad_layers[layer] += t->squares[i];
+        else
+            *(is_of_embedding(name) ? &embedding : &head) += t->squares[i];
     }
     for (size_t l = 0; l < k->n_layers; l++)
         t->grad_layers[l] = sqrt(t->grad_layers[l]);
-    t->grad_embedding = sqrt(outside[0]);
-    t->grad_head = sqrt(outside[1]);
+    t->grad_embedding = sqrt(embedding);
+    t->grad_head = sqrt(head);
 }
 
 /* ---- the record ---- */

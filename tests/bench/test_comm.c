@@ -78,7 +78,7 @@ static void wrong_settings_are_refused(void **state)
 {
     (void)state;
     struct refusal small = { { .bytes = 4095, .steps = 1 }, "bytes: expected at least 4096, found 4095" };
-    struct refusal none = { { .bytes = 4096, .steps = 0 }, "0 repetitions" };
+    struct refusal none = { { .bytes = 4096, .steps = 0 }, "repetitions: expected 1 to" };
     struct refusal single = { { .bytes = 4096, .steps = 1 }, "expected several ranks, found one" };
     thread_comm_run(2, refuse, &small);
     thread_comm_run(2, refuse, &none);

@@ -187,7 +187,7 @@ static void errors(void **state)
         "{\"context\": \"x\", \"target\": \"a b c d e f g h i j k l m n o p q r s\"}\n";
     assert_ok(ddl_file_replace(scratch_path("wide.jsonl"), wide, strlen(wide), &err), err);
 #define REFUSED(change, status, gist) ASSERT_REFUSED(t, base, change, status, gist)
-    REFUSED(t.tokenizer[0] = '\0', DDL_E_USAGE, "tasks: expected a tokenizer");
+    REFUSED(t.tokenizer[0] = '\0', DDL_E_USAGE, "tasks are set, but no tokenizer is set");
     REFUSED(strcpy(t.tasks, "arc_medium"), DDL_E_USAGE, "arc_medium");
     REFUSED(strcpy(t.tasks, ","), DDL_E_USAGE, "expected at least one task");
     REFUSED(strcpy(t.tasks, "piqa"), DDL_E_IO, "piqa/valid.jsonl");

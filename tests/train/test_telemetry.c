@@ -278,16 +278,15 @@ static void has_the_figures_of_inspect(void **state)
 }
 
 /* The gradient norm of each layer is that of its parameters, which are named. */
-static void norms_are_by_layer(void **state)
+static void norms_of_variant(const struct small_variant *variant)
 {
-    (void)state;
     struct small_model m;
     struct ddl_error err;
     struct ddl_telemetry t;
     struct ddl_optim *optim;
     struct ddl_loss loss;
     const struct ddl_optim_config config = ddl_optim_defaults();
-    const struct ddl_config k = variant_config(&small_variants[0]);
+    const struct ddl_config k = variant_config(variant);
     small_model_make(&m, "ref", &k, DDL_PRECISION_F32);
     assert_ok(ddl_optim_create(&optim, m.model, &config, &err), err);
     assert_ok(ddl_telemetry_init(&t, m.model, SMALL_B * SMALL_T, &err), err);
@@ -304,6 +303,8 @@ static void norms_are_by_layer(void **state)
         at += row->count;
         if (sscanf(row->name, "transformer.h.%u.", &layer) == 1)
             layers[layer] += sum;
+        else if (sscanf(row->name, "transformer.dwa.%u.", &layer) == 1) /* numbered by the blocks so far */
+            layers[layer - 1] += sum;
         else if (strstr(row->name, "embed") || strstr(row->name, "wte"))
             embedding += sum;
         else
@@ -317,6 +318,13 @@ static void norms_are_by_layer(void **state)
     ddl_telemetry_free(&t);
     ddl_optim_free(optim);
     small_model_free(&m);
+}
+
+static void norms_are_by_layer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SMALL_VARIANTS; i++)
+        norms_of_variant(&small_variants[i]);
 }
 
 /* Of a larger micro-batch only some rows are copied, but every gate is counted: per feature those of the
