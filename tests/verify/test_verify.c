@@ -268,7 +268,7 @@ static void every_golden_case_passes(void **state)
 {
     (void)state;
 #ifdef DDL_SANITIZED
-    golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all", "curve-ddl-cc-ec"); /* the others take minutes */
+    golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all", "curve-ddl-cc-ec"); /* the others run the same code */
 #else
     golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all", all_curves);
 #endif
