@@ -60,7 +60,7 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
-/* Rejects a command for one process if a launcher started several, or an unknown number of times. */
+/* Rejects a command for one process if a launcher started several, or an unknown number of processes. */
 static int refuse(const struct command *command, const struct ddl_comm_launch *launch)
 {
     struct ddl_error err;

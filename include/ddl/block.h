@@ -55,9 +55,9 @@ DDL_API ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_conf
                                     ddl_backend *backend, struct ddl_error *err);
 DDL_API void ddl_block_free(ddl_block *block); /* NULL is allowed */
 
-/* X (N, d, c), v (N, c) -> X_out (N, d, c), which may be X, by the weights in params. beta (N) = and q (N, d)
- * = receive the gate and the direction of the pass; either may be NULL. DDL_E_USAGE if N exceeds max_rows or
- * a needed array is NULL. */
+/* X (N, d, c), v (N, c) -> X_out (N, d, c), which may be X, by the weights in params. beta (N) and q (N, d)
+ * receive the gate and the direction of the pass; either may be NULL. DDL_E_USAGE if N exceeds max_rows or a
+ * needed array is NULL. */
 DDL_API ddl_status ddl_block_forward(ddl_block *block, const struct ddl_block_params *params, size_t N,
                                      const float *X, const float *v, float *X_out, float *beta, float *q,
                                      struct ddl_error *err);

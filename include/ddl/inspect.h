@@ -132,9 +132,8 @@ DDL_API void ddl_inspect_free(ddl_inspection *inspection);
  * forced updates as the model has them. The batch needs targets (all -1 if no loss is wanted). */
 DDL_API ddl_status ddl_inspect_batch(ddl_inspection *inspection, const struct ddl_batch *batch,
                                      struct ddl_error *err);
-/* Creates an inspection of an inspection of the shards' first max_tokens tokens, rounded up to whole
- * sequences of seq, in *out, and finishes it. DDL_E_FORMAT where a token is outside the vocabulary. progress,
- * in tokens, may be NULL. */
+/* Creates in *out an inspection of the shards' first max_tokens tokens, rounded up to whole sequences of seq,
+ * and finishes it. DDL_E_FORMAT where a token is outside the vocabulary. progress, in tokens, may be NULL. */
 DDL_API ddl_status ddl_inspect_shards(ddl_inspection **out, ddl_model *model, const ddl_shards *shards,
                                       const struct ddl_inspect_config *config, ddl_progress_fn *progress,
                                       void *user, struct ddl_error *err);

@@ -198,7 +198,7 @@ static ddl_status changed(const struct ddl_build *b, size_t part, const char *pa
 }
 
 /* Computes the CRC-32 of the text of a range up to `end`; text->end is where the text ends, `end` at most if
- * the range does not extend to the end of the file if the range does not extend to the end of the file. */
+ * the range does not extend to the end of the file. */
 static ddl_status sum_text(struct ddl_build *b, const struct ddl_range *range, uint64_t end,
                            struct ddl_range_text *text, struct ddl_error *err)
 {

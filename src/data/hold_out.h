@@ -21,10 +21,10 @@ struct ddl_hold_out {
 };
 
 /* Moves the last tokens of the set to the validation shards, the others to the training shards. The cut is
- * the start of a document, line, word or character near the requested share, near the requested share: the
- * nearest start of a document or line, else of a word, within 1024 tokens and half of the smaller part; else
- * the nearest start of any kind within 1024 tokens. <|endoftext|> precedes the rest of a divided document.
- * Depends on the tokens only. DDL_E_FORMAT if there are fewer than two tokens of text. */
+ * near the requested share: at the nearest start of a document or line, else of a word, within 1024 tokens
+ * and half of the smaller part; else at the nearest start of any kind within 1024 tokens. <|endoftext|>
+ * precedes the rest of a divided document. Depends on the tokens only. DDL_E_FORMAT if there are fewer than
+ * two tokens of text. */
 ddl_status ddl_hold_out_end(struct ddl_hold_out *h, struct ddl_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* The parts of a build: ranges of its inputs that are encoded independently of each other, by any process. A
  * range begins at any byte; it has the documents that begin in it. So a file is divided between documents,
- * wherever its format allows finding the next one from any position from any position. */
+ * wherever its format allows finding the next one from any position. */
 #ifndef DDL_DATA_PARTS_H
 #define DDL_DATA_PARTS_H
 

@@ -12,8 +12,7 @@
 
 enum {
     DEFAULT_ROWS = 512,
-    STEP_ROWS =
-        32, /* rows of a step's pass: products give a row the same bits for every number of rows up to this */
+    STEP_ROWS = 32, /* rows of a step's pass: up to so many, products give a row the same bits */
 };
 
 /* Two histories for each slot: 2 slot and 2 slot + 1. A call reads the current one and writes the other, so

@@ -111,8 +111,8 @@ void average_fwd(const struct pass *p, struct stream *stream, size_t layer)
     probe_tensor(p, "X", next, k->d_model * stream->channels);
 }
 
-/* The least common multiple of dense_period and dense_dilation: the distance between sums that contain the
- * same state: how far sums that contain the same state are apart. */
+/* The least common multiple of dense_period and dense_dilation: the distance between sums that
+ * contain the same state. */
 static size_t sum_distance(const struct ddl_config *k)
 {
     size_t distance = k->dense_period;

@@ -136,7 +136,7 @@ static ddl_status record(struct run *run, const struct ddl_train_progress *p, st
 }
 
 /* A line of metrics.jsonl: every log_every steps, with a validation or task scores, and for a skipped step.
- * */
+ */
 static ddl_status write_line(struct run *run, struct ddl_error *err)
 {
     ddl_status status = record(run, &run->progress, err);

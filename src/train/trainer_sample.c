@@ -56,8 +56,7 @@ ddl_status trainer_sample(struct run *run, struct ddl_error *err)
         status = ddl_tensorboard_sample(&run->tensorboard, run->state.step, t->sample_prompt,
                                         text.n ? text.bytes : "", text.n, err);
     free(text.bytes);
-    if (status ==
-        DDL_E_NUMERIC) { /* no reason to end a run: if the next loss is not finite, it is diagnosed there */
+    if (status == DDL_E_NUMERIC) { /* does not end a run: a loss that is not finite will be diagnosed */
         trainer_note(run, err->text);
         return DDL_OK;
     }

@@ -1,5 +1,5 @@
-/* Dumps of training runs that ended with a number that is not finite (train/nonfinite.h): is there one again,
- * and in which tensor first?, on this backend? */
+/* Dumps of training runs that ended with a number that is not finite (train/nonfinite.h): is there one again
+ * on this backend, and in which tensor first? */
 #include "train/nonfinite.h"
 
 #include "base/file.h"

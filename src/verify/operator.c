@@ -350,7 +350,7 @@ ddl_status check_block(struct context *c, struct ddl_error *err)
 }
 
 /* A case that lacks a tensor is still a case: any tensor name that only files of its kind have identifies it.
- * */
+ */
 const struct kind *kind_of_file(const ddl_safetensors *file)
 {
     static const struct {

@@ -38,9 +38,7 @@ struct task {
     const char *name, *about;
     struct task_file documents[TASK_FILES],
         examples[TASK_FILES]; /* the first that exists; ends at a NULL path */
-    bool has_test_split; /* examples are drawn without regard to the document, as the harness does for such
-                          * tasks
-                          */
+    bool has_test_split;      /* examples are drawn without regard to the document, as by the harness */
     enum task_metrics metrics;
     const char *delimiter; /* between context and answer */
     task_convert_fn *convert;
