@@ -85,17 +85,6 @@ static int32_t token_id(struct training *tr, const char *bytes, size_t size)
     return id;
 }
 
-static bool is_utf8(const char *text, size_t size)
-{
-    uint32_t code;
-    for (size_t i = 0, n; i < size; i += n) {
-        n = ddl_utf8_decode((const unsigned char *)text + i, size - i, &code);
-        if (n == 0)
-            return false;
-    }
-    return true;
-}
-
 /* Adds one special token. If its text is valid in the byte alphabet it must decode to itself; otherwise its
  * vocabulary entry would be read as the spelling of other bytes. */
 static ddl_status add_special(struct training *tr, const char *text, size_t size)
@@ -111,7 +100,7 @@ static ddl_status add_special(struct training *tr, const char *text, size_t size
         return ddl_error_set(tr->err, DDL_E_USAGE,
                              "special_tokens: \"%.*s\" is the byte-level spelling of another text", (int)size,
                              text);
-    if (!is_utf8(text, size))
+    if (!ddl_utf8_is_valid(text, size))
         return ddl_error_set(tr->err, DDL_E_USAGE, "special_tokens: \"%.*s\" is not UTF-8", (int)size, text);
     int32_t id = (int32_t)tr->n_tokens;
     if (ddl_bytes_table_find(&tr->known, text, size, size) >= 0)

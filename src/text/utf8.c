@@ -44,6 +44,17 @@ size_t ddl_utf8_decode(const unsigned char *s, size_t n, uint32_t *code)
     return lead.size;
 }
 
+bool ddl_utf8_is_valid(const char *text, size_t size)
+{
+    uint32_t code;
+    for (size_t i = 0, n; i < size; i += n) {
+        n = ddl_utf8_decode((const unsigned char *)text + i, size - i, &code);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
 size_t ddl_utf8_encode(uint32_t code, char out[4])
 {
     static const unsigned char first[5] = { 0, 0, 0xC0, 0xE0, 0xF0 };

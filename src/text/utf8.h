@@ -2,12 +2,15 @@
 #ifndef DDL_TEXT_UTF8_H
 #define DDL_TEXT_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Decodes the character at s[0..n-1], n > 0, into *code. Returns its length in bytes, 1 to 4, or 0 if s does
  * not start with a complete valid character. */
 size_t ddl_utf8_decode(const unsigned char *s, size_t n, uint32_t *code);
+
+bool ddl_utf8_is_valid(const char *text, size_t size);
 
 /* Encodes a character (not a surrogate) and returns its length. */
 size_t ddl_utf8_encode(uint32_t code, char out[4]);

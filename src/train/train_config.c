@@ -703,23 +703,12 @@ static void write_quoted(FILE *out, const char *text)
     putc('"', out);
 }
 
-static bool is_utf8(const char *text)
-{
-    for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
-        uint32_t code;
-        n = ddl_utf8_decode((const unsigned char *)text, left, &code);
-        if (n == 0)
-            return false;
-    }
-    return true;
-}
-
 /* Paths are bytes, YAML is not: what is not valid UTF-8 is left out. */
 static void write_row(FILE *out, const struct ddl_option *row, const void *object)
 {
     char value[DDL_RECIPE_VALUE];
     ddl_option_format(row, object, value, sizeof value);
-    if (!is_utf8(value)) {
+    if (!ddl_utf8_is_valid(value, strlen(value))) {
         fprintf(out, "# %s is not valid UTF-8: left out\n", row->name);
         return;
     }
