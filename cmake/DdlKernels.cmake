@@ -1,6 +1,9 @@
 # src/backend/cpu/kernels/ once per instruction set. Every file there names its functions with DDL_KERNEL(name), which
 # appends the set's name; cpu/isa.c picks one set at start. Sets DDL_KERNEL_OBJECTS.
 file(GLOB DDL_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/kernels/*.c)
+# Those with dot products (DDL_DOT_KERNELS in kernels.h), and the table of a set.
+set(DDL_DOT_SOURCES ${DDL_KERNEL_SOURCES})
+list(FILTER DDL_DOT_SOURCES INCLUDE REGEX "/(int8|skinny|table)[.]c$")
 set(DDL_KERNEL_OBJECTS "")
 
 # With sanitizers GCC takes two to three times as long for -O3 as for -O2.
@@ -9,10 +12,16 @@ if(DDL_SANITIZE)
   set(ddl_kernel_level -O2)
 endif()
 
-function(ddl_kernels isa)
-  add_library(ddl_kernels_${isa} OBJECT ${DDL_KERNEL_SOURCES})
+# ddl_kernels(ISA OTHER [compiler option...]): OTHER is the set of the kernels without dot products: ISA itself, or one that
+# is compiled too and has all instructions but those for dot products.
+function(ddl_kernels isa other)
+  if(isa STREQUAL other)
+    add_library(ddl_kernels_${isa} OBJECT ${DDL_KERNEL_SOURCES})
+  else()
+    add_library(ddl_kernels_${isa} OBJECT ${DDL_DOT_SOURCES})
+  endif()
   ddl_target(ddl_kernels_${isa})
-  target_compile_definitions(ddl_kernels_${isa} PRIVATE DDL_ISA=${isa})
+  target_compile_definitions(ddl_kernels_${isa} PRIVATE DDL_ISA=${isa} DDL_OTHER_ISA=${other})
   # Sums may be reordered for vectors and multiply-adds fused; infinities, NaNs and signed zeros keep their meaning.
   target_compile_options(ddl_kernels_${isa} PRIVATE ${ddl_kernel_level} -fopenmp-simd -fno-trapping-math -ffp-contract=fast ${ARGN})
   if(DDL_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
@@ -28,13 +37,13 @@ function(ddl_kernels isa)
 endfunction()
 
 if(DDL_KERNEL_SOURCES)
-  ddl_kernels(baseline)
+  ddl_kernels(baseline baseline)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT DDL_FUZZ) # files are fuzzed on the reference backend
-    ddl_kernels(avx2 -march=x86-64-v3 -mtune=generic)
-    ddl_kernels(avx512 -march=x86-64-v4 -mtune=generic -mprefer-vector-width=512)
+    ddl_kernels(avx2 avx2 -march=x86-64-v3 -mtune=generic)
+    ddl_kernels(avx512 avx512 -march=x86-64-v4 -mtune=generic -mprefer-vector-width=512)
     # Dot products of bytes: eight-bit weights at a third of the instructions.
-    ddl_kernels(avx512vnni -march=x86-64-v4 -mavx512vnni -mtune=generic -mprefer-vector-width=512)
+    ddl_kernels(avx512vnni avx512 -march=x86-64-v4 -mavx512vnni -mtune=generic -mprefer-vector-width=512)
     # Dot products of pairs of bfloat16: steps of many sequences at twice the rate of float32.
-    ddl_kernels(avx512bf16 -march=x86-64-v4 -mavx512vnni -mavx512bf16 -mtune=generic -mprefer-vector-width=512)
+    ddl_kernels(avx512bf16 avx512 -march=x86-64-v4 -mavx512vnni -mavx512bf16 -mtune=generic -mprefer-vector-width=512)
   endif()
 endif()

@@ -107,88 +107,94 @@ struct parts_args {
     float *first; /* part 0; part p is p * stride further */
 };
 
-/* name; what `rows` are; scratch */
-#define DDL_KERNELS(X)                                                                                       \
-    X(matmul_plain)       /* rows of C; any shape                       */                                   \
-    X(matmul_skinny)      /* columns of C, op(B) = B^T; any M              */                                \
-    X(matmul_few_nn)      /* columns of C, op(B) = B; few rows             */                                \
-    X(mixed_skinny)       /* columns of C, op(B) = B^T; mixed_args         */                                \
-    X(mixed_few_nn)       /* rows of C, op(B) = B; mixed_args              */                                \
-    X(cast_bf16)          /* numbers                                    */                                   \
-    X(widen_bf16)         /* numbers                                    */                                   \
-    X(copy_bf16)          /* rows of all matrices                       */                                   \
-    X(pack)               /* rows of x; pack_args                       */                                   \
-    X(strip)              /* rows of C; strip_args                      */                                   \
-    X(matmul_bf16_plain)  /* rows of C; any shape                          */                                \
+/* name; what `rows` are; scratch. In two lists: the kernels with dot products of bytes or of pairs of
+ * bfloat16 numbers (int8.c, skinny.c), and the others, which have no faster form with those instructions: the
+ * sets that add only them share the others with the set below (DdlKernels.cmake). */
+#define DDL_DOT_KERNELS(X)                                                                                   \
+    X(matmul_skinny)      /* columns of C, op(B) = B^T; any M               */                               \
+    X(mixed_skinny)       /* columns of C, op(B) = B^T; mixed_args          */                               \
     X(matmul_bf16_skinny) /* columns of C, op(B) = B^T; scratch: M K floats */                               \
-    X(slice_q8)           /* rows of A; tiles_q8_args                      */                                \
-    X(matmul_q8_tiles)    /* rows of tiles; tiles_q8_args                  */                                \
-    X(quantize_q8)        /* rows                                       */                                   \
-    X(dequantize_q8)      /* rows                                       */                                   \
-    X(q8_panel)           /* rows of tiles; q8_panel_args               */                                   \
-    X(embed_fwd)          /* tokens                                     */                                   \
-    X(embed_bf16_fwd)     /* tokens                                     */                                   \
-    X(embed_q8_fwd)       /* tokens                                     */                                   \
-    X(embed_bwd)          /* features: two tokens may share a row of dE */                                   \
-    X(init_state_fwd)     /* tokens; (K, d*c) for w transposed          */                                   \
-    X(init_state_bwd)     /* tokens; (K, d*c) sums, then (K, d*c) for w */                                   \
-    X(fold_fwd)           /* all at once                                */                                   \
-    X(fold_bwd)           /* all at once                                */                                   \
-    X(compress_fwd)       /* tokens                                     */                                   \
-    X(compress_bwd)       /* tokens; de                                 */                                   \
-    X(rmsnorm_fwd)        /* rows                                       */                                   \
-    X(rmsnorm_bwd)        /* rows; dw                                   */                                   \
-    X(rope_fwd)           /* rows                                       */                                   \
-    X(rope_bwd)           /* rows; dw                                   */                                   \
-    X(mix_values_fwd)     /* rows                                       */                                   \
-    X(mix_values_bwd)     /* rows; dmix                                 */                                   \
-    X(softmax_fwd)        /* queries; softmax_args                      */                                   \
-    X(softmax_finish)     /* queries; softmax_args                      */                                   \
-    X(softmax_bwd)        /* queries; softmax_grad_args                 */                                   \
-    X(swiglu_fwd)         /* rows                                       */                                   \
-    X(swiglu_bwd)         /* rows                                       */                                   \
-    X(project_fwd)        /* rows                                       */                                   \
-    X(project_bwd)        /* rows; dW (c, d), then db (c)               */                                   \
-    X(scale_fwd)          /* rows                                       */                                   \
-    X(scale_bwd)          /* rows; dlambda                              */                                   \
-    X(gated_fwd)          /* rows                                       */                                   \
-    X(gated_bwd)          /* rows                                       */                                   \
-    X(highway_fwd)        /* rows                                       */                                   \
-    X(highway_bwd)        /* rows; db                                   */                                   \
-    X(streams_fold_fwd)   /* rows of Wf                                 */                                   \
-    X(streams_fold_bwd)   /* all at once                                */                                   \
-    X(streams_sum)        /* rows                                       */                                   \
-    X(streams_write_fwd)  /* rows                                       */                                   \
-    X(streams_write_bwd)  /* rows                                       */                                   \
-    X(hyper_fwd)          /* rows                                       */                                   \
-    X(hyper_bwd)          /* rows; dWf, dalpha, dbeta, da, de           */                                   \
-    X(mhc_fwd)            /* rows                                       */                                   \
-    X(mhc_bwd)            /* rows; dWf, dbias in order, dscale (3)      */                                   \
-    X(laurel_fwd)         /* rows                                       */                                   \
-    X(laurel_bwd)         /* rows; m_0 dm_0, m_1 dm_1                   */                                   \
-    X(weighted_sum)       /* numbers                                    */                                   \
-    X(weighted_sum_bwd)   /* numbers; dw                                */                                   \
-    X(tanh_fwd)           /* numbers                                    */                                   \
-    X(tanh_bwd)           /* numbers                                    */                                   \
-    X(gelu_fwd)           /* numbers                                    */                                   \
-    X(gelu_bwd)           /* numbers                                    */                                   \
-    X(fill)               /* numbers                                    */                                   \
-    X(bias_fwd)           /* rows                                       */                                   \
-    X(bias_bwd)           /* rows; db                                   */                                   \
-    X(pool_fwd)           /* rows                                       */                                   \
-    X(pool_bwd)           /* rows; dw_a                                 */                                   \
-    X(delta_fwd)          /* rows                                       */                                   \
-    X(delta_bwd)          /* rows                                       */                                   \
-    X(delta_inverse)      /* rows                                       */                                   \
-    X(elementwise_fwd)    /* rows                                       */                                   \
-    X(elementwise_bwd)    /* rows                                       */                                   \
-    X(cross_entropy)      /* rows                                       */                                   \
-    X(loss_fold)          /* rows                                       */                                   \
-    X(loss_grad)          /* rows                                       */                                   \
-    X(rank)               /* rows                                       */                                   \
-    X(adamw)              /* numbers                                    */                                   \
-    X(sum_squares)        /* of a float array; the sum, a double         */                                  \
-    X(sum_parts)          /* numbers; parts_args                        */
+    X(slice_q8)           /* rows of A; tiles_q8_args                       */                               \
+    X(matmul_q8_tiles)    /* rows of tiles; tiles_q8_args                   */                               \
+    X(quantize_q8)        /* rows                                           */                               \
+    X(dequantize_q8)      /* rows                                           */                               \
+    X(q8_panel)           /* rows of tiles; q8_panel_args                   */                               \
+    X(embed_q8_fwd)       /* tokens                                         */
+
+#define DDL_OTHER_KERNELS(X)                                                                                 \
+    X(matmul_plain)      /* rows of C; any shape                       */                                    \
+    X(matmul_few_nn)     /* columns of C, op(B) = B; few rows          */                                    \
+    X(mixed_few_nn)      /* rows of C, op(B) = B; mixed_args           */                                    \
+    X(cast_bf16)         /* numbers                                    */                                    \
+    X(widen_bf16)        /* numbers                                    */                                    \
+    X(copy_bf16)         /* rows of all matrices                       */                                    \
+    X(pack)              /* rows of x; pack_args                       */                                    \
+    X(strip)             /* rows of C; strip_args                      */                                    \
+    X(matmul_bf16_plain) /* rows of C; any shape                       */                                    \
+    X(embed_fwd)         /* tokens                                     */                                    \
+    X(embed_bf16_fwd)    /* tokens                                     */                                    \
+    X(embed_bwd)         /* features: two tokens may share a row of dE */                                    \
+    X(init_state_fwd)    /* tokens; (K, d*c) for w transposed          */                                    \
+    X(init_state_bwd)    /* tokens; (K, d*c) sums, then (K, d*c) for w */                                    \
+    X(fold_fwd)          /* all at once                                */                                    \
+    X(fold_bwd)          /* all at once                                */                                    \
+    X(compress_fwd)      /* tokens                                     */                                    \
+    X(compress_bwd)      /* tokens; de                                 */                                    \
+    X(rmsnorm_fwd)       /* rows                                       */                                    \
+    X(rmsnorm_bwd)       /* rows; dw                                   */                                    \
+    X(rope_fwd)          /* rows                                       */                                    \
+    X(rope_bwd)          /* rows; dw                                   */                                    \
+    X(mix_values_fwd)    /* rows                                       */                                    \
+    X(mix_values_bwd)    /* rows; dmix                                 */                                    \
+    X(softmax_fwd)       /* queries; softmax_args                      */                                    \
+    X(softmax_finish)    /* queries; softmax_args                      */                                    \
+    X(softmax_bwd)       /* queries; softmax_grad_args                 */                                    \
+    X(swiglu_fwd)        /* rows                                       */                                    \
+    X(swiglu_bwd)        /* rows                                       */                                    \
+    X(project_fwd)       /* rows                                       */                                    \
+    X(project_bwd)       /* rows; dW (c, d), then db (c)               */                                    \
+    X(scale_fwd)         /* rows                                       */                                    \
+    X(scale_bwd)         /* rows; dlambda                              */                                    \
+    X(gated_fwd)         /* rows                                       */                                    \
+    X(gated_bwd)         /* rows                                       */                                    \
+    X(highway_fwd)       /* rows                                       */                                    \
+    X(highway_bwd)       /* rows; db                                   */                                    \
+    X(streams_fold_fwd)  /* rows of Wf                                 */                                    \
+    X(streams_fold_bwd)  /* all at once                                */                                    \
+    X(streams_sum)       /* rows                                       */                                    \
+    X(streams_write_fwd) /* rows                                       */                                    \
+    X(streams_write_bwd) /* rows                                       */                                    \
+    X(hyper_fwd)         /* rows                                       */                                    \
+    X(hyper_bwd)         /* rows; dWf, dalpha, dbeta, da, de           */                                    \
+    X(mhc_fwd)           /* rows                                       */                                    \
+    X(mhc_bwd)           /* rows; dWf, dbias in order, dscale (3)      */                                    \
+    X(laurel_fwd)        /* rows                                       */                                    \
+    X(laurel_bwd)        /* rows; m_0 dm_0, m_1 dm_1                   */                                    \
+    X(weighted_sum)      /* numbers                                    */                                    \
+    X(weighted_sum_bwd)  /* numbers; dw                                */                                    \
+    X(tanh_fwd)          /* numbers                                    */                                    \
+    X(tanh_bwd)          /* numbers                                    */                                    \
+    X(gelu_fwd)          /* numbers                                    */                                    \
+    X(gelu_bwd)          /* numbers                                    */                                    \
+    X(fill)              /* numbers                                    */                                    \
+    X(bias_fwd)          /* rows                                       */                                    \
+    X(bias_bwd)          /* rows; db                                   */                                    \
+    X(pool_fwd)          /* rows                                       */                                    \
+    X(pool_bwd)          /* rows; dw_a                                 */                                    \
+    X(delta_fwd)         /* rows                                       */                                    \
+    X(delta_bwd)         /* rows                                       */                                    \
+    X(delta_inverse)     /* rows                                       */                                    \
+    X(elementwise_fwd)   /* rows                                       */                                    \
+    X(elementwise_bwd)   /* rows                                       */                                    \
+    X(cross_entropy)     /* rows                                       */                                    \
+    X(loss_fold)         /* rows                                       */                                    \
+    X(loss_grad)         /* rows                                       */                                    \
+    X(rank)              /* rows                                       */                                    \
+    X(adamw)             /* numbers                                    */                                    \
+    X(sum_squares)       /* of a float array; the sum, a double        */                                    \
+    X(sum_parts)         /* numbers; parts_args                        */
+
+#define DDL_KERNELS(X) DDL_DOT_KERNELS(X) DDL_OTHER_KERNELS(X)
 
 struct ddl_kernels {
 #define DECLARE_MEMBER(name) rows_fn *name;
@@ -202,13 +208,20 @@ struct ddl_kernels {
 extern const struct ddl_kernels ddl_kernels_baseline, ddl_kernels_avx2, ddl_kernels_avx512,
     ddl_kernels_avx512vnni, ddl_kernels_avx512bf16;
 
-/* DDL_KERNEL(name): the name of a kernel in the set that is being compiled (DDL_ISA). */
+/* The name of a kernel in the set that is being compiled: of the first list and of functions of one file
+ * (DDL_ISA), and of the second list (DDL_OTHER_ISA, which is DDL_ISA where those are compiled). */
 #ifdef DDL_ISA
 #define DDL_KERNEL_JOIN(name, isa) ddl_##name##_##isa
 #define DDL_KERNEL_NAME(name, isa) DDL_KERNEL_JOIN(name, isa)
 #define DDL_KERNEL(name) DDL_KERNEL_NAME(name, DDL_ISA)
-#define DECLARE_KERNEL(name) void DDL_KERNEL(name)(const void *args, size_t lo, size_t hi, float *scratch);
-DDL_KERNELS(DECLARE_KERNEL)
+#define DDL_OTHER_KERNEL(name) DDL_KERNEL_NAME(name, DDL_OTHER_ISA)
+#define DECLARE_KERNEL(name) void name(const void *args, size_t lo, size_t hi, float *scratch);
+#define DECLARE_DOT(name) DECLARE_KERNEL(DDL_KERNEL(name))
+#define DECLARE_OTHER(name) DECLARE_KERNEL(DDL_OTHER_KERNEL(name))
+DDL_DOT_KERNELS(DECLARE_DOT)
+DDL_OTHER_KERNELS(DECLARE_OTHER)
+#undef DECLARE_OTHER
+#undef DECLARE_DOT
 #undef DECLARE_KERNEL
 #endif
 

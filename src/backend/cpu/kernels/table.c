@@ -9,8 +9,10 @@
 #endif
 
 const struct ddl_kernels DDL_KERNEL(kernels) = {
-#define FILL_MEMBER(name) .name = DDL_KERNEL(name),
-    DDL_KERNELS(FILL_MEMBER)
-#undef FILL_MEMBER
+#define FILL_DOT(name) .name = DDL_KERNEL(name),
+#define FILL_OTHER(name) .name = DDL_OTHER_KERNEL(name),
+    DDL_DOT_KERNELS(FILL_DOT) DDL_OTHER_KERNELS(FILL_OTHER)
+#undef FILL_OTHER
+#undef FILL_DOT
         .most_tiles = MOST_TILES,
 };
