@@ -6,6 +6,8 @@ program=$1
 . "$2/tests/support/checks.sh"
 . "$2/tests/comm/ranks.sh"
 source=$2
+ranks_tried="2 3" ranks_killed="0 1"
+! is_sample || ranks_tried=2 ranks_killed=1
 scratch=$3
 need_mpirun "${4:-}"
 
@@ -33,7 +35,7 @@ result() { sed 's/,"seconds":[0-9.]*//g' "$scratch/out" >"$1"; }
 same() { cmp "$1" "$2" || fail "$(cat "$1" "$2")"; }
 
 losses() {
-    for n in 1 2 3; do
+    for n in 1 $ranks_tried; do
         launch_ok $n eval "$model" --val-data "$shard" --seq 16 --batch 2 --val-tokens 300 --threads 1 --json
         result "$scratch/shards.$n"
         launch_ok $n eval "$model" "$model" --text "$source/LICENSE" --tokenizer "$source/data/tokenizer" --seq 32 \
@@ -59,13 +61,13 @@ tasks() {
     mv "$scratch/items.jsonl" "$scratch/items.1"
     mv "$scratch/out" "$scratch/tasks.1"
     [ "$(wc -l <"$scratch/items.1")" -eq 300 ] || fail "$(wc -l <"$scratch/items.1") items"
-    for n in 2 3; do
+    for n in $ranks_tried; do
         score $n || fail "$(cat "$scratch/log")"
         same "$scratch/tasks.1" "$scratch/out"
         cmp "$scratch/items.1" "$scratch/items.jsonl"
         rm "$scratch/items.jsonl"
     done
-    for rank in 0 1; do
+    for rank in $ranks_killed; do
         rm -f "$scratch/items.jsonl"
         score 2 &
         job=$!
@@ -119,7 +121,7 @@ same_sweeps() {
 sweeps() {
     write_sweep alone 8
     DDL_COMM=none "$program" sweep "$scratch/alone.yaml" --quiet || fail "alone"
-    for n in 2 3; do
+    for n in $ranks_tried; do
         write_sweep "ranks-$n" 8
         launch_ok $n sweep "$scratch/ranks-$n.yaml" --jobs $((4 - n))
         same_sweeps alone "ranks-$n"
@@ -159,7 +161,7 @@ check losses losses
 check tasks tasks
 check errors errors
 check sweeps sweeps
-check killed_sweep interrupted_sweep killed KILL 1
-check killed_root interrupted_sweep root KILL 0
-check stopped_sweep interrupted_sweep stopped TERM 1
+check_full killed_sweep interrupted_sweep killed KILL 1
+check_full killed_root interrupted_sweep root KILL 0
+check_full stopped_sweep interrupted_sweep stopped TERM 1
 finish

@@ -1,7 +1,7 @@
 /* The HTML pages: their structure, their data against --json, hostile names, and what they look like in a
  * browser: no JavaScript error, no empty chart, no sideways scrolling at three widths in both color schemes,
  * and printed. The scratch folder has a picture of each, for inspection by eye. The part with the browser is
- * skipped without Chromium. */
+ * skipped without Chromium; a sample has one width and half of the pages of models. */
 #include "support/browser.h"
 #include "support/files.h"
 #include "support/program.h"
@@ -153,7 +153,7 @@ static void view_page(const char *name)
     static const int widths[] = { 360, 800, 1400 };
     const char *page = page_path(name);
     char picture[4200], what[64];
-    for (size_t w = 0; w < 3; w++) {
+    for (size_t w = 0; w < (test_sample_sanitized() ? 1 : 3); w++) {
         for (int dark = 0; dark < 2; dark++) {
             const struct browser_view view = { .width = widths[w], .dark = dark != 0 };
             browser_open(page, &view);
@@ -280,6 +280,8 @@ static void pages_of_models_in_browser(void **state)
     if (!has_browser)
         skip();
     for (size_t i = 0; i < N_MODEL_PAGES; i++) {
+        if (!test_takes(i, 2))
+            continue;
         write_model_page(&model_pages[i]);
         view_page(model_pages[i].name);
         assert_in_page(model_pages[i].selector, model_pages[i].text);

@@ -1,7 +1,7 @@
 /* A disk that fails at one call or from a call on, or fills up: the program reports it with advice,
  * checkpoints stay valid, and the resumed run ends with the same bytes as an uninterrupted one. Faults come
  * from tests/crash/shim.c; disks of real sizes are tmpfs, where the test may mount one. Under sanitizers and
- * with DDL_TEST_SAMPLE=1 every ninth call is tried. */
+ * with DDL_TEST_SAMPLE=1 every 15th call is tried. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/crash_harness.h"
 
@@ -11,7 +11,7 @@
 
 static size_t stride_of_calls(void)
 {
-    return test_sample_sanitized() ? 9 : 1;
+    return test_sample_sanitized() ? 15 : 1;
 }
 
 static const struct small_run short_run = {
@@ -212,8 +212,8 @@ static void faults_in_other_writers(void **state)
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         other_arguments = jobs[i].arguments;
         run_uninterrupted(jobs[i].arguments);
-        fault_at_every_call(&jobs[i], "error", test_sample_sanitized() ? 3 : 1);
-        fault_at_every_call(&jobs[i], "full", test_sample_sanitized() ? 3 : 1);
+        fault_at_every_call(&jobs[i], "error", stride_of_calls());
+        fault_at_every_call(&jobs[i], "full", stride_of_calls());
     }
 }
 

@@ -6,6 +6,8 @@ program=$1
 . "$2/tests/support/checks.sh"
 . "$2/tests/comm/ranks.sh"
 source=$2
+ranks_tried="2 4" repeats=3 kills=5
+! is_sample || ranks_tried=2 repeats=1 kills=2
 scratch=$3
 need_mpirun "${4:-}"
 
@@ -31,7 +33,7 @@ same_shards() { diff -r "$scratch/one" "$scratch/$1" || fail "$1 differs from th
 
 ranks_build_the_shards_of_one() {
     build 1 one || fail "$(cat "$scratch/log")"
-    for n in 2 4; do
+    for n in $ranks_tried; do
         build $n "ranks-$n" || fail "$(cat "$scratch/log")"
         same_shards "ranks-$n"
         [ "$(grep -c '^train  ' "$scratch/log")" -eq 1 ] || fail "not one result: $(cat "$scratch/log")"
@@ -43,7 +45,7 @@ ranks_build_the_shards_of_one() {
 again() {
     build 2 ranks-2 --json || fail "$(cat "$scratch/log")"
     grep -q '"parts_encoded": 0,' "$scratch/log" || fail "$(cat "$scratch/log")"
-    for _ in 1 2 3; do
+    for _ in $(seq $repeats); do
         build 3 ranks-2 --overwrite --part-bytes 10000000 --json || fail "$(cat "$scratch/log")"
         grep -q '"complete": true' "$scratch/log" || fail "$(cat "$scratch/log")"
         ! [ -e "$scratch/ranks-2/.build" ] || fail "the folder of the build is left"
@@ -61,7 +63,7 @@ continued() {
 
 # Rank 1 is killed at random moments of the first second, or not before the end.
 killed() {
-    for _ in $(seq 5); do
+    for _ in $(seq $kills); do
         build 2 killed --threads 1 &
         job=$!
         within 60 started 2 || fail "not all ranks started: $(cat "$scratch/log")"

@@ -15,7 +15,7 @@ static long all_of(void)
 #ifdef DDL_SANITIZED
     return 300; /* slower; the paths are those of the optimized build */
 #else
-    return test_sample() ? 100 : 1000;
+    return test_sample() ? 30 : 1000;
 #endif
 }
 
@@ -226,9 +226,9 @@ static void measure(const struct sweep *s, struct expected *e)
 static bool chosen(const struct sweep *s, const struct expected *e, long n)
 {
     const char *all = getenv("DDL_FAULTS");
-    long sampled = test_sample() ? 20 : s->sampled ? s->sampled : 80;
+    long sampled = test_sample() ? 10 : s->sampled ? s->sampled : 80;
     long after = s->first + (s->all && s->all < all_of() ? s->all : all_of());
-    long stride = n < s->first ? 50 : n < after ? 1 : (e->requests - after) / sampled;
+    long stride = n < s->first ? (test_sample() ? 150 : 50) : n < after ? 1 : (e->requests - after) / sampled;
     return (all && strcmp(all, "all") == 0) || stride <= 1 || n % stride == 0;
 }
 

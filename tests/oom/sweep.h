@@ -17,10 +17,11 @@ struct sweep {
      * stead our own kernel, adds in another order: such a run may differ in the last bits, the figure by 1e-5
      * of it. */
     const double *figure;
-    long first; /* requests before this one belong to another sweep: every 50th is tried         */
+    long first; /* requests before this one belong to another sweep: every 50th is tried, in a sample every
+                   150th */
     void (*check)(void *user); /* asserts more of what a run left; may be NULL */
-    /* From `first` on the first `all` requests are tried (0: 1000; under sanitizers at most 300, with
-     * DDL_TEST_SAMPLE=1 100), of the rest `sampled` (0: 80; 20) at a fixed stride; with DDL_FAULTS=all all of
+    /* From `first` on the first `all` requests are tried (0: 1000; under sanitizers at most 300, in a
+     * sample 30), of the rest `sampled` (0: 80; in a sample 10) at a fixed stride; with DDL_FAULTS=all all of
      * them. */
     long all, sampled;
 };

@@ -121,13 +121,13 @@ failed() {
 
 check syntax syntax
 check one_node requeued one_node one
-check terminated terminated
+check_full terminated terminated
 check failed failed
 mpirun=${DDL_MPIRUN:-mpirun --oversubscribe}
 if [ -n "$plugin" ] && command -v "${mpirun%% *}" >/dev/null 2>&1; then
     need_mpirun "$plugin"
     export RANKS=2 MPIRUN="$mpirun"
-    check several_nodes requeued several_nodes several
+    check_full several_nodes requeued several_nodes several
 else
     skip several_nodes "no MPI plugin, or no ${mpirun%% *}"
 fi

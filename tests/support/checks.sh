@@ -1,7 +1,11 @@
 # shellcheck shell=sh
 # For tests in shell: `check NAME COMMAND...` runs COMMAND in a subshell and tells what came of it as cmocka does, which
-# ./dev test counts; `skip NAME WHY` tells what cannot be tried here; `finish` ends the test.
+# ./dev test counts; `check_full` does so except in a sample; `skip NAME WHY` tells what cannot be tried here; `finish` ends
+# the test.
 failures=0
+
+# Whether a sample is tested: DDL_TEST_SAMPLE=1, as in ./dev test.
+is_sample() { [ "${DDL_TEST_SAMPLE:-}" = 1 ]; }
 
 check() {
     name=$1
@@ -21,6 +25,8 @@ check() {
 }
 
 skip() { echo "[  SKIPPED ] $1: $2"; }
+
+check_full() { is_sample || check "$@"; }
 
 # fail WORD...: prints the words and ends a check.
 fail() {

@@ -54,6 +54,11 @@ bool test_sample_sanitized(void)
 #endif
 }
 
+bool test_takes(size_t i, size_t stride)
+{
+    return !test_sample_sanitized() || i % stride == 0;
+}
+
 const char *ddl_program(void)
 {
     return environment("DDL_PROGRAM");

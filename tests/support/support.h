@@ -20,6 +20,8 @@ const char *scratch_path(const char *relative);
 bool test_sample(void);
 /* The same for what takes too long under sanitizers: there always. */
 bool test_sample_sanitized(void);
+/* Whether case i is tested: every `stride`-th one in a sample of the second kind, else all. */
+bool test_takes(size_t i, size_t stride);
 /* The `ddl` program under test. */
 const char *ddl_program(void);
 

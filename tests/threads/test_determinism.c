@@ -8,11 +8,6 @@
 #include "ddl/train.h"
 
 enum { V = 500 };
-#ifdef DDL_SANITIZED
-enum { RUNS = 2 };
-#else
-enum { RUNS = 4 };
-#endif
 
 /* Large enough for every op to be split over threads. */
 static struct ddl_train_config run_config(const char *preset, size_t threads)
@@ -53,7 +48,7 @@ static void training_repeats(void **state)
         for (size_t threads = 1; threads <= 3; threads++) {
             struct ddl_train_config t = run_config(presets[i], threads);
             struct ddl_train_progress first = { 0 };
-            for (int run = 0; run < RUNS; run++) {
+            for (int run = 0; run < (test_sample_sanitized() ? 2 : 4); run++) {
                 struct ddl_train_progress last;
                 struct ddl_error err;
                 if (run)

@@ -1,7 +1,7 @@
 # Training by ranks that are processes: the losses of one process, and the bits of an unsignaled run after ranks were
 # killed, stopped or suspended.
 #   sh mpi.sh PROGRAM SOURCE SCRATCH [PLUGIN]
-# DDL_KILLS (default 3): how often a rank is killed, for 2 and for 4 ranks. DDL_MPI_TIMEOUT (default 200): seconds for a
+# DDL_KILLS (default 3, in a sample 1): how often a rank is killed, for 2 and for 4 ranks. DDL_MPI_TIMEOUT (default 200): seconds for a
 # run. DDL_SHIM: tests/crash/shim.c. DDL_MPIRUN: see tests/comm/mpi.sh.
 set -eu
 program=$1
@@ -10,6 +10,8 @@ program=$1
 source=$2
 scratch=$3
 steps=150
+ranks_tried="2 3 4" kills=3 disks="40 250 730"
+! is_sample || ranks_tried="2 3" kills=1 disks=250
 need_mpirun "${4:-}"
 
 rm -rf "${scratch:?}"/*
@@ -75,7 +77,7 @@ wait_for() {
 
 ranks_of_one() {
     train 1 one
-    for n in 2 3 4; do
+    for n in $ranks_tried; do
         train $n "ranks-$n"
         same_losses one "ranks-$n" 1e-4
     done
@@ -106,7 +108,7 @@ resume_of() {
 }
 
 killed() {
-    for i in $(seq "${DDL_KILLS:-3}"); do
+    for i in $(seq "${DDL_KILLS:-$kills}"); do
         # shellcheck disable=SC2046 # an option or nothing
         signaled "wait_for $((i % $1))" "$1" "killed-$1" $((i % $1)) KILL $(resume_of "killed-$1") || true
     done
@@ -138,7 +140,7 @@ leaving() {
 # The disk of rank 0 is full when so many checkpoints are written: all ranks end, with one message. The run continues.
 full_disk() {
     checkpoint=$(du -sb "$scratch/ranks-2/checkpoint-$steps" | cut -f1)
-    for percent in 40 250 730; do
+    for percent in $disks; do
         rm -rf "$scratch/full"
         disk=$((checkpoint * percent / 100))
         ! train 2 full || fail "no error with $disk bytes"
@@ -168,15 +170,15 @@ different() {
 
 check ranks_have_the_losses_of_one ranks_of_one
 check killed_2 killed 2
-check killed_4 killed 4
-check terminated terminated TERM
-check preempted terminated USR1
-check leaving leaving
+check_full killed_4 killed 4
+check_full terminated terminated TERM
+check_full preempted terminated USR1
+check_full leaving leaving
 if [ -n "${DDL_SHIM:-}" ]; then
     check full_disk full_disk
 else
     skip full_disk "DDL_SHIM is not set"
 fi
-check suspended suspended
+check_full suspended suspended
 check different_recipes different
 finish

@@ -211,20 +211,31 @@ static void count(void *user, const struct ddl_verify_case *r)
 
 enum { MAX_CASES = 100 };
 
-/* Training curves take most of the time. */
 static const char all_curves[] = "curve-";
+#ifdef DDL_SANITIZED
+static const char sample_curves[] = "curve-ddl-cc-ec"; /* the others run the same code */
+#else
+static const char *const sample_curves = all_curves;
+#endif
+static const char all_wide[] = "wide-";
 
-/* The folders of tests/golden with cases of ddl verify. `curves`: how the names of those with training curves
- * begin; NULL: without them. */
-static size_t golden_folders(const char *curves, struct path *folders)
+/* Whether a name begins with `group`, but not with `chosen` (NULL: none is chosen). */
+static bool is_left_out(const char *name, const char *group, const char *chosen)
+{
+    return strncmp(name, group, strlen(group)) == 0 &&
+           !(chosen && strncmp(name, chosen, strlen(chosen)) == 0);
+}
+
+/* The folders of tests/golden with cases of ddl verify. `curves` and `wide`: how the names of those with
+ * training curves and with wide models begin; NULL: without them. */
+static size_t golden_folders(const char *curves, const char *wide, struct path *folders)
 {
     DIR *dir = opendir(source_path("tests/golden"));
     size_t n = 0;
     assert_non_null(dir);
     for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
-        bool is_curve = strncmp(entry->d_name, all_curves, strlen(all_curves)) == 0,
-             is_left_out = is_curve && !(curves && strncmp(entry->d_name, curves, strlen(curves)) == 0);
-        if (*entry->d_name == '.' || strcmp(entry->d_name, "tokenizer-train") == 0 || is_left_out)
+        if (*entry->d_name == '.' || strcmp(entry->d_name, "tokenizer-train") == 0 ||
+            is_left_out(entry->d_name, all_curves, curves) || is_left_out(entry->d_name, all_wide, wide))
             continue;
         assert_true(n < MAX_CASES);
         char relative[300];
@@ -235,18 +246,18 @@ static size_t golden_folders(const char *curves, struct path *folders)
     return n;
 }
 
-/* With one backend only, what needs a tokenizer is skipped. */
-static void golden_cases_pass(int recompute, const char *backend, const char *curves)
+/* The documents of tasks need a tokenizer: without `tasks` they are skipped. */
+static void golden_cases_pass(int recompute, const char *backend, const char *curves, bool tasks)
 {
     struct ddl_verify_config config = ddl_verify_defaults();
     bool all = strcmp(backend, "all") == 0;
     config.recompute = recompute;
     snprintf(config.backend, sizeof config.backend, "%s", backend);
-    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", all ? source_path("data/tokenizer") : "");
+    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", tasks ? source_path("data/tokenizer") : "");
     snprintf(config.data, sizeof config.data, "%s", source_path("data"));
     static struct path folders[MAX_CASES];
     const char *paths[MAX_CASES];
-    size_t n = golden_folders(curves, folders), backends = 0;
+    size_t n = golden_folders(curves, all_wide, folders), backends = 0;
     for (size_t i = 0; i < n; i++)
         paths[i] = folders[i].text;
     while (ddl_backend_list(backends))
@@ -259,19 +270,21 @@ static void golden_cases_pass(int recompute, const char *backend, const char *cu
     assert_ok(ddl_verify_run(&config, paths, n, count, &tally, &totals, &err), err);
     assert_int_equal(totals.failed, 0);
     const size_t n_curves = curves == all_curves ? 5 : curves != NULL,
-                 wanted[6] = { 31, 16, 3, 1, n_curves, all ? 2 : 0 };
+                 wanted[6] = { 31, 16, 3, 1, n_curves, tasks ? 2 : 0 };
     for (size_t i = 0; i < 6; i++)
         assert_true(tally.passed[i] >= wanted[i] * backends);
 }
 
+/* On "ref", training curves and tasks take most of the time: samples and sanitizer builds have them on "cpu"
+ * only. */
 static void every_golden_case_passes(void **state)
 {
     (void)state;
-#ifdef DDL_SANITIZED
-    golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all", "curve-ddl-cc-ec"); /* the others run the same code */
-#else
-    golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all", all_curves);
-#endif
+    if (test_sample_sanitized()) {
+        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "cpu", sample_curves, true);
+        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "ref", NULL, false);
+    } else
+        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all", all_curves, true);
 }
 
 /* With every choice of `recompute`, without training curves. tests/model/test_workspace.c compares the
@@ -279,9 +292,9 @@ static void every_golden_case_passes(void **state)
 static void every_choice_of_recompute_passes(void **state)
 {
     (void)state;
-    golden_cases_pass(DDL_RECOMPUTE_NONE, "cpu", NULL);
+    golden_cases_pass(DDL_RECOMPUTE_NONE, "cpu", NULL, false);
     if (!test_sample_sanitized())
-        golden_cases_pass(DDL_RECOMPUTE_BLOCK, "cpu", NULL);
+        golden_cases_pass(DDL_RECOMPUTE_BLOCK, "cpu", NULL, false);
 }
 
 /* Not only with the best that this machine has, as above. */
@@ -296,7 +309,8 @@ static void every_set_of_instructions_passes(void **state)
             continue;
         ddl_backend_free(backend);
         setenv("DDL_ISA", isa_name(i), 1);
-        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "cpu", test_sample_sanitized() ? NULL : all_curves);
+        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "cpu", test_sample_sanitized() ? NULL : all_curves,
+                          false);
         unsetenv("DDL_ISA");
     }
 }
@@ -323,22 +337,22 @@ static void cases_pass_in_bf16(const char *const *paths, size_t n_paths, const c
 }
 
 /* Every golden model on every backend. The time is that of "ref" and of the exact results that ops are
- * compared with, so that sanitizer builds and samples take "cpu" only. */
+ * compared with, so that sanitizer builds and samples take "cpu" only, without the wide models. */
 static void every_golden_model_passes_in_bf16(void **state)
 {
     (void)state;
-    struct path golden = kept(source_path("tests/golden"));
-    const char *path = golden.text;
-    bool fast = test_sample_sanitized();
-#ifdef DDL_SANITIZED
-    fast = true;
-#endif
-    cases_pass_in_bf16(&path, 1, fast ? "cpu" : "all", fast ? 31 : 62);
+    static struct path folders[MAX_CASES];
+    const char *paths[MAX_CASES];
+    bool sample = test_sample_sanitized();
+    size_t n = golden_folders(NULL, sample ? NULL : all_wide, folders);
+    for (size_t i = 0; i < n; i++)
+        paths[i] = folders[i].text;
+    cases_pass_in_bf16(paths, n, sample ? "cpu" : "all", sample ? 28 : 62);
     struct ddl_verify_config config = ddl_verify_defaults();
     struct ddl_verify_totals totals;
     struct ddl_error err = { 0 };
     config.dtype = DDL_PRECISION_INT8;
-    assert_int_equal(ddl_verify_run(&config, &path, 1, NULL, NULL, &totals, &err), DDL_E_USAGE);
+    assert_int_equal(ddl_verify_run(&config, paths, 1, NULL, NULL, &totals, &err), DDL_E_USAGE);
     assert_non_null(strstr(err.text, "expected f32 or bf16"));
 }
 
