@@ -115,7 +115,7 @@ static void print_build(const struct ddl_build_config *c, const struct ddl_build
     if (r->parts_kept > 0)
         printf("%zu of %zu parts were finished by an earlier process\n", r->parts_kept, r->parts);
     if (!r->complete) {
-        printf("%zu of %zu parts are finished; the process that finishes the last one writes the shards\n",
+        printf("%zu of %zu parts are finished; the process that ends last writes the shards\n",
                r->parts_finished, r->parts);
         return;
     }
@@ -353,8 +353,8 @@ static const struct command data_build_command = {
             "The shards appear when all of them are complete. Finished parts of a build that was interrupted",
             "are kept in DIR/.build, except those of standard input: the same command continues.",
             "Several processes can share the work: start the command N times, with --shard 0/N, 1/N and so",
-            "on. The process that finishes the last part writes the shards. Processes that mpirun or srun",
-            "starts together need no --shard: they divide the parts among them.", NULL },
+            "on. The process that ends last writes the shards. Processes that mpirun or srun starts together",
+            "need no --shard: they divide the parts among them.", NULL },
     .options = { { .table = ddl_build_options, .defaults = build_defaults }, { .rows = build_flags } },
     .processes = ALL_PROCESSES,
     .run = build,

@@ -128,8 +128,8 @@ DDL_API void ddl_loader_next(struct ddl_loader *loader, size_t B, int32_t *token
  *
  * The inputs are divided into parts, which are encoded one after the other and kept in the folder .build in
  * `out` until the shards are complete. So several processes can each encode some of the parts (`shard`), and
- * a build that was killed continues after the parts that are finished. The process that finishes the last
- * part writes the shards. */
+ * a build that was killed continues after the parts that are finished. The process that ends last
+ * writes the shards. */
 struct ddl_build_config {
     char tokenizer[1024]; /* as in ddl_tokenizer_load */
     char out[1024];       /* folder for train_000000.bin, ..., and with a validation set val_000000.bin */

@@ -90,12 +90,10 @@ static ddl_status prepare(struct ddl_build *b, const char *const *inputs, size_t
     return status;
 }
 
-/* Completes a publication that was interrupted. *done: it was that of this build. */
+/* In the locked folder: completes a publication that was interrupted. *done: it was that of this build. */
 static ddl_status resume_publication(struct ddl_build *b, bool *done, struct ddl_error *err)
 {
-    ddl_status status = ddl_build_folder_lock_merge(&b->folder, err);
-    if (!status)
-        status = ddl_publish_finish(&b->folder, err);
+    ddl_status status = ddl_publish_finish(&b->folder, err);
     return status ? status : ddl_build_read_result(b, done, err);
 }
 
@@ -109,11 +107,24 @@ static ddl_status find_completed(struct ddl_build *b, bool *done, struct ddl_err
     return ddl_build_read_result(b, done, err);
 }
 
-/* Opens the folder of the build and compares its plan. *done: the shards are complete already. */
-static ddl_status begin(struct ddl_build *b, bool *done, struct ddl_error *err)
+/* Removes what killed processes have left, if no process is at work; everything if the build is done. */
+static ddl_status tidy(struct ddl_build *b, bool done, struct ddl_error *err)
+{
+    bool busy;
+    ddl_status status = ddl_build_folder_alone(&b->folder, &busy, err);
+    if (!status && done)
+        ddl_build_folder_clear(&b->folder);
+    else if (!status)
+        ddl_build_folder_tidy(&b->folder);
+    return busy ? DDL_OK : status;
+}
+
+/* Opens the folder of the build and compares its plan. *done: the shards are complete already; *merging:
+ * another process writes them, because all parts are finished. */
+static ddl_status begin(struct ddl_build *b, bool *done, bool *merging, struct ddl_error *err)
 {
     const struct ddl_build_config *c = b->config;
-    *done = false;
+    *done = *merging = false;
     ddl_status status = ddl_build_folder_open(&b->folder, c->out, b->shard, b->n_shards, err);
     if (!status && ddl_publish_pending(&b->folder)) {
         status = resume_publication(b, done, err);
@@ -129,8 +140,10 @@ static ddl_status begin(struct ddl_build *b, bool *done, struct ddl_error *err)
         status = ddl_publish_check(c->out, c->overwrite, err);
     if (!status && !*done)
         status = ddl_build_plan(b, err);
-    if (!status && !ddl_build_folder_alone(&b->folder, NULL))
-        ddl_build_folder_tidy(&b->folder);
+    if (!status)
+        status = tidy(b, *done, err);
+    if (!status)
+        *merging = ddl_build_folder_merging(&b->folder);
     ddl_build_folder_unlock(&b->folder);
     if (!status && !*done)
         status = ddl_parts_divide(&b->parts, &b->inputs, c->input.separator, c->part_bytes, err);
@@ -163,28 +176,32 @@ static ddl_status encode_parts(struct ddl_build *b, const size_t *owner, struct 
     return status ? status : ddl_build_show(b, true, err);
 }
 
-/* Decides whether this process writes the shards: the last one that has finished its parts. */
-static ddl_status is_last(struct ddl_build *b, bool *last, struct ddl_error *err)
+/* Ends the work of this process on parts. *last: all parts are finished and no other process works, so that
+ * this one writes the shards. */
+static ddl_status end_parts(struct ddl_build *b, bool *last, struct ddl_error *err)
 {
+    bool busy = false;
     *last = false;
     ddl_status status = ddl_build_folder_lock(&b->folder, err);
-    if (!ddl_build_folder_has(&b->folder, DDL_BUILD_PLAN) || ddl_publish_pending(&b->folder)) {
-        /* another process completes the build, or has completed it */
-        b->result.parts_finished = b->parts.n;
+    if (!status)
+        status = ddl_build_folder_alone(&b->folder, &busy, err);
+    if (status && !busy) {
         ddl_build_folder_unlock(&b->folder);
-        return DDL_OK;
-    }
-    if (status)
         return status;
+    }
     for (size_t i = 0; i < b->parts.n; i++)
         b->result.parts_finished += ddl_part_finished(&b->folder, i);
-    if (b->result.parts_finished == b->parts.n)
+    if (busy) {
+        ddl_build_folder_leave(&b->folder); /* so that the last one finds that it is */
+        status = DDL_OK;
+    } else if (b->result.parts_finished == b->parts.n) {
         status = ddl_build_folder_lock_merge(&b->folder, err);
-    else if (b->result.parts_finished == 0 && ddl_build_folder_alone(&b->folder, NULL) == DDL_OK)
+        *last = !status;
+    } else if (b->result.parts_finished == 0) {
         ddl_build_folder_clear(&b->folder); /* nothing to keep */
-    *last = b->folder.merge.held;
+    }
     ddl_build_folder_unlock(&b->folder);
-    return b->folder.merge.busy ? DDL_OK : status;
+    return status;
 }
 
 static ddl_status run(struct ddl_build *b, struct ddl_error *err)
@@ -196,7 +213,7 @@ static ddl_status run(struct ddl_build *b, struct ddl_error *err)
     if (!status)
         status = encode_parts(b, owner, err);
     if (!status)
-        status = is_last(b, &last, err);
+        status = end_parts(b, &last, err);
     for (size_t i = 0; i < b->parts.n && !status && last; i++) {
         if (owner[i] != b->shard)
             status = ddl_build_check_part(b, i, err);
@@ -218,7 +235,8 @@ static void give_up(struct ddl_build *b, ddl_status why, struct ddl_error *err)
     if (!f->shard.held) /* another process works on it */
         return;
     if (!ddl_publish_pending(f) && finished == 0) {
-        if (!ddl_build_folder_lock(f, NULL) && !ddl_build_folder_alone(f, NULL))
+        bool busy;
+        if (!ddl_build_folder_lock(f, NULL) && !ddl_build_folder_alone(f, &busy, NULL))
             ddl_build_folder_clear(f);
         ddl_build_folder_unlock(f);
     }
@@ -239,12 +257,14 @@ ddl_status ddl_data_build(const struct ddl_build_config *config, const char *con
     struct ddl_build b = {
         .config = config, .progress = progress, .user = user, .start = ddl_clock_seconds()
     };
-    bool done = false;
+    bool done = false, merging = false;
     ddl_status status = prepare(&b, inputs, n_inputs, err);
     if (!status) {
-        status = begin(&b, &done, err);
+        status = begin(&b, &done, &merging, err);
         const bool begun = !status && !done;
-        if (begun)
+        if (begun && merging)
+            b.result.parts_finished = b.parts.n;
+        else if (begun)
             status = run(&b, err);
         if (status)
             give_up(&b, status, begun ? err : NULL);

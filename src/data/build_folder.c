@@ -56,6 +56,8 @@ static void remove_created(const struct ddl_build_folder *f)
 
 ddl_status ddl_build_folder_lock(struct ddl_build_folder *f, struct ddl_error *err)
 {
+    if (f->lock.held)
+        return DDL_OK;
     for (int i = 0;; i++) {
         ddl_status status = ddl_lock_take(&f->lock, f->path, err);
         if (!f->lock.busy || i == LOCK_TRIES)
@@ -69,21 +71,25 @@ void ddl_build_folder_unlock(struct ddl_build_folder *f)
     ddl_lock_release(&f->lock);
 }
 
-/* DDL_E_IO if the process of the shard runs; otherwise removes the folder of its lock. */
-static ddl_status check_shard(const struct ddl_build_folder *f, const char *name, struct ddl_error *err)
+/* DDL_E_IO, with *busy, if the process of the shard runs; otherwise removes the folder of its lock. */
+static ddl_status check_shard(const struct ddl_build_folder *f, const char *name, bool *busy,
+                              struct ddl_error *err)
 {
     char path[DDL_BUILD_PATH];
     struct ddl_lock lock;
     ddl_build_folder_file(f, name, path);
     ddl_status status = ddl_lock_take(&lock, path, err);
     ddl_lock_release(&lock);
+    *busy = lock.busy;
+    if (lock.missing) /* the process has just ended */
+        return DDL_OK;
     if (!status)
         rmdir(path);
     return status;
 }
 
 /* Checks the processes of other shards: all, or those with another number of shards. */
-static ddl_status check_others(const struct ddl_build_folder *f, bool all, struct ddl_error *err)
+static ddl_status check_others(const struct ddl_build_folder *f, bool all, bool *busy, struct ddl_error *err)
 {
     DIR *dir = opendir(f->path);
     if (!dir)
@@ -93,24 +99,34 @@ static ddl_status check_others(const struct ddl_build_folder *f, bool all, struc
         size_t shard, n;
         if (sscanf(entry->d_name, "shard-%zu-of-%zu", &shard, &n) == 2 &&
             strcmp(entry->d_name, f->mine) != 0 && (all || n != f->n_shards))
-            status = check_shard(f, entry->d_name, err);
+            status = check_shard(f, entry->d_name, busy, err);
     }
     closedir(dir);
     return status;
 }
 
-ddl_status ddl_build_folder_alone(const struct ddl_build_folder *f, struct ddl_error *err)
+ddl_status ddl_build_folder_alone(const struct ddl_build_folder *f, bool *busy, struct ddl_error *err)
 {
-    return check_others(f, true, err);
+    *busy = false;
+    return check_others(f, true, busy, err);
 }
 
 static ddl_status make_and_lock(const struct ddl_build_folder *f, const char *name, struct ddl_lock *lock,
                                 struct ddl_error *err)
 {
     char path[DDL_BUILD_PATH];
+    ddl_status status = DDL_OK;
     ddl_build_folder_file(f, name, path);
-    ddl_status status = ddl_file_make_dir(path, err);
-    return status ? status : ddl_lock_take(lock, path, err);
+    for (int i = 0; i < OPEN_TRIES; i++) {
+        status = ddl_file_make_dir(path, err);
+        if (status)
+            return status;
+        status = ddl_lock_take(lock, path, err);
+        if (!lock->missing)
+            return status;
+        /* The process that held it has removed the folder of the lock. */
+    }
+    return status;
 }
 
 /* Makes the folder and locks it. */
@@ -141,9 +157,10 @@ ddl_status ddl_build_folder_open(struct ddl_build_folder *f, const char *out, si
     ddl_path_join(f->path, sizeof f->path, out, ".build");
     snprintf(f->mine, sizeof f->mine, "shard-%zu-of-%zu", shard, n_shards);
     f->out_kept = existing_prefix(out);
+    bool busy;
     ddl_status status = make_folder(f, err);
     if (!status)
-        status = check_others(f, false, err);
+        status = check_others(f, false, &busy, err);
     if (!status)
         status = make_and_lock(f, f->mine, &f->shard, err);
     if (status)
@@ -153,7 +170,14 @@ ddl_status ddl_build_folder_open(struct ddl_build_folder *f, const char *out, si
 
 ddl_status ddl_build_folder_lock_merge(struct ddl_build_folder *f, struct ddl_error *err)
 {
-    return f->merge.held ? DDL_OK : make_and_lock(f, merge_name, &f->merge, err);
+    return make_and_lock(f, merge_name, &f->merge, err);
+}
+
+bool ddl_build_folder_merging(const struct ddl_build_folder *f)
+{
+    char path[DDL_BUILD_PATH];
+    ddl_build_folder_file(f, merge_name, path);
+    return ddl_lock_is_held(path);
 }
 
 static void release(const struct ddl_build_folder *f, const char *name, struct ddl_lock *lock)
@@ -166,12 +190,17 @@ static void release(const struct ddl_build_folder *f, const char *name, struct d
     rmdir(path);
 }
 
+void ddl_build_folder_leave(struct ddl_build_folder *f)
+{
+    release(f, f->mine, &f->shard);
+}
+
 void ddl_build_folder_close(struct ddl_build_folder *f)
 {
     if (!f->path[0])
         return;
     release(f, merge_name, &f->merge);
-    release(f, f->mine, &f->shard);
+    ddl_build_folder_leave(f);
     ddl_lock_release(&f->lock); /* removes its file */
     if (!ddl_build_folder_has(f, DDL_BUILD_PLAN)) {
         rmdir(f->path); /* fails if another process has locked the folder for its build */
@@ -208,7 +237,8 @@ void ddl_build_folder_tidy(const struct ddl_build_folder *f)
 
 void ddl_build_folder_clear(const struct ddl_build_folder *f)
 {
-    const char *const kept[] = { ".", "..", lock_name, merge_name, f->mine, DDL_BUILD_READY };
+    const char *const merge = f->merge.held ? merge_name : lock_name;
+    const char *const kept[] = { ".", "..", lock_name, merge, f->mine, DDL_BUILD_READY };
     DIR *dir = opendir(f->path);
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         char path[DDL_BUILD_PATH];

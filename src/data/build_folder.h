@@ -5,10 +5,10 @@
  *   part-000000.ids      tokens of a part; part-000000.docs: its documents
  *   part-000000.json     its manifest: the part is finished
  *   shard-0-of-4/.lock   held by the process with --shard 0/4
- *   merge/.lock          held by the process that writes the shards
- *   .lock                held while any of these is compared or changed
- *   shards/              shards being written
- *   ready/               complete shards, being moved to the output folder */
+ *   merge/.lock          held by the process that writes the shards, the last one that works
+ *   .lock                held while the plan and the locks are compared or changed, and while shards are
+ * moved shards/              shards being written ready/               complete shards, being moved to the
+ * output folder */
 #ifndef DDL_DATA_BUILD_FOLDER_H
 #define DDL_DATA_BUILD_FOLDER_H
 
@@ -39,13 +39,19 @@ ddl_status ddl_build_folder_open(struct ddl_build_folder *f, const char *out, si
                                  struct ddl_error *err);
 /* Releases all locks. Removes what is empty. */
 void ddl_build_folder_close(struct ddl_build_folder *f);
-/* Excludes the other processes of the build for a short time; waits for them. */
+/* Excludes the other processes of the build for a short time; waits for them. Has no effect on a folder that
+ * is locked already. */
 ddl_status ddl_build_folder_lock(struct ddl_build_folder *f, struct ddl_error *err);
 void ddl_build_folder_unlock(struct ddl_build_folder *f);
-/* In the locked folder: DDL_OK if no other process builds; DDL_E_IO with its name otherwise. */
-ddl_status ddl_build_folder_alone(const struct ddl_build_folder *f, struct ddl_error *err);
+/* In the locked folder: DDL_OK if no other process works on parts. DDL_E_IO with its name and *busy if one
+ * does, and DDL_E_IO without *busy if this cannot be found out. */
+ddl_status ddl_build_folder_alone(const struct ddl_build_folder *f, bool *busy, struct ddl_error *err);
+/* In the locked folder: releases the shard, on which this process no longer works. */
+void ddl_build_folder_leave(struct ddl_build_folder *f);
 /* In the locked folder: locks the writing of the shards, until close. DDL_E_IO if another process writes. */
 ddl_status ddl_build_folder_lock_merge(struct ddl_build_folder *f, struct ddl_error *err);
+/* In the locked folder: true if another process writes the shards. */
+bool ddl_build_folder_merging(const struct ddl_build_folder *f);
 /* Path of a file in the folder. */
 void ddl_build_folder_file(const struct ddl_build_folder *f, const char *name, char path[DDL_BUILD_PATH]);
 bool ddl_build_folder_has(const struct ddl_build_folder *f, const char *name);
@@ -53,7 +59,7 @@ bool ddl_build_folder_has(const struct ddl_build_folder *f, const char *name);
 size_t ddl_build_folder_count(const struct ddl_build_folder *f);
 /* Removes the temporary files of processes that were killed; no other process may build. */
 void ddl_build_folder_tidy(const struct ddl_build_folder *f);
-/* Removes everything but the locks and DDL_BUILD_READY. */
+/* Removes everything but the locks that this process holds and DDL_BUILD_READY. */
 void ddl_build_folder_clear(const struct ddl_build_folder *f);
 
 #endif

@@ -151,10 +151,11 @@ static ddl_status compare(struct ddl_build *b, const json_t *old, const json_t *
                           struct ddl_error *err)
 {
     struct difference d;
+    bool busy;
     const bool differs = plans_differ(old, plan, &d);
     *fresh = has_standard_input(old) || (differs && ddl_build_folder_count(&b->folder) == 0);
     if (*fresh)
-        return ddl_build_folder_alone(&b->folder, err);
+        return ddl_build_folder_alone(&b->folder, &busy, err);
     if (!differs)
         return DDL_OK;
     return ddl_error_set(

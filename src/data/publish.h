@@ -1,5 +1,6 @@
 /* Moves the shards of a build into place. It can be killed at any moment: the shards of an earlier build are
- * removed first, and the new ones are complete in DDL_BUILD_READY before the first of them is moved. */
+ * removed first, and the new ones are complete in DDL_BUILD_READY before the first of them is moved. The
+ * folder of the build is locked meanwhile: a process that opens it finds all shards or none. */
 #ifndef DDL_DATA_PUBLISH_H
 #define DDL_DATA_PUBLISH_H
 
