@@ -385,7 +385,7 @@ static void signals_during_products(void **state)
     }
     print_message("%zu signals during products, %zu of %zu runs stopped with a checkpoint\n", signals,
                   stopped, runs);
-    assert_true(signals > 120 * runs);
+    assert_true(signals > 125 * runs);
     assert_true(stopped > 0);
 }
 

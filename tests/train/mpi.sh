@@ -1,8 +1,8 @@
 # Training by ranks that are processes: the losses of one process, and the bits of an unsignaled run after ranks were
 # killed, stopped or suspended.
 #   sh mpi.sh PROGRAM SOURCE SCRATCH [PLUGIN]
-# DDL_KILLS (default 3, in a sample 1): how often a rank is killed, for 2 and for 4 ranks. DDL_MPI_TIMEOUT (default 200): seconds for a
-# run. DDL_SHIM: tests/crash/shim.c. DDL_MPIRUN: see tests/comm/mpi.sh.
+# DDL_KILLS (default 3, in a sample 1): how often a rank is killed, for 2 and for 4 ranks.
+# DDL_MPI_TIMEOUT (default 200): seconds for a run. DDL_SHIM: tests/crash/shim.c. DDL_MPIRUN: see tests/comm/mpi.sh.
 set -eu
 program=$1
 . "$2/tests/support/checks.sh"

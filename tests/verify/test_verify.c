@@ -347,7 +347,7 @@ static void every_golden_model_passes_in_bf16(void **state)
     size_t n = golden_folders(NULL, sample ? NULL : all_wide, folders);
     for (size_t i = 0; i < n; i++)
         paths[i] = folders[i].text;
-    cases_pass_in_bf16(paths, n, sample ? "cpu" : "all", sample ? 28 : 62);
+    cases_pass_in_bf16(paths, n, sample ? "cpu" : "all", sample ? 31 : 62);
     struct ddl_verify_config config = ddl_verify_defaults();
     struct ddl_verify_totals totals;
     struct ddl_error err = { 0 };
