@@ -237,12 +237,11 @@ void ddl_build_folder_tidy(const struct ddl_build_folder *f)
 
 void ddl_build_folder_clear(const struct ddl_build_folder *f)
 {
-    const char *const merge = f->merge.held ? merge_name : lock_name;
-    const char *const kept[] = { ".", "..", lock_name, merge, f->mine, DDL_BUILD_READY };
+    const char *const kept[] = { ".", "..", lock_name, f->mine, DDL_BUILD_READY };
     DIR *dir = opendir(f->path);
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         char path[DDL_BUILD_PATH];
-        bool keep = false;
+        bool keep = f->merge.held && strcmp(entry->d_name, merge_name) == 0;
         for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
             keep = keep || strcmp(entry->d_name, kept[i]) == 0;
         ddl_build_folder_file(f, entry->d_name, path);

@@ -6,9 +6,9 @@
  *   part-000000.json     its manifest: the part is finished
  *   shard-0-of-4/.lock   held by the process with --shard 0/4
  *   merge/.lock          held by the process that writes the shards, the last one that works
- *   .lock                held while the plan and the locks are compared or changed, and while shards are
- * moved shards/              shards being written ready/               complete shards, being moved to the
- * output folder */
+ *   .lock                held while any of these is compared or changed, and while shards are moved
+ *   shards/              shards being written
+ *   ready/               complete shards, being moved to the output folder */
 #ifndef DDL_DATA_BUILD_FOLDER_H
 #define DDL_DATA_BUILD_FOLDER_H
 

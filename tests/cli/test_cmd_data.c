@@ -156,8 +156,7 @@ static void shards(void **state)
     write_file(scratch_path("lines.jsonl"), lines, sizeof lines - 1);
     snprintf(arguments, sizeof arguments, "%s --shard 1/2", common);
     assert_int_equal(ddl_data(build_arguments(arguments), out, sizeof out), 0);
-    assert_string_equal(
-        out, "1 of 3 parts are finished; the process that ends last writes the shards\n");
+    assert_string_equal(out, "1 of 3 parts are finished; the process that ends last writes the shards\n");
     snprintf(arguments, sizeof arguments, "%s --shard 0/2 --seed 1", common);
     assert_int_equal(ddl_data(build_arguments(arguments), out, sizeof out), 2);
     assert_error(

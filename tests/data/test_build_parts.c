@@ -327,16 +327,16 @@ static void started_while_parts_are_copied(void **state)
 
 /* All parts are finished while a process that was started again checks its own: that process writes the
  * shards, because it is the last one. */
-static int end_others(void *user, const struct ddl_build_progress *p)
+static int run_other(void *user, const struct ddl_build_progress *p)
 {
-    size_t *complete = user;
-    if (*complete == 0) {
-        *complete = 1;
+    bool *started = user;
+    (void)p;
+    if (!*started) {
+        *started = true;
         struct ddl_build_result r = build_shard(config_for("out"), 0, 2);
         assert_false(r.complete);
         assert_int_equal(r.parts_finished, r.parts);
     }
-    (void)p;
     return 0;
 }
 
@@ -346,12 +346,12 @@ static void last_to_end_writes(void **state)
     struct ddl_build_config c = config_for("out");
     struct ddl_build_result r;
     struct ddl_error err;
-    size_t complete = 0;
+    bool started = false;
     remove_scratch("out");
     assert_false(build_shard(c, 1, 2).complete);
     strcpy(c.shard, "1/2");
-    assert_ok(ddl_data_build(&c, all_inputs(), INPUTS, end_others, &complete, &r, &err), err);
-    assert_true(complete == 1 && r.complete);
+    assert_ok(ddl_data_build(&c, all_inputs(), INPUTS, run_other, &started, &r, &err), err);
+    assert_true(started && r.complete);
     assert_int_equal(r.parts_encoded, 0);
     assert_same_as_whole("out");
 }
