@@ -196,15 +196,21 @@ ddl_status ddl_file_writer_write(struct ddl_file_writer *w, const void *data, si
     return DDL_OK;
 }
 
-ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err)
+/* required: a folder that does not exist is an error. */
+static ddl_status sync_folder(const char *path, bool required, struct ddl_error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return ddl_file_error(err, path, "open folder");
+        return errno == ENOENT && !required ? DDL_OK : ddl_file_error(err, path, "open folder");
     /* EINVAL: a file system that has nothing to sync in a folder. */
     ddl_status status = fsync(fd) == 0 || errno == EINVAL ? DDL_OK : ddl_file_error(err, path, "sync folder");
     close(fd);
     return status;
+}
+
+ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err)
+{
+    return sync_folder(path, true, err);
 }
 
 /* The folder that holds `path`, into folder[1024]. */
@@ -280,27 +286,66 @@ bool ddl_file_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* Whether a component of the path ends at i. */
+static bool ends_at(const char *path, size_t i)
+{
+    return path[i] == '/' || path[i] == '\0';
+}
+
+/* Neither a folder nor missing. */
+static bool is_no_folder(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == 0)
+        return !S_ISDIR(st.st_mode);
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode); /* a link to nothing */
+}
+
+/* Makes the folders that are missing. *first: length of the shortest path made, 0 before the first call.
+ * After a failure, with errno, `path` is that of the folder that could not be made. */
+static bool make_dirs(char *path, size_t length, size_t *first)
+{
+    for (size_t i = 1; i <= length; i++) {
+        if (!ends_at(path, i))
+            continue;
+        const char kept = path[i];
+        path[i] = '\0';
+        bool made = mkdir(path, 0777) == 0;
+        if (!made && errno != EEXIST)
+            return false;
+        if (made && (*first == 0 || i < *first))
+            *first = i;
+        path[i] = kept;
+    }
+    return true;
+}
+
 ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err)
 {
+    enum { MAKE_TRIES = 100 };
     char part[1024];
-    size_t length = strlen(path);
+    size_t length = strlen(path), first = 0;
     if (length == 0 || length >= sizeof part)
         return ddl_error_set(err, DDL_E_USAGE, "'%.200s': not a usable folder name", path);
     strcpy(part, path);
-    for (size_t i = 1; i <= length; i++) {
-        if (part[i] != '/' && part[i] != '\0')
-            continue;
-        char kept = part[i];
-        part[i] = '\0';
-        bool made = mkdir(part, 0777) == 0;
-        if (!made && errno != EEXIST)
+    for (int i = 0; !make_dirs(part, length, &first); i++) {
+        if (errno != ENOENT || i == MAKE_TRIES) /* ENOENT: another process has removed one meanwhile */
             return ddl_file_error(err, part, "make folder");
-        ddl_status status = made ? ddl_file_sync_parent(part, err) : DDL_OK;
+        strcpy(part, path);
+    }
+    for (size_t i = first; first > 0 && i <= length; i++) {
+        char folder[1024];
+        if (!ends_at(part, i))
+            continue;
+        const char kept = part[i];
+        part[i] = '\0';
+        parent_of(part, folder);
+        part[i] = kept;
+        ddl_status status = sync_folder(folder, false, err);
         if (status)
             return status;
-        part[i] = kept;
     }
-    if (!ddl_file_is_dir(path))
+    if (is_no_folder(path))
         return ddl_error_set(err, DDL_E_IO, "%s: exists and is not a folder", path);
     return DDL_OK;
 }

@@ -4,10 +4,13 @@
 
 #include "base/file.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static void replace_and_read_back(void **state)
@@ -173,6 +176,43 @@ static void folders_are_removed_with_their_files(void **state)
     assert_int_equal(ddl_file_remove_dir(scratch_path("gone"), &err), DDL_E_IO);
 }
 
+struct remover {
+    atomic_bool stop;
+    char paths[3][4096]; /* the innermost first */
+};
+
+static void *remove_folders(void *user)
+{
+    struct remover *r = user;
+    while (!atomic_load(&r->stop)) {
+        for (size_t i = 0; i < 3; i++)
+            (void)rmdir(r->paths[i]);
+        nanosleep(&(struct timespec){ .tv_nsec = 100000 },
+                  NULL); /* without a pause, it would win every time */
+    }
+    return NULL;
+}
+
+/* Another process removes the folders as soon as they are empty. */
+static void folders_removed_meanwhile(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "shared/deep/er", "shared/deep", "shared" };
+    static struct remover remover;
+    pthread_t thread;
+    for (size_t i = 0; i < 3; i++)
+        snprintf(remover.paths[i], sizeof remover.paths[i], "%s", scratch_path(names[i]));
+    assert_int_equal(pthread_create(&thread, NULL, remove_folders, &remover), 0);
+    for (int i = 0; i < 1000; i++) {
+        struct ddl_error err;
+        assert_ok(ddl_file_make_dir(remover.paths[0], &err), err);
+    }
+    atomic_store(&remover.stop, true);
+    pthread_join(thread, NULL);
+    for (size_t i = 0; i < 3; i++)
+        (void)rmdir(remover.paths[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +223,7 @@ int main(void)
         cmocka_unit_test(only_regular_files),
         cmocka_unit_test(sparse_files),
         cmocka_unit_test(folders),
+        cmocka_unit_test(folders_removed_meanwhile),
         cmocka_unit_test(folders_are_removed_with_their_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
