@@ -58,8 +58,8 @@ ddl_status ddl_file_replace(const char *path, const void *data, size_t size, str
 
 bool ddl_file_exists(const char *path);
 bool ddl_file_is_dir(const char *path);
-/* Makes the folder and its parents, each synced into the one above; an existing folder is fine, and so is
- * another process that removes empty ones meanwhile: also this one, which may then be gone on return. */
+/* Makes the folder and its parents, each synced into the one above. An existing folder is no error. If
+ * another process removes one of them meanwhile, a new one takes its place. */
 ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err);
 /* The same, but *made is false if `path` exists: of several processes, one makes it. */
 ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error *err);
