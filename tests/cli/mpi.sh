@@ -95,10 +95,11 @@ errors() {
     [ "$(grep -c '^usage: ddl inspect' "$scratch/out")" -eq 1 ] || fail "$(cat "$scratch/out")"
 }
 
+# write_sweep NAME STEPS CHECKPOINT_EVERY
 write_sweep() {
     cat >"$scratch/$1.yaml" <<EOF
 base: {vocab_size: 300, num_hidden_layers: 1, num_attention_heads: 1, hidden_size: 8, head_dim: 8, block_size: 16,
-       batch: 2, warmup: 1, steps: $2, threads: 1, train_data: $scratch/data, checkpoint_every: 0, log_every: 1}
+       batch: 2, warmup: 1, steps: $2, threads: 1, train_data: $scratch/data, checkpoint_every: $3, log_every: 1}
 models: [baseline, ddl-1]
 seeds: [0, 1, 2]
 choose: {key: lr, values: [1e-3, 2e-3], steps: 4}
@@ -119,10 +120,10 @@ same_sweeps() {
 }
 
 sweeps() {
-    write_sweep alone 8
+    write_sweep alone 8 0
     DDL_COMM=none "$program" sweep "$scratch/alone.yaml" --quiet || fail "alone"
     for n in $ranks_tried; do
-        write_sweep "ranks-$n" 8
+        write_sweep "ranks-$n" 8 0
         launch_ok $n sweep "$scratch/ranks-$n.yaml" --jobs $((4 - n))
         same_sweeps alone "ranks-$n"
         [ "$(grep -c ': started$' "$scratch/log")" -eq 10 ] || fail "$(cat "$scratch/log")"
@@ -135,20 +136,30 @@ sweeps() {
     [ "$(grep -c 'finished' "$scratch/out")" -eq 10 ] || fail "$(cat "$scratch/out")"
 }
 
-# Whether a run has logged step 20 and is not finished.
-has_run() {
-    for run in "$scratch/$1"/*; do
-        ! grep -qs '"step":20,' "$run/metrics.jsonl" || [ -e "$run/model.safetensors" ] || return 0
+has_step_20() { grep -qs '"step":20,' "$1/metrics.jsonl"; }
+
+has_checkpoint() {
+    for checkpoint in "$1"/checkpoint-*; do
+        [ -e "$checkpoint" ] && return 0
     done
     return 1
 }
 
-# A rank is killed or stopped while runs are trained: all end, and the same command continues.
+# has_run NAME TEST: whether a run passes the test and is not finished.
+has_run() {
+    for run in "$scratch/$1"/*; do
+        ! "$2" "$run" || [ -e "$run/model.safetensors" ] || return 0
+    done
+    return 1
+}
+
+# interrupted_sweep NAME SIGNAL RANK CHECKPOINT_EVERY TEST: a rank is killed or stopped while a run passes the test: all end,
+# and the same command continues.
 interrupted_sweep() {
-    write_sweep "$1" 6000
+    write_sweep "$1" 6000 "$4"
     launch 2 sweep "$scratch/$1.yaml" &
     job=$!
-    within 120 has_run "$1" || fail "no run: $(cat "$scratch/log")"
+    within 120 has_run "$1" "$5" || fail "no run: $(cat "$scratch/log")"
     kill -"$2" "$(cat "$scratch/rank.$3")"
     ! wait $job || fail "no error"
     none_left
@@ -161,7 +172,9 @@ check losses losses
 check tasks tasks
 check errors errors
 check sweeps sweeps
-check_full killed_sweep interrupted_sweep killed KILL 1
-check_full killed_root interrupted_sweep root KILL 0
-check_full stopped_sweep interrupted_sweep stopped TERM 1
+# The launcher kills the other rank a second after it has stopped it: a run whose step takes longer has only the checkpoints
+# that it wrote before.
+check_full killed_sweep interrupted_sweep killed KILL 1 500 has_checkpoint
+check_full killed_root interrupted_sweep root KILL 0 500 has_checkpoint
+check_full stopped_sweep interrupted_sweep stopped TERM 1 0 has_step_20
 finish

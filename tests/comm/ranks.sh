@@ -40,11 +40,11 @@ ended() {
 
 # within SECONDS COMMAND...: whether the command succeeds in this time.
 within() {
-    tries=$(($1 * 2))
+    tries=$(($1 * 20))
     shift
     while ! "$@"; do
         [ $tries -gt 0 ] || return 1
-        sleep 0.5
+        sleep 0.05
         tries=$((tries - 1))
     done
 }
