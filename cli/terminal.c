@@ -2,6 +2,7 @@
 #include "terminal.h"
 
 #include "cli.h"
+#include "ddl/comm.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 
 static atomic_int caught; /* the signal, or 0 */
 static atomic_bool exits, line_open;
+static bool is_silent; /* of several processes that a launcher started, only the first one prints */
 
 static double now(void)
 {
@@ -31,7 +33,7 @@ static void exit_interrupted(void)
 {
     static const char text[] = "\nddl: interrupted\n";
     size_t skipped = line_open ? 0 : 1;
-    ssize_t written = write(STDERR_FILENO, text + skipped, sizeof text - 1 - skipped);
+    ssize_t written = is_silent ? 0 : write(STDERR_FILENO, text + skipped, sizeof text - 1 - skipped);
     (void)written;
     _exit(EXIT_INTERRUPTED);
 }
@@ -66,6 +68,7 @@ void catch_interrupts(void)
     static const int numbers[] = { SIGINT, SIGTERM, SIGUSR1 };
     static sigset_t signals;
     pthread_t listener;
+    is_silent = ddl_comm_launched().rank > 0;
     sigemptyset(&signals);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         sigaddset(&signals, numbers[i]);

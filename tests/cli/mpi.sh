@@ -95,6 +95,19 @@ errors() {
     [ "$(grep -c '^usage: ddl inspect' "$scratch/out")" -eq 1 ] || fail "$(cat "$scratch/out")"
 }
 
+# All ranks get the signal, one from here and the other from the launcher; at most rank 0 prints that it was interrupted.
+interrupted_eval() {
+    yes "a long text about nothing" | head -c 3000000 >"$scratch/long.txt"
+    launch 2 eval "$model" --text "$scratch/long.txt" --tokenizer "$source/data/tokenizer" --seq 32 --stride 1 --threads 1 &
+    job=$!
+    within 60 started 2 || fail "not all ranks started: $(cat "$scratch/log")"
+    sleep 2
+    kill -TERM "$(cat "$scratch/rank.1")"
+    ! wait $job || fail "no error"
+    none_left
+    [ "$(grep -c '^ddl: ' "$scratch/log")" -le 1 ] || fail "$(cat "$scratch/log")"
+}
+
 # write_sweep NAME STEPS CHECKPOINT_EVERY
 write_sweep() {
     cat >"$scratch/$1.yaml" <<EOF
@@ -171,6 +184,7 @@ interrupted_sweep() {
 check losses losses
 check tasks tasks
 check errors errors
+check interrupted_eval interrupted_eval
 check sweeps sweeps
 # The launcher kills the other rank a second after it has stopped it: a run whose step takes longer has only the checkpoints
 # that it wrote before.
