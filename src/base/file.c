@@ -2,7 +2,6 @@
 #define _DEFAULT_SOURCE /* madvise: POSIX has only a call that glibc ignores */
 #include "base/file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -176,24 +175,17 @@ ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct 
     return status;
 }
 
-ddl_status ddl_file_writer_begin(struct ddl_file_writer *w, const char *path, struct ddl_error *err)
+/* The folder that holds `path`, into folder[1024]. */
+static void parent_of(const char *path, char *folder)
 {
-    *w = (struct ddl_file_writer){ 0 };
-    if (strlen(path) >= sizeof w->path)
-        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: path longer than %zu bytes", path,
-                             sizeof w->path - 1);
-    strcpy(w->path, path);
-    snprintf(w->temporary, sizeof w->temporary, "%s.tmp-%ld", path, (long)getpid());
-    w->stream = fopen(w->temporary, "wb");
-    return w->stream ? DDL_OK : ddl_file_error(err, w->temporary, "create");
-}
-
-ddl_status ddl_file_writer_write(struct ddl_file_writer *w, const void *data, size_t size,
-                                 struct ddl_error *err)
-{
-    if (size && fwrite(data, 1, size, w->stream) != size)
-        return ddl_file_error(err, w->temporary, "write");
-    return DDL_OK;
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) : 0;
+    if (!slash)
+        strcpy(folder, ".");
+    else if (length == 0)
+        strcpy(folder, "/");
+    else
+        snprintf(folder, 1024, "%.*s", (int)length, path);
 }
 
 /* required: a folder that does not exist is an error. */
@@ -213,19 +205,6 @@ ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err)
     return sync_folder(path, true, err);
 }
 
-/* The folder that holds `path`, into folder[1024]. */
-static void parent_of(const char *path, char *folder)
-{
-    const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) : 0;
-    if (!slash)
-        strcpy(folder, ".");
-    else if (length == 0)
-        strcpy(folder, "/");
-    else
-        snprintf(folder, 1024, "%.*s", (int)length, path);
-}
-
 ddl_status ddl_file_sync_parent(const char *path, struct ddl_error *err)
 {
     char folder[1024];
@@ -233,51 +212,9 @@ ddl_status ddl_file_sync_parent(const char *path, struct ddl_error *err)
     return ddl_file_sync_dir(folder, err);
 }
 
-ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *err)
-{
-    ddl_status status = DDL_OK;
-    if (fflush(w->stream) != 0 || ferror(w->stream)) /* ferror: an earlier write that failed */
-        status = ddl_file_error(err, w->temporary, "write");
-    else if (fsync(fileno(w->stream)) != 0)
-        status = ddl_file_error(err, w->temporary, "sync");
-    if (fclose(w->stream) != 0 && !status)
-        status = ddl_file_error(err, w->temporary, "close");
-    w->stream = NULL;
-    if (!status && rename(w->temporary, w->path) != 0)
-        status = ddl_file_error(err, w->path, "rename into place");
-    if (status) {
-        unlink(w->temporary);
-        return status;
-    }
-    return ddl_file_sync_parent(w->path, err);
-}
-
-void ddl_file_writer_discard(struct ddl_file_writer *w)
-{
-    if (!w->stream)
-        return;
-    fclose(w->stream);
-    unlink(w->temporary);
-    w->stream = NULL;
-}
-
-ddl_status ddl_file_replace(const char *path, const void *data, size_t size, struct ddl_error *err)
-{
-    struct ddl_file_writer w;
-    ddl_status status = ddl_file_writer_begin(&w, path, err);
-    if (status)
-        return status;
-    status = ddl_file_writer_write(&w, data, size, err);
-    if (status) {
-        ddl_file_writer_discard(&w);
-        return status;
-    }
-    return ddl_file_writer_commit(&w, err);
-}
-
 bool ddl_file_exists(const char *path)
 {
-    return access(path, F_OK) == 0;
+    return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG);
 }
 
 bool ddl_file_is_dir(const char *path)
@@ -369,22 +306,9 @@ ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error 
     return ddl_file_sync_parent(path, err);
 }
 
-ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err)
+ddl_status ddl_file_make_only_dir(const char *path, struct ddl_error *err)
 {
-    struct stat st;
-    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) /* what it points at is not ours */
-        return unlink(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove");
-    DIR *dir = opendir(path);
-    if (!dir)
-        return ddl_file_error(err, path, "open folder");
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        char file[2048];
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            ddl_path_join(file, sizeof file, path, entry->d_name))
-            (void)unlink(file); /* what stays shows in rmdir */
-    }
-    closedir(dir);
-    return rmdir(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove folder");
+    return mkdir(path, 0777) == 0 ? DDL_OK : ddl_file_error(err, path, "make folder");
 }
 
 bool ddl_path_join(char *out, size_t size, const char *folder, const char *name)

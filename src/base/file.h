@@ -2,6 +2,7 @@
 #ifndef DDL_BASE_FILE_H
 #define DDL_BASE_FILE_H
 
+#include "ddl/file.h"
 #include "ddl/status.h"
 
 #include <stdbool.h>
@@ -39,24 +40,23 @@ ddl_status ddl_file_read_end(const char *path, size_t limit, char **out, size_t 
  * would be in a map. */
 ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err);
 
-/* Atomic replacement of the file `path`: written to a temporary file in the same folder, synced, renamed,
- * and its folder synced. commit closes and publishes; discard closes and removes. After begin exactly one of
- * the two must be called; after a failed commit the temporary file is removed. */
-struct ddl_file_writer {
-    FILE *stream;
-    char path[1024];
-    char temporary[1088];
-};
-ddl_status ddl_file_writer_begin(struct ddl_file_writer *w, const char *path, struct ddl_error *err);
-ddl_status ddl_file_writer_write(struct ddl_file_writer *w, const void *data, size_t size,
-                                 struct ddl_error *err);
-ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *err);
-void ddl_file_writer_discard(struct ddl_file_writer *w);
+/* Files are written by ddl_file_writer and opened for appending by ddl_file_append (ddl/file.h). */
 
 /* Begin, write all, commit. */
 ddl_status ddl_file_replace(const char *path, const void *data, size_t size, struct ddl_error *err);
 
+/* The name under which ddl_file_writer writes the file `path`, in the same folder and different at each call:
+ * "<path>.tmp-" and 16 random hexadecimal digits; also for folders that are written under a temporary name. A
+ * long last component is truncated so that the name fits. False if the path does not fit. */
+bool ddl_file_temporary_name(char *out, size_t size, const char *path);
+/* Whether `name` is such a name of the file `file` (both without a folder), by this version or an earlier
+ * one. */
+bool ddl_file_is_temporary(const char *name, const char *file);
+
+/* False only if there is nothing at `path`. Where that cannot be found out (EIO, EACCES) it is true, so that
+ * the caller goes on to open the file and reports why it cannot. */
 bool ddl_file_exists(const char *path);
+/* False also where it cannot be found out. */
 bool ddl_file_is_dir(const char *path);
 /* Makes the folder and its parents, each synced into the one above. An existing folder is no error. If
  * another process removes one of them meanwhile, a new one takes its place. */
@@ -65,6 +65,8 @@ ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err);
 ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error *err);
 /* The same as ddl_file_make_dir for the folder that will contain `path`. */
 ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err);
+/* Makes a folder that does not exist; an existing one, or a link, is DDL_E_IO. Its parents exist. */
+ddl_status ddl_file_make_only_dir(const char *path, struct ddl_error *err);
 /* Removes a folder and the plain files in it; DDL_E_IO where something else is in it. Of a link to a folder
  * only the link. */
 ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err);

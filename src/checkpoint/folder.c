@@ -51,15 +51,11 @@ static bool is_of_a_run(const char *name)
     return is_partial(name) || is_dump(name) || step_of(name) != UINT64_MAX;
 }
 
-/* The name that ddl_file_writer gives a file of a run's folder until it is complete. */
+/* A file of a run's folder that is not complete. */
 static bool is_temporary(const char *name)
 {
-    static const char mark[] = ".tmp-";
     for (enum ddl_run_file i = 0; i < DDL_RUN_FILES; i++) {
-        const char *file = ddl_run_file_name(i);
-        size_t n = strlen(file);
-        if (ddl_run_file_is(i, DDL_IN_RUN) && strncmp(name, file, n) == 0 &&
-            strncmp(name + n, mark, sizeof mark - 1) == 0 && only_digits(name + n + sizeof mark - 1, 19))
+        if (ddl_run_file_is(i, DDL_IN_RUN) && ddl_file_is_temporary(name, ddl_run_file_name(i)))
             return true;
     }
     return false;

@@ -132,7 +132,7 @@ static int open_at(const char *name, const char *path, int flags, mode_t mode)
 {
     if (!watched(path))
         return REAL(open)(path, flags, mode);
-    if (fails(name, path, flags & O_CREAT ? SPACE : ANY))
+    if (fails(flags & O_CREAT ? "create" : name, path, flags & O_CREAT ? SPACE : ANY))
         return -1;
     int fd = REAL(open)(path, flags, mode);
     remember(fd, path);
@@ -255,19 +255,27 @@ static int cookie_close(void *cookie)
     return close(fd);
 }
 
-EXPORT FILE *fopen(const char *path, const char *mode)
+static FILE *stream_over(int fd, const char *mode)
 {
     static const cookie_io_functions_t functions = { cookie_read, cookie_write, cookie_seek, cookie_close };
-    if (!watched(path))
-        return REAL(fopen)(path, mode);
-    int flags = mode[0] == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | (mode[0] == 'a' ? O_APPEND : O_TRUNC);
-    int fd = open_at("fopen", path, flags | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return NULL;
     FILE *stream = fd < MAX_FD ? fopencookie((void *)(intptr_t)fd, mode, functions) : NULL;
     if (stream)
         stream_of[fd] = stream;
     return stream;
+}
+
+EXPORT FILE *fopen(const char *path, const char *mode)
+{
+    if (!watched(path))
+        return REAL(fopen)(path, mode);
+    int flags = mode[0] == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | (mode[0] == 'a' ? O_APPEND : O_TRUNC);
+    int fd = open_at("fopen", path, flags | O_CLOEXEC, 0666);
+    return fd < 0 ? NULL : stream_over(fd, mode);
+}
+
+EXPORT FILE *fdopen(int fd, const char *mode)
+{
+    return watched_fd(fd) ? stream_over(fd, mode) : REAL(fdopen)(fd, mode);
 }
 
 EXPORT int fileno(FILE *stream)
@@ -301,7 +309,30 @@ EXPORT int rmdir(const char *path)
     return watched(path) && fails("rmdir", path, ANY) ? -1 : REAL(rmdir)(path);
 }
 
+/* Listing a folder is not one of the counted calls: DDL_SHIM_LIST=n makes the n-th entry of each watched
+ * folder fail, as a later getdents64 of a large one does. */
+static DIR *listed;
+static long entries;
+
 EXPORT DIR *opendir(const char *path)
 {
-    return watched(path) && fails("opendir", path, ANY) ? NULL : REAL(opendir)(path);
+    if (watched(path) && fails("opendir", path, ANY))
+        return NULL;
+    DIR *dir = REAL(opendir)(path);
+    if (watched(path)) {
+        listed = dir;
+        entries = 0;
+    }
+    return dir;
+}
+
+EXPORT struct dirent *readdir(DIR *dir)
+{
+    const char *at = setting("DDL_SHIM_LIST");
+    if (dir == listed && *at && ++entries == atol(at)) {
+        log_line("fault list\n");
+        errno = EIO;
+        return NULL;
+    }
+    return REAL(readdir)(dir);
 }

@@ -49,7 +49,7 @@ static int run_with(const char *act, const char *arguments, char *said)
  * was read, removing an old checkpoint), but a failure to write a file must be reported. */
 static void check_answer(int status, const char *where, const char *said, struct tally *tally)
 {
-    static const char *const matter[] = { " write ", " fsync ", " mkdir ", " fopen " };
+    static const char *const matter[] = { " write ", " fsync ", " mkdir ", " create " };
     tally->faults++;
     if (status == 0) {
         tally->ignored++;
