@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "chart.h"
 #include "compare.h"
+#include "ddl/file.h"
 #include "ddl/sweep.h"
 #include "folder.h"
 #include "page.h"
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Repeated from the first if there are more runs. */
 static const char marks[] = "o*+x#%@&abcdefghijklmnpqrstuvwyz";
@@ -322,7 +322,7 @@ static bool is_run(const char *folder)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
-    return access(path, F_OK) == 0;
+    return ddl_file_exists(path);
 }
 
 /* Appends a path that is owned by the list from here on. */
@@ -344,7 +344,7 @@ static ddl_status add_runs(struct folders *out, const char *folder, struct ddl_e
     char **runs = NULL;
     size_t n = 0;
     ddl_status status = DDL_OK;
-    if (!is_run(folder) && access(folder, F_OK) == 0)
+    if (!is_run(folder) && ddl_file_exists(folder))
         status = ddl_sweep_list(folder, &runs, &n, err);
     if (!status && n == 0)
         status = add_folder(out, strdup(folder), err); /* an error follows if there is no run in it */

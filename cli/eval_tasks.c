@@ -5,7 +5,9 @@
 #include "task_items.h"
 #include "terminal.h"
 
-#include <dirent.h>
+#include "ddl/file.h"
+
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,25 +98,33 @@ static ddl_status score_documents(struct scoring *s, ddl_model *model, const boo
     return ddl_comm_agree(options.comm, s->status, err);
 }
 
-/* When the folder's weights were last written. */
-static uint64_t weights_modified(const char *folder)
+static bool is_weights(void *user, const char *name)
 {
-    uint64_t newest = 0;
-    DIR *dir = opendir(folder);
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+    (void)user;
+    return strstr(name, ".safetensors") != NULL;
+}
+
+/* Into *newest: when the folder's weights were last written. */
+static ddl_status weights_modified(uint64_t *newest, const char *folder, struct ddl_error *err)
+{
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, folder, is_weights, NULL, err);
+    *newest = 0;
+    for (size_t i = 0; !status && i < list.n; i++) {
         char path[4096];
-        struct stat status;
-        if (!strstr(entry->d_name, ".safetensors"))
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", folder, list.names[i]);
+        if (!ddl_file_exists(path)) /* a link to nothing */
             continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (stat(path, &status) != 0)
-            continue;
-        uint64_t time = (uint64_t)status.st_mtim.tv_sec * 1000000000U + (uint64_t)status.st_mtim.tv_nsec;
-        newest = time > newest ? time : newest;
+        if (stat(path, &st) != 0) {
+            status = ddl_error_set(err, DDL_E_IO, "%s: cannot examine: %s", path, strerror(errno));
+            break;
+        }
+        uint64_t time = (uint64_t)st.st_mtim.tv_sec * 1000000000U + (uint64_t)st.st_mtim.tv_nsec;
+        *newest = time > *newest ? time : *newest;
     }
-    if (dir)
-        closedir(dir);
-    return newest;
+    ddl_file_names_free(&list);
+    return status;
 }
 
 /* Returns an error on all ranks if one has an error, or other requests than rank 0. */
@@ -138,13 +148,12 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
     struct scoring s = { .e = e, .task = task };
     s.key = (struct item_key){ .model = row->model.folder,
                                .saved = row->model.found.name,
-                               .modified = weights_modified(row->model.found.path),
                                .dtype = ddl_precision_names[e->flags->model.dtype],
                                .task = ddl_task_title(task),
                                .shots = e->flags->task.shots,
                                .seed = e->flags->task.seed };
-    ddl_status status = DDL_OK;
-    if (!scores || !done)
+    ddl_status status = weights_modified(&s.key.modified, row->model.found.path, err);
+    if (!status && (!scores || !done))
         status = ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory", ddl_task_title(task));
     if (!status && e->items.file)
         status = items_read(&e->items, &s.key, task, done, scores, &known, err);

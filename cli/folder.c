@@ -1,8 +1,8 @@
-#define _POSIX_C_SOURCE 200809L
 #include "folder.h"
 
+#include "ddl/file.h"
+
 #include <stdio.h>
-#include <unistd.h>
 
 void print_warning(void *user, const char *sentence)
 {
@@ -17,7 +17,7 @@ static bool has_tokenizer(const char *dir)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", dir, files[i]);
-        found = found || access(path, F_OK) == 0;
+        found = found || ddl_file_exists(path);
     }
     return found;
 }

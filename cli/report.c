@@ -4,19 +4,18 @@
 #include "cli.h"
 #include "input.h"
 
+#include "ddl/file.h"
 #include "ddl/run.h"
 
-#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Of long runs every n-th line is kept, so that a page stays small: at most about MAX_STEPS and
  * MAX_TELEMETRY, and all lines with validations, scores, skipped updates and starts. */
-enum { MAX_STEPS = 3000, MAX_TELEMETRY = 120 };
+enum { MAX_STEPS = 3000, MAX_TELEMETRY = 120, MAX_DUMP = 1 << 26 };
 
 /* ---- lines ---- */
 
@@ -124,7 +123,7 @@ static ddl_status read_samples(struct report *r, struct ddl_error *err)
     char path[4200], *text;
     size_t size;
     snprintf(path, sizeof path, "%s/samples.jsonl", r->folder);
-    if (access(path, F_OK) != 0)
+    if (!ddl_file_exists(path))
         return DDL_OK;
     ddl_status status = read_input(path, (size_t)1 << 32, &text, &size, err);
     const char *at = text, *end;
@@ -148,40 +147,49 @@ static int by_step(const void *a, const void *b)
     return (s > t) - (s < t);
 }
 
-/* Replaces the name of each dump's folder by the content of its trouble.json; one that cannot be read is left
- * out. */
-static void read_dumps(struct report *r)
+/* Replaces the name of each dump's folder by the content of its trouble.json; what is not JSON is left out.
+ */
+static ddl_status read_dumps(struct report *r, struct ddl_error *err)
 {
     size_t kept = 0;
+    ddl_status status = DDL_OK;
     for (size_t i = 0; i < r->dumps.n; i++) {
-        char path[4600];
+        char path[4600], *bytes = NULL, *text = NULL;
+        size_t size = 0;
         snprintf(path, sizeof path, "%s/%s/trouble.json", r->folder, r->dumps.text[i]);
-        json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-        free(r->dumps.text[i]);
-        char *text = json_is_object(object) ? json_dumps(object, JSON_COMPACT) : NULL;
+        if (!status && ddl_file_exists(path))
+            status = read_input(path, MAX_DUMP, &bytes, &size, err);
+        json_t *object = bytes ? json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL) : NULL;
+        if (json_is_object(object))
+            text = json_dumps(object, JSON_COMPACT);
         json_decref(object);
+        free(bytes);
+        free(r->dumps.text[i]);
         if (text)
             r->dumps.text[kept++] = text;
     }
     r->dumps.n = kept;
+    return status;
+}
+
+static bool is_dump(void *user, const char *name)
+{
+    (void)user;
+    return strncmp(name, "trouble-", 8) == 0;
 }
 
 static ddl_status find_dumps(struct report *r, struct ddl_error *err)
 {
-    ddl_status status = DDL_OK;
-    DIR *folder = opendir(r->folder);
-    for (const struct dirent *entry; folder && !status && (entry = readdir(folder));) {
-        if (strncmp(entry->d_name, "trouble-", 8) == 0)
-            status = add_line(&r->dumps, entry->d_name, strlen(entry->d_name), err);
-    }
-    if (folder)
-        closedir(folder);
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, r->folder, is_dump, NULL, err);
+    for (size_t i = 0; !status && i < list.n; i++)
+        status = add_line(&r->dumps, list.names[i], strlen(list.names[i]), err);
+    ddl_file_names_free(&list);
     if (status)
         return status;
     if (r->dumps.n)
         qsort(r->dumps.text, r->dumps.n, sizeof *r->dumps.text, by_step);
-    read_dumps(r);
-    return DDL_OK;
+    return read_dumps(r, err);
 }
 
 /* ---- the run ---- */

@@ -31,6 +31,10 @@ DDL_API ddl_status ddl_file_list(struct ddl_file_names *out, const char *folder,
 /* Frees the names and empties the `list`. */
 DDL_API void ddl_file_names_free(struct ddl_file_names *list);
 
+/* False only if there is nothing at `path`. Where that cannot be found out (EIO, EACCES) it is true, so that
+ * the caller goes on to open the file and reports why it cannot. */
+DDL_API bool ddl_file_exists(const char *path);
+
 /* A file being written. Its content goes to `stream`; errors of the stream may be left to commit. */
 struct ddl_file_writer {
     FILE *stream;         /* NULL: none is under way                           */

@@ -212,9 +212,23 @@ ddl_status ddl_file_sync_parent(const char *path, struct ddl_error *err)
     return ddl_file_sync_dir(folder, err);
 }
 
+/* Whether the error of a call says that there is nothing at a path. */
+static bool is_absence(int number)
+{
+    return number == ENOENT || number == ENOTDIR || number == ENAMETOOLONG;
+}
+
 bool ddl_file_exists(const char *path)
 {
-    return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG);
+    return access(path, F_OK) == 0 || !is_absence(errno);
+}
+
+ddl_status ddl_file_find_dir(const char *path, bool *is_dir, struct ddl_error *err)
+{
+    struct stat st;
+    bool found = stat(path, &st) == 0;
+    *is_dir = found && S_ISDIR(st.st_mode);
+    return found || is_absence(errno) ? DDL_OK : ddl_file_error(err, path, "examine");
 }
 
 bool ddl_file_is_dir(const char *path)

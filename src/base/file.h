@@ -53,11 +53,10 @@ bool ddl_file_temporary_name(char *out, size_t size, const char *path);
  * one. */
 bool ddl_file_is_temporary(const char *name, const char *file);
 
-/* False only if there is nothing at `path`. Where that cannot be found out (EIO, EACCES) it is true, so that
- * the caller goes on to open the file and reports why it cannot. */
-bool ddl_file_exists(const char *path);
 /* False also where it cannot be found out. */
 bool ddl_file_is_dir(const char *path);
+/* Into *is_dir: whether there is a folder at `path`; DDL_E_IO where that cannot be found out. */
+ddl_status ddl_file_find_dir(const char *path, bool *is_dir, struct ddl_error *err);
 /* Makes the folder and its parents, each synced into the one above. An existing folder is no error. If
  * another process removes one of them meanwhile, a new one takes its place. */
 ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err);

@@ -3,8 +3,6 @@
 
 #include "base/file.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,21 +29,29 @@ static ddl_status too_long(const struct walk *w)
 
 static ddl_status descend(const struct walk *w, const char *found, const char *rest);
 
-/* The entries of the folder `found` ("", or ending in a slash) that fit `part`, and below them `rest`. */
-static ddl_status match_entries(const struct walk *w, const char *found, const char *part, const char *rest)
+static bool fits(void *part, const char *name)
 {
-    char path[PATH_SIZE];
-    DIR *dir = opendir(*found ? found : ".");
-    if (!dir)
-        return errno == ENOMEM ? ddl_file_error(w->err, found, "open folder") : DDL_OK;
-    ddl_status status = DDL_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        if (fnmatch(part, entry->d_name, FNM_PERIOD) != 0)
-            continue;
-        int n = snprintf(path, sizeof path, "%s%s", found, entry->d_name);
+    return fnmatch(part, name, FNM_PERIOD) == 0;
+}
+
+/* The entries of the folder `found` ("", or ending in a slash) that fit `part`, and below them `rest`. */
+static ddl_status match_entries(const struct walk *w, const char *found, char *part, const char *rest)
+{
+    const char *folder = *found ? found : ".";
+    struct ddl_file_names list = { 0 };
+    bool is_dir;
+    ddl_status status = ddl_file_find_dir(folder, &is_dir, w->err);
+    if (status || !is_dir)
+        return status;
+    status = ddl_file_list(&list, folder, fits, part, w->err);
+    if (list.missing) /* removed meanwhile */
+        return DDL_OK;
+    for (size_t i = 0; !status && i < list.n; i++) {
+        char path[PATH_SIZE];
+        int n = snprintf(path, sizeof path, "%s%s", found, list.names[i]);
         status = n < 0 || (size_t)n >= sizeof path ? too_long(w) : descend(w, path, rest);
     }
-    closedir(dir);
+    ddl_file_names_free(&list);
     return status;
 }
 

@@ -11,8 +11,8 @@
 bool ddl_pattern_is(const char *path);
 
 /* Calls `each` with every path that matches, in no particular order; an error that it returns ends the walk
- * and is returned. What begins with a dot fits only a pattern that does. Folders that are not there or may
- * not be read hold nothing. */
+ * and is returned. What begins with a dot fits only a pattern that does. What is not a
+ * folder holds nothing; a folder that cannot be listed is an error. */
 typedef ddl_status ddl_pattern_fn(void *user, const char *path, struct ddl_error *err);
 ddl_status ddl_pattern_walk(const char *pattern, ddl_pattern_fn *each, void *user, struct ddl_error *err);
 

@@ -54,12 +54,12 @@ ddl_status ddl_checkpoint_take_newest(const char *out, ddl_checkpoint_fn *take, 
 /* After a checkpoint of `step`: removes those up to it that are neither among the newest keep_last (0: all
  * are kept) nor among the keep_best of lowest validation loss. Later ones were skipped as corrupted: they are
  * neither counted nor removed, and neither is one whose state.json cannot be read. *best: whether this step
- * has the lowest loss. */
+ * has the lowest loss. One that cannot be removed is no error: *kept says why, and is empty otherwise. */
 ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, size_t keep_last, size_t keep_best,
-                                bool *best, struct ddl_error *err);
+                                bool *best, struct ddl_error *kept, struct ddl_error *err);
 
 /* The folder of the newest checkpoint before step `before` (UINT64_MAX: of all) and its step (may be NULL);
- * false if `out` has none. */
+ * false if `out` has none or cannot be listed. */
 bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, char *path, size_t size);
 
 /* Removes every checkpoint and dump of `out`, and what an interrupted save has left. */

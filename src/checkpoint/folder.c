@@ -4,8 +4,6 @@
 #include "base/file.h"
 #include "checkpoint/files.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +32,9 @@ static uint64_t step_of(const char *name)
     return ours ? strtoull(name + prefix, NULL, 10) : UINT64_MAX;
 }
 
-static bool is_partial(const char *name)
+static bool is_partial(void *user, const char *name)
 {
+    (void)user;
     return strncmp(name, partial_prefix, sizeof partial_prefix - 1) == 0 ||
            strncmp(name, partial_dump, sizeof partial_dump - 1) == 0;
 }
@@ -46,14 +45,15 @@ static bool is_dump(const char *name)
     return strncmp(name, dump_prefix, prefix) == 0 && only_digits(name + prefix, 20);
 }
 
-static bool is_of_a_run(const char *name)
+static bool is_of_a_run(void *user, const char *name)
 {
-    return is_partial(name) || is_dump(name) || step_of(name) != UINT64_MAX;
+    return is_partial(user, name) || is_dump(name) || step_of(name) != UINT64_MAX;
 }
 
 /* A file of a run's folder that is not complete. */
-static bool is_temporary(const char *name)
+static bool is_temporary(void *user, const char *name)
 {
+    (void)user;
     for (enum ddl_run_file i = 0; i < DDL_RUN_FILES; i++) {
         if (ddl_run_file_is(i, DDL_IN_RUN) && ddl_file_is_temporary(name, ddl_run_file_name(i)))
             return true;
@@ -103,22 +103,22 @@ ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
 }
 
 /* Removes the chosen entries of `out`: folders of files, and files. */
-static ddl_status remove_chosen(const char *out, bool (*chosen)(const char *name), struct ddl_error *err)
+static ddl_status remove_chosen(const char *out, ddl_file_name_fn *chosen, struct ddl_error *err)
 {
-    DIR *dir = opendir(out);
-    if (!dir)
-        return errno == ENOENT ? DDL_OK : ddl_file_error(err, out, "open folder");
-    ddl_status status = DDL_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, out, chosen, NULL, err);
+    if (list.missing)
+        return DDL_OK;
+    for (size_t i = 0; !status && i < list.n; i++) {
         char path[PATH_SIZE];
-        if (!chosen(entry->d_name) || !ddl_path_join(path, sizeof path, out, entry->d_name))
+        if (!ddl_path_join(path, sizeof path, out, list.names[i]))
             continue;
         if (ddl_file_is_dir(path))
             status = remove_folder(path, err);
         else if (unlink(path) != 0)
             status = ddl_file_error(err, path, "remove");
     }
-    closedir(dir);
+    ddl_file_names_free(&list);
     return status;
 }
 
@@ -156,17 +156,23 @@ ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const ch
 
 /* ---- list ---- */
 
+static bool is_finished(void *user, const char *name)
+{
+    (void)user;
+    return step_of(name) != UINT64_MAX;
+}
+
 bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, char *path, size_t size)
 {
     uint64_t newest = UINT64_MAX;
-    DIR *dir = opendir(out);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        uint64_t found = step_of(entry->d_name);
+    struct ddl_file_names list;
+    (void)ddl_file_list(&list, out, is_finished, NULL, NULL);
+    for (size_t i = 0; i < list.n; i++) {
+        uint64_t found = step_of(list.names[i]);
         if (found < before && (newest == UINT64_MAX || found > newest))
             newest = found;
     }
-    if (dir)
-        closedir(dir);
+    ddl_file_names_free(&list);
     if (step)
         *step = newest;
     return newest != UINT64_MAX && ddl_checkpoint_path(out, newest, false, path, size);
@@ -214,34 +220,23 @@ size_t ddl_checkpoint_best(const struct ddl_checkpoint *list, size_t n)
 static ddl_status list_up_to(const char *out, uint64_t last, struct ddl_checkpoint **list, size_t *n,
                              struct ddl_error *err)
 {
-    size_t capacity = 0;
-    DIR *dir = opendir(out);
+    struct ddl_file_names found;
     *list = NULL;
     *n = 0;
-    if (!dir)
-        return errno == ENOENT ? DDL_OK : ddl_file_error(err, out, "open folder");
-    ddl_status status = DDL_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        uint64_t step = step_of(entry->d_name);
-        if (step == UINT64_MAX || step > last)
-            continue;
-        if (*n == capacity) {
-            capacity = 2 * capacity + 16;
-            struct ddl_checkpoint *grown = realloc(*list, capacity * sizeof *grown);
-            if (!grown) {
-                status =
-                    ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its list of checkpoints", out);
-                break;
-            }
-            *list = grown;
-        }
-        (*list)[(*n)++] = (struct ddl_checkpoint){ .step = step };
+    ddl_status status = ddl_file_list(&found, out, is_finished, NULL, err);
+    if (found.missing)
+        return DDL_OK;
+    if (!status && found.n > 0 && !(*list = calloc(found.n, sizeof **list)))
+        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its list of checkpoints", out);
+    for (size_t i = 0; !status && i < found.n; i++) {
+        uint64_t step = step_of(found.names[i]);
+        if (step <= last)
+            (*list)[(*n)++] = (struct ddl_checkpoint){ .step = step };
     }
-    closedir(dir);
-    if (status || *n == 0) {
+    ddl_file_names_free(&found);
+    if (*n == 0) {
         free(*list);
         *list = NULL;
-        *n = 0;
         return status;
     }
     qsort(*list, *n, sizeof **list, by_step);
@@ -272,27 +267,28 @@ static void choose(const struct ddl_checkpoint *list, size_t n, size_t keep_last
 }
 
 ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, size_t keep_last, size_t keep_best,
-                                bool *best, struct ddl_error *err)
+                                bool *best, struct ddl_error *kept, struct ddl_error *err)
 {
     struct ddl_checkpoint *list;
     size_t n;
     *best = false;
+    *kept = (struct ddl_error){ 0 };
     ddl_status status = list_up_to(out, step, &list, &n, err);
     if (status || n == 0)
         return status;
-    bool *kept = calloc(n, sizeof *kept);
-    if (!kept) {
+    bool *chosen = calloc(n, sizeof *chosen);
+    if (!chosen) {
         free(list);
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its list of checkpoints", out);
     }
-    *best = ddl_checkpoint_lowest(list, n, kept) == n - 1 && list[n - 1].step == step;
-    choose(list, n, keep_last, keep_best, kept);
-    for (size_t i = 0; i < n && !status; i++) {
+    *best = ddl_checkpoint_lowest(list, n, chosen) == n - 1 && list[n - 1].step == step;
+    choose(list, n, keep_last, keep_best, chosen);
+    for (size_t i = 0; i < n && !kept->status; i++) {
         char path[PATH_SIZE];
-        if (!kept[i] && ddl_checkpoint_path(out, list[i].step, false, path, sizeof path))
-            status = ddl_checkpoint_remove(path, err);
+        if (!chosen[i] && ddl_checkpoint_path(out, list[i].step, false, path, sizeof path))
+            (void)ddl_checkpoint_remove(path, kept);
     }
-    free(kept);
+    free(chosen);
     free(list);
-    return status;
+    return DDL_OK;
 }

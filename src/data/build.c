@@ -112,10 +112,8 @@ static ddl_status tidy(struct ddl_build *b, bool done, struct ddl_error *err)
 {
     bool busy;
     ddl_status status = ddl_build_folder_alone(&b->folder, &busy, err);
-    if (!status && done)
-        ddl_build_folder_clear(&b->folder);
-    else if (!status)
-        ddl_build_folder_tidy(&b->folder);
+    if (!status)
+        status = done ? ddl_build_folder_clear(&b->folder, err) : ddl_build_folder_tidy(&b->folder, err);
     return busy ? DDL_OK : status;
 }
 
@@ -198,7 +196,7 @@ static ddl_status end_parts(struct ddl_build *b, bool *last, struct ddl_error *e
         status = ddl_build_folder_lock_merge(&b->folder, err);
         *last = !status;
     } else if (b->result.parts_finished == 0) {
-        ddl_build_folder_clear(&b->folder); /* nothing to keep */
+        status = ddl_build_folder_clear(&b->folder, err); /* nothing to keep */
     }
     ddl_build_folder_unlock(&b->folder);
     return status;
@@ -230,14 +228,16 @@ static ddl_status run(struct ddl_build *b, struct ddl_error *err)
 static void give_up(struct ddl_build *b, ddl_status why, struct ddl_error *err)
 {
     struct ddl_build_folder *f = &b->folder;
-    const size_t finished = b->resumable && !b->worthless ? ddl_build_folder_count(f) : 0;
+    size_t finished = 0;
     char text[sizeof err->text];
     if (!f->shard.held) /* another process works on it */
         return;
+    if (b->resumable && !b->worthless && ddl_build_folder_count(f, &finished, NULL) != DDL_OK)
+        return; /* there may be some */
     if (!ddl_publish_pending(f) && finished == 0) {
         bool busy;
         if (!ddl_build_folder_lock(f, NULL) && !ddl_build_folder_alone(f, &busy, NULL))
-            ddl_build_folder_clear(f);
+            (void)ddl_build_folder_clear(f, NULL);
         ddl_build_folder_unlock(f);
     }
     if (!err)

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 
-#include <dirent.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -91,17 +91,15 @@ static ddl_status check_shard(const struct ddl_build_folder *f, const char *name
 /* Checks the processes of other shards: all, or those with another number of shards. */
 static ddl_status check_others(const struct ddl_build_folder *f, bool all, bool *busy, struct ddl_error *err)
 {
-    DIR *dir = opendir(f->path);
-    if (!dir)
-        return ddl_file_error(err, f->path, "open folder");
-    ddl_status status = DDL_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, f->path, NULL, NULL, err);
+    for (size_t i = 0; !status && i < list.n; i++) {
         size_t shard, n;
-        if (sscanf(entry->d_name, "shard-%zu-of-%zu", &shard, &n) == 2 &&
-            strcmp(entry->d_name, f->mine) != 0 && (all || n != f->n_shards))
-            status = check_shard(f, entry->d_name, busy, err);
+        if (sscanf(list.names[i], "shard-%zu-of-%zu", &shard, &n) == 2 &&
+            strcmp(list.names[i], f->mine) != 0 && (all || n != f->n_shards))
+            status = check_shard(f, list.names[i], busy, err);
     }
-    closedir(dir);
+    ddl_file_names_free(&list);
     return status;
 }
 
@@ -209,45 +207,63 @@ void ddl_build_folder_close(struct ddl_build_folder *f)
     f->path[0] = '\0';
 }
 
-size_t ddl_build_folder_count(const struct ddl_build_folder *f)
+static bool is_manifest(void *user, const char *name)
 {
-    size_t n = 0;
-    DIR *dir = opendir(f->path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        const char *ending = strrchr(entry->d_name, '.');
-        n += strncmp(entry->d_name, "part-", 5) == 0 && ending && strcmp(ending, ".json") == 0;
-    }
-    if (dir)
-        closedir(dir);
-    return n;
+    (void)user;
+    const char *ending = strrchr(name, '.');
+    return strncmp(name, "part-", 5) == 0 && ending && strcmp(ending, ".json") == 0;
 }
 
-void ddl_build_folder_tidy(const struct ddl_build_folder *f)
+ddl_status ddl_build_folder_count(const struct ddl_build_folder *f, size_t *n, struct ddl_error *err)
 {
-    DIR *dir = opendir(f->path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        char path[DDL_BUILD_PATH];
-        ddl_build_folder_file(f, entry->d_name, path);
-        if (strncmp(entry->d_name, "part-", 5) == 0 && strstr(entry->d_name, ".tmp-"))
-            unlink(path);
-    }
-    if (dir)
-        closedir(dir);
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, f->path, is_manifest, NULL, err);
+    *n = list.n;
+    ddl_file_names_free(&list);
+    return status;
 }
 
-void ddl_build_folder_clear(const struct ddl_build_folder *f)
+static bool is_unfinished(void *user, const char *name)
 {
-    const char *const kept[] = { ".", "..", lock_name, f->mine, DDL_BUILD_READY };
-    DIR *dir = opendir(f->path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+    (void)user;
+    return strncmp(name, "part-", 5) == 0 && strstr(name, ".tmp-");
+}
+
+ddl_status ddl_build_folder_tidy(const struct ddl_build_folder *f, struct ddl_error *err)
+{
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, f->path, is_unfinished, NULL, err);
+    for (size_t i = 0; i < list.n; i++) {
         char path[DDL_BUILD_PATH];
-        bool keep = f->merge.held && strcmp(entry->d_name, merge_name) == 0;
-        for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-            keep = keep || strcmp(entry->d_name, kept[i]) == 0;
-        ddl_build_folder_file(f, entry->d_name, path);
-        if (!keep && (!ddl_file_is_dir(path) || ddl_file_remove_dir(path, NULL) != DDL_OK))
+        ddl_build_folder_file(f, list.names[i], path);
+        unlink(path);
+    }
+    ddl_file_names_free(&list);
+    return status;
+}
+
+/* Whether ddl_build_folder_clear removes the entry. */
+static bool is_cleared(void *user, const char *name)
+{
+    const struct ddl_build_folder *f = user;
+    const char *const kept[] = { lock_name, f->mine, DDL_BUILD_READY, f->merge.held ? merge_name : "" };
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        if (strcmp(name, kept[i]) == 0)
+            return false;
+    }
+    return true;
+}
+
+ddl_status ddl_build_folder_clear(const struct ddl_build_folder *f, struct ddl_error *err)
+{
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, f->path, is_cleared, (void *)(uintptr_t)f, err);
+    for (size_t i = 0; i < list.n; i++) {
+        char path[DDL_BUILD_PATH];
+        ddl_build_folder_file(f, list.names[i], path);
+        if (!ddl_file_is_dir(path) || ddl_file_remove_dir(path, NULL) != DDL_OK)
             unlink(path);
     }
-    if (dir)
-        closedir(dir);
+    ddl_file_names_free(&list);
+    return status;
 }

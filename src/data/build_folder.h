@@ -55,11 +55,12 @@ bool ddl_build_folder_merging(const struct ddl_build_folder *f);
 /* Path of a file in the folder. */
 void ddl_build_folder_file(const struct ddl_build_folder *f, const char *name, char path[DDL_BUILD_PATH]);
 bool ddl_build_folder_has(const struct ddl_build_folder *f, const char *name);
-/* Number of finished parts. */
-size_t ddl_build_folder_count(const struct ddl_build_folder *f);
+/* Into *n: the number of finished parts; 0 after an error. */
+ddl_status ddl_build_folder_count(const struct ddl_build_folder *f, size_t *n, struct ddl_error *err);
 /* Removes the temporary files of processes that were killed; no other process may build. */
-void ddl_build_folder_tidy(const struct ddl_build_folder *f);
-/* Removes everything but the locks that this process holds and DDL_BUILD_READY. */
-void ddl_build_folder_clear(const struct ddl_build_folder *f);
+ddl_status ddl_build_folder_tidy(const struct ddl_build_folder *f, struct ddl_error *err);
+/* Removes everything but the locks that this process holds and DDL_BUILD_READY; nothing if the folder cannot
+ * be listed. */
+ddl_status ddl_build_folder_clear(const struct ddl_build_folder *f, struct ddl_error *err);
 
 #endif

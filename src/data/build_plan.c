@@ -152,8 +152,12 @@ static ddl_status compare(struct ddl_build *b, const json_t *old, const json_t *
 {
     struct difference d;
     bool busy;
+    size_t finished;
     const bool differs = plans_differ(old, plan, &d);
-    *fresh = has_standard_input(old) || (differs && ddl_build_folder_count(&b->folder) == 0);
+    ddl_status status = ddl_build_folder_count(&b->folder, &finished, err);
+    if (status)
+        return status;
+    *fresh = has_standard_input(old) || (differs && finished == 0);
     if (*fresh)
         return ddl_build_folder_alone(&b->folder, &busy, err);
     if (!differs)
@@ -177,8 +181,9 @@ ddl_status ddl_build_plan(struct ddl_build *b, struct ddl_error *err)
     if (!status && !fresh)
         status = compare(b, old, plan, &fresh, err);
     if (!status && fresh) {
-        ddl_build_folder_clear(&b->folder);
-        status = ddl_json_write(path, plan, err);
+        status = ddl_build_folder_clear(&b->folder, err);
+        if (!status)
+            status = ddl_json_write(path, plan, err);
     } else if (!status) {
         use_sizes(b, old);
     }

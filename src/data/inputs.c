@@ -5,8 +5,6 @@
 #include "base/mem.h"
 #include "ddl/option.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -82,41 +80,10 @@ static ddl_status add(struct ddl_inputs *inputs, struct ddl_input input, const c
 static ddl_status add_path(struct ddl_inputs *inputs, const char *path, const struct folder *parent,
                            struct ddl_error *err);
 
-static int compare_names(const void *a, const void *b)
+static bool is_visible(void *user, const char *name)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Returns the sorted names in a folder, except hidden ones. The caller frees each name and the list. */
-static ddl_status read_names(const char *folder, char ***out, size_t *n, struct ddl_error *err)
-{
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return ddl_file_error(err, folder, "open folder");
-    size_t capacity = 0;
-    ddl_status status = DDL_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.')
-            continue;
-        if (*n == capacity) {
-            capacity = capacity ? 2 * capacity : 64;
-            char **names = realloc(*out, capacity * sizeof *names);
-            if (!names) {
-                status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", folder);
-                break;
-            }
-            *out = names;
-        }
-        (*out)[*n] = ddl_mem_strdup(entry->d_name);
-        if ((*out)[*n])
-            (*n)++;
-        else
-            status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", folder);
-    }
-    closedir(dir);
-    if (*n)
-        qsort(*out, *n, sizeof **out, compare_names);
-    return status;
+    (void)user;
+    return name[0] != '.';
 }
 
 static ddl_status check_folder(const char *folder, const struct folder *here, struct ddl_error *err)
@@ -132,25 +99,30 @@ static ddl_status check_folder(const char *folder, const struct folder *here, st
     return DDL_OK;
 }
 
+/* An entry of a folder: an input, a folder, or anything else, which is ignored. */
+static ddl_status add_entry(struct ddl_inputs *inputs, const char *folder, const char *name,
+                            const struct folder *here, struct ddl_error *err)
+{
+    char path[4096];
+    struct ddl_input unused;
+    bool is_dir = false;
+    if (!ddl_path_join(path, sizeof path, folder, name))
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", folder);
+    ddl_status status = ddl_file_find_dir(path, &is_dir, err);
+    return status || (!is_dir && !find_kind(path, &unused)) ? status : add_path(inputs, path, here, err);
+}
+
 static ddl_status add_folder(struct ddl_inputs *inputs, const char *folder, const struct folder *here,
                              struct ddl_error *err)
 {
+    struct ddl_file_names list;
     ddl_status status = check_folder(folder, here, err);
     if (status)
         return status;
-    char **names = NULL;
-    size_t n = 0;
-    status = read_names(folder, &names, &n, err);
-    for (size_t i = 0; i < n; i++) {
-        char path[4096];
-        struct ddl_input unused;
-        if (!status && !ddl_path_join(path, sizeof path, folder, names[i]))
-            status = ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", folder);
-        if (!status && (ddl_file_is_dir(path) || find_kind(path, &unused)))
-            status = add_path(inputs, path, here, err);
-        free(names[i]);
-    }
-    free(names);
+    status = ddl_file_list(&list, folder, is_visible, NULL, err);
+    for (size_t i = 0; !status && i < list.n; i++)
+        status = add_entry(inputs, folder, list.names[i], here, err);
+    ddl_file_names_free(&list);
     return status;
 }
 

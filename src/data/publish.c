@@ -4,29 +4,37 @@
 #include "base/file.h"
 #include "data/shard_format.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <unistd.h>
 
+static bool is_shard(void *user, const char *name)
+{
+    (void)user;
+    return ddl_shard_name_fits(name);
+}
+
+static bool is_built_shard(void *user, const char *name)
+{
+    (void)user;
+    return ddl_shard_is_built(name);
+}
+
 ddl_status ddl_publish_check(const char *out, bool overwrite, struct ddl_error *err)
 {
-    DIR *dir = opendir(out);
-    if (!dir)
-        return ddl_file_error(err, out, "open folder");
-    ddl_status status = DDL_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        if (!ddl_shard_name_fits(entry->d_name))
-            continue;
-        if (!ddl_shard_is_built(entry->d_name))
-            status = ddl_error_set(err, DDL_E_USAGE,
-                                   "%s: contains %s, which is not from a build: choose another folder", out,
-                                   entry->d_name);
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, out, is_shard, NULL, err);
+    for (size_t i = 0; !status && i < list.n; i++) {
+        const char *name = list.names[i];
+        if (!ddl_shard_is_built(name))
+            status =
+                ddl_error_set(err, DDL_E_USAGE,
+                              "%s: contains %s, which is not from a build: choose another folder", out, name);
         else if (!overwrite)
             status = ddl_error_set(err, DDL_E_USAGE,
                                    "%s: already has shards (%s): choose another folder or use --overwrite",
-                                   out, entry->d_name);
+                                   out, name);
     }
-    closedir(dir);
+    ddl_file_names_free(&list);
     return status;
 }
 
@@ -37,21 +45,17 @@ static ddl_status for_all_shards(const char *from, const char *to,
                                  struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
-    for (size_t found = 1; found > 0 && !status;) { /* a folder that changes may be listed incompletely */
-        DIR *dir = opendir(from);
-        if (!dir)
-            return ddl_file_error(err, from, "open folder");
-        found = 0;
-        for (struct dirent *entry; !status && (entry = readdir(dir));) {
+    for (size_t found = 1; found > 0 && !status;) { /* another process may add some meanwhile */
+        struct ddl_file_names list;
+        status = ddl_file_list(&list, from, is_built_shard, NULL, err);
+        for (size_t i = 0; !status && i < list.n; i++) {
             char path[2048], target[2048];
-            if (!ddl_shard_is_built(entry->d_name))
-                continue;
-            ddl_path_join(path, sizeof path, from, entry->d_name);
-            ddl_path_join(target, sizeof target, to, entry->d_name);
+            ddl_path_join(path, sizeof path, from, list.names[i]);
+            ddl_path_join(target, sizeof target, to, list.names[i]);
             status = act(path, target, err);
-            found++;
         }
-        closedir(dir);
+        found = list.n;
+        ddl_file_names_free(&list);
     }
     return status;
 }
@@ -108,7 +112,7 @@ ddl_status ddl_publish_finish(const struct ddl_build_folder *f, struct ddl_error
     if (!status)
         status = ddl_file_sync_dir(f->out, err);
     if (!status)
-        ddl_build_folder_clear(f);
+        status = ddl_build_folder_clear(f, err);
     if (!status && ddl_file_exists(from))
         status = move(from, to, err);
     if (!status)

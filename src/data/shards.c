@@ -8,8 +8,6 @@
 #include "data/shard_layout.h"
 
 #include <assert.h>
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,24 +61,26 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static bool is_shard(void *user, const char *name)
+{
+    (void)user;
+    return ddl_shard_name_fits(name);
+}
+
 static ddl_status list_folder(struct paths *paths, const char *folder, struct ddl_error *err)
 {
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return ddl_file_error(err, folder, "open folder");
-    ddl_status status = DDL_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        char path[2048];
-        if (!ddl_shard_name_fits(entry->d_name))
-            continue;
-        if (!ddl_path_join(path, sizeof path, folder, entry->d_name))
-            status = ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", folder);
-        else
-            status = paths_add(paths, path, err);
-    }
-    closedir(dir);
-    if (!status && paths->n == 0)
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, folder, is_shard, NULL, err);
+    if (!status && list.n == 0)
         status = ddl_error_set(err, DDL_E_FORMAT, "%s: no .bin file in this folder", folder);
+    for (size_t i = 0; !status && i < list.n; i++) {
+        char path[2048];
+        if (ddl_path_join(path, sizeof path, folder, list.names[i]))
+            status = paths_add(paths, path, err);
+        else
+            status = ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", folder);
+    }
+    ddl_file_names_free(&list);
     return status;
 }
 

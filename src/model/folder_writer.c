@@ -6,7 +6,6 @@
 #include "model/config_json.h"
 #include "model/model.h"
 
-#include <dirent.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,15 +167,14 @@ static ddl_status write_all(const struct job *job, const char *folder, struct dd
 
 ddl_status ddl_folder_check_free(const char *to, struct ddl_error *err)
 {
-    DIR *dir = opendir(to);
-    bool is_free = !dir && !ddl_file_exists(to);
-    size_t n = 0;
-    while (dir && readdir(dir))
-        n++;
-    if (dir)
-        closedir(dir);
-    if (is_free || (dir && n == 2)) /* . and .. */
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, to, NULL, NULL, err);
+    bool is_free = status ? !ddl_file_exists(to) : list.n == 0;
+    ddl_file_names_free(&list);
+    if (is_free)
         return DDL_OK;
+    if (status && ddl_file_is_dir(to))
+        return status;
     return ddl_error_set(err, DDL_E_USAGE, "%s: exists already; name a new folder", to);
 }
 

@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,8 +22,11 @@ static ddl_status add(struct list *list, const char *name, struct ddl_error *err
     char path[4096], metrics[4200];
     struct stat st;
     if (!ddl_path_join(path, sizeof path, list->folder, name) ||
-        !ddl_path_join(metrics, sizeof metrics, path, "metrics.jsonl") || stat(metrics, &st) != 0 ||
-        st.st_size == 0)
+        !ddl_path_join(metrics, sizeof metrics, path, "metrics.jsonl") || !ddl_file_exists(metrics))
+        return DDL_OK;
+    if (stat(metrics, &st) != 0)
+        return ddl_file_error(err, metrics, "examine");
+    if (st.st_size == 0)
         return DDL_OK;
     char **grown = realloc(list->names, (list->n + 1) * sizeof *grown);
     if (grown)
@@ -54,24 +56,19 @@ static ddl_status add_recorded(struct list *list, const char *record, struct ddl
     return status;
 }
 
-static int by_name(const void *a, const void *b)
+static bool is_visible(void *user, const char *name)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    (void)user;
+    return name[0] != '.';
 }
 
 static ddl_status add_found(struct list *list, struct ddl_error *err)
 {
-    DIR *dir = opendir(list->folder);
-    ddl_status status = DDL_OK;
-    if (!dir)
-        return ddl_file_error(err, list->folder, "open");
-    for (const struct dirent *entry; !status && (entry = readdir(dir));) {
-        if (entry->d_name[0] != '.')
-            status = add(list, entry->d_name, err);
-    }
-    closedir(dir);
-    if (list->n)
-        qsort(list->names, list->n, sizeof *list->names, by_name);
+    struct ddl_file_names found;
+    ddl_status status = ddl_file_list(&found, list->folder, is_visible, NULL, err);
+    for (size_t i = 0; !status && i < found.n; i++)
+        status = add(list, found.names[i], err);
+    ddl_file_names_free(&found);
     return status;
 }
 

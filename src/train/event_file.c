@@ -4,7 +4,6 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,26 +14,25 @@
  * the time of creation comes first in it, in seconds. */
 static const char prefix[] = "events.out.tfevents.";
 
-static bool is_event_file(const struct dirent *entry)
+static bool is_event_file(void *user, const char *name)
 {
-    return strncmp(entry->d_name, prefix, sizeof prefix - 1) == 0;
+    (void)user;
+    return strncmp(name, prefix, sizeof prefix - 1) == 0;
 }
 
 /* The time of the next file: now, but after that of each file that the folder has. */
 static ddl_status next_time(const char *folder, unsigned long long *out, struct ddl_error *err)
 {
-    DIR *stream = opendir(folder);
-    if (!stream)
-        return ddl_file_error(err, folder, "read");
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, folder, is_event_file, NULL, err);
     *out = (unsigned long long)time(NULL);
-    for (struct dirent *entry; (entry = readdir(stream));) {
-        unsigned long long seconds =
-            is_event_file(entry) ? strtoull(entry->d_name + sizeof prefix - 1, NULL, 10) : 0;
+    for (size_t i = 0; i < list.n; i++) {
+        unsigned long long seconds = strtoull(list.names[i] + sizeof prefix - 1, NULL, 10);
         if (seconds >= *out)
             *out = seconds + 1;
     }
-    closedir(stream);
-    return DDL_OK;
+    ddl_file_names_free(&list);
+    return status;
 }
 
 ddl_status ddl_event_file_create(struct ddl_event_file *f, const char *folder, struct ddl_error *err)
@@ -100,17 +98,16 @@ void ddl_event_file_close(struct ddl_event_file *f)
 
 ddl_status ddl_event_file_remove_all(const char *folder, struct ddl_error *err)
 {
-    ddl_status status = DDL_OK;
-    DIR *stream = opendir(folder);
-    if (!stream)
-        return errno == ENOENT ? DDL_OK : ddl_file_error(err, folder, "read");
-    for (struct dirent *entry; !status && (entry = readdir(stream));) {
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, folder, is_event_file, NULL, err);
+    if (list.missing)
+        return DDL_OK;
+    for (size_t i = 0; !status && i < list.n; i++) {
         char path[1400];
-        if (is_event_file(entry) && ddl_path_join(path, sizeof path, folder, entry->d_name) &&
-            unlink(path) != 0)
+        if (ddl_path_join(path, sizeof path, folder, list.names[i]) && unlink(path) != 0)
             status = ddl_file_error(err, path, "remove");
     }
-    closedir(stream);
+    ddl_file_names_free(&list);
     (void)rmdir(folder); /* fails where it has other files */
     return status;
 }

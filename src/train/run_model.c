@@ -250,6 +250,23 @@ static size_t order_by_age(const struct saved *s, size_t *candidates)
     return n;
 }
 
+/* Reports the checkpoints whose loss cannot be read: one of them may be the best. */
+static void warn_unreadable(const struct saved *s, ddl_warn_fn *warn, void *user)
+{
+    for (size_t i = 0; warn && i < s->n; i++) {
+        char path[PATH_SIZE];
+        struct ddl_error why, message;
+        json_t *state = NULL;
+        if (s->list[i].readable || !ddl_checkpoint_path(s->folder, s->list[i].step, false, path, sizeof path))
+            continue;
+        if (!ddl_checkpoint_read_state(path, &state, &why))
+            ddl_error_set(&why, DDL_E_FORMAT, "%.600s/state.json: expected losses, found none", path);
+        json_decref(state);
+        ddl_error_set(&message, DDL_OK, "%.900s; skipped", why.text);
+        warn(user, message.text);
+    }
+}
+
 static size_t order_by_loss(const struct saved *s, bool *marked, size_t *candidates)
 {
     size_t n = 0;
@@ -269,6 +286,8 @@ static ddl_status take_ordered(struct ddl_run_model *out, const struct saved *s,
     if (!candidates || !marked) {
         status = ddl_error_set(err, DDL_E_MEMORY, "%.200s: out of memory for its list of models", s->folder);
     } else {
+        if (which == BEST)
+            warn_unreadable(s, warn, user);
         size_t n = which == LAST ? order_by_age(s, candidates) : order_by_loss(s, marked, candidates);
         status = n ? take_first(out, s, candidates, n, warn, user, err)
                    : missing(s,

@@ -269,10 +269,12 @@ static ddl_status remove_earlier(const struct run *run, struct ddl_error *err)
 static ddl_status remove_leftovers(const struct run *run, struct ddl_error *err)
 {
     bool best;
+    struct ddl_error kept = { 0 };
     ddl_status status = ddl_checkpoint_remove_partial(run->config.out, err);
-    return status ? status
-                  : ddl_checkpoint_prune(run->config.out, run->state.step, run->config.keep_last,
-                                         run->config.keep_best, &best, err);
+    if (!status)
+        status = ddl_checkpoint_prune(run->config.out, run->state.step, run->config.keep_last,
+                                      run->config.keep_best, &best, &kept, err);
+    return status || !kept.status ? status : ddl_error_set(err, kept.status, "%s", kept.text);
 }
 
 static ddl_status choose_folder(struct run *run, struct ddl_error *err)

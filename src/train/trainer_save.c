@@ -21,19 +21,20 @@ static ddl_status check_state(const struct run *run, struct ddl_error *err)
         run->checkpoint[0] ? "the newest checkpoint is " : "there is no checkpoint yet", run->checkpoint);
 }
 
-static void prune(struct run *run, const char *path)
+static ddl_status prune(struct run *run, const char *path, struct ddl_error *err)
 {
-    struct ddl_error why, message;
+    struct ddl_error kept, message;
     bool best;
-    ddl_status pruned = ddl_checkpoint_prune(run->config.out, run->state.step, run->config.keep_last,
-                                             run->config.keep_best, &best, &why);
+    ddl_status status = ddl_checkpoint_prune(run->config.out, run->state.step, run->config.keep_last,
+                                             run->config.keep_best, &best, &kept, err);
     ddl_error_set(&message, DDL_OK, "%.600s written%s", path,
                   best ? "; its validation loss is the lowest so far" : "");
     trainer_note(run, message.text);
-    if (pruned) { /* the run's own state is safe: it goes on */
-        ddl_error_set(&message, DDL_OK, "could not remove an older checkpoint: %.600s", why.text);
+    if (kept.status) { /* the run's own state is safe: it goes on */
+        ddl_error_set(&message, DDL_OK, "could not remove an older checkpoint: %.600s", kept.text);
         trainer_note(run, message.text);
     }
+    return status;
 }
 
 /* Writes the checkpoint on rank 0, with the moments of all ranks. */
@@ -66,9 +67,9 @@ ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err)
     ddl_comm_broadcast(run->config.comm, 0, sizeof path, path);
     run->saved_step = run->state.step;
     memcpy(run->checkpoint, path, sizeof path);
-    if (!keep_all && trainer_is_root(run))
-        prune(run, path);
-    return DDL_OK;
+    if (keep_all)
+        return DDL_OK;
+    return trainer_agree(run, trainer_is_root(run) ? prune(run, path, err) : DDL_OK, err);
 }
 
 /* Writes the model on rank 0. */

@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "ddl/model.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,57 +110,16 @@ static void run_case(struct run *run, const char *path, const struct kind *kind)
 
 /* --- the walk ----------------------------------------------------------------------------------------- */
 
-/* Names of a folder in order, hidden ones left out. */
-struct names {
-    char **name;
-    size_t n;
-};
-
-static void names_free(struct names *names)
+static bool is_visible(void *user, const char *name)
 {
-    for (size_t i = 0; i < names->n; i++)
-        free(names->name[i]);
-    free(names->name);
+    (void)user;
+    return name[0] != '.';
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool names_add(struct names *names, const char *name)
-{
-    char **grown = realloc(names->name, (names->n + 1) * sizeof *grown);
-    if (!grown)
-        return false;
-    names->name = grown;
-    grown[names->n] = ddl_mem_strdup(name);
-    if (!grown[names->n])
-        return false;
-    names->n++;
-    return true;
-}
-
-static ddl_status names_read(struct names *names, const char *folder, struct ddl_error *err)
-{
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return ddl_file_error(err, folder, "open folder");
-    bool fits = true;
-    for (struct dirent *entry = readdir(dir); entry && fits; entry = readdir(dir))
-        fits = entry->d_name[0] == '.' || names_add(names, entry->d_name);
-    closedir(dir);
-    if (!fits)
-        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its names", folder);
-    if (names->n)
-        qsort(names->name, names->n, sizeof *names->name, by_name);
-    return DDL_OK;
-}
-
-static bool has(const struct names *names, const char *name)
+static bool has(const struct ddl_file_names *names, const char *name)
 {
     for (size_t i = 0; i < names->n; i++) {
-        if (strcmp(names->name[i], name) == 0)
+        if (strcmp(names->names[i], name) == 0)
             return true;
     }
     return false;
@@ -173,10 +131,10 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-static bool has_ending(const struct names *names, const char *end)
+static bool has_ending(const struct ddl_file_names *names, const char *end)
 {
     for (size_t i = 0; i < names->n; i++) {
-        if (ends_with(names->name[i], end))
+        if (ends_with(names->names[i], end))
             return true;
     }
     return false;
@@ -196,7 +154,7 @@ static const struct folder_kind folder_kinds[] = {
     { { "edges.jsonl" }, "shot.jsonl", { "tasks", true, check_tasks } },
 };
 
-static const struct kind *kind_of_folder(const struct names *names)
+static const struct kind *kind_of_folder(const struct ddl_file_names *names)
 {
     for (size_t i = 0; i < sizeof folder_kinds / sizeof *folder_kinds; i++) {
         const struct folder_kind *row = &folder_kinds[i];
@@ -258,8 +216,8 @@ static ddl_status nothing(struct run *run, const char *path, size_t depth, const
 
 static ddl_status walk(struct run *run, const char *path, size_t depth, struct ddl_error *err);
 
-static ddl_status walk_names(struct run *run, const char *path, const struct names *names, size_t depth,
-                             struct ddl_error *err)
+static ddl_status walk_names(struct run *run, const char *path, const struct ddl_file_names *names,
+                             size_t depth, struct ddl_error *err)
 {
     size_t before = run->found;
     bool checkpoint = has(names, "model.safetensors") && has(names, "config.json");
@@ -268,11 +226,13 @@ static ddl_status walk_names(struct run *run, const char *path, const struct nam
         status = nothing(run, path, depth, "a model without expect.safetensors", err);
     for (size_t i = 0; i < names->n && !status; i++) {
         char below[MAX_PATH];
-        if (!ddl_path_join(below, sizeof below, path, names->name[i]))
-            return ddl_error_set(err, DDL_E_USAGE, "%s/%s: the path is too long", path, names->name[i]);
-        if (ddl_file_is_dir(below))
+        bool is_dir;
+        if (!ddl_path_join(below, sizeof below, path, names->names[i]))
+            return ddl_error_set(err, DDL_E_USAGE, "%s/%s: the path is too long", path, names->names[i]);
+        status = ddl_file_find_dir(below, &is_dir, err);
+        if (!status && is_dir)
             status = walk(run, below, depth + 1, err);
-        else if (!checkpoint && (ends_with(below, ".safetensors") || is_inspection(below)))
+        else if (!status && !checkpoint && (ends_with(below, ".safetensors") || is_inspection(below)))
             run_file(run, below);
     }
     if (!status && run->found == before)
@@ -282,15 +242,18 @@ static ddl_status walk_names(struct run *run, const char *path, const struct nam
 }
 
 /* Cases below a folder of tasks, besides its own model and data. */
-static ddl_status walk_tasks(struct run *run, const char *path, const struct names *names, size_t depth,
-                             struct ddl_error *err)
+static ddl_status walk_tasks(struct run *run, const char *path, const struct ddl_file_names *names,
+                             size_t depth, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
     for (size_t i = 0; i < names->n && !status; i++) {
         char below[MAX_PATH];
-        if (strcmp(names->name[i], "model") == 0 || strcmp(names->name[i], "data") == 0)
+        bool is_dir = false;
+        if (strcmp(names->names[i], "model") == 0 || strcmp(names->names[i], "data") == 0)
             continue;
-        if (ddl_path_join(below, sizeof below, path, names->name[i]) && ddl_file_is_dir(below))
+        if (ddl_path_join(below, sizeof below, path, names->names[i]))
+            status = ddl_file_find_dir(below, &is_dir, err);
+        if (!status && is_dir)
             status = walk(run, below, depth + 1, err);
     }
     return status;
@@ -306,8 +269,8 @@ static ddl_status walk(struct run *run, const char *path, size_t depth, struct d
     }
     if (depth > MAX_DEPTH)
         return ddl_error_set(err, DDL_E_USAGE, "%s: more than %d folders deep", path, MAX_DEPTH);
-    struct names names = { 0 };
-    ddl_status status = names_read(&names, path, err);
+    struct ddl_file_names names;
+    ddl_status status = ddl_file_list(&names, path, is_visible, NULL, err);
     const struct kind *kind = status ? NULL : kind_of_folder(&names);
     if (kind)
         run_case(run, path, kind);
@@ -315,7 +278,7 @@ static ddl_status walk(struct run *run, const char *path, size_t depth, struct d
         status = walk_tasks(run, path, &names, depth, err);
     else if (!kind && !status)
         status = walk_names(run, path, &names, depth, err);
-    names_free(&names);
+    ddl_file_names_free(&names);
     return status;
 }
 

@@ -309,19 +309,23 @@ EXPORT int rmdir(const char *path)
     return watched(path) && fails("rmdir", path, ANY) ? -1 : REAL(rmdir)(path);
 }
 
-/* Listing a folder is not one of the counted calls: DDL_SHIM_LIST=n makes the n-th entry of each watched
- * folder fail, as a later getdents64 of a large one does. */
+/* Lists of watched folders are counted by themselves: with DDL_SHIM_LIST=n the n-th fails after its entries,
+ * as the second getdents64 can. One folder is listed at a time. */
 static DIR *listed;
-static long entries;
+static long lists;
+static char listed_path[PATH];
 
 EXPORT DIR *opendir(const char *path)
 {
     if (watched(path) && fails("opendir", path, ANY))
         return NULL;
     DIR *dir = REAL(opendir)(path);
-    if (watched(path)) {
+    if (dir && watched(path)) {
         listed = dir;
-        entries = 0;
+        lists++;
+        snprintf(listed_path, sizeof listed_path, "%s", path);
+    } else if (listed == dir) {
+        listed = NULL;
     }
     return dir;
 }
@@ -329,10 +333,10 @@ EXPORT DIR *opendir(const char *path)
 EXPORT struct dirent *readdir(DIR *dir)
 {
     const char *at = setting("DDL_SHIM_LIST");
-    if (dir == listed && *at && ++entries == atol(at)) {
-        log_line("fault list\n");
-        errno = EIO;
-        return NULL;
-    }
-    return REAL(readdir)(dir);
+    struct dirent *entry = REAL(readdir)(dir);
+    if (entry || dir != listed || !*at || lists != atol(at))
+        return entry;
+    log_line("fault list %s\n", listed_path);
+    errno = EIO;
+    return NULL;
 }

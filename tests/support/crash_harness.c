@@ -19,7 +19,7 @@ const char *run_folder(void)
 }
 
 /* A shell command that must succeed. */
-static void DDL_PRINTF(1, 2) shell(const char *format, ...)
+void shell(const char *format, ...)
 {
     char command[COMMAND], said[256];
     va_list args;

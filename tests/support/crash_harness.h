@@ -12,6 +12,9 @@ enum { SAID = 1 << 14 };
  * same after an uninterrupted run). */
 const char *run_folder(void);
 
+/* Runs a command of the shell, which must succeed. */
+void shell(const char *format, ...) DDL_PRINTF(1, 2);
+
 /* Makes inputs/first.jsonl and inputs/second.jsonl, of some parts each. */
 void make_documents(void);
 /* "data build ... --out scratch/run/s --overwrite --quiet" of the documents, with additional flags; a static
