@@ -274,6 +274,18 @@ static ddl_status match(struct facts *f, const struct flags *flags, int n, struc
     return status;
 }
 
+/* Computes head_dim as ddl train does. */
+static ddl_status set_head_dim(struct facts *f, const struct ddl_config *given, struct ddl_error *err)
+{
+    size_t named = f->config.head_dim;
+    char message[256];
+    ddl_status status = ddl_config_set_head_dim(&f->config, given, err);
+    bool computed = (given->d_model || given->n_heads) && !given->head_dim;
+    if (!status && computed && ddl_config_head_dim_note(&f->config, named, message, sizeof message))
+        print_warning(NULL, message);
+    return status;
+}
+
 /* The configuration of a folder, or of the names and keys among the flags. */
 static ddl_status configure(int argc, char **argv, struct facts *f, struct flags *flags, int *n,
                             struct ddl_error *err)
@@ -283,7 +295,8 @@ static ddl_status configure(int argc, char **argv, struct facts *f, struct flags
     if (!copy)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
     memcpy(copy, argv, (size_t)argc * sizeof *copy);
-    ddl_status status = ddl_option_parse(rows, flags, ddl_config_options(), &f->config, argc, copy, n, err);
+    struct ddl_config given = { 0 };
+    ddl_status status = ddl_option_parse(rows, flags, ddl_config_options(), &given, argc, copy, n, err);
     f->config = ddl_config_defaults();
     if (!status)
         status = check_arguments("info", *n, copy, 0, 1, "a model folder (DIR)", err);
@@ -299,6 +312,8 @@ static ddl_status configure(int argc, char **argv, struct facts *f, struct flags
     if (!status)
         status = ddl_option_parse(rows, flags, ddl_config_options(), &f->config, argc, copy, n, err);
     free(copy);
+    if (!status && *n == 0)
+        status = set_head_dim(f, &given, err);
     return status ? status : match(f, flags, *n, err);
 }
 

@@ -30,10 +30,15 @@ static void print_data(FILE *out, const struct ddl_train_summary *s)
 void print_header(FILE *out, bool color, const struct ddl_train_summary *s)
 {
     const struct ddl_train_config *config = s->config;
+    const struct ddl_config *model = &config->config;
     char params[16];
     format_count((double)s->plan.params_total, params, sizeof params);
     print_label(out, color, "model");
     fprintf(out, "%s, %s parameters\n", s->model ? s->model : "no named model", params);
+    print_label(out, color, "shape");
+    fprintf(out, "%zu layer%s, width %zu, %zu head%s x %zu, MLP width %zu\n", model->n_layers,
+            model->n_layers == 1 ? "" : "s", model->d_model, model->n_heads, model->n_heads == 1 ? "" : "s",
+            model->head_dim, ddl_config_mlp_size(model));
     if (s->match.mlp_size) {
         print_label(out, color, "match");
         print_match(out, &s->match);

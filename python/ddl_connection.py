@@ -35,6 +35,7 @@ def expand(x: torch.Tensor, channels: int) -> torch.Tensor:
 def configuration(width: int, channels: int, rule: str, options: dict) -> Config:
     if rule not in RULES:
         raise ValueError(f"rule: expected one of {', '.join(RULES)}, found {rule!r}")
+    options = {"head_dim": 1} | options  # there is no attention
     if rule in ("hyper", "mhc"):
         return Config(hidden_size=width, ddl_residual=rule, ddl_streams=channels, **options)
     if channels > 1 and rule != "delta":

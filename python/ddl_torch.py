@@ -52,7 +52,7 @@ class Config:
     num_hidden_layers: int = 12
     num_attention_heads: int = 6
     hidden_size: int = 768
-    head_dim: int = 128
+    head_dim: int = 0  # 0: hidden_size / num_attention_heads
     block_size: int = 1024
     rope_base: float = 10000.0
     rope_ratio: float = 1.0
@@ -97,6 +97,13 @@ class Config:
     ddl_beta_constant_value: float = 1.0
     mlp_size: int = 0  # 0: 8 hidden_size / 3, rounded down
     ddl_residual_by_layer: list[str] | None = None  # c = 1: a rule for each layer
+
+    def __post_init__(self):
+        if self.head_dim == 0:
+            self.head_dim, rest = divmod(self.hidden_size, self.num_attention_heads)
+            if rest:
+                raise ValueError(f"head_dim: expected hidden_size / num_attention_heads to be a whole number, found "
+                                 f"{self.hidden_size} / {self.num_attention_heads}; change one of the two or set head_dim")
 
     def rule(self, layer: int) -> str:
         return self.ddl_residual_by_layer[layer] if self.ddl_residual_by_layer else self.ddl_residual
@@ -147,7 +154,7 @@ def to_metadata(value) -> str:
 def config_from(raw: dict, shapes: dict[str, tuple[int, ...]], metadata: dict[str, str]) -> Config:
     """config.json, then the metadata of the tensors' file, then what names and shapes of the tensors tell."""
     keys = {ALIASES.get(k, k): v for k, v in raw.items() if v is not None}
-    cfg = Config(**{k: v for k, v in keys.items() if k in FIELDS})
+    cfg = Config(**{"head_dim": 128} | {k: v for k, v in keys.items() if k in FIELDS})
     for key in OWN_KEYS:
         if key not in keys and key in metadata:
             keys[key] = from_metadata(key, metadata[key])

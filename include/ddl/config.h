@@ -135,6 +135,15 @@ DDL_API ddl_status ddl_config_set_size(struct ddl_config *config, const char *na
  * names; `where` starts the message. */
 DDL_API ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules, const char *where,
                                            struct ddl_error *err);
+/* Sets config->head_dim to hidden_size / num_attention_heads if `given` has one of these two and no head_dim;
+ * in `given` a field that is 0 is not given. If the quotient is not a whole number in the range of head_dim,
+ * head_dim remains, or, if both are given, the result is DDL_E_USAGE. config's other fields must be valid. */
+DDL_API ddl_status ddl_config_set_head_dim(struct ddl_config *config, const struct ddl_config *given,
+                                           struct ddl_error *err);
+/* After ddl_config_set_head_dim, where `given` has one of the two and no head_dim: writes to out, truncated
+ * to size, that head_dim is not `named`, that of the named size, or that it remains although it does not fit.
+ * False, and out empty, if there is nothing to say. */
+DDL_API bool ddl_config_head_dim_note(const struct ddl_config *config, size_t named, char *out, size_t size);
 /* The preset whose residual fields equal the config's, those without effect aside, or NULL; a static
  * string. */
 DDL_API const char *ddl_config_preset_name(const struct ddl_config *config);

@@ -107,11 +107,14 @@ struct ddl_train_config {
     double comm_timeout; /* as ddl_comm_set_time_limit */
     /* not keys of a recipe */
     bool vocab_automatic; /* config.vocab_size is computed from the tokenizer: a resumed run keeps its own */
-    bool resume;          /* continue from the newest checkpoint in `out` that is not corrupted */
-    bool overwrite;       /* an earlier run in `out` is removed        */
-    uint64_t skip;        /* steps whose data a resumed run skips because they make the run fail */
-    ddl_comm *comm;       /* the ranks of the run, borrowed; NULL: one */
-    size_t ranks;         /* the number of ranks that a dry run or plan is for; 0: of comm */
+    bool head_dim_automatic; /* config.head_dim is hidden_size / num_attention_heads: a resumed run keeps its
+                                own */
+    size_t named_head_dim;   /* head_dim_automatic: that of the named size */
+    bool resume;             /* continue from the newest checkpoint in `out` that is not corrupted */
+    bool overwrite;          /* an earlier run in `out` is removed        */
+    uint64_t skip;           /* steps whose data a resumed run skips because they make the run fail */
+    ddl_comm *comm;          /* the ranks of the run, borrowed; NULL: one */
+    size_t ranks;            /* the number of ranks that a dry run or plan is for; 0: of comm */
 };
 
 /* The paper's model and optimizer, with intervals relative to the number of steps. */

@@ -46,7 +46,8 @@ enum {
     ROW(SIZE, num_hidden_layers, n_layers, 1, DDL_MAX_LAYERS, NULL, 0, "number of layers (blocks)")          \
     ROW(SIZE, num_attention_heads, n_heads, 1, MAX_SMALL, NULL, 0, "attention heads")                        \
     ROW(SIZE, hidden_size, d_model, 1, MAX_WIDTH, NULL, 0, "width d of the model")                           \
-    ROW(SIZE, head_dim, head_dim, 1, DDL_MAX_HEAD_DIM, NULL, 0, "width of a head")                           \
+    ROW(SIZE, head_dim, head_dim, 1, DDL_MAX_HEAD_DIM, NULL, 0,                                              \
+        "width of a head (default: hidden_size / num_attention_heads if one of them is set)")                \
     ROW(SIZE, block_size, block_size, 1, MAX_VOCAB, NULL, 0, "longest context, in tokens")                   \
     ROW(FLOAT, rope_base, rope_base, 1, 1e12, NULL, 0, "base of the rotary angles")                          \
     ROW(FLOAT, rope_ratio, rope_ratio, 0, 1, NULL, 0, "fraction of a head's dimensions that are rotated")    \

@@ -64,6 +64,39 @@ ddl_status ddl_config_set_size(struct ddl_config *config, const char *name, stru
     return unknown_size(name, err);
 }
 
+ddl_status ddl_config_set_head_dim(struct ddl_config *config, const struct ddl_config *given,
+                                   struct ddl_error *err)
+{
+    size_t width = config->d_model, heads = config->n_heads, most = DDL_MAX_HEAD_DIM;
+    if (given->head_dim || (!given->d_model && !given->n_heads))
+        return DDL_OK;
+    if (width % heads == 0 && width / heads >= 1 && width / heads <= most)
+        config->head_dim = width / heads;
+    else if (given->d_model && given->n_heads)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "head_dim: expected hidden_size / num_attention_heads to be a whole number, 1 to "
+            "%zu, found %zu / %zu; change one of the two or set head_dim",
+            most, width, heads);
+    return DDL_OK;
+}
+
+bool ddl_config_head_dim_note(const struct ddl_config *config, size_t named, char *out, size_t size)
+{
+    size_t width = config->d_model, heads = config->n_heads, h = config->head_dim;
+    bool unrotated = h % 2 && config->rope_ratio >= 1;
+    *out = '\0';
+    if (h != named)
+        snprintf(out, size, "head_dim is %zu, not %zu: hidden_size %zu / num_attention_heads %zu%s", h, named,
+                 width, heads, unrotated ? "; it is odd, so one dimension of each head is not rotated" : "");
+    else if (width != heads * h)
+        snprintf(out, size,
+                 "head_dim remains %zu: hidden_size %zu / num_attention_heads %zu is not a possible width; "
+                 "set num_attention_heads, or head_dim to keep it",
+                 h, width, heads);
+    return *out != '\0';
+}
+
 const char *ddl_config_size_name(const struct ddl_config *config)
 {
     for (size_t i = 0; i < N_SIZES; i++) {

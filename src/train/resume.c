@@ -439,15 +439,24 @@ static ddl_status compare_model(const char *folder, const struct ddl_config *con
     return DDL_OK;
 }
 
-/* The vocabulary of the run, and the width of the MLP that was matched with it. */
-static ddl_status take_vocabulary(const char *folder, struct ddl_train_config *config, struct ddl_error *err)
+/* The run's values of the model's keys that were computed, and the width of the MLP that was matched with
+ * them. */
+static ddl_status take_automatic_keys(const char *folder, struct ddl_train_config *config,
+                                      struct ddl_error *err)
 {
-    struct ddl_config found;
+    struct ddl_config found, *own = &config->config;
     struct ddl_match match;
     ddl_status status = ddl_config_load(&found, folder, NULL, NULL, err);
-    if (status || found.vocab_size == config->config.vocab_size)
+    bool vocabulary = config->vocab_automatic && found.vocab_size != own->vocab_size,
+         head_dim = config->head_dim_automatic && found.head_dim != own->head_dim;
+    if (status || (!vocabulary && !head_dim))
         return status;
-    config->config.vocab_size = found.vocab_size;
+    if (vocabulary)
+        own->vocab_size = found.vocab_size;
+    if (head_dim) {
+        own->head_dim = found.head_dim;
+        config->head_dim_automatic = false;
+    }
     if (*config->match_parameters || *config->match_flops)
         config->config.mlp_size = 0;
     return ddl_train_match(config, &match, err);
@@ -463,8 +472,8 @@ ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struc
     struct ddl_train_config t = *config;
     const struct reader r = reader_of(path, root, err);
     status = read_state(&r, state);
-    if (!status && t.vocab_automatic)
-        status = take_vocabulary(path, &t, err);
+    if (!status)
+        status = take_automatic_keys(path, &t, err);
     if (!status)
         status = compare_model(path, &t.config, err);
     if (!status)

@@ -536,14 +536,13 @@ static ddl_status vocabulary_of(const struct ddl_train_config *t, size_t *n, str
     return status == DDL_E_MEMORY ? status : DDL_OK;
 }
 
-/* vocab_size, if it is neither in the recipe nor an option. */
-static ddl_status default_vocabulary(const struct sources *s, struct ddl_train_config *t, char **copy,
-                                     int *n_positional, struct ddl_error *err)
+/* vocab_size, if it is not among the given keys. */
+static ddl_status default_vocabulary(const struct ddl_config *given, struct ddl_train_config *t,
+                                     struct ddl_error *err)
 {
-    struct ddl_train_config given = { 0 };
     size_t n = 0;
-    ddl_status status = apply_all(s, &given, copy, n_positional, err);
-    if (!status && !given.config.vocab_size && !*t->init_from)
+    ddl_status status = DDL_OK;
+    if (!given->vocab_size && !*t->init_from)
         status = vocabulary_of(t, &n, err);
     if (!status && n) {
         t->config.vocab_size = ddl_vocab_size_padded(n);
@@ -552,11 +551,37 @@ static ddl_status default_vocabulary(const struct sources *s, struct ddl_train_c
     return status;
 }
 
-/* Once to learn the names, once more over what the names give. */
+/* Whether an earlier version stored hidden_size or num_attention_heads in the recipe of a run without their
+ * head_dim, which then is that of the named size. A stored recipe is one with both size and init_from: in a
+ * recipe written by hand they exclude each other. */
+static bool has_former_head_dim(const struct sources *s)
+{
+    for (size_t l = 0; l < s->n_layers; l++) {
+        const struct ddl_recipe *recipe = s->layers[l].recipe;
+        if (ddl_recipe_find(recipe, "size") && ddl_recipe_find(recipe, "init_from") &&
+            (ddl_recipe_find(recipe, "hidden_size") || ddl_recipe_find(recipe, "num_attention_heads")))
+            return true;
+    }
+    return false;
+}
+
+/* head_dim, if it is not among the given keys and one of those that it depends on is. */
+static ddl_status default_head_dim(const struct sources *s, const struct ddl_config *given,
+                                   struct ddl_train_config *t, struct ddl_error *err)
+{
+    if (given->head_dim || (!given->d_model && !given->n_heads) || *t->init_from || has_former_head_dim(s))
+        return DDL_OK;
+    t->head_dim_automatic = true;
+    t->named_head_dim = t->config.head_dim;
+    return ddl_config_set_head_dim(&t->config, given, err);
+}
+
+/* Once to learn the names, once more over what the names give, and once onto zeros to learn which keys are
+ * given. */
 static ddl_status configure(const struct sources *s, struct ddl_train_config *out, char **copy,
                             int *n_positional, struct ddl_error *err)
 {
-    struct ddl_train_config names = ddl_train_defaults(), t = names;
+    struct ddl_train_config names = ddl_train_defaults(), t = names, given = { 0 };
     struct ddl_match match;
     ddl_status status = apply_all(s, &names, copy, n_positional, err);
     if (!status)
@@ -568,7 +593,11 @@ static ddl_status configure(const struct sources *s, struct ddl_train_config *ou
     if (!status)
         status = follow_accumulate(s, &t, copy, n_positional, err);
     if (!status)
-        status = default_vocabulary(s, &t, copy, n_positional, err);
+        status = apply_all(s, &given, copy, n_positional, err);
+    if (!status)
+        status = default_vocabulary(&given.config, &t, err);
+    if (!status)
+        status = default_head_dim(s, &given.config, &t, err);
     if (!status && *t.ddl_residual_by_layer)
         status = ddl_config_set_by_layer(&t.config, t.ddl_residual_by_layer, "ddl_residual_by_layer", err);
     if (!status)
@@ -740,11 +769,14 @@ ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const ch
             ddl_relative_to_key, ddl_relative_to_names[DDL_RELATIVE_TO_RECIPE]);
     for (const struct ddl_option *row = rows; row->name; row++)
         write_row(w.stream, row, &stored);
+    /* Read again, hidden_size or num_attention_heads alone would change head_dim. */
+    bool heads = config->config.d_model != named.d_model || config->config.n_heads != named.n_heads;
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
         char value[64], implied[64];
         ddl_option_format(row, &config->config, value, sizeof value);
         ddl_option_format(row, &named, implied, sizeof implied);
-        if (strcmp(value, implied) != 0 || strcmp(row->name, "vocab_size") == 0)
+        if (strcmp(value, implied) != 0 || strcmp(row->name, "vocab_size") == 0 ||
+            (heads && strcmp(row->name, "head_dim") == 0))
             write_row(w.stream, row, &config->config);
     }
     return ddl_file_writer_commit(&w, err);

@@ -88,6 +88,16 @@ static void note_no_validation(const struct run *run)
     trainer_note(run, message.text);
 }
 
+/* head_dim was computed: reports what is unexpected about it. */
+static void note_head_dim(const struct run *run)
+{
+    const struct ddl_train_config *t = &run->config;
+    char message[256];
+    if (t->head_dim_automatic &&
+        ddl_config_head_dim_note(&t->config, t->named_head_dim, message, sizeof message))
+        trainer_note(run, message);
+}
+
 static ddl_status open_tokenizer(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -148,6 +158,7 @@ static ddl_status compare_tokenizer(struct run *run, struct ddl_error *err)
 ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
+    note_head_dim(run);
     ddl_status status = *t->train_data ? ddl_train_open_train(t, &run->train, err) : DDL_OK;
     if (!status && run->train)
         status = ddl_train_open_val(t, run->train, &run->val, err);

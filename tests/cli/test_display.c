@@ -218,6 +218,7 @@ static void a_run_begins_with_a_header(void **state)
                                 run_flags, shard, scratch_path("h")),
                      0);
     static const char *const rows[] = { "model     ddl-cc, ",
+                                        "shape     2 layers, width 16, 2 heads x 8, MLP width 42\n",
                                         "\nbackend   cpu (",
                                         "1 thread,",
                                         ", dtype f32\n",

@@ -93,6 +93,31 @@ static void names_are_listed(void **state)
     assert_printed("\"parameters\"");
 }
 
+/* head_dim is hidden_size / num_attention_heads unless it is set: the parameters say which. */
+static void heads_have_a_width(void **state)
+{
+    (void)state;
+    static const char model[] =
+        "--vocab-size 4096 --num-hidden-layers 4 --num-attention-heads 4 --hidden-size 128";
+    static const char note[] = "head_dim is 32, not 128: hidden_size 128 / num_attention_heads 4\n";
+    assert_int_equal(ddl("train --dry-run %s", model), 0);
+    assert_printed("1.31M parameters");
+    assert_printed("shape     4 layers, width 128, 4 heads x 32, MLP width 341\n");
+    assert_printed(note);
+    assert_int_equal(ddl("info %s", model), 0);
+    assert_printed("parameters   1311616 (1.3 M)");
+    assert_printed(note);
+    assert_int_equal(ddl("info --head-dim 32 %s", model), 0);
+    assert_null(strstr(printed, "ddl: "));
+    assert_int_equal(ddl("info --num-attention-heads 3 --hidden-size 128"), 2);
+    assert_printed("head_dim: expected hidden_size / num_attention_heads to be a whole number");
+    /* A folder's is stored. */
+    char folder[2048];
+    snprintf(folder, sizeof folder, "%s", tiny_folder("heads", "baseline"));
+    assert_int_equal(ddl("info %s --num-attention-heads 1", folder), 0);
+    assert_null(strstr(printed, "ddl: "));
+}
+
 /* Weights that end early, at any place: the file, its length and the expected one. */
 static void truncated_weights_are_reported(void **state)
 {
@@ -703,6 +728,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_listed),
         cmocka_unit_test(options_are_named_alike),
+        cmocka_unit_test(heads_have_a_width),
         cmocka_unit_test(truncated_weights_are_reported),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(json_is_alone),

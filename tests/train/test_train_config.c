@@ -278,6 +278,77 @@ static void matched_widths(void **state)
     assert_says(&err, "match_flops: expected a new model, found init_from ");
 }
 
+static void widths_of_heads(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *recipe, *words;
+        size_t head_dim;
+        const char *says; /* the note, or "" */
+    } cases[] = {
+        { "", "--num-attention-heads 4 --hidden-size 128", 32,
+          "head_dim is 32, not 128: hidden_size 128 / num_attention_heads 4" },
+        { "", "--num-attention-heads=12", 64,
+          "head_dim is 64, not 128: hidden_size 768 / num_attention_heads 12" },
+        { "size: micro\n", "--hidden-size 256", 64,
+          "head_dim is 64, not 32: hidden_size 256 / num_attention_heads 4" },
+        { "size: micro\nhidden_size: 20\n", "", 5,
+          "head_dim is 5, not 32: hidden_size 20 / num_attention_heads 4; it is odd, so one dimension of "
+          "each head is not rotated" },
+        { "hidden-size: 256\n", "--size micro --num_attention_heads 8", 32, "" },
+        { "", "--hidden-size 256", 128,
+          "head_dim remains 128: hidden_size 256 / num_attention_heads 6 is not a possible width; set "
+          "num_attention_heads, or head_dim to keep it" },
+        { "head_dim: 128\n", "--hidden-size 256 --num-attention-heads 7", 128, NULL },
+        { "hidden_size: 256\n", "--head-dim 128 --num-attention-heads 7", 128, NULL },
+        { "size: micro\n", "", 32, NULL },
+        /* of a run of an earlier version */
+        { "size: \"small\"\ninit_from: \"\"\nhidden_size: 128\nnum_attention_heads: 5\n", "", 128, NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_train_config t, again;
+        struct ddl_error err;
+        char note[300];
+        assert_ok(configure(&t, cases[i].recipe, cases[i].words, &err), err);
+        assert_int_equal(t.config.head_dim, cases[i].head_dim);
+        assert_int_equal(t.head_dim_automatic, cases[i].says != NULL);
+        if (cases[i].says) {
+            bool has = ddl_config_head_dim_note(&t.config, t.named_head_dim, note, sizeof note);
+            assert_string_equal(note, cases[i].says);
+            assert_int_equal(has, *note != '\0');
+        }
+        /* The stored recipe has the same model. */
+        assert_ok(ddl_train_save_recipe(&t, scratch_path("heads.yaml"), &err), err);
+        char *text = read_file(scratch_path("heads.yaml"), NULL);
+        assert_ok(configure(&again, text, "", &err), err);
+        assert_memory_equal(&t.config, &again.config, sizeof t.config);
+        free(text);
+    }
+    static const char *const bad[] = { "--hidden-size 130 --num-attention-heads 4",
+                                       "--hidden-size 4 --num-attention-heads 8",
+                                       "--hidden-size 8192 --num-attention-heads 1" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ddl_train_config t;
+        struct ddl_error err;
+        assert_int_equal(configure(&t, NULL, bad[i], &err), DDL_E_USAGE);
+        assert_says(&err, "head_dim: expected hidden_size / num_attention_heads to be a whole number, 1 to "
+                          "4096, found ");
+    }
+}
+
+/* The matched width is that of the model with the computed head_dim. */
+static void widths_are_matched_after_the_heads(void **state)
+{
+    (void)state;
+    struct ddl_train_config t, wanted;
+    struct ddl_error err;
+    static const char keys[] = "size: micro\nnum_attention_heads: 2\nmatch_flops: ddl-1\nseq: 32\n";
+    assert_ok(configure(&t, keys, "", &err), err);
+    assert_ok(configure(&wanted, keys, "--head-dim 64", &err), err);
+    assert_int_equal(t.config.head_dim, 64);
+    assert_memory_equal(&t.config, &wanted.config, sizeof t.config);
+}
+
 static void the_recipe_may_be_an_argument(void **state)
 {
     (void)state;
@@ -505,6 +576,8 @@ int main(void)
         cmocka_unit_test(any_text_is_written),
         cmocka_unit_test(rules_by_layer),
         cmocka_unit_test(matched_widths),
+        cmocka_unit_test(widths_of_heads),
+        cmocka_unit_test(widths_are_matched_after_the_heads),
         cmocka_unit_test(the_recipe_may_be_an_argument),
         cmocka_unit_test(mistakes_have_a_line),
         cmocka_unit_test(choices_are_held_to_their_names),

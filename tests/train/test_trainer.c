@@ -663,6 +663,26 @@ static void compares_keys_by_their_rows(void **state)
     assert_int_equal(n, 6); /* batch, accumulate, global_batch, seq, seed, order */
 }
 
+/* A resumed run keeps its head_dim where the configuration has a computed one. */
+static void a_computed_head_dim_is_the_runs(void **state)
+{
+    (void)state;
+    struct ddl_train_config t = a_run("baseline", "ref", "heads"), other;
+    struct ddl_run_state at;
+    struct ddl_error err;
+    t.steps = t.checkpoint_every = 2;
+    t.warmup = 0;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    other = t;
+    other.config.head_dim = t.config.head_dim + 2;
+    assert_int_equal(ddl_run_open(file_in(t.out, "checkpoint-2"), &other, &at, NULL, NULL, &err),
+                     DDL_E_USAGE);
+    assert_says(&err, "the run has head_dim ");
+    other.head_dim_automatic = true;
+    assert_ok(ddl_run_open(file_in(t.out, "checkpoint-2"), &other, &at, NULL, NULL, &err), err);
+    assert_int_equal(other.config.head_dim, t.config.head_dim);
+}
+
 /* The value's former name in a recipe and in a checkpoint. */
 static void reads_former_names(void **state)
 {
@@ -768,6 +788,7 @@ int main(void)
         cmocka_unit_test(says_what_is_wrong_first),
         cmocka_unit_test(stops_where_numbers_end),
         cmocka_unit_test(compares_keys_by_their_rows),
+        cmocka_unit_test(a_computed_head_dim_is_the_runs),
         cmocka_unit_test(reads_former_names),
         cmocka_unit_test(takes_text_along),
         cmocka_unit_test(passes_over_damage),
