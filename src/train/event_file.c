@@ -89,6 +89,14 @@ ddl_status ddl_event_file_flush(struct ddl_event_file *f, struct ddl_error *err)
     return fflush(f->stream) == 0 ? DDL_OK : write_failed(f, errno, err);
 }
 
+ddl_status ddl_event_file_sync(struct ddl_event_file *f, struct ddl_error *err)
+{
+    ddl_status status = ddl_event_file_flush(f, err);
+    if (!status && fsync(fileno(f->stream)) != 0)
+        status = ddl_file_error(err, f->path, "sync");
+    return status;
+}
+
 void ddl_event_file_close(struct ddl_event_file *f)
 {
     if (f->stream)

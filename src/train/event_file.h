@@ -22,6 +22,8 @@ ddl_status ddl_event_file_create(struct ddl_event_file *f, const char *folder, s
 /* Writes a record; buffered. */
 ddl_status ddl_event_file_add(struct ddl_event_file *f, const void *data, size_t size, struct ddl_error *err);
 ddl_status ddl_event_file_flush(struct ddl_event_file *f, struct ddl_error *err);
+/* Flushes, then fsync. */
+ddl_status ddl_event_file_sync(struct ddl_event_file *f, struct ddl_error *err);
 void ddl_event_file_close(struct ddl_event_file *f); /* zeroed or closed is allowed */
 /* Removes the event files of the folder, and the folder if it is empty then. It may not exist. */
 ddl_status ddl_event_file_remove_all(const char *folder, struct ddl_error *err);

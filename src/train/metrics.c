@@ -2,6 +2,7 @@
 #include "train/metrics.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/machine.h"
 #include "ddl/json.h"
 
@@ -10,62 +11,92 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The step of a whole line, or UINT64_MAX for anything else. *record: whether it is a telemetry record. */
-static uint64_t step_of(const char *line, size_t length, bool *record)
+/* ---- what an earlier process wrote ---- */
+
+/* A line without its newline. *step is UINT64_MAX if it is not an object with a step; *record: whether it is
+ * a telemetry record. DDL_E_MEMORY or DDL_OK. */
+static ddl_status read_line(const char *line, size_t length, uint64_t *step, bool *record)
 {
-    static const char key[] = "{\"step\":", kind[] = ",\"kind\":";
-    if (length < sizeof key || memcmp(line, key, sizeof key - 1) != 0 || line[length - 1] != '}')
-        return UINT64_MAX;
-    char *end;
-    uint64_t step = strtoull(line + sizeof key - 1, &end, 10);
-    size_t left = (size_t)(line + length - end); /* the number ends before the brace at the latest */
-    *record = left >= sizeof kind - 1 && memcmp(end, kind, sizeof kind - 1) == 0;
-    return step;
+    json_t *object;
+    json_error_t why;
+    *step = UINT64_MAX;
+    *record = false;
+    if (ddl_json_parse(&object, line, length, JSON_REJECT_DUPLICATES, &why) == DDL_E_MEMORY)
+        return DDL_E_MEMORY;
+    const json_t *number = json_object_get(object, "step");
+    if (json_is_integer(number) && json_integer_value(number) >= 0)
+        *step = (uint64_t)json_integer_value(number);
+    *record = json_object_get(object, "kind") != NULL;
+    json_decref(object);
+    return DDL_OK;
 }
 
-/* How many bytes at the beginning are whole lines of steps before `end` and records before `records_end`;
- * *logged gets the last line's step. */
-static size_t bytes_before(const struct ddl_file_map *map, uint64_t end, uint64_t records_end,
-                           uint64_t *logged)
+/* Copies the lines of steps before `end` and the records of steps before `records_end` to out[map->size].
+ * *size: their bytes. */
+static ddl_status copy_before(const struct ddl_file_map *map, uint64_t end, uint64_t records_end, char *out,
+                              size_t *size, struct ddl_metrics_kept *kept)
 {
-    size_t kept = 0;
-    while (kept < map->size) {
-        const char *line = (const char *)map->data + kept;
-        const char *newline = memchr(line, '\n', map->size - kept);
-        bool record = false;
-        uint64_t step = newline ? step_of(line, (size_t)(newline - line), &record) : UINT64_MAX;
-        if (step >= (record ? records_end : end))
-            break;
-        if (!record)
-            *logged = step;
-        kept += (size_t)(newline - line) + 1;
+    const char *text = (const char *)map->data, *newline;
+    size_t line = 0;
+    *size = 0;
+    for (size_t at = 0; at < map->size && (newline = memchr(text + at, '\n', map->size - at));) {
+        size_t length = (size_t)(newline - (text + at)) + 1;
+        uint64_t step;
+        bool record;
+        if (read_line(text + at, length - 1, &step, &record))
+            return DDL_E_MEMORY;
+        line++;
+        if (step == UINT64_MAX && kept->removed++ == 0)
+            kept->first_removed = line;
+        if (step < (record ? records_end : end)) {
+            memcpy(out + *size, text + at, length);
+            *size += length;
+            if (!record && step > kept->logged)
+                kept->logged = step;
+        }
+        at += length;
     }
-    return kept;
+    return DDL_OK;
+}
+
+static ddl_status truncate_log(const char *path, uint64_t end, uint64_t records_end,
+                               struct ddl_metrics_kept *kept, struct ddl_error *err)
+{
+    struct ddl_file_map map;
+    size_t size = 0;
+    if (!ddl_file_exists(path))
+        return DDL_OK;
+    ddl_status status = ddl_file_map_open(&map, path, err);
+    if (status)
+        return status;
+    char *text = malloc(map.size + 1);
+    if (!text || copy_before(&map, end, records_end, text, &size, kept))
+        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu bytes", path, map.size);
+    else if (size < map.size)
+        status = ddl_file_replace(path, text, size, err);
+    free(text);
+    ddl_file_map_close(&map);
+    return status;
 }
 
 ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t end, uint64_t records_end,
-                            uint64_t *logged, struct ddl_error *err)
+                            struct ddl_metrics_kept *kept, struct ddl_error *err)
 {
-    struct ddl_file_map map = { 0 };
-    uint64_t last = 0;
+    struct ddl_metrics_kept unused;
+    kept = kept ? kept : &unused;
+    *kept = (struct ddl_metrics_kept){ 0 };
     *metrics = (struct ddl_metrics){ 0 };
     snprintf(metrics->path, sizeof metrics->path, "%s", path);
-    ddl_status status = ddl_file_exists(path) ? ddl_file_map_open(&map, path, err) : DDL_OK;
+    ddl_status status = truncate_log(path, end, records_end, kept, err);
     if (status)
         return status;
-    size_t kept = bytes_before(&map, end, records_end, &last);
-    if (kept < map.size)
-        status = ddl_file_replace(path, map.data, kept, err);
-    ddl_file_map_close(&map);
-    if (status)
-        return status;
-    if (logged)
-        *logged = last;
     metrics->stream = fopen(path, "ab");
     if (!metrics->stream)
         return ddl_file_error(err, path, "open");
     return DDL_OK;
 }
+
+/* ---- lines ---- */
 
 static ddl_status end_line(struct ddl_metrics *metrics, struct ddl_error *err)
 {
@@ -160,7 +191,9 @@ ddl_status ddl_metrics_write_sample(struct ddl_metrics *samples, uint64_t step, 
 
 ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err)
 {
-    return fsync(fileno(metrics->stream)) == 0 ? DDL_OK : ddl_file_error(err, metrics->path, "sync");
+    return !metrics->stream || fsync(fileno(metrics->stream)) == 0
+               ? DDL_OK
+               : ddl_file_error(err, metrics->path, "sync");
 }
 
 ddl_status ddl_metrics_last_step(const char *path, uint64_t *step, struct ddl_error *err)
@@ -175,12 +208,14 @@ ddl_status ddl_metrics_last_step(const char *path, uint64_t *step, struct ddl_er
         end--;
     for (begin = end ? end - 1 : 0; begin > 0 && map.data[begin - 1] != '\n';)
         begin--;
+    uint64_t found = UINT64_MAX;
     bool record;
-    uint64_t found = end ? step_of((const char *)map.data + begin, end - 1 - begin, &record) : UINT64_MAX;
+    if (end && read_line((const char *)map.data + begin, end - 1 - begin, &found, &record))
+        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to read its last line", path);
     if (found != UINT64_MAX)
         *step = found;
     ddl_file_map_close(&map);
-    return DDL_OK;
+    return status;
 }
 
 void ddl_metrics_close(struct ddl_metrics *metrics)

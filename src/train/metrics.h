@@ -22,11 +22,18 @@ struct ddl_metrics {
     struct ddl_metrics_start start;
 };
 
+/* What ddl_metrics_open has kept of a file. */
+struct ddl_metrics_kept {
+    uint64_t logged;      /* step of the last line, 0: none                                            */
+    size_t removed;       /* lines that were removed because they are not JSON objects with a step     */
+    size_t first_removed; /* the number of the first of them, from 1                                   */
+};
+
 /* Opens for appending. Of what an earlier process wrote, the lines of steps before `end` and the records of
- * steps before `records_end`, which is end or end + 1, are kept (0: none), without a last line that is not
- * whole. *logged (may be NULL) gets the step of the last line that stays, 0: none. */
+ * steps before `records_end`, which is end or end + 1, are kept (0: none). Lines that are not JSON objects
+ * with a step are removed, and a last line that is not whole. `kept` may be NULL. */
 ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint64_t end, uint64_t records_end,
-                            uint64_t *logged, struct ddl_error *err);
+                            struct ddl_metrics_kept *kept, struct ddl_error *err);
 /* The next line gets the key "start": the process, which begins after `step` steps with this backend, by its
  * description. */
 void ddl_metrics_begin(struct ddl_metrics *metrics, uint64_t step, const char *backend);
@@ -40,7 +47,7 @@ ddl_status ddl_metrics_write_telemetry(struct ddl_metrics *metrics, uint64_t ste
  * after the prompt. */
 ddl_status ddl_metrics_write_sample(struct ddl_metrics *samples, uint64_t step, const char *prompt,
                                     const char *text, size_t size, struct ddl_error *err);
-/* What was written is on the disk, so that no checkpoint is ahead of it after a power cut. */
+/* fsync; no effect on zeroed or closed metrics. */
 ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err);
 /* The step of the last whole line or record of a log; 0 if there is none. */
 ddl_status ddl_metrics_last_step(const char *path, uint64_t *step, struct ddl_error *err);

@@ -27,5 +27,7 @@ ddl_status ddl_tensorboard_telemetry(struct ddl_tensorboard *tb, uint64_t step, 
 /* A sample of text (size bytes). Bytes that are not UTF-8 are replaced by U+FFFD. */
 ddl_status ddl_tensorboard_sample(struct ddl_tensorboard *tb, uint64_t step, const char *prompt,
                                   const char *text, size_t size, struct ddl_error *err);
+/* What was written is on the disk. */
+ddl_status ddl_tensorboard_sync(struct ddl_tensorboard *tb, struct ddl_error *err);
 
 #endif

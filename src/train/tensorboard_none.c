@@ -52,3 +52,10 @@ ddl_status ddl_tensorboard_sample(struct ddl_tensorboard *tb, uint64_t step, con
     (void)err;
     return DDL_OK;
 }
+
+ddl_status ddl_tensorboard_sync(struct ddl_tensorboard *tb, struct ddl_error *err)
+{
+    (void)tb;
+    (void)err;
+    return DDL_OK;
+}

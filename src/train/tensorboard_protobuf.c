@@ -274,3 +274,8 @@ ddl_status ddl_tensorboard_sample(struct ddl_tensorboard *tb, uint64_t step, con
     free(valid);
     return status ? status : ddl_event_file_flush(&tb->file, err);
 }
+
+ddl_status ddl_tensorboard_sync(struct ddl_tensorboard *tb, struct ddl_error *err)
+{
+    return tb->file.stream ? ddl_event_file_sync(&tb->file, err) : DDL_OK;
+}

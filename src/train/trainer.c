@@ -285,7 +285,7 @@ static ddl_status stop(struct run *run, struct ddl_error *err)
         (unsigned long long)run->state.step, (unsigned long long)run->config.steps, run->checkpoint);
 }
 
-/* After the checkpoint of the step, and without effect on the run: a sample that fails is reported. */
+/* Without effect on the run: a sample that fails is reported. */
 static void sample(struct run *run)
 {
     struct ddl_error why;
@@ -312,19 +312,20 @@ static ddl_status stop_in_evaluation(struct run *run, struct ddl_error *err)
     return stop(run, err);
 }
 
-/* All that follows a step. */
+/* All that follows a step. The checkpoint comes last: a run that is resumed from it repeats nothing of the
+ * step, and one that is killed before repeats all of it. */
 static ddl_status complete(struct run *run, struct ddl_error *err)
 {
     run->state.pending = (struct ddl_pending){ 0 };
     ddl_status status = report(run, err);
     if (status == DDL_E_INTERRUPTED)
         return stop_in_evaluation(run, err);
+    if (!status && due(run, DDL_PART_SAMPLE))
+        sample(run);
     if (!status && due(run, DDL_PART_CHECKPOINT))
         status = save(run, err);
     if (status)
         return write_failed(run, status, err);
-    if (due(run, DDL_PART_SAMPLE))
-        sample(run);
     bool last = run->state.step == run->config.steps, asked = false;
     if (!last && run->callbacks->stop)
         asked = run->callbacks->stop(run->callbacks->user) != 0;

@@ -86,7 +86,7 @@ ddl_status trainer_share_start(struct run *run, struct ddl_error *err);
 ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err);
 /* Writes the model, its step in the metadata, and the tokenizer to the run's folder; DDL_E_NUMERIC as above.
  */
-ddl_status trainer_save_model(const struct run *run, struct ddl_error *err);
+ddl_status trainer_save_model(struct run *run, struct ddl_error *err);
 
 /* ---- trainer_open.c ---- */
 

@@ -299,16 +299,40 @@ static ddl_status choose_folder(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* The first step whose line and sample the run is going to write. A pending validation precedes both. */
+static uint64_t first_line(const struct run *run)
+{
+    return run->config.resume ? run->state.step + !run->state.pending.validation : 0;
+}
+
+/* ddl_metrics_open, with a message about lines that are removed. */
+static ddl_status open_log(const struct run *run, struct ddl_metrics *metrics, const char *path, uint64_t end,
+                           uint64_t records_end, uint64_t *logged, struct ddl_error *err)
+{
+    struct ddl_metrics_kept kept;
+    struct ddl_error message;
+    ddl_status status = ddl_metrics_open(metrics, path, end, records_end, &kept, err);
+    if (logged)
+        *logged = kept.logged;
+    if (status || !run->config.resume || kept.removed == 0)
+        return status;
+    ddl_error_set(&message, DDL_OK,
+                  "%.600s:%zu: not a JSON object with a step: %zu %s removed, the lines after it are kept",
+                  path, kept.first_removed, kept.removed, kept.removed == 1 ? "line" : "such lines");
+    trainer_note(run, message.text);
+    return DDL_OK;
+}
+
 /* samples.jsonl, if the run has samples. */
 static ddl_status open_samples(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     char path[RUN_PATH_SIZE];
-    uint64_t end = t->resume ? run->state.step + 1 : 0;
+    uint64_t end = first_line(run);
     if (!ddl_path_join(path, sizeof path, t->out, ddl_run_file_name(DDL_FILE_SAMPLES)))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
     if (t->sample_every)
-        return ddl_metrics_open(&run->samples, path, end, end, NULL, err);
+        return open_log(run, &run->samples, path, end, end, NULL, err);
     if (!t->resume)
         (void)unlink(path); /* of an earlier run; may be absent */
     return DDL_OK;
@@ -351,9 +375,8 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
     if (!status)
         status = ddl_train_save_recipe(t, recipe, err);
     if (!status)
-        status = ddl_metrics_open(&run->metrics, metrics,
-                                  t->resume ? run->state.step + !run->state.pending.validation : 0,
-                                  t->resume ? run->state.step + 1 : 0, &logged, err);
+        status = open_log(run, &run->metrics, metrics, first_line(run), t->resume ? run->state.step + 1 : 0,
+                          &logged, err);
     if (!status && logged < run->state.logged) {
         struct ddl_error message;
         ddl_error_set(&message, DDL_OK, "%.600s: the lines from step %llu to %llu are lost", metrics,

@@ -37,10 +37,19 @@ static ddl_status prune(struct run *run, const char *path, struct ddl_error *err
     return status;
 }
 
+/* What the steps have written is on the disk, so that no checkpoint is ahead of it after a power cut. */
+static ddl_status sync_records(struct run *run, struct ddl_error *err)
+{
+    ddl_status status = ddl_metrics_sync(&run->metrics, err);
+    if (!status)
+        status = ddl_metrics_sync(&run->samples, err);
+    return status ? status : ddl_tensorboard_sync(&run->tensorboard, err);
+}
+
 /* Writes the checkpoint on rank 0, with the moments of all ranks. */
 static ddl_status write(struct run *run, char *path, size_t size, struct ddl_error *err)
 {
-    ddl_status status = ddl_metrics_sync(&run->metrics, err);
+    ddl_status status = sync_records(run, err);
     if (!status)
         status = ddl_run_save(&run->config, run->model, &run->moments, run->tokenizer, &run->state, path,
                               size, err);
@@ -73,10 +82,10 @@ ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err)
 }
 
 /* Writes the model on rank 0. */
-static ddl_status write_model(const struct run *run, struct ddl_error *err)
+static ddl_status write_model(struct run *run, struct ddl_error *err)
 {
-    ddl_status status = DDL_OK;
-    if (run->tokenizer)
+    ddl_status status = sync_records(run, err);
+    if (!status && run->tokenizer)
         status = ddl_tokenizer_save(run->tokenizer, run->config.out, err);
     char step[32];
     snprintf(step, sizeof step, "%llu", (unsigned long long)run->state.step);
@@ -84,7 +93,7 @@ static ddl_status write_model(const struct run *run, struct ddl_error *err)
     return status ? status : ddl_model_save_with(run->model, run->config.out, &entry, err);
 }
 
-ddl_status trainer_save_model(const struct run *run, struct ddl_error *err)
+ddl_status trainer_save_model(struct run *run, struct ddl_error *err)
 {
     ddl_comm_describe(run->config.comm, "the end of the run");
     ddl_status status = trainer_agree(run, check_state(run, err), err);

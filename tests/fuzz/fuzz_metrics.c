@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ddl_error err = { 0 };
     struct ddl_run_log log;
     struct ddl_metrics metrics;
-    uint64_t logged;
+    struct ddl_metrics_kept kept;
     const char *path = fuzz_file("metrics.jsonl", data, size);
     if (fuzz_ok(ddl_run_log_read(&log, fuzz_folder(), &err), &err)) {
         FUZZ_CHECK(log.n > 0 && !log.has_config);
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)ddl_run_log_speed(&log);
         ddl_run_log_free(&log);
     }
-    FUZZ_CHECK(ddl_metrics_open(&metrics, path, 10, 10, &logged, &err) == DDL_OK);
+    FUZZ_CHECK(ddl_metrics_open(&metrics, path, 10, 10, &kept, &err) == DDL_OK);
     ddl_metrics_close(&metrics);
     return 0;
 }
