@@ -4,6 +4,7 @@
 #include "ddl/version.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,6 +135,7 @@ int main(int argc, char **argv)
 {
     restore_environment();
     explain_lost_pages();
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit on file sizes fails with EFBIG and a message */
     int status = run(argc, argv);
     /* A full disk behind a redirection shows only here. */
     bool failed = ferror(stdout) != 0;

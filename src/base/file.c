@@ -18,6 +18,7 @@ static const struct {
 } advices[] = {
     { ENOSPC, "free some space there, then run this again" },
     { EDQUOT, "free some of your quota there, then run this again" },
+    { EFBIG, "raise the limit on the size of files there: ulimit -f, or that of the file system" },
     { EIO, "the device has failed: see the system log" },
     { EROFS, "choose a folder that can be written" },
 };

@@ -1,5 +1,8 @@
 #include "checkpoint/files.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 enum { MODEL_FILE = DDL_IN_RUN | DDL_IN_CHECKPOINT | DDL_IS_SUMMED | DDL_IS_RESULT };
 
 static const struct {
@@ -25,4 +28,20 @@ const char *ddl_run_file_name(enum ddl_run_file file)
 bool ddl_run_file_is(enum ddl_run_file file, unsigned places)
 {
     return (files[file].places & places) == places;
+}
+
+uint64_t ddl_checkpoint_step(const char *path)
+{
+    static const char prefix[] = DDL_CHECKPOINT_PREFIX;
+    enum { PREFIX = sizeof prefix - 1, MAX_DIGITS = 19 };
+    size_t end = strlen(path), begin;
+    while (end > 0 && path[end - 1] == '/')
+        end--;
+    for (begin = end; begin > 0 && path[begin - 1] != '/';)
+        begin--;
+    if (end - begin <= PREFIX || strncmp(path + begin, prefix, PREFIX) != 0)
+        return UINT64_MAX;
+    const char *digits = path + begin + PREFIX;
+    size_t n = strspn(digits, "0123456789");
+    return n == end - begin - PREFIX && n <= MAX_DIGITS ? strtoull(digits, NULL, 10) : UINT64_MAX;
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Rows of the table, in the order in which state.json lists the files of a checkpoint. */
 enum ddl_run_file {
@@ -30,5 +31,10 @@ enum {
 const char *ddl_run_file_name(enum ddl_run_file file);
 /* Whether the row has all of `places`. */
 bool ddl_run_file_is(enum ddl_run_file file, unsigned places);
+
+/* The folder of a checkpoint is named by this and the step. */
+#define DDL_CHECKPOINT_PREFIX "checkpoint-"
+/* The step in the name of such a folder, whatever path is before it; UINT64_MAX for any other name. */
+uint64_t ddl_checkpoint_step(const char *path);
 
 #endif

@@ -12,7 +12,7 @@
 
 enum { PATH_SIZE = 1280 };
 
-static const char finished_prefix[] = "checkpoint-", partial_prefix[] = ".checkpoint-",
+static const char finished_prefix[] = DDL_CHECKPOINT_PREFIX, partial_prefix[] = ".checkpoint-",
                   dump_prefix[] = DDL_DUMP_PREFIX, partial_dump[] = "." DDL_DUMP_PREFIX,
                   removed_suffix[] = ".old";
 
@@ -22,14 +22,6 @@ static bool only_digits(const char *text, size_t most)
 {
     size_t n = strspn(text, "0123456789");
     return n > 0 && n <= most && text[n] == '\0';
-}
-
-/* The step in "checkpoint-<step>", or UINT64_MAX for any other name. */
-static uint64_t step_of(const char *name)
-{
-    size_t prefix = sizeof finished_prefix - 1;
-    bool ours = strncmp(name, finished_prefix, prefix) == 0 && only_digits(name + prefix, 19);
-    return ours ? strtoull(name + prefix, NULL, 10) : UINT64_MAX;
 }
 
 static bool is_partial(void *user, const char *name)
@@ -47,7 +39,7 @@ static bool is_dump(const char *name)
 
 static bool is_of_a_run(void *user, const char *name)
 {
-    return is_partial(user, name) || is_dump(name) || step_of(name) != UINT64_MAX;
+    return is_partial(user, name) || is_dump(name) || ddl_checkpoint_step(name) != UINT64_MAX;
 }
 
 /* A file of a run's folder that is not complete. */
@@ -159,7 +151,7 @@ ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const ch
 static bool is_finished(void *user, const char *name)
 {
     (void)user;
-    return step_of(name) != UINT64_MAX;
+    return ddl_checkpoint_step(name) != UINT64_MAX;
 }
 
 bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, char *path, size_t size)
@@ -168,7 +160,7 @@ bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, cha
     struct ddl_file_names list;
     (void)ddl_file_list(&list, out, is_finished, NULL, NULL);
     for (size_t i = 0; i < list.n; i++) {
-        uint64_t found = step_of(list.names[i]);
+        uint64_t found = ddl_checkpoint_step(list.names[i]);
         if (found < before && (newest == UINT64_MAX || found > newest))
             newest = found;
     }
@@ -229,7 +221,7 @@ static ddl_status list_up_to(const char *out, uint64_t last, struct ddl_checkpoi
     if (!status && found.n > 0 && !(*list = calloc(found.n, sizeof **list)))
         status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its list of checkpoints", out);
     for (size_t i = 0; !status && i < found.n; i++) {
-        uint64_t step = step_of(found.names[i]);
+        uint64_t step = ddl_checkpoint_step(found.names[i]);
         if (step <= last)
             (*list)[(*n)++] = (struct ddl_checkpoint){ .step = step };
     }

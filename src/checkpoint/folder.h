@@ -8,6 +8,10 @@
  */
 #define DDL_DUMP_PREFIX "trouble-"
 
+/* The longest path of a run's folder, in bytes. The limit of ddl_file_writer is 1023; the longest name in the
+ * folder is "/.checkpoint-<19 digits>/optimizer.safetensors". */
+enum { DDL_CHECKPOINT_MAX_OUT = 1023 - 64 };
+
 /* `out`/checkpoint-<step>, or the name it has while it is written (partial); false if it does not fit. */
 bool ddl_checkpoint_path(const char *out, uint64_t step, bool partial, char *path, size_t size);
 /* The one of lowest validation loss that is not `marked` (NULL: none is), the earliest of equals; n if there

@@ -42,6 +42,18 @@ ddl_status ddl_state_write(const char *folder, const json_t *state, struct ddl_e
     return status;
 }
 
+/* A folder with the name of a checkpoint has the state of that step. */
+static ddl_status check_name(const char *folder, const json_t *state, struct ddl_error *err)
+{
+    const json_t *step = json_object_get(state, "step");
+    uint64_t named = ddl_checkpoint_step(folder);
+    if (named == UINT64_MAX || (json_is_integer(step) && (uint64_t)json_integer_value(step) == named))
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_FORMAT,
+                         "%s: renamed or corrupted: expected the state of step %llu, found that of step %lld",
+                         folder, (unsigned long long)named, (long long)json_integer_value(step));
+}
+
 ddl_status ddl_checkpoint_read_state(const char *folder, json_t **state, struct ddl_error *err)
 {
     char path[PATH_SIZE], *text = NULL;
@@ -62,6 +74,8 @@ ddl_status ddl_checkpoint_read_state(const char *folder, json_t **state, struct 
     else if (!status && json_integer_value(version) != VERSION)
         status = ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: version %lld, this program reads %d", path,
                                (long long)json_integer_value(version), VERSION);
+    if (!status)
+        status = check_name(folder, *state, err);
     if (status) {
         json_decref(*state);
         *state = NULL;

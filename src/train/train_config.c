@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "checkpoint/folder.h"
 #include "comm/comm.h"
 #include "ddl/data.h"
 #include "ddl/run.h"
@@ -681,6 +682,11 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
     status = ddl_run_check_which("init_which", t.init_which, err);
     if (status)
         return status;
+    if (strlen(t.out) > DDL_CHECKPOINT_MAX_OUT)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "out: the path is too long for the files in the folder: expected at most %d "
+                             "bytes, found %zu",
+                             DDL_CHECKPOINT_MAX_OUT, strlen(t.out));
     if (t.seq > t.config.block_size)
         return ddl_error_set(err, DDL_E_USAGE, "seq is %zu, the model's context (block_size) %zu", t.seq,
                              t.config.block_size);

@@ -1,0 +1,155 @@
+/* The folder of a run: what a resumed run does with files that were changed, renamed or moved in it, and with
+ * limits of the file system. */
+#define _POSIX_C_SOURCE 200809L
+#include "support/crash_harness.h"
+
+#include "base/rng.h"
+#include "ddl/train.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static char said[SAID];
+
+static const struct small_run saved_run = {
+    "saved", "--model baseline --backend ref --steps 6 --checkpoint-every 2 --val-every 0 --threads 1"
+};
+
+/* The path of a file below run/r. */
+static const char *in_run(const char *name)
+{
+    static char path[2][4096];
+    static size_t turn;
+    turn ^= 1;
+    snprintf(path[turn], sizeof path[turn], "%s/r/%s", run_folder(), name);
+    return path[turn];
+}
+
+/* Runs the command with flags, and with its messages; the exit status. */
+static int run_with(const struct small_run *run, const char *flags)
+{
+    char arguments[1 << 14];
+    snprintf(arguments, sizeof arguments, "%s %s", train_arguments(run), flags);
+    memset(strstr(arguments, "--quiet"), ' ', strlen("--quiet"));
+    return run_ddl("", arguments, said);
+}
+
+static void assert_said(const char *gist)
+{
+    if (!strstr(said, gist))
+        fail_msg("expected '%s', found: %s", gist, said);
+}
+
+/* Makes run/r like the uninterrupted run, without its final model and the checkpoint of its last step. */
+static void stopped_after_4_steps(void)
+{
+    remove_scratch("run");
+    copy_scratch("whole", "run");
+    remove_scratch("run/r/checkpoint-6");
+    (void)unlink(in_run("config.json"));
+    (void)unlink(in_run("model.safetensors"));
+}
+
+/* ---- what the folder contains ---- */
+
+/* A line that is not JSON is removed; the valid ones after it are kept. */
+static void a_foreign_line_in_the_log(void **state)
+{
+    (void)state;
+    static const char *const foreign[] = { "\n",       "precious note\n", "{\"step\": 2, \"loss\": }\n",
+                                           "[1, 2]\n", "{\"loss\": 1}\n", "{\"step\":-1}\n" };
+    make_inputs();
+    run_uninterrupted(train_arguments(&saved_run));
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        stopped_after_4_steps();
+        size_t size;
+        char *text = read_file(in_run("metrics.jsonl"), &size), *second = strchr(text, '\n') + 1;
+        FILE *file = fopen(in_run("metrics.jsonl"), "wb");
+        assert_non_null(file);
+        fprintf(file, "%.*s%s%s", (int)(second - text), text, foreign[i], second);
+        assert_int_equal(fclose(file), 0);
+        free(text);
+        if (run_with(&saved_run, "--resume") != 0)
+            fail_msg("%s: %s", foreign[i], said);
+        assert_said("metrics.jsonl:2: not a JSON object with a step: 1 line removed");
+        assert_same_as_uninterrupted();
+    }
+}
+
+/* A checkpoint that was renamed to another step is not one: the run continues from the one before. */
+static void a_renamed_checkpoint(void **state)
+{
+    (void)state;
+    char from[4096], to[4096];
+    make_inputs();
+    run_uninterrupted(train_arguments(&saved_run));
+    stopped_after_4_steps();
+    snprintf(from, sizeof from, "%s", in_run("checkpoint-4"));
+    snprintf(to, sizeof to, "%s", in_run("checkpoint-5"));
+    assert_int_equal(rename(from, to), 0);
+    char evaluation[9000];
+    snprintf(evaluation, sizeof evaluation, "eval '%s//' --val-data '%s'", to,
+             scratch_path("inputs/val.bin"));
+    assert_int_equal(run_ddl("", evaluation, said), 1);
+    assert_said(": renamed or corrupted: expected the state of step 5, found that of step 4");
+    assert_int_equal(run_with(&saved_run, "--resume"), 0);
+    assert_said(": renamed or corrupted: expected the state of step 5, found that of step 4");
+    assert_said("continuing from ");
+    remove_scratch("run/r/checkpoint-5");
+    assert_same_as_uninterrupted();
+}
+
+/* ---- limits ---- */
+
+/* A path is refused before anything is written, or the run is complete. */
+static void long_paths(void **state)
+{
+    (void)state;
+    char out[1200], arguments[1 << 14];
+    make_inputs();
+    for (size_t length = 930; length <= 1030; length += length >= 950 && length < 970 ? 1 : 10) {
+        remove_scratch("long");
+        snprintf(out, sizeof out, "%s", scratch_path("long"));
+        for (size_t n = strlen(out); n < length; n++)
+            out[n] = n % 50 == strlen(scratch_path("long")) % 50 && n + 1 < length ? '/' : 'x';
+        out[length] = '\0';
+        snprintf(arguments, sizeof arguments, "%s --out '%s'", train_arguments(&saved_run), out);
+        int status = run_ddl("", arguments, said);
+        if (status == 0)
+            assert_true(ddl_file_exists(file_in(out, "checkpoint-6/optimizer.safetensors")));
+        else
+            assert_false(ddl_file_exists(scratch_path("long")));
+        assert_int_equal(status, length <= 959 ? 0 : 2);
+        if (status)
+            assert_said("out: ");
+    }
+    remove_scratch("long");
+}
+
+/* Beyond the limit on file sizes a write fails, with a message; SIGXFSZ does not end the program. */
+static void a_limit_on_file_sizes(void **state)
+{
+    (void)state;
+    make_inputs();
+    remove_scratch("run");
+    assert_int_equal(mkdir(run_folder(), 0777), 0);
+    char command[1 << 15];
+    snprintf(command, sizeof command, "ulimit -f 1; exec '%s' %s 2>&1", ddl_program(),
+             train_arguments(&saved_run));
+    assert_int_equal(run_command(command, said, sizeof said), 1);
+    assert_said("ulimit -f");
+    assert_said(": cannot write: File too large");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_foreign_line_in_the_log),
+        cmocka_unit_test(a_renamed_checkpoint),
+        cmocka_unit_test(long_paths),
+        cmocka_unit_test(a_limit_on_file_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
