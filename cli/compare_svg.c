@@ -191,7 +191,7 @@ static bool set_final_scale(struct drawing *d)
     return true;
 }
 
-/* The runs as circles, the mean as a bar on the line of its interval. */
+/* The runs as circles; of several, the mean as a bar on the line of its interval. */
 static void write_final_row(const struct drawing *d, size_t g)
 {
     const struct final final = final_of(d, g);
@@ -209,7 +209,7 @@ static void write_final_row(const struct drawing *d, size_t g)
             fprintf(d->out, "<circle fill=\"#ffffff\" stroke=\"%s\" cx=\"%.1f\" cy=\"%d\" r=\"4\"/>\n", color,
                     svg_pixel(&d->x, final.losses[i]), y);
     }
-    if (isfinite(final.mean->mean))
+    if (isfinite(final.mean->mean) && d->compared->result.groups[g].n > 1)
         fprintf(d->out, "<rect fill=\"%s\" x=\"%.1f\" y=\"%d\" width=\"5\" height=\"12\"/>\n", color,
                 svg_pixel(&d->x, final.mean->mean) - 2.5, y - 6);
 }

@@ -141,19 +141,22 @@ static void print_members(const struct compared *c)
     }
 }
 
-static void print_reach(const struct compared *c, bool markdown)
+static bool is_reached(const struct ddl_reach *reach)
+{
+    return !isnan(reach->tokens);
+}
+
+static void print_reaching(const struct compared *c, bool markdown)
 {
     static const struct column columns[] = {
         { "group", -20 },  { "tokens", 14 },  { "relative", 9 }, { "GFLOPs", 14 },
         { "relative", 9 }, { "seconds", 10 }, { "relative", 9 },
     };
-    if (isnan(c->result.target))
-        return;
-    printf("\nto reach the validation loss %.4f of %s, relative to its totals:\n", c->result.target,
-           compared_group_name(c, c->result.baseline));
     struct table t = begin_table(columns, COUNT(columns), markdown);
     for (size_t g = 0; g < c->result.n_groups; g++) {
         const struct ddl_reach *reach = &c->result.groups[g].reach;
+        if (!is_reached(reach))
+            continue;
         print_text_cell(&t, compared_group_name(c, g));
         print_number_cell(&t, reach->tokens, 0);
         print_number_cell(&t, reach->tokens_ratio, 3);
@@ -162,6 +165,33 @@ static void print_reach(const struct compared *c, bool markdown)
         print_number_cell(&t, reach->seconds, 1);
         print_number_cell(&t, reach->seconds_ratio, 3);
     }
+}
+
+/* A row for each group that reaches the baseline's loss, if there is one beside the baseline, and a line with
+ * the others. */
+static void print_reach(const struct compared *c, bool markdown)
+{
+    const char *baseline = compared_group_name(c, c->result.baseline), *join = "";
+    size_t n_reaching = 0;
+    if (isnan(c->result.target))
+        return;
+    for (size_t g = 0; g < c->result.n_groups; g++)
+        n_reaching += is_reached(&c->result.groups[g].reach);
+    if (n_reaching > 1) {
+        printf("\nto reach the validation loss %.4f of %s, relative to its totals:\n", c->result.target,
+               baseline);
+        print_reaching(c, markdown);
+    }
+    if (n_reaching == c->result.n_groups)
+        return;
+    printf("\nthe validation loss %.4f of %s is not reached by ", c->result.target, baseline);
+    for (size_t g = 0; g < c->result.n_groups; g++) {
+        if (!is_reached(&c->result.groups[g].reach)) {
+            printf("%s%s", join, compared_group_name(c, g));
+            join = ", ";
+        }
+    }
+    printf("\n");
 }
 
 /* The last scores of each run, a line for each of the n tasks. */
@@ -233,6 +263,9 @@ static int print_tasks(const struct compared *c, bool markdown)
     return EXIT_OK;
 }
 
+static const char needs_seeds[] =
+    "standard deviations, intervals and p-values need a second run that differs only in its seed";
+
 int print_compared_tables(const struct compared *c, bool markdown)
 {
     print_runs(c, markdown);
@@ -240,7 +273,10 @@ int print_compared_tables(const struct compared *c, bool markdown)
         print_groups(c, markdown);
         print_members(c);
     }
-    if (c->n > 1)
+    if (c->result.n_groups > 1) {
+        if (!has_seeds(c))
+            printf("\neach group has one run: %s\n", needs_seeds);
         print_reach(c, markdown);
+    }
     return print_tasks(c, markdown);
 }

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const colors[] = { "#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                      "#E69F00", "#56B4E9", "#444444" };
+static const char *const colors[] = { "#0072B2", "#D55E00", "#009E73", "#B8578F",
+                                      "#B07A00", "#3D9BD1", "#444444" };
 static const char *const dashes[] = { "", "7 3", "2 3", "7 3 2 3" };
 enum { N_COLORS = sizeof colors / sizeof *colors, N_DASHES = sizeof dashes / sizeof *dashes };
 

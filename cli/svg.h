@@ -22,8 +22,8 @@ bool svg_is_empty(const struct svg_scale *s);
 void svg_set_ticks(struct svg_scale *s, bool round_ends);
 double svg_pixel(const struct svg_scale *s, double value);
 
-/* The color and the dash pattern of line i. Color-blind safe (Okabe and Ito); lines beyond the last color
- * repeat the colors with another pattern. */
+/* The color and the dash pattern of line i. Color-blind safe (after Okabe and Ito), with a contrast of at
+ * least 3 to white; lines beyond the last color repeat the colors with another pattern. */
 const char *svg_color(size_t i);
 const char *svg_dashes(size_t i);
 
