@@ -39,27 +39,27 @@ function bars() {
       },
     };
   });
-  section("Increase in loss", radio("Order", [["rank", "by increase"], ["layer", "by layer"]], view.order, (value) => {
+  return [radio("Order", [["rank", "by increase"], ["layer", "by layer"]], view.order, (value) => {
     view.order = value;
     drawn.redraw();
-  }), drawn.node);
+  }), drawn.node];
 }
 
 function ranking() {
-  section("Ranking", table([
+  return table([
     { title: "rank", cell: (row) => String(row.rank) },
     { title: "sublayer", text: true, cell: (row) => `${row.layer} ${row.sub}` },
     { title: "increase", cell: (row) => fixed(row.increase, 6) },
     { title: "loss", cell: (row) => fixed(row.loss, 6) },
     { title: "rule", text: true, cell: (row) => row.rule },
     { title: "change", text: true, cell: (row) => row.force },
-  ], ranked, { caption: `Sorted by the increase in loss; ${MISSING} marks a loss that is not finite` }));
+  ], ranked, { caption: `Sorted by the increase in loss${ranked.every((row) => isNumber(row.loss)) ? "" : `; ${MISSING} marks a loss that is not finite`}` });
 }
 
 startHeader(data.title, data.made);
 if (!result.complete) main.append(note("The command was interrupted: some sublayers are missing."));
 main.append(facts([["loss (nats)", fixed(result.loss, 4)], ["tokens", count(result.tokens)], ["sublayers", String(ranked.length)],
   result.saved_model ? ["saved model", result.saved_model.name] : null]));
-bars();
-ranking();
+const [order, figure] = bars();
+section("Increase in loss", order, row(figure, ranking()));
 startPage();

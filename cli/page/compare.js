@@ -74,14 +74,15 @@ function curveTable() {
 
 /* ---- tables ---- */
 
-/* Columns of the statistics of a group's runs, which `of` returns for a row. */
-function statistics(of) {
+/* Columns of the statistics of a row's group, which `of` returns for the row. */
+function statistics(of, isBaseline) {
   const number = (title, field) => ({ title, cell: (row) => fixed(of(row)[field], 4) });
   const p = (title, field) => ({ title, cell: (row) => pValue(of(row)[field]) });
   return [
     number("mean", "mean"), number("sd", "sd"),
     { title: "95 % interval", cell: (row) => (isNumber(of(row).low) ? `${fixed(of(row).low, 4)} to ${fixed(of(row).high, 4)}` : MISSING) },
-    number("difference", "difference"), p("Welch p", "welch_p"), p("paired p", "paired_p"),
+    { title: "difference", cell: (row) => (isBaseline(row) && result.groups.length > 1 ? "baseline" : fixed(of(row).difference, 4)) },
+    p("Welch p", "welch_p"), p("paired p", "paired_p"),
   ];
 }
 
@@ -92,38 +93,48 @@ function groupTable(key, title) {
   return table([
     { title: "group", text: true, wrap: true, cell: (group) => group.name },
     { title: "seeds", cell: (group) => count(group.seeds) },
-    ...statistics((group) => group[key]),
-  ], rows, { caption: `${title}, at step ${steps.join(", ")}`, rowClass: (group) => (group === baseline ? "baseline" : null) });
+    ...statistics((group) => group[key], (group) => group === baseline),
+  ], rows, { caption: `${title}, at step ${steps.join(", ")}` });
 }
 
+const NEEDS_SEEDS = "standard deviations, intervals and p-values need a second run that differs only in its seed";
+
 function groupTables() {
-  section("Groups",
-    note("Runs that differ only in their seeds are one group. Intervals are 95 % confidence intervals of the mean (Student's t), " +
-      "differences are relative to the baseline, and p-values are two-sided: Welch's t-test, and the t-test of the pairs of equal seed. " +
-      "They are not corrected for multiple comparisons."),
-    groupTable("val_loss", "Validation loss"), groupTable("train_loss", "Training loss, mean of the last tenth of the logged steps"),
-    hasSeeds ? element("ul", {}, result.groups.filter((group) => group.seeds > 1)
-      .map((group) => element("li", {}, `${group.name}: ${group.runs.join(", ")}`))) : null);
+  if (result.groups.length < 2 && !hasSeeds) return;
+  const hasSingle = result.groups.some((group) => group.seeds === 1);
+  section("Groups", row(
+    element("div", { class: hasSeeds ? null : "row" }, groupTable("val_loss", "Validation loss"), groupTable("train_loss", "Training loss, mean of the last tenth of the logged steps")),
+    element("div", { class: "aside" },
+      hasSeeds ? note("Runs that differ only in their seeds are one group. Intervals are 95 % confidence intervals of the mean (Student's t), " +
+        "and p-values are two-sided: Welch's t-test, and the t-test of the pairs of equal seed. They are not corrected for multiple comparisons.") : null,
+      result.groups.length > 1 ? note(`Differences are relative to ${baseline.name}.`) : null,
+      hasSingle ? note(`${hasSeeds ? "Some groups have one run" : "Each group has one run"}: ${NEEDS_SEEDS}.`) : null,
+      hasSeeds ? element("ul", {}, result.groups.filter((group) => group.seeds > 1)
+        .map((group) => element("li", {}, `${group.name}: ${group.runs.join(", ")}`))) : null)));
 }
 
 function reachTable() {
   if (!isNumber(result.target) || result.groups.length < 2) return;
   const ratio = (key) => ({ title: "relative", cell: (group) => fixed(group.reach[key], 3) });
-  section("Cost to reach the baseline's loss",
-    note(`Tokens, FLOPs and training time until the validation loss of a group's mean curve is ${fixed(result.target, 4)}, the final ` +
-      `one of ${baseline.name}; relative to the totals of ${baseline.name}. ${MISSING} marks a group that does not reach it.`),
-    table([
+  const reaching = result.groups.filter((group) => isNumber(group.reach.tokens));
+  const others = result.groups.filter((group) => !reaching.includes(group)).map((group) => group.name);
+  section("Cost to reach the baseline's loss", row(
+    reaching.length > 1 ? table([
       { title: "group", text: true, wrap: true, cell: (group) => group.name },
       { title: "tokens", cell: (group) => count(group.reach.tokens) }, ratio("tokens_ratio"),
       { title: "FLOPs", cell: (group) => short(group.reach.flops) }, ratio("flops_ratio"),
       { title: "time", cell: (group) => seconds(group.reach.seconds) }, ratio("seconds_ratio"),
-    ], result.groups, { caption: "Cost to reach the target", rowClass: (group) => (group === baseline ? "baseline" : null) }));
+    ], reaching, { caption: `Cost to reach the validation loss ${fixed(result.target, 4)}` }) : null,
+    element("div", { class: "aside" },
+      reaching.length > 1 ? note("Tokens, FLOPs and training time until the mean curve of a group has the final validation loss of " +
+        `${baseline.name}, and relative to the totals of ${baseline.name}.`) : null,
+      others.length ? note(`The validation loss ${fixed(result.target, 4)} of ${baseline.name} is not reached by ${others.join(", ")}.`) : null)));
 }
 
 function runTable() {
   section("Runs", table([
     { title: "run", text: true, wrap: true, cell: (run) => run.run },
-    { title: "model", text: true, cell: (run) => run.model },
+    { title: "model", text: true, cell: (run) => (run.model === "-" ? MISSING : run.model) },
     { title: "seed", cell: (run) => (isPresent(run.seed) ? String(run.seed) : MISSING) },
     { title: "parameters", cell: (run) => count(run.parameters || null) },
     { title: "steps", cell: (run) => count(run.steps) },
@@ -132,7 +143,7 @@ function runTable() {
     { title: "tokens/s", cell: (run) => count(run.tokens_per_s) },
     { title: "training time", cell: (run) => seconds(run.train_seconds) },
     { title: "FLOPs", cell: (run) => short(run.flops) },
-    { title: "peak memory", cell: (run) => (isNumber(run.peak_memory) ? `${count(run.peak_memory / 1048576)} MiB` : MISSING) },
+    { title: "peak MiB", cell: (run) => (isNumber(run.peak_memory) ? count(run.peak_memory / 1048576) : MISSING) },
     { title: "saved model", text: true, cell: (run) => (run.saved_model ? run.saved_model.name : MISSING) },
   ], result.runs, { caption: "Runs, each up to its last step" }),
   result.runs.some((run) => run.repeats) ? note(`Not in the statistics, because they repeat a seed: ${
@@ -169,11 +180,15 @@ function groupScores() {
     { title: "task", text: true, wrap: true, cell: (row) => row.task },
     { title: "group", text: true, wrap: true, cell: (row) => nameOf(row.group) },
     { title: "metric", text: true, cell: (row) => row.metric },
-    ...statistics((row) => row),
+    ...statistics((row) => row, (row) => row.group === baseline),
   ], rows, { caption: "Statistics by group, of each run's last score" });
 }
 
-startHeader(data.title, `${result.runs.length} runs in ${result.groups.length} groups, baseline ${baseline.name}. ${data.made}`);
+const several = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+startHeader(data.title, [
+  several(result.runs.length, "run") + (result.groups.length < result.runs.length ? ` in ${several(result.groups.length, "group")}` : ""),
+  result.groups.length > 1 ? `, compared with ${baseline.name}` : "", `. ${data.made}`,
+].join(""));
 for (const text of data.notes) main.append(note(`Note: ${text}.`.replace("..", ".")));
 curves();
 groupTables();

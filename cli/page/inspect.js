@@ -33,21 +33,22 @@ function gates() {
     section("Gates", note("No sublayer of this model has a gate."));
     return;
   }
+  const scale = gateScale(gated);
   const spread = chart({
     label: "Gate of each sublayer", height: 300,
     caption: "Mean of the gate over all tokens; the band is from its 5 % to its 95 % quantile.",
   }, () => overSublayers(gated, [{
     name: "mean", value: (s) => gateKey(s, "mean"), low: (s) => gateKey(s, "q05"), high: (s) => gateKey(s, "q95"),
-  }], { title: "gate" }));
-  section("Gates", spread.node,
+  }], { title: "gate", min: 0, max: scale.high }));
+  section("Gates", row(spread.node,
     table([
       ...identity(), column("mean", "mean"), column("5 %", "q05"), column("25 %", "q25"), column("50 %", "q50"),
       column("75 %", "q75"), column("95 %", "q95"), column("lowest", "min"), column("highest", "max"),
       ...["skip", "match", "over", "reflect"].map((name) => ({ title: name, cell: (s) => fixed(s[name], 3) })),
-    ], gated, { caption: "Quantiles of the gate, and shares of tokens" }),
+    ], gated, { caption: "Quantiles of the gate, and shares of tokens" })),
     note("The gate is β, or τ of a highway sublayer. Shares: skip is β < 0.1, match 0.9 to 1.1, over β > 1.1, reflect β > 1.9."));
   section("Gates by position", heatMap({
-    label: "Mean gate by sublayer and position", name: "mean gate", xTitle: "position",
+    label: "Mean gate by sublayer and position", name: "mean gate", scale, xTitle: "position",
     rows: gated.map(labelOf), columns: gated[0].by_position.map((value, i) => i), values: gated.map((s) => s.by_position),
     caption: "Each row is a sublayer, each column a position in the sequence, from 0.",
   }), positionTable());
@@ -114,14 +115,14 @@ function updates() {
     label: `Sizes of ${names.join(", ")} by sublayer`, height: 300,
     caption: "Means over tokens, relative to the norm of the state: the erased part, the written part and the whole step.",
   }, () => overSublayers(sublayers, names.map((name) => ({ name, value: (s) => (log && !(s[name] > 0) ? null : s[name]) })), { title: "relative size", log }));
-  section("Sizes of the updates", sizes.node, table([
+  section("Sizes of the updates", row(sizes.node, table([
     ...identity(),
     ...[["e_pre_rms", "e_pre"], ["e_post_rms", "e_post"], ["e_identity", "identity"], ["erase", "erase"], ["write", "write"], ["step", "step"],
       ["overlap_stream", "k with stream"], ["overlap_next", "k with next k"], ["lambda_mean", "λ"], ["lambda_min", "λ lowest"], ["lambda_max", "λ highest"],
       ["mix_f", "m of F(x)"], ["mix_x", "m of x"],
       ["values_own", "m of own values"], ["values_first", "m of layer 0's values"]]
       .filter(([name]) => has(name)).map(([name, title]) => ({ title, cell: (s) => precise(s[name]) })),
-  ], sublayers, { caption: "Root mean squares of kᵀX − v before and after the step, and means of the relative sizes and overlaps" }));
+  ], sublayers, { caption: "Root mean squares of kᵀX − v before and after the step, and means of the relative sizes and overlaps" })));
 }
 
 function spectrum() {
@@ -131,22 +132,22 @@ function spectrum() {
   const drawn = chart({
     label: "Eigenvalue of the shortcut of each sublayer", height: 260,
     caption: "Mean over tokens of 1 − β‖k‖², the eigenvalue of the shortcut I − β k kᵀ for k: 1 keeps this direction, 0 erases it, −1 reflects it.",
-  }, () => overSublayers(list, [{ name: "eigenvalue", value: (s) => s.eigenvalue_mean }], { title: "1 − β‖k‖²" }));
+  }, () => overSublayers(list, [{ name: "eigenvalue", value: (s) => s.eigenvalue_mean }], { title: "1 − β‖k‖²", min: 1 - gateScale(list).high, max: 1 }));
   const products = depth && depth.tokens ? chart({
     label: "Singular values of the product of the shortcuts up to each sublayer", height: 260,
     caption: "Means over tokens of the extreme singular values of A_s ⋯ A_1 on the span of k_1 … k_s: how much of the earlier state is left.",
   }, () => overSublayers(list, [
     { name: "largest", value: (s) => s.sigma_max }, { name: "smallest", value: (s) => s.sigma_min },
   ], { title: "singular value" })) : null;
-  section("Spectrum over depth", drawn.node, products ? products.node : null,
+  section("Spectrum over depth", row(drawn.node, products ? products.node : null),
+    row(table([
+      ...identity(), { title: "1 − β‖k‖²", cell: (s) => precise(s.eigenvalue_mean) },
+      ...(products ? [{ title: "smallest", cell: (s) => precise(s.sigma_min) }, { title: "largest", cell: (s) => precise(s.sigma_max) }] : []),
+    ], list, { caption: "Mean eigenvalue by sublayer, and singular values of the product up to it" }),
     depth ? table([
       { title: "product of all shortcuts", text: true, wrap: true, cell: (row) => row[0] }, { title: "mean", cell: (row) => row[1] },
     ], [["largest singular value", precise(depth.sigma_max)], ["smallest singular value", precise(depth.sigma_min)],
-      ["log |det|", precise(depth.log_det)], ["tokens with singular values", count(depth.tokens)]], { caption: "Over depth, means over tokens" }) : null,
-    table([
-      ...identity(), { title: "1 − β‖k‖²", cell: (s) => precise(s.eigenvalue_mean) },
-      ...(products ? [{ title: "smallest", cell: (s) => precise(s.sigma_min) }, { title: "largest", cell: (s) => precise(s.sigma_max) }] : []),
-    ], list, { caption: "Mean eigenvalue by sublayer, and singular values of the product up to it" }));
+      ["log |det|", precise(depth.log_det)], ["tokens with singular values", count(depth.tokens)]], { caption: "Over depth, means over tokens" }) : null));
 }
 
 function channels() {
@@ -154,17 +155,23 @@ function channels() {
   if (n < 2) return;
   const names = sublayers[0].channel_rms.map((value, j) => j);
   const one = sublayers[0].mix_mean ? "stream" : "value channel", column = sublayers[0].mix_mean ? "stream" : "channel";
+  /* Sublayers differ by more than channels do, so colors are relative to the mean of a row. */
+  const scale = { low: 0, middle: 1, high: 2 }, cells = [];
+  const cell = (s, j) => {
+    const node = element("span", {}, precise(s.channel_rms[j]));
+    cells.push([node, (s.channel_rms[j] * n) / s.channel_rms.reduce((sum, value) => sum + value, 0)]);
+    return node;
+  };
+  const sizes = table([
+    ...identity(), ...names.map((j) => ({ title: `${column} ${j}`, cell: (s) => cell(s, j) })),
+  ], sublayers, { caption: `Root mean square of each ${one} after each sublayer` });
+  paintCells(cells.map(([node, value]) => [node.parentNode, value]), scale);
   section(sublayers[0].mix_mean ? "Streams" : "Value channels",
-    heatMap({
-      label: `Root mean square of each ${one} after each sublayer`, name: "root mean square", xTitle: one,
-      rows: sublayers.map(labelOf), columns: names, values: sublayers.map((s) => s.channel_rms),
-    }),
-    result.read ? table([
+    row(sizes, result.read ? table([
       { title: "read vector", text: true, cell: (row) => row.name }, ...names.map((j) => ({ title: `${column} ${j}`, cell: (row) => fixed(row.values[j], 3) })),
     ], result.read.map((values, l) => ({ name: l < result.read.length - 1 ? `layer ${l}` : "readout", values })), { caption: `How much of each ${column} a layer reads` }) : null,
-    dataTable(`Root mean squares of the ${column}s`, [
-      ...identity(), ...names.map((j) => ({ title: `${column} ${j}`, cell: (s) => precise(s.channel_rms[j]) })),
-    ], sublayers));
+    element("div", { class: "aside" }, legendOf(scale, "relative to the mean of the row"),
+      note(`The state grows over depth; colors show how the ${column}s of one sublayer differ.`))));
 }
 
 /* ---- sums of states (dense_average) ---- */

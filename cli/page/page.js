@@ -71,7 +71,7 @@ function precise(value) {
 
 function seconds(value) {
   if (!isNumber(value)) return MISSING;
-  if (value < 60) return `${precise(value)} s`;
+  if (value < 60) return `${fixed(value, value < 10 ? 2 : 1)} s`;
   const whole = Math.round(value);
   const parts = [[Math.floor(whole / 86400), "d"], [Math.floor(whole / 3600) % 24, "h"], [Math.floor(whole / 60) % 60, "min"], [whole % 60, "s"]];
   const first = parts.findIndex((part) => part[0] > 0);
@@ -89,18 +89,38 @@ function visible(text) {
 
 /* ---- tables ---- */
 
-/* columns: { title, text (left-aligned), wrap, cell: row => string or node }. The first column has the row headers.
- * options: caption, rowClass. A wide table scrolls in its own box. */
+/* columns: { title, text (left-aligned), wrap, cell: row => string or node }. The first column has the row headers; another
+ * column without a value in any row is left out. options: caption. A wide table scrolls in its own box. */
 function table(columns, rows, options = {}) {
   const kind = (column) => [column.text ? "text" : "number", column.wrap ? "wrap" : ""].join(" ").trim();
-  const head = element("tr", {}, columns.map((c) => element("th", { scope: "col", class: c.text ? "text" : null }, c.title)));
-  const body = rows.map((row) =>
-    element("tr", { class: options.rowClass && options.rowClass(row) }, columns.map((column, i) =>
-      element(i ? "td" : "th", { scope: i ? null : "row", class: kind(column) }, column.cell(row)))));
-  const node = element("table", {},
-    options.caption ? element("caption", {}, options.caption) : null, element("thead", {}, head), element("tbody", {}, body));
-  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": options.caption || "table" }, node);
+  const cells = columns.map((column) => rows.map(column.cell));
+  const kept = columns.map((column, i) => i).filter((i) => i === 0 || cells[i].some((cell) => cell !== MISSING && cell !== ""));
+  const head = element("tr", {}, kept.map((i) => element("th", { scope: "col", class: kind(columns[i]) }, columns[i].title)));
+  const body = rows.map((row, r) => element("tr", {}, kept.map((i) =>
+    element(i ? "td" : "th", { scope: i ? null : "row", class: kind(columns[i]) }, cells[i][r]))));
+  return scrollBox(element("table", {},
+    options.caption ? element("caption", {}, options.caption) : null, element("thead", {}, head), element("tbody", {}, body)),
+  options.caption || "table");
 }
+
+/* A box that scrolls sideways. While its content is wider, its edge is shaded and the keyboard can scroll it. */
+function scrollBox(content, label) {
+  const box = element("div", { class: "scroll" }, content);
+  const update = () => {
+    const hidden = box.scrollWidth - box.clientWidth;
+    box.toggleAttribute("data-more", hidden - box.scrollLeft > 1);
+    for (const [name, value] of Object.entries({ tabindex: 0, role: "region", "aria-label": label })) {
+      if (hidden > 1) box.setAttribute(name, value);
+      else box.removeAttribute(name);
+    }
+  };
+  box.addEventListener("scroll", update);
+  new ResizeObserver(update).observe(box);
+  return box;
+}
+
+/* Figures, tables and text side by side, if there is space. */
+const row = (...children) => element("div", { class: "row" }, ...children);
 
 /* Values of one kind: pairs of a name and a text. */
 function facts(pairs) {
@@ -138,22 +158,64 @@ const seriesColor = (i) => color(`series-${i % SERIES}`);
 const seriesDash = (i) => [[], [7, 3], [2, 3], [7, 3, 2, 3]][Math.floor(i / SERIES) % 4];
 const POINTS = ["circle", "triangle", "rect", "rectRot", "star", "cross", "crossRot"];
 
-function withAlpha(hex, alpha) {
-  const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-  return `rgba(${parts.join(",")},${alpha})`;
+const partsOf = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+const withAlpha = (hex, alpha) => `rgba(${partsOf(hex).join(",")},${alpha})`;
+
+/* ---- colors of values ----
+ * A scale { low, high } has colors from nothing to most. With { middle } it has a neutral color there, and two others below
+ * and above; the colors of low, middle and high do not depend on the data. */
+
+const isDiverging = (scale) => isNumber(scale.middle);
+const paletteOf = (scale) => (isDiverging(scale) ? ["heat-low", "heat-middle", "heat-high"] : ["ramp-low", "ramp-high"]);
+
+/* The place of a value among the colors, from 0 to 1. */
+function shareOf(value, scale) {
+  const part = (low, high) => Math.min(Math.max((value - low) / (high - low), 0), 1);
+  if (!isDiverging(scale)) return part(scale.low, scale.high);
+  return value > scale.middle ? 0.5 + part(scale.middle, scale.high) / 2 : part(scale.low, scale.middle) / 2;
 }
 
-/* A color for a share 0 to 1: dark blue to yellow, with lightness rising throughout (the palette cividis), so that it is
- * read without color vision and on light and dark pages. */
-const RAMP = [[0, 34, 78], [53, 69, 107], [102, 105, 112], [148, 142, 119], [200, 184, 102], [254, 232, 56]];
-function rampColor(share) {
-  const at = Math.min(Math.max(share, 0), 1) * (RAMP.length - 1);
-  const low = Math.min(Math.floor(at), RAMP.length - 2);
-  const mixed = RAMP[low].map((from, i) => Math.round(from + (RAMP[low + 1][i] - from) * (at - low)));
-  return `rgb(${mixed.join(",")})`;
+/* A function from a value to its color, { background, text }, in the color scheme of the moment. The text is black or white,
+ * whichever has more contrast: at least 4.5. */
+function painter(scale) {
+  const stops = paletteOf(scale).map((name) => partsOf(color(name)));
+  return (value) => {
+    const at = shareOf(value, scale) * (stops.length - 1);
+    const low = Math.min(Math.floor(at), stops.length - 2);
+    const mixed = stops[low].map((from, i) => Math.round(from + (stops[low + 1][i] - from) * (at - low)));
+    return { background: `rgb(${mixed.join(",")})`, text: luminance(mixed) > 0.18 ? "#000000" : "#ffffff" };
+  };
 }
-/* A text color that is readable on it. */
-const rampText = (share) => (share > 0.45 ? "#000000" : "#ffffff");
+
+/* The relative luminance of WCAG. */
+function luminance(parts) {
+  const linear = parts.map((part) => (part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+}
+
+/* The scale of the gates of these sublayers: 0 skips, 1 is neutral, and the end is the largest value that a gate can have. */
+const gateScale = (sublayers) => ({ low: 0, middle: 1, high: Math.max(1, ...sublayers.map((s) => s.gate_max || 0)) });
+
+/* Colors elements by their values; cells: pairs of an element and a value. */
+function paintCells(cells, scale) {
+  drawing(() => {
+    const paint = painter(scale);
+    for (const [node, value] of cells) {
+      if (isNumber(value)) [node.style.background, node.style.color] = Object.values(paint(value));
+    }
+    return () => {};
+  });
+}
+
+/* The colors of a scale, with its ends. */
+function legendOf(scale, name) {
+  const middle = isDiverging(scale) ? ` ${(100 * (scale.middle - scale.low)) / (scale.high - scale.low)}%` : "";
+  const stops = paletteOf(scale).map((one, i) => `var(--${one})${i === 1 ? middle : ""}`);
+  const ramp = element("div", { class: "ramp", style: `background: linear-gradient(to right, ${stops.join(", ")})` });
+  return element("div", { class: "legend" }, element("span", {}, name),
+    element("span", { class: "ends" }, precise(scale.low), ramp, precise(scale.high)),
+    isDiverging(scale) ? element("span", {}, `gray: ${precise(scale.middle)}`) : null);
+}
 
 /* ---- drawings: redrawn when the color scheme changes, and in light colors at full width for printing ---- */
 
@@ -249,13 +311,18 @@ function axis(options) {
   };
 }
 
-/* On a logarithmic axis only 1, 2 and 5 times powers of ten have labels. */
+/* All labels of a linear axis have the same number of decimals. On a logarithmic axis only 1, 2 and 5 times powers of ten
+ * have labels. */
 function tickLabel(options) {
-  const format = options.format || ((value) => (Math.abs(value) >= 1000 ? short(value) : precise(value)));
-  return (value) => {
-    if (!options.log) return format(value);
+  const decimals = (value) => (String(Number(value.toPrecision(6))).split(".")[1] || "").length;
+  const format = options.format || ((value, ticks) => {
+    if (ticks.some((tick) => Math.abs(tick.value) >= 1000 || decimals(tick.value) > 5)) return Math.abs(value) >= 1000 ? short(value) : precise(value);
+    return value ? fixed(value, Math.max(...ticks.map((tick) => decimals(tick.value)))) : "0";
+  });
+  return (value, index, ticks) => {
+    if (!options.log) return format(value, ticks);
     const lead = Number(value.toExponential(6).split("e")[0]);
-    return [1, 2, 5].includes(Number(lead.toPrecision(3))) ? format(value) : null;
+    return [1, 2, 5].includes(Number(lead.toPrecision(3))) ? (options.format || precise)(value) : null;
   };
 }
 
@@ -269,12 +336,13 @@ function categories(options = {}) {
   };
 }
 
-/* Data sets of a line chart: for each series { name, points: [{ x, y, low, high }] } its band, if points have low and high,
- * and its line. Points without y are left out. */
+/* Data sets of a line chart: for each series { name, points: [{ x, y, low, high, apart }] } its band, if points have low and
+ * high, and its line. Points without y are left out; one that is apart is not joined to the next. */
 function lineSets(series) {
   const sets = [];
   series.forEach((one, i) => {
-    const points = one.points.filter((point) => isNumber(point.x) && isNumber(point.y));
+    const points = one.points.filter((point) => isNumber(point.x) && isNumber(point.y))
+      .flatMap((point) => (point.apart ? [point, { x: point.x, y: NaN }] : [point]));
     const ink = seriesColor(i);
     const marked = points.length <= 40;
     const common = { parsing: false, pointRadius: 0, pointHitRadius: 0, borderWidth: 0, band: true };
@@ -285,7 +353,7 @@ function lineSets(series) {
     }
     sets.push({
       label: ellipsis(one.name, 40), data: points, parsing: false, borderColor: ink, backgroundColor: ink, borderWidth: 2,
-      borderDash: seriesDash(i), pointRadius: marked ? 2.5 : 0, pointHitRadius: 6,
+      borderDash: seriesDash(i), pointRadius: marked ? 2.5 : (point) => (point.raw && point.raw.apart ? 2.5 : 0), pointHitRadius: 6,
       pointStyle: marked ? POINTS[i % POINTS.length] : "line", tension: 0, clip: 6,
     });
   });
@@ -355,30 +423,22 @@ function rangeOf(values) {
   if (low > high) return { low: 0, high: 1 };
   return low === high ? { low: low - 0.5, high: high + 0.5 } : { low, high };
 }
-const shareOf = (value, range) => (value - range.low) / (range.high - range.low);
-
-/* The colors of a range, with its ends. */
-function legendOf(range, name) {
-  const ramp = element("div", { class: "ramp", role: "img", "aria-label": `colors from ${precise(range.low)} (dark) to ${precise(range.high)} (bright)` });
-  ramp.style.background = `linear-gradient(to right, ${[0, 0.2, 0.4, 0.6, 0.8, 1].map(rampColor).join(",")})`;
-  return element("div", { class: "legend" }, element("span", {}, name), element("span", { class: "ends" }, precise(range.low), ramp, precise(range.high)));
-}
 
 /* A heat map on a canvas. options: label, caption, rows (labels), columns (values of the axis below), xTitle, value name,
- * values[row][column] (null: missing), rowLabels (shorter labels at the side), tight (thin rows). The value under the pointer is
- * shown below. */
+ * values[row][column] (null: missing, a diagonal line), scale (by default the range of the values), rowLabels (shorter labels
+ * at the side), tight (thin rows). The value under the pointer is shown below. */
 function heatMap(options) {
-  const range = options.range || rangeOf(options.values.flat());
-  const canvas = element("canvas", { role: "img", "aria-label": `${options.label}: ${options.name} from ${precise(range.low)} to ${precise(range.high)}` });
+  const scale = options.scale || rangeOf(options.values.flat());
+  const canvas = element("canvas", { role: "img", "aria-label": `${options.label}: ${options.name} from ${precise(scale.low)} to ${precise(scale.high)}` });
   const box = element("div", { class: "canvas" }, canvas);
   const rowHeight = options.tight ? 6 : Math.max(11, Math.min(22, 420 / options.rows.length));
   const shape = { left: 0, top: 4, bottom: 38, rowHeight };
   const height = Math.ceil(shape.top + rowHeight * options.rows.length + shape.bottom);
   box.style.height = `${height}px`;
   const value = element("output", { class: "value" });
-  const node = element("figure", {}, legendOf(range, options.name), box, value,
+  const node = element("figure", {}, legendOf(scale, options.name), box, value,
     options.caption ? element("figcaption", {}, options.caption) : null);
-  const draw = () => drawHeatMap(canvas, box.clientWidth, height, shape, range, options);
+  const draw = () => drawHeatMap(canvas, box.clientWidth, height, shape, scale, options);
   canvas.addEventListener("pointermove", (event) => {
     const { row, column } = cellAt(event, shape, options);
     value.textContent = row === null ? "" :
@@ -399,7 +459,7 @@ function cellAt(event, shape, options) {
   return inside ? { row, column } : { row: null, column: null };
 }
 
-function drawHeatMap(canvas, width, height, shape, range, options) {
+function drawHeatMap(canvas, width, height, shape, scale, options) {
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.max(1, Math.round(width * ratio));
   canvas.height = Math.round(height * ratio);
@@ -407,23 +467,34 @@ function drawHeatMap(canvas, width, height, shape, range, options) {
   canvas.style.height = `${height}px`;
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
-  context.font = `11px ${Chart.defaults.font.family}`;
+  context.font = `12px ${Chart.defaults.font.family}`;
   shape.left = Math.ceil(Math.max(...(options.rowLabels || options.rows).map((row) => context.measureText(row).width))) + 8;
-  shape.width = Math.max(10, width - shape.left - 8);
-  drawCells(context, shape, range, options);
+  shape.width = Math.max(10, Math.min(width - shape.left - 8, 120 * options.columns.length));
+  drawCells(context, shape, scale, options);
   drawHeatLabels(context, shape, options);
   return () => context.clearRect(0, 0, width, height);
 }
 
-/* Cells overlap by half a pixel, so that no seams show. */
-function drawCells(context, shape, range, options) {
+/* Cells overlap by half a pixel, so that no seams show. The frame shows where the map ends. */
+function drawCells(context, shape, scale, options) {
+  const paint = painter(scale);
   const cell = shape.width / options.columns.length;
   const gap = shape.rowHeight > 14 ? 1 : 0;
+  context.strokeStyle = color("control");
   options.values.forEach((row, r) => row.forEach((value, c) => {
-    context.fillStyle = isNumber(value) ? rampColor(shareOf(value, range)) : color("missing");
-    const right = c === options.columns.length - 1 ? 0 : 0.5;
-    context.fillRect(shape.left + c * cell, shape.top + r * shape.rowHeight, cell + right, shape.rowHeight - gap);
+    const x = shape.left + c * cell;
+    const y = shape.top + r * shape.rowHeight;
+    if (isNumber(value)) {
+      context.fillStyle = paint(value).background;
+      context.fillRect(x, y, cell + (c === options.columns.length - 1 ? 0 : 0.5), shape.rowHeight - gap);
+    } else {
+      context.beginPath();
+      context.moveTo(x, y + shape.rowHeight);
+      context.lineTo(x + cell, y);
+      context.stroke();
+    }
   }));
+  context.strokeRect(shape.left - 0.5, shape.top - 0.5, shape.width + 1, options.rows.length * shape.rowHeight + 1 - gap);
 }
 
 function drawHeatLabels(context, shape, options) {

@@ -14,18 +14,13 @@ const view = { measure: available[0], sublayer: 0 };
 const shown = () => sublayers.map((one, s) => s).filter((s) => hasMeasure(view.measure, s));
 const valuesOf = (s) => result.prompt.map((token) => token[view.measure][s]);
 
-function shade(node, value, range) {
-  if (!isNumber(value)) return node;
-  const share = shareOf(value, range);
-  node.style.background = rampColor(share);
-  node.style.color = rampText(share);
-  return node;
-}
+/* Gates have a scale of their own; steps that of all tokens and sublayers, from 0. */
+const scaleOfView = () => (view.measure === "gates" ? gateScale(sublayers) : { low: 0, high: rangeOf(shown().flatMap(valuesOf)).high });
 
 /* ---- the text, colored by one sublayer ---- */
 
 function coloredText() {
-  const range = rangeOf(shown().flatMap(valuesOf));
+  const scale = scaleOfView();
   const s = shown().includes(view.sublayer) ? view.sublayer : shown()[0];
   const select = element("select", { "aria-label": "sublayer" },
     shown().map((i) => element("option", { value: i, selected: i === s ? "" : null }, `layer ${labelOf(sublayers[i])}`)));
@@ -34,23 +29,30 @@ function coloredText() {
     drawAll();
     placeDrawings();
   });
-  const text = element("div", { class: "tokens" }, result.prompt.map((token) => {
+  const cells = result.prompt.map((token) => {
     const value = token[view.measure][s];
-    return shade(element("span", { title: `${visible(token.text)}: ${precise(value)}` }, visible(token.text)), value, range);
-  }));
-  return [element("p", { class: "control" }, element("label", {}, "Sublayer ", select)), legendOf(range, view.measure === "gates" ? "gate" : "step"), text];
+    return [element("span", { title: `${visible(token.text)}: ${precise(value)}` }, visible(token.text)), value];
+  });
+  const text = element("div", { class: "tokens" }, cells.map(([node]) => node));
+  paintCells(cells, scale);
+  return [element("p", { class: "control" }, element("label", {}, "Sublayer ", select)), legendOf(scale, view.measure === "gates" ? "gate" : "step"), text];
 }
 
 /* ---- all sublayers ---- */
 
 function heatTable() {
-  const range = rangeOf(shown().flatMap(valuesOf));
+  const cells = [];
+  const cell = (value) => {
+    cells.push([element("td", { class: "cell" }, fixed(value, 2)), value]);
+    return cells[cells.length - 1][0];
+  };
   const heads = element("tr", {}, element("th", { scope: "col", class: "text" }, "token"),
     shown().map((s) => element("th", { scope: "col" }, labelOf(sublayers[s]))));
   const rows = result.prompt.map((token) => element("tr", {}, element("th", { scope: "row", class: "text" }, visible(token.text)),
-    shown().map((s) => shade(element("td", { class: "cell" }, fixed(token[view.measure][s], 2)), token[view.measure][s], range))));
-  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "token by sublayer" },
-    element("table", {}, element("caption", {}, `${MEASURES[view.measure]} of each token in each sublayer`), element("thead", {}, heads), element("tbody", {}, rows)));
+    shown().map((s) => cell(token[view.measure][s]))));
+  paintCells(cells, scaleOfView());
+  return scrollBox(element("table", {}, element("caption", {}, `${MEASURES[view.measure]} of each token in each sublayer`),
+    element("thead", {}, heads), element("tbody", {}, rows)), "token by sublayer");
 }
 
 /* The mean over the prompt, sublayer by sublayer. */
@@ -65,7 +67,7 @@ function depthChart() {
       const values = valuesOf(s).filter(isNumber);
       return { x: i, y: values.reduce((sum, value) => sum + value, 0) / values.length, low: ranges[i].low, high: ranges[i].high };
     });
-    const made = lineChart({ series: [{ name: "mean", points }], x: { title: "sublayer", min: 0, max: Math.max(1, list.length - 1) }, y: { title: view.measure === "gates" ? "gate" : "step" } });
+    const made = lineChart({ series: [{ name: "mean", points }], x: { title: "sublayer", min: 0, max: Math.max(1, list.length - 1) }, y: view.measure === "gates" ? { title: "gate", min: 0, max: scaleOfView().high } : { title: "step", min: 0 } });
     made.options.scales.x.ticks = { stepSize: 1, autoSkip: true, maxRotation: 60, callback: (value) => (isPresent(list[value]) ? labelOf(sublayers[list[value]]) : null) };
     return made;
   }).node;
@@ -76,8 +78,7 @@ function drawAll() {
   drawings.length = 0;
   body.replaceChildren(
     element("section", {}, element("h2", {}, "The prompt"), ...coloredText()),
-    element("section", {}, element("h2", {}, "Over depth"), depthChart()),
-    element("section", {}, element("h2", {}, "Every sublayer"), heatTable()));
+    element("section", {}, element("h2", {}, "Every sublayer"), row(heatTable(), depthChart())));
 }
 
 startHeader(data.title, data.made);

@@ -43,11 +43,12 @@ function curves() {
     ["lr", "learning rate", {}], ["grad_norm", "gradient norm, before clipping", { log: logScale("grad_norm") }],
     ["tokens_per_s", "tokens per second", { min: 0, format: short }],
   ].filter(([key]) => steps.some((row) => isNumber(row[key])));
+  const validations = () => below(pointsOf("val_loss")).map((point, i) => ({ ...point, apart: i === 0 && steps[0].step === 0 && isNumber(steps[0].val_loss) }));
   const loss = chart({
     label: "Training and validation loss", height: 400,
-    caption: "Training loss is that of each logged step. Smoothing is the weight of the previous average in an exponential moving average of the training loss.",
+    caption: "Training loss is that of each logged step. The validation loss before training is a point of its own. Smoothing is the weight of the previous average in an exponential moving average of the training loss.",
   }, () => lineChart({
-    series: [{ name: "training loss", points: below(smoothed(pointsOf("loss"), view.smoothing)) }, { name: "validation loss", points: below(pointsOf("val_loss")) }]
+    series: [{ name: "training loss", points: below(smoothed(pointsOf("loss"), view.smoothing)) }, { name: "validation loss", points: validations() }]
       .filter((series) => series.points.length),
     x: xAxis(), y: { title: "loss (nats)" },
   }));
@@ -86,12 +87,17 @@ function stepTable() {
 
 /* ---- telemetry: sublayers over steps ---- */
 
-/* Figures that the heat map shows, if the records have them. */
+/* Figures that the heat map shows, if the records have them, and the scales of those that have a fixed range or meaning;
+ * the others are sizes, and their scales begin at 0. */
+const GATE = gateScale(telemetry.flatMap((record) => record.sublayers));
+const FACTOR = { low: 0, middle: 1, high: 2 };
+const SHARE = { low: 0, high: 1 };
 const FIGURES = [
-  ["beta_mean", "gate β, mean"], ["tau_mean", "gate τ, mean"], ["lambda_mean", "λ, mean"], ["beta_q05", "gate β, 5 % quantile"],
-  ["beta_q95", "gate β, 95 % quantile"], ["skip", "share of tokens with β < 0.1"], ["match", "share of tokens with β from 0.9 to 1.1"], ["over", "share of tokens with β > 1.1"],
-  ["reflect", "share of tokens with β > 1.9"], ["eigenvalue_mean", "eigenvalue of the shortcut"], ["erase", "relative size of the erase term"],
-  ["write", "relative size of the write term"], ["step", "relative size of the step"], ["overlap_stream", "overlap of k with the stream"],
+  ["beta_mean", "gate β, mean", GATE], ["tau_mean", "gate τ, mean", GATE], ["beta_q05", "gate β, 5 % quantile", GATE], ["beta_q95", "gate β, 95 % quantile", GATE],
+  ["lambda_mean", "λ, mean", FACTOR], ["skip", "share of tokens with β < 0.1", SHARE], ["match", "share of tokens with β from 0.9 to 1.1", SHARE],
+  ["over", "share of tokens with β > 1.1", SHARE], ["reflect", "share of tokens with β > 1.9", SHARE],
+  ["eigenvalue_mean", "eigenvalue of the shortcut", { low: 1 - GATE.high, middle: 0, high: 1 }], ["erase", "relative size of the erase term"],
+  ["write", "relative size of the write term"], ["step", "relative size of the step"], ["overlap_stream", "overlap of k with the stream", SHARE],
   ["x_rms", "root mean square of the stream"], ["f_rms", "root mean square of the sublayer's output"],
 ];
 
@@ -115,17 +121,21 @@ function gates() {
   }
   const sublayers = telemetry[0].sublayers;
   const columns = telemetry.map((record) => record.step);
-  const present = FIGURES.filter(([key]) => telemetry.some((record) => record.sublayers.some((s) => isNumber(s[key]))));
-  const valuesOf = (key) => sublayers.map((s, i) => telemetry.map((record) => record.sublayers[i][key]));
-  const title = (key) => FIGURES.find((row) => row[0] === key)[1];
+  const valueOf = (i, key) => (record) => record.sublayers[i][key];
+  const sublayersWith = (key) => sublayers.map((s, i) => i).filter((i) => telemetry.some((record) => isNumber(valueOf(i, key)(record))));
+  const present = FIGURES.filter(([key]) => sublayersWith(key).length);
+  const map = (key) => {
+    const [, title, scale] = FIGURES.find((one) => one[0] === key);
+    const shown = sublayersWith(key);
+    const values = shown.map((i) => telemetry.map(valueOf(i, key)));
+    return heatMap({ label: `${title} by sublayer and step`, name: title, xTitle: "step", rows: shown.map((i) => labelOf(sublayers[i])),
+      columns, values, scale: scale || { low: 0, high: rangeOf(values.flat()).high } });
+  };
   section("Gates over the steps",
     note(`${count(telemetry.length)} of ${count(result.n_telemetry)} telemetry records. Each row is a sublayer, each column a record.`),
-    chooser("Figure", present, (key) => heatMap({
-      label: `${title(key)} by sublayer and step`, name: title(key), xTitle: "step", rows: sublayers.map(labelOf), columns, values: valuesOf(key),
-    })),
-    dataTable(title(present[0][0]), [{ title: "step", cell: (i) => count(columns[i]) },
-      ...sublayers.map((s, at) => ({ title: labelOf(s), cell: (i) => fixed(telemetry[i].sublayers[at][present[0][0]], 3) }))],
-    columns.map((step, i) => i)));
+    chooser("Figure", present, map),
+    dataTable(present[0][1], [{ title: "step", cell: (record) => count(record.step) },
+      ...sublayersWith(present[0][0]).map((i) => ({ title: labelOf(sublayers[i]), cell: (record) => fixed(valueOf(i, present[0][0])(record), 3) }))], telemetry));
   histograms(sublayers, columns);
   gradients(columns);
 }
@@ -134,18 +144,19 @@ function histograms(sublayers, columns) {
   const gated = sublayers.map((s, i) => i).filter((i) => telemetry.some((record) => record.sublayers[i].histogram));
   if (!gated.length) return;
   const share = (bins, b) => bins[b] / (bins.reduce((sum, n) => sum + n, 0) || 1);
-  section("Histograms over the steps", chooser("Sublayer", gated.map((i) => [i, `layer ${labelOf(sublayers[i])}`]), (i) => {
+  section("Histograms over the steps", row(element("div", { class: "figure" }, chooser("Sublayer", gated.map((i) => [i, `layer ${labelOf(sublayers[i])}`]), (i) => {
     const s = telemetry.find((record) => record.sublayers[i].histogram).sublayers[i];
     const bins = s.histogram.map((n, b) => b).reverse();
+    const values = bins.map((b) => telemetry.map((record) => (record.sublayers[i].histogram ? share(record.sublayers[i].histogram, b) : null)));
     const edge = (b) => precise((b * s.gate_max) / s.histogram.length);
     return heatMap({
-      label: `Histogram of the gate of layer ${labelOf(s)} over the steps`, name: "share of the tokens", xTitle: "step", tight: true, columns,
+      label: `Histogram of the gate of layer ${labelOf(s)} over the steps`, scale: { low: 0, high: rangeOf(values.flat()).high }, name: "share of the tokens", xTitle: "step", tight: true, columns,
       rows: bins.map((b) => `${edge(b)} to ${edge(b + 1)}`),
       rowLabels: bins.map((b) => (b % 5 === 0 ? edge(b) : "")),
-      values: bins.map((b) => telemetry.map((record) => (record.sublayers[i].histogram ? share(record.sublayers[i].histogram, b) : null))),
+      values,
       caption: "Each column is the histogram of a record; from bottom to top the bins of the gate, labeled with their lower edge.",
     });
-  }), latestHistograms(sublayers, gated));
+  })), latestHistograms(sublayers, gated)));
 }
 
 /* The quantiles of the last record. */
@@ -217,22 +228,23 @@ function events() {
   ].sort((a, b) => a.step - b.step);
   const ends = { running: "The run is in progress.", finished: "The run has finished.", stopped: "The run was stopped before its last step; ddl train --resume continues it." };
   section("Events", element("p", {}, ends[result.status]),
-    rows.length ? table([
+    row(rows.length ? table([
       { title: "step", cell: (row) => count(row.step) }, { title: "event", text: true, cell: (row) => row.what }, { title: "details", text: true, wrap: true, cell: (row) => row.more },
     ], rows, { caption: "Starts and resumes, skipped updates and non-finite values" })
       : null,
-    rows.length === starts.length ? note("No update was skipped, and all values were finite.") : null,
     result.checkpoints.length ? table([
       { title: "checkpoint", cell: (row) => count(row.step) }, { title: "training loss", cell: (row) => fixed(row.loss, 4) },
       { title: "validation loss", cell: (row) => fixed(row.val_loss, 4) }, { title: "state", text: true, cell: (row) => (row.damaged ? "corrupted" : "") },
-    ], result.checkpoints, { caption: "Checkpoints" }) : note("There is no checkpoint."));
+    ], result.checkpoints, { caption: "Checkpoints" }) : null),
+    rows.length === starts.length ? note("No update was skipped, and all values were finite.") : null,
+    result.checkpoints.length ? null : note("There is no checkpoint."));
 }
 
 /* ---- recipe ---- */
 
-function keyTable(values, keys, caption) {
-  return table([{ title: "key", text: true, cell: (key) => key }, { title: "value", text: true, wrap: true, cell: (key) => (values[key] === "" ? "empty" : String(values[key])) }],
-    keys, { caption });
+function keyList(values, keys, title) {
+  return [element("h3", {}, title), element("dl", { class: "keys" }, keys.map((key) =>
+    element("div", {}, element("dt", {}, key), element("dd", {}, values[key] === "" ? "empty" : String(values[key])))))];
 }
 
 function recipe() {
@@ -241,9 +253,9 @@ function recipe() {
     return;
   }
   const { recipe: keys, config } = result;
-  section("Recipe", keyTable(keys, result.recipe_changed, "Keys of the run that differ from their default"),
-    keyTable(config, result.config_changed, "Keys of the model that differ from their default"),
-    element("details", {}, element("summary", {}, "All keys"), keyTable(keys, Object.keys(keys), "Keys of the run"), keyTable(config, Object.keys(config), "Keys of the model")));
+  section("Recipe", ...keyList(keys, result.recipe_changed, "Keys of the run that differ from their default"),
+    ...keyList(config, result.config_changed, "Keys of the model that differ from their default"),
+    element("details", {}, element("summary", {}, "All keys"), ...keyList(keys, Object.keys(keys), "Keys of the run"), ...keyList(config, Object.keys(config), "Keys of the model")));
 }
 
 startHeader(data.title, data.made);

@@ -117,6 +117,67 @@ static const char check_page[] =
     "  done(wrong.join('; '));"
     "}), 100))";
 
+/* Geometry and contrast. At 1280 pixels and more every table is whole: only a folded table, or one of many
+ * sublayers, may scroll. A table that does not scroll has no shade at its edge and is no stop of the Tab key.
+ * No table has a row or a column without a value. Text has the contrast of WCAG AA; the colors of values
+ * differ from the page, and their text from them. */
+static const char check_looks[] =
+    "(() => {"
+    "  const wrong = new Set(), say = (text) => wrong.add(text);"
+    "  const width = document.documentElement.clientWidth;"
+    "  const shown = (node) => node.checkVisibility();"
+    "  document.querySelectorAll('main *, footer').forEach((node) => {"
+    "    if (shown(node) && !node.closest('.scroll[role]') && node.getBoundingClientRect().right > width + "
+    "0.5)"
+    "      say('wider than the page: ' + node.tagName + ' ' + node.className);"
+    "  });"
+    "  document.querySelectorAll('.scroll').forEach((box) => {"
+    "    if (!shown(box)) return;"
+    "    const caption = box.textContent.slice(0, 60), hidden = box.scrollWidth > box.clientWidth + 1;"
+    "    const style = getComputedStyle(box);"
+    "    if (hidden && width >= 1280 && !box.closest('details')) say('clipped: ' + caption);"
+    "    if (hidden !== box.hasAttribute('tabindex')) say('wrong stop of Tab: ' + caption);"
+    "    if (!hidden && (style.boxShadow !== 'none' || style.backgroundImage !== 'none')) say('shade: ' + "
+    "caption);"
+    "    const rows = [...box.querySelectorAll('tr')].map((row) => [...row.children].map((cell) => "
+    "cell.textContent));"
+    "    const body = rows.slice(1);"
+    "    body.forEach((row) => row.slice(1).every((cell) => cell === '–') && say('empty row: ' + row[0] + ' "
+    "of ' + caption));"
+    "    rows[0].forEach((title, c) => body.every((row) => row[c] === '–') && say('empty column: ' + title));"
+    "  });"
+    "  const parse = (text) => text.match(/[\\d.]+/g).map(Number);"
+    "  const contrast = (a, b) => {"
+    "    const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);"
+    "    return (high + 0.05) / (low + 0.05);"
+    "  };"
+    "  const behind = (node) => {"
+    "    for (; node; node = node.parentElement) {"
+    "      const parts = parse(getComputedStyle(node).backgroundColor);"
+    "      if (parts.length < 4 || parts[3] > 0) return parts.slice(0, 3);"
+    "    }"
+    "    return [255, 255, 255];"
+    "  };"
+    "  document.querySelectorAll('main *, footer *').forEach((node) => {"
+    "    if (!shown(node) || ![...node.childNodes].some((child) => child.nodeType === 3 && "
+    "child.textContent.trim())) return;"
+    "    const found = contrast(parse(getComputedStyle(node).color).slice(0, 3), behind(node));"
+    "    if (found < 4.5) say('contrast ' + found.toFixed(2) + ' of ' + node.tagName + ': ' + "
+    "node.textContent.slice(0, 30));"
+    "  });"
+    "  const page = behind(document.documentElement), dark = luminance(page) < 0.5;"
+    "  for (const scale of [{ low: 0, middle: 1, high: 2 }, { low: 0, high: 2 }]) {"
+    "    for (let value = 0; value <= 2; value += 0.125) {"
+    "      const { background, text } = painter(scale)(value);"
+    "      if (contrast(parse(background), page) < (dark ? 3 : 1.5)) say('color of ' + value + ' vanishes');"
+    "      if (contrast(parse(background), partsOf(text)) < 4.5) say('text on the color of ' + value);"
+    "    }"
+    "  }"
+    "  for (const name of ['control', ...Array.from({ length: SERIES }, (one, i) => 'series-' + i)])"
+    "    if (contrast(partsOf(color(name)), page) < 3) say('contrast of ' + name);"
+    "  return [...wrong].join('; ');"
+    "})()";
+
 /* Chooses every radio button and option in turn. */
 static const char operate_page[] =
     "document.querySelectorAll('input[type=radio]').forEach((input) => input.click());"
@@ -128,10 +189,22 @@ static const char operate_page[] =
 
 static void assert_page(const char *page, const char *what)
 {
-    json_t *wrong = browser_evaluate(check_page);
-    if (strcmp(json_string_value(wrong), "") != 0 || *browser_errors())
-        fail_msg("%s, %s: %s %s", page, what, json_string_value(wrong), browser_errors());
-    json_decref(wrong);
+    static const char *const checks[] = { check_page, check_looks };
+    for (size_t i = 0; i < 2; i++) {
+        json_t *wrong = browser_evaluate(checks[i]);
+        if (strcmp(json_string_value(wrong), "") != 0 || *browser_errors())
+            fail_msg("%s, %s: %s %s", page, what, json_string_value(wrong), browser_errors());
+        json_decref(wrong);
+    }
+}
+
+/* A condition of the page, in JavaScript. */
+static void assert_true_in_page(const char *expression)
+{
+    json_t *value = browser_evaluate(expression);
+    if (!json_is_true(value))
+        fail_msg("not true in the page: %s", expression);
+    json_decref(value);
 }
 
 /* What is in the page after its script has run. */
@@ -150,10 +223,10 @@ static void assert_in_page(const char *selector, const char *text)
 /* Shows page `name`.html of the scratch folder in all ways. */
 static void view_page(const char *name)
 {
-    static const int widths[] = { 360, 800, 1400 };
+    static const int widths[] = { 1280, 360, 800, 1600 };
     const char *page = page_path(name);
     char picture[4200], what[64];
-    for (size_t w = 0; w < (test_sample_sanitized() ? 1 : 3); w++) {
+    for (size_t w = 0; w < (test_sample_sanitized() ? 2 : 4); w++) {
         for (int dark = 0; dark < 2; dark++) {
             const struct browser_view view = { .width = widths[w], .dark = dark != 0 };
             browser_open(page, &view);
@@ -221,6 +294,32 @@ static void compare_in_browser(void **state)
     assert_in_page("li", HOSTILE);
     assert_in_page("th", "b-0");
     assert_in_page("caption", "Validation loss");
+    assert_in_page("p", "4 runs in 2 groups, compared with a-0. ");
+}
+
+/* Runs of one seed each have no table of statistics, and names as ddl sweep makes them fit. */
+#define LONG_NAME "model=ddl-cc-ec_lr=0.004_weight_decay=0.1_ddl_value_channels=4_seed=0"
+
+static void compare_single_seeds(void **state)
+{
+    (void)state;
+    remove_scratch("baseline");
+    copy_scratch("a-0", "baseline");
+    remove_scratch(LONG_NAME);
+    copy_scratch("b-0", LONG_NAME);
+    assert_int_equal(ddl("compare '%s' '%s' %s%s'", scratch_path("baseline"), scratch_path(LONG_NAME),
+                         has_pages ? "--html '" : "--max-loss '9",
+                         has_pages ? page_path("compare-single") : ""),
+                     0);
+    assert_printed("each group has one run: standard deviations, intervals and p-values need a second run");
+    if (!has_browser)
+        skip();
+    view_page("compare-single");
+    assert_in_page("p", "2 runs, compared with baseline. ");
+    assert_in_page("p", "Each group has one run");
+    assert_in_page("td", "baseline");
+    assert_true_in_page("![...document.querySelectorAll('th')].some((node) => "
+                        "/sd|interval|Welch|paired/.test(node.textContent))");
 }
 
 /* ---- inspect and ablate ---- */
@@ -286,6 +385,51 @@ static void pages_of_models_in_browser(void **state)
         view_page(model_pages[i].name);
         assert_in_page(model_pages[i].selector, model_pages[i].text);
     }
+}
+
+/* The colors of a gate do not depend on the data: 0, 1 and the end of its range have theirs, and 1 is gray.
+ */
+static void gates_have_fixed_colors(void **state)
+{
+    (void)state;
+    if (!has_browser)
+        skip();
+    for (size_t i = 0; i < N_MODEL_PAGES; i++) {
+        if (strcmp(model_pages[i].name, "inspect") != 0 && strcmp(model_pages[i].name, "prompt") != 0)
+            continue;
+        write_model_page(&model_pages[i]);
+        for (int dark = 0; dark < 2; dark++) {
+            const struct browser_view view = { .width = 1280, .dark = dark != 0 };
+            browser_open(page_path(model_pages[i].name), &view);
+            assert_true_in_page(
+                "JSON.stringify(gateScale(sublayers)) === '{\"low\":0,\"middle\":1,\"high\":2}'");
+            assert_in_page(".legend", "gate02gray: 1");
+            assert_true_in_page(
+                "['heat-low', 'heat-middle', 'heat-high'].every((name, value) => "
+                "painter(gateScale(sublayers))(value).background === `rgb(${partsOf(color(name))})`)");
+            assert_true_in_page(
+                "((parts) => Math.max(...parts) - Math.min(...parts) < 16)(partsOf(color('heat-middle')))");
+            assert_true_in_page(
+                "painter(gateScale(sublayers.map((s) => ({ ...s, gate_max: 4 }))))(1).background === "
+                "`rgb(${partsOf(color('heat-middle'))})`");
+        }
+    }
+    assert_true_in_page("[...document.querySelectorAll('td.cell')].every((cell) => cell.style.background)");
+}
+
+/* Channels are numbers, colored by their ratio to the mean of the sublayer. */
+static void channels_are_numbers(void **state)
+{
+    (void)state;
+    if (!has_browser)
+        skip();
+    write_model_page(&model_pages[0]);
+    const struct browser_view view = { .width = 1280 };
+    browser_open(page_path(model_pages[0].name), &view);
+    assert_true_in_page("document.querySelectorAll('canvas[aria-label*=channel]').length === 0");
+    assert_true_in_page("((cells) => cells.length === 4 * sublayers.length && cells.every((cell) => "
+                        "Number(cell.textContent) > "
+                        "0))([...document.querySelectorAll('td[style]')])");
 }
 
 /* ---- report ---- */
@@ -425,6 +569,15 @@ static void report_in_browser(void **state)
     assert_in_page("td", "non-finite value");
     assert_in_page("td", "started");
     assert_in_page("pre", "a</script><b>c");
+    /* The validation before training is not joined to the next, at step 5. */
+    assert_true_in_page("((points) => points[0].apart && isNaN(points[1].y) && points[2].y > 0)"
+                        "(Chart.getChart(document.querySelector('canvas')).data.datasets[1].data)");
+    /* The recipe uses the width of the page: its keys are in columns. */
+    const struct browser_view wide = { .width = 1280 };
+    browser_open(page_path("report"), &wide);
+    assert_true_in_page(
+        "((keys) => new Set(keys.map((key) => key.getBoundingClientRect().left)).size > 1)"
+        "([...document.querySelectorAll('dl.keys dt')].filter((key) => key.checkVisibility()))");
     if (ddl("report '%s' --html '%s'", scratch_path("long"), page_path("report-long")))
         fail_msg("ddl report: %s", printed);
     view_page("report-long");
@@ -461,15 +614,12 @@ static int stop_browser(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_of_models),
-        cmocka_unit_test(compare_page),
-        cmocka_unit_test(report_page),
-        cmocka_unit_test(report_summary),
-        cmocka_unit_test(report_of_long_run),
-        cmocka_unit_test(report_of_running_run),
-        cmocka_unit_test(report_in_browser),
-        cmocka_unit_test(compare_in_browser),
-        cmocka_unit_test(pages_of_models_in_browser),
+        cmocka_unit_test(pages_of_models),      cmocka_unit_test(compare_page),
+        cmocka_unit_test(report_page),          cmocka_unit_test(report_summary),
+        cmocka_unit_test(report_of_long_run),   cmocka_unit_test(report_of_running_run),
+        cmocka_unit_test(report_in_browser),    cmocka_unit_test(compare_in_browser),
+        cmocka_unit_test(compare_single_seeds), cmocka_unit_test(gates_have_fixed_colors),
+        cmocka_unit_test(channels_are_numbers), cmocka_unit_test(pages_of_models_in_browser),
     };
     return cmocka_run_group_tests(tests, make_runs, stop_browser);
 }
