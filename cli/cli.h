@@ -131,6 +131,13 @@ void print_manual(size_t i);
  * exits with EXIT_FAILED. */
 void explain_lost_pages(void);
 
+/* streams.c. Opens /dev/null for each standard stream that is closed, so that no file that is opened later
+ * gets its number; called before any file is opened. Reading and printing on it fail. */
+void reserve_streams(void);
+/* Closes standard output. Returns the exit status: `status`, or EXIT_FAILED with a message if something could
+ * not be printed. */
+int close_output(int status);
+
 /* spin.c: ends the change of the environment that was made before main; called first in main. */
 void restore_environment(void);
 

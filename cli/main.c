@@ -3,7 +3,6 @@
 #include "ddl/comm.h"
 #include "ddl/version.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -133,15 +132,9 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    reserve_streams();
     restore_environment();
     explain_lost_pages();
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit on file sizes fails with EFBIG and a message */
-    int status = run(argc, argv);
-    /* A full disk behind a redirection shows only here. */
-    bool failed = ferror(stdout) != 0;
-    if (fflush(stdout) != 0 || failed) {
-        fprintf(stderr, "ddl: cannot write standard output: %s\n", strerror(errno));
-        return status ? status : EXIT_FAILED;
-    }
-    return status;
+    return close_output(run(argc, argv)); /* a full disk behind a redirection shows only there */
 }

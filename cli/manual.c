@@ -290,7 +290,9 @@ static void print_program(void)
             { "DDL_COMM", "mpi: run as one of several ranks; none: as the only process, even if a "
                           "launcher has started several. If not set, the launcher's environment "
                           "variables decide" },
-            { "DDL_COMM_PLUGIN", "Path of the MPI plugin, if not the installed one" },
+            { "DDL_COMM_PLUGIN", "Path of the MPI plugin, if not the one in the folders of the program and "
+                                 "its library; no other "
+                                 "place is searched" },
             { "DDL_COMM_TIMEOUT", "Seconds to wait for another rank before the job is aborted; 0: no limit" },
             { 0 } });
     notes("files", (const struct note[]){ { "PREFIX/share/ddl/tokenizer",

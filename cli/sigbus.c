@@ -1,5 +1,5 @@
-/* SIGBUS handler. Tensors, shards and texts are memory-mapped; if another process truncates such a file, the
- * next access raises SIGBUS. Prints an error message and exits. */
+/* SIGBUS handler. Tensors, shards and texts are memory-mapped; if another process truncates such a file, or
+ * its device fails, the next access raises SIGBUS. Prints an error message and exits. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 
@@ -10,7 +10,8 @@
 static void on_lost_page(int number, siginfo_t *info, void *context)
 {
     static const char text[] =
-        "ddl: a file became shorter while it was being read: put it back whole, then start again\n";
+        "ddl: a file became shorter while it was being read, or its device failed: put it back whole, or see "
+        "the system log, then start again\n";
     (void)context;
     if (info->si_code == BUS_ADRERR) {
         ssize_t told = write(STDERR_FILENO, text, sizeof text - 1);

@@ -42,6 +42,9 @@ ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct 
 
 /* Files are written by ddl_file_writer and opened for appending by ddl_file_append (ddl/file.h). */
 
+/* As ddl_file_append, but a descriptor, which is closed by execve. */
+ddl_status ddl_file_open_append(int *fd, const char *path, struct ddl_error *err);
+
 /* Begin, write all, commit. */
 ddl_status ddl_file_replace(const char *path, const void *data, size_t size, struct ddl_error *err);
 

@@ -142,17 +142,27 @@ ddl_status ddl_file_writer_begin_output(struct ddl_file_writer *w, const char *p
     return w->stream ? DDL_OK : ddl_file_error(err, path, "open");
 }
 
-ddl_status ddl_file_append(FILE **out, const char *path, struct ddl_error *err)
+ddl_status ddl_file_open_append(int *fd, const char *path, struct ddl_error *err)
 {
     struct stat st;
-    *out = NULL;
-    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
-    if (fd < 0 && errno == ELOOP && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+    *fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
+    if (*fd < 0 && errno == ELOOP && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
         return ddl_error_set(err, DDL_E_IO, "%s: is a symbolic link: expected a regular file", path);
-    if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
-        close(fd);
-        return ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
-    }
+    if (*fd < 0)
+        return ddl_file_error(err, path, "open");
+    if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode))
+        return DDL_OK;
+    close(*fd);
+    return ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
+}
+
+ddl_status ddl_file_append(FILE **out, const char *path, struct ddl_error *err)
+{
+    int fd;
+    *out = NULL;
+    ddl_status status = ddl_file_open_append(&fd, path, err);
+    if (status)
+        return status;
     *out = stream_of(fd, "a+b");
     return *out ? DDL_OK : ddl_file_error(err, path, "open");
 }

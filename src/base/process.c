@@ -57,9 +57,9 @@ static char **make_environment(const struct ddl_process_options *options)
 static void run_child(const char *const *argv, char **environment, int output, pid_t parent)
 {
     sigset_t none;
-    int input = open("/dev/null", O_RDONLY);
+    close(STDIN_FILENO);
     sigemptyset(&none);
-    if (input < 0 || dup2(input, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
+    if (open("/dev/null", O_RDONLY) != STDIN_FILENO || dup2(output, STDOUT_FILENO) < 0 ||
         dup2(output, STDERR_FILENO) < 0)
         return;
     if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGTERM) != 0)
@@ -85,12 +85,28 @@ static int wait_for_exec(int fd, pid_t pid)
     return error;
 }
 
+/* Replaces a descriptor by one that is not a standard stream: the caller's may be closed, and the child's are
+ * opened over them. False with errno; then it is closed. */
+static bool move_above_streams(int *fd)
+{
+    int moved = fcntl(*fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), number = errno;
+    close(*fd);
+    *fd = moved;
+    errno = number;
+    return moved >= 0;
+}
+
 static ddl_status start(long *pid, const struct ddl_process_options *options, char **environment, int output,
                         struct ddl_error *err)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
         return ddl_file_error(err, program, "run");
+    if (!move_above_streams(&ends[1])) {
+        ddl_status status = ddl_file_error(err, program, "run");
+        close(ends[0]);
+        return status;
+    }
     const pid_t parent = getpid();
     pid_t child = fork();
     if (child == 0) {
@@ -111,12 +127,15 @@ static ddl_status start(long *pid, const struct ddl_process_options *options, ch
 
 ddl_status ddl_process_start(long *pid, const struct ddl_process_options *options, struct ddl_error *err)
 {
-    int output = open(options->output, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
-    if (output < 0)
+    int output;
+    ddl_status status = ddl_file_open_append(&output, options->output, err);
+    if (status)
+        return status;
+    if (!move_above_streams(&output))
         return ddl_file_error(err, options->output, "open");
     char **environment = make_environment(options);
-    ddl_status status = environment ? start(pid, options, environment, output, err)
-                                    : ddl_error_set(err, DDL_E_MEMORY, "out of memory for an environment");
+    status = environment ? start(pid, options, environment, output, err)
+                         : ddl_error_set(err, DDL_E_MEMORY, "out of memory for an environment");
     free(environment);
     close(output);
     return status;

@@ -1,9 +1,10 @@
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* dladdr1 */
 #include "comm/plugin.h"
 
 #include "base/file.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ static const char *const folders[] = { "", "ddl", DDL_PLUGIN_FOLDER };
 static bool find_near(char *out, size_t size, const char *file)
 {
     const char *slash = strrchr(file, '/');
-    if (!slash)
+    if (*file != '/') /* relative to a folder that may have changed since */
         return false;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         int n = snprintf(out, size, "%.*s/%s/" FILE_NAME, (int)(slash - file), file, folders[i]);
@@ -51,12 +52,14 @@ static bool find_near(char *out, size_t size, const char *file)
     return false;
 }
 
-/* The shared library or, if this code is linked statically, the program. */
+/* The shared library that has this code. If it is linked statically, that is the program, whose entry has an
+ * empty name (and as dli_fname argv[0], which the caller of execve chooses). */
 static bool find_near_library(char *out, size_t size)
 {
     Dl_info info;
-    return dladdr((const void *)folders, &info) != 0 && info.dli_fname &&
-           find_near(out, size, info.dli_fname);
+    void *map = NULL;
+    return dladdr1((const void *)folders, &info, &map, RTLD_DL_LINKMAP) != 0 && map &&
+           find_near(out, size, ((const struct link_map *)map)->l_name);
 }
 
 static bool find_near_program(char *out, size_t size)
