@@ -338,14 +338,34 @@ static ddl_status add_folder(struct folders *out, char *path, struct ddl_error *
     return DDL_OK;
 }
 
+/* A ddl_warn_fn. */
+static void show_note(void *user, const char *text)
+{
+    (void)user;
+    print_note(text);
+}
+
+/* A stale run that is named is compared, with a note. */
+static void note_stale(const char *folder)
+{
+    char why[512];
+    struct ddl_error message;
+    if (!ddl_sweep_run_is_stale(folder, why, sizeof why))
+        return;
+    ddl_error_set(&message, DDL_OK, "%.400s: a stale run of a sweep: %s", folder, why);
+    print_note(message.text);
+}
+
 /* Adds a run folder, or in the place of a folder of runs the runs in it. */
 static ddl_status add_runs(struct folders *out, const char *folder, struct ddl_error *err)
 {
     char **runs = NULL;
     size_t n = 0;
     ddl_status status = DDL_OK;
-    if (!is_run(folder) && ddl_file_exists(folder))
-        status = ddl_sweep_list(folder, &runs, &n, err);
+    if (is_run(folder))
+        note_stale(folder);
+    else if (ddl_file_exists(folder))
+        status = ddl_sweep_list(folder, &runs, &n, show_note, NULL, err);
     if (!status && n == 0)
         status = add_folder(out, strdup(folder), err); /* an error follows if there is no run in it */
     for (size_t i = 0; i < n; i++) {

@@ -3,6 +3,8 @@
 #include "page.h"
 #include "report.h"
 
+#include "ddl/sweep.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,6 +90,9 @@ static ddl_status show(const struct report *r, const struct flags *flags, struct
         return DDL_OK;
     }
     print_text(r);
+    char why[512];
+    if (ddl_sweep_run_is_stale(r->folder, why, sizeof why))
+        printf("stale run of a sweep: %s\n", why);
     printf("page: %s\n", flags->html);
     return DDL_OK;
 }

@@ -6,7 +6,7 @@
 
 struct flags {
     size_t jobs, threads;
-    bool retry, status, dry_run, json, quiet;
+    bool retry, retrain, status, dry_run, json, quiet;
     ddl_comm *comm;
 };
 
@@ -24,6 +24,7 @@ static const struct ddl_option rows[] = {
     NUMBER(threads, 0, 4096, "threads of each run whose recipe has threads 0 (0: the processors / jobs)",
            .aliases = DDL_THREADS_ALIASES),
     FLAG(retry, "start failed runs again, from their last checkpoints"),
+    FLAG(retrain, "train stale runs again; their files are removed"),
     FLAG(status, "print the states of the runs; start nothing"),
     FLAG(dry_run, "print the plan with parameters, memory, time and disk space; write nothing"),
     FLAG(json, "print the result as JSON"),
@@ -81,23 +82,59 @@ static int dry_run(struct ddl_sweep *sweep, const struct flags *flags)
     return status ? report_error(&err) : EXIT_OK;
 }
 
-/* The exit status: candidates that failed count only if no value could be chosen without them. */
-static int report_failed(const struct ddl_sweep *sweep)
+static size_t report_failed(const struct ddl_sweep *sweep)
 {
     size_t n = 0;
     for (size_t i = 0; i < sweep->n_runs; i++)
         n += ddl_sweep_matters(sweep, &sweep->runs[i]);
-    if (n == 0)
-        return EXIT_OK;
-    fprintf(stderr,
-            "ddl: %s: %zu of %zu runs failed: see log.txt in their folders; --retry starts them again\n",
-            sweep->path, n, sweep->n_runs);
-    return EXIT_FAILED;
+    if (n)
+        fprintf(stderr,
+                "ddl: %s: %zu of %zu runs failed: see log.txt in their folders; --retry starts them again\n",
+                sweep->path, n, sweep->n_runs);
+    return n;
+}
+
+/* The candidates without which no value can be chosen. */
+static void report_missing(const struct ddl_sweep *sweep)
+{
+    for (size_t i = 0; i < sweep->n_runs; i++) {
+        const struct ddl_sweep_run *run = &sweep->runs[i];
+        const struct ddl_sweep_setting *setting = &sweep->settings[run->setting];
+        if (ddl_sweep_is_missing(run))
+            fprintf(stderr,
+                    "ddl: %s: %s: no %s is chosen before %s has finished or diverged (it failed: %s); "
+                    "--retry continues it\n",
+                    sweep->path, setting->name, setting->key, run->name, run->message);
+    }
+}
+
+static size_t report_stale(const struct ddl_sweep *sweep)
+{
+    size_t n = ddl_sweep_count(sweep, DDL_SWEEP_STALE);
+    const struct ddl_sweep_run *first = sweep->runs;
+    while (n && first->state != DDL_SWEEP_STALE)
+        first++;
+    if (n)
+        fprintf(stderr, "ddl: %s: %zu of %zu runs %s stale: %s: %s; --retrain trains such runs again\n",
+                sweep->path, n, sweep->n_runs, n == 1 ? "is" : "are", first->name, first->message);
+    return n;
+}
+
+/* The exit status: candidates that diverged count only if no value could be chosen without them. */
+static int report_unfinished(const struct ddl_sweep *sweep)
+{
+    size_t failed = report_failed(sweep);
+    report_missing(sweep);
+    return failed + report_stale(sweep) ? EXIT_FAILED : EXIT_OK;
 }
 
 static int train_all(struct ddl_sweep *sweep, const struct flags *flags)
 {
-    const struct ddl_sweep_options options = { flags->jobs, flags->threads, flags->retry, flags->comm };
+    const struct ddl_sweep_options options = { .jobs = flags->jobs,
+                                               .threads = flags->threads,
+                                               .retry = flags->retry,
+                                               .retrain = flags->retrain,
+                                               .comm = flags->comm };
     struct sweep_display display = sweep_display_on_stderr(flags->quiet);
     const struct ddl_sweep_callbacks callbacks = sweep_display_callbacks(&display);
     struct ddl_error err;
@@ -108,7 +145,7 @@ static int train_all(struct ddl_sweep *sweep, const struct flags *flags)
     if (status && status != DDL_E_INTERRUPTED)
         return report_error(&err);
     print_result(sweep, flags);
-    return status ? report_error(&err) : report_failed(sweep);
+    return status ? report_error(&err) : report_unfinished(sweep);
 }
 
 /* Ranks train the runs together; rank 0 does the rest. */
@@ -150,7 +187,7 @@ static int cmd_sweep(int argc, char **argv)
 
 const struct command sweep_command = {
     .name = "sweep",
-    .usage = "SWEEP.yaml [--jobs N] [--retry] [--dry-run | --status] [--json]",
+    .usage = "SWEEP.yaml [--jobs N] [--retry] [--retrain] [--dry-run | --status] [--json]",
     .about = "train models x options x seeds, resumable",
     .text =
         (const char *const[]){
@@ -162,7 +199,9 @@ const struct command sweep_command = {
             "After SIGINT, SIGTERM or SIGUSR1 the runs write checkpoints and end; exit status 3. The same",
             "command continues: finished runs are skipped, stopped ones are resumed, and failed ones are",
             "skipped unless --retry is given. A failed run does not stop the others; then the exit status",
-            "is 1.", "'ddl compare OUT' compares the runs.",
+            "is 1. A value is chosen when every run that it is chosen from has finished or diverged. If",
+            "the choice changes, runs with the earlier value are stale, and skipped unless --retrain is",
+            "given.", "'ddl compare OUT' compares the runs.",
             "Processes that mpirun or srun starts together divide the runs between them, --jobs at a time",
             "each. They share the file system of out.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },

@@ -281,6 +281,7 @@ const struct command train_command = {
             { "OUT/tensorboard/", "event files for TensorBoard, with --tensorboard" },
             { "OUT/checkpoint-STEP/", "a model folder with the optimizer state" },
             { "OUT/trouble-STEP/", "divergence dump for ddl verify" },
+            { "OUT/diverged.json", "the run has diverged" },
             { "OUT/config.json, OUT/model.safetensors, OUT/tokenizer.json", "the final model" },
             { 0 } },
     .processes = ALL_PROCESSES,

@@ -19,10 +19,13 @@ static struct line_fields total_line(const struct ddl_sweep *sweep)
 {
     struct line_fields fields = { 0 };
     size_t failed = ddl_sweep_count(sweep, DDL_SWEEP_FAILED);
+    size_t stale = ddl_sweep_count(sweep, DDL_SWEEP_STALE);
     add_field(&fields, 0, "%zu/%zu runs finished", ddl_sweep_count(sweep, DDL_SWEEP_FINISHED), sweep->n_runs);
     add_field(&fields, 1, "%zu running", ddl_sweep_count(sweep, DDL_SWEEP_RUNNING));
     if (failed)
         add_field(&fields, 1, "%zu failed", failed);
+    if (stale)
+        add_field(&fields, 1, "%zu stale", stale);
     add_field(&fields, 3, "%zu waiting",
               ddl_sweep_count(sweep, DDL_SWEEP_WAITING) + ddl_sweep_count(sweep, DDL_SWEEP_STOPPED));
     add_time_left(&fields, 2, sweep->seconds_left);
@@ -96,7 +99,7 @@ static void show_event(void *user, const struct ddl_sweep *sweep, const struct d
     else if (run->state == DDL_SWEEP_STOPPED)
         fprintf(stderr, " at step %llu of %llu", (unsigned long long)run->step,
                 (unsigned long long)run->config->steps);
-    else if (run->state == DDL_SWEEP_FAILED)
+    else if (run->state == DDL_SWEEP_FAILED || run->state == DDL_SWEEP_STALE)
         fprintf(stderr, ": %s", run->message);
     putc('\n', stderr);
 }

@@ -55,7 +55,7 @@ void print_states(const struct ddl_sweep *sweep)
     bool any = false;
     for (size_t i = 0; i < sweep->n_runs; i++) {
         const struct ddl_sweep_run *run = &sweep->runs[i];
-        if (run->state != DDL_SWEEP_FAILED)
+        if (run->state != DDL_SWEEP_FAILED && run->state != DDL_SWEEP_STALE)
             continue;
         printf("%s%s: %s\n", any ? "" : "\n", run->name, run->message);
         any = true;

@@ -48,6 +48,11 @@ DDL_API bool ddl_run_is_training(const char *folder);
 /* Into *step: the step of the final model in a run's folder; 0 if there is none or if its step is unknown.
  * Reads no weights. */
 DDL_API ddl_status ddl_run_final_step(uint64_t *step, const char *folder, struct ddl_error *err);
+/* Into *found: whether the last process that trained in the run's folder `folder` ended because of a
+ * non-finite value; then its error message into out[size], truncated. DDL_E_FORMAT, and false, if the record
+ * of it has other content. */
+DDL_API ddl_status ddl_run_diverged(bool *found, const char *folder, char *out, size_t size,
+                                    struct ddl_error *err);
 /* Into *out: the configuration of a model folder or of a run, whose models all have the same one. No checksum
  * is verified. `warn` may be NULL. */
 DDL_API ddl_status ddl_run_config(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,

@@ -23,9 +23,10 @@ enum ddl_sweep_state {
     DDL_SWEEP_STOPPED,  /* started and not finished: it continues from its last checkpoint */
     DDL_SWEEP_FINISHED, /* the final model is saved                                     */
     DDL_SWEEP_FAILED,   /* its process failed, or it cannot be started                  */
+    DDL_SWEEP_STALE,    /* trained with another value than the one that is chosen, or before one is */
     DDL_SWEEP_STATES
 };
-/* "waiting", "running", "stopped", "finished", "failed". */
+/* "waiting", "running", "stopped", "finished", "failed", "stale". */
 DDL_API extern const char *const ddl_sweep_state_names[DDL_SWEEP_STATES];
 
 /* A run of a sweep. */
@@ -40,7 +41,10 @@ struct ddl_sweep_run {
     bool is_blocked;    /* failed: no value could be chosen, or the folder has a run of another recipe */
     int exit_status;    /* of a failed process                                  */
     int signal;         /* that ended it, or 0                                  */
-    char message[1024]; /* failed: what it reported last; waiting: the reason, or "" */
+    bool is_diverged;   /* failed: the training itself ended it, because of a non-finite value */
+    char message[1024]; /* failed: what it reported last; waiting, stale: the reason, or "" */
+    char used[128];     /* of a setting with a choice: the value with which it is or was trained, truncated;
+                           "" if it has not started and none is chosen */
     /* from metrics.jsonl; NaN or 0 without a line */
     uint64_t step;
     double loss, val_loss; /* nats                                       */
@@ -60,7 +64,7 @@ struct ddl_sweep_setting {
     const char *key;                /* whose value is chosen; NULL: none is                     */
     struct ddl_sweep_value *values; /* (n_values)                                               */
     size_t n_values;
-    bool is_chosen;        /* all candidates have ended, and at least one has finished */
+    bool is_chosen;        /* all candidates have finished or diverged, and at least one has finished */
     size_t chosen;         /* index of values                                          */
     bool at_edge;          /* the smallest or largest of the values: a better one may be outside */
     const char *loss_name; /* "val_loss" or "loss": what was compared */
@@ -86,8 +90,9 @@ DDL_API ddl_status ddl_sweep_open(struct ddl_sweep *out, const char *path, struc
 DDL_API void ddl_sweep_close(struct ddl_sweep *sweep);
 
 /* Sets the states of the runs, and the choices, from the files in `out`. DDL_E_FORMAT if a run's folder has
- * a run of another recipe: the message has the key and both values. With `retry`, failures that an earlier
- * sweep recorded are ignored. */
+ * a run of another recipe: the message has the key and both values. A run that differs only in the value of a
+ * choice is stale instead. With `retry`, failures that an earlier sweep recorded are ignored, other than the
+ * divergence of a candidate, which is a result. */
 DDL_API ddl_status ddl_sweep_read(struct ddl_sweep *sweep, bool retry, struct ddl_error *err);
 
 /* Number of runs of `sweep` in `state`. */
@@ -95,12 +100,16 @@ DDL_API size_t ddl_sweep_count(const struct ddl_sweep *sweep, enum ddl_sweep_sta
 /* Whether `run` of `sweep` has failed and its failure matters: that of a candidate does not if the other
  * candidates have decided the value of its setting. */
 DDL_API bool ddl_sweep_matters(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run);
+/* Whether `run` is a candidate that failed without a result: it did not diverge, but its process was killed
+ * or had an error. No value of its setting is chosen until it has ended. */
+DDL_API bool ddl_sweep_is_missing(const struct ddl_sweep_run *run);
 
 /* How runs are trained. */
 struct ddl_sweep_options {
     size_t jobs;    /* runs at a time, of each rank; 0: one */
     size_t threads; /* of each run whose recipe has threads 0; 0: the processors divided by the host's jobs */
     bool retry;     /* failed runs are started again                                           */
+    bool retrain;   /* stale runs are trained again: their files are removed                   */
     /* Ranks divide the runs: all call ddl_sweep_run with the same sweep and options, and have the same status
      * and error. They share the file system of `out`. NULL: one rank. */
     ddl_comm *comm;
@@ -145,9 +154,14 @@ DDL_API ddl_status ddl_sweep_predict(const struct ddl_sweep *sweep, const struct
 DDL_API void ddl_sweep_write_json(const struct ddl_sweep *sweep, FILE *out);
 
 /* Into *names (*n): the run folders in a sweep's folder `out`, in the order of its sweep.json, or if there is
- * none the subfolders with a metrics.jsonl, by name; without candidates and runs that have logged nothing.
- * Each is a path. Free each and the list (malloc'ed) with free. */
-DDL_API ddl_status ddl_sweep_list(const char *out, char ***names, size_t *n, struct ddl_error *err);
+ * none the subfolders with a metrics.jsonl, by name; without candidates, runs that have logged nothing, and
+ * stale runs, of which `note` (may be NULL) gets a message. Each is a path. Free each and the list
+ * (malloc'ed) with free. */
+DDL_API ddl_status ddl_sweep_list(const char *out, char ***names, size_t *n, ddl_warn_fn *note, void *user,
+                                  struct ddl_error *err);
+/* Whether the sweep.json beside the run folder `folder` has it as stale; then the reason into out[size],
+ * truncated. */
+DDL_API bool ddl_sweep_run_is_stale(const char *folder, char *out, size_t size);
 
 #ifdef __cplusplus
 }

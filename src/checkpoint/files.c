@@ -18,6 +18,7 @@ static const struct {
     [DDL_FILE_TOKENIZER] = { "tokenizer.json", MODEL_FILE },
     [DDL_FILE_TENSORBOARD] = { "tensorboard", DDL_IN_RUN },
     [DDL_FILE_STATE] = { "state.json", DDL_IN_CHECKPOINT },
+    [DDL_FILE_DIVERGED] = { "diverged.json", DDL_IN_RUN },
 };
 
 const char *ddl_run_file_name(enum ddl_run_file file)

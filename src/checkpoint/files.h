@@ -17,6 +17,7 @@ enum ddl_run_file {
     DDL_FILE_TOKENIZER,
     DDL_FILE_TENSORBOARD, /* a folder */
     DDL_FILE_STATE,
+    DDL_FILE_DIVERGED,
     DDL_RUN_FILES
 };
 

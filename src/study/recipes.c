@@ -55,6 +55,14 @@ static void value_of(const struct ddl_option *row, const struct ddl_train_config
         snprintf(out, RECIPE_VALUE_SIZE, "%s", text);
 }
 
+void recipe_value(const struct ddl_option *row, const struct ddl_train_config *recipe, char *out, size_t size)
+{
+    char text[RECIPE_VALUE_SIZE];
+    bool of_run = ddl_option_find(ddl_train_options(), row->name) == row;
+    value_of(row, recipe, of_run ? ddl_train_options() : ddl_config_options(), text);
+    snprintf(out, size, "%s", text);
+}
+
 static bool differ(const struct ddl_option *row, const struct ddl_option *table,
                    const struct ddl_train_config *a, const struct ddl_train_config *b,
                    struct recipe_difference *out)

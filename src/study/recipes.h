@@ -9,6 +9,10 @@
 /* A value of a recipe as text: paths are absolute, and val_data "auto" is train_data. */
 enum { RECIPE_VALUE_SIZE = 8192 };
 
+/* Into out[size]: the value of an option of ddl_train_options or ddl_config_options, truncated. */
+void recipe_value(const struct ddl_option *row, const struct ddl_train_config *recipe, char *out,
+                  size_t size);
+
 struct recipe_difference {
     const char *key;
     char a[RECIPE_VALUE_SIZE], b[RECIPE_VALUE_SIZE];

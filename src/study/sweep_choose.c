@@ -17,8 +17,9 @@ bool sweep_choice_is_due(const struct ddl_sweep *sweep, size_t setting)
 {
     for (size_t i = 0; i < sweep->n_runs; i++) {
         const struct ddl_sweep_run *run = &sweep->runs[i];
-        if (is_candidate_of(run, setting) && run->state != DDL_SWEEP_FINISHED &&
-            run->state != DDL_SWEEP_FAILED)
+        bool has_result =
+            run->state == DDL_SWEEP_FINISHED || (run->state == DDL_SWEEP_FAILED && run->is_diverged);
+        if (is_candidate_of(run, setting) && !has_result)
             return false;
     }
     return sweep->settings[setting].key != NULL;

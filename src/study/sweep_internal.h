@@ -24,9 +24,11 @@ void sweep_estimate(struct ddl_sweep *sweep, size_t jobs);
 
 /* Whether a run has logged something in its folder, and must be resumed to continue. */
 bool sweep_has_started(const struct ddl_sweep_run *run);
-/* Sets the state of a run from its folder: waiting, stopped or finished. DDL_E_FORMAT if the recipe there is
- * another one. */
+/* Sets the state of a run from its folder: waiting, stopped, stale or finished; is_diverged of a stopped run
+ * whose training diverged. DDL_E_FORMAT if the recipe there is another one. */
 ddl_status sweep_read_run(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, struct ddl_error *err);
+/* The value of the choice that the run has if it starts now; "" if there is none. */
+const char *sweep_planned_value(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run);
 /* As ddl_sweep_read; `running`: a run that the record has as running is taken to be running. */
 ddl_status sweep_read_states(struct ddl_sweep *sweep, bool retry, bool running, struct ddl_error *err);
 /* Replaces sweep.json in `out`. */
@@ -39,7 +41,7 @@ size_t sweep_threads(const struct ddl_sweep_options *options);
 
 /* ---- sweep_choose.c ---- */
 
-/* Whether all candidates of the setting have ended. */
+/* Whether all candidates of the setting have finished or diverged. */
 bool sweep_choice_is_due(const struct ddl_sweep *sweep, size_t setting);
 /* Sets the losses of the values whose candidates have finished, NaN for the others: of the validation, or of
  * the training if any of these candidates has no validation. */
@@ -57,8 +59,10 @@ struct sweep_event {
     uint64_t run; /* index + 1; 0: no event */
     bool is_held; /* it was not started: another process trains it */
     bool is_blocked;
+    bool is_diverged;
     int state, exit_status, signal;
     char message[sizeof((struct ddl_sweep_run *)0)->message];
+    char used[sizeof((struct ddl_sweep_run *)0)->used];
 };
 /* The event of a run of this rank; its state on another rank. */
 struct sweep_event sweep_event_of(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run);
@@ -69,7 +73,8 @@ ddl_status sweep_compare_ranks(const struct ddl_sweep *sweep, const struct ddl_s
                                ddl_status status, struct ddl_error *err);
 /* Copies the states of the runs and the choices that rank 0 has read to the other ranks. */
 ddl_status sweep_share_states(struct ddl_sweep *sweep, ddl_comm *comm, struct ddl_error *err);
-/* As sweep_choose, on all ranks: rank 0 reads the losses. */
+/* As sweep_choose, on all ranks: rank 0 reads the losses, and again the states of the other runs of the
+ * setting, which depend on the choice. */
 ddl_status sweep_choose_on_ranks(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm,
                                  struct ddl_error *err);
 

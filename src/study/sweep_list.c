@@ -5,15 +5,22 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/path.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+static const char record_name[] = "sweep.json";
+enum { RECORD_LIMIT = 1 << 26 };
 
 struct list {
     const char *folder;
     char **names; /* (n) paths */
     size_t n;
+    ddl_warn_fn *note; /* may be NULL */
+    void *user;
 };
 
 /* Adds the folder `name` if a run there has logged something. */
@@ -40,20 +47,74 @@ static ddl_status add(struct list *list, const char *name, struct ddl_error *err
     return DDL_OK;
 }
 
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static bool is_stale(const json_t *run)
+{
+    return strcmp(text_of(run, "state"), ddl_sweep_state_names[DDL_SWEEP_STALE]) == 0;
+}
+
+/* Reports the stale runs, by the first of them. */
+static void note_stale(const struct list *list, const json_t *root, size_t n, const json_t *first)
+{
+    struct ddl_error message;
+    if (n == 0 || !list->note)
+        return;
+    ddl_error_set(&message, DDL_OK,
+                  "%.300s: %zu stale run%s left out: %.200s: %.200s; 'ddl sweep %.200s --retrain' trains "
+                  "such runs again",
+                  list->folder, n, n == 1 ? " is" : "s are", text_of(first, "name"),
+                  text_of(first, "message"), text_of(root, "sweep"));
+    list->note(list->user, message.text);
+}
+
 static ddl_status add_recorded(struct list *list, const char *record, struct ddl_error *err)
 {
     json_t *root;
-    ddl_status status = ddl_json_read(&root, record, (size_t)1 << 26, err);
-    const json_t *runs = status ? NULL : json_object_get(root, "runs");
+    ddl_status status = ddl_json_read(&root, record, RECORD_LIMIT, err);
+    const json_t *runs = status ? NULL : json_object_get(root, "runs"), *first = NULL;
+    size_t n_stale = 0;
     for (size_t i = 0; !status && i < json_array_size(runs); i++) {
         const json_t *run = json_array_get(runs, i);
         const char *name = json_string_value(json_object_get(run, "name"));
+        if (is_stale(run)) {
+            first = n_stale++ ? first : run;
+            continue;
+        }
         if (name && !json_is_true(json_object_get(run, "candidate")))
             status = add(list, name, err);
     }
     if (!status)
-        json_decref(root);
+        note_stale(list, root, n_stale, first);
+    json_decref(root);
     return status;
+}
+
+bool ddl_sweep_run_is_stale(const char *folder, char *out, size_t size)
+{
+    char path[4096], record[4200];
+    json_t *root;
+    if (!ddl_path_canonical(folder, path, sizeof path))
+        return false;
+    char *name = strrchr(path, '/');
+    *name++ = '\0';
+    if (!ddl_path_join(record, sizeof record, path, record_name) || !ddl_file_exists(record) ||
+        ddl_json_read(&root, record, RECORD_LIMIT, NULL))
+        return false;
+    const json_t *runs = json_object_get(root, "runs"), *found = NULL;
+    for (size_t i = 0; !found && i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i);
+        if (is_stale(run) && strcmp(text_of(run, "name"), name) == 0)
+            found = run;
+    }
+    if (found)
+        snprintf(out, size, "%s", text_of(found, "message"));
+    json_decref(root);
+    return found != NULL;
 }
 
 static bool is_visible(void *user, const char *name)
@@ -72,11 +133,12 @@ static ddl_status add_found(struct list *list, struct ddl_error *err)
     return status;
 }
 
-ddl_status ddl_sweep_list(const char *out, char ***names, size_t *n, struct ddl_error *err)
+ddl_status ddl_sweep_list(const char *out, char ***names, size_t *n, ddl_warn_fn *note, void *user,
+                          struct ddl_error *err)
 {
-    struct list list = { .folder = out };
+    struct list list = { .folder = out, .note = note, .user = user };
     char record[4096];
-    bool recorded = ddl_path_join(record, sizeof record, out, "sweep.json") && ddl_file_exists(record);
+    bool recorded = ddl_path_join(record, sizeof record, out, record_name) && ddl_file_exists(record);
     ddl_status status = recorded ? add_recorded(&list, record, err) : add_found(&list, err);
     if (status) {
         for (size_t i = 0; i < list.n; i++)

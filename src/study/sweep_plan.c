@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const ddl_sweep_state_names[DDL_SWEEP_STATES] = { "waiting", "running", "stopped", "finished",
-                                                              "failed" };
+const char *const ddl_sweep_state_names[DDL_SWEEP_STATES] = { "waiting",  "running", "stopped",
+                                                              "finished", "failed",  "stale" };
 
 static const char candidates_folder[] = "choose";
 
@@ -396,6 +396,11 @@ size_t ddl_sweep_count(const struct ddl_sweep *sweep, enum ddl_sweep_state state
     for (size_t i = 0; i < sweep->n_runs; i++)
         n += sweep->runs[i].state == state;
     return n;
+}
+
+bool ddl_sweep_is_missing(const struct ddl_sweep_run *run)
+{
+    return run->is_candidate && run->state == DDL_SWEEP_FAILED && !run->is_diverged;
 }
 
 bool ddl_sweep_matters(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run)

@@ -135,7 +135,8 @@ void sweep_estimate(struct ddl_sweep *sweep, size_t jobs)
     double sum = 0, longest = 0;
     for (size_t i = 0; i < sweep->n_runs; i++) {
         const struct ddl_sweep_run *run = &sweep->runs[i];
-        if (run->state == DDL_SWEEP_FINISHED || run->state == DDL_SWEEP_FAILED)
+        if (run->state == DDL_SWEEP_FINISHED || run->state == DDL_SWEEP_FAILED ||
+            run->state == DDL_SWEEP_STALE)
             continue;
         double left = run->seconds_left;
         if (isnan(left)) {

@@ -3,6 +3,7 @@
 
 #include "comm/comm.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- events ---- */
@@ -11,10 +12,12 @@ struct sweep_event sweep_event_of(const struct ddl_sweep *sweep, const struct dd
 {
     struct sweep_event event = { .run = (uint64_t)(run - sweep->runs) + 1,
                                  .is_blocked = run->is_blocked,
+                                 .is_diverged = run->is_diverged,
                                  .state = (int)run->state,
                                  .exit_status = run->exit_status,
                                  .signal = run->signal };
     memcpy(event.message, run->message, sizeof event.message);
+    memcpy(event.used, run->used, sizeof event.used);
     return event;
 }
 
@@ -22,9 +25,11 @@ void sweep_apply_event(struct ddl_sweep_run *run, const struct sweep_event *even
 {
     run->state = (enum ddl_sweep_state)event->state;
     run->is_blocked = event->is_blocked;
+    run->is_diverged = event->is_diverged;
     run->exit_status = event->exit_status;
     run->signal = event->signal;
     memcpy(run->message, event->message, sizeof run->message);
+    memcpy(run->used, event->used, sizeof run->used);
 }
 
 /* ---- the start ---- */
@@ -40,6 +45,7 @@ ddl_status sweep_compare_ranks(const struct ddl_sweep *sweep, const struct ddl_s
     ddl_comm_list_add(list, "jobs: %zu", options->jobs);
     ddl_comm_list_add(list, "threads: %zu", options->threads);
     ddl_comm_list_add(list, "retry: %d", options->retry);
+    ddl_comm_list_add(list, "retrain: %d", options->retrain);
     ddl_comm_list_add(list, "runs: %zu", sweep->n_runs);
     for (size_t i = 0; i < sweep->n_runs; i++)
         ddl_comm_list_add(list, "run %zu: %s", i + 1, sweep->runs[i].name);
@@ -78,6 +84,33 @@ ddl_status sweep_share_states(struct ddl_sweep *sweep, ddl_comm *comm, struct dd
 
 /* ---- choices ---- */
 
+/* The states of the runs that are trained with the value that was chosen: what a run has done with it before
+ * is kept. */
+static void read_chosen(struct ddl_sweep *sweep, size_t setting)
+{
+    for (size_t i = 0; i < sweep->n_runs; i++) {
+        struct ddl_sweep_run *run = &sweep->runs[i];
+        struct ddl_error why;
+        bool is_open = run->state == DDL_SWEEP_WAITING || run->state == DDL_SWEEP_STALE;
+        if (run->setting != setting || run->is_candidate || !is_open || !sweep_read_run(sweep, run, &why))
+            continue;
+        run->state = DDL_SWEEP_FAILED;
+        run->is_blocked = true;
+        snprintf(run->message, sizeof run->message, "not started: %.1000s", why.text);
+    }
+}
+
+static void share_runs(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm)
+{
+    for (size_t i = 0; comm && i < sweep->n_runs; i++) {
+        struct sweep_event event = sweep_event_of(sweep, &sweep->runs[i]);
+        if (sweep->runs[i].setting != setting)
+            continue;
+        ddl_comm_broadcast(comm, 0, sizeof event, &event);
+        sweep_apply_event(&sweep->runs[i], &event);
+    }
+}
+
 ddl_status sweep_choose_on_ranks(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm,
                                  struct ddl_error *err)
 {
@@ -85,5 +118,10 @@ ddl_status sweep_choose_on_ranks(struct ddl_sweep *sweep, size_t setting, ddl_co
     status = ddl_comm_agree(comm, status, err);
     if (!status && comm)
         status = ddl_comm_agree(comm, share_choice(sweep, setting, comm, err), err);
-    return status;
+    if (status)
+        return status;
+    if (ddl_comm_rank(comm) == 0)
+        read_chosen(sweep, setting);
+    share_runs(sweep, setting, comm);
+    return DDL_OK;
 }

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Between polls of processes and signals. A scheduler that sends SIGTERM to all processes of a job, and then
  * the sweep's own SIGTERM, must look like one signal to a run: cli/terminal.c ignores repetitions for 0.1 s.
@@ -51,6 +52,7 @@ struct runner {
     size_t n_events;
     struct turn *turns; /* (ranks) */
     size_t threads;     /* for --threads; 0: the run's own choice */
+    bool retrain;       /* stale runs are trained again */
     bool *tried;        /* (n_runs) started by this sweep */
     bool stopping;
     double read_at;
@@ -85,12 +87,29 @@ static void add_event(struct runner *r, struct ddl_sweep_run *run, const struct 
 
 /* ---- start ---- */
 
+/* Whether the run is still to be trained. */
+static bool is_open(const struct runner *r, const struct ddl_sweep_run *run)
+{
+    return run->state == DDL_SWEEP_WAITING || run->state == DDL_SWEEP_STOPPED ||
+           (run->state == DDL_SWEEP_STALE && r->retrain);
+}
+
 static bool is_ready(const struct runner *r, const struct ddl_sweep_run *run)
 {
     const struct ddl_sweep_setting *setting = &r->sweep->settings[run->setting];
-    bool open = run->state == DDL_SWEEP_WAITING || run->state == DDL_SWEEP_STOPPED;
-    return open && !r->tried[run - r->sweep->runs] &&
+    return is_open(r, run) && !r->tried[run - r->sweep->runs] &&
            (run->is_candidate || !setting->key || setting->is_chosen);
+}
+
+/* The recipe of a stale run that is trained again is not written to recipe.yaml: until ddl train has removed
+ * the files of the earlier run, they must not be in the same folder. */
+static const char new_recipe[] = ".recipe-new.yaml";
+
+static void remove_new_recipe(const struct ddl_sweep_run *run)
+{
+    char path[2048];
+    if (ddl_path_join(path, sizeof path, run->folder, new_recipe))
+        (void)unlink(path); /* most runs have none */
 }
 
 static ddl_status start_process(struct runner *r, struct ddl_sweep_run *run, long *pid, struct ddl_error *err)
@@ -98,18 +117,19 @@ static ddl_status start_process(struct runner *r, struct ddl_sweep_run *run, lon
     char recipe[2048], log[2048], threads[32];
     const char *argv[8] = { "ddl", "train", recipe };
     size_t n = 3;
+    bool again = run->state == DDL_SWEEP_STALE, started = !again && sweep_has_started(run);
     const struct ddl_process_options options = { argv, log, r->max_jobs > 1 ? binding : NULL,
                                                  "DDL_COMM=none" };
-    if (!ddl_path_join(recipe, sizeof recipe, run->folder, "recipe.yaml") ||
+    if (!ddl_path_join(recipe, sizeof recipe, run->folder, again ? new_recipe : "recipe.yaml") ||
         !ddl_path_join(log, sizeof log, run->folder, "log.txt"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", run->folder);
     ddl_status status = ddl_file_make_dir(run->folder, err);
-    if (!status && !sweep_has_started(run))
+    if (!status && !started)
         status = ddl_train_save_recipe(run->config, recipe, err);
     if (status)
         return status;
-    if (sweep_has_started(run))
-        argv[n++] = "--resume";
+    if (started || again)
+        argv[n++] = started ? "--resume" : "--overwrite";
     if (r->threads && !run->config->threads) {
         snprintf(threads, sizeof threads, "%zu", r->threads);
         argv[n++] = "--threads";
@@ -137,10 +157,13 @@ static void start_run(struct runner *r, struct ddl_sweep_run *run)
         return;
     }
     ddl_status status = sweep_read_run(r->sweep, run, &why);
-    if (!status && run->state != DDL_SWEEP_FINISHED) {
+    if (!status && is_open(r, run)) {
         long pid = 0;
         status = start_process(r, run, &pid, &why);
         if (!status) {
+            snprintf(run->used, sizeof run->used, "%s", sweep_planned_value(r->sweep, run));
+            *run->message = '\0';
+            run->is_diverged = false;
             run->state = DDL_SWEEP_RUNNING;
             r->jobs[r->n_jobs++] = (struct job){ run, pid };
         }
@@ -204,13 +227,14 @@ static void set_failed(struct ddl_sweep_run *run, const struct ddl_process_end *
 static void set_ended(const struct runner *r, struct ddl_sweep_run *run, const struct ddl_process_end *end)
 {
     struct ddl_error why;
+    remove_new_recipe(run);
     if (sweep_read_run(r->sweep, run, &why)) {
         set_failed(run, end);
         snprintf(run->message, sizeof run->message, "%s", why.text);
     } else if (run->state == DDL_SWEEP_FINISHED) {
         return;
     } else if (end->signal == 0 && end->status == EXIT_STOPPED) {
-        run->state = DDL_SWEEP_STOPPED;
+        run->state = run->state == DDL_SWEEP_STALE ? DDL_SWEEP_STALE : DDL_SWEEP_STOPPED;
     } else {
         set_failed(run, end);
     }
@@ -368,7 +392,7 @@ static ddl_status check_inputs(struct runner *r, struct ddl_error *err)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", sweep->path);
     for (size_t i = 0; !status && i < sweep->n_runs; i++) {
         const struct ddl_sweep_run *run = &sweep->runs[i];
-        if (checked[run->setting] || (run->state != DDL_SWEEP_WAITING && run->state != DDL_SWEEP_STOPPED))
+        if (checked[run->setting] || !is_open(r, run))
             continue;
         checked[run->setting] = true;
         status = ddl_train_check_inputs(run->config, &callbacks, err);
@@ -392,6 +416,19 @@ static ddl_status prepare(struct runner *r, struct ddl_lock *lock, bool retry, s
     return status ? status : sweep_save(r->sweep, err);
 }
 
+/* Whether the same command would continue the run: it does not wait for a candidate that failed. */
+static bool is_to_do(const struct runner *r, const struct ddl_sweep_run *run)
+{
+    const struct ddl_sweep_setting *setting = &r->sweep->settings[run->setting];
+    if (!is_open(r, run) || run->is_candidate || !setting->key || setting->is_chosen)
+        return is_open(r, run);
+    for (size_t i = 0; i < r->sweep->n_runs; i++) {
+        if (r->sweep->runs[i].setting == run->setting && ddl_sweep_is_missing(&r->sweep->runs[i]))
+            return false;
+    }
+    return true;
+}
+
 static ddl_status run(struct runner *r, struct ddl_lock *lock, bool retry, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
@@ -409,7 +446,9 @@ static ddl_status run(struct runner *r, struct ddl_lock *lock, bool retry, struc
         status = loop(r, err);
     if (status)
         return status;
-    size_t open = ddl_sweep_count(r->sweep, DDL_SWEEP_WAITING) + ddl_sweep_count(r->sweep, DDL_SWEEP_STOPPED);
+    size_t open = 0;
+    for (size_t i = 0; i < r->sweep->n_runs; i++)
+        open += is_to_do(r, &r->sweep->runs[i]);
     return open ? ddl_error_set(err, DDL_E_INTERRUPTED,
                                 "%s: stopped with %zu of %zu runs to do; the same command continues",
                                 r->sweep->path, open, r->sweep->n_runs)
@@ -426,6 +465,7 @@ ddl_status ddl_sweep_run(struct ddl_sweep *sweep, const struct ddl_sweep_options
                         .comm = options->comm,
                         .max_jobs = jobs,
                         .threads = sweep_threads(options),
+                        .retrain = options->retrain,
                         .jobs = calloc(jobs, sizeof *r.jobs),
                         .events = calloc(sweep->n_runs, sizeof *r.events),
                         .turns = calloc(ddl_comm_size(options->comm), sizeof *r.turns),

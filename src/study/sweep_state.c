@@ -9,6 +9,7 @@
 #include "ddl/json.h"
 #include "ddl/run.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char record_name[] = "sweep.json";
@@ -27,48 +28,127 @@ bool sweep_has_started(const struct ddl_sweep_run *run)
 
 /* ---- one run ---- */
 
-static ddl_status compare_recipe(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run,
-                                 struct ddl_error *err)
+static ddl_status read_recipe(const struct ddl_sweep_run *run, struct ddl_train_config *out,
+                              struct ddl_error *err)
 {
-    const struct ddl_sweep_setting *setting = &sweep->settings[run->setting];
-    const char *open = setting->key && !run->is_candidate && !setting->is_chosen ? setting->key : NULL;
     char path[2048], name[] = "", *argv[] = { name, NULL };
-    struct ddl_train_config found, planned = ddl_train_resolved(run->config);
-    struct recipe_difference d;
     int n;
     if (!ddl_path_join(path, sizeof path, run->folder, "recipe.yaml"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", run->folder);
-    ddl_status status = ddl_train_configure(&found, path, 1, argv, NULL, NULL, &n, err);
-    if (status)
-        return status;
-    found = ddl_train_resolved(&found);
-    const struct ddl_option *row = open ? sweep_key_row(open) : NULL;
-    if (!recipes_differ(&planned, &found, row ? row->name : NULL, &d))
-        return DDL_OK;
+    ddl_status status = ddl_train_configure(out, path, 1, argv, NULL, NULL, &n, err);
+    *out = ddl_train_resolved(out);
+    return status;
+}
+
+static ddl_status refuse_recipe(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run,
+                                const struct recipe_difference *d, struct ddl_error *err)
+{
     return ddl_error_set(err, DDL_E_FORMAT,
                          "%.300s: the run there is not the one that %.200s plans: %s: expected %.120s, found "
                          "%.120s; remove the folder or choose another out",
-                         run->folder, sweep->path, d.key, d.a, d.b);
+                         run->folder, sweep->path, d->key, d->a, d->b);
+}
+
+/* Into *value: the index of the setting's value with which the recipe `found` was made; n_values if there is
+ * none. */
+static ddl_status find_value(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run,
+                             const struct ddl_train_config *found, size_t *value, struct ddl_error *err)
+{
+    const struct ddl_sweep_setting *setting = &sweep->settings[run->setting];
+    struct ddl_train_config trial;
+    struct ddl_sweep_run other = *run;
+    struct recipe_difference d;
+    other.config = &trial;
+    for (*value = 0; *value < setting->n_values; ++*value) {
+        ddl_status status = sweep_configure(sweep, &other, *value, err);
+        if (status)
+            return status;
+        trial = ddl_train_resolved(&trial);
+        if (!recipes_differ(&trial, found, NULL, &d))
+            return DDL_OK;
+    }
+    return DDL_OK;
+}
+
+/* Sets run->used. A recipe with another value of the choice than the chosen one is *stale, also while none is
+ * chosen; any other difference is an error. */
+static ddl_status compare_recipe(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, bool *stale,
+                                 struct ddl_error *err)
+{
+    const struct ddl_sweep_setting *setting = &sweep->settings[run->setting];
+    struct ddl_train_config found, planned = ddl_train_resolved(run->config);
+    struct recipe_difference d;
+    size_t value;
+    *stale = false;
+    ddl_status status = read_recipe(run, &found, err);
+    if (status)
+        return status;
+    bool is_settled = !setting->key || run->is_candidate,
+         differs = recipes_differ(&planned, &found, NULL, &d);
+    if (is_settled || (setting->is_chosen && !differs))
+        return differs ? refuse_recipe(sweep, run, &d, err) : DDL_OK;
+    status = find_value(sweep, run, &found, &value, err);
+    if (status)
+        return status;
+    *stale = true;
+    if (value < setting->n_values) {
+        snprintf(run->used, sizeof run->used, "%s", setting->values[value].text);
+        return DDL_OK;
+    }
+    /* A value that the file no longer lists. */
+    const struct ddl_option *row = sweep_key_row(setting->key);
+    if (!row || recipes_differ(&planned, &found, row->name, &d))
+        return refuse_recipe(sweep, run, &d, err);
+    recipe_value(row, &found, run->used, sizeof run->used);
+    return DDL_OK;
+}
+
+static void set_stale(const struct ddl_sweep *sweep, struct ddl_sweep_run *run)
+{
+    const struct ddl_sweep_setting *s = &sweep->settings[run->setting];
+    run->state = DDL_SWEEP_STALE;
+    if (s->is_chosen)
+        snprintf(run->message, sizeof run->message, "trained with %s %s, but %s is chosen", s->key, run->used,
+                 s->values[s->chosen].text);
+    else
+        snprintf(run->message, sizeof run->message, "trained with %s %s, but none is chosen yet", s->key,
+                 run->used);
+}
+
+const char *sweep_planned_value(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run)
+{
+    const struct ddl_sweep_setting *setting = &sweep->settings[run->setting];
+    if (run->is_candidate)
+        return setting->values[run->value].text;
+    return setting->key && setting->is_chosen ? setting->values[setting->chosen].text : "";
 }
 
 ddl_status sweep_read_run(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, struct ddl_error *err)
 {
     uint64_t step = 0;
+    bool stale;
     run->state = DDL_SWEEP_WAITING;
-    run->is_blocked = false;
+    run->is_blocked = run->is_diverged = false;
     *run->message = '\0';
+    snprintf(run->used, sizeof run->used, "%s", sweep_planned_value(sweep, run));
     if (!has_file(run, "recipe.yaml"))
         return DDL_OK;
-    ddl_status status = compare_recipe(sweep, run, err);
+    ddl_status status = compare_recipe(sweep, run, &stale, err);
     if (!status)
         status = ddl_run_final_step(&step, run->folder, err);
     if (status)
         return status;
     sweep_read_progress(run);
-    if (step == run->config->steps)
+    if (stale && (step || sweep_has_started(run))) {
+        set_stale(sweep, run);
+    } else if (step == run->config->steps) {
         run->state = DDL_SWEEP_FINISHED;
-    else if (sweep_has_started(run))
+    } else if (sweep_has_started(run)) {
+        struct ddl_error unreadable; /* without the record the run is continued */
         run->state = DDL_SWEEP_STOPPED;
+        (void)ddl_run_diverged(&run->is_diverged, run->folder, run->message, sizeof run->message,
+                               &unreadable);
+    }
     return DDL_OK;
 }
 
@@ -87,12 +167,17 @@ static void write_run(struct ddl_json *json, const struct ddl_sweep *sweep, cons
     ddl_json_number(json, "loss", run->loss, 9);
     ddl_json_number(json, "val_loss", run->val_loss, 9);
     ddl_json_fixed(json, "seconds", run->seconds, 3);
+    if (sweep->settings[run->setting].key)
+        ddl_json_string(json, "value", *run->used ? run->used : NULL);
+    if (run->state == DDL_SWEEP_STALE)
+        ddl_json_string(json, "message", run->message);
     if (run->state == DDL_SWEEP_FAILED) {
         if (run->signal)
             ddl_json_count(json, "signal", (uint64_t)run->signal);
         else if (!run->is_blocked)
             ddl_json_count(json, "exit_status", (uint64_t)run->exit_status);
         ddl_json_string(json, "message", run->message);
+        ddl_json_bool(json, "diverged", run->is_diverged);
     }
     ddl_json_close(json, '}');
 }
@@ -180,21 +265,32 @@ static const json_t *find_record(const json_t *record, const char *name)
     return NULL;
 }
 
-/* The state of a run that the last sweep recorded: a failure, or a process that still runs. A run that was
- * not started because no value could be chosen has no record. */
-static void apply_record(struct ddl_sweep_run *run, const json_t *record, bool retry, bool running)
+static void set_failed(struct ddl_sweep_run *run, int signal, int exit_status)
+{
+    run->state = DDL_SWEEP_FAILED;
+    run->signal = signal;
+    run->exit_status = exit_status;
+}
+
+/* The state of a run that the last sweep recorded: a failure, or a process that still runs; and a divergence,
+ * which the run's folder has. A run that was not started because no value could be chosen has no record. The
+ * failure of a run that is stale beside a choice does not matter: it was that of another run. */
+static void apply_record(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, const json_t *record,
+                         bool retry, bool running)
 {
     const json_t *entry = find_record(record, run->name);
     const char *state = text_of(entry, "state");
     const json_t *signal = json_object_get(entry, "signal"), *status = json_object_get(entry, "exit_status");
+    bool is_stale = run->state == DDL_SWEEP_STALE && sweep->settings[run->setting].is_chosen;
     if (run->state == DDL_SWEEP_FINISHED)
         return;
     if (running && strcmp(state, ddl_sweep_state_names[DDL_SWEEP_RUNNING]) == 0) {
         run->state = DDL_SWEEP_RUNNING;
-    } else if (!retry && strcmp(state, ddl_sweep_state_names[DDL_SWEEP_FAILED]) == 0 && (signal || status)) {
-        run->state = DDL_SWEEP_FAILED;
-        run->signal = (int)json_integer_value(signal);
-        run->exit_status = (int)json_integer_value(status);
+    } else if (run->is_diverged && (!retry || run->is_candidate)) {
+        set_failed(run, 0, 1);
+    } else if (!retry && !is_stale && strcmp(state, ddl_sweep_state_names[DDL_SWEEP_FAILED]) == 0 &&
+               (signal || status)) {
+        set_failed(run, (int)json_integer_value(signal), (int)json_integer_value(status));
         snprintf(run->message, sizeof run->message, "%s", text_of(entry, "message"));
     }
 }
@@ -214,7 +310,7 @@ static ddl_status read_runs(struct ddl_sweep *sweep, bool candidates, const stru
         if (run->is_candidate != candidates || run->is_blocked)
             continue;
         status = sweep_read_run(sweep, run, err);
-        apply_record(run, record->content, record->retry, record->running);
+        apply_record(sweep, run, record->content, record->retry, record->running);
     }
     return status;
 }

@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include "base/clock.h"
+#include "train/divergence.h"
 #include "train/schedule.h"
 #include "train/train_config.h"
 
@@ -352,6 +353,17 @@ static ddl_status loop(struct run *run, struct ddl_error *err)
     return status ? status : write_failed(run, trainer_save_model(run, err), err);
 }
 
+/* Records on rank 0 that the run diverged. Without the record the run counts as unfinished. */
+static void record_divergence(const struct run *run, const struct ddl_error *why)
+{
+    struct ddl_error failed, message;
+    if (run->is_irreproducible || !trainer_is_root(run) ||
+        !ddl_divergence_write(run->config.out, run->state.step, why->text, &failed))
+        return;
+    ddl_error_set(&message, DDL_OK, "the divergence is not recorded: %.600s", failed.text);
+    trainer_note(run, message.text);
+}
+
 static void begin(struct run *run)
 {
     struct ddl_train_summary summary;
@@ -385,8 +397,11 @@ ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl
         status = trainer_open(run, &why);
     if (!status)
         begin(run);
-    if (!status)
+    if (!status) {
         status = loop(run, &why);
+        if (status == DDL_E_NUMERIC)
+            record_divergence(run, &why);
+    }
     if (!status)
         update_time(run);
     if (last) {

@@ -56,6 +56,7 @@ struct run {
     double logged_seconds;          /* training time then */
     uint64_t saved_step;            /* of the newest checkpoint, 0: none */
     char checkpoint[RUN_PATH_SIZE]; /* its folder, "" if there is none   */
+    bool is_irreproducible;         /* the replay of a non-finite step is finite, or failed: no divergence */
 };
 
 /* ---- trainer_note.c ---- */

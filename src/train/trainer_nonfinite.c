@@ -48,6 +48,7 @@ static ddl_status finish(struct run *run, struct ddl_nonfinite *t, size_t from, 
     if (comm && t->finding.found)
         snprintf(rank, sizeof rank, "on rank %zu, ", t->rank);
     ddl_nonfinite_text(t, where, sizeof where);
+    run->is_irreproducible = !t->finding.found && !t->earlier;
     if (trainer_is_root(run))
         dump(run, t, dumped, sizeof dumped);
     save(run, t, saved, sizeof saved);

@@ -5,11 +5,13 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "ddl/run.h"
+#include "train/divergence.h"
 #include "train/freeze.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
 #include "train/train_config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -265,13 +267,15 @@ static void note_shares(const struct run *run)
 
 /* ---- the folder ---- */
 
+/* An earlier final model under the new recipe would make the run look finished. */
 static ddl_status remove_earlier(const struct run *run, struct ddl_error *err)
 {
     for (enum ddl_run_file i = 0; i < DDL_RUN_FILES; i++) {
         char path[RUN_PATH_SIZE];
         if (ddl_run_file_is(i, DDL_IS_RESULT) &&
-            ddl_path_join(path, sizeof path, run->config.out, ddl_run_file_name(i)))
-            (void)unlink(path); /* may be absent; the run replaces it at its end */
+            ddl_path_join(path, sizeof path, run->config.out, ddl_run_file_name(i)) && unlink(path) != 0 &&
+            errno != ENOENT)
+            return ddl_file_error(err, path, "remove");
     }
     return ddl_checkpoint_remove_all(run->config.out, err);
 }
@@ -372,6 +376,8 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
     }
     if (!status)
         status = t->resume ? remove_leftovers(run, err) : remove_earlier(run, err);
+    if (!status)
+        status = ddl_divergence_remove(t->out, err);
     if (!status)
         status = ddl_train_save_recipe(t, recipe, err);
     if (!status)

@@ -108,14 +108,14 @@ interrupted_eval() {
     [ "$(grep -c '^ddl: ' "$scratch/log")" -le 1 ] || fail "$(cat "$scratch/log")"
 }
 
-# write_sweep NAME STEPS CHECKPOINT_EVERY
+# write_sweep NAME STEPS CHECKPOINT_EVERY [STEPS_OF_CHOOSE]
 write_sweep() {
     cat >"$scratch/$1.yaml" <<EOF
 base: {vocab_size: 300, num_hidden_layers: 1, num_attention_heads: 1, hidden_size: 8, head_dim: 8, block_size: 16,
        batch: 2, warmup: 1, steps: $2, threads: 1, train_data: $scratch/data, checkpoint_every: $3, log_every: 1}
 models: [baseline, ddl-1]
 seeds: [0, 1, 2]
-choose: {key: lr, values: [1e-3, 2e-3], steps: 4}
+choose: {key: lr, values: [1e-3, 2e-3], steps: ${4:-4}}
 out: $scratch/$1
 EOF
 }
@@ -147,6 +147,23 @@ sweeps() {
     ! launch 2 sweep "$scratch/alone.yaml" --jobs 0 || fail "no error"
     launch_ok 2 sweep "$scratch/alone.yaml" --status
     [ "$(grep -c 'finished' "$scratch/out")" -eq 10 ] || fail "$(cat "$scratch/out")"
+}
+
+# A run of choose that is killed has no result: the runs of its setting wait, and --retry chooses as without the kill.
+killed_candidate() {
+    write_sweep calm 8 0 20
+    DDL_COMM=none "$program" sweep "$scratch/calm.yaml" --quiet || fail "calm"
+    write_sweep hurt 8 0 20
+    export LD_PRELOAD="$DDL_SHIM" DDL_SHIM_UNDER="$scratch/hurt/choose/ddl-1_lr=2e-3/" DDL_SHIM_ACT=kill DDL_SHIM_AT=30
+    ! launch 2 sweep "$scratch/hurt.yaml" || fail "no error"
+    unset LD_PRELOAD DDL_SHIM_UNDER DDL_SHIM_ACT DDL_SHIM_AT
+    none_left
+    grep -q 'ddl-1: no lr is chosen before choose/ddl-1_lr=2e-3 has finished or diverged (it failed: ended by signal 9)' \
+        "$scratch/log" || fail "$(cat "$scratch/log")"
+    grep -q '"waiting":3,"running":0,"stopped":0,"finished":6,"failed":1,' "$scratch/hurt/sweep.json" ||
+        fail "$(cat "$scratch/hurt/sweep.json")"
+    launch_ok 2 sweep "$scratch/hurt.yaml" --retry
+    same_sweeps calm hurt
 }
 
 has_step_20() { grep -qs '"step":20,' "$1/metrics.jsonl"; }
@@ -186,6 +203,7 @@ check tasks tasks
 check errors errors
 check interrupted_eval interrupted_eval
 check sweeps sweeps
+check killed_candidate killed_candidate
 # The launcher kills the other rank a second after it has stopped it: a run whose step takes longer has only the checkpoints
 # that it wrote before.
 check_full killed_sweep interrupted_sweep killed KILL 1 500 has_checkpoint

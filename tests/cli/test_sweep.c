@@ -268,7 +268,193 @@ static void choice(void **state)
     assert_printed(expected);
 }
 
-/* A candidate that fails does not count; without any other, the runs are not started. */
+/* "sweep FILE <flags>" with a fault at a call on files below `folder` by any of the processes:
+ * "DDL_SHIM_ACT=kill DDL_SHIM_AT=3", see crash/shim.c. Both streams in `printed`. */
+static int sweep_with_fault(const char *file, const char *folder, const char *settings, const char *flags)
+{
+    char command[4096];
+    const char *library = getenv("DDL_SHIM");
+    assert_non_null(library);
+    snprintf(command, sizeof command,
+             "cd '%s' && ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD='%s' DDL_SHIM_UNDER='%s' %s '%s' "
+             "sweep %s %s 2>&1",
+             source_path("."), library, folder, settings, ddl_program(), file, flags);
+    return run_command(command, printed, sizeof printed);
+}
+
+static json_t *states(const char *file)
+{
+    return ddl_json("sweep %s --status --json", file);
+}
+
+/* What --status --json has for a run of this name. */
+static json_t *state_of(const json_t *root, const char *name)
+{
+    const json_t *runs = json_object_get(root, "runs");
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        json_t *run = json_array_get(runs, i);
+        if (strcmp(json_string_value(json_object_get(run, "name")), name) == 0)
+            return run;
+    }
+    fail_msg("no run %s", name);
+    return NULL;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static const char three_rates[] = "seeds: [0, 1]\nchoose: {key: lr, values: [1e-9, 1e-2, 1e-8], steps: 20}\n";
+
+/* The candidate with the best value has no result because of a fault: nothing is chosen without it, and a
+ * retry chooses as the sweep without the fault. */
+static void candidate_without_a_result(const char *name, const char *fault, const char *flags,
+                                       const char *reason)
+{
+    char file[1024], folder[1024];
+    snprintf(file, sizeof file, "%s", write_sweep(name, 8, three_rates));
+    snprintf(folder, sizeof folder, "%s/choose/run_lr=1e-2", scratch_path(name));
+    assert_int_equal(sweep_with_fault(file, folder, fault, flags), 1);
+    assert_printed("choose/run_lr=1e-8: finished");
+    assert_null(strstr(printed, "run_seed=0: started"));
+    assert_null(strstr(printed, "chosen by"));
+    assert_printed("run: no lr is chosen before choose/run_lr=1e-2 has finished or diverged (it failed: ");
+    assert_printed(reason);
+    assert_printed("; --retry continues it\n");
+    json_t *root = states(file);
+    assert_int_equal(json_integer_value(json_object_get(root, "waiting")), 2);
+    assert_true(json_is_false(json_object_get(state_of(root, "choose/run_lr=1e-2"), "diverged")));
+    assert_true(json_is_null(json_object_get(state_of(root, "run_seed=0"), "value")));
+    json_decref(root);
+    assert_int_equal(ddl("sweep %s %s", file, flags), 1); /* it is left alone */
+    assert_null(strstr(printed, "started"));
+    assert_printed("--retry continues it");
+    assert_int_equal(ddl("sweep %s --retry %s", file, flags), 0);
+    assert_printed("run: lr 1e-2 chosen by val_loss: ");
+    for (int seed = 0; seed < 2; seed++) {
+        char model[64];
+        snprintf(model, sizeof model, "run_seed=%d/model.safetensors", seed);
+        assert_same_file(file_in(scratch_path(name), model), file_in(scratch_path("unhurt"), model));
+    }
+    root = states(file);
+    assert_string_equal(text_of(state_of(root, "run_seed=1"), "value"), "1e-2");
+    json_decref(root);
+}
+
+static void candidates_without_a_result(void **state)
+{
+    (void)state;
+    char file[1024];
+    snprintf(file, sizeof file, "%s", write_sweep("unhurt", 8, three_rates));
+    assert_int_equal(ddl("sweep %s --threads 1", file), 0);
+    candidate_without_a_result("hurt", "DDL_SHIM_ACT=kill DDL_SHIM_AT=30", "--threads 1",
+                               "(it failed: ended by signal 9)");
+    candidate_without_a_result("full", "DDL_SHIM_ACT=full DDL_SHIM_AT=30", "--threads 1 --jobs 2",
+                               "No space left on device");
+    candidate_without_a_result("dead", "DDL_SHIM_ACT=dead DDL_SHIM_AT=30", "--threads 1",
+                               "Input/output error");
+}
+
+/* A candidate that diverged has a result, which another attempt would not change. */
+static void diverged_candidate(void **state)
+{
+    (void)state;
+    char file[1024], folder[1024];
+    snprintf(file, sizeof file, "%s",
+             write_sweep("diverged", 4,
+                         "set: {weight_decay: 10, warmup: 0}\nseeds: [0]\n"
+                         "choose: {key: lr, values: [1000, 1e-3], steps: 20}\n"));
+    snprintf(folder, sizeof folder, "%s", scratch_path("diverged/choose/run_lr=1e-3"));
+    assert_int_equal(sweep_with_fault(file, folder, "DDL_SHIM_ACT=kill DDL_SHIM_AT=30", ""), 1);
+    assert_printed("choose/run_lr=1000: failed: step ");
+    assert_printed("before choose/run_lr=1e-3 has finished");
+    assert_null(strstr(printed, "before choose/run_lr=1000"));
+    assert_true(ddl_file_exists(scratch_path("diverged/choose/run_lr=1000/diverged.json")));
+    assert_int_equal(unlink(scratch_path("diverged/sweep.json")), 0); /* the folders have the results */
+    assert_int_equal(ddl("sweep %s --retry", file), 0);
+    assert_null(strstr(printed, "choose/run_lr=1000: started"));
+    assert_printed("run: lr 1e-3 chosen by val_loss: 1000 -, 1e-3 ");
+    json_t *root = states(file);
+    assert_true(json_is_true(json_object_get(state_of(root, "choose/run_lr=1000"), "diverged")));
+    json_decref(root);
+    /* A run that is started again has not diverged: its end is open. */
+    snprintf(folder, sizeof folder, "%s", scratch_path("diverged/choose/run_lr=1000"));
+    assert_int_equal(ddl("train %s/recipe.yaml --overwrite --lr 1e-3", folder), 0);
+    assert_false(ddl_file_exists(file_in(folder, "diverged.json")));
+}
+
+/* Replaces a text that is in the file once by another. */
+static void edit(const char *file, const char *from, const char *to)
+{
+    char *text = read_file(file, NULL), *at = strstr(text, from), edited[8192];
+    assert_non_null(at);
+    snprintf(edited, sizeof edited, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    write_file(file, edited, strlen(edited));
+    free(text);
+}
+
+/* With a further value the choice changes: the runs with the earlier one are stale until they are trained
+ * again. */
+static void stale_runs(void **state)
+{
+    (void)state;
+    char file[1024], out[1024];
+    snprintf(
+        file, sizeof file, "%s",
+        write_sweep(
+            "stale", 8,
+            "seeds: [0, 1]\nchoose: {key: lr, values: [1e-9, 3e-3], steps: 20, set: {val_tokens: 500}}\n"));
+    snprintf(out, sizeof out, "%s", scratch_path("stale"));
+    assert_int_equal(ddl("sweep %s --threads 1", file), 0);
+    assert_printed("run: lr 3e-3 chosen");
+    edit(file, "[1e-9, 3e-3]", "[1e-9, 1e-2, 3e-3]");
+    json_t *root = states(file); /* the choice is open */
+    assert_int_equal(json_integer_value(json_object_get(root, "stale")), 2);
+    assert_int_equal(json_integer_value(json_object_get(root, "finished")), 2);
+    json_decref(root);
+    assert_int_equal(ddl("sweep %s --threads 1", file), 1);
+    assert_printed("run: lr 1e-2 chosen by val_loss: ");
+    assert_null(strstr(printed, "run_seed=0: started"));
+    assert_printed("run_seed=0: trained with lr 3e-3, but 1e-2 is chosen\n");
+    assert_printed("stale.yaml: 2 of 5 runs are stale: run_seed=0: trained with lr 3e-3, but 1e-2 is chosen; "
+                   "--retrain trains such runs again\n");
+    root = states(file);
+    assert_int_equal(json_integer_value(json_object_get(root, "stale")), 2);
+    assert_string_equal(text_of(state_of(root, "run_seed=1"), "value"), "3e-3");
+    assert_string_equal(text_of(state_of(root, "run_seed=1"), "state"), "stale");
+    json_decref(root);
+    /* Later commands say so. */
+    assert_int_equal(ddl("compare %s", out), 1);
+    assert_printed(
+        "stale: 2 stale runs are left out: run_seed=0: trained with lr 3e-3, but 1e-2 is chosen; 'ddl ");
+    assert_int_equal(ddl("compare %s/run_seed=0 %s/run_seed=1", out, out), 0);
+    assert_printed("run_seed=1: a stale run of a sweep: trained with lr 3e-3, but 1e-2 is chosen\n");
+    assert_int_equal(ddl("report %s/run_seed=0", out), 0);
+    assert_printed("stale run of a sweep: trained with lr 3e-3, but 1e-2 is chosen\n");
+    /* A kill before ddl train has removed the earlier files leaves the run stale. */
+    assert_int_equal(sweep_with_fault(file, file_in(out, "run_seed=0/config.json"),
+                                      "DDL_SHIM_ACT=kill DDL_SHIM_AT=1", "--retrain --threads 1"),
+                     1);
+    assert_printed("run_seed=0: failed: ended by signal 9\n");
+    root = states(file);
+    assert_string_equal(text_of(state_of(root, "run_seed=0"), "state"), "stale");
+    assert_string_equal(text_of(state_of(root, "run_seed=1"), "state"), "finished");
+    json_decref(root);
+    assert_int_equal(ddl("sweep %s --retrain --threads 1", file), 0);
+    assert_null(strstr(printed, "run_seed=1: started"));
+    assert_same_file(scratch_path("stale/run_seed=0/model.safetensors"),
+                     scratch_path("unhurt/run_seed=0/model.safetensors"));
+    assert_int_equal(ddl("compare %s", out), 0);
+    assert_null(strstr(printed, "stale runs"));
+    /* Without the value that they were trained with. */
+    edit(file, "[1e-9, 1e-2, 3e-3]", "[1e-9, 3e-3]");
+    assert_int_equal(ddl("sweep %s --threads 1", file), 1);
+    assert_printed("run_seed=0: trained with lr 0.01, but 3e-3 is chosen\n");
+}
+
+/* A candidate that diverges does not count; without any other, the runs are not started. */
 static void failing_candidates(void **state)
 {
     (void)state;
@@ -389,6 +575,9 @@ int main(void)
         cmocka_unit_test(failing_run),
         cmocka_unit_test(changed_file),
         cmocka_unit_test(choice),
+        cmocka_unit_test(candidates_without_a_result),
+        cmocka_unit_test(diverged_candidate),
+        cmocka_unit_test(stale_runs),
         cmocka_unit_test(failing_candidates),
         cmocka_unit_test(usage),
         cmocka_unit_test(studies),
