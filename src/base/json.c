@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include "base/file.h"
+#include "base/json_scan.h"
 #include "base/locale.h"
 
 #include <errno.h>
@@ -38,8 +39,19 @@ static size_t next_piece(void *buffer, size_t size, void *user)
     return n;
 }
 
-ddl_status ddl_json_parse(json_t **out, const char *text, size_t size, size_t flags, json_error_t *why)
+enum { LEAST_TREE = 1 << 20, TREE_OF_TEXT = 64 << 20 }; /* limits of trees in bytes */
+
+/* As ddl_json_parse; a tree of more than `limit` bytes is an error. */
+static ddl_status parse(json_t **out, const char *text, size_t size, size_t flags, size_t limit,
+                        json_error_t *why)
 {
+    *out = NULL;
+    if (ddl_json_tree_bytes(text, size, limit) > limit) {
+        *why = (json_error_t){ .line = 1 };
+        snprintf(why->text, sizeof why->text, "its values need more than the limit of %zu MiB of memory",
+                 limit >> 20);
+        return DDL_E_FORMAT;
+    }
     struct feed feed = { .at = text, .end = text + size };
     int before = errno;
     errno = 0;
@@ -59,11 +71,18 @@ ddl_status ddl_json_parse(json_t **out, const char *text, size_t size, size_t fl
     return DDL_E_MEMORY;
 }
 
-ddl_status ddl_json_parse_file(json_t **out, const char *path, const char *text, size_t size,
+ddl_status ddl_json_parse(json_t **out, const char *text, size_t size, size_t flags, json_error_t *why)
+{
+    return parse(out, text, size, flags, TREE_OF_TEXT, why);
+}
+
+ddl_status ddl_json_parse_file(json_t **out, const char *path, const char *text, size_t size, size_t limit,
                                struct ddl_error *err)
 {
     json_error_t why;
-    ddl_status status = ddl_json_parse(out, text, size, JSON_REJECT_DUPLICATES, &why);
+    size_t tree = 8 * limit;
+    ddl_status status =
+        parse(out, text, size, JSON_REJECT_DUPLICATES, tree < LEAST_TREE ? LEAST_TREE : tree, &why);
     if (status == DDL_E_FORMAT)
         ddl_error_set(err, status, "%s:%d:%d: not valid JSON: %s", path, why.line, why.column, why.text);
     else if (status)
@@ -79,7 +98,7 @@ ddl_status ddl_json_read(json_t **out, const char *path, size_t limit, struct dd
     ddl_status status = ddl_file_read(path, limit, &text, &size, err);
     if (status)
         return status;
-    status = ddl_json_parse_file(out, path, text, size, err);
+    status = ddl_json_parse_file(out, path, text, size, limit, err);
     free(text);
     return status;
 }

@@ -8,12 +8,13 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* As json_loadb; *out is NULL after an error. DDL_E_FORMAT or DDL_E_MEMORY, and why->text has the message.
- */
+/* As json_loadb; *out is NULL after an error. DDL_E_FORMAT or DDL_E_MEMORY, and why->text has the message. A
+ * tree of more than 64 MiB is an error: "{}" takes a hundred times as much memory as its text. */
 ddl_status ddl_json_parse(json_t **out, const char *text, size_t size, size_t flags, json_error_t *why);
 
-/* The text of the file `path`; duplicate keys are errors. "<path>:<line>:<column>: not valid JSON: <why>". */
-ddl_status ddl_json_parse_file(json_t **out, const char *path, const char *text, size_t size,
+/* The text of the file `path`, of a kind whose files have at most `limit` bytes: its tree may take eight
+ * times as much (and 1 MiB). Duplicate keys are errors. "<path>:<line>:<column>: not valid JSON: <why>". */
+ddl_status ddl_json_parse_file(json_t **out, const char *path, const char *text, size_t size, size_t limit,
                                struct ddl_error *err);
 /* Reads the file, of at most `limit` bytes, and parses it. *out is NULL after an error. */
 ddl_status ddl_json_read(json_t **out, const char *path, size_t limit, struct ddl_error *err);

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_scan.h"
 #include "base/locale.h"
 
 #include <jansson.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 1, LARGEST_FILE = 64 << 20 };
+enum { FORMAT = 1, LARGEST_FILE = 64 << 20, LARGEST_TREE = 64 << 20 };
 
 enum field_type { TEXT, NUMBER, COUNT, END };
 struct field {
@@ -226,6 +227,12 @@ static json_t *next_object(const char **text, const char *end, const char *where
     *text += strspn(*text, " \t\r\n");
     if (*text >= end)
         return NULL;
+    if (ddl_json_tree_bytes(*text, (size_t)(end - *text), LARGEST_TREE) > LARGEST_TREE) {
+        *status =
+            ddl_error_set(err, DDL_E_FORMAT, "%s: its values need more than the limit of %d MiB of memory",
+                          where, LARGEST_TREE >> 20);
+        return NULL;
+    }
     struct ddl_c_locale scope = ddl_c_locale_enter();
     json_t *root =
         json_loadb(*text, (size_t)(end - *text), JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why);

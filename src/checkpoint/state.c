@@ -66,7 +66,7 @@ ddl_status ddl_checkpoint_read_state(const char *folder, json_t **state, struct 
         return status;
     status = ddl_sums_check_seal(path, text, size, err);
     if (!status)
-        status = ddl_json_parse_file(state, path, text, size, err);
+        status = ddl_json_parse_file(state, path, text, size, MAX_STATE, err);
     free(text);
     const json_t *version = json_object_get(*state, "version");
     if (!status && !json_is_integer(version))

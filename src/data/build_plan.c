@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLAN_VERSION = 1, MAX_PLAN = 1 << 30 };
+enum { PLAN_VERSION = 1, MAX_PLAN = 256 << 20 };
 
 /* A path that is not UTF-8 is read as Latin-1, for JSON. NULL without memory. */
 static json_t *path_text(const char *path)

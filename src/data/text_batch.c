@@ -1,10 +1,8 @@
 #include "data/text_batch.h"
 
-#include "base/json.h"
+#include "base/json_scan.h"
 #include "base/mem.h"
 
-#include <assert.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,16 +82,6 @@ void ddl_text_batch_encode(struct ddl_text_batch *batch, const ddl_tokenizer *to
         batch->status = encode_segment(batch, &batch->segments[i], tokenizer, end_of_text);
 }
 
-static const char *json_type_name(const json_t *value)
-{
-    static const char *const names[] = {
-        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "a string",
-        [JSON_INTEGER] = "a number", [JSON_REAL] = "a number",  [JSON_TRUE] = "true",
-        [JSON_FALSE] = "false",      [JSON_NULL] = "null",
-    };
-    return names[json_typeof(value)];
-}
-
 uint64_t ddl_segment_line(const struct ddl_segment *segment)
 {
     uint64_t line = segment->line, left = segment->line_base;
@@ -110,38 +98,36 @@ uint64_t ddl_segment_line(const struct ddl_segment *segment)
     return line;
 }
 
-/* The text of a JSON string is never longer than its source: escape sequences only shrink. */
+/* The text of a JSON string is never longer than its source: it is decoded in place. */
 static ddl_status decode_json(struct ddl_text_batch *batch, struct ddl_segment *segment, const char *text_key)
 {
     struct ddl_error *err = &batch->err;
-    unsigned long long line = 0;
-    json_error_t why;
-    json_t *root;
-    ddl_status status = ddl_json_parse(&root, batch->text + segment->offset, segment->size,
-                                       JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
-    const json_t *value = json_object_get(root, text_key);
-    if (!json_is_string(value))
-        line = ddl_segment_line(segment);
-    if (status)
-        return ddl_error_set(err, status, "%s:%llu: invalid JSON at column %d: %s", segment->path, line,
-                             why.column, why.text);
-    if (!json_is_object(root)) {
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: expected an object with the key \"%s\", found %s",
-                               segment->path, line, text_key, json_type_name(root));
-    } else if (!value) {
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: the object has no key \"%s\"", segment->path,
-                               line, text_key);
-    } else if (!json_is_string(value)) {
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: \"%s\": expected a string, found %s",
-                               segment->path, line, text_key, json_type_name(value));
-    } else {
-        assert(json_string_length(value) <= segment->size);
-        segment->size = json_string_length(value);
+    char *text = batch->text + segment->offset;
+    struct ddl_json_scan scan = {
+        .text = text, .at = text, .end = text + segment->size, .longest = segment->size
+    };
+    struct ddl_json_found found;
+    bool valid = ddl_json_find(&scan, text_key, &found);
+    if (valid && found.type == DDL_JSON_STRING) {
+        segment->size = ddl_json_unescape(found.value, found.size, text);
         segment->json = false;
-        memcpy(batch->text + segment->offset, json_string_value(value), segment->size);
+        return DDL_OK;
     }
-    json_decref(root);
-    return status;
+    unsigned long long number = ddl_segment_line(segment);
+    size_t line, column;
+    if (!valid) {
+        ddl_json_scan_position(&scan, &line, &column);
+        return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: invalid JSON at column %zu: %s", segment->path,
+                             number, column, scan.why);
+    }
+    if (found.root != DDL_JSON_OBJECT)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: expected an object with the key \"%s\", found %s",
+                             segment->path, number, text_key, ddl_json_token_name(found.root));
+    if (found.type == DDL_JSON_END)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: the object has no key \"%s\"", segment->path,
+                             number, text_key);
+    return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: \"%s\": expected a string, found %s", segment->path,
+                         number, text_key, ddl_json_token_name(found.type));
 }
 
 void ddl_text_batch_decode(struct ddl_text_batch *batch, const char *text_key)

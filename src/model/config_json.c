@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_JSON = 16 << 20 };
+enum { MAX_JSON = 1 << 20 };
 
 /* Names that the release's c = 1 file has for keys of ours. */
 static const struct {

@@ -3,17 +3,35 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_scan.h"
 #include "base/mem.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_HEADER = 100 * 1000 * 1000, MAX_INDEX = 100 * 1000 * 1000, MAX_FILES = 4096 };
+/* The format's limit of the header; limits of an entry of it without its name, of a name, of __metadata__,
+ * and of the tensors of a set: published models of 10^12 parameters have up to 150,000. */
+enum {
+    MAX_HEADER = 100 * 1000 * 1000,
+    MAX_ENTRY = 4096,
+    MAX_NAME = 4096,
+    MAX_METADATA = 4 << 20,
+    MAX_TENSORS = 1 << 18,
+    MAX_INDEX = 32 << 20,
+    MAX_FILES = 4096
+};
 
 struct file {
     char *path;
     struct ddl_file_map map;
+    char *notes; /* decoded keys and values of its __metadata__ */
+};
+
+/* An entry of __metadata__; the texts are in the file's notes. */
+struct note {
+    const char *key, *value; /* value: NULL unless it is a string */
+    size_t file;
 };
 
 /* Owns the names; by_name points into tensors. */
@@ -22,9 +40,10 @@ struct ddl_safetensors {
     size_t n_files;
     struct ddl_tensor *tensors;
     size_t *file_of; /* index of each tensor's file */
-    size_t n;
+    size_t n, capacity;
     struct ddl_tensor **by_name;
-    json_t *metadata; /* merged __metadata__ of all files; NULL if no file has any */
+    struct note *notes; /* sorted by key, then file, when the set is complete */
+    size_t n_notes, note_capacity;
 };
 
 static ddl_status no_memory(const char *path, struct ddl_error *err)
@@ -45,15 +64,6 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(struct ddl_tensor *const *)a)->name, (*(struct ddl_tensor *const *)b)->name);
 }
 
-/* Reads a JSON integer as a size; returns false for any other value. */
-static bool as_size(const json_t *value, size_t *out)
-{
-    if (!json_is_integer(value) || json_integer_value(value) < 0)
-        return false;
-    *out = (size_t)json_integer_value(value);
-    return true;
-}
-
 static ddl_status truncated(const char *path, const char *at_least, size_t expected, size_t found,
                             struct ddl_error *err)
 {
@@ -61,76 +71,164 @@ static ddl_status truncated(const char *path, const char *at_least, size_t expec
                          expected, found);
 }
 
-static ddl_status read_shape(const char *path, const char *name, const json_t *shape, struct ddl_tensor *t,
+/* ---- the header ---- */
+
+/* The text of the header, and where the data begins. */
+struct header {
+    ddl_safetensors *st;
+    struct file *file;
+    size_t size;
+    struct ddl_json_scan scan;
+    struct ddl_error *err;
+};
+
+/* One entry as the header has it. */
+struct entry {
+    char name[MAX_NAME + 1];
+    char dtype[48];               /* truncated; "" if there is none */
+    bool has_shape;               /* a list                         */
+    size_t ndim, bad;             /* bad: the first dimension that is not a size; SIZE_MAX: none */
+    size_t shape[DDL_MAX_DIMS];   /* the first ones of ndim */
+    size_t n_offsets, offsets[2]; /* n_offsets: 2 if both are sizes */
+};
+
+static void start(struct header *h)
+{
+    const char *text = (const char *)h->file->map.data + 8;
+    h->scan = (struct ddl_json_scan){ .text = text, .at = text, .end = text + h->size, .longest = MAX_NAME };
+}
+
+static ddl_status not_json(const struct header *h)
+{
+    return ddl_error_set(h->err, DDL_E_FORMAT, "%s: header is not valid JSON: %s near byte %zu",
+                         h->file->path, h->scan.why, 8 + (size_t)(h->scan.at - h->scan.text));
+}
+
+/* Reads the list of sizes whose bracket is the current token: at most n into out, *count gets the number of
+ * elements and *bad the index of the first that is not a size. False after an error. */
+static bool read_sizes(struct ddl_json_scan *scan, size_t *out, size_t n, size_t *count, size_t *bad)
+{
+    enum ddl_json_token token;
+    *bad = SIZE_MAX;
+    for (*count = 0; (token = ddl_json_scan_next(scan)) != DDL_JSON_ARRAY_END; ++*count) {
+        size_t value = 0;
+        bool valid = token == DDL_JSON_NUMBER && ddl_json_scan_size(scan, &value);
+        if (!ddl_json_scan_skip(scan, token))
+            return false;
+        if (!valid && *bad == SIZE_MAX)
+            *bad = *count;
+        if (*count < n)
+            out[*count] = value;
+    }
+    return true;
+}
+
+/* Reads the value of the key at which the scan is. */
+static bool read_field(struct header *h, struct entry *e, unsigned *seen)
+{
+    static const char *const keys[] = { "dtype", "shape", "data_offsets" };
+    struct ddl_json_scan *scan = &h->scan;
+    size_t key = 0, bad;
+    while (key < 3 && !ddl_json_scan_is(scan, keys[key]))
+        key++;
+    if (key < 3 && *seen & 1u << key) {
+        scan->why = "duplicate object key";
+        return false;
+    }
+    *seen |= 1u << key;
+    enum ddl_json_token token = ddl_json_scan_next(scan);
+    if (key == 0 && token == DDL_JSON_STRING && scan->size < sizeof e->dtype)
+        e->dtype[ddl_json_scan_decode(scan, e->dtype)] = '\0';
+    else if (key == 0 && token == DDL_JSON_STRING)
+        memcpy(e->dtype, "a longer text", 14);
+    else if (key == 1 && token == DDL_JSON_ARRAY)
+        return (e->has_shape = true) && read_sizes(scan, e->shape, DDL_MAX_DIMS, &e->ndim, &e->bad);
+    else if (key == 2 && token == DDL_JSON_ARRAY) {
+        bool valid = read_sizes(scan, e->offsets, 2, &e->n_offsets, &bad);
+        e->n_offsets = bad == SIZE_MAX ? e->n_offsets : 0;
+        return valid;
+    }
+    return ddl_json_scan_skip(scan, token);
+}
+
+/* Reads the entry of a tensor; the scan is at its key. The values are checked later. */
+static ddl_status scan_entry(struct header *h, struct entry *e)
+{
+    struct ddl_json_scan *scan = &h->scan;
+    const char *limit = NULL;
+    unsigned seen = 0;
+    *e->dtype = '\0';
+    e->has_shape = false;
+    e->n_offsets = 0;
+    e->name[ddl_json_scan_decode(scan, e->name)] = '\0';
+    const char *begin = scan->at;
+    /* The rest of the header is cut off meanwhile: an entry needs no more, and nothing of it is kept. */
+    const char *end = scan->end;
+    if ((size_t)(end - begin) > MAX_ENTRY)
+        limit = scan->end = begin + MAX_ENTRY;
+    enum ddl_json_token token = ddl_json_scan_next(scan);
+    bool valid = token == DDL_JSON_OBJECT || ddl_json_scan_skip(scan, token);
+    while (valid && token == DDL_JSON_OBJECT && (token = ddl_json_scan_next(scan)) == DDL_JSON_KEY) {
+        valid = read_field(h, e, &seen);
+        token = DDL_JSON_OBJECT;
+    }
+    valid = valid && token != DDL_JSON_ERROR;
+    scan->end = end;
+    if (!valid && limit && limit - scan->at < 16)
+        return ddl_error_set(h->err, DDL_E_FORMAT,
+                             "%s: %.200s: the entry in the header exceeds the limit of %d bytes",
+                             h->file->path, e->name, MAX_ENTRY);
+    return valid ? DDL_OK : not_json(h);
+}
+
+static ddl_status read_shape(const char *path, const struct entry *e, struct ddl_tensor *t,
                              struct ddl_error *err)
 {
-    if (!json_is_array(shape))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: no shape list in the header", path, name);
-    if (json_array_size(shape) > DDL_MAX_DIMS)
+    if (!e->has_shape)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: no shape list in the header", path, e->name);
+    if (e->ndim > DDL_MAX_DIMS)
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: %zu dimensions exceed the limit of %d", path,
-                             name, json_array_size(shape), DDL_MAX_DIMS);
-    t->ndim = json_array_size(shape);
-    for (size_t i = 0; i < t->ndim; i++) {
-        if (!as_size(json_array_get(shape, i), &t->shape[i]))
-            return ddl_error_set(err, DDL_E_FORMAT,
-                                 "%s: %.200s: dimension %zu of the shape is not a nonnegative integer", path,
-                                 name, i);
-    }
+                             e->name, e->ndim, DDL_MAX_DIMS);
+    if (e->bad != SIZE_MAX)
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: %.200s: dimension %zu of the shape is not a nonnegative integer", path,
+                             e->name, e->bad);
+    t->ndim = e->ndim;
+    memcpy(t->shape, e->shape, sizeof t->shape);
     if (!ddl_tensor_measure(t))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: the shape is too large", path, name);
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: the shape is too large", path, e->name);
     return DDL_OK;
 }
 
-/* A file that ends before the data of its tensors. Entries without valid offsets are left to read_entry. */
-static ddl_status check_length(const struct file *file, json_t *header, size_t header_size,
-                               struct ddl_error *err)
-{
-    size_t begin = 8 + header_size, last = 0, end, expected;
-    const char *name;
-    json_t *entry;
-    json_object_foreach(header, name, entry)
-    {
-        if (strcmp(name, "__metadata__") != 0 &&
-            as_size(json_array_get(json_object_get(entry, "data_offsets"), 1), &end) && end > last)
-            last = end;
-    }
-    if (!ddl_size_add(begin, last, &expected))
-        expected = SIZE_MAX;
-    return expected > file->map.size ? truncated(file->path, "", expected, file->map.size, err) : DDL_OK;
-}
-
-/* Reads one header entry; `data` points to the bytes that follow the header, which contain all tensors. */
-static ddl_status read_entry(const char *path, const char *name, const json_t *entry,
-                             const unsigned char *data, struct ddl_tensor *t, struct ddl_error *err)
+/* Checks an entry; `data` points to the bytes that follow the header, which contain all tensors. */
+static ddl_status check_entry(const char *path, const struct entry *e, const unsigned char *data,
+                              struct ddl_tensor *t, struct ddl_error *err)
 {
     *t = (struct ddl_tensor){ 0 };
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    if (!dtype)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: no dtype in the header", path, name);
-    if (!ddl_dtype_parse(dtype, &t->dtype))
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: unknown dtype '%.40s'", path, name, dtype);
-    ddl_status status = read_shape(path, name, json_object_get(entry, "shape"), t, err);
+    if (!*e->dtype)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: no dtype in the header", path, e->name);
+    if (!ddl_dtype_parse(e->dtype, &t->dtype))
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: unknown dtype '%.40s'", path, e->name, e->dtype);
+    ddl_status status = read_shape(path, e, t, err);
     if (status)
         return status;
-    const json_t *offsets = json_object_get(entry, "data_offsets");
-    size_t begin, end;
-    if (json_array_size(offsets) != 2 || !as_size(json_array_get(offsets, 0), &begin) ||
-        !as_size(json_array_get(offsets, 1), &end))
+    if (e->n_offsets != 2)
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %.200s: data_offsets: expected two nonnegative integers",
-                             path, name);
+                             path, e->name);
+    size_t begin = e->offsets[0], end = e->offsets[1];
     if (begin > end)
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: %.200s: data_offsets: the end is before the begin: %zu to %zu", path, name,
-                             begin, end);
+                             "%s: %.200s: data_offsets: the end is before the begin: %zu to %zu", path,
+                             e->name, begin, end);
     if (end - begin != t->bytes) {
         char shape[128];
         ddl_tensor_shape_text(t, shape, sizeof shape);
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: %.200s: expected %zu bytes (shape %s, dtype %s), found %zu", path, name,
-                             t->bytes, shape, dtype, end - begin);
+                             "%s: %.200s: expected %zu bytes (shape %s, dtype %s), found %zu", path, e->name,
+                             t->bytes, shape, e->dtype, end - begin);
     }
     t->data = data + begin;
-    if (!(t->name = ddl_mem_strdup(name)))
+    if (!(t->name = ddl_mem_strdup(e->name)))
         return no_memory(path, err);
     return DDL_OK;
 }
@@ -158,56 +256,153 @@ static ddl_status check_offsets(const char *path, struct ddl_tensor *tensors, si
     return DDL_OK;
 }
 
-/* Adds a file's __metadata__; on a duplicate key the first file's value is kept. */
-static ddl_status merge_metadata(ddl_safetensors *st, const char *path, json_t *metadata,
-                                 struct ddl_error *err)
+/* Reserves capacity for one more tensor. */
+static ddl_status grow(ddl_safetensors *st, const char *path, struct ddl_error *err)
 {
-    if (!json_is_object(metadata))
+    if (st->n == MAX_TENSORS)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: more than %d tensors", path, MAX_TENSORS);
+    if (st->n < st->capacity)
         return DDL_OK;
-    if (!st->metadata)
-        st->metadata = json_object();
-    return st->metadata && json_object_update_missing(st->metadata, metadata) == 0 ? DDL_OK
-                                                                                   : no_memory(path, err);
-}
-
-/* Reserves capacity for n more tensors. */
-static ddl_status grow(ddl_safetensors *st, size_t n, const char *path, struct ddl_error *err)
-{
-    struct ddl_tensor *tensors = realloc(st->tensors, (st->n + n + 1) * sizeof *tensors);
+    size_t capacity = st->capacity ? 2 * st->capacity : 64;
+    struct ddl_tensor *tensors = realloc(st->tensors, capacity * sizeof *tensors);
     if (tensors)
         st->tensors = tensors;
-    size_t *file_of = realloc(st->file_of, (st->n + n + 1) * sizeof *file_of);
+    size_t *file_of = realloc(st->file_of, capacity * sizeof *file_of);
     if (file_of)
         st->file_of = file_of;
-    return tensors && file_of ? DDL_OK : no_memory(path, err);
+    if (!tensors || !file_of)
+        return no_memory(path, err);
+    st->capacity = capacity;
+    return DDL_OK;
 }
 
-static ddl_status read_entries(ddl_safetensors *st, const struct file *file, json_t *header,
-                               size_t header_size, struct ddl_error *err)
+static ddl_status add_note(struct header *h, const char *key, const char *value)
 {
-    const unsigned char *data = file->map.data + 8 + header_size;
-    size_t data_size = file->map.size - 8 - header_size, first = st->n;
-    ddl_status status = check_length(file, header, header_size, err);
-    if (!status)
-        status = grow(st, json_object_size(header), file->path, err);
+    ddl_safetensors *st = h->st;
+    if (st->n_notes == st->note_capacity) {
+        size_t capacity = st->note_capacity ? 2 * st->note_capacity : 16;
+        struct note *notes = realloc(st->notes, capacity * sizeof *notes);
+        if (!notes)
+            return no_memory(h->file->path, h->err);
+        st->notes = notes;
+        st->note_capacity = capacity;
+    }
+    st->notes[st->n_notes++] = (struct note){ key, value, (size_t)(h->file - st->files) };
+    return DDL_OK;
+}
+
+/* Decodes the current key or string to *at, with a NUL; moves *at behind it. */
+static const char *take_note(const struct ddl_json_scan *scan, char **at)
+{
+    char *text = *at;
+    size_t n = ddl_json_scan_decode(scan, text);
+    text[n] = '\0';
+    *at += n + 1;
+    return text;
+}
+
+/* Reads __metadata__, at whose key the scan is: the notes of the file. Values that are not strings, or have
+ * NUL bytes, count as absent. */
+static ddl_status read_metadata(struct header *h)
+{
+    struct ddl_json_scan *scan = &h->scan;
+    struct file *file = h->file;
+    const char *end = scan->end, *begin = scan->at;
+    if (file->notes)
+        return ddl_error_set(h->err, DDL_E_FORMAT, "%s: duplicate object key \"__metadata__\"", file->path);
+    bool cut = (size_t)(end - begin) > MAX_METADATA;
+    scan->end = cut ? begin + MAX_METADATA : end;
+    scan->longest = MAX_METADATA;
+    struct ddl_json_scan size = *scan; /* a first pass, which measures the text */
+    bool valid = ddl_json_scan_skip(&size, ddl_json_scan_next(&size));
+    if (!valid) {
+        bool too_long = cut && scan->end - size.at < 16;
+        *scan = size;
+        return too_long ? ddl_error_set(h->err, DDL_E_FORMAT, "%s: __metadata__ exceeds the limit of %d MiB",
+                                        file->path, MAX_METADATA >> 20)
+                        : not_json(h);
+    }
+    /* A text is decoded with a NUL, for which its quotes leave space. */
+    char *at = file->notes = malloc((size_t)(size.at - begin) + 1);
+    if (!at)
+        return no_memory(file->path, h->err);
+    enum ddl_json_token token = ddl_json_scan_next(scan);
+    if (token != DDL_JSON_OBJECT)
+        (void)ddl_json_scan_skip(scan, token);
+    ddl_status status = DDL_OK;
+    while (!status && token == DDL_JSON_OBJECT && ddl_json_scan_next(scan) == DDL_JSON_KEY) {
+        const char *key = take_note(scan, &at), *value = NULL;
+        enum ddl_json_token first = ddl_json_scan_next(scan);
+        if (first == DDL_JSON_STRING) {
+            const char *before = at;
+            value = take_note(scan, &at);
+            value = strlen(value) + 1 == (size_t)(at - before) ? value : NULL;
+        }
+        (void)ddl_json_scan_skip(scan, first);
+        status = add_note(h, key, value);
+    }
+    scan->end = end;
+    scan->longest = MAX_NAME;
+    return status;
+}
+
+/* Reads the header for the first time: checks the JSON, and that the file does not end before the data of its
+ * tensors. Entries without valid offsets are left to the second time. */
+static ddl_status check_length(struct header *h, struct entry *e)
+{
+    struct ddl_json_scan *scan = &h->scan;
+    size_t last = 0, expected;
+    start(h);
+    enum ddl_json_token token = ddl_json_scan_next(scan);
+    if (token != DDL_JSON_OBJECT && token != DDL_JSON_ERROR)
+        return ddl_error_set(h->err, DDL_E_FORMAT, "%s: header is not a JSON object", h->file->path);
+    while (token != DDL_JSON_ERROR && (token = ddl_json_scan_next(scan)) == DDL_JSON_KEY) {
+        bool metadata = ddl_json_scan_is(scan, "__metadata__");
+        ddl_status status = metadata ? read_metadata(h) : scan_entry(h, e);
+        if (status)
+            return status;
+        if (!metadata && e->n_offsets == 2 && e->offsets[1] > last)
+            last = e->offsets[1];
+    }
+    scan->longest = SIZE_MAX; /* the header may end in any amount of white space */
+    if (token == DDL_JSON_ERROR || ddl_json_scan_next(scan) != DDL_JSON_END)
+        return not_json(h);
+    if (!ddl_size_add(8 + h->size, last, &expected))
+        expected = SIZE_MAX;
+    return expected > h->file->map.size ? truncated(h->file->path, "", expected, h->file->map.size, h->err)
+                                        : DDL_OK;
+}
+
+static ddl_status read_entries(struct header *h)
+{
+    struct entry e;
+    ddl_safetensors *st = h->st;
+    const struct file *file = h->file;
+    const unsigned char *data = file->map.data + 8 + h->size;
+    size_t data_size = file->map.size - 8 - h->size, first = st->n;
+    ddl_status status = check_length(h, &e);
     if (status)
         return status;
-    const char *name;
-    json_t *entry;
-    json_object_foreach(header, name, entry)
-    {
-        if (strcmp(name, "__metadata__") == 0) {
-            status = merge_metadata(st, file->path, entry, err);
-            if (status)
-                return status;
+    start(h);
+    (void)ddl_json_scan_next(&h->scan);
+    while (ddl_json_scan_next(&h->scan) == DDL_JSON_KEY) {
+        if (ddl_json_scan_is(&h->scan, "__metadata__")) {
+            h->scan.longest = MAX_METADATA;
+            (void)ddl_json_scan_skip(&h->scan, ddl_json_scan_next(&h->scan));
+            h->scan.longest = MAX_NAME;
             continue;
         }
-        status = read_entry(file->path, name, entry, data, &st->tensors[st->n], err);
+        status = scan_entry(h, &e);
+        if (!status)
+            status = grow(st, file->path, h->err);
+        if (!status)
+            status = check_entry(file->path, &e, data, &st->tensors[st->n], h->err);
         if (status)
             return status;
         st->file_of[st->n++] = (size_t)(file - st->files);
     }
-    return check_offsets(file->path, st->tensors + first, st->n - first, data, data_size, err);
+    struct ddl_tensor *tensors = st->n > first ? st->tensors + first : NULL;
+    return check_offsets(file->path, tensors, st->n - first, data, data_size, h->err);
 }
 
 /* Adds the tensors of a file, which takes the next free slot of st->files. */
@@ -231,21 +426,31 @@ static ddl_status add_file(ddl_safetensors *st, const char *path, struct ddl_err
                              path, (unsigned long long)size, MAX_HEADER);
     if (size > file->map.size - 8)
         return truncated(path, "at least ", 8 + (size_t)size, file->map.size, err);
-    json_error_t why;
-    json_t *header;
-    status =
-        ddl_json_parse(&header, (const char *)file->map.data + 8, (size_t)size, JSON_REJECT_DUPLICATES, &why);
-    if (status)
-        return ddl_error_set(err, status, "%s: header is not valid JSON: %s", path, why.text);
-    if (!json_is_object(header))
-        status = ddl_error_set(err, DDL_E_FORMAT, "%s: header is not a JSON object", path);
-    else
-        status = read_entries(st, file, header, (size_t)size, err);
-    json_decref(header);
-    return status;
+    struct header h = { .st = st, .file = file, .size = (size_t)size, .err = err };
+    return read_entries(&h);
 }
 
-/* Fills by_name and rejects duplicate names across files (within one header the JSON parser rejects them). */
+static int by_key(const void *a, const void *b)
+{
+    const struct note *x = a, *y = b;
+    int order = strcmp(x->key, y->key);
+    return order ? order : (x->file > y->file) - (x->file < y->file);
+}
+
+/* Sorts the notes and rejects duplicate keys within a file. */
+static ddl_status index_notes(ddl_safetensors *st, struct ddl_error *err)
+{
+    if (st->n_notes)
+        qsort(st->notes, st->n_notes, sizeof *st->notes, by_key);
+    for (size_t i = 1; i < st->n_notes; i++) {
+        if (by_key(&st->notes[i - 1], &st->notes[i]) == 0)
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: __metadata__: duplicate object key \"%.200s\"",
+                                 st->files[st->notes[i].file].path, st->notes[i].key);
+    }
+    return DDL_OK;
+}
+
+/* Fills by_name and rejects duplicate names, in one file or in two; sorts the notes. */
 static ddl_status index_names(ddl_safetensors *st, const char *path, struct ddl_error *err)
 {
     st->by_name = malloc((st->n + 1) * sizeof *st->by_name);
@@ -260,7 +465,7 @@ static ddl_status index_names(ddl_safetensors *st, const char *path, struct ddl_
             return ddl_error_set(err, DDL_E_FORMAT, "%s: duplicate tensor %.200s: also in %s",
                                  ddl_safetensors_path(st, b), b->name, ddl_safetensors_path(st, a));
     }
-    return DDL_OK;
+    return index_notes(st, err);
 }
 
 static ddl_safetensors *new_set(size_t n_files)
@@ -411,6 +616,7 @@ void ddl_safetensors_close(ddl_safetensors *st)
         return;
     for (size_t i = 0; i < st->n_files; i++) {
         free(st->files[i].path);
+        free(st->files[i].notes);
         ddl_file_map_close(&st->files[i].map);
     }
     for (size_t i = 0; i < st->n; i++)
@@ -419,7 +625,7 @@ void ddl_safetensors_close(ddl_safetensors *st)
     free(st->tensors);
     free(st->file_of);
     free(st->by_name);
-    json_decref(st->metadata);
+    free(st->notes);
     free(st);
 }
 
@@ -442,7 +648,15 @@ const struct ddl_tensor *ddl_safetensors_find(const ddl_safetensors *st, const c
 
 const char *ddl_safetensors_metadata(const ddl_safetensors *st, const char *key)
 {
-    return json_string_value(json_object_get(st->metadata, key));
+    size_t low = 0, high = st->n_notes;
+    while (low < high) { /* the first file's, if several have it */
+        size_t middle = (low + high) / 2;
+        if (strcmp(st->notes[middle].key, key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < st->n_notes && strcmp(st->notes[low].key, key) == 0 ? st->notes[low].value : NULL;
 }
 
 void ddl_safetensors_release(const ddl_safetensors *st, const struct ddl_tensor *tensor, size_t start,

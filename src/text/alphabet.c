@@ -1,6 +1,6 @@
 #include "text/alphabet.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 struct ddl_alphabet ddl_alphabet_make(void)
 {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_LIMIT = 512 << 20 };
+enum { FILE_LIMIT = 64 << 20 }; /* published files have up to 35 MB */
 
 struct loader {
     const char *path; /* file named in error messages */

@@ -1,7 +1,7 @@
 #include "text/split.h"
 
 #include "base/mem.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdbool.h>
 #include <stdint.h>

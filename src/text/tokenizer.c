@@ -1,7 +1,7 @@
 #include "text/tokenizer.h"
 
 #include "base/mem.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

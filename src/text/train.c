@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "text/learn.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "train/tensorboard.h"
 
 #include "base/clock.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include "train/tensorboard.pb-c.h"
 
 #include <math.h>

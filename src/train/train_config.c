@@ -13,7 +13,7 @@
 #include "train/schedule.h"
 #include "train/spike.h"
 #include "train/tensorboard.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -311,6 +311,34 @@ static void memory_is_bounded(void **state)
     }
 }
 
+/* Memory in proportion to the longest line, whatever the values in it are. */
+static void memory_of_json_lines(void **state)
+{
+    (void)state;
+#ifdef DDL_SANITIZED
+    skip();
+#endif
+    enum { LINE = 16 << 20 };
+    char path[4096];
+    snprintf(path, sizeof path, "%s", scratch_path("large.jsonl"));
+    for (int other = 0; other < 2; other++) { /* lines of text; of values in a key that is not read */
+        const char *unit = other ? "{},1," : "some ", *after = other ? "0],\"text\":\"a\"}\n" : "\"}\n";
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        for (int line = 0; line < 2; line++) {
+            fputs(other ? "{\"x\":[" : "{\"text\":\"", f);
+            for (size_t n = 0; n < LINE; n += 5)
+                fputs(unit, f);
+            fputs(after, f);
+        }
+        assert_int_equal(fclose(f), 0);
+        size_t used = memory_of_build(path);
+        print_message("lines of %d MiB: %zu MiB of memory\n", LINE / MEBI, used / MEBI);
+        assert_true(used < 10 * (size_t)LINE); /* the tree of one took 900 MiB */
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +349,7 @@ int main(void)
         cmocka_unit_test(shards),
         cmocka_unit_test(interruption),
         cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(memory_of_json_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

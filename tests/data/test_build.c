@@ -123,14 +123,16 @@ static void json_lines(void **state)
     (void)state;
     static const char text[] =
         "{\"text\": \"one\\n\\u00e9\", \"id\": 1}\n\n{\"id\": [2], \"text\": \"\"}\r\n  \n"
-        "{\"text\":\"nul \\u0000 in it\"}";
+        "{\"text\":\"nul \\u0000 in it\"}\n"
+        "{\"id\":123456789012345678901234567890,\"x\":[1e999,-1E+999],\"text\":\"first\",\"text\":\"last\"}";
     write_file(scratch_path("in.jsonl"), text, sizeof text - 1);
     struct ddl_build_result r = build("in.jsonl", "out");
     struct ddl_ids wanted = { 0 };
     expect_document(&wanted, "one\n\xc3\xa9", 6);
     expect_document(&wanted, "nul \0 in it", 11);
+    expect_document(&wanted, "last", 4);
     assert_tokens(scratch_path("out"), &wanted);
-    assert_int_equal(r.documents[0], 2);
+    assert_int_equal(r.documents[0], 3);
     assert_int_equal(r.skipped, 1);
     ddl_ids_free(&wanted);
 }
@@ -523,7 +525,7 @@ static void failures_leave_no_files(void **state)
           "bad.txt: NUL byte at byte 5: expected text, found binary data" },
         { "bad.jsonl", "\n\n", 0, DDL_E_FORMAT, "no text: 1 file, 0 empty documents" },
         { "bad.jsonl", "{\"text\":\"a\"}\n\n{\"text\":", 0, DDL_E_FORMAT,
-          "bad.jsonl:3: invalid JSON at column " },
+          "bad.jsonl:3: invalid JSON at column 9: premature end of input" },
         { "bad.jsonl", "{\"text\":\"a\"} x\n", 0, DDL_E_FORMAT, "bad.jsonl:1: invalid JSON" },
         { "bad.jsonl", "{\"text\":\"\xff\"}\n", 0, DDL_E_FORMAT, "bad.jsonl:1: invalid JSON" },
         { "bad.jsonl", "{\"tekst\":\"a\"}\n", 0, DDL_E_FORMAT,

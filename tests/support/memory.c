@@ -25,3 +25,10 @@ size_t peak_memory_of(const char *program, const char *const arguments[])
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     return (size_t)usage.ru_maxrss * 1024;
 }
+
+size_t peak_memory(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return (size_t)usage.ru_maxrss * 1024;
+}

@@ -9,4 +9,7 @@
  * where that is more. */
 size_t peak_memory_of(const char *program, const char *const arguments[]);
 
+/* The largest resident memory of this process so far, in bytes. */
+size_t peak_memory(void);
+
 #endif

@@ -1,4 +1,5 @@
 /* Tests tensor/safetensors.c: every kind of invalid header, golden files, folders with an index. */
+#include "support/memory.h"
 #include "support/support.h"
 
 #include "base/file.h"
@@ -45,7 +46,14 @@ static void broken_headers(void **state)
         { "", "header is not valid JSON", 0 },
         { "nonsense", "header is not valid JSON", 0 },
         { "[1]", "header is not a JSON object", 0 },
-        { "{\"a\":{}, \"a\":{}}", "duplicate object key", 0 },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
+          "\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+          "duplicate tensor a", 0 },
+        { "{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}", "duplicate object key", 0 },
+        { "{\"__metadata__\":{},\"__metadata__\":{}}", "duplicate object key", 0 },
+        { "{\"__metadata__\":{\"b\":\"\",\"a\":\"\",\"b\":\"x\"}}",
+          "__metadata__: duplicate object key \"b\"", 0 },
+        { "{\"a\\u0000\":{}}", "header is not valid JSON: NUL byte in a key", 0 },
         { "{\"a\":7}", "a: no dtype in the header", 0 },
         { "{\"a\":{\"shape\":[1]}}", "a: no dtype in the header", 0 },
         { ONE("7", "[1]", "[0,4]"), "a: no dtype in the header", 4 },
@@ -57,7 +65,8 @@ static void broken_headers(void **state)
         { ONE("\"F32\"", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), "a: 9 dimensions exceed the limit of 8", 4 },
         { ONE("\"F32\"", "[4294967296,4294967296]", "[0,0]"), "a: the shape is too large", 0 },
         { ONE("\"F32\"", "[4611686018427387904]", "[0,0]"), "a: the shape is too large", 0 },
-        { ONE("\"F32\"", "[99999999999999999999]", "[0,0]"), "header is not valid JSON", 0 },
+        { ONE("\"F32\"", "[99999999999999999999]", "[0,0]"),
+          "a: dimension 0 of the shape is not a nonnegative integer", 0 },
         { ONE("\"F32\"", "[1]", "[0]"), "a: data_offsets: expected two nonnegative integers", 4 },
         { ONE("\"F32\"", "[1]", "[0,4,8]"), "a: data_offsets: expected two nonnegative integers", 8 },
         { ONE("\"F32\"", "[1]", "[-4,0]"), "a: data_offsets: expected two nonnegative integers", 4 },
@@ -170,6 +179,53 @@ static void unusual_but_valid(void **state)
     ddl_safetensors_close(st);
 }
 
+/* A header of many values that are no tensors is refused after a few of them: a tree of all would take
+ * gigabytes. */
+static void large_headers(void **state)
+{
+    (void)state;
+    enum { SIZE = 24 << 20, LIMIT = 12 << 20 };
+    static const struct {
+        const char *before, *unit, *after, *message;
+    } cases[] = {
+        { "", "{},", "", "header is not valid JSON" },
+        { "[", "{},", "0]", "header is not a JSON object" },
+        { "{\"a\":[", "{},", "0]}", "a: the entry in the header exceeds the limit of 4096 bytes" },
+        { "{\"a\":{\"x\":[", "{},", "0]}}", "a: the entry in the header exceeds the limit of 4096 bytes" },
+        { "{\"a\":{\"x\":\"", "abc", "\"}}", "a: the entry in the header exceeds the limit of 4096 bytes" },
+        { "{\"a\":{\"shape\":[", "1,", "1]}}", "a: the entry in the header exceeds the limit of 4096 bytes" },
+        { "{\"__metadata__\":{\"x\":[", "{},", "0]}}", "__metadata__ exceeds the limit of 4 MiB" },
+        { "{\"__metadata__\":{\"x\":\"", "abc", "\"}}", "__metadata__ exceeds the limit of 4 MiB" },
+        { "{\"", "abc", "\":{}}", "a key or string is too long" },
+        { "{", "    ", "}", "too much white space" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = scratch_path("large.safetensors"), *unit = cases[i].unit;
+        uint64_t length = 0;
+        char block[3 << 12];
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        fwrite(&length, 1, 8, f);
+        fputs(cases[i].before, f);
+        for (size_t k = 0; k < sizeof block; k++)
+            block[k] = unit[k % strlen(unit)];
+        for (; length < SIZE; length += sizeof block)
+            fwrite(block, 1, sizeof block, f);
+        fputs(cases[i].after, f);
+        length = (uint64_t)ftell(f) - 8;
+        rewind(f);
+        fwrite(&length, 1, 8, f);
+        assert_int_equal(fclose(f), 0);
+        ddl_safetensors *st;
+        struct ddl_error err;
+        size_t before = peak_memory();
+        assert_int_equal(ddl_safetensors_open(&st, path, &err), DDL_E_FORMAT);
+        if (!strstr(err.text, cases[i].message))
+            fail_msg("case %zu: expected '%s', found '%s'", i, cases[i].message, err.text);
+        assert_in_range(peak_memory() - before, 0, LIMIT);
+    }
+}
+
 static void golden_files(void **state)
 {
     (void)state;
@@ -276,9 +332,9 @@ static void folder_with_index(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(broken_headers), cmocka_unit_test(broken_lengths),
-        cmocka_unit_test(truncation),     cmocka_unit_test(unusual_but_valid),
-        cmocka_unit_test(golden_files),   cmocka_unit_test(folder_with_index),
+        cmocka_unit_test(broken_headers),    cmocka_unit_test(broken_lengths), cmocka_unit_test(truncation),
+        cmocka_unit_test(unusual_but_valid), cmocka_unit_test(large_headers),  cmocka_unit_test(golden_files),
+        cmocka_unit_test(folder_with_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

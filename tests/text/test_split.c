@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "text/split.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

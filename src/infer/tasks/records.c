@@ -2,13 +2,15 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_scan.h"
 #include "base/mem.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const size_t largest_file = (size_t)1 << 30;
+/* Of a file, and of the trees of all its lines. */
+static const size_t largest_file = (size_t)128 << 20, largest_tree = (size_t)1 << 30;
 
 /* ---- reading ---- */
 
@@ -35,7 +37,7 @@ static ddl_status append(struct task_records *r, size_t *capacity, json_t *field
 
 static ddl_status parse_lines(struct task_records *r, const char *text, size_t size, struct ddl_error *err)
 {
-    size_t capacity = 0, number = 0;
+    size_t capacity = 0, number = 0, tree = 0;
     for (size_t at = 0, length; at < size; at += length + 1) {
         const char *line = text + at, *feed = memchr(line, '\n', size - at);
         json_error_t why;
@@ -44,6 +46,12 @@ static ddl_status parse_lines(struct task_records *r, const char *text, size_t s
         number++;
         if (strspn(line, " \t\r") >= length)
             continue;
+        tree += ddl_json_tree_bytes(line, length, largest_tree);
+        if (tree > largest_tree)
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "%s:%zu: the values up to this line need more than the limit of %zu MiB of "
+                                 "memory",
+                                 r->path, number, largest_tree >> 20);
         ddl_status status =
             ddl_json_parse(&fields, line, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
         if (status)
@@ -60,7 +68,7 @@ static ddl_status parse_array(struct task_records *r, const char *text, size_t s
 {
     size_t capacity = 0;
     json_t *array;
-    ddl_status status = ddl_json_parse_file(&array, r->path, text, size, err);
+    ddl_status status = ddl_json_parse_file(&array, r->path, text, size, largest_file, err);
     if (!status && !json_is_array(array))
         status = ddl_error_set(err, DDL_E_FORMAT, "%s: expected an array of JSON objects", r->path);
     for (size_t i = 0; !status && i < json_array_size(array); i++)

@@ -1,6 +1,6 @@
 #include "infer/tasks/text.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* Tests text/utf8.h: round trip of every character, rejected sequences, incomplete tails. */
+/* Tests base/utf8.h: round trip of every character, rejected sequences, incomplete tails. */
 #include "support/support.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Strict UTF-8 (Unicode 15, table 3-7): rejects overlong forms, surrogates and code points above U+10FFFF. */
-#ifndef DDL_TEXT_UTF8_H
-#define DDL_TEXT_UTF8_H
+#ifndef DDL_BASE_UTF8_H
+#define DDL_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
