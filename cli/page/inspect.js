@@ -39,7 +39,7 @@ function gates() {
     caption: "Mean of the gate over all tokens; the band is from its 5 % to its 95 % quantile.",
   }, () => overSublayers(gated, [{
     name: "mean", value: (s) => gateKey(s, "mean"), low: (s) => gateKey(s, "q05"), high: (s) => gateKey(s, "q95"),
-  }], { title: "gate", min: 0, max: scale.high }));
+  }], { title: "gate", min: 0, max: scale.high, bounds: "data" }));
   section("Gates", row(spread.node,
     table([
       ...identity(), column("mean", "mean"), column("5 %", "q05"), column("25 %", "q25"), column("50 %", "q50"),
@@ -80,7 +80,7 @@ function histogram(s) {
     label: `Histogram of the gate of layer ${labelOf(s)}: mean ${fixed(gateKey(s, "mean"), 3)}, 5 % to 95 % quantile ` +
       `${fixed(gateKey(s, "q05"), 3)} to ${fixed(gateKey(s, "q95"), 3)}`,
   }, () => {
-    const made = lineChart({ series: [{ name: "tokens, %", points }], x: { title: "gate", min: 0, max: s.gate_max }, y: { min: 0, format: (value) => `${precise(value)} %` }, legend: false });
+    const made = lineChart({ series: [{ name: "tokens, %", points }], x: { title: "gate", min: 0, max: gateScale(gated).high }, y: { min: 0, format: (value) => `${precise(value)} %` }, legend: false });
     Object.assign(made.data.datasets[0], { stepped: "before", fill: "origin", borderWidth: 1, pointRadius: 0,
       backgroundColor: withAlpha(seriesColor(s.sub === "attn" ? 0 : 1), 0.45), borderColor: seriesColor(s.sub === "attn" ? 0 : 1) });
     made.options.scales.x.title.display = false;
@@ -132,7 +132,7 @@ function spectrum() {
   const drawn = chart({
     label: "Eigenvalue of the shortcut of each sublayer", height: 260,
     caption: "Mean over tokens of 1 − β‖k‖², the eigenvalue of the shortcut I − β k kᵀ for k: 1 keeps this direction, 0 erases it, −1 reflects it.",
-  }, () => overSublayers(list, [{ name: "eigenvalue", value: (s) => s.eigenvalue_mean }], { title: "1 − β‖k‖²", min: 1 - gateScale(list).high, max: 1 }));
+  }, () => overSublayers(list, [{ name: "eigenvalue", value: (s) => s.eigenvalue_mean }], { title: "1 − β‖k‖²", min: 1 - gateScale(list).high, max: 1, bounds: "data" }));
   const products = depth && depth.tokens ? chart({
     label: "Singular values of the product of the shortcuts up to each sublayer", height: 260,
     caption: "Means over tokens of the extreme singular values of A_s ⋯ A_1 on the span of k_1 … k_s: how much of the earlier state is left.",
@@ -200,13 +200,13 @@ function extremes() {
     { title: "gate", cell: (token) => fixed(token.gate, 3) }, { title: "position", cell: (token) => count(token.position) },
     { title: title, text: true, wrap: true, cell: context },
   ], tokens, { caption: title });
-  section("Tokens with extreme gates", table([
+  section("Tokens with extreme gates", row(table([
     { title: "sublayer", text: true, cell: labelOf },
     { title: "highest", cell: (s) => fixed(s.highest[0].gate, 3) }, { title: "in context", text: true, wrap: true, cell: (s) => context(s.highest[0]) },
     { title: "lowest", cell: (s) => fixed(s.lowest[0].gate, 3) }, { title: "in context", text: true, wrap: true, cell: (s) => context(s.lowest[0]) },
   ], rows, { caption: "The most extreme token of each sublayer, marked in its context (↵ is a line break)" }),
-  rows.map((s) => element("details", {}, element("summary", {}, `layer ${labelOf(s)}: more tokens`),
-    list("Highest gates", s.highest), list("Lowest gates", s.lowest))));
+  element("div", { class: "aside" }, rows.map((s) => element("details", {}, element("summary", {}, `layer ${labelOf(s)}: more tokens`),
+    list("Highest gates", s.highest), list("Lowest gates", s.lowest))))));
 }
 
 startHeader(data.title, data.made);

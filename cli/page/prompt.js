@@ -67,7 +67,7 @@ function depthChart() {
       const values = valuesOf(s).filter(isNumber);
       return { x: i, y: values.reduce((sum, value) => sum + value, 0) / values.length, low: ranges[i].low, high: ranges[i].high };
     });
-    const made = lineChart({ series: [{ name: "mean", points }], x: { title: "sublayer", min: 0, max: Math.max(1, list.length - 1) }, y: view.measure === "gates" ? { title: "gate", min: 0, max: scaleOfView().high } : { title: "step", min: 0 } });
+    const made = lineChart({ series: [{ name: "mean", points }], x: { title: "sublayer", min: 0, max: Math.max(1, list.length - 1) }, y: view.measure === "gates" ? { title: "gate", min: 0, max: scaleOfView().high, bounds: "data" } : { title: "step", min: 0 } });
     made.options.scales.x.ticks = { stepSize: 1, autoSkip: true, maxRotation: 60, callback: (value) => (isPresent(list[value]) ? labelOf(sublayers[list[value]]) : null) };
     return made;
   }).node;
