@@ -244,6 +244,16 @@ static void view_page(const char *name)
     assert_page(name, "after every control was used");
     snprintf(picture, sizeof picture, "%s/%s.pdf", scratch_path("."), name);
     browser_print(picture);
+    const struct browser_view paper = { .print = true };
+    browser_set_media(&paper);
+    assert_true_in_page(
+        "document.documentElement.dataset.print = '', "
+        "[...document.querySelectorAll('details')].forEach((one) => (one.open = false)), true");
+    assert_true_in_page(
+        "[...document.querySelectorAll('.scroll')].every((box) => !box.checkVisibility() || "
+        "(box.scrollWidth <= box.clientWidth + 1 && getComputedStyle(box).boxShadow === 'none'))");
+    assert_true_in_page("delete document.documentElement.dataset.print");
+    browser_set_media(&light);
     assert_page(name, "after it was printed");
 }
 
