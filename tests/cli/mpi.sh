@@ -69,9 +69,8 @@ tasks() {
     done
     for rank in $ranks_killed; do
         rm -f "$scratch/items.jsonl"
-        score 2 &
-        job=$!
-        within 60 test -s "$scratch/items.jsonl" || fail "no items: $(cat "$scratch/log")"
+        in_background score 2
+        within 600 test -s "$scratch/items.jsonl" || fail "no items: $(cat "$scratch/log")"
         kill -KILL "$(cat "$scratch/rank.$rank")" 2>/dev/null || true
         wait $job || true
         none_left
@@ -98,10 +97,10 @@ errors() {
 # All ranks get the signal, one from here and the other from the launcher; at most rank 0 prints that it was interrupted.
 interrupted_eval() {
     yes "a long text about nothing" | head -c 3000000 >"$scratch/long.txt"
-    launch 2 eval "$model" --text "$scratch/long.txt" --tokenizer "$source/data/tokenizer" --seq 32 --stride 1 --threads 1 &
-    job=$!
-    within 60 started 2 || fail "not all ranks started: $(cat "$scratch/log")"
-    sleep 2
+    in_background launch 2 eval "$model" --text "$scratch/long.txt" --tokenizer "$source/data/tokenizer" --seq 32 --stride 1 \
+        --threads 1
+    within 600 started 2 || fail "not all ranks started: $(cat "$scratch/log")"
+    within 600 handles_signals 1 || fail "no signal handler: $(cat "$scratch/log")"
     kill -TERM "$(cat "$scratch/rank.1")"
     ! wait $job || fail "no error"
     none_left
@@ -187,9 +186,8 @@ has_run() {
 # and the same command continues.
 interrupted_sweep() {
     write_sweep "$1" 6000 "$4"
-    launch 2 sweep "$scratch/$1.yaml" &
-    job=$!
-    within 120 has_run "$1" "$5" || fail "no run: $(cat "$scratch/log")"
+    in_background launch 2 sweep "$scratch/$1.yaml"
+    within 600 has_run "$1" "$5" || fail "no run: $(cat "$scratch/log")"
     kill -"$2" "$(cat "$scratch/rank.$3")"
     ! wait $job || fail "no error"
     none_left

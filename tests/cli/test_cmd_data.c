@@ -239,7 +239,7 @@ static void interruption(void **state)
         int text = start_build(scratch_path("stopped"), &child), status = 0;
         for (int line = 0; line < 50000; line++)
             assert_int_equal(write(text, "some words in a line of text\n", 29), 29);
-        for (int wait = 0; wait < 1000 && !is_building(scratch_path("stopped/.build")); wait++)
+        for (int wait = 0; wait < 60000 && !is_building(scratch_path("stopped/.build")); wait++)
             nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
         assert_true(is_building(scratch_path("stopped/.build")));
         assert_int_equal(kill(child, signals[i]), 0);

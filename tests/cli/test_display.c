@@ -307,12 +307,11 @@ static void a_dry_run_reports(void **state)
 
 static const char ctrl_c[] = "\003";
 
-/* Generous: a second on an idle machine. */
-static void assert_stops_soon(double since)
+/* A second on an idle machine. That the program has stopped early is seen from its exit status and output:
+ * what it does would take minutes. */
+static void print_stopped(double since)
 {
-    double seconds = now() - since;
-    print_message("stopped after %.2f s\n", seconds);
-    assert_true(seconds < 10);
+    print_message("stopped after %.2f s\n", now() - since);
 }
 
 /* Validations that would take minutes: of the initial parameters, when there is nothing to save, and of a
@@ -337,7 +336,7 @@ static void a_validation_stops(void **state)
         double since = now();
         pty_send(ctrl_c);
         assert_int_equal(pty_finish(), 3);
-        assert_stops_soon(since);
+        print_stopped(since);
         if (!strstr(pty_output(), messages[i]))
             fail_msg("'%s' is not in: %s", messages[i], pty_output());
         assert_int_equal(ddl_file_exists(scratch_path("v/checkpoint-4/state.json")), i);
@@ -367,7 +366,7 @@ static void other_commands_stop(void **state)
         double since = now();
         pty_send(ctrl_c);
         assert_int_equal(pty_finish(), 3);
-        assert_stops_soon(since);
+        print_stopped(since);
         assert_columns(pty_output(), 79);
         assert_non_null(strstr(pty_output(), "\nddl: interrupted\r\n"));
     }
@@ -406,7 +405,7 @@ static void evaluations_stop(void **state)
         double since = now();
         pty_send(ctrl_c);
         assert_int_equal(pty_finish(), 3);
-        assert_stops_soon(since);
+        print_stopped(since);
         assert_columns(pty_output(), 79);
         if (!strstr(pty_output(), i ? "stopped after " : "task piqa: interrupted after "))
             fail_msg("%s", pty_output());

@@ -8,7 +8,9 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,35 +34,102 @@ static const char *write_sweep(const char *name, int steps, const char *text)
     return path;
 }
 
-/* Starts "ddl sweep ..." in the background: standard output of the shell is its process id. */
-static int start(const char *file, const char *flags)
-{
-    char command[4096];
-    snprintf(command, sizeof command, "cd '%s' && { '%s' sweep %s %s >'%s' 2>&1 & echo $!; }",
-             source_path("."), ddl_program(), file, flags, scratch_path("background.txt"));
-    assert_int_equal(run_command(command, printed, sizeof printed), 0);
-    return atoi(printed);
-}
-
 static void pause_briefly(void)
 {
     const struct timespec pause = { 0, 10000000 };
     nanosleep(&pause, NULL);
 }
 
-/* Waits until a file exists, for a minute at most. */
-static void wait_for(const char *folder, const char *file)
-{
-    for (int i = 0; i < 6000 && !ddl_file_exists(file_in(folder, file)); i++)
-        pause_briefly();
-    assert_true(ddl_file_exists(file_in(folder, file)));
-}
-
 static void wait_until_free(const char *folder)
 {
-    for (int i = 0; i < 6000 && ddl_lock_is_held(folder); i++)
+    for (int i = 0; i < 60000 && ddl_lock_is_held(folder); i++)
         pause_briefly();
     assert_false(ddl_lock_is_held(folder));
+}
+
+/* ---- a sweep with a run in progress ---- */
+
+/* A sweep in the background, and the process of a run of it. */
+struct paused {
+    pid_t sweep, run;
+};
+
+/* The line of a process in /proc that begins so, into out[size]; false if there is none. */
+static bool find_line(pid_t pid, const char *key, char *out, size_t size)
+{
+    char path[64];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
+    FILE *file = fopen(path, "r");
+    while (file && !found && fgets(out, (int)size, file))
+        found = strncmp(out, key, strlen(key)) == 0;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static bool is_paused(pid_t pid)
+{
+    char line[256];
+    return find_line(pid, "State:", line, sizeof line) && strstr(line, "\tT");
+}
+
+static bool has_pending_term(pid_t pid)
+{
+    char line[256];
+    return find_line(pid, "ShdPnd:", line, sizeof line) && strtoull(line + 7, NULL, 16) >> (SIGTERM - 1) & 1;
+}
+
+/* The process that holds the lock of a folder, or 0. */
+static pid_t holder_of(const char *folder)
+{
+    const char *path = file_in(folder, ".lock");
+    long pid = 0;
+    char *text = access(path, R_OK) == 0 ? read_file(path, NULL) : NULL;
+    if (!text || sscanf(text, "process %ld ", &pid) != 1)
+        pid = 0;
+    free(text);
+    return (pid_t)pid;
+}
+
+/* Starts "ddl sweep FILE <flags>" in the background; the run in the folder `run` is stopped (SIGSTOP) in the
+ * middle of its work, however fast the machine is. */
+static struct paused start_paused(const char *file, const char *run, const char *flags)
+{
+    char command[4096];
+    const char *library = getenv("DDL_SHIM");
+    struct paused p = { 0 };
+    assert_non_null(library);
+    snprintf(command, sizeof command,
+             "cd '%s' && exec env ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD='%s' DDL_SHIM_UNDER='%s/' "
+             "DDL_SHIM_ACT=pause DDL_SHIM_AT=300 '%s' sweep %s %s >'%s' 2>&1",
+             source_path("."), library, run, ddl_program(), file, flags, scratch_path("background.txt"));
+    p.sweep = fork();
+    assert_true(p.sweep >= 0);
+    if (p.sweep == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 60000 && (p.run == 0 || !is_paused(p.run)); i++) {
+        pause_briefly();
+        p.run = holder_of(run);
+    }
+    assert_true(is_paused(p.run));
+    return p;
+}
+
+/* Sends the sweep a signal that makes it, or its end, stop the run; then lets the run go on. Returns the exit
+ * status of the sweep. */
+static int signal_sweep(const struct paused *p, int number)
+{
+    int status;
+    assert_int_equal(kill(p->sweep, number), 0);
+    for (int i = 0; i < 60000 && !has_pending_term(p->run); i++)
+        pause_briefly();
+    assert_true(has_pending_term(p->run));
+    assert_int_equal(kill(p->run, SIGCONT), 0);
+    assert_int_equal(waitpid(p->sweep, &status, 0), p->sweep);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 /* The states of the runs by ddl sweep --status. */
@@ -109,17 +178,14 @@ static void two_models_two_seeds(void **state)
 static void stopped_and_continued(void **state)
 {
     (void)state;
-    char file[1024], command[2048];
+    char file[1024], run[1024];
     static const char text[] = "models: [baseline]\nseeds: [0, 1]\n";
-    snprintf(file, sizeof file, "%s", write_sweep("whole", 3000, text));
+    snprintf(file, sizeof file, "%s", write_sweep("whole", 1000, text));
     assert_int_equal(ddl("sweep %s --quiet --threads 1", file), 0);
-    snprintf(file, sizeof file, "%s", write_sweep("stopped", 3000, text));
-    snprintf(
-        command, sizeof command,
-        "cd '%s' && { '%s' sweep %s --threads 1 >/dev/null 2>&1 & pid=$!; until [ -s '%s' ]; do sleep 0.02; "
-        "done; kill -TERM $pid; wait $pid; }",
-        source_path("."), ddl_program(), file, scratch_path("stopped/baseline_seed=0/metrics.jsonl"));
-    assert_int_equal(run_command(command, printed, sizeof printed), 3);
+    snprintf(file, sizeof file, "%s", write_sweep("stopped", 1000, text));
+    snprintf(run, sizeof run, "%s", scratch_path("stopped/baseline_seed=0"));
+    const struct paused paused = start_paused(file, run, "--threads 1");
+    assert_int_equal(signal_sweep(&paused, SIGTERM), 3);
     assert_int_equal(count(file, "stopped"), 1);
     assert_int_equal(count(file, "waiting"), 1);
     assert_int_equal(ddl("sweep %s --threads 1", file), 0);
@@ -134,17 +200,15 @@ static void stopped_and_continued(void **state)
 static void killed_sweep(void **state)
 {
     (void)state;
-    char file[1024], out[1024], run[1024], command[256];
-    snprintf(file, sizeof file, "%s", write_sweep("killed", 3000, "seeds: [0]\n"));
+    char file[1024], out[1024], run[1024];
+    snprintf(file, sizeof file, "%s", write_sweep("killed", 1000, "seeds: [0]\n"));
     snprintf(out, sizeof out, "%s", scratch_path("killed"));
     snprintf(run, sizeof run, "%s", scratch_path("killed/run_seed=0"));
-    int pid = start(file, "--quiet");
-    wait_for(run, "metrics.jsonl");
+    const struct paused paused = start_paused(file, run, "--quiet");
     assert_int_equal(ddl("sweep %s", file), 1);
     assert_printed("killed: in use by process ");
     assert_int_equal(count(file, "running"), 1);
-    snprintf(command, sizeof command, "kill -KILL %d", pid);
-    assert_int_equal(run_command(command, printed, sizeof printed), 0);
+    assert_int_equal(signal_sweep(&paused, SIGKILL), 128 + SIGKILL);
     assert_int_equal(ddl("sweep %s", file), 0); /* waits until the run has stopped */
     assert_printed("run_seed=0: started, continues after step ");
     assert_int_equal(count(file, "finished"), 1);
@@ -155,16 +219,14 @@ static void killed_sweep(void **state)
 static void killed_run(void **state)
 {
     (void)state;
-    char file[1024], run[1024], command[2048];
-    snprintf(file, sizeof file, "%s", write_sweep("victim", 3000, "seeds: [0, 1]\n"));
+    char file[1024], run[1024];
+    int status;
+    snprintf(file, sizeof file, "%s", write_sweep("victim", 1000, "seeds: [0, 1]\n"));
     snprintf(run, sizeof run, "%s", scratch_path("victim/run_seed=0"));
-    start(file, "--quiet");
-    wait_for(run, "metrics.jsonl");
-    snprintf(command, sizeof command, "kill -KILL $(sed -n 's/process \\([0-9]*\\) .*/\\1/p' '%s/.lock')",
-             run);
-    assert_int_equal(run_command(command, printed, sizeof printed), 0);
-    wait_for(scratch_path("victim/run_seed=1"), "config.json");
-    wait_until_free(scratch_path("victim"));
+    const struct paused paused = start_paused(file, run, "--quiet");
+    assert_int_equal(kill(paused.run, SIGKILL), 0);
+    assert_int_equal(waitpid(paused.sweep, &status, 0), paused.sweep);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
     assert_int_equal(count(file, "failed"), 1);
     assert_int_equal(count(file, "finished"), 1);
     assert_int_equal(ddl("sweep %s", file), 1);

@@ -630,7 +630,7 @@ static void a_signal_leaves_a_checkpoint(void **state)
             command, sizeof command,
             "'%s' train %s --steps 100000000 --train-data %s --out %s --quiet --checkpoint-every 0 2>&1 & "
             "pid=$!; tries=0; while [ \"$(cat %s/metrics.jsonl 2>/dev/null | wc -l)\" -lt 3 ] && [ $tries "
-            "-lt 300 ]; do sleep 0.1; "
+            "-lt 6000 ]; do sleep 0.1; "
             "tries=$((tries + 1)); done; kill -%s $pid; kill -%s $pid; wait $pid", /* twice at once is once */
             ddl_program(), tiny_flags, shard, run, run, signals[i], signals[i]);
         assert_int_equal(run_command(command, printed, sizeof printed), 3);
@@ -694,8 +694,8 @@ static void a_file_cut_short_is_explained(void **state)
     write_random_shard(shard, 1, 260, 3000);
     snprintf(
         command, sizeof command,
-        "timeout -s KILL 100 '%s' train %s --steps 100000000 --train-data %s --out %s --quiet 2>&1 & "
-        "tries=0; while [ \"$(cat %s/metrics.jsonl 2>/dev/null | wc -l)\" -lt 3 ] && [ $tries -lt 300 ]; "
+        "timeout -s KILL 600 '%s' train %s --steps 100000000 --train-data %s --out %s --quiet 2>&1 & "
+        "tries=0; while [ \"$(cat %s/metrics.jsonl 2>/dev/null | wc -l)\" -lt 3 ] && [ $tries -lt 6000 ]; "
         "do sleep 0.1; tries=$((tries + 1)); done; : >%s; wait $!",
         ddl_program(), tiny_flags, shard, run, run, shard);
     assert_int_equal(run_command(command, printed, sizeof printed), 1);

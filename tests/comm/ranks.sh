@@ -19,21 +19,36 @@ need_mpirun() {
 
 forget_ranks() { rm -f "$scratch"/rank.*; }
 
-# run_ranks RANKS COMMAND...: under mpirun, for at most 200 seconds.
+# run_ranks RANKS COMMAND...: under mpirun. The time limit only ends a job that hangs.
 run_ranks() {
     ranks=$1
     shift
     forget_ranks
     # shellcheck disable=SC2016,SC2086 # expanded by the rank's shell; words of the launcher
-    timeout -k 5 200 $mpirun -n "$ranks" \
-        sh -c 'echo $$ >"$0/rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; exec "$@"' "$scratch" "$@"
+    timeout -k 5 600 $mpirun -n "$ranks" \
+        sh -c 'file=$0/rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; echo $$ >"$file-"; mv "$file-" "$file"; exec "$@"' \
+        "$scratch" "$@"
+}
+
+# in_background COMMAND...: starts a command that calls run_ranks. The process ids of an earlier job are removed before, not
+# by the command: what waits for the ranks must not see them.
+in_background() {
+    forget_ranks
+    "$@" &
+    job=$!
+}
+
+# handles_signals RANK: whether the rank has begun to handle SIGTERM: its threads block it, and one waits for it.
+handles_signals() {
+    digit=$(sed -n 's/^SigBlk:.*\(.\)...$/\1/p' "/proc/$(cat "$scratch/rank.$1")/status" 2>/dev/null)
+    case $digit in [4-7c-f]) return 0 ;; *) return 1 ;; esac
 }
 
 # started RANKS
-started() { [ "$(find "$scratch" -name 'rank.*' | wc -l)" -eq "$1" ]; }
+started() { [ "$(find "$scratch" -name 'rank.*[0-9]' | wc -l)" -eq "$1" ]; }
 
 ended() {
-    for file in "$scratch"/rank.*; do
+    for file in "$scratch"/rank.*[0-9]; do
         ! kill -0 "$(cat "$file")" 2>/dev/null || return 1
     done
 }
@@ -50,4 +65,4 @@ within() {
 }
 
 # Launchers end before the last of their processes.
-none_left() { within 5 ended || fail "ranks are left: $(cat "$scratch/log")"; }
+none_left() { within 300 ended || fail "ranks are left: $(cat "$scratch/log")"; }

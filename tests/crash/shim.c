@@ -8,11 +8,13 @@
  *   DDL_SHIM_AT     the number of the call where it happens, from 1
  *   DDL_SHIM_ACT    error: that call fails (EIO)
  *                   dead:  that one and all after it fail (EIO)
- *                   full:  from that one on whatever needs space fails (ENOSPC); a write, after its first
- * half kill:  SIGKILL instead of that call; a write, after its first half stop:  SIGINT before it, and
- * SIGTERM two calls later DDL_SHIM_BYTES  ENOSPC after so many bytes written DDL_SHIM_LOG    gets a line for
- * each call: "17 fsync /path"; and a line "fault ..." where it happened DDL_SHIM_NOSYNC 1: fsync only counts,
- * for speed where no power is cut */
+ *                   full:  from that one on what needs space fails (ENOSPC); a write, after half of it
+ *                   kill:  SIGKILL instead of that call; a write, after half of it
+ *                   stop:  SIGINT before it, and SIGTERM two calls later
+ *                   pause: SIGSTOP before it
+ *   DDL_SHIM_BYTES  ENOSPC after so many bytes written
+ *   DDL_SHIM_LOG    gets a line for each call: "17 fsync /path"; and a line "fault ..." where it happened
+ *   DDL_SHIM_NOSYNC 1: fsync only counts, for speed where no power is cut */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -102,6 +104,8 @@ static int fate(const char *name, const char *path, enum need need, bool *half)
         result = -1;
     else if (strcmp(act, "stop") == 0 && (n == at || n == at + 2))
         kill(getpid(), n == at ? SIGINT : SIGTERM); /* the process: raise means this thread */
+    else if (strcmp(act, "pause") == 0 && n == at)
+        kill(getpid(), SIGSTOP);
     if (result)
         log_line("fault %s at %ld %s %s\n", act, n, name, path);
     errno = saved;

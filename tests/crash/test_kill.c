@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <wordexp.h>
 
@@ -40,6 +41,19 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void wait_seconds(double seconds);
+
+/* Waits until the file exists in run/, or the program has ended; the limit only ends a test that hangs. */
+static void wait_for_file(pid_t pid, const char *name)
+{
+    siginfo_t ended = { 0 };
+    for (double start = now(); now() - start < 600 && !ddl_file_exists(file_in(run_folder(), name));) {
+        wait_seconds(1e-3);
+        if (waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid)
+            return;
+    }
 }
 
 static void wait_seconds(double seconds)
@@ -130,6 +144,9 @@ static void killed_at_random_moments(void **state)
     make_inputs();
     for (size_t i = 0; i < LONG_RUNS; i++)
         kill_runs(&long_runs[i], (kills + i) / LONG_RUNS, ddl_rng_key(seed + i, "kill"), &tally);
+    /* How many kills fall into a write depends on the machine; some must. */
+    for (size_t more = 0; tally.writing == 0 && more < 100; more++)
+        kill_runs(&long_runs[0], 2, ddl_rng_key(seed + LONG_RUNS + more, "kill"), &tally);
     print_message("seed %zu: %zu kills, %zu of them while a file was written, %zu before a first checkpoint; "
                   "%zu runs finished, each byte for byte as uninterrupted\n",
                   seed, tally.kills, tally.writing, tally.before, tally.finished);
@@ -327,17 +344,13 @@ static void one_signal_stops(void **state)
     static const int signals[] = { SIGINT, SIGTERM };
     const struct small_run *run = &long_runs[1];
     make_inputs();
-    double start = now();
     run_uninterrupted(train_arguments(run));
-    double whole = now() - start;
     for (size_t i = 0; i < 2; i++) {
         remove_scratch("run/r");
         char streams[2048];
         snprintf(streams, sizeof streams, "%s", scratch_path("streams.txt"));
         pid_t pid = start_ddl(train_arguments(run), streams);
-        for (int tries = 0; tries < 3000 && !ddl_file_exists(file_in(run_folder(), "r/checkpoint-3"));
-             tries++)
-            wait_seconds(whole / 100);
+        wait_for_file(pid, "r/checkpoint-3");
         kill(pid, signals[i]);
         int status = wait_for(pid);
         char *said = read_file(streams, NULL);
@@ -359,16 +372,15 @@ static const struct small_run wide_run = {
     "--block-size 128 --batch 8 --steps 3 --checkpoint-every 1 --keep-last 1 --val-every 0 --threads 2"
 };
 
-/* Sends SIGINTs for less time than repeats of the first are ignored. Returns their number. */
-static size_t shower(pid_t pid, uint64_t key, uint64_t draw)
+/* Sends the program `n` SIGINTs in quick succession: on an idle machine in less time than repeats of the
+ * first are ignored. */
+static void shower(pid_t pid, size_t n, uint64_t key, uint64_t draw)
 {
-    size_t n = 0;
     wait_seconds(0.1 * ddl_rng_uniform(key, draw));
-    for (double start = now(); now() - start < 0.06; n++) {
+    for (size_t i = 0; i < n; i++) {
         kill(pid, SIGINT);
-        wait_seconds(3e-5 * ddl_rng_uniform(key, draw + n));
+        wait_seconds(3e-5 * ddl_rng_uniform(key, draw + i));
     }
-    return n;
 }
 
 /* oneDNN's kernels use the stack pointer as a data pointer: a signal handler in one of their threads corrupts
@@ -377,34 +389,36 @@ static size_t shower(pid_t pid, uint64_t key, uint64_t draw)
 static void signals_during_products(void **state)
 {
     (void)state;
-    const size_t runs = test_sample_sanitized() ? 2 : 8;
-    size_t signals = 0, stopped = 0;
+    enum { MOST_RUNS = 100 };
+    const size_t least = test_sample_sanitized() ? 2 : 8;
+    size_t signals = 300, sent = 0, stopped = 0, runs = 0;
     uint64_t key = ddl_rng_key(number_from("DDL_SEED", 1), "shower");
     make_inputs();
     run_uninterrupted(train_arguments(&wide_run));
-    for (size_t i = 0; i < runs; i++) {
+    for (; runs < least || (stopped == 0 && runs < MOST_RUNS); runs++) {
         char streams[2048];
         remove_scratch("run/r");
         snprintf(streams, sizeof streams, "%s", scratch_path("streams.txt"));
         pid_t pid = start_ddl(train_arguments(&wide_run), streams);
-        for (int tries = 0; tries < 10000 && !ddl_file_exists(file_in(run_folder(), "r/metrics.jsonl"));
-             tries++)
-            wait_seconds(1e-3);
-        signals += shower(pid, key, i << 32);
+        wait_for_file(pid, "r/metrics.jsonl");
+        shower(pid, signals, key, runs << 32);
+        sent += signals;
         int status = wait_for(pid);
         char *said = read_file(streams, NULL);
         stopped += status == 3;
-        /* On a busy machine a repeat may be too late to be ignored, and the first after the end. */
-        if (status != 3 && status != 128 + SIGINT && status != 0)
-            fail_msg("run %zu: exit status %d: %s", i, status, said);
+        /* On a busy machine the last of many repeats are too late to be ignored: fewer are sent. All may come
+         * after the end. */
+        if (status == 128 + SIGINT)
+            signals = signals > 1 ? signals / 2 : 1;
+        else if (status != 3 && status != 0)
+            fail_msg("run %zu: exit status %d: %s", runs, status, said);
         free(said);
         assert_checkpoints_whole();
         resume_uninterrupted(&wide_run);
         assert_same_as_uninterrupted();
     }
-    print_message("%zu signals during products, %zu of %zu runs stopped with a checkpoint\n", signals,
-                  stopped, runs);
-    assert_true(signals > 125 * runs);
+    print_message("%zu signals during products, %zu of %zu runs stopped with a checkpoint\n", sent, stopped,
+                  runs);
     assert_true(stopped > 0);
 }
 

@@ -64,9 +64,8 @@ continued() {
 # Rank 1 is killed at random moments of the first second, or not before the end.
 killed() {
     for _ in $(seq $kills); do
-        build 2 killed --threads 1 &
-        job=$!
-        within 60 started 2 || fail "not all ranks started: $(cat "$scratch/log")"
+        in_background build 2 killed --threads 1
+        within 600 started 2 || fail "not all ranks started: $(cat "$scratch/log")"
         sleep "$(od -An -N1 -tu1 /dev/urandom | awk '{ print $1 / 256 }')"
         kill -KILL "$(cat "$scratch/rank.1")" 2>/dev/null || true
         wait $job || true

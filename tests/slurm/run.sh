@@ -82,7 +82,7 @@ stopped() {
     rm -f "$REQUEUED"
     (job "$1" "$2") &
     job=$!
-    within 120 steps_logged "$2" 10 || fail "no steps: $(cat "$scratch/$2.log")"
+    within 600 steps_logged "$2" 10 || fail "no steps: $(cat "$scratch/$2.log")"
     kill -"$3" $job
     status=0
     wait $job || status=$?

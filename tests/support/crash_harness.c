@@ -96,7 +96,7 @@ const char *shim(const char *settings)
 int run_ddl(const char *environment, const char *arguments, char *said)
 {
     char command[3 * COMMAND];
-    snprintf(command, sizeof command, "exec env %s %s timeout -s KILL 120 '%s' %s 2>&1", sanitizers,
+    snprintf(command, sizeof command, "exec env %s %s timeout -s KILL 600 '%s' %s 2>&1", sanitizers,
              environment, ddl_program(), arguments);
     return run_command(command, said, SAID);
 }

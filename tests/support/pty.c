@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WAIT_S = 60 };
+enum { WAIT_S = 600 }; /* ends a test that hangs; no machine is this slow */
 
 static struct {
     int terminal;
@@ -45,13 +45,24 @@ static void become(const char *const *argv, const char *const *environment, cons
     _exit(127);
 }
 
+/* The name of the other side of a new terminal; NULL without /dev/ptmx or /dev/pts. */
+static const char *open_terminal(void)
+{
+    pty.terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    if (pty.terminal < 0 || grantpt(pty.terminal) != 0 || unlockpt(pty.terminal) != 0)
+        return NULL;
+    const char *slave = ptsname(pty.terminal);
+    return slave && access(slave, R_OK | W_OK) == 0 ? slave : NULL;
+}
+
 void pty_start(const char *const *argv, const char *const *environment)
 {
     memset(&pty, 0, sizeof pty);
-    pty.terminal = posix_openpt(O_RDWR | O_NOCTTY);
-    assert_true(pty.terminal >= 0 && grantpt(pty.terminal) == 0 && unlockpt(pty.terminal) == 0);
-    const char *slave = ptsname(pty.terminal);
-    assert_non_null(slave);
+    const char *slave = open_terminal();
+    if (!slave) {
+        print_message("skipped: no pseudo-terminal here: expected /dev/ptmx and /dev/pts\n");
+        skip();
+    }
     pty.program = fork();
     assert_true(pty.program >= 0);
     if (pty.program == 0)

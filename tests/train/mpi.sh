@@ -40,7 +40,7 @@ train() {
     shift 2
     forget_ranks
     # shellcheck disable=SC2086 # words of the launcher
-    timeout -k 5 "${DDL_MPI_TIMEOUT:-200}" $mpirun -n "$ranks" sh -c "$prepare" "$scratch" \
+    timeout -k 5 "${DDL_MPI_TIMEOUT:-600}" $mpirun -n "$ranks" sh -c "$prepare" "$scratch" \
         "$program" train --model ddl-cc-ec --size micro --hidden-size 32 --seq 32 --batch 2 --global-batch 8 \
         --train-data "$scratch/data" --threads 1 --steps $steps --warmup 4 --lr 1e-3 --val-every 25 --val-tokens 2000 \
         --checkpoint-every 10 --log-every 1 --comm-bucket 16384 --out "$scratch/$out" "$@" >"$scratch/log" 2>&1
@@ -68,10 +68,7 @@ same_run() {
 
 # Waits until the rank has started, and a random time of up to 2.55 s more: while it opens its data, trains or validates.
 wait_for() {
-    for i in $(seq 200); do
-        ! [ -s "$scratch/rank.$1" ] || break
-        sleep 0.05
-    done
+    within 600 test -s "$scratch/rank.$1" || fail "rank $1 has not started: $(cat "$scratch/log")"
     sleep "$(od -An -N1 -tu1 /dev/urandom | awk '{ print $1 / 100 }')"
 }
 
@@ -84,16 +81,14 @@ ranks_of_one() {
 }
 
 # Waits until the run has logged a step.
-wait_for_step() { within 60 test -s "$scratch/$1/metrics.jsonl" || fail "no step: $(cat "$scratch/log")"; }
+wait_for_step() { within 600 test -s "$scratch/$1/metrics.jsonl" || fail "no step: $(cat "$scratch/log")"; }
 
 # signaled WAIT RANKS OUT RANK SIGNAL OPTION...: starts or resumes a run and sends the rank a signal after the command
 # WAIT. Returns the status of the run.
 signaled() {
     wait=$1 ranks=$2 out=$3 rank=$4 signal=$5
     shift 5
-    forget_ranks
-    train "$ranks" "$out" "$@" &
-    job=$!
+    in_background train "$ranks" "$out" "$@"
     $wait
     kill -"$signal" "$(cat "$scratch/rank.$rank")" 2>/dev/null || true
     status=0
