@@ -151,10 +151,11 @@ static int train(const struct ddl_train_config *t, const struct flags *flags)
     progress_line_keep(&display.line);
     if (status)
         return report_agreed(t->comm, &err);
+    const char *out = *display.out ? display.out : t->out; /* a finished run does not begin */
     if (flags->json && ddl_comm_rank(t->comm) == 0)
-        print_result_json(display.out, &last);
+        print_result_json(out, &last);
     else if (!quiet)
-        print_result(display.out, &last);
+        print_result(out, &last);
     return EXIT_OK;
 }
 

@@ -224,7 +224,9 @@ struct ddl_train_callbacks {
  * checkpoint of the last step, and after `check`. DDL_E_NUMERIC where a loss or a gradient is not finite: the
  * message has the step, the micro-batch and the first bad tensor with its layer, trouble-<step>/ is a dump
  * that ddl_verify_run replays, and the state before the step is saved as a further checkpoint unless it is
- * not finite itself. `last` (may be NULL) gets the last step's progress, without results of tasks. */
+ * not finite itself. `last` (may be NULL) gets the last step's progress, without results of tasks. If a
+ * resumed run is finished, whatever checkpoints it has, `note` reports it, `last` gets the values of its log,
+ * and nothing is written. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);

@@ -196,21 +196,73 @@ ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error 
                : ddl_file_error(err, metrics->path, "sync");
 }
 
+/* The last whole line of a log, without its newline; NULL if there is none. */
+static const char *last_line(const struct ddl_file_map *map, size_t *length)
+{
+    const char *text = (const char *)map->data;
+    size_t end = map->size, begin;
+    while (end > 0 && text[end - 1] != '\n')
+        end--;
+    for (begin = end ? end - 1 : 0; begin > 0 && text[begin - 1] != '\n';)
+        begin--;
+    *length = end ? end - 1 - begin : 0;
+    return end ? text + begin : NULL;
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+static uint64_t count_of(const json_t *object, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(object, key));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+ddl_status ddl_metrics_last(const char *path, struct ddl_train_progress *last, struct ddl_error *err)
+{
+    struct ddl_file_map map;
+    size_t length;
+    json_t *object = NULL;
+    json_error_t why;
+    *last = (struct ddl_train_progress){ 0 };
+    ddl_status status = ddl_file_map_open(&map, path, err);
+    if (status)
+        return status;
+    const char *line = last_line(&map, &length);
+    if (line && ddl_json_parse(&object, line, length, JSON_REJECT_DUPLICATES, &why) == DDL_E_MEMORY)
+        status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to read its last line", path);
+    else if (json_is_integer(json_object_get(object, "step")) && !json_object_get(object, "kind"))
+        *last = (struct ddl_train_progress){ .step = count_of(object, "step"),
+                                             .steps = count_of(object, "step"),
+                                             .loss = number_of(object, "loss"),
+                                             .lr = number_of(object, "lr"),
+                                             .grad_norm = number_of(object, "grad_norm"),
+                                             .has_val = json_is_number(json_object_get(object, "val_loss")),
+                                             .val_loss = number_of(object, "val_loss"),
+                                             .tokens = count_of(object, "tokens"),
+                                             .flops = number_of(object, "flops"),
+                                             .seconds = number_of(object, "seconds"),
+                                             .train_seconds = number_of(object, "train_seconds"),
+                                             .peak_memory = (size_t)count_of(object, "peak_memory") };
+    json_decref(object);
+    ddl_file_map_close(&map);
+    return status;
+}
+
 ddl_status ddl_metrics_last_step(const char *path, uint64_t *step, struct ddl_error *err)
 {
     struct ddl_file_map map;
+    uint64_t found = UINT64_MAX;
+    size_t length;
+    bool record;
     *step = 0;
     ddl_status status = ddl_file_map_open(&map, path, err);
     if (status)
         return status;
-    size_t end = map.size, begin;
-    while (end > 0 && map.data[end - 1] != '\n')
-        end--;
-    for (begin = end ? end - 1 : 0; begin > 0 && map.data[begin - 1] != '\n';)
-        begin--;
-    uint64_t found = UINT64_MAX;
-    bool record;
-    if (end && read_line((const char *)map.data + begin, end - 1 - begin, &found, &record))
+    const char *line = last_line(&map, &length);
+    if (line && read_line(line, length, &found, &record))
         status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to read its last line", path);
     if (found != UINT64_MAX)
         *step = found;

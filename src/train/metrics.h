@@ -49,6 +49,8 @@ ddl_status ddl_metrics_write_sample(struct ddl_metrics *samples, uint64_t step, 
                                     const char *text, size_t size, struct ddl_error *err);
 /* fsync; no effect on zeroed or closed metrics. */
 ddl_status ddl_metrics_sync(const struct ddl_metrics *metrics, struct ddl_error *err);
+/* The losses, sums and times of the last whole line of a log; all 0 if it is not a line of a step. */
+ddl_status ddl_metrics_last(const char *path, struct ddl_train_progress *last, struct ddl_error *err);
 /* The step of the last whole line or record of a log; 0 if there is none. */
 ddl_status ddl_metrics_last_step(const char *path, uint64_t *step, struct ddl_error *err);
 void ddl_metrics_close(struct ddl_metrics *metrics); /* zeroed or closed is allowed */

@@ -462,6 +462,13 @@ static ddl_status take_automatic_keys(const char *folder, struct ddl_train_confi
     return ddl_train_match(config, &match, err);
 }
 
+ddl_status ddl_run_compare_final(const struct ddl_train_config *config, struct ddl_error *err)
+{
+    struct ddl_train_config t = *config;
+    ddl_status status = take_automatic_keys(t.out, &t, err);
+    return status ? status : compare_model(t.out, &t.config, err);
+}
+
 ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struct ddl_run_state *state,
                         ddl_warn_fn *note, void *user, struct ddl_error *err)
 {

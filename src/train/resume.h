@@ -42,7 +42,9 @@ ddl_status ddl_run_read_state(const char *path, struct ddl_run_state *state, str
  * reported to `note`. Where *config has DDL_OPTION_AUTO it gets the checkpoint's value. */
 ddl_status ddl_run_open(const char *path, struct ddl_train_config *config, struct ddl_run_state *state,
                         ddl_warn_fn *note, void *user, struct ddl_error *err);
-/* The same of the newest checkpoint that is not corrupted. `path` (size bytes) gets its folder. */
+/* DDL_E_USAGE unless the final model of config->out is that of the configuration. */
+ddl_status ddl_run_compare_final(const struct ddl_train_config *config, struct ddl_error *err);
+/* ddl_run_open of the newest checkpoint that is not corrupted. `path` (size bytes) gets its folder. */
 ddl_status ddl_run_open_newest(struct ddl_train_config *config, struct ddl_run_state *state, char *path,
                                size_t size, ddl_warn_fn *note, void *user, struct ddl_error *err);
 /* Reads parameters, moments and the optimizer's count of steps. */

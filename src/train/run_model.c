@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { PATH_SIZE = 1280 };
 
@@ -150,6 +151,21 @@ static ddl_status look(struct saved *s, const char *folder, struct ddl_error *er
     s->is_run = s->n > 0 || exists(folder, DDL_FILE_RECIPE) || exists(folder, DDL_FILE_METRICS);
     s->has_final = exists(folder, DDL_FILE_CONFIG) && exists(folder, DDL_FILE_MODEL);
     return s->is_run && s->has_final ? date_final(s, err) : DDL_OK;
+}
+
+ddl_status ddl_run_read_final(struct ddl_run_final *out, const char *folder, struct ddl_error *err)
+{
+    struct saved s;
+    struct stat st;
+    char path[PATH_SIZE];
+    *out = (struct ddl_run_final){ 0 };
+    ddl_status status = look(&s, folder, err);
+    free(s.list);
+    if (status || !s.is_run || !s.has_final || !s.has_step || s.is_superseded)
+        return status;
+    if (ddl_path_join(path, sizeof path, folder, ddl_run_file_name(DDL_FILE_MODEL)) && stat(path, &st) == 0)
+        *out = (struct ddl_run_final){ true, s.step, st.st_mtime };
+    return DDL_OK;
 }
 
 /* ---- messages ---- */

@@ -395,15 +395,14 @@ ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl
     ddl_status status = trainer_agree(run, ddl_train_check(config, &why), &why);
     if (!status)
         status = trainer_open(run, &why);
-    if (!status)
+    if (!status && !run->finished) {
         begin(run);
-    if (!status) {
         status = loop(run, &why);
         if (status == DDL_E_NUMERIC)
             record_divergence(run, &why);
+        if (!status)
+            update_time(run);
     }
-    if (!status)
-        update_time(run);
     if (last) {
         *last = run->progress;
         last->n_tasks = 0; /* the results end with the run */

@@ -54,6 +54,7 @@ struct run {
     struct ddl_timing timing;
     uint64_t logged_tokens;         /* of the state when the last line was written, for the rate since then */
     double logged_seconds;          /* training time then */
+    bool finished;                  /* the run in the folder has its final model: nothing is trained */
     uint64_t saved_step;            /* of the newest checkpoint, 0: none */
     char checkpoint[RUN_PATH_SIZE]; /* its folder, "" if there is none   */
     bool is_irreproducible;         /* the replay of a non-finite step is finite, or failed: no divergence */
@@ -91,7 +92,8 @@ ddl_status trainer_save_model(struct run *run, struct ddl_error *err);
 
 /* ---- trainer_open.c ---- */
 
-/* Everything up to the first step. All is checked before anything is written. */
+/* Everything up to the first step. All is checked before anything is written. If the run is finished, nothing
+ * is opened but its folder. */
 ddl_status trainer_open(struct run *run, struct ddl_error *err);
 /* Parts of it that write nothing. Opens and checks those of train_data, val_data, tokenizer and tasks that
  * are set. */

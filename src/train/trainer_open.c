@@ -9,12 +9,14 @@
 #include "train/freeze.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
+#include "train/run_model.h"
 #include "train/train_config.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Shards of up to this many tokens are checked against the vocabulary before the run; in larger ones a token
@@ -186,7 +188,10 @@ static ddl_status begin_again(struct run *run, struct ddl_error *err)
     if (!ddl_path_join(recipe, sizeof recipe, out, ddl_run_file_name(DDL_FILE_RECIPE)) ||
         !ddl_path_join(config, sizeof config, out, ddl_run_file_name(DDL_FILE_CONFIG)) ||
         !ddl_file_exists(recipe) || ddl_file_exists(config))
-        return ddl_error_set(err, DDL_E_IO, "%.600s: no checkpoint to resume from", out);
+        return ddl_error_set(err, DDL_E_IO, "%.600s: no checkpoint to resume from%s", out,
+                             ddl_file_exists(config)
+                                 ? "; --init-from with this folder starts a new run from its final model"
+                                 : "");
     struct ddl_error message;
     ddl_error_set(&message, DDL_OK, "%.600s: no checkpoint yet, starting again", out);
     trainer_note(run, message.text);
@@ -394,12 +399,79 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
     return status ? status : open_tensorboard(run, err);
 }
 
+/* On rank 0: locks an existing folder. */
+static ddl_status lock_folder(struct run *run, struct ddl_error *err)
+{
+    const char *out = run->config.out;
+    return *out && !run->lock.held && ddl_file_is_dir(out) ? ddl_lock_take(&run->lock, out, err) : DDL_OK;
+}
+
+/* Reports the run that was finished, as it is in its log. */
+static ddl_status describe_finished(struct run *run, const struct ddl_run_final *final, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    char metrics[RUN_PATH_SIZE], checkpoint[RUN_PATH_SIZE], when[32] = "";
+    struct ddl_train_progress last = { 0 };
+    struct ddl_error message;
+    struct tm utc;
+    ddl_status status = DDL_OK;
+    if (ddl_path_join(metrics, sizeof metrics, t->out, ddl_run_file_name(DDL_FILE_METRICS)) &&
+        ddl_file_exists(metrics))
+        status = ddl_metrics_last(metrics, &last, err);
+    if (status)
+        return status;
+    run->progress = last.step == final->step ? last : (struct ddl_train_progress){ .step = final->step };
+    run->progress.steps = t->steps;
+    if (gmtime_r(&final->time, &utc))
+        strftime(when, sizeof when, " on %Y-%m-%d at %H:%M UTC", &utc);
+    ddl_error_set(&message, DDL_OK,
+                  "%.600s: the run is finished: it ended%s after step %llu of %llu; its final model is "
+                  "%.600s/%s%s",
+                  t->out, when, (unsigned long long) final->step, (unsigned long long)t->steps, t->out,
+                  ddl_run_file_name(DDL_FILE_MODEL),
+                  ddl_checkpoint_newest(t->out, UINT64_MAX, NULL, checkpoint, sizeof checkpoint)
+                      ? "; a larger --steps continues from its newest checkpoint"
+                      : "");
+    trainer_note(run, message.text);
+    return DDL_OK;
+}
+
+/* On rank 0: a run that is resumed may be finished already. A corrupted final model does not count. */
+static ddl_status look_for_end(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct ddl_run_final final;
+    struct ddl_error why, message;
+    ddl_status status = t->resume ? lock_folder(run, err) : DDL_OK;
+    if (status || !t->resume)
+        return status;
+    status = ddl_run_read_final(&final, t->out, err);
+    if (status || !final.exists || final.step < t->steps)
+        return status;
+    if (final.step > t->steps)
+        return ddl_error_set(err, DDL_E_USAGE, "%.600s: the run has done %llu of %llu steps already", t->out,
+                             (unsigned long long) final.step, (unsigned long long)t->steps);
+    status = ddl_checkpoint_check_model(t->out, &why);
+    if (!status)
+        status = ddl_run_compare_final(t, &why);
+    if (status == DDL_E_FORMAT || status == DDL_E_IO) {
+        ddl_error_set(&message, DDL_OK, "%.900s; the run continues from a checkpoint", why.text);
+        trainer_note(run, message.text);
+        return DDL_OK;
+    }
+    if (status) {
+        *err = why;
+        return status;
+    }
+    run->finished = true;
+    return describe_finished(run, &final, err);
+}
+
 /* On rank 0: takes the lock, and looks for an earlier run. */
 static ddl_status open_earlier(struct run *run, struct ddl_error *err)
 {
-    struct ddl_train_config *t = &run->config;
-    ddl_status status = ddl_file_is_dir(t->out) ? ddl_lock_take(&run->lock, t->out, err) : DDL_OK;
-    return status || !*t->out ? status : look_for_earlier(run, err);
+    ddl_status status = lock_folder(run, err);
+    return status || !*run->config.out ? status : look_for_earlier(run, err);
 }
 
 /* The inputs of all ranks, and where the run begins. */
@@ -407,7 +479,10 @@ static ddl_status open_ranks(struct run *run, struct ddl_error *err)
 {
     ddl_status status = trainer_compare_ranks(run, err);
     if (!status)
-        status = trainer_agree(run, trainer_open_inputs(run, err), err);
+        status = trainer_agree(run, trainer_is_root(run) ? look_for_end(run, err) : DDL_OK, err);
+    if (status || (run->finished = trainer_any(run, run->finished)))
+        return status;
+    status = trainer_agree(run, trainer_open_inputs(run, err), err);
     if (!status)
         status = trainer_compare_data(run, err);
     if (!status)
@@ -437,8 +512,9 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err)
         return ddl_option_missing("train --resume", "--out DIR (out in a recipe), the run's folder", err);
     ddl_comm_describe(t->comm, "the start of the run");
     ddl_status status = open_ranks(run, err);
-    if (!status)
-        status = make(run, err);
+    if (status || run->finished)
+        return status;
+    status = make(run, err);
     if (status)
         return status;
     note_shares(run);

@@ -101,6 +101,54 @@ static void a_renamed_checkpoint(void **state)
     assert_same_as_uninterrupted();
 }
 
+/* ---- finished runs ---- */
+
+/* A finished run is not trained again, whatever checkpoints it has: nothing in the folder changes. */
+static void a_finished_run(void **state)
+{
+    (void)state;
+    static const char *const removed[] = { NULL, "run/r/checkpoint-6", "run/r/checkpoint-4",
+                                           "run/r/checkpoint-2" };
+    make_inputs();
+    run_uninterrupted(train_arguments(&saved_run));
+    remove_scratch("run");
+    copy_scratch("whole", "run");
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
+        char command[1 << 13], before[128], after[128];
+        if (removed[i])
+            remove_scratch(removed[i]);
+        snprintf(command, sizeof command,
+                 "cd '%s' && find . -type f -exec stat -c '%%n %%y %%s' {} + | sort | cksum", run_folder());
+        assert_int_equal(run_command(command, before, sizeof before), 0);
+        assert_int_equal(run_with(&saved_run, "--resume"), 0);
+        assert_said("r: the run is finished: it ended on 20");
+        assert_said(" UTC after step 6 of 6; its final model is ");
+        assert_said("r: 6 steps, loss ");
+        assert_int_equal(!strstr(said, "a larger --steps continues"), i == 3);
+        assert_int_equal(run_command(command, after, sizeof after), 0);
+        assert_string_equal(after, before);
+    }
+    assert_int_equal(run_with(&saved_run, "--resume --steps 5"), 2);
+    assert_said("r: the run has done 6 of 5 steps already");
+    assert_int_equal(run_with(&saved_run, "--resume --steps 8"), 1);
+    assert_said("r: no checkpoint to resume from; --init-from with this folder starts a new run");
+}
+
+/* With more steps it continues from its newest checkpoint, and is finished again. */
+static void a_finished_run_with_more_steps(void **state)
+{
+    (void)state;
+    make_inputs();
+    run_uninterrupted(train_arguments(&saved_run));
+    remove_scratch("run");
+    copy_scratch("whole", "run");
+    assert_int_equal(run_with(&saved_run, "--resume --steps 8"), 0);
+    assert_said("r: 8 steps, loss ");
+    assert_true(ddl_file_exists(in_run("checkpoint-8/state.json")));
+    assert_int_equal(run_with(&saved_run, "--resume --steps 8"), 0);
+    assert_said(" after step 8 of 8; ");
+}
+
 /* ---- limits ---- */
 
 /* A path is refused before anything is written, or the run is complete. */
@@ -148,6 +196,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_foreign_line_in_the_log),
         cmocka_unit_test(a_renamed_checkpoint),
+        cmocka_unit_test(a_finished_run),
+        cmocka_unit_test(a_finished_run_with_more_steps),
         cmocka_unit_test(long_paths),
         cmocka_unit_test(a_limit_on_file_sizes),
     };
