@@ -11,6 +11,7 @@
 
 struct flags {
     char html[PAGE_PATH];
+    bool is_default; /* html is RUN/report.html */
     bool json;
 };
 
@@ -66,12 +67,17 @@ static void write_data(struct ddl_json *json, const void *object)
     write_report_json(json, "result", object);
 }
 
-static ddl_status write_page(const struct report *r, const char *path, struct ddl_error *err)
+static ddl_status write_page(const struct report *r, const struct flags *flags, struct ddl_error *err)
 {
     char title[1200];
     snprintf(title, sizeof title, "Report of %s", r->folder);
     const struct page page = {
-        .path = path, .kind = "report", .title = title, .write = write_data, .object = r
+        .path = flags->html,
+        .is_own = flags->is_default,
+        .kind = "report",
+        .title = title,
+        .write = write_data,
+        .object = r,
     };
     return page_write(&page, err);
 }
@@ -79,7 +85,7 @@ static ddl_status write_page(const struct report *r, const char *path, struct dd
 static ddl_status show(const struct report *r, const struct flags *flags, struct ddl_error *err)
 {
     if (*flags->html) {
-        ddl_status status = write_page(r, flags->html, err);
+        ddl_status status = write_page(r, flags, err);
         if (status)
             return status;
     }
@@ -111,6 +117,7 @@ static int cmd_report(int argc, char **argv)
     char *folder = argv[1];
     trim_slashes(folder);
     if (!*flags.html && !flags.json) {
+        flags.is_default = true;
         int length = snprintf(flags.html, sizeof flags.html, "%s/report.html", folder);
         if (length < 0 || (size_t)length >= sizeof flags.html)
             status = ddl_error_set(&err, DDL_E_USAGE, "%.200s...: the path is too long", folder);

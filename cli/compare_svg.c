@@ -134,6 +134,7 @@ static void write_legend(const struct drawing *d, size_t g)
 
 static ddl_status write_curves(struct drawing *d, const char *path, struct ddl_error *err)
 {
+    struct ddl_file_writer w;
     const size_t n = d->compared->result.n_groups;
     char title[128];
     size_t width = LEFT + PLOT_WIDTH + 16 + 34 + CHARACTER * (longest_name(d->compared) + 11) + 8;
@@ -142,9 +143,9 @@ static ddl_status write_curves(struct drawing *d, const char *path, struct ddl_e
         height = TOP + n * LEGEND_LINE + 8;
     snprintf(title, sizeof title, "%s by %s", d->options->val ? "Validation loss" : "Training loss",
              axis_labels[d->options->axis]);
-    d->out = svg_open(path, width, height, title, err);
+    d->out = svg_open(&w, path, width, height, title, err);
     if (!d->out)
-        return DDL_E_IO;
+        return err->status;
     svg_write_axis_x(d->out, &d->x, TOP, TOP + PLOT_HEIGHT, axis_labels[d->options->axis]);
     svg_write_axis_y(d->out, &d->y, LEFT, LEFT + PLOT_WIDTH, loss_label(d->options));
     for (size_t g = 0; g < n; g++) {
@@ -156,7 +157,7 @@ static ddl_status write_curves(struct drawing *d, const char *path, struct ddl_e
         write_legend(d, g);
     }
     svg_write_frame(d->out, &d->x, TOP, TOP + PLOT_HEIGHT);
-    return svg_close(d->out, path, err);
+    return svg_close(&w, err);
 }
 
 /* ---- final losses ---- */
@@ -216,15 +217,16 @@ static void write_final_row(const struct drawing *d, size_t g)
 
 static ddl_status write_final(struct drawing *d, const char *path, struct ddl_error *err)
 {
+    struct ddl_file_writer w;
     const struct ddl_comparison *result = &d->compared->result;
     const double baseline = final_of(d, result->baseline).mean->mean;
     char label[128];
     int bottom = TOP + (int)result->n_groups * ROW;
     snprintf(label, sizeof label, "%s: runs, mean, 95 %% interval", loss_label(d->options));
-    d->out = svg_open(path, (size_t)d->x.to + 24, (size_t)bottom + BOTTOM,
+    d->out = svg_open(&w, path, (size_t)d->x.to + 24, (size_t)bottom + BOTTOM,
                       d->options->val ? "Final validation loss" : "Final training loss", err);
     if (!d->out)
-        return DDL_E_IO;
+        return err->status;
     svg_write_axis_x(d->out, &d->x, TOP, bottom, label);
     if (isfinite(baseline))
         fprintf(d->out, "<path class=\"line\" stroke=\"%s\" stroke-dasharray=\"4 4\" d=\"M%.1f %d V%d\"/>\n",
@@ -232,7 +234,7 @@ static ddl_status write_final(struct drawing *d, const char *path, struct ddl_er
     for (size_t g = 0; g < result->n_groups; g++)
         write_final_row(d, g);
     svg_write_frame(d->out, &d->x, TOP, bottom);
-    return svg_close(d->out, path, err);
+    return svg_close(&w, err);
 }
 
 /* ---- the file ---- */

@@ -3,9 +3,9 @@
 
 #include "escape.h"
 
+#include "ddl/file.h"
 #include "ddl/version.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,15 +116,11 @@ ddl_status page_write(const struct page *page, struct ddl_error *err)
     char *json = make_data(page, &size);
     if (!json)
         return ddl_error_set(err, DDL_E_MEMORY, "%.400s: out of memory for the page", page->path);
-    FILE *out = fopen(page->path, "w");
-    if (!out) {
-        free(json);
-        return ddl_error_set(err, DDL_E_IO, "%.400s: cannot create: %s", page->path, strerror(errno));
-    }
-    put_page(out, page, json, size);
+    struct ddl_file_writer w;
+    ddl_status status = page->is_own ? ddl_file_writer_begin(&w, page->path, err)
+                                     : ddl_file_writer_begin_output(&w, page->path, err);
+    if (!status)
+        put_page(w.stream, page, json, size);
     free(json);
-    bool failed = ferror(out) != 0;
-    if (fclose(out) != 0 || failed)
-        return ddl_error_set(err, DDL_E_IO, "%.400s: cannot write: %s", page->path, strerror(errno));
-    return DDL_OK;
+    return status ? status : ddl_file_writer_commit(&w, err);
 }

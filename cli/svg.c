@@ -1,6 +1,5 @@
 #include "svg.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -69,14 +68,12 @@ double svg_pixel(const struct svg_scale *s, double value)
 
 /* ---- the document ---- */
 
-FILE *svg_open(const char *path, size_t width, size_t height, const char *title, struct ddl_error *err)
+FILE *svg_open(struct ddl_file_writer *w, const char *path, size_t width, size_t height, const char *title,
+               struct ddl_error *err)
 {
-    FILE *out = fopen(path, "w");
-    if (!out) {
-        ddl_error_set(err, DDL_E_IO, "%.400s: cannot create: %s", path, strerror(errno));
+    if (ddl_file_writer_begin_output(w, path, err))
         return NULL;
-    }
-    fprintf(out,
+    fprintf(w->stream,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%zu\" height=\"%zu\" viewBox=\"0 0 %zu %zu\" "
             "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"13\" fill=\"#222222\">\n"
@@ -85,16 +82,13 @@ FILE *svg_open(const char *path, size_t width, size_t height, const char *title,
             "</style>\n"
             "<rect width=\"%zu\" height=\"%zu\" fill=\"#ffffff\"/>\n",
             width, height, width, height, title, width, height);
-    return out;
+    return w->stream;
 }
 
-ddl_status svg_close(FILE *out, const char *path, struct ddl_error *err)
+ddl_status svg_close(struct ddl_file_writer *w, struct ddl_error *err)
 {
-    fprintf(out, "</svg>\n");
-    bool failed = ferror(out) != 0;
-    if (fclose(out) != 0 || failed)
-        return ddl_error_set(err, DDL_E_IO, "%.400s: cannot write: %s", path, strerror(errno));
-    return DDL_OK;
+    fprintf(w->stream, "</svg>\n");
+    return ddl_file_writer_commit(w, err);
 }
 
 /* ---- axes ---- */

@@ -2,7 +2,7 @@
 #ifndef DDL_CLI_SVG_H
 #define DDL_CLI_SVG_H
 
-#include "ddl/status.h"
+#include "ddl/file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,8 +27,10 @@ double svg_pixel(const struct svg_scale *s, double value);
 const char *svg_color(size_t i);
 const char *svg_dashes(size_t i);
 
-/* Creates the file and writes the start of the document. NULL and *err if it cannot be created. */
-FILE *svg_open(const char *path, size_t width, size_t height, const char *title, struct ddl_error *err);
+/* Begins the file `path` in *w, a place of output, and writes the start of the document. Returns its stream,
+ * or NULL and *err if it cannot be created. */
+FILE *svg_open(struct ddl_file_writer *w, const char *path, size_t width, size_t height, const char *title,
+               struct ddl_error *err);
 /* Vertical grid lines between the pixels top and bottom, with tick labels below and the axis label in the
  * middle; from 10,000 on, values are divided by a power of 1000 that the label states. */
 void svg_write_axis_x(FILE *out, const struct svg_scale *x, int top, int bottom, const char *label);
@@ -37,7 +39,7 @@ void svg_write_axis_x(FILE *out, const struct svg_scale *x, int top, int bottom,
 void svg_write_axis_y(FILE *out, const struct svg_scale *y, int left, int right, const char *label);
 /* A rectangle around the plot. */
 void svg_write_frame(FILE *out, const struct svg_scale *x, int top, int bottom);
-/* Writes the end of the document and closes the file. */
-ddl_status svg_close(FILE *out, const char *path, struct ddl_error *err);
+/* Writes the end of the document and publishes the file. */
+ddl_status svg_close(struct ddl_file_writer *w, struct ddl_error *err);
 
 #endif

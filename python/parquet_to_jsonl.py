@@ -17,7 +17,7 @@ PATH. A file appears when it is complete, and existing ones are kept: after an i
 import argparse
 import contextlib
 import json
-import os
+import secrets
 import signal
 import sys
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ def convert_to_folder(files: list[tuple[Path, Path]], columns: list[str], folder
         if target.exists():
             kept += 1
             continue
-        temporary = target.with_name(f"{target.name}.tmp-{os.getpid()}")
+        temporary = target.with_name(f"{target.name}.tmp-{secrets.token_hex(8)}")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with CompressedOutputStream(str(temporary), "zstd") as out:

@@ -321,6 +321,14 @@ ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error 
     return ddl_file_sync_parent(path, err);
 }
 
+ddl_status ddl_file_check_no_link(const char *path, struct ddl_error *err)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode))
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_IO, "%s: is a symbolic link: expected a folder", path);
+}
+
 ddl_status ddl_file_make_only_dir(const char *path, struct ddl_error *err)
 {
     return mkdir(path, 0777) == 0 ? DDL_OK : ddl_file_error(err, path, "make folder");

@@ -69,6 +69,9 @@ ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error 
 ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err);
 /* Makes a folder that does not exist; an existing one, or a link, is DDL_E_IO. Its parents exist. */
 ddl_status ddl_file_make_only_dir(const char *path, struct ddl_error *err);
+/* DDL_E_IO if `path` is a symbolic link, and DDL_OK for anything else. For folders that the program makes in
+ * a folder which may be from a stranger: it does not write through a link. */
+ddl_status ddl_file_check_no_link(const char *path, struct ddl_error *err);
 /* Removes a folder and the plain files in it; DDL_E_IO where something else is in it. Of a link to a folder
  * only the link. */
 ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err);

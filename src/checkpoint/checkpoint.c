@@ -75,7 +75,7 @@ static ddl_status read_tensors(const char *folder, const struct ddl_checkpoint_t
 static ddl_status write_folder(const char *folder, const struct ddl_checkpoint_content *content,
                                struct ddl_error *err)
 {
-    ddl_status status = ddl_file_make_dir(folder, err);
+    ddl_status status = ddl_file_make_only_dir(folder, err);
     if (!status)
         status = ddl_model_save(content->model, folder, err);
     if (!status && content->tokenizer)

@@ -116,7 +116,9 @@ static ddl_status make_and_lock(const struct ddl_build_folder *f, const char *na
     ddl_status status = DDL_OK;
     ddl_build_folder_file(f, name, path);
     for (int i = 0; i < OPEN_TRIES; i++) {
-        status = ddl_file_make_dir(path, err);
+        status = ddl_file_check_no_link(path, err);
+        if (!status)
+            status = ddl_file_make_dir(path, err);
         if (status)
             return status;
         status = ddl_lock_take(lock, path, err);
@@ -133,6 +135,8 @@ static ddl_status make_folder(struct ddl_build_folder *f, struct ddl_error *err)
     ddl_status status = DDL_OK;
     for (int i = 0; i < OPEN_TRIES; i++) {
         status = ddl_file_make_dir(f->out, err);
+        if (!status)
+            status = ddl_file_check_no_link(f->path, err);
         if (!status)
             status = ddl_file_make_dir(f->path, err);
         if (status)

@@ -108,7 +108,9 @@ ddl_status ddl_publish_finish(const struct ddl_build_folder *f, struct ddl_error
     ddl_build_folder_file(f, DDL_BUILD_READY, ready);
     ddl_path_join(from, sizeof from, ready, DDL_SHARD_RECORD);
     ddl_path_join(to, sizeof to, f->out, DDL_SHARD_RECORD);
-    ddl_status status = for_all_shards(ready, f->out, move, err);
+    ddl_status status = ddl_file_check_no_link(ready, err);
+    if (!status)
+        status = for_all_shards(ready, f->out, move, err);
     if (!status)
         status = ddl_file_sync_dir(f->out, err);
     if (!status)

@@ -20,7 +20,7 @@ ddl_status ddl_shard_set_begin(struct ddl_shard_set *set, const char *work, int 
         return ddl_error_set(err, DDL_E_USAGE, "%.200s...: folder name too long", work);
     strcpy(set->work, work);
     ddl_status status = ddl_file_exists(work) ? ddl_file_remove_dir(work, err) : DDL_OK;
-    return status ? status : ddl_file_make_dir(work, err);
+    return status ? status : ddl_file_make_only_dir(work, err);
 }
 
 static ddl_status begin_shard(struct ddl_shard_set *set, int split, struct ddl_error *err)
@@ -54,7 +54,7 @@ static ddl_status end_shard(struct ddl_shard_set *set, int split, struct ddl_err
     s->open = false;
     ddl_status status = fseek(s->writer.stream, 0, SEEK_SET) == 0
                             ? ddl_file_writer_write(&s->writer, bytes, sizeof bytes, err)
-                            : ddl_file_error(err, s->writer.temporary, "seek");
+                            : ddl_file_error(err, s->writer.path, "seek");
     if (status) {
         ddl_file_writer_discard(&s->writer);
         return status;

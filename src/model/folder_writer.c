@@ -151,9 +151,7 @@ static ddl_status write_all(const struct job *job, const char *folder, struct dd
     char path[PATH_SIZE];
     if (!path_of(path, folder, "config.json", err))
         return DDL_E_USAGE;
-    ddl_status status = ddl_file_make_dir(folder, err);
-    if (!status)
-        status = write_tensors(job, folder, err);
+    ddl_status status = write_tensors(job, folder, err);
     if (!status && job->n_files > 1)
         status = write_index(job, folder, err);
     if (!status)
@@ -180,20 +178,24 @@ ddl_status ddl_folder_check_free(const char *to, struct ddl_error *err)
 
 static ddl_status write_whole(const struct job *job, const char *to, struct ddl_error *err)
 {
-    char partial[PATH_SIZE];
+    char target[PATH_SIZE], partial[PATH_SIZE];
     size_t length = strlen(to);
     while (length > 1 && to[length - 1] == '/')
         length--;
-    if ((size_t)snprintf(partial, sizeof partial, "%.*s.partial-%ld", (int)length, to, (long)getpid()) >=
-        1000)
+    if (snprintf(target, sizeof target, "%.*s", (int)length, to) >= PATH_SIZE ||
+        !ddl_file_temporary_name(partial, 1000, target))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", to);
-    ddl_status status = write_all(job, partial, err);
-    if (!status && rename(partial, to) != 0)
+    ddl_status status = ddl_file_make_parent(partial, err);
+    if (!status)
+        status = ddl_file_make_only_dir(partial, err);
+    if (status)
+        return status;
+    status = write_all(job, partial, err);
+    if (!status && rename(partial, target) != 0)
         status = ddl_file_error(err, to, "rename into place");
     if (!status)
         return ddl_file_sync_parent(partial, err);
-    if (ddl_file_is_dir(partial))
-        (void)ddl_file_remove_dir(partial, NULL);
+    (void)ddl_file_remove_dir(partial, NULL);
     return status;
 }
 

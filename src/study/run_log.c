@@ -6,6 +6,7 @@
 #include "ddl/model.h"
 #include "ddl/run.h"
 #include "ddl/train.h"
+#include "train/recipe.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -137,8 +138,16 @@ static ddl_status read_config(struct ddl_run_log *out, const char *folder, struc
     return DDL_OK;
 }
 
-/* Nothing is an error but a lack of memory: the recipe is needed for groups only, and its init_from may have
- * been removed since. */
+static ddl_status check_readable(const char *path, struct ddl_error *err)
+{
+    struct ddl_recipe recipe = { 0 };
+    ddl_status status = ddl_recipe_read(&recipe, path, err);
+    ddl_recipe_free(&recipe);
+    return status == DDL_E_FORMAT || status == DDL_E_USAGE ? DDL_OK : status;
+}
+
+/* A recipe that cannot be read, and a lack of memory, are errors. One that does not apply is left out: it is
+ * needed for groups only, and its init_from may have been removed since. */
 static ddl_status read_recipe(struct ddl_run_log *out, const char *folder, struct ddl_error *err)
 {
     char path[1100], name[] = "", *argv[] = { name, NULL };
@@ -146,10 +155,13 @@ static ddl_status read_recipe(struct ddl_run_log *out, const char *folder, struc
     int n;
     if (!ddl_path_join(path, sizeof path, folder, "recipe.yaml") || !ddl_file_exists(path))
         return DDL_OK;
+    ddl_status status = check_readable(path, err);
+    if (status)
+        return status;
     out->recipe = malloc(sizeof *out->recipe);
     if (!out->recipe)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for the recipe", path);
-    ddl_status status = ddl_train_configure(out->recipe, path, 1, argv, NULL, NULL, &n, &ignored);
+    status = ddl_train_configure(out->recipe, path, 1, argv, NULL, NULL, &n, &ignored);
     if (status) {
         free(out->recipe);
         out->recipe = NULL;

@@ -40,7 +40,9 @@ ddl_status ddl_event_file_create(struct ddl_event_file *f, const char *folder, s
     unsigned long long seconds = 0;
     char name[64];
     *f = (struct ddl_event_file){ 0 };
-    ddl_status status = ddl_file_make_dir(folder, err);
+    ddl_status status = ddl_file_check_no_link(folder, err);
+    if (!status)
+        status = ddl_file_make_dir(folder, err);
     if (!status)
         status = next_time(folder, &seconds, err);
     if (status)
@@ -48,7 +50,7 @@ ddl_status ddl_event_file_create(struct ddl_event_file *f, const char *folder, s
     snprintf(name, sizeof name, "%s%010llu.ddl", prefix, seconds);
     if (!ddl_path_join(f->path, sizeof f->path, folder, name))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", folder);
-    f->stream = fopen(f->path, "wbx");
+    f->stream = fopen(f->path, "wbxe");
     return f->stream ? DDL_OK : ddl_file_error(err, f->path, "create");
 }
 
@@ -107,7 +109,10 @@ void ddl_event_file_close(struct ddl_event_file *f)
 ddl_status ddl_event_file_remove_all(const char *folder, struct ddl_error *err)
 {
     struct ddl_file_names list;
-    ddl_status status = ddl_file_list(&list, folder, is_event_file, NULL, err);
+    ddl_status status = ddl_file_check_no_link(folder, err);
+    if (status)
+        return status;
+    status = ddl_file_list(&list, folder, is_event_file, NULL, err);
     if (list.missing)
         return DDL_OK;
     for (size_t i = 0; !status && i < list.n; i++) {

@@ -90,10 +90,7 @@ ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint6
     ddl_status status = truncate_log(path, end, records_end, kept, err);
     if (status)
         return status;
-    metrics->stream = fopen(path, "ab");
-    if (!metrics->stream)
-        return ddl_file_error(err, path, "open");
-    return DDL_OK;
+    return ddl_file_append(&metrics->stream, path, err);
 }
 
 /* ---- lines ---- */

@@ -118,7 +118,7 @@ static ddl_status write_folder(const struct ddl_nonfinite *t, const struct ddl_t
     if (!status)
         status = path_in(json, sizeof json, folder, json_file, err);
     if (!status)
-        status = ddl_file_make_dir(folder, err);
+        status = ddl_file_make_only_dir(folder, err);
     if (!status)
         status = ddl_model_save(model, folder, err);
     if (!status)

@@ -69,10 +69,10 @@ static bool exists(const char *folder, enum ddl_run_file file)
     return ddl_path_join(path, sizeof path, folder, ddl_run_file_name(file)) && ddl_file_exists(path);
 }
 
-/* A file that cannot be read is as good as none, but for lack of memory. */
-static ddl_status only_memory(ddl_status status)
+/* A file that is not what it should be is as good as none; one that cannot be read is an error. */
+static ddl_status except_format(ddl_status status)
 {
-    return status == DDL_E_MEMORY ? status : DDL_OK;
+    return status == DDL_E_FORMAT ? DDL_OK : status;
 }
 
 /* The step that is recorded in the final model. */
@@ -85,7 +85,7 @@ static ddl_status read_recorded_step(struct saved *s, struct ddl_error *err)
         return DDL_OK;
     ddl_status status = ddl_safetensors_open(&st, path, err);
     if (status)
-        return only_memory(status);
+        return except_format(status);
     const char *text = ddl_safetensors_metadata(st, DDL_STEP_KEY);
     s->has_step = text && parse_which(text, &which, &s->step) && which == STEP;
     ddl_safetensors_close(st);
@@ -108,14 +108,14 @@ static ddl_status read_recipe_steps(const char *folder, uint64_t *steps, struct 
     struct ddl_recipe recipe = { 0 };
     ddl_status status = DDL_OK;
     *steps = 0;
-    if (ddl_path_join(path, sizeof path, folder, ddl_run_file_name(DDL_FILE_RECIPE)))
+    if (ddl_path_join(path, sizeof path, folder, ddl_run_file_name(DDL_FILE_RECIPE)) && ddl_file_exists(path))
         status = ddl_recipe_read(&recipe, path, err);
     for (size_t i = 0; !status && i < recipe.n; i++) {
         if (strcmp(recipe.entries[i].key, "steps") == 0)
             *steps = strtoull(recipe.entries[i].value, NULL, 10);
     }
     ddl_recipe_free(&recipe);
-    return only_memory(status);
+    return except_format(status);
 }
 
 /* The step of the final model. Earlier versions of the program did not record it: there it is the last step
@@ -130,7 +130,7 @@ static ddl_status date_final(struct saved *s, struct ddl_error *err)
     if (!status && ddl_path_join(path, sizeof path, s->folder, ddl_run_file_name(DDL_FILE_METRICS)) &&
         ddl_file_exists(path)) {
         has_log = true;
-        status = only_memory(ddl_metrics_last_step(path, &logged, err));
+        status = except_format(ddl_metrics_last_step(path, &logged, err));
     }
     if (!status && !s->has_step && logged)
         status = read_recipe_steps(s->folder, &steps, err);

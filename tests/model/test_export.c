@@ -39,7 +39,7 @@ static void assert_no_partial(void)
     DIR *dir = opendir(scratch_path("."));
     assert_non_null(dir);
     for (struct dirent *e; (e = readdir(dir));) {
-        if (strstr(e->d_name, ".partial-"))
+        if (strstr(e->d_name, ".tmp-"))
             fail_msg("%s was left behind", e->d_name);
     }
     closedir(dir);
