@@ -469,7 +469,7 @@ function drawHeatMap(canvas, width, height, shape, scale, options) {
   context.scale(ratio, ratio);
   context.font = `12px ${Chart.defaults.font.family}`;
   shape.left = Math.ceil(Math.max(...(options.rowLabels || options.rows).map((row) => context.measureText(row).width))) + 8;
-  shape.width = Math.max(10, Math.min(width - shape.left - 8, 120 * options.columns.length));
+  shape.width = Math.max(10, width - shape.left - 8);
   drawCells(context, shape, scale, options);
   drawHeatLabels(context, shape, options);
   return () => context.clearRect(0, 0, width, height);

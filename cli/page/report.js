@@ -87,8 +87,8 @@ function stepTable() {
 
 /* ---- telemetry: sublayers over steps ---- */
 
-/* Figures that the heat map shows, if the records have them, and the scales of those that have a fixed range or meaning;
- * the others are sizes, and their scales begin at 0. */
+/* Figures that the heat map shows, if the records have them, and the scales of those that have a fixed range or meaning
+ * (that of λ is widened if the values need it); the others are sizes, and their scales begin at 0. */
 const GATE = gateScale(telemetry.flatMap((record) => record.sublayers));
 const FACTOR = { low: 0, middle: 1, high: 2 };
 const SHARE = { low: 0, high: 1 };
@@ -125,11 +125,11 @@ function gates() {
   const sublayersWith = (key) => sublayers.map((s, i) => i).filter((i) => telemetry.some((record) => isNumber(valueOf(i, key)(record))));
   const present = FIGURES.filter(([key]) => sublayersWith(key).length);
   const map = (key) => {
-    const [, title, scale] = FIGURES.find((one) => one[0] === key);
+    const [, title, scale = { low: 0, high: 0 }] = FIGURES.find((one) => one[0] === key);
     const shown = sublayersWith(key);
     const values = shown.map((i) => telemetry.map(valueOf(i, key)));
     return heatMap({ label: `${title} by sublayer and step`, name: title, xTitle: "step", rows: shown.map((i) => labelOf(sublayers[i])),
-      columns, values, scale: scale || { low: 0, high: rangeOf(values.flat()).high } });
+      columns, values, scale: { ...scale, ...rangeOf([scale.low, scale.high, ...values.flat()]) } });
   };
   section("Gates over the steps",
     note(`${count(telemetry.length)} of ${count(result.n_telemetry)} telemetry records. Each row is a sublayer, each column a record.`),
