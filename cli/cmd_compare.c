@@ -201,7 +201,7 @@ static ddl_status read_run(struct compared *c, size_t r, char *folder, const cha
     trim_slashes(folder);
     ddl_status status = ddl_run_log_read(log, folder, err);
     if (!status && (!last || log->has_config))
-        status = folder_find(model, folder, which, true, err);
+        status = folder_find(model, folder, which, true, true, err);
     if (!status && !last && model->has_step)
         status = ddl_run_log_truncate(log, model->step, folder, err);
     c->names[r] = last_part(folder);

@@ -12,7 +12,7 @@
 struct flags {
     char out[1024], which[32], max_shard_size[32];
     int dtype;
-    bool lm_head, ignore_extra;
+    bool lm_head, ignore_extra, verify;
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -26,10 +26,13 @@ static const struct ddl_option rows[] = {
       "write lm_head.weight, a copy of the embedding that some loaders need" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
       "ignore tensors that are not parameters" },
+    VERIFY_ROW_OF(struct flags, verify),
     { 0 },
 };
 
-static const struct flags initial = { .which = "last", .dtype = DDL_EXPORT_F32, .lm_head = true };
+static const struct flags initial = {
+    .which = "last", .dtype = DDL_EXPORT_F32, .lm_head = true, .verify = true
+};
 static const void *defaults(void)
 {
     return &initial;
@@ -101,8 +104,9 @@ static int cmd_export(int argc, char **argv)
     config.dtype = flags.dtype;
     config.no_lm_head = !flags.lm_head;
     config.ignore_extra = flags.ignore_extra;
+    config.no_verify = true; /* folder_find does */
     if (!status)
-        status = folder_find(&from, argv[1], flags.which, false, &err);
+        status = folder_find(&from, argv[1], flags.which, flags.verify, false, &err);
     if (!status)
         status = ddl_export(from.path, flags.out, &config, print_warning, NULL, &result, &err);
     if (status)

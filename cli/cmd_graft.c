@@ -18,7 +18,7 @@
 struct flags {
     char out[900], which[32], layers[2048];
     int rule, train;
-    bool sweep, keep_models, ignore_extra, json, csv, markdown, quiet;
+    bool sweep, keep_models, ignore_extra, verify, json, csv, markdown, quiet;
 };
 
 /* ---- options ---- */
@@ -48,6 +48,7 @@ static const struct ddl_option flag_rows[] = {
       "fine-tune all parameters, or only the new ones" },
     FLAG(keep_models, "with --sweep: keep the grafted and the fine-tuned models"),
     FLAG(ignore_extra, "ignore tensors that are not parameters"),
+    VERIFY_ROW_OF(struct flags, verify),
     FLAG(json, "print JSON"),
     FLAG(csv, "with --sweep: print CSV, a line per layer"),
     FLAG(markdown, "with --sweep: print the table in Markdown"),
@@ -56,7 +57,7 @@ static const struct ddl_option flag_rows[] = {
 };
 enum { FLAG_ROWS = sizeof flag_rows / sizeof *flag_rows };
 
-static const struct flags initial = { .which = "last", .rule = DDL_RESIDUAL_DELTA };
+static const struct flags initial = { .which = "last", .rule = DDL_RESIDUAL_DELTA, .verify = true };
 static const void *flag_defaults(void)
 {
     return &initial;
@@ -240,6 +241,9 @@ static ddl_status check_train(const struct work *w, struct ddl_error *err)
 static ddl_status graft(struct work *w, struct ddl_error *err)
 {
     const struct flags *flags = &w->flags;
+    const struct ddl_load_options options = { .ignore_extra = flags->ignore_extra,
+                                              .no_verify = true, /* folder_find does */
+                                              .warn = print_warning };
     struct ddl_graft_result result;
     struct losses losses;
     bool measured = has_data(&w->run);
@@ -249,8 +253,7 @@ static ddl_status graft(struct work *w, struct ddl_error *err)
     if (!status && measured)
         status = ddl_graft_loss(w->found.path, &w->run, show_loss, w, &losses.before, err);
     if (!status)
-        status = ddl_graft_write(w->found.path, flags->out, &w->graft, flags->ignore_extra, print_warning,
-                                 NULL, &result, err);
+        status = ddl_graft_write(w->found.path, flags->out, &w->graft, &options, &result, err);
     if (!status && measured)
         status = ddl_graft_loss(flags->out, &w->run, show_loss, w, &losses.after, err);
     progress_line_clear(&w->line.line);
@@ -432,12 +435,13 @@ static ddl_status read_options(struct work *w, int argc, char **argv, struct ddl
     if (!status)
         status = check_flags(&w->flags, err);
     if (!status)
-        status = folder_find(&w->found, copy[1], w->flags.which,
+        status = folder_find(&w->found, copy[1], w->flags.which, w->flags.verify,
                              w->flags.json || w->flags.csv || w->flags.quiet, err);
     if (!status)
         status = ddl_config_load(&w->source, w->found.path, NULL, NULL, err);
     if (!status) {
         w->run.config = w->source;
+        w->run.verify = w->flags.verify;
         memcpy(copy, argv, (size_t)argc * sizeof *copy);
         status = ddl_option_parse(flag_table(), &w->flags, key_table(), &w->run, argc, copy, &n, err);
     }

@@ -15,7 +15,7 @@
 struct flags {
     char model[64], size[64], which[32], match_parameters[64], match_flops[64];
     size_t seq;
-    bool tensors, json;
+    bool tensors, json, verify;
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -31,10 +31,11 @@ static const struct ddl_option rows[] = {
       "sequence length for the FLOPs (0: the context)", DDL_SEQ_ALIASES },
     { "tensors", DDL_OPTION_BOOL, AT(tensors), 0, 0, 0, NULL, NULL, "list every parameter with its shape" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print as JSON" },
+    VERIFY_ROW_OF(struct flags, verify),
     { 0 },
 };
 
-static const struct flags initial = { .which = "last" };
+static const struct flags initial = { .which = "last", .verify = true };
 static const void *defaults(void)
 {
     return &initial;
@@ -253,7 +254,7 @@ static ddl_status load_folder(const char *folder, const struct flags *flags, str
 {
     ddl_status status = ddl_checkpoint_list(folder, &f->checkpoints, &f->n_checkpoints, err);
     if (!status)
-        status = folder_find(&f->found, folder, flags->which, flags->json, err);
+        status = folder_find(&f->found, folder, flags->which, flags->verify, flags->json, err);
     return status ? status : ddl_config_load(&f->config, f->found.path, print_warning, NULL, err);
 }
 

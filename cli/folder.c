@@ -22,13 +22,13 @@ static bool has_tokenizer(const char *dir)
     return found;
 }
 
-static ddl_status find(struct ddl_run_model *out, const char *dir, const char *which, bool quiet,
+static ddl_status find(struct ddl_run_model *out, const char *dir, const char *which, bool verify, bool quiet,
                        ddl_warn_fn *warn, struct ddl_error *err)
 {
     char about[128];
     ddl_status status = ddl_run_check_which("--which", which, err);
     if (!status)
-        status = ddl_run_find(out, dir, which, warn, NULL, err);
+        status = ddl_run_find(out, dir, which, verify, warn, NULL, err);
     if (status || quiet || !*out->name)
         return status;
     ddl_run_describe(out, about, sizeof about);
@@ -36,10 +36,10 @@ static ddl_status find(struct ddl_run_model *out, const char *dir, const char *w
     return DDL_OK;
 }
 
-ddl_status folder_find(struct ddl_run_model *out, const char *dir, const char *which, bool quiet,
+ddl_status folder_find(struct ddl_run_model *out, const char *dir, const char *which, bool verify, bool quiet,
                        struct ddl_error *err)
 {
-    return find(out, dir, which, quiet, print_warning, err);
+    return find(out, dir, which, verify, quiet, print_warning, err);
 }
 
 void print_saved_model_json(struct ddl_json *json, const struct ddl_run_model *model)
@@ -59,9 +59,10 @@ ddl_status folder_open(struct folder *f, const struct folder_request *request, s
     ddl_warn_fn *warn = request->silent ? NULL : print_warning;
     const struct ddl_load_options options = { .ignore_extra = model->ignore_extra,
                                               .warn = warn,
-                                              .precision = (enum ddl_precision)model->dtype };
+                                              .precision = (enum ddl_precision)model->dtype,
+                                              .no_verify = true }; /* ddl_run_find does */
     *f = (struct folder){ 0 };
-    ddl_status status = find(&f->found, request->dir, model->which, request->quiet, warn, err);
+    ddl_status status = find(&f->found, request->dir, model->which, model->verify, request->quiet, warn, err);
     const char *dir = f->found.path;
     if (!status)
         status = ddl_backend_create(&f->backend, model->backend, model->threads, err);

@@ -15,11 +15,11 @@ struct model_flags {
     char which[32], tokenizer[4096], backend[32];
     size_t threads;
     int dtype; /* enum ddl_precision */
-    bool ignore_extra;
+    bool ignore_extra, verify;
 };
 #define MODEL_DEFAULTS                                                                                       \
     {                                                                                                        \
-        .which = "last", .backend = "cpu"                                                                    \
+        .which = "last", .backend = "cpu", .verify = true                                                    \
     }
 /* The row of --which for `field` of `type`, whose initial value is "last". */
 #define WHICH_ROW_OF(type, field)                                                                            \
@@ -53,15 +53,22 @@ struct model_flags {
         "ignore_extra", DDL_OPTION_BOOL, offsetof(type, field), 0, 0, 0, NULL, NULL,                         \
             "ignore tensors that are not parameters"                                                         \
     }
+/* The row of --verify for `field` of `type`, whose initial value is true. */
+#define VERIFY_ROW_OF(type, field)                                                                           \
+    {                                                                                                        \
+        "verify", DDL_OPTION_BOOL, offsetof(type, field), 0, 0, 0, NULL, NULL,                               \
+            "compare the model's files with the checksums saved with them"                                   \
+    }
 /* The rows of the member `model`, a struct model_flags, of `type`. */
 #define MODEL_ROWS(type)                                                                                     \
     WHICH_ROW_OF(type, model.which), TOKENIZER_ROW_OF(type, model.tokenizer),                                \
         BACKEND_ROW_OF(type, model.backend), THREADS_ROW_OF(type, model.threads),                            \
-        DTYPE_ROW_OF(type, model.dtype), EXTRA_ROW_OF(type, model.ignore_extra)
+        DTYPE_ROW_OF(type, model.dtype), EXTRA_ROW_OF(type, model.ignore_extra),                             \
+        VERIFY_ROW_OF(type, model.verify)
 
 /* Finds the model of a folder that --which names: ddl_run_find. Warnings go to standard error, and so, unless
  * `quiet`, does a line that says which model of a run is used. */
-ddl_status folder_find(struct ddl_run_model *out, const char *dir, const char *which, bool quiet,
+ddl_status folder_find(struct ddl_run_model *out, const char *dir, const char *which, bool verify, bool quiet,
                        struct ddl_error *err);
 /* The key "saved_model" of an object: the name and step of a model in a run; none for another folder's. */
 void print_saved_model_json(struct ddl_json *json, const struct ddl_run_model *model);

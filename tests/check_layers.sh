@@ -14,7 +14,7 @@ interface() {
     ops) echo 'audit|ops|profile' ;;
     text) echo 'limits|train' ;;
     comm) echo 'comm' ;;
-    model) echo 'decode|figures|flat|load|measure|poll|probe|redirect' ;;
+    model) echo 'decode|figures|flat|load|measure|poll|probe|redirect|sums' ;;
     infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'nonfinite|optim|recipe|run_data|spike|step|train_config' ;;

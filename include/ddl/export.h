@@ -26,6 +26,7 @@ struct ddl_export_config {
     uint64_t max_shard_size; /* bytes of tensors in a file; beyond, several and an index (0: one file) */
     bool no_lm_head;         /* leave out lm_head.weight, a copy of the embedding                      */
     bool ignore_extra;       /* tensors that are not parameters are left out instead of refused         */
+    bool no_verify;          /* the files of `from` are not compared with their checksums               */
 };
 
 /* What was written. */

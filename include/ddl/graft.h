@@ -61,11 +61,11 @@ struct ddl_graft_result {
  * an empty folder. Tensors that are not of a replaced rule keep dtype and bytes; those of the new rule are
  * float32 with the values that ddl_model_init gives a new model of this configuration, and so are the rows
  * that ddl_steps adds to the output projections of attention and MLP; those of a new option are float32 with
- * values by which it has no effect (value_residual: m = (1, 0)). With `ignore_extra` tensors that are not
- * parameters are left out instead of refused. `warn` (may be NULL) as in ddl_model_load. */
+ * values by which it has no effect (value_residual: m = (1, 0)). Of `options` (may be NULL)
+ * ignore_extra, no_verify and warn are read, as in ddl_model_load_with. */
 DDL_API ddl_status ddl_graft_write(const char *from, const char *to, const struct ddl_graft *graft,
-                                   bool ignore_extra, ddl_warn_fn *warn, void *user,
-                                   struct ddl_graft_result *result, struct ddl_error *err);
+                                   const struct ddl_load_options *options, struct ddl_graft_result *result,
+                                   struct ddl_error *err);
 
 /* The loss of the model in `folder` on the data of `train`: val_data where there is some, else train_data;
  * val_tokens tokens in windows of seq, batch at a time, computed in float32 by its backend and threads.

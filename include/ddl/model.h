@@ -77,6 +77,7 @@ struct ddl_load_options {
     bool ignore_extra; /* tensors that are not parameters are warned of instead of refused */
     ddl_warn_fn *warn; /* may be NULL */
     void *user;        /* for warn */
+    bool no_verify;    /* the files are not compared with checksums.json */
     /* Other than f32: a model as ddl_model_create_for_inference makes it. Tensors are reduced while they are
      * read, so that the float32 model never is in memory. */
     enum ddl_precision precision;
@@ -88,7 +89,9 @@ DDL_API ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_
  * the shapes of the tensors decide). `warn` may be NULL. */
 DDL_API ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
                                    struct ddl_error *err);
-/* Writes config.json and model.safetensors (float32) into an existing folder, each atomically. config.json
+/* Writes config.json, model.safetensors (float32) and checksums.json into an existing folder. A model that is
+ * there remains valid until the new one has replaced it. Files of a tokenizer that are in the folder are in
+ * checksums.json too: save the tokenizer first. config.json
  * has the release's keys only; what they cannot express is in the __metadata__ of model.safetensors. The tied
  * head is written too, as lm_head.weight. */
 DDL_API ddl_status ddl_model_save(const ddl_model *model, const char *folder, struct ddl_error *err);

@@ -28,14 +28,15 @@ struct ddl_run_model {
 };
 
 /* Into *out: the model that `which` (NULL: "last") names in `folder`, a model folder or a run's folder (one
- * with a recipe.yaml, metrics.jsonl or checkpoints). The checksums of its files are verified if it has any:
- * DDL_E_FORMAT for a corrupted one. In a run's folder "last" is the newest model, the final one or a
- * checkpoint written after it; "best" is the checkpoint of lowest validation loss, as ddl_checkpoint_best;
- * "final" is the final model, which a finished run has; a number is the checkpoint of that step, or the final
- * model if that is its step. "last" and "best" skip a corrupted checkpoint, with a message to `warn` (may be
- * NULL). A model folder that is not a run's is its own "last" and "final". DDL_E_USAGE for another text;
- * DDL_E_IO, with a list of what exists, if there is no such model. */
-DDL_API ddl_status ddl_run_find(struct ddl_run_model *out, const char *folder, const char *which,
+ * with a recipe.yaml, metrics.jsonl or checkpoints). With `verify` the files are compared with their
+ * checksums if there are any: DDL_E_FORMAT for a file that differs. In a run's folder "last" is the newest
+ * model, the final one or a checkpoint written after it; "best" is the checkpoint of lowest validation loss,
+ * as ddl_checkpoint_best; "final" is the final model, which a finished run has; a number is the checkpoint of
+ * that step, or the final model if that is its step. "last" and "best" skip a corrupted checkpoint, with a
+ * message to `warn` (may be NULL), but not a corrupted final model. A model folder that is not a run's is its
+ * own "last" and "final". DDL_E_USAGE for another text; DDL_E_IO, with a list of what exists, if there is no
+ * such model. */
+DDL_API ddl_status ddl_run_find(struct ddl_run_model *out, const char *folder, const char *which, bool verify,
                                 ddl_warn_fn *warn, void *user, struct ddl_error *err);
 /* DDL_E_USAGE, with `name` in front, if `which` is none of these. */
 DDL_API ddl_status ddl_run_check_which(const char *name, const char *which, struct ddl_error *err);
@@ -53,10 +54,11 @@ DDL_API ddl_status ddl_run_final_step(uint64_t *step, const char *folder, struct
  * of it has other content. */
 DDL_API ddl_status ddl_run_diverged(bool *found, const char *folder, char *out, size_t size,
                                     struct ddl_error *err);
-/* Into *out: the configuration of a model folder or of a run, whose models all have the same one. No checksum
- * is verified. `warn` may be NULL. */
-DDL_API ddl_status ddl_run_config(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
-                                  struct ddl_error *err);
+/* Into *out: the configuration of a model folder or of a run, whose models all have the same one. With
+ * `verify` config.json is compared with its checksum in checksums.json, if there is one. `warn` may be NULL.
+ */
+DDL_API ddl_status ddl_run_config(struct ddl_config *out, const char *folder, bool verify, ddl_warn_fn *warn,
+                                  void *user, struct ddl_error *err);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 /* Advice for errors whose message does not suggest what to do. */
 static const struct {
@@ -153,21 +152,22 @@ ddl_status ddl_file_read_end(const char *path, size_t limit, char **out, size_t 
     return read_file(path, limit, true, out, size, err);
 }
 
-ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err)
+ddl_status ddl_file_sum(const char *path, ddl_sum_fn *add, uint64_t *size, uint32_t *sum,
+                        struct ddl_error *err)
 {
-    unsigned char piece[1 << 14];
+    unsigned char piece[1 << 16];
     int fd;
     size_t expected;
     ddl_status status = open_regular(path, &fd, &expected, err);
     if (status)
         return status;
     *size = 0;
-    *crc = 0;
+    *sum = 0;
     ssize_t n;
     while ((n = read(fd, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)) {
         if (n > 0) {
             *size += (uint64_t)n;
-            *crc = (uint32_t)crc32_z(*crc, piece, (size_t)n);
+            *sum = add(*sum, piece, (size_t)n);
         }
     }
     if (n < 0)

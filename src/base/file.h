@@ -36,14 +36,23 @@ ddl_status ddl_file_read(const char *path, size_t limit, char **out, size_t *siz
 /* The same for the end of a file: its last `limit` bytes, or all if it has fewer. */
 ddl_status ddl_file_read_end(const char *path, size_t limit, char **out, size_t *size, struct ddl_error *err);
 
-/* Size and CRC-32 of a whole file. Reads it, so that a device that fails is an error and not a signal, as it
- * would be in a map. */
-ddl_status ddl_file_sum(const char *path, uint64_t *size, uint32_t *crc, struct ddl_error *err);
+/* Adds `size` bytes to a checksum, which is 0 for no bytes: ddl_crc32c_add, for example. */
+typedef uint32_t ddl_sum_fn(uint32_t sum, const void *data, size_t size);
+/* Size and checksum of a whole file. Reads it, so that a device that fails is an error and not a signal, as
+ * it would be in a map. */
+ddl_status ddl_file_sum(const char *path, ddl_sum_fn *add, uint64_t *size, uint32_t *sum,
+                        struct ddl_error *err);
 
 /* Files are written by ddl_file_writer and opened for appending by ddl_file_append (ddl/file.h). */
 
 /* As ddl_file_append, but a descriptor, which is closed by execve. */
 ddl_status ddl_file_open_append(int *fd, const char *path, struct ddl_error *err);
+
+/* The two halves of ddl_file_writer_commit. After finish the file is complete and synced under its temporary
+ * name, so that several files can be prepared before the first is replaced; publish or discard must follow,
+ * also after a failed finish. After a failed publish the temporary file is removed. */
+ddl_status ddl_file_writer_finish(struct ddl_file_writer *w, struct ddl_error *err);
+ddl_status ddl_file_writer_publish(struct ddl_file_writer *w, struct ddl_error *err);
 
 /* Begin, write all, commit. */
 ddl_status ddl_file_replace(const char *path, const void *data, size_t size, struct ddl_error *err);

@@ -102,6 +102,7 @@ ddl_status ddl_file_writer_begin(struct ddl_file_writer *w, const char *path, st
     status = ddl_file_error(err, path, "create");
     if (fd >= 0)
         unlink(w->temporary);
+    *w->temporary = '\0';
     return status;
 }
 
@@ -175,7 +176,7 @@ ddl_status ddl_file_writer_write(struct ddl_file_writer *w, const void *data, si
     return DDL_OK;
 }
 
-ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *err)
+ddl_status ddl_file_writer_finish(struct ddl_file_writer *w, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
     if (fflush(w->stream) != 0 || ferror(w->stream)) /* ferror: an earlier write that failed */
@@ -185,25 +186,39 @@ ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *e
     if (fclose(w->stream) != 0 && !status)
         status = ddl_file_error(err, w->path, "close");
     w->stream = NULL;
+    return status;
+}
+
+ddl_status ddl_file_writer_publish(struct ddl_file_writer *w, struct ddl_error *err)
+{
     if (!*w->temporary)
-        return status;
-    if (!status && rename(w->temporary, w->path) != 0)
-        status = ddl_file_error(err, w->path, "rename into place");
-    if (status) {
-        unlink(w->temporary);
+        return DDL_OK;
+    if (rename(w->temporary, w->path) != 0) {
+        ddl_status status = ddl_file_error(err, w->path, "rename into place");
+        ddl_file_writer_discard(w);
         return status;
     }
+    *w->temporary = '\0';
     return ddl_file_sync_parent(w->path, err);
+}
+
+ddl_status ddl_file_writer_commit(struct ddl_file_writer *w, struct ddl_error *err)
+{
+    ddl_status status = ddl_file_writer_finish(w, err);
+    if (!status)
+        return ddl_file_writer_publish(w, err);
+    ddl_file_writer_discard(w);
+    return status;
 }
 
 void ddl_file_writer_discard(struct ddl_file_writer *w)
 {
-    if (!w->stream)
-        return;
-    fclose(w->stream);
+    if (w->stream)
+        fclose(w->stream);
     if (*w->temporary)
         unlink(w->temporary);
     w->stream = NULL;
+    *w->temporary = '\0';
 }
 
 ddl_status ddl_file_replace(const char *path, const void *data, size_t size, struct ddl_error *err)

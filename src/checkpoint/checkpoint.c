@@ -77,7 +77,7 @@ static ddl_status write_folder(const char *folder, const struct ddl_checkpoint_c
 {
     ddl_status status = ddl_file_make_only_dir(folder, err);
     if (!status)
-        status = ddl_model_save(content->model, folder, err);
+        status = ddl_model_save_files(content->model, folder, err);
     if (!status && content->tokenizer)
         status = ddl_tokenizer_save(content->tokenizer, folder, err);
     if (!status)

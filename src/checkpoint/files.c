@@ -16,6 +16,7 @@ static const struct {
     [DDL_FILE_CONFIG] = { "config.json", MODEL_FILE },
     [DDL_FILE_OPTIMIZER] = { "optimizer.safetensors", DDL_IN_CHECKPOINT | DDL_IS_SUMMED },
     [DDL_FILE_TOKENIZER] = { "tokenizer.json", MODEL_FILE },
+    [DDL_FILE_CHECKSUMS] = { "checksums.json", DDL_IN_RUN | DDL_IS_RESULT },
     [DDL_FILE_TENSORBOARD] = { "tensorboard", DDL_IN_RUN },
     [DDL_FILE_STATE] = { "state.json", DDL_IN_CHECKPOINT },
     [DDL_FILE_DIVERGED] = { "diverged.json", DDL_IN_RUN },

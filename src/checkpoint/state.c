@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
-#include "checkpoint/sums.h"
+#include "model/sums.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +21,29 @@ static ddl_status path_of(char *path, size_t size, const char *folder, struct dd
     return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", folder);
 }
 
+ddl_status ddl_state_take_sums(const char *folder, json_t **sums, struct ddl_error *err)
+{
+    *sums = json_object();
+    ddl_status status =
+        *sums ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its checksums", folder);
+    for (enum ddl_run_file i = 0; i < DDL_RUN_FILES && !status; i++) {
+        if (ddl_run_file_is(i, DDL_IS_SUMMED)) /* a run may have no tokenizer */
+            status = ddl_sums_take(*sums, folder, ddl_run_file_name(i), DDL_SUM_CRC32, err);
+    }
+    if (status) {
+        json_decref(*sums);
+        *sums = NULL;
+    }
+    return status;
+}
+
 ddl_status ddl_state_write(const char *folder, const json_t *state, struct ddl_error *err)
 {
     char path[PATH_SIZE];
     json_t *sums;
     ddl_status status = path_of(path, sizeof path, folder, err);
     if (!status)
-        status = ddl_sums_take(folder, &sums, err);
+        status = ddl_state_take_sums(folder, &sums, err);
     if (status)
         return status;
     json_t *root = json_pack("{s:i}", "version", VERSION);
@@ -92,7 +108,7 @@ static ddl_status open_checked(const char *folder, const char *except, json_t **
     json_t *sums = json_object_get(*state, sums_key);
     if (except)
         (void)json_object_del(sums, except);
-    status = ddl_sums_check(folder, sums, err);
+    status = ddl_sums_check(folder, ddl_run_file_name(DDL_FILE_STATE), sums, NULL, err);
     if (status) {
         json_decref(*state);
         *state = NULL;
@@ -118,7 +134,7 @@ ddl_status ddl_checkpoint_check_model(const char *folder, struct ddl_error *err)
     char path[PATH_SIZE];
     json_t *state;
     if (path_of(path, sizeof path, folder, NULL) || !ddl_file_exists(path))
-        return DDL_OK; /* not a checkpoint */
+        return ddl_model_sums_check(folder, err); /* not a checkpoint */
     ddl_status status = open_checked(folder, ddl_run_file_name(DDL_FILE_OPTIMIZER), &state, err);
     json_decref(state);
     return status;

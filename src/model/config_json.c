@@ -341,18 +341,13 @@ ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_
 
 /* ---- writing ---- */
 
-struct text {
-    char bytes[16384]; /* enough for every row, and for the longest list of rules */
-    size_t used;
-};
-
-static void append(struct text *t, const char *prefix, const char *body, const char *suffix)
+static void append(struct ddl_config_text *t, const char *prefix, const char *body, const char *suffix)
 {
     int n = snprintf(t->bytes + t->used, sizeof t->bytes - t->used, "%s%s%s", prefix, body, suffix);
     t->used += (size_t)n;
 }
 
-static void append_row(struct text *t, const char *key, const struct ddl_option *row,
+static void append_row(struct ddl_config_text *t, const char *key, const struct ddl_option *row,
                        const struct ddl_config *config)
 {
     char value[64];
@@ -364,21 +359,29 @@ static void append_row(struct text *t, const char *key, const struct ddl_option 
         append(t, "", value, "");
 }
 
-ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err)
+ddl_status ddl_config_text(struct ddl_config_text *t, const struct ddl_config *config, const char *path,
+                           struct ddl_error *err)
 {
     ddl_status status = ddl_config_check(config, err);
     if (status)
         return ddl_error_prefix(err, status, path);
     /* The release wants numbers where 0 stands for a default of ours. */
     const struct ddl_config resolved = ddl_config_resolved(config);
-    struct text t = { .bytes = "{\n", .used = 2 };
+    *t = (struct ddl_config_text){ .bytes = "{\n", .used = 2 };
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
         if (!ddl_config_row_is_own(row))
-            append_row(&t, row->name, row, &resolved);
+            append_row(t, row->name, row, &resolved);
     }
     /* The release's c = 1 file reads the constant under these names only. */
     for (size_t i = 0; config->channels == 1 && i < sizeof aliases / sizeof *aliases; i++)
-        append_row(&t, aliases[i].alias, row_of(aliases[i].key), &resolved);
-    append(&t, "\n}\n", "", "");
-    return ddl_file_replace(path, t.bytes, t.used, err);
+        append_row(t, aliases[i].alias, row_of(aliases[i].key), &resolved);
+    append(t, "\n}\n", "", "");
+    return DDL_OK;
+}
+
+ddl_status ddl_config_save(const struct ddl_config *config, const char *path, struct ddl_error *err)
+{
+    struct ddl_config_text t;
+    ddl_status status = ddl_config_text(&t, config, path, err);
+    return status ? status : ddl_file_replace(path, t.bytes, t.used, err);
 }

@@ -43,4 +43,13 @@ struct ddl_config_notes {
 };
 void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *out);
 
+/* config.json: the release's keys. */
+struct ddl_config_text {
+    char bytes[16384]; /* enough for every row, and for the longest list of rules */
+    size_t used;
+};
+/* Errors as ddl_config_save; `path` is for the message. */
+ddl_status ddl_config_text(struct ddl_config_text *t, const struct ddl_config *config, const char *path,
+                           struct ddl_error *err);
+
 #endif

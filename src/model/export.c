@@ -92,7 +92,7 @@ ddl_status ddl_export(const char *from, const char *to, const struct ddl_export_
     ddl_status status = ddl_choice_check("dtype", ddl_export_dtype_names, config->dtype, err);
     if (!status)
         status = ddl_folder_check_free(to, err);
-    if (!status)
+    if (!status && !config->no_verify)
         status = ddl_checkpoint_check_model(from, err);
     if (!status)
         status = ddl_config_load(&model, from, warn, user, err);

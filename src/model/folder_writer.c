@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "model/config_json.h"
 #include "model/model.h"
+#include "model/sums.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -14,18 +15,7 @@
 
 enum { PATH_SIZE = 1280, FILE_NAME = 48, MAX_COPIED = 256 << 20 };
 
-/* Files of a model folder that are copied unchanged. */
-static const char *const companions[] = {
-    "tokenizer.json",
-    "vocab.bpe",
-    "encoder.json",
-    "merges.txt",
-    "vocab.json",
-    "tokenizer_config.json",
-    "added_tokens.json",
-    "special_tokens_map.json",
-    "generation_config.json",
-};
+static const char index_file[] = "model.safetensors.index.json";
 
 /* One folder under way: the file of each tensor. */
 struct job {
@@ -108,7 +98,7 @@ static uint64_t total_bytes(const struct job *job)
 static ddl_status write_index(const struct job *job, const char *folder, struct ddl_error *err)
 {
     char path[PATH_SIZE];
-    if (!path_of(path, folder, "model.safetensors.index.json", err))
+    if (!path_of(path, folder, index_file, err))
         return DDL_E_USAGE;
     json_t *map = json_object();
     for (size_t i = 0; map && i < job->content->n; i++) {
@@ -128,10 +118,11 @@ static ddl_status write_index(const struct job *job, const char *folder, struct 
 
 static ddl_status copy_companions(const char *from, const char *folder, struct ddl_error *err)
 {
-    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
+    for (size_t i = 0; ddl_companion_files[i]; i++) {
         char source[PATH_SIZE], copy[PATH_SIZE], *bytes;
         size_t size;
-        if (!path_of(source, from, companions[i], err) || !path_of(copy, folder, companions[i], err))
+        if (!path_of(source, from, ddl_companion_files[i], err) ||
+            !path_of(copy, folder, ddl_companion_files[i], err))
             return DDL_E_USAGE;
         if (!ddl_file_exists(source))
             continue;
@@ -146,6 +137,26 @@ static ddl_status copy_companions(const char *from, const char *folder, struct d
     return DDL_OK;
 }
 
+/* Of all files of the new folder, as they are read back. */
+static ddl_status write_sums(const struct job *job, const char *folder, struct ddl_error *err)
+{
+    struct ddl_model_sums sums;
+    ddl_status status = ddl_model_sums_begin(&sums, folder, err);
+    if (!status)
+        status = ddl_model_sums_take(&sums, folder, "config.json", err);
+    if (!status && job->n_files > 1)
+        status = ddl_model_sums_take(&sums, folder, index_file, err);
+    for (size_t file = 0; file < job->n_files && !status; file++) {
+        char name[FILE_NAME];
+        file_name(job, file, name);
+        status = ddl_model_sums_take(&sums, folder, name, err);
+    }
+    if (!status)
+        status = ddl_model_sums_write(&sums, folder, false, err);
+    ddl_model_sums_end(&sums);
+    return status;
+}
+
 static ddl_status write_all(const struct job *job, const char *folder, struct ddl_error *err)
 {
     char path[PATH_SIZE];
@@ -158,6 +169,8 @@ static ddl_status write_all(const struct job *job, const char *folder, struct dd
         status = ddl_config_save(job->content->config, path, err);
     if (!status)
         status = copy_companions(job->content->from, folder, err);
+    if (!status)
+        status = write_sums(job, folder, err);
     return status ? status : ddl_file_sync_dir(folder, err);
 }
 

@@ -1,5 +1,5 @@
-/* Writes a model folder: config.json, tensors in one file or several, and copies of another folder's
- * tokenizer. */
+/* Writes a model folder: config.json, tensors in one file or several, copies of another folder's tokenizer,
+ * and checksums.json. */
 #ifndef DDL_MODEL_FOLDER_WRITER_H
 #define DDL_MODEL_FOLDER_WRITER_H
 

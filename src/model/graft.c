@@ -335,24 +335,24 @@ static void name_new_params(const struct job *job, const struct ddl_graft_result
 
 /* ---- the whole ---- */
 
-ddl_status ddl_graft_write(const char *from, const char *to, const struct ddl_graft *graft, bool ignore_extra,
-                           ddl_warn_fn *warn, void *user, struct ddl_graft_result *result,
+ddl_status ddl_graft_write(const char *from, const char *to, const struct ddl_graft *graft,
+                           const struct ddl_load_options *options, struct ddl_graft_result *result,
                            struct ddl_error *err)
 {
-    const struct ddl_load_options options = { .ignore_extra = ignore_extra, .warn = warn, .user = user };
+    const struct ddl_load_options how = options ? *options : (struct ddl_load_options){ 0 };
     struct job job = { .graft = graft };
     size_t n_files;
     *result = (struct ddl_graft_result){ 0 };
     ddl_status status = ddl_folder_check_free(to, err);
-    if (!status)
+    if (!status && !how.no_verify)
         status = ddl_checkpoint_check_model(from, err);
     if (!status)
-        status = ddl_config_load(&result->source, from, warn, user, err);
+        status = ddl_config_load(&result->source, from, how.warn, how.user, err);
     if (!status)
         status = ddl_graft_config(&result->config, &result->source, graft, err);
     if (status)
         return status;
-    status = ddl_weights_open(&job.w, from, &result->source, &options, err);
+    status = ddl_weights_open(&job.w, from, &result->source, &how, err);
     if (!status)
         status = params_plan(&job.params, &result->config, err);
     if (!status)

@@ -14,9 +14,10 @@ ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
                                        const struct ddl_load_options *options, struct ddl_error *err);
 
 /* ddl_model_save, with an entry in the __metadata__ of model.safetensors beside the model's own; it may be
- * NULL.
- */
+ * NULL. */
 ddl_status ddl_model_save_with(const ddl_model *model, const char *folder,
                                const struct ddl_safetensors_metadata *entry, struct ddl_error *err);
+/* ddl_model_save without checksums.json, for a new folder that has checksums in another file. */
+ddl_status ddl_model_save_files(const ddl_model *model, const char *folder, struct ddl_error *err);
 
 #endif

@@ -77,8 +77,9 @@ ddl_status ddl_graft_loss(const char *folder, const struct ddl_train_config *tra
     if (!status)
         status = ddl_backend_create(&backend, train->backend, train->threads, err);
     if (!status)
-        status = ddl_model_load_with(&model, folder, backend,
-                                     &(struct ddl_load_options){ .ignore_extra = true }, err);
+        status = ddl_model_load_with(
+            &model, folder, backend,
+            &(struct ddl_load_options){ .ignore_extra = true, .no_verify = !train->verify }, err);
     if (!status) {
         status = ddl_eval_shards(model, NULL, data.val ? data.val : data.train, &windows, progress, user, out,
                                  err);
@@ -261,11 +262,12 @@ static ddl_status graft_row(const struct sweep *w, const struct ddl_graft_row *r
         result->config = w->config;
         return DDL_OK;
     }
+    const struct ddl_load_options options = { .ignore_extra = w->s->ignore_extra,
+                                              .no_verify = !w->s->run.verify };
     memset(graft.layer, 0, sizeof graft.layer);
     graft.layer[row->layer] = true;
     ddl_status status = ddl_file_is_dir(model) ? ddl_file_remove_dir(model, err) : DDL_OK;
-    return status ? status
-                  : ddl_graft_write(w->s->source, model, &graft, w->s->ignore_extra, NULL, NULL, result, err);
+    return status ? status : ddl_graft_write(w->s->source, model, &graft, &options, result, err);
 }
 
 /* A run that diverges has no model and no loss. */

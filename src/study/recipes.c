@@ -9,12 +9,13 @@
 /* Keys that are not compared: `config` has what model, size and the tokenizer stand for, the others do not
  * change the parameters that a run ends with. */
 static const char *const not_compared[] = {
-    "model",           "match_parameters", "match_flops",  "size",          "ignore_extra",
-    "format",          "tokenizer",        "out",          "recompute",     "seed",
-    "log_every",       "val_every",        "sample_every", "sample_prompt", "sample_tokens",
-    "tasks",           "tasks_data",       "tasks_every",  "tasks_limit",   "tasks_shots",
-    "telemetry_every", "tensorboard",      "keep_last",    "keep_best",     "backend",
-    "threads",         "checkpoint_every",
+    "model",        "match_parameters", "match_flops",   "size",
+    "ignore_extra", "verify",           "format",        "tokenizer",
+    "out",          "recompute",        "seed",          "log_every",
+    "val_every",    "sample_every",     "sample_prompt", "sample_tokens",
+    "tasks",        "tasks_data",       "tasks_every",   "tasks_limit",
+    "tasks_shots",  "telemetry_every",  "tensorboard",   "keep_last",
+    "keep_best",    "backend",          "threads",       "checkpoint_every",
 };
 
 static const struct {

@@ -126,7 +126,7 @@ static ddl_status read_config(struct ddl_run_log *out, const char *folder, struc
     bool saved = n > 0 || (ddl_path_join(path, sizeof path, folder, "config.json") && ddl_file_exists(path));
     if (status || !saved)
         return status;
-    status = ddl_run_config(&out->config, folder, NULL, NULL, err);
+    status = ddl_run_config(&out->config, folder, false, NULL, NULL, err);
     if (!status)
         status = ddl_params_plan(&out->config, &rows, &n, err);
     if (status)

@@ -2,6 +2,7 @@
 #ifndef DDL_TENSOR_SAFETENSORS_H
 #define DDL_TENSOR_SAFETENSORS_H
 
+#include "base/file.h"
 #include "tensor/tensor.h"
 
 typedef struct ddl_safetensors ddl_safetensors;
@@ -46,5 +47,18 @@ ddl_status ddl_safetensors_write_with_metadata(const char *path,
                                                const struct ddl_safetensors_metadata *entries,
                                                size_t n_entries, const struct ddl_tensor *tensors, size_t n,
                                                ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err);
+
+/* A file that is complete under its temporary name: ddl_file_writer_publish or _discard must follow. */
+struct ddl_safetensors_output {
+    struct ddl_file_writer writer;
+    uint64_t size;   /* of the file    */
+    uint32_t crc32c; /* of its content */
+};
+/* The same as ddl_safetensors_write_with_metadata, without replacing the file. After an error *out needs no
+ * discard. */
+ddl_status ddl_safetensors_prepare(struct ddl_safetensors_output *out, const char *path,
+                                   const struct ddl_safetensors_metadata *entries, size_t n_entries,
+                                   const struct ddl_tensor *tensors, size_t n, ddl_tensor_fill_fn *fill,
+                                   void *user, struct ddl_error *err);
 
 #endif

@@ -1,4 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
+#include "base/crc32c.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -66,17 +67,25 @@ static json_t *header_of(const char *path, json_t *header, const struct ddl_tens
     return header;
 }
 
-static ddl_status write_header(struct ddl_file_writer *w, const char *text, struct ddl_error *err)
+static ddl_status append(struct ddl_safetensors_output *out, const void *data, size_t size,
+                         struct ddl_error *err)
+{
+    out->size += size;
+    out->crc32c = ddl_crc32c_add(out->crc32c, data, size);
+    return ddl_file_writer_write(&out->writer, data, size, err);
+}
+
+static ddl_status write_header(struct ddl_safetensors_output *out, const char *text, struct ddl_error *err)
 {
     size_t length = strlen(text), padding = (8 - length % 8) % 8;
     uint64_t size = length + padding;
-    ddl_status status = ddl_file_writer_write(w, &size, sizeof size, err);
+    ddl_status status = append(out, &size, sizeof size, err);
     if (!status)
-        status = ddl_file_writer_write(w, text, length, err);
-    return status ? status : ddl_file_writer_write(w, "       ", padding, err);
+        status = append(out, text, length, err);
+    return status ? status : append(out, "       ", padding, err);
 }
 
-static ddl_status write_tensor(struct ddl_file_writer *w, struct ddl_tensor t, size_t i, void *piece,
+static ddl_status write_tensor(struct ddl_safetensors_output *out, struct ddl_tensor t, size_t i, void *piece,
                                ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
 {
     (void)ddl_tensor_measure(&t); /* succeeded for the header */
@@ -84,18 +93,19 @@ static ddl_status write_tensor(struct ddl_file_writer *w, struct ddl_tensor t, s
         size_t bytes = t.bytes - offset < PIECE ? t.bytes - offset : PIECE;
         ddl_status status = fill(user, i, offset, bytes, piece, err);
         if (!status)
-            status = ddl_file_writer_write(w, piece, bytes, err);
+            status = append(out, piece, bytes, err);
         if (status)
             return status;
     }
     return DDL_OK;
 }
 
-ddl_status ddl_safetensors_write_with_metadata(const char *path,
-                                               const struct ddl_safetensors_metadata *entries,
-                                               size_t n_entries, const struct ddl_tensor *tensors, size_t n,
-                                               ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
+ddl_status ddl_safetensors_prepare(struct ddl_safetensors_output *out, const char *path,
+                                   const struct ddl_safetensors_metadata *entries, size_t n_entries,
+                                   const struct ddl_tensor *tensors, size_t n, ddl_tensor_fill_fn *fill,
+                                   void *user, struct ddl_error *err)
 {
+    *out = (struct ddl_safetensors_output){ 0 };
     struct ddl_error why = { 0 };
     json_t *header = json_pack("{s:o}", "__metadata__", metadata_of(entries, n_entries));
     header = header_of(path, header, tensors, n, &why);
@@ -104,22 +114,30 @@ ddl_status ddl_safetensors_write_with_metadata(const char *path,
     char *text = ddl_json_dumps(header, JSON_COMPACT);
     json_decref(header);
     void *piece = ddl_mem_alloc(PIECE);
-    struct ddl_file_writer w;
     ddl_status status = text && piece
-                            ? ddl_file_writer_begin(&w, path, err)
+                            ? ddl_file_writer_begin(&out->writer, path, err)
                             : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its header", path);
-    if (!status) {
-        status = write_header(&w, text, err);
-        for (size_t i = 0; i < n && !status; i++)
-            status = write_tensor(&w, tensors[i], i, piece, fill, user, err);
-        if (status)
-            ddl_file_writer_discard(&w);
-        else
-            status = ddl_file_writer_commit(&w, err);
-    }
+    if (!status)
+        status = write_header(out, text, err);
+    for (size_t i = 0; i < n && !status; i++)
+        status = write_tensor(out, tensors[i], i, piece, fill, user, err);
+    if (!status)
+        status = ddl_file_writer_finish(&out->writer, err);
+    if (status)
+        ddl_file_writer_discard(&out->writer);
     ddl_mem_free(piece);
     free(text);
     return status;
+}
+
+ddl_status ddl_safetensors_write_with_metadata(const char *path,
+                                               const struct ddl_safetensors_metadata *entries,
+                                               size_t n_entries, const struct ddl_tensor *tensors, size_t n,
+                                               ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
+{
+    struct ddl_safetensors_output out;
+    ddl_status status = ddl_safetensors_prepare(&out, path, entries, n_entries, tensors, n, fill, user, err);
+    return status ? status : ddl_file_writer_publish(&out.writer, err);
 }
 
 ddl_status ddl_safetensors_write(const char *path, const struct ddl_tensor *tensors, size_t n,

@@ -8,6 +8,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/folder.h"
 #include "ddl/train.h"
+#include "model/sums.h"
 #include "tensor/safetensors.h"
 #include "train/metrics.h"
 #include "train/recipe.h"
@@ -57,6 +58,7 @@ struct saved {
     const char *folder;
     struct ddl_checkpoint *list; /* n checkpoints, oldest first */
     size_t n;
+    bool verify; /* checksums are compared */
     bool is_run, has_final;
     bool has_step;      /* the step of the final model is known      */
     uint64_t step;      /* then this                                 */
@@ -208,6 +210,11 @@ static ddl_status missing(const struct saved *s, const char *what, struct ddl_er
 
 /* ---- choosing ---- */
 
+static ddl_status check(const struct saved *s, const struct ddl_run_model *model, struct ddl_error *err)
+{
+    return s->verify ? ddl_checkpoint_check_model(model->path, err) : DDL_OK;
+}
+
 /* A candidate: a checkpoint of the list, or (index n) the final model. */
 static ddl_status take(struct ddl_run_model *out, const struct saved *s, size_t i, struct ddl_error *err)
 {
@@ -217,7 +224,7 @@ static ddl_status take(struct ddl_run_model *out, const struct saved *s, size_t 
         snprintf(out->name, sizeof out->name, "%s", which_names[FINAL]);
         out->has_step = s->has_step;
         out->step = s->step;
-        return DDL_OK;
+        return check(s, out, err);
     }
     out->has_step = true;
     out->step = s->list[i].step;
@@ -225,10 +232,11 @@ static ddl_status take(struct ddl_run_model *out, const struct saved *s, size_t 
     snprintf(out->name, sizeof out->name, "checkpoint-%llu", (unsigned long long)out->step);
     if (!ddl_checkpoint_path(s->folder, out->step, false, out->path, sizeof out->path))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", s->folder);
-    return ddl_checkpoint_check_model(out->path, err);
+    return check(s, out, err);
 }
 
-/* The first of the candidates that is not corrupted. */
+/* The first of the candidates that is not corrupted. A corrupted final model is an error: it is the result of
+ * the run, and an older checkpoint is not what is meant. */
 static ddl_status take_first(struct ddl_run_model *out, const struct saved *s, const size_t *candidates,
                              size_t n, ddl_warn_fn *warn, void *user, struct ddl_error *err)
 {
@@ -238,7 +246,7 @@ static ddl_status take_first(struct ddl_run_model *out, const struct saved *s, c
         ddl_status status = take(out, s, candidates[i], &why);
         if (!first.status)
             first = why;
-        if (status && status != DDL_E_FORMAT && status != DDL_E_IO) {
+        if (status && ((status != DDL_E_FORMAT && status != DDL_E_IO) || candidates[i] == s->n)) {
             first = why;
             break;
         }
@@ -344,9 +352,10 @@ static ddl_status take_of_run(struct ddl_run_model *out, const struct saved *s, 
 }
 
 /* A folder that is not a run's. */
-static ddl_status take_folder(struct ddl_run_model *out, const char *folder, const char *which,
+static ddl_status take_folder(struct ddl_run_model *out, const struct saved *s, const char *which,
                               struct ddl_error *err)
 {
+    const char *folder = s->folder;
     if (strcmp(which, which_names[LAST]) != 0 && strcmp(which, which_names[FINAL]) != 0)
         return ddl_error_set(err, DDL_E_IO,
                              "%.400s: no model '%.40s': expected a run folder, found none of "
@@ -356,11 +365,11 @@ static ddl_status take_folder(struct ddl_run_model *out, const char *folder, con
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", folder);
     *out = (struct ddl_run_model){ 0 };
     strcpy(out->path, folder);
-    return ddl_checkpoint_check_model(folder, err);
+    return check(s, out, err);
 }
 
-ddl_status ddl_run_find(struct ddl_run_model *out, const char *folder, const char *which, ddl_warn_fn *warn,
-                        void *user, struct ddl_error *err)
+ddl_status ddl_run_find(struct ddl_run_model *out, const char *folder, const char *which, bool verify,
+                        ddl_warn_fn *warn, void *user, struct ddl_error *err)
 {
     const char *text = which ? which : which_names[LAST];
     struct saved saved;
@@ -371,9 +380,10 @@ ddl_status ddl_run_find(struct ddl_run_model *out, const char *folder, const cha
         return status;
     (void)parse_which(text, &wanted, &step);
     status = look(&saved, folder, err);
+    saved.verify = verify;
     if (!status)
         status = saved.is_run ? take_of_run(out, &saved, wanted, step, warn, user, err)
-                              : take_folder(out, folder, text, err);
+                              : take_folder(out, &saved, text, err);
     free(saved.list);
     return status;
 }
@@ -383,8 +393,8 @@ bool ddl_run_is_training(const char *folder)
     return ddl_lock_is_held(folder);
 }
 
-ddl_status ddl_run_config(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
-                          struct ddl_error *err)
+ddl_status ddl_run_config(struct ddl_config *out, const char *folder, bool verify, ddl_warn_fn *warn,
+                          void *user, struct ddl_error *err)
 {
     char path[PATH_SIZE];
     struct ddl_checkpoint *list;
@@ -394,7 +404,8 @@ ddl_status ddl_run_config(struct ddl_config *out, const char *folder, ddl_warn_f
         return status;
     if (n == 0 || exists(folder, DDL_FILE_CONFIG)) {
         free(list);
-        return ddl_config_load(out, folder, warn, user, err);
+        status = verify ? ddl_model_sums_check_config(folder, err) : DDL_OK;
+        return status ? status : ddl_config_load(out, folder, warn, user, err);
     }
     struct ddl_error newest = { 0 }, why = { 0 };
     for (size_t i = n; i-- > 0;) {

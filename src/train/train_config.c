@@ -83,6 +83,8 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, TEXT_ROW(init_which, "MODEL", "init_from: " DDL_WHICH_HELP))                                      \
     X(ANY, { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,                         \
              "ignore tensors of init_from that are not parameters" })                                        \
+    X(ANY, { "verify", DDL_OPTION_BOOL, AT(verify), 0, 0, 0, NULL, NULL,                                     \
+             "compare the files of init_from with the checksums saved with them" })                          \
     X(ANY,                                                                                                   \
       TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: residual rule of each layer, such as add,delta,..."))  \
     X(NOTED, PATHS_ROW(train_data, NULL,                                                                     \
@@ -224,6 +226,7 @@ struct ddl_train_config ddl_train_defaults(void)
 {
     struct ddl_train_config t = { .config = ddl_config_defaults(),
                                   .init_which = "last",
+                                  .verify = true,
                                   .val_data = "auto",
                                   .steps = 100000,
                                   .batch = 8,
@@ -365,7 +368,7 @@ static ddl_status named_config(const struct ddl_train_config *t, struct ddl_conf
         return ddl_error_set(err, DDL_E_USAGE, "init_from determines the whole model: leave out %s '%s'",
                              *t->model ? "model" : "size", *t->model ? t->model : t->size);
     if (*t->init_from)
-        return ddl_run_config(out, t->init_from, NULL, NULL, err);
+        return ddl_run_config(out, t->init_from, t->verify, NULL, NULL, err);
     if (*t->size)
         status = ddl_config_set_size(out, t->size, err);
     if (!status && *t->model)

@@ -49,10 +49,11 @@ static ddl_status read_initial(struct run *run, struct ddl_error *err)
     struct ddl_error message;
     char about[128];
     const struct ddl_load_options options = { .ignore_extra = t->ignore_extra,
+                                              .no_verify = true, /* ddl_run_find does */
                                               .warn = run->callbacks->note,
                                               .user = run->callbacks->user };
-    ddl_status status =
-        ddl_run_find(&from, t->init_from, t->init_which, run->callbacks->note, run->callbacks->user, err);
+    ddl_status status = ddl_run_find(&from, t->init_from, t->init_which, t->verify, run->callbacks->note,
+                                     run->callbacks->user, err);
     if (!status)
         status = ddl_model_read_weights_with(run->model, from.path, &options, err);
     if (status || !*from.name)

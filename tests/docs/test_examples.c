@@ -81,6 +81,7 @@ static void load_model_with(const char *info, const struct ddl_config *config, s
     assert_ok(ddl_model_save(model, folder, &err), err);
     ddl_model_free(model);
     example_file(info, "model/config.json");
+    assert_int_equal(remove(scratch_path("model/checksums.json")), 0);
     assert_ok(ddl_model_load(&model, folder, backend, count_warning, &warnings, &err), err);
     assert_int_equal(warnings, 0);
     *found = *ddl_model_config(model);

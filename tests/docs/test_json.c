@@ -291,6 +291,7 @@ static void files_of_a_run(void **state)
     (void)state;
     check_metrics();
     check_file("state.json", false, scratch_path("run/checkpoint-4/state.json"));
+    check_file("checksums.json", false, scratch_path("run/checksums.json"));
     check_file("tokenizer.json", false, scratch_path("tok/tokenizer.json"));
     check_file("shards.json", false, scratch_path("shards/shards.json"));
 }

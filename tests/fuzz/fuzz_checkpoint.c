@@ -6,7 +6,8 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "train/resume.h"
-#include "checkpoint/sums.h"
+#include "checkpoint/state.h"
+#include "model/sums.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static void fix_sums(const char *folder)
     FUZZ_CHECK(ddl_path_join(path, sizeof path, folder, "state.json"));
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *sums;
     const char *files = json_string_value(json_object_get(root, "files"));
-    if (files && strcmp(files, "fix") == 0 && ddl_sums_take(folder, &sums, &err) == DDL_OK) {
+    if (files && strcmp(files, "fix") == 0 && ddl_state_take_sums(folder, &sums, &err) == DDL_OK) {
         json_object_set_new(root, "files", sums);
         char *text = ddl_sums_seal(root);
         FUZZ_CHECK(text != NULL);

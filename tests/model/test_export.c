@@ -92,7 +92,7 @@ static void the_same_dtype_keeps_every_byte(void **state)
         snprintf(a, sizeof a, "%s/tokenizer.json", from);
         snprintf(b, sizeof b, "%s/tokenizer.json", scratch_path("to"));
         assert_same_file(a, b);
-        assert_int_equal(entries_of(scratch_path("to")), 3);
+        assert_int_equal(entries_of(scratch_path("to")), 4);
         assert_int_equal(r.n_files, 1);
         /* and in the small dtypes, the second time */
         for (int dtype = DDL_EXPORT_BF16; dtype <= DDL_EXPORT_F16; dtype++) {
@@ -143,7 +143,8 @@ static void several_files_have_an_index(void **state)
     assert_int_equal(json_object_size(map), r.n_tensors);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(index, "metadata"), "total_size")),
                      r.bytes);
-    assert_int_equal(entries_of(scratch_path("to")), r.n_files + 3); /* index, config.json, tokenizer.json */
+    assert_int_equal(entries_of(scratch_path("to")),
+                     r.n_files + 4); /* index, config.json, tokenizer.json, checksums.json */
     /* No file but one with a single large tensor is beyond the limit. */
     for (size_t k = 1; k <= r.n_files; k++) {
         char path[4096];

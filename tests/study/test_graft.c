@@ -50,7 +50,7 @@ static struct ddl_graft_result graft_ok(const char *from, const char *to, const 
     struct ddl_error err;
     struct ddl_graft_result result;
     remove_scratch(to);
-    assert_ok(ddl_graft_write(from, scratch_path(to), graft, false, NULL, NULL, &result, &err), err);
+    assert_ok(ddl_graft_write(from, scratch_path(to), graft, NULL, &result, &err), err);
     return result;
 }
 
@@ -269,8 +269,7 @@ static void sums_between_blocks_change_nothing(void **state)
         snprintf(from, sizeof from, "%s", scratch_path(sources[i]));
         struct ddl_graft g = { .rule = DDL_RESIDUAL_DELTA, .seed = 5 };
         assert_ok(ddl_config_load(&g.keys, from, NULL, NULL, &err), err);
-        assert_int_equal(ddl_graft_write(from, scratch_path("no"), &g, false, NULL, NULL, &r, &err),
-                         DDL_E_USAGE);
+        assert_int_equal(ddl_graft_write(from, scratch_path("no"), &g, NULL, &r, &err), DDL_E_USAGE);
         g.keys.dense_average = true;
         g.keys.dense_dilation = 2;
         r = graft_ok(from, "there", &g);
@@ -405,8 +404,7 @@ static void refuse(const char *from, const struct ddl_graft *graft, const char *
     struct ddl_error err;
     struct ddl_graft_result result;
     remove_scratch("refused");
-    assert_int_equal(ddl_graft_write(from, scratch_path("refused"), graft, false, NULL, NULL, &result, &err),
-                     DDL_E_USAGE);
+    assert_int_equal(ddl_graft_write(from, scratch_path("refused"), graft, NULL, &result, &err), DDL_E_USAGE);
     assert_says(&err, gist);
     assert_false(ddl_file_exists(scratch_path("refused")));
 }
@@ -450,7 +448,7 @@ static void refusals(void **state)
     graft_ok(there, "more", &g);
     struct ddl_error err;
     struct ddl_graft_result result;
-    assert_int_equal(ddl_graft_write(there, add, &g, false, NULL, NULL, &result, &err), DDL_E_USAGE);
+    assert_int_equal(ddl_graft_write(there, add, &g, NULL, &result, &err), DDL_E_USAGE);
     assert_says(&err, "exists already");
 }
 

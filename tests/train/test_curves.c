@@ -44,7 +44,7 @@ static struct ddl_train_config a_run(const char *curve)
     char folder[256];
     snprintf(folder, sizeof folder, "tests/golden/%s", curve);
     snprintf(t.init_from, sizeof t.init_from, "%s", source_path(folder));
-    assert_ok(ddl_run_config(&t.config, t.init_from, NULL, NULL, &err), err);
+    assert_ok(ddl_run_config(&t.config, t.init_from, true, NULL, NULL, &err), err);
     snprintf(t.train_data, sizeof t.train_data, "%s/tokens.bin", t.init_from);
     *t.val_data = '\0';
     snprintf(t.out, sizeof t.out, "%s", scratch_path("run"));

@@ -4,7 +4,7 @@
 #include "support/runs.h"
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/sums.h"
+#include "model/sums.h"
 #include "train/resume.h"
 
 #include <math.h>

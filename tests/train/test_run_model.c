@@ -20,7 +20,7 @@ static ddl_status find(struct ddl_run_model *out, const char *folder, const char
                        struct ddl_error *err)
 {
     warnings = 0;
-    return ddl_run_find(out, folder, which, keep_warning, NULL, err);
+    return ddl_run_find(out, folder, which, true, keep_warning, NULL, err);
 }
 
 /* `which` finds the model `name` of that step in the run. */
@@ -35,7 +35,7 @@ static void finds(const char *folder, const char *which, const char *name, uint6
     assert_int_equal(model.step, step);
     assert_string_equal(model.path, strcmp(name, "final") == 0 ? folder : file_in(folder, name));
     assert_ok(ddl_config_load(&config, model.path, NULL, NULL, &err), err);
-    assert_ok(ddl_run_config(&config, folder, NULL, NULL, &err), err);
+    assert_ok(ddl_run_config(&config, folder, true, NULL, NULL, &err), err);
     assert_int_equal(config.d_model, 21);
 }
 
@@ -45,7 +45,7 @@ static void fails(const char *folder, const char *which, ddl_status status, cons
     struct ddl_error err;
     assert_int_equal(find(&model, folder, which, &err), status);
     assert_says(&err, says);
-    assert_int_equal(ddl_run_find(&model, folder, which, NULL, NULL, NULL), status);
+    assert_int_equal(ddl_run_find(&model, folder, which, true, NULL, NULL, NULL), status);
 }
 
 /* Six steps with a checkpoint and a validation every two. */

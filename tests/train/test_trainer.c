@@ -638,8 +638,8 @@ static void compares_keys_by_their_rows(void **state)
     assert_int_equal(run_until(&t, 2, NULL, &err), DDL_E_INTERRUPTED);
     t = ddl_train_resolved(&t);
     for (const struct ddl_option *row = ddl_train_options(); row->name; row++) {
-        static const char *const values[] = { "0.5",  "3",      "ref", "true", "sequential", "none",
-                                              "bf16", "random", "7",   "wsd",  "nanogpt",    "65536" };
+        static const char *const values[] = { "0.5",    "3", "ref", "true",    "sequential", "none", "bf16",
+                                              "random", "7", "wsd", "nanogpt", "65536",      "false" };
         struct ddl_train_config other = t;
         struct damage damage = { .file = row->name };
         char was[8192], now[8192] = "";

@@ -9,7 +9,7 @@
 #include "train/resume.h"
 #include "train/train_config.h"
 #include "train/trainer.h"
-#include "checkpoint/sums.h"
+#include "model/sums.h"
 
 #include <jansson.h>
 #include <math.h>
