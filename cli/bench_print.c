@@ -1,4 +1,5 @@
 #include "bench_print.h"
+#include "escape.h"
 
 #include <math.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static void print_seconds(FILE *out, double seconds)
 
 static void print_row(FILE *out, const struct ddl_bench_report *report, const struct ddl_bench_row *row)
 {
-    fprintf(out, "%-23s", row->name);
+    fprintf(out, "%-23s", printable(row->name));
     print_seconds(out, row->median);
     fprintf(out, "  -%2.0f +%2.0f %%", 100 * (row->median - row->q1) / row->median,
             100 * (row->q3 - row->median) / row->median);
@@ -49,7 +50,7 @@ static void print_row(FILE *out, const struct ddl_bench_report *report, const st
     print_rate(out, row->flops, row->median, peak_of(report, row), "GFLOP/s");
     print_rate(out, row->bytes, row->median, report->roofline.copy, "GB/s");
     if (row->units > 0)
-        fprintf(out, "  %.6g %s/s", row->units / row->median, row->unit);
+        fprintf(out, "  %.6g %s/s", row->units / row->median, printable(row->unit));
     fputc('\n', out);
 }
 
@@ -65,24 +66,25 @@ static void print_shares(FILE *out, const struct ddl_bench_report *report)
 {
     double whole = ddl_bench_figure(report, "profiled_s");
     for (size_t i = 0; i < report->n_shares; i++)
-        fprintf(out, "%-16s %9.3f ms %5.1f %%  %5.0f calls\n", report->share[i].op,
+        fprintf(out, "%-16s %9.3f ms %5.1f %%  %5.0f calls\n", printable(report->share[i].op),
                 1e3 * report->share[i].seconds, 100 * report->share[i].seconds / whole,
                 report->share[i].calls);
 }
 
 void print_bench(FILE *out, const struct ddl_bench_report *report)
 {
-    fprintf(out, "%s: ", report->kind);
+    fprintf(out, "%s: ", printable(report->kind));
     for (size_t i = 0; i < report->n_settings; i++)
-        fprintf(out, "%s%s %s", i ? ", " : "", report->setting[i].name, report->setting[i].value);
-    fprintf(out, "\n%s, %s\n", report->machine, report->backend);
+        fprintf(out, "%s%s %s", i ? ", " : "", printable(report->setting[i].name),
+                printable(report->setting[i].value));
+    fprintf(out, "\n%s, %s\n", printable(report->machine), printable(report->backend));
     print_roofline(out, &report->roofline);
-    fprintf(out, "checked: %s\n", report->check);
+    fprintf(out, "checked: %s\n", printable(report->check));
     fprintf(out, "%-23s %11s %11s %11s %7s\n", "", "median", "quartiles", "best", "times");
     for (size_t i = 0; i < report->n_rows; i++)
         print_row(out, report, &report->row[i]);
     for (size_t i = 0; i < report->n_figures; i++)
-        fprintf(out, "%-23s %.6g\n", report->figure[i].name, report->figure[i].value);
+        fprintf(out, "%-23s %.6g\n", printable(report->figure[i].name), report->figure[i].value);
     print_shares(out, report);
 }
 
@@ -93,20 +95,22 @@ void print_bench_changes(FILE *out, const struct ddl_bench_report *old, const st
 {
     struct ddl_bench_change change[2 * DDL_BENCH_ROWS];
     if (!old) {
-        fprintf(out, "%s has no report of %s at these settings: nothing to compare\n", path, now->kind);
+        fprintf(out, "%s has no report of %s at these settings: nothing to compare\n", printable(path),
+                printable(now->kind));
         return;
     }
     size_t n = ddl_bench_compare(old, now, change), same = 0;
     if (strcmp(old->machine, now->machine) != 0 || strcmp(old->backend, now->backend) != 0)
-        fprintf(out, "then: %s, %s\n", old->machine, old->backend);
+        fprintf(out, "then: %s, %s\n", printable(old->machine), printable(old->backend));
     for (size_t i = 0; i < n; i++) {
         const struct ddl_bench_change *c = &change[i];
         same += c->verdict == DDL_BENCH_SAME;
         if (c->verdict == DDL_BENCH_FASTER || c->verdict == DDL_BENCH_SLOWER)
-            fprintf(out, "%-23s %s: %.2f x the time (%.4g s, was %.4g s; noise %.0f %%)\n", c->name,
-                    verdicts[c->verdict], c->now / c->before, c->now, c->before, 100 * c->noise);
+            fprintf(out, "%-23s %s: %.2f x the time (%.4g s, was %.4g s; noise %.0f %%)\n",
+                    printable(c->name), verdicts[c->verdict], c->now / c->before, c->now, c->before,
+                    100 * c->noise);
         else if (c->verdict != DDL_BENCH_SAME)
-            fprintf(out, "%-23s %s\n", c->name, verdicts[c->verdict]);
+            fprintf(out, "%-23s %s\n", printable(c->name), verdicts[c->verdict]);
     }
-    fprintf(out, "%zu of %zu within noise of %s\n", same, n, path);
+    fprintf(out, "%zu of %zu within noise of %s\n", same, n, printable(path));
 }

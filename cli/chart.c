@@ -1,4 +1,5 @@
 #include "chart.h"
+#include "escape.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -90,6 +91,6 @@ void draw_chart(const char *x_name, const char *y_name, const struct curve *curv
     printf("\n          %-10.4g%*s%10.4g  %s\n", xs.low, (int)(width > 22 ? width - 20 : 2), "", xs.high,
            x_name);
     for (size_t c = 0; c < n; c++)
-        printf("          %c  %s\n", curves[c].mark, curves[c].name);
+        printf("          %c  %s\n", curves[c].mark, printable(curves[c].name));
     free(grid);
 }

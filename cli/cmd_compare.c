@@ -6,6 +6,7 @@
 #include "compare.h"
 #include "ddl/file.h"
 #include "ddl/sweep.h"
+#include "escape.h"
 #include "folder.h"
 #include "page.h"
 
@@ -167,7 +168,7 @@ static int chart(const struct compared *c, const struct compare_options *o)
     for (size_t r = 0; made && r < c->n; r++) {
         const struct curve curve = { .n = c->logs[r].n, .y = numbers[r] + c->logs[r].n };
         if (!has_points(&curve))
-            printf("          -  %s: no %s\n", c->names[r], what);
+            printf("          -  %s: no %s\n", printable(c->names[r]), what);
     }
     for (size_t r = 0; numbers && r < c->n; r++)
         free(numbers[r]);
@@ -263,7 +264,7 @@ static ddl_status find_baseline(const struct compared *c, char **folders, char *
 
 static void print_note(const char *text)
 {
-    fprintf(stderr, "ddl: note: %s\n", text);
+    fprintf(stderr, "ddl: note: %s\n", printable(text));
 }
 
 /* Prints a note and keeps it for the page; without memory it is printed only. */

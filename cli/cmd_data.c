@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "build_ranks.h"
 #include "cli.h"
+#include "escape.h"
 #include "shards.h"
 #include "terminal.h"
 
@@ -90,10 +91,17 @@ static int show_progress(void *user, const struct ddl_build_progress *p)
 
 static const char *const split_names[2] = { "train", "val" };
 
+/* A path that is not UTF-8 is written with escapes. */
+static json_t *path_json(const char *path)
+{
+    json_t *text = json_string(path);
+    return text ? text : json_string(printable(path));
+}
+
 static void print_build_json(const struct ddl_build_config *c, const struct ddl_build_result *r)
 {
     json_t *root =
-        json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:i, s:I, s:s?, s:f}", "out", c->out, "complete",
+        json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:i, s:I, s:s?, s:f}", "out", path_json(c->out), "complete",
                   r->complete, "parts", (json_int_t)r->parts, "parts_encoded", (json_int_t)r->parts_encoded,
                   "parts_kept", (json_int_t)r->parts_kept, "parts_finished", (json_int_t)r->parts_finished,
                   "bytes_per_token", r->bytes_per_token, "skipped", (json_int_t)r->skipped, "end_held_out",
@@ -103,7 +111,7 @@ static void print_build_json(const struct ddl_build_config *c, const struct ddl_
                             json_pack("{s:I, s:I, s:I, s:I}", "documents", (json_int_t)r->documents[i],
                                       "bytes", (json_int_t)r->bytes[i], "tokens", (json_int_t)r->tokens[i],
                                       "shards", (json_int_t)r->shards[i]));
-    json_dumpf(root, stdout, JSON_INDENT(2));
+    json_dumpf(root, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     putchar('\n');
     json_decref(root);
 }
@@ -200,8 +208,8 @@ static double mean_length(const struct ddl_shard_stats *stats)
 static json_t *stats_json(const char *path, int width, const struct ddl_shard_stats *stats)
 {
     json_t *row =
-        json_pack("{s:s, s:I, s:I, s:I}", "path", path, "tokens", (json_int_t)stats->tokens, "largest_token",
-                  (json_int_t)stats->largest, "documents", (json_int_t)stats->documents);
+        json_pack("{s:o, s:I, s:I, s:I}", "path", path_json(path), "tokens", (json_int_t)stats->tokens,
+                  "largest_token", (json_int_t)stats->largest, "documents", (json_int_t)stats->documents);
     if (width)
         json_object_set_new(row, "bytes_per_token", json_integer(width));
     json_object_set_new(row, "mean_document_tokens",
@@ -220,7 +228,7 @@ static void print_stats(const char *path, int width, const struct ddl_shard_stat
         printf("  mean length %8.1f", mean_length(stats));
     else
         printf("  %20s", "");
-    printf("  %s\n", path);
+    printf("  %s\n", printable(path));
 }
 
 /* Progress of a scan of shards. */
@@ -276,14 +284,15 @@ static void print_info(const ddl_shards *shards, const char *name, const struct 
         if (*id->sha256)
             json_object_set_new(root, "tokenizer_sha256", json_string(id->sha256));
         json_object_set(root, "files", files);
-        json_dumpf(root, stdout, JSON_INDENT(2));
+        json_dumpf(root, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
         putchar('\n');
         json_decref(root);
     } else {
         if (ddl_shards_n_files(shards) > 1)
             print_stats(name, 0, &all);
         if (*id->sha256)
-            printf("tokenizer %s: %zu tokens, SHA-256 %.12s\n", id->name, id->vocab_size, id->sha256);
+            printf("tokenizer %s: %zu tokens, SHA-256 %.12s\n", printable(id->name), id->vocab_size,
+                   id->sha256);
         printf("documents are counted by token %" PRId32 "\n", id->end_of_text);
     }
     json_decref(files);

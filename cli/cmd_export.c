@@ -1,6 +1,7 @@
 /* ddl export: a model folder in another dtype, for PyTorch or to be copied elsewhere. */
 #include "cli.h"
 #include "ddl/export.h"
+#include "escape.h"
 #include "folder.h"
 
 #include <stdbool.h>
@@ -75,8 +76,8 @@ static ddl_status parse_size(const char *text, uint64_t *out, struct ddl_error *
 static void print_result(const char *out, int dtype, const struct ddl_export_result *r)
 {
     const char *why, *file = ddl_config_release_file(&r->config, &why);
-    printf("%s: %zu tensors, %s, %.1f MB in %zu file%s\n", out, r->n_tensors, ddl_export_dtype_names[dtype],
-           (double)r->bytes / 1e6, r->n_files, r->n_files == 1 ? "" : "s");
+    printf("%s: %zu tensors, %s, %.1f MB in %zu file%s\n", printable(out), r->n_tensors,
+           ddl_export_dtype_names[dtype], (double)r->bytes / 1e6, r->n_files, r->n_files == 1 ? "" : "s");
     if (file)
         printf("loads in the authors' release as %s, and in python/ddl_torch.py\n", file);
     else

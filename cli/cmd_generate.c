@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "ddl/generate.h"
 #include "ddl/json.h"
+#include "escape.h"
 #include "folder.h"
 #include "input.h"
 #include "line.h"
@@ -83,7 +84,7 @@ static void echo(const struct text *prompt)
     if (prompt && isatty(STDOUT_FILENO) == 1)
         print_prompt(stdout, prompt->bytes, prompt->n);
     else if (prompt && prompt->n)
-        fwrite(prompt->bytes, 1, prompt->n, stdout);
+        print_generated(stdout, prompt->bytes, prompt->n);
 }
 
 static int on_text(void *user, size_t sequence, const char *text, size_t size)
@@ -95,7 +96,7 @@ static int on_text(void *user, size_t sequence, const char *text, size_t size)
     }
     echo(out->prompt);
     out->prompt = NULL;
-    fwrite(text, 1, size, stdout);
+    print_generated(stdout, text, size);
     return fflush(stdout) != 0 || interrupted(); /* the reader has closed the pipe, or Ctrl-C */
 }
 
@@ -123,7 +124,7 @@ static void print_texts(const struct text *prompt, const struct text *texts, siz
         printf("--- %zu\n", s + 1);
         echo(prompt);
         if (texts[s].n)
-            fwrite(texts[s].bytes, 1, texts[s].n, stdout);
+            print_generated(stdout, texts[s].bytes, texts[s].n);
         printf("\n");
     }
 }

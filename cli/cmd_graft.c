@@ -207,7 +207,7 @@ static void print_options(const struct ddl_graft_result *r)
         ddl_option_format(row, &r->source, was, sizeof was);
         ddl_option_format(row, &r->config, now, sizeof now);
         if (ddl_graft_is_option(row) && strcmp(was, now) != 0)
-            printf("%s: %s, was %s\n", row->name, now, was);
+            printf("%s: %s, was %s\n", row->name, printable(now), printable(was));
     }
 }
 
@@ -216,7 +216,7 @@ static void print_graft(const struct work *w, const struct ddl_graft_result *r, 
     char layers[2048];
     describe_layers(w->graft.layer, r->config.n_layers, layers, sizeof layers);
     if (has_layers(w))
-        printf("%s: rule %s in layers %s\n", w->flags.out, rule_names()[w->graft.rule], layers);
+        printf("%s: rule %s in layers %s\n", printable(w->flags.out), rule_names()[w->graft.rule], layers);
     print_options(r);
     printf("tensors: %zu copied, %zu new (%zu parameters), %zu dropped\n", r->n_copied, r->n_new,
            r->new_numbers, r->n_dropped);
@@ -224,9 +224,9 @@ static void print_graft(const struct work *w, const struct ddl_graft_result *r, 
         printf("loss: %.6f before, %.6f after (%+.6f), on %llu tokens\n", losses->before.loss,
                losses->after.loss, losses->after.loss - losses->before.loss,
                (unsigned long long)losses->after.tokens);
-    printf("to fine-tune it: ddl train --init-from %s", w->flags.out);
+    printf("to fine-tune it: ddl train --init-from %s", printable(w->flags.out));
     if (w->flags.train == DDL_GRAFT_TRAIN_NEW)
-        printf(" --train-only '%s'", r->new_params);
+        printf(" --train-only '%s'", printable(r->new_params));
     printf(" --train-data PATH --steps N --lr X\n");
 }
 

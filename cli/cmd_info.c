@@ -3,6 +3,7 @@
 #include "ddl/json.h"
 #include "ddl/model.h"
 #include "ddl/train.h"
+#include "escape.h"
 #include "folder.h"
 #include "match.h"
 
@@ -147,7 +148,7 @@ static void print_tensor(const struct ddl_param *p)
     size_t used = 0;
     for (size_t k = 0; k < p->ndim; k++)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%zu", k ? ", " : "", p->shape[k]);
-    printf("  %-50s (%s)%s\n", p->name, shape, p->active ? "" : "  not used");
+    printf("  %-50s (%s)%s\n", printable(p->name), shape, p->active ? "" : "  not used");
 }
 
 static void print_text(const struct facts *f, const struct flags *flags)
@@ -168,7 +169,7 @@ static void print_text(const struct facts *f, const struct flags *flags)
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
         char value[64];
         ddl_option_format(row, &f->config, value, sizeof value);
-        printf("  %-36s %s\n", row->name, value);
+        printf("  %-36s %s\n", row->name, printable(value));
     }
     if (flags->tensors)
         printf("tensors\n");

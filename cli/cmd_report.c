@@ -1,5 +1,6 @@
 /* ddl report RUN: what a run has done so far, as text, as JSON and as an HTML page. */
 #include "cli.h"
+#include "escape.h"
 #include "page.h"
 #include "report.h"
 
@@ -36,11 +37,11 @@ static void print_text(const struct report *r)
 {
     const struct ddl_run_point *last = &r->log.points[r->log.n - 1], *best = report_best(r);
     const char *preset = r->log.has_config ? ddl_config_preset_name(&r->log.config) : NULL;
-    printf("%s: %s, step %llu", r->folder, r->status, (unsigned long long)last->step);
+    printf("%s: %s, step %llu", printable(r->folder), printable(r->status), (unsigned long long)last->step);
     if (r->log.recipe)
         printf(" of %llu", (unsigned long long)r->log.recipe->steps);
     if (preset)
-        printf(", %s", preset);
+        printf(", %s", printable(preset));
     if (r->log.n_params)
         printf(", %zu parameters", r->log.n_params);
     printf("\n");
@@ -98,8 +99,8 @@ static ddl_status show(const struct report *r, const struct flags *flags, struct
     print_text(r);
     char why[512];
     if (ddl_sweep_run_is_stale(r->folder, why, sizeof why))
-        printf("stale run of a sweep: %s\n", why);
-    printf("page: %s\n", flags->html);
+        printf("stale run of a sweep: %s\n", printable(why));
+    printf("page: %s\n", printable(flags->html));
     return DDL_OK;
 }
 

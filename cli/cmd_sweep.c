@@ -1,5 +1,6 @@
 /* ddl sweep: trains the runs that a file describes. */
 #include "cli.h"
+#include "escape.h"
 #include "sweep.h"
 
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static size_t report_failed(const struct ddl_sweep *sweep)
     if (n)
         fprintf(stderr,
                 "ddl: %s: %zu of %zu runs failed: see log.txt in their folders; --retry starts them again\n",
-                sweep->path, n, sweep->n_runs);
+                printable(sweep->path), n, sweep->n_runs);
     return n;
 }
 
@@ -116,7 +117,8 @@ static size_t report_stale(const struct ddl_sweep *sweep)
         first++;
     if (n)
         fprintf(stderr, "ddl: %s: %zu of %zu runs %s stale: %s: %s; --retrain trains such runs again\n",
-                sweep->path, n, sweep->n_runs, n == 1 ? "is" : "are", first->name, first->message);
+                printable(sweep->path), n, sweep->n_runs, n == 1 ? "is" : "are", printable(first->name),
+                printable(first->message));
     return n;
 }
 

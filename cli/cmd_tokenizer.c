@@ -1,6 +1,7 @@
 /* `ddl tokenizer encode`, `decode`, `info` and `train`. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "escape.h"
 #include "input.h"
 #include "terminal.h"
 
@@ -173,7 +174,7 @@ static int decode(int argc, char **argv)
     for (size_t i = 0; !status && i < n; i++) {
         size_t n_bytes;
         const char *bytes = ddl_tokenizer_bytes(tokenizer, ids[i], &n_bytes);
-        fwrite(bytes, 1, n_bytes, stdout);
+        print_generated(stdout, bytes, n_bytes);
     }
     free(ids);
     free(text);
@@ -189,13 +190,14 @@ static void print_info_json(const ddl_tokenizer *tokenizer)
     const char *text;
     for (size_t i = 0; (text = ddl_tokenizer_special(tokenizer, i, &id, &size)); i++) {
         json_t *key = json_stringn(text, size);
-        json_object_set_new(specials, key ? json_string_value(key) : "", json_integer(id));
+        json_object_set_new(specials, key ? json_string_value(key) : printable_bytes(text, size),
+                            json_integer(id));
         json_decref(key);
     }
     json_t *root =
         json_pack("{s:I, s:I, s:o}", "vocab_size", (json_int_t)ddl_tokenizer_vocab_size(tokenizer), "merges",
                   (json_int_t)ddl_tokenizer_n_merges(tokenizer), "special_tokens", specials);
-    json_dumpf(root, stdout, JSON_INDENT(2));
+    json_dumpf(root, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     putchar('\n');
     json_decref(root);
 }
@@ -220,7 +222,7 @@ static int info(int argc, char **argv)
         printf("vocabulary      %zu\n", ddl_tokenizer_vocab_size(tokenizer));
         printf("merges          %zu\n", ddl_tokenizer_n_merges(tokenizer));
         for (size_t i = 0; (text = ddl_tokenizer_special(tokenizer, i, &id, &size)); i++)
-            printf("special token   %d  %.*s\n", id, (int)size, text);
+            printf("special token   %d  %s\n", id, printable_bytes(text, size));
     }
     ddl_tokenizer_free(tokenizer);
     return EXIT_OK;
@@ -309,7 +311,8 @@ static int train(int argc, char **argv)
         if (vocab < config.vocab_size)
             fprintf(stderr, "ddl: %zu of %zu tokens: no pair is left that occurs often enough\n", vocab,
                     config.vocab_size);
-        printf("%s: vocabulary %zu, merges %zu\n", flags.out, vocab, ddl_tokenizer_n_merges(tokenizer));
+        printf("%s: vocabulary %zu, merges %zu\n", printable(flags.out), vocab,
+               ddl_tokenizer_n_merges(tokenizer));
     }
     ddl_tokenizer_free(tokenizer);
     return status ? report_error(&err) : EXIT_OK;

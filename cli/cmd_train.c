@@ -3,6 +3,7 @@
 #include "ddl/comm.h"
 #include "ddl/json.h"
 #include "ddl/train.h"
+#include "escape.h"
 #include "match.h"
 #include "train_display.h"
 
@@ -133,7 +134,7 @@ static void print_result_json(const char *out, const struct ddl_train_progress *
 
 static void print_result(const char *out, const struct ddl_train_progress *p)
 {
-    printf("%s: %llu steps, loss %.4f", out, (unsigned long long)p->step, p->loss);
+    printf("%s: %llu steps, loss %.4f", printable(out), (unsigned long long)p->step, p->loss);
     if (p->has_val)
         printf(", validation loss %.4f", p->val_loss);
     printf(", %llu tokens in %.1f s (training %.1f s)\n", (unsigned long long)p->tokens, p->seconds,

@@ -1,4 +1,5 @@
 #include "cli.h"
+#include "escape.h"
 #include "ddl/verify.h"
 
 #include <jansson.h>
@@ -26,20 +27,22 @@ static const char *const outcomes[] = {
 static void print_case(void *user, const struct ddl_verify_case *r)
 {
     (void)user;
-    printf("%-44s %-4s %-11s", r->path, r->backend ? r->backend : "-", r->kind);
+    printf("%-44s %-4s %-11s", printable(r->path), r->backend ? r->backend : "-", r->kind);
     for (size_t i = 0; i < r->n_measures; i++)
-        printf(" %s %.1e/%.0e", r->measures[i].quantity, r->measures[i].error, r->measures[i].limit);
+        printf(" %s %.1e/%.0e", printable(r->measures[i].quantity), r->measures[i].error,
+               r->measures[i].limit);
     printf("%s%s", r->n_measures ? "  " : " ", outcomes[r->outcome]);
     const char *before = ": ";
     for (size_t i = 0; i < r->n_measures; i++) {
         const struct ddl_verify_measure *m = &r->measures[i];
         if (!(m->error <= m->limit)) {
-            printf("%s%s of %s is %.3g, limit %.0e", before, m->quantity, m->tensor, m->error, m->limit);
+            printf("%s%s of %s is %.3g, limit %.0e", before, m->quantity, printable(m->tensor), m->error,
+                   m->limit);
             before = "; ";
         }
     }
     if (*r->sentence)
-        printf("%s%s", before, r->sentence);
+        printf("%s%s", before, printable(r->sentence));
     printf("\n");
     fflush(stdout);
 }
@@ -53,7 +56,7 @@ static json_t *number(double x)
 static json_t *text(const char *x)
 {
     json_t *value = x ? json_string(x) : json_null();
-    return value ? value : json_string("(not UTF-8)");
+    return value ? value : json_string(printable(x)); /* not UTF-8 */
 }
 
 static void collect_case(void *user, const struct ddl_verify_case *r)
@@ -88,7 +91,7 @@ static void print_json(json_t *cases, const struct ddl_verify_totals *totals)
     json_object_set_new(all, "passed", json_integer((json_int_t)totals->passed));
     json_object_set_new(all, "failed", json_integer((json_int_t)totals->failed));
     json_object_set_new(all, "skipped", json_integer((json_int_t)totals->skipped));
-    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     printf("\n");
     json_decref(all);
 }

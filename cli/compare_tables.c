@@ -1,6 +1,7 @@
 /* The results of ddl compare as tables, in text and in Markdown. */
 #include "cli.h"
 #include "compare.h"
+#include "escape.h"
 #include "table.h"
 
 #include <math.h>
@@ -126,16 +127,19 @@ static void print_groups(const struct compared *c, bool markdown)
 }
 
 /* A line for each group of several runs. */
-static void print_members(const struct compared *c)
+static void print_members(const struct compared *c, bool markdown)
 {
     bool any = false;
     for (size_t g = 0; g < c->result.n_groups; g++) {
         const struct ddl_compare_group *group = &c->result.groups[g];
         if (group->n < 2)
             continue;
-        printf("%sgroup %s: ", any ? "" : "\n", compared_group_name(c, g));
-        for (size_t i = 0; i < group->n; i++)
-            printf("%s%s", i ? ", " : "", c->names[group->runs[i]]);
+        printf("%sgroup ", any ? "" : "\n");
+        print_foreign_name(compared_group_name(c, g), markdown);
+        for (size_t i = 0; i < group->n; i++) {
+            fputs(i ? ", " : ": ", stdout);
+            print_foreign_name(c->names[group->runs[i]], markdown);
+        }
         printf("\n");
         any = true;
     }
@@ -178,16 +182,20 @@ static void print_reach(const struct compared *c, bool markdown)
     for (size_t g = 0; g < c->result.n_groups; g++)
         n_reaching += is_reached(&c->result.groups[g].reach);
     if (n_reaching > 1) {
-        printf("\nto reach the validation loss %.4f of %s, relative to its totals:\n", c->result.target,
-               baseline);
+        printf("\nto reach the validation loss %.4f of ", c->result.target);
+        print_foreign_name(baseline, markdown);
+        printf(", relative to its totals:\n");
         print_reaching(c, markdown);
     }
     if (n_reaching == c->result.n_groups)
         return;
-    printf("\nthe validation loss %.4f of %s is not reached by ", c->result.target, baseline);
+    printf("\nthe validation loss %.4f of ", c->result.target);
+    print_foreign_name(baseline, markdown);
+    printf(" is not reached by ");
     for (size_t g = 0; g < c->result.n_groups; g++) {
         if (!is_reached(&c->result.groups[g].reach)) {
-            printf("%s%s", join, compared_group_name(c, g));
+            fputs(join, stdout);
+            print_foreign_name(compared_group_name(c, g), markdown);
             join = ", ";
         }
     }
@@ -271,7 +279,7 @@ int print_compared_tables(const struct compared *c, bool markdown)
     print_runs(c, markdown);
     if (has_seeds(c)) {
         print_groups(c, markdown);
-        print_members(c);
+        print_members(c, markdown);
     }
     if (c->result.n_groups > 1) {
         if (!has_seeds(c))

@@ -12,7 +12,7 @@
 
 static void print_name(const struct eval_model *model, bool separate)
 {
-    printf("%s%s%s%s", separate ? "\n" : "", model->folder, *model->found.name ? ", " : "",
+    printf("%s%s%s%s", separate ? "\n" : "", printable(model->folder), *model->found.name ? ", " : "",
            model->found.name);
 }
 
@@ -26,7 +26,7 @@ static void open_json_model(struct ddl_json *json, const struct eval_model *mode
 static void print_csv_name(const struct eval_model *model)
 {
     print_csv_field(model->folder);
-    printf(",%s,", model->found.name);
+    printf(",%s,", printable(model->found.name));
 }
 
 static void print_markdown_name(const struct eval_model *model)
@@ -146,7 +146,7 @@ static void print_tasks_text(const struct eval_flags *flags, const struct task_t
         printf(", %zu shot%s\n", flags->task.shots, flags->task.shots == 1 ? "" : "s");
         for (size_t t = 0; t < table->n_tasks; t++) {
             const struct ddl_task_result *r = &row->results[t];
-            printf("%-16s %6zu", r->task, r->n_documents);
+            printf("%-16s %6zu", printable(r->task), r->n_documents);
             for (size_t i = 0; i < r->n_values; i++)
                 print_value(&r->values[i]);
             putchar('\n');
@@ -215,7 +215,9 @@ static void print_tasks_markdown(const struct task_table *table)
     printf("| model |");
     for (size_t t = 0; t < table->n_tasks; t++) {
         const struct ddl_task_result *r = &table->rows[0].results[t];
-        printf(" %s %s |", r->task, ddl_task_main_value(r)->name);
+        printf(" ");
+        print_markdown_text(r->task);
+        printf(" %s |", ddl_task_main_value(r)->name);
     }
     printf(" average |\n|---|");
     for (size_t t = 0; t <= table->n_tasks; t++)

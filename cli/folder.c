@@ -1,4 +1,5 @@
 #include "folder.h"
+#include "escape.h"
 
 #include "ddl/file.h"
 
@@ -7,7 +8,7 @@
 void print_warning(void *user, const char *sentence)
 {
     (void)user;
-    fprintf(stderr, "ddl: warning: %s\n", sentence);
+    fprintf(stderr, "ddl: warning: %s\n", printable(sentence));
 }
 
 static bool has_tokenizer(const char *dir)
@@ -32,7 +33,7 @@ static ddl_status find(struct ddl_run_model *out, const char *dir, const char *w
     if (status || quiet || !*out->name)
         return status;
     ddl_run_describe(out, about, sizeof about);
-    fprintf(stderr, "ddl: %s: using %s\n", dir, about);
+    fprintf(stderr, "ddl: %s: using %s\n", printable(dir), printable(about));
     return DDL_OK;
 }
 

@@ -1,11 +1,12 @@
 #include "cli.h"
+#include "escape.h"
 
 #include <stdio.h>
 #include <string.h>
 
 int report_error(const struct ddl_error *err)
 {
-    fprintf(stderr, "ddl: %s\n", err->text);
+    fprintf(stderr, "ddl: %s\n", printable(err->text));
     return error_exit(err->status);
 }
 

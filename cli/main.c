@@ -1,4 +1,5 @@
 #include "cli.h"
+#include "escape.h"
 #include "ddl/backend.h"
 #include "ddl/comm.h"
 #include "ddl/version.h"
@@ -98,13 +99,13 @@ static int print_libraries(void)
     ddl_backend *backend;
     char library[1100];
     if (ddl_backend_create(&backend, NULL, 0, &err)) {
-        fprintf(stderr, "ddl: %s\n", err.text);
+        fprintf(stderr, "ddl: %s\n", printable(err.text));
         return EXIT_FAILED;
     }
-    printf("backend: %s\n", ddl_backend_description(backend));
+    printf("backend: %s\n", printable(ddl_backend_description(backend)));
     ddl_backend_free(backend);
     ddl_comm_library(library, sizeof library);
-    printf("MPI: %s\n", library);
+    printf("MPI: %s\n", printable(library));
     return EXIT_OK;
 }
 

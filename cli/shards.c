@@ -1,4 +1,5 @@
 #include "shards.h"
+#include "escape.h"
 
 #include <stdio.h>
 
@@ -6,5 +7,6 @@ void report_assumed(const ddl_shards *shards)
 {
     const char *path = ddl_shards_assumed(shards);
     if (path)
-        fprintf(stderr, "ddl: %s: no shard header: reading uint16 tokens in nanoGPT's format\n", path);
+        fprintf(stderr, "ddl: %s: no shard header: reading uint16 tokens in nanoGPT's format\n",
+                printable(path));
 }

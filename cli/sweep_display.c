@@ -1,4 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
+#include "escape.h"
 #include "sweep.h"
 
 #include <math.h>
@@ -90,7 +91,7 @@ static void show_event(void *user, const struct ddl_sweep *sweep, const struct d
     if (d->quiet)
         return;
     progress_block_clear(&d->block);
-    fprintf(stderr, "%s: %s", run->name,
+    fprintf(stderr, "%s: %s", printable(run->name),
             run->state == DDL_SWEEP_RUNNING ? "started" : ddl_sweep_state_names[run->state]);
     if (run->state == DDL_SWEEP_RUNNING && run->step > 0)
         fprintf(stderr, ", continues after step %llu", (unsigned long long)run->step);
@@ -100,20 +101,21 @@ static void show_event(void *user, const struct ddl_sweep *sweep, const struct d
         fprintf(stderr, " at step %llu of %llu", (unsigned long long)run->step,
                 (unsigned long long)run->config->steps);
     else if (run->state == DDL_SWEEP_FAILED || run->state == DDL_SWEEP_STALE)
-        fprintf(stderr, ": %s", run->message);
+        fprintf(stderr, ": %s", printable(run->message));
     putc('\n', stderr);
 }
 
 void print_choice(FILE *out, const struct ddl_sweep_setting *setting)
 {
-    fprintf(out, "%s: %s ", setting->name, setting->key);
+    fprintf(out, "%s: %s ", printable(setting->name), printable(setting->key));
     if (setting->is_chosen)
-        fprintf(out, "%s chosen by %s:", setting->values[setting->chosen].text, setting->loss_name);
+        fprintf(out, "%s chosen by %s:", printable(setting->values[setting->chosen].text),
+                setting->loss_name);
     else
         fprintf(out, "not chosen yet:");
     for (size_t i = 0; i < setting->n_values; i++) {
         const struct ddl_sweep_value *value = &setting->values[i];
-        fprintf(out, "%s %s", i ? "," : "", value->text);
+        fprintf(out, "%s %s", i ? "," : "", printable(value->text));
         if (!isnan(value->loss))
             fprintf(out, " %.4f", value->loss);
         else

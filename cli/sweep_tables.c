@@ -1,5 +1,6 @@
 /* Tables and JSON of ddl sweep. */
 #define _POSIX_C_SOURCE 200809L
+#include "escape.h"
 #include "sweep.h"
 #include "table.h"
 
@@ -57,7 +58,7 @@ void print_states(const struct ddl_sweep *sweep)
         const struct ddl_sweep_run *run = &sweep->runs[i];
         if (run->state != DDL_SWEEP_FAILED && run->state != DDL_SWEEP_STALE)
             continue;
-        printf("%s%s: %s\n", any ? "" : "\n", run->name, run->message);
+        printf("%s%s: %s\n", any ? "" : "\n", printable(run->name), printable(run->message));
         any = true;
     }
 }

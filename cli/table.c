@@ -8,7 +8,7 @@ static void print_aligned(const struct table *t, const char *text)
 {
     const struct column *column = &t->columns[t->next];
     bool after_number = t->next > 0 && column[-1].width > 0 && column->width <= 0;
-    printf("%s%*s", t->next == 0 ? "" : after_number ? "  " : " ", column->width, text);
+    printf("%s%*s", t->next == 0 ? "" : after_number ? "  " : " ", column->width, printable(text));
 }
 
 void print_text_cell(struct table *t, const char *text)

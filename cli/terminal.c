@@ -1,5 +1,6 @@
 #define _DEFAULT_SOURCE
 #include "terminal.h"
+#include "escape.h"
 
 #include "cli.h"
 #include "ddl/comm.h"
@@ -134,7 +135,7 @@ void print_prompt(FILE *file, const char *text, size_t n)
     if (n == 0)
         return;
     fputs(color ? "\033[1m" : "[", file);
-    fwrite(text, 1, n, file);
+    print_generated(file, text, n);
     fputs(color ? "\033[0m" : "]", file);
 }
 
@@ -191,9 +192,11 @@ void add_field(struct line_fields *fields, int rank, const char *format, ...)
         return;
     struct line_field *field = &fields->field[fields->n++];
     field->rank = rank;
+    char text[sizeof field->text];
     va_start(args, format);
-    vsnprintf(field->text, sizeof field->text, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    snprintf(field->text, sizeof field->text, "%s", printable(text));
 }
 
 enum { SEPARATOR = 2 }; /* columns between fields */

@@ -1,4 +1,5 @@
 #include "token_data.h"
+#include "escape.h"
 
 #include "force.h"
 #include "input.h"
@@ -30,8 +31,8 @@ ddl_status token_data_open(struct token_data *data, const struct token_flags *fl
     report_assumed(data->shards);
     size_t n = ddl_shards_n_files(data->shards), left_out = ddl_shards_n_left_out(data->shards, false);
     if (left_out > 0)
-        fprintf(stderr, "ddl: %s: evaluating the %zu validation shard%s of %zu files\n", flags->val_data, n,
-                n == 1 ? "" : "s", n + left_out);
+        fprintf(stderr, "ddl: %s: evaluating the %zu validation shard%s of %zu files\n",
+                printable(flags->val_data), n, n == 1 ? "" : "s", n + left_out);
     return DDL_OK;
 }
 

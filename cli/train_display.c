@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "train_display.h"
+#include "escape.h"
 
 #include "cli.h"
 #include "match.h"
@@ -34,7 +35,7 @@ void print_header(FILE *out, bool color, const struct ddl_train_summary *s)
     char params[16];
     format_count((double)s->plan.params_total, params, sizeof params);
     print_label(out, color, "model");
-    fprintf(out, "%s, %s parameters\n", s->model ? s->model : "no named model", params);
+    fprintf(out, "%s, %s parameters\n", s->model ? printable(s->model) : "no named model", params);
     print_label(out, color, "shape");
     fprintf(out, "%zu layer%s, width %zu, %zu head%s x %zu, MLP width %zu\n", model->n_layers,
             model->n_layers == 1 ? "" : "s", model->d_model, model->n_heads, model->n_heads == 1 ? "" : "s",
@@ -51,7 +52,8 @@ void print_header(FILE *out, bool color, const struct ddl_train_summary *s)
     fprintf(out, "%.0f MiB predicted, %.0f MiB available\n", (double)s->plan.bytes_total / 0x1p20,
             (double)s->plan.bytes_capacity / 0x1p20);
     print_label(out, color, "folder");
-    fprintf(out, "%s\n", *config->out ? config->out : "the first free one of runs/<model>-<size>-<n>");
+    fprintf(out, "%s\n",
+            *config->out ? printable(config->out) : "the first free one of runs/<model>-<size>-<n>");
     if (s->step) {
         print_label(out, color, "resumed");
         fprintf(out, "after step %llu of %llu\n", (unsigned long long)s->step,
@@ -121,7 +123,8 @@ static void show_scores(struct train_display *d, const struct ddl_train_progress
     fprintf(stderr, "step %llu/%llu:", (unsigned long long)p->step, (unsigned long long)p->steps);
     for (size_t i = 0; i < p->n_tasks; i++) {
         const struct ddl_task_value *value = ddl_task_main_value(&p->tasks[i]);
-        fprintf(stderr, "%s %s %s %.3f", i ? "," : "", p->tasks[i].task, value->name, value->value);
+        fprintf(stderr, "%s %s %s %.3f", i ? "," : "", printable(p->tasks[i].task), value->name,
+                value->value);
     }
     putc('\n', stderr);
 }
@@ -212,7 +215,7 @@ static void show_sample(void *user, uint64_t step, const char *prompt, const cha
     progress_line_keep(&d->line);
     fprintf(d->samples, "--- step %llu\n", (unsigned long long)step);
     print_prompt(d->samples, prompt, strlen(prompt));
-    fwrite(text, 1, size, d->samples);
+    print_generated(d->samples, text, size);
     fprintf(d->samples, "\n---\n");
     fflush(d->samples);
 }
@@ -223,7 +226,7 @@ static void show_note(void *user, const char *message)
     if (d->quiet)
         return;
     progress_line_keep(&d->line);
-    fprintf(stderr, "ddl: %s\n", message);
+    fprintf(stderr, "ddl: %s\n", printable(message));
 }
 
 static int stop_requested(void *user)

@@ -21,6 +21,8 @@ static void write_quoted(FILE *out, const char *text, size_t size)
             fprintf(out, "\\%c", bytes[i]);
         else if (bytes[i] < 0x20 || bytes[i] == 0x7f)
             fprintf(out, "\\u%04x", bytes[i]);
+        else if (ddl_utf8_is_hidden(code))
+            fprintf(out, "\\u%04x", (unsigned)code);
         else
             fwrite(bytes + i, 1, n, out);
         i += n ? n : 1;

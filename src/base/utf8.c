@@ -65,6 +65,12 @@ size_t ddl_utf8_encode(uint32_t code, char out[4])
     return size;
 }
 
+bool ddl_utf8_is_hidden(uint32_t c)
+{
+    return (c >= 0x80 && c <= 0x9F) || c == 0x61C || c == 0x200E || c == 0x200F ||
+           (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+}
+
 size_t ddl_utf8_incomplete_tail(const unsigned char *s, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {

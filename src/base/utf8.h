@@ -15,6 +15,10 @@ bool ddl_utf8_is_valid(const char *text, size_t size);
 /* Encodes a character (not a surrogate) and returns its length. */
 size_t ddl_utf8_encode(uint32_t code, char out[4]);
 
+/* Whether a terminal does not print the character (not below U+0080), but acts on it or changes the direction
+ * of the text: U+0080 to U+009F, line separators, directional marks, embeddings, overrides and isolates. */
+bool ddl_utf8_is_hidden(uint32_t code);
+
 /* Returns how many bytes at the end of s[0..n-1] are the start of an incomplete character: 0 to 3. */
 size_t ddl_utf8_incomplete_tail(const unsigned char *s, size_t n);
 

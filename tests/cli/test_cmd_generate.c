@@ -3,6 +3,8 @@
 #include "support/pty.h"
 #include "support/runs.h"
 
+#include "ddl/text.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -130,7 +132,9 @@ static void lines_are_prompts(void **state)
         ddl_stream(STANDARD_OUTPUT, "generate %s --max-tokens 3 --prompt free --threads 1", folder), 0);
     snprintf(plain, sizeof plain, "%.511s", printed);
     plain[strcspn(plain, "\n")] = '\0';
-    assert_string_equal(first, plain);
+    char escaped[512]; /* what a model of random weights writes is escaped on a terminal */
+    ddl_text_escape(escaped, sizeof escaped, plain, strlen(plain));
+    assert_string_equal(first, escaped);
 }
 
 static void a_prompt_that_fails_does_not_end_the_loop(void **state)
