@@ -19,8 +19,7 @@ A run folder has several saved models; load takes the newest, or which="best" (l
 step, by the rules of docs/formats.md. A corrupted checkpoint is skipped with a warning of the logger "ddl_torch".
 
     python3 ddl_torch.py info DIR                 what a folder holds [--which last|best|final|STEP]
-    python3 ddl_torch.py convert DIR OUT          the same model as a folder that ddl reads; DIR may hold a
-                                                  pytorch_model.bin, which ddl does not read [--dtype f32|bf16|f16]
+    python3 ddl_torch.py convert DIR OUT          the same model with model.safetensors [--dtype f32|bf16|f16]
 """
 from __future__ import annotations
 

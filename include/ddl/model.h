@@ -67,8 +67,9 @@ DDL_API void ddl_model_free(ddl_model *model); /* NULL is allowed */
 DDL_API ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err);
 
 /* A folder with config.json and model.safetensors (or several files and their index), as the authors' release
- * or this library writes them. Warnings (unknown keys, ignored tensors) go to `warn`, one message per call,
- * if it is not NULL. Tensors that are missing, of another shape or no parameters are DDL_E_FORMAT, by name.
+ * or this library writes them, or with files of torch.save (pytorch_model.bin, ckpt.pt). Warnings (unknown
+ * keys, ignored tensors) go to `warn`, one message per call, if it is not NULL. Tensors that are missing, of
+ * another shape or no parameters are DDL_E_FORMAT, by name.
  */
 DDL_API ddl_status ddl_model_load(ddl_model **out, const char *folder, ddl_backend *backend,
                                   ddl_warn_fn *warn, void *user, struct ddl_error *err);

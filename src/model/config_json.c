@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/locale.h"
 #include "ddl/model.h"
+#include "model/tensor_names.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -275,7 +276,7 @@ static ddl_status read_tensors(const char *folder, json_t *root, struct ddl_conf
                                struct ddl_error *err)
 {
     ddl_safetensors *st;
-    ddl_status status = ddl_safetensors_open_folder(&st, folder, err);
+    ddl_status status = ddl_model_tensors_open(&st, folder, err);
     if (status == DDL_E_IO)
         return ddl_error_prefix(err, status,
                                 "config.json does not say which model it is, nor do the tensors");
@@ -317,14 +318,38 @@ static ddl_status read_keys(const struct reader *r, const char *folder, json_t *
     return status;
 }
 
+/* The configuration that a training script saved beside the weights, for a folder without config.json. *root
+ * is NULL if there is none. `path` becomes what messages name. */
+static ddl_status read_settings(const char *folder, json_t **root, char *path, size_t size,
+                                struct ddl_error *err)
+{
+    ddl_safetensors *st;
+    *root = NULL;
+    if (!ddl_safetensors_in_folder(folder))
+        return DDL_OK;
+    ddl_status status = ddl_model_tensors_open(&st, folder, err);
+    if (status)
+        return status;
+    const json_t *settings = ddl_safetensors_settings(st);
+    if (settings) {
+        snprintf(path, size, "%s: model_args", ddl_safetensors_path(st, ddl_safetensors_at(st, 0)));
+        if (!(*root = json_deep_copy(settings)))
+            status = ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+    }
+    ddl_safetensors_close(st);
+    return status;
+}
+
 ddl_status ddl_config_load(struct ddl_config *out, const char *folder, ddl_warn_fn *warn, void *user,
                            struct ddl_error *err)
 {
     char path[1024];
-    json_t *root;
+    json_t *root = NULL;
     if (!ddl_path_join(path, sizeof path, folder, "config.json"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", folder);
-    ddl_status status = ddl_json_read(&root, path, MAX_JSON, err);
+    ddl_status status = ddl_file_exists(path) ? DDL_OK : read_settings(folder, &root, path, sizeof path, err);
+    if (!status && !root)
+        status = ddl_json_read(&root, path, MAX_JSON, err);
     if (status)
         return status;
     const struct reader reader = { path, warn, user };

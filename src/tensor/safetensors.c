@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/json_scan.h"
 #include "base/mem.h"
+#include "tensor/torch_file.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -22,8 +23,11 @@ enum {
     MAX_FILES = 4096
 };
 
+enum format { SAFETENSORS, TORCH };
+
 struct file {
     char *path;
+    enum format format;
     struct ddl_file_map map;
     char *notes; /* decoded keys and values of its __metadata__ */
 };
@@ -44,6 +48,7 @@ struct ddl_safetensors {
     struct ddl_tensor **by_name;
     struct note *notes; /* sorted by key, then file, when the set is complete */
     size_t n_notes, note_capacity;
+    json_t *settings; /* of the first file of torch.save that has any, or NULL */
 };
 
 static ddl_status no_memory(const char *path, struct ddl_error *err)
@@ -405,17 +410,10 @@ static ddl_status read_entries(struct header *h)
     return check_offsets(file->path, tensors, st->n - first, data, data_size, h->err);
 }
 
-/* Adds the tensors of a file, which takes the next free slot of st->files. */
-static ddl_status add_file(ddl_safetensors *st, const char *path, struct ddl_error *err)
+/* Reads the tensors of a mapped safetensors file. */
+static ddl_status read_safetensors(ddl_safetensors *st, struct file *file, struct ddl_error *err)
 {
-    struct file *file = &st->files[st->n_files];
-    *file = (struct file){ 0 };
-    if (!(file->path = ddl_mem_strdup(path)))
-        return no_memory(path, err);
-    st->n_files++;
-    ddl_status status = ddl_file_map_open(&file->map, path, err);
-    if (status)
-        return status;
+    const char *path = file->path;
     uint64_t size = 0;
     if (file->map.size < 8)
         return truncated(path, "at least ", 8, file->map.size, err);
@@ -450,12 +448,46 @@ static ddl_status index_notes(ddl_safetensors *st, struct ddl_error *err)
     return DDL_OK;
 }
 
-/* Fills by_name and rejects duplicate names, in one file or in two; sorts the notes. */
-static ddl_status index_names(ddl_safetensors *st, const char *path, struct ddl_error *err)
+/* Reads the tensors of a mapped file of torch.save. */
+static ddl_status read_torch(ddl_safetensors *st, const struct file *file, struct ddl_error *err)
 {
-    st->by_name = malloc((st->n + 1) * sizeof *st->by_name);
-    if (!st->by_name)
+    struct ddl_torch_file read;
+    ddl_status status = ddl_torch_file_read(&read, &file->map, file->path, err);
+    if (status)
+        return status;
+    for (size_t i = 0; i < read.n; i++) {
+        if (!status)
+            status = grow(st, file->path, err);
+        if (status) {
+            free((char *)(uintptr_t)read.tensors[i].name);
+            continue;
+        }
+        st->tensors[st->n] = read.tensors[i];
+        st->file_of[st->n++] = (size_t)(file - st->files);
+    }
+    if (!st->settings)
+        st->settings = json_incref(read.settings);
+    ddl_torch_file_close(&read);
+    return status;
+}
+
+/* Adds the tensors of a file, which takes the next free slot of st->files. */
+static ddl_status add_file(ddl_safetensors *st, const char *path, enum format format, struct ddl_error *err)
+{
+    struct file *file = &st->files[st->n_files];
+    *file = (struct file){ .format = format };
+    if (!(file->path = ddl_mem_strdup(path)))
         return no_memory(path, err);
+    st->n_files++;
+    ddl_status status = ddl_file_map_open(&file->map, path, err);
+    if (status)
+        return status;
+    return format == TORCH ? read_torch(st, file, err) : read_safetensors(st, file, err);
+}
+
+/* Sorts by_name and rejects duplicate names, in one file or in two. */
+static ddl_status sort_names(ddl_safetensors *st, struct ddl_error *err)
+{
     for (size_t i = 0; i < st->n; i++)
         st->by_name[i] = &st->tensors[i];
     qsort(st->by_name, st->n, sizeof *st->by_name, by_name);
@@ -465,7 +497,14 @@ static ddl_status index_names(ddl_safetensors *st, const char *path, struct ddl_
             return ddl_error_set(err, DDL_E_FORMAT, "%s: duplicate tensor %.200s: also in %s",
                                  ddl_safetensors_path(st, b), b->name, ddl_safetensors_path(st, a));
     }
-    return index_notes(st, err);
+    return DDL_OK;
+}
+
+static ddl_status index_names(ddl_safetensors *st, const char *path, struct ddl_error *err)
+{
+    st->by_name = malloc((st->n + 1) * sizeof *st->by_name);
+    ddl_status status = st->by_name ? sort_names(st, err) : no_memory(path, err);
+    return status ? status : index_notes(st, err);
 }
 
 static ddl_safetensors *new_set(size_t n_files)
@@ -478,13 +517,14 @@ static ddl_safetensors *new_set(size_t n_files)
     return st;
 }
 
-ddl_status ddl_safetensors_open(ddl_safetensors **out, const char *path, struct ddl_error *err)
+static ddl_status open_file(ddl_safetensors **out, const char *path, enum format format,
+                            struct ddl_error *err)
 {
     *out = NULL;
     ddl_safetensors *st = new_set(1);
     if (!st)
         return no_memory(path, err);
-    ddl_status status = add_file(st, path, err);
+    ddl_status status = add_file(st, path, format, err);
     if (!status)
         status = index_names(st, path, err);
     if (status)
@@ -492,6 +532,11 @@ ddl_status ddl_safetensors_open(ddl_safetensors **out, const char *path, struct 
     else
         *out = st;
     return status;
+}
+
+ddl_status ddl_safetensors_open(ddl_safetensors **out, const char *path, struct ddl_error *err)
+{
+    return open_file(out, path, SAFETENSORS, err);
 }
 
 /* A file name in an index must be a plain name: the file is in the same folder. */
@@ -511,7 +556,7 @@ static bool has_file(const ddl_safetensors *st, const char *path)
 }
 
 static ddl_status add_indexed_files(ddl_safetensors *st, const char *folder, const char *index, json_t *map,
-                                    struct ddl_error *err)
+                                    enum format format, struct ddl_error *err)
 {
     const char *name;
     json_t *value;
@@ -529,7 +574,7 @@ static ddl_status add_indexed_files(ddl_safetensors *st, const char *folder, con
             continue;
         if (st->n_files == MAX_FILES)
             return ddl_error_set(err, DDL_E_FORMAT, "%s: lists more than %d files", index, MAX_FILES);
-        ddl_status status = add_file(st, path, err);
+        ddl_status status = add_file(st, path, format, err);
         if (status)
             return status;
     }
@@ -555,7 +600,7 @@ static ddl_status check_index(const ddl_safetensors *st, const char *index, json
 }
 
 static ddl_status open_indexed(ddl_safetensors **out, const char *folder, const char *index,
-                               struct ddl_error *err)
+                               enum format format, struct ddl_error *err)
 {
     json_t *root;
     ddl_status status = ddl_json_read(&root, index, MAX_INDEX, err);
@@ -568,7 +613,7 @@ static ddl_status open_indexed(ddl_safetensors **out, const char *folder, const 
     else if (!(st = new_set(MAX_FILES)))
         status = no_memory(index, err);
     if (!status)
-        status = add_indexed_files(st, folder, index, map, err);
+        status = add_indexed_files(st, folder, index, map, format, err);
     if (!status)
         status = index_names(st, index, err);
     if (!status)
@@ -581,33 +626,66 @@ static ddl_status open_indexed(ddl_safetensors **out, const char *folder, const 
     return status;
 }
 
-static const char single_name[] = "model.safetensors", index_name[] = "model.safetensors.index.json",
-                  pickle_name[] = "pytorch_model.bin";
+/* The files of a folder that may hold its tensors; the first that exists is read. */
+static const struct {
+    const char *name;
+    enum format format;
+    bool is_index;
+} candidates[] = {
+    { "model.safetensors", SAFETENSORS, false },
+    { "model.safetensors.index.json", SAFETENSORS, true },
+    { "pytorch_model.bin", TORCH, false },
+    { "pytorch_model.bin.index.json", TORCH, true },
+    { "ckpt.pt", TORCH, false },
+};
+enum { N_CANDIDATES = sizeof candidates / sizeof *candidates };
+
+/* The first candidate that exists, or N_CANDIDATES. */
+static size_t find_candidate(const char *folder, char *path, size_t size)
+{
+    size_t i = 0;
+    while (i < N_CANDIDATES &&
+           !(ddl_path_join(path, size, folder, candidates[i].name) && ddl_file_exists(path)))
+        i++;
+    return i;
+}
 
 bool ddl_safetensors_in_folder(const char *folder)
 {
     char path[1024];
-    return (ddl_path_join(path, sizeof path, folder, single_name) && ddl_file_exists(path)) ||
-           (ddl_path_join(path, sizeof path, folder, index_name) && ddl_file_exists(path));
+    return find_candidate(folder, path, sizeof path) < N_CANDIDATES;
 }
 
 ddl_status ddl_safetensors_open_folder(ddl_safetensors **out, const char *folder, struct ddl_error *err)
 {
+    char path[1024], longest[1024];
     *out = NULL;
-    char single[1024], index[1024];
-    if (!ddl_path_join(single, sizeof single, folder, single_name) ||
-        !ddl_path_join(index, sizeof index, folder, index_name))
+    if (!ddl_path_join(longest, sizeof longest, folder, "pytorch_model.bin.index.json"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", folder);
-    if (!ddl_file_exists(single) && ddl_file_exists(index))
-        return open_indexed(out, folder, index, err);
-    char pickle[1024];
-    if (!ddl_file_exists(single) && ddl_path_join(pickle, sizeof pickle, folder, pickle_name) &&
-        ddl_file_exists(pickle))
-        return ddl_error_set(err, DDL_E_UNSUPPORTED,
-                             "%s: Python pickle files are not supported; convert the model with "
-                             "'python3 python/ddl_torch.py convert DIR OUT'",
-                             pickle);
-    return ddl_safetensors_open(out, single, err);
+    size_t i = find_candidate(folder, path, sizeof path);
+    if (i == N_CANDIDATES) {
+        i = 0; /* its error message names the file that is usual */
+        (void)ddl_path_join(path, sizeof path, folder, candidates[0].name);
+    }
+    return candidates[i].is_index ? open_indexed(out, folder, path, candidates[i].format, err)
+                                  : open_file(out, path, candidates[i].format, err);
+}
+
+ddl_status ddl_safetensors_rename(ddl_safetensors *st, ddl_tensor_rename_fn *rename, struct ddl_error *err)
+{
+    for (size_t i = 0; i < st->n; i++)
+        rename(&st->tensors[i], (char *)(uintptr_t)st->tensors[i].name);
+    return sort_names(st, err);
+}
+
+ddl_status ddl_safetensors_verify(const ddl_safetensors *st, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (size_t i = 0; i < st->n_files && !status; i++) {
+        if (st->files[i].format == TORCH)
+            status = ddl_torch_file_verify(&st->files[i].map, st->files[i].path, err);
+    }
+    return status;
 }
 
 void ddl_safetensors_close(ddl_safetensors *st)
@@ -626,6 +704,7 @@ void ddl_safetensors_close(ddl_safetensors *st)
     free(st->file_of);
     free(st->by_name);
     free(st->notes);
+    json_decref(st->settings);
     free(st);
 }
 
@@ -657,6 +736,11 @@ const char *ddl_safetensors_metadata(const ddl_safetensors *st, const char *key)
             high = middle;
     }
     return low < st->n_notes && strcmp(st->notes[low].key, key) == 0 ? st->notes[low].value : NULL;
+}
+
+const json_t *ddl_safetensors_settings(const ddl_safetensors *st)
+{
+    return st->settings;
 }
 
 void ddl_safetensors_release(const ddl_safetensors *st, const struct ddl_tensor *tensor, size_t start,

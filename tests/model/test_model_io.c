@@ -1,6 +1,7 @@
 /* model/model_io.c: saved models load with equal values, every golden model loads, and each mismatch has its
  * error message. */
 #include "support/runs.h"
+#include "support/torch_writer.h"
 
 #include "base/mem.h"
 #include "tensor/safetensors.h"
@@ -325,22 +326,129 @@ static void the_embedding_may_be_called_lm_head(void **state)
     ddl_model_free(model);
 }
 
-static void a_pickle_is_named(void **state)
+/* Writes the tensors of a folder as a file of torch.save, under the names of an earlier release or of wrapped
+ * modules, and removes the safetensors file. */
+enum naming { AS_THEY_ARE, WRAPPED, EARLIER };
+static void convert_to_torch(const char *folder, const char *file, enum naming naming, const char *under)
 {
-    (void)state;
-    ddl_model *model = tiny_model("ddl-cc", 31, 0, backend), *found;
     struct ddl_error err;
-    char path[4096];
-    const char *folder = changed_folder(model, &(struct change){ .dtype = DDL_F32 });
+    ddl_safetensors *st;
+    struct ddl_tensor t[128];
+    char names[128][128], path[4096];
+    struct zip_writer z = { 0 };
+    assert_ok(ddl_safetensors_open_folder(&st, folder, &err), err);
+    size_t n = ddl_safetensors_count(st);
+    assert_true(n <= 128);
+    for (size_t i = 0; i < n; i++) {
+        t[i] = *ddl_safetensors_at(st, i);
+        size_t length = strlen(t[i].name);
+        bool token = strstr(t[i].name, "shortconv.weight");
+        bool channel =
+            !token && (strstr(t[i].name, "compress.weight") || strstr(t[i].name, "readout.weight"));
+        snprintf(names[i], sizeof *names, "%s%s", naming == WRAPPED ? "module._orig_mod." : "", t[i].name);
+        if (naming == EARLIER && (token || channel)) {
+            snprintf(names[i], sizeof *names, "%.*s%s", (int)(length - strlen("weight")), t[i].name,
+                     token ? "conv.weight" : "shortconv.weight");
+            assert_int_equal(t[i].ndim++, 2);
+            t[i].shape[2] = t[i].shape[1];
+            t[i].shape[1] = 1;
+        }
+        t[i].name = names[i];
+    }
+    torch_file(&z, t, n, under);
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    write_file(path, z.file.data, z.file.n);
+    zip_free(&z);
+    ddl_safetensors_close(st);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     assert_int_equal(remove(path), 0);
-    snprintf(path, sizeof path, "%s/pytorch_model.bin", folder);
-    write_file(path, "PK", 2);
-    assert_int_equal(ddl_model_load(&found, folder, backend, NULL, NULL, &err), DDL_E_UNSUPPORTED);
-    assert_says(&err, "pytorch_model.bin: Python pickle files are not supported");
-    assert_says(&err, "ddl_torch.py convert");
-    ddl_model_free(model);
-    remove_scratch("changed");
+}
+
+/* Files of torch.save, without our metadata: names and shapes say which model it is. */
+static void files_of_pytorch_load(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *file, *under;
+        enum naming naming;
+    } cases[] = {
+        { "baseline", "pytorch_model.bin", NULL, AS_THEY_ARE },
+        { "ddl-1", "pytorch_model.bin", NULL, EARLIER },
+        { "ddl-tc", "pytorch_model.bin", NULL, EARLIER },
+        { "ddl-tc-ec", "pytorch_model.bin", NULL, AS_THEY_ARE },
+        { "ddl-tc-ec", "pytorch_model.bin", NULL, EARLIER },
+        { "ddl-cc", "ckpt.pt", "model", WRAPPED },
+        { "ddl-cc", "pytorch_model.bin", NULL, EARLIER },
+        { "ddl-cc-ec", "ckpt.pt", "state_dict", AS_THEY_ARE },
+        { "ddl-cc-ec", "ckpt.pt", "model", EARLIER },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_error err;
+        ddl_model *model = tiny_model(cases[i].model, 31, i, backend), *again;
+        const char *folder = scratch_path("torch");
+        remove_scratch("torch");
+        assert_ok(ddl_file_make_dir(folder, &err), err);
+        assert_ok(ddl_model_save(model, folder, &err), err);
+        convert_to_torch(folder, cases[i].file, cases[i].naming, cases[i].under);
+        assert_ok(ddl_model_load(&again, folder, backend, no_warning, NULL, &err), err);
+        assert_same_model(model, again);
+        assert_string_equal(ddl_config_preset_name(ddl_model_config(again)), cases[i].model);
+        ddl_model_free(again);
+        ddl_model_free(model);
+    }
+}
+
+/* A training script's checkpoint has the configuration beside the weights. */
+static void model_args_replace_config_json(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct zip_writer z = { 0 };
+    struct buffer pickle = { 0 };
+    struct ddl_config config;
+    const struct ddl_tensor t = {
+        .name = "ln_f.weight", .dtype = DDL_F32, .ndim = 1, .shape = { 1 }, .count = 1
+    };
+    static const struct {
+        const char *key;
+        unsigned char value;
+    } keys[] = { { "vocab_size", 31 },
+                 { "num_hidden_layers", 1 },
+                 { "num_attention_heads", 1 },
+                 { "hidden_size", 8 },
+                 { "head_dim", 8 } };
+    remove_scratch("args");
+    assert_ok(ddl_file_make_dir(scratch_path("args"), &err), err);
+    for (int complete = 0; complete < 2; complete++) {
+        buffer_text(&pickle, "}(");
+        pickle_text(&pickle, "model");
+        buffer_text(&pickle, "}");
+        pickle_text(&pickle, t.name);
+        pickle_tensor(&pickle, &t, "0", 1, 0, NULL);
+        buffer_text(&pickle, "s");
+        pickle_text(&pickle, "model_args");
+        buffer_text(&pickle, "}(");
+        for (size_t i = 0; i < sizeof keys / sizeof *keys - !complete; i++) {
+            size_t k = sizeof keys / sizeof *keys - 1 - i;
+            pickle_text(&pickle, keys[k].key);
+            buffer_text(&pickle, "K");
+            buffer_number(&pickle, keys[k].value, 1);
+        }
+        buffer_text(&pickle, "uu.");
+        zip_add(&z, "ckpt/data.pkl", pickle.data, pickle.n);
+        zip_add(&z, "ckpt/data/0", "\0\0\0\0", 4);
+        zip_finish(&z);
+        write_file(scratch_path("args/ckpt.pt"), z.file.data, z.file.n);
+        zip_free(&z);
+        buffer_free(&pickle);
+        if (complete) {
+            assert_ok(ddl_config_load(&config, scratch_path("args"), NULL, NULL, &err), err);
+            assert_true(config.d_model == 8 && config.vocab_size == 31 && config.n_layers == 1);
+        } else {
+            assert_int_equal(ddl_config_load(&config, scratch_path("args"), NULL, NULL, &err), DDL_E_FORMAT);
+            assert_says(&err, "ckpt.pt: model_args: no key vocab_size");
+        }
+    }
 }
 
 static void several_files_with_an_index(void **state)
@@ -420,7 +528,8 @@ int main(void)
         cmocka_unit_test(each_mismatch_has_its_sentence),
         cmocka_unit_test(extra_tensors_are_ignored_where_asked),
         cmocka_unit_test(the_embedding_may_be_called_lm_head),
-        cmocka_unit_test(a_pickle_is_named),
+        cmocka_unit_test(files_of_pytorch_load),
+        cmocka_unit_test(model_args_replace_config_json),
         cmocka_unit_test(claims_of_a_configuration),
         cmocka_unit_test(several_files_with_an_index),
         cmocka_unit_test(same_name_shape_and_seed_start_equal),

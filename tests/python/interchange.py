@@ -294,18 +294,73 @@ def ddl_verifies_controls():
         assert result["passed"] == len(controls) and result["failed"] == result["skipped"] == 0, result
 
 
-def pickles_are_converted():
-    case, folder, out = SOURCE / "tests/golden/ddl-tc-ec", fresh("pickle"), fresh("converted")
-    folder.mkdir(parents=True)
-    tensors, _ = ddl_torch.read_tensors(case)
-    torch.save(tensors | {HEAD: tensors[WTE]}, folder / "pytorch_model.bin")
-    keys = json.loads((case / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({k: v for k, v in keys.items() if k in ddl_torch.RELEASE_KEYS}))
-    assert "pytorch_model.bin: Python pickle files are not supported" in ddl("info", folder, status=1)
-    subprocess.run([sys.executable, SOURCE / "python/ddl_torch.py", "convert", folder, out], check=True)
-    assert json.loads(ddl("info", out, "--json"))["preset"] == "ddl-tc-ec"
-    written, _ = ddl_torch.read_tensors(out)
-    assert set(written) == set(tensors) | {HEAD} and all(torch.equal(written[k], tensors[k]) for k in tensors)
+def files_of_torch_load():
+    """ddl reads what torch.save writes: the release's file, shards, a training script's checkpoint, other protocols and types."""
+    for name in ("ddl-tc-ec", "ddl-cc", "ddl-1", "add"):
+        case = SOURCE / "tests/golden" / name
+        tensors, _ = ddl_torch.read_tensors(case)
+        tensors |= {HEAD: tensors[WTE]}
+        keys = json.loads((case / "config.json").read_text())
+        release = json.dumps({k: v for k, v in keys.items() if k in ddl_torch.RELEASE_KEYS})
+
+        def check(files, config=True):
+            folder, out = fresh("pickle"), fresh("exported")
+            folder.mkdir(parents=True)
+            if config:
+                (folder / "config.json").write_text(release)
+            files(folder)
+            ddl("export", folder, "--out", out)
+            assert json.loads(ddl("info", folder, "--json"))["preset"] == json.loads(ddl("info", case, "--json"))["preset"]
+            written, _ = ddl_torch.read_tensors(out)
+            assert set(written) == set(tensors) and all(torch.equal(written[k], tensors[k]) for k in tensors)
+            return folder
+
+        def checkpoint(folder):
+            model = {"_orig_mod." + k: torch.nn.Parameter(t) for k, t in tensors.items()}
+            optimizer = torch.optim.AdamW(model.values(), fused=False)
+            for p in model.values():
+                p.grad = torch.zeros_like(p)
+            optimizer.step()
+            model = {k: t for k, t in zip(model, [torch.nn.Parameter(t) for t in tensors.values()])}
+            torch.save({"model": model, "optimizer": optimizer.state_dict(), "model_args": json.loads(release), "iter_num": 7,
+                        "best_val_loss": torch.tensor(3.5), "config": {"out_dir": "out", "lr": 6e-4, "compile": True, "betas": (0.9, 0.95)}},
+                       folder / "ckpt.pt")
+
+        def shards(folder):
+            names, weight_map = list(tensors), {}
+            for i, part in enumerate((names[::2], names[1::2])):
+                file = f"pytorch_model-{i + 1:05}-of-00002.bin"
+                torch.save({k: tensors[k] for k in part}, folder / file)
+                weight_map |= {k: file for k in part}
+            (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
+
+        for protocol in (2, 4, 5):
+            check(lambda folder: torch.save(tensors, folder / "pytorch_model.bin", pickle_protocol=protocol))
+        one = torch.cat([t.flatten() for t in tensors.values()])  # views of one storage
+        views = dict(zip(tensors, (v.view(t.shape) for v, t in zip(one.split([t.numel() for t in tensors.values()]), tensors.values()))))
+        check(lambda folder: torch.save(views, folder / "pytorch_model.bin"))
+        check(shards)
+        check(checkpoint)
+        check(checkpoint, config=False)
+
+        folder = check(lambda folder: torch.save(tensors, folder / "pytorch_model.bin"))
+        out = fresh("converted")
+        subprocess.run([sys.executable, SOURCE / "python/ddl_torch.py", "convert", folder, out], check=True)
+        written, _ = ddl_torch.read_tensors(out)
+        assert all(torch.equal(written[k], tensors[k]) for k in tensors)
+        file = folder / "pytorch_model.bin"
+        torch.save(tensors, file, _use_new_zipfile_serialization=False)
+        assert "since PyTorch 1.6, found the one before; convert the file" in ddl("info", folder, status=1)
+        torch.save(tensors | {WTE: tensors[WTE].t().contiguous().t()}, file)
+        assert f"{WTE} is not contiguous" in ddl("info", folder, status=1)
+        torch.save({"model": torch.nn.Linear(2, 2)}, file)
+        assert "the pickle uses torch.nn.modules.linear.Linear: expected only what tensors need" in ddl("info", folder, status=1)
+        torch.save(tensors, file)
+        data = bytearray(file.read_bytes())
+        at = bytes(data).index(bytes(tensors["ln_f.weight"].numpy().tobytes()))
+        data[at] ^= 1
+        file.write_bytes(data)
+        assert "is corrupted: expected CRC-32" in ddl("export", folder, "--out", fresh("exported"), status=1)
 
 
 def invalid_folders_are_rejected():
@@ -592,7 +647,7 @@ def models_of_a_run_are_chosen():
 TESTS = [golden_models_agree, exports_round_like_torch, safetensors_library_reads_exports,
          pretrained_models_load_and_save,
          every_parameter_of_a_new_model_learns,
-         streams_and_sums_start_as_additions, saved_models_load_again, initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, ddl_verifies_controls, pickles_are_converted, invalid_folders_are_rejected, run_and_checkpoint_load,
+         streams_and_sums_start_as_additions, saved_models_load_again, initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, ddl_verifies_controls, files_of_torch_load, invalid_folders_are_rejected, run_and_checkpoint_load,
          models_of_a_run_are_chosen]
 
 
