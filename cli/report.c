@@ -128,7 +128,7 @@ static ddl_status read_samples(struct report *r, struct ddl_error *err)
     ddl_status status = read_input(path, (size_t)1 << 32, &text, &size, err);
     const char *at = text, *end;
     while (!status && (end = memchr(at, '\n', size - (size_t)(at - text)))) {
-        json_t *object = json_loadb(at, (size_t)(end - at), JSON_REJECT_DUPLICATES, NULL);
+        json_t *object = json_loadb(at, (size_t)(end - at), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
         if (json_is_object(object))
             status = add_line(&r->samples, at, (size_t)(end - at), err);
         json_decref(object);

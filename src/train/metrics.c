@@ -21,7 +21,8 @@ static ddl_status read_line(const char *line, size_t length, uint64_t *step, boo
     json_error_t why;
     *step = UINT64_MAX;
     *record = false;
-    if (ddl_json_parse(&object, line, length, JSON_REJECT_DUPLICATES, &why) == DDL_E_MEMORY)
+    /* a sample of text may have any character */
+    if (ddl_json_parse(&object, line, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why) == DDL_E_MEMORY)
         return DDL_E_MEMORY;
     const json_t *number = json_object_get(object, "step");
     if (json_is_integer(number) && json_integer_value(number) >= 0)

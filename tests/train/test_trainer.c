@@ -774,11 +774,29 @@ static void lines_of_starts(void **state)
     free(text);
 }
 
+/* A sample of text may contain any character, U+0000 too. */
+static void keeps_samples_of_any_text(void **state)
+{
+    (void)state;
+    static const char lines[] = "{\"step\":2,\"text\":\"a\\u0000b\"}\n{\"step\":4,\"text\":\"c\"}\n";
+    struct ddl_metrics samples;
+    struct ddl_metrics_kept kept;
+    struct ddl_error err;
+    write_file(scratch_path("samples.jsonl"), lines, sizeof lines - 1);
+    assert_ok(ddl_metrics_open(&samples, scratch_path("samples.jsonl"), 5, 5, &kept, &err), err);
+    ddl_metrics_close(&samples);
+    char *text = read_file(scratch_path("samples.jsonl"), NULL);
+    assert_string_equal(text, lines);
+    assert_int_equal(kept.removed, 0);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resumes_bit_for_bit),
         cmocka_unit_test(lines_of_starts),
+        cmocka_unit_test(keeps_samples_of_any_text),
         cmocka_unit_test(recompute_may_change),
         cmocka_unit_test(metrics_have_every_step),
         cmocka_unit_test(logs_the_loss_before_the_first_step),
