@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include "ddl/bench.h"
+#include "ddl/file.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -264,6 +265,25 @@ static ddl_status show(const struct flags *f, const struct ddl_bench_report *rep
     return status;
 }
 
+/* Opens the file of --save for appending: a new or empty one, or one of earlier reports. */
+static ddl_status open_saved(FILE **out, const char *path, struct ddl_error *err)
+{
+    struct ddl_bench_report *earlier = NULL;
+    size_t n;
+    ddl_status status = ddl_file_append(out, path, err);
+    if (!status && fseek(*out, 0, SEEK_END) == 0 && ftell(*out) > 0) {
+        status = ddl_bench_reports_read(&earlier, &n, path, err);
+        free(earlier);
+        if (status)
+            (void)ddl_error_prefix(err, status, "--save: expected a new file or one of earlier reports");
+    }
+    if (status && *out) {
+        fclose(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
 /* Measures, and shows the report on rank 0. */
 static ddl_status measure(const struct benchmark *b, const struct flags *f, struct ddl_error *err)
 {
@@ -275,8 +295,8 @@ static ddl_status measure(const struct benchmark *b, const struct flags *f, stru
     ddl_status status = DDL_OK;
     if (shows && *f->compare) /* before minutes of measuring */
         status = ddl_bench_reports_read(&old, &n_old, f->compare, err);
-    if (!status && shows && *f->save && !(saved = fopen(f->save, "a")))
-        status = cannot_write(f, err);
+    if (!status && shows && *f->save)
+        status = open_saved(&saved, f->save, err);
     if (!status && !report)
         status = ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory for a report");
     if (!status)

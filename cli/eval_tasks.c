@@ -6,6 +6,8 @@
 #include "terminal.h"
 
 #include "ddl/file.h"
+#include "ddl/text.h"
+#include "ddl/tokenizer.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,7 +31,8 @@ struct scoring {
     struct evaluation *e;
     const ddl_task *task;
     struct item_key key;
-    ddl_status status; /* of writing items */
+    char model[4 * 4096]; /* of the key */
+    ddl_status status;    /* of writing items */
     struct ddl_error err;
 };
 
@@ -138,6 +141,18 @@ static ddl_status agree_on_task(ddl_comm *comm, const ddl_task *task, ddl_status
     return status || !comm ? status : ddl_comm_compare(comm, text, err);
 }
 
+/* The path of the model in items: JSON has no bytes that are not UTF-8, so they become escapes. */
+static void item_model(char *out, size_t size, const char *folder)
+{
+    size_t n = strlen(folder), at = 0, length = 1;
+    while (at < n && (length = ddl_utf8_length(folder + at, n - at)))
+        at += length;
+    if (at < n)
+        ddl_text_escape(out, size, folder, n);
+    else
+        snprintf(out, size, "%s", folder);
+}
+
 static ddl_status score_task(struct evaluation *e, const struct folder *folder, struct task_row *row,
                              size_t t, struct ddl_error *err)
 {
@@ -146,7 +161,8 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
     struct ddl_task_score *scores = calloc(ddl_task_n_requests(task), sizeof *scores);
     bool *done = calloc(n, sizeof *done);
     struct scoring s = { .e = e, .task = task };
-    s.key = (struct item_key){ .model = row->model.folder,
+    item_model(s.model, sizeof s.model, row->model.folder);
+    s.key = (struct item_key){ .model = s.model,
                                .saved = row->model.found.name,
                                .dtype = ddl_precision_names[e->flags->model.dtype],
                                .task = ddl_task_title(task),
@@ -183,6 +199,26 @@ static ddl_status prepare_model(struct evaluation *e, struct folder *folder, str
     return row->results ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "eval: out of memory");
 }
 
+/* Rank 0 has the file of items. */
+static bool has_items(const struct evaluation *e)
+{
+    return *e->flags->items && ddl_comm_rank(e->flags->comm) == 0;
+}
+
+/* Loads the first model and its tasks before the file of items is created or changed: a command that is
+ * refused leaves it as it is. */
+static ddl_status prepare(struct evaluation *e, struct folder *folder, struct task_row *row,
+                          struct ddl_error *err)
+{
+    ddl_status status = ddl_comm_agree(e->flags->comm, prepare_model(e, folder, row, err), err);
+    if (status || e->items.path)
+        return status;
+    if (has_items(e))
+        status = items_open(&e->items, e->flags->items, err);
+    e->items.path = e->flags->items;
+    return ddl_comm_agree(e->flags->comm, status, err);
+}
+
 static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t models_left,
                               struct ddl_error *err)
 {
@@ -190,7 +226,7 @@ static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t
     exit_on_interrupt(true); /* nothing is written */
     ddl_status status = eval_open(&folder, e->flags, &row->model, true, err);
     if (!status)
-        status = ddl_comm_agree(e->flags->comm, prepare_model(e, &folder, row, err), err);
+        status = prepare(e, &folder, row, err);
     exit_on_interrupt(false);
     e->table.n_tasks = e->tasks.n;
     e->work.total = e->work.done;
@@ -204,13 +240,6 @@ static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t
 
 /* ---- the command ---- */
 
-/* Rank 0 has the file of items. */
-static ddl_status open_items(struct evaluation *e, struct ddl_error *err)
-{
-    bool writes = *e->flags->items && ddl_comm_rank(e->flags->comm) == 0;
-    return writes ? items_open(&e->items, e->flags->items, err) : DDL_OK;
-}
-
 static ddl_status evaluate(struct evaluation *e, size_t n_folders, const char *const *folders,
                            struct ddl_error *err)
 {
@@ -219,8 +248,8 @@ static ddl_status evaluate(struct evaluation *e, size_t n_folders, const char *c
     table->rows = calloc(n_folders, sizeof *table->rows);
     if (!table->rows)
         status = ddl_error_set(err, DDL_E_MEMORY, "eval: out of memory");
-    if (!status)
-        status = open_items(e, err);
+    if (!status && has_items(e))
+        status = items_check(e->flags->items, err);
     status = ddl_comm_agree(e->flags->comm, status, err);
     for (; table->n_rows < n_folders && !status; table->n_rows++) {
         table->rows[table->n_rows].model.folder = folders[table->n_rows];

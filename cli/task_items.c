@@ -1,12 +1,17 @@
+#define _DEFAULT_SOURCE /* flock */
 #define _POSIX_C_SOURCE 200809L
 #include "task_items.h"
 
+#include "ddl/file.h"
 #include "ddl/json.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static ddl_status file_error(const struct items *items, const char *verb, struct ddl_error *err)
@@ -14,20 +19,153 @@ static ddl_status file_error(const struct items *items, const char *verb, struct
     return ddl_error_set(err, DDL_E_IO, "%s: cannot %s: %s", items->path, verb, strerror(errno));
 }
 
+enum { MAX_LINE = 16 << 20 };
+
+/* Reads a line with its newline, which the last one may lack. *size is 0 at the end of the file; a failed
+ * read and a longer line than MAX_LINE are errors. Unlike getline, it ends on a device that never ends. */
+static ddl_status read_line(struct items *items, size_t number, size_t *size, struct ddl_error *err)
+{
+    int c;
+    errno = 0;
+    for (*size = 0; (c = getc_unlocked(items->file)) != EOF;) {
+        if (*size == items->capacity) {
+            size_t capacity = items->capacity ? 2 * items->capacity : 1 << 12;
+            char *grown = *size < MAX_LINE ? realloc(items->line, capacity) : NULL;
+            if (!grown && *size < MAX_LINE)
+                return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", items->path);
+            if (!grown)
+                return ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: line exceeds the limit of %d MiB",
+                                     items->path, number, MAX_LINE >> 20);
+            items->line = grown;
+            items->capacity = capacity;
+        }
+        items->line[(*size)++] = (char)c;
+        if (c == '\n')
+            return DDL_OK;
+    }
+    return ferror(items->file) ? file_error(items, "read", err) : DDL_OK;
+}
+
+/* The first bytes of `text` are those of `expected`, as far as both have them. */
+static bool begins(const char *text, size_t size, const char *expected)
+{
+    size_t n = strlen(expected);
+    return memcmp(text, expected, n < size ? n : size) == 0;
+}
+
+/* Whether the line, of which the end may be missing, is one that items_write has written: an object whose
+ * first keys are these. */
+static bool is_item(const char *line, size_t size)
+{
+    static const char first[] = "{\"model\":\"", second[] = "\",\"saved_model\":\"";
+    size_t at = sizeof first - 1;
+    if (!begins(line, size, first))
+        return false;
+    while (at < size && line[at] != '"')
+        at += line[at] == '\\' ? 2 : 1;
+    return at >= size ? line[size - 1] != '\n' : begins(line + at, size - at, second);
+}
+
+static ddl_status foreign(const struct items *items, size_t number, struct ddl_error *err)
+{
+    return ddl_error_set(
+        err, DDL_E_FORMAT,
+        "%s:%zu: expected a line of an earlier evaluation with --items, found other content; "
+        "choose another file",
+        items->path, number);
+}
+
+/* Reads the whole file, each line of which must be an item. *whole: the bytes up to the end of the last
+ * complete line. */
+static ddl_status check_lines(struct items *items, off_t *whole, struct ddl_error *err)
+{
+    size_t size = 0;
+    ddl_status status = DDL_OK;
+    *whole = 0;
+    rewind(items->file);
+    for (size_t number = 1;; number++) {
+        int first = getc(items->file); /* a foreign file is refused before it is read */
+        if (first != EOF && first != '{')
+            return foreign(items, number, err);
+        ungetc(first, items->file);
+        status = read_line(items, number, &size, err);
+        if (status || size == 0)
+            return status;
+        if (!is_item(items->line, size))
+            return foreign(items, number, err);
+        if (items->line[size - 1] != '\n')
+            return DDL_OK;
+        *whole += (off_t)size;
+    }
+}
+
+/* Checks the file without changing it; one that does not exist has no lines. *st: what was checked. */
+static ddl_status check_file(const char *path, off_t *whole, struct stat *st, struct ddl_error *err)
+{
+    struct items items = { .path = path };
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    *whole = 0;
+    *st = (struct stat){ 0 };
+    if (fd < 0 && errno == ENOENT)
+        return DDL_OK;
+    if (fd < 0 && errno == ELOOP)
+        return ddl_error_set(err, DDL_E_IO, "%s: is a symbolic link: expected a regular file", path);
+    if (fd < 0)
+        return file_error(&items, "open", err);
+    if (fstat(fd, st) != 0 || !S_ISREG(st->st_mode)) {
+        close(fd);
+        return ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
+    }
+    items.file = fdopen(fd, "rb");
+    if (!items.file) {
+        ddl_status status = file_error(&items, "open", err);
+        close(fd);
+        return status;
+    }
+    ddl_status status = check_lines(&items, whole, err);
+    fclose(items.file);
+    free(items.line);
+    return status;
+}
+
+ddl_status items_check(const char *path, struct ddl_error *err)
+{
+    struct stat st;
+    off_t whole;
+    return check_file(path, &whole, &st, err);
+}
+
+/* Another evaluation with the file must not run at the same time: both would compute and append the same. */
+static ddl_status lock(const struct items *items, struct ddl_error *err)
+{
+    while (flock(fileno(items->file), LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK)
+            return ddl_error_set(
+                err, DDL_E_IO, "%s: in use by another evaluation: wait until it ends, or choose another file",
+                items->path);
+        if (errno != EINTR)
+            return file_error(items, "lock", err);
+    }
+    return DDL_OK;
+}
+
 ddl_status items_open(struct items *items, const char *path, struct ddl_error *err)
 {
-    char *line = NULL;
-    size_t capacity = 0;
-    off_t whole = 0;
+    off_t whole;
+    struct stat checked, st;
     items->path = path;
-    items->file = fopen(path, "a+e");
-    if (!items->file)
-        return file_error(items, "open", err);
-    rewind(items->file);
-    for (ssize_t n; (n = getline(&line, &capacity, items->file)) > 0 && line[n - 1] == '\n';)
-        whole += n;
-    free(line);
-    if (ftruncate(fileno(items->file), whole) != 0)
+    ddl_status status = ddl_file_append(&items->file, path, err);
+    if (!status)
+        status = lock(items, err);
+    if (!status)
+        status = check_file(path, &whole, &checked, err);
+    if (status)
+        return status;
+    if (fstat(fileno(items->file), &st) != 0)
+        return file_error(items, "read", err);
+    if (st.st_dev != checked.st_dev || st.st_ino != checked.st_ino)
+        return ddl_error_set(err, DDL_E_IO, "%s: was replaced while it was opened", path);
+    if (st.st_size > whole && ftruncate(fileno(items->file), whole) != 0)
         return file_error(items, "truncate", err);
     return DDL_OK;
 }
@@ -85,27 +223,25 @@ static bool take_line(const json_t *line, const ddl_task *task, bool *done, stru
     return true;
 }
 
-ddl_status items_read(const struct items *items, const struct item_key *key, const ddl_task *task, bool *done,
+ddl_status items_read(struct items *items, const struct item_key *key, const ddl_task *task, bool *done,
                       struct ddl_task_score *scores, size_t *n, struct ddl_error *err)
 {
-    char *text = NULL;
-    size_t capacity = 0, number = 0;
-    ddl_status status = DDL_OK;
     rewind(items->file);
-    for (ssize_t size; !status && (size = getline(&text, &capacity, items->file)) > 0;) {
+    for (size_t number = 1;; number++) {
         json_error_t why;
-        json_t *line = json_loadb(text, (size_t)size, JSON_ALLOW_NUL, &why);
-        number++;
+        size_t size;
+        ddl_status status = read_line(items, number, &size, err);
+        if (status || size == 0)
+            return status;
+        json_t *line = json_loadb(items->line, size, JSON_ALLOW_NUL, &why);
         if (!line)
-            status = ddl_error_set(err, DDL_E_FORMAT,
-                                   "%s:%zu: expected a line of an earlier evaluation, found: %s", items->path,
-                                   number, why.text);
-        else if (has_key(line, key))
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "%s:%zu: expected a line of an earlier evaluation, found: %s", items->path,
+                                 number, why.text);
+        if (has_key(line, key))
             *n += take_line(line, task, done, scores);
         json_decref(line);
     }
-    free(text);
-    return status;
 }
 
 /* ---- writing ---- */
@@ -161,7 +297,8 @@ ddl_status items_close(struct items *items, struct ddl_error *err)
     if (!items->file)
         return DDL_OK;
     bool failed = ferror(items->file) != 0;
-    failed = fclose(items->file) != 0 || failed;
-    items->file = NULL;
+    failed = fclose(items->file) != 0 || failed; /* this unlocks the file */
+    free(items->line);
+    *items = (struct items){ .path = items->path };
     return failed ? file_error(items, "write", err) : DDL_OK;
 }

@@ -12,7 +12,7 @@
 
 /* What the scores of a line depend on, besides the document. */
 struct item_key {
-    const char *model; /* the folder's path                                 */
+    const char *model; /* the folder's path, with escapes if it is not UTF-8  */
     const char *saved; /* the model's name in a run, or ""                  */
     uint64_t modified; /* when its weights were last written, nanoseconds   */
     const char *dtype;
@@ -25,12 +25,17 @@ struct item_key {
 struct items {
     FILE *file;
     const char *path;
+    char *line; /* the last one that was read */
+    size_t capacity;
 };
 
-/* Opens or creates the file. An incomplete last line, which an interruption leaves, is removed. */
+/* Refuses a path at which there is something else than a regular file of such lines. Changes nothing. */
+ddl_status items_check(const char *path, struct ddl_error *err);
+/* Opens or creates the file, and locks it until it is closed: DDL_E_IO if another evaluation has it. Refuses
+ * what items_check does. An incomplete last line of its own, which an interruption leaves, is removed. */
 ddl_status items_open(struct items *items, const char *path, struct ddl_error *err);
 /* Sets scores and done of the task's documents that the file has for this key; returns their number in *n. */
-ddl_status items_read(const struct items *items, const struct item_key *key, const ddl_task *task, bool *done,
+ddl_status items_read(struct items *items, const struct item_key *key, const ddl_task *task, bool *done,
                       struct ddl_task_score *scores, size_t *n, struct ddl_error *err);
 /* Appends document i. */
 ddl_status items_write(struct items *items, const struct item_key *key, const ddl_task *task, size_t i,

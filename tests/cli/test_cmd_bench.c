@@ -48,7 +48,14 @@ static void usage(void **state)
         { "bench comm", 2, "expected several ranks, found one" },
     };
     assert_refused(cases, sizeof cases / sizeof *cases);
-    says("step --save /nonexistent/file" TINY, 1, "/nonexistent/file: cannot write");
+    says("step --save /nonexistent/file" TINY, 1, "/nonexistent/file: cannot open");
+    char arguments[2048], *left;
+    write_file(scratch_path("notes"), "precious", 8);
+    snprintf(arguments, sizeof arguments, "step --save '%s'" TINY, scratch_path("notes"));
+    says(arguments, 1, "--save: expected a new file or one of earlier reports: ");
+    left = read_file(scratch_path("notes"), NULL);
+    assert_string_equal(left, "precious");
+    free(left);
     says("--help", 0, "decode");
     says("op --help", 0, "--filter");
     says("tokenizer --help", 0, "--vocab-size");

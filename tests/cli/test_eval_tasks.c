@@ -1,9 +1,14 @@
 /* ddl eval --tasks as a user meets it. */
+#define _DEFAULT_SOURCE /* flock, mkfifo */
 #include "support/files.h"
 #include "support/program.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MODEL "tests/golden/tasks/model"
 #define COMMON "--tokenizer data/tokenizer --data data/tasks --limit 6 "
@@ -148,13 +153,95 @@ static void test_refusals(void **state)
     assert_refused(list, sizeof list / sizeof *list);
 }
 
+/* A file that is not one of items is refused, and keeps its bytes; so is a file of items by a refused
+ * command. */
+static void foreign_items(void **state)
+{
+    (void)state;
+    static const char *const contents[] = {
+        "precious notes",
+        "precious\nnotes",
+        "\n",
+        "{\"model\":\"precious\"}",
+        "{\"model\":\"precious\"}\n",
+        "{\"a\":1}\n",
+        "{",
+        "{\"model\":\"a\",\"saved_model\":\"\"}\nnotes",
+        "\x08\0\0\0\0\0\0\0{}",
+    };
+    char path[1024], command[4096];
+    snprintf(path, sizeof path, "%s", scratch_path("foreign.jsonl"));
+    for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
+        size_t n = i == 8 ? 10 : strlen(contents[i]), after;
+        bool own = strcmp(contents[i], "{") == 0; /* the beginning of a line */
+        write_file(path, contents[i], n);
+        for (int known = own ? 0 : 1; known >= 0; known--) {
+            assert_int_equal(
+                ddl("eval " MODEL " --tasks %s --items '%s' " COMMON, known ? "piqa" : "nosuch", path),
+                own ? 2 : 1);
+            assert_printed(own ? "nosuch" : "expected a line of an earlier evaluation with --items");
+            char *left = read_file(path, &after);
+            assert_int_equal(after, n);
+            assert_memory_equal(left, contents[i], n);
+            free(left);
+        }
+    }
+    /* what is no regular file */
+    remove_scratch("pipe");
+    remove_scratch("link");
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
+    assert_int_equal(symlink("foreign.jsonl", scratch_path("link")), 0);
+    char pipe_path[1024], link_path[1024];
+    snprintf(pipe_path, sizeof pipe_path, "%s", scratch_path("pipe"));
+    snprintf(link_path, sizeof link_path, "%s", scratch_path("link"));
+    const char *const others[][2] = { { "/dev/zero", "not a regular file" },
+                                      { pipe_path, "not a regular file" },
+                                      { scratch_path("."), "not a regular file" },
+                                      { link_path, "is a symbolic link" } };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_int_equal(ddl("eval " MODEL " --tasks piqa --items '%s' " COMMON, others[i][0]), 1);
+        assert_printed(others[i][1]);
+    }
+    /* a large file without a line break, of which nothing is read after the first byte; one long line */
+    write_file(path, "x", 1);
+    assert_int_equal(truncate(path, (off_t)1 << 40), 0);
+    assert_int_equal(ddl("eval " MODEL " --tasks piqa --items '%s' " COMMON, path), 1);
+    assert_printed("foreign.jsonl:1: expected a line of an earlier evaluation");
+    write_file(path, "{", 1);
+    assert_int_equal(truncate(path, (off_t)1 << 40), 0);
+    assert_int_equal(ddl("eval " MODEL " --tasks piqa --items '%s' " COMMON, path), 1);
+    assert_printed("foreign.jsonl:1: line exceeds the limit of 16 MiB");
+    /* a refused command makes no file; another evaluation has the file */
+    remove_scratch("foreign.jsonl");
+    assert_int_equal(ddl("eval " MODEL " --tasks nosuch --items '%s' " COMMON, path), 2);
+    assert_false(ddl_file_exists(path));
+    write_file(path, "", 0);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(ddl("eval " MODEL " --tasks piqa --items '%s' " COMMON, path), 1);
+    assert_printed("foreign.jsonl: in use by another evaluation");
+    close(fd);
+    /* a model whose path is not UTF-8: the second evaluation adds no line */
+    size_t once, twice, n;
+    remove_scratch("foreign.jsonl");
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", source_path(MODEL), scratch_path("m\xff"));
+    assert_int_equal(run_command(command, printed, sizeof printed), 0);
+    assert_int_equal(ddl("eval '%s' --tasks piqa --items '%s' " COMMON, scratch_path("m\xff"), path), 0);
+    once = count_lines(path, &n);
+    assert_int_equal(ddl("eval '%s' --tasks piqa --items '%s' " COMMON, scratch_path("m\xff"), path), 0);
+    twice = count_lines(path, &n);
+    assert_int_equal(once, twice);
+    char *lines = read_file(path, &n);
+    assert_non_null(strstr(lines, "m\\\\xff\""));
+    free(lines);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_outputs),
-        cmocka_unit_test(test_items),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_training), cmocka_unit_test(test_outputs),  cmocka_unit_test(test_items),
+        cmocka_unit_test(foreign_items), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
