@@ -47,29 +47,33 @@ static const char *const silent_keys[] = {
     "attn_implementation",
     "attn_implementation_autoset",
     "_attn_implementation_autoset",
+    "_attn_implementation_internal",
+    "add_cross_attention",
+    "torchscript",
+    "kv_cache_slot_size", /* memory of the release's cache */
 };
 
 /* Switches of the release that models here do not have, with the value that changes nothing (null does not
- * either). Another value is another model; of a harmless key it is worth a warning. */
+ * either). Another value is another model; unless no file of the release reads the key, which then has a
+ * remark for a warning. */
 static const struct {
-    const char *key, *neutral;
-    bool harmless;
+    const char *key, *neutral, *remark;
 } switches[] = {
-    { "bias", "false", false },
-    { "using_groupnorm", "false", false },
-    { "scale_attn_by_inverse_layer_idx", "false", false },
-    { "use_output_gate", "false", false },
-    { "use_k_shift", "false", false },
-    { "use_v_shift", "false", false },
-    { "q_activation", "null", false },
-    { "k_activation", "null", false },
-    { "v_activation", "null", false },
-    { "ddl_state_dv_shortconv_causal", "false", false },
-    { "ddl_sequence_reduction_version", "1", false },
-    { "residual_branch_mult", "1", false },
-    { "rms_norm_eps", "1e-5", false },
-    { "tie_word_embeddings", "true", false },
-    { "dropout", "0", true },
+    { "bias", "false", "no model of the release reads it, and none has biases in its layers" },
+    { "using_groupnorm", "false", NULL },
+    { "scale_attn_by_inverse_layer_idx", "false", "no model of the release reads it" },
+    { "use_output_gate", "false", NULL },
+    { "use_k_shift", "false", NULL },
+    { "use_v_shift", "false", NULL },
+    { "q_activation", "null", NULL },
+    { "k_activation", "null", NULL },
+    { "v_activation", "null", NULL },
+    { "ddl_state_dv_shortconv_causal", "false", NULL },
+    { "ddl_sequence_reduction_version", "1", NULL },
+    { "residual_branch_mult", "1", NULL },
+    { "rms_norm_eps", "1e-5", NULL },
+    { "tie_word_embeddings", "true", NULL },
+    { "dropout", "0", "no model of the release reads it, and there is no dropout here" },
 };
 
 static const char *const required_keys[] = { "vocab_size", "num_hidden_layers", "num_attention_heads",
@@ -190,6 +194,16 @@ static bool is_neutral(const json_t *value, const char *neutral)
            strspn(neutral, "0123456789") > 0;
 }
 
+/* Warns that a switch has a value which has no effect. */
+static void warn_remark(const struct reader *r, const char *key, const char *value, const char *remark)
+{
+    struct ddl_error sentence;
+    if (!r->warn)
+        return;
+    ddl_error_set(&sentence, DDL_OK, "%s: %s is %.80s: %s; ignored", r->path, key, value, remark);
+    r->warn(r->user, sentence.text);
+}
+
 /* A key without a row: a switch of the release, a key without effect, or an unknown key. */
 static ddl_status read_other(const struct reader *r, const char *key, const json_t *value,
                              struct ddl_error *err)
@@ -199,9 +213,12 @@ static ddl_status read_other(const struct reader *r, const char *key, const json
             continue;
         if (is_neutral(value, switches[i].neutral))
             return DDL_OK;
-        if (switches[i].harmless)
-            break;
         char *text = ddl_json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+        if (switches[i].remark) {
+            warn_remark(r, key, text ? text : "?", switches[i].remark);
+            free(text);
+            return DDL_OK;
+        }
         ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: %s is %.80s, expected %s: other models are not supported",
                       r->path, key, text ? text : "?", switches[i].neutral);
         free(text);
