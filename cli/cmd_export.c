@@ -75,11 +75,19 @@ static ddl_status parse_size(const char *text, uint64_t *out, struct ddl_error *
 
 static void print_result(const char *out, int dtype, const struct ddl_export_result *r)
 {
-    const char *why, *file = ddl_config_release_file(&r->config, &why);
+    const char *why, *module, *file = ddl_config_release_file(&r->config, &why);
     printf("%s: %zu tensors, %s, %.1f MB in %zu file%s\n", printable(out), r->n_tensors,
            ddl_export_dtype_names[dtype], (double)r->bytes / 1e6, r->n_files, r->n_files == 1 ? "" : "s");
-    if (file)
-        printf("loads in the authors' release as %s, and in python/ddl_torch.py\n", file);
+    module = ddl_config_release_module(&r->config);
+    if (file && module)
+        printf("loads in the authors' release as %s (model/%s.py), and in python/ddl_torch.py\n", file,
+               module);
+    else if (file)
+        printf("loads in the authors' release as %s, whose class GPTBase is abstract: derive a class from it "
+               "with "
+               "attention_cls = CausalSelfAttention and config_class = GPTConfig of "
+               "model/DDL-gpt-mha-rope-CC.py, and load with that; and in python/ddl_torch.py\n",
+               file);
     else
         printf("the authors' release has no such model (%s) and would compute another one from these "
                "tensors; ddl and "

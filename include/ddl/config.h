@@ -125,7 +125,8 @@ DDL_API struct ddl_config ddl_config_defaults(void);
 /* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
  * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway", "hyper", "mhc",
  * "laurel", "resformer", "denseformer", "ddl-2step"; those from "ddl-1" to "ddl-mix-ec" also with the suffix
- * of a control: "-write", "-erase", "-beta1", "-v0", "-vmap". */
+ * of a control: "-write", "-erase", "-beta1", "-v0", "-vmap". Names of the release's model files are accepted
+ * too: "gpt_base", "DDL-vdim1", "DDL", "DDL-EC", "DDL-CC", "DDL-CC-EC", "DDL-gpt-mha-rope-CC-EC", ... */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
  * (the paper's), "mini", "tiny", "micro". */

@@ -47,6 +47,9 @@ DDL_API ddl_status ddl_export(const char *from, const char *to, const struct ddl
 /* The model file of the authors' release that computes this config ("gpt_base", "DDL-CC-EC", ...);
  * NULL if none does, and then *why (may be NULL) says what the release lacks. */
 DDL_API const char *ddl_config_release_file(const struct ddl_config *config, const char **why);
+/* The Python module of that file in the release's folder model/ ("DDL-gpt-mha-rope-CC-EC"); NULL if there is
+ * no such file, or if its class is abstract ("gpt_base"). */
+DDL_API const char *ddl_config_release_module(const struct ddl_config *config);
 
 #ifdef __cplusplus
 }

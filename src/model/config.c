@@ -387,8 +387,43 @@ static void apply_preset(struct ddl_config *config, const struct preset *preset,
         set_key(config, controls[name - 1].settings[i].key, controls[name - 1].settings[i].value);
 }
 
+/* Model files of the release: the short names, and the model that each computes. */
+static const struct {
+    const char *file, *preset;
+} release_files[] = {
+    { "gpt_base", "baseline" }, { "DDL-vdim1", "ddl-1" },     { "DDL-vdim1-TC", "ddl-1" },
+    { "DDL", "ddl-tc" },        { "DDL-TC", "ddl-tc" },       { "DDL-EC", "ddl-tc-ec" },
+    { "DDL-CC", "ddl-cc" },     { "DDL-TC-EC", "ddl-tc-ec" }, { "DDL-CC-EC", "ddl-cc-ec" },
+};
+
+/* Removes a part of a name, if it is there. */
+static void remove_part(char *name, const char *part)
+{
+    char *at = strstr(name, part);
+    if (at)
+        memmove(at, at + strlen(part), strlen(at + strlen(part)) + 1);
+}
+
+/* The model of a file of the release, or the name itself. */
+static const char *preset_of_file(const char *name)
+{
+    char file[64];
+    if (strlen(name) >= sizeof file)
+        return name;
+    strcpy(file, name);
+    remove_part(file, "-gpt-mha-rope");
+    remove_part(file, "-accelerated");
+    remove_part(file, ".py");
+    for (size_t i = 0; i < sizeof release_files / sizeof *release_files; i++) {
+        if (strcmp(release_files[i].file, file) == 0)
+            return release_files[i].preset;
+    }
+    return name;
+}
+
 ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err)
 {
+    name = preset_of_file(name);
     for (size_t i = 0; i < N_PRESETS; i++) {
         for (size_t n = 0; n < N_NAMES && presets[i].names[n]; n++) {
             if (strcmp(presets[i].names[n], name) != 0)

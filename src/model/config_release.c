@@ -182,3 +182,20 @@ const char *ddl_config_release_file(const struct ddl_config *config, const char 
         *why = reason;
     return file;
 }
+
+const char *ddl_config_release_module(const struct ddl_config *config)
+{
+    static const struct {
+        const char *file, *module;
+    } modules[] = {
+        { "DDL-vdim1", "DDL-vdim1-gpt-mha-rope-TC" }, { "DDL", "DDL-gpt-mha-rope-TC" },
+        { "DDL-EC", "DDL-gpt-mha-rope-TC-EC" },       { "DDL-CC", "DDL-gpt-mha-rope-CC" },
+        { "DDL-CC-EC", "DDL-gpt-mha-rope-CC-EC" },
+    };
+    const char *file = ddl_config_release_file(config, NULL);
+    for (size_t i = 0; file && i < sizeof modules / sizeof *modules; i++) {
+        if (strcmp(modules[i].file, file) == 0)
+            return modules[i].module;
+    }
+    return NULL;
+}

@@ -56,13 +56,16 @@ static void what_the_release_has_is_said(void **state)
     static const struct {
         const char *golden, *says;
     } cases[] = {
-        { "add", "loads in the authors' release as gpt_base, and in python/ddl_torch.py" },
-        { "ddl-1", "as DDL-vdim1," },
-        { "ddl-tc", "as DDL," },
-        { "ddl-tc-ec", "as DDL-EC," },
-        { "ddl-cc", "as DDL-CC," },
-        { "ddl-cc-ec-mup", "as DDL-CC-EC," },
+        { "add",
+          "loads in the authors' release as gpt_base, whose class GPTBase is abstract: derive a class" },
+        { "ddl-1", "as DDL-vdim1 (model/DDL-vdim1-gpt-mha-rope-TC.py)," },
+        { "ddl-tc", "as DDL (model/DDL-gpt-mha-rope-TC.py)," },
+        { "ddl-tc-ec", "as DDL-EC (model/DDL-gpt-mha-rope-TC-EC.py)," },
+        { "ddl-cc", "as DDL-CC (model/DDL-gpt-mha-rope-CC.py)," },
+        { "ddl-cc-ec-mup", "as DDL-CC-EC (model/DDL-gpt-mha-rope-CC-EC.py)," },
         { "ddl-cc-ec-write", "the authors' release has no such model (ddl_update write)" },
+        { "ddl-cc-c3-k2", "no such model (ddl_state_shortconv_kernel_size other than ddl_value_channels" },
+        { "ddl-cc-ec-c5-k4", "no such model (ddl_state_shortconv_kernel_size other than ddl_value_channels" },
         { "ddl-1-mixed", "(a residual rule that changes from layer to layer)" },
         { "ddl-1-vmap", "(ddl_map v)" },
         { "ddl-1-v-context", "(ddl_v_input context)" },

@@ -82,6 +82,42 @@ static void presets(void **state)
         "resformer, ddl-2step; delta models also with the suffixes -write, -erase, -beta1, -v0, -vmap)");
 }
 
+/* The release's model files are names of the models that they compute. */
+static void files_of_the_release_are_names(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {
+        { "gpt_base", "baseline" },
+        { "DDL-vdim1", "ddl-1" },
+        { "DDL-vdim1-gpt-mha-rope", "ddl-1" },
+        { "DDL-vdim1-gpt-mha-rope-TC.py", "ddl-1" },
+        { "DDL-vdim1-gpt-mha-rope-TC-accelerated", "ddl-1" },
+        { "DDL", "ddl-tc" },
+        { "DDL-gpt-mha-rope", "ddl-tc" },
+        { "DDL-gpt-mha-rope-TC", "ddl-tc" },
+        { "DDL-EC", "ddl-tc-ec" },
+        { "DDL-gpt-mha-rope-EC", "ddl-tc-ec" },
+        { "DDL-gpt-mha-rope-TC-EC", "ddl-tc-ec" },
+        { "DDL-CC", "ddl-cc" },
+        { "DDL-gpt-mha-rope-CC", "ddl-cc" },
+        { "DDL-CC-EC", "ddl-cc-ec" },
+        { "DDL-gpt-mha-rope-CC-EC", "ddl-cc-ec" },
+        { "DDL-gpt-mha-rope-CC-EC-accelerated.py", "ddl-cc-ec" },
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct ddl_error err;
+        struct ddl_config c = ddl_config_defaults();
+        assert_ok(ddl_config_set_preset(&c, names[i][0], &err), err);
+        assert_string_equal(ddl_config_preset_name(&c), names[i][1]);
+    }
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    assert_int_equal(ddl_config_set_preset(&c, "DDL-XX", &err), DDL_E_USAGE);
+    assert_int_equal(
+        ddl_config_set_preset(&c, "DDL-gpt-mha-rope-CC-EC-and-a-name-of-more-than-64-characters", &err),
+        DDL_E_USAGE);
+}
+
 /* What each control sets, by hand. */
 static void set_control(struct ddl_config *c, size_t control)
 {
@@ -364,6 +400,7 @@ static void rule_by_layer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_of_the_release_are_names),
         cmocka_unit_test(defaults_are_the_small_baseline),
         cmocka_unit_test(presets),
         cmocka_unit_test(controls),

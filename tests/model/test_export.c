@@ -180,8 +180,8 @@ static void every_variant_of_ours_stays_itself(void **state)
         "ddl-1-write", "ddl-cc-ec-erase", "ddl-1-v-context",  "ddl-1-mixed-outer", "ddl-mix-ec",
         "ddl-cc-vmap", "ddl-cc-ec",       "ddl-1-v-constant", "ddl-cc-ec-c5-k4",   "add"
     };
-    static const char *const files[] = { NULL, NULL,        NULL,        NULL,        NULL,
-                                         NULL, "DDL-CC-EC", "DDL-vdim1", "DDL-CC-EC", "gpt_base" };
+    static const char *const files[] = { NULL, NULL,        NULL,        NULL, NULL,
+                                         NULL, "DDL-CC-EC", "DDL-vdim1", NULL, "gpt_base" };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char golden[256];
         const char *why;

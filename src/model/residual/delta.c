@@ -303,8 +303,8 @@ static const char *release_file(const struct ddl_config *config, const char **wh
         return "DDL-vdim1";
     else if (config->compress == DDL_COMPRESS_MIX)
         *why = "ddl_compress mix";
-    else if (config->compress == DDL_COMPRESS_CHANNEL && ddl_config_state_kernel(config) > config->channels)
-        *why = "a channel kernel longer than ddl_value_channels";
+    else if (config->compress == DDL_COMPRESS_CHANNEL && ddl_config_state_kernel(config) != config->channels)
+        *why = "ddl_state_shortconv_kernel_size other than ddl_value_channels with ddl_compress channel";
     else if (config->compress == DDL_COMPRESS_CHANNEL)
         return conv ? "DDL-CC-EC" : "DDL-CC";
     else
