@@ -73,6 +73,9 @@ extern const struct command tokenizer_command;
 extern const struct command train_command;
 extern const struct command verify_command;
 
+/* The command, or the action of one, that main runs; NULL before that. main.c. */
+extern const struct command *current_command;
+
 /* The command of a list whose last word is `name`, or NULL. */
 const struct command *find_command(const struct command *const *list, const char *name);
 /* "data": unknown action 'bild', did you mean 'build'? Without `command`: unknown command. Returns
@@ -89,8 +92,9 @@ ddl_status check_arguments(const char *command, int n, char **argv, int min, int
 /* Removes slashes at the end of a path. */
 void trim_slashes(char *path);
 
-/* Prints "ddl: <message>" on standard error and returns the exit status that fits: 2 for DDL_E_USAGE, 3 for
- * DDL_E_INTERRUPTED, else 1. */
+/* Prints "ddl: <message>" on standard error, with a reference to the help of the current command if the
+ * message is about an unknown option and has no suggestion, and returns the exit status that fits: 2 for
+ * DDL_E_USAGE, 3 for DDL_E_INTERRUPTED, else 1. */
 int report_error(const struct ddl_error *err);
 /* The exit status alone. */
 int error_exit(ddl_status status);

@@ -49,10 +49,17 @@ struct flags {
     }
 #define BATCH_ROW(help) SIZE_ROW("batch", batch, 1, 65536, help, DDL_BATCH_ALIASES)
 #define SEQ_ROW(help) SIZE_ROW("seq", seq, 1, 1048576, help, DDL_SEQ_ALIASES)
-#define STEPS_ROW(help) SIZE_ROW("steps", steps, 1, DDL_BENCH_REPETITIONS, help)
+#define STEPS_ROW(help) SIZE_ROW("steps", steps, 1, DDL_BENCH_REPETITIONS, help, .others = steps_others)
 #define WARMUP_ROW SIZE_ROW("warmup", warmup, 0, 1000, "untimed repetitions before the timed ones")
 #define OPS_ROW(when) BOOL_ROW("ops", ops, "also time every op, in " when)
 #define ROOFLINE_ROW BOOL_ROW("roofline", roofline, "also measure the peak rates of the machine")
+
+static const struct ddl_other_name steps_others[] = {
+    { "iters", NULL, DDL_OTHER_DIFFERS },
+    { "iterations", NULL, DDL_OTHER_DIFFERS },
+    { "repetitions", NULL, DDL_OTHER_DIFFERS },
+    { 0 },
+};
 
 /* Of every benchmark. */
 static const struct ddl_option report_rows[] = {

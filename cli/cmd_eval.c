@@ -14,6 +14,28 @@
 
 #define AT(field) offsetof(struct eval_flags, field)
 #define SIZED(field) AT(field), sizeof(((struct eval_flags *)0)->field)
+static const struct ddl_other_name task_others[] = {
+    { "model", "the model is an argument: ddl eval DIR", DDL_OTHER_NONE },
+    { "model_args", "the model is an argument: ddl eval DIR; other settings are options", DDL_OTHER_NONE },
+    { "pretrained", "the model is an argument: ddl eval DIR", DDL_OTHER_NONE },
+    { "eval_iters", "--val-tokens limits tokens: eval_iters x batch x seq", DDL_OTHER_NONE },
+    { 0 },
+};
+static const struct ddl_other_name shots_others[] = {
+    { "few_shot", NULL, DDL_OTHER_DIFFERS },
+    { "fewshot", NULL, DDL_OTHER_DIFFERS },
+    { 0 },
+};
+static const struct ddl_other_name seed_others[] = {
+    { "seed", "Nothing but the choice of examples is random", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+static const struct ddl_other_name items_others[] = {
+    { "log_samples", "It takes a file", DDL_OTHER_DIFFERS },
+    { "output_path", "the result is printed, with --json as JSON; --items FILE keeps the documents' scores",
+      DDL_OTHER_NONE },
+    { 0 },
+};
 static const struct ddl_option rows[] = {
     { "val_data", DDL_OPTION_PATHS, SIZED(tokens.val_data), 0, 0, NULL, "PATH",
       "shards to evaluate on: files, a folder, or a pattern; from a folder, its validation shards, if any",
@@ -21,7 +43,7 @@ static const struct ddl_option rows[] = {
     { "text", DDL_OPTION_PATH, SIZED(tokens.text), 0, 0, NULL, "FILE",
       "text to evaluate on (-: standard input)" },
     { "tasks", DDL_OPTION_STRING, SIZED(tasks), 0, 0, NULL, "LIST",
-      "comma-separated names of tasks and .jsonl files of your own, or all" },
+      "comma-separated names of tasks and .jsonl files of your own, or all", .others = task_others },
     FORCE_ROW(struct eval_flags,
               "change the update of some sublayers, such as layers=7-9,sub=mlp,beta=0; may be repeated"),
     MODEL_ROWS(struct eval_flags),
@@ -41,16 +63,18 @@ static const struct ddl_option window_rows[] = {
     { 0 },
 };
 static const struct ddl_option task_rows[] = {
-    { "shots", DDL_OPTION_SIZE, AT(task.shots), 0, 0, 4096, NULL, "K", "examples before each document" },
+    { "shots", DDL_OPTION_SIZE, AT(task.shots), 0, 0, 4096, NULL, "K", "examples before each document",
+      "num_fewshot", .others = shots_others },
     { "data", DDL_OPTION_STRING, SIZED(task.data), 0, 0, NULL, "DIR", "folder with the files of the tasks" },
     { "limit", DDL_OPTION_U64, AT(task.limit), 0, 0, 9e15, NULL, "N",
       "first N documents of each task (0: all)" },
     { "fewshot_seed", DDL_OPTION_U64, AT(task.seed), 0, 0, 9e15, NULL, "N",
-      "seed of the random choice of examples" },
+      "seed of the random choice of examples", .others = seed_others },
     { "any_revision", DDL_OPTION_BOOL, AT(task.any_revision), 0, 0, 0, NULL, NULL,
       "accept task files whose SHA-256 is not the known one" },
     { "items", DDL_OPTION_STRING, SIZED(items), 0, 0, NULL, "FILE",
-      "append each document's requests and scores to FILE as JSON lines; skip documents already in it" },
+      "append each document's requests and scores to FILE as JSON lines; skip documents already in it",
+      .others = items_others },
     { 0 },
 };
 

@@ -20,7 +20,8 @@ struct flags {
 static const struct ddl_option rows[] = {
     { "out", DDL_OPTION_PATH, AT(out), 1024, 0, 0, NULL, "DIR", "output folder" },
     WHICH_ROW(flags),
-    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_export_dtype_names, NULL, "dtype of every tensor" },
+    { "dtype", DDL_OPTION_CHOICE, AT(dtype), 0, 0, 0, ddl_export_dtype_names, NULL, "dtype of every tensor",
+      "precision" },
     { "max_shard_size", DDL_OPTION_STRING, AT(max_shard_size), 32, 0, 0, NULL, "SIZE",
       "split into files of at most this size, with an index: 500MB, 2GB, 1GiB (empty: one file)" },
     { "lm_head", DDL_OPTION_BOOL, AT(lm_head), 0, 0, 0, NULL, NULL,

@@ -23,28 +23,47 @@ enum { MAX_PROMPT = 64 << 20 };
 struct flags {
     struct model_flags model;
     bool echo, json;
+    char taken[1]; /* the field of --prompt and --stop, never set */
 };
 
 #define AT(field) offsetof(struct flags, field)
+static const struct ddl_other_name prompt_others[] = {
+    { "start", "A prompt in a file is standard input: ddl generate DIR <FILE", DDL_OTHER_DIFFERS },
+    { "file", "a prompt in a file is standard input: ddl generate DIR <FILE", DDL_OTHER_NONE },
+    { "interactive", "without --prompt, each line typed on a terminal is a prompt", DDL_OTHER_NONE },
+    { "conversation", "without --prompt, each line typed on a terminal is a prompt", DDL_OTHER_NONE },
+    { "model", "the model is an argument: ddl generate DIR", DDL_OTHER_NONE },
+    { "ckpt", "the model is an argument: ddl generate DIR", DDL_OTHER_NONE },
+    { 0 },
+};
+static const struct ddl_other_name stop_others[] = {
+    { "reverse_prompt", "The text that stops is not printed", DDL_OTHER_DIFFERS },
+    { "stop_strings", "It may be repeated", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+
+/* --prompt and --stop are here for the help and for suggestions: a field of a table cannot hold whether
+ * --prompt is given, nor all values of --stop (take_texts). */
+enum { PROMPT, STOP, TEXTS };
 static const struct ddl_option rows[] = {
+    [PROMPT] = { .name = "prompt",
+                 .type = DDL_OPTION_STRING,
+                 .offset = AT(taken),
+                 .size = 1,
+                 .value = "TEXT",
+                 .help = "prompt; empty: <|endoftext|> (without this option: standard input)",
+                 .others = prompt_others },
+    [STOP] = { .name = "stop",
+               .type = DDL_OPTION_STRING,
+               .offset = AT(taken),
+               .size = 1,
+               .value = "TEXT",
+               .help = "stop at the first occurrence of TEXT, which is not printed; may be repeated",
+               .others = stop_others },
     { "echo", DDL_OPTION_BOOL, AT(echo), 0, 0, 0, NULL, NULL,
       "print the prompt before each text [default: on if standard output is a terminal]" },
     MODEL_ROWS(struct flags),
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print all texts as JSON at the end" },
-    { 0 },
-};
-
-/* For the help only: a field of a table cannot hold whether --prompt is given, nor all values of --stop
- * (take_texts). */
-static const struct ddl_option text_rows[] = {
-    { .name = "prompt",
-      .type = DDL_OPTION_STRING,
-      .value = "TEXT",
-      .help = "prompt; empty: <|endoftext|> (without this option: standard input)" },
-    { .name = "stop",
-      .type = DDL_OPTION_STRING,
-      .value = "TEXT",
-      .help = "stop at the first occurrence of TEXT, which is not printed; may be repeated" },
     { 0 },
 };
 
@@ -259,8 +278,6 @@ static int prompt_loop(const struct folder *f, const struct flags *flags, struct
     return code;
 }
 
-enum { PROMPT, STOP, TEXTS };
-
 static int generate_once(const struct folder *f, const struct flags *flags,
                          const struct ddl_generate_config *config, const struct texts *prompts)
 {
@@ -329,8 +346,7 @@ static int cmd_generate(int argc, char **argv)
     int code = EXIT_FAILED;
     flags.echo = isatty(STDOUT_FILENO) == 1;
     if (values) {
-        struct texts texts[TEXTS] = { { &text_rows[PROMPT], values, 0 },
-                                      { &text_rows[STOP], values + argc, 0 } };
+        struct texts texts[TEXTS] = { { &rows[PROMPT], values, 0 }, { &rows[STOP], values + argc, 0 } };
         code = run(argc, argv, texts, &flags);
     } else {
         fprintf(stderr, "ddl: out of memory\n");
@@ -352,7 +368,6 @@ const struct command generate_command = {
             "number of lines before it. A single text is printed while it is generated; several texts (--n)",
             "are printed at the end. The same seed gives the same text.", NULL },
     .options = { { .table = ddl_generate_options, .defaults = sampling_defaults },
-                 { .rows = text_rows },
                  { .rows = rows, .defaults = defaults } },
     .examples =
         (const struct note[]){

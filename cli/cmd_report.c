@@ -17,9 +17,14 @@ struct flags {
 };
 
 #define AT(field) offsetof(struct flags, field)
+static const struct ddl_other_name html_others[] = {
+    { "out", NULL, DDL_OTHER_DIFFERS },
+    { "output", NULL, DDL_OTHER_DIFFERS },
+    { 0 },
+};
 static const struct ddl_option rows[] = {
     { "html", DDL_OPTION_PATH, AT(html), PAGE_PATH, 0, 0, NULL, "FILE",
-      "file of the page (empty: RUN/report.html, and none with --json)" },
+      "file of the page (empty: RUN/report.html, and none with --json)", .others = html_others },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print the data of the page as JSON" },
     { 0 },
 };

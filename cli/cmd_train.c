@@ -21,15 +21,24 @@ struct flags {
     size_t ranks;
 };
 
-#define FLAG(field, help)                                                                                    \
+#define FLAG(field, ...)                                                                                     \
     {                                                                                                        \
-#field, DDL_OPTION_BOOL, offsetof(struct flags, field), 0, 0, 0, NULL, NULL, help                    \
+#field, DDL_OPTION_BOOL, offsetof(struct flags, field), 0, 0, 0, NULL, NULL, __VA_ARGS__             \
     }
+static const struct ddl_other_name resume_others[] = {
+    { "resume_from_checkpoint", "It takes no value: the newest checkpoint in --out is used",
+      DDL_OTHER_DIFFERS },
+    { "eval_only", "ddl eval evaluates a model", DDL_OTHER_NONE },
+    { "config", "the recipe is an argument: ddl train RECIPE.yaml", DDL_OTHER_NONE },
+    { "config_file", "the recipe is an argument: ddl train RECIPE.yaml", DDL_OTHER_NONE },
+    { "recipe", "the recipe is an argument: ddl train RECIPE.yaml", DDL_OTHER_NONE },
+    { 0 },
+};
 static const struct ddl_option flag_rows[] = {
-    FLAG(resume, "resume from the newest checkpoint in --out"),
+    FLAG(resume, "resume from the newest checkpoint in --out", .others = resume_others),
     { "skip", DDL_OPTION_U64, offsetof(struct flags, skip), 0, 0, 9007199254740992.0, NULL, "N",
       "with --resume: skip the data of N steps" },
-    FLAG(overwrite, "delete an existing run in --out first"),
+    FLAG(overwrite, "delete an existing run in --out first", "overwrite_output_dir"),
     FLAG(dry_run, "check data and tokenizer; predict memory and time; write nothing"),
     { "ranks", DDL_OPTION_SIZE, offsetof(struct flags, ranks), 0, 0, 1048576, NULL, "N",
       "with --dry-run: plan for N ranks (0: those that were started)" },

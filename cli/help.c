@@ -6,7 +6,10 @@
 
 int report_error(const struct ddl_error *err)
 {
-    fprintf(stderr, "ddl: %s\n", printable(err->text));
+    fprintf(stderr, "ddl: %s", printable(err->text));
+    if (err->has_no_hint && current_command)
+        fprintf(stderr, "; 'ddl help %s' lists the options", current_command->name);
+    putc('\n', stderr);
     return error_exit(err->status);
 }
 

@@ -33,6 +33,8 @@ const struct command *const commands[] = {
     NULL,
 };
 
+const struct command *current_command;
+
 /* Reports a missing or unknown action. */
 static int no_action(const struct command *command, const char *found)
 {
@@ -88,6 +90,7 @@ static int run_command(const struct command *command, int argc, char **argv)
     }
     if (command->actions)
         return no_action(command, argv[1]);
+    current_command = command;
     return launch.size != 1 && command->processes == ONE_PROCESS ? refuse(command, &launch)
                                                                  : command->run(argc, argv);
 }

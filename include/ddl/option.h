@@ -30,6 +30,18 @@ enum ddl_option_type {
 /* The value of a U64 field whose text is "auto": the program computes the value. */
 #define DDL_OPTION_AUTO UINT64_MAX
 
+/* What the name of an option of another program is here. */
+enum ddl_other_kind {
+    DDL_OTHER_DIFFERS, /* the row is suggested; its meaning differs                  */
+    DDL_OTHER_NONE,    /* nothing corresponds to it: the row is not suggested        */
+    DDL_OTHER_SAME,    /* accepted as an alias, which help and completion do not list */
+};
+struct ddl_other_name {
+    const char *name;   /* NULL ends a list */
+    const char *advice; /* DIFFERS (or NULL), NONE: how the row differs, or what to do instead */
+    enum ddl_other_kind kind;
+};
+
 /* A setting. Tables end with a row whose name is NULL. */
 struct ddl_option {
     const char *name; /* as in YAML or JSON; on the command line --name, where '-' and '_' are the same */
@@ -43,6 +55,7 @@ struct ddl_option {
     const char *help;      /* one line, no final period                                                  */
     const char *aliases;   /* other names for it, separated by spaces; NULL: none                     */
     const char *automatic; /* U64: "auto" is a value too, computed by this rule; NULL: it is not      */
+    const struct ddl_other_name *others; /* names of other programs; NULL: none */
 };
 
 /* `aliases` of batch, which several commands have. */
@@ -61,8 +74,8 @@ DDL_API bool ddl_option_name(const struct ddl_option *option, size_t i, char *ou
 /* The table's row whose name or alias is `name` ('-' equals '_'), or NULL. */
 DDL_API const struct ddl_option *ddl_option_find(const struct ddl_option *table, const char *name);
 
-/* The table's row whose name or alias is nearest to `name` by edit distance, if near enough to be worth
- * suggesting; else NULL. */
+/* The table's row whose name or alias resembles `name` most (a typo, an abbreviation, some of its words), if
+ * enough to be worth suggesting; else NULL. */
 DDL_API const struct ddl_option *ddl_option_nearest(const struct ddl_option *table, const char *name);
 
 /* Parses `text` into the option's field of *object. The whole text must be a value in range. `where` is
@@ -91,8 +104,9 @@ DDL_API ddl_status ddl_choice_check(const char *name, const char *const *choices
 DDL_API ddl_status ddl_option_check(const struct ddl_option *table, const void *object,
                                     struct ddl_error *err);
 
-/* "unknown <kind> 'name'", with ", did you mean 'x'?" where one of the table is near; `where`
- * starts it, if it is not NULL. Returns DDL_E_USAGE. */
+/* "unknown <kind> 'name'", with ", did you mean 'x'?" and the advice of struct ddl_other_name where rows of
+ * the table resemble it, or ", see 'x'" where their help texts have its words; `where` starts it, if it is
+ * not NULL. Without any of these err->has_no_hint is set. Returns DDL_E_USAGE. */
 DDL_API ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where, const char *kind,
                                       const char *name, struct ddl_error *err);
 

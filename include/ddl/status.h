@@ -6,6 +6,7 @@
 #ifndef DDL_STATUS_H
 #define DDL_STATUS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -39,6 +40,7 @@ typedef enum ddl_status {
 struct ddl_error {
     ddl_status status; /* as the call returned it */
     char text[1024];   /* one line without a newline; empty if there was no error */
+    bool has_no_hint;  /* the text is about an unknown name, and names none that resembles it */
 };
 
 /* Fills *err (if not NULL) with a message, `format` applied as by printf but in the C locale, and returns

@@ -1,6 +1,7 @@
 #include "ddl/option.h"
 
 #include "base/locale.h"
+#include "base/option_names.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAME = 128 }; /* longer names are never options, and never near one */
+enum { MAX_NAME = 128 }; /* longer names are never options */
 
 /* '-' and '_' are one character. */
 static char plain(char c)
@@ -26,24 +27,16 @@ static bool same_name(const char *a, const char *b)
     return *a == '\0' && *b == '\0';
 }
 
-bool ddl_option_name(const struct ddl_option *option, size_t i, char *out, size_t size)
-{
-    const char *from = i ? option->aliases : option->name;
-    for (; from && i > 1; i--) {
-        from = strchr(from, ' ');
-        from = from ? from + 1 : NULL;
-    }
-    if (from)
-        snprintf(out, size, "%.*s", (int)strcspn(from, " "), from);
-    return from != NULL;
-}
-
 const struct ddl_option *ddl_option_find(const struct ddl_option *table, const char *name)
 {
     char own[MAX_NAME];
     for (; table && table->name; table++) {
         for (size_t i = 0; ddl_option_name(table, i, own, sizeof own); i++) {
             if (same_name(own, name))
+                return table;
+        }
+        for (const struct ddl_other_name *other = table->others; other && other->name; other++) {
+            if (other->kind == DDL_OTHER_SAME && same_name(other->name, name))
                 return table;
         }
     }
@@ -55,63 +48,11 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Insertions, deletions, replacements and swaps of neighbors that turn a into b; both shorter than MAX_NAME.
- */
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t rows[3][MAX_NAME + 1];
-    size_t *before = rows[0], *last = rows[1], *row = rows[2];
-    size_t n = strlen(a), m = strlen(b);
-    for (size_t j = 0; j <= m; j++)
-        last[j] = before[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t replace = last[j - 1] + (plain(a[i - 1]) != plain(b[j - 1]));
-            row[j] = min_size(replace, 1 + min_size(last[j], row[j - 1]));
-            if (i > 1 && j > 1 && plain(a[i - 1]) == plain(b[j - 2]) && plain(a[i - 2]) == plain(b[j - 1]))
-                row[j] = min_size(row[j], before[j - 2] + 1);
-        }
-        size_t *oldest = before;
-        before = last;
-        last = row;
-        row = oldest;
-    }
-    return last[m];
-}
-
-/* The nearest row of one table that beats *distance. */
-static const struct ddl_option *nearer(const struct ddl_option *table, const char *name, size_t *distance)
-{
-    const struct ddl_option *best = NULL;
-    char own[MAX_NAME];
-    for (; table && table->name; table++) {
-        for (size_t i = 0; ddl_option_name(table, i, own, sizeof own); i++) {
-            size_t d = edit_distance(own, name);
-            if (d < *distance) {
-                *distance = d;
-                best = table;
-            }
-        }
-    }
-    return best;
-}
-
-static const struct ddl_option *nearest_of_two(const struct ddl_option *table,
-                                               const struct ddl_option *table2, const char *name)
-{
-    if (strlen(name) >= MAX_NAME)
-        return NULL;
-    /* One letter may be wrong, and one more for every four. */
-    size_t distance = 2 + strlen(name) / 4;
-    const struct ddl_option *best = nearer(table, name, &distance);
-    const struct ddl_option *better = nearer(table2, name, &distance);
-    return better ? better : best;
-}
-
 const struct ddl_option *ddl_option_nearest(const struct ddl_option *table, const char *name)
 {
-    return nearest_of_two(table, NULL, name);
+    struct ddl_suggestion suggestion;
+    ddl_suggest(table, NULL, name, false, &suggestion);
+    return suggestion.n ? suggestion.rows[0] : NULL;
 }
 
 /* ---- values ---- */
@@ -408,12 +349,15 @@ ddl_status ddl_option_check(const struct ddl_option *table, const void *object, 
 ddl_status ddl_option_unknown(const struct ddl_option *table, const char *where, const char *kind,
                               const char *name, struct ddl_error *err)
 {
-    const struct ddl_option *near = ddl_option_nearest(table, name);
     const char *colon = where && *where ? ": " : "";
-    if (near)
-        return ddl_error_set(err, DDL_E_USAGE, "%s%sunknown %s '%.80s', did you mean '%s'?",
-                             where ? where : "", colon, kind, name, near->name);
-    return ddl_error_set(err, DDL_E_USAGE, "%s%sunknown %s '%.80s'", where ? where : "", colon, kind, name);
+    struct ddl_suggestion suggestion;
+    char text[512];
+    ddl_suggest(table, NULL, name, true, &suggestion);
+    ddl_suggestion_text(&suggestion, "", text, sizeof text);
+    ddl_error_set(err, DDL_E_USAGE, "%s%sunknown %s '%.80s'%s", where ? where : "", colon, kind, name, text);
+    if (err)
+        err->has_no_hint = suggestion.n == 0;
+    return DDL_E_USAGE;
 }
 
 ddl_status ddl_option_missing(const char *where, const char *expected, struct ddl_error *err)
@@ -453,15 +397,19 @@ static bool look_up(const struct pair *pair, const char *name, struct flag *flag
 static ddl_status unknown_flag(const struct pair *pair, const char *argument, const char *name,
                                struct ddl_error *err)
 {
-    const struct ddl_option *near = nearest_of_two(pair->table[0], pair->table[1], name);
-    char dashed[MAX_NAME] = "";
-    for (size_t i = 0; near && near->name[i] && i + 1 < sizeof dashed; i++)
-        dashed[i] = near->name[i] == '_' ? '-' : near->name[i];
+    struct ddl_suggestion suggestion;
+    char text[512], alone[MAX_NAME + 1];
     int length = (int)strcspn(argument, "=");
-    if (near)
-        return ddl_error_set(err, DDL_E_USAGE, "unknown option '%.*s', did you mean '--%s'?",
-                             length < 80 ? length : 80, argument, dashed);
-    return ddl_error_set(err, DDL_E_USAGE, "unknown option '%.*s'", length < 80 ? length : 80, argument);
+    snprintf(alone, sizeof alone, "%.*s", (int)strcspn(name, "="), name);
+    bool negated = strncmp(alone, "no-", 3) == 0 || strncmp(alone, "no_", 3) == 0;
+    ddl_suggest(pair->table[0], pair->table[1], alone + (negated ? 3 : 0), !negated, &suggestion);
+    if (negated && suggestion.n && suggestion.rows[0]->type != DDL_OPTION_BOOL)
+        suggestion.n = 0;
+    ddl_suggestion_text(&suggestion, negated ? "--no-" : "--", text, sizeof text);
+    ddl_error_set(err, DDL_E_USAGE, "unknown option '%.*s'%s", length < 80 ? length : 80, argument, text);
+    if (err)
+        err->has_no_hint = suggestion.n == 0;
+    return DDL_E_USAGE;
 }
 
 static ddl_status read_flag(const struct pair *pair, const char *argument, struct flag *flag,
@@ -579,7 +527,7 @@ static ddl_status apply_flag(const struct pair *pair, int argc, char **argv, int
     char where[MAX_NAME + 2];
     int at = *i;
     ddl_status status = take_flag(pair, argc, argv, i, &flag, err);
-    if (!status && flag.option->aliases)
+    if (!status && (flag.option->aliases || flag.option->others))
         status = check_names(pair, &flag, argc, argv, at, err);
     snprintf(where, sizeof where, "--%s", flag.name);
     if (status)

@@ -54,6 +54,7 @@ ddl_status ddl_error_set(struct ddl_error *err, ddl_status status, const char *f
         take_message(err, text ? text : usual);
         free(text);
         err->status = status;
+        err->has_no_hint = false;
     }
     return status;
 }

@@ -6,22 +6,35 @@
 
 const struct ddl_option *ddl_build_options(void)
 {
+    static const struct ddl_other_name held_out[] = {
+        { "test_size", "It is a fraction of the documents, 0 to 1", DDL_OTHER_DIFFERS },
+        { "val_size", "It is a fraction of the documents, 0 to 1", DDL_OTHER_DIFFERS },
+        { "validation_split_percentage", "It is a fraction: percent / 100", DDL_OTHER_DIFFERS },
+        { 0 },
+    };
+    static const struct ddl_other_name workers[] = {
+        { "num_proc", NULL, DDL_OTHER_SAME },
+        { "num_workers", NULL, DDL_OTHER_SAME },
+        { "workers", NULL, DDL_OTHER_DIFFERS },
+        { 0 },
+    };
     static const struct ddl_option options[] = {
         { "out", TEXT(out), "DIR", "folder for the shards" },
         { "tokenizer", TEXT(tokenizer), "PATH", "tokenizer.json, or its folder" },
         DDL_INPUT_ROWS(struct ddl_build_config),
         { "val_fraction", DDL_OPTION_DOUBLE, FIELD(val_fraction), 0, 0, 1, NULL, "FRACTION",
           "fraction of the documents to hold out in val_*.bin (with too few documents: of the tokens, "
-          "from the end of the text)" },
+          "from the end of the text)",
+          "val_ratio val_split", .others = held_out },
         { "seed", DDL_OPTION_U64, FIELD(seed), 0, 0, 0, NULL, "N",
           "seed of the selection of held-out documents" },
         { "shard_tokens", DDL_OPTION_SIZE, FIELD(shard_tokens), 0, 1, 2147483647, NULL, "N",
-          "maximum tokens per shard" },
+          "maximum tokens per shard", "shard_size" },
         { "shard", TEXT(shard), "I/N", "encode the parts of process I of N, 0 to N - 1 (empty: all parts)" },
         { "part_bytes", DDL_OPTION_SIZE, FIELD(part_bytes), 0, 1, 1e15, NULL, "N",
           "bytes of input per part, the unit of --shard and of resuming" },
         { "threads", DDL_OPTION_SIZE, FIELD(threads), 0, 0, DDL_BUILD_MAX_THREADS, NULL, "N",
-          "encoder threads (0: one per core)", DDL_THREADS_ALIASES },
+          "encoder threads (0: one per core)", DDL_THREADS_ALIASES, .others = workers },
         { "overwrite", DDL_OPTION_BOOL, FIELD(overwrite), 0, 0, 0, NULL, NULL,
           "replace the shards of an earlier build in the folder" },
         { "quiet", DDL_OPTION_BOOL, FIELD(quiet), 0, 0, 0, NULL, NULL,

@@ -14,17 +14,35 @@ enum { PREFILL_ROWS = 512, STEP_ROWS = 32, MAX_SEQUENCES = 1024 };
 
 #define AT(field) offsetof(struct ddl_generate_config, field)
 
+static const struct ddl_other_name length_others[] = {
+    { "ctx_size", "the context is the model's block_size", DDL_OTHER_NONE },
+    { "max_length", "It counts new tokens, without the prompt", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+static const struct ddl_other_name temperature_others[] = {
+    { "temp", NULL, DDL_OTHER_SAME },
+    { "do_sample", "0 is greedy decoding, which do_sample=False is", DDL_OTHER_DIFFERS },
+    { "repeat_penalty", "tokens are not penalized for repetition", DDL_OTHER_NONE },
+    { "repetition_penalty", "tokens are not penalized for repetition", DDL_OTHER_NONE },
+    { "frequency_penalty", "tokens are not penalized for repetition", DDL_OTHER_NONE },
+    { "presence_penalty", "tokens are not penalized for repetition", DDL_OTHER_NONE },
+    { "min_p", "sampling is controlled by temperature, top_k and top_p", DDL_OTHER_NONE },
+    { "num_beams", "there is no beam search; temperature 0 is greedy", DDL_OTHER_NONE },
+    { 0 },
+};
+
 static const struct ddl_option rows[] = {
     { "max_tokens", DDL_OPTION_SIZE, AT(max_tokens), 0, 1, 2147483647, NULL, "N",
-      "maximum number of new tokens" },
+      "maximum number of new tokens", "max_new_tokens n_predict predict", .others = length_others },
     { "temperature", DDL_OPTION_FLOAT, AT(temperature), 0, 0, 1000, NULL, "X",
-      "sampling temperature (0: greedy)" },
+      "sampling temperature (0: greedy)", .others = temperature_others },
     { "top_k", DDL_OPTION_SIZE, AT(top_k), 0, 0, 2147483647, NULL, "N",
       "sample from the N most probable tokens only (0: all)" },
     { "top_p", DDL_OPTION_FLOAT, AT(top_p), 0, 0, 1, NULL, "X",
       "sample from the smallest set of most probable tokens with a total probability of X or more" },
     { "seed", DDL_OPTION_U64, AT(seed), 0, 0, 0, NULL, "N", "random seed" },
-    { "n", DDL_OPTION_SIZE, AT(n), 0, 1, MAX_SEQUENCES, NULL, "N", "number of texts" },
+    { "n", DDL_OPTION_SIZE, AT(n), 0, 1, MAX_SEQUENCES, NULL, "N", "number of texts",
+      "num_samples num_return_sequences" },
     { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
       "format of keys and values (auto: f32 with f32 weights, else bf16)" },
     { 0 },

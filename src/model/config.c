@@ -40,16 +40,35 @@ enum {
 };
 #define OF(rule) (1U << (RULES + DDL_RESIDUAL_##rule))
 
-/* The rows: type, key, field, range, choices, properties, help. */
+/* Names that may mean several things. */
+static const struct ddl_other_name widths[] = { { "width", NULL, DDL_OTHER_DIFFERS },
+                                                { "dim", NULL, DDL_OTHER_DIFFERS },
+                                                { 0 } };
+static const struct ddl_other_name contexts[] = { { "context", NULL, DDL_OTHER_DIFFERS },
+                                                  { "context_length", NULL, DDL_OTHER_DIFFERS },
+                                                  { "context_size", NULL, DDL_OTHER_DIFFERS },
+                                                  { "ctx_size", NULL, DDL_OTHER_DIFFERS },
+                                                  { 0 } };
+static const struct ddl_other_name mlps[] = {
+    { "mlp", NULL, DDL_OTHER_DIFFERS },     { "d_ff", NULL, DDL_OTHER_DIFFERS },
+    { "ffn_dim", NULL, DDL_OTHER_DIFFERS }, { "ffn_hidden_size", NULL, DDL_OTHER_DIFFERS },
+    { "n_inner", NULL, DDL_OTHER_DIFFERS }, { 0 }
+};
+
+/* The rows: type, key, field, range, choices, properties, help, aliases and further members. */
 #define CONFIG_ROWS(ROW)                                                                                     \
     ROW(SIZE, vocab_size, vocab_size, 1, MAX_VOCAB, NULL, 0, "vocabulary size: rows of the embedding")       \
-    ROW(SIZE, num_hidden_layers, n_layers, 1, DDL_MAX_LAYERS, NULL, 0, "number of layers (blocks)")          \
-    ROW(SIZE, num_attention_heads, n_heads, 1, MAX_SMALL, NULL, 0, "attention heads")                        \
-    ROW(SIZE, hidden_size, d_model, 1, MAX_WIDTH, NULL, 0, "width d of the model")                           \
+    ROW(SIZE, num_hidden_layers, n_layers, 1, DDL_MAX_LAYERS, NULL, 0, "number of layers (blocks)",          \
+        "n_layer n_layers num_layers")                                                                       \
+    ROW(SIZE, num_attention_heads, n_heads, 1, MAX_SMALL, NULL, 0, "attention heads", "n_head n_heads")      \
+    ROW(SIZE, hidden_size, d_model, 1, MAX_WIDTH, NULL, 0, "width d of the model", "n_embd d_model",         \
+        .others = widths)                                                                                    \
     ROW(SIZE, head_dim, head_dim, 1, DDL_MAX_HEAD_DIM, NULL, 0,                                              \
         "width of a head (default: hidden_size / num_attention_heads if one of them is set)")                \
-    ROW(SIZE, block_size, block_size, 1, MAX_VOCAB, NULL, 0, "longest context, in tokens")                   \
-    ROW(FLOAT, rope_base, rope_base, 1, 1e12, NULL, 0, "base of the rotary angles")                          \
+    ROW(SIZE, block_size, block_size, 1, MAX_VOCAB, NULL, 0, "longest context, in tokens",                   \
+        "n_ctx n_positions max_position_embeddings", .others = contexts)                                     \
+    ROW(FLOAT, rope_base, rope_base, 1, 1e12, NULL, 0, "base of the rotary angles",                          \
+        "rope_theta rope_freq_base")                                                                         \
     ROW(FLOAT, rope_ratio, rope_ratio, 0, 1, NULL, 0, "fraction of a head's dimensions that are rotated")    \
     ROW(BOOL, use_qk_rmsnorm, qk_norm, 0, 0, NULL, 0, "normalize queries and keys")                          \
     ROW(FLOAT, embedding_init_std, embedding_init_std, 0, 100, NULL, 0,                                      \
@@ -121,15 +140,15 @@ enum {
     ROW(SIZE, dense_dilation, dense_dilation, 1, DDL_MAX_LAYERS, NULL, RESIDUAL | OWN_IF_SET | SEPARATE,     \
         "dense_average: number of blocks between the states of a sum")                                       \
     ROW(SIZE, mlp_size, mlp_size, 0, 4 * MAX_WIDTH, NULL, OWN_IF_SET,                                        \
-        "width of the MLP (0: 8 hidden_size / 3, rounded down)")
+        "width of the MLP (0: 8 hidden_size / 3, rounded down)", "intermediate_size", .others = mlps)
 
 #define VALUE_BOOL NULL
 #define VALUE_SIZE "N"
 #define VALUE_FLOAT "X"
 #define VALUE_CHOICE "NAME"
-#define OPTION(type, key, field, lo, hi, choices, properties, help)                                          \
-    { #key, DDL_OPTION_##type, AT(field), 0, lo, hi, choices, VALUE_##type, help },
-#define PROPERTIES(type, key, field, lo, hi, choices, properties, help) properties,
+#define OPTION(type, key, field, lo, hi, choices, properties, ...)                                           \
+    { #key, DDL_OPTION_##type, AT(field), 0, lo, hi, choices, VALUE_##type, __VA_ARGS__ },
+#define PROPERTIES(type, key, field, lo, hi, choices, properties, ...) properties,
 static const struct ddl_option rows[] = { CONFIG_ROWS(OPTION){ 0 } };
 static const unsigned properties[] = { CONFIG_ROWS(PROPERTIES) };
 

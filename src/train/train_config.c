@@ -47,10 +47,10 @@ const char *const ddl_relative_to_names[] = {
             __VA_ARGS__                                                                                      \
     }
 /* words: values that are not paths, or NULL */
-#define PATHS_ROW(key, words, help)                                                                          \
+#define PATHS_ROW(key, words, ...)                                                                           \
     {                                                                                                        \
 #key, DDL_OPTION_PATHS, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, words, "PATH",   \
-            help                                                                                             \
+            __VA_ARGS__                                                                                      \
     }
 #define ROW(key, type, lo, hi, ...)                                                                          \
     {                                                                                                        \
@@ -65,6 +65,130 @@ const char *const ddl_relative_to_names[] = {
             "weight decay of the " name " group (-1: same as weight_decay)"                                  \
     }
 
+/* Names of other programs (docs/other-programs.md). */
+#define OTHERS(row) static const struct ddl_other_name row##_others[]
+/* Parts of other models that these do not have. */
+OTHERS(model) = {
+    { "dropout", "the models have no dropout", DDL_OTHER_NONE },
+    { "bias", "linear maps have no bias", DDL_OTHER_NONE },
+    { "num_key_value_heads", "every head has its own keys and values", DDL_OTHER_NONE },
+    { "n_kv_head", "every head has its own keys and values", DDL_OTHER_NONE },
+    { "n_kv_heads", "every head has its own keys and values", DDL_OTHER_NONE },
+    { "tie_word_embeddings", "the output layer always uses the embedding", DDL_OTHER_NONE },
+    { 0 },
+};
+OTHERS(steps) = {
+    { "train_iters", NULL, DDL_OTHER_SAME },
+    { "num_iterations", NULL, DDL_OTHER_SAME },
+    { "num_train_epochs", "There are no epochs: steps = epochs x training tokens / (global_batch x seq)",
+      DDL_OTHER_DIFFERS },
+    { "num_epochs", "There are no epochs: steps = epochs x training tokens / (global_batch x seq)",
+      DDL_OTHER_DIFFERS },
+    { "epochs", "There are no epochs: steps = epochs x training tokens / (global_batch x seq)",
+      DDL_OTHER_DIFFERS },
+    { "tokens", "A run trains steps x global_batch x seq tokens", DDL_OTHER_DIFFERS },
+    { "max_tokens", "A run trains steps x global_batch x seq tokens", DDL_OTHER_DIFFERS },
+    { "train_tokens", "A run trains steps x global_batch x seq tokens", DDL_OTHER_DIFFERS },
+    { "lr_decay_iters", "The learning rate decays until the last step", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(batch) = {
+    { "per_device_train_batch_size", NULL, DDL_OTHER_SAME },
+    { "per_device_eval_batch_size", "Validation uses it too", DDL_OTHER_DIFFERS },
+    { "eval_batch_size", "Validation uses it too", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(global_batch) = {
+    { "total_batch_size", "It counts sequences: tokens / seq", DDL_OTHER_DIFFERS },
+    { "batch_size_tokens", "It counts sequences: tokens / seq", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(lr_min_ratio) = {
+    { "min_lr_rate", NULL, DDL_OTHER_SAME },
+    { "min_lr", "It is relative to the peak: min_lr / lr", DDL_OTHER_DIFFERS },
+    { "lr_min", "It is relative to the peak: lr_min / lr", DDL_OTHER_DIFFERS },
+    { "min_learning_rate", "It is relative to the peak: min_learning_rate / lr", DDL_OTHER_DIFFERS },
+    { "eta_min", "It is relative to the peak: eta_min / lr", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(schedule) = {
+    { "decay_lr", "decay_lr=False is the schedule constant", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(beta1) = {
+    { "optimizer", "the optimizer is AdamW", DDL_OTHER_NONE },
+    { "optim", "the optimizer is AdamW", DDL_OTHER_NONE },
+    { 0 },
+};
+OTHERS(weight_decay) = {
+    { "wd", NULL, DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(warmup) = {
+    { "lr_warmup_iters", NULL, DDL_OTHER_SAME },
+    { "warmup_ratio", "It is a number of steps: warmup_ratio x steps", DDL_OTHER_DIFFERS },
+    { "warmup_fraction", "It is a number of steps: warmup_fraction x steps", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(clip) = {
+    { "clip_grad", NULL, DDL_OTHER_SAME },
+    { 0 },
+};
+OTHERS(dtype) = {
+    { "bf16", "bf16 is a value of it", DDL_OTHER_DIFFERS },
+    { "fp16", "the formats are f32 and bf16 (dtype)", DDL_OTHER_NONE },
+    { "compile", "there is nothing to compile", DDL_OTHER_NONE },
+    { "torch_compile", "there is nothing to compile", DDL_OTHER_NONE },
+    { 0 },
+};
+OTHERS(train_data) = {
+    { "dataset", "It takes shards of tokens, which ddl data build writes", DDL_OTHER_DIFFERS },
+    { "dataset_name", "It takes shards of tokens, which ddl data build writes", DDL_OTHER_DIFFERS },
+    { "data_dir", "It takes shards of tokens, which ddl data build writes", DDL_OTHER_DIFFERS },
+    { "data_path", "It takes shards of tokens, which ddl data build writes", DDL_OTHER_DIFFERS },
+    { "train_file", "It takes shards of tokens, which ddl data build writes", DDL_OTHER_DIFFERS },
+    { "input_bin", "It takes shards of tokens, which ddl data build writes", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(val_data) = {
+    { "validation_file", "It takes shards of tokens, which ddl data build writes", DDL_OTHER_DIFFERS },
+    { "input_val_bin", "It takes shards of tokens, which ddl data build writes", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(init_from) = {
+    { "model_name_or_path", "It takes the folder of a model or run", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(val_every) = {
+    { "val_loss_every", NULL, DDL_OTHER_SAME },
+    { "eval_strategy", "It is a number of steps; 0 is no validation", DDL_OTHER_DIFFERS },
+    { "evaluation_strategy", "It is a number of steps; 0 is no validation", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(val_tokens) = {
+    { "eval_iters", "It counts tokens: eval_iters x batch x seq", DDL_OTHER_DIFFERS },
+    { "val_max_steps", "It counts tokens: val_max_steps x batch x seq", DDL_OTHER_DIFFERS },
+    { "max_eval_samples", "It counts tokens: samples x seq", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(checkpoint_every) = {
+    { "save_strategy", "It is a number of steps", DDL_OTHER_DIFFERS },
+    { "always_save_checkpoint", "A checkpoint is saved whatever its loss is", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(keep_best) = {
+    { "load_best_model_at_end", "ddl eval --which best uses the best of those that are kept",
+      DDL_OTHER_DIFFERS },
+    { 0 },
+};
+OTHERS(tensorboard) = {
+    { "report_to", "It is a switch", DDL_OTHER_DIFFERS },
+    { "wandb_log", "Weights & Biases is not supported", DDL_OTHER_DIFFERS },
+    { "wandb_project", "Weights & Biases is not supported", DDL_OTHER_DIFFERS },
+    { "wandb_run_name", "Weights & Biases is not supported", DDL_OTHER_DIFFERS },
+    { 0 },
+};
+
 enum { MAX_BATCH = 1 << 20 };
 #define MAX_GLOBAL_BATCH 1099511627776.0            /* 2^40 */
 static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON everywhere */
@@ -72,14 +196,15 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
 
 /* The keys of a recipe. SAME, NOTED, ANY: what a resumed run may change (enum ddl_on_resume). */
 #define ROWS(X)                                                                                              \
-    X(ANY, TEXT_ROW(model, "NAME", "named model (ddl info lists the names)"))                                \
+    X(ANY, TEXT_ROW(model, "NAME", "named model (ddl info lists the names)", .others = model_others))        \
     X(ANY, TEXT_ROW(size, "NAME", "named size: small, medium, mini, tiny, micro"))                           \
     X(ANY, TEXT_ROW(match_parameters, "NAME",                                                                \
                     "choose mlp_size so that the model has as many parameters as this named model"))         \
     X(ANY,                                                                                                   \
       TEXT_ROW(match_flops, "NAME",                                                                          \
                "choose mlp_size so that a token costs as many FLOPs in training as with this named model"))  \
-    X(ANY, PATH_ROW(init_from, "DIR", "start from the weights and configuration of this model or run"))      \
+    X(ANY, PATH_ROW(init_from, "DIR", "start from the weights and configuration of this model or run",       \
+                    .others = init_from_others))                                                             \
     X(ANY, TEXT_ROW(init_which, "MODEL", "init_from: " DDL_WHICH_HELP))                                      \
     X(ANY, { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,                         \
              "ignore tensors of init_from that are not parameters" })                                        \
@@ -89,49 +214,56 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
       TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: residual rule of each layer, such as add,delta,..."))  \
     X(NOTED, PATHS_ROW(train_data, NULL,                                                                     \
                        "shards to train on: files, a folder, or a pattern "                                  \
-                       "dir/prefix_*.bin; validation shards (val_*) are ignored if there are other shards")) \
+                       "dir/prefix_*.bin; validation shards (val_*) are ignored if there are other shards",  \
+                       .others = train_data_others))                                                         \
     X(NOTED, PATHS_ROW(val_data, val_words,                                                                  \
                        "shards to validate on; from a folder, its validation shards, if any (auto: "         \
-                       "the validation shards of train_data; none: no validation)"))                         \
+                       "the validation shards of train_data; none: no validation)",                          \
+                       .others = val_data_others))                                                           \
     X(NOTED, { "format", DDL_OPTION_CHOICE, AT(format), 0, 0, 0, ddl_shards_format_names, "NAME",            \
                "format of the shards (auto: by their header; without one, train.bin and val.bin are read "   \
                "as nanogpt)" })                                                                              \
     X(ANY, PATH_ROW(tokenizer, "PATH", "tokenizer to store with the model"))                                 \
     X(ANY, PATH_ROW(out, "DIR", "run folder (empty: runs/MODEL-SIZE-N, N the first free number)",            \
                     .aliases = "out_dir output_dir"))                                                        \
-    X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps", .aliases = "max_steps max_iters"))  \
-    X(SAME,                                                                                                  \
-      ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences per micro-batch", .aliases = DDL_BATCH_ALIASES))  \
+    X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps", .aliases = "max_steps max_iters",   \
+                 .others = steps_others))                                                                    \
+    X(SAME, ROW(batch, DDL_OPTION_SIZE, 1, MAX_BATCH, "sequences per micro-batch",                           \
+                .aliases = DDL_BATCH_ALIASES, .others = batch_others))                                       \
     X(SAME, ROW(accumulate, DDL_OPTION_SIZE, 1, MAX_BATCH,                                                   \
                 "micro-batches per step and rank (with global_batch: computed from it)",                     \
                 .aliases = "gradient_accumulation_steps grad_accum_steps"))                                  \
     X(SAME, ROW(global_batch, DDL_OPTION_U64, 0, MAX_GLOBAL_BATCH,                                           \
-                "sequences per step, all ranks together (0: batch x accumulate x ranks)"))                   \
+                "sequences per step, all ranks together (0: batch x accumulate x ranks)",                    \
+                .aliases = "global_batch_size", .others = global_batch_others))                              \
     X(SAME, ROW(seq, DDL_OPTION_SIZE, 0, 2147483647, "tokens per sequence (0: the model's context)",         \
                 .aliases = DDL_SEQ_ALIASES))                                                                 \
     X(NOTED, ROW(lr, DDL_OPTION_DOUBLE, 0, 1000, "peak learning rate", .aliases = "learning_rate max_lr"))   \
     X(NOTED, ROW(lr_min_ratio, DDL_OPTION_DOUBLE, 0, 1,                                                      \
                  "final learning rate of the schedules cosine and wsd, relative to the peak",                \
-                 .aliases = "min_lr_ratio"))                                                                 \
+                 .aliases = "min_lr_ratio", .others = lr_min_ratio_others))                                  \
     X(NOTED, { "schedule", DDL_OPTION_CHOICE, AT(schedule), 0, 0, 0, ddl_schedule_names, "NAME",             \
                "learning rate after the warmup: half a cosine, constant, or constant with linear decay at "  \
                "the end (wsd)",                                                                              \
-               "lr_schedule lr_scheduler lr_scheduler_type" })                                               \
+               "lr_schedule lr_scheduler lr_scheduler_type", .others = schedule_others })                    \
     X(NOTED,                                                                                                 \
       ROW(decay_ratio, DDL_OPTION_DOUBLE, 0, 1, "fraction of the steps in which the schedule wsd decays"))   \
     X(NOTED, AUTO_ROW(warmup, 0, "steps/50, at most 2000", "linear warmup steps",                            \
-                      .aliases = "warmup_steps warmup_iters"))                                               \
-    X(NOTED, ROW(beta1, DDL_OPTION_FLOAT, 0, 0.9999999, "AdamW: decay of the first moment"))                 \
-    X(NOTED, ROW(beta2, DDL_OPTION_FLOAT, 0, 0.9999999, "AdamW: decay of the second moment"))                \
-    X(NOTED, ROW(eps, DDL_OPTION_FLOAT, 1e-30, 1, "AdamW: epsilon"))                                         \
-    X(NOTED, ROW(weight_decay, DDL_OPTION_FLOAT, 0, 10, "weight decay of all parameters"))                   \
+                      .aliases = "warmup_steps warmup_iters", .others = warmup_others))                      \
+    X(NOTED, ROW(beta1, DDL_OPTION_FLOAT, 0, 0.9999999, "AdamW: decay of the first moment",                  \
+                 .aliases = "adam_beta1", .others = beta1_others))                                           \
+    X(NOTED, ROW(beta2, DDL_OPTION_FLOAT, 0, 0.9999999, "AdamW: decay of the second moment",                 \
+                 .aliases = "adam_beta2"))                                                                   \
+    X(NOTED, ROW(eps, DDL_OPTION_FLOAT, 1e-30, 1, "AdamW: epsilon", .aliases = "adam_epsilon adam_eps"))     \
+    X(NOTED, ROW(weight_decay, DDL_OPTION_FLOAT, 0, 10, "weight decay of all parameters",                    \
+                 .others = weight_decay_others))                                                             \
     X(NOTED, DECAY_ROW("embedding", DDL_GROUP_EMBEDDING))                                                    \
     X(NOTED, DECAY_ROW("matrix", DDL_GROUP_MATRIX))                                                          \
     X(NOTED, DECAY_ROW("kernel", DDL_GROUP_KERNEL))                                                          \
     X(NOTED, DECAY_ROW("norm", DDL_GROUP_NORM))                                                              \
     X(NOTED, DECAY_ROW("bias", DDL_GROUP_BIAS))                                                              \
     X(NOTED, ROW(clip, DDL_OPTION_FLOAT, 0, 1e30, "maximum global gradient norm (0: no clipping)",           \
-                 .aliases = "grad_clip max_grad_norm"))                                                      \
+                 .aliases = "grad_clip max_grad_norm", .others = clip_others))                               \
     X(NOTED, ROW(spike_z, DDL_OPTION_DOUBLE, 0, 1e6,                                                         \
                  "skip a step whose gradient norm is more than this many standard deviations above the "     \
                  "mean of the window (0: never)"))                                                           \
@@ -145,7 +277,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(NOTED, TEXT_ROW(freeze, "LIST", "parameters that are not trained: patterns as in train_only"))         \
     X(NOTED, { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",     \
                "operand type of matrix products; parameters, accumulators and optimizer state are f32",      \
-               "precision" })                                                                                \
+               "precision", .others = dtype_others })                                                        \
     X(NOTED, { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",          \
                "what the backward pass recomputes to save memory: elementwise results (elementwise, "        \
                "also accepted as cheap), nothing (none), or also attention and MLP (block)" })               \
@@ -156,11 +288,12 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, AUTO_ROW(telemetry_every, 0, "steps/400, 25 to 1000",                                             \
                     "steps between telemetry records of metrics.jsonl (0: none)"))                           \
     X(ANY, { "tensorboard", DDL_OPTION_BOOL, AT(tensorboard), 0, 0, 0, NULL, NULL,                           \
-             "write event files for TensorBoard to the folder tensorboard of the run" })                     \
+             "write event files for TensorBoard to the folder tensorboard of the run",                       \
+             .others = tensorboard_others })                                                                 \
     X(ANY, AUTO_ROW(val_every, 0, "steps/10, 1 to 1000", "steps between validations (0: never)",             \
-                    .aliases = "eval_every eval_interval eval_steps"))                                       \
+                    .aliases = "eval_every eval_interval eval_steps", .others = val_every_others))           \
     X(NOTED, AUTO_ROW(val_tokens, 1, "a quarter of the tokens trained between validations, 4096 to 1048576", \
-                      "tokens per validation"))                                                              \
+                      "tokens per validation", .others = val_tokens_others))                                 \
     X(ANY, ROW(sample_every, DDL_OPTION_U64, 0, MAX_COUNT, "steps between text samples (0: never)"))         \
     X(ANY, TEXT_ROW(sample_prompt, "TEXT", "prompt of the samples"))                                         \
     X(ANY, ROW(sample_tokens, DDL_OPTION_SIZE, 1, 1048576, "tokens per sample"))                             \
@@ -175,10 +308,12 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, ROW(tasks_shots, DDL_OPTION_SIZE, 0, 4096, "examples before each document"))                      \
     X(ANY, AUTO_ROW(checkpoint_every, 0, "steps/10, 1 to 1000, rounded up to a multiple of val_every",       \
                     "steps between checkpoints (0: only when stopped)",                                      \
-                    .aliases = "save_every save_interval save_steps"))                                       \
-    X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "most recent checkpoints to keep (0: all)"))          \
+                    .aliases = "save_every save_interval save_steps", .others = checkpoint_every_others))    \
+    X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "most recent checkpoints to keep (0: all)",           \
+               .aliases = "save_total_limit"))                                                               \
     X(ANY, ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,                                                       \
-               "additional checkpoints to keep, those with the lowest validation loss (0: none)"))           \
+               "additional checkpoints to keep, those with the lowest validation loss (0: none)",            \
+               .others = keep_best_others))                                                                  \
     X(NOTED, TEXT_ROW(backend, "NAME", DDL_BACKEND_HELP, .aliases = DDL_BACKEND_ALIASES))                    \
     X(NOTED,                                                                                                 \
       ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core, divided by the ranks on the host)",  \
@@ -433,6 +568,15 @@ static ddl_status apply_entry(const struct ddl_option *row, const char *value, c
     return ddl_option_set(row, t, mapped, where, err);
 }
 
+static ddl_status unknown_key(const struct ddl_option *table, const char *where, const char *key,
+                              struct ddl_error *err)
+{
+    struct ddl_error found;
+    ddl_status status = ddl_option_unknown(table, where, "key", key, &found);
+    return ddl_error_set(err, status, "%.900s%s", found.text,
+                         found.has_no_hint ? "; 'ddl help train' lists the keys" : "");
+}
+
 static ddl_status apply_recipe(const struct ddl_train_layer *layer, const struct ddl_option *table,
                                struct ddl_train_config *t, struct ddl_error *err)
 {
@@ -452,8 +596,8 @@ static ddl_status apply_recipe(const struct ddl_train_layer *layer, const struct
         if (ddl_option_find(file_rows, entry->key))
             continue;
         if (!row)
-            return ddl_option_unknown(table, where, "key", entry->key, err);
-        status = row->aliases ? check_names(recipe, i, table, where, err) : DDL_OK;
+            return unknown_key(table, where, entry->key, err);
+        status = row->aliases || row->others ? check_names(recipe, i, table, where, err) : DDL_OK;
         snprintf(where, sizeof where, "%.1024s:%zu: %s", path, entry->line, row->name);
         if (!status)
             status = apply_entry(row, entry->value, base, where, t, err);

@@ -370,6 +370,9 @@ static void mistakes_have_a_line(void **state)
     static const struct {
         const char *recipe, *says;
     } cases[] = {
+        { "min_lr: 1e-5\n", "r.yaml:1: unknown key 'min_lr', did you mean 'lr_min_ratio'? It is relative to "
+                            "the peak: min_lr / lr" },
+        { "frobnicate: 7\n", "r.yaml:1: unknown key 'frobnicate'; 'ddl help train' lists the keys" },
         { "lr: 1e-3\nwarmpu: 7\n", "r.yaml:2: unknown key 'warmpu', did you mean 'warmup'?" },
         { "lr: 1e-3\nbatch: 2\nlr: 2\n", "r.yaml:3: duplicate key 'lr': first defined at line 1" },
         { "lr_min_ratio: 0.1\nlr-min-ratio: 0.1\n",
