@@ -206,7 +206,8 @@ ddl_status ddl_model_save_files(const ddl_model *model, const char *folder, stru
 }
 
 /* An earlier model in the folder stays valid until the new one has replaced it: while its files are replaced,
- * checksums.json has the checksums of both. */
+ * checksums.json has the checksums of both. Without one the checksums come before config.json, which
+ * completes a model, so that no model is complete without them. */
 ddl_status ddl_model_save_with(const ddl_model *model, const char *folder,
                                const struct ddl_safetensors_metadata *entry, struct ddl_error *err)
 {
@@ -220,11 +221,12 @@ ddl_status ddl_model_save_with(const ddl_model *model, const char *folder,
                                     ddl_crc32c(p.config_text.bytes, p.config_text.used), err);
     if (!status)
         status = ddl_model_sums_put(&sums, weights_file, p.weights.size, p.weights.crc32c, err);
-    if (!status && sums.previous)
+    const bool is_first = !status && !sums.previous && !ddl_file_exists(p.config.path);
+    if (!status && (sums.previous || is_first))
         status = ddl_model_sums_write(&sums, folder, true, err);
     if (!status)
         status = publish(&p, err);
-    if (!status)
+    if (!status && !is_first)
         status = ddl_model_sums_write(&sums, folder, false, err);
     discard(&p);
     ddl_model_sums_end(&sums);

@@ -464,7 +464,9 @@ static ddl_status look_for_end(struct run *run, struct ddl_error *err)
         return status;
     }
     run->finished = true;
-    return describe_finished(run, &final, err);
+    run->state.step = final.step;
+    status = remove_leftovers(run, err); /* its last step may have failed to remove an older checkpoint */
+    return status ? status : describe_finished(run, &final, err);
 }
 
 /* On rank 0: takes the lock, and looks for an earlier run. */

@@ -360,8 +360,11 @@ static void convert_to_torch(const char *folder, const char *file, enum naming n
     write_file(path, z.file.data, z.file.n);
     zip_free(&z);
     ddl_safetensors_close(st);
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    assert_int_equal(remove(path), 0);
+    static const char *const removed[] = { "model.safetensors", "checksums.json" };
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, removed[i]);
+        assert_int_equal(remove(path), 0);
+    }
 }
 
 /* Files of torch.save, without our metadata: names and shapes say which model it is. */
