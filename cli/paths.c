@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "ddl/file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 static bool exists(char *out, size_t size, const char *folder, const char *below, const char *relative)
 {
     int n = snprintf(out, size, "%s%s%s", folder, below, relative);
-    return n > 0 && (size_t)n < size && access(out, R_OK) == 0;
+    return n > 0 && (size_t)n < size && ddl_file_exists(out);
 }
 
 /* The folders above the program: its own source tree in a build, or PREFIX/share/ddl where it is installed.

@@ -47,10 +47,15 @@ static ddl_status build(void *user, uint64_t *digest, struct ddl_error *err)
     return status;
 }
 
-/* After an error, finished parts are left, which the same call would use. */
+/* After an error, finished parts are left, or complete shards that are not all in place: the same call would
+ * use them. */
 static void remove_parts(void *user)
 {
+    char ready[4200];
     (void)user;
+    snprintf(ready, sizeof ready, "%s/ready", parts_folder);
+    if (ddl_file_exists(ready))
+        (void)ddl_file_remove_dir(ready, NULL);
     if (ddl_file_exists(parts_folder))
         (void)ddl_file_remove_dir(parts_folder, NULL);
 }

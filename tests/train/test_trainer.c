@@ -403,11 +403,9 @@ static void removes_what_is_left_over(void **state)
     static const struct {
         const char *name;
         bool ours;
-    } cases[] = { { "model.safetensors.tmp-123", true },
-                  { "metrics.jsonl.tmp-1", true },
-                  { "notes.tmp-1", false },
-                  { "model.safetensors.tmp-x", false },
-                  { "model.safetensors.bak", false } };
+    } cases[] = { { "model.safetensors.tmp-123", true },        { "metrics.jsonl.tmp-1", true },
+                  { "recipe.yaml.tmp-00ff00ff00ff00ff", true }, { "notes.tmp-1", false },
+                  { "model.safetensors.tmp-x", false },         { "model.safetensors.bak", false } };
     struct ddl_error err;
     struct ddl_train_config t = a_run("baseline", "ref", "left");
     assert_int_equal(run_until(&t, 4, NULL, &err), DDL_E_INTERRUPTED);
