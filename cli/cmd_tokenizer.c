@@ -20,7 +20,7 @@
 struct flags {
     char tokenizer[1024];
     char out[1024];
-    bool special, json, count, quiet;
+    bool special, json, count, quiet, overwrite;
 };
 
 #define PLACE(f) offsetof(struct flags, f)
@@ -53,6 +53,7 @@ static const struct ddl_option info_flags[] = {
 static const struct ddl_option train_flags[] = {
     { "out", DDL_OPTION_PATH, PLACE(out), sizeof((struct flags *)0)->out, 0, 0, NULL, "PATH",
       "folder for tokenizer.json, or the file itself (NAME.json)" },
+    FLAG_ROW(overwrite, "replace an existing tokenizer"),
     FLAG_ROW(quiet, "print nothing but errors"),
     { 0 },
 };
@@ -195,7 +196,8 @@ static void print_info_json(const ddl_tokenizer *tokenizer)
         json_decref(key);
     }
     json_t *root =
-        json_pack("{s:I, s:I, s:o}", "vocab_size", (json_int_t)ddl_tokenizer_vocab_size(tokenizer), "merges",
+        json_pack("{s:I, s:b, s:I, s:o}", "vocab_size", (json_int_t)ddl_tokenizer_vocab_size(tokenizer),
+                  "characters", (int)ddl_tokenizer_is_characters(tokenizer), "merges",
                   (json_int_t)ddl_tokenizer_n_merges(tokenizer), "special_tokens", specials);
     json_dumpf(root, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     putchar('\n');
@@ -220,6 +222,8 @@ static int info(int argc, char **argv)
         size_t size;
         const char *text;
         printf("vocabulary      %zu\n", ddl_tokenizer_vocab_size(tokenizer));
+        if (ddl_tokenizer_is_characters(tokenizer))
+            printf("kind            characters\n");
         printf("merges          %zu\n", ddl_tokenizer_n_merges(tokenizer));
         for (size_t i = 0; (text = ddl_tokenizer_special(tokenizer, i, &id, &size)); i++)
             printf("special token   %d  %s\n", id, printable_bytes(text, size));
@@ -274,6 +278,17 @@ static ddl_status check_writable(const char *path, struct ddl_error *err)
     return ddl_error_set(err, DDL_E_IO, "%s: cannot write in %s: %s", path, folder, strerror(errno));
 }
 
+/* Checked before the training, too. */
+static ddl_status check_new(const struct flags *flags, struct ddl_error *err)
+{
+    char file[1024];
+    ddl_status status = ddl_tokenizer_file(file, sizeof file, flags->out, err);
+    if (status || flags->overwrite || (access(file, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)))
+        return status;
+    return ddl_error_set(err, DDL_E_USAGE, "%s: exists already: choose another path or use --overwrite",
+                         file);
+}
+
 static const void *train_defaults(void)
 {
     static struct ddl_tokenizer_train_config defaults;
@@ -296,6 +311,8 @@ static int train(int argc, char **argv)
         status = check_arguments("tokenizer train", n, argv, 1, INT_MAX,
                                  "files, folders, or - for standard input", &err);
     if (!status)
+        status = check_new(&flags, &err);
+    if (!status)
         status = check_writable(flags.out, &err);
     if (status)
         return report_error(&err);
@@ -308,7 +325,7 @@ static int train(int argc, char **argv)
         status = ddl_tokenizer_save(tokenizer, flags.out, &err);
     if (!status && !flags.quiet) {
         size_t vocab = ddl_tokenizer_vocab_size(tokenizer);
-        if (vocab < config.vocab_size)
+        if (vocab < config.vocab_size && !config.characters)
             fprintf(stderr, "ddl: %zu of %zu tokens: no pair is left that occurs often enough\n", vocab,
                     config.vocab_size);
         printf("%s: vocabulary %zu, merges %zu\n", printable(flags.out), vocab,
@@ -345,7 +362,7 @@ static const struct command tokenizer_info_command = {
 static const struct command tokenizer_train_command = {
     .name = "tokenizer train",
     .usage = "--out PATH INPUT ...",
-    .about = "train a byte-level BPE tokenizer on text or JSON lines",
+    .about = "train a byte-level BPE tokenizer on text or JSON lines, or collect its characters",
     .text = (const char *const[]){ INPUT_TEXT, NULL },
     .options = { { .table = ddl_tokenizer_train_options, .defaults = train_defaults },
                  { .rows = train_flags } },

@@ -14,6 +14,7 @@ struct evaluation {
     size_t models_left; /* it and those after it */
     uint64_t done;      /* tokens, with the models before it */
     struct work_line work;
+    bool has_noted; /* that the tokenizer of the shards is not known */
 };
 
 static int show_progress(void *user, uint64_t done, uint64_t total)
@@ -23,6 +24,20 @@ static int show_progress(void *user, uint64_t done, uint64_t total)
     e->work.total = e->done + e->models_left * total;
     work_line_show(&e->work, e->folder, NULL);
     return 0;
+}
+
+/* Once, if the bytes that the tokens stand for are not known although the model has a tokenizer. */
+static void note_unknown_tokenizer(struct evaluation *e, const struct folder *folder)
+{
+    if (e->has_noted || e->flags->quiet || e->flags->json || e->flags->csv || !e->data.shards ||
+        e->data.is_recorded || !folder->tokenizer)
+        return;
+    e->has_noted = true;
+    fprintf(stderr,
+            "ddl: %s: no record of the tokenizer (shards.json): the model's is not known to fit, and bits "
+            "per byte "
+            "are not computed\n",
+            e->flags->tokens.val_data);
 }
 
 static ddl_status evaluate_model(struct evaluation *e, struct loss_row *row, struct ddl_error *err)
@@ -36,6 +51,8 @@ static ddl_status evaluate_model(struct evaluation *e, struct loss_row *row, str
                                 token_data_force(flags->force, &e->data, &folder, &flags->model,
                                                  &flags->windows, show_progress, e, err),
                                 err);
+    if (!status)
+        note_unknown_tokenizer(e, &folder);
     if (!status)
         status = token_data_eval(&e->data, &folder, &flags->model, &flags->windows, show_progress, e,
                                  &row->result, err);

@@ -25,9 +25,15 @@ ddl_status token_data_open(struct token_data *data, const struct token_flags *fl
     *data = (struct token_data){ .flags = flags };
     if (*flags->text)
         return read_input(flags->text, SIZE_MAX, &data->text, &data->size, err);
+    struct ddl_tokenizer_identity identity;
     ddl_status status = ddl_shards_open_with(&data->shards, flags->val_data, &options, err);
-    if (status || quiet)
+    if (!status)
+        status = ddl_shards_identity(data->shards, &identity, err);
+    if (status)
         return status;
+    data->is_recorded = *identity.sha256 != '\0';
+    if (quiet)
+        return DDL_OK;
     report_assumed(data->shards);
     size_t n = ddl_shards_n_files(data->shards), left_out = ddl_shards_n_left_out(data->shards, false);
     if (left_out > 0)
@@ -69,8 +75,8 @@ ddl_status token_data_eval(const struct token_data *data, const struct folder *f
     if (status)
         return status;
     if (data->shards)
-        status =
-            ddl_eval_shards(folder->model, folder->tokenizer, data->shards, config, progress, user, out, err);
+        status = ddl_eval_shards(folder->model, data->is_recorded ? folder->tokenizer : NULL, data->shards,
+                                 config, progress, user, out, err);
     else
         status = ddl_eval_text(folder->model, folder->tokenizer, data->text, data->size, config, progress,
                                user, out, err);

@@ -36,6 +36,7 @@ struct token_data {
     ddl_shards *shards; /* or NULL */
     char *text;         /* or NULL */
     size_t size;        /* of the text, bytes */
+    bool is_recorded;   /* which tokenizer built the shards */
 };
 /* DDL_E_USAGE, with the command's name, unless one of the two is given. */
 ddl_status token_flags_check(const struct token_flags *flags, const char *command, struct ddl_error *err);
@@ -44,7 +45,8 @@ ddl_status token_data_open(struct token_data *data, const struct token_flags *fl
                            struct ddl_error *err);
 void token_data_close(struct token_data *data);
 
-/* ddl_eval_shards or ddl_eval_text of the folder's model, after the vocabularies are checked. */
+/* ddl_eval_shards or ddl_eval_text of the folder's model, after the vocabularies are checked. Without a
+ * record of the shards' tokenizer, bits per byte are NAN. */
 ddl_status token_data_eval(const struct token_data *data, const struct folder *folder,
                            const struct model_flags *model, const struct ddl_eval_config *config,
                            ddl_progress_fn *progress, void *user, struct ddl_eval_result *out,

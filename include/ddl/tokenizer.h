@@ -1,4 +1,4 @@
-/* Byte-level BPE (GPT-2): converts text to token ids and back. */
+/* Converts text to token ids and back: byte-level BPE (GPT-2), or one token per character. */
 #ifndef DDL_TOKENIZER_H
 #define DDL_TOKENIZER_H
 
@@ -29,6 +29,10 @@ DDL_API void ddl_tokenizer_free(ddl_tokenizer *tokenizer); /* NULL is allowed */
 DDL_API ddl_status ddl_tokenizer_save(const ddl_tokenizer *tokenizer, const char *path,
                                       struct ddl_error *err);
 
+/* The file that ddl_tokenizer_save writes for `path`, into out. DDL_E_USAGE if it does not fit in `size`
+ * bytes. */
+DDL_API ddl_status ddl_tokenizer_file(char *out, size_t size, const char *path, struct ddl_error *err);
+
 /* Which tokenizer it is. Two tokenizers with the same SHA-256 give the same ids. */
 struct ddl_tokenizer_identity {
     char name[256];      /* for messages: the path that it was loaded from */
@@ -43,6 +47,8 @@ DDL_API ddl_status ddl_tokenizer_identify(const ddl_tokenizer *tokenizer, const 
 
 DDL_API size_t ddl_tokenizer_vocab_size(const ddl_tokenizer *tokenizer); /* largest id + 1 */
 DDL_API size_t ddl_tokenizer_n_merges(const ddl_tokenizer *tokenizer);   /* 0 if there are none */
+/* True if every token but the special ones of `tokenizer` is one Unicode character. */
+DDL_API bool ddl_tokenizer_is_characters(const ddl_tokenizer *tokenizer);
 /* Returns the text of special token i (borrowed, *size bytes, not NUL-terminated) and its *id; NULL past the
  * last. */
 DDL_API const char *ddl_tokenizer_special(const ddl_tokenizer *tokenizer, size_t i, int32_t *id,
@@ -58,7 +64,8 @@ struct ddl_ids {
 DDL_API void ddl_ids_free(struct ddl_ids *ids); /* frees the list in ids and empties it */
 
 /* Appends the ids of `text` (any bytes; size in bytes) to out. If `special`, texts of special tokens are
- * encoded as their ids; otherwise as ordinary text. The only possible error is DDL_E_MEMORY. */
+ * encoded as their ids; otherwise as ordinary text. DDL_E_MEMORY; DDL_E_FORMAT, with its position, for a
+ * character that a tokenizer of characters does not have. */
 DDL_API ddl_status ddl_tokenizer_encode(const ddl_tokenizer *tokenizer, const char *text, size_t size,
                                         bool special, struct ddl_ids *out, struct ddl_error *err);
 
@@ -96,10 +103,13 @@ struct ddl_text_input {
     int stdin_format;    /* enum ddl_text_format: of standard input */
 };
 
-/* `ddl tokenizer train`: learns the merges of a byte-level BPE. Counts the pieces of GPT-2's
- * pre-tokenization, then repeatedly merges the most frequent pair; ties go to the pair of lower ids. The
- * result equals that of the BpeTrainer of `tokenizers` with the byte-level alphabet. */
+/* `ddl tokenizer train`: collects the characters of the inputs, or learns the merges of a byte-level BPE.
+ * Counts the pieces of GPT-2's pre-tokenization, then repeatedly merges the most frequent pair; ties go to
+ * the pair of lower ids. The result equals that of the BpeTrainer of `tokenizers` with the byte-level
+ * alphabet. */
 struct ddl_tokenizer_train_config {
+    bool characters;           /* every distinct character of the inputs is a token; vocab_size, min_frequency
+                                  and max_words have no effect, and the special tokens get the last ids */
     size_t vocab_size;         /* total: special tokens, 256 bytes, merges */
     uint64_t min_frequency;    /* pairs that occur less often are not merged */
     char special_tokens[1024]; /* comma-separated; they get the first ids */

@@ -17,6 +17,9 @@ enum { MAX_SHARDS = 10000 };
 static ddl_status adds_space(const ddl_tokenizer *tokenizer, bool *adds, struct ddl_error *err)
 {
     struct ddl_ids plain = { 0 }, spaced = { 0 };
+    *adds = false;
+    if (ddl_tokenizer_is_characters(tokenizer)) /* which may have neither */
+        return DDL_OK;
     ddl_status status = ddl_tokenizer_encode(tokenizer, "a", 1, false, &plain, err);
     if (!status)
         status = ddl_tokenizer_encode(tokenizer, " a", 2, false, &spaced, err);

@@ -73,6 +73,15 @@ static ddl_status encode_segment(struct ddl_text_batch *batch, struct ddl_segmen
         status = ddl_tokenizer_encode(tokenizer, batch->text + segment->offset, segment->size, false,
                                       &batch->ids, &batch->err);
     segment->n_ids = batch->ids.n - before;
+    if (status == DDL_E_FORMAT) { /* a character that the tokenizer does not have */
+        char where[1200];
+        const unsigned long long line = ddl_segment_line(segment);
+        if (line)
+            snprintf(where, sizeof where, "%.1024s: document of line %llu", segment->path, line);
+        else
+            snprintf(where, sizeof where, "%.1024s", segment->path);
+        status = ddl_error_prefix(&batch->err, status, where);
+    }
     return status;
 }
 

@@ -22,13 +22,15 @@ struct ddl_tokenizer_train_config ddl_tokenizer_train_defaults(void)
 const struct ddl_option *ddl_tokenizer_train_options(void)
 {
     static const struct ddl_option rows[] = {
+        { "characters", DDL_OPTION_BOOL, FIELD(characters), 0, 0, 0, NULL, NULL,
+          "make every distinct Unicode character of the text a token, in the order of their code points" },
         { "vocab_size", DDL_OPTION_SIZE, FIELD(vocab_size), 0, 256, DDL_MAX_VOCAB, NULL, "N",
           "vocabulary size: special tokens, 256 bytes and merges" },
         { "min_frequency", DDL_OPTION_U64, FIELD(min_frequency), 0, 0, 1e15, NULL, "N",
           "minimum count of a pair to be merged" },
         { "special_tokens", DDL_OPTION_STRING, FIELD(special_tokens),
           sizeof((struct ddl_tokenizer_train_config *)0)->special_tokens, 0, 0, NULL, "A,B,...",
-          "special tokens, comma-separated; they get the first ids" },
+          "special tokens, comma-separated; they get the first ids (with --characters, the last)" },
         { "max_words", DDL_OPTION_SIZE, FIELD(max_words), 0, 10000, 1e9, NULL, "N",
           "maximum number of distinct pieces counted; beyond it, the rarest are dropped" },
         DDL_INPUT_ROWS(struct ddl_tokenizer_train_config),

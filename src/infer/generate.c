@@ -102,6 +102,8 @@ static ddl_status encode_prompt(struct generation *g, struct ddl_error *err)
     ddl_status status = r->size
                             ? ddl_tokenizer_encode(r->tokenizer, r->prompt, r->size, false, &g->prompt, err)
                             : ddl_tokenizer_encode(r->tokenizer, end, strlen(end), true, &g->prompt, err);
+    if (status == DDL_E_FORMAT)
+        return ddl_error_prefix(err, status, "prompt");
     if (!status && g->prompt.n > context)
         return ddl_error_set(err, DDL_E_USAGE, "the prompt is %zu tokens, the model's context %zu",
                              g->prompt.n, context);

@@ -76,7 +76,7 @@ static ddl_status read_vocab(struct loader *l)
         if (!bytes)
             return out_of_memory(l);
         size_t n = 0;
-        bool ordinary = ddl_alphabet_decode(&l->t->alphabet, name, length, bytes, &n);
+        bool ordinary = !l->t->characters && ddl_alphabet_decode(&l->t->alphabet, name, length, bytes, &n);
         bool fits = ordinary ? ddl_tokenizer_set(l->t, id, bytes, n, 0)
                              : ddl_tokenizer_set(l->t, id, name, length, DDL_TOKEN_LITERAL);
         l->produced[id] = ordinary && n == 1;
@@ -167,12 +167,13 @@ static ddl_status read_json_merges(struct loader *l, const json_t *merges)
 }
 
 /* Allocates a tokenizer for n_tokens ids and reads the vocabulary into it. */
-static ddl_status begin(struct loader *l, size_t n_tokens)
+static ddl_status begin(struct loader *l, size_t n_tokens, bool characters)
 {
     l->t = ddl_tokenizer_new(n_tokens);
     l->produced = calloc(n_tokens ? n_tokens : 1, 1);
     if (!l->t || !l->produced)
         return out_of_memory(l);
+    l->t->characters = characters;
     return read_vocab(l);
 }
 
@@ -272,7 +273,7 @@ static ddl_status read_tokenizer_json(struct loader *l, const json_t *root)
     if (!status)
         status = check_density(l, json_object_size(l->vocab) + json_array_size(added), n_tokens);
     if (!status)
-        status = begin(l, n_tokens);
+        status = begin(l, n_tokens, ddl_tokenizer_has_characters(root));
     if (!status)
         status = read_json_merges(l, json_object_get(model, "merges"));
     size_t i;
@@ -358,7 +359,7 @@ static ddl_status load_gpt2_files(struct loader *l, const char *vocab_path, cons
     if (!status)
         status = check_density(l, json_object_size(vocab), n_tokens);
     if (!status)
-        status = begin(l, n_tokens);
+        status = begin(l, n_tokens, false);
     char *text = NULL;
     size_t size = 0;
     if (!status)

@@ -84,6 +84,17 @@ static json_t *byte_level(bool add_prefix_space)
                      "trim_offsets", 1, "use_regex", 1);
 }
 
+/* Without a pre-tokenizer and merges, each character of a text is looked up in the vocabulary. */
+static json_t *pre_tokenizer(const struct ddl_tokenizer *t)
+{
+    return t->characters ? json_null() : byte_level(t->add_prefix_space);
+}
+
+static json_t *decoder(const struct ddl_tokenizer *t)
+{
+    return t->characters ? json_pack("{s:s}", "type", "Fuse") : byte_level(true);
+}
+
 static json_t *tokenizer_object(const struct ddl_tokenizer *t)
 {
     json_t *model =
@@ -92,8 +103,7 @@ static json_t *tokenizer_object(const struct ddl_tokenizer *t)
                   "ignore_merges", t->ignore_merges, "vocab", vocab_object(t), "merges", merges_list(t));
     return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation",
                      "padding", "added_tokens", added_tokens(t), "normalizer", "pre_tokenizer",
-                     byte_level(t->add_prefix_space), "post_processor", "decoder", byte_level(true), "model",
-                     model);
+                     pre_tokenizer(t), "post_processor", "decoder", decoder(t), "model", model);
 }
 
 /* True if path names a folder: an existing one, or a new name that does not end in .json. */
@@ -142,15 +152,21 @@ ddl_status ddl_tokenizer_identify(const ddl_tokenizer *t, const char *path,
     return DDL_OK;
 }
 
-ddl_status ddl_tokenizer_save(const ddl_tokenizer *t, const char *path, struct ddl_error *err)
+ddl_status ddl_tokenizer_file(char *out, size_t size, const char *path, struct ddl_error *err)
 {
-    char inside[1024];
-    if (means_folder(path)) {
-        if (!ddl_path_join(inside, sizeof inside, path, "tokenizer.json"))
-            return ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", path);
-        path = inside;
-    }
-    ddl_status status = ddl_file_make_parent(path, err);
+    bool folder = means_folder(path);
+    if (folder ? ddl_path_join(out, size, path, "tokenizer.json")
+               : (size_t)snprintf(out, size, "%s", path) < size)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE, "%.200s...: path too long", path);
+}
+
+ddl_status ddl_tokenizer_save(const ddl_tokenizer *t, const char *where, struct ddl_error *err)
+{
+    char path[1024];
+    ddl_status status = ddl_tokenizer_file(path, sizeof path, where, err);
+    if (!status)
+        status = ddl_file_make_parent(path, err);
     if (status)
         return status;
     size_t size;

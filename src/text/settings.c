@@ -51,6 +51,15 @@ static bool is_allowed(const json_t *value, enum allowed allowed)
     return false;
 }
 
+bool ddl_tokenizer_has_characters(const json_t *root)
+{
+    const json_t *pre = json_object_get(root, "pre_tokenizer"), *decoder = json_object_get(root, "decoder");
+    const json_t *merges = json_object_get(json_object_get(root, "model"), "merges");
+    const char *type = json_string_value(json_object_get(decoder, "type"));
+    return (!pre || json_is_null(pre)) && json_is_array(merges) && json_array_size(merges) == 0 &&
+           (!decoder || json_is_null(decoder) || (type && strcmp(type, "Fuse") == 0));
+}
+
 ddl_status ddl_tokenizer_check_settings(const json_t *root, const char *path, struct ddl_error *err)
 {
     static const struct {
@@ -70,7 +79,10 @@ ddl_status ddl_tokenizer_check_settings(const json_t *root, const char *path, st
         { "model", "continuing_subword_prefix", NULL_OR_EMPTY, "only null and \"\" are supported" },
         { "model", "end_of_word_suffix", NULL_OR_EMPTY, "only null and \"\" are supported" },
     };
+    const bool characters = ddl_tokenizer_has_characters(root);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (characters && (rows[i].allowed == BYTE_LEVEL || strcmp(rows[i].key, "decoder") == 0))
+            continue;
         const json_t *object = rows[i].object ? json_object_get(root, rows[i].object) : root;
         const json_t *value = json_object_get(object, rows[i].key);
         if (is_allowed(value, rows[i].allowed))

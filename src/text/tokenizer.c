@@ -132,7 +132,38 @@ static ddl_status fill_pieces(struct ddl_tokenizer *t, struct ddl_error *err)
     return status;
 }
 
-ddl_status ddl_tokenizer_finish(struct ddl_tokenizer *t, const char *where, struct ddl_error *err)
+static bool is_special(const struct ddl_tokenizer *t, int32_t id)
+{
+    for (size_t i = 0; i < t->n_specials; i++) {
+        if (t->specials[i].id == id)
+            return true;
+    }
+    return false;
+}
+
+/* Inserts the characters into `pieces`. */
+static ddl_status fill_characters(struct ddl_tokenizer *t, const char *where, struct ddl_error *err)
+{
+    t->pieces.key = ddl_tokenizer_key;
+    t->pieces.user = t;
+    bool fits = ddl_bytes_table_init(&t->pieces, t->n_tokens);
+    for (size_t id = 0; fits && id < t->n_tokens; id++) {
+        const struct ddl_token *token = &t->tokens[id];
+        const char *bytes = t->pool + token->offset;
+        if (token->size == 0 || is_special(t, (int32_t)id))
+            continue;
+        if (ddl_utf8_length(bytes, token->size) != token->size)
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "%s: token %zu is '%.*s': expected one character, as there are no merges",
+                                 where, id, (int)(token->size < 40 ? token->size : 40), bytes);
+        fits = ddl_bytes_table_add(&t->pieces, bytes, token->size, (int32_t)id);
+    }
+    return fits ? DDL_OK
+                : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for %zu tokens", where, t->n_tokens);
+}
+
+/* The tables of a byte-level BPE. */
+static ddl_status fill_bpe(struct ddl_tokenizer *t, const char *where, struct ddl_error *err)
 {
     size_t duplicate = 0;
     ddl_status status = find_bytes(t, where, err);
@@ -140,8 +171,12 @@ ddl_status ddl_tokenizer_finish(struct ddl_tokenizer *t, const char *where, stru
         status = ddl_bpe_init(&t->bpe, t->merges, t->n_merges, &duplicate, err);
     if (status == DDL_E_FORMAT && t->bpe.slots)
         return ddl_error_prefix(err, status, where);
-    if (!status)
-        status = fill_pieces(t, err);
+    return status ? status : fill_pieces(t, err);
+}
+
+ddl_status ddl_tokenizer_finish(struct ddl_tokenizer *t, const char *where, struct ddl_error *err)
+{
+    ddl_status status = t->characters ? fill_characters(t, where, err) : fill_bpe(t, where, err);
     if (!status)
         status = ddl_char_classes_init(&t->classes, err);
     for (size_t i = 0; i < t->n_specials; i++)
@@ -157,6 +192,11 @@ size_t ddl_tokenizer_vocab_size(const ddl_tokenizer *t)
 size_t ddl_tokenizer_n_merges(const ddl_tokenizer *t)
 {
     return t->n_merges;
+}
+
+bool ddl_tokenizer_is_characters(const ddl_tokenizer *t)
+{
+    return t->characters;
 }
 
 const char *ddl_tokenizer_special(const ddl_tokenizer *t, size_t i, int32_t *id, size_t *size)
@@ -198,9 +238,45 @@ static ddl_status encode_pieces(const struct ddl_tokenizer *t, const char *text,
     return DDL_OK;
 }
 
+/* The character at `at` is not in the vocabulary. */
+static ddl_status unknown_character(const char *text, size_t size, size_t at, struct ddl_error *err)
+{
+    uint32_t code = 0;
+    size_t length = ddl_utf8_decode((const unsigned char *)text + at, size - at, &code);
+    size_t line = 1;
+    for (size_t i = 0; i < at; i++)
+        line += text[i] == '\n';
+    if (length == 0)
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "byte %zu (line %zu): expected a character in UTF-8, found the byte 0x%02x", at,
+                             line, (unsigned)(unsigned char)text[at]);
+    bool visible = code > 32 && code != 127;
+    return ddl_error_set(err, DDL_E_FORMAT,
+                         "byte %zu (line %zu): expected a character of the tokenizer, which has characters "
+                         "only, found %s%.*s%sU+%04X%s",
+                         at, line, visible ? "'" : "", visible ? (int)length : 0, text + at,
+                         visible ? "' (" : "", (unsigned)code, visible ? ")" : "");
+}
+
+static ddl_status encode_characters(const struct ddl_tokenizer *t, const char *text, size_t size,
+                                    struct ddl_ids *out, struct ddl_error *err)
+{
+    ddl_status status = ddl_ids_reserve(out, size, err);
+    for (size_t at = 0, length; at < size && !status; at += length) {
+        length = ddl_utf8_length(text + at, size - at);
+        int32_t id = length ? ddl_bytes_table_find(&t->pieces, text + at, length, size - at) : -1;
+        if (id < 0)
+            return unknown_character(text, size, at, err);
+        out->ids[out->n++] = id;
+    }
+    return status;
+}
+
 static ddl_status encode_ordinary(const struct ddl_tokenizer *t, const char *text, size_t size,
                                   struct ddl_ids *out, struct ddl_error *err)
 {
+    if (t->characters)
+        return encode_characters(t, text, size, out, err);
     if (size == 0 || !t->add_prefix_space || text[0] == ' ')
         return encode_pieces(t, text, size, out, err);
     char *copy = size < SIZE_MAX ? malloc(size + 1) : NULL;

@@ -42,6 +42,7 @@ struct ddl_tokenizer {
     size_t n_specials;
     bool add_prefix_space; /* prepend a space to a text, or part between special tokens, without one */
     bool ignore_merges;    /* a piece that is a token is encoded as that token regardless of merges */
+    bool characters;       /* every token but the special ones is a character; `bpe` is not used */
     /* built by ddl_tokenizer_finish */
     struct ddl_bpe bpe;
     struct ddl_bytes_table pieces; /* pieces that are one token */
@@ -64,7 +65,8 @@ bool ddl_tokenizer_add_special(struct ddl_tokenizer *t, struct ddl_special speci
  * ddl_tokenizer. */
 const char *ddl_tokenizer_key(const void *tokenizer, int32_t id);
 
-/* Checks that every byte has a token and builds the tables. Error messages start with `where`. */
+/* Checks that every byte has a token (of characters: that every token is one) and builds the tables. Error
+ * messages start with `where`. */
 ddl_status ddl_tokenizer_finish(struct ddl_tokenizer *t, const char *where, struct ddl_error *err);
 
 #endif

@@ -209,6 +209,55 @@ static ddl_status train(struct training *tr, const struct ddl_text_source *sourc
     return status;
 }
 
+/* ---- characters ---- */
+
+enum { CODES = 0x110000 };
+
+static ddl_status mark_characters(struct training *tr, const struct ddl_text_chunk *chunk, bool *seen)
+{
+    for (size_t at = 0, length; at < chunk->size; at += length) {
+        uint32_t code = 0;
+        length = ddl_utf8_decode((const unsigned char *)chunk->text + at, chunk->size - at, &code);
+        if (length == 0 || code == 0)
+            return ddl_error_set(
+                tr->err, DDL_E_FORMAT,
+                "characters: expected text in UTF-8, found the byte 0x%02x at %zu of a document",
+                (unsigned)(unsigned char)chunk->text[at], at);
+        tr->progress.words += !seen[code];
+        seen[code] = true;
+    }
+    return DDL_OK;
+}
+
+/* Marks the characters of the texts, then adds them in the order of their code points. */
+static ddl_status collect_characters(struct training *tr, const struct ddl_text_source *source)
+{
+    bool *seen = calloc(CODES, sizeof *seen);
+    ddl_status status = seen ? DDL_OK : out_of_memory(tr);
+    tr->progress.bytes_total = source->bytes_total;
+    while (!status) {
+        struct ddl_text_chunk chunk = { 0 };
+        status = source->next(source->user, &chunk, tr->err);
+        if (status || chunk.end)
+            break;
+        status = mark_characters(tr, &chunk, seen);
+        tr->progress.bytes_in = chunk.bytes_in;
+        if (!status)
+            status = report(tr);
+    }
+    for (uint32_t code = 0; code < CODES && !status; code++) {
+        char text[4];
+        size_t size = seen[code] ? ddl_utf8_encode(code, text) : 0;
+        int32_t id = size ? token_id(tr, text, size) : 0;
+        if (id < 0)
+            status = out_of_memory(tr);
+        else if (size)
+            tr->t->tokens[id].flags = DDL_TOKEN_LITERAL;
+    }
+    free(seen);
+    return status ? status : add_specials(tr);
+}
+
 ddl_status ddl_tokenizer_train_texts(ddl_tokenizer **out, const struct ddl_tokenizer_train_config *config,
                                      const struct ddl_text_source *source,
                                      ddl_tokenizer_train_progress_fn *progress, void *user,
@@ -219,14 +268,18 @@ ddl_status ddl_tokenizer_train_texts(ddl_tokenizer **out, const struct ddl_token
     tr.progress.vocab_size = config->vocab_size;
     tr.start = ddl_clock_seconds();
     /* The bytes and special tokens may exceed vocab_size; this is reported after they are counted. */
-    tr.t = ddl_tokenizer_new(config->vocab_size + 256 + sizeof config->special_tokens);
+    const size_t most = config->characters ? CODES : config->vocab_size + 256;
+    tr.t = ddl_tokenizer_new(most + sizeof config->special_tokens);
     bool fits = tr.t && ddl_bytes_table_init(&tr.known, config->vocab_size);
     tr.known.key = ddl_tokenizer_key;
     tr.known.user = tr.t;
-    ddl_status status = fits ? train(&tr, source) : out_of_memory(&tr);
+    ddl_status status = !fits                ? out_of_memory(&tr)
+                        : config->characters ? collect_characters(&tr, source)
+                                             : train(&tr, source);
     ddl_bytes_table_free(&tr.known);
     if (!status) {
         tr.t->n_tokens = tr.n_tokens;
+        tr.t->characters = config->characters;
         status = ddl_tokenizer_finish(tr.t, "trained tokenizer", err);
     }
     if (status)

@@ -14,7 +14,7 @@ need_mpirun "${4:-}"
 rm -rf "${scratch:?}"/*
 mkdir "$scratch/data"
 cp "$source/LICENSE" "$scratch/text.txt"
-"$program" tokenizer train "$scratch/text.txt" --vocab-size 300 --out "$scratch/data/tokenizer.json" --quiet >/dev/null
+"$program" tokenizer train "$scratch/text.txt" --vocab-size 300 --overwrite --out "$scratch/data/tokenizer.json" --quiet >/dev/null
 "$program" data build "$scratch/text.txt" --tokenizer "$scratch/data" --out "$scratch/data" --quiet
 model=$source/tests/golden/tasks/model
 shard=$source/tests/golden/curve-baseline/tokens.bin

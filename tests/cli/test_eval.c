@@ -129,6 +129,7 @@ static void quiet(void **state)
     snprintf(changed, sizeof changed, "{\"unknown_key\": 1, %s", strchr(config, '{') + 1);
     free(config);
     write_file(scratch_path("warned/config.json"), changed, strlen(changed));
+    remove_scratch("warned/checksums.json");
     assert_int_equal(ddl_stream(STANDARD_ERROR, "eval '%s' --text '%s'", scratch_path("warned"), text), 0);
     assert_printed("ddl: warning: ");
     assert_int_equal(

@@ -71,22 +71,27 @@ static void trains(void **state)
     char arguments[3000];
     const char *out = scratch_path("trained.json");
     snprintf(arguments, sizeof arguments,
-             "train --vocab-size 700 --out '%s' tests/golden/tokenizer-train/shakespeare.txt", out);
+             "train --overwrite --vocab-size 700 --out '%s' tests/golden/tokenizer-train/shakespeare.txt",
+             out);
     says("", arguments, 0, false, "trained.json: vocabulary 700, merges 443\n");
     snprintf(arguments, sizeof arguments, "encode --tokenizer '%s' --special", out);
     says("<|endoftext|>First", arguments, 0, false, "0 ");
-    snprintf(arguments, sizeof arguments, "train --out '%s' tests/golden/tokenizer-train/runs.txt", out);
+    snprintf(arguments, sizeof arguments,
+             "train --overwrite --out '%s' tests/golden/tokenizer-train/runs.txt", out);
     says("", arguments, 0, true, "of 8192 tokens: no pair is left that occurs often enough");
-    snprintf(arguments, sizeof arguments, "train --vocab-size 300 --stdin-format jsonl --out '%s' -", out);
+    snprintf(arguments, sizeof arguments,
+             "train --overwrite --vocab-size 300 --stdin-format jsonl --out '%s' -", out);
     says("{\"text\": \"aa bb aa bb\"}\\n", arguments, 0, false, "trained.json: vocabulary 260, merges 3\n");
     says("{\"text\": 1}\\n", arguments, 1, true,
          "standard input:1: \"text\": expected a string, found a number");
     says("", "train x.txt", 2, true, "tokenizer train: missing argument: expected --out PATH");
-    says("", "train --out x.json", 2, true,
+    says("", "train --overwrite --out x.json", 2, true,
          "missing argument: expected files, folders, or - for standard input");
-    says("", "train --out x.json --vocab-size 12 y.txt", 2, true, "--vocab-size: 12 is out of range");
-    says("", "train --out README.md/x.json tests/golden/tokenizer-train/runs.txt", 1, true, "README.md");
-    says("", "train --out x.json none.txt", 1, true, "none.txt: cannot open");
+    says("", "train --overwrite --out x.json --vocab-size 12 y.txt", 2, true,
+         "--vocab-size: 12 is out of range");
+    says("", "train --overwrite --out README.md/x.json tests/golden/tokenizer-train/runs.txt", 1, true,
+         "README.md");
+    says("", "train --overwrite --out x.json none.txt", 1, true, "none.txt: cannot open");
     assert_false(ddl_file_exists(source_path("x.json")));
 }
 

@@ -124,6 +124,7 @@ static void truncated_weights_are_reported(void **state)
     (void)state;
     char folder[2048], weights[2100], shard[2048];
     snprintf(folder, sizeof folder, "%s", tiny_folder("cut", "baseline"));
+    remove_scratch("cut/checksums.json"); /* the loader reports the error */
     snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
     snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
     write_random_shard(shard, 1, 260, 300);
@@ -280,7 +281,7 @@ static void from_shards_to_text(void **state)
     json_t *root = printed_json();
     const json_t *model = json_array_get(json_object_get(root, "models"), 0);
     assert_int_equal(json_integer_value(json_object_get(model, "tokens")), 2999);
-    assert_true(json_number_value(json_object_get(model, "bits_per_byte")) > 0);
+    assert_null(json_object_get(model, "bits_per_byte")); /* no record of the shard's tokenizer */
     json_decref(root);
     assert_int_equal(ddl("eval %s --text %s --backend ref", run, source_path("LICENSE")), 0);
     assert_printed("bits per byte");
@@ -535,10 +536,10 @@ static void tokenizers_must_match(void **state)
     snprintf(other, sizeof other, "%s", scratch_path("data_b"));
     snprintf(run, sizeof run, "%s", scratch_path("tok_run"));
     remove_scratch("tok_run");
-    assert_int_equal(ddl("tokenizer train --vocab-size 300 --out %s %s", a, text), 0);
-    assert_int_equal(
-        ddl("tokenizer train --vocab-size 500 --out %s %s", b, source_path("data/text/tinyshakespeare.txt")),
-        0);
+    assert_int_equal(ddl("tokenizer train --overwrite --vocab-size 300 --out %s %s", a, text), 0);
+    assert_int_equal(ddl("tokenizer train --overwrite --vocab-size 500 --out %s %s", b,
+                         source_path("data/text/tinyshakespeare.txt")),
+                     0);
     assert_int_equal(
         ddl("data build --overwrite --tokenizer %s --val-fraction 0.2 --out %s %s", a, data, text), 0);
     assert_int_equal(

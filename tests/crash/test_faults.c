@@ -195,7 +195,8 @@ static void faults_in_other_writers(void **state)
     (void)state;
     char tokenizer[1 << 13], data[1 << 13], export[1 << 13];
     make_inputs();
-    snprintf(tokenizer, sizeof tokenizer, "tokenizer train '%s' --vocab-size 300 --out '%s/t.json'",
+    snprintf(tokenizer, sizeof tokenizer,
+             "tokenizer train '%s' --vocab-size 300 --overwrite --out '%s/t.json'",
              scratch_path("inputs/text.txt"), run_folder());
     make_documents();
     snprintf(data, sizeof data, "%s", data_arguments("--shard-tokens 500"));

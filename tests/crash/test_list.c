@@ -126,7 +126,8 @@ static const char *data_info(void)
 
 static const char *train_tokenizer(void)
 {
-    snprintf(arguments, sizeof arguments, "tokenizer train '%s' --vocab-size 260 --out '%s/t.json' --quiet",
+    snprintf(arguments, sizeof arguments,
+             "tokenizer train '%s' --vocab-size 260 --overwrite --out '%s/t.json' --quiet",
              scratch_path("documents"), run_folder());
     return arguments;
 }

@@ -160,7 +160,7 @@ static const struct command {
     int status;       /* expected exit status */
     bool lines;       /* one JSON value per line */
 } commands[] = {
-    { NULL, "tokenizer train --quiet --vocab-size 300 --out tok text.txt", 0 },
+    { NULL, "tokenizer train --quiet --overwrite --vocab-size 300 --out tok text.txt", 0 },
     { "ddl tokenizer info", "tokenizer info tok --json", 0 },
     { "ddl data build",
       "data build --quiet --json --overwrite --tokenizer tok --val-fraction 0 --out shards text.txt", 0 },

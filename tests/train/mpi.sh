@@ -17,7 +17,7 @@ need_mpirun "${4:-}"
 rm -rf "${scratch:?}"/*
 mkdir "$scratch/data"
 cat "$source"/docs/*.md | head -c 200000 >"$scratch/text.txt"
-"$program" tokenizer train "$scratch/text.txt" --vocab-size 300 --out "$scratch/data/tokenizer.json" >/dev/null 2>&1
+"$program" tokenizer train "$scratch/text.txt" --vocab-size 300 --overwrite --out "$scratch/data/tokenizer.json" >/dev/null 2>&1
 "$program" data build "$scratch/text.txt" --tokenizer "$scratch/data" --val-fraction 0.1 --out "$scratch/data" >/dev/null 2>&1
 
 # What a rank does before the program: it writes its process id to $scratch/rank.<rank>; rank $leaves ends as after a

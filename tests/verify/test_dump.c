@@ -129,7 +129,8 @@ static void fails_where_all_is_finite(void **state)
              dump_of(start_folder("start", "transformer.h.2.attn.k_rms.weight", 1, NAN), "cpu",
                      DDL_RECOMPUTE_NONE));
     const char *healthy = start_folder("healthy", "transformer.h.2.attn.k_rms.weight", 1, 0);
-    snprintf(command, sizeof command, "cp '%s/model.safetensors' '%s/'", healthy, dump);
+    snprintf(command, sizeof command, "cp '%s/model.safetensors' '%s/checksums.json' '%s/'", healthy, healthy,
+             dump);
     assert_int_equal(run_command(command, command, 1), 0);
     struct told told = verify(dump);
     assert_int_equal(told.totals.failed, 2);
@@ -139,7 +140,8 @@ static void fails_where_all_is_finite(void **state)
                    "step 1: everything is finite here; the run, on cpu: first in layer 2, attn: kn"));
     /* Bad elsewhere: on the backend of the run that is not what happened, on another it may be. */
     const char *other = start_folder("other", "transformer.h.0.ln_1.weight", 1, NAN);
-    snprintf(command, sizeof command, "cp '%s/model.safetensors' '%s/'", other, dump);
+    snprintf(command, sizeof command, "cp '%s/model.safetensors' '%s/checksums.json' '%s/'", other, other,
+             dump);
     assert_int_equal(run_command(command, command, 1), 0);
     told = verify(dump);
     for (size_t k = 0; k < 2; k++) {
