@@ -4,6 +4,7 @@
 #include "tensor/pickle.h"
 #include "tensor/zip.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,6 +332,24 @@ static ddl_status read_state_dict(struct reader *r, ddl_pickle_ref dict)
     return DDL_OK;
 }
 
+/* Whether JSON can hold the value: a number, a boolean, None or a short string. */
+static bool is_setting(const struct ddl_pickle_value *value)
+{
+    switch (value->kind) {
+    case DDL_PICKLE_INT:
+    case DDL_PICKLE_BOOL:
+    case DDL_PICKLE_NONE:
+        return true;
+    case DDL_PICKLE_FLOAT:
+        return isfinite(value->as.real);
+    case DDL_PICKLE_TEXT:
+        return value->n < MAX_SETTING;
+    default:
+        return false;
+    }
+}
+
+/* Returns NULL if out of memory. */
 static json_t *json_of(const struct ddl_pickle_value *value)
 {
     switch (value->kind) {
@@ -340,16 +359,14 @@ static json_t *json_of(const struct ddl_pickle_value *value)
         return json_real(value->as.real);
     case DDL_PICKLE_BOOL:
         return json_boolean(value->as.number);
-    case DDL_PICKLE_NONE:
-        return json_null();
     case DDL_PICKLE_TEXT:
-        return value->n < MAX_SETTING ? json_stringn((const char *)value->as.text, value->n) : NULL;
+        return json_stringn_nocheck((const char *)value->as.text, value->n);
     default:
-        return NULL;
+        return json_null();
     }
 }
 
-/* The numbers, booleans and strings of a dict. What JSON cannot hold, such as an infinity, is left out. */
+/* The values of a dict that JSON can hold. */
 static ddl_status read_settings(struct reader *r, ddl_pickle_ref dict)
 {
     const struct ddl_pickle_value *d = &r->pickle.values[dict];
@@ -361,11 +378,13 @@ static ddl_status read_settings(struct reader *r, ddl_pickle_ref dict)
         const struct ddl_pickle_value *key = &r->pickle.values[item->key];
         char name[MAX_SETTING];
         at = item->next;
-        if (key->kind != DDL_PICKLE_TEXT || key->n >= MAX_SETTING)
+        if (key->kind != DDL_PICKLE_TEXT || key->n >= MAX_SETTING ||
+            !is_setting(&r->pickle.values[item->value]))
             continue;
         memcpy(name, key->as.text, key->n);
         name[key->n] = '\0';
-        (void)json_object_set_new(r->out.settings, name, json_of(&r->pickle.values[item->value]));
+        if (json_object_set_new_nocheck(r->out.settings, name, json_of(&r->pickle.values[item->value])) != 0)
+            return no_memory(r);
     }
     return DDL_OK;
 }
