@@ -83,6 +83,9 @@ DDL_API const struct ddl_option *ddl_option_nearest(const struct ddl_option *tab
 DDL_API ddl_status ddl_option_set(const struct ddl_option *option, void *object, const char *text,
                                   const char *where, struct ddl_error *err);
 
+/* Into out[size]: `text`, a value of `option` that is not a text, in the form that ddl_option_format writes,
+ * which equal values share. False if it is no such value. */
+DDL_API bool ddl_option_normalize(const struct ddl_option *option, const char *text, char *out, size_t size);
 /* Whether the option has the same value for the texts a and b; false if either is no value of it. */
 DDL_API bool ddl_option_same(const struct ddl_option *option, const char *a, const char *b);
 

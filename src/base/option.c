@@ -311,17 +311,22 @@ static ddl_status set_lone(struct lone_field *field, const struct ddl_option *op
     return ddl_option_set(&field->row, &field->value, text, option->name, err);
 }
 
+bool ddl_option_normalize(const struct ddl_option *option, const char *text, char *out, size_t size)
+{
+    struct lone_field field;
+    if (set_lone(&field, option, text, NULL))
+        return false;
+    ddl_option_format(&field.row, &field.value, out, size);
+    return true;
+}
+
 bool ddl_option_same(const struct ddl_option *option, const char *a, const char *b)
 {
-    struct lone_field first, second;
     char text[2][128];
     if (ddl_option_is_text(option))
         return strcmp(a, b) == 0;
-    if (set_lone(&first, option, a, NULL) || set_lone(&second, option, b, NULL))
-        return false;
-    ddl_option_format(&first.row, &first.value, text[0], sizeof text[0]);
-    ddl_option_format(&second.row, &second.value, text[1], sizeof text[1]);
-    return strcmp(text[0], text[1]) == 0;
+    return ddl_option_normalize(option, a, text[0], sizeof text[0]) &&
+           ddl_option_normalize(option, b, text[1], sizeof text[1]) && strcmp(text[0], text[1]) == 0;
 }
 
 /* The check of ddl_option_set, on a copy of the field. */

@@ -131,6 +131,11 @@ static ddl_status step_gzip(struct ddl_source *s, unsigned char *out, size_t cap
                             struct ddl_error *err)
 {
     z_stream *z = s->decoder;
+    *n = 0;
+    while (!s->inside && s->after && s->packed_at < s->packed_size && s->packed[s->packed_at] == 0)
+        s->packed_at++; /* tapes and block devices pad members with zeros, which gzip ignores too */
+    if (!s->inside && s->packed_at == s->packed_size && s->after)
+        return DDL_OK;
     if (!s->inside) { /* start of the next member */
         inflateReset(z);
         s->inside = true;
@@ -142,9 +147,10 @@ static ddl_status step_gzip(struct ddl_source *s, unsigned char *out, size_t cap
     int result = inflate(z, Z_NO_FLUSH);
     s->packed_at = s->packed_size - z->avail_in;
     *n = capacity - z->avail_out;
-    if (result == Z_STREAM_END)
+    if (result == Z_STREAM_END) {
         s->inside = false;
-    else if (result != Z_OK && result != Z_BUF_ERROR)
+        s->after = true;
+    } else if (result != Z_OK && result != Z_BUF_ERROR)
         return corrupted(s, "gzip", z->msg ? z->msg : "needs a dictionary", err);
     return DDL_OK;
 }

@@ -18,6 +18,7 @@ struct ddl_source {
     int fd;
     bool eof;    /* end of file reached */
     bool inside; /* inside a gzip member or zstd frame */
+    bool after;  /* a gzip member has ended */
     unsigned char *packed;
     size_t packed_at, packed_size; /* compressed data not yet consumed: packed[packed_at .. packed_size) */
     uint64_t consumed;             /* bytes of the file read so far, or before the position */

@@ -471,7 +471,9 @@ ddl_status sweep_file_read(struct ddl_sweep_file **out, const char *path, struct
     ddl_status status = ddl_file_read(path, DDL_RECIPE_BYTES, &text, &size, err);
     if (status)
         return status;
-    status = parse(*out, text, size, err);
+    status = ddl_recipe_check_depth(path, text, size, err);
+    if (!status)
+        status = parse(*out, text, size, err);
     free(text);
     return status;
 }

@@ -172,19 +172,57 @@ static ddl_status collect_axes(const struct ddl_sweep *sweep, const struct sweep
 }
 
 /* No value twice, however it is written. */
+/* A value of a list. */
+struct value {
+    const char *text; /* that equal values share */
+    size_t index;
+};
+
+static int by_text(const void *a, const void *b)
+{
+    const struct value *x = a, *y = b;
+    int order = strcmp(x->text, y->text);
+    return order ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+/* Refuses a list with a value that occurs twice, or with more values than a sweep has runs. */
 static ddl_status check_values(const struct ddl_sweep *sweep, const char *key,
                                const struct ddl_recipe *values, struct ddl_error *err)
 {
     const struct ddl_option *row = sweep_key_row(key);
-    for (size_t i = 0; row && i < values->n; i++) {
-        for (size_t k = 0; k < i; k++) {
-            const struct ddl_recipe_entry *a = &values->entries[k], *b = &values->entries[i];
-            if (ddl_option_same(row, a->value, b->value))
-                return ddl_error_set(err, DDL_E_USAGE, "%s:%zu: %s: duplicate value %.80s: first at line %zu",
-                                     sweep->path, b->line, key, b->value, a->line);
+    size_t n = values->n, used = 0, first = 0, second = n;
+    if (n > SWEEP_MAX_RUNS)
+        return ddl_error_set(err, DDL_E_USAGE, "%s:%zu: %s: expected at most %d values, found %zu",
+                             sweep->path, values->entries[0].line, key, SWEEP_MAX_RUNS, n);
+    if (!row || n == 0)
+        return DDL_OK;
+    struct value *list = calloc(n, sizeof *list);
+    char(*texts)[128] = calloc(n, sizeof *texts);
+    for (size_t i = 0; list && texts && i < n; i++) {
+        const char *text = values->entries[i].value;
+        if (!ddl_option_is_text(row))
+            text = ddl_option_normalize(row, text, texts[i], sizeof texts[i]) ? texts[i] : NULL;
+        if (text) /* what is no value is refused where it is used */
+            list[used++] = (struct value){ text, i };
+    }
+    if (used)
+        qsort(list, used, sizeof *list, by_text);
+    for (size_t i = 1; i < used; i++) {
+        if (strcmp(list[i - 1].text, list[i].text) == 0 && list[i].index < second) {
+            first = list[i - 1].index;
+            second = list[i].index;
         }
     }
-    return DDL_OK;
+    bool allocated = list && texts;
+    free(list);
+    free(texts);
+    if (!allocated)
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", sweep->path);
+    const struct ddl_recipe_entry *a = &values->entries[first], *b = values->entries + second;
+    return second == n
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_USAGE, "%s:%zu: %s: duplicate value %.80s: first at line %zu",
+                               sweep->path, b->line, key, b->value, a->line);
 }
 
 static ddl_status set_values(struct ddl_sweep *sweep, struct ddl_sweep_setting *setting,

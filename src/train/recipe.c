@@ -165,6 +165,29 @@ static ddl_status read_stream(struct ddl_recipe *recipe, struct reader *r)
     return status;
 }
 
+ddl_status ddl_recipe_check_depth(const char *path, const char *text, size_t size, struct ddl_error *err)
+{
+    enum { DEEPEST = 32 };
+    yaml_parser_t parser;
+    yaml_event_t event;
+    ddl_status status = DDL_OK;
+    if (!yaml_parser_initialize(&parser))
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    int depth = 0;
+    for (bool end = false; !end && !status && yaml_parser_parse(&parser, &event);) {
+        end = event.type == YAML_STREAM_END_EVENT;
+        depth += event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
+        depth -= event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT;
+        if (depth > DEEPEST)
+            status = ddl_error_set(err, DDL_E_USAGE, "%s:%zu: lists or mappings nested more than %d deep",
+                                   path, event.start_mark.line + 1, DEEPEST);
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+    return status;
+}
+
 ddl_status ddl_recipe_read(struct ddl_recipe *recipe, const char *path, struct ddl_error *err)
 {
     char *text;

@@ -23,6 +23,10 @@ struct ddl_recipe {
 ddl_status ddl_recipe_read(struct ddl_recipe *recipe, const char *path, struct ddl_error *err);
 void ddl_recipe_free(struct ddl_recipe *recipe);
 
+/* Refuses YAML whose lists and mappings are nested more than 32 levels deep, for which libyaml takes
+ * quadratic time; invalid YAML is left to the reader. */
+ddl_status ddl_recipe_check_depth(const char *path, const char *text, size_t size, struct ddl_error *err);
+
 /* The entry of the key ('-' and '_' are the same), or NULL. */
 const struct ddl_recipe_entry *ddl_recipe_find(const struct ddl_recipe *recipe, const char *key);
 /* Appends an entry; key and value are copied. */

@@ -186,12 +186,53 @@ static void missing_and_stopped(void **state)
     ddl_source_close(&source);
 }
 
+/* Zeros after a gzip member, as on tapes, also before another member; but nothing else. */
+static void padding(void **state)
+{
+    (void)state;
+    enum { SIZE = 1000, PADDING = 300000 };
+    unsigned char *data = sample(SIZE), *out = malloc(4 << 20), *padded = calloc(2, PADDING);
+    size_t n, size;
+    unsigned char *packed = pack_gzip(data, SIZE, &n);
+    struct ddl_error err;
+    assert_true(out && padded);
+    static const size_t zeros[] = { 1, 511, PADDING };
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t step = 7; step < 5000; step *= 100) {
+            memcpy(padded, packed, n);
+            memset(padded + n, 0, zeros[i]);
+            write_file(scratch_path("padded"), padded, n + zeros[i]);
+            assert_ok(read_all(scratch_path("padded"), DDL_PACKING_GZIP, step, out, 4 << 20, &size, &err),
+                      err);
+            assert_int_equal(size, SIZE);
+            memcpy(padded + n + zeros[i], packed, n);
+            write_file(scratch_path("padded"), padded, 2 * n + zeros[i]);
+            assert_ok(read_all(scratch_path("padded"), DDL_PACKING_GZIP, step, out, 4 << 20, &size, &err),
+                      err);
+            assert_int_equal(size, 2 * SIZE);
+            padded[n + zeros[i]] = 'x';
+            write_file(scratch_path("padded"), padded, n + zeros[i] + 1);
+            assert_true(read_all(scratch_path("padded"), DDL_PACKING_GZIP, step, out, 4 << 20, &size, &err) !=
+                        DDL_OK);
+        }
+    }
+    memset(padded, 0, 100); /* no member at all */
+    write_file(scratch_path("padded"), padded, 100);
+    assert_int_equal(read_all(scratch_path("padded"), DDL_PACKING_GZIP, 4096, out, 4 << 20, &size, &err),
+                     DDL_E_FORMAT);
+    free(packed);
+    free(padded);
+    free(data);
+    free(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(corruption_is_reported),
         cmocka_unit_test(bytes_after_the_last_member),
+        cmocka_unit_test(padding),
         cmocka_unit_test(frame_content_size),
         cmocka_unit_test(missing_and_stopped),
     };

@@ -14,10 +14,14 @@ static const char base[] =
 /* Opens a sweep file of this text, behind `base` and an out. */
 static ddl_status open_text(struct ddl_sweep *sweep, const char *text, struct ddl_error *err)
 {
-    char path[1024], whole[4096];
+    char path[1024];
+    size_t size = strlen(base) + strlen(text) + 2048;
+    char *whole = malloc(size);
+    assert_non_null(whole);
     snprintf(path, sizeof path, "%s", scratch_path("sweep.yaml"));
-    snprintf(whole, sizeof whole, "%sout: %s\n%s", base, scratch_path("out"), text);
+    snprintf(whole, size, "%sout: %s\n%s", base, scratch_path("out"), text);
     write_file(path, whole, strlen(whole));
+    free(whole);
     return ddl_sweep_open(sweep, path, err);
 }
 
@@ -177,6 +181,33 @@ static void mistakes(void **state)
     }
 }
 
+/* Files that are refused at once: lists of many values, and nested lists, for which libyaml takes time in
+ * proportion to the square of their number. */
+static void large_files(void **state)
+{
+    (void)state;
+    enum { SIZE = 1000000 };
+    char *text = malloc(SIZE + 64), *at;
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    assert_non_null(text);
+    at = text + sprintf(text, "seeds: [0");
+    for (int i = 1; i < 10000; i++)
+        at += sprintf(at, ", %d", i);
+    strcpy(at, "]\n");
+    assert_int_equal(open_text(&sweep, text, &err), DDL_E_USAGE);
+    assert_says(&err, "seed: expected at most 4096 values, found 10000");
+    static const char *const units[] = { "[", "{", "[\n", "- ", "? ", "{a: " };
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        at = text + sprintf(text, "grid:\n  ");
+        while (at < text + SIZE)
+            at += sprintf(at, "%s", units[i]);
+        assert_int_equal(open_text(&sweep, text, &err), DDL_E_USAGE);
+        assert_says(&err, "lists or mappings nested more than 32 deep");
+    }
+    free(text);
+}
+
 /* Paths: a base file, and a sweep file whose paths are relative to its folder. */
 static void paths(void **state)
 {
@@ -309,6 +340,7 @@ int main(void)
         cmocka_unit_test(without_models_or_seeds),
         cmocka_unit_test(candidates),
         cmocka_unit_test(mistakes),
+        cmocka_unit_test(large_files),
         cmocka_unit_test(paths),
         cmocka_unit_test(shared_parameters_are_equal),
         cmocka_unit_test(batches_are_equal),
