@@ -227,7 +227,7 @@ struct ddl_train_callbacks {
  * that ddl_verify_run replays, and the state before the step is saved as a further checkpoint unless it is
  * not finite itself. `last` (may be NULL) gets the last step's progress, without results of tasks. If a
  * resumed run is finished, whatever checkpoints it has, `note` reports it, `last` gets the values of its log,
- * and nothing is written. */
+ * and nothing is written but what an interrupted removal has left is removed. */
 DDL_API ddl_status ddl_train_run(const struct ddl_train_config *config,
                                  const struct ddl_train_callbacks *callbacks, struct ddl_train_progress *last,
                                  struct ddl_error *err);

@@ -2,6 +2,8 @@
 #define _DEFAULT_SOURCE /* madvise: POSIX has only a call that glibc ignores */
 #include "base/file.h"
 
+#include "base/held.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -38,7 +40,7 @@ ddl_status ddl_file_error(struct ddl_error *err, const char *path, const char *v
  * devices act on being opened. */
 static ddl_status open_regular(const char *path, int *fd, size_t *size, struct ddl_error *err)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    *fd = ddl_held_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (*fd < 0)
         return ddl_file_error(err, path, "open");
     struct stat st;
@@ -192,7 +194,7 @@ static void parent_of(const char *path, char *folder)
 /* required: a folder that does not exist is an error. */
 static ddl_status sync_folder(const char *path, bool required, struct ddl_error *err)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = ddl_held_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return errno == ENOENT && !required ? DDL_OK : ddl_file_error(err, path, "open folder");
     /* EINVAL: a file system that has nothing to sync in a folder. */
@@ -221,13 +223,14 @@ static bool is_absence(int number)
 
 bool ddl_file_exists(const char *path)
 {
-    return access(path, F_OK) == 0 || !is_absence(errno);
+    struct stat st;
+    return ddl_held_stat(path, &st) == 0 || !is_absence(errno);
 }
 
 ddl_status ddl_file_find_dir(const char *path, bool *is_dir, struct ddl_error *err)
 {
     struct stat st;
-    bool found = stat(path, &st) == 0;
+    bool found = ddl_held_stat(path, &st) == 0;
     *is_dir = found && S_ISDIR(st.st_mode);
     return found || is_absence(errno) ? DDL_OK : ddl_file_error(err, path, "examine");
 }
@@ -235,7 +238,7 @@ ddl_status ddl_file_find_dir(const char *path, bool *is_dir, struct ddl_error *e
 bool ddl_file_is_dir(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    return ddl_held_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* Whether a component of the path ends at i. */
@@ -248,21 +251,21 @@ static bool ends_at(const char *path, size_t i)
 static bool is_no_folder(const char *path)
 {
     struct stat st;
-    if (stat(path, &st) == 0)
+    if (ddl_held_stat(path, &st) == 0)
         return !S_ISDIR(st.st_mode);
-    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode); /* a link to nothing */
+    return ddl_held_lstat(path, &st) == 0 && S_ISLNK(st.st_mode); /* a link to nothing */
 }
 
 /* Makes the folders that are missing. *first: length of the shortest path made, 0 before the first call.
  * After a failure, with errno, `path` is that of the folder that could not be made. */
 static bool make_dirs(char *path, size_t length, size_t *first)
 {
-    for (size_t i = 1; i <= length; i++) {
+    for (size_t i = ddl_held_length(path) + 1; i <= length; i++) { /* a held folder exists */
         if (!ends_at(path, i))
             continue;
         const char kept = path[i];
         path[i] = '\0';
-        bool made = mkdir(path, 0777) == 0;
+        bool made = ddl_held_mkdir(path) == 0;
         if (!made && errno != EEXIST)
             return false;
         if (made && (*first == 0 || i < *first))
@@ -315,7 +318,7 @@ ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error 
     ddl_status status = ddl_file_make_parent(path, err);
     if (status)
         return status;
-    *made = mkdir(path, 0777) == 0;
+    *made = ddl_held_mkdir(path) == 0;
     if (!*made)
         return errno == EEXIST ? DDL_OK : ddl_file_error(err, path, "make folder");
     return ddl_file_sync_parent(path, err);
@@ -324,14 +327,14 @@ ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error 
 ddl_status ddl_file_check_no_link(const char *path, struct ddl_error *err)
 {
     struct stat st;
-    if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode))
+    if (ddl_held_lstat(path, &st) != 0 || !S_ISLNK(st.st_mode))
         return DDL_OK;
     return ddl_error_set(err, DDL_E_IO, "%s: is a symbolic link: expected a folder", path);
 }
 
 ddl_status ddl_file_make_only_dir(const char *path, struct ddl_error *err)
 {
-    return mkdir(path, 0777) == 0 ? DDL_OK : ddl_file_error(err, path, "make folder");
+    return ddl_held_mkdir(path) == 0 ? DDL_OK : ddl_file_error(err, path, "make folder");
 }
 
 bool ddl_path_join(char *out, size_t size, const char *folder, const char *name)

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
 
+#include "base/held.h"
 #include "base/mem.h"
 
 #include <dirent.h>
@@ -53,7 +54,7 @@ ddl_status ddl_file_list(struct ddl_file_names *out, const char *folder, ddl_fil
                          struct ddl_error *err)
 {
     *out = (struct ddl_file_names){ 0 };
-    DIR *dir = opendir(folder);
+    DIR *dir = ddl_held_opendir(folder);
     if (!dir) {
         out->missing = errno == ENOENT;
         return ddl_file_error(err, folder, "open folder");
@@ -89,16 +90,16 @@ ddl_status ddl_file_remove_dir(const char *path, struct ddl_error *err)
 {
     struct stat st;
     struct ddl_file_names list;
-    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) /* what it points at is not ours */
-        return unlink(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove");
+    if (ddl_held_lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) /* what it points at is not ours */
+        return ddl_held_unlink(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove");
     ddl_status status = ddl_file_list(&list, path, NULL, NULL, err);
     if (status)
         return status;
     for (size_t i = 0; i < list.n; i++) {
         char file[2048];
         if (ddl_path_join(file, sizeof file, path, list.names[i]))
-            (void)unlink(file); /* what stays shows in rmdir */
+            (void)ddl_held_unlink(file); /* what stays shows in rmdir */
     }
     ddl_file_names_free(&list);
-    return rmdir(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove folder");
+    return ddl_held_rmdir(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove folder");
 }

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* getrandom, statfs */
 #include "base/file.h"
 
+#include "base/held.h"
 #include "base/path.h"
 #include "base/rng.h"
 
@@ -63,7 +64,7 @@ static int create_temporary(struct ddl_file_writer *w)
             errno = ENAMETOOLONG;
             return -1;
         }
-        fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        fd = ddl_held_open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
     }
     return fd;
 }
@@ -101,7 +102,7 @@ ddl_status ddl_file_writer_begin(struct ddl_file_writer *w, const char *path, st
         return DDL_OK;
     status = ddl_file_error(err, path, "create");
     if (fd >= 0)
-        unlink(w->temporary);
+        ddl_held_unlink(w->temporary);
     *w->temporary = '\0';
     return status;
 }
@@ -146,8 +147,8 @@ ddl_status ddl_file_writer_begin_output(struct ddl_file_writer *w, const char *p
 ddl_status ddl_file_open_append(int *fd, const char *path, struct ddl_error *err)
 {
     struct stat st;
-    *fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
-    if (*fd < 0 && errno == ELOOP && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+    *fd = ddl_held_open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
+    if (*fd < 0 && errno == ELOOP && ddl_held_lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
         return ddl_error_set(err, DDL_E_IO, "%s: is a symbolic link: expected a regular file", path);
     if (*fd < 0)
         return ddl_file_error(err, path, "open");
@@ -193,7 +194,7 @@ ddl_status ddl_file_writer_publish(struct ddl_file_writer *w, struct ddl_error *
 {
     if (!*w->temporary)
         return DDL_OK;
-    if (rename(w->temporary, w->path) != 0) {
+    if (ddl_held_rename(w->temporary, w->path) != 0) {
         ddl_status status = ddl_file_error(err, w->path, "rename into place");
         ddl_file_writer_discard(w);
         return status;
@@ -216,7 +217,7 @@ void ddl_file_writer_discard(struct ddl_file_writer *w)
     if (w->stream)
         fclose(w->stream);
     if (*w->temporary)
-        unlink(w->temporary);
+        ddl_held_unlink(w->temporary);
     w->stream = NULL;
     *w->temporary = '\0';
 }

@@ -1,7 +1,8 @@
-#define _GNU_SOURCE /* renameat2 */
+#define _POSIX_C_SOURCE 200809L
 #include "checkpoint/folder.h"
 
 #include "base/file.h"
+#include "base/held.h"
 #include "checkpoint/files.h"
 
 #include <fcntl.h>
@@ -72,9 +73,9 @@ static ddl_status remove_folder(const char *path, struct ddl_error *err)
         char file[PATH_SIZE];
         if (ddl_run_file_is(i, DDL_IN_CHECKPOINT) &&
             ddl_path_join(file, sizeof file, path, ddl_run_file_name(i)))
-            (void)unlink(file);
+            (void)ddl_held_unlink(file);
     }
-    return status == DDL_E_MEMORY && rmdir(path) == 0 ? DDL_OK : status;
+    return status == DDL_E_MEMORY && ddl_held_rmdir(path) == 0 ? DDL_OK : status;
 }
 
 void ddl_checkpoint_discard(const char *path)
@@ -89,7 +90,7 @@ ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
     int n = snprintf(renamed, sizeof renamed, "%.*s.%s%s", (int)(name - path), path, name, removed_suffix);
     if (n < 0 || (size_t)n >= sizeof renamed)
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
-    if (rename(path, renamed) != 0)
+    if (ddl_held_rename(path, renamed) != 0)
         return ddl_file_error(err, path, "rename for removal");
     return remove_folder(renamed, err);
 }
@@ -107,7 +108,7 @@ static ddl_status remove_chosen(const char *out, ddl_file_name_fn *chosen, struc
             continue;
         if (ddl_file_is_dir(path))
             status = remove_folder(path, err);
-        else if (unlink(path) != 0)
+        else if (ddl_held_unlink(path) != 0)
             status = ddl_file_error(err, path, "remove");
     }
     ddl_file_names_free(&list);
@@ -126,22 +127,16 @@ ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err)
     return status ? status : remove_chosen(out, is_temporary, err);
 }
 
-/* Exchanges the names of two folders, so that a complete checkpoint is under its name at any moment. False
- * where the file system cannot. */
-static bool exchange(const char *partial, const char *path)
-{
-    return renameat2(AT_FDCWD, partial, AT_FDCWD, path, RENAME_EXCHANGE) == 0;
-}
-
 ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const char *path,
                                   struct ddl_error *err)
 {
-    if (ddl_file_exists(path) && exchange(partial, path)) {
+    if (ddl_file_exists(path) && ddl_held_exchange(partial, path) == 0) {
+        /* A complete checkpoint was under its name at any moment. Some file systems cannot exchange names. */
         ddl_status status = ddl_file_sync_dir(out, err);
         return status ? status : remove_folder(partial, err);
     }
     ddl_status status = ddl_file_exists(path) ? ddl_checkpoint_remove(path, err) : DDL_OK;
-    if (!status && rename(partial, path) != 0)
+    if (!status && ddl_held_rename(partial, path) != 0)
         status = ddl_file_error(err, path, "rename into place");
     return status ? status : ddl_file_sync_dir(out, err);
 }

@@ -183,7 +183,10 @@ static ddl_status end_parts(struct ddl_build *b, bool *last, struct ddl_error *e
 {
     bool busy = false;
     *last = false;
-    ddl_status status = ddl_build_folder_lock(&b->folder, err);
+    ddl_status status = ddl_build_folder_in_place(&b->folder, err);
+    if (status)
+        return status;
+    status = ddl_build_folder_lock(&b->folder, err);
     if (!status)
         status = ddl_build_folder_alone(&b->folder, &busy, err);
     if (status && !busy) {

@@ -195,6 +195,8 @@ ddl_status ddl_build_finish(struct ddl_build *b, struct ddl_error *err)
     if (!status)
         status = ddl_build_folder_lock(&b->folder, err);
     if (!status)
+        status = ddl_build_folder_in_place(&b->folder, err);
+    if (!status)
         status = ddl_publish_begin(&b->folder, b->config->overwrite, err);
     if (status) {
         ddl_shard_set_discard(&m.set);

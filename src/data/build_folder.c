@@ -192,6 +192,12 @@ static void release(const struct ddl_build_folder *f, const char *name, struct d
     rmdir(path);
 }
 
+ddl_status ddl_build_folder_in_place(const struct ddl_build_folder *f, struct ddl_error *err)
+{
+    ddl_status status = ddl_lock_check_in_place(&f->shard, err);
+    return status ? status : ddl_lock_check_in_place(&f->merge, err);
+}
+
 void ddl_build_folder_leave(struct ddl_build_folder *f)
 {
     release(f, f->mine, &f->shard);

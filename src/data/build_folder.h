@@ -46,6 +46,8 @@ void ddl_build_folder_unlock(struct ddl_build_folder *f);
 /* In the locked folder: DDL_OK if no other process works on parts. DDL_E_IO with its name and *busy if one
  * does, and DDL_E_IO without *busy if this cannot be found out. */
 ddl_status ddl_build_folder_alone(const struct ddl_build_folder *f, bool *busy, struct ddl_error *err);
+/* DDL_E_IO if the folder was moved or removed since this process works in it. */
+ddl_status ddl_build_folder_in_place(const struct ddl_build_folder *f, struct ddl_error *err);
 /* In the locked folder: releases the shard, on which this process no longer works. */
 void ddl_build_folder_leave(struct ddl_build_folder *f);
 /* In the locked folder: locks the writing of the shards, until close. DDL_E_IO if another process writes. */

@@ -46,7 +46,8 @@ struct runner {
     struct ddl_sweep *sweep;
     const struct ddl_sweep_callbacks *callbacks;
     ddl_comm *comm;
-    struct job *jobs; /* n_jobs of at most max_jobs: of this rank */
+    const struct ddl_lock *lock; /* of the folder, on rank 0 */
+    struct job *jobs;            /* n_jobs of at most max_jobs: of this rank */
     size_t n_jobs, max_jobs;
     struct sweep_event *events; /* n_events of at most n_runs, which have not been reported */
     size_t n_events;
@@ -69,10 +70,12 @@ static void report(const struct runner *r, const struct ddl_sweep_run *run)
         r->callbacks->event(r->callbacks->user, r->sweep, run);
 }
 
-/* Rank 0 has sweep.json. */
+/* Rank 0 has sweep.json. A sweep whose folder was moved or removed ends: its runs are at the paths of the
+ * file. */
 static ddl_status save(const struct runner *r, struct ddl_error *err)
 {
-    return is_root(r) ? sweep_save(r->sweep, err) : DDL_OK;
+    ddl_status status = is_root(r) ? ddl_lock_check_in_place(r->lock, err) : DDL_OK;
+    return status || !is_root(r) ? status : sweep_save(r->sweep, err);
 }
 
 /* Makes the state of the run an event, and restores that before it: states change on all ranks in the same
@@ -123,7 +126,9 @@ static ddl_status start_process(struct runner *r, struct ddl_sweep_run *run, lon
     if (!ddl_path_join(recipe, sizeof recipe, run->folder, again ? new_recipe : "recipe.yaml") ||
         !ddl_path_join(log, sizeof log, run->folder, "log.txt"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", run->folder);
-    ddl_status status = ddl_file_make_dir(run->folder, err);
+    ddl_status status = ddl_lock_check_in_place(r->lock, err);
+    if (!status)
+        status = ddl_file_make_dir(run->folder, err);
     if (!status && !started)
         status = ddl_train_save_recipe(run->config, recipe, err);
     if (status)
@@ -471,6 +476,7 @@ ddl_status ddl_sweep_run(struct ddl_sweep *sweep, const struct ddl_sweep_options
                         .turns = calloc(ddl_comm_size(options->comm), sizeof *r.turns),
                         .tried = calloc(sweep->n_runs, sizeof *r.tried) };
     struct ddl_lock lock = { 0 };
+    r.lock = &lock;
     struct ddl_error unused;
     ddl_status status = DDL_OK;
     err = err ? err : &unused;

@@ -2,6 +2,7 @@
 #include "train/divergence.h"
 
 #include "base/file.h"
+#include "base/held.h"
 #include "base/json.h"
 #include "checkpoint/files.h"
 #include "ddl/run.h"
@@ -37,7 +38,7 @@ ddl_status ddl_divergence_remove(const char *folder, struct ddl_error *err)
 {
     char path[PATH_SIZE];
     ddl_status status = path_of(path, folder, err);
-    if (!status && unlink(path) != 0 && errno != ENOENT)
+    if (!status && ddl_held_unlink(path) != 0 && errno != ENOENT)
         status = ddl_file_error(err, path, "remove");
     return status;
 }

@@ -3,8 +3,10 @@
 
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/held.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -50,8 +52,14 @@ ddl_status ddl_event_file_create(struct ddl_event_file *f, const char *folder, s
     snprintf(name, sizeof name, "%s%010llu.ddl", prefix, seconds);
     if (!ddl_path_join(f->path, sizeof f->path, folder, name))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", folder);
-    f->stream = fopen(f->path, "wbxe");
-    return f->stream ? DDL_OK : ddl_file_error(err, f->path, "create");
+    int fd = ddl_held_open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+    f->stream = fd < 0 ? NULL : fdopen(fd, "wb");
+    if (f->stream)
+        return DDL_OK;
+    status = ddl_file_error(err, f->path, "create");
+    if (fd >= 0)
+        close(fd);
+    return status;
 }
 
 static void put_bytes(unsigned char *out, uint64_t value, size_t n)
@@ -117,10 +125,10 @@ ddl_status ddl_event_file_remove_all(const char *folder, struct ddl_error *err)
         return DDL_OK;
     for (size_t i = 0; !status && i < list.n; i++) {
         char path[1400];
-        if (ddl_path_join(path, sizeof path, folder, list.names[i]) && unlink(path) != 0)
+        if (ddl_path_join(path, sizeof path, folder, list.names[i]) && ddl_held_unlink(path) != 0)
             status = ddl_file_error(err, path, "remove");
     }
     ddl_file_names_free(&list);
-    (void)rmdir(folder); /* fails where it has other files */
+    (void)ddl_held_rmdir(folder); /* fails where it has other files */
     return status;
 }

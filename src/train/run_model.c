@@ -3,6 +3,7 @@
 #include "ddl/run.h"
 
 #include "base/file.h"
+#include "base/held.h"
 #include "base/lock.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
@@ -165,7 +166,8 @@ ddl_status ddl_run_read_final(struct ddl_run_final *out, const char *folder, str
     free(s.list);
     if (status || !s.is_run || !s.has_final || !s.has_step || s.is_superseded)
         return status;
-    if (ddl_path_join(path, sizeof path, folder, ddl_run_file_name(DDL_FILE_MODEL)) && stat(path, &st) == 0)
+    if (ddl_path_join(path, sizeof path, folder, ddl_run_file_name(DDL_FILE_MODEL)) &&
+        ddl_held_stat(path, &st) == 0)
         *out = (struct ddl_run_final){ true, s.step, st.st_mtime };
     return DDL_OK;
 }

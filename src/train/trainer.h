@@ -54,6 +54,7 @@ struct run {
     struct ddl_timing timing;
     uint64_t logged_tokens;         /* of the state when the last line was written, for the rate since then */
     double logged_seconds;          /* training time then */
+    bool moved;                     /* the folder is no longer at its path: reported */
     bool finished;                  /* the run in the folder has its final model: nothing is trained */
     uint64_t saved_step;            /* of the newest checkpoint, 0: none */
     char checkpoint[RUN_PATH_SIZE]; /* its folder, "" if there is none   */

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "base/file.h"
+#include "base/held.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "ddl/run.h"
@@ -278,8 +279,8 @@ static ddl_status remove_earlier(const struct run *run, struct ddl_error *err)
     for (enum ddl_run_file i = 0; i < DDL_RUN_FILES; i++) {
         char path[RUN_PATH_SIZE];
         if (ddl_run_file_is(i, DDL_IS_RESULT) &&
-            ddl_path_join(path, sizeof path, run->config.out, ddl_run_file_name(i)) && unlink(path) != 0 &&
-            errno != ENOENT)
+            ddl_path_join(path, sizeof path, run->config.out, ddl_run_file_name(i)) &&
+            ddl_held_unlink(path) != 0 && errno != ENOENT)
             return ddl_file_error(err, path, "remove");
     }
     return ddl_checkpoint_remove_all(run->config.out, err);
@@ -295,6 +296,17 @@ static ddl_status remove_leftovers(const struct run *run, struct ddl_error *err)
         status = ddl_checkpoint_prune(run->config.out, run->state.step, run->config.keep_last,
                                       run->config.keep_best, &best, &kept, err);
     return status || !kept.status ? status : ddl_error_set(err, kept.status, "%s", kept.text);
+}
+
+/* Locks the folder. All its files are used relative to its descriptor from here on. */
+static ddl_status take_lock(struct run *run, struct ddl_error *err)
+{
+    const char *out = run->config.out;
+    ddl_status status = ddl_lock_take(&run->lock, out, err);
+    if (status || ddl_held_add(out, run->lock.folder))
+        return status;
+    ddl_lock_release(&run->lock);
+    return ddl_error_set(err, DDL_E_MEMORY, "%.600s: out of memory to hold the folder", out);
 }
 
 static ddl_status choose_folder(struct run *run, struct ddl_error *err)
@@ -343,7 +355,7 @@ static ddl_status open_samples(struct run *run, struct ddl_error *err)
     if (t->sample_every)
         return open_log(run, &run->samples, path, end, end, NULL, err);
     if (!t->resume)
-        (void)unlink(path); /* of an earlier run; may be absent */
+        (void)ddl_held_unlink(path); /* of an earlier run; may be absent */
     return DDL_OK;
 }
 
@@ -375,7 +387,7 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", t->out);
     status = ddl_file_make_dir(t->out, err);
     if (!status && !run->lock.held) {
-        status = ddl_lock_take(&run->lock, t->out, err);
+        status = take_lock(run, err);
         if (!status) /* another run may have created the folder, and ended, meanwhile */
             status = look_for_earlier(run, err);
     }
@@ -403,7 +415,7 @@ static ddl_status open_folder(struct run *run, struct ddl_error *err)
 static ddl_status lock_folder(struct run *run, struct ddl_error *err)
 {
     const char *out = run->config.out;
-    return *out && !run->lock.held && ddl_file_is_dir(out) ? ddl_lock_take(&run->lock, out, err) : DDL_OK;
+    return *out && !run->lock.held && ddl_file_is_dir(out) ? take_lock(run, err) : DDL_OK;
 }
 
 /* Reports the run that was finished, as it is in its log. */
@@ -546,5 +558,7 @@ void trainer_close(struct run *run)
     ddl_tokenizer_free(run->tokenizer);
     ddl_shards_close(run->val);
     ddl_shards_close(run->train);
+    if (run->lock.held)
+        ddl_held_release(run->lock.folder);
     ddl_lock_release(&run->lock);
 }

@@ -37,6 +37,32 @@ static ddl_status prune(struct run *run, const char *path, struct ddl_error *err
     return status;
 }
 
+/* Before anything is saved. A run whose folder was moved goes on in it, since its files are used relative to
+ * the folder's descriptor; one whose folder or lock was removed ends. */
+static ddl_status check_folder(struct run *run, struct ddl_error *err)
+{
+    struct ddl_error message;
+    char now[RUN_PATH_SIZE];
+    bool moved;
+    ddl_status status = ddl_lock_check(&run->lock, &moved, now, sizeof now, err);
+    if (status || !moved || run->moved)
+        return status;
+    run->moved = true;
+    ddl_error_set(&message, DDL_OK, "%.600s: the folder was moved to %.600s: the run goes on there",
+                  run->config.out, now);
+    trainer_note(run, message.text);
+    return DDL_OK;
+}
+
+/* After a save that failed: that the folder was removed meanwhile, if that is why. */
+static ddl_status explain(struct run *run, ddl_status status, struct ddl_error *err)
+{
+    struct ddl_error lost;
+    if (status == DDL_E_IO && check_folder(run, &lost))
+        *err = lost;
+    return status;
+}
+
 /* What the steps have written is on the disk, so that no checkpoint is ahead of it after a power cut. */
 static ddl_status sync_records(struct run *run, struct ddl_error *err)
 {
@@ -49,12 +75,14 @@ static ddl_status sync_records(struct run *run, struct ddl_error *err)
 /* Writes the checkpoint on rank 0, with the moments of all ranks. */
 static ddl_status write(struct run *run, char *path, size_t size, struct ddl_error *err)
 {
-    ddl_status status = sync_records(run, err);
+    ddl_status status = check_folder(run, err);
+    if (!status)
+        status = sync_records(run, err);
     if (!status)
         status = ddl_run_save(&run->config, run->model, &run->moments, run->tokenizer, &run->state, path,
                               size, err);
     ddl_moments_end(&run->moments);
-    return status;
+    return explain(run, status, err);
 }
 
 ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err)
@@ -81,16 +109,35 @@ ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err)
     return trainer_agree(run, trainer_is_root(run) ? prune(run, path, err) : DDL_OK, err);
 }
 
+/* The result is not where the command was to put it: an error, so that no script takes another run's. */
+static ddl_status check_place(const struct run *run, struct ddl_error *err)
+{
+    char now[RUN_PATH_SIZE];
+    bool moved;
+    ddl_status status = ddl_lock_check(&run->lock, &moved, now, sizeof now, err);
+    if (status || !moved)
+        return status;
+    return ddl_error_set(
+        err, DDL_E_IO,
+        "%.400s: the folder was moved to %.400s while the run was in it: the run is finished, "
+        "and all its files are there",
+        run->config.out, now);
+}
+
 /* Writes the model on rank 0. */
 static ddl_status write_model(struct run *run, struct ddl_error *err)
 {
-    ddl_status status = sync_records(run, err);
+    ddl_status status = check_folder(run, err);
+    if (!status)
+        status = sync_records(run, err);
     if (!status && run->tokenizer)
         status = ddl_tokenizer_save(run->tokenizer, run->config.out, err);
     char step[32];
     snprintf(step, sizeof step, "%llu", (unsigned long long)run->state.step);
     const struct ddl_safetensors_metadata entry = { DDL_STEP_KEY, step };
-    return status ? status : ddl_model_save_with(run->model, run->config.out, &entry, err);
+    if (!status)
+        status = ddl_model_save_with(run->model, run->config.out, &entry, err);
+    return status ? explain(run, status, err) : check_place(run, err);
 }
 
 ddl_status trainer_save_model(struct run *run, struct ddl_error *err)

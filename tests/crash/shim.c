@@ -12,9 +12,10 @@
  *                   kill:  SIGKILL instead of that call; a write, after half of it
  *                   stop:  SIGINT before it, and SIGTERM two calls later
  *                   pause: SIGSTOP before it
- *   DDL_SHIM_BYTES  ENOSPC after so many bytes written
- *   DDL_SHIM_LOG    gets a line for each call: "17 fsync /path"; and a line "fault ..." where it happened
- *   DDL_SHIM_NOSYNC 1: fsync only counts, for speed where no power is cut */
+ *                   move:  before it, DDL_SHIM_FROM is renamed to DDL_SHIM_TO, and DDL_SHIM_PUT to
+ * DDL_SHIM_FROM DDL_SHIM_BYTES  ENOSPC after so many bytes written DDL_SHIM_LOG    gets a line for each call:
+ * "17 fsync /path"; and a line "fault ..." where it happened DDL_SHIM_FLOCK  flock fails with this errno;
+ * with EINTR only every second time DDL_SHIM_NOSYNC 1: fsync only counts, for speed where no power is cut */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -27,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -83,6 +85,15 @@ static void log_line(const char *format, ...)
     }
 }
 
+/* Renames the folder DDL_SHIM_FROM to DDL_SHIM_TO, then DDL_SHIM_PUT, if it is set, to DDL_SHIM_FROM. */
+static void move_folder(void)
+{
+    const char *from = setting("DDL_SHIM_FROM"), *put = setting("DDL_SHIM_PUT");
+    if (REAL(rename)(from, setting("DDL_SHIM_TO")) == 0 && *put)
+        (void)REAL(rename)(put, from);
+    log_line("fault move\n");
+}
+
 /* What is to happen at this call: 0, or the errno it fails with; *half: after half of it. */
 static int fate(const char *name, const char *path, enum need need, bool *half)
 {
@@ -102,6 +113,8 @@ static int fate(const char *name, const char *path, enum need need, bool *half)
         result = ENOSPC;
     else if (strcmp(act, "kill") == 0 && n == at)
         result = -1;
+    else if (strcmp(act, "move") == 0 && n == at)
+        move_folder();
     else if (strcmp(act, "stop") == 0 && (n == at || n == at + 2))
         kill(getpid(), n == at ? SIGINT : SIGTERM); /* the process: raise means this thread */
     else if (strcmp(act, "pause") == 0 && n == at)
@@ -132,15 +145,40 @@ static void remember(int fd, const char *path)
         snprintf(path_of[fd], PATH, "%s", path);
 }
 
-static int open_at(const char *name, const char *path, int flags, mode_t mode)
+/* The path of a name relative to a descriptor; a static buffer of the thread. */
+static const char *full_path(int dir, const char *path)
 {
-    if (!watched(path))
-        return REAL(open)(path, flags, mode);
-    if (fails(flags & O_CREAT ? "create" : name, path, flags & O_CREAT ? SPACE : ANY))
+    static __thread char full[2][2 * PATH];
+    static __thread unsigned turn;
+    if (dir == AT_FDCWD || *path == '/' || !watched_fd(dir))
+        return path;
+    char *out = full[turn++ % 2];
+    if (strcmp(path, ".") == 0)
+        snprintf(out, sizeof full[0], "%s", path_of[dir]);
+    else
+        snprintf(out, sizeof full[0], "%s/%s", path_of[dir], path);
+    return out;
+}
+
+static int open_at(const char *name, int dir, const char *path, int flags, mode_t mode)
+{
+    const char *full = full_path(dir, path);
+    if (!watched(full))
+        return REAL(openat)(dir, path, flags, mode);
+    if (fails(flags & O_CREAT ? "create" : name, full, flags & O_CREAT ? SPACE : ANY))
         return -1;
-    int fd = REAL(open)(path, flags, mode);
-    remember(fd, path);
+    int fd = REAL(openat)(dir, path, flags, mode);
+    remember(fd, full);
     return fd;
+}
+
+EXPORT int openat(int dir, const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = flags & O_CREAT ? (mode_t)va_arg(args, int) : 0;
+    va_end(args);
+    return open_at("open", dir, path, flags, mode);
 }
 
 EXPORT int open(const char *path, int flags, ...)
@@ -149,12 +187,12 @@ EXPORT int open(const char *path, int flags, ...)
     va_start(args, flags);
     mode_t mode = flags & O_CREAT ? (mode_t)va_arg(args, int) : 0;
     va_end(args);
-    return open_at("open", path, flags, mode);
+    return open_at("open", AT_FDCWD, path, flags, mode);
 }
 
 EXPORT int creat(const char *path, mode_t mode)
 {
-    return open_at("creat", path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+    return open_at("creat", AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, mode);
 }
 
 EXPORT int close(int fd)
@@ -273,7 +311,7 @@ EXPORT FILE *fopen(const char *path, const char *mode)
     if (!watched(path))
         return REAL(fopen)(path, mode);
     int flags = mode[0] == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | (mode[0] == 'a' ? O_APPEND : O_TRUNC);
-    int fd = open_at("fopen", path, flags | O_CLOEXEC, 0666);
+    int fd = open_at("fopen", AT_FDCWD, path, flags | O_CLOEXEC, 0666);
     return fd < 0 ? NULL : stream_over(fd, mode);
 }
 
@@ -313,17 +351,45 @@ EXPORT int rmdir(const char *path)
     return watched(path) && fails("rmdir", path, ANY) ? -1 : REAL(rmdir)(path);
 }
 
+EXPORT int mkdirat(int dir, const char *path, mode_t mode)
+{
+    const char *full = full_path(dir, path);
+    return watched(full) && fails("mkdir", full, SPACE) ? -1 : REAL(mkdirat)(dir, path, mode);
+}
+
+EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+    const char *full = full_path(to_dir, to);
+    return watched(full) && fails("rename", full, ANY) ? -1 : REAL(renameat)(from_dir, from, to_dir, to);
+}
+
+EXPORT int unlinkat(int dir, const char *path, int flags)
+{
+    const char *full = full_path(dir, path);
+    return watched(full) && fails(flags & AT_REMOVEDIR ? "rmdir" : "unlink", full, ANY)
+               ? -1
+               : REAL(unlinkat)(dir, path, flags);
+}
+
+/* DDL_SHIM_FLOCK=n: flock fails with errno n; with EINTR, only every second time. */
+EXPORT int flock(int fd, int operation)
+{
+    static unsigned turn;
+    const int number = atoi(setting("DDL_SHIM_FLOCK"));
+    if (!number || (number == EINTR && turn++ % 2 == 1))
+        return REAL(flock)(fd, operation);
+    errno = number;
+    return -1;
+}
+
 /* Lists of watched folders are counted by themselves: with DDL_SHIM_LIST=n the n-th fails after its entries,
  * as the second getdents64 can. One folder is listed at a time. */
 static DIR *listed;
 static long lists;
 static char listed_path[PATH];
 
-EXPORT DIR *opendir(const char *path)
+static DIR *list_begins(DIR *dir, const char *path)
 {
-    if (watched(path) && fails("opendir", path, ANY))
-        return NULL;
-    DIR *dir = REAL(opendir)(path);
     if (dir && watched(path)) {
         listed = dir;
         lists++;
@@ -332,6 +398,20 @@ EXPORT DIR *opendir(const char *path)
         listed = NULL;
     }
     return dir;
+}
+
+EXPORT DIR *opendir(const char *path)
+{
+    if (watched(path) && fails("opendir", path, ANY))
+        return NULL;
+    return list_begins(REAL(opendir)(path), path);
+}
+
+EXPORT DIR *fdopendir(int fd)
+{
+    if (watched_fd(fd) && fails("opendir", path_of[fd], ANY))
+        return NULL;
+    return list_begins(REAL(fdopendir)(fd), watched_fd(fd) ? path_of[fd] : NULL);
 }
 
 EXPORT struct dirent *readdir(DIR *dir)

@@ -3,10 +3,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "support/crash_harness.h"
 
-#include "base/rng.h"
 #include "ddl/train.h"
 
-#include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -149,6 +147,109 @@ static void a_finished_run_with_more_steps(void **state)
     assert_said(" after step 8 of 8; ");
 }
 
+/* ---- moved and removed folders ---- */
+
+static const struct small_run short_run = {
+    "short", "--model baseline --backend ref --steps 2 --checkpoint-every 1 --keep-last 1 --val-every 0 "
+             "--sample-every 1 --sample-tokens 2 --threads 1"
+};
+
+/* Runs the short run; before its n-th call, run/r is renamed to run/m and another folder put in its place. */
+static int run_and_move(size_t n, const char *more)
+{
+    char settings[4096], environment[1 << 13];
+    remove_scratch("calls.txt");
+    remove_scratch("run");
+    assert_int_equal(mkdir(run_folder(), 0777), 0);
+    snprintf(settings, sizeof settings,
+             "DDL_SHIM_ACT=move DDL_SHIM_AT=%zu DDL_SHIM_FROM='%s/r' DDL_SHIM_TO='%s/m' %s DDL_SHIM_LOG='%s'",
+             n, run_folder(), run_folder(), more, scratch_path("calls.txt"));
+    snprintf(environment, sizeof environment, "%s", shim(settings));
+    return run_ddl(environment, train_arguments(&short_run), said);
+}
+
+/* Whether the folder was moved. */
+static bool was_moved(void)
+{
+    char *log = read_file(scratch_path("calls.txt"), NULL);
+    bool moved = strstr(log, "fault move\n") && ddl_file_is_dir(file_in(run_folder(), "m"));
+    free(log);
+    return moved;
+}
+
+/* A run whose folder is moved at any of its calls goes on in it, and never writes into the folder of another
+ * run that is put in its place. */
+static void moved_at_every_call(void **state)
+{
+    (void)state;
+    char put[2200], before[128], after[128], command[1 << 13];
+    size_t moves = 0, finished = 0, stride = test_sample_sanitized() ? 25 : 7;
+    make_inputs();
+    run_uninterrupted(train_arguments(&short_run));
+    for (size_t n = 1;; n += stride) {
+        remove_scratch("other");
+        copy_scratch("whole/r", "other");
+        snprintf(command, sizeof command, "find . -type f -exec stat -c '%%n %%y %%s' {} + | sort | cksum");
+        char in_other[1 << 14];
+        snprintf(in_other, sizeof in_other, "cd '%s' && %s", scratch_path("other"), command);
+        assert_int_equal(run_command(in_other, before, sizeof before), 0);
+        snprintf(put, sizeof put, "DDL_SHIM_PUT='%s'", scratch_path("other"));
+        int status = run_and_move(n, put);
+        char *log = read_file(scratch_path("calls.txt"), NULL);
+        bool reached = strstr(log, "fault move\n") != NULL;
+        free(log);
+        if (!reached) {
+            assert_int_equal(status, 0);
+            break;
+        }
+        if (!was_moved()) /* there was no folder yet */
+            continue;
+        snprintf(in_other, sizeof in_other, "cd '%s/r' && %s", run_folder(), command);
+        assert_int_equal(run_command(in_other, after, sizeof after), 0);
+        assert_string_equal(after, before);
+        moves++;
+        finished += ddl_file_exists(file_in(run_folder(), "m/config.json"));
+        if (status == 0) /* it was moved after the run's last look */
+            assert_true(ddl_file_exists(file_in(run_folder(), "m/config.json")));
+        else
+            assert_int_equal(status, strstr(said, "there is a run already") ? 2 : 1);
+        if (strstr(said, "all its files are there")) {
+            remove_scratch("run/r");
+            assert_int_equal(rename(file_in(run_folder(), "m"), file_in(run_folder(), "r")), 0);
+            assert_same_as_uninterrupted();
+        }
+    }
+    print_message("%zu moves, %zu runs finished in the moved folder\n", moves, finished);
+    assert_true(moves * stride > 100 && finished > moves / 2);
+}
+
+/* A run whose folder is removed ends with an error, and makes no new one. */
+static void a_removed_folder(void **state)
+{
+    (void)state;
+    static const struct small_run endless = {
+        "endless", "--model baseline --steps 1000000000 --checkpoint-every 20 --val-every 0 --threads 1"
+    };
+    char streams[2048], command[4096];
+    make_inputs();
+    remove_scratch("run");
+    assert_int_equal(mkdir(run_folder(), 0777), 0);
+    snprintf(streams, sizeof streams, "%s", scratch_path("streams.txt"));
+    pid_t pid = start_ddl(train_arguments(&endless), streams);
+    for (int i = 0; i < 60000 && !ddl_file_exists(in_run("checkpoint-20")); i++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && mv r gone && i=0; until rm -rf gone 2>/dev/null || [ $i = 1000 ]; do i=$((i + 1)); done",
+        run_folder());
+    assert_int_equal(run_command(command, said, sizeof said), 0);
+    assert_int_equal(wait_for(pid), 1);
+    char *text = read_file(streams, NULL);
+    assert_non_null(strstr(text, "was removed or replaced while it was in use: nothing more is written"));
+    free(text);
+    assert_false(ddl_file_exists(in_run("")));
+}
+
 /* ---- limits ---- */
 
 /* A path is refused before anything is written, or the run is complete. */
@@ -198,6 +299,8 @@ int main(void)
         cmocka_unit_test(a_renamed_checkpoint),
         cmocka_unit_test(a_finished_run),
         cmocka_unit_test(a_finished_run_with_more_steps),
+        cmocka_unit_test(moved_at_every_call),
+        cmocka_unit_test(a_removed_folder),
         cmocka_unit_test(long_paths),
         cmocka_unit_test(a_limit_on_file_sizes),
     };
