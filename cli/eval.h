@@ -55,6 +55,7 @@ struct task_row {
 struct task_table {
     size_t n_tasks, n_rows;
     struct task_row *rows; /* (n_rows) */
+    const char *skipped;   /* as in struct ddl_task_list, or NULL */
 };
 void print_tasks(const struct eval_flags *flags, const struct task_table *table);
 

@@ -161,6 +161,22 @@ static void print_tasks_text(const struct eval_flags *flags, const struct task_t
     }
 }
 
+/* "NAME: REASON" a line. */
+static void print_skipped_json(struct ddl_json *json, const char *lines)
+{
+    ddl_json_open(json, "skipped_tasks", '{');
+    for (const char *line = lines; *line;) {
+        size_t length = strcspn(line, "\n"), colon = strcspn(line, ":");
+        char name[128], reason[1024];
+        snprintf(name, sizeof name, "%.*s", (int)colon, line);
+        snprintf(reason, sizeof reason, "%.*s", colon + 2 < length ? (int)(length - colon - 2) : 0,
+                 line + (colon + 2 < length ? colon + 2 : 0));
+        ddl_json_string(json, name, reason);
+        line += length + (line[length] == '\n');
+    }
+    ddl_json_close(json, '}');
+}
+
 static void print_tasks_json(const struct eval_flags *flags, const struct task_table *table)
 {
     struct ddl_json json = { stdout, false };
@@ -169,6 +185,8 @@ static void print_tasks_json(const struct eval_flags *flags, const struct task_t
     ddl_json_count(&json, "fewshot_seed", flags->task.seed);
     ddl_json_string(&json, "dtype", ddl_precision_names[flags->model.dtype]);
     print_force_json(&json, flags->force);
+    if (table->skipped && *table->skipped)
+        print_skipped_json(&json, table->skipped);
     ddl_json_open(&json, "models", '[');
     for (size_t m = 0; m < table->n_rows; m++) {
         const struct task_row *row = &table->rows[m];

@@ -22,6 +22,7 @@ struct evaluation {
     struct task_table table;
     struct ddl_task_list tasks;
     ddl_tokenizer *tokenizer; /* of the tasks */
+    bool has_noted;           /* the tasks left out */
     struct items items;
     struct work_line work; /* documents of all models and tasks */
 };
@@ -63,7 +64,14 @@ static ddl_status load_tasks(struct evaluation *e, struct folder *folder, struct
     ddl_tokenizer_free(e->tokenizer);
     e->tokenizer = folder->tokenizer;
     folder->tokenizer = NULL;
-    return ddl_task_list_load(&e->tasks, e->flags->tasks, &e->flags->task, e->tokenizer, err);
+    ddl_status status = ddl_task_list_load(&e->tasks, e->flags->tasks, &e->flags->task, e->tokenizer, err);
+    if (status)
+        return status;
+    e->table.skipped = e->tasks.skipped;
+    if (!e->has_noted && *e->tasks.skipped && !e->flags->quiet && !e->flags->json && !e->flags->csv)
+        fprintf(stderr, "ddl: tasks left out:\n%s\n", e->tasks.skipped);
+    e->has_noted = true;
+    return DDL_OK;
 }
 
 /* ---- scoring ---- */

@@ -77,10 +77,13 @@ DDL_API void ddl_task_free(ddl_task *task); /* NULL is allowed */
 struct ddl_task_list {
     ddl_task **tasks; /* (n), owned */
     size_t n;
+    char skipped[2048]; /* of "available": the tasks left out, "NAME: the missing file", a line each; or "" */
 };
-/* Loads the tasks of a comma-separated list, whose entries are names as ddl_task_load takes them and "all",
- * every task of ddl_task_name. Free *out with ddl_task_list_free; it is empty after an error. Errors are
- * those of ddl_task_load, and DDL_E_USAGE for a list without an entry. */
+/* Loads the tasks of a comma-separated list, whose entries are names as ddl_task_load takes them, "all",
+ * every task of ddl_task_name, and "available", those of them whose files exist. Free *out with
+ * ddl_task_list_free; it is empty after an error. Errors are those of ddl_task_load; DDL_E_IO, with every
+ * missing file, if "all" lacks some; DDL_E_USAGE for a list without an entry, and without the folder of the
+ * files. */
 DDL_API ddl_status ddl_task_list_load(struct ddl_task_list *out, const char *names,
                                       const struct ddl_task_config *config, const ddl_tokenizer *tokenizer,
                                       struct ddl_error *err);

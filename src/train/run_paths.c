@@ -67,7 +67,7 @@ static bool is_word(const struct ddl_option *row, const char *value)
 
 static bool is_task(const char *part)
 {
-    bool found = strcmp(part, "all") == 0;
+    bool found = strcmp(part, "all") == 0 || strcmp(part, "available") == 0;
     for (size_t i = 0; !found && ddl_task_name(i); i++)
         found = strcmp(ddl_task_name(i), part) == 0;
     return found;

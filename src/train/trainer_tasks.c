@@ -11,6 +11,11 @@ ddl_status trainer_tasks_open(struct run *run, struct ddl_error *err)
     config.shots = t->tasks_shots;
     config.limit = t->tasks_limit;
     ddl_status status = ddl_task_list_load(&run->tasks, t->tasks, &config, run->tokenizer, err);
+    if (!status && *run->tasks.skipped) {
+        struct ddl_error message;
+        ddl_error_set(&message, DDL_OK, "tasks left out:\n%.900s", run->tasks.skipped);
+        trainer_note(run, message.text);
+    }
     for (size_t i = 0; i < run->tasks.n && !status; i++)
         status = ddl_task_check(run->tasks.tasks[i], &t->config, err);
     if (status)

@@ -3,6 +3,8 @@
 #include "support/files.h"
 #include "support/program.h"
 
+#include "ddl/tasks.h"
+
 #include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
@@ -237,11 +239,43 @@ static void foreign_items(void **state)
     free(lines);
 }
 
+/* The tasks of the table that have files, the missing files in one message, and no folder at all. */
+static void test_available(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        ddl("eval " MODEL " --tasks available --tokenizer data/tokenizer --data data/tasks --limit 2"), 0);
+    assert_printed("ddl: tasks left out:\n");
+    assert_printed("sciq: no file data/tasks/");
+    assert_printed("piqa");
+    json_t *root = ddl_json(
+        "eval " MODEL " --tasks available --tokenizer data/tokenizer --data data/tasks --limit 2 --json");
+    assert_non_null(strstr(json_string_value(json_object_get(json_object_get(root, "skipped_tasks"), "sciq")),
+                           "no file data/tasks/"));
+    json_decref(root);
+    assert_int_equal(ddl("eval " MODEL " --tasks all --tokenizer data/tokenizer --data tests/golden"), 1);
+    for (size_t i = 0; ddl_task_name(i); i++) {
+        char gist[256];
+        snprintf(gist, sizeof gist, "%s: no file tests/golden/", ddl_task_name(i));
+        assert_printed(gist);
+    }
+    assert_printed("docs/evaluation.md says where they come from; 'available' leaves these tasks out");
+    assert_int_equal(ddl("eval " MODEL " --tasks available --tokenizer data/tokenizer --data tests/golden"),
+                     1);
+    assert_printed("tests/golden has the files of no task");
+    static const char *const names[] = { "all", "available", "piqa" };
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(ddl("eval " MODEL " --tasks %s --tokenizer data/tokenizer", names[i]), 2);
+        assert_printed(
+            "expected --data DIR (tasks_data), the folder with the files of the tasks, found none");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_training), cmocka_unit_test(test_outputs),  cmocka_unit_test(test_items),
-        cmocka_unit_test(foreign_items), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(foreign_items), cmocka_unit_test(test_refusals), cmocka_unit_test(test_available),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,9 @@
 #define _POSIX_C_SOURCE 200809L
 #include "ddl/tasks.h"
 
+#include "infer/tasks/task.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,17 +20,56 @@ static ddl_status append(struct ddl_task_list *list, const char *name, const str
     return status;
 }
 
-/* An entry of the list: one task, or all. */
+/* Appends "NAME: PATH" to the lines in `text`, truncated. */
+static void add_missing(char *text, size_t size, const char *name, const char *path)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%s: %s", used ? "\n" : "", name, path);
+}
+
+/* Every task whose files exist; an error names all others unless only the available ones are wanted. */
+static ddl_status append_all(struct ddl_task_list *list, bool available, const struct ddl_task_config *config,
+                             const ddl_tokenizer *tokenizer, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    char path[512], lines[sizeof list->skipped] = "";
+    for (size_t i = 0; ddl_task_name(i); i++) {
+        if (task_missing_file(ddl_task_name(i), config, path, sizeof path))
+            add_missing(lines, sizeof lines, ddl_task_name(i), path);
+    }
+    if (*lines && !available) {
+        for (char *c = lines; *c; c++)
+            *c = *c == '\n' ? ';' : *c;
+        return ddl_error_set(
+            err, DDL_E_IO,
+            "tasks: all: files are missing: %s: docs/evaluation.md says where they come from; "
+            "'available' leaves these tasks out",
+            lines);
+    }
+    for (size_t i = 0; ddl_task_name(i) && !status; i++) {
+        if (!task_missing_file(ddl_task_name(i), config, path, sizeof path))
+            status = append(list, ddl_task_name(i), config, tokenizer, err);
+    }
+    if (!status && list->n == 0)
+        return ddl_error_set(err, DDL_E_IO, "tasks: available: %s has the files of no task: the first is %s",
+                             config->data, path);
+    memcpy(list->skipped, lines, sizeof lines);
+    return status;
+}
+
+/* An entry of the list: one task, or several. */
 static ddl_status append_entry(struct ddl_task_list *list, const char *name,
                                const struct ddl_task_config *config, const ddl_tokenizer *tokenizer,
                                struct ddl_error *err)
 {
-    ddl_status status = DDL_OK;
-    if (strcmp(name, "all") != 0)
-        return append(list, name, config, tokenizer, err);
-    for (size_t i = 0; ddl_task_name(i) && !status; i++)
-        status = append(list, ddl_task_name(i), config, tokenizer, err);
-    return status;
+    const bool available = strcmp(name, "available") == 0, several = available || strcmp(name, "all") == 0;
+    if (!*config->data && (several || task_has_files(name)))
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "tasks: %s: expected --data DIR (tasks_data), the folder with the files of the "
+                             "tasks, found none",
+                             name);
+    return several ? append_all(list, available, config, tokenizer, err)
+                   : append(list, name, config, tokenizer, err);
 }
 
 ddl_status ddl_task_list_load(struct ddl_task_list *out, const char *names,

@@ -8,6 +8,7 @@
 #include "infer/tasks/task.h"
 #include "infer/tasks/tokens.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,42 @@ static ddl_status read_files(struct task_records *records, const struct task_fil
     return task_records_read(records, path, file->labels ? labels : NULL, err);
 }
 
+/* The name of the first of the files if none of them exists. */
+static const char *missing(const struct task_file *files, const struct ddl_task_config *config)
+{
+    char path[2048];
+    for (size_t i = 0; i < TASK_FILES && files[i].path; i++) {
+        if (ddl_path_join(path, sizeof path, config->data, files[i].path) && ddl_file_exists(path))
+            return NULL;
+    }
+    return files[0].path;
+}
+
+static const struct task *row_named(const char *name)
+{
+    for (size_t i = 0; task_row(i); i++) {
+        if (strcmp(task_row(i)->name, name) == 0)
+            return task_row(i);
+    }
+    return NULL;
+}
+
+bool task_has_files(const char *name)
+{
+    return row_named(name) != NULL;
+}
+
+bool task_missing_file(const char *name, const struct ddl_task_config *config, char *path, size_t size)
+{
+    const struct task *row = row_named(name);
+    const char *file = row ? missing(row->documents, config) : NULL;
+    if (row && !file && config->shots)
+        file = missing(row->examples, config);
+    if (file)
+        snprintf(path, size, "no file %s/%s", config->data, file);
+    return file != NULL;
+}
+
 /* A file of one's own: its records are both documents and examples. */
 static ddl_status open_file(ddl_task *task, const char *path, struct ddl_error *err)
 {
@@ -123,10 +160,7 @@ static ddl_status open_records(ddl_task *task, const char *name, const struct dd
 {
     if (is_jsonl(name))
         return open_file(task, name, err);
-    for (size_t i = 0; !task->row && task_row(i); i++) {
-        if (strcmp(task_row(i)->name, name) == 0)
-            task->row = task_row(i);
-    }
+    task->row = row_named(name);
     if (!task->row)
         return unknown_task(name, err);
     snprintf(task->title, sizeof task->title, "%s", name);

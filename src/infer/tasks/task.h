@@ -2,6 +2,7 @@
 #ifndef DDL_INFER_TASKS_TASK_H
 #define DDL_INFER_TASKS_TASK_H
 
+#include "ddl/tasks.h"
 #include "infer/tasks/records.h"
 #include "infer/tasks/text.h"
 
@@ -52,5 +53,11 @@ const struct task *task_row(size_t i);
 /* The kind of a JSONL file of one's own, by the fields of its first record: DDL_E_FORMAT if it is none. */
 ddl_status task_row_of_record(const struct task_record *record, const struct task **out,
                               struct ddl_error *err);
+
+/* Whether `name` is a task of the table. */
+bool task_has_files(const char *name);
+/* Whether no file of the task's documents (or, with shots, of its examples) exists; then "no file PATH" goes
+ * to path[size], truncated. */
+bool task_missing_file(const char *name, const struct ddl_task_config *config, char *path, size_t size);
 
 #endif
