@@ -17,6 +17,8 @@ ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
  * NULL. */
 ddl_status ddl_model_save_with(const ddl_model *model, const char *folder,
                                const struct ddl_safetensors_metadata *entry, struct ddl_error *err);
+/* Whether a save that replaced an earlier model in the folder was interrupted: checksums.json has both. */
+bool ddl_model_save_is_pending(const char *folder);
 /* ddl_model_save without checksums.json, for a new folder that has checksums in another file. */
 ddl_status ddl_model_save_files(const ddl_model *model, const char *folder, struct ddl_error *err);
 

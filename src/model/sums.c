@@ -1,6 +1,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "model/sums.h"
 
+#include "model/load.h"
+
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -229,6 +231,17 @@ ddl_status ddl_model_sums_check(const char *folder, struct ddl_error *err)
 ddl_status ddl_model_sums_check_config(const char *folder, struct ddl_error *err)
 {
     return check_model(folder, "config.json", err);
+}
+
+bool ddl_model_save_is_pending(const char *folder)
+{
+    char path[PATH_SIZE];
+    json_t *root;
+    if (path_of(path, folder, sums_file, NULL) || !ddl_file_exists(path) || read_sums(&root, path, NULL))
+        return false;
+    bool pending = json_object_get(root, previous_key) != NULL;
+    json_decref(root);
+    return pending;
 }
 
 ddl_status ddl_model_sums_begin(struct ddl_model_sums *sums, const char *folder, struct ddl_error *err)

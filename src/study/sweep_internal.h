@@ -13,8 +13,9 @@ ddl_status sweep_configure(const struct ddl_sweep *sweep, struct ddl_sweep_run *
 
 /* ---- sweep_progress.c ---- */
 
-/* Sets what a run has logged from the end of its metrics.jsonl; an unreadable file counts as empty. */
-void sweep_read_progress(struct ddl_sweep_run *run);
+/* Sets what a run has logged from the end of its metrics.jsonl; without the file it has logged nothing. After
+ * an error the run is as before. */
+ddl_status sweep_read_progress(struct ddl_sweep_run *run, struct ddl_error *err);
 /* Sets run->message to the last line of its log.txt. */
 void sweep_read_message(struct ddl_sweep_run *run);
 /* Estimates sweep->seconds_left for `jobs` runs at a time, from the runs that have logged something. */

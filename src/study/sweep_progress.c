@@ -54,22 +54,29 @@ static bool take_line(struct ddl_sweep_run *run, const char *text)
     return isnan(run->loss) || isnan(run->val_loss);
 }
 
-static bool read_end(const struct ddl_sweep_run *run, const char *name, char **text, size_t *size)
+/* *text is NULL if there is no such file. */
+static ddl_status read_end(const struct ddl_sweep_run *run, const char *name, char **text, size_t *size,
+                           struct ddl_error *err)
 {
     char path[2048];
-    return ddl_path_join(path, sizeof path, run->folder, name) && ddl_file_exists(path) &&
-           !ddl_file_read_end(path, TAIL, text, size, NULL);
+    *text = NULL;
+    if (!ddl_path_join(path, sizeof path, run->folder, name) || !ddl_file_exists(path))
+        return DDL_OK;
+    return ddl_file_read_end(path, TAIL, text, size, err);
 }
 
-void sweep_read_progress(struct ddl_sweep_run *run)
+ddl_status sweep_read_progress(struct ddl_sweep_run *run, struct ddl_error *err)
 {
     char *text, *line;
     size_t size;
+    ddl_status status = read_end(run, "metrics.jsonl", &text, &size, err);
+    if (status)
+        return status;
     run->step = 0;
     run->loss = run->val_loss = run->seconds_left = (double)NAN;
     run->seconds = run->tokens_per_s = 0;
-    if (!read_end(run, "metrics.jsonl", &text, &size))
-        return;
+    if (!text)
+        return DDL_OK;
     char *end = strrchr(text, '\n'); /* what follows is still being written */
     size = end ? (size_t)(end - text) : 0;
     text[size] = '\0';
@@ -78,6 +85,7 @@ void sweep_read_progress(struct ddl_sweep_run *run)
     free(text);
     if (run->step > 0 && run->seconds > 0)
         run->seconds_left = run->seconds / (double)run->step * (double)(run->config->steps - run->step);
+    return DDL_OK;
 }
 
 void sweep_read_message(struct ddl_sweep_run *run)
@@ -86,7 +94,7 @@ void sweep_read_message(struct ddl_sweep_run *run)
     char *text;
     size_t size;
     *run->message = '\0';
-    if (!read_end(run, "log.txt", &text, &size))
+    if (read_end(run, "log.txt", &text, &size, NULL) || !text)
         return;
     const char *line = last_line(text, &size);
     if (line && strncmp(line, prefix, sizeof prefix - 1) == 0)

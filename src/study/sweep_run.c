@@ -297,10 +297,13 @@ static ddl_status take_event(struct runner *r, const struct sweep_event *event, 
         r->tried[event->run - 1] = false;
         return DDL_OK;
     }
-    if (is_root(r) && ended && !run->is_blocked)
-        sweep_read_progress(run); /* another rank may have trained it */
+    ddl_status status = DDL_OK;
+    if (is_root(r) && ended && !run->is_blocked) /* another rank may have trained it */
+        status = sweep_read_progress(run, err);
     report(r, run);
-    ddl_status status = ended ? choose(r, run, err) : DDL_OK;
+    status = ddl_comm_agree(r->comm, status, err);
+    if (!status && ended)
+        status = choose(r, run, err);
     sweep_estimate(r->sweep, r->max_jobs * ddl_comm_size(r->comm));
     return status ? status : save(r, err);
 }
@@ -343,7 +346,7 @@ static void update(struct runner *r)
         r->read_at = now;
         for (size_t i = 0; i < r->sweep->n_runs; i++) {
             if (r->sweep->runs[i].state == DDL_SWEEP_RUNNING)
-                sweep_read_progress(&r->sweep->runs[i]);
+                (void)sweep_read_progress(&r->sweep->runs[i], NULL); /* next time */
         }
         sweep_estimate(r->sweep, r->max_jobs * ddl_comm_size(r->comm));
     }

@@ -136,9 +136,10 @@ ddl_status sweep_read_run(const struct ddl_sweep *sweep, struct ddl_sweep_run *r
     ddl_status status = compare_recipe(sweep, run, &stale, err);
     if (!status)
         status = ddl_run_final_step(&step, run->folder, err);
+    if (!status)
+        status = sweep_read_progress(run, err);
     if (status)
         return status;
-    sweep_read_progress(run);
     if (stale && (step || sweep_has_started(run))) {
         set_stale(sweep, run);
     } else if (step == run->config->steps) {

@@ -99,7 +99,8 @@ ddl_status ddl_run_final_step(uint64_t *step, const char *folder, struct ddl_err
 {
     struct saved s = { .folder = folder };
     /* config.json is the last file that is written. */
-    ddl_status status = exists(folder, DDL_FILE_CONFIG) ? read_recorded_step(&s, err) : DDL_OK;
+    bool is_whole = exists(folder, DDL_FILE_CONFIG) && exists(folder, DDL_FILE_MODEL);
+    ddl_status status = is_whole ? read_recorded_step(&s, err) : DDL_OK;
     *step = s.has_step ? s.step : 0;
     return status;
 }

@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "ddl/run.h"
+#include "model/load.h"
 #include "train/divergence.h"
 #include "train/freeze.h"
 #include "train/run_data.h"
@@ -448,7 +449,8 @@ static ddl_status describe_finished(struct run *run, const struct ddl_run_final 
     return DDL_OK;
 }
 
-/* On rank 0: a run that is resumed may be finished already. A corrupted final model does not count. */
+/* On rank 0: a run that is resumed may be finished already. A corrupted final model does not count, nor one
+ * that was being written: it is written again. */
 static ddl_status look_for_end(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -458,7 +460,7 @@ static ddl_status look_for_end(struct run *run, struct ddl_error *err)
     if (status || !t->resume)
         return status;
     status = ddl_run_read_final(&final, t->out, err);
-    if (status || !final.exists || final.step < t->steps)
+    if (status || !final.exists || final.step < t->steps || ddl_model_save_is_pending(t->out))
         return status;
     if (final.step > t->steps)
         return ddl_error_set(err, DDL_E_USAGE, "%.600s: the run has done %llu of %llu steps already", t->out,

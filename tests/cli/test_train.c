@@ -626,7 +626,6 @@ static void a_signal_leaves_a_checkpoint(void **state)
     snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
     write_random_shard(shard, 1, 260, 3000);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        remove_scratch("stopped");
         snprintf(
             command, sizeof command,
             "'%s' train %s --steps 100000000 --train-data %s --out %s --quiet --checkpoint-every 0 2>&1 & "
@@ -634,7 +633,14 @@ static void a_signal_leaves_a_checkpoint(void **state)
             "-lt 6000 ]; do sleep 0.1; "
             "tries=$((tries + 1)); done; kill -%s $pid; kill -%s $pid; wait $pid", /* twice at once is once */
             ddl_program(), tiny_flags, shard, run, run, signals[i], signals[i]);
-        assert_int_equal(run_command(command, printed, sizeof printed), 3);
+        /* On a busy machine the second may come too late to be ignored: that of another attempt will not. */
+        int status = -1;
+        for (int attempt = 0; status != 3 && attempt < 100; attempt++) {
+            remove_scratch("stopped");
+            status = run_command(command, printed, sizeof printed);
+            assert_true(status == 3 || status > 128);
+        }
+        assert_int_equal(status, 3);
         assert_printed("stopped after step");
         assert_printed("--resume continues");
         /* The checkpoint is a model, and the run goes on from it. */

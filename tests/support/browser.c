@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WAIT_S = 120, WINDOW_HEIGHT = 900, COMMAND_FD = 3, REPLY_FD = 4 };
+enum { WAIT_S = 600, WINDOW_HEIGHT = 900, COMMAND_FD = 3, REPLY_FD = 4 };
 
 static struct {
     pid_t program;
