@@ -88,7 +88,7 @@ static void names_and_contents(void **state)
         { "data build", "lines.jsonl", "--out '" HOSTILE "'" },
         { "tokenizer info", "tokenizer.json", "" },
         { "tokenizer info", HOSTILE "none", "" },
-        { "train --recipe", "recipe.yaml", "" },
+        { "train", "recipe.yaml", "" },
         { "train --resume", HOSTILE "run", "--out x" },
         { "train --train-data", HOSTILE "none", "" },
         { "sweep", "sweep.yaml", "" },
