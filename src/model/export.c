@@ -82,9 +82,9 @@ static uint64_t total_bytes(const struct job *job)
 ddl_status ddl_export(const char *from, const char *to, const struct ddl_export_config *config,
                       ddl_warn_fn *warn, void *user, struct ddl_export_result *result, struct ddl_error *err)
 {
-    const struct ddl_load_options options = {
-        .ignore_extra = config->ignore_extra, .no_verify = config->no_verify, .warn = warn, .user = user
-    };
+    const struct ddl_load_options options = { .ignore_extra = config->ignore_extra,
+                                              .warn = warn,
+                                              .user = user };
     struct ddl_config model;
     struct job job = { 0 };
     size_t n_files = 0;

@@ -6,6 +6,7 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "tensor/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,7 +226,8 @@ static ddl_status check_model(const char *folder, const char *only, struct ddl_e
 
 ddl_status ddl_model_sums_check(const char *folder, struct ddl_error *err)
 {
-    return check_model(folder, NULL, err);
+    ddl_status status = check_model(folder, NULL, err);
+    return status ? status : ddl_safetensors_verify_folder(folder, err);
 }
 
 ddl_status ddl_model_sums_check_config(const char *folder, struct ddl_error *err)

@@ -54,7 +54,8 @@ ddl_status ddl_model_sums_write(const struct ddl_model_sums *sums, const char *f
                                 struct ddl_error *err);
 
 /* Compares the files of a model folder with its checksums.json: DDL_E_FORMAT, and what to do, for one that
- * differs. A folder without checksums.json is not checked. */
+ * differs. A folder without checksums.json is not checked, but files of torch.save have checksums of their
+ * own. */
 ddl_status ddl_model_sums_check(const char *folder, struct ddl_error *err);
 /* The same for config.json alone. */
 ddl_status ddl_model_sums_check_config(const char *folder, struct ddl_error *err);

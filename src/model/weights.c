@@ -173,8 +173,6 @@ ddl_status ddl_weights_open(struct ddl_weights *w, const char *folder, const str
 {
     *w = (struct ddl_weights){ 0 };
     ddl_status status = ddl_model_tensors_open(&w->st, folder, err);
-    if (!status && !(options && options->no_verify))
-        status = ddl_safetensors_verify(w->st, err);
     if (!status)
         status = ddl_params_plan(config, &w->row, &w->n, err);
     if (!status && !(w->tensor = calloc(w->n + 1, sizeof *w->tensor)))

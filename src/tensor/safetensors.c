@@ -688,6 +688,20 @@ ddl_status ddl_safetensors_verify(const ddl_safetensors *st, struct ddl_error *e
     return status;
 }
 
+ddl_status ddl_safetensors_verify_folder(const char *folder, struct ddl_error *err)
+{
+    char path[1024];
+    ddl_safetensors *st;
+    size_t i = find_candidate(folder, path, sizeof path);
+    if (i == N_CANDIDATES || candidates[i].format != TORCH)
+        return DDL_OK;
+    ddl_status status = ddl_safetensors_open_folder(&st, folder, err);
+    if (!status)
+        status = ddl_safetensors_verify(st, err);
+    ddl_safetensors_close(st);
+    return status;
+}
+
 void ddl_safetensors_close(ddl_safetensors *st)
 {
     if (!st)

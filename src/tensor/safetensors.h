@@ -27,6 +27,8 @@ ddl_status ddl_safetensors_rename(ddl_safetensors *st, ddl_tensor_rename_fn *ren
 /* Compares the bytes of files of torch.save with the checksums in them: reads them once. DDL_E_FORMAT with
  * the file's and the entry's name. */
 ddl_status ddl_safetensors_verify(const ddl_safetensors *st, struct ddl_error *err);
+/* The same for the files that ddl_safetensors_open_folder opens; other folders are not read. */
+ddl_status ddl_safetensors_verify_folder(const char *folder, struct ddl_error *err);
 
 /* Tensors in the order of their offsets (of torch.save: of the state dict), file by file; borrowed. */
 size_t ddl_safetensors_count(const ddl_safetensors *st);

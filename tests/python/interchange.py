@@ -619,7 +619,7 @@ def models_of_a_run_are_chosen():
     shutil.rmtree(run / "checkpoint-8")
     agree(8, "final")
     # A finished run that was resumed with more steps: checkpoint-8 is that of a run of 12 steps, the final model is older.
-    final = {name: (run / name).read_bytes() for name in ("model.safetensors", "config.json")}
+    final = {name: (run / name).read_bytes() for name in ("model.safetensors", "config.json", "checksums.json")}
     ddl("train", *recipe, *flags, "--steps", 12, "--resume")
     for name, content in final.items():
         (run / name).write_bytes(content)
@@ -630,6 +630,7 @@ def models_of_a_run_are_chosen():
     # Earlier versions did not record the step of the final model: a complete log makes it the newest.
     tensors, metadata = ddl_torch.read_safetensors(run / "model.safetensors")
     ddl_torch.write_safetensors(run / "model.safetensors", tensors, {k: v for k, v in metadata.items() if k != "ddl_step"})
+    (run / "checksums.json").unlink()
     agree("last", "final")
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(line for line in lines if not line.startswith('{"step":12,')))

@@ -493,6 +493,7 @@ static void checksums_are_compared(void **state)
     assert_ok(open_bytes(&st, z.file.data, z.file.n, &err), err);
     assert_int_equal(ddl_safetensors_verify(st, &err), DDL_E_FORMAT);
     assert_says(&err, "entry 'archive/data/1' is corrupted");
+    assert_int_equal(ddl_safetensors_verify_folder(scratch_path("folder"), &err), DDL_E_FORMAT);
     ddl_safetensors_close(st);
     zip_free(&z);
 }
