@@ -293,7 +293,13 @@ static void print_info(const ddl_shards *shards, const char *name, const struct 
         if (*id->sha256)
             printf("tokenizer %s: %zu tokens, SHA-256 %.12s\n", printable(id->name), id->vocab_size,
                    id->sha256);
-        printf("documents are counted by token %" PRId32 "\n", id->end_of_text);
+        if (*id->sha256 || (int64_t)all.largest >= id->end_of_text)
+            printf("documents are counted by token %" PRId32 "\n", id->end_of_text);
+        else
+            printf("documents are not counted: token %" PRId32
+                   " does not occur, and there is no record of the "
+                   "tokenizer\n",
+                   id->end_of_text);
     }
     json_decref(files);
 }

@@ -270,7 +270,8 @@ static ddl_status evaluate(struct evaluation *e, size_t n_folders, const char *c
 int eval_tasks(const struct eval_flags *flags, size_t n_folders, const char *const *folders)
 {
     struct ddl_error err = { 0 };
-    struct evaluation e = { .flags = flags, .work = work_line_on_stderr("documents", flags->quiet) };
+    struct evaluation e = { .flags = flags,
+                            .work = work_line_on_stderr("documents of all tasks", flags->quiet) };
     ddl_status status = evaluate(&e, n_folders, folders, &err);
     progress_line_clear(&e.work.line);
     if (!status && ddl_comm_rank(flags->comm) == 0)

@@ -1,14 +1,32 @@
+#define _POSIX_C_SOURCE 200809L
 #include "folder.h"
 #include "escape.h"
 
 #include "ddl/file.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 void print_warning(void *user, const char *sentence)
 {
     (void)user;
     fprintf(stderr, "ddl: warning: %s\n", printable(sentence));
+}
+
+/* DDL_E_IO if the folder has no config.json: a word among the arguments may be no folder at all. */
+static ddl_status check_is_model(const char *dir, const struct ddl_run_model *model, struct ddl_error *err)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/config.json", model->path);
+    if (access(path, F_OK) == 0)
+        return DDL_OK;
+    int code = errno;
+    return ddl_error_set(err, DDL_E_IO,
+                         "%.400s/config.json: cannot open: %s: %.300s is no model folder: expected a run, a "
+                         "checkpoint or another folder with config.json",
+                         model->path, strerror(code), dir);
 }
 
 static bool has_tokenizer(const char *dir)
@@ -30,6 +48,8 @@ static ddl_status find(struct ddl_run_model *out, const char *dir, const char *w
     ddl_status status = ddl_run_check_which("--which", which, err);
     if (!status)
         status = ddl_run_find(out, dir, which, verify, warn, NULL, err);
+    if (!status)
+        status = check_is_model(dir, out, err);
     if (status || quiet || !*out->name)
         return status;
     ddl_run_describe(out, about, sizeof about);

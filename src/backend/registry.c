@@ -32,7 +32,10 @@ static ddl_status parse(const char *text, const struct ddl_ops **ops, size_t *de
             *ops = backends[i];
     }
     if (!*ops)
-        return ddl_error_set(err, DDL_E_USAGE, "unknown backend '%s': expected " DDL_BACKEND_HELP, text);
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "unknown backend '%s': expected " DDL_BACKEND_HELP
+                             " (this build has these; both run on the processor)",
+                             text);
     if (!digits)
         return DDL_OK;
     size_t n = strspn(digits, "0123456789");

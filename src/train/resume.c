@@ -332,12 +332,24 @@ static bool is_computed(const struct ddl_option *row, const struct ddl_train_con
            (strcmp(row->name, global_batch) == 0 && config->global_batch == 0);
 }
 
+/* Whether the warmup of the run is the one that was computed for its number of steps then. */
+static bool was_automatic_warmup(const struct reader *r, const char *warmup)
+{
+    const char *steps = value_then(r, ddl_option_find(ddl_train_options(), "steps"));
+    struct ddl_train_config then = { .warmup = DDL_OPTION_AUTO, .batch = 1, .accumulate = 1 };
+    then.steps = steps ? strtoull(steps, NULL, 10) : 0;
+    return steps && ddl_train_resolved(&then).warmup == strtoull(warmup, NULL, 10);
+}
+
 /* A run keeps the values that it computed when it started, also where its number of steps or of ranks has
  * changed. */
 static ddl_status take_automatic(const struct reader *r, struct ddl_train_config *config)
 {
     for (const struct ddl_option *row = ddl_train_options(); row->name; row++) {
         const char *was = is_computed(row, config) ? value_then(r, row) : NULL;
+        if (was && strcmp(row->name, "warmup") == 0 && strtoull(was, NULL, 10) > config->steps &&
+            was_automatic_warmup(r, was))
+            continue; /* computed again for fewer steps */
         if (was && ddl_option_set(row, config, was, r->path, r->err)) {
             if (r->err)
                 r->err->status = DDL_E_FORMAT; /* of the file, not of the command */

@@ -45,14 +45,16 @@ static void note_selection(const struct run *run)
 {
     size_t used = ddl_shards_n_files(run->train);
     size_t left_out = ddl_shards_n_left_out(run->train, true) + ddl_shards_n_left_out(run->train, false);
-    char validation[64] = "";
+    char others[96];
     struct ddl_error message;
     if (left_out == 0)
         return;
     if (run->val && strcmp(run->config.val_data, "auto") == 0)
-        snprintf(validation, sizeof validation, ", validating on %zu", ddl_shards_n_files(run->val));
-    ddl_error_set(&message, DDL_OK, "train_data: %.600s: training on %zu of %zu files%s",
-                  run->config.train_data, used, used + left_out, validation);
+        snprintf(others, sizeof others, ", validating on %zu", ddl_shards_n_files(run->val));
+    else
+        snprintf(others, sizeof others, "; validation shards (val_*) there, not used: %zu", left_out);
+    ddl_error_set(&message, DDL_OK, "train_data: %.600s: training on %zu file%s%s", run->config.train_data,
+                  used, used == 1 ? "" : "s", others);
     trainer_note(run, message.text);
 }
 

@@ -36,6 +36,8 @@ static void mistakes(void **state)
         { "eval /nowhere --text x --shard y", 2,
           "eval: expected one of --val-data, --text and --tasks, found several" },
         { "eval /nowhere --text LICENSE", 1, "/nowhere/config.json: cannot open" },
+        { "eval html --text LICENSE", 1,
+          "html is no model folder: expected a run, a checkpoint or another folder with config.json" },
         { "eval /nowhere --text x --sequence 4", 2, "unknown option '--sequence'" },
         { "generate", 2, "generate: missing argument: expected a model folder (DIR)" },
         { "generate /nowhere --prompt a", 1, "/nowhere/config.json: cannot open" },
@@ -361,7 +363,7 @@ static void held_out_shards(void **state)
     /* The stored recipe means the same files. */
     assert_int_equal(
         ddl("%s --train-data %s/*.bin --out %s --overwrite --steps 3 --no-quiet", base, folder, run), 0);
-    assert_printed("training on 3 of 4 files, validating on 1");
+    assert_printed("training on 3 files, validating on 1");
     assert_int_equal(
         ddl_stream(STANDARD_OUTPUT, "train %s/recipe.yaml --steps 6 --resume --json --quiet", run), 0);
     /* Evaluation takes the validation shards of a folder, data info lists everything. */
@@ -447,7 +449,7 @@ static void nanogpt_files(void **state)
     assert_printed("train_data: ");
     assert_printed("nanogpt/train.bin: no shard header: reading uint16 tokens in nanoGPT's format");
     assert_printed("nanogpt/val.bin: no shard header");
-    assert_printed("training on 1 of 2 files, validating on 1");
+    assert_printed("training on 1 file, validating on 1");
     assert_same_metrics(run, reference);
     assert_int_equal(ddl("data info %s", folder), 0);
     assert_printed("4000 tokens");

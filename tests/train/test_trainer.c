@@ -662,6 +662,29 @@ static void compares_keys_by_their_rows(void **state)
     assert_int_equal(n, 6); /* batch, accumulate, global_batch, seq, seed, order */
 }
 
+/* A warmup that was computed does not prevent a shorter run. */
+static void a_computed_warmup_fits_fewer_steps(void **state)
+{
+    (void)state;
+    struct ddl_train_config t = a_run("baseline", "ref", "warmup"), other;
+    struct ddl_run_state at;
+    struct ddl_error err;
+    t.warmup = DDL_OPTION_AUTO;
+    t.checkpoint_every = 1;
+    t.keep_last = 0;
+    t.steps = 100; /* warmup 2 */
+    t.val_every = 0;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    other = t;
+    other.steps = 1;
+    assert_ok(ddl_run_open(file_in(t.out, "checkpoint-1"), &other, &at, NULL, NULL, &err), err);
+    assert_true(other.warmup == DDL_OPTION_AUTO);
+    other = t;
+    other.steps = 50;
+    assert_ok(ddl_run_open(file_in(t.out, "checkpoint-1"), &other, &at, NULL, NULL, &err), err);
+    assert_true(other.warmup == 2);
+}
+
 /* A resumed run keeps its head_dim where the configuration has a computed one. */
 static void a_computed_head_dim_is_the_runs(void **state)
 {
@@ -806,6 +829,7 @@ int main(void)
         cmocka_unit_test(says_what_is_wrong_first),
         cmocka_unit_test(stops_where_numbers_end),
         cmocka_unit_test(compares_keys_by_their_rows),
+        cmocka_unit_test(a_computed_warmup_fits_fewer_steps),
         cmocka_unit_test(a_computed_head_dim_is_the_runs),
         cmocka_unit_test(reads_former_names),
         cmocka_unit_test(takes_text_along),
