@@ -250,6 +250,24 @@ static void a_removed_folder(void **state)
     assert_false(ddl_file_exists(in_run("")));
 }
 
+/* kill -9 after the first checkpoint of README's recipe, with its own intervals and a smaller model: the
+ * resumed run ends like one that was never killed. */
+static void the_recipe_of_readme(void **state)
+{
+    (void)state;
+    char recipe[512];
+    snprintf(recipe, sizeof recipe, "--seq 8 --backend cpu --threads 1 '%s'",
+             source_path("recipes/demo.yaml"));
+    const struct small_run run = { "recipe", recipe };
+    make_inputs();
+    run_uninterrupted(train_arguments(&run));
+    int status = run_ddl(shim("DDL_SHIM_ACT=kill DDL_SHIM_AT=400"), train_arguments(&run), said);
+    assert_int_equal(status, 128 + 9);
+    assert_true(assert_checkpoints_whole() >= 50);
+    resume_uninterrupted(&run);
+    assert_same_as_uninterrupted();
+}
+
 /* ---- limits ---- */
 
 /* A path is refused before anything is written, or the run is complete. */
@@ -301,6 +319,7 @@ int main(void)
         cmocka_unit_test(a_finished_run_with_more_steps),
         cmocka_unit_test(moved_at_every_call),
         cmocka_unit_test(a_removed_folder),
+        cmocka_unit_test(the_recipe_of_readme),
         cmocka_unit_test(long_paths),
         cmocka_unit_test(a_limit_on_file_sizes),
     };
