@@ -2,6 +2,7 @@
 #ifndef DDL_CONFIG_H
 #define DDL_CONFIG_H
 
+#include "ddl/kinds.h"
 #include "ddl/option.h"
 #include "ddl/status.h"
 
@@ -13,10 +14,7 @@ extern "C" {
 #endif
 
 enum {
-    DDL_MAX_LAYERS = 512,    /* num_hidden_layers at most                                             */
-    DDL_MAX_HEAD_DIM = 4096, /* head_dim at most: what the reference backend keeps on its stack       */
-    DDL_MAX_STREAMS = 8,     /* ddl_streams at most: kernels keep a token's mixing weights on the stack */
-    DDL_MAX_SINKHORN = 100,  /* ddl_sinkhorn_iterations at most, for the same reason                  */
+    DDL_MAX_LAYERS = 512, /* num_hidden_layers at most */
 };
 
 /* How a sublayer's output enters the stream. */
@@ -36,22 +34,10 @@ enum ddl_map {
     DDL_MAP_K, /* the direction, before it is normalized */
     DDL_MAP_V, /* the target                             */
 };
-/* Delta rule: the full update, or only one of its two terms as a control. */
-enum ddl_update {
-    DDL_UPDATE_DELTA, /* X + beta k (v - k^T X)^T */
-    DDL_UPDATE_WRITE, /* X + beta k v^T           */
-    DDL_UPDATE_ERASE, /* X - beta k (k^T X)^T     */
-};
 /* k-map: what the target reads. */
 enum ddl_v_input {
     DDL_V_STREAM,  /* x_in, before the norm */
     DDL_V_CONTEXT, /* ctx, after it         */
-};
-/* c > 1: how the state is read. */
-enum ddl_compress {
-    DDL_COMPRESS_TOKEN,   /* causal convolution over tokens, then a read vector over channels */
-    DDL_COMPRESS_CHANNEL, /* convolution over channels, then a read vector                    */
-    DDL_COMPRESS_MIX,     /* one weight for each feature and channel                          */
 };
 /* c > 1: how an embedding becomes a state. */
 enum ddl_embed {

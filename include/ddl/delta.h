@@ -11,7 +11,7 @@
 #define DDL_DELTA_H
 
 #include "ddl/backend.h"
-#include "ddl/config.h"
+#include "ddl/delta_args.h"
 #include "ddl/status.h"
 
 #include <stdbool.h>
@@ -20,46 +20,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* How the direction is normalized. The two others are the paper's v1 and exist for the delta update only. */
-enum ddl_form {
-    DDL_FORM_UNIT,  /* k = q / sqrt(|q|^2 + eps^2)                                          */
-    DDL_FORM_RATIO, /* X' = X - beta q (q^T X) / (q^T q + eps) + beta q v^T, q as given     */
-    DDL_FORM_L2,    /* k = q / (|q| + eps)                                                  */
-};
-
-/* Forward: what it reads (N rows), and where it writes. */
-struct ddl_delta_args {
-    size_t N, d, c;
-    size_t steps;      /* R of each row, see above; 0 means 1 */
-    float eps;         /* 1e-5 in the paper                                                 */
-    int form;          /* enum ddl_form                                                     */
-    int update;        /* enum ddl_update                                                   */
-    const float *X;    /* (N, d, c) state                                                   */
-    const float *q;    /* (N, d)    direction, not normalized                               */
-    const float *v;    /* (N, c)    target                                                  */
-    const float *beta; /* (N)       gate in [0, 2]                                          */
-    float *X_out;      /* (N, d, c) X'; may be X                                            */
-    float *readout;    /* (N, c)    p, or NULL. For DDL_FORM_RATIO p = q^T X / (q^T q + eps) */
-};
-
-/* Backward, G = dL/dX'. N, d, c, steps, eps, form, update, q, v and beta as forward had them. Gradients are
- * written, not added. Several steps need X_next: they are reversed one by one. */
-struct ddl_delta_grad_args {
-    size_t N, d, c;
-    size_t steps; /* R of each row, see above; 0 means 1 */
-    float eps;
-    int form, update;
-    const float *X; /* (N, d, c) state before the step; ignored if X_next is given           */
-    float *X_next;  /* (N, d, c) or NULL: holds X' and becomes X = X' - k delta^T (in place) */
-    const float *q, *v, *beta;
-    const float *readout; /* (N, c) p as forward gave it, or NULL: computed (needed with X_next)     */
-    const float *G;       /* (N, d, c) */
-    float *dX;            /* (N, d, c) may be G                                                    */
-    float *dq;            /* (N, d)    */
-    float *dv;            /* (N, c)    zero for DDL_UPDATE_ERASE */
-    float *dbeta;         /* (N)       */
-};
 
 /* Writes X_out, and the readout if it is not NULL. DDL_E_USAGE if d or c is 0, eps is not above 0 and finite,
  * a needed array is NULL, the sizes overflow, or the form does not allow the update. */
@@ -70,40 +30,13 @@ DDL_API ddl_status ddl_delta_forward(ddl_backend *backend, const struct ddl_delt
 DDL_API ddl_status ddl_delta_backward(ddl_backend *backend, const struct ddl_delta_grad_args *args,
                                       struct ddl_error *err);
 
-/* Inverse of the forward pass: X = X' - k delta^T, from its steps, q, v, beta, eps, form and update, and the
- * readout p that it wrote. X may be X_out. Accurate to rounding for every form and update. */
-struct ddl_delta_inverse_args {
-    size_t N, d, c;
-    size_t steps; /* R of each row, see above; 0 means 1 */
-    float eps;
-    int form, update;
-    const float *X_out; /* (N, d, c) X' */
-    const float *q, *v, *beta;
-    const float *readout; /* (N, c) */
-    float *X;             /* (N, d, c) */
-};
-/* Writes X, the state before the update. DDL_E_USAGE as for ddl_delta_forward; the readout is needed. */
+/* Inverse of the forward pass: writes X, the state before the update. DDL_E_USAGE as for ddl_delta_forward;
+ * the readout is needed. */
 DDL_API ddl_status ddl_delta_inverse(ddl_backend *backend, const struct ddl_delta_inverse_args *args,
                                      struct ddl_error *err);
 
-/* The element-wise form for plain vectors: x' = x - beta k (k . x) + beta k (*) v, v in R^d; eps inside the
- * norm of q. */
-struct ddl_elementwise_args {
-    size_t N, d;
-    float eps;
-    const float *x, *q, *v; /* (N, d) each */
-    const float *beta;      /* (N)         */
-    float *x_out;           /* (N, d), may be x */
-};
-/* Its backward: eps, x, q, v and beta as forward had them, and G = dL/dx'. */
-struct ddl_elementwise_grad_args {
-    size_t N, d;
-    float eps;
-    const float *x, *q, *v, *beta;
-    const float *G;              /* (N, d) */
-    float *dx, *dq, *dv, *dbeta; /* (N, d) x 3, (N); dx may be G */
-};
-/* Writes x_out. DDL_E_USAGE if d is 0, eps is not above 0 and finite, or an array is NULL. */
+/* The element-wise form: writes x_out. DDL_E_USAGE if d is 0, eps is not above 0 and finite, or an array is
+ * NULL. */
 DDL_API ddl_status ddl_elementwise_forward(ddl_backend *backend, const struct ddl_elementwise_args *args,
                                            struct ddl_error *err);
 /* Writes dx, dq, dv, dbeta. DDL_E_USAGE as for ddl_elementwise_forward. */

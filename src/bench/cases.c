@@ -1,6 +1,8 @@
 /* Every op of ops.h at the sizes that a training step of a model gives it: which arguments, which buffers. */
 #include "bench/cases.h"
 
+#include "ddl/delta.h"
+
 #include <math.h>
 
 /* Products: y = x W^T, dW += dy^T x, dx = dy W of a matrix W (out, in), in float32 or bfloat16. */
