@@ -11,7 +11,7 @@ interface() {
     case $1 in
     base) echo 'bf16|clock|crc32c|distribution|file|held|json|json_scan|locale|lock|machine|mem|noise|path|pattern|process|rng|sha256|utf8' ;;
     tensor) echo 'safetensors' ;;
-    ops) echo 'audit|ops|profile' ;;
+    ops) echo 'args|audit|cases|operands|ops|profile|trial' ;;
     text) echo 'limits|train' ;;
     comm) echo 'comm' ;;
     model) echo 'decode|figures|flat|load|measure|poll|probe|redirect|sums' ;;

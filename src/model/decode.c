@@ -13,7 +13,9 @@
 static struct ddl_ragged upload_ragged(const struct ddl_cache *cache, const struct ddl_decode_batch *batch)
 {
     const struct ddl_backend *backend = cache->model->backend;
-    struct ddl_ragged r = { .B = batch->n_sequences };
+    struct ddl_ragged r = { .B = batch->n_sequences,
+                            .slots = cache->options.slots,
+                            .histories = cache->options.histories };
     for (size_t b = 0; b < r.B; b++) {
         const struct ddl_decode_sequence *s = &batch->sequences[b];
         r.N += s->rows;

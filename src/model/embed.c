@@ -9,7 +9,12 @@
 float *embed_gather(const struct pass *p, float *x)
 {
     struct weight E = param_weight(p, p->m->params.slots.wte);
-    operand_gather(p->m->backend, E.form, p->config->d_model, p->N, p->ws->tokens, x);
+    operand_gather(p->m->backend, E.form,
+                   &(struct embed_args){ .N = p->N,
+                                         .d = p->config->d_model,
+                                         .V = p->config->vocab_size,
+                                         .tokens = p->ws->tokens,
+                                         .x = x });
     return x;
 }
 
@@ -39,8 +44,11 @@ void embed_bwd(const struct pass *p, const struct stream *stream)
         dx = ws->dctx;
         probe_tensor(p, "dembedding", dx, d);
     }
-    p->ops->embed_bwd(p->ctx,
-                      &(struct embed_grad_args){
-                          .N = p->N, .d = d, .tokens = ws->tokens, .dx = dx, .dE = param_grad(p, wte) });
+    p->ops->embed_bwd(p->ctx, &(struct embed_grad_args){ .N = p->N,
+                                                         .d = d,
+                                                         .V = p->config->vocab_size,
+                                                         .tokens = ws->tokens,
+                                                         .dx = dx,
+                                                         .dE = param_grad(p, wte) });
     probe_grad(p, wte);
 }

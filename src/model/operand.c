@@ -16,14 +16,15 @@ struct weight weight_rows(struct weight W, size_t first, size_t width)
                             .grad_is_zero = W.grad_is_zero };
 }
 
-void operand_gather(const struct ddl_backend *backend, struct operand E, size_t d, size_t N,
-                    const int32_t *rows, float *x)
+void operand_gather(const struct ddl_backend *backend, struct operand E, const struct embed_args *a)
 {
     const struct ddl_ops *ops = backend->ops;
     if (E.value)
-        ops->embed_fwd(backend->ctx, &(struct embed_args){ N, d, rows, E.value, x });
+        ops->embed_fwd(backend->ctx, &(struct embed_args){ a->N, a->d, a->V, a->tokens, E.value, a->x });
     else if (E.bf16)
-        ops->embed_bf16_fwd(backend->ctx, &(struct embed_bf16_args){ N, d, rows, E.bf16, x });
+        ops->embed_bf16_fwd(backend->ctx,
+                            &(struct embed_bf16_args){ a->N, a->d, a->V, a->tokens, E.bf16, a->x });
     else
-        ops->embed_q8_fwd(backend->ctx, &(struct embed_q8_args){ N, d, E.first, rows, E.q8, x });
+        ops->embed_q8_fwd(backend->ctx,
+                          &(struct embed_q8_args){ a->N, a->d, a->V, E.first, a->tokens, E.q8, a->x });
 }

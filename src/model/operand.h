@@ -22,8 +22,9 @@ struct weight {
 /* The same from row `first` on, rows of `width` numbers. */
 struct operand operand_rows(struct operand x, size_t first, size_t width);
 struct weight weight_rows(struct weight W, size_t first, size_t width);
-/* Rows of a matrix E (any, d) by number, converted to float32: x (N, d) of the backend. */
-void operand_gather(const struct ddl_backend *backend, struct operand E, size_t d, size_t N,
-                    const int32_t *rows, float *x);
+/* Rows of a matrix E (V, d) in any format by number, converted to float32: an embedding whose a->E is
+ * ignored.
+ */
+void operand_gather(const struct ddl_backend *backend, struct operand E, const struct embed_args *a);
 
 #endif

@@ -3,7 +3,7 @@
  * Every pointer to numbers is memory of the backend (ops->alloc). Shapes use the letters of
  * docs/equations.md, which has the derivations in the sections named below; row-major, last index fastest.
  * "=" marks an output that is written, "+=" one that is added to. Outputs may not overlap inputs except
- * where a comment allows it. This header
+ * where a comment allows it. ops/operands.c describes every operand in a form that programs read. This header
  * needs the freestanding headers of C alone, so that device code can include it. */
 #ifndef DDL_OPS_ARGS_H
 #define DDL_OPS_ARGS_H
@@ -90,26 +90,26 @@ struct matmul_q8_args {
 
 /* x_n = E[token_n].  Section 3 */
 struct embed_args {
-    size_t N, d;
+    size_t N, d, V;
     const int32_t *tokens; /* (N) backend memory, each in [0, V) */
     const float *E;        /* (V, d) */
     float *x;              /* (N, d) = */
 };
 /* The same from a matrix in bfloat16, and from an 8-bit matrix: x is float32. */
 struct embed_bf16_args {
-    size_t N, d;
+    size_t N, d, V;
     const int32_t *tokens;
     const uint16_t *E; /* (V, d) */
     float *x;
 };
 struct embed_q8_args {
-    size_t N, d, first; /* token t is row first + t of the matrix */
+    size_t N, d, V, first; /* token t is row first + t of the matrix */
     const int32_t *tokens;
     const void *E; /* rows of d numbers */
     float *x;
 };
 struct embed_grad_args {
-    size_t N, d;
+    size_t N, d, V;
     const int32_t *tokens; /* (N)        */
     const float *dx;       /* (N, d)     */
     float *dE;             /* (V, d) +=  */
@@ -124,6 +124,7 @@ struct ddl_ragged {
     size_t B, N;
     size_t max_rows;         /* of a sequence                                              */
     size_t max_span;         /* largest past + rows of a sequence                          */
+    size_t slots, histories; /* of the cache: slot[b] < slots, from[b] and to[b] < histories */
     const int32_t *sequence; /* (N) of each row                                            */
     const int32_t *position; /* (N) of each row's token, from 0                            */
     const int32_t *first;    /* (B + 1)                                                    */

@@ -113,6 +113,7 @@ struct ddl_memory_request {
 struct ddl_ops {
     const char *name;
     bool host_memory; /* backend memory is host memory: ops accept any host array */
+    size_t step_rows; /* products of at most so many rows give a row the same bits for any number of rows */
     /* Opens device number `device` of the backend; DDL_E_USAGE if there is none. *ctx is the backend's state,
      * passed to every other member. `text` receives one line of description. */
     ddl_status (*open)(void **ctx, size_t device, size_t threads, char *text, size_t text_size,

@@ -182,6 +182,7 @@ void cpu_copy(void *ctx, const struct copy_args *a)
 
 const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
                                      .host_memory = true,
+                                     .step_rows = MOST_SKINNY,
                                      .open = open_cpu,
                                      .close = close_cpu,
                                      .reserve = reserve,

@@ -55,6 +55,7 @@ void ref_copy(void *ctx, const struct copy_args *a)
 
 const struct ddl_ops ddl_ops_ref = { .name = "ref",
                                      .host_memory = true,
+                                     .step_rows = SIZE_MAX,
                                      .open = open_ref,
                                      .close = close_ref,
                                      .reserve = reserve_nothing,

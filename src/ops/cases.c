@@ -1,0 +1,840 @@
+/* The cases. A sizes function fills in the sizes and flags of an argument struct, never its pointers. */
+#include "ops/cases.h"
+
+#include "ddl/kinds.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SIZES(name) static void name(void *args, const struct ddl_op_sizes *s, int option)
+#define ARGS(type, ...) ((void)option, *(struct type *)args = (struct type){ __VA_ARGS__ })
+
+static size_t tokens(const struct ddl_op_sizes *s)
+{
+    return s->B * s->T;
+}
+
+/* ---- products ---- */
+
+/* y = x W^T, dW += dy^T x and dx = dy W of a matrix W (out, in). */
+enum product {
+    FORWARD,
+    WEIGHT_GRAD,
+    INPUT_GRAD,
+    DIRECTIONS,
+    QKV = 0,
+    PROJ = DIRECTIONS,
+    FC = 2 * DIRECTIONS,
+    MLP = 3 * DIRECTIONS,
+    HEAD = 4 * DIRECTIONS,
+    ONE = 5 * DIRECTIONS,   /* FC of a single row, as in decoding */
+    SCALED = 6 * DIRECTIONS /* FC with factors, and both operands transposed */
+};
+
+struct shape {
+    size_t rows, out, in;
+};
+
+static struct shape shape_of(const struct ddl_op_sizes *s, int option, bool tiles)
+{
+    size_t N = tokens(s), width = s->H * s->h;
+    switch (option / DIRECTIONS * DIRECTIONS) {
+    case QKV:
+        return (struct shape){ N, 3 * width, s->d };
+    case PROJ:
+        return (struct shape){ N, s->d, width };
+    case MLP:
+        return (struct shape){ N, s->d, s->m };
+    case HEAD:
+        return tiles ? (struct shape){ N, s->tile, s->d } : (struct shape){ s->rows, s->V, s->d };
+    case ONE:
+        return (struct shape){ 1, 2 * s->m, s->d };
+    default:
+        return (struct shape){ N, 2 * s->m, s->d };
+    }
+}
+
+static struct matmul_args product(const struct ddl_op_sizes *s, int option, bool tiles)
+{
+    struct shape x = shape_of(s, option, tiles);
+    int direction = option % DIRECTIONS;
+    bool scaled = option >= SCALED, trans_a = direction == WEIGHT_GRAD,
+         trans_b = direction == FORWARD || (scaled && trans_a);
+    size_t M = trans_a ? x.out : x.rows, N = direction == FORWARD ? x.out : x.in;
+    size_t K = trans_a ? x.rows : direction == FORWARD ? x.in : x.out;
+    return (struct matmul_args){ .trans_a = trans_a,
+                                 .trans_b = trans_b,
+                                 .M = M,
+                                 .N = N,
+                                 .K = K,
+                                 .alpha = scaled ? -1.5f : 1,
+                                 .lda = (trans_a ? M : K) + s->pad,
+                                 .ldb = (trans_b ? K : N) + s->pad,
+                                 .beta = scaled    ? 0.25f
+                                         : trans_a ? 1
+                                                   : 0,
+                                 .ldc = N + s->pad };
+}
+
+SIZES(matmul)
+{
+    *(struct matmul_args *)args = product(s, option, false);
+}
+
+SIZES(matmul_bf16)
+{
+    struct matmul_args a = product(s, option, true);
+    ARGS(matmul_bf16_args, a.trans_a, a.trans_b, a.M, a.N, a.K, a.alpha, NULL, a.lda, NULL, a.ldb, a.beta,
+         NULL, a.ldc);
+}
+
+SIZES(matmul_q8)
+{
+    struct shape x = shape_of(s, option, false);
+    ARGS(matmul_q8_args, .M = x.rows, .N = x.out, .K = x.in, .first = s->pad, .alpha = 1,
+         .lda = x.in + s->pad, .ldc = x.out + s->pad, .accumulate = option >= SCALED);
+}
+
+SIZES(quantize_q8)
+{
+    ARGS(quantize_q8_args, .rows = 2 * s->m, .width = s->d, .first = s->pad);
+}
+
+SIZES(dequantize_q8)
+{
+    ARGS(dequantize_q8_args, .rows = 2 * s->m, .width = s->d, .first = s->pad);
+}
+
+SIZES(cast_bf16)
+{
+    ARGS(cast_bf16_args, .n = tokens(s) * s->d);
+}
+
+SIZES(widen_bf16)
+{
+    ARGS(widen_bf16_args, .n = tokens(s) * s->d);
+}
+
+/* ---- copies ---- */
+
+SIZES(copy)
+{
+    size_t width = s->d * s->c, stride = width + s->pad;
+    ARGS(copy_args, .rows = s->T, .width = width, .src_stride = stride, .dst_stride = width, .batch = s->B,
+         .src_batch = s->T * stride, .dst_batch = s->T * width);
+}
+
+SIZES(copy_bf16)
+{
+    size_t a = s->H * s->h;
+    ARGS(copy_bf16_args, .rows = tokens(s), .width = a, .src_stride = 3 * a, .dst_stride = a + s->pad);
+}
+
+static struct ddl_ragged ragged(const struct ddl_op_sizes *s)
+{
+    struct ddl_ragged r = { .B = s->n_sequences, .slots = s->n_sequences + 1 };
+    r.histories = 2 * r.slots;
+    for (size_t b = 0; b < r.B; b++) {
+        size_t rows = s->sequences[b].rows, span = s->sequences[b].past + rows;
+        r.N += rows;
+        r.max_rows = rows > r.max_rows ? rows : r.max_rows;
+        r.max_span = span > r.max_span ? span : r.max_span;
+    }
+    return r;
+}
+
+SIZES(cache_append)
+{
+    struct ddl_ragged r = ragged(s);
+    size_t a = s->H * s->h;
+    ARGS(cache_append_args, .ragged = r, .width = a, .src_stride = 3 * a,
+         .slot_stride = r.max_span * a + s->pad);
+}
+
+SIZES(history_push)
+{
+    ARGS(history_push_args, .ragged = ragged(s), .keep = s->K > 1 ? s->K - 1 : 1, .width = s->d * s->c);
+}
+
+/* ---- rows ---- */
+
+SIZES(rmsnorm_fwd)
+{
+    ARGS(rmsnorm_args, .N = tokens(s), .d = s->d, .eps = 1e-5f);
+}
+
+SIZES(rmsnorm_bwd) /* option: accumulate */
+{
+    ARGS(rmsnorm_grad_args, .N = tokens(s), .d = s->d, .accumulate = option != 0);
+}
+
+enum { GATE, TARGET };
+
+SIZES(project_fwd)
+{
+    ARGS(project_args, .N = tokens(s), .d = s->d, .c = option == GATE ? 1 : s->c, .sigmoid = option == GATE,
+         .scale = 2);
+}
+
+SIZES(project_bwd)
+{
+    ARGS(project_grad_args, .N = tokens(s), .d = s->d, .c = option == GATE ? 1 : s->c,
+         .sigmoid = option == GATE, .scale = 2);
+}
+
+SIZES(swiglu_fwd)
+{
+    ARGS(swiglu_args, .N = tokens(s), .m = s->m);
+}
+
+SIZES(swiglu_bwd)
+{
+    ARGS(swiglu_grad_args, .N = tokens(s), .m = s->m);
+}
+
+SIZES(tanh_fwd)
+{
+    ARGS(tanh_args, .n = tokens(s) * s->d);
+}
+
+SIZES(tanh_bwd)
+{
+    ARGS(tanh_grad_args, .n = tokens(s) * s->d);
+}
+
+SIZES(gelu_fwd)
+{
+    ARGS(gelu_args, .n = tokens(s) * s->d);
+}
+
+SIZES(gelu_bwd)
+{
+    ARGS(gelu_grad_args, .n = tokens(s) * s->d);
+}
+
+SIZES(bias_fwd)
+{
+    ARGS(bias_args, .N = tokens(s), .d = s->d);
+}
+
+SIZES(bias_bwd)
+{
+    ARGS(bias_grad_args, .N = tokens(s), .d = s->d);
+}
+
+SIZES(sum) /* the losses of a step's rows; option: accumulate */
+{
+    ARGS(sum_args, .n = tokens(s), .accumulate = option != 0);
+}
+
+SIZES(sum_squares) /* the gradient of the embedding; option: accumulate */
+{
+    ARGS(sum_args, .n = s->V * s->d, .accumulate = option != 0);
+}
+
+SIZES(fill)
+{
+    ARGS(fill_args, .n = tokens(s) * s->d, .value = 0.5f);
+}
+
+SIZES(adamw)
+{
+    ARGS(adamw_args, .n = 2 * s->m * s->d, .g_scale = 0.5f, .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f,
+         .eps = 1e-8f, .weight_decay = 0.1f, .bias1 = 0.5f, .bias2 = 0.5f);
+}
+
+/* ---- the loss ---- */
+
+SIZES(cross_entropy) /* option: the losses alone */
+{
+    ARGS(cross_entropy_args, .N = s->rows, .V = s->V, .grad = option == 0, .grad_scale = 0.5f);
+}
+
+SIZES(loss_fold) /* option: a tile after the first */
+{
+    ARGS(loss_fold_args, .N = tokens(s), .n = s->tile, .first = option ? s->tile : 0);
+}
+
+SIZES(loss_grad)
+{
+    ARGS(loss_grad_args, .N = tokens(s), .n = s->tile, .grad_scale = 0.5f);
+}
+
+SIZES(rank)
+{
+    ARGS(rank_args, .N = s->rows, .V = s->V);
+}
+
+/* ---- attention ---- */
+
+enum { DENSE, RAGGED };
+
+SIZES(rope_fwd)
+{
+    struct ddl_ragged r = option == RAGGED ? ragged(s) : (struct ddl_ragged){ 0 };
+    size_t a = s->H * s->h;
+    ARGS(rope_args, .B = option == RAGGED ? 1 : s->B, .T = option == RAGGED ? r.N : s->T, .H = s->H,
+         .h = s->h, .R = s->R, .ragged = r, .eps = 1e-5f, .x_stride = a + s->pad, .y_stride = a + 2 * s->pad);
+}
+
+SIZES(rope_bwd)
+{
+    size_t a = s->H * s->h;
+    ARGS(rope_grad_args, .B = s->B, .T = s->T, .H = s->H, .h = s->h, .R = s->R, .eps = 1e-5f,
+         .x_stride = a + 2 * s->pad, .dy_stride = a + s->pad, .dx_stride = a + s->pad);
+}
+
+SIZES(mix_values_fwd)
+{
+    size_t a = s->H * s->h;
+    ARGS(mix_values_args, .N = tokens(s), .width = a, .v_stride = 3 * a, .y_stride = a + s->pad);
+}
+
+SIZES(mix_values_bwd) /* option: dfirst is written */
+{
+    size_t a = s->H * s->h;
+    ARGS(mix_values_grad_args, .N = tokens(s), .width = a, .v_stride = 3 * a, .dv_stride = 3 * a + s->pad,
+         .accumulate = option == 0);
+}
+
+enum { ALL_TOKENS, LAST_TOKEN, LATER_HALF, SLOTS };
+
+SIZES(attention_fwd)
+{
+    struct ddl_ragged r = option == SLOTS ? ragged(s) : (struct ddl_ragged){ 0 };
+    size_t a = s->H * s->h, T = option == ALL_TOKENS ? s->T : option == LATER_HALF ? (s->T + 1) / 2 : 1;
+    size_t keys = option == SLOTS ? r.max_span : s->T;
+    ARGS(attention_args, .B = option == SLOTS ? 1 : s->B, .T = option == SLOTS ? r.N : T, .H = s->H,
+         .h = s->h, .past = option == SLOTS ? 0 : s->T - T, .ragged = r, .scale = 1 / sqrtf((float)s->h),
+         .q_stride = a + s->pad, .k_stride = a + s->pad, .k_batch = keys * (a + s->pad) + s->pad,
+         .v_stride = a + 2 * s->pad, .v_batch = keys * (a + 2 * s->pad));
+}
+
+SIZES(attention_bwd)
+{
+    size_t a = s->H * s->h;
+    ARGS(attention_grad_args, .B = s->B, .T = s->T, .H = s->H, .h = s->h, .scale = 1 / sqrtf((float)s->h),
+         .q_stride = a + s->pad, .k_stride = a, .v_stride = a + s->pad, .dq_stride = a,
+         .dk_stride = a + s->pad, .dv_stride = a + s->pad);
+}
+
+/* ---- the state ---- */
+
+SIZES(embed_fwd)
+{
+    ARGS(embed_args, .N = tokens(s), .d = s->d, .V = s->V);
+}
+
+SIZES(embed_bf16_fwd)
+{
+    ARGS(embed_bf16_args, .N = tokens(s), .d = s->d, .V = s->V);
+}
+
+SIZES(embed_q8_fwd)
+{
+    ARGS(embed_q8_args, .N = tokens(s), .d = s->d, .V = s->V, .first = s->pad);
+}
+
+SIZES(embed_bwd)
+{
+    ARGS(embed_grad_args, .N = tokens(s), .d = s->d, .V = s->V);
+}
+
+SIZES(init_state_fwd)
+{
+    struct ddl_ragged r = option == RAGGED ? ragged(s) : (struct ddl_ragged){ 0 };
+    ARGS(init_state_args, .B = option == RAGGED ? 1 : s->B, .T = option == RAGGED ? r.N : s->T, .d = s->d,
+         .c = s->c, .K = s->K_embed, .ragged = r);
+}
+
+SIZES(init_state_bwd)
+{
+    ARGS(init_state_grad_args, .B = s->B, .T = s->T, .d = s->d, .c = s->c, .K = s->K_embed);
+}
+
+SIZES(fold_fwd) /* option: kind + 1; 0: that of the sizes */
+{
+    ARGS(fold_args, .kind = option ? option - 1 : s->kind, .d = s->d, .c = s->c, .K = s->K);
+}
+
+SIZES(fold_bwd)
+{
+    ARGS(fold_grad_args, .kind = option ? option - 1 : s->kind, .d = s->d, .c = s->c, .K = s->K);
+}
+
+static size_t taps(const struct ddl_op_sizes *s)
+{
+    return s->kind == DDL_COMPRESS_TOKEN ? s->K : 1;
+}
+
+SIZES(compress_fwd)
+{
+    struct ddl_ragged r = option == RAGGED ? ragged(s) : (struct ddl_ragged){ 0 };
+    ARGS(compress_args, .B = option == RAGGED ? 1 : s->B, .T = option == RAGGED ? r.N : s->T, .d = s->d,
+         .c = s->c, .taps = taps(s), .ragged = r);
+}
+
+SIZES(compress_bwd)
+{
+    ARGS(compress_grad_args, .B = s->B, .T = s->T, .d = s->d, .c = s->c, .taps = taps(s));
+}
+
+/* Option: update + 4 form. */
+SIZES(delta_fwd)
+{
+    ARGS(ddl_delta_args, .N = tokens(s), .d = s->d, .c = s->c, .steps = s->steps, .eps = 1e-5f,
+         .form = option / 4, .update = option % 4);
+}
+
+SIZES(delta_bwd)
+{
+    ARGS(ddl_delta_grad_args, .N = tokens(s), .d = s->d, .c = s->c, .steps = s->steps, .eps = 1e-5f,
+         .form = option / 4, .update = option % 4);
+}
+
+SIZES(delta_bwd_from_state) /* one step: only that reads X */
+{
+    ARGS(ddl_delta_grad_args, .N = tokens(s), .d = s->d, .c = s->c, .eps = 1e-5f, .form = option / 4,
+         .update = option % 4);
+}
+
+SIZES(delta_inverse)
+{
+    ARGS(ddl_delta_inverse_args, .N = tokens(s), .d = s->d, .c = s->c, .steps = s->steps, .eps = 1e-5f,
+         .form = option / 4, .update = option % 4);
+}
+
+SIZES(elementwise_fwd)
+{
+    ARGS(ddl_elementwise_args, .N = tokens(s), .d = s->d, .eps = 1e-5f);
+}
+
+SIZES(elementwise_bwd)
+{
+    ARGS(ddl_elementwise_grad_args, .N = tokens(s), .d = s->d, .eps = 1e-5f);
+}
+
+SIZES(pool_fwd)
+{
+    ARGS(pool_args, .N = tokens(s), .d = s->d, .c = s->c);
+}
+
+SIZES(pool_bwd)
+{
+    ARGS(pool_grad_args, .N = tokens(s), .d = s->d, .c = s->c);
+}
+
+/* ---- residual rules ---- */
+
+enum { PER_FEATURE, ONE_NUMBER };
+
+SIZES(scale_fwd)
+{
+    ARGS(scale_args, .N = tokens(s), .d = s->d, .w = option == ONE_NUMBER ? 1 : s->d);
+}
+
+SIZES(scale_bwd)
+{
+    ARGS(scale_grad_args, .N = tokens(s), .d = s->d, .w = option == ONE_NUMBER ? 1 : s->d);
+}
+
+SIZES(gated_fwd)
+{
+    ARGS(gated_args, .N = tokens(s), .d = s->d);
+}
+
+SIZES(gated_bwd)
+{
+    ARGS(gated_grad_args, .N = tokens(s), .d = s->d);
+}
+
+SIZES(highway_fwd)
+{
+    ARGS(highway_args, .N = tokens(s), .d = s->d, .w = option == ONE_NUMBER ? 1 : s->d);
+}
+
+SIZES(highway_bwd)
+{
+    ARGS(highway_grad_args, .N = tokens(s), .d = s->d, .w = option == ONE_NUMBER ? 1 : s->d);
+}
+
+SIZES(laurel_fwd) /* option: no low rank */
+{
+    ARGS(laurel_args, .N = tokens(s), .d = s->d, .r = option ? 0 : s->rank);
+}
+
+SIZES(laurel_bwd)
+{
+    ARGS(laurel_grad_args, .N = tokens(s), .d = s->d, .r = option ? 0 : s->rank);
+}
+
+SIZES(weighted_sum) /* option: accumulate, weights apart */
+{
+    size_t n = tokens(s) * s->d * s->c;
+    ARGS(weighted_sum_args, .count = n, .n = s->states, .X_stride = n + s->pad, .w_stride = option ? 2 : 1,
+         .accumulate = option != 0);
+}
+
+SIZES(weighted_sum_bwd)
+{
+    size_t n = tokens(s) * s->d * s->c;
+    ARGS(weighted_sum_grad_args, .count = n, .n = s->states, .X_stride = n + s->pad);
+}
+
+SIZES(streams_fold_fwd) /* of mhc; option: of hyper */
+{
+    size_t n = s->n;
+    if (option)
+        ARGS(streams_fold_args, .d = s->d, .n = 1, .rows = { n + 1, 1 });
+    else
+        ARGS(streams_fold_args, .d = s->d, .n = n, .rows = { n, n, n * n });
+}
+
+SIZES(streams_fold_bwd)
+{
+    size_t n = s->n;
+    if (option)
+        ARGS(streams_fold_grad_args, .d = s->d, .n = 1, .rows = { n + 1, 1 });
+    else
+        ARGS(streams_fold_grad_args, .d = s->d, .n = n, .rows = { n, n, n * n });
+}
+
+SIZES(streams_sum)
+{
+    ARGS(streams_sum_args, .N = tokens(s), .d = s->d, .n = s->n);
+}
+
+SIZES(streams_write_fwd)
+{
+    ARGS(streams_write_args, .N = tokens(s), .d = s->d, .n = s->n);
+}
+
+SIZES(streams_write_bwd)
+{
+    ARGS(streams_write_grad_args, .N = tokens(s), .d = s->d, .n = s->n);
+}
+
+SIZES(hyper_fwd) /* option: the identity mixes */
+{
+    ARGS(hyper_args, .N = tokens(s), .d = s->d, .n = s->n, .eps = 1e-5f, .identity = option != 0);
+}
+
+SIZES(hyper_bwd)
+{
+    ARGS(hyper_grad_args, .N = tokens(s), .d = s->d, .n = s->n);
+}
+
+SIZES(mhc_fwd)
+{
+    ARGS(mhc_args, .N = tokens(s), .d = s->d, .n = s->n, .iterations = s->iterations, .eps = 1e-5f,
+         .identity = option != 0);
+}
+
+SIZES(mhc_bwd)
+{
+    ARGS(mhc_grad_args, .N = tokens(s), .d = s->d, .n = s->n, .iterations = s->iterations);
+}
+
+/* ---- the table ---- */
+
+/* clang-format off */
+#define CASE(op, ...) { DDL_OP_##op, __VA_ARGS__ }
+#define PLAIN(op) CASE(op, NULL, op)
+#define BOTH(op) PLAIN(op##_fwd), PLAIN(op##_bwd)
+#define PRODUCTS(op, label, kind) \
+    CASE(op, label ".fwd", op, kind + FORWARD), \
+    CASE(op, label ".dw", op, kind + WEIGHT_GRAD), \
+    CASE(op, label ".dx", op, kind + INPUT_GRAD)
+#define CHECK(op, label, sizes, option, without) CASE(op, label, sizes, option, without, true)
+#define UPDATE_OF(update, form) (DDL_UPDATE_##update + 4 * DDL_FORM_##form)
+#define VARIANTS(op) \
+    CHECK(op, "write", op, UPDATE_OF(WRITE, UNIT), op##_without), \
+    CHECK(op, "erase", op, UPDATE_OF(ERASE, UNIT), op##_without), \
+    CHECK(op, "ratio", op, UPDATE_OF(DELTA, RATIO), op##_without), \
+    CHECK(op, "l2", op, UPDATE_OF(DELTA, L2), op##_without)
+#define delta_fwd_without NULL
+#define delta_bwd_without ",X,"
+#define delta_inverse_without NULL
+
+static const struct ddl_op_case cases[] = {
+    PRODUCTS(matmul, "qkv", QKV),
+    PRODUCTS(matmul, "proj", PROJ),
+    PRODUCTS(matmul, "fc", FC),
+    PRODUCTS(matmul, "mlp", MLP),
+    PRODUCTS(matmul, "head", HEAD),
+    CASE(matmul, "fc.one", matmul, ONE),
+    CHECK(matmul, "scaled", matmul, SCALED + FORWARD, NULL),
+    CHECK(matmul, "scaled.both", matmul, SCALED + WEIGHT_GRAD, NULL),
+    CHECK(matmul, "scaled.plain", matmul, SCALED + INPUT_GRAD, NULL),
+    PRODUCTS(matmul_bf16, "qkv", QKV),
+    PRODUCTS(matmul_bf16, "proj", PROJ),
+    PRODUCTS(matmul_bf16, "fc", FC),
+    PRODUCTS(matmul_bf16, "mlp", MLP),
+    PRODUCTS(matmul_bf16, "head", HEAD),
+    CASE(matmul_bf16, "fc.one", matmul_bf16, ONE),
+    CHECK(matmul_bf16, "scaled", matmul_bf16, SCALED + FORWARD, NULL),
+    CHECK(matmul_bf16, "scaled.both", matmul_bf16, SCALED + WEIGHT_GRAD, NULL),
+    CHECK(matmul_bf16, "scaled.plain", matmul_bf16, SCALED + INPUT_GRAD, NULL),
+    CASE(matmul_q8, "fc", matmul_q8, FC),
+    CASE(matmul_q8, "fc.one", matmul_q8, ONE),
+    CHECK(matmul_q8, "accumulate", matmul_q8, SCALED, NULL),
+    PLAIN(quantize_q8),
+    PLAIN(dequantize_q8),
+    CASE(attention_fwd, NULL, attention_fwd, ALL_TOKENS, ",k16,v16,"),
+    PLAIN(attention_bwd),
+    CASE(attention_fwd, "one", attention_fwd, LAST_TOKEN, ",k16,v16,lse,"),
+    CASE(attention_fwd, "one.bf16", attention_fwd, LAST_TOKEN, ",k,v,lse,"),
+    CHECK(attention_fwd, "later", attention_fwd, LATER_HALF, ",k16,v16,"),
+    CHECK(attention_fwd, "later.bf16", attention_fwd, LATER_HALF, ",k,v,lse,"),
+    CHECK(attention_fwd, "ragged", attention_fwd, SLOTS, ",k16,v16,"),
+    CHECK(attention_fwd, "ragged.bf16", attention_fwd, SLOTS, ",k,v,lse,"),
+    PLAIN(delta_fwd),
+    VARIANTS(delta_fwd),
+    CASE(delta_bwd, NULL, delta_bwd, 0, ",X,"),
+    VARIANTS(delta_bwd),
+    CHECK(delta_bwd, "from_state", delta_bwd_from_state, 0, ",X_next,"),
+    CHECK(delta_bwd, "from_state.alone", delta_bwd_from_state, UPDATE_OF(DELTA, RATIO), ",X_next,readout,"),
+    PLAIN(delta_inverse),
+    VARIANTS(delta_inverse),
+    BOTH(fold),
+    CHECK(fold_fwd, "token", fold_fwd, 1 + DDL_COMPRESS_TOKEN, NULL),
+    CHECK(fold_bwd, "token", fold_bwd, 1 + DDL_COMPRESS_TOKEN, NULL),
+    CHECK(fold_fwd, "mix", fold_fwd, 1 + DDL_COMPRESS_MIX, NULL),
+    CHECK(fold_bwd, "mix", fold_bwd, 1 + DDL_COMPRESS_MIX, NULL),
+    BOTH(compress),
+    CHECK(compress_fwd, "ragged", compress_fwd, RAGGED, NULL),
+    BOTH(init_state),
+    CHECK(init_state_fwd, "repeat", init_state_fwd, DENSE, ",w,"),
+    CHECK(init_state_bwd, "repeat", init_state_bwd, DENSE, ",w,dw,"),
+    CHECK(init_state_fwd, "ragged", init_state_fwd, RAGGED, NULL),
+    CASE(project_fwd, "gate", project_fwd, GATE),
+    CASE(project_bwd, "gate", project_bwd, GATE),
+    CASE(project_fwd, "target", project_fwd, TARGET),
+    CASE(project_bwd, "target", project_bwd, TARGET),
+    BOTH(scale),
+    CHECK(scale_fwd, "one", scale_fwd, ONE_NUMBER, NULL),
+    CHECK(scale_bwd, "one", scale_bwd, ONE_NUMBER, ",X,"),
+    BOTH(gated),
+    CHECK(gated_bwd, "kept", gated_bwd, 0, ",X,"),
+    BOTH(highway),
+    CHECK(highway_fwd, "one", highway_fwd, ONE_NUMBER, NULL),
+    CHECK(highway_bwd, "one", highway_bwd, ONE_NUMBER, NULL),
+    BOTH(streams_fold),
+    CHECK(streams_fold_fwd, "hyper", streams_fold_fwd, 1, ",W[2],"),
+    CHECK(streams_fold_bwd, "hyper", streams_fold_bwd, 1, ",W[2],dW[2],"),
+    PLAIN(streams_sum),
+    BOTH(streams_write),
+    CHECK(streams_write_bwd, "without_input", streams_write_bwd, 0, ",x_in,"),
+    BOTH(hyper),
+    CHECK(hyper_fwd, "identity", hyper_fwd, 1, NULL),
+    CHECK(hyper_fwd, "static", hyper_fwd, 0, ",Wf,a,e,t,rstd,"),
+    CHECK(hyper_bwd, "static", hyper_bwd, 0, ",Wf,a,e,t,rstd,dz,da,de,dWf,"),
+    BOTH(mhc),
+    CHECK(mhc_fwd, "identity", mhc_fwd, 1, NULL),
+    BOTH(laurel),
+    CHECK(laurel_fwd, "fixed", laurel_fwd, 1, ",mix,low,"),
+    CHECK(laurel_bwd, "no_rank", laurel_bwd, 1, ",low,dlow,"),
+    PLAIN(weighted_sum),
+    CHECK(weighted_sum, "accumulate", weighted_sum, 1, NULL),
+    PLAIN(weighted_sum_bwd),
+    BOTH(rmsnorm),
+    CHECK(rmsnorm_fwd, "without_rstd", rmsnorm_fwd, 0, ",rstd,"),
+    CHECK(rmsnorm_bwd, "accumulate", rmsnorm_bwd, 1, NULL),
+    BOTH(rope),
+    CHECK(rope_fwd, "without_norm", rope_fwd, DENSE, ",w,"),
+    CHECK(rope_bwd, "without_norm", rope_bwd, DENSE, ",w,dw,"),
+    CHECK(rope_fwd, "ragged", rope_fwd, RAGGED, NULL),
+    BOTH(mix_values),
+    CHECK(mix_values_fwd, "sum", mix_values_fwd, 0, ",mix,"),
+    CHECK(mix_values_bwd, "write", mix_values_bwd, 1, NULL),
+    BOTH(swiglu),
+    BOTH(embed),
+    PLAIN(embed_bf16_fwd),
+    PLAIN(embed_q8_fwd),
+    PLAIN(cross_entropy),
+    CHECK(cross_entropy, "loss", cross_entropy, 1, NULL),
+    CASE(loss_fold, NULL, loss_fold, 0, ",loss,"),
+    CHECK(loss_fold, "last", loss_fold, 1, NULL),
+    PLAIN(loss_grad),
+    PLAIN(rank),
+    CASE(adamw, NULL, adamw, 0, ",p16,"),
+    CASE(adamw, "bf16", adamw, 0),
+    PLAIN(cast_bf16),
+    PLAIN(widen_bf16),
+    PLAIN(copy),
+    PLAIN(copy_bf16),
+    CASE(cache_append, NULL, cache_append, 0, ",dst16,"),
+    CASE(cache_append, "bf16", cache_append, 0, ",dst,"),
+    PLAIN(history_push),
+    PLAIN(fill),
+    PLAIN(sum),
+    CHECK(sum, "accumulate", sum, 1, NULL),
+    PLAIN(sum_squares),
+    CHECK(sum_squares, "accumulate", sum_squares, 1, NULL),
+    BOTH(tanh),
+    BOTH(gelu),
+    BOTH(bias),
+    BOTH(pool),
+    CHECK(pool_fwd, "mean", pool_fwd, 0, ",w_a,a,"),
+    CHECK(pool_bwd, "mean", pool_bwd, 0, ",w_a,a,dw_a,"),
+    BOTH(elementwise),
+};
+/* clang-format on */
+
+const struct ddl_op_case *ddl_op_cases(size_t *n)
+{
+    *n = sizeof cases / sizeof *cases;
+    return cases;
+}
+
+void ddl_op_case_name(const struct ddl_op_case *k, char *text, size_t size)
+{
+    snprintf(text, size, "%s%s%s", ddl_op_name(k->op), k->label ? "." : "", k->label ? k->label : "");
+}
+
+void ddl_op_case_plan(const struct ddl_op_case *k, const struct ddl_op_sizes *s, void *args,
+                      struct ddl_trial_plan *plan)
+{
+    memset(args, 0, DDL_OP_ARGS_MOST);
+    k->sizes(args, s, k->option);
+    *plan = (struct ddl_trial_plan){
+        .op = k->op, .sizes = args, .without = k->without, .sequences = s->sequences
+    };
+}
+
+/* ---- sizes ---- */
+
+static const struct ddl_trial_sequence single[] = { { 0, 1 } };
+static const struct ddl_trial_sequence steps[] = { { 5, 1 }, { 0, 1 }, { 70, 1 } };
+static const struct ddl_trial_sequence prompts[] = { { 0, 7 }, { 1, 63 }, { 2, 1 }, { 100, 20 } };
+static const struct ddl_trial_sequence long_ones[] = {
+    { 570, 12 }, { 575, 9 }, { 3, 8 }, { 577, 1 }, { 0, 2 }
+};
+#define SEQUENCES(list) .n_sequences = sizeof(list) / sizeof *(list), .sequences = (list)
+
+const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
+{
+    static const struct ddl_op_sizes sizes[] = {
+        { .B = 1,
+          .T = 1,
+          .d = 1,
+          .c = 1,
+          .n = 1,
+          .H = 1,
+          .h = 1,
+          .R = 0,
+          .m = 1,
+          .V = 1,
+          .K = 1,
+          .K_embed = 1,
+          .rows = 1,
+          .tile = 1,
+          .iterations = 1,
+          .steps = 1,
+          .rank = 1,
+          .states = 1,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(single) },
+        { .B = 2,
+          .T = 7,
+          .d = 7,
+          .c = 3,
+          .n = 3,
+          .H = 3,
+          .h = 6,
+          .R = 4,
+          .m = 5,
+          .V = 11,
+          .K = 2,
+          .K_embed = 3,
+          .rows = 5,
+          .tile = 7,
+          .iterations = 3,
+          .steps = 2,
+          .rank = 3,
+          .states = 2,
+          .pad = 3,
+          .kind = DDL_COMPRESS_TOKEN,
+          SEQUENCES(steps) },
+        { .B = 1,
+          .T = 63,
+          .d = 64,
+          .c = 4,
+          .n = 4,
+          .H = 2,
+          .h = 64,
+          .R = 64,
+          .m = 100,
+          .V = 130,
+          .K = 4,
+          .K_embed = 4,
+          .rows = 63,
+          .tile = 64,
+          .iterations = 20,
+          .steps = 1,
+          .rank = 16,
+          .states = 8,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(prompts) },
+        { .B = 3,
+          .T = 33,
+          .d = 100,
+          .c = 5,
+          .n = 2,
+          .H = 1,
+          .h = 50,
+          .R = 24,
+          .m = 37,
+          .V = 257,
+          .K = 4,
+          .K_embed = 4,
+          .rows = 99,
+          .tile = 100,
+          .iterations = 7,
+          .steps = 3,
+          .rank = 7,
+          .states = 5,
+          .pad = 5,
+          .kind = DDL_COMPRESS_TOKEN,
+          SEQUENCES(long_ones) },
+        { .B = 0,
+          .T = 3,
+          .d = 5,
+          .c = 2,
+          .n = 2,
+          .H = 1,
+          .h = 4,
+          .R = 2,
+          .m = 3,
+          .V = 4,
+          .K = 2,
+          .K_embed = 2,
+          .rows = 0,
+          .tile = 3,
+          .iterations = 2,
+          .steps = 1,
+          .rank = 2,
+          .states = 2,
+          .kind = DDL_COMPRESS_MIX,
+          SEQUENCES(single) },
+    };
+    return i < sizeof sizes / sizeof *sizes ? &sizes[i] : NULL;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+struct ddl_limits ddl_op_limits(const struct ddl_op_sizes *s)
+{
+    size_t most_taps = larger(s->K, s->K_embed), mixing = s->n * (s->n + 2), span = s->T;
+    for (size_t b = 0; b < s->n_sequences; b++)
+        span = larger(span, s->sequences[b].past + s->sequences[b].rows);
+    return (struct ddl_limits){ .d_c_taps =
+                                    larger(larger(s->d * s->c * most_taps, s->h), mixing * (s->n * s->d + 2)),
+                                .T = span,
+                                .h = s->h,
+                                .widest = larger(2 * s->m, larger(s->d, s->H * s->h)) };
+}

@@ -1,0 +1,196 @@
+/* Ops on rows and numbers: norms, projections, activations, sums, the optimizer. */
+#include "ops/operands_internal.h"
+
+static double product(size_t x, size_t y)
+{
+    return (double)x * (double)y;
+}
+
+void describe_rmsnorm_fwd(struct ddl_op_use *u, const struct rmsnorm_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(x, ROW(a->d));
+    READ(w, NUMBERS(a->d), VALUES(POSITIVE));
+    WRITE(y, ROW(a->d), MAY_BE(x));
+    WRITE(rstd, ROW(1), OPTIONAL);
+    u->flops = 4 * product(a->N, a->d);
+}
+
+void describe_rmsnorm_bwd(struct ddl_op_use *u, const struct rmsnorm_grad_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(x, ROW(a->d));
+    READ(w, NUMBERS(a->d), VALUES(POSITIVE));
+    READ(rstd, ROW(1), VALUES(POSITIVE));
+    READ(dy, ROW(a->d));
+    if (a->accumulate)
+        UPDATE(dx, ROW(a->d), CANCELS);
+    else
+        WRITE(dx, ROW(a->d), MAY_BE(dy), CANCELS);
+    UPDATE(dw, NUMBERS(a->d));
+    u->flops = 10 * product(a->N, a->d);
+}
+
+void describe_project_fwd(struct ddl_op_use *u, const struct project_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(x, ROW(a->d));
+    READ(W, MATRIX(a->c, a->d, a->d));
+    READ(b, NUMBERS(a->c));
+    WRITE(y, ROW(a->c));
+    u->flops = 2 * product(a->N, a->d) * (double)a->c;
+}
+
+void describe_project_bwd(struct ddl_op_use *u, const struct project_grad_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(x, ROW(a->d));
+    READ(W, MATRIX(a->c, a->d, a->d));
+    READ(y, ROW(a->c), VALUES(GATE));
+    READ(dy, ROW(a->c));
+    UPDATE(dx, ROW(a->d));
+    UPDATE(dW, MATRIX(a->c, a->d, a->d));
+    UPDATE(db, NUMBERS(a->c));
+    u->flops = 4 * product(a->N, a->d) * (double)a->c;
+}
+
+void describe_swiglu_fwd(struct ddl_op_use *u, const struct swiglu_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(ug, ROW(2 * a->m));
+    WRITE(s, ROW(a->m));
+    u->flops = 5 * product(a->N, a->m);
+}
+
+void describe_swiglu_bwd(struct ddl_op_use *u, const struct swiglu_grad_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(ug, ROW(2 * a->m));
+    READ(ds, ROW(a->m));
+    WRITE(dug, ROW(2 * a->m), MAY_BE(ug));
+    u->flops = 11 * product(a->N, a->m);
+}
+
+void describe_tanh_fwd(struct ddl_op_use *u, const struct tanh_args *a)
+{
+    READ(x, NUMBERS(a->n));
+    WRITE(y, NUMBERS(a->n), MAY_BE(x));
+    u->flops = (double)a->n;
+}
+
+void describe_tanh_bwd(struct ddl_op_use *u, const struct tanh_grad_args *a)
+{
+    READ(y, NUMBERS(a->n), VALUES(COSINE));
+    READ(dy, NUMBERS(a->n));
+    WRITE(dx, NUMBERS(a->n), MAY_BE(dy));
+    u->flops = 3 * (double)a->n;
+}
+
+void describe_gelu_fwd(struct ddl_op_use *u, const struct gelu_args *a)
+{
+    READ(x, NUMBERS(a->n));
+    WRITE(y, NUMBERS(a->n));
+    u->flops = 5 * (double)a->n;
+}
+
+void describe_gelu_bwd(struct ddl_op_use *u, const struct gelu_grad_args *a)
+{
+    READ(x, NUMBERS(a->n));
+    READ(dy, NUMBERS(a->n));
+    WRITE(dx, NUMBERS(a->n), MAY_BE(dy));
+    u->flops = 10 * (double)a->n;
+}
+
+void describe_bias_fwd(struct ddl_op_use *u, const struct bias_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(b, NUMBERS(a->d));
+    UPDATE(y, ROW(a->d));
+    u->flops = product(a->N, a->d);
+}
+
+void describe_bias_bwd(struct ddl_op_use *u, const struct bias_grad_args *a)
+{
+    READ(dy, MATRIX(a->N, a->d, a->d));
+    UPDATE(db, NUMBERS(a->d));
+    u->flops = product(a->N, a->d);
+}
+
+static void describe_sums(struct ddl_op_use *u, const struct sum_args *a)
+{
+    READ(x, NUMBERS(a->n));
+    OPERAND(a->accumulate ? DDL_UPDATE : DDL_WRITE, sum, NUMBERS(1));
+}
+
+void describe_sum(struct ddl_op_use *u, const struct sum_args *a)
+{
+    describe_sums(u, a);
+    u->flops = (double)a->n;
+}
+
+void describe_sum_squares(struct ddl_op_use *u, const struct sum_args *a)
+{
+    describe_sums(u, a);
+    u->flops = 2 * (double)a->n;
+}
+
+void describe_fill(struct ddl_op_use *u, const struct fill_args *a)
+{
+    WRITE(x, NUMBERS(a->n));
+}
+
+void describe_adamw(struct ddl_op_use *u, const struct adamw_args *a)
+{
+    UPDATE(p, NUMBERS(a->n));
+    WRITE(p16, NUMBERS(a->n), OPTIONAL);
+    READ(g, NUMBERS(a->n));
+    UPDATE(m, NUMBERS(a->n));
+    UPDATE(v, NUMBERS(a->n), VALUES(POSITIVE));
+    u->flops = 14 * (double)a->n;
+}
+
+/* ---- the loss ---- */
+
+void describe_cross_entropy(struct ddl_op_use *u, const struct cross_entropy_args *a)
+{
+    ITEMS(N, ALONE);
+    OPERAND(a->grad ? DDL_UPDATE : DDL_READ, z, ROW(a->V));
+    READ(targets, ROW(1), VALUES(INDEX), .below = a->V);
+    WRITE(loss, ROW(1));
+    u->flops = (a->grad ? 7 : 4) * product(a->N, a->V);
+}
+
+/* The first tile initializes top and total; at_target is written where the tile has the row's target. */
+void describe_loss_fold(struct ddl_op_use *u, const struct loss_fold_args *a)
+{
+    enum ddl_access sums = a->first ? DDL_UPDATE : DDL_WRITE;
+    ITEMS(N, ALONE);
+    READ(z, ROW(a->n));
+    READ(targets, ROW(1), VALUES(INDEX), .below = a->first + a->n);
+    OPERAND(sums, top, ROW(1));
+    OPERAND(sums, total, ROW(1), VALUES(TOTAL));
+    UPDATE(at_target, ROW(1));
+    WRITE(loss, ROW(1), OPTIONAL);
+    u->flops = 4 * product(a->N, a->n);
+}
+
+void describe_loss_grad(struct ddl_op_use *u, const struct loss_grad_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(z, ROW(a->n));
+    READ(targets, ROW(1), VALUES(INDEX), .below = a->first + a->n);
+    READ(top, ROW(1), VALUES(POSITIVE));
+    READ(total, ROW(1), VALUES(TOTAL));
+    WRITE(dz, ROW(a->n));
+    u->flops = 4 * product(a->N, a->n);
+}
+
+void describe_rank(struct ddl_op_use *u, const struct rank_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(z, ROW(a->V));
+    READ(targets, ROW(1), VALUES(INDEX), .below = a->V);
+    WRITE(rank, ROW(1));
+    WRITE(entropy, ROW(1), OPTIONAL);
+    u->flops = 6 * product(a->N, a->V);
+}

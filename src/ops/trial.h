@@ -1,0 +1,64 @@
+/* Calls of one op with random operands: what `ddl verify --ops`, `ddl bench op` and the op tests run. */
+#ifndef DDL_OPS_TRIAL_H
+#define DDL_OPS_TRIAL_H
+
+#include "ops/operands.h"
+
+/* A sequence of a ragged batch: tokens of its slot before it, and its rows. */
+struct ddl_trial_sequence {
+    size_t past, rows;
+};
+
+/* What is called. */
+struct ddl_trial_plan {
+    enum ddl_op op;
+    const void *sizes;                          /* argument struct; its pointers do not matter             */
+    const char *without;                        /* optional operands left NULL: ",k16,v16,"; or NULL       */
+    const struct ddl_trial_sequence *sequences; /* as many as the ragged batch has                          */
+    bool shared;                                /* operands that may share memory do                        */
+    /* Not 0: operands of the element type `nudged` (float32 or bfloat16) are moved by one unit in the last
+     * place, in directions that depend on this number. */
+    unsigned nudge;
+    enum ddl_element nudged;
+};
+
+/* Placed operands. Around and between the rows of each is memory that no op may write; outputs begin as NaN.
+ * Contents depend on the plan alone, so they are the same on every backend. */
+struct ddl_trial {
+    enum ddl_op op;
+    const struct ddl_backend *backend;
+    struct ddl_op_use use;
+    union {
+        unsigned char args[1024];
+        void *align;
+    };
+    unsigned char *block[DDL_MOST_OPERANDS]; /* of the backend, guards included; NULL: none of its own */
+    size_t shares[DDL_MOST_OPERANDS];        /* operand whose memory it is, or its own number          */
+};
+
+/* Places the operands; the caller frees them after an error too. DDL_E_MEMORY. */
+ddl_status ddl_trial_make(struct ddl_trial *trial, const struct ddl_backend *backend,
+                          const struct ddl_trial_plan *plan, struct ddl_error *err);
+void ddl_trial_free(struct ddl_trial *trial);
+void ddl_trial_call(const struct ddl_trial *trial);
+
+/* What a check found: the operand with the largest error relative to its limit. */
+struct ddl_trial_result {
+    double error, limit; /* root mean square over the operand; infinite for a NaN */
+    char operand[32];
+};
+
+/* Compares the op on `backend` with `ref`: every number that it writes; nothing else may change; a second
+ * call and operands that share memory give the same; items that do not depend on others have the same bits
+ * alone.
+ *
+ * The limit of an error: moving every float32 operand by a unit in its last place (and every bfloat16 operand
+ * by as little) changes the result of `ref` by some amount, which says how much the quantity amplifies
+ * roundings. A float32 sum of K terms is off by sqrt(K) times as much, with a factor of 4 for the spread of
+ * errors; and the result is rounded once. A result in bfloat16 may be off by a unit in its last place. What
+ * only moves or converts numbers must have the exact bits. DDL_E_NUMERIC with a message, DDL_E_MEMORY. */
+ddl_status ddl_trial_check(const struct ddl_trial_plan *plan, const struct ddl_backend *backend,
+                           const struct ddl_backend *ref, struct ddl_trial_result *result,
+                           struct ddl_error *err);
+
+#endif
