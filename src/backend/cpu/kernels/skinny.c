@@ -108,6 +108,16 @@ INLINE void sum_lanes(struct tile *t, const struct shape s, float *dots)
         store(dots + i, lane_sums(t->sum + i, tree));
 }
 
+/* alpha x + beta c in one way: which of the two products a compiler fuses with the sum is not left to it. */
+INLINE float scaled_sum(float alpha, float x, float beta, float c)
+{
+#ifdef __FMA__
+    return __builtin_fmaf(alpha, x, beta * c);
+#else
+    return alpha * x + beta * c;
+#endif
+}
+
 /* C's columns j + r of rows m + i. Not inlined: the same code rounds for tiles of all shapes. */
 __attribute__((noinline)) static void put(const struct skinny *a, size_t m, size_t j, const struct shape s,
                                           const float *dots)
@@ -115,7 +125,7 @@ __attribute__((noinline)) static void put(const struct skinny *a, size_t m, size
     for (size_t r = 0; r < s.R; r++) {
         for (size_t i = 0; i < s.M; i++) {
             float *c = a->C + (m + i) * a->ldc + j + r;
-            *c = a->alpha * dots[r * stride_of(s) + i] + (a->beta == 0 ? 0 : a->beta * *c);
+            *c = scaled_sum(a->alpha, dots[r * stride_of(s) + i], a->beta, a->beta == 0 ? 0 : *c);
         }
     }
 }
