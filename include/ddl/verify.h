@@ -54,7 +54,7 @@ enum { DDL_VERIFY_MEASURES = 16 /* of one case at most */ };
 struct ddl_verify_case {
     const char *path;    /* the case's folder or file                                                     */
     const char *kind;    /* "model", "operator", "block", "elementwise", "tokenizer", "curve", "tasks",
-                            "inspect", "trouble"; of what is not recognized "unknown"                     */
+                            "inspect", "trouble", "op"; of what is not recognized "unknown"    */
     const char *backend; /* its name, or NULL where none computes                                         */
     int outcome;         /* enum ddl_verify_outcome                                                       */
     size_t n_measures;   /* of them are set */
@@ -76,6 +76,13 @@ struct ddl_verify_totals {
  * prevents the run itself: an unknown backend, a path that does not exist, or one that holds nothing. */
 DDL_API ddl_status ddl_verify_run(const struct ddl_verify_config *config, const char *const *paths,
                                   size_t n_paths, ddl_verify_fn *each, void *user,
+                                  struct ddl_verify_totals *totals, struct ddl_error *err);
+
+/* Compares every op of the chosen backends (other than "ref") with "ref", at sizes that are awkward for
+ * vectors and blocks; `each` is called for each op and variant, with kind "op" and its name as the path. What
+ * is checked, and how the limits are derived: src/ops/trial.h; errors are shares of their limits. DDL_E_USAGE
+ * for an unknown backend and for "ref". */
+DDL_API ddl_status ddl_verify_ops(const struct ddl_verify_config *config, ddl_verify_fn *each, void *user,
                                   struct ddl_verify_totals *totals, struct ddl_error *err);
 
 #ifdef __cplusplus

@@ -39,6 +39,9 @@ struct context {
     struct pool pool;     /* freed when the case is over */
 };
 
+/* Adds the outcome of a case to the totals. */
+void verify_count(struct ddl_verify_totals *totals, const struct ddl_verify_case *result);
+
 /* Records one error of a quantity; the largest, as a share of its limit, is kept. A case fails above a limit.
  */
 void measure(struct context *c, const char *quantity, double limit, const char *tensor, double error);

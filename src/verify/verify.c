@@ -54,12 +54,17 @@ const struct ddl_option *ddl_verify_options(void)
 
 /* --- one case ----------------------------------------------------------------------------------------- */
 
+void verify_count(struct ddl_verify_totals *totals, const struct ddl_verify_case *result)
+{
+    size_t *const counts[] = { [DDL_VERIFY_PASS] = &totals->passed,
+                               [DDL_VERIFY_FAIL] = &totals->failed,
+                               [DDL_VERIFY_SKIP] = &totals->skipped };
+    ++*counts[result->outcome];
+}
+
 static void report(struct run *run, const struct ddl_verify_case *result)
 {
-    size_t *const counts[] = { [DDL_VERIFY_PASS] = &run->totals->passed,
-                               [DDL_VERIFY_FAIL] = &run->totals->failed,
-                               [DDL_VERIFY_SKIP] = &run->totals->skipped };
-    ++*counts[result->outcome];
+    verify_count(run->totals, result);
     run->found++;
     if (run->each)
         run->each(run->user, result);

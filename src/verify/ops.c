@@ -1,0 +1,114 @@
+/* The ops of a backend compared with "ref": every case of ops/cases.h at awkward sizes. */
+#include "verify/internal.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "ops/audit.h"
+#include "ops/cases.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Backends of one run. */
+struct pair {
+    ddl_backend *backend, *ref;
+};
+
+/* One case at one size. The audit, a backend around the other, compares what is rounded to bfloat16 with its
+ * exact bits. */
+static ddl_status check_at(struct context *c, const struct pair *pair, const struct ddl_op_case *k,
+                           const struct ddl_op_sizes *s, struct ddl_error *err)
+{
+    struct ddl_trial_plan plan;
+    struct ddl_trial_result found;
+    struct ddl_audit audit;
+    void *args = pool_take(&c->pool, 1, DDL_OP_ARGS_MOST);
+    if (!args)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
+    ddl_op_case_plan(k, s, args, &plan);
+    ddl_audit_init(&audit, pair->backend);
+    ddl_status status = ddl_trial_check(&plan, &audit.profile.backend, pair->ref, &found, err);
+    if (!status)
+        status = ddl_audit_check(&audit, err);
+    if (status == DDL_OK || status == DDL_E_NUMERIC) {
+        measure(c, "error", 1, found.operand, found.error > 0 ? found.error / found.limit : 0);
+        if (audit.calls)
+            measure(c, "bf16", 1, audit.op, audit.worst);
+    }
+    return status;
+}
+
+static ddl_status check_op(struct context *c, const struct pair *pair, const struct ddl_op_case *k,
+                           struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (size_t i = 0; !status && ddl_op_awkward_sizes(i); i++)
+        status = check_at(c, pair, k, ddl_op_awkward_sizes(i), err);
+    return status;
+}
+
+static void run_op(const struct ddl_verify_config *config, const struct pair *pair,
+                   const struct ddl_op_case *k, struct ddl_verify_case *result)
+{
+    struct ddl_error err = { 0 };
+    struct context c = { .result = result, .config = config, .path = result->path, .backend = pair->backend };
+    double start = ddl_clock_seconds();
+    if (!ddl_op_is_there(k->op, pair->backend->ops)) {
+        result->outcome = DDL_VERIFY_SKIP;
+        snprintf(result->sentence, sizeof result->sentence, "this backend does not have the op");
+    } else if (check_op(&c, pair, k, &err)) {
+        result->outcome = DDL_VERIFY_FAIL;
+        snprintf(result->sentence, sizeof result->sentence, "%s", err.text);
+    }
+    result->seconds = ddl_clock_seconds() - start;
+    pool_free(&c.pool);
+}
+
+static ddl_status open_pair(struct pair *pair, const char *name, size_t threads, struct ddl_error *err)
+{
+    ddl_status status = ddl_backend_create(&pair->backend, name, threads, err);
+    if (!status)
+        status = ddl_backend_create(&pair->ref, "ref", 1, err);
+    for (size_t i = 0; !status && ddl_op_awkward_sizes(i); i++) {
+        struct ddl_limits limits = ddl_op_limits(ddl_op_awkward_sizes(i));
+        status = pair->backend->ops->reserve(pair->backend->ctx, &limits, err);
+    }
+    return status;
+}
+
+static ddl_status run_backend(const struct ddl_verify_config *config, const char *name, ddl_verify_fn *each,
+                              void *user, struct ddl_verify_totals *totals, struct ddl_error *err)
+{
+    struct pair pair = { 0 };
+    size_t n;
+    const struct ddl_op_case *cases = ddl_op_cases(&n);
+    ddl_status status = open_pair(&pair, name, config->threads, err);
+    for (size_t i = 0; !status && i < n; i++) {
+        char path[64];
+        struct ddl_verify_case result = { .path = path, .kind = "op", .backend = name };
+        ddl_op_case_name(&cases[i], path, sizeof path);
+        run_op(config, &pair, &cases[i], &result);
+        verify_count(totals, &result);
+        if (each)
+            each(user, &result);
+    }
+    ddl_backend_free(pair.backend);
+    ddl_backend_free(pair.ref);
+    return status;
+}
+
+ddl_status ddl_verify_ops(const struct ddl_verify_config *config, ddl_verify_fn *each, void *user,
+                          struct ddl_verify_totals *totals, struct ddl_error *err)
+{
+    bool all = strcmp(config->backend, "all") == 0;
+    ddl_status status = DDL_OK;
+    *totals = (struct ddl_verify_totals){ 0 };
+    if (strcmp(config->backend, "ref") == 0)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "backend ref: ops are compared with this backend: expected another one");
+    for (size_t i = 0; !status && all && ddl_backend_list(i); i++) {
+        if (strcmp(ddl_backend_list(i), "ref") != 0)
+            status = run_backend(config, ddl_backend_list(i), each, user, totals, err);
+    }
+    return all ? status : run_backend(config, config->backend, each, user, totals, err);
+}
