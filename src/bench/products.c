@@ -2,13 +2,13 @@
  * operands. Attention's products are part of its op; where the backend can run them alone they are included.
  */
 #include "bench/bench.h"
-#include "ops/profile.h"
+#include "ops/operands.h"
 
 #include <stdlib.h>
 
 struct call {
-    int op; /* of profile.h */
-    union bench_args args;
+    int op; /* enum ddl_op */
+    union ddl_op_args args;
 };
 struct bench_products {
     ddl_backend *backend;
@@ -69,7 +69,7 @@ void bench_products_note(void *user, int op, const void *args)
     struct call *call;
     switch (op) {
 #define KEEP(name, type, member)                                                                             \
-    case DDL_PROFILE_##name:                                                                                 \
+    case DDL_OP_##name:                                                                                      \
         if (products->backend->ops->member && (call = next(products, op)))                                   \
             call->args.name = *(const struct type *)args;                                                    \
         break;
@@ -89,7 +89,7 @@ void bench_products_run(void *user)
         const struct call *call = &products->call[i];
         switch (call->op) {
 #define RUN(name, type, member)                                                                              \
-    case DDL_PROFILE_##name:                                                                                 \
+    case DDL_OP_##name:                                                                                      \
         ops->member(ctx, &call->args.name);                                                                  \
         break;
             KEPT(RUN)
@@ -101,28 +101,13 @@ void bench_products_run(void *user)
     ops->synchronize(ctx);
 }
 
-static double operations(const struct call *call)
-{
-    const union bench_args *a = &call->args;
-    double pairs;
-    switch (call->op) {
-    case DDL_PROFILE_matmul:
-        return 2 * (double)a->matmul.M * (double)a->matmul.N * (double)a->matmul.K;
-    case DDL_PROFILE_matmul_bf16:
-        return 2 * (double)a->matmul_bf16.M * (double)a->matmul_bf16.N * (double)a->matmul_bf16.K;
-    case DDL_PROFILE_attention_fwd:
-        pairs = (double)a->attention_fwd.T * (double)(a->attention_fwd.T + 1) / 2;
-        return 4 * pairs * (double)(a->attention_fwd.B * a->attention_fwd.H * a->attention_fwd.h);
-    default:
-        pairs = (double)a->attention_bwd.T * (double)(a->attention_bwd.T + 1) / 2;
-        return 10 * pairs * (double)(a->attention_bwd.B * a->attention_bwd.H * a->attention_bwd.h);
-    }
-}
-
 double bench_products_flops(const struct bench_products *products)
 {
     double sum = 0;
-    for (size_t i = 0; i < products->n; i++)
-        sum += operations(&products->call[i]);
+    for (size_t i = 0; i < products->n; i++) {
+        struct ddl_op_use use;
+        ddl_op_describe((enum ddl_op)products->call[i].op, &products->call[i].args, &use);
+        sum += use.flops;
+    }
     return sum;
 }

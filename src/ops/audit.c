@@ -218,23 +218,23 @@ static void after_loss_grad(struct ddl_audit *audit, const struct loss_grad_args
 
 static void before_op(void *user, int op, const void *args)
 {
-    if (op == DDL_PROFILE_matmul_bf16)
+    if (op == DDL_OP_matmul_bf16)
         keep_before(user, args);
 }
 
 static void after_op(void *user, int op, const void *args)
 {
     struct ddl_audit *audit = user;
-    if (op == DDL_PROFILE_matmul_bf16) {
+    if (op == DDL_OP_matmul_bf16) {
         after_matmul(audit, args);
-    } else if (op == DDL_PROFILE_cast_bf16) {
+    } else if (op == DDL_OP_cast_bf16) {
         const struct cast_bf16_args *a = args;
         after_contiguous(audit, "cast_bf16", a->n, a->x, a->y);
-    } else if (op == DDL_PROFILE_copy_bf16) {
+    } else if (op == DDL_OP_copy_bf16) {
         after_copy(audit, args);
-    } else if (op == DDL_PROFILE_loss_grad) {
+    } else if (op == DDL_OP_loss_grad) {
         after_loss_grad(audit, args);
-    } else if (op == DDL_PROFILE_adamw) {
+    } else if (op == DDL_OP_adamw) {
         const struct adamw_args *a = args;
         if (a->p16)
             after_contiguous(audit, "adamw", a->n, a->p, a->p16);

@@ -589,9 +589,9 @@ static const struct ddl_op_case cases[] = {
     CHECK(attention_fwd, "later.bf16", attention_fwd, LATER_HALF, ",k,v,lse,"),
     CHECK(attention_fwd, "ragged", attention_fwd, SLOTS, ",k16,v16,"),
     CHECK(attention_fwd, "ragged.bf16", attention_fwd, SLOTS, ",k,v,lse,"),
-    PLAIN(delta_fwd),
+    CASE(delta_fwd, NULL, delta_fwd, .in_place = true),
     VARIANTS(delta_fwd),
-    CASE(delta_bwd, NULL, delta_bwd, 0, ",X,"),
+    CASE(delta_bwd, NULL, delta_bwd, 0, ",X,", .in_place = true),
     VARIANTS(delta_bwd),
     CHECK(delta_bwd, "from_state", delta_bwd_from_state, 0, ",X_next,"),
     CHECK(delta_bwd, "from_state.alone", delta_bwd_from_state, UPDATE_OF(DELTA, RATIO), ",X_next,readout,"),
@@ -693,10 +693,10 @@ void ddl_op_case_name(const struct ddl_op_case *k, char *text, size_t size)
     snprintf(text, size, "%s%s%s", ddl_op_name(k->op), k->label ? "." : "", k->label ? k->label : "");
 }
 
-void ddl_op_case_plan(const struct ddl_op_case *k, const struct ddl_op_sizes *s, void *args,
+void ddl_op_case_plan(const struct ddl_op_case *k, const struct ddl_op_sizes *s, union ddl_op_args *args,
                       struct ddl_trial_plan *plan)
 {
-    memset(args, 0, DDL_OP_ARGS_MOST);
+    memset(args, 0, sizeof *args);
     k->sizes(args, s, k->option);
     *plan = (struct ddl_trial_plan){
         .op = k->op, .sizes = args, .without = k->without, .sequences = s->sequences

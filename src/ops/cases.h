@@ -28,14 +28,13 @@ struct ddl_op_case {
     int option;          /* passed on                                                                */
     const char *without; /* operands that are left out, as in struct ddl_trial_plan                  */
     bool check_only;     /* not timed: a training step or session does not spend time in it          */
+    bool in_place;       /* timed with operands that share memory, as the model calls it             */
 };
 const struct ddl_op_case *ddl_op_cases(size_t *n);
 /* "matmul.qkv.fwd" */
 void ddl_op_case_name(const struct ddl_op_case *k, char *text, size_t size);
-/* Bytes that an argument struct of any op has at most. */
-enum { DDL_OP_ARGS_MOST = 1024 };
-/* Fills the arguments (DDL_OP_ARGS_MOST bytes) and the plan that refers to them. */
-void ddl_op_case_plan(const struct ddl_op_case *k, const struct ddl_op_sizes *s, void *args,
+/* Fills the arguments, and the plan that refers to them. */
+void ddl_op_case_plan(const struct ddl_op_case *k, const struct ddl_op_sizes *s, union ddl_op_args *args,
                       struct ddl_trial_plan *plan);
 
 /* Awkward sizes: ones, primes, whole vectors and more, rows apart, an empty batch; i from 0, NULL past the

@@ -14,6 +14,13 @@ enum ddl_op {
         DDL_OP_COUNT
 };
 
+/* The arguments of any op. */
+union ddl_op_args {
+#define DDL_OP_ARGS(name, args) struct args name; /* NOLINT(bugprone-macro-parentheses) */
+    DDL_OPS(DDL_OP_ARGS)
+#undef DDL_OP_ARGS
+};
+
 enum ddl_element { DDL_ELEMENT_F32, DDL_ELEMENT_BF16, DDL_ELEMENT_F64, DDL_ELEMENT_I32, DDL_ELEMENT_Q8 };
 
 enum ddl_access {
@@ -24,7 +31,7 @@ enum ddl_access {
 
 /* What the numbers of an operand mean: random contents are made from this. Integers from DDL_SEQUENCE on are
  * the arrays of struct ddl_ragged. */
-enum ddl_values {
+enum ddl_contents {
     DDL_ANY,      /* any number: standard normal                                            */
     DDL_POSITIVE, /* norm weights, moments: uniform in 0.75 .. 1.25                          */
     DDL_GATE,     /* uniform in 0 .. 2                                                       */
@@ -49,7 +56,7 @@ struct ddl_operand {
     size_t slot;      /* offset of the pointer in that struct        */
     enum ddl_element element;
     enum ddl_access access;
-    enum ddl_values values;
+    enum ddl_contents values;
     size_t batch, rows, width, stride, batch_stride;
     size_t item_stride; /* numbers from item to item (struct ddl_op_use); 0: all items share it */
     size_t below;       /* DDL_INDEX */

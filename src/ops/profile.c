@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 
-/* Waits for the op that was submitted at `start` and records its time. */
+/* Waits for what was submitted at `start` and records its time. */
 static void note(struct ddl_profile *profile, int row, double start)
 {
     profile->real->ops->synchronize(profile->real->ctx);
@@ -10,17 +10,25 @@ static void note(struct ddl_profile *profile, int row, double start)
     profile->store[row].calls++;
 }
 
+static void timed(struct ddl_profile *profile, enum ddl_op op, const void *args)
+{
+    struct ddl_op_use use;
+    if (profile->watch)
+        profile->watch(profile->watch_user, (int)op, args);
+    double start = ddl_clock_seconds();
+    ddl_op_call(op, profile->real, args);
+    note(profile, (int)op, start);
+    ddl_op_describe(op, args, &use);
+    profile->store[op].flops += use.flops;
+    profile->store[op].bytes += ddl_op_traffic(&use, args, profile->real);
+    if (profile->after)
+        profile->after(profile->watch_user, (int)op, args);
+}
+
 #define WRAP(name, args)                                                                                     \
     static void timed_##name(void *ctx, const struct args *a)                                                \
     {                                                                                                        \
-        struct ddl_profile *profile = ctx;                                                                   \
-        if (profile->watch)                                                                                  \
-            profile->watch(profile->watch_user, DDL_PROFILE_##name, a);                                      \
-        double start = ddl_clock_seconds();                                                                  \
-        profile->real->ops->name(profile->real->ctx, a);                                                     \
-        note(profile, DDL_PROFILE_##name, start);                                                            \
-        if (profile->after)                                                                                  \
-            profile->after(profile->watch_user, DDL_PROFILE_##name, a);                                      \
+        timed(ctx, DDL_OP_##name, a);                                                                        \
     }
 DDL_OPS(WRAP)
 #undef WRAP
@@ -30,7 +38,8 @@ static void timed_zero(void *ctx, void *dst, size_t bytes)
     struct ddl_profile *profile = ctx;
     double start = ddl_clock_seconds();
     profile->real->ops->zero(profile->real->ctx, dst, bytes);
-    note(profile, DDL_PROFILE_zero, start);
+    note(profile, DDL_PROFILE_ZERO, start);
+    profile->store[DDL_PROFILE_ZERO].bytes += (double)bytes;
 }
 
 /* The other members are forwarded without timing. */
@@ -90,12 +99,6 @@ static void pass_download(void *ctx, void *host, const void *src, size_t bytes)
 
 void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
 {
-    static const char *const names[] = {
-#define NAME(name, args) #name,
-        DDL_OPS(NAME)
-#undef NAME
-            "zero",
-    };
     *profile = (struct ddl_profile){ .real = real, .ops = *real->ops };
     profile->backend = *real;
     profile->backend.ops = &profile->ops;
@@ -110,13 +113,11 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
     profile->ops.upload = pass_upload;
     profile->ops.download = pass_download;
     profile->ops.zero = timed_zero;
-#define REPLACE(name, args) profile->ops.name = timed_##name;
+#define REPLACE(name, args) profile->ops.name = real->ops->name ? timed_##name : NULL;
     DDL_OPS(REPLACE)
 #undef REPLACE
-    _Static_assert(DDL_PROFILE_ROWS < sizeof profile->store / sizeof *profile->store,
-                   "a row for every op and an end");
     for (size_t i = 0; i < DDL_PROFILE_ROWS; i++)
-        profile->store[i].name = names[i];
+        profile->store[i].name = i == DDL_PROFILE_ZERO ? "zero" : ddl_op_name((enum ddl_op)i);
     profile->ops.attention_products_fwd = NULL;
     profile->ops.attention_products_bwd = NULL;
     profile->rows = profile->store;
@@ -124,8 +125,6 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
 
 void ddl_profile_reset(struct ddl_profile *profile)
 {
-    for (size_t i = 0; i < DDL_PROFILE_ROWS; i++) {
-        profile->store[i].seconds = 0;
-        profile->store[i].calls = 0;
-    }
+    for (size_t i = 0; i < DDL_PROFILE_ROWS; i++)
+        profile->store[i] = (struct ddl_profile_row){ .name = profile->store[i].name };
 }

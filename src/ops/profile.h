@@ -2,33 +2,29 @@
 #ifndef DDL_OPS_PROFILE_H
 #define DDL_OPS_PROFILE_H
 
-#include "ops/ops.h"
+#include "ops/operands.h"
 
-/* One row an op, in the order of the list. */
-enum {
-#define DDL_PROFILE_NUMBER(name, args) DDL_PROFILE_##name,
-    DDL_OPS(DDL_PROFILE_NUMBER)
-#undef DDL_PROFILE_NUMBER
-        DDL_PROFILE_zero,
-    DDL_PROFILE_ROWS
-};
+/* A row for each op, at its number (enum ddl_op), and one for zero. */
+enum { DDL_PROFILE_ZERO = DDL_OP_COUNT, DDL_PROFILE_ROWS };
 
 struct ddl_profile_row {
     const char *name; /* the op's */
     double seconds;
     size_t calls;
+    double flops, bytes; /* of all calls: operations, and traffic of memory (ddl_op_use) */
 };
 
 struct ddl_profile {
     struct ddl_backend backend; /* give this to a model; its memory is the real one's */
     struct ddl_ops ops;
     struct ddl_backend *real;
-    /* Called before and after every op of DDL_OPS with its DDL_PROFILE_ number and arguments; may be NULL. */
+    /* Called before and after every op of DDL_OPS with its number (enum ddl_op) and arguments; may be NULL.
+     */
     void (*watch)(void *user, int op, const void *args);
     void (*after)(void *user, int op, const void *args);
     void *watch_user;             /* of both */
     struct ddl_profile_row *rows; /* ended by a row without a name */
-    struct ddl_profile_row store[96];
+    struct ddl_profile_row store[DDL_PROFILE_ROWS + 1];
 };
 
 /* Fills *profile around a backend that must outlive it. Do not free profile->backend. */

@@ -12,7 +12,7 @@
 enum {
     GUARD = 64,      /* bytes before and after an operand */
     PATTERN = 65521, /* numbers after which contents repeat; a prime, so that rows differ */
-    NUDGES = 6,      /* moved copies of the operands that a limit is measured with */
+    NUDGES = 4,      /* moved copies of the operands that a limit is measured with */
     UNTOUCHED = 0xff
 };
 
@@ -23,7 +23,7 @@ static ddl_status out_of_memory(const struct ddl_trial *t, struct ddl_error *err
 
 /* ---- contents ---- */
 
-static float random_float(enum ddl_values values, uint64_t key, uint64_t i)
+static float random_float(enum ddl_contents values, uint64_t key, uint64_t i)
 {
     static const double turn = 6.283185307179586;
     switch (values) {
@@ -57,7 +57,7 @@ static uint16_t nudged_bf16(uint16_t x, unsigned nudge, uint64_t i)
 
 /* Element i of an array of struct ddl_ragged. Histories: 2 slot + 1 is read, 2 slot written; slots are given
  * out from the last. */
-static int32_t ragged_element(enum ddl_values values, const struct ddl_trial_plan *plan,
+static int32_t ragged_element(enum ddl_contents values, const struct ddl_trial_plan *plan,
                               const struct ddl_ragged *r, size_t i)
 {
     size_t b = 0, first = 0, by_row = values == DDL_SEQUENCE || values == DDL_POSITION;
@@ -86,7 +86,9 @@ static int32_t ragged_element(enum ddl_values values, const struct ddl_trial_pla
 static const struct ddl_ragged *ragged_of(const struct ddl_trial *t)
 {
     const struct ddl_operand *sequence = ddl_operand_find(&t->use, "ragged.sequence");
-    return sequence ? (const void *)(t->args + sequence->slot - offsetof(struct ddl_ragged, sequence)) : NULL;
+    return sequence ? (const void *)((const char *)&t->args + sequence->slot -
+                                     offsetof(struct ddl_ragged, sequence))
+                    : NULL;
 }
 
 /* n random numbers of an operand, contiguous. */
@@ -215,7 +217,7 @@ static ddl_status place(struct ddl_trial *t, const struct ddl_trial_plan *plan, 
         t->block[i] = t->backend->ops->alloc(t->backend->ctx, ddl_operand_bytes(o, t->backend) + 2 * GUARD);
     if (!t->block[t->shares[i]])
         return out_of_memory(t, err);
-    ddl_operand_set(o, t->args, t->block[t->shares[i]] + GUARD);
+    ddl_operand_set(o, &t->args, t->block[t->shares[i]] + GUARD);
     return DDL_OK;
 }
 
@@ -237,7 +239,7 @@ static ddl_status fill(struct ddl_trial *t, const struct ddl_trial_plan *plan, b
 static ddl_status run_delta_forward(struct ddl_trial *t, struct ddl_error *err)
 {
     const struct ddl_backend *backend = t->backend;
-    const struct ddl_delta_grad_args *a = (const void *)t->args;
+    const struct ddl_delta_grad_args *a = (const void *)&t->args;
     if (!a->readout)
         return DDL_OK;
     float *X_out =
@@ -270,12 +272,11 @@ ddl_status ddl_trial_make(struct ddl_trial *t, const struct ddl_backend *backend
 {
     size_t size = ddl_op_args_size(plan->op);
     ddl_status status = DDL_OK;
-    assert(size <= sizeof t->args);
     *t = (struct ddl_trial){ .op = plan->op, .backend = backend };
-    memcpy(t->args, plan->sizes, size);
-    ddl_op_describe(plan->op, t->args, &t->use);
+    memcpy(&t->args, plan->sizes, size);
+    ddl_op_describe(plan->op, &t->args, &t->use);
     for (size_t i = 0; i < t->use.n; i++)
-        ddl_operand_set(&t->use.operand[i], t->args, NULL);
+        ddl_operand_set(&t->use.operand[i], &t->args, NULL);
     for (size_t i = 0; !status && i < t->use.n; i++) {
         if (!(t->use.operand[i].optional && left_out(plan->without, t->use.operand[i].name)))
             status = place(t, plan, i, err);
@@ -286,7 +287,7 @@ ddl_status ddl_trial_make(struct ddl_trial *t, const struct ddl_backend *backend
         status = run_delta_forward(t, err);
     if (!status)
         status = fill(t, plan, false, err);
-    ddl_op_describe(plan->op, t->args, &t->use); /* operations depend on what is there */
+    ddl_op_describe(plan->op, &t->args, &t->use); /* operations depend on what is there */
     return status;
 }
 
@@ -300,7 +301,7 @@ void ddl_trial_free(struct ddl_trial *t)
 
 void ddl_trial_call(const struct ddl_trial *t)
 {
-    ddl_op_call(t->op, t->backend, t->args);
+    ddl_op_call(t->op, t->backend, &t->args);
 }
 
 /* ---- results ---- */
@@ -453,7 +454,7 @@ struct compared {
 
 static bool is_output(const struct ddl_trial *t, size_t i)
 {
-    return ddl_operand_get(&t->use.operand[i], t->args) && t->use.operand[i].access & DDL_WRITE;
+    return ddl_operand_get(&t->use.operand[i], &t->args) && t->use.operand[i].access & DDL_WRITE;
 }
 
 /* Adds the squares of what moved operands changed in every output, times `weight`. */
@@ -482,7 +483,7 @@ static bool reads(const struct ddl_trial *t, enum ddl_element element)
 {
     for (size_t i = 0; i < t->use.n; i++) {
         const struct ddl_operand *o = &t->use.operand[i];
-        if (o->element == element && o->access & DDL_READ && ddl_operand_get(o, t->args))
+        if (o->element == element && o->access & DDL_READ && ddl_operand_get(o, &t->args))
             return true;
     }
     return false;
@@ -594,7 +595,7 @@ static ddl_status check_all_untouched(const struct compared *c, struct ddl_error
 {
     ddl_status status = DDL_OK;
     for (size_t i = 0; !status && i < c->found.use.n; i++) {
-        if (ddl_operand_get(&c->found.use.operand[i], c->found.args))
+        if (ddl_operand_get(&c->found.use.operand[i], &c->found.args))
             status = check_untouched(&c->found, &c->before, i, err);
     }
     return status;
@@ -651,11 +652,11 @@ static ddl_status check_item(const struct compared *c, size_t item, struct ddl_e
     if (!status) {
         for (size_t i = 0; i < alone.use.n; i++) {
             const struct ddl_operand *o = &alone.use.operand[i];
-            unsigned char *at = ddl_operand_get(o, alone.args);
+            unsigned char *at = ddl_operand_get(o, &alone.args);
             if (at && o->item_stride)
-                ddl_operand_set(o, alone.args, at + item * o->item_stride * ddl_element_size(o->element));
+                ddl_operand_set(o, &alone.args, at + item * o->item_stride * ddl_element_size(o->element));
         }
-        memcpy(alone.args + alone.use.item_slot, &one, sizeof one);
+        memcpy((char *)&alone.args + alone.use.item_slot, &one, sizeof one);
         ddl_trial_call(&alone);
         status = compare_bits(&c->found, &alone, item, "than without the other rows", err);
     }

@@ -28,10 +28,7 @@ struct ddl_trial {
     enum ddl_op op;
     const struct ddl_backend *backend;
     struct ddl_op_use use;
-    union {
-        unsigned char args[1024];
-        void *align;
-    };
+    union ddl_op_args args;
     unsigned char *block[DDL_MOST_OPERANDS]; /* of the backend, guards included; NULL: none of its own */
     size_t shares[DDL_MOST_OPERANDS];        /* operand whose memory it is, or its own number          */
 };

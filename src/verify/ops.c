@@ -22,10 +22,8 @@ static ddl_status check_at(struct context *c, const struct pair *pair, const str
     struct ddl_trial_plan plan;
     struct ddl_trial_result found;
     struct ddl_audit audit;
-    void *args = pool_take(&c->pool, 1, DDL_OP_ARGS_MOST);
-    if (!args)
-        return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
-    ddl_op_case_plan(k, s, args, &plan);
+    union ddl_op_args args;
+    ddl_op_case_plan(k, s, &args, &plan);
     ddl_audit_init(&audit, pair->backend);
     ddl_status status = ddl_trial_check(&plan, &audit.profile.backend, pair->ref, &found, err);
     if (!status)

@@ -71,7 +71,7 @@ static void profiling_changes_nothing(void **state)
 
 static void count_products(void *user, int op, const void *args)
 {
-    if (op == DDL_PROFILE_matmul) {
+    if (op == DDL_OP_matmul) {
         assert_true(((const struct matmul_args *)args)->M > 0);
         ++*(size_t *)user;
     }
@@ -90,8 +90,8 @@ static void a_watcher_sees_every_op(void **state)
     profile.watch_user = &seen;
     free(gradient(&profile.backend));
     assert_true(seen > 0);
-    assert_int_equal(seen, profile.rows[DDL_PROFILE_matmul].calls);
-    assert_string_equal(profile.rows[DDL_PROFILE_matmul].name, "matmul");
+    assert_int_equal(seen, profile.rows[DDL_OP_matmul].calls);
+    assert_string_equal(profile.rows[DDL_OP_matmul].name, "matmul");
     ddl_backend_free(backend);
 }
 
