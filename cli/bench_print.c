@@ -65,10 +65,11 @@ static void print_roofline(FILE *out, const struct ddl_bench_roofline *r)
 static void print_shares(FILE *out, const struct ddl_bench_report *report)
 {
     double whole = ddl_bench_figure(report, "profiled_s");
-    for (size_t i = 0; i < report->n_shares; i++)
-        fprintf(out, "%-16s %9.3f ms %5.1f %%  %5.0f calls\n", printable(report->share[i].op),
-                1e3 * report->share[i].seconds, 100 * report->share[i].seconds / whole,
-                report->share[i].calls);
+    for (size_t i = 0; i < report->n_shares; i++) {
+        const struct ddl_bench_share *s = &report->share[i];
+        fprintf(out, "%-18s %9.3f ms %5.1f %%  %5.0f calls %10.2f GFLOP %9.3f GB\n", printable(s->op),
+                1e3 * s->seconds, 100 * s->seconds / whole, s->calls, 1e-9 * s->flops, 1e-9 * s->bytes);
+    }
 }
 
 void print_bench(FILE *out, const struct ddl_bench_report *report)
@@ -80,7 +81,8 @@ void print_bench(FILE *out, const struct ddl_bench_report *report)
     fprintf(out, "\n%s, %s\n", printable(report->machine), printable(report->backend));
     print_roofline(out, &report->roofline);
     fprintf(out, "checked: %s\n", printable(report->check));
-    fprintf(out, "%-23s %11s %11s %11s %7s\n", "", "median", "quartiles", "best", "times");
+    if (report->n_rows)
+        fprintf(out, "%-23s %11s %11s %11s %7s\n", "", "median", "quartiles", "best", "times");
     for (size_t i = 0; i < report->n_rows; i++)
         print_row(out, report, &report->row[i]);
     for (size_t i = 0; i < report->n_figures; i++)

@@ -13,7 +13,7 @@
 
 struct flags {
     char model[64], size[64], match_parameters[64], backend[32], filter[64];
-    char tokenizer[1024], text[1024];
+    char tokenizer[1024], text[1024], device_model[64];
     size_t batch, seq, warmup, steps, threads, vocab_size, bytes;
     double seconds;
     int dtype;     /* enum ddl_precision */
@@ -90,6 +90,10 @@ static const struct ddl_option step_rows[] = {
     WARMUP_ROW,
     OPS_ROW("additional steps"),
     BOOL_ROW("gemm", gemm, "also time the matrix products of a step alone"),
+    TEXT_ROW(
+        "device-model", device_model, "RATES",
+        "instead of computing, count the ops of a step and predict its time on a device with these rates of "
+        "memory and products, such as '3.0TB/s 790TFLOP/s'"),
     ROOFLINE_ROW,
     { 0 },
 };
@@ -169,6 +173,8 @@ static ddl_status run_step(const struct flags *f, ddl_backend *backend, struct d
     struct ddl_bench_step_config config = { .products = f->gemm };
     ddl_status status = configure(f, &config.at, err);
     config.at.profiled = f->ops ? 3 : 0;
+    if (!status && *f->device_model)
+        status = ddl_bench_device_parse(f->device_model, &config.device, err);
     return status ? status : ddl_bench_step(&config, backend, out, err);
 }
 
@@ -428,6 +434,9 @@ const struct command bench_command = {
                                                 &tokenizer_command_of_bench, &comm_command, NULL },
     .examples = (const struct note[]){ { "ddl bench step --model ddl-cc-ec --ops --gemm",
                                          "a step of a named model by op, and its matrix products alone" },
+                                       { "ddl bench step --size small --batch 32 --seq 1024 --dtype bf16 "
+                                         "--device-model '3.0TB/s 790TFLOP/s'",
+                                         "what each op of a step needs, and its predicted time on a device" },
                                        { "ddl bench op --filter delta --compare old.json",
                                          "changes since the report in old.json" },
                                        { 0 } },

@@ -42,10 +42,11 @@ struct ddl_bench_row {
     char unit[16];                      /* what they are; "" for none                        */
 };
 
-/* Where the time of a training step goes, or of a token that is decoded. */
+/* Where the time of a training step goes, or of a token that is decoded. Of one step or token: */
 struct ddl_bench_share {
-    char op[32];           /* as in src/ops/ops.h  */
-    double seconds, calls; /* of one step or token */
+    char op[32]; /* as in src/ops/ops.h */
+    double seconds, calls;
+    double flops, bytes; /* operations; numbers read and written, each operand of a call once */
 };
 
 /* Settings: reports are comparable if all of these agree. */
@@ -109,14 +110,26 @@ DDL_API ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_ba
 
 /* A step: forward, backward, clipping, AdamW, on random tokens. Checked: loss and every gradient of a small
  * model of the same kind against the backend "ref". */
+struct ddl_bench_device {
+    double bytes_per_s, flops_per_s; /* of its memory and its matrix products; 0: none */
+};
+/* From a text such as "3.0TB/s 790TFLOP/s": the rate of memory, then that of products, with the prefixes G, T
+ * or P. DDL_E_USAGE for any other. */
+DDL_API ddl_status ddl_bench_device_parse(const char *text, struct ddl_bench_device *out,
+                                          struct ddl_error *err);
 struct ddl_bench_step_config {
     struct ddl_bench_config at; /* the model and the batch; not DDL_PRECISION_INT8 */
+    /* With both rates set nothing is computed: the ops of a step are counted, and each call is predicted to
+     * take as long as its operations or its traffic at these rates, whichever is longer. */
+    struct ddl_bench_device device;
     /* After each timed step also time its matrix products alone: the calls of a step are recorded and made
      * again, back to back, same operands in place. Attention's products count, with the packing of
      * their operands, its softmax does not. */
     bool products;
 };
-/* Fills *out: row "step", with `products` row "products" and the figure "step_over_products". */
+/* Fills *out: row "step", with `products` row "products" and the figure "step_over_products". With a device:
+ * the figures "predicted_step_s", "predicted_tokens_per_s" and "predicted_flops_share" (the share of its rate
+ * that the step's operations reach), and the shares. */
 DDL_API ddl_status ddl_bench_step(const struct ddl_bench_step_config *config, ddl_backend *backend,
                                   struct ddl_bench_report *out, struct ddl_error *err);
 

@@ -14,7 +14,7 @@
 
 enum { FORMAT = 1, LARGEST_FILE = 64 << 20, LARGEST_TREE = 64 << 20 };
 
-enum field_type { TEXT, NUMBER, COUNT, END };
+enum field_type { TEXT, NUMBER, OPTIONAL_NUMBER, COUNT, END }; /* optional: 0 where it is missing */
 struct field {
     const char *name;
     enum field_type type;
@@ -45,6 +45,8 @@ static const struct field row_fields[] = {
 static const struct field share_fields[] = { FIELD(TEXT, ddl_bench_share, op),
                                              FIELD(NUMBER, ddl_bench_share, seconds),
                                              FIELD(NUMBER, ddl_bench_share, calls),
+                                             FIELD(OPTIONAL_NUMBER, ddl_bench_share, flops),
+                                             FIELD(OPTIONAL_NUMBER, ddl_bench_share, bytes),
                                              { .type = END } };
 
 /* The lists of a report; the elements of each are objects with its fields. */
@@ -133,15 +135,17 @@ static ddl_status read_fields(const json_t *object, const struct field *fields, 
         char *at = (char *)to + fields->offset;
         if (fields->type == TEXT && json_is_string(value) && json_string_length(value) < fields->size)
             memcpy(at, json_string_value(value), json_string_length(value) + 1);
-        else if (fields->type == NUMBER && json_is_number(value))
+        else if (fields->type == OPTIONAL_NUMBER && !value)
+            *(double *)(void *)at = 0;
+        else if ((fields->type == NUMBER || fields->type == OPTIONAL_NUMBER) && json_is_number(value))
             *(double *)(void *)at = json_number_value(value);
         else if (fields->type == COUNT && json_is_integer(value) && json_integer_value(value) >= 0)
             *(size_t *)(void *)at = (size_t)json_integer_value(value);
         else
             return ddl_error_set(err, DDL_E_FORMAT, "%s: no %s '%s'", where,
-                                 fields->type == TEXT     ? "text of fitting length"
-                                 : fields->type == NUMBER ? "number"
-                                                          : "whole number",
+                                 fields->type == TEXT    ? "text of fitting length"
+                                 : fields->type == COUNT ? "whole number"
+                                                         : "number",
                                  fields->name);
     }
     return DDL_OK;

@@ -149,6 +149,8 @@ void bench_shares(struct ddl_bench_report *report, const struct ddl_profile *pro
         snprintf(share->op, sizeof share->op, "%s", row->name);
         share->seconds = row->seconds / (double)n;
         share->calls = (double)row->calls / (double)n;
+        share->flops = row->flops / (double)n;
+        share->bytes = row->bytes / (double)n;
     }
     qsort(report->share, report->n_shares, sizeof *report->share, longest_first);
     bench_figure(report, "profiled_s", seconds / (double)n);

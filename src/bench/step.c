@@ -1,5 +1,6 @@
 /* Timing a training step, the ops in it, and its matrix products alone. */
 #include "bench/bench.h"
+#include "bench/planned.h"
 
 #include "base/mem.h"
 #include "model/redirect.h"
@@ -20,6 +21,7 @@ struct bench {
     int32_t *tokens; /* (batch, seq) tokens, then targets */
     struct ddl_step step;
     struct bench_products *products; /* NULL: not requested */
+    struct bench_planned *planned;   /* NULL: the step is computed */
     double seconds[DDL_BENCH_REPETITIONS], products_seconds[DDL_BENCH_REPETITIONS];
 };
 
@@ -32,8 +34,9 @@ static ddl_status set_up(struct bench *b, struct ddl_error *err)
     struct ddl_optim_config optim = ddl_optim_defaults();
     size_t n, bytes;
     ddl_profile_init(&b->profile, b->backend);
-    ddl_status status = ddl_model_create(&b->model, &at->model, &b->profile.backend, err);
-    if (!status)
+    ddl_backend *backend = b->planned ? bench_planned_backend(b->planned) : &b->profile.backend;
+    ddl_status status = ddl_model_create(&b->model, &at->model, backend, err);
+    if (!status && !b->planned)
         status = ddl_model_init(b->model, 0, err);
     if (!status)
         status = ddl_model_enable_grad(b->model, err);
@@ -43,7 +46,7 @@ static ddl_status set_up(struct bench *b, struct ddl_error *err)
         status = ddl_workspace_create(&b->ws, b->model, &options, err);
     if (!status)
         status = ddl_optim_create(&b->optim, b->model, &optim, err);
-    if (!status && b->config->products)
+    if (!status && b->config->products && !b->planned)
         status = bench_products_create(&b->products, b->backend, err);
     if (status)
         return status;
@@ -64,13 +67,14 @@ static ddl_status set_up(struct bench *b, struct ddl_error *err)
 
 static void tear_down(struct bench *b)
 {
-    if (b->model)
+    if (b->model && !b->planned)
         ddl_model_replace_backend(b->model, &b->profile.backend);
     free(b->tokens);
     bench_products_free(b->products);
     ddl_optim_free(b->optim);
     ddl_workspace_free(b->ws);
     ddl_model_free(b->model);
+    bench_planned_free(b->planned);
     free(b);
 }
 
@@ -154,16 +158,63 @@ static ddl_status time_ops(struct bench *b, struct ddl_bench_report *out, struct
     return DDL_OK;
 }
 
-ddl_status ddl_bench_step(const struct ddl_bench_step_config *config, ddl_backend *backend,
-                          struct ddl_bench_report *out, struct ddl_error *err)
+/* Counts the ops of the second step: the first one may initialize. */
+static ddl_status plan_step(struct bench *b, struct ddl_bench_report *out, struct ddl_error *err)
+{
+    const struct ddl_bench_config *at = &b->config->at;
+    double tokens = (double)at->batch * (double)at->seq, seconds;
+    ddl_status status = time_step(b, &seconds, err);
+    bench_planned_reset(b->planned);
+    if (!status)
+        status = time_step(b, &seconds, err);
+    if (status)
+        return status;
+    double predicted = bench_planned_report(b->planned, out);
+    double flops = tokens * ddl_config_flops_per_token(&at->model, at->seq, true);
+    bench_figure(out, "parameters", (double)ddl_model_size(b->model));
+    bench_figure(out, "predicted_step_s", predicted);
+    bench_figure(out, "predicted_tokens_per_s", tokens / predicted);
+    bench_figure(out, "predicted_flops_share", flops / predicted / b->config->device.flops_per_s);
+    bench_figure(out, "profiled_s", predicted);
+    return DDL_OK;
+}
+
+static ddl_status measure_step(struct bench *b, struct ddl_bench_report *out, struct ddl_error *err)
+{
+    ddl_status status = time_steps(b, err);
+    if (!status)
+        fill_rows(b, out);
+    return !status && b->config->at.profiled ? time_ops(b, out, err) : status;
+}
+
+static bool is_planned(const struct ddl_bench_step_config *config)
+{
+    return config->device.bytes_per_s > 0 && config->device.flops_per_s > 0;
+}
+
+static ddl_status begin(const struct ddl_bench_step_config *config, ddl_backend *backend,
+                        struct ddl_bench_report *out, struct ddl_error *err)
 {
     bench_begin(out, "step", backend);
     bench_set_model(out, &config->at);
     bench_set(out, "dtype", "%s", ddl_precision_names[config->at.precision]);
     bench_set(out, "recompute", "%s", ddl_recompute_names[config->at.recompute]);
     ddl_status status = bench_check_steps(config->at.steps, err);
-    if (!status)
+    if (!status && is_planned(config)) {
+        bench_set(out, "device", "%.4g TB/s, %.4g TFLOP/s", 1e-12 * config->device.bytes_per_s,
+                  1e-12 * config->device.flops_per_s);
+        snprintf(out->check, sizeof out->check, "nothing: the ops of a step are counted, not computed");
+    } else if (!status) {
         status = bench_check_gradients(&config->at, backend, out->check, sizeof out->check, err);
+    }
+    return status;
+}
+
+ddl_status ddl_bench_step(const struct ddl_bench_step_config *config, ddl_backend *backend,
+                          struct ddl_bench_report *out, struct ddl_error *err)
+{
+    bool planned = is_planned(config);
+    ddl_status status = begin(config, backend, out, err);
     if (status)
         return status;
     struct bench *b = calloc(1, sizeof *b);
@@ -171,15 +222,14 @@ ddl_status ddl_bench_step(const struct ddl_bench_step_config *config, ddl_backen
         return ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory");
     b->config = config;
     b->backend = backend;
-    status = set_up(b, err);
+    if (planned && !(b->planned = bench_planned_create(backend, &config->device)))
+        status = ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory");
     if (!status)
-        status = time_steps(b, err);
+        status = set_up(b, err);
     if (!status)
-        fill_rows(b, out);
-    if (!status && config->at.profiled)
-        status = time_ops(b, out, err);
+        status = (planned ? plan_step : measure_step)(b, out, err);
     tear_down(b);
-    if (!status && config->at.roofline) /* last: its memory is not the step's */
+    if (!status && config->at.roofline && !planned) /* last: its memory is not the step's */
         status = bench_roofline(&out->roofline, backend, err);
     return status;
 }

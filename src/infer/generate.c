@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREFILL_ROWS = 512, STEP_ROWS = 32, MAX_SEQUENCES = 1024 };
+enum { MOST_ROWS = 512, MAX_SEQUENCES = 1024 };
 
 #define AT(field) offsetof(struct ddl_generate_config, field)
 
@@ -117,11 +117,10 @@ static struct ddl_session_options session_options(const struct ddl_generate_conf
                                                   size_t space)
 {
     size_t new_tokens = k->max_tokens < space ? k->max_tokens : space;
-    size_t prefill = prompt < PREFILL_ROWS ? prompt : PREFILL_ROWS;
-    size_t step = k->n < STEP_ROWS ? k->n : STEP_ROWS;
+    size_t most = prompt > k->n ? prompt : k->n;
     return (struct ddl_session_options){ .slots = k->n,
                                          .tokens = prompt + new_tokens - 1,
-                                         .rows = prefill > step ? prefill : step,
+                                         .rows = most < MOST_ROWS ? most : MOST_ROWS,
                                          .form = (enum ddl_cache_form)k->cache };
 }
 

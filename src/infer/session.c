@@ -10,10 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    DEFAULT_ROWS = 512,
-    STEP_ROWS = 32, /* rows of a step's pass: up to so many, products give a row the same bits */
-};
+enum { DEFAULT_ROWS = 512 };
 
 /* Two histories for each slot: 2 slot and 2 slot + 1. A call reads the current one and writes the other, so
  * that after an error the current one still belongs to the slot's length. */
@@ -336,7 +333,9 @@ ddl_status ddl_session_prefill(ddl_session *session, const struct ddl_session_in
 ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t *slots, const int32_t *tokens,
                             float *logits, struct ddl_error *err)
 {
-    size_t rows = session->options.rows < STEP_ROWS ? session->options.rows : STEP_ROWS;
+    size_t most =
+        ddl_model_step_rows(session->model); /* so that a slot's result has the same bits beside others */
+    size_t rows = session->options.rows < most ? session->options.rows : most;
     size_t V = ddl_model_config(session->model)->vocab_size;
     if (n > session->options.slots)
         return ddl_error_set(err, DDL_E_USAGE, "session: %zu slots in one step, the session has %zu", n,

@@ -78,3 +78,8 @@ ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
         return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
     return p.ops->check_error(p.ctx, err);
 }
+
+size_t ddl_model_step_rows(const ddl_model *model)
+{
+    return model->backend->ops->step_rows;
+}

@@ -54,4 +54,7 @@ ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
 /* Whether a cache of this form for a model of this precision holds keys and values in bfloat16. */
 bool ddl_cache_is_bf16(enum ddl_precision precision, enum ddl_cache_form form);
 
+/* Rows of a pass up to which a row of the result has the same bits for any number of rows. */
+size_t ddl_model_step_rows(const ddl_model *model);
+
 #endif

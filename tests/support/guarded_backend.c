@@ -1,6 +1,8 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "support/guarded_backend.h"
 
+#include "ops/operands.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,18 +49,6 @@ static void leave(const struct guard *guard)
     protect(guard, PROT_NONE);
 }
 
-#define GUARD(name, args)                                                                                    \
-    static void guarded_##name(void *ctx, const struct args *a)                                              \
-    {                                                                                                        \
-        const struct guard *guard = enter(ctx);                                                              \
-        guard->real.ops->name(guard->real.ctx, a);                                                           \
-        leave(guard);                                                                                        \
-    }
-DDL_OPS(GUARD)
-GUARD(attention_products_fwd, attention_args)
-GUARD(attention_products_bwd, attention_grad_args)
-#undef GUARD
-
 /* Aborts unless [at, at + bytes) is in one block. */
 static void check_range(const struct guard *guard, const void *at, size_t bytes, const char *call)
 {
@@ -71,6 +61,41 @@ static void check_range(const struct guard *guard, const void *at, size_t bytes,
     if (bytes)
         stop(call);
 }
+
+/* Aborts unless every operand of the call lies in one block. */
+static void check_operands(const struct guard *guard, enum ddl_op op, const void *args)
+{
+    struct ddl_op_use use;
+    ddl_op_describe(op, args, &use);
+    for (size_t i = 0; i < use.n; i++) {
+        char call[96];
+        snprintf(call, sizeof call, "%s: %s exceeds its memory", ddl_op_name(op), use.operand[i].name);
+        if (ddl_operand_get(&use.operand[i], args))
+            check_range(guard, ddl_operand_get(&use.operand[i], args),
+                        ddl_operand_bytes(&use.operand[i], &guard->real), call);
+    }
+}
+
+#define GUARD(name, args)                                                                                    \
+    static void guarded_##name(void *ctx, const struct args *a)                                              \
+    {                                                                                                        \
+        const struct guard *guard = enter(ctx);                                                              \
+        guard->real.ops->name(guard->real.ctx, a);                                                           \
+        leave(guard);                                                                                        \
+    }
+#define GUARD_OP(name, args)                                                                                 \
+    static void guarded_##name(void *ctx, const struct args *a)                                              \
+    {                                                                                                        \
+        check_operands(ctx, DDL_OP_##name, a);                                                               \
+        const struct guard *guard = enter(ctx);                                                              \
+        guard->real.ops->name(guard->real.ctx, a);                                                           \
+        leave(guard);                                                                                        \
+    }
+DDL_OPS(GUARD_OP)
+GUARD(attention_products_fwd, attention_args)
+GUARD(attention_products_bwd, attention_grad_args)
+#undef GUARD_OP
+#undef GUARD
 
 static void *guarded_alloc(void *ctx, size_t bytes)
 {
@@ -184,6 +209,7 @@ void guarded_backend_wrap(struct ddl_backend *backend)
         stop("out of memory");
     guard->real = *backend;
     guard->ops = (struct ddl_ops){ .name = backend->ops->name,
+                                   .step_rows = backend->ops->step_rows,
                                    .close = guarded_close,
                                    .reserve = guarded_reserve,
                                    .memory_estimate = guarded_memory_estimate,

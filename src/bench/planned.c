@@ -1,0 +1,221 @@
+/* A training step that is not computed: its ops are counted, and the time that a device of given rates would
+ * need for them is predicted. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, MAP_NORESERVE */
+#include "bench/planned.h"
+
+#include "base/locale.h"
+#include "ops/operands.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* A block of address space begins with its size; nothing else of it is ever read or written. */
+struct block {
+    size_t bytes;
+};
+enum { BLOCK_HEADER = 4096 };
+
+struct bench_planned {
+    ddl_backend backend;
+    struct ddl_ops ops;
+    ddl_backend *real; /* for the size of 8-bit matrices */
+    struct ddl_bench_device device;
+    struct ddl_bench_share share[DDL_OP_COUNT + 1]; /* by op; the last is zero */
+};
+
+static void *reserve_space(void *ctx, size_t bytes)
+{
+    (void)ctx;
+    if (bytes > SIZE_MAX / 2)
+        return NULL;
+    struct block *block = mmap(NULL, bytes + BLOCK_HEADER, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (block == MAP_FAILED)
+        return NULL;
+    block->bytes = bytes + BLOCK_HEADER;
+    return (char *)block + BLOCK_HEADER;
+}
+
+static void release_space(void *ctx, void *at)
+{
+    (void)ctx;
+    struct block *block = at ? (struct block *)(void *)((char *)at - BLOCK_HEADER) : NULL;
+    if (block)
+        munmap(block, block->bytes);
+}
+
+static void ignore_upload(void *ctx, void *dst, const void *host, size_t bytes)
+{
+    (void)ctx;
+    (void)dst;
+    (void)host;
+    (void)bytes;
+}
+
+static void download_zeros(void *ctx, void *host, const void *src, size_t bytes)
+{
+    (void)ctx;
+    (void)src;
+    memset(host, 0, bytes);
+}
+
+static void count(struct bench_planned *p, size_t row, double flops, double bytes)
+{
+    struct ddl_bench_share *share = &p->share[row];
+    share->calls++;
+    share->flops += flops;
+    share->bytes += bytes;
+    share->seconds += fmax(flops / p->device.flops_per_s, bytes / p->device.bytes_per_s);
+}
+
+static void count_zero(void *ctx, void *dst, size_t bytes)
+{
+    (void)dst;
+    count(ctx, DDL_OP_COUNT, 0, (double)bytes);
+}
+
+static void count_op(struct bench_planned *p, enum ddl_op op, const void *args)
+{
+    struct ddl_op_use use;
+    ddl_op_describe(op, args, &use);
+    count(p, (size_t)op, use.flops, ddl_op_traffic(&use, args, &p->backend));
+}
+
+#define COUNT(name, args)                                                                                    \
+    static void count_##name(void *ctx, const struct args *a)                                                \
+    {                                                                                                        \
+        count_op(ctx, DDL_OP_##name, a);                                                                     \
+    }
+DDL_OPS(COUNT)
+#undef COUNT
+
+static size_t q8_bytes(void *ctx, size_t rows, size_t width)
+{
+    const struct bench_planned *p = ctx;
+    return p->real->ops->q8_bytes(p->real->ctx, rows, width);
+}
+
+static ddl_status nothing_to_reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
+{
+    (void)ctx;
+    (void)limits;
+    (void)err;
+    return DDL_OK;
+}
+
+static ddl_status no_error(void *ctx, struct ddl_error *err)
+{
+    (void)ctx;
+    (void)err;
+    return DDL_OK;
+}
+
+static size_t no_memory_of_its_own(void *ctx, const struct ddl_memory_request *request)
+{
+    (void)ctx;
+    (void)request;
+    return 0;
+}
+
+static size_t unlimited(void *ctx)
+{
+    (void)ctx;
+    return SIZE_MAX;
+}
+
+static void nothing_to_wait_for(void *ctx)
+{
+    (void)ctx;
+}
+
+struct bench_planned *bench_planned_create(ddl_backend *real, const struct ddl_bench_device *device)
+{
+    struct bench_planned *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->real = real;
+    p->device = *device;
+    p->ops = (struct ddl_ops){ .name = real->ops->name,
+                               .step_rows = real->ops->step_rows,
+                               .reserve = nothing_to_reserve,
+                               .memory_estimate = no_memory_of_its_own,
+                               .memory_capacity = unlimited,
+                               .check_error = no_error,
+                               .synchronize = nothing_to_wait_for,
+                               .alloc = reserve_space,
+                               .free = release_space,
+                               .upload = ignore_upload,
+                               .download = download_zeros,
+                               .zero = count_zero,
+                               .q8_bytes = q8_bytes,
+#define FILL_OP(op, args) .op = count_##op,
+                               DDL_OPS(FILL_OP)
+#undef FILL_OP
+    };
+    p->backend =
+        (ddl_backend){ .ops = &p->ops, .ctx = p, .description = "no backend: counted, not computed" };
+    return p;
+}
+
+void bench_planned_free(struct bench_planned *p)
+{
+    free(p);
+}
+
+ddl_backend *bench_planned_backend(struct bench_planned *p)
+{
+    return &p->backend;
+}
+
+void bench_planned_reset(struct bench_planned *p)
+{
+    memset(p->share, 0, sizeof p->share);
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    double x = ((const struct ddl_bench_share *)a)->seconds, y = ((const struct ddl_bench_share *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+double bench_planned_report(const struct bench_planned *p, struct ddl_bench_report *report)
+{
+    double seconds = 0;
+    for (size_t i = 0; i <= DDL_OP_COUNT; i++) {
+        if (p->share[i].calls == 0 || report->n_shares == DDL_BENCH_SHARES)
+            continue;
+        struct ddl_bench_share *share = &report->share[report->n_shares++];
+        *share = p->share[i];
+        snprintf(share->op, sizeof share->op, "%s", i == DDL_OP_COUNT ? "zero" : ddl_op_name((enum ddl_op)i));
+        seconds += share->seconds;
+    }
+    qsort(report->share, report->n_shares, sizeof *report->share, longest_first);
+    return seconds;
+}
+
+ddl_status ddl_bench_device_parse(const char *text, struct ddl_bench_device *out, struct ddl_error *err)
+{
+    static const char prefixes[] = "GTP";
+    static const double scales[] = { 1e9, 1e12, 1e15 };
+    double *const rates[] = { &out->bytes_per_s, &out->flops_per_s };
+    static const char *const units[] = { "B/s", "FLOP/s" };
+    const char *at = text;
+    for (size_t i = 0; i < 2; i++) {
+        char *end;
+        *rates[i] = ddl_parse_double(at, &end);
+        const char *prefix = end != at && *end ? strchr(prefixes, *end) : NULL;
+        if (!prefix || !(*rates[i] > 0) || strncmp(end + 1, units[i], strlen(units[i])) != 0)
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "device model: expected rates of memory and products, such as '3.0TB/s "
+                                 "790TFLOP/s', found '%s'",
+                                 text);
+        *rates[i] *= scales[prefix - prefixes];
+        at = end + 1 + strlen(units[i]);
+        at += strspn(at, " ,");
+    }
+    return *at ? ddl_error_set(err, DDL_E_USAGE, "device model: unexpected '%s' after the rates", at)
+               : DDL_OK;
+}
