@@ -18,7 +18,7 @@ static struct ddl_bench_report *sample(void)
     row->units = 1024;
     strcpy(row->unit, "tokens");
     report->roofline = (struct ddl_bench_roofline){ 1e11, 2e12, 1e10, 2e10 };
-    report->share[report->n_shares++] = (struct ddl_bench_share){ "matmul", 0.125, 51 };
+    report->share[report->n_shares++] = (struct ddl_bench_share){ "matmul", 0.125, 51, 1e9, 2e6 };
     return report;
 }
 

@@ -67,6 +67,65 @@ static void a_step_is_timed(void **state)
     ddl_backend_free(backend);
 }
 
+static const struct ddl_bench_share *share_of(const struct ddl_bench_report *r, const char *op)
+{
+    for (size_t i = 0; i < r->n_shares; i++) {
+        if (strcmp(r->share[i].op, op) == 0)
+            return &r->share[i];
+    }
+    return NULL;
+}
+
+/* A planned step has the ops of a computed one, with the same operations and traffic, and its time is that of
+ * the slower of the two at the device's rates. */
+static void a_planned_step_is_the_computed_one(void **state)
+{
+    (void)state;
+    static struct ddl_bench_report planned;
+    struct ddl_error err;
+    const char *preset;
+    ddl_backend *backend = cpu(1);
+    for (size_t i = 0; (preset = ddl_config_preset_list(i, NULL)); i++) {
+        struct ddl_bench_step_config config = small(preset, i % 2 ? DDL_PRECISION_F32 : DDL_PRECISION_BF16);
+        if (!test_takes(i, 4))
+            continue;
+        config.at.steps = config.at.profiled = 1;
+        assert_ok(ddl_bench_step(&config, backend, &report, &err), err);
+        assert_ok(ddl_bench_device_parse("2GB/s, 3TFLOP/s", &config.device, &err), err);
+        assert_ok(ddl_bench_step(&config, backend, &planned, &err), err);
+        assert_int_equal(planned.n_shares, report.n_shares);
+        double sum = 0;
+        for (size_t k = 0; k < planned.n_shares; k++) {
+            const struct ddl_bench_share *a = &planned.share[k], *b = share_of(&report, a->op);
+            assert_non_null(b);
+            assert_true(a->calls == b->calls && a->flops == b->flops && a->bytes == b->bytes);
+            assert_true(a->seconds >= 0.999 * fmax(a->flops / 3e12, a->bytes / 2e9));
+            sum += a->seconds;
+        }
+        assert_true(fabs(sum - ddl_bench_figure(&planned, "predicted_step_s")) <= 1e-9 * sum);
+    }
+    ddl_backend_free(backend);
+}
+
+static void rates_are_read(void **state)
+{
+    (void)state;
+    struct ddl_bench_device device;
+    struct ddl_error err;
+    assert_ok(ddl_bench_device_parse("3.0TB/s 790TFLOP/s", &device, &err), err);
+    assert_true(device.bytes_per_s == 3e12 && device.flops_per_s == 790e12);
+    static const char *const wrong[] = { "",
+                                         "3",
+                                         "3TB/s",
+                                         "3TB/s 790",
+                                         "790TFLOP/s 3TB/s",
+                                         "-1TB/s 1TFLOP/s",
+                                         "3KB/s 1TFLOP/s",
+                                         "3TB/s 1TFLOP/s x" };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(ddl_bench_device_parse(wrong[i], &device, &err), DDL_E_USAGE);
+}
+
 /* Three times the forward pass's 2 M N K of every matrix; attention's blocks and the norms of the count in
  * flops.c make the difference. */
 static void products_are_those_of_the_step(void **state)
@@ -150,6 +209,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_timed),
+        cmocka_unit_test(a_planned_step_is_the_computed_one),
+        cmocka_unit_test(rates_are_read),
         cmocka_unit_test(products_are_those_of_the_step),
         cmocka_unit_test(every_model_is_timed_on_every_isa),
         cmocka_unit_test(a_wrong_backend_is_not_timed),

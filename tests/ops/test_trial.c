@@ -1,0 +1,184 @@
+/* ops/trial.c: what is wrong with an op is found, whatever it is; every case of every op passes on "ref", and
+ * on "cpu" with every instruction set. */
+#include "support/backends.h"
+
+#include "ops/cases.h"
+#include "support/files.h"
+
+#include <string.h>
+
+static const struct ddl_ops *real;
+
+/* rmsnorm_fwd with one fault each. */
+static void one_number_is_wrong(void *ctx, const struct rmsnorm_args *a)
+{
+    real->rmsnorm_fwd(ctx, a);
+    if (a->N > 0 && a->d > 0)
+        a->y[a->N * a->d - 1] *= 1.001f;
+}
+
+static void one_number_is_not_written(void *ctx, const struct rmsnorm_args *a)
+{
+    struct rmsnorm_args fewer = *a;
+    fewer.N = a->N ? a->N - 1 : 0;
+    real->rmsnorm_fwd(ctx, &fewer);
+}
+
+static void the_number_behind_is_written(void *ctx, const struct rmsnorm_args *a)
+{
+    real->rmsnorm_fwd(ctx, a);
+    a->y[a->N * a->d] = 0;
+}
+
+static void the_number_before_is_written(void *ctx, const struct rmsnorm_args *a)
+{
+    real->rmsnorm_fwd(ctx, a);
+    a->rstd[-1] = 0;
+}
+
+static void an_input_is_written(void *ctx, const struct rmsnorm_args *a)
+{
+    real->rmsnorm_fwd(ctx, a);
+    if (a->d)
+        *(float *)(uintptr_t)a->w += 1;
+}
+
+static void calls_differ(void *ctx, const struct rmsnorm_args *a)
+{
+    static unsigned n;
+    real->rmsnorm_fwd(ctx, a);
+    if (n++ % 2 && a->N > 0 && a->d > 0) {
+        uint32_t bits;
+        memcpy(&bits, a->y, sizeof bits);
+        bits ^= 1;
+        memcpy(a->y, &bits, sizeof bits);
+    }
+}
+
+static void rows_depend_on_their_number(void *ctx, const struct rmsnorm_args *a)
+{
+    real->rmsnorm_fwd(ctx, a);
+    if (a->N > 1 && a->d) {
+        uint32_t bits;
+        memcpy(&bits, a->y, sizeof bits);
+        bits ^= 1;
+        memcpy(a->y, &bits, sizeof bits);
+    }
+}
+
+static void memory_cannot_be_shared(void *ctx, const struct rmsnorm_args *a)
+{
+    if (a->N > 0 && a->d > 0)
+        a->y[0] = 0; /* before x is read */
+    real->rmsnorm_fwd(ctx, a);
+}
+
+static const struct fault {
+    void (*op)(void *ctx, const struct rmsnorm_args *a);
+    const char *gist;
+} faults[] = {
+    { one_number_is_wrong, "y: error" },
+    { one_number_is_not_written, "y: error inf" },
+    { the_number_behind_is_written, "y: byte" },
+    { the_number_before_is_written, "rstd: byte -4" },
+    { an_input_is_written, "of an operand that is only read" },
+    { calls_differ, "in a second call" },
+    { rows_depend_on_their_number, "than without the other rows" },
+    { memory_cannot_be_shared, "y: error" },
+};
+
+static void faults_are_found(void **state)
+{
+    (void)state;
+    struct ddl_backend *ref;
+    struct ddl_error err;
+    struct ddl_trial_result found;
+    const struct rmsnorm_args sizes = { .N = 5, .d = 7, .eps = 1e-5f };
+    const struct ddl_trial_plan plan = { .op = DDL_OP_rmsnorm_fwd, .sizes = &sizes };
+    assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
+    real = ref->ops;
+    assert_ok(ddl_trial_check(&plan, ref, ref, &found, &err), err);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct ddl_ops ops = *ref->ops;
+        struct ddl_backend faulty = *ref;
+        ops.rmsnorm_fwd = faults[i].op;
+        faulty.ops = &ops;
+        assert_int_equal(ddl_trial_check(&plan, &faulty, ref, &found, &err), DDL_E_NUMERIC);
+        assert_says(&err, "rmsnorm_fwd on ref");
+        assert_says(&err, faults[i].gist);
+    }
+    ddl_backend_free(ref);
+}
+
+static void check_all(const struct ddl_backend *backend, const struct ddl_backend *ref)
+{
+    struct ddl_error err;
+    struct ddl_trial_result found;
+    size_t n;
+    const struct ddl_op_case *cases = ddl_op_cases(&n);
+    for (size_t s = 0; ddl_op_awkward_sizes(s); s++) {
+        struct ddl_limits limits = ddl_op_limits(ddl_op_awkward_sizes(s));
+        assert_ok(backend->ops->reserve(backend->ctx, &limits, &err), err);
+        for (size_t i = 0; i < n; i++) {
+            union ddl_op_args args;
+            struct ddl_trial_plan plan;
+            ddl_op_case_plan(&cases[i], ddl_op_awkward_sizes(s), &args, &plan);
+            assert_ok(ddl_trial_check(&plan, backend, ref, &found, &err), err);
+        }
+    }
+}
+
+/* Also without the vector instructions that this machine has, and with threads. */
+static void every_case_passes(void **state)
+{
+    (void)state;
+    struct ddl_backend *ref;
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
+    check_all(ref, ref);
+    for (size_t i = 0; isa_name(i); i++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(i), 1 + i % 3);
+        if (!backend || !test_takes(i, 5)) {
+            ddl_backend_free(backend);
+            continue;
+        }
+        check_all(backend, ref);
+        ddl_backend_free(backend);
+    }
+    ddl_backend_free(ref);
+}
+
+/* Operands lie within the argument struct, and their names are those of its members. */
+static void descriptions_are_sound(void **state)
+{
+    (void)state;
+    size_t n;
+    const struct ddl_op_case *cases = ddl_op_cases(&n);
+    for (size_t i = 0; i < n; i++) {
+        union ddl_op_args args;
+        struct ddl_trial_plan plan;
+        struct ddl_op_use use;
+        ddl_op_case_plan(&cases[i], ddl_op_awkward_sizes(1), &args, &plan);
+        ddl_op_describe(plan.op, &args, &use);
+        bool writes = false;
+        for (size_t j = 0; j < use.n; j++) {
+            const struct ddl_operand *o = &use.operand[j];
+            writes = writes || o->access & DDL_WRITE;
+            assert_true(o->slot + sizeof(void *) <= ddl_op_args_size(plan.op));
+            assert_true(o->stride >= o->width || o->rows <= 1);
+            assert_true(!o->may_be || ddl_operand_find(&use, o->may_be));
+            assert_true(ddl_operand_find(&use, o->name) == o);
+        }
+        assert_true(writes && use.flops >= 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(faults_are_found),
+        cmocka_unit_test(every_case_passes),
+        cmocka_unit_test(descriptions_are_sound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
