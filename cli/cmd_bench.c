@@ -90,10 +90,8 @@ static const struct ddl_option step_rows[] = {
     WARMUP_ROW,
     OPS_ROW("additional steps"),
     BOOL_ROW("gemm", gemm, "also time the matrix products of a step alone"),
-    TEXT_ROW(
-        "device-model", device_model, "RATES",
-        "instead of computing, count the ops of a step and predict its time on a device with these rates of "
-        "memory and products, such as '3.0TB/s 790TFLOP/s'"),
+    TEXT_ROW("device-model", device_model, "RATES",
+             "count ops instead of computing, predict the time at '3.0TB/s 790TFLOP/s'"),
     ROOFLINE_ROW,
     { 0 },
 };

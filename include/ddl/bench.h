@@ -42,11 +42,11 @@ struct ddl_bench_row {
     char unit[16];                      /* what they are; "" for none                        */
 };
 
-/* Where the time of a training step goes, or of a token that is decoded. Of one step or token: */
+/* Where the time of a training step goes, or of a token that is decoded. */
 struct ddl_bench_share {
-    char op[32]; /* as in src/ops/ops.h */
-    double seconds, calls;
-    double flops, bytes; /* operations; numbers read and written, each operand of a call once */
+    char op[32];           /* as in src/ops/ops.h                                                    */
+    double seconds, calls; /* of one step or token                                                   */
+    double flops, bytes;   /* likewise: operations; numbers read and written, each operand of a call once */
 };
 
 /* Settings: reports are comparable if all of these agree. */
@@ -108,15 +108,17 @@ struct ddl_bench_op_config {
 DDL_API ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_backend *backend,
                                 struct ddl_bench_report *out, struct ddl_error *err);
 
-/* A step: forward, backward, clipping, AdamW, on random tokens. Checked: loss and every gradient of a small
- * model of the same kind against the backend "ref". */
+/* A device that a step is predicted for. */
 struct ddl_bench_device {
     double bytes_per_s, flops_per_s; /* of its memory and its matrix products; 0: none */
 };
-/* From a text such as "3.0TB/s 790TFLOP/s": the rate of memory, then that of products, with the prefixes G, T
- * or P. DDL_E_USAGE for any other. */
+/* Reads *out from a text such as "3.0TB/s 790TFLOP/s": the rate of memory, then that of products, with the
+ * prefixes G, T or P. DDL_E_USAGE for any other. */
 DDL_API ddl_status ddl_bench_device_parse(const char *text, struct ddl_bench_device *out,
                                           struct ddl_error *err);
+
+/* A step: forward, backward, clipping, AdamW, on random tokens. Checked: loss and every gradient of a small
+ * model of the same kind against the backend "ref". */
 struct ddl_bench_step_config {
     struct ddl_bench_config at; /* the model and the batch; not DDL_PRECISION_INT8 */
     /* With both rates set nothing is computed: the ops of a step are counted, and each call is predicted to

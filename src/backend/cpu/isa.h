@@ -3,6 +3,7 @@
 #define DDL_BACKEND_CPU_ISA_H
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ddl/status.h"
 
 /* The best set, or the one that DDL_ISA in the environment names (baseline, avx2, avx512, avx512vnni,
  * avx512bf16). *name is a constant. */

@@ -1,5 +1,5 @@
 /* The reference backend, an executable specification: scalar, double accumulators, one thread, no library.
- * Each op follows the equation above its arguments in ops/ops.h. */
+ * Each op follows the equation above its arguments in ops/args.h. */
 #ifndef DDL_BACKEND_REF_H
 #define DDL_BACKEND_REF_H
 

@@ -1,4 +1,4 @@
-/* The compressor's weights to what acts on the state, and back: ops/ops.h. Some thousand numbers a sublayer,
+/* The compressor's weights to what acts on the state, and back: ops/args.h. Some thousand numbers a sublayer,
  * whatever the batch: one call, all of them. */
 #include "backend/cpu/kernels/kernels.h"
 

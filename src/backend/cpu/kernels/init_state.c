@@ -1,4 +1,4 @@
-/* The input state from embeddings: ops/ops.h. The convolution's weights (d*c, K) are turned to (K, d*c) in
+/* The input state from embeddings: ops/args.h. The convolution's weights (d*c, K) are turned to (K, d*c) in
  * scratch first, so that a tap's weights lie as the state does. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/ragged.h"

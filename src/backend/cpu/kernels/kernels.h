@@ -1,12 +1,12 @@
 /* The kernels of one instruction set. A kernel is a pure function of rows [lo, hi) of its arguments (an args
- * struct of ops/ops.h unless said): no allocation, threads, errors or I/O. `scratch` is private memory of the
- * call: zeroed sums that it adds to if it reduces over rows, or the uninitialized buffer that its comment
+ * struct of ops/args.h unless said): no allocation, threads, errors or I/O. `scratch` is private memory of
+ * the call: zeroed sums that it adds to if it reduces over rows, or the uninitialized buffer that its comment
  * names; NULL for the others. */
 #ifndef DDL_BACKEND_CPU_KERNELS_H
 #define DDL_BACKEND_CPU_KERNELS_H
 
 #include "backend/q8.h"
-#include "ops/ops.h"
+#include "ops/args.h"
 
 /* Rows of A in products with B^T for which one order of summation holds, whatever their number: a row of C is
  * bitwise the same for any M up to this. Steps of a session have at most so many rows. */

@@ -1,4 +1,4 @@
-/* Pooling over the value channels, for the generic block: ops/ops.h. Channels in tiles, so that any c works
+/* Pooling over the value channels, for the generic block: ops/args.h. Channels in tiles, so that any c works
  * without memory. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"

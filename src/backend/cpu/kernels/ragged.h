@@ -1,8 +1,8 @@
-/* Rows of a ragged batch (ops/ops.h). */
+/* Rows of a ragged batch (ops/args.h). */
 #ifndef DDL_BACKEND_CPU_KERNELS_RAGGED_H
 #define DDL_BACKEND_CPU_KERNELS_RAGGED_H
 
-#include "ops/ops.h"
+#include "ops/args.h"
 
 /* The row `back` tokens before row n of X (N, width), perhaps in its sequence's history (histories, keep,
  * width). NULL before the sequence. */

@@ -1,4 +1,4 @@
-/* Rotary embedding, then RMSNorm over a head: ops/ops.h. The norm's sums are taken on the rotated numbers,
+/* Rotary embedding, then RMSNorm over a head: ops/args.h. The norm's sums are taken on the rotated numbers,
  * which are computed twice instead of being kept. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
