@@ -6,7 +6,8 @@
 
 /* Wraps an open backend: its memory is PROT_NONE except inside ops, uploads, downloads and zero, so that any
  * other access raises SIGSEGV. New blocks hold NaN. Aborts where upload, download, zero or free get a pointer
- * that is not memory of the backend, and where an operand of an op (ops/operands.h) is not within one block. ddl_backend_free frees both. Programs linked with
+ * that is not memory of the backend, and where an operand of an op (ops/operands.h) is not within one block.
+ * ddl_backend_free frees both. Programs linked with
  * --wrap=ddl_backend_create and support/wrap_backend.c get every backend wrapped. */
 void guarded_backend_wrap(struct ddl_backend *backend);
 
