@@ -54,7 +54,7 @@ enum { DDL_VERIFY_MEASURES = 16 /* of one case at most */ };
 struct ddl_verify_case {
     const char *path;    /* the case's folder or file                                                     */
     const char *kind;    /* "model", "operator", "block", "elementwise", "tokenizer", "curve", "tasks",
-                            "inspect", "trouble", "op"; of what is not recognized "unknown"    */
+                            "inspect", "trouble", "op"; of what is not recognized "unknown"               */
     const char *backend; /* its name, or NULL where none computes                                         */
     int outcome;         /* enum ddl_verify_outcome                                                       */
     size_t n_measures;   /* of them are set */
