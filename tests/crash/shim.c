@@ -13,9 +13,15 @@
  *                   stop:  SIGINT before it, and SIGTERM two calls later
  *                   pause: SIGSTOP before it
  *                   move:  before it, DDL_SHIM_FROM is renamed to DDL_SHIM_TO, and DDL_SHIM_PUT to
- * DDL_SHIM_FROM DDL_SHIM_BYTES  ENOSPC after so many bytes written DDL_SHIM_LOG    gets a line for each call:
- * "17 fsync /path"; and a line "fault ..." where it happened DDL_SHIM_FLOCK  flock fails with this errno;
- * with EINTR only every second time DDL_SHIM_NOSYNC 1: fsync only counts, for speed where no power is cut */
+ *                          DDL_SHIM_FROM
+ *   DDL_SHIM_BYTES  ENOSPC after so many bytes written
+ *   DDL_SHIM_LOG    gets a line for each call: "17 fsync /path"; and a line "fault ..." where it happened
+ *   DDL_SHIM_FLOCK  flock fails with this errno; with EINTR only every second time
+ *   DDL_SHIM_NOSYNC 1: fsync only counts, for speed where no power is cut
+ *
+ * A name relative to a folder's descriptor has the path by which the folder was opened, which remains the
+ * same if the folder is moved; a descriptor that the shim has not seen opened has the path that the system
+ * gives it. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -47,7 +53,7 @@ enum need { ANY, SPACE };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long calls, left_bytes = -1;
-static char path_of[MAX_FD][PATH];
+static char path_of[MAX_FD][PATH]; /* of open folders, and of files that are watched; otherwise "" */
 static FILE *stream_of[MAX_FD];
 
 static const char *setting(const char *name)
@@ -64,7 +70,7 @@ static bool watched(const char *path)
 
 static bool watched_fd(int fd)
 {
-    return fd >= 0 && fd < MAX_FD && path_of[fd][0] != '\0';
+    return fd >= 0 && fd < MAX_FD && watched(path_of[fd]);
 }
 
 static void log_line(const char *format, ...)
@@ -145,30 +151,50 @@ static void remember(int fd, const char *path)
         snprintf(path_of[fd], PATH, "%s", path);
 }
 
+static void forget(int fd)
+{
+    if (fd >= 0 && fd < MAX_FD)
+        path_of[fd][0] = '\0';
+}
+
+/* The path of an open folder, without slashes at its end; "" if it is unknown. */
+static void folder_path(int fd, char out[PATH])
+{
+    char link[64];
+    if (fd >= 0 && fd < MAX_FD && path_of[fd][0]) {
+        snprintf(out, PATH, "%s", path_of[fd]);
+    } else {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, out, PATH - 1);
+        out[n > 0 ? n : 0] = '\0';
+    }
+    for (size_t n = strlen(out); n > 0 && out[n - 1] == '/'; n--)
+        out[n - 1] = '\0';
+}
+
 /* The path of a name relative to a descriptor; a static buffer of the thread. */
 static const char *full_path(int dir, const char *path)
 {
-    static __thread char full[2][2 * PATH];
-    static __thread unsigned turn;
-    if (dir == AT_FDCWD || *path == '/' || !watched_fd(dir))
+    static __thread char full[2 * PATH];
+    char folder[PATH];
+    if (dir == AT_FDCWD || *path == '/')
         return path;
-    char *out = full[turn++ % 2];
+    folder_path(dir, folder);
     if (strcmp(path, ".") == 0)
-        snprintf(out, sizeof full[0], "%s", path_of[dir]);
+        snprintf(full, sizeof full, "%s", folder);
     else
-        snprintf(out, sizeof full[0], "%s/%s", path_of[dir], path);
-    return out;
+        snprintf(full, sizeof full, "%s/%s", folder, path);
+    return full;
 }
 
 static int open_at(const char *name, int dir, const char *path, int flags, mode_t mode)
 {
     const char *full = full_path(dir, path);
-    if (!watched(full))
-        return REAL(openat)(dir, path, flags, mode);
-    if (fails(flags & O_CREAT ? "create" : name, full, flags & O_CREAT ? SPACE : ANY))
+    if (watched(full) && fails(flags & O_CREAT ? "create" : name, full, flags & O_CREAT ? SPACE : ANY))
         return -1;
     int fd = REAL(openat)(dir, path, flags, mode);
-    remember(fd, full);
+    if (watched(full) || flags & O_DIRECTORY)
+        remember(fd, full);
     return fd;
 }
 
@@ -199,8 +225,7 @@ EXPORT int close(int fd)
 {
     bool failed = watched_fd(fd) && fails("close", path_of[fd], ANY);
     int number = errno;
-    if (fd >= 0 && fd < MAX_FD)
-        path_of[fd][0] = '\0';
+    forget(fd);
     int result = REAL(close)(fd); /* as the system does: closed, whatever it says */
     if (failed)
         errno = number;
@@ -363,6 +388,13 @@ EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
     return watched(full) && fails("rename", full, ANY) ? -1 : REAL(renameat)(from_dir, from, to_dir, to);
 }
 
+EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+    const char *full = full_path(to_dir, to);
+    return watched(full) && fails("rename", full, ANY) ? -1
+                                                       : REAL(renameat2)(from_dir, from, to_dir, to, flags);
+}
+
 EXPORT int unlinkat(int dir, const char *path, int flags)
 {
     const char *full = full_path(dir, path);
@@ -412,6 +444,15 @@ EXPORT DIR *fdopendir(int fd)
     if (watched_fd(fd) && fails("opendir", path_of[fd], ANY))
         return NULL;
     return list_begins(REAL(fdopendir)(fd), watched_fd(fd) ? path_of[fd] : NULL);
+}
+
+/* It closes the descriptor inside the C library. */
+EXPORT int closedir(DIR *dir)
+{
+    forget(dirfd(dir));
+    if (listed == dir)
+        listed = NULL;
+    return REAL(closedir)(dir);
 }
 
 EXPORT struct dirent *readdir(DIR *dir)

@@ -154,6 +154,41 @@ static const struct small_run short_run = {
              "--sample-every 1 --sample-tokens 2 --threads 1"
 };
 
+/* The calls of the short run on files below run/r, of those that the preloaded library counts below `under`.
+ */
+static size_t calls_below(const char *under)
+{
+    char environment[1 << 13], settings[4096], below[2200];
+    size_t n = 0;
+    remove_scratch("calls.txt");
+    remove_scratch("run");
+    assert_int_equal(mkdir(run_folder(), 0777), 0);
+    snprintf(settings, sizeof settings, "DDL_SHIM_UNDER='%s' DDL_SHIM_LOG='%s'", under,
+             scratch_path("calls.txt"));
+    snprintf(environment, sizeof environment, "%s", shim(settings));
+    assert_int_equal(run_ddl(environment, train_arguments(&short_run), said), 0);
+    char *log = read_file(scratch_path("calls.txt"), NULL);
+    snprintf(below, sizeof below, " %s/r/", run_folder());
+    for (const char *at = log; (at = strstr(at, below)); at++)
+        n++;
+    free(log);
+    return n;
+}
+
+/* Calls relative to a folder's descriptor are counted, whether or not that folder itself is watched: the
+ * tests here try nothing if they are not. */
+static void calls_relative_to_a_descriptor(void **state)
+{
+    (void)state;
+    char below[2200];
+    make_inputs();
+    size_t n = calls_below(run_folder());
+    print_message("%zu calls\n", n);
+    assert_true(n > 100);
+    snprintf(below, sizeof below, "%s/r/", run_folder());
+    assert_int_equal(calls_below(below), n);
+}
+
 /* Runs the short run; before its n-th call, run/r is renamed to run/m and another folder put in its place. */
 static int run_and_move(size_t n, const char *more)
 {
@@ -317,6 +352,7 @@ int main(void)
         cmocka_unit_test(a_renamed_checkpoint),
         cmocka_unit_test(a_finished_run),
         cmocka_unit_test(a_finished_run_with_more_steps),
+        cmocka_unit_test(calls_relative_to_a_descriptor),
         cmocka_unit_test(moved_at_every_call),
         cmocka_unit_test(a_removed_folder),
         cmocka_unit_test(the_recipe_of_readme),
