@@ -170,17 +170,22 @@ static const struct small_run program_run = {
     "program", "--model ddl-cc-ec --backend ref --steps 6 --checkpoint-every 3 --val-every 3 --threads 1"
 };
 
+/* A run that ended after its last checkpoint, without a final model. */
 static void the_program_resumes(void **state)
 {
     (void)state;
     static char said[SAID];
     char arguments[1 << 14];
     make_inputs();
+    static const char *const final_files[] = { "run/r/config.json", "run/r/checksums.json",
+                                               "run/r/model.safetensors", "run/r/tokenizer.json" };
     run_uninterrupted(train_arguments(&program_run));
     snprintf(arguments, sizeof arguments, "%s --resume --no-quiet", train_arguments(&program_run));
     for (size_t i = 0; i < 3 * FILES; i++) {
         char path[2048];
         copy_scratch("whole", "run");
+        for (size_t j = 0; j < sizeof final_files / sizeof *final_files; j++)
+            remove_scratch(final_files[j]);
         snprintf(path, sizeof path, "%s/r/checkpoint-6/%s", run_folder(), files[i / 3]);
         corrupt_file(path, i % 3);
         assert_int_equal(run_ddl("", arguments, said), 0);
