@@ -619,21 +619,23 @@ static void fail_rank(ddl_comm *comm, const char *how)
     ddl_comm_barrier(comm);
 }
 
-/* Steps without end: for tests that disturb a job from outside. */
+/* Steps without end, for tests that disturb a job from outside; after some the file of the rank is written.
+ */
 static void run_steps(ddl_comm *comm)
 {
-    enum { N = 1 << 16 };
+    enum { N = 1 << 16, SOME = 10 };
     struct ddl_comm_exchange *exchange;
     struct ddl_error err;
     float *x = random_floats(N, 1);
     assert_ok(ddl_comm_exchange_create(&exchange, comm, N, DDL_COMM_F32, &err), err);
-    write_process_id(ddl_comm_rank(comm));
     for (unsigned step = 1;; step++) {
         ddl_comm_describe(comm, "the gradients of step %u", step);
         ddl_comm_reduce_scatter_start(exchange, N, x);
         ddl_comm_finish(exchange);
         ddl_comm_all_gather_start(exchange, N, x);
         ddl_comm_finish(exchange);
+        if (step == SOME)
+            write_process_id(ddl_comm_rank(comm));
     }
 }
 
