@@ -361,9 +361,10 @@ bool ddl_json_find(struct ddl_json_scan *s, const char *key, struct ddl_json_fou
 {
     enum ddl_json_token token = ddl_json_scan_next(s);
     *out = (struct ddl_json_found){ .root = token, .type = DDL_JSON_END };
-    if (token != DDL_JSON_OBJECT && !ddl_json_scan_skip(s, token))
+    bool is_object = token == DDL_JSON_OBJECT;
+    if (!is_object && !ddl_json_scan_skip(s, token))
         return false;
-    while (token == DDL_JSON_OBJECT && (token = ddl_json_scan_next(s)) == DDL_JSON_KEY) {
+    while (is_object && ddl_json_scan_next(s) == DDL_JSON_KEY) {
         bool wanted = ddl_json_scan_is(s, key);
         token = ddl_json_scan_next(s);
         if (wanted) {
@@ -373,7 +374,6 @@ bool ddl_json_find(struct ddl_json_scan *s, const char *key, struct ddl_json_fou
         }
         if (!ddl_json_scan_skip(s, token))
             return false;
-        token = DDL_JSON_OBJECT;
     }
     return ddl_json_scan_next(s) == DDL_JSON_END;
 }
