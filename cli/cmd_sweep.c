@@ -150,6 +150,12 @@ static int train_all(struct ddl_sweep *sweep, const struct flags *flags)
     return status ? report_error(&err) : report_unfinished(sweep);
 }
 
+static void print_note(void *user, const char *message)
+{
+    (void)user;
+    fprintf(stderr, "ddl: %s\n", printable(message));
+}
+
 /* Ranks train the runs together; rank 0 does the rest. */
 static int run_rank(ddl_comm *comm, int argc, char **argv)
 {
@@ -173,6 +179,8 @@ static int run_rank(ddl_comm *comm, int argc, char **argv)
     flags.comm = comm;
     flags.quiet = flags.quiet || ddl_comm_rank(comm) > 0;
     int exit_status = EXIT_OK;
+    if (!flags.status && !flags.quiet)
+        ddl_sweep_note(&sweep, print_note, NULL);
     if (!flags.status && !flags.dry_run)
         exit_status = train_all(&sweep, &flags);
     else if (ddl_comm_rank(comm) == 0)

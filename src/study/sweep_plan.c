@@ -428,6 +428,30 @@ void ddl_sweep_close(struct ddl_sweep *sweep)
     *sweep = (struct ddl_sweep){ 0 };
 }
 
+/* Whether the notes about two runs' widths of heads are the same. */
+static bool same_heads(const struct ddl_train_config *a, const struct ddl_train_config *b)
+{
+    return a->head_dim_automatic == b->head_dim_automatic && a->named_head_dim == b->named_head_dim &&
+           a->config.head_dim == b->config.head_dim && a->config.d_model == b->config.d_model &&
+           a->config.n_heads == b->config.n_heads;
+}
+
+void ddl_sweep_note(const struct ddl_sweep *sweep, ddl_warn_fn *note, void *user)
+{
+    for (size_t i = 0; i < sweep->n_runs; i++) {
+        const struct ddl_train_config *t = sweep->runs[i].config;
+        char text[256], message[512];
+        size_t first = 0;
+        while (first < i && !same_heads(sweep->runs[first].config, t))
+            first++;
+        if (first < i || !t->head_dim_automatic ||
+            !ddl_config_head_dim_note(&t->config, t->named_head_dim, text, sizeof text))
+            continue;
+        snprintf(message, sizeof message, "%.200s: %s", sweep->runs[i].name, text);
+        note(user, message);
+    }
+}
+
 size_t ddl_sweep_count(const struct ddl_sweep *sweep, enum ddl_sweep_state state)
 {
     size_t n = 0;

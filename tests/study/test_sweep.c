@@ -58,6 +58,35 @@ static void models_and_seeds(void **state)
 }
 
 /* 2 x 2 values, of which an entry replaces one axis, and one entry has other seeds. */
+static void count_note(void *user, const char *message)
+{
+    size_t *n = user;
+    if (strstr(message, ": head_dim is 8, not "))
+        ++*n;
+    else
+        *n += 100;
+}
+
+/* A width of heads that was computed is reported once for all runs that have it. */
+static void the_width_of_heads_is_noted(void **state)
+{
+    (void)state;
+    struct ddl_sweep sweep;
+    size_t n = 0;
+    open_ok(&sweep, "set: {num_attention_heads: 2}\n"
+                    "models: [baseline, ddl-1]\nseeds: [0, 1]\n");
+    assert_int_equal(sweep.n_runs, 4);
+    ddl_sweep_note(&sweep, count_note, &n);
+    assert_int_equal(n, 1);
+    ddl_sweep_close(&sweep);
+    n = 0;
+    open_ok(&sweep, "set: {num_attention_heads: 2, head_dim: 4}\n"
+                    "models: [baseline, ddl-1]\nseeds: [0, 1]\n");
+    ddl_sweep_note(&sweep, count_note, &n);
+    assert_int_equal(n, 0);
+    ddl_sweep_close(&sweep);
+}
+
 static void grids(void **state)
 {
     (void)state;
@@ -336,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_and_seeds),
+        cmocka_unit_test(the_width_of_heads_is_noted),
         cmocka_unit_test(grids),
         cmocka_unit_test(without_models_or_seeds),
         cmocka_unit_test(candidates),
