@@ -111,6 +111,8 @@ struct ddl_train_config {
     bool head_dim_automatic; /* config.head_dim is hidden_size / num_attention_heads: a resumed run keeps its
                                 own */
     size_t named_head_dim;   /* head_dim_automatic: that of the named size */
+    uint64_t computed;       /* a bit for each key that may be "auto": its value was computed; in the order of
+                                ddl_train_options */
     bool resume;             /* continue from the newest checkpoint in `out` that is not corrupted */
     bool overwrite;          /* an earlier run in `out` is removed        */
     uint64_t skip;           /* steps whose data a resumed run skips because they make the run fail */

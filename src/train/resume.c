@@ -355,6 +355,8 @@ static ddl_status take_automatic(const struct reader *r, struct ddl_train_config
                 r->err->status = DDL_E_FORMAT; /* of the file, not of the command */
             return DDL_E_FORMAT;
         }
+        if (was)
+            ddl_train_set_computed(row, config);
     }
     return DDL_OK;
 }

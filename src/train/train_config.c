@@ -417,9 +417,34 @@ size_t ddl_train_ranks(const struct ddl_train_config *config)
     return config->ranks ? config->ranks : ddl_comm_size(config->comm);
 }
 
+/* The field of a row that may be computed. */
+static uint64_t *automatic_field(const struct ddl_option *row, struct ddl_train_config *t)
+{
+    return (uint64_t *)((char *)t + row->offset);
+}
+
+/* Its bit in ddl_train_config.computed: the rows that may be computed are counted. */
+static uint64_t computed_bit(const struct ddl_option *row)
+{
+    unsigned n = 0;
+    for (const struct ddl_option *before = rows; before < row; before++)
+        n += before->automatic != NULL;
+    return UINT64_C(1) << n;
+}
+
+void ddl_train_set_computed(const struct ddl_option *row, struct ddl_train_config *config)
+{
+    if (row->automatic)
+        config->computed |= computed_bit(row);
+}
+
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config)
 {
     struct ddl_train_config t = *config;
+    for (const struct ddl_option *row = rows; row->name; row++) {
+        if (row->automatic && *automatic_field(row, &t) == DDL_OPTION_AUTO)
+            ddl_train_set_computed(row, &t);
+    }
     t.seq = t.seq ? t.seq : t.config.block_size;
     if (t.global_batch == 0)
         t.global_batch = (uint64_t)t.batch * t.accumulate * ddl_train_ranks(&t);
@@ -530,11 +555,16 @@ static ddl_status check_names(const struct ddl_recipe *recipe, size_t i, const s
 
 /* The keys that a recipe has and that are not keys of a run. */
 struct file_keys {
-    int relative_to; /* enum ddl_relative_to */
+    int relative_to;    /* enum ddl_relative_to */
+    char computed[512]; /* keys, separated by commas */
 };
+static const char computed_key[] = "computed";
 static const struct ddl_option file_rows[] = {
     { ddl_relative_to_key, DDL_OPTION_CHOICE, offsetof(struct file_keys, relative_to), 0, 0, 0,
       ddl_relative_to_names, "NAME", "what relative paths in the recipe are relative to" },
+    { computed_key, DDL_OPTION_STRING, offsetof(struct file_keys, computed),
+      sizeof(((struct file_keys *)0)->computed), 0, 0, NULL, "NAMES",
+      "keys whose values in the recipe were computed: computed again for another number of steps" },
     { 0 },
 };
 
@@ -543,6 +573,7 @@ static ddl_status read_file_keys(const struct ddl_train_layer *layer, struct fil
 {
     const struct ddl_recipe *recipe = layer->recipe;
     ddl_status status = DDL_OK;
+    *keys = (struct file_keys){ 0 };
     keys->relative_to = layer->relative ? DDL_RELATIVE_TO_RECIPE : DDL_RELATIVE_TO_WORKING_DIRECTORY;
     for (size_t i = 0; !status && i < recipe->n; i++) {
         const struct ddl_recipe_entry *entry = &recipe->entries[i];
@@ -658,6 +689,46 @@ static ddl_status follow_accumulate(const struct sources *s, struct ddl_train_co
     return status;
 }
 
+/* Whether `list`, names separated by commas, has the name. */
+static bool is_listed(const char *list, const char *name)
+{
+    for (size_t n; *list; list += n + (list[n] == ',')) {
+        n = strcspn(list, ",");
+        if (n == strlen(name) && memcmp(list, name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The values that layer l lists as computed: computed again if steps is set to another number than the
+ * layer's, unless a later layer or a flag sets them. */
+static ddl_status follow_steps(const struct sources *s, size_t l, struct ddl_train_config *t, char **copy,
+                               int *n_positional, struct ddl_error *err)
+{
+    static const uint64_t unset = DDL_OPTION_AUTO - 1; /* beyond the range of every row */
+    struct ddl_train_config own = ddl_train_defaults(), later = { 0 };
+    struct file_keys keys;
+    ddl_status status = read_file_keys(&s->layers[l], &keys, err);
+    if (status || !*keys.computed)
+        return status;
+    for (const struct ddl_option *row = rows; row->name; row++) {
+        if (row->automatic)
+            *automatic_field(row, &later) = unset;
+    }
+    status = apply_recipe(&s->layers[l], s->table, &own, err);
+    if (!status)
+        status = apply_from(s, l + 1, &later, copy, n_positional, err);
+    for (const struct ddl_option *row = rows; row->name && !status; row++) {
+        if (!row->automatic || !is_listed(keys.computed, row->name) || *automatic_field(row, &later) != unset)
+            continue;
+        if (t->steps == own.steps)
+            ddl_train_set_computed(row, t);
+        else
+            *automatic_field(row, t) = DDL_OPTION_AUTO;
+    }
+    return status;
+}
+
 /* The vocabulary of the tokenizer, or of the one that built the shards; 0 if neither can be read: the run
  * then reports why. */
 static ddl_status vocabulary_of(const struct ddl_train_config *t, size_t *n, struct ddl_error *err)
@@ -740,6 +811,8 @@ static ddl_status configure(const struct sources *s, struct ddl_train_config *ou
         status = follow_block_size(s, &t, copy, n_positional, err);
     if (!status)
         status = follow_accumulate(s, &t, copy, n_positional, err);
+    for (size_t l = 0; !status && l < s->n_layers; l++)
+        status = follow_steps(s, l, &t, copy, n_positional, err);
     if (!status)
         status = apply_all(s, &given, copy, n_positional, err);
     if (!status)
@@ -885,6 +958,23 @@ static void write_quoted(FILE *out, const char *text)
     putc('"', out);
 }
 
+/* The line with the keys whose values are computed, if there are any. */
+static void write_computed(FILE *out, const struct ddl_train_config *t)
+{
+    const char *before = "";
+    for (const struct ddl_option *row = rows; row->name; row++) {
+        bool computed = row->automatic && t->computed & computed_bit(row);
+        if (computed && !*before)
+            fprintf(out,
+                    "# Computed values, computed again for another number of steps:\n%s: ", computed_key);
+        if (computed)
+            fprintf(out, "%s%s", before, row->name);
+        before = computed ? "," : before;
+    }
+    if (*before)
+        putc('\n', out);
+}
+
 /* Paths are bytes, YAML is not: what is not valid UTF-8 is left out. */
 static void write_row(FILE *out, const struct ddl_option *row, const void *object)
 {
@@ -920,6 +1010,7 @@ ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const ch
         return status;
     fprintf(w.stream, "# Relative paths are relative to the folder of this file.\n%s: %s\n",
             ddl_relative_to_key, ddl_relative_to_names[DDL_RELATIVE_TO_RECIPE]);
+    write_computed(w.stream, config);
     for (const struct ddl_option *row = rows; row->name; row++)
         write_row(w.stream, row, &stored);
     /* Read again, hidden_size or num_attention_heads alone would change head_dim. */

@@ -9,6 +9,9 @@
 /* A copy with the values that depend on other keys: seq 0, and each DDL_OPTION_AUTO. */
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config);
 
+/* Notes that the row's value is computed, so that a stored recipe lists it. */
+void ddl_train_set_computed(const struct ddl_option *row, struct ddl_train_config *config);
+
 /* The ranks of a run. */
 size_t ddl_train_ranks(const struct ddl_train_config *config);
 /* The part of each step's sequences that a rank takes; of a resolved configuration. */

@@ -51,6 +51,16 @@ static void mistakes(void **state)
     assert_refused(cases, sizeof cases / sizeof *cases);
 }
 
+/* The file in the folder contains the text. */
+static void assert_file_says(const char *folder, const char *name, const char *text)
+{
+    char *content = read_file(file_in(folder, name), NULL);
+    if (!strstr(content, text))
+        print_error("%s:\n%s", name, content);
+    assert_non_null(strstr(content, text));
+    free(content);
+}
+
 static void help(void **state)
 {
     (void)state;
@@ -118,6 +128,45 @@ static void heads_have_a_width(void **state)
     snprintf(folder, sizeof folder, "%s", tiny_folder("heads", "baseline"));
     assert_int_equal(ddl("info %s --num-attention-heads 1", folder), 0);
     assert_null(strstr(printed, "ddl: "));
+}
+
+/* The values that a run's recipe lists as computed follow another number of steps; those that were set do
+ * not. */
+static void computed_values_follow_the_steps(void **state)
+{
+    (void)state;
+    static const char flags[] =
+        "--vocab-size 300 --num-hidden-layers 1 --num-attention-heads 2 --hidden-size 16 --head-dim 8 "
+        "--block-size 16 --batch 2 --backend ref --quiet";
+    char run[1024], other[1024], shard[1024];
+    snprintf(run, sizeof run, "%s", scratch_path("computed"));
+    snprintf(other, sizeof other, "%s", scratch_path("computed2"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("computed.bin"));
+    write_random_shard(shard, 1, 260, 3000);
+    remove_scratch("computed");
+    assert_int_equal(ddl("train %s --steps 200 --train-data %s --val-every 50 --out %s", flags, shard, run),
+                     0);
+    assert_file_says(run, "recipe.yaml", "computed: warmup,log_every,telemetry_every,val_tokens,");
+    assert_file_says(run, "recipe.yaml", "\nwarmup: 4\n");
+    assert_file_says(run, "recipe.yaml", "\nval_every: 50\n");
+    assert_int_equal(ddl("train %s/recipe.yaml --resume --steps 3", run), 2);
+    assert_null(strstr(printed, "warmup"));
+    assert_printed("the run has done 200 of 3 steps already");
+    /* Resumed for more steps, the run keeps its values, and its recipe lists them still. */
+    assert_int_equal(ddl("train %s/recipe.yaml --resume --steps 250 --quiet", run), 0);
+    assert_file_says(run, "recipe.yaml", "computed: warmup,log_every,telemetry_every,val_tokens,");
+    assert_file_says(run, "recipe.yaml", "\nwarmup: 4\n");
+    assert_file_says(run, "recipe.yaml", "\ncheckpoint_every: 50\n");
+    /* A new run computes them, but what the recipe's run or the flags have set. */
+    assert_int_equal(ddl("train %s/recipe.yaml --steps 100 --out %s --overwrite --quiet", run, other), 0);
+    assert_file_says(other, "recipe.yaml", "\nwarmup: 2\n");
+    assert_file_says(other, "recipe.yaml", "\nval_every: 50\n");
+    assert_int_equal(
+        ddl("train %s/recipe.yaml --steps 100 --warmup 5 --out %s --overwrite --quiet", run, other), 0);
+    assert_file_says(other, "recipe.yaml", "\nwarmup: 5\n");
+    assert_file_says(other, "recipe.yaml", "computed: log_every,telemetry_every,val_tokens,");
+    assert_int_equal(ddl("train %s/recipe.yaml --out %s --overwrite --dry-run --warmup 400", run, other), 2);
+    assert_printed("warmup is 400, more than steps 250");
 }
 
 /* Weights that end early, at any place: the file, its length and the expected one. */
@@ -738,6 +787,7 @@ int main(void)
         cmocka_unit_test(names_are_listed),
         cmocka_unit_test(options_are_named_alike),
         cmocka_unit_test(heads_have_a_width),
+        cmocka_unit_test(computed_values_follow_the_steps),
         cmocka_unit_test(truncated_weights_are_reported),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(json_is_alone),
