@@ -37,7 +37,7 @@ static const struct ddl_other_name prompt_others[] = {
     { 0 },
 };
 static const struct ddl_other_name stop_others[] = {
-    { "reverse_prompt", "The text that stops is not printed", DDL_OTHER_DIFFERS },
+    { "reverse_prompt", "The stop text itself is not printed", DDL_OTHER_DIFFERS },
     { "stop_strings", "It may be repeated", DDL_OTHER_DIFFERS },
     { 0 },
 };

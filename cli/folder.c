@@ -23,10 +23,11 @@ static ddl_status check_is_model(const char *dir, const struct ddl_run_model *mo
     if (access(path, F_OK) == 0)
         return DDL_OK;
     int code = errno;
-    return ddl_error_set(err, DDL_E_IO,
-                         "%.400s/config.json: cannot open: %s: %.300s is no model folder: expected a run, a "
-                         "checkpoint or another folder with config.json",
-                         model->path, strerror(code), dir);
+    return ddl_error_set(
+        err, DDL_E_IO,
+        "%.400s/config.json: cannot open: %s: %.300s is not a model folder: expected a run, a "
+        "checkpoint or another folder with config.json",
+        model->path, strerror(code), dir);
 }
 
 static bool has_tokenizer(const char *dir)

@@ -10,7 +10,7 @@
 static void on_lost_page(int number, siginfo_t *info, void *context)
 {
     static const char text[] =
-        "ddl: a file became shorter while it was being read, or its device failed: put it back whole, or see "
+        "ddl: a file became shorter while it was being read, or its device failed: restore it, or see "
         "the system log, then start again\n";
     (void)context;
     if (info->si_code == BUS_ADRERR) {

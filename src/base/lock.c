@@ -332,7 +332,7 @@ ddl_status ddl_lock_check(const struct ddl_lock *lock, bool *moved, char *now, s
     *moved = false;
     snprintf(now, size, "another place");
     if (fstat(lock->folder, &opened) != 0)
-        return ddl_file_error(err, folder, "look at");
+        return ddl_file_error(err, folder, "examine");
     if (opened.st_nlink == 0 || !is_in(lock->folder, lock->fd))
         return ddl_error_set(err, DDL_E_IO,
                              "%.600s: the folder or its file %s was removed or replaced while it was in use: "

@@ -21,7 +21,7 @@ static const struct ddl_other_name length_others[] = {
 };
 static const struct ddl_other_name temperature_others[] = {
     { "temp", NULL, DDL_OTHER_SAME },
-    { "do_sample", "0 is greedy decoding, which do_sample=False is", DDL_OTHER_DIFFERS },
+    { "do_sample", "0 is greedy decoding, as do_sample=False", DDL_OTHER_DIFFERS },
     { "repeat_penalty", "tokens are not penalized for repetition", DDL_OTHER_NONE },
     { "repetition_penalty", "tokens are not penalized for repetition", DDL_OTHER_NONE },
     { "frequency_penalty", "tokens are not penalized for repetition", DDL_OTHER_NONE },

@@ -231,8 +231,8 @@ static ddl_status extend(struct machine *m, enum ddl_pickle_kind kind, size_t fi
 {
     if (m->n_stack == 0 || m->stack[m->n_stack - 1] == no_value ||
         m->out.values[m->stack[m->n_stack - 1]].kind != kind)
-        return malformed(m, kind == DDL_PICKLE_DICT ? "items are added to what is no dict"
-                                                    : "items are added to what is no list");
+        return malformed(m, kind == DDL_PICKLE_DICT ? "items are added to a value that is not a dict"
+                                                    : "items are added to a value that is not a list");
     ddl_pickle_ref container = m->stack[m->n_stack - 1];
     size_t step = kind == DDL_PICKLE_DICT ? 2 : 1;
     if (n % step)
@@ -267,7 +267,7 @@ static ddl_status extend_to_mark(struct machine *m, enum ddl_pickle_kind kind)
 static ddl_status take(struct machine *m, uint64_t n, const unsigned char **out)
 {
     if (n > m->size - m->at)
-        return malformed(m, "it ends inside of an opcode's argument");
+        return malformed(m, "it ends inside an opcode's argument");
     *out = m->data + m->at;
     m->at += (size_t)n;
     return DDL_OK;
@@ -359,7 +359,7 @@ static ddl_status put(struct machine *m, uint64_t place)
     if (m->n_stack == 0 || m->stack[m->n_stack - 1] == no_value)
         return malformed(m, "a value is missing on the stack");
     if (place >= m->size)
-        return malformed(m, "the number of a place of the memo is larger than the pickle");
+        return malformed(m, "an index of the memo is larger than the pickle");
     if (place >= m->memo_capacity) {
         size_t wanted = 2 * (size_t)place + 64;
         ddl_pickle_ref *memo = realloc(m->memo, wanted * sizeof *memo);
@@ -389,7 +389,7 @@ static ddl_status get_at(struct machine *m, unsigned bytes)
     if (status)
         return status;
     if (place >= m->memo_capacity || m->memo[place] == no_value)
-        return malformed(m, "there is nothing at this place of the memo");
+        return malformed(m, "the memo has no value at this index");
     return push(m, m->memo[place]);
 }
 
@@ -421,7 +421,7 @@ static ddl_status take_line(struct machine *m, const unsigned char **line, size_
 {
     const unsigned char *from = m->data + m->at, *end = memchr(from, '\n', m->size - m->at);
     if (!end)
-        return malformed(m, "it ends inside of an opcode's argument");
+        return malformed(m, "it ends inside an opcode's argument");
     *line = from;
     *n = (size_t)(end - from);
     m->at += *n + 1;
@@ -448,7 +448,7 @@ static ddl_status stack_global(struct machine *m)
         return status;
     const struct ddl_pickle_value *a = &m->out.values[module], *b = &m->out.values[name];
     if (a->kind != DDL_PICKLE_TEXT || b->kind != DDL_PICKLE_TEXT)
-        return malformed(m, "the name of a global is no string");
+        return malformed(m, "the name of a global is not a string");
     return push_global(m, a->as.text, a->n, b->as.text, b->n);
 }
 
@@ -461,12 +461,12 @@ static ddl_status reduce(struct machine *m)
         return malformed(m, "a value is missing on the stack");
     const struct ddl_pickle_value *f = &m->out.values[function], *a = &m->out.values[arguments];
     if (f->kind != DDL_PICKLE_GLOBAL || a->kind != DDL_PICKLE_TUPLE)
-        return malformed(m, "a call of what is no global, or without a tuple of arguments");
+        return malformed(m, "a call of a value that is not a global, or without a tuple of arguments");
     const struct ddl_pickle_global *row = &m->globals[f->as.number];
     if (!row->makes_dict)
         return collect(m, DDL_PICKLE_CALL, 2);
     if (a->n)
-        return malformed(m, "a dict is made with arguments");
+        return malformed(m, "OrderedDict is called with arguments");
     m->n_stack -= 2;
     const struct ddl_pickle_value dict = { .kind = DDL_PICKLE_DICT };
     return push_new(m, &dict);

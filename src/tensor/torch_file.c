@@ -161,7 +161,7 @@ static ddl_status find_storage(const struct reader *r, const struct ddl_pickle_v
                              r->path, t->name, name);
     size_t expected;
     if (untyped && *numel % size)
-        return tensor_error(r, t, "the storage is no multiple of its dtype's size");
+        return tensor_error(r, t, "the size of the storage is not a multiple of its dtype's");
     *numel /= untyped ? size : 1;
     if (!ddl_size_mul(*numel, size, &expected) || expected != (*entry)->size)
         return ddl_error_set(r->err, DDL_E_FORMAT,
@@ -484,7 +484,7 @@ static ddl_status not_zip(const struct ddl_file_map *map, const char *path, stru
         return ddl_error_set(
             err, DDL_E_UNSUPPORTED,
             "%s: expected the zip format that torch.save writes since PyTorch 1.6, found the "
-            "one before; convert the file: python3 -c \"import sys, torch; f = sys.argv[1]; "
+            "older format; convert the file: python3 -c \"import sys, torch; f = sys.argv[1]; "
             "torch.save(torch.load(f, map_location='cpu', weights_only=True), f)\" %s",
             path, path);
     return ddl_error_set(err, DDL_E_FORMAT, "%s: expected a zip file as torch.save writes it, found %s", path,

@@ -15,7 +15,7 @@ struct file {
     const char *path;
 };
 
-/* The table of contents: n records in bytes [at, end). */
+/* The central directory: n records in bytes [at, end). */
 struct directory {
     size_t at, end;
     uint64_t n;
@@ -55,7 +55,7 @@ static ddl_status broken(const struct file *f, const char *what, struct ddl_erro
     return ddl_error_set(err, DDL_E_FORMAT, "%s: the zip file is corrupted: %s", f->path, what);
 }
 
-/* ---- where the table of contents is ---- */
+/* ---- where the central directory is ---- */
 
 /* Sizes that do not fit 32 bits are in a second record, whose place is recorded just before the first. */
 static ddl_status read_end64(const struct file *f, size_t end, struct directory *d, struct ddl_error *err)
@@ -64,12 +64,12 @@ static ddl_status read_end64(const struct file *f, size_t end, struct directory 
         return broken(f, "no zip64 record", err);
     uint64_t at = number(f->data + end - LOCATOR64 + 8, 8);
     if (at > end - LOCATOR64 || end - LOCATOR64 - at < END64 || !has_mark(f, (size_t)at, end64_mark))
-        return broken(f, "no zip64 record where its locator says", err);
+        return broken(f, "no zip64 record at the place that its locator gives", err);
     const unsigned char *record = f->data + at;
     uint64_t size = number(record + 40, 8), start = number(record + 48, 8);
     d->n = number(record + 32, 8);
     if (start > at || size > at - start)
-        return broken(f, "the zip64 table of contents is outside of the file", err);
+        return broken(f, "the zip64 central directory is outside of the file", err);
     d->at = (size_t)start;
     d->end = (size_t)(start + size);
     return DDL_OK;
@@ -91,7 +91,7 @@ static ddl_status find_directory(const struct file *f, struct directory *d, stru
     }
     if (!found)
         return ddl_error_set(err, DDL_E_FORMAT,
-                             "%s: truncated: expected a zip file's table of contents at the end of its %zu "
+                             "%s: truncated: expected a zip file's central directory at the end of its %zu "
                              "bytes, found none",
                              f->path, f->size);
     const unsigned char *record = f->data + at;
@@ -99,7 +99,7 @@ static ddl_status find_directory(const struct file *f, struct directory *d, stru
     if (n == 0xffff || size == 0xffffffff || start == 0xffffffff)
         return read_end64(f, at, d, err);
     *d = (struct directory){ (size_t)start, (size_t)(start + size), n };
-    return d->end > at ? broken(f, "the table of contents is outside of the file", err) : DDL_OK;
+    return d->end > at ? broken(f, "the central directory is outside of the file", err) : DDL_OK;
 }
 
 /* ---- entries ---- */
@@ -132,17 +132,17 @@ static ddl_status bad_entry(const struct file *f, const struct ddl_zip_entry *e,
                          (int)(e->name_size < 200 ? e->name_size : 200), e->name, what);
 }
 
-/* Reads one record of the table of contents, and the entry's own header. *at moves behind the record. */
+/* Reads one record of the central directory, and the entry's own header. *at moves behind the record. */
 static ddl_status read_entry(const struct file *f, const struct directory *d, size_t *at,
                              struct ddl_zip_entry *e, struct ddl_error *err)
 {
     const unsigned char *record = f->data + *at;
     if (d->end - *at < CENTRAL || !has_mark(f, *at, central_mark))
-        return broken(f, "the table of contents has fewer entries than it says", err);
+        return broken(f, "the central directory has fewer entries than it declares", err);
     size_t name = (size_t)number(record + 28, 2), extra = (size_t)number(record + 30, 2),
            comment = (size_t)number(record + 32, 2);
     if (name + extra + comment > d->end - *at - CENTRAL)
-        return broken(f, "an entry of the table of contents ends outside of it", err);
+        return broken(f, "an entry of the central directory ends outside of it", err);
     *at += CENTRAL + name + extra + comment;
     *e = (struct ddl_zip_entry){ .name = (const char *)record + CENTRAL,
                                  .name_size = name,
@@ -164,7 +164,7 @@ static ddl_status read_entry(const struct file *f, const struct directory *d, si
         return bad_entry(
             f, e, "compressed; expected a file as torch.save writes it, stored without compression", err);
     if (start > d->at || d->at - start < LOCAL || !has_mark(f, (size_t)start, local_mark))
-        return bad_entry(f, e, "no header where the table of contents says", err);
+        return bad_entry(f, e, "no header at the place that the central directory gives", err);
     e->header = f->data + start;
     uint64_t skip = LOCAL + number(e->header + 26, 2) + number(e->header + 28, 2);
     if (skip > d->at - start || size > d->at - start - skip)
@@ -203,7 +203,7 @@ static ddl_status check_entries(const struct file *f, struct ddl_zip *zip, struc
     qsort(e, zip->n, sizeof *e, by_name);
     for (size_t i = 1; i < zip->n; i++) {
         if (by_name(&e[i - 1], &e[i]) == 0)
-            return bad_entry(f, &e[i], "there are two of this name", err);
+            return bad_entry(f, &e[i], "duplicate name", err);
     }
     return DDL_OK;
 }
@@ -218,10 +218,10 @@ ddl_status ddl_zip_open(struct ddl_zip *out, const unsigned char *data, size_t s
     if (status)
         return status;
     if (d.n > (d.end - d.at) / CENTRAL)
-        return broken(&f, "the table of contents has fewer entries than it says", err);
+        return broken(&f, "the central directory has fewer entries than it declares", err);
     struct ddl_zip zip = { malloc(((size_t)d.n + 1) * sizeof *zip.entries), 0 };
     if (!zip.entries)
-        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its table of contents", path);
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its central directory", path);
     for (size_t at = d.at; zip.n < d.n && !status; zip.n += !status)
         status = read_entry(&f, &d, &at, &zip.entries[zip.n], err);
     if (!status)

@@ -1,4 +1,4 @@
-/* The table of contents of a zip file whose entries are stored without compression, as torch.save writes it.
+/* The central directory of a zip file whose entries are stored without compression, as torch.save writes it.
  */
 #ifndef DDL_TENSOR_ZIP_H
 #define DDL_TENSOR_ZIP_H
@@ -25,7 +25,7 @@ struct ddl_zip {
 
 /* True if the bytes begin as a zip file does. */
 bool ddl_zip_begins(const unsigned char *data, size_t size);
-/* Reads the table of contents of a whole file; `path` is for messages. DDL_E_FORMAT if an entry is
+/* Reads the central directory of a whole file; `path` is for messages. DDL_E_FORMAT if an entry is
  * compressed, encrypted, outside of the file, has the name of another or overlaps it. The entries point into
  * `data`. Close after a success. */
 ddl_status ddl_zip_open(struct ddl_zip *out, const unsigned char *data, size_t size, const char *path,

@@ -173,7 +173,7 @@ OTHERS(val_tokens) = {
 };
 OTHERS(checkpoint_every) = {
     { "save_strategy", "It is a number of steps", DDL_OTHER_DIFFERS },
-    { "always_save_checkpoint", "A checkpoint is saved whatever its loss is", DDL_OTHER_DIFFERS },
+    { "always_save_checkpoint", "Checkpoints are saved regardless of the loss", DDL_OTHER_DIFFERS },
     { 0 },
 };
 OTHERS(keep_best) = {

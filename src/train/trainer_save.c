@@ -117,11 +117,10 @@ static ddl_status check_place(const struct run *run, struct ddl_error *err)
     ddl_status status = ddl_lock_check(&run->lock, &moved, now, sizeof now, err);
     if (status || !moved)
         return status;
-    return ddl_error_set(
-        err, DDL_E_IO,
-        "%.400s: the folder was moved to %.400s while the run was in it: the run is finished, "
-        "and all its files are there",
-        run->config.out, now);
+    return ddl_error_set(err, DDL_E_IO,
+                         "%.400s: the folder was moved to %.400s while the run used it: the run is finished, "
+                         "and all its files are there",
+                         run->config.out, now);
 }
 
 /* Writes the model on rank 0. */

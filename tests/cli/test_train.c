@@ -37,7 +37,7 @@ static void mistakes(void **state)
           "eval: expected one of --val-data, --text and --tasks, found several" },
         { "eval /nowhere --text LICENSE", 1, "/nowhere/config.json: cannot open" },
         { "eval html --text LICENSE", 1,
-          "html is no model folder: expected a run, a checkpoint or another folder with config.json" },
+          "html is not a model folder: expected a run, a checkpoint or another folder with config.json" },
         { "eval /nowhere --text x --sequence 4", 2, "unknown option '--sequence'" },
         { "generate", 2, "generate: missing argument: expected a model folder (DIR)" },
         { "generate /nowhere --prompt a", 1, "/nowhere/config.json: cannot open" },

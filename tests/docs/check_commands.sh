@@ -227,7 +227,7 @@ run_block() { # document, file
             return 0 ;;
         first\|*)
             run "$rest" || { bad "$1: suite: first $rest"; cat "$scratch/out" "$scratch/err"; } ;;
-        more\|*--checkpoint-every* | more\|*--overwrite* | more\|*--resume*)
+        more\|*--checkpoint-every* | more\|*--overwrite* | more\|*--resume* | more\|*--any* | more\|*--sample-every*)
             bad "$1: suite: $rest: hides what the printed command does" ;;
         more\|*) printf '%s\n' "$rest" >>"$scratch/more" ;;
         run\|*) pending=$rest ;;

@@ -350,7 +350,7 @@ def files_of_torch_load():
         assert all(torch.equal(written[k], tensors[k]) for k in tensors)
         file = folder / "pytorch_model.bin"
         torch.save(tensors, file, _use_new_zipfile_serialization=False)
-        assert "since PyTorch 1.6, found the one before; convert the file" in ddl("info", folder, status=1)
+        assert "since PyTorch 1.6, found the older format; convert the file" in ddl("info", folder, status=1)
         torch.save(tensors | {WTE: tensors[WTE].t().contiguous().t()}, file)
         assert f"{WTE} is not contiguous" in ddl("info", folder, status=1)
         torch.save({"model": torch.nn.Linear(2, 2)}, file)

@@ -20,7 +20,7 @@ void buffer_text(struct buffer *b, const char *text);
 void buffer_number(struct buffer *b, uint64_t value, unsigned bytes);
 void buffer_free(struct buffer *b);
 
-/* A zip file under way. `central` is its table of contents. */
+/* A zip file under way. `central` is its central directory. */
 struct zip_writer {
     struct buffer file, central;
     size_t n;
@@ -29,7 +29,7 @@ struct zip_writer {
 };
 /* Adds an entry; the bytes start at a multiple of 64, as in files of torch.save. */
 void zip_add(struct zip_writer *z, const char *name, const void *data, size_t n);
-/* Appends the table of contents; the file is z->file. */
+/* Appends the central directory; the file is z->file. */
 void zip_finish(struct zip_writer *z);
 void zip_free(struct zip_writer *z);
 

@@ -166,29 +166,29 @@ static const struct {
     { PIECE(PROTO "(S'x'\ni."), "opcode 0x53" },
     { PIECE(PROTO "X\xff\xff\xff\xff"
                   "a"),
-      "ends inside of an opcode's argument" },
+      "ends inside an opcode's argument" },
     { PIECE(PROTO "\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
                   "a"),
-      "ends inside of an opcode's argument" },
-    { PIECE(PROTO "ctorch"), "ends inside of an opcode's argument" },
+      "ends inside an opcode's argument" },
+    { PIECE(PROTO "ctorch"), "ends inside an opcode's argument" },
     { PIECE(PROTO "}"), "ends without a STOP" },
     { PIECE(""), "ends without a STOP" },
     { PIECE("."), "a value is missing on the stack" },
     { PIECE("(."), "a value is missing on the stack" },
     { PIECE("}R."), "a value is missing on the stack" },
-    { PIECE("}}R."), "a call of what is no global" },
+    { PIECE("}}R."), "a call of a value that is not a global" },
     { PIECE("ccollections\nOrderedDict\n}R."), "without a tuple of arguments" },
-    { PIECE("ccollections\nOrderedDict\nN\x85R."), "a dict is made with arguments" },
+    { PIECE("ccollections\nOrderedDict\nN\x85R."), "OrderedDict is called with arguments" },
     { PIECE("t."), "there is no mark on the stack" },
-    { PIECE("](K\x01u."), "items are added to what is no dict" },
+    { PIECE("](K\x01u."), "items are added to a value that is not a dict" },
     { PIECE("}(K\x01u."), "a key has no value" },
     { PIECE("}K\x01"
             "a."),
-      "items are added to what is no list" },
-    { PIECE("h\x05."), "there is nothing at this place of the memo" },
-    { PIECE("}r\xff\xff\xff\xff."), "place of the memo is larger than the pickle" },
+      "items are added to a value that is not a list" },
+    { PIECE("h\x05."), "the memo has no value at this index" },
+    { PIECE("}r\xff\xff\xff\xff."), "index of the memo is larger than the pickle" },
     { PIECE("q\x01."), "a value is missing on the stack" },
-    { PIECE("K\x01K\x02\x93."), "the name of a global is no string" },
+    { PIECE("K\x01K\x02\x93."), "the name of a global is not a string" },
     { PIECE("]."), "expected a dict of tensors, found a list" },
     { PIECE("}."), "found no tensor" },
     { ONE("K\x01"), "found no tensor" },
@@ -347,7 +347,7 @@ static void truncation_is_detected(void **state)
             assert_int_equal(read_copy(&file, &map, &z.file, n, &err), DDL_E_FORMAT);
             assert_says(&err, n == 0  ? "found an empty file"
                               : n < 4 ? "expected a zip file as torch.save writes it"
-                                      : "truncated: expected a zip file's table of contents");
+                                      : "truncated: expected a zip file's central directory");
             close_copy(&file, &map);
         }
         assert_ok(read_copy(&file, &map, &z.file, z.file.n, &err), err);
@@ -392,7 +392,7 @@ static void set(struct zip_writer *z, size_t at, uint64_t value, unsigned bytes)
 static void zip_files_are_checked(void **state)
 {
     (void)state;
-    /* A number in the first record of the table of contents, or in the last record. */
+    /* A number in the first record of the central directory, or in the last record. */
     static const struct {
         bool zip64, end;
         size_t at;
@@ -404,21 +404,21 @@ static void zip_files_are_checked(void **state)
         { false, false, 10, 8, 2, "entry 'archive/data.pkl' of the zip file: compressed" },
         { false, false, 24, 5, 4, "compressed" },
         { false, false, 28, 60000, 2, "ends outside of it" },
-        { false, false, 42, 1, 4, "no header where the table of contents says" },
-        { false, false, 42, 0xfffffff0, 4, "no header where the table of contents says" },
+        { false, false, 42, 1, 4, "no header at the place that the central directory gives" },
+        { false, false, 42, 0xfffffff0, 4, "no header at the place that the central directory gives" },
         { false, false, 42, 0xffffffff, 4, "no zip64 sizes in its record" },
-        { false, false, 0, 0, 4, "fewer entries than it says" },
-        { false, true, 10, 60000, 2, "fewer entries than it says" },
-        { false, true, 16, 0xfffffff0, 4, "the table of contents is outside of the file" },
-        { false, true, 12, 0xfffffff0, 4, "the table of contents is outside of the file" },
+        { false, false, 0, 0, 4, "fewer entries than it declares" },
+        { false, true, 10, 60000, 2, "fewer entries than it declares" },
+        { false, true, 16, 0xfffffff0, 4, "the central directory is outside of the file" },
+        { false, true, 12, 0xfffffff0, 4, "the central directory is outside of the file" },
         { false, true, 10, 0xffff, 2, "no zip64 record" },
         { true, false, 50 + 16 + 0, UINT64_MAX, 8, "compressed" },
         { true, true, 0, 0, 4, "truncated" },
-        { true, true, (size_t)-12, UINT64_MAX, 8, "no zip64 record where its locator says" },
-        { true, true, (size_t)-12, 4, 8, "no zip64 record where its locator says" },
-        { true, true, (size_t)-20 - 24, UINT64_MAX, 8, "fewer entries than it says" },
-        { true, true, (size_t)-20 - 16, UINT64_MAX, 8, "the zip64 table of contents is outside" },
-        { true, true, (size_t)-20 - 8, UINT64_MAX, 8, "the zip64 table of contents is outside" },
+        { true, true, (size_t)-12, UINT64_MAX, 8, "no zip64 record at the place that its locator gives" },
+        { true, true, (size_t)-12, 4, 8, "no zip64 record at the place that its locator gives" },
+        { true, true, (size_t)-20 - 24, UINT64_MAX, 8, "fewer entries than it declares" },
+        { true, true, (size_t)-20 - 16, UINT64_MAX, 8, "the zip64 central directory is outside" },
+        { true, true, (size_t)-20 - 8, UINT64_MAX, 8, "the zip64 central directory is outside" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct zip_writer z = { .zip64 = cases[i].zip64 };
@@ -452,7 +452,7 @@ static void entries_are_distinct(void **state)
     zip_add(&z, "n/data.pkl", "}.", 2);
     zip_finish(&z);
     assert_int_equal(open_bytes(&st, z.file.data, z.file.n, &err), DDL_E_FORMAT);
-    assert_says(&err, "entry 'n/data.pkl' of the zip file: there are two of this name");
+    assert_says(&err, "entry 'n/data.pkl' of the zip file: duplicate name");
     zip_free(&z);
 
     z = (struct zip_writer){ 0 };
