@@ -36,10 +36,12 @@ enum ddl_other_kind {
     DDL_OTHER_NONE,    /* nothing corresponds to it: the row is not suggested        */
     DDL_OTHER_SAME,    /* accepted as an alias, which help and completion do not list */
 };
+
+/* A name that another program uses. */
 struct ddl_other_name {
-    const char *name;   /* NULL ends a list */
-    const char *advice; /* DIFFERS (or NULL), NONE: how the row differs, or what to do instead */
-    enum ddl_other_kind kind;
+    const char *name;         /* NULL ends a list                                                    */
+    const char *advice;       /* DIFFERS (or NULL), NONE: how the row differs, or what to do instead */
+    enum ddl_other_kind kind; /* what the name is here                                               */
 };
 
 /* A setting. Tables end with a row whose name is NULL. */

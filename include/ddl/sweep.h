@@ -137,8 +137,9 @@ struct ddl_sweep_callbacks {
 DDL_API ddl_status ddl_sweep_run(struct ddl_sweep *sweep, const struct ddl_sweep_options *options,
                                  const struct ddl_sweep_callbacks *callbacks, struct ddl_error *err);
 
-/* Reports what is unexpected about the planned configurations: a head_dim that was computed and is not that
- * of the named size. Runs with the same values have one message, with the name of the first. */
+/* Calls `note` for what is unexpected in the configurations that `sweep` plans: a head_dim that was computed
+ * and is not that of the named size. Runs with the same values have one message, with the name of the first.
+ */
 DDL_API void ddl_sweep_note(const struct ddl_sweep *sweep, ddl_warn_fn *note, void *user);
 
 /* The prediction of a run. */
