@@ -839,11 +839,16 @@ def final_step(folder: Path) -> tuple[int | None, bool]:
     return step, step is not None and not (has_log and logged < step)
 
 
-def validation_loss(checkpoint: Path) -> float | None:
+def unchecked_state(checkpoint: Path) -> dict:
+    """state.json of a checkpoint; empty if it cannot be read."""
     try:
-        return json.loads((checkpoint / "state.json").read_bytes()).get("val_loss")
+        return json.loads((checkpoint / "state.json").read_bytes())
     except (OSError, ValueError):
-        return None
+        return {}
+
+
+def validation_loss(checkpoint: Path) -> float | None:
+    return unchecked_state(checkpoint).get("val_loss")
 
 
 def first_valid(candidates: list[Path], run: Path) -> Path:
@@ -874,15 +879,18 @@ def find_model(folder, which="last") -> Path:
         if which not in ("last", "final"):
             raise FileNotFoundError(f"{folder}: no model {which!r}: expected a run folder")
         return folder
+    by_time = [path for path in reversed(checkpoints.values()) if unchecked_state(path).get("by_time")]
+    kept = {s: path for s, path in checkpoints.items() if path not in by_time}
     has_final = (folder / "config.json").exists() and (folder / "model.safetensors").exists()
     step, is_current = final_step(folder) if has_final else (None, False)
     final = "the final model" + ("" if step is None else f" (step {step})")
     if which == "last":
-        wanted, candidates = "a checkpoint or a final model", list(reversed(checkpoints.values()))
+        wanted, candidates = "a checkpoint or a final model", list(reversed(kept.values()))
         if has_final:
-            candidates.insert(sum(s > step for s in checkpoints) if is_current else len(checkpoints), folder)
+            candidates.insert(sum(s > step for s in kept) if is_current else len(kept), folder)
+        candidates += by_time  # the run is about to remove them
     elif which == "best":
-        losses = {path: loss for path in checkpoints.values() if (loss := validation_loss(path)) is not None}
+        losses = {path: loss for path in kept.values() if (loss := validation_loss(path)) is not None}
         wanted, candidates = "a checkpoint with a validation loss", sorted(losses, key=losses.get)
     elif which == "final":
         wanted, candidates = "a final model", [folder] if has_final else []

@@ -96,6 +96,7 @@ struct ddl_train_config {
     uint64_t tasks_limit;      /* documents of each; 0: all              */
     size_t tasks_shots;        /* examples before each document          */
     uint64_t checkpoint_every; /* 0: only on a stop; auto            */
+    double checkpoint_seconds; /* between checkpoints by time, replaced by the next checkpoint; 0: none */
     size_t keep_last;          /* checkpoints; 0: all                */
     size_t keep_best;          /* in addition, the ones of lowest validation loss; 0: none */
     /* the machine */
@@ -265,12 +266,14 @@ struct ddl_checkpoint {
     double loss;     /* of the step */
     bool has_val;    /* whether a validation followed the step */
     double val_loss; /* of that validation, nats */
+    bool by_time;    /* written because of checkpoint_seconds: the next checkpoint replaces it */
 };
 /* Those in the folder `out`, n of them, oldest first; free *list with free. None, or no folder, is no error:
  * *list is then NULL. */
 DDL_API ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, size_t *n,
                                        struct ddl_error *err);
-/* The index in `list` of the one of lowest validation loss, the earliest of equals; n if none has one. */
+/* The index in `list` of the one of lowest validation loss, the earliest of equals; n if none has one. Those
+ * by time do not count. */
 DDL_API size_t ddl_checkpoint_best(const struct ddl_checkpoint *list, size_t n);
 /* Compares every file of the checkpoint in `folder` with the size and checksum it was written with. */
 DDL_API ddl_status ddl_checkpoint_check(const char *folder, struct ddl_error *err);

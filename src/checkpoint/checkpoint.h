@@ -24,8 +24,8 @@ struct ddl_checkpoint_content {
     const ddl_model *model;
     const ddl_tokenizer *tokenizer; /* may be NULL */
     const struct ddl_checkpoint_tensors *tensors;
-    /* An object with step, loss, val_loss (null: none) and whatever else the caller reads back. The keys
-     * version, files and crc32 are the checkpoint's own. */
+    /* An object with step, loss, val_loss (null: none), by_time (absent: false) and whatever else the caller
+     * reads back. The keys version, files and crc32 are the checkpoint's own. */
     const json_t *state;
 };
 
@@ -51,11 +51,17 @@ typedef ddl_status ddl_checkpoint_fn(void *user, const char *path, struct ddl_er
 ddl_status ddl_checkpoint_take_newest(const char *out, ddl_checkpoint_fn *take, void *user, ddl_warn_fn *note,
                                       void *note_user, char *path, size_t size, struct ddl_error *err);
 
-/* After a checkpoint of `step`: removes those up to it that are neither among the newest keep_last (0: all
- * are kept) nor among the keep_best of lowest validation loss. Later ones were skipped as corrupted: they are
- * neither counted nor removed, and neither is one whose state.json cannot be read. *best: whether this step
- * has the lowest loss. One that cannot be removed is no error: *kept says why, and is empty otherwise. */
-ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, size_t keep_last, size_t keep_best,
+/* Which checkpoints stay. */
+struct ddl_checkpoint_keep {
+    size_t last;  /* the newest; 0: all                                              */
+    size_t best;  /* in addition, those of lowest validation loss                    */
+    bool by_time; /* the one of the step if it is by time; no other by time counts or stays */
+};
+/* After a checkpoint of `step`: removes those up to it that `keep` does not name. Later ones were skipped as
+ * corrupted: they are neither counted nor removed, and neither is one whose state.json cannot be read. *best:
+ * whether this step has the lowest loss. One that cannot be removed is no error: *kept says why, and is empty
+ * otherwise. */
+ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, const struct ddl_checkpoint_keep *keep,
                                 bool *best, struct ddl_error *kept, struct ddl_error *err);
 
 /* The folder of the newest checkpoint before step `before` (UINT64_MAX: of all) and its step (may be NULL);

@@ -184,6 +184,7 @@ static void read_losses(const char *out, struct ddl_checkpoint *c)
     c->loss = c->readable ? json_number_value(loss) : 0;
     c->has_val = c->readable && json_is_number(val_loss);
     c->val_loss = c->has_val ? json_number_value(val_loss) : 0;
+    c->by_time = c->readable && json_is_true(json_object_get(state, "by_time"));
     json_decref(state);
 }
 
@@ -191,7 +192,7 @@ size_t ddl_checkpoint_lowest(const struct ddl_checkpoint *list, size_t n, const 
 {
     size_t best = n;
     for (size_t i = 0; i < n; i++) {
-        if (list[i].has_val && !(marked && marked[i]) &&
+        if (list[i].has_val && !list[i].by_time && !(marked && marked[i]) &&
             (best == n || list[i].val_loss < list[best].val_loss))
             best = i;
     }
@@ -241,19 +242,23 @@ ddl_status ddl_checkpoint_list(const char *out, struct ddl_checkpoint **list, si
 /* ---- prune ---- */
 
 /* One that cannot be read is kept and not counted: a read error must not cost the best checkpoint. */
-static void choose(const struct ddl_checkpoint *list, size_t n, size_t keep_last, size_t keep_best,
-                   bool *kept)
+static void choose(const struct ddl_checkpoint *list, size_t n, uint64_t step,
+                   const struct ddl_checkpoint_keep *keep, bool *kept)
 {
     size_t best, last = 0;
-    for (size_t i = 0; i < keep_best && (best = ddl_checkpoint_lowest(list, n, kept)) < n; i++)
+    for (size_t i = 0; i < keep->best && (best = ddl_checkpoint_lowest(list, n, kept)) < n; i++)
         kept[best] = true;
     for (size_t i = n; i-- > 0;) {
+        if (list[i].by_time) {
+            kept[i] = keep->by_time && list[i].step == step;
+            continue;
+        }
         last += list[i].readable;
-        kept[i] = kept[i] || !list[i].readable || keep_last == 0 || last <= keep_last;
+        kept[i] = kept[i] || !list[i].readable || keep->last == 0 || last <= keep->last;
     }
 }
 
-ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, size_t keep_last, size_t keep_best,
+ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, const struct ddl_checkpoint_keep *keep,
                                 bool *best, struct ddl_error *kept, struct ddl_error *err)
 {
     struct ddl_checkpoint *list;
@@ -269,7 +274,7 @@ ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, size_t keep_last
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its list of checkpoints", out);
     }
     *best = ddl_checkpoint_lowest(list, n, chosen) == n - 1 && list[n - 1].step == step;
-    choose(list, n, keep_last, keep_best, chosen);
+    choose(list, n, step, keep, chosen);
     for (size_t i = 0; i < n && !kept->status; i++) {
         char path[PATH_SIZE];
         if (!chosen[i] && ddl_checkpoint_path(out, list[i].step, false, path, sizeof path))

@@ -14,8 +14,8 @@ enum { DDL_CHECKPOINT_MAX_OUT = 1023 - 64 };
 
 /* `out`/checkpoint-<step>, or the name it has while it is written (partial); false if it does not fit. */
 bool ddl_checkpoint_path(const char *out, uint64_t step, bool partial, char *path, size_t size);
-/* The one of lowest validation loss that is not `marked` (NULL: none is), the earliest of equals; n if there
- * is none. */
+/* The one of lowest validation loss that is neither by time nor `marked` (NULL: none is), the earliest of
+ * equals; n if there is none. */
 size_t ddl_checkpoint_lowest(const struct ddl_checkpoint *list, size_t n, const bool *marked);
 /* Removes a finished one. It is renamed first, so that a half-removed one is never taken for a checkpoint. */
 ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err);

@@ -111,6 +111,8 @@ static json_t *state_object(const struct ddl_train_config *config, const struct 
         add(&object, "pending",
             json_pack("{s:f, s:f, s:b}", "lr", pending->lr, "grad_norm", pending->grad_norm, "skipped",
                       pending->skipped));
+    if (state->by_time)
+        add(&object, "by_time", json_true());
     add(&object, "spike", spike_object(&state->spike));
     add(&object, "tokenizer", tokenizer_object(&state->tokenizer));
     add(&object, "config", config_object(config));
@@ -271,6 +273,7 @@ static ddl_status read_state(const struct reader *r, struct ddl_run_state *state
     ddl_status status = DDL_OK;
     state->has_val = !json_is_null(json_object_get(r->root, "val_loss"));
     state->val_loss = 0;
+    state->by_time = json_is_true(json_object_get(r->root, "by_time"));
     for (size_t i = 0; i < COUNT(counts) && !status; i++)
         status = read_count(r, r->root, counts[i].key, counts[i].to);
     for (size_t i = 0; i < COUNT(numbers) - !state->has_val && !status; i++) /* the last one may be null */

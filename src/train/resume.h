@@ -19,6 +19,7 @@ struct ddl_run_state {
     double loss;                          /* of the step                              */
     bool has_val;                         /* whether a validation followed the step   */
     double val_loss;
+    bool by_time; /* of the newest checkpoint: checkpoint_seconds was the reason, and the next replaces it */
     /* A validation of the step was interrupted: the resumed run repeats it, then logs the step. */
     struct ddl_pending {
         bool validation;

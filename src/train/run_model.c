@@ -264,16 +264,25 @@ static ddl_status take_first(struct ddl_run_model *out, const struct saved *s, c
     return first.status;
 }
 
-/* Newest first, with the final model where it belongs. */
+/* Newest first, with the final model where it belongs. Checkpoints by time come last: the run is about to
+ * remove them. */
 static size_t order_by_age(const struct saved *s, size_t *candidates)
 {
     size_t n = 0, i = s->n;
-    while (i > 0 && !(s->has_final && !s->is_superseded && s->list[i - 1].step <= s->step))
-        candidates[n++] = --i;
+    for (; i > 0 && !(s->has_final && !s->is_superseded && s->list[i - 1].step <= s->step); i--) {
+        if (!s->list[i - 1].by_time)
+            candidates[n++] = i - 1;
+    }
     if (s->has_final)
         candidates[n++] = s->n;
-    while (i > 0)
-        candidates[n++] = --i;
+    for (; i > 0; i--) {
+        if (!s->list[i - 1].by_time)
+            candidates[n++] = i - 1;
+    }
+    for (i = s->n; i > 0; i--) {
+        if (s->list[i - 1].by_time)
+            candidates[n++] = i - 1;
+    }
     return n;
 }
 

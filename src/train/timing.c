@@ -36,6 +36,19 @@ void ddl_timing_add_part(struct ddl_timing *timing, enum ddl_run_part part, doub
     timing->part[part].seconds += seconds;
 }
 
+void ddl_timing_set_saved(struct ddl_timing *timing, double start, double end)
+{
+    timing->saved = end;
+    timing->save_seconds = end - start;
+}
+
+bool ddl_timing_save_due(const struct ddl_timing *timing, double interval, double now)
+{
+    static const double least = 50; /* durations of a write */
+    double since = now - timing->saved;
+    return interval > 0 && since >= interval && since >= least * timing->save_seconds;
+}
+
 /* How often a part is due in steps step + 1 to last. */
 static uint64_t count_due(uint64_t step, uint64_t every, uint64_t last)
 {

@@ -18,6 +18,8 @@ struct ddl_timing {
     double start; /* of the clock: now - start is the wall time of the run, earlier processes included */
     double step;  /* seconds per step, mean of the last ones; 0 before the first */
     uint64_t n;   /* steps of this process */
+    double saved; /* of the clock: when the last checkpoint was complete, or the steps began */
+    double save_seconds; /* that writing it took; 0 before the first checkpoint */
     struct {
         uint64_t every; /* steps between two; 0: never                     */
         double guess;   /* duration in steps, used before the first        */
@@ -39,6 +41,13 @@ double ddl_timing_wall(const struct ddl_timing *timing);
 /* Records the duration of a step, of a part. */
 void ddl_timing_add_step(struct ddl_timing *timing, double seconds);
 void ddl_timing_add_part(struct ddl_timing *timing, enum ddl_run_part part, double seconds);
+
+/* Records a checkpoint that was written from one time of the clock to the other. Before the first step: both
+ * that time. */
+void ddl_timing_set_saved(struct ddl_timing *timing, double start, double end);
+/* Whether a checkpoint is due at the time `now` of the clock, `interval` seconds after the last one (0:
+ * never). The interval is longer where writing would take more than a fiftieth of the time. */
+bool ddl_timing_save_due(const struct ddl_timing *timing, double interval, double now);
 
 /* Estimated seconds of steps step + 1 to `steps` with the parts that follow them, from the durations recorded
  * so far; 0 before the first step. */

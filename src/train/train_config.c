@@ -309,6 +309,9 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, AUTO_ROW(checkpoint_every, 0, "steps/10, 1 to 1000, rounded up to a multiple of val_every",       \
                     "steps between checkpoints (0: only when stopped)",                                      \
                     .aliases = "save_every save_interval save_steps", .others = checkpoint_every_others))    \
+    X(ANY, ROW(checkpoint_seconds, DDL_OPTION_DOUBLE, 0, 1e9,                                                \
+               "seconds without a checkpoint until one is written that lasts until the next "                \
+               "(0: never, as with checkpoint_every 0); at least 50 times what writing takes"))              \
     X(ANY, ROW(keep_last, DDL_OPTION_SIZE, 0, 1048576, "most recent checkpoints to keep (0: all)",           \
                .aliases = "save_total_limit"))                                                               \
     X(ANY, ROW(keep_best, DDL_OPTION_SIZE, 0, 1048576,                                                       \
@@ -387,6 +390,7 @@ struct ddl_train_config ddl_train_defaults(void)
                                   .tasks_every = DDL_OPTION_AUTO,
                                   .tasks_limit = 100,
                                   .checkpoint_every = DDL_OPTION_AUTO,
+                                  .checkpoint_seconds = 60,
                                   .keep_last = 3,
                                   .keep_best = 1,
                                   .backend = "cpu",

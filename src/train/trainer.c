@@ -268,17 +268,19 @@ static ddl_status report(struct run *run, struct ddl_error *err)
     return trainer_nonfinite_validation(run, &val, err);
 }
 
-static ddl_status save(struct run *run, struct ddl_error *err)
+static ddl_status save(struct run *run, enum trainer_save kind, struct ddl_error *err)
 {
     double start = ddl_clock_seconds();
-    ddl_status status = trainer_save(run, false, err);
-    ddl_timing_add_part(&run->timing, DDL_PART_CHECKPOINT, ddl_clock_seconds() - start);
+    ddl_status status = trainer_save(run, kind, err);
+    double end = ddl_clock_seconds();
+    ddl_timing_set_saved(&run->timing, start, end);
+    ddl_timing_add_part(&run->timing, DDL_PART_CHECKPOINT, end - start);
     return status;
 }
 
 static ddl_status stop(struct run *run, struct ddl_error *err)
 {
-    ddl_status status = save(run, err);
+    ddl_status status = save(run, SAVE_AND_PRUNE, err);
     if (status)
         return write_failed(run, status, err);
     return ddl_error_set(
@@ -313,6 +315,28 @@ static ddl_status stop_in_evaluation(struct run *run, struct ddl_error *err)
     return stop(run, err);
 }
 
+/* Whether it is time for a checkpoint, by the clock of rank 0. */
+static bool save_due(const struct run *run)
+{
+    const struct ddl_train_config *t = &run->config;
+    return trainer_is_root(run) && t->checkpoint_every &&
+           ddl_timing_save_due(&run->timing, t->checkpoint_seconds, ddl_clock_seconds());
+}
+
+/* After a step that is not the last: stops the run if any rank requests that, or saves a checkpoint by
+ * time. */
+static ddl_status stop_or_save(struct run *run, struct ddl_error *err)
+{
+    enum { STOP, SAVE, REQUESTS };
+    uint64_t requests[REQUESTS] = { 0 };
+    requests[STOP] = run->callbacks->stop && run->callbacks->stop(run->callbacks->user) != 0;
+    requests[SAVE] = save_due(run);
+    ddl_comm_max_u64(run->config.comm, REQUESTS, requests);
+    if (requests[STOP])
+        return stop(run, err);
+    return requests[SAVE] ? write_failed(run, save(run, SAVE_BY_TIME, err), err) : DDL_OK;
+}
+
 /* All that follows a step. The checkpoint comes last: a run that is resumed from it repeats nothing of the
  * step, and one that is killed before repeats all of it. */
 static ddl_status complete(struct run *run, struct ddl_error *err)
@@ -324,18 +348,17 @@ static ddl_status complete(struct run *run, struct ddl_error *err)
     if (!status && due(run, DDL_PART_SAMPLE))
         sample(run);
     if (!status && due(run, DDL_PART_CHECKPOINT))
-        status = save(run, err);
+        status = save(run, SAVE_AND_PRUNE, err);
     if (status)
         return write_failed(run, status, err);
-    bool last = run->state.step == run->config.steps, asked = false;
-    if (!last && run->callbacks->stop)
-        asked = run->callbacks->stop(run->callbacks->user) != 0;
-    return !last && trainer_any(run, asked) ? stop(run, err) : DDL_OK;
+    return run->state.step < run->config.steps ? stop_or_save(run, err) : DDL_OK;
 }
 
 static ddl_status loop(struct run *run, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
+    double now = ddl_clock_seconds();
+    ddl_timing_set_saved(&run->timing, now, now);
     if (run->state.step == 0)
         status = validate_start(run, err);
     else if (run->state.pending.validation)
@@ -350,6 +373,8 @@ static ddl_status loop(struct run *run, struct ddl_error *err)
         if (!status)
             status = complete(run, err);
     }
+    if (!status && run->state.by_time && due(run, DDL_PART_CHECKPOINT))
+        status = write_failed(run, save(run, SAVE_AND_PRUNE, err), err); /* resumed for no further step */
     return status ? status : write_failed(run, trainer_save_model(run, err), err);
 }
 

@@ -84,11 +84,17 @@ ddl_status trainer_share_start(struct run *run, struct ddl_error *err);
 
 /* ---- trainer_save.c ---- */
 
-/* Saves a checkpoint of the state if there is none yet, and then prunes unless `keep_all`. DDL_E_NUMERIC, and
- * no checkpoint, if the state is not finite: it would replace one that a run can continue from. */
-ddl_status trainer_save(struct run *run, bool keep_all, struct ddl_error *err);
-/* Writes the model, its step in the metadata, and the tokenizer to the run's folder; DDL_E_NUMERIC as above.
- */
+enum trainer_save {
+    SAVE_AND_PRUNE,
+    SAVE_AND_KEEP_ALL, /* but those by time */
+    SAVE_BY_TIME,      /* until the next checkpoint; one that cannot be written is reported, and no error */
+};
+/* Saves a checkpoint of the state unless there is one, by time for SAVE_BY_TIME only; then removes others.
+ * DDL_E_NUMERIC, and no checkpoint, if the state is not finite: it would replace one that a run can continue
+ * from. */
+ddl_status trainer_save(struct run *run, enum trainer_save kind, struct ddl_error *err);
+/* Writes the model, its step in the metadata, and the tokenizer to the run's folder, and removes a checkpoint
+ * by time; DDL_E_NUMERIC as above. */
 ddl_status trainer_save_model(struct run *run, struct ddl_error *err);
 
 /* ---- trainer_open.c ---- */

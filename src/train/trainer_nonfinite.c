@@ -23,7 +23,7 @@ static void dump(const struct run *run, const struct ddl_nonfinite *t, char *out
 static void save(struct run *run, const struct ddl_nonfinite *t, char *out, size_t size)
 {
     struct ddl_error why = { 0 };
-    if (!t->earlier && trainer_save(run, true, &why))
+    if (!t->earlier && trainer_save(run, SAVE_AND_KEEP_ALL, &why))
         snprintf(out, size, "the state before it could not be saved: %.200s", why.text);
     else if (!run->checkpoint[0])
         snprintf(out, size, "there is no checkpoint yet");

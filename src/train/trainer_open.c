@@ -294,10 +294,10 @@ static ddl_status remove_leftovers(const struct run *run, struct ddl_error *err)
 {
     bool best;
     struct ddl_error kept = { 0 };
+    const struct ddl_checkpoint_keep keep = { run->config.keep_last, run->config.keep_best, !run->finished };
     ddl_status status = ddl_checkpoint_remove_partial(run->config.out, err);
     if (!status)
-        status = ddl_checkpoint_prune(run->config.out, run->state.step, run->config.keep_last,
-                                      run->config.keep_best, &best, &kept, err);
+        status = ddl_checkpoint_prune(run->config.out, run->state.step, &keep, &best, &kept, err);
     return status || !kept.status ? status : ddl_error_set(err, kept.status, "%s", kept.text);
 }
 

@@ -34,7 +34,7 @@ static const struct {
 } cases[] = {
     { "ddl tra", "train" },
     { "ddl data bu", "build" },
-    { "ddl train --checkpoint", "--checkpoint-every" },
+    { "ddl train --checkpoint", "--checkpoint-every --checkpoint-seconds" },
     { "ddl train --learning", "--learning-rate" },
     { "ddl data build --no-over", "--no-overwrite" },
     { "ddl train --model ddl-cc", "ddl-cc ddl-cc-ec" },

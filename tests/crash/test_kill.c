@@ -19,6 +19,9 @@ static const struct small_run long_runs[] = {
       "--model baseline --backend ref --steps 150 --checkpoint-every 1 --val-every 5 --threads 1" },
     { "every third saved, every second logged", "--model ddl-cc-ec --steps 240 --checkpoint-every 3 "
                                                 "--log-every 2 --val-every 3 --keep-best 2 --threads 2" },
+    { "by time",
+      "--model ddl-cc-ec --steps 160 --checkpoint-every 40 --checkpoint-seconds 0.001 --keep-last 1 "
+      "--val-every 5 --threads 1" },
     { "one kept, in order", "--model ddl-tc-ec --steps 160 --checkpoint-every 2 --keep-last 1 --accumulate 2 "
                             "--order sequential --threads 2" },
 };
@@ -163,11 +166,12 @@ static const struct small_run sampling_run = {
     "--sample-every 1 --sample-tokens 3 --telemetry-every 1 --threads 1"
 };
 
-/* At each call in turn that touches the run's folder, in place of it (a write: after half of it). */
-static void kill_at_every_call(const struct small_run *run)
+/* At each call in turn, or each `every`th, that touches the run's folder, in place of it (a write: after half
+ * of it). */
+static void kill_at_calls(const struct small_run *run, size_t every)
 {
     static char said[SAID];
-    size_t points = 0, stride = test_sample_sanitized() ? 21 : 1;
+    size_t points = 0, stride = test_sample_sanitized() ? 21 : every;
     make_inputs();
     run_uninterrupted(train_arguments(run));
     for (size_t n = 1;; n += stride) {
@@ -183,21 +187,33 @@ static void kill_at_every_call(const struct small_run *run)
         assert_same_as_uninterrupted();
         points++;
     }
-    print_message("%s: %zu calls, killed at each of them in turn\n", run->name, points);
+    print_message("%s: killed at %zu calls in turn\n", run->name, points);
     assert_true(points * stride > 80);
 }
 
 static void killed_at_every_call(void **state)
 {
     (void)state;
-    kill_at_every_call(&short_run);
+    kill_at_calls(&short_run, 1);
 }
 
 /* samples.jsonl too is that of the uninterrupted run. */
 static void killed_at_every_call_with_samples(void **state)
 {
     (void)state;
-    kill_at_every_call(&sampling_run);
+    kill_at_calls(&sampling_run, 1);
+}
+
+/* The checkpoint of the first step is by time, and the next one replaces it. */
+static void killed_with_checkpoints_by_time(void **state)
+{
+    (void)state;
+    static const struct small_run run = {
+        "by time",
+        "--model ddl-cc-ec --backend ref --steps 3 --checkpoint-every 2 --keep-last 1 --val-every 1 "
+        "--checkpoint-seconds 1e-9 --threads 1"
+    };
+    kill_at_calls(&run, 3);
 }
 
 /* ---- data build ---- */
@@ -428,6 +444,7 @@ int main(void)
         cmocka_unit_test(killed_at_random_moments),
         cmocka_unit_test(killed_at_every_call),
         cmocka_unit_test(killed_at_every_call_with_samples),
+        cmocka_unit_test(killed_with_checkpoints_by_time),
         cmocka_unit_test(data_build_killed_at_every_call),
         cmocka_unit_test(killed_after_a_stop_in_validation),
         cmocka_unit_test(signals_at_every_call),

@@ -189,7 +189,7 @@ completes() {
 completion() {
     completes train ddl tra
     completes build ddl data bu
-    completes --checkpoint-every ddl train --checkpoint
+    completes "--checkpoint-every --checkpoint-seconds" ddl train --checkpoint
     completes --no-overwrite ddl data build --no-over
     completes "ddl-cc ddl-cc-ec" ddl train --model ddl-cc
     completes "ddl-cc ddl-cc-ec" ddl train --model = ddl-cc

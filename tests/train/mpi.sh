@@ -123,6 +123,18 @@ terminated() {
     same_run ranks-3 "terminated-$1"
 }
 
+# Checkpoints by time, which rank 0's clock decides: the same files at the end, also after a kill.
+by_time() {
+    train 2 by-time --checkpoint-seconds 0.000001 || fail "$(cat "$scratch/log")"
+    same_run ranks-2 by-time
+    [ "$(ls -A "$scratch/ranks-2")" = "$(ls -A "$scratch/by-time")" ] || fail "$(ls -A "$scratch/by-time")"
+    rm -rf "$scratch/by-time"
+    signaled "wait_for_step by-time" 2 by-time 1 KILL --checkpoint-seconds 0.000001 || true
+    train 2 by-time --resume --checkpoint-seconds 0.000001 || fail "$(cat "$scratch/log")"
+    same_run ranks-2 by-time
+    [ "$(ls -A "$scratch/ranks-2")" = "$(ls -A "$scratch/by-time")" ] || fail "$(ls -A "$scratch/by-time")"
+}
+
 # A rank ends while the others start: the job ends, and has written nothing.
 leaving() {
     for leaves in 0 2; do
@@ -165,6 +177,7 @@ different() {
 
 check ranks_have_the_losses_of_one ranks_of_one
 check killed_2 killed 2
+check by_time by_time
 check_full killed_4 killed 4
 check_full terminated terminated TERM
 check_full preempted terminated USR1

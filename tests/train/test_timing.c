@@ -54,10 +54,28 @@ static void wall_time_is_cumulative(void **state)
     assert_true(ddl_timing_wall(&timing) >= 1000 && ddl_timing_wall(&timing) < 1100);
 }
 
+/* A checkpoint is due after the interval, or after 50 times what the last one took if that is longer. */
+static void checkpoints_by_time(void **state)
+{
+    (void)state;
+    struct ddl_timing timing = { 0 };
+    ddl_timing_set_saved(&timing, 100, 100);
+    assert_false(ddl_timing_save_due(&timing, 60, 159));
+    assert_true(ddl_timing_save_due(&timing, 60, 160));
+    assert_false(ddl_timing_save_due(&timing, 0, 1e9));
+    ddl_timing_set_saved(&timing, 160, 164);
+    assert_false(ddl_timing_save_due(&timing, 60, 164 + 60));
+    assert_false(ddl_timing_save_due(&timing, 60, 164 + 199));
+    assert_true(ddl_timing_save_due(&timing, 60, 164 + 200));
+    assert_true(ddl_timing_save_due(&timing, 300, 164 + 300));
+    assert_false(ddl_timing_save_due(&timing, 300, 164 + 299));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(parts_are_counted),
                                         cmocka_unit_test(estimates_add_up),
+                                        cmocka_unit_test(checkpoints_by_time),
                                         cmocka_unit_test(wall_time_is_cumulative) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
