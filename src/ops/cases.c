@@ -543,9 +543,9 @@ SIZES(mhc_bwd)
 #define PLAIN(op) CASE(op, NULL, op)
 #define BOTH(op) PLAIN(op##_fwd), PLAIN(op##_bwd)
 #define PRODUCTS(op, label, kind) \
-    CASE(op, label ".fwd", op, kind + FORWARD), \
-    CASE(op, label ".dw", op, kind + WEIGHT_GRAD), \
-    CASE(op, label ".dx", op, kind + INPUT_GRAD)
+    CASE(op, label ".fwd", op, (kind) + FORWARD), \
+    CASE(op, label ".dw", op, (kind) + WEIGHT_GRAD), \
+    CASE(op, label ".dx", op, (kind) + INPUT_GRAD)
 #define CHECK(op, label, sizes, option, without) CASE(op, label, sizes, option, without, true)
 #define UPDATE_OF(update, form) (DDL_UPDATE_##update + 4 * DDL_FORM_##form)
 #define VARIANTS(op) \
