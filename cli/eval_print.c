@@ -147,6 +147,8 @@ static void print_tasks_text(const struct eval_flags *flags, const struct task_t
         for (size_t t = 0; t < table->n_tasks; t++) {
             const struct ddl_task_result *r = &row->results[t];
             printf("%-16s %6zu", printable(r->task), r->n_documents);
+            if (r->n_documents < r->n_available)
+                printf(" of %zu documents", r->n_available);
             for (size_t i = 0; i < r->n_values; i++)
                 print_value(&r->values[i]);
             putchar('\n');

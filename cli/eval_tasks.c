@@ -24,7 +24,7 @@ struct evaluation {
     ddl_tokenizer *tokenizer; /* of the tasks */
     bool has_noted;           /* the tasks left out */
     struct items items;
-    struct work_line work; /* documents of all models and tasks */
+    struct work_line work; /* documents; each task of each model is one */
 };
 
 /* The document being scored belongs to this task of this model. */
@@ -80,6 +80,7 @@ static int document_scored(void *user, size_t i, const struct ddl_task_score *sc
 {
     struct scoring *s = user;
     s->e->work.done++;
+    s->e->work.task_done++;
     if (s->e->items.file)
         s->status = items_write(&s->e->items, &s->key, s->task, i, scores, &s->err);
     return s->status != DDL_OK;
@@ -181,6 +182,9 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
         status = ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory", ddl_task_title(task));
     if (!status && e->items.file)
         status = items_read(&e->items, &s.key, task, done, scores, &known, err);
+    e->work.task++;
+    e->work.task_done = known;
+    e->work.task_total = n;
     e->work.done += known;
     e->work.skipped += known;
     status = agree_on_task(e->flags->comm, task, status, err);
@@ -238,6 +242,7 @@ static ddl_status score_model(struct evaluation *e, struct task_row *row, size_t
     exit_on_interrupt(false);
     e->table.n_tasks = e->tasks.n;
     e->work.total = e->work.done;
+    e->work.n_tasks = e->work.task + models_left * e->tasks.n;
     for (size_t t = 0; t < e->tasks.n; t++)
         e->work.total += models_left * ddl_task_n_documents(e->tasks.tasks[t]);
     for (size_t t = 0; t < e->tasks.n && !status; t++)
@@ -270,8 +275,7 @@ static ddl_status evaluate(struct evaluation *e, size_t n_folders, const char *c
 int eval_tasks(const struct eval_flags *flags, size_t n_folders, const char *const *folders)
 {
     struct ddl_error err = { 0 };
-    struct evaluation e = { .flags = flags,
-                            .work = work_line_on_stderr("documents of all tasks", flags->quiet) };
+    struct evaluation e = { .flags = flags, .work = work_line_on_stderr("documents", flags->quiet) };
     ddl_status status = evaluate(&e, n_folders, folders, &err);
     progress_line_clear(&e.work.line);
     if (!status && ddl_comm_rank(flags->comm) == 0)

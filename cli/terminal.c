@@ -339,8 +339,11 @@ void work_line_show(struct work_line *work, const char *name, const char *what)
     add_field(&fields, 2, "%s%s", length > NAME ? "..." : "", name + (length > NAME ? length - NAME + 3 : 0));
     if (what)
         add_field(&fields, 0, "%.20s", what);
-    add_field(&fields, 0, "%llu/%llu %s", (unsigned long long)work->done, (unsigned long long)work->total,
-              work->unit);
+    uint64_t shown = work->task ? work->task_done : work->done,
+             of = work->task ? work->task_total : work->total;
+    add_field(&fields, 0, "%llu/%llu %s", (unsigned long long)shown, (unsigned long long)of, work->unit);
+    if (work->n_tasks > 1)
+        add_field(&fields, 3, "task %zu of %zu", work->task, work->n_tasks);
     add_field(&fields, 1, "%s left", left);
     progress_line_show(&work->line, &fields);
 }

@@ -83,6 +83,9 @@ struct work_line {
     uint64_t done, total; /* units */
     uint64_t skipped;     /* of those done: by an earlier process */
     double start;         /* when this process began */
+    /* Of several tasks: the units of the one that is worked on are shown, and the time of all. */
+    size_t task, n_tasks; /* the number of the task, from 1; 0: no tasks */
+    uint64_t task_done, task_total;
 };
 struct work_line work_line_on_stderr(const char *unit, bool quiet);
 /* If it is time to, writes the line: `name` (of a model), `what` is worked on (NULL: nothing to add), units

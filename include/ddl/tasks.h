@@ -91,7 +91,9 @@ DDL_API void ddl_task_list_free(struct ddl_task_list *list); /* frees the tasks 
 
 DDL_API const char *ddl_task_title(const ddl_task *task);  /* name, or file name without .jsonl */
 DDL_API size_t ddl_task_n_documents(const ddl_task *task); /* at least 1 */
-DDL_API size_t ddl_task_n_requests(const ddl_task *task);  /* of all documents */
+/* Documents of the task's files, of which `limit` may have left some out. */
+DDL_API size_t ddl_task_n_available(const ddl_task *task);
+DDL_API size_t ddl_task_n_requests(const ddl_task *task); /* of all documents */
 /* Document i of the task, below ddl_task_n_documents; borrowed. */
 DDL_API const struct ddl_task_document *ddl_task_document(const ddl_task *task, size_t i);
 /* Number of the first request of document i among all of the task. */
@@ -144,7 +146,8 @@ enum { DDL_TASK_VALUES = 3 };
 /* What is reported of a task. */
 struct ddl_task_result {
     char task[128];                                /* its title */
-    size_t n_documents;                            /* scored */
+    size_t n_documents;                            /* scored, */
+    size_t n_available;                            /* of these in the task's files */
     size_t n_values;                               /* of the values */
     struct ddl_task_value values[DDL_TASK_VALUES]; /* (n_values) */
 };

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* flock, mkfifo */
 #include "support/files.h"
 #include "support/program.h"
+#include "support/pty.h"
 
 #include "ddl/tasks.h"
 
@@ -27,7 +28,8 @@ static void test_outputs(void **state)
 {
     (void)state;
     assert_int_equal(ddl_stream(STANDARD_OUTPUT, "eval " MODEL " --tasks piqa,winogrande " COMMON), 0);
-    assert_printed(MODEL ", 0 shots\npiqa ");
+    assert_printed(MODEL ", 0 shots\npiqa                  6 of 1838 documents  acc ");
+    assert_printed("\nwinogrande            6 of 1267 documents  acc ");
     assert_printed("acc_norm 0.");
     assert_printed("\naverage ");
     assert_int_equal(
@@ -45,6 +47,37 @@ static void test_outputs(void **state)
     json_decref(root);
     assert_int_equal(ddl_stream(STANDARD_ERROR, "eval " MODEL " --tasks piqa --quiet " COMMON), 0);
     assert_string_equal(printed, "");
+}
+
+/* The progress counts the documents that are evaluated, task by task. */
+static void test_progress(void **state)
+{
+    (void)state;
+    static const char *const environment[] = { "TERM=xterm", NULL };
+    static const struct {
+        const char *tasks, *says, *lacks;
+    } cases[] = { { "piqa", "piqa  0/6 documents", "task 1" },
+                  { "piqa,winogrande", "piqa  0/6 documents", "/12 documents" } };
+    for (size_t i = 0; i < 2; i++) {
+        const char *const argv[] = { ddl_program(),
+                                     "eval",
+                                     MODEL,
+                                     "--tasks",
+                                     cases[i].tasks,
+                                     "--tokenizer",
+                                     "data/tokenizer",
+                                     "--data",
+                                     "data/tasks",
+                                     "--limit",
+                                     "6",
+                                     NULL };
+        pty_start(argv, environment);
+        pty_expect(cases[i].says);
+        if (i == 1)
+            pty_expect("task 1 of 2");
+        assert_int_equal(pty_finish(), 0);
+        assert_null(strstr(pty_output(), cases[i].lacks));
+    }
 }
 
 /* During training: a line of scores, and the last ones by compare. */
@@ -274,8 +307,9 @@ static void test_available(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training), cmocka_unit_test(test_outputs),  cmocka_unit_test(test_items),
-        cmocka_unit_test(foreign_items), cmocka_unit_test(test_refusals), cmocka_unit_test(test_available),
+        cmocka_unit_test(test_training),  cmocka_unit_test(test_outputs),  cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_items),     cmocka_unit_test(foreign_items), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_available),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -387,6 +387,11 @@ size_t ddl_task_n_documents(const ddl_task *task)
     return task->n;
 }
 
+size_t ddl_task_n_available(const ddl_task *task)
+{
+    return task->documents.n ? task->documents.n : task->n; /* of texts: all */
+}
+
 size_t ddl_task_n_requests(const ddl_task *task)
 {
     return task->n_requests;

@@ -69,7 +69,8 @@ static struct ddl_task_value mean_of(const ddl_task *task, const struct ddl_task
 
 struct ddl_task_result ddl_task_summarize(const ddl_task *task, const struct ddl_task_score *scores)
 {
-    struct ddl_task_result out = { .n_documents = ddl_task_n_documents(task) };
+    struct ddl_task_result out = { .n_documents = ddl_task_n_documents(task),
+                                   .n_available = ddl_task_n_available(task) };
     struct ddl_task_value *values = out.values;
     snprintf(out.task, sizeof out.task, "%s", ddl_task_title(task));
     switch (task_metrics_of(task)) {
