@@ -20,11 +20,20 @@ struct flags {
     bool json, quiet;
 };
 
+static const struct ddl_other_name text_others[] = {
+    { "text", "the text is an argument or standard input: ddl logprobs DIR FILE", DDL_OTHER_NONE },
+    { "file", "the text is an argument or standard input: ddl logprobs DIR FILE", DDL_OTHER_NONE },
+    { "prompt", "the text is an argument or standard input: ddl logprobs DIR FILE", DDL_OTHER_NONE },
+    { "val_data", "the text is an argument or standard input; ddl eval DIR --val-data PATH reads shards",
+      DDL_OTHER_NONE },
+    { 0 },
+};
+
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_option rows[] = {
     MODEL_ROWS(struct flags),
     WINDOW_ROWS(struct flags),
-    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print JSON lines" },
+    { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print JSON lines", .others = text_others },
     { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print nothing but errors and the result" },
     { 0 },
 };

@@ -39,7 +39,7 @@ enum ddl_other_kind {
 
 /* A name that another program uses. */
 struct ddl_other_name {
-    const char *name;         /* NULL ends a list                                                    */
+    const char *name;         /* NULL ends a list; a single letter: with its dash, "-n"              */
     const char *advice;       /* DIFFERS (or NULL), NONE: how the row differs, or what to do instead */
     enum ddl_other_kind kind; /* what the name is here                                               */
 };

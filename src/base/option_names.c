@@ -243,11 +243,13 @@ static bool help_has(const struct ddl_option *row, const char *name)
 
 /* ---- the search ---- */
 
+/* `name` may be the letter of an option "-x" of another program. */
 static const struct ddl_other_name *other_of(const struct ddl_option *row, const char *name)
 {
     char plain[MAX_NAME];
     for (const struct ddl_other_name *other = row->others; other && other->name; other++) {
-        if (other->kind != DDL_OTHER_SAME && normalize(other->name, plain) && strcmp(plain, name) == 0)
+        if (other->kind != DDL_OTHER_SAME && normalize(other->name + (*other->name == '-'), plain) &&
+            strcmp(plain, name) == 0)
             return other;
     }
     return NULL;

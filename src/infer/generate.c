@@ -15,7 +15,9 @@ enum { MOST_ROWS = 512, MAX_SEQUENCES = 1024 };
 #define AT(field) offsetof(struct ddl_generate_config, field)
 
 static const struct ddl_other_name length_others[] = {
+    { "-n", "In llama.cpp -n counts new tokens; --n is the number of texts", DDL_OTHER_DIFFERS },
     { "ctx_size", "the context is the model's block_size", DDL_OTHER_NONE },
+    { "-c", "the context is the model's block_size", DDL_OTHER_NONE },
     { "max_length", "It counts new tokens, without the prompt", DDL_OTHER_DIFFERS },
     { 0 },
 };

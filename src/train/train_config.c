@@ -522,6 +522,22 @@ static struct ddl_option *all_rows(struct ddl_error *err)
     return table;
 }
 
+/* nanoGPT's values of init_from, which are no folders here. */
+static ddl_status check_init_from(const char *value, struct ddl_error *err)
+{
+    static const struct {
+        const char *value, *advice;
+    } others[] = { { "scratch", "leave init_from out: a model then starts from random weights" },
+                   { "resume", "ddl train --resume continues the run in out" } };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strcmp(value, others[i].value) == 0 && !ddl_file_exists(value))
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "init_from: expected the folder of a model or run, found '%s'; %s", value,
+                                 others[i].advice);
+    }
+    return DDL_OK;
+}
+
 /* The configuration that the names alone give. */
 static ddl_status named_config(const struct ddl_train_config *t, struct ddl_config *out,
                                struct ddl_error *err)
@@ -531,9 +547,10 @@ static ddl_status named_config(const struct ddl_train_config *t, struct ddl_conf
     if (*t->init_from && (*t->model || *t->size))
         return ddl_error_set(err, DDL_E_USAGE, "init_from determines the whole model: leave out %s '%s'",
                              *t->model ? "model" : "size", *t->model ? t->model : t->size);
-    if (*t->init_from)
+    status = check_init_from(t->init_from, err);
+    if (!status && *t->init_from)
         return ddl_run_config(out, t->init_from, t->verify, NULL, NULL, err);
-    if (*t->size)
+    if (!status && *t->size)
         status = ddl_config_set_size(out, t->size, err);
     if (!status && *t->model)
         status = ddl_config_set_preset(out, t->model, err);

@@ -27,6 +27,13 @@ static void mistakes(void **state)
         { "train /nowhere/r.yaml", 1, "/nowhere/r.yaml: cannot open" },
         { "train recipes/demo.yaml recipes/cpu.yaml", 2,
           "train: too many arguments: expected at most 1, found 2: 'recipes/cpu.yaml'" },
+        { "train --init-from=scratch", 2,
+          "init_from: expected the folder of a model or run, found 'scratch'; leave init_from out" },
+        { "train --init-from resume", 2, "found 'resume'; ddl train --resume continues the run in out" },
+        { "generate x -n 10", 2, "did you mean '--max-tokens'? In llama.cpp -n counts new tokens" },
+        { "generate x -p a", 2, "unknown option '-p', did you mean '--prompt'?" },
+        { "logprobs x --text a", 2,
+          "unknown option '--text': the text is an argument or standard input: ddl logprobs DIR FILE" },
         { "train --out x", 2, "train: missing argument: expected --train-data PATH" },
         { "train --train-data /nowhere --out /nowhere/x", 1, "train_data: /nowhere" },
         { "train --model dl-cc", 2, "unknown model 'dl-cc', did you mean 'ddl-cc'?" },
@@ -415,6 +422,11 @@ static void held_out_shards(void **state)
     assert_printed("training on 3 files, validating on 1");
     assert_int_equal(
         ddl_stream(STANDARD_OUTPUT, "train %s/recipe.yaml --steps 6 --resume --json --quiet", run), 0);
+    /* Those of the folder are counted where others are validated on. */
+    assert_int_equal(ddl("%s --train-data %s --val-data %s/val_000000.bin --out %s --overwrite --no-quiet",
+                         base, folder, folder, reference),
+                     0);
+    assert_printed("training on 3 files; validation shards (val_*) there, not used: 1");
     /* Evaluation takes the validation shards of a folder, data info lists everything. */
     assert_int_equal(ddl("eval %s --shard %s --json --backend ref", run, folder), 0);
     assert_printed("evaluating the 1 validation shard of 4 files");
@@ -502,6 +514,8 @@ static void nanogpt_files(void **state)
     assert_same_metrics(run, reference);
     assert_int_equal(ddl("data info %s", folder), 0);
     assert_printed("4000 tokens");
+    assert_printed("documents are not counted: token 50256 does not occur, and there is no record of the "
+                   "tokenizer\n");
     assert_printed("no shard header");
     assert_int_equal(ddl("eval %s --shard %s/val.bin --format nanogpt --json", run, folder), 0);
     assert_printed("\"tokens\":1999,");

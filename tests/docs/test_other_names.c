@@ -96,7 +96,7 @@ static void check_row(const char *command, const struct markdown_row *row)
                 fail_msg("ddl help %s: --%s does not have the alias %s", command, here, theirs);
             continue;
         }
-        assert_int_equal(ddl("%s --%s x", command, theirs), 2);
+        assert_int_equal(ddl("%s %s%s x", command, *theirs == '-' ? "" : "--", theirs), 2);
         dash(here, dashed, sizeof dashed);
         if ((has_row && !strstr(printed, dashed)) || !strstr(printed, row->cell[3]))
             fail_msg("ddl %s --%s: expected %s: %s, found %s", command, theirs, here, row->cell[3], printed);
