@@ -48,7 +48,7 @@ void describe_init_state_fwd(struct ddl_op_use *u, const struct init_state_args 
     operands_ragged(u, a, r);
     READ(x, OF_TOKENS(a->d));
     READ(w, NUMBERS(dc * a->K), OPTIONAL);
-    if (r->B)
+    if (r->B && a->w)
         READ(history, MATRIX(r->histories, kept, kept), OPTIONAL);
     WRITE(X, OF_TOKENS(dc));
     u->flops = a->w ? 2 * (double)(a->B * a->T) * (double)(dc * a->K) : 0;

@@ -267,6 +267,26 @@ static ddl_status run_delta_forward(struct ddl_trial *t, struct ddl_error *err)
     return DDL_OK;
 }
 
+static bool is_there(const struct ddl_operand *o, const struct ddl_trial_plan *plan)
+{
+    return !o->optional || !left_out(plan->without, o->name);
+}
+
+/* Operations, and some operands, depend on which optional operands are there: the pointers of these are set
+ * to a placeholder before the description is made. */
+static void describe_as_planned(struct ddl_trial *t, const struct ddl_trial_plan *plan)
+{
+    static const char placeholder = 0;
+    ddl_op_describe(plan->op, &t->args, &t->use);
+    for (size_t i = 0; i < t->use.n; i++) {
+        const struct ddl_operand *o = &t->use.operand[i];
+        ddl_operand_set(o, &t->args, is_there(o, plan) ? &placeholder : NULL);
+    }
+    ddl_op_describe(plan->op, &t->args, &t->use);
+    for (size_t i = 0; i < t->use.n; i++)
+        ddl_operand_set(&t->use.operand[i], &t->args, NULL);
+}
+
 ddl_status ddl_trial_make(struct ddl_trial *t, const struct ddl_backend *backend,
                           const struct ddl_trial_plan *plan, struct ddl_error *err)
 {
@@ -274,11 +294,9 @@ ddl_status ddl_trial_make(struct ddl_trial *t, const struct ddl_backend *backend
     ddl_status status = DDL_OK;
     *t = (struct ddl_trial){ .op = plan->op, .backend = backend };
     memcpy(&t->args, plan->sizes, size);
-    ddl_op_describe(plan->op, &t->args, &t->use);
-    for (size_t i = 0; i < t->use.n; i++)
-        ddl_operand_set(&t->use.operand[i], &t->args, NULL);
+    describe_as_planned(t, plan);
     for (size_t i = 0; !status && i < t->use.n; i++) {
-        if (!(t->use.operand[i].optional && left_out(plan->without, t->use.operand[i].name)))
+        if (is_there(&t->use.operand[i], plan))
             status = place(t, plan, i, err);
     }
     if (!status)
@@ -287,7 +305,6 @@ ddl_status ddl_trial_make(struct ddl_trial *t, const struct ddl_backend *backend
         status = run_delta_forward(t, err);
     if (!status)
         status = fill(t, plan, false, err);
-    ddl_op_describe(plan->op, &t->args, &t->use); /* operations depend on what is there */
     return status;
 }
 
