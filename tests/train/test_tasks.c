@@ -190,7 +190,8 @@ static void errors(void **state)
     REFUSED(t.tokenizer[0] = '\0', DDL_E_USAGE, "tasks are set, but no tokenizer is set");
     REFUSED(strcpy(t.tasks, "arc_medium"), DDL_E_USAGE, "arc_medium");
     REFUSED(strcpy(t.tasks, ","), DDL_E_USAGE, "expected at least one task");
-    REFUSED(strcpy(t.tasks, "piqa"), DDL_E_IO, "piqa/valid.jsonl");
+    REFUSED(strcpy(t.tasks, "piqa"), DDL_E_USAGE, "tasks_data");
+    REFUSED((strcpy(t.tasks, "piqa"), strcpy(t.tasks_data, "/nowhere")), DDL_E_IO, "piqa/valid.jsonl");
     REFUSED(strcpy(t.tasks, scratch_path("absent.jsonl")), DDL_E_IO, "absent.jsonl");
     REFUSED(strcpy(t.tasks, scratch_path("wide.jsonl")), DDL_E_FORMAT, "continuation too long");
     REFUSED(t.tasks_shots = 3, DDL_E_USAGE, "choices");
