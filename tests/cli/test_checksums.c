@@ -55,8 +55,8 @@ static const char *const commands[] = {
     "info '%s' %.0s%s",
     "export '%s' --out OUT %.0s%s",
     "graft '%s' --layers 0 --rule delta --out OUT %.0s%s",
-    "train --init-from '%s' --train-data '%s' --val-data none --steps 1 --seq 8 --batch 1 --warmup 0 "
-    "--backend ref --out OUT %s",
+    ("train --init-from '%s' --train-data '%s' --val-data none --steps 1 --seq 8 --batch 1 --warmup 0 "
+     "--backend ref --out OUT %s"),
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
