@@ -15,7 +15,8 @@ void print_warning(void *user, const char *sentence)
     fprintf(stderr, "ddl: warning: %s\n", printable(sentence));
 }
 
-/* DDL_E_IO if the folder has no config.json: a word among the arguments may be no folder at all. */
+/* DDL_E_IO if the folder has neither config.json nor ckpt.pt, which holds its own configuration: a word among
+ * the arguments may be no folder at all. */
 static ddl_status check_is_model(const char *dir, const struct ddl_run_model *model, struct ddl_error *err)
 {
     char path[4096];
@@ -23,6 +24,9 @@ static ddl_status check_is_model(const char *dir, const struct ddl_run_model *mo
     if (access(path, F_OK) == 0)
         return DDL_OK;
     int code = errno;
+    snprintf(path, sizeof path, "%s/ckpt.pt", model->path);
+    if (access(path, F_OK) == 0)
+        return DDL_OK;
     return ddl_error_set(
         err, DDL_E_IO,
         "%.400s/config.json: cannot open: %s: %.300s is not a model folder: expected a run, a "
