@@ -451,7 +451,7 @@ def initial_values_agree_with_ddl():
     text = fresh("initial.txt")
     text.write_text((SOURCE / "LICENSE").read_text() * 20)
     vocabulary, shards = fresh("initial.json"), fresh("initial-shards")
-    ddl("tokenizer", "train", text, "--vocab-size", 300, "--out", vocabulary)
+    ddl("tokenizer", "train", text, "--vocab-size", 300, "--overwrite", "--out", vocabulary)
     ddl("data", "build", text, "--tokenizer", vocabulary, "--out", shards)
     for changes in configurations():
         flags = {k: ",".join(v) if isinstance(v, list) else str(v).lower() for k, v in changes.items()}
@@ -565,7 +565,7 @@ def run_and_checkpoint_load():
     run, text, shards, vocabulary = fresh("run"), fresh("text"), fresh("shards"), SCRATCH / "tokenizer.json"
     text.mkdir(parents=True)
     (text / "a.txt").write_text((SOURCE / "LICENSE").read_text() * 20)
-    ddl("tokenizer", "train", text / "a.txt", "--vocab-size", 300, "--out", vocabulary)
+    ddl("tokenizer", "train", text / "a.txt", "--vocab-size", 300, "--overwrite", "--out", vocabulary)
     ddl("data", "build", text / "a.txt", "--tokenizer", vocabulary, "--out", shards)
     ddl("train", "--model", "ddl-cc-ec", "--size", "micro", "--vocab-size", 304, "--hidden-size", 32, "--num-hidden-layers", 2,
         "--train-data", shards, "--tokenizer", vocabulary, "--out", run, "--steps", 4, "--checkpoint-every", 2,
