@@ -128,6 +128,8 @@ static ddl_status start_process(struct runner *r, struct ddl_sweep_run *run, lon
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", run->folder);
     ddl_status status = ddl_lock_check_in_place(r->lock, err);
     if (!status)
+        status = ddl_file_check_no_link(run->folder, err);
+    if (!status)
         status = ddl_file_make_dir(run->folder, err);
     if (!status && !started)
         status = ddl_train_save_recipe(run->config, recipe, err);

@@ -238,6 +238,24 @@ static void killed_run(void **state)
 }
 
 /* A run that diverges: its message is the program's, the others go on. */
+/* A sweep's folder from a stranger may have a link in place of a run's folder. */
+static void linked_run(void **state)
+{
+    (void)state;
+    char file[1024], victim[1024];
+    struct ddl_error err;
+    snprintf(file, sizeof file, "%s", write_sweep("linked", 2, "models: [{name: a}, {name: b}]\n"));
+    snprintf(victim, sizeof victim, "%s", scratch_path("victim"));
+    remove_scratch("victim");
+    assert_ok(ddl_file_make_dir(victim, &err), err);
+    assert_ok(ddl_file_make_dir(scratch_path("linked"), &err), err);
+    assert_int_equal(symlink(victim, scratch_path("linked/a")), 0);
+    assert_int_equal(ddl("sweep %s", file), 1);
+    assert_printed("a: is a symbolic link: expected a folder");
+    assert_int_equal(count(file, "finished"), 1);
+    assert_int_equal(rmdir(victim), 0); /* it is still empty */
+}
+
 static void failing_run(void **state)
 {
     (void)state;
@@ -634,6 +652,7 @@ int main(void)
         cmocka_unit_test(stopped_and_continued),
         cmocka_unit_test(killed_sweep),
         cmocka_unit_test(killed_run),
+        cmocka_unit_test(linked_run),
         cmocka_unit_test(failing_run),
         cmocka_unit_test(changed_file),
         cmocka_unit_test(choice),
