@@ -185,6 +185,7 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
     e->work.task++;
     e->work.task_done = known;
     e->work.task_total = n;
+    work_line_begin(&e->work, s.key.model, s.key.task);
     e->work.done += known;
     e->work.skipped += known;
     status = agree_on_task(e->flags->comm, task, status, err);

@@ -1,11 +1,13 @@
 #include "cli.h"
 #include "escape.h"
+#include "terminal.h"
 
 #include <stdio.h>
 #include <string.h>
 
 int report_error(const struct ddl_error *err)
 {
+    exit_on_interrupt(false); /* a launcher that stops the job because of the error adds no second message */
     fprintf(stderr, "ddl: %s", printable(err->text));
     if (err->has_no_hint && current_command)
         fprintf(stderr, "; 'ddl help %s' lists the options", current_command->name);

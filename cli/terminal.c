@@ -6,6 +6,7 @@
 #include "ddl/comm.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -322,6 +323,13 @@ void progress_block_clear(struct progress_block *block)
 struct work_line work_line_on_stderr(const char *unit, bool quiet)
 {
     return (struct work_line){ .line = progress_line_on_stderr(quiet), .unit = unit, .start = now() };
+}
+
+void work_line_begin(struct work_line *work, const char *name, const char *what)
+{
+    if (work->line.terminal)
+        work->line.shown = -INFINITY;
+    work_line_show(work, name, what);
 }
 
 void work_line_show(struct work_line *work, const char *name, const char *what)

@@ -91,5 +91,7 @@ struct work_line work_line_on_stderr(const char *unit, bool quiet);
 /* If it is time to, writes the line: `name` (of a model), `what` is worked on (NULL: nothing to add), units
  * and time. */
 void work_line_show(struct work_line *work, const char *name, const char *what);
+/* At the start of a task: on a terminal the line is written at once. */
+void work_line_begin(struct work_line *work, const char *name, const char *what);
 
 #endif
