@@ -174,9 +174,17 @@ has_checkpoint() {
     return 1
 }
 
-# has_run NAME TEST: whether a run passes the test and is not finished.
+# is_trained_by FOLDER PROCESS: whether the run's process is a child of that one.
+is_trained_by() {
+    owner=$(sed -n 's/^process \([0-9]*\) .*/\1/p' "$1/.lock" 2>/dev/null) || return 1
+    [ -n "$owner" ] && [ "$(awk '{ print $4 }' "/proc/$owner/stat" 2>/dev/null)" = "$2" ]
+}
+
+# has_run NAME TEST RANK: whether a run of the rank passes the test and is not finished. The run of a killed rank is stopped
+# at once; those of the others may end before the launcher stops their ranks.
 has_run() {
     for run in "$scratch/$1"/*; do
+        is_trained_by "$run" "$(cat "$scratch/rank.$3" 2>/dev/null)" || continue
         ! "$2" "$run" || [ -e "$run/model.safetensors" ] || return 0
     done
     return 1
@@ -187,7 +195,7 @@ has_run() {
 interrupted_sweep() {
     write_sweep "$1" 6000 "$4"
     in_background launch 2 sweep "$scratch/$1.yaml"
-    within 600 has_run "$1" "$5" || fail "no run: $(cat "$scratch/log")"
+    within 600 has_run "$1" "$5" "$3" || fail "no run: $(cat "$scratch/log")"
     kill -"$2" "$(cat "$scratch/rank.$3")"
     ! wait $job || fail "no error"
     none_left

@@ -69,7 +69,7 @@ static const struct {
     { "train --set 3", "unknown option '--set'; 'ddl help train' lists the options\n" },
     { "train --gpus 2", "unknown option '--gpus'; 'ddl help train' lists the options\n" },
     { "train --no-lr", "unknown option '--no-lr'; 'ddl help train' lists the options\n" },
-    { "generate x -p foo", "unknown option '-p'; 'ddl help generate' lists the options\n" },
+    { "generate x -p foo", "unknown option '-p', did you mean '--prompt'?\n" },
     { "data build --frobnicate", "unknown option '--frobnicate'; 'ddl help data build' lists the options\n" },
     { "compare x --smooth 3", "unknown option '--smooth'; 'ddl help compare' lists the options\n" },
     { "completion --foo", "unknown option '--foo'; 'ddl help completion' lists the options\n" },

@@ -155,7 +155,7 @@ static void continues_from_any(void **state)
     assert_string_equal(found.name, "checkpoint-1");
     assert_int_equal(ddl_run_find(&found, scratch_path("life-1"), "best", true, NULL, NULL, &err), DDL_E_IO);
     for (int life = 1; life < 5; life++) {
-        char out[16], copy[16];
+        char out[32], copy[16];
         snprintf(out, sizeof out, "life-%d", life);
         snprintf(copy, sizeof copy, "life-%d", life + 1);
         snprintf(t.out, sizeof t.out, "%s", scratch_path(out));

@@ -9,6 +9,9 @@
 #include "train/train_config.h"
 
 #include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { V = 31, MAX_RANKS = 4, STEPS = 20 };
@@ -292,14 +295,29 @@ static void a_validation_is_stopped(void **state)
     assert_same_checkpoint(whole.out, parts.out, "checkpoint-20");
 }
 
-/* After step 8 a file is where the run folder was. */
+/* After step 8 a file is where the run folder was. It is not made by the library, for which paths of the
+ * folder lead into it wherever it is. */
 static void move_folder(void *user, const struct ddl_train_progress *p)
 {
     struct rank *rank = user;
     if (p->step != 8)
         return;
     assert_int_equal(rename(rank->config.out, scratch_path("moved")), 0);
-    write_file(rank->config.out, "", 0);
+    FILE *file = fopen(rank->config.out, "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+/* From step 8 on no file can grow. */
+static void limit_files(void *user, const struct ddl_train_progress *p)
+{
+    (void)user;
+    struct rlimit limit;
+    if (p->step != 8)
+        return;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 /* A write that fails on rank 0 ends all ranks, with the checkpoint from which they continue. */
@@ -308,20 +326,42 @@ static void a_write_fails(void **state)
     (void)state;
     struct rank ranks[MAX_RANKS];
     struct ddl_train_config whole = a_run("ddl-cc", "cpu", "whole"), t = a_run("ddl-cc", "cpu", "blocked");
+    struct rlimit limit;
+    whole.checkpoint_every = t.checkpoint_every = 5;
+    run_ok(&whole, 2);
+    prepare(ranks, 2, &t);
+    ranks[0].callbacks.progress = limit_files;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    ddl_status status = run_ranks(ranks, 2);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, before);
+    assert_int_equal(status, DDL_E_IO);
+    assert_says(&ranks[0].err, "--resume continues from ");
+    assert_says(&ranks[0].err, "checkpoint-5");
+    t.resume = true;
+    run_ok(&t, 2);
+    assert_same_metrics(whole.out, t.out);
+    assert_same_checkpoint(whole.out, t.out, "checkpoint-20");
+}
+
+/* The run goes on in its folder; all ranks end with an error that has the new place. */
+static void the_folder_is_moved(void **state)
+{
+    (void)state;
+    struct rank ranks[MAX_RANKS];
+    struct ddl_train_config whole = a_run("ddl-cc", "cpu", "whole"), t = a_run("ddl-cc", "cpu", "left");
     whole.checkpoint_every = t.checkpoint_every = 5;
     remove_scratch("moved");
     run_ok(&whole, 2);
     prepare(ranks, 2, &t);
     ranks[0].callbacks.progress = move_folder;
     assert_int_equal(run_ranks(ranks, 2), DDL_E_IO);
-    assert_says(&ranks[0].err, "--resume continues from ");
-    assert_says(&ranks[0].err, "checkpoint-5");
+    assert_says(&ranks[0].err, "the folder was moved to ");
+    assert_says(&ranks[0].err, "the run is finished");
+    assert_same_metrics(whole.out, scratch_path("moved"));
+    assert_same_checkpoint(whole.out, scratch_path("moved"), "checkpoint-20");
     assert_int_equal(remove(t.out), 0);
-    assert_int_equal(rename(scratch_path("moved"), t.out), 0);
-    t.resume = true;
-    run_ok(&t, 2);
-    assert_same_metrics(whole.out, t.out);
-    assert_same_checkpoint(whole.out, t.out, "checkpoint-20");
 }
 
 /* Samples and task scores are computed by rank 0, and are those of one rank. */
@@ -417,6 +457,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_keeps_its_global_batch),
         cmocka_unit_test(a_validation_is_stopped),
         cmocka_unit_test(a_write_fails),
+        cmocka_unit_test(the_folder_is_moved),
         cmocka_unit_test(samples_and_tasks),
         cmocka_unit_test(ranks_that_differ_are_named),
     };
