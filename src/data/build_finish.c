@@ -1,5 +1,6 @@
 #include "base/json.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "data/build.h"
 #include "data/hold_out.h"
 #include "data/part_file.h"
@@ -164,10 +165,10 @@ static ddl_status write_record(struct merge *m, struct ddl_error *err)
     if (status)
         return status;
     /* A path that is not UTF-8 has no text in JSON: then the name is empty. */
-    json_t *name = json_string(id->name), *tokenizer;
-    tokenizer =
-        json_pack("{s:o, s:I, s:i, s:s}", "name", name ? name : json_string(""), "vocab_size",
-                  (json_int_t)id->vocab_size, "end_of_text", (int)id->end_of_text, "sha256", id->sha256);
+    const char *name = ddl_utf8_is_valid(id->name, strlen(id->name)) ? id->name : "";
+    json_t *tokenizer =
+        json_pack("{s:s, s:I, s:i, s:s}", "name", name, "vocab_size", (json_int_t)id->vocab_size,
+                  "end_of_text", (int)id->end_of_text, "sha256", id->sha256);
     json_t *about = json_pack("{s:i, s:o, s:o, s:o, s:I, s:o, s:s}", "version", 1, "tokenizer", tokenizer,
                               "train", split_object(r, DDL_SPLIT_TRAIN), "val",
                               split_object(r, DDL_SPLIT_VAL), "skipped", (json_int_t)r->skipped, "options",

@@ -1,6 +1,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "train/resume.h"
 
+#include "base/utf8.h"
+
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "train/train_config.h"
@@ -58,9 +60,8 @@ static json_t *config_object(const struct ddl_train_config *config)
         char value[8192];
         ddl_option_format(row, config, value, sizeof value);
         /* Paths are bytes; those that are not UTF-8 are left out and not compared. */
-        json_t *text = json_string(value);
-        bool left_out = !text && ddl_option_is_text(row);
-        if (!left_out && json_object_set_new(object, row->name, text) != 0) {
+        bool left_out = ddl_option_is_text(row) && !ddl_utf8_is_valid(value, strlen(value));
+        if (!left_out && json_object_set_new(object, row->name, json_string(value)) != 0) {
             json_decref(object);
             object = NULL;
         }
@@ -92,9 +93,10 @@ static void add(json_t **object, const char *key, json_t *value)
 
 static json_t *tokenizer_object(const struct ddl_tokenizer_identity *id)
 {
-    json_t *name = *id->sha256 ? json_string(id->name) : NULL; /* NULL also for a path that is not UTF-8 */
-    return *id->sha256 ? json_pack("{s:o, s:I, s:s}", "name", name ? name : json_string(""), "vocab_size",
-                                   (json_int_t)id->vocab_size, "sha256", id->sha256)
+    const char *name =
+        ddl_utf8_is_valid(id->name, strlen(id->name)) ? id->name : ""; /* JSON has no other text */
+    return *id->sha256 ? json_pack("{s:s, s:I, s:s}", "name", name, "vocab_size", (json_int_t)id->vocab_size,
+                                   "sha256", id->sha256)
                        : json_null();
 }
 
