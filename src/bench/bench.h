@@ -28,6 +28,8 @@ struct ddl_bench_row *bench_time(struct ddl_bench_report *report, const char *na
 void bench_shares(struct ddl_bench_report *report, const struct ddl_profile *profile, size_t n,
                   double seconds);
 
+void bench_sort_shares(struct ddl_bench_report *report); /* longest first */
+
 /* steps is in 1 .. DDL_BENCH_REPETITIONS. */
 ddl_status bench_check_steps(size_t steps, struct ddl_error *err);
 

@@ -175,12 +175,6 @@ void bench_planned_reset(struct bench_planned *p)
     memset(p->share, 0, sizeof p->share);
 }
 
-static int longest_first(const void *a, const void *b)
-{
-    double x = ((const struct ddl_bench_share *)a)->seconds, y = ((const struct ddl_bench_share *)b)->seconds;
-    return (x < y) - (x > y);
-}
-
 double bench_planned_report(const struct bench_planned *p, struct ddl_bench_report *report)
 {
     double seconds = 0;
@@ -192,7 +186,7 @@ double bench_planned_report(const struct bench_planned *p, struct ddl_bench_repo
         snprintf(share->op, sizeof share->op, "%s", i == DDL_OP_COUNT ? "zero" : ddl_op_name((enum ddl_op)i));
         seconds += share->seconds;
     }
-    qsort(report->share, report->n_shares, sizeof *report->share, longest_first);
+    bench_sort_shares(report);
     return seconds;
 }
 

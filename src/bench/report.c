@@ -138,6 +138,11 @@ static int longest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+void bench_sort_shares(struct ddl_bench_report *report)
+{
+    qsort(report->share, report->n_shares, sizeof *report->share, longest_first);
+}
+
 void bench_shares(struct ddl_bench_report *report, const struct ddl_profile *profile, size_t n,
                   double seconds)
 {
@@ -152,7 +157,7 @@ void bench_shares(struct ddl_bench_report *report, const struct ddl_profile *pro
         share->flops = row->flops / (double)n;
         share->bytes = row->bytes / (double)n;
     }
-    qsort(report->share, report->n_shares, sizeof *report->share, longest_first);
+    bench_sort_shares(report);
     bench_figure(report, "profiled_s", seconds / (double)n);
 }
 

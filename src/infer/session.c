@@ -333,8 +333,8 @@ ddl_status ddl_session_prefill(ddl_session *session, const struct ddl_session_in
 ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t *slots, const int32_t *tokens,
                             float *logits, struct ddl_error *err)
 {
-    size_t most =
-        ddl_model_step_rows(session->model); /* so that a slot's result has the same bits beside others */
+    /* Up to so many rows, a slot's result has the same bits beside others. */
+    size_t most = ddl_model_step_rows(session->model);
     size_t rows = session->options.rows < most ? session->options.rows : most;
     size_t V = ddl_model_config(session->model)->vocab_size;
     if (n > session->options.slots)
