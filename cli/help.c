@@ -1,6 +1,6 @@
-#include "cli.h"
-#include "escape.h"
-#include "terminal.h"
+#include "cli/cli.h"
+#include "cli/output/escape.h"
+#include "cli/output/terminal.h"
 
 #include <stdio.h>
 #include <string.h>

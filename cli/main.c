@@ -1,5 +1,5 @@
-#include "cli.h"
-#include "escape.h"
+#include "cli/cli.h"
+#include "cli/output/escape.h"
 #include "ddl/backend.h"
 #include "ddl/comm.h"
 #include "ddl/version.h"

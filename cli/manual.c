@@ -1,5 +1,5 @@
 /* Manual pages, in the macros of man(7), from the tables that --help shows. */
-#include "cli.h"
+#include "cli/cli.h"
 
 #include "ddl/config.h"
 #include "ddl/train.h"

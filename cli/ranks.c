@@ -1,5 +1,5 @@
 /* Commands that divide their work between the ranks that a launcher started. */
-#include "cli.h"
+#include "cli/cli.h"
 
 int on_ranks(ranks_body *body, int argc, char **argv)
 {

@@ -1,7 +1,7 @@
 /* SIGBUS handler. Tensors, shards and texts are memory-mapped; if another process truncates such a file, or
  * its device fails, the next access raises SIGBUS. Prints an error message and exits. */
 #define _POSIX_C_SOURCE 200809L
-#include "cli.h"
+#include "cli/cli.h"
 
 #include <signal.h>
 #include <unistd.h>

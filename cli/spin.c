@@ -10,7 +10,7 @@
  * constructors run, and restored by restore_environment(). Restarting the program with the variable set
  * would be simpler, but would leave valgrind and run the loader under ld.so. */
 #define _DEFAULT_SOURCE
-#include "cli.h"
+#include "cli/cli.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* The standard streams of the process: a closed one is never the number of another file, and output that
  * could not be written is an error. */
 #define _POSIX_C_SOURCE 200809L
-#include "cli.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>

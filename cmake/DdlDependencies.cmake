@@ -1,12 +1,12 @@
 # What ddl links: docs/design.md says why each. Sets DDL_LIBRARIES, DDL_CLI_LIBRARIES for the program alone with DDL_LINE
-# (which cli/line_*.c is built), and DDL_CMOCKA for the tests. For those who link the
+# (which cli/generate/line_*.c is built), and DDL_CMOCKA for the tests. For those who link the
 # installed static library, DDL_PKG_CONFIG_MODULES and DDL_PLAIN_LIBRARIES (names or paths) say the same.
 find_package(PkgConfig REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(Threads REQUIRED)
 set(DDL_PKG_CONFIG_MODULES jansson yaml-0.1 libpcre2-8 libzstd zlib)
 
-# Event files for TensorBoard: which src/train/tensorboard_*.c is built.
+# Event files for TensorBoard: which src/train/log/tensorboard_*.c is built.
 set(DDL_TENSORBOARD none)
 pkg_check_modules(PROTOBUF_C QUIET libprotobuf-c)
 find_program(DDL_PROTOC_C protoc-c DOC "Compiler of protobuf-c (package protobuf-c-compiler)")

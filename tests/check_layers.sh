@@ -14,10 +14,10 @@ interface() {
     ops) echo 'args|audit|cases|operands|ops|profile|trial' ;;
     text) echo 'limits|train' ;;
     comm) echo 'comm' ;;
-    model) echo 'decode|figures|flat|load|measure|poll|probe|redirect|sums' ;;
+    model) echo 'files/(load|sums)|observe/(figures|poll|probe)|params/flat|pass/(decode|measure|redirect)' ;;
     infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
-    train) echo 'nonfinite|optim|recipe|run_data|spike|step|train_config' ;;
+    train) echo 'config/(recipe|train_config)|nonfinite/nonfinite|run/run_data|step/(optim|spike|step)' ;;
     *) echo 'none' ;;
     esac
 }

@@ -212,7 +212,7 @@ DDL_API ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, f
 
 /* Floating-point operations of one token of a config's model in sequences of T tokens (on average it sees (T
  * + 1) / 2): the matrix products, the head, attention, compressors and the residual rule; the formula is
- * in src/model/flops.c. With `train` three times the forward pass. NAN for a configuration that
+ * in src/model/pass/flops.c. With `train` three times the forward pass. NAN for a configuration that
  * ddl_config_check refuses. */
 DDL_API double ddl_config_flops_per_token(const struct ddl_config *config, size_t T, bool train);
 

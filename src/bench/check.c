@@ -7,10 +7,10 @@
 #include "base/mem.h"
 #include "base/noise.h"
 #include "base/rng.h"
-#include "model/decode.h"
-#include "model/measure.h"
+#include "model/pass/decode.h"
+#include "model/pass/measure.h"
 #include "ops/audit.h"
-#include "train/optim.h"
+#include "train/step/optim.h"
 
 #include <math.h>
 #include <stdio.h>

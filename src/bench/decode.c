@@ -4,9 +4,9 @@
 #include "base/mem.h"
 #include "base/clock.h"
 #include "ddl/session.h"
-#include "model/decode.h"
-#include "model/measure.h"
-#include "model/redirect.h"
+#include "model/pass/decode.h"
+#include "model/pass/measure.h"
+#include "model/pass/redirect.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,10 +3,10 @@
 #include "bench/planned.h"
 
 #include "base/mem.h"
-#include "model/redirect.h"
+#include "model/pass/redirect.h"
 #include "base/clock.h"
 #include "ops/profile.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>

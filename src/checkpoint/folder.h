@@ -4,7 +4,8 @@
 
 #include "checkpoint/checkpoint.h"
 
-/* Dumps of non-finite steps (train/nonfinite.h) are named so, with a dot before it until they are complete.
+/* Dumps of non-finite steps (train/nonfinite/nonfinite.h) are named so, with a dot before it until they are
+ * complete.
  */
 #define DDL_DUMP_PREFIX "trouble-"
 

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
-#include "model/sums.h"
+#include "model/files/sums.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
 
 #include "base/mem.h"
 #include "ddl/option.h"
-#include "model/decode.h"
-#include "model/measure.h"
-#include "model/poll.h"
+#include "model/pass/decode.h"
+#include "model/pass/measure.h"
+#include "model/observe/poll.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "train/train_config.h"
+#include "train/config/train_config.h"
 
 #include <math.h>
 #include <stdio.h>

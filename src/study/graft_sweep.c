@@ -7,8 +7,8 @@
 #include "checkpoint/files.h"
 #include "ddl/backend.h"
 #include "ddl/tokenizer.h"
-#include "train/run_data.h"
-#include "train/train_config.h"
+#include "train/run/run_data.h"
+#include "train/config/train_config.h"
 
 #include <math.h>
 #include <stdio.h>

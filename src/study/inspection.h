@@ -3,8 +3,8 @@
 #define DDL_STUDY_INSPECTION_H
 
 #include "ddl/inspect.h"
-#include "model/figures.h"
-#include "model/probe.h"
+#include "model/observe/figures.h"
+#include "model/observe/probe.h"
 
 /* The tokens with the most extreme gates so far, the most extreme first. */
 struct extremes {

@@ -6,7 +6,7 @@
 #include "ddl/model.h"
 #include "ddl/run.h"
 #include "ddl/train.h"
-#include "train/recipe.h"
+#include "train/config/recipe.h"
 
 #include <jansson.h>
 #include <math.h>

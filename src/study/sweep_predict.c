@@ -2,7 +2,7 @@
 #include "study/sweep_internal.h"
 
 #include "base/process.h"
-#include "train/train_config.h"
+#include "train/config/train_config.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "ddl/model.h"
-#include "train/train_config.h"
+#include "train/config/train_config.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "base/lock.h"
 #include "base/process.h"
 #include "comm/comm.h"
-#include "train/train_config.h"
+#include "train/config/train_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 /* Between polls of processes and signals. A scheduler that sends SIGTERM to all processes of a job, and then
- * the sweep's own SIGTERM, must look like one signal to a run: cli/terminal.c ignores repetitions for 0.1 s.
+ * the sweep's own SIGTERM, must look like one signal to a run: cli/output/terminal.c ignores repetitions for
+ * 0.1 s.
  */
 enum { POLL_MILLISECONDS = 40 };
 static const double read_every = 1; /* seconds between looks at the metrics */

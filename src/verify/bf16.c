@@ -6,7 +6,7 @@
 #include "base/noise.h"
 #include "ddl/model.h"
 #include "ops/audit.h"
-#include "train/optim.h"
+#include "train/step/optim.h"
 
 #include <string.h>
 

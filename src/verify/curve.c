@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "ddl/data.h"
 #include "ddl/model.h"
-#include "train/optim.h"
+#include "train/step/optim.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Dumps of training runs that ended with a number that is not finite (train/nonfinite.h): is there one again
- * on this backend, and in which tensor first? */
-#include "train/nonfinite.h"
+/* Dumps of training runs that ended with a number that is not finite (train/nonfinite/nonfinite.h): is there
+ * one again on this backend, and in which tensor first? */
+#include "train/nonfinite/nonfinite.h"
 
 #include "base/file.h"
 #include "verify/internal.h"

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "ddl/model.h"
 #include "ddl/session.h"
-#include "train/optim.h"
+#include "train/step/optim.h"
 
 #include <stdio.h>
 #include <stdlib.h>

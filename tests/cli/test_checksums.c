@@ -4,7 +4,7 @@
 #include "support/program.h"
 #include "support/runs.h"
 
-#include "model/sums.h"
+#include "model/files/sums.h"
 
 static char shard[4200];
 

@@ -5,7 +5,7 @@
 #include "support/pty.h"
 #include "support/runs.h"
 
-#include "cli/train_display.h"
+#include "cli/train/train_display.h"
 
 #include <jansson.h>
 #include <stdarg.h>

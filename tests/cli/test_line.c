@@ -1,6 +1,6 @@
 /* cli/line_*.c on a pseudo-terminal. The program runs itself as the reader of lines. */
-#include "cli/line.h"
-#include "cli/terminal.h"
+#include "cli/generate/line.h"
+#include "cli/output/terminal.h"
 #include "support/pty.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
-/* cli/page.c in a program that was built without Chart.js: its table of files, below, is empty. */
+/* cli/output/page.c in a program that was built without Chart.js: its table of files, below, is empty. */
 #include "support/files.h"
 
-#include "cli/page.h"
+#include "cli/output/page.h"
 
 const struct page_asset page_assets[] = { { 0 } };
 

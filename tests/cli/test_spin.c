@@ -3,7 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 
-#include "../cli/cli.h"
+#include "cli/cli.h"
 
 extern char **environ;
 

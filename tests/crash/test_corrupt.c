@@ -7,7 +7,7 @@
 
 #include "ddl/train.h"
 #include "checkpoint/checkpoint.h"
-#include "train/resume.h"
+#include "train/run/resume.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

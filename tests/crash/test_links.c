@@ -151,7 +151,8 @@ static void few_openers(void **state)
              "cd '%s' && grep -rlE --include=*.c '(fopen\\([^)]*\"[wa]|O_CREAT|mkstemp|\\bcreat\\(|tmp-%%)' "
              "src cli "
              "| grep -vxE "
-             "'src/base/(file_writer|lock)\\.c|src/train/event_file\\.c|cli/(cmd_bench|task_items)\\.c'",
+             "'src/base/(file_writer|lock)\\.c|src/train/log/event_file\\.c|"
+             "cli/(bench/cmd_bench|eval/task_items)\\.c'",
              source_path("."));
     (void)run_command(command, said, sizeof said);
     assert_string_equal(said, "");

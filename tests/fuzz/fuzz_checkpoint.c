@@ -5,9 +5,9 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
-#include "train/resume.h"
+#include "train/run/resume.h"
 #include "checkpoint/state.h"
-#include "model/sums.h"
+#include "model/files/sums.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "ddl/generate.h"
 #include "ddl/train.h"
 #include "ddl/verify.h"
-#include "train/train_config.h"
+#include "train/config/train_config.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "fuzz.h"
 
 #include "ddl/compare.h"
-#include "train/metrics.h"
+#include "train/log/metrics.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -2,7 +2,7 @@
 #include "fuzz.h"
 
 #include "ddl/train.h"
-#include "train/train_config.h"
+#include "train/config/train_config.h"
 
 #include <string.h>
 

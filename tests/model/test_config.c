@@ -1,4 +1,4 @@
-/* model/config.c: presets, sizes, checks, derived figures. */
+/* model/config/config.c: presets, sizes, checks, derived figures. */
 #include "support/support.h"
 
 #include "ddl/config.h"

@@ -1,5 +1,5 @@
-/* model/export.c: what is written loads as the same model, in one file or several, rounded or bit by bit;
- * what is refused leaves nothing behind. */
+/* model/files/export.c: what is written loads as the same model, in one file or several, rounded or bit by
+ * bit; what is refused leaves nothing behind. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/runs.h"
 

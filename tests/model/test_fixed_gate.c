@@ -6,8 +6,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "ddl/force.h"
-#include "model/probe.h"
-#include "train/optim.h"
+#include "model/observe/probe.h"
+#include "train/step/optim.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* model/flops.c: counted by hand for small configurations. */
+/* model/pass/flops.c: counted by hand for small configurations. */
 #include "support/runs.h"
 
 #include <math.h>

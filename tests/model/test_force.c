@@ -1,4 +1,4 @@
-/* model/force.c: forced updates change what they name and nothing else. */
+/* model/observe/force.c: forced updates change what they name and nothing else. */
 #include "support/models.h"
 #include "support/properties.h"
 

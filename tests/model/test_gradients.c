@@ -1,12 +1,12 @@
-/* model/gradients.c: the content of the gradients' memory before ddl_model_zero_grad has no effect, and
- * products that overwrite a gradient are bit-identical to products that accumulate into zeros. The memory is
- * NaN before each call. */
+/* model/params/gradients.c: the content of the gradients' memory before ddl_model_zero_grad has no effect,
+ * and products that overwrite a gradient are bit-identical to products that accumulate into zeros. The memory
+ * is NaN before each call. */
 #include "support/properties.h"
 #include "support/models.h"
 
-#include "model/gradients.h"
-#include "model/workspace.h"
-#include "train/optim.h"
+#include "model/params/gradients.h"
+#include "model/pass/workspace.h"
+#include "train/step/optim.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "ddl/backend.h"
 #include "ddl/verify.h"
-#include "model/model.h"
+#include "model/pass/model.h"
 #include "support/models.h"
 
 #include <glob.h>

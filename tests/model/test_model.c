@@ -3,10 +3,10 @@
 #include "support/models.h"
 
 #include "ddl/session.h"
-#include "model/compress.h"
-#include "model/embed.h"
-#include "model/forward.h"
-#include "model/workspace.h"
+#include "model/pass/compress.h"
+#include "model/pass/embed.h"
+#include "model/pass/forward.h"
+#include "model/pass/workspace.h"
 #include "base/rng.h"
 
 #include <math.h>

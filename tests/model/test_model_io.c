@@ -1,5 +1,5 @@
-/* model/model_io.c: saved models load with equal values, every golden model loads, and each mismatch has its
- * error message. */
+/* model/files/model_io.c: saved models load with equal values, every golden model loads, and each mismatch
+ * has its error message. */
 #include "support/runs.h"
 #include "support/torch_writer.h"
 

@@ -8,8 +8,8 @@
 #include "ddl/session.h"
 
 #include "base/noise.h"
-#include "model/redirect.h"
-#include "train/optim.h"
+#include "model/pass/redirect.h"
+#include "train/step/optim.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* model/probe.c: a pass with a probe computes the same results as one without, and reports every tensor that
- * it computes, in order. */
+/* model/observe/probe.c: a pass with a probe computes the same results as one without, and reports every
+ * tensor that it computes, in order. */
 #include "support/properties.h"
 #include "support/models.h"
 #include "support/runs.h"
 
 #include "base/mem.h"
-#include "model/probe.h"
+#include "model/observe/probe.h"
 
 #include <math.h>
 

@@ -1,14 +1,14 @@
-/* model/workspace.c, and what block.c, attention.c and mlp.c recompute: with every choice of `recompute` the
- * loss is bit-identical, so are gradients where no state is reversed, and memory is as documented. */
+/* model/pass/workspace.c, and what block.c, attention.c and mlp.c recompute: with every choice of `recompute`
+ * the loss is bit-identical, so are gradients where no state is reversed, and memory is as documented. */
 #include "support/properties.h"
 #include "support/models.h"
 #include "support/files.h"
 
-#include "model/compress.h"
-#include "model/measure.h"
+#include "model/pass/compress.h"
+#include "model/pass/measure.h"
 #include "model/residual/table.h"
-#include "model/state.h"
-#include "model/workspace.h"
+#include "model/pass/state.h"
+#include "model/pass/workspace.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "ddl/train.h"
 #include "checkpoint/checkpoint.h"
-#include "train/resume.h"
+#include "train/run/resume.h"
 
 static struct ddl_train_config run_config(const char *out)
 {

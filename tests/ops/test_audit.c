@@ -4,7 +4,7 @@
 #include "support/models.h"
 
 #include "ops/audit.h"
-#include "train/optim.h"
+#include "train/step/optim.h"
 
 #include <math.h>
 #include <string.h>

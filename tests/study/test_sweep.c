@@ -308,7 +308,7 @@ static void shared_parameters_are_equal(void **state)
 }
 
 /* The batches of two models of a sweep: the loader's fields are those of make_step in
- * src/train/trainer_open.c. */
+ * src/train/run/trainer_open.c. */
 static void batches_are_equal(void **state)
 {
     (void)state;

@@ -4,8 +4,8 @@
 #include "support/runs.h"
 
 #include "checkpoint/checkpoint.h"
-#include "model/sums.h"
-#include "train/resume.h"
+#include "model/files/sums.h"
+#include "train/run/resume.h"
 #include "ddl/run.h"
 
 #include <dirent.h>

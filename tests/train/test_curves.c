@@ -6,7 +6,7 @@
 
 #include "ddl/compare.h"
 #include "ddl/run.h"
-#include "train/train_config.h"
+#include "train/config/train_config.h"
 
 #include <jansson.h>
 #include <math.h>

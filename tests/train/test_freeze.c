@@ -1,11 +1,11 @@
-/* train/freeze.c: which parameters a run trains, and that it leaves the others as they are. */
+/* train/config/freeze.c: which parameters a run trains, and that it leaves the others as they are. */
 #include "support/models.h"
 #include "support/runs.h"
 
 #include "base/mem.h"
 #include "tensor/safetensors.h"
-#include "train/freeze.h"
-#include "train/optim.h"
+#include "train/config/freeze.h"
+#include "train/step/optim.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* train/nonfinite.c, replay.c and nonfinite_dump.c: the origin of a non-finite value is reported by
+/* train/nonfinite/nonfinite.c, replay.c and nonfinite_dump.c: the origin of a non-finite value is reported by
  * micro-batch, layer and tensor, and the dump has the same. */
 #include "support/properties.h"
 #include "support/models.h"
@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "ddl/train.h"
-#include "train/nonfinite.h"
+#include "train/nonfinite/nonfinite.h"
 
 #include <float.h>
 #include <math.h>

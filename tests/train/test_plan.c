@@ -1,5 +1,5 @@
-/* train/plan.c: what --dry-run predicts is what a run of a few steps takes, within 3 %. Runs are of 500 MB
- * and more: of what oneDNN frees the C library keeps up to 10 MB one time and not another. */
+/* train/run/plan.c: what --dry-run predicts is what a run of a few steps takes, within 3 %. Runs are of 500
+ * MB and more: of what oneDNN frees the C library keeps up to 10 MB one time and not another. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 

@@ -5,8 +5,8 @@
 #include "support/thread_comm.h"
 
 #include "ddl/compare.h"
-#include "train/resume.h"
-#include "train/train_config.h"
+#include "train/run/resume.h"
+#include "train/config/train_config.h"
 
 #include <math.h>
 #include <signal.h>

@@ -5,7 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/state.h"
-#include "train/train_config.h"
+#include "train/config/train_config.h"
 
 #include <jansson.h>
 #include <limits.h>

@@ -1,8 +1,8 @@
-/* train/schedule.c: the formulas of docs/equations.md, 10, computed by hand, and what holds for every
+/* train/step/schedule.c: the formulas of docs/equations.md, 10, computed by hand, and what holds for every
  * schedule. */
 #include "support/support.h"
 
-#include "train/schedule.h"
+#include "train/step/schedule.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
-/* train/spike.c: the z-score by its definition, what enters the window, and how a row of skips ends. */
+/* train/step/spike.c: the z-score by its definition, what enters the window, and how a row of skips ends. */
 #include "support/support.h"
 
-#include "train/spike.h"
+#include "train/step/spike.h"
 
 #include <math.h>
 

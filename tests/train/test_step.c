@@ -1,4 +1,4 @@
-/* train/step.c: k micro-batches are one batch, what is not finite changes nothing, and a step allocates
+/* train/step/step.c: k micro-batches are one batch, what is not finite changes nothing, and a step allocates
  * nothing. The allocator is wrapped at link time (tests/CMakeLists.txt), so that calls from our own code are
  * counted and those inside libraries are not. */
 #include "support/models.h"
@@ -6,10 +6,10 @@
 
 #include "base/mem.h"
 #include "ddl/data.h"
-#include "train/metrics.h"
-#include "train/step.h"
-#include "train/tensorboard.h"
-#include "train/validate.h"
+#include "train/log/metrics.h"
+#include "train/step/step.h"
+#include "train/log/tensorboard.h"
+#include "train/run/validate.h"
 
 #include <math.h>
 

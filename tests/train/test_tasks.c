@@ -4,8 +4,8 @@
 
 #include "ddl/compare.h"
 #include "ddl/tasks.h"
-#include "train/resume.h"
-#include "train/train_config.h"
+#include "train/run/resume.h"
+#include "train/config/train_config.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* train/telemetry.c: records do not change a run, have the figures of ddl_inspect, and survive a stop. */
+/* train/log/telemetry.c: records do not change a run, have the figures of ddl_inspect, and survive a stop. */
 #include "support/models.h"
 #include "support/properties.h"
 #include "support/runs.h"
@@ -7,9 +7,9 @@
 #include "ddl/inspect.h"
 #include "ddl/train.h"
 #include "ops/ops.h"
-#include "train/step.h"
-#include "train/telemetry.h"
-#include "train/train_config.h"
+#include "train/step/step.h"
+#include "train/log/telemetry.h"
+#include "train/config/train_config.h"
 
 #include <jansson.h>
 #include <math.h>

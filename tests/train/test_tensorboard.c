@@ -1,11 +1,11 @@
-/* train/tensorboard.h and event_file.h: the bytes of event files, by a reader of its own; a run's values in
- * them; runs that are resumed, replaced or refused. With the tensorboard package:
+/* train/log/tensorboard.h and event_file.h: the bytes of event files, by a reader of its own; a run's values
+ * in them; runs that are resumed, replaced or refused. With the tensorboard package:
  * tests/python/tensorboard.py. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/runs.h"
 
 #include "ddl/compare.h"
-#include "train/tensorboard.h"
+#include "train/log/tensorboard.h"
 
 #include <dirent.h>
 #include <jansson.h>

@@ -1,7 +1,7 @@
-/* train/timing.c: when parts of a run are due, and the estimate of the time that is left. */
+/* train/run/timing.c: when parts of a run are due, and the estimate of the time that is left. */
 #include "support/support.h"
 
-#include "train/timing.h"
+#include "train/run/timing.h"
 
 #include <math.h>
 

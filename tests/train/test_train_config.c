@@ -1,12 +1,12 @@
-/* train/train_config.c and train/recipe.c: names, keys and flags combined, and an error message for each
- * mistake. */
+/* train/config/train_config.c and train/config/recipe.c: names, keys and flags combined, and an error message
+ * for each mistake. */
 #include "support/runs.h"
 
 #include "comm/comm.h"
 #include "ddl/data.h"
 #include "ddl/train.h"
-#include "train/recipe.h"
-#include "train/train_config.h"
+#include "train/config/recipe.h"
+#include "train/config/train_config.h"
 
 #include <math.h>
 

@@ -1,13 +1,13 @@
-/* train/trainer.c with checkpoint.c and metrics.c: a run that was stopped and resumed equals one that was
+/* train/run/trainer.c with checkpoint.c and metrics.c: a run that was stopped and resumed equals one that was
  * not, byte for byte; errors are reported before anything is written. */
 #include "support/runs.h"
 
 #include "ddl/compare.h"
 #include "ddl/train.h"
 #include "checkpoint/checkpoint.h"
-#include "train/metrics.h"
-#include "train/resume.h"
-#include "train/train_config.h"
+#include "train/log/metrics.h"
+#include "train/run/resume.h"
+#include "train/config/train_config.h"
 
 #include <dirent.h>
 #include <math.h>

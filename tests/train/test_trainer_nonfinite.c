@@ -1,15 +1,15 @@
-/* train/trainer_nonfinite.c, and what a run keeps after non-finite values or spikes: the error message has
- * the step, and the run resumes from the state before it. */
+/* train/run/trainer_nonfinite.c, and what a run keeps after non-finite values or spikes: the error message
+ * has the step, and the run resumes from the state before it. */
 #include "support/models.h"
 #include "support/runs.h"
 #include "support/thread_comm.h"
 
 #include "ddl/train.h"
-#include "train/nonfinite.h"
-#include "train/resume.h"
-#include "train/train_config.h"
-#include "train/trainer.h"
-#include "model/sums.h"
+#include "train/nonfinite/nonfinite.h"
+#include "train/run/resume.h"
+#include "train/config/train_config.h"
+#include "train/run/trainer.h"
+#include "model/files/sums.h"
 
 #include <jansson.h>
 #include <math.h>

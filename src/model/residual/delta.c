@@ -2,10 +2,10 @@
  * direction q = |q| k and a target v. k-map: q = f, and v from x_in or ctx. v-map: v from f, and q = phi_k of
  * x_in (of ctx for c = 1). With ddl_steps R > 1 (k-map) a sublayer takes R such steps in order, each with its
  * own part of f, gates and targets. Backward reverses the state in place. */
-#include "model/gradients.h"
-#include "model/linear.h"
-#include "model/precision.h"
-#include "model/probe_calls.h"
+#include "model/params/gradients.h"
+#include "model/pass/linear.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
 #include "model/residual/gate.h"
 #include "model/residual/table.h"
 

@@ -1,9 +1,9 @@
 #include "model/residual/gate.h"
 
-#include "model/gradients.h"
-#include "model/linear.h"
-#include "model/precision.h"
-#include "model/probe_calls.h"
+#include "model/params/gradients.h"
+#include "model/pass/linear.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* gated: X' = X + beta f (docs/equations.md, 9), with the gate beta of gate.h from ctx. Backward: df = beta
  * dX', dbeta = sum over features of dX' (*) f, dX = dX'; the state is reversed in place. */
-#include "model/probe_calls.h"
+#include "model/observe/probe_calls.h"
 #include "model/residual/gate.h"
 #include "model/residual/table.h"
 

@@ -2,10 +2,10 @@
  * one per feature (Srivastava et al., 2015, with coupled gates). Backward: df = tau (*) dX', dtau = dX' (*)
  * (f - X), dX = (1 - tau) (*) dX'. The state is saved: where tau is near 1 it could not be computed from X'.
  */
-#include "model/gradients.h"
-#include "model/linear.h"
-#include "model/precision.h"
-#include "model/probe_calls.h"
+#include "model/params/gradients.h"
+#include "model/pass/linear.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
 #include "model/residual/table.h"
 
 #include <math.h>

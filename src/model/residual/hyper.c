@@ -1,9 +1,9 @@
 /* hyper: n streams; x_in = sum_j A_j0 X_:j, X'_:k = sum_j A_j,1+k X_:j + b_k f (docs/equations.md, 9), A and
  * b parameters, or with ddl_hyper_dynamic functions of each stream (Zhu et al., 2024). The state is kept by
  * every sublayer: a mixing matrix may be singular. */
-#include "model/gradients.h"
-#include "model/precision.h"
-#include "model/probe_calls.h"
+#include "model/params/gradients.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
 #include "model/residual/streams.h"
 #include "model/residual/table.h"
 

@@ -2,10 +2,10 @@
  * and -LR). Forward computes D X, applies m to f, X and D X in one op, and adds U times the last. Backward:
  * the gradient of U D X first, then df = m_0 dX', dX = m_1 dX' and dmix in one op, then the gradient of D X.
  * The state is saved: it cannot be computed from X' where m_1 is near 0. */
-#include "model/gradients.h"
-#include "model/linear.h"
-#include "model/precision.h"
-#include "model/probe_calls.h"
+#include "model/params/gradients.h"
+#include "model/pass/linear.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
 #include "model/residual/table.h"
 
 enum { MIX, DOWN, UP }; /* its parameters; D and U only with a rank */

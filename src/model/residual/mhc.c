@@ -1,9 +1,9 @@
 /* mhc: n streams as those of hyper, mixed by doubly stochastic matrices (docs/equations.md, 9) that are
  * functions of all streams of the token (Xie et al., 2025): Sinkhorn's iterations of the exponential of a
  * projection. */
-#include "model/gradients.h"
-#include "model/precision.h"
-#include "model/probe_calls.h"
+#include "model/params/gradients.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
 #include "model/residual/streams.h"
 #include "model/residual/table.h"
 

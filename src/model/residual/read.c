@@ -1,5 +1,5 @@
 /* What the rules share: the read, x_in being the compressed state, and small helpers. */
-#include "model/compress.h"
+#include "model/pass/compress.h"
 #include "model/residual/rule.h"
 
 float *sublayer_dx_in(const struct sublayer *s)

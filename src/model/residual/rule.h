@@ -16,13 +16,13 @@
 #ifndef DDL_MODEL_RESIDUAL_RULE_H
 #define DDL_MODEL_RESIDUAL_RULE_H
 
-#include "model/force.h"
-#include "model/history.h"
-#include "model/layout.h"
-#include "model/param_plan.h"
-#include "model/state.h"
-#include "model/stream.h"
-#include "model/workspace.h"
+#include "model/observe/force.h"
+#include "model/pass/history.h"
+#include "model/pass/layout.h"
+#include "model/params/param_plan.h"
+#include "model/pass/state.h"
+#include "model/pass/stream.h"
+#include "model/pass/workspace.h"
 
 /* One sublayer of a pass. */
 struct sublayer {

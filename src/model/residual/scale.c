@@ -1,9 +1,9 @@
 /* scale: X' = X + lambda (*) f (docs/equations.md, 9), with lambda a parameter: one number, or one per
  * feature (LayerScale). Backward: df = lambda (*) dX', dlambda = sum dX' (*) f, dX = dX'; the state is
  * reversed in place. */
-#include "model/gradients.h"
-#include "model/precision.h"
-#include "model/probe_calls.h"
+#include "model/params/gradients.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
 #include "model/residual/table.h"
 
 enum { LAMBDA }; /* its parameter */

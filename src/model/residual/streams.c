@@ -1,9 +1,9 @@
 /* The state of n streams: X0 has the embedding in each, the readout is their sum. */
 #include "model/residual/streams.h"
 
-#include "model/gradients.h"
-#include "model/precision.h"
-#include "model/probe_calls.h"
+#include "model/params/gradients.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
 
 /* ---- the form of the state ---- */
 

@@ -1,0 +1,19 @@
+/* Forced updates of a pass (ddl/force.h). */
+#ifndef DDL_MODEL_FORCE_H
+#define DDL_MODEL_FORCE_H
+
+#include "ddl/force.h"
+#include "model/pass/pass.h"
+
+/* What is forced in a sublayer; NULL: nothing. */
+const struct ddl_force *model_forced(const ddl_model *model, size_t layer, int sub);
+/* Allocates what a forced factor of F needs in the workspace, the first time it is used there. */
+ddl_status force_reserve(ddl_workspace *ws, const ddl_model *model, struct ddl_error *err);
+void force_release(ddl_workspace *ws);
+
+/* Memory (N, d) for F's output, before force_add_f. */
+float *force_f(const struct pass *p);
+/* out (N, d) += factor * force_f(p). */
+void force_add_f(const struct pass *p, float factor, float *out);
+
+#endif

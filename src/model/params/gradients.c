@@ -1,0 +1,109 @@
+/* Parameter gradients with lazy zeroing. ddl_model_zero_grad() only sets a flag per parameter; the buffer is
+ * not cleared. The first GEMM of a step overwrites a flagged gradient (beta = 0) instead of accumulating into
+ * it; any other access goes through gradient_of(), which clears it first. This saves one pass over all
+ * gradients per step. No other file takes the address of a gradient. */
+#include "model/params/gradients.h"
+#include "model/params/flat.h"
+#include "model/pass/model.h"
+#include "model/params/precision.h"
+#include "model/pass/workspace.h"
+
+#include <string.h>
+
+void ddl_model_zero_grad(ddl_model *model)
+{
+    for (size_t i = 0; model->grad_is_zero && i < model->params.n; i++)
+        model->grad_is_zero[i] = true;
+}
+
+float *gradient_of(struct ddl_model *model, size_t i)
+{
+    float *grad = model->grad + model->params.offset[i];
+    if (model->grad_is_zero[i])
+        model->backend->ops->zero(model->backend->ctx, grad, model->params.row[i].count * sizeof *grad);
+    model->grad_is_zero[i] = false;
+    return grad;
+}
+
+void ddl_model_read_grad(const ddl_model *model, size_t i, float *out)
+{
+    size_t bytes = model->params.row[i].count * sizeof *out;
+    if (model->grad_is_zero[i])
+        memset(out, 0, bytes);
+    else
+        model->backend->ops->download(model->backend->ctx, out, model->grad + model->params.offset[i], bytes);
+}
+
+float *param_grad(const struct pass *p, int slot)
+{
+    return slot < 0 ? NULL : gradient_of(p->m, (size_t)slot);
+}
+
+/* Clears the flags of row i and of the rows fused with it; true if all were set. Where only some were, those
+ * gradients are zeroed, as the product that writes all of them must accumulate. */
+static bool take_zero_flags(struct ddl_model *model, size_t i)
+{
+    const size_t *next = model->params.fused_next;
+    bool all_zero = true;
+    for (size_t j = i; j != DDL_NO_ROW; j = next[j])
+        all_zero &= model->grad_is_zero[j];
+    for (; i != DDL_NO_ROW; i = next[i]) {
+        if (all_zero)
+            model->grad_is_zero[i] = false;
+        else
+            gradient_of(model, i);
+    }
+    return all_zero;
+}
+
+static struct weight with_grad(const struct pass *p, int slot, struct weight W)
+{
+    W.grad = p->m->grad + p->m->params.offset[slot];
+    W.grad_is_zero = take_zero_flags(p->m, (size_t)slot);
+    return W;
+}
+
+struct weight param_weight_bwd(const struct pass *p, int slot)
+{
+    return with_grad(p, slot, param_weight(p, slot));
+}
+
+struct weight param_exact_bwd(const struct pass *p, int slot)
+{
+    return with_grad(p, slot, param_exact(p, slot));
+}
+
+float *ddl_model_flat_grad(ddl_model *model, size_t i)
+{
+    return gradient_of(model, i);
+}
+
+/* Zeroes the gradients of row `first` and of the rows after it that are flagged. */
+static void zero_flagged(struct ddl_model *model, size_t first)
+{
+    for (size_t i = first; i < model->params.n; i++) {
+        if (model->grad_is_zero[i])
+            (void)gradient_of(model, i);
+    }
+}
+
+float *ddl_model_flat_grads(ddl_model *model)
+{
+    zero_flagged(model, 0);
+    return model->grad;
+}
+
+void gradients_are_final(const struct pass *p, size_t first)
+{
+    const struct ddl_workspace *ws = p->ws;
+    if (!ws->grads_final)
+        return;
+    zero_flagged(p->m, first);
+    ws->grads_final(ws->grads_user, p->m->grad, first ? p->m->params.offset[first] : 0);
+}
+
+void ddl_workspace_set_grads_final(ddl_workspace *ws, ddl_grads_final_fn *call, void *user)
+{
+    ws->grads_final = call;
+    ws->grads_user = user;
+}

@@ -1,0 +1,262 @@
+/* Causal self-attention: projections, rotary embedding, QK-norm, softmax, output (docs/equations.md, 6). The
+ * rows c_q, c_k, c_v are fused in memory, so that one product computes all three. */
+#include "model/pass/attention.h"
+#include "model/pass/cache.h"
+#include "model/observe/force.h"
+#include "model/params/gradients.h"
+#include "model/pass/linear.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
+#include "model/pass/workspace.h"
+
+#include <math.h>
+
+/* Rotates queries (part 0 of the fused projection) or keys (part 1). */
+static void rotate(const struct pass *p, const float *qkv, int part, int slot, float *y)
+{
+    const struct ddl_config *k = p->config;
+    size_t a = k->n_heads * k->head_dim;
+    p->ops->rope_fwd(p->ctx, &(struct rope_args){ .B = p->B,
+                                                  .T = p->T,
+                                                  .H = k->n_heads,
+                                                  .h = k->head_dim,
+                                                  .R = ddl_config_rope_dims(k),
+                                                  .ragged = p->ragged,
+                                                  .eps = NORM_EPS,
+                                                  .cos = p->rope->cos,
+                                                  .sin = p->rope->sin,
+                                                  .x = qkv + (size_t)part * a,
+                                                  .x_stride = 3 * a,
+                                                  .w = param_value(p, slot),
+                                                  .y = y,
+                                                  .y_stride = a });
+}
+
+static void rotate_bwd(const struct pass *p, const float *qkv, int part, int slot, float *dqkv)
+{
+    const struct ddl_config *k = p->config;
+    size_t a = k->n_heads * k->head_dim;
+    p->ops->rope_bwd(p->ctx, &(struct rope_grad_args){ .B = p->B,
+                                                       .T = p->T,
+                                                       .H = k->n_heads,
+                                                       .h = k->head_dim,
+                                                       .R = ddl_config_rope_dims(k),
+                                                       .eps = NORM_EPS,
+                                                       .cos = p->rope->cos,
+                                                       .sin = p->rope->sin,
+                                                       .x = qkv + (size_t)part * a,
+                                                       .x_stride = 3 * a,
+                                                       .w = param_value(p, slot),
+                                                       .dy = dqkv + (size_t)part * a,
+                                                       .dy_stride = 3 * a,
+                                                       .dx = dqkv + (size_t)part * a,
+                                                       .dx_stride = 3 * a,
+                                                       .dw = param_grad(p, slot) });
+}
+
+/* Writes this pass's keys or values, rows src_stride apart, to their slots: `to`, or in bfloat16 to16. */
+static void append(const struct pass *p, const float *src, size_t src_stride, float *to, uint16_t *to16)
+{
+    p->ops->cache_append(p->ctx,
+                         &(struct cache_append_args){ .ragged = p->ragged,
+                                                      .width = p->config->n_heads * p->config->head_dim,
+                                                      .src = src,
+                                                      .src_stride = src_stride,
+                                                      .dst = to,
+                                                      .dst16 = to16,
+                                                      .slot_stride = p->cache->slot_stride });
+}
+
+/* Values, rows `stride` apart. */
+struct values {
+    const float *x;
+    size_t stride;
+};
+
+const float *attention_value_mix(const struct pass *p, size_t layer)
+{
+    const struct ddl_force *force = model_forced(p->m, layer, ATTN);
+    if (!ddl_config_mixes_values(p->config, layer) || (force && force->keys & DDL_FORCE_VALUES))
+        return NULL;
+    return param_value(p, p->m->params.layer[layer].v_mix);
+}
+
+/* The values that attention reads, from those of the fused projection. Layer 0 keeps its values for the
+ * others, which mix theirs with them. */
+static struct values values_fwd(const struct pass *p, size_t layer)
+{
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    const float *mix = attention_value_mix(p, layer);
+    size_t a = p->config->n_heads * p->config->head_dim;
+    const struct values own = { acts->qkv + 2 * a, 3 * a };
+    if (layer == 0 && p->ws->v0)
+        p->ops->copy(p->ctx, &(struct copy_args){ .rows = p->N,
+                                                  .width = a,
+                                                  .src = own.x,
+                                                  .src_stride = own.stride,
+                                                  .dst = p->ws->v0,
+                                                  .dst_stride = a });
+    if (!mix)
+        return own;
+    p->ops->mix_values_fwd(p->ctx, &(struct mix_values_args){ .N = p->N,
+                                                              .width = a,
+                                                              .v = own.x,
+                                                              .v_stride = own.stride,
+                                                              .first = p->ws->v0,
+                                                              .mix = mix,
+                                                              .y = acts->v,
+                                                              .y_stride = a });
+    probe_tensor(p, "v", acts->v, a);
+    return (struct values){ acts->v, a };
+}
+
+/* The gradient of the values in dqkv, from that of what values_fwd returned to that of the layer's own
+ * values. The layers from the last to the second add up that of layer 0's. */
+static void values_bwd(const struct pass *p, size_t layer, float *dqkv)
+{
+    const struct ddl_workspace *ws = p->ws;
+    int slot = p->m->params.layer[layer].v_mix;
+    size_t a = p->config->n_heads * p->config->head_dim;
+    float *dv = dqkv + 2 * a;
+    if (layer == 0 && ws->dv0)
+        p->ops->mix_values_fwd(p->ctx, &(struct mix_values_args){ .N = p->N,
+                                                                  .width = a,
+                                                                  .v = dv,
+                                                                  .v_stride = 3 * a,
+                                                                  .first = ws->dv0,
+                                                                  .y = dv,
+                                                                  .y_stride = 3 * a });
+    if (slot < 0)
+        return;
+    p->ops->mix_values_bwd(p->ctx,
+                           &(struct mix_values_grad_args){ .N = p->N,
+                                                           .width = a,
+                                                           .v = ws->layer[layer].qkv + 2 * a,
+                                                           .v_stride = 3 * a,
+                                                           .first = ws->v0,
+                                                           .mix = param_value(p, slot),
+                                                           .dv = dv,
+                                                           .dv_stride = 3 * a,
+                                                           .accumulate = layer + 1 < p->config->n_layers,
+                                                           .dfirst = ws->dv0,
+                                                           .dmix = param_grad(p, slot) });
+    probe_grad(p, slot);
+    probe_tensor(p, "dv0", ws->dv0, a);
+}
+
+/* Everything before the output product: ctx -> qkv -> qn, kn -> y. */
+static void attend(const struct pass *p, size_t layer, const float *ctx)
+{
+    const struct ddl_config *k = p->config;
+    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    size_t a = k->n_heads * k->head_dim, dense = p->T * a;
+    linear_fwd(p, p->N, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv, false);
+    probe_tensor(p, "qkv", acts->qkv, 3 * a);
+    rotate(p, acts->qkv, 0, slots->q_rms, acts->qn);
+    probe_tensor(p, "qn", acts->qn, a);
+    rotate(p, acts->qkv, 1, slots->k_rms, acts->kn);
+    probe_tensor(p, "kn", acts->kn, a);
+    struct values v = values_fwd(p, layer);
+    struct attention_args args = { .B = p->B,
+                                   .T = p->T,
+                                   .H = k->n_heads,
+                                   .h = k->head_dim,
+                                   .ragged = p->ragged,
+                                   .scale = (float)(1 / sqrt((double)k->head_dim)),
+                                   .q = acts->qn,
+                                   .q_stride = a,
+                                   .k_stride = a,
+                                   .y = acts->y,
+                                   .lse = acts->lse };
+    if (p->cache) {
+        const struct cache_layer *cache = &p->cache->layer[layer];
+        size_t batch = p->cache->slot_stride;
+        append(p, acts->kn, a, cache->k, cache->k16);
+        append(p, v.x, v.stride, cache->v, cache->v16);
+        args.k = cache->k;
+        args.v = cache->v;
+        args.k16 = cache->k16;
+        args.v16 = cache->v16;
+        args.v_stride = a;
+        args.k_batch = args.v_batch = batch;
+    } else {
+        args.k = acts->kn;
+        args.v = v.x;
+        args.v_stride = v.stride;
+        args.k_batch = dense;
+        args.v_batch = p->T * v.stride;
+    }
+    p->ops->attention_fwd(p->ctx, &args);
+    probe_tensor(p, "y", acts->y, a);
+}
+
+void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
+{
+    const struct ddl_config *k = p->config;
+    size_t out = ddl_config_residual_steps(k, layer) * k->d_model;
+    attend(p, layer, ctx);
+    linear_fwd(p, p->N, k->n_heads * k->head_dim, out, p->ws->layer[layer].y,
+               param_weight(p, p->m->params.layer[layer].attn_proj), f, add);
+}
+
+/* What attention's backward reads and forward did not keep. */
+static void attend_again(const struct pass *p, size_t layer, const float *ctx)
+{
+    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK) {
+        attend(p, layer, ctx);
+    } else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE) {
+        rotate(p, acts->qkv, 0, slots->q_rms, acts->qn);
+        rotate(p, acts->qkv, 1, slots->k_rms, acts->kn);
+        if (slots->v_mix >= 0)
+            values_fwd(p, layer);
+    }
+}
+
+void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx)
+{
+    const struct ddl_config *k = p->config;
+    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    const struct ddl_workspace *ws = p->ws;
+    size_t a = k->n_heads * k->head_dim, out = ddl_config_residual_steps(k, layer) * k->d_model;
+    bool mixes = slots->v_mix >= 0;
+    attend_again(p, layer, ctx);
+    linear_bwd(p, p->N, a, out, acts->y, df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
+    probe_grad(p, slots->attn_proj);
+    probe_tensor(p, "dy", ws->dy, a);
+    p->ops->attention_bwd(p->ctx,
+                          &(struct attention_grad_args){ .B = p->B,
+                                                         .T = p->T,
+                                                         .H = k->n_heads,
+                                                         .h = k->head_dim,
+                                                         .scale = (float)(1 / sqrt((double)k->head_dim)),
+                                                         .q = acts->qn,
+                                                         .k = acts->kn,
+                                                         .v = mixes ? acts->v : acts->qkv + 2 * a,
+                                                         .q_stride = a,
+                                                         .k_stride = a,
+                                                         .v_stride = mixes ? a : 3 * a,
+                                                         .y = acts->y,
+                                                         .lse = acts->lse,
+                                                         .dy = ws->dy,
+                                                         .dq = ws->dqkv,
+                                                         .dk = ws->dqkv + a,
+                                                         .dv = ws->dqkv + 2 * a,
+                                                         .dq_stride = 3 * a,
+                                                         .dk_stride = 3 * a,
+                                                         .dv_stride = 3 * a });
+    rotate_bwd(p, acts->qkv, 0, slots->q_rms, ws->dqkv);
+    rotate_bwd(p, acts->qkv, 1, slots->k_rms, ws->dqkv);
+    values_bwd(p, layer, ws->dqkv);
+    probe_tensor(p, "dqkv", ws->dqkv, 3 * a);
+    probe_grad(p, slots->q_rms);
+    probe_grad(p, slots->k_rms);
+    linear_bwd(p, p->N, k->d_model, 3 * a, ctx, ws->dqkv, param_weight_bwd(p, slots->c_q), dctx, false);
+    probe_grad(p, slots->c_q);
+    probe_grad(p, slots->c_k);
+    probe_grad(p, slots->c_v);
+    probe_tensor(p, "dctx", dctx, k->d_model);
+}

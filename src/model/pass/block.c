@@ -1,0 +1,181 @@
+/* One sublayer of a block: read, norm, F, write; and the same backwards. This is the place to start reading:
+ * every model is this file plus its residual rule (residual/) and the rows of its configuration. */
+#include "model/pass/block.h"
+#include "model/pass/attention.h"
+#include "model/pass/cache.h"
+#include "model/observe/force.h"
+#include "model/params/gradients.h"
+#include "model/pass/mlp.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
+#include "model/residual/table.h"
+
+typedef void branch_fwd_fn(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);
+typedef void branch_bwd_fn(const struct pass *p, size_t layer, const float *ctx, const float *df,
+                           float *dctx);
+static branch_fwd_fn *const branch_fwd[] = { [ATTN] = attention_fwd, [MLP] = mlp_fwd };
+static branch_bwd_fn *const branch_bwd[] = { [ATTN] = attention_bwd, [MLP] = mlp_bwd };
+
+static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, size_t layer, int sub)
+{
+    return (struct sublayer){ .p = p,
+                              .stream = stream,
+                              .layer = layer,
+                              .sub = sub,
+                              .slots = p->m->params.layer[layer].residual[sub],
+                              .acts = &p->ws->layer[layer].sub[sub],
+                              .scratch = p->ws->scratch[ddl_config_residual(p->config, layer)],
+                              .force = model_forced(p->m, layer, sub) };
+}
+
+/* ctx = norm(x_in). */
+static const float *norm_fwd(const struct sublayer *s, const float *x_in)
+{
+    const struct pass *p = s->p;
+    p->ops->rmsnorm_fwd(p->ctx,
+                        &(struct rmsnorm_args){ .N = p->N,
+                                                .d = p->config->d_model,
+                                                .eps = NORM_EPS,
+                                                .x = x_in,
+                                                .w = param_value(p, p->m->params.layer[s->layer].ln[s->sub]),
+                                                .y = s->acts->ctx,
+                                                .rstd = s->acts->rstd });
+    probe_tensor(p, "ctx", s->acts->ctx, p->config->d_model);
+    return s->acts->ctx;
+}
+
+/* dctx -> dx_in; for c = 1 that is the stream's gradient, which is added to. */
+static void norm_bwd(const struct sublayer *s, const float *x_in)
+{
+    const struct pass *p = s->p;
+    int slot = p->m->params.layer[s->layer].ln[s->sub];
+    float *dx_in = sublayer_dx_in(s);
+    bool in_stream = dx_in == s->stream->dX;
+    p->ops->rmsnorm_bwd(p->ctx, &(struct rmsnorm_grad_args){ .N = p->N,
+                                                             .d = p->config->d_model,
+                                                             .x = x_in,
+                                                             .w = param_value(p, slot),
+                                                             .rstd = s->acts->rstd,
+                                                             .dy = p->ws->dctx,
+                                                             .accumulate = in_stream,
+                                                             .dx = dx_in,
+                                                             .dw = param_grad(p, slot) });
+    probe_grad(p, slot);
+    probe_tensor(p, in_stream ? "dX" : "dx_in", dx_in, p->config->d_model);
+}
+
+/* The probe's view of the sublayer: before it is computed, or after. */
+static void probe_sublayer(const struct sublayer *s, bool after)
+{
+    const struct ddl_probe *probe = s->p->probe;
+    const struct residual_rule *rule = residual_rule_of(s->p->config, s->layer);
+    if (!probe || !probe->step)
+        return;
+    struct ddl_sublayer_step step = { .after = after,
+                                      .layer = s->layer,
+                                      .sub = s->sub,
+                                      .rows = s->p->N,
+                                      .steps = 1,
+                                      .X = s->stream->X,
+                                      .by_column = s->stream->form->by_column };
+    if (after && !rule->adds_in_place)
+        step.f = s->acts->f;
+    if (after && s->sub == ATTN)
+        step.values = attention_value_mix(s->p, s->layer);
+    if (after && rule->trace)
+        rule->trace(s, &step);
+    probe->step(probe->user, &step);
+}
+
+/* F(ctx) into the stream (add), or into `out`, which is then written. */
+static void branch(const struct sublayer *s, const float *ctx, float *out, bool add)
+{
+    const struct pass *p = s->p;
+    if (!s->force || !(s->force->keys & DDL_FORCE_F_SCALE)) {
+        branch_fwd[s->sub](p, s->layer, ctx, out, add);
+        return;
+    }
+    branch_fwd[s->sub](p, s->layer, ctx, force_f(p), false);
+    if (!add)
+        p->ops->zero(p->ctx, out, p->N * p->config->d_model * sizeof *out);
+    force_add_f(p, s->force->f_scale, out);
+}
+
+void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int sub)
+{
+    const struct sublayer s = sublayer_of(p, stream, layer, sub);
+    const struct residual_rule *rule = residual_rule_of(p->config, layer);
+    size_t d = p->config->d_model, n = p->N * d * stream->channels;
+    size_t width = ddl_config_residual_steps(p->config, layer) * d;
+    probe_enter(p, false, layer, ddl_sublayer_names[sub]);
+    probe_sublayer(&s, false);
+    const float *x_in = rule->read_fwd(&s, p->cache ? &p->cache->layer[layer].compress[sub] : NULL);
+    const float *ctx = norm_fwd(&s, x_in);
+    if (s.acts->state)
+        p->ops->copy(p->ctx,
+                     &(struct copy_args){ .rows = 1, .width = n, .src = stream->X, .dst = s.acts->state });
+    p->ws->layer[layer].sub[sub].before = s.acts->state ? s.acts->state : stream->X;
+    stream->X_next = s.acts->next ? s.acts->next : stream->X;
+    if (rule->adds_in_place) {
+        branch(&s, ctx, stream->X, true);
+    } else {
+        branch(&s, ctx, s.acts->f, false);
+        probe_tensor(p, "f", s.acts->f, width);
+        rule->write_fwd(&s, x_in, ctx);
+    }
+    stream->X = stream->X_next;
+    probe_tensor(p, "X", stream->X, d * stream->channels);
+    probe_sublayer(&s, true);
+}
+
+/* The state before the sublayer of a rule that does not reverse it. Where the block's first sublayer wrote it
+ * to memory that other blocks use too, that sublayer's write_fwd is repeated. */
+static float *state_before(const struct residual_rule *rule, const struct sublayer *s)
+{
+    float *before = s->acts->before, *shared = s->p->ws->between;
+    if (s->sub == MLP && shared && before == shared) {
+        struct stream stream = *s->stream;
+        stream.X = s->p->ws->layer[s->layer].sub[ATTN].before;
+        stream.X_next = shared;
+        const struct sublayer first = sublayer_of(s->p, &stream, s->layer, ATTN);
+        rule->write_fwd(&first, NULL, NULL);
+    }
+    return before;
+}
+
+/* x_in and ctx as forward had them: kept, or recomputed (x_in from the state, which is the earlier one
+ * again). */
+static const float *read_again(const struct residual_rule *rule, const struct sublayer *s)
+{
+    if (s->acts->x_in && s->p->ws->options.recompute == DDL_RECOMPUTE_NONE)
+        return s->acts->x_in;
+    return rule->read_again ? rule->read_again(s) : rule->read_fwd(s, NULL);
+}
+
+static const float *norm_again(const struct sublayer *s, const float *x_in)
+{
+    return s->p->ws->options.recompute == DDL_RECOMPUTE_NONE ? s->acts->ctx : norm_fwd(s, x_in);
+}
+
+void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int sub)
+{
+    const struct sublayer s = sublayer_of(p, stream, layer, sub);
+    const struct residual_rule *rule = residual_rule_of(p->config, layer);
+    float *dctx = p->ws->dctx;
+    probe_enter(p, true, layer, ddl_sublayer_names[sub]);
+    if (rule->earlier != STREAM_REVERSED)
+        stream->X = state_before(rule, &s);
+    const float *df = rule->write_bwd(&s);
+    const float *x_in = read_again(rule, &s);
+    const float *ctx = norm_again(&s, x_in);
+    if (df)
+        branch_bwd[sub](p, layer, ctx, df, dctx);
+    else
+        p->ops->zero(p->ctx, dctx, p->N * p->config->d_model * sizeof *dctx);
+    if (rule->context_bwd)
+        rule->context_bwd(&s, ctx, dctx);
+    norm_bwd(&s, x_in);
+    if (rule->input_bwd)
+        rule->input_bwd(&s, x_in, sublayer_dx_in(&s));
+    rule->read_bwd(&s);
+}

@@ -1,0 +1,28 @@
+/* The decode state: slots of keys and values, and histories of the causal convolutions. */
+#ifndef DDL_MODEL_CACHE_H
+#define DDL_MODEL_CACHE_H
+
+#include "model/pass/decode.h"
+#include "model/pass/history.h"
+#include "model/pass/model.h"
+#include "model/pass/rope.h"
+
+struct cache_layer {
+    float *k, *v;               /* slots slot_stride apart, (tokens, H h) each; NULL: */
+    uint16_t *k16, *v16;        /* the same in bfloat16 */
+    struct history compress[2]; /* states before attention's and the MLP's use */
+};
+struct ddl_cache {
+    const struct ddl_model *model;
+    struct ddl_cache_options options;
+    size_t slot_stride; /* numbers from slot to slot of keys, and of values; even */
+    void *memory;       /* of the backend; everything below is carved from it, `layer` and `host` excepted */
+    struct rope rope;   /* (options.tokens) positions */
+    int32_t *integers;  /* arrays of a pass (struct ddl_ragged, rows and ranks of the head) */
+    float *entropies;   /* (options.rows) of the head                                       */
+    struct history embed, readout;
+    struct cache_layer *layer; /* (n_layers), host memory */
+    int32_t *host;             /* the integers, host memory */
+};
+
+#endif

@@ -1,0 +1,316 @@
+/* The head: final norm, logits = E x s, mean cross-entropy (docs/equations.md, 8). Logits exist a block at a
+ * time: of rows in float32; of columns in bfloat16, whose products are so fast that logits cost more to write
+ * and read than to compute, so that they are computed twice: for the loss's sums, then for its gradient. */
+#include "model/pass/head.h"
+#include "model/pass/cache.h"
+#include "model/params/gradients.h"
+#include "model/pass/linear.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
+#include "model/pass/workspace.h"
+
+/* A block of the logits, and of the normed rows in ctx that they come from. */
+struct part {
+    size_t row, rows, column, columns;
+};
+
+/* y = norm(x), N rows; in bfloat16 rounded into x16 too. */
+static void final_norm(const struct pass *p, size_t N, const float *x, float *y)
+{
+    size_t d = p->config->d_model;
+    p->ops->rmsnorm_fwd(p->ctx, &(struct rmsnorm_args){ .N = N,
+                                                        .d = d,
+                                                        .eps = NORM_EPS,
+                                                        .x = x,
+                                                        .w = param_value(p, p->m->params.slots.ln_f),
+                                                        .y = y,
+                                                        .rstd = p->ws->rstd });
+    probe_rows(p, "ctx", y, 0, N, d);
+    if (p->ws->x16)
+        p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ N * d, y, p->ws->x16 });
+}
+
+/* The product that makes a part's logits: z = scale x E^T, with its columns' rows of the embedding. */
+static struct linear product_of(const struct pass *p, struct part part, struct weight E)
+{
+    size_t d = p->config->d_model;
+    return (struct linear){ .N = part.rows,
+                            .in = d,
+                            .out = part.columns,
+                            .scale = ddl_config_logit_scale(p->config),
+                            .W = weight_rows(E, part.column, d) };
+}
+
+static struct operand normed(const struct pass *p, struct part part)
+{
+    const struct operand all = { .value = p->ws->ctx, .bf16 = p->ws->x16 };
+    return operand_rows(all, part.row, p->config->d_model);
+}
+
+/* z of the part, in the workspace's logits (rows, columns). */
+static void logits_fwd(const struct pass *p, struct part part)
+{
+    const struct linear l = product_of(p, part, param_weight(p, p->m->params.slots.wte));
+    product_fwd(p, &l, normed(p, part), p->ws->logits, false);
+}
+
+/* From the part's dz: dE += scale dz^T x, and its share of dx = scale dz E in dctx. */
+static void logits_bwd(const struct pass *p, struct part part, struct weight E, struct operand dz)
+{
+    const struct linear l = product_of(p, part, E);
+    product_bwd(p, &l, normed(p, part), dz, p->ws->dctx + part.row * l.in, part.column > 0);
+}
+
+/* Ranks of the part's targets, and entropies unless NULL, from its logits. */
+static void rank_rows(const struct pass *p, struct part part, int32_t *ranks, float *entropies)
+{
+    p->ops->rank(p->ctx, &(struct rank_args){ .N = part.rows,
+                                              .V = part.columns,
+                                              .z = p->ws->logits,
+                                              .targets = p->ws->targets + part.row,
+                                              .rank = ranks + part.row,
+                                              .entropy = entropies ? entropies + part.row : NULL });
+}
+
+static void loss_by_rows(const struct pass *p, bool grad, float scale)
+{
+    const struct ddl_workspace *ws = p->ws;
+    size_t V = p->config->vocab_size, step = ws->logit_rows;
+    for (size_t row = 0; row < p->N && !probe_stopped(p); row += step) {
+        struct part part = { row, p->N - row < step ? p->N - row : step, 0, V };
+        logits_fwd(p, part);
+        probe_rows(p, "logits", ws->logits, row, part.rows, V);
+        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = part.rows,
+                                                                    .V = V,
+                                                                    .z = ws->logits,
+                                                                    .targets = ws->targets + row,
+                                                                    .grad = grad,
+                                                                    .grad_scale = scale,
+                                                                    .loss = ws->losses + row });
+        probe_rows(p, "loss", ws->losses + row, row, part.rows, 1);
+        if (ws->ranks)
+            rank_rows(p, part, ws->ranks, ws->entropies);
+        if (!grad)
+            continue;
+        probe_enter(p, true, DDL_NO_LAYER, "head");
+        probe_rows(p, "dlogits", ws->logits, row, part.rows, V);
+        logits_bwd(p, part, param_weight_bwd(p, p->m->params.slots.wte),
+                   (struct operand){ .value = ws->logits });
+        probe_enter(p, false, DDL_NO_LAYER, "head");
+    }
+}
+
+/* Tile number i of the logits; columns 0 past the last. */
+static struct part tile(const struct pass *p, size_t i)
+{
+    size_t V = p->config->vocab_size, width = p->ws->tile, first = i * width;
+    size_t left = first < V ? V - first : 0;
+    return (struct part){ 0, p->N, first, left < width ? left : width };
+}
+
+/* dz of each tile, and what comes of it; all tiles together fill the embedding's gradient. */
+static void gradient_by_tiles(const struct pass *p, float scale)
+{
+    const struct ddl_workspace *ws = p->ws;
+    struct weight E = param_weight_bwd(p, p->m->params.slots.wte);
+    struct part part;
+    for (size_t i = 0; (part = tile(p, i)).columns > 0; i++) {
+        logits_fwd(p, part);
+        p->ops->loss_grad(p->ctx, &(struct loss_grad_args){ .N = p->N,
+                                                            .n = part.columns,
+                                                            .first = part.column,
+                                                            .z = ws->logits,
+                                                            .targets = ws->targets,
+                                                            .top = ws->top,
+                                                            .total = ws->total,
+                                                            .grad_scale = scale,
+                                                            .dz = ws->dy16 });
+        logits_bwd(p, part, E, (struct operand){ .bf16 = ws->dy16 });
+    }
+}
+
+static void loss_by_tiles(const struct pass *p, bool grad, float scale)
+{
+    const struct ddl_workspace *ws = p->ws;
+    struct part part;
+    for (size_t i = 0; (part = tile(p, i)).columns > 0 && !probe_stopped(p); i++) {
+        bool last = part.column + part.columns == p->config->vocab_size;
+        logits_fwd(p, part);
+        probe_tensor(p, "logits", ws->logits, part.columns);
+        p->ops->loss_fold(p->ctx, &(struct loss_fold_args){ .N = p->N,
+                                                            .n = part.columns,
+                                                            .first = part.column,
+                                                            .z = ws->logits,
+                                                            .targets = ws->targets,
+                                                            .top = ws->top,
+                                                            .at_target = ws->at_target,
+                                                            .loss = last ? ws->losses : NULL,
+                                                            .total = ws->total });
+    }
+    probe_tensor(p, "loss", ws->losses, 1);
+    if (grad)
+        gradient_by_tiles(p, scale);
+}
+
+void head_loss(const struct pass *p, const float *x_out, bool grad, float scale, float *dx_out)
+{
+    const struct ddl_workspace *ws = p->ws;
+    int slot = p->m->params.slots.ln_f;
+    final_norm(p, p->N, x_out, ws->ctx);
+    (ws->tile ? loss_by_tiles : loss_by_rows)(p, grad, scale);
+    if (grad) {
+        probe_enter(p, true, DDL_NO_LAYER, "head");
+        probe_grad(p, p->m->params.slots.wte);
+        probe_tensor(p, "dctx", ws->dctx, p->config->d_model);
+        p->ops->rmsnorm_bwd(p->ctx, &(struct rmsnorm_grad_args){ .N = p->N,
+                                                                 .d = p->config->d_model,
+                                                                 .x = x_out,
+                                                                 .w = param_value(p, slot),
+                                                                 .rstd = ws->rstd,
+                                                                 .dy = ws->dctx,
+                                                                 .dx = dx_out,
+                                                                 .dw = param_grad(p, slot) });
+        probe_grad(p, slot);
+        probe_tensor(p, dx_out == ws->dX ? "dX" : "dx_in", dx_out, p->config->d_model);
+    }
+}
+
+/* Gathers the last `rows` positions of every sequence. */
+void head_logits(const struct pass *p, const float *x_out, size_t rows, float *host)
+{
+    const struct ddl_workspace *ws = p->ws;
+    size_t d = p->config->d_model, V = p->config->vocab_size, N = p->B * rows, step = ws->logit_rows;
+    p->ops->copy(p->ctx, &(struct copy_args){ .batch = p->B,
+                                              .rows = rows,
+                                              .width = d,
+                                              .src = x_out + (p->T - rows) * d,
+                                              .src_stride = d,
+                                              .src_batch = p->T * d,
+                                              .dst = ws->ctx,
+                                              .dst_stride = d,
+                                              .dst_batch = rows * d });
+    final_norm(p, N, ws->ctx, ws->ctx);
+    for (size_t row = 0; row < N; row += step) {
+        struct part part = { row, N - row < step ? N - row : step, 0, V };
+        logits_fwd(p, part);
+        p->ops->download(p->ctx, host + row * V, ws->logits, part.rows * V * sizeof *host);
+    }
+}
+
+/* The head's integers in the cache, which follow the arrays of the ragged batch: row numbers of the outputs,
+ * then ranks. */
+static int32_t *head_integers(const struct pass *p)
+{
+    return p->cache->integers + 2 * p->N + 5 * p->ragged.B + 1;
+}
+
+/* Uploads the row numbers of the outputs, and returns them. */
+static const int32_t *upload_rows(const struct pass *p, const struct ddl_decode_batch *batch)
+{
+    size_t n = batch->n_outputs;
+    int32_t *host = p->cache->host, *rows = head_integers(p);
+    for (size_t i = 0; i < n; i++)
+        host[i] = (int32_t)batch->outputs[i].row;
+    p->ops->upload(p->ctx, rows, host, n * sizeof *host);
+    return rows;
+}
+
+/* Logits of `rows` rows to their places in host memory, adjacent ones together. */
+static void download_logits(const struct pass *p, const struct ddl_decode_output *outputs, size_t rows)
+{
+    size_t V = p->config->vocab_size, n;
+    for (size_t i = 0; i < rows; i += n) {
+        float *to = outputs[i].logits;
+        for (n = 1; to && i + n < rows && outputs[i + n].logits == to + n * V;)
+            n++;
+        if (to)
+            p->ops->download(p->ctx, to, p->ws->logits + i * V, n * V * sizeof *to);
+    }
+}
+
+/* Uploads target number k of each output, -1 where it has fewer. False if no output has that many. */
+static bool upload_targets(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k)
+{
+    int32_t *host = p->cache->host;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        host[i] = k < outputs[i].n_targets ? outputs[i].targets[k] : -1;
+        any = any || k < outputs[i].n_targets;
+    }
+    if (any)
+        p->ops->upload(p->ctx, p->ws->targets, host, n * sizeof *host);
+    return any;
+}
+
+static void download_losses(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k)
+{
+    float *host = (void *)p->cache->host;
+    p->ops->download(p->ctx, host, p->ws->losses, n * sizeof *host);
+    for (size_t i = 0; i < n; i++) {
+        if (k < outputs[i].n_targets)
+            outputs[i].losses[k] = host[i];
+    }
+}
+
+static void download_ranks(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k)
+{
+    int32_t *host = p->cache->host;
+    p->ops->download(p->ctx, host, head_integers(p) + p->N, n * sizeof *host);
+    for (size_t i = 0; i < n; i++) {
+        if (k < outputs[i].n_targets && outputs[i].ranks)
+            outputs[i].ranks[k] = host[i];
+    }
+}
+
+static void download_entropies(const struct pass *p, const struct ddl_decode_output *outputs, size_t n)
+{
+    float *host = (void *)p->cache->host;
+    p->ops->download(p->ctx, host, p->cache->entropies, n * sizeof *host);
+    for (size_t i = 0; i < n; i++) {
+        if (outputs[i].entropy)
+            *outputs[i].entropy = host[i];
+    }
+}
+
+/* Losses, ranks and entropies of n outputs, from their logits: first those of each output's first target,
+ * then of its second. */
+static void score_rows(const struct pass *p, const struct ddl_decode_output *outputs, size_t n)
+{
+    const struct part part = { 0, n, 0, p->config->vocab_size };
+    bool ranks = false, entropies = false;
+    for (size_t i = 0; i < n; i++) {
+        ranks = ranks || outputs[i].ranks;
+        entropies = entropies || outputs[i].entropy;
+    }
+    for (size_t k = 0; upload_targets(p, outputs, n, k); k++) {
+        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = n,
+                                                                    .V = part.columns,
+                                                                    .z = p->ws->logits,
+                                                                    .targets = p->ws->targets,
+                                                                    .loss = p->ws->losses });
+        download_losses(p, outputs, n, k);
+        if (ranks || (entropies && k == 0))
+            rank_rows(p, part, head_integers(p) + p->N, entropies && k == 0 ? p->cache->entropies : NULL);
+        if (ranks)
+            download_ranks(p, outputs, n, k);
+        if (entropies && k == 0)
+            download_entropies(p, outputs, n);
+    }
+}
+
+void head_outputs(const struct pass *p, const float *x_out, const struct ddl_decode_batch *batch)
+{
+    const struct ddl_workspace *ws = p->ws;
+    size_t d = p->config->d_model, V = p->config->vocab_size, n = batch->n_outputs, step = ws->logit_rows;
+    const int32_t *rows = upload_rows(p, batch);
+    p->ops->embed_fwd(
+        p->ctx, &(struct embed_args){ .N = n, .d = d, .V = p->N, .tokens = rows, .E = x_out, .x = ws->ctx });
+    final_norm(p, n, ws->ctx, ws->ctx);
+    for (size_t row = 0; row < n && !probe_stopped(p); row += step) {
+        struct part part = { row, n - row < step ? n - row : step, 0, V };
+        logits_fwd(p, part);
+        probe_rows(p, "logits", ws->logits, row, part.rows, V);
+        download_logits(p, batch->outputs + row, part.rows);
+        score_rows(p, batch->outputs + row, part.rows);
+    }
+}

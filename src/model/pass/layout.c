@@ -1,0 +1,26 @@
+#include "model/pass/layout.h"
+
+static void *take(const struct layout *l, bool wanted, size_t rows, size_t width, size_t element)
+{
+    size_t n;
+    if (!ddl_size_mul(rows, width, &n)) {
+        l->arena->overflow = true;
+        return NULL;
+    }
+    return wanted ? ddl_arena_take(l->arena, n, element) : NULL;
+}
+
+float *layout_floats(const struct layout *l, bool wanted, size_t rows, size_t width)
+{
+    return take(l, wanted, rows, width, sizeof(float));
+}
+
+uint16_t *layout_bf16(const struct layout *l, bool wanted, size_t rows, size_t width)
+{
+    return take(l, wanted, rows, width, sizeof(uint16_t));
+}
+
+float *layout_rows(const struct layout *l, bool wanted, size_t width)
+{
+    return layout_floats(l, wanted, l->N, width);
+}

@@ -1,0 +1,123 @@
+/* Matrix products of a layer: y = x W^T and its two gradients, in float32, with operands in bfloat16, or with
+ * 8-bit weights, by the format of the weight. */
+#include "model/pass/linear.h"
+#include "model/pass/workspace.h"
+
+/* C (M, N) = alpha op(A) op(B) + beta C; rows of all three are contiguous. */
+struct product {
+    bool trans_a, trans_b;
+    size_t M, N, K;
+    float alpha;
+    struct operand A, B;
+    float beta; /* 0 or 1 */
+    float *C;
+};
+
+/* Calls the op for the format of B. 8-bit matrices are multiplied as B^T only: they are not trained. */
+static void multiply(const struct pass *p, const struct product *a)
+{
+    size_t lda = a->trans_a ? a->M : a->K, ldb = a->trans_b ? a->K : a->N;
+    if (a->B.q8)
+        p->ops->matmul_q8(p->ctx, &(struct matmul_q8_args){ .M = a->M,
+                                                            .N = a->N,
+                                                            .K = a->K,
+                                                            .alpha = a->alpha,
+                                                            .A = a->A.value,
+                                                            .lda = lda,
+                                                            .first = a->B.first,
+                                                            .B = a->B.q8,
+                                                            .accumulate = a->beta != 0,
+                                                            .C = a->C,
+                                                            .ldc = a->N });
+    else if (a->B.bf16)
+        p->ops->matmul_bf16(p->ctx, &(struct matmul_bf16_args){ .trans_a = a->trans_a,
+                                                                .trans_b = a->trans_b,
+                                                                .M = a->M,
+                                                                .N = a->N,
+                                                                .K = a->K,
+                                                                .alpha = a->alpha,
+                                                                .A = a->A.bf16,
+                                                                .lda = lda,
+                                                                .B = a->B.bf16,
+                                                                .ldb = ldb,
+                                                                .beta = a->beta,
+                                                                .C = a->C,
+                                                                .ldc = a->N });
+    else
+        p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_a = a->trans_a,
+                                                      .trans_b = a->trans_b,
+                                                      .M = a->M,
+                                                      .N = a->N,
+                                                      .K = a->K,
+                                                      .alpha = a->alpha,
+                                                      .A = a->A.value,
+                                                      .lda = lda,
+                                                      .B = a->B.value,
+                                                      .ldb = ldb,
+                                                      .beta = a->beta,
+                                                      .C = a->C,
+                                                      .ldc = a->N });
+}
+
+void product_fwd(const struct pass *p, const struct linear *l, struct operand x, float *y, bool accumulate)
+{
+    multiply(p, &(struct product){ .trans_b = true,
+                                   .M = l->N,
+                                   .N = l->out,
+                                   .K = l->in,
+                                   .alpha = l->scale,
+                                   .A = x,
+                                   .B = l->W.form,
+                                   .beta = accumulate ? 1 : 0,
+                                   .C = y });
+}
+
+void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
+                 bool accumulate)
+{
+    multiply(p, &(struct product){ .trans_a = true,
+                                   .M = l->out,
+                                   .N = l->in,
+                                   .K = l->N,
+                                   .alpha = l->scale,
+                                   .A = dy,
+                                   .B = x,
+                                   .beta = l->W.grad_is_zero ? 0 : 1,
+                                   .C = l->W.grad });
+    multiply(p, &(struct product){ .M = l->N,
+                                   .N = l->in,
+                                   .K = l->out,
+                                   .alpha = l->scale,
+                                   .A = dy,
+                                   .B = l->W.form,
+                                   .beta = accumulate ? 1 : 0,
+                                   .C = dx });
+}
+
+enum side { FORWARD, BACKWARD }; /* where a factor comes from; each has a buffer of the workspace */
+
+/* x (n numbers) in the format that a product with W reads. */
+static struct operand operand_for(const struct pass *p, const struct weight *W, size_t n, const float *x,
+                                  enum side side)
+{
+    if (!W->form.bf16)
+        return (struct operand){ .value = x };
+    uint16_t *cast = side == FORWARD ? p->ws->x16 : p->ws->dy16;
+    p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ n, x, cast });
+    return (struct operand){ .bf16 = cast };
+}
+
+void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, struct weight W,
+                float *y, bool accumulate)
+{
+    const struct linear l = { N, in, out, 1, W };
+    product_fwd(p, &l, operand_for(p, &W, N * in, x, FORWARD), y, accumulate);
+}
+
+void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, const float *dy,
+                struct weight W, float *dx, bool accumulate)
+{
+    const struct linear l = { N, in, out, 1, W };
+    struct operand x_form = operand_for(p, &W, N * in, x, FORWARD);
+    product_bwd(p, &l, x_form, operand_for(p, &W, N * out, dy, BACKWARD), dx, accumulate);
+}

@@ -1,0 +1,24 @@
+/* Matrix products of a layer: y = x W^T and its two gradients, in the format of the weight. */
+#ifndef DDL_MODEL_LINEAR_H
+#define DDL_MODEL_LINEAR_H
+
+#include "model/pass/operand.h"
+#include "model/pass/pass.h"
+
+/* y (N, out) = x (N, in) W (out, in)^T, += where `accumulate`. Backward: W.grad += dy^T x, then dx = (or +=)
+ * dy W; dx may be x. */
+void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, struct weight W,
+                float *y, bool accumulate);
+void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, const float *dy,
+                struct weight W, float *dx, bool accumulate);
+/* The same, all three products times `scale`, for operands that are in the weight's format already. */
+struct linear {
+    size_t N, in, out;
+    float scale;
+    struct weight W;
+};
+void product_fwd(const struct pass *p, const struct linear *l, struct operand x, float *y, bool accumulate);
+void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
+                 bool accumulate);
+
+#endif

@@ -1,0 +1,65 @@
+/* SwiGLU: silu(W1 x) (*) (W2 x), then W3 (docs/equations.md, 7). c_fc1 and c_fc2 are fused in
+ * memory: one product computes both. */
+#include "model/pass/mlp.h"
+#include "model/params/gradients.h"
+#include "model/pass/linear.h"
+#include "model/params/precision.h"
+#include "model/observe/probe_calls.h"
+#include "model/pass/workspace.h"
+
+static void activate(const struct pass *p, const struct layer_acts *acts)
+{
+    p->ops->swiglu_fwd(p->ctx,
+                       &(struct swiglu_args){
+                           .N = p->N, .m = ddl_config_mlp_size(p->config), .ug = acts->ug, .s = acts->s });
+}
+
+/* Everything before the output product: ctx -> ug -> s. */
+static void hidden(const struct pass *p, size_t layer, const float *ctx)
+{
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    size_t m = ddl_config_mlp_size(p->config);
+    linear_fwd(p, p->N, p->config->d_model, 2 * m, ctx, param_weight(p, p->m->params.layer[layer].fc1),
+               acts->ug, false);
+    probe_tensor(p, "ug", acts->ug, 2 * m);
+    activate(p, acts);
+    probe_tensor(p, "s", acts->s, m);
+}
+
+void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
+{
+    size_t out = ddl_config_residual_steps(p->config, layer) * p->config->d_model;
+    hidden(p, layer, ctx);
+    linear_fwd(p, p->N, ddl_config_mlp_size(p->config), out, p->ws->layer[layer].s,
+               param_weight(p, p->m->params.layer[layer].mlp_proj), f, add);
+}
+
+/* What backward reads and forward did not keep. */
+static void hidden_again(const struct pass *p, size_t layer, const float *ctx)
+{
+    if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK)
+        hidden(p, layer, ctx);
+    else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE)
+        activate(p, &p->ws->layer[layer]);
+}
+
+/* ds goes over s and dug over ug, which nothing needs any more. */
+void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx)
+{
+    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_acts *acts = &p->ws->layer[layer];
+    float *s = acts->s;
+    size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
+    size_t out = ddl_config_residual_steps(p->config, layer) * d;
+    hidden_again(p, layer, ctx);
+    linear_bwd(p, p->N, m, out, s, df, param_weight_bwd(p, slots->mlp_proj), s, false);
+    probe_grad(p, slots->mlp_proj);
+    probe_tensor(p, "ds", s, m);
+    p->ops->swiglu_bwd(
+        p->ctx, &(struct swiglu_grad_args){ .N = p->N, .m = m, .ug = acts->ug, .ds = s, .dug = acts->ug });
+    probe_tensor(p, "dug", acts->ug, 2 * m);
+    linear_bwd(p, p->N, d, 2 * m, ctx, acts->ug, param_weight_bwd(p, slots->fc1), dctx, false);
+    probe_grad(p, slots->fc1);
+    probe_grad(p, slots->fc2);
+    probe_tensor(p, "dctx", dctx, d);
+}

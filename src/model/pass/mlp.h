@@ -1,0 +1,12 @@
+/* The MLP. */
+#ifndef DDL_MODEL_MLP_H
+#define DDL_MODEL_MLP_H
+
+#include "model/pass/pass.h"
+
+/* ctx (N, d) -> f (N, R, d), R the steps of the layer's residual rule; `add` accumulates into f. bwd
+ * recomputes what was not kept and writes dctx. */
+void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);
+void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx);
+
+#endif

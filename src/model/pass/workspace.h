@@ -1,0 +1,78 @@
+/* The activations of one pass. */
+#ifndef DDL_MODEL_WORKSPACE_H
+#define DDL_MODEL_WORKSPACE_H
+
+#include "model/pass/average.h"
+#include "model/params/flat.h"
+#include "model/pass/model.h"
+#include "model/observe/probe.h"
+#include "model/pass/rope.h"
+
+enum { RULE_ACTS = 8, RULE_SCRATCH = 8 }; /* activations and scratch of a residual rule, at most */
+
+/* What a sublayer keeps for backward; (N, ...) each, NULL where the rule does not use it. The memory of what
+ * backward recomputes (enum ddl_recompute) is shared by all layers: it holds what was computed last. */
+struct sublayer_acts {
+    float *x_in;       /* (N, d) what is read of the state; NULL where that is X. Elementwise */
+    float *ctx, *rstd; /* (N, d), (N) its norm. Elementwise                         */
+    float *f;          /* (N, d) F's output; NULL where it is added in place        */
+    float *state;      /* (N, d, c) a copy of the state before, of rules with STREAM_SAVED; training only */
+    float *next;       /* (N, d, c) for the state after, of rules with STREAM_KEPT; training only */
+    float *before;     /* (N, d, c) where the last pass found the state, or copied it */
+    float *rule[RULE_ACTS]; /* numbered by the residual rule                         */
+};
+struct layer_acts {
+    struct sublayer_acts sub[2];
+    float *qkv;     /* (N, 3 H h) before rotation. Recomputed with DDL_RECOMPUTE_BLOCK          */
+    float *qn, *kn; /* (N, H h) queries and keys after rotation and norm. Elementwise           */
+    float *v;       /* (N, H h) values mixed with those of layer 0, where that is done. Elementwise */
+    float *y;       /* (N, H h) attention's output. Block                                       */
+    float *lse;     /* (N, H) Block                                                             */
+    float *ug;      /* (N, 2m) Block                                                            */
+    float *s;       /* (N, m) Elementwise                                                       */
+};
+
+struct ddl_workspace {
+    const struct ddl_model *model;
+    struct ddl_workspace_options options;
+    enum ddl_precision precision;
+    size_t logit_rows;    /* rows of logits at a time */
+    size_t tile;          /* bfloat16: columns of logits at a time for a loss; 0: whole rows */
+    size_t logit_numbers; /* capacity of `logits` */
+    size_t trace_rows;    /* N of the last pass; 0 before the first */
+    struct rope rope;     /* of options.tokens positions */
+    void *memory;         /* of the backend; everything below is carved from it */
+    int32_t *tokens, *targets;
+    float *X;                 /* (N, d, c) the stream at the embedding */
+    struct averages averages; /* the states of a pass, with dense_average */
+    float *x_in;              /* (N, d) the readout, and sublayers' that are recomputed; NULL if it is X */
+    float *ctx, *rstd;        /* (N, d), (N) its norm, likewise */
+    float *v0;                /* (N, H h) values of layer 0; NULL unless others are mixed with them */
+    float *e;                 /* (taps, d c) folded compressor */
+    float *logits;            /* (logit_rows, V) or (N, tile) */
+    float *losses;            /* (N)            */
+    double *loss_sum;         /* (1) their sum  */
+    int32_t *ranks;           /* (N) of the targets, with options.ranks; else NULL  */
+    float *entropies;         /* (N) of the predictions, likewise */
+    uint16_t *x16, *dy16;     /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
+    float *top, *at_target;   /* (N) each, bfloat16: the loss over tiles of logits */
+    double *total;            /* (N) */
+    /* backward */
+    float *dX;        /* (N, d, c) */
+    float *dx_in;     /* (N, d); NULL where x_in is X, and this dX */
+    float *between;   /* (N, d, c) STREAM_KEPT: the state in the middle of a block, if
+                         it is recomputed */
+    float *dctx, *df; /* (N, d); df NULL where no rule needs it */
+    float *dy;        /* (N, H h) */
+    float *dqkv;      /* (N, 3 H h) */
+    float *dv0;       /* (N, H h) gradient of v0; NULL where v0 is */
+    float *scratch[DDL_RESIDUALS][RULE_SCRATCH]; /* by rule, numbered by it */
+    float *de;                                   /* (taps, d c) */
+    struct layer_acts *layer;                    /* (n_layers), host memory */
+    struct ddl_probe *probe;                     /* borrowed; may be NULL   */
+    ddl_grads_final_fn *grads_final;             /* may be NULL             */
+    void *grads_user;                            /* for grads_final         */
+    float *forced;                               /* of the backend: force.c; NULL until F is scaled */
+};
+
+#endif

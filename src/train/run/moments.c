@@ -1,0 +1,75 @@
+#include "train/run/moments.h"
+
+#include "model/params/flat.h"
+
+/* Numbers [start, start + n) of a moment of parameter `row`; n 0: the end. */
+struct request {
+    uint64_t row, kind, start, n;
+};
+
+static void read_own(const struct ddl_moments *moments, const struct request *r, float *out)
+{
+    ddl_optim_read(moments->optim, (size_t)r->row, (size_t)r->start, (size_t)r->n, r->kind ? NULL : out,
+                   r->kind ? out : NULL);
+}
+
+/* The next part of the request that `rank` owns, in numbers of the parameter; n 0 after the last. *left: what
+ * is not searched yet, of the flat buffer, at first the whole request. */
+static struct request next_part(const struct ddl_moments *moments, const struct request *r, size_t rank,
+                                struct ddl_range *left)
+{
+    size_t offset = ddl_model_flat_param(moments->model, (size_t)r->row).offset;
+    struct ddl_range own = ddl_partition_next(moments->partition, rank, *left);
+    left->begin = own.end;
+    return (struct request){ r->row, r->kind, own.begin - offset, own.end - own.begin };
+}
+
+static struct ddl_range range_of(const struct ddl_moments *moments, const struct request *r)
+{
+    size_t begin = ddl_model_flat_param(moments->model, (size_t)r->row).offset + (size_t)r->start;
+    return (struct ddl_range){ begin, begin + (size_t)r->n };
+}
+
+static void receive(const struct ddl_moments *moments, const struct request *r, size_t rank, float *out)
+{
+    struct ddl_range left = range_of(moments, r);
+    struct request part;
+    while ((part = next_part(moments, r, rank, &left)).n > 0)
+        ddl_comm_receive(moments->comm, rank, (size_t)part.n * sizeof *out, out + (part.start - r->start));
+}
+
+static void send(const struct ddl_moments *moments, const struct request *r)
+{
+    struct ddl_range left = range_of(moments, r);
+    struct request part;
+    while ((part = next_part(moments, r, ddl_comm_rank(moments->comm), &left)).n > 0) {
+        read_own(moments, &part, moments->scratch);
+        ddl_comm_send(moments->comm, 0, (size_t)part.n * sizeof *moments->scratch, moments->scratch);
+    }
+}
+
+void ddl_moments_read(const struct ddl_moments *moments, size_t i, int kind, size_t start, size_t n,
+                      float *out)
+{
+    struct request r = { i, (uint64_t)kind, start, n };
+    ddl_comm_broadcast(moments->comm, 0, sizeof r, &r);
+    read_own(moments, &r, out);
+    for (size_t rank = 1; rank < ddl_comm_size(moments->comm); rank++)
+        receive(moments, &r, rank, out);
+}
+
+void ddl_moments_end(const struct ddl_moments *moments)
+{
+    struct request r = { 0 };
+    ddl_comm_broadcast(moments->comm, 0, sizeof r, &r);
+}
+
+void ddl_moments_serve(const struct ddl_moments *moments)
+{
+    struct request r = { 0 };
+    do {
+        ddl_comm_broadcast(moments->comm, 0, sizeof r, &r);
+        if (r.n > 0)
+            send(moments, &r);
+    } while (r.n > 0);
+}

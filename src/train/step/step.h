@@ -1,0 +1,47 @@
+/* One optimizer step over accumulated micro-batches, which may be divided among ranks. */
+#ifndef DDL_TRAIN_STEP_H
+#define DDL_TRAIN_STEP_H
+
+#include "ddl/model.h"
+#include "model/observe/probe.h"
+#include "train/step/exchange.h"
+#include "train/step/optim.h"
+#include "train/step/spike.h"
+
+struct ddl_step {
+    ddl_model *model;  /* gradients enabled */
+    ddl_workspace *ws; /* for training, batch x seq */
+    struct ddl_optim *optim;
+    size_t batch, accumulate, seq;       /* micro-batches of this rank: `accumulate` */
+    size_t last;                         /* sequences of the last micro-batch; 0: `batch`, as of the others */
+    const int32_t *tokens, *targets;     /* (accumulate, batch, seq) of this rank */
+    struct ddl_probe *probe;             /* of the first micro-batch; NULL: none */
+    struct ddl_spike_config spike;       /* z 0: every step is taken */
+    struct ddl_spike_state *spike_state; /* may be NULL where z is 0 */
+    ddl_comm *comm;                      /* NULL: one rank; as all below */
+    struct ddl_exchange *exchange;       /* of `optim`'s partition */
+    bool overlap;                        /* gradients are exchanged while the last micro-batch runs */
+};
+struct ddl_step_result {
+    double loss;      /* mean over the targets of all micro-batches of all ranks; 0 where there are none */
+    double grad_norm; /* before clipping */
+    int decision;     /* enum ddl_spike_decision; SKIP: nothing was updated */
+    struct ddl_spike_figures spike;
+    double scale; /* 1 / (targets of all micro-batches of all ranks), the factor of the sum of losses; 0 where
+                     there are none */
+    size_t failed; /* after DDL_E_NUMERIC: this rank's micro-batch, from 0, whose loss is not finite, or
+                      `accumulate` where all of its losses are finite */
+    size_t rank;   /* after DDL_E_NUMERIC: the first rank with such a micro-batch; the number of ranks where
+                      all losses are finite and the gradient is not */
+};
+
+/* Sequences of micro-batch k. */
+size_t ddl_step_sequences(const struct ddl_step *step, size_t k);
+
+/* The gradient of the mean, and one step of the optimizer at rate lr unless the norm is a spike.
+ * DDL_E_NUMERIC, before any parameter or moment changes, if a loss or the norm is not finite. Allocates
+ * nothing. All ranks call it and have the same status, error and results, except `failed`. */
+ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_result *out,
+                        struct ddl_error *err);
+
+#endif
