@@ -34,6 +34,7 @@ typedef enum ddl_status {
     DDL_E_UNSUPPORTED, /* well-formed, but not something this build can do                     */
     DDL_E_INTERRUPTED, /* a callback requested it                                              */
     DDL_E_NUMERIC,     /* a value that is not finite, out of a dtype's range, or wrong in a check */
+    DDL_E_DEVICE,      /* the device of a backend failed; what its memory holds is lost         */
 } ddl_status;
 
 /* An error, filled by the call that failed; the caller's, on its stack. */

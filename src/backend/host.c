@@ -24,6 +24,31 @@ void host_move(void *ctx, void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
+ddl_event host_move_async(void *ctx, void *dst, const void *src, size_t bytes)
+{
+    host_move(ctx, dst, src, bytes);
+    return 0;
+}
+
+ddl_event host_record(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+bool host_is_done(void *ctx, ddl_event event)
+{
+    (void)ctx;
+    (void)event;
+    return true;
+}
+
+void host_wait(void *ctx, ddl_event event)
+{
+    (void)ctx;
+    (void)event;
+}
+
 void host_synchronize(void *ctx)
 {
     (void)ctx;

@@ -2,16 +2,19 @@
 #ifndef DDL_BACKEND_HOST_H
 #define DDL_BACKEND_HOST_H
 
-#include "ddl/status.h"
+#include "ops/ops.h"
 
-#include <stddef.h>
-
-void *host_alloc(void *ctx, size_t bytes);
+void *host_alloc(void *ctx, size_t bytes); /* of alloc_host too */
 void host_free(void *ctx, void *block);
 ddl_status host_check_error(void *ctx, struct ddl_error *err);       /* DDL_OK: no op fails */
 void host_move(void *ctx, void *dst, const void *src, size_t bytes); /* upload and download */
 
-void host_synchronize(void *ctx); /* ops are done when they return */
+/* Ops and transfers are done when they return, and every event is complete. */
+ddl_event host_move_async(void *ctx, void *dst, const void *src, size_t bytes);
+ddl_event host_record(void *ctx);
+bool host_is_done(void *ctx, ddl_event event);
+void host_wait(void *ctx, ddl_event event);
+void host_synchronize(void *ctx);
 size_t host_memory_capacity(void *ctx);
 /* DDL_E_USAGE for a device index other than 0: there is one host. */
 ddl_status host_check_device(const char *backend, size_t device, struct ddl_error *err);

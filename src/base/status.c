@@ -80,6 +80,7 @@ const char *ddl_status_name(ddl_status status)
         [DDL_E_UNSUPPORTED] = "unsupported",
         [DDL_E_INTERRUPTED] = "interrupted",
         [DDL_E_NUMERIC] = "numeric",
+        [DDL_E_DEVICE] = "device",
     };
     return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown";
 }

@@ -62,6 +62,18 @@ static void download_zeros(void *ctx, void *host, const void *src, size_t bytes)
     memset(host, 0, bytes);
 }
 
+static ddl_event ignore_upload_async(void *ctx, void *dst, const void *host, size_t bytes)
+{
+    ignore_upload(ctx, dst, host, bytes);
+    return 0;
+}
+
+static ddl_event download_zeros_async(void *ctx, void *host, const void *src, size_t bytes)
+{
+    download_zeros(ctx, host, src, bytes);
+    return 0;
+}
+
 static void count(struct bench_planned *p, size_t row, double flops, double bytes)
 {
     struct ddl_bench_share *share = &p->share[row];
@@ -126,6 +138,24 @@ static size_t unlimited(void *ctx)
     return SIZE_MAX;
 }
 
+static ddl_event always_complete(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+static bool is_complete(void *ctx, ddl_event event)
+{
+    (void)ctx;
+    return event == 0;
+}
+
+static void wait_for_nothing(void *ctx, ddl_event event)
+{
+    (void)ctx;
+    (void)event;
+}
+
 static void nothing_to_wait_for(void *ctx)
 {
     (void)ctx;
@@ -147,6 +177,13 @@ struct bench_planned *bench_planned_create(ddl_backend *real, const struct ddl_b
                                .synchronize = nothing_to_wait_for,
                                .alloc = reserve_space,
                                .free = release_space,
+                               .alloc_host = reserve_space,
+                               .free_host = release_space,
+                               .upload_async = ignore_upload_async,
+                               .download_async = download_zeros_async,
+                               .record = always_complete,
+                               .is_done = is_complete,
+                               .wait = wait_for_nothing,
                                .upload = ignore_upload,
                                .download = download_zeros,
                                .zero = count_zero,

@@ -1,8 +1,9 @@
 /* The operations that a backend provides, and the table that holds them: struct ddl_ops.
  *
- * ops/args.h has the equation and the arguments of each. Ops return no status: scratch memory was reserved
- * before (ops->reserve), sizes are the caller's responsibility, and a failed allocation inside a library is
- * reported later (ops->check_error). Parameter gradients are summed in an order that depends on the sizes and
+ * ops/args.h has the equation and the arguments of each. Argument structs are copied by the call; pointers in
+ * them are backend memory. Ops return no status: scratch memory was reserved before (ops->reserve), sizes are
+ * the caller's responsibility, and a failed allocation or an error of the device is reported later
+ * (ops->check_error). Parameter gradients are summed in an order that depends on the sizes and
  * the backend's thread count alone. */
 #ifndef DDL_OPS_OPS_H
 #define DDL_OPS_OPS_H
@@ -110,6 +111,10 @@ struct ddl_memory_request {
     OP(adamw,           adamw_args)
 /* clang-format on */
 
+/* A point in the order of a backend's calls. It is complete when everything submitted before it is done. 0 is
+ * always complete. */
+typedef uint64_t ddl_event;
+
 struct ddl_ops {
     const char *name;
     bool host_memory; /* backend memory is host memory: ops accept any host array */
@@ -128,18 +133,35 @@ struct ddl_ops {
     /* Bytes of memory that the device has; SIZE_MAX if unknown. */
     size_t (*memory_capacity)(void *ctx);
 
-    /* DDL_E_MEMORY if an op since the last call could not allocate memory: results computed meanwhile are
-     * invalid. Called at the end of every pass. */
+    /* DDL_E_MEMORY if an op since the last call could not allocate memory, DDL_E_DEVICE if the device failed,
+     * which every later call reports too: results computed meanwhile are invalid. Does not wait; it reports
+     * at least the errors of what was waited for. Called at the end of every pass. */
     ddl_status (*check_error)(void *ctx, struct ddl_error *err);
-    /* Ops and zero may return before they are done. They run in the order of the calls; upload and download
-     * wait for them. Waits for everything submitted. */
-    void (*synchronize)(void *ctx);
 
-    void *(*alloc)(void *ctx, size_t bytes); /* aligned to 64, NULL if there is no memory */
+    /* Backend memory, aligned to 64; NULL if there is none left. free may be called while submitted ops use
+     * the block: they complete. NULL is not allowed. */
+    void *(*alloc)(void *ctx, size_t bytes);
     void (*free)(void *ctx, void *block);
+    /* Host memory for asynchronous transfers, aligned to 64 (pinned: the device reads and writes it
+     * directly). Before free_host all transfers with the block must be complete. */
+    void *(*alloc_host)(void *ctx, size_t bytes);
+    void (*free_host)(void *ctx, void *block);
+
+    /* Ops, zero and transfers run in the order of the calls and may return before they are done.
+     * The asynchronous transfers need memory of alloc_host; until the event that they return is complete, the
+     * caller may not write the source of an upload, nor read or write the destination of a download. */
+    ddl_event (*upload_async)(void *ctx, void *dst, const void *host, size_t bytes);
+    ddl_event (*download_async)(void *ctx, void *host, const void *src, size_t bytes);
+    /* Transfers with any host memory. On return the source of an upload may be written again, and a download
+     * is complete. */
     void (*upload)(void *ctx, void *dst, const void *host, size_t bytes);
     void (*download)(void *ctx, void *host, const void *src, size_t bytes);
     void (*zero)(void *ctx, void *dst, size_t bytes);
+
+    ddl_event (*record)(void *ctx); /* the point after everything submitted so far */
+    bool (*is_done)(void *ctx, ddl_event event);
+    void (*wait)(void *ctx, ddl_event event);
+    void (*synchronize)(void *ctx); /* waits for everything submitted */
 
     /* Bytes of an 8-bit matrix. Does not decrease with rows. */
     size_t (*q8_bytes)(void *ctx, size_t rows, size_t width);

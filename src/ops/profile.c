@@ -97,6 +97,48 @@ static void pass_download(void *ctx, void *host, const void *src, size_t bytes)
     real->ops->download(real->ctx, host, src, bytes);
 }
 
+static void *pass_alloc_host(void *ctx, size_t bytes)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->alloc_host(real->ctx, bytes);
+}
+
+static void pass_free_host(void *ctx, void *block)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    real->ops->free_host(real->ctx, block);
+}
+
+static ddl_event pass_upload_async(void *ctx, void *dst, const void *host, size_t bytes)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->upload_async(real->ctx, dst, host, bytes);
+}
+
+static ddl_event pass_download_async(void *ctx, void *host, const void *src, size_t bytes)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->download_async(real->ctx, host, src, bytes);
+}
+
+static ddl_event pass_record(void *ctx)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->record(real->ctx);
+}
+
+static bool pass_is_done(void *ctx, ddl_event event)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->is_done(real->ctx, event);
+}
+
+static void pass_wait(void *ctx, ddl_event event)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    real->ops->wait(real->ctx, event);
+}
+
 void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
 {
     *profile = (struct ddl_profile){ .real = real, .ops = *real->ops };
@@ -110,6 +152,13 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
     profile->ops.synchronize = pass_synchronize;
     profile->ops.alloc = pass_alloc;
     profile->ops.free = pass_free;
+    profile->ops.alloc_host = pass_alloc_host;
+    profile->ops.free_host = pass_free_host;
+    profile->ops.upload_async = pass_upload_async;
+    profile->ops.download_async = pass_download_async;
+    profile->ops.record = pass_record;
+    profile->ops.is_done = pass_is_done;
+    profile->ops.wait = pass_wait;
     profile->ops.upload = pass_upload;
     profile->ops.download = pass_download;
     profile->ops.zero = timed_zero;

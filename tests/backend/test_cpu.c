@@ -97,27 +97,6 @@ static void test_overhead_grows_with_threads_and_context(void **state)
     assert_true(overhead_of(1, 1024, SIZE_MAX / 8) == SIZE_MAX && overhead_of(1, 1024, SIZE_MAX) == SIZE_MAX);
 }
 
-static void test_bytes(void **state)
-{
-    (void)state;
-    struct ddl_backend *backend = cpu_backend(NULL, 2);
-    const struct ddl_ops *ops = backend->ops;
-    enum { BYTES = 100003 };
-    unsigned char *block = ops->alloc(backend->ctx, BYTES);
-    assert_non_null(block);
-    assert_int_equal((uintptr_t)block % 64, 0);
-    memset(block, 7, BYTES);
-    ops->zero(backend->ctx, block, BYTES - 1);
-    unsigned char end[3];
-    ops->download(backend->ctx, end, block + BYTES - 3, 3);
-    assert_true(end[0] == 0 && end[1] == 0 && end[2] == 7);
-    ops->upload(backend->ctx, block, "ab", 2);
-    assert_true(block[0] == 'a' && block[1] == 'b' && block[2] == 0);
-    ops->zero(backend->ctx, block, 0);
-    ops->free(backend->ctx, block);
-    ddl_backend_free(backend);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,7 +106,6 @@ int main(void)
         cmocka_unit_test(test_cpu_is_the_default),
         cmocka_unit_test(test_sizes_that_do_not_fit),
         cmocka_unit_test(test_overhead_grows_with_threads_and_context),
-        cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,7 @@ static void statuses_have_names(void **state)
     (void)state;
     assert_string_equal(ddl_status_name(DDL_OK), "ok");
     assert_string_equal(ddl_status_name(DDL_E_NUMERIC), "numeric");
+    assert_string_equal(ddl_status_name(DDL_E_DEVICE), "device");
     assert_string_equal(ddl_status_name((ddl_status)99), "unknown");
 }
 

@@ -1,0 +1,128 @@
+/* Memory, transfers and events of every backend. Only host memory is accessed here. */
+#include "support/support.h"
+
+#include "ddl/backend.h"
+#include "ops/ops.h"
+
+#include <stdint.h>
+#include <string.h>
+
+enum { BYTES = 100003, THREADS = 2 };
+
+static void each_backend(void (*test)(const struct ddl_ops *ops, void *ctx))
+{
+    for (size_t i = 0; ddl_backend_list(i); i++) {
+        ddl_backend *backend;
+        struct ddl_error err;
+        assert_ok(ddl_backend_create(&backend, ddl_backend_list(i), THREADS, &err), err);
+        test(backend->ops, backend->ctx);
+        assert_ok(backend->ops->check_error(backend->ctx, &err), err);
+        ddl_backend_free(backend);
+    }
+}
+
+static void numbers(unsigned char *bytes, unsigned first)
+{
+    for (size_t i = 0; i < BYTES; i++)
+        bytes[i] = (unsigned char)(first + i % 251);
+}
+
+static void check_transfers(const struct ddl_ops *ops, void *ctx)
+{
+    static unsigned char up[BYTES], down[BYTES];
+    unsigned char *block = ops->alloc(ctx, BYTES);
+    assert_non_null(block);
+    assert_int_equal((uintptr_t)block % 64, 0);
+    numbers(up, 1);
+    ops->upload(ctx, block, up, BYTES);
+    memset(up, 0, BYTES); /* allowed once upload returned */
+    ops->upload(ctx, block + BYTES - 2, "ab", 2);
+    ops->zero(ctx, block, 100);
+    ops->zero(ctx, block + 100, 0);
+    ops->upload(ctx, block, NULL, 0);
+    ops->download(ctx, NULL, block, 0);
+    ops->download(ctx, down, block, BYTES);
+    numbers(up, 1);
+    memset(up, 0, 100);
+    memcpy(up + BYTES - 2, "ab", 2);
+    assert_memory_equal(down, up, BYTES);
+    ops->free(ctx, block);
+}
+
+static void transfers(void **state)
+{
+    (void)state;
+    each_backend(check_transfers);
+}
+
+/* Each download sees what was submitted before it, whatever is submitted after it. */
+static void check_order(const struct ddl_ops *ops, void *ctx)
+{
+    enum { TIMES = 5 };
+    unsigned char *block = ops->alloc(ctx, BYTES), *up[TIMES], *down[TIMES], zeros[100] = { 0 };
+    ddl_event event[TIMES];
+    assert_non_null(block);
+    for (size_t t = 0; t < TIMES; t++) {
+        up[t] = ops->alloc_host(ctx, BYTES);
+        down[t] = ops->alloc_host(ctx, BYTES);
+        assert_true(up[t] && down[t]);
+        assert_true((uintptr_t)up[t] % 64 == 0 && (uintptr_t)down[t] % 64 == 0);
+        numbers(up[t], (unsigned)t);
+    }
+    for (size_t t = 0; t < TIMES; t++) {
+        ops->upload_async(ctx, block, up[t], BYTES);
+        ops->zero(ctx, block + t, sizeof zeros);
+        event[t] = ops->download_async(ctx, down[t], block, BYTES);
+    }
+    ops->zero(ctx, block, BYTES);
+    ops->free(ctx, block); /* submitted calls complete */
+    for (size_t t = TIMES; t-- > 0;) {
+        ops->wait(ctx, event[t]);
+        assert_true(ops->is_done(ctx, event[t]));
+        memset(up[t] + t, 0, sizeof zeros);
+        assert_memory_equal(down[t], up[t], BYTES);
+        ops->free_host(ctx, up[t]);
+        ops->free_host(ctx, down[t]);
+    }
+}
+
+static void transfers_take_place_in_order(void **state)
+{
+    (void)state;
+    each_backend(check_order);
+}
+
+static void check_events(const struct ddl_ops *ops, void *ctx)
+{
+    float *x = ops->alloc(ctx, sizeof *x), *host = ops->alloc_host(ctx, sizeof *host);
+    assert_true(x && host);
+    assert_true(ops->is_done(ctx, 0));
+    ops->wait(ctx, 0);
+    ops->fill(ctx, &(struct fill_args){ .n = 1, .value = 3, .x = x });
+    ddl_event event = ops->record(ctx), last = ops->download_async(ctx, host, x, sizeof *x);
+    while (!ops->is_done(ctx, event)) {
+    }
+    ops->wait(ctx, event);
+    ops->synchronize(ctx);
+    assert_true(ops->is_done(ctx, last));
+    ops->wait(ctx, last);
+    assert_true(*host == 3.0f);
+    ops->free_host(ctx, host);
+    ops->free(ctx, x);
+}
+
+static void events_complete(void **state)
+{
+    (void)state;
+    each_backend(check_events);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transfers),
+        cmocka_unit_test(transfers_take_place_in_order),
+        cmocka_unit_test(events_complete),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
