@@ -14,7 +14,7 @@ interface() {
     ops) echo 'args|audit|cases|operands|ops|profile|trial' ;;
     text) echo 'limits|train' ;;
     comm) echo 'comm' ;;
-    model) echo 'files/(load|sums)|observe/(figures|poll|probe)|params/flat|pass/(decode|measure|redirect)' ;;
+    model) echo 'files/(load|sums)|observe/(poll|probe|rows)|params/flat|pass/(decode|measure|redirect)' ;;
     infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'config/(recipe|train_config)|nonfinite/nonfinite|run/run_data|step/(optim|spike|step)' ;;

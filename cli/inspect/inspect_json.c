@@ -29,11 +29,12 @@ static void print_numbers(struct ddl_json *json, const char *key, size_t n, cons
     ddl_json_close(json, ']');
 }
 
-static void print_matrix(struct ddl_json *json, const char *key, size_t n, const double *values)
+static void print_matrix(struct ddl_json *json, const char *key, size_t rows, size_t columns,
+                         const double *values)
 {
     ddl_json_open(json, key, '[');
-    for (size_t row = 0; row < n; row++)
-        print_numbers(json, NULL, n, values + row * n);
+    for (size_t row = 0; row < rows; row++)
+        print_numbers(json, NULL, columns, values + row * columns);
     ddl_json_close(json, ']');
 }
 
@@ -104,16 +105,18 @@ static void print_sublayer(struct ddl_json *json, const struct inspected *i,
     ddl_json_string(json, "rule", s->rule);
     ddl_json_string(json, "update", s->is_delta ? updates[s->update] : NULL);
     ddl_json_string(json, "behavior", *behavior ? behavior : NULL);
-    for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++)
-        ddl_json_number(json, row->name, ddl_inspect_figure(&s->figures, row), 9);
+    const struct ddl_figure *figure;
+    for (size_t f = 0; (figure = ddl_figure_list(f)); f++)
+        ddl_json_number(json, figure->name, s->figures.value[f], 9);
     ddl_json_number(json, "sigma_max", s->sigma_max, 9);
     ddl_json_number(json, "sigma_min", s->sigma_min, 9);
     print_numbers(json, "channel_rms", c, s->channel_rms);
-    if (s->mix_mean) {
-        print_numbers(json, "mix_read", c, s->mix_read);
-        print_numbers(json, "mix_write", c, s->mix_write);
-        print_matrix(json, "mix_mean", c, s->mix_mean);
-        print_matrix(json, "mix_product", c, s->mix_product);
+    for (size_t m = 0; m < s->n_means; m++) {
+        const struct ddl_inspect_mean *mean = &s->means[m];
+        if (mean->rows)
+            print_matrix(json, mean->name, mean->rows, mean->columns, mean->value);
+        else
+            print_numbers(json, mean->name, mean->columns, mean->value);
     }
     if (s->histogram)
         print_gate(json, i, s);

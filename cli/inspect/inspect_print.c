@@ -9,44 +9,30 @@
 
 /* ---- the table of figures ---- */
 
-static const struct column {
-    const char *figure, *title;
-    int width, digits;
-} columns[] = {
-    { "beta_mean", "β", 6, 2 },       { "beta_q05", "5%", 6, 2 },
-    { "beta_q95", "95%", 6, 2 },      { "skip", "skip", 6, 2 },
-    { "match", "match", 6, 2 },       { "over", "over", 6, 2 },
-    { "reflect", "refl", 6, 2 },      { "lambda_mean", "λ", 7, 3 },
-    { "lambda_min", "min", 7, 3 },    { "lambda_max", "max", 7, 3 },
-    { "tau_mean", "τ", 6, 2 },        { "tau_q05", "5%", 6, 2 },
-    { "tau_q95", "95%", 6, 2 },       { "mix_diagonal", "diag", 7, 3 },
-    { "mix_row", "row", 7, 3 },       { "mix_column", "column", 7, 3 },
-    { "product_row", "∏ row", 7, 3 }, { "product_column", "∏ col", 7, 3 },
-    { "mix_f", "m_f", 7, 3 },         { "mix_x", "m_x", 7, 3 },
-    { "values_own", "v_l", 7, 3 },    { "values_first", "v_0", 7, 3 },
-    { "e_pre_rms", "e_pre", 7, 3 },   { "e_post_rms", "e_post", 7, 3 },
-    { "erase", "erase", 7, 3 },       { "write", "write", 7, 3 },
-    { "step", "step", 7, 3 },         { "overlap_stream", "stream", 7, 3 },
-    { "overlap_next", "next", 7, 3 },
-};
-enum { COLUMNS = sizeof columns / sizeof *columns };
-
-static double value_of(const struct ddl_inspect_sublayer *s, const struct column *column)
+/* Whether figure f has a column, before those of updates or among them: any sublayer has it. */
+static bool has_column(const ddl_inspection *in, size_t f, bool of_update)
 {
-    const struct ddl_inspect_row *row = ddl_inspect_rows();
-    while (strcmp(row->name, column->figure) != 0)
-        row++;
-    return ddl_inspect_figure(&s->figures, row);
-}
-
-/* Whether any sublayer has the figure. */
-static bool has_column(const ddl_inspection *in, const struct column *column)
-{
+    const struct ddl_figure *figure = ddl_figure_list(f);
+    if (!figure->title || (figure->kind == DDL_FIGURE_UPDATE) != of_update)
+        return false;
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
-        if (!isnan(value_of(ddl_inspect_sublayer(in, s), column)))
+        if (!isnan(ddl_inspect_sublayer(in, s)->figures.value[f]))
             return true;
     }
     return false;
+}
+
+/* The figures with a column, those of updates last; returns how many. */
+static size_t list_columns(const ddl_inspection *in, size_t columns[DDL_MOST_FIGURES])
+{
+    size_t n = 0;
+    for (int of_update = 0; of_update < 2; of_update++) {
+        for (size_t f = 0; ddl_figure_list(f); f++) {
+            if (has_column(in, f, of_update))
+                columns[n++] = f;
+        }
+    }
+    return n;
 }
 
 /* Right-aligned; a letter may have several bytes. */
@@ -81,18 +67,19 @@ static void print_sublayer(const struct ddl_inspect_sublayer *s)
 
 static void print_figures(const ddl_inspection *in)
 {
+    size_t columns[DDL_MOST_FIGURES], n = list_columns(in, columns);
     printf("\nlayer  sub   rule   ");
-    for (size_t c = 0; c < COLUMNS; c++) {
-        if (has_column(in, &columns[c]))
-            print_title(columns[c].title, columns[c].width);
+    for (size_t c = 0; c < n; c++) {
+        const struct ddl_figure *figure = ddl_figure_list(columns[c]);
+        print_title(figure->title, figure->digits + 4);
     }
     putchar('\n');
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
         const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(in, s);
         print_sublayer(sublayer);
-        for (size_t c = 0; c < COLUMNS; c++) {
-            if (has_column(in, &columns[c]))
-                print_number(value_of(sublayer, &columns[c]), columns[c].width, columns[c].digits);
+        for (size_t c = 0; c < n; c++) {
+            int digits = ddl_figure_list(columns[c])->digits;
+            print_number(sublayer->figures.value[columns[c]], digits + 4, digits);
         }
         putchar('\n');
     }
@@ -150,29 +137,67 @@ static void print_weights(const char *title, size_t n, const double *weights)
         print_number(weights[j], 7, 3);
 }
 
-/* Streams: root mean squares, and means over tokens of the weights and of the mixing matrices, row by row. */
-static void print_streams(const struct inspected *i)
+/* The first sublayer with means of lists, or with means of matrices; NULL if there is none. */
+static const struct ddl_inspect_sublayer *with_means(const ddl_inspection *in, bool matrices)
 {
-    size_t n = ddl_config_state_channels(ddl_model_config(i->folder->model));
-    printf("\nstreams: root mean square, weights of reading and writing\n");
+    for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
+        const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(in, s);
+        for (size_t m = 0; m < sublayer->n_means; m++) {
+            if ((sublayer->means[m].rows > 0) == matrices)
+                return sublayer;
+        }
+    }
+    return NULL;
+}
+
+/* Means over tokens of lists, a line for each sublayer, after the root mean squares of streams. */
+static void print_lists(const struct inspected *i)
+{
+    const struct ddl_config *k = ddl_model_config(i->folder->model);
+    const struct ddl_inspect_sublayer *first = with_means(i->inspection, false);
+    size_t n = ddl_config_has_streams(k) ? ddl_config_state_channels(k) : 0;
+    if (!first)
+        return;
+    printf("\n%s", n ? "streams: root mean square" : "means over tokens");
+    for (size_t m = 0; m < first->n_means; m++)
+        printf("%s%s", first->means[m].rows ? "" : ", ", first->means[m].rows ? "" : first->means[m].about);
+    putchar('\n');
     for (size_t s = 0; s < ddl_inspect_n_sublayers(i->inspection); s++) {
         const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(i->inspection, s);
         print_sublayer(sublayer);
-        print_weights("rms", n, sublayer->channel_rms);
-        print_weights("read", n, sublayer->mix_read);
-        print_weights("write", n, sublayer->mix_write);
+        if (n)
+            print_weights("rms", n, sublayer->channel_rms);
+        for (size_t m = 0; m < sublayer->n_means; m++) {
+            const struct ddl_inspect_mean *mean = &sublayer->means[m];
+            if (!mean->rows)
+                print_weights(mean->title, mean->columns, mean->value);
+        }
         putchar('\n');
     }
-    printf("\nmixing matrices, and the products of those up to each sublayer\n");
-    for (size_t s = 0; s < ddl_inspect_n_sublayers(i->inspection); s++) {
-        const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(i->inspection, s);
-        for (size_t k = 0; k < n; k++) {
+}
+
+/* Means over tokens of matrices, row by row. */
+static void print_matrices(const ddl_inspection *in)
+{
+    const struct ddl_inspect_sublayer *first = with_means(in, true);
+    if (!first)
+        return;
+    for (size_t m = 0; m < first->n_means; m++) {
+        if (first->means[m].rows && (m == 0 || strcmp(first->means[m].about, first->means[m - 1].about) != 0))
+            printf("\n%s, and the products of those up to each sublayer\n", first->means[m].about);
+    }
+    for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
+        const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(in, s);
+        for (size_t k = 0; k < first->means[first->n_means - 1].rows; k++) {
             if (k == 0)
                 print_sublayer(sublayer);
             else
                 printf("%20s", "");
-            print_weights("", n, sublayer->mix_mean + k * n);
-            print_weights("  ", n, sublayer->mix_product + k * n);
+            for (size_t m = 0, n = 0; m < sublayer->n_means; m++) {
+                const struct ddl_inspect_mean *mean = &sublayer->means[m];
+                if (k < mean->rows)
+                    print_weights(n++ ? "  " : "", mean->columns, mean->value + k * mean->columns);
+            }
             putchar('\n');
         }
     }
@@ -336,8 +361,8 @@ void print_inspection(const struct inspected *i)
     print_behavior(in);
     if (ddl_model_config(i->folder->model)->channels > 1)
         print_channels(i);
-    if (ddl_inspect_sublayer(in, 0)->mix_mean)
-        print_streams(i);
+    print_lists(i);
+    print_matrices(in);
     if (ddl_model_config(i->folder->model)->dense_average)
         print_averages(i->folder->model);
     if (count_gates(in) > 0)

@@ -37,36 +37,60 @@ struct ddl_inspect_config {
 /* The model's context, 16384 tokens, 256 of them with singular values. */
 DDL_API struct ddl_inspect_config ddl_inspect_defaults(void);
 
-/* A sublayer's step over all rows (tokens). NAN: does not apply to its residual rule. For a direction q of
- * the delta rule k = q / sqrt(|q|^2 + eps^2); for the others q is F's output and k = q / |q|. */
+/* What a figure is of. */
+enum ddl_figure_kind {
+    DDL_FIGURE_UPDATE,  /* the update: sizes, errors, overlaps        */
+    DDL_FIGURE_FACTOR,  /* factors, such as parameters                */
+    DDL_FIGURE_MIXING,  /* a matrix that mixes the columns of the state */
+    DDL_FIGURE_MEAN,    /* a gate: its mean                           */
+    DDL_FIGURE_Q05,     /* its 5 % quantile                           */
+    DDL_FIGURE_Q25,     /* its 25 % quantile                          */
+    DDL_FIGURE_Q50,     /* its median                                 */
+    DDL_FIGURE_Q75,     /* its 75 % quantile                          */
+    DDL_FIGURE_Q95,     /* its 95 % quantile                          */
+    DDL_FIGURE_MIN,     /* its lowest value                           */
+    DDL_FIGURE_MAX,     /* its highest value                          */
+    DDL_FIGURE_SKIP,    /* share of values below 0.1                  */
+    DDL_FIGURE_MATCH,   /* share of values from 0.9 to 1.1            */
+    DDL_FIGURE_OVER,    /* share of values above 1.1                  */
+    DDL_FIGURE_REFLECT, /* share of values above 1.9                  */
+};
+
+/* A figure of a sublayer's step over all rows (tokens). docs/inspect.md has the formulas. */
+struct ddl_figure {
+    const char *name;          /* which is its JSON key                                        */
+    const char *about;         /* what it is, in a few words                                   */
+    const char *title;         /* heading of its column in a table of text; NULL: in none      */
+    const char *label;         /* the same in a page's table of updates; NULL: in none          */
+    int digits;                /* after the point in a table                                   */
+    enum ddl_figure_kind kind; /* what it is of                                                */
+};
+enum { DDL_MOST_FIGURES = 64 }; /* figures, at most */
+/* Figure i of all rules and options, which declare them (src/model/observe/trace.h); NULL past the last. */
+DDL_API const struct ddl_figure *ddl_figure_list(size_t i);
+
+/* The figures of a sublayer. */
 struct ddl_inspect_figures {
-    double beta_mean, beta_q05, beta_q25, beta_q50, beta_q75, beta_q95, beta_min, beta_max; /* of the gate */
-    double skip, match, over, reflect; /* shares of beta < 0.1; in [0.9, 1.1]; > 1.1; > 1.9              */
-    double eigenvalue_mean;            /* of 1 - beta |k|^2, the shortcut's eigenvalue that is not 1      */
-    double e_pre_rms, e_post_rms;      /* root mean square of k^T X - v, and of k^T X' - v                */
-    double e_identity;   /* rms of e_post - (1 - beta |k|^2) e_pre, divided by e_pre_rms; delta update only */
-    double erase, write; /* means of beta |k| |p| / |X| and beta |k| |v| / |X|, p = k^T X                 */
-    double step;         /* mean of |X' - X| / |X|                                                      */
-    double overlap_stream; /* mean of |p| / |X|                                                           */
-    double overlap_next;   /* mean of |k_s . k_s+1|, the next delta sublayer's; NAN for the last           */
-    double lambda_mean, lambda_min, lambda_max;                   /* rule scale: the parameter       */
-    double tau_mean, tau_q05, tau_q50, tau_q95, tau_min, tau_max; /* rule highway: its gate          */
-    double mix_diagonal, mix_row, mix_column; /* streams: of the mixing matrix M, means of M_kk, and of the
-                                                 largest |sum| of a row, and of a column                */
-    double product_row, product_column;       /* the last two of the product of all M up to this one   */
-    double values_own, values_first; /* value_residual: factors of a layer's values and those of layer 0 */
-    double mix_f, mix_x; /* rule laurel: its factors of F's output and of the stream                  */
+    double value[DDL_MOST_FIGURES]; /* as ddl_figure_list numbers them; NAN: not one of its rule's */
 };
-/* A row of the table of figures. */
-struct ddl_inspect_row {
-    const char *name;  /* which is its JSON key                   */
-    const char *about; /* what it is, in a few words              */
-    size_t offset;     /* in struct ddl_inspect_figures, a double */
+/* The value in `figures` of the figure called `name`; NAN if there is none. */
+DDL_API double ddl_inspect_figure(const struct ddl_inspect_figures *figures, const char *name);
+
+/* A condition on the range of a sublayer's gate or factor. A list ends with a row without a text. */
+struct ddl_behavior {
+    double low, high; /* the range of the gate or factor lies within them */
+    const char *text; /* "behaves as skip"                                 */
 };
-/* All figures, ended by a row without a name. */
-DDL_API const struct ddl_inspect_row *ddl_inspect_rows(void);
-DDL_API double ddl_inspect_figure(const struct ddl_inspect_figures *figures,
-                                  const struct ddl_inspect_row *row); /* the value of `row` in figures */
+
+/* Means over tokens of one of a sublayer's tensors. */
+struct ddl_inspect_mean {
+    const char *name;     /* which is its JSON key                       */
+    const char *about;    /* what it is, in a few words                  */
+    const char *title;    /* in front of its numbers in a table          */
+    size_t rows, columns; /* its shape; rows 0: a list of `columns` numbers */
+    const double *value;  /* (rows, columns) or (columns)                */
+};
+enum { DDL_MOST_MEANS = 8 }; /* such tensors of a sublayer, at most */
 
 /* A token and its gate. */
 struct ddl_inspect_token {
@@ -91,9 +115,8 @@ struct ddl_inspect_sublayer {
     double sigma_max;          /* mean of the largest singular value                                        */
     double sigma_min;          /* mean of the smallest                                                      */
     const double *channel_rms; /* (c) root mean square of each value channel, or stream, of X'              */
-    const double *mix_read, *mix_write;   /* (c) of c streams, means over tokens: weights by which they are
-                                             read,   and F's output is written; NULL for other rules   */
-    const double *mix_mean, *mix_product; /* (c, c) the mixing matrix; the product of those up to this one */
+    size_t n_means;            /* elements of `means`                                                  */
+    struct ddl_inspect_mean means[DDL_MOST_MEANS]; /* of its other tensors, as its rule declares them   */
     const float *steps; /* (n_rows) |X' - X| / |X| of the first rows, in order                        */
     size_t n_rows;      /* at most DDL_INSPECT_EXACT                                                  */
     /* Of the gate, beta or tau; NULL without one. */
@@ -105,6 +128,9 @@ struct ddl_inspect_sublayer {
     const float *gates;        /* (n_rows) of the first rows, in order; of tau the mean over features */
     size_t n_extremes;         /* tokens below                                                       */
     const struct ddl_inspect_token *highest, *lowest; /* (n_extremes) the first is the most extreme         */
+    const struct ddl_behavior *behaviors; /* for the range of its gate or factor; NULL: none            */
+    const char *symbol;                   /* of that gate or factor: "gate", "λ"                        */
+    double low, high;                     /* that range                                                 */
 };
 
 /* Over depth, by token: A_s = I - beta_s k_s k_s^T of all delta steps, in order. */

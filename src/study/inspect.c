@@ -18,15 +18,13 @@ struct ddl_inspect_config ddl_inspect_defaults(void)
 
 /* ---- memory ---- */
 
-/* Counts the steps of all sublayers. */
+/* Counts the steps of all sublayers, and those of which singular values are computed. */
 static void count_steps(struct ddl_inspection *in)
 {
-    for (size_t l = 0; l < in->k->n_layers; l++) {
-        size_t steps = ddl_config_residual_steps(in->k, l);
-        in->n_sublayers += DDL_SUBLAYERS * steps;
-        in->n_delta += ddl_config_force_keys(in->k, l) & DDL_FORCE_UPDATE ? DDL_SUBLAYERS * steps : 0;
-        in->most_steps = steps > in->most_steps ? steps : in->most_steps;
-    }
+    size_t most;
+    in->n_sublayers = ddl_rows_steps(in->k, &most);
+    for (size_t l = 0; l < in->k->n_layers; l++)
+        in->n_delta += trace_has_update(in->k, l) ? DDL_SUBLAYERS * ddl_config_residual_steps(in->k, l) : 0;
 }
 
 /* A block that ddl_inspect_free frees; false in *fits if there is no memory. */
@@ -38,36 +36,43 @@ static void *take(bool *fits, size_t count, size_t size)
     return block;
 }
 
-static bool allocate(struct ddl_inspection *in)
+/* Memory of the sums of each sublayer. */
+static bool allocate_sums(struct ddl_inspection *in)
 {
-    size_t N = in->config.batch * in->config.seq, d = in->k->d_model, c = in->c, R = in->most_steps;
-    size_t weights = in->has_streams ? c * (c + 2) : 0, products = in->has_streams ? c * c : 0;
-    size_t sampled = in->every ? (size_t)((N - 1) / in->every + 1) : 0;
     bool fits = true;
     in->sums = take(&fits, in->n_sublayers, sizeof *in->sums);
-    for (size_t s = 0; s < in->n_sublayers && fits; s++) {
-        struct ddl_sublayer_sums *figures = &in->sums[s].figures;
-        figures->channel2 = take(&fits, c, sizeof *figures->channel2);
-        if (fits)
-            ddl_figures_begin(figures, c);
-        in->sums[s].steps = take(&fits, DDL_INSPECT_EXACT, sizeof *in->sums[s].steps);
-        in->sums[s].mixing = take(&fits, weights + products, sizeof *in->sums[s].mixing);
+    for (size_t s = 0, sublayer = 0; s < in->n_sublayers && fits; sublayer++) {
+        size_t layer = sublayer / DDL_SUBLAYERS, steps = ddl_config_residual_steps(in->k, layer);
+        for (size_t r = 0; r < steps; r++, s++) {
+            struct sublayer_sums *sums = &in->sums[s];
+            size_t means = inspection_means(in->k, layer, (int)(sublayer % DDL_SUBLAYERS));
+            sums->figures.channel2 = take(&fits, in->c, sizeof *sums->figures.channel2);
+            sums->steps = take(&fits, DDL_INSPECT_EXACT, sizeof *sums->steps);
+            sums->means = take(&fits, 2 * means, sizeof *sums->means);
+            if (fits)
+                ddl_figures_begin(&sums->figures, in->c);
+        }
     }
+    return fits;
+}
+
+static bool allocate(struct ddl_inspection *in)
+{
+    size_t N = in->config.batch * in->config.seq, d = in->k->d_model, c = in->c;
+    size_t sampled = in->every ? (size_t)((N - 1) / in->every + 1) : 0;
+    bool fits = allocate_sums(in);
+    struct ddl_arena arena = { 0 };
+    in->copies =
+        (struct ddl_rows){ .backend = ddl_model_backend(in->model), .config = in->k, .all = N, .most = N };
+    ddl_rows_place(&in->copies, &arena);
+    fits = fits && !arena.overflow;
+    in->copies_memory = take(&fits, arena.used, 1);
+    arena = (struct ddl_arena){ .base = in->copies_memory };
+    ddl_rows_place(&in->copies, &arena);
     in->first_tokens = take(&fits, DDL_INSPECT_EXACT, sizeof *in->first_tokens);
-    in->before = take(&fits, N * d, c * sizeof *in->before);
-    in->after = take(&fits, N * d, c * sizeof *in->after);
-    in->direction = take(&fits, N, R * d * sizeof *in->direction);
-    in->beta = take(&fits, N, R * sizeof *in->beta);
-    in->target = take(&fits, N, R * c * sizeof *in->target);
-    in->between = take(&fits, d, c * sizeof *in->between);
-    in->gate = take(&fits, N, sizeof *in->gate);
-    in->tau = take(&fits, N, d * sizeof *in->tau);
-    in->mixing = take(&fits, N, weights * sizeof *in->mixing);
-    in->product = take(&fits, N, products * sizeof *in->product);
-    in->mixing_means = take(&fits, in->n_sublayers, (weights + products) * sizeof *in->mixing_means);
+    in->product = take(&fits, ddl_config_has_streams(in->k) ? N : 0, c * c * sizeof *in->product);
     in->k_now = take(&fits, N, d * sizeof *in->k_now);
     in->k_last = take(&fits, N, d * sizeof *in->k_last);
-    in->readout = take(&fits, 2 * c, sizeof *in->readout);
     in->spectrum_k = take(&fits, sampled * in->n_delta, d * sizeof *in->spectrum_k);
     in->spectrum_beta = take(&fits, sampled, in->n_delta * sizeof *in->spectrum_beta);
     in->spectrum_scratch =
@@ -88,11 +93,9 @@ ddl_status ddl_inspect_create(ddl_inspection **out, ddl_model *model, const stru
     struct ddl_inspection *in = ddl_mem_zalloc(sizeof *in);
     if (!in)
         return ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory");
-    *in = (struct ddl_inspection){ .model = model,
-                                   .k = k,
-                                   .config = *config,
-                                   .c = ddl_config_state_channels(k),
-                                   .has_streams = ddl_config_has_streams(k) };
+    *in = (struct ddl_inspection){
+        .model = model, .k = k, .config = *config, .c = ddl_config_state_channels(k)
+    };
     count_steps(in);
     ddl_status status = DDL_OK;
     if (!in->config.seq)
@@ -126,20 +129,17 @@ void ddl_inspect_free(ddl_inspection *in)
         return;
     for (size_t s = 0; in->sums && s < in->n_sublayers; s++) {
         struct sublayer_sums *sums = &in->sums[s];
-        ddl_distribution_free(&sums->figures.gate);
+        ddl_distribution_free(&sums->figures.values);
         ddl_mem_free(sums->figures.channel2);
         ddl_mem_free(sums->steps);
-        ddl_mem_free(sums->mixing);
+        ddl_mem_free(sums->means);
         ddl_mem_free(sums->gate_means);
         ddl_mem_free(sums->position_sum);
         ddl_mem_free(sums->position_count);
     }
-    void *blocks[] = { in->first_tokens, in->sums,       in->before,        in->after,
-                       in->direction,    in->beta,       in->target,        in->tau,
-                       in->between,      in->gate,       in->k_now,         in->k_last,
-                       in->readout,      in->spectrum_k, in->spectrum_beta, in->spectrum_scratch,
-                       in->sigma_max,    in->sigma_min,  in->result,        in->channel_rms,
-                       in->by_position,  in->mixing,     in->product,       in->mixing_means };
+    void *blocks[] = { in->first_tokens,     in->sums,       in->copies_memory, in->product,    in->k_now,
+                       in->k_last,           in->spectrum_k, in->spectrum_beta, in->sigma_max,  in->sigma_min,
+                       in->spectrum_scratch, in->result,     in->channel_rms,   in->by_position };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         ddl_mem_free(blocks[i]);
     ddl_workspace_free(in->ws);
@@ -171,6 +171,7 @@ ddl_status ddl_inspect_batch(ddl_inspection *in, const struct ddl_batch *batch, 
     in->at = 0;
     in->last = NULL;
     in->delta_at = 0;
+    in->has_product = false;
     ddl_workspace_set_probe(in->ws, &probe);
     ddl_status status = ddl_model_loss(in->model, in->ws, batch, &loss, NULL, err);
     ddl_workspace_set_probe(in->ws, NULL);
@@ -363,7 +364,7 @@ ddl_status ddl_inspect_freeze(const ddl_inspection *in, ddl_model *model, size_t
     for (size_t i = 0; i < in->n_sublayers; i++) {
         const struct ddl_inspect_sublayer *at = &in->result[i];
         if (at->layer == layer && at->sub == sub)
-            mean += at->figures.beta_mean / (double)at->n_steps;
+            mean += ddl_inspect_figure(&at->figures, "beta_mean") / (double)at->n_steps;
     }
     force.keys |= DDL_FORCE_BETA;
     force.beta = (float)mean;

@@ -6,23 +6,48 @@
 _Static_assert((int)DDL_INSPECT_BINS == (int)DDL_DISTRIBUTION_BINS,
                "a histogram is that of its distribution");
 
-static void set_mixing(struct ddl_inspection *in, size_t s)
+/* The means of tensors, which take the place of their sums. */
+static void set_means(const struct ddl_inspection *in, struct sublayer_sums *sums,
+                      struct ddl_inspect_sublayer *out)
 {
-    size_t c = in->c, n = c * (c + 2) + c * c;
-    double *means = in->mixing_means + s * n;
-    struct ddl_inspect_sublayer *out = &in->result[s];
-    for (size_t i = 0; i < n; i++)
-        means[i] = in->sums[s].mixing[i] / (double)in->rows;
-    out->mix_read = means;
-    out->mix_write = means + c;
-    out->mix_mean = means + 2 * c;
-    out->mix_product = means + c * (c + 2);
+    const struct trace_tensor *of;
+    double *means = sums->means, *products = means + inspection_means(in->k, out->layer, out->sub);
+    for (double *mean = means; mean < 2 * (products - means) + means; mean++)
+        *mean /= (double)in->rows;
+    for (size_t i = 0; (of = trace_tensor_at(in->k, out->layer, i)); i++) {
+        size_t width = of->width ? of->width(in->k, out->layer, out->sub) : 1;
+        size_t rows = of->summary == TRACE_MIXING ? in->c : 0;
+        if ((of->summary != TRACE_MEAN && of->summary != TRACE_MIXING) || out->n_means + 2 > DDL_MOST_MEANS)
+            continue;
+        struct ddl_inspect_mean mean = { of->name, of->about, of->title, rows, rows ? rows : width, means };
+        out->means[out->n_means++] = mean;
+        if (of->product) {
+            mean.name = of->product;
+            mean.value = products;
+            out->means[out->n_means++] = mean;
+        }
+        means += width;
+        products += width;
+    }
+}
+
+/* The range of the gate or of the factor that the sublayer's behavior depends on. */
+static void set_range(const struct ddl_inspection *in, const struct trace_tensor *of,
+                      struct ddl_inspect_sublayer *out)
+{
+    const struct ddl_figure_table *table = &in->copies.table;
+    if (!of)
+        return;
+    out->behaviors = of->behaviors;
+    out->symbol = of->symbol;
+    out->low = out->figures.value[ddl_figure_find(table, of->figures[of->range[0]].name)];
+    out->high = out->figures.value[ddl_figure_find(table, of->figures[of->range[1]].name)];
 }
 
 /* Result s: step `step` of sublayer `sub` of a layer. */
 static bool set_result(struct ddl_inspection *in, size_t s, size_t layer, int sub, size_t step)
 {
-    const struct sublayer_sums *sums = &in->sums[s];
+    struct sublayer_sums *sums = &in->sums[s];
     struct ddl_inspect_sublayer *out = &in->result[s];
     size_t c = in->c, seq = in->config.seq;
     double *rms = in->channel_rms + s * c, *position = in->by_position + s * seq;
@@ -33,30 +58,31 @@ static bool set_result(struct ddl_inspection *in, size_t s, size_t layer, int su
                                           .step = step,
                                           .n_steps = ddl_config_residual_steps(in->k, layer),
                                           .rule = ddl_config_residual_name(in->k, layer),
-                                          .is_delta = sums->figures.is_delta,
-                                          .update = sums->figures.update,
+                                          .is_delta = sums->figures.update != NULL,
+                                          .update = sums->figures.kind,
                                           .sigma_max = (double)NAN,
                                           .sigma_min = (double)NAN,
                                           .channel_rms = rms,
                                           .steps = sums->steps,
                                           .n_rows = in->rows < DDL_INSPECT_EXACT ? (size_t)in->rows
                                                                                  : DDL_INSPECT_EXACT };
-    if (in->has_streams)
-        set_mixing(in, s);
-    if (sums->figures.has_gate) {
+    set_means(in, sums, out);
+    if (sums->figures.gate) {
         for (size_t t = 0; t < seq; t++)
             position[t] = sums->position_count[t] ? sums->position_sum[t] / (double)sums->position_count[t]
                                                   : (double)NAN;
-        out->histogram = sums->figures.gate.histogram;
-        out->gate_max = sums->figures.gate.top;
-        out->exact = sums->figures.gate.n <= DDL_INSPECT_EXACT;
+        out->histogram = sums->figures.values.histogram;
+        out->gate_max = sums->figures.values.top;
+        out->exact = sums->figures.values.n <= DDL_INSPECT_EXACT;
         out->by_position = position;
-        out->gates = sums->gate_means ? sums->gate_means : sums->figures.gate.first;
+        out->gates = sums->gate_means ? sums->gate_means : sums->figures.values.first;
         out->n_extremes = sums->highest.n;
         out->highest = sums->highest.token;
         out->lowest = sums->lowest.token;
     }
-    return ddl_figures_of(&sums->figures, c, &out->figures);
+    bool fits = ddl_figures_of(&sums->figures, &in->copies.table, c, &out->figures);
+    set_range(in, sums->figures.range, out);
+    return fits;
 }
 
 static bool set_results(struct ddl_inspection *in)

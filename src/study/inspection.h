@@ -3,8 +3,7 @@
 #define DDL_STUDY_INSPECTION_H
 
 #include "ddl/inspect.h"
-#include "model/observe/figures.h"
-#include "model/observe/probe.h"
+#include "model/observe/rows.h"
 
 /* The tokens with the most extreme gates so far, the most extreme first. */
 struct extremes {
@@ -20,7 +19,7 @@ struct sublayer_sums {
     float *steps;             /* (DDL_INSPECT_EXACT) |X' - X| / |X| of the first rows */
     double *position_sum;     /* (seq)  */
     uint64_t *position_count; /* (seq)  */
-    double *mixing; /* (c (c + 2) + c c) with streams: the weights, and the product of mixing matrices */
+    double *means; /* (n_means of the sublayer) sums of the numbers of tensors, and of products of matrices */
     struct extremes highest, lowest;
 };
 
@@ -30,11 +29,9 @@ struct ddl_inspection {
     ddl_workspace *ws;
     struct ddl_inspect_config config; /* seq and batch with their defaults resolved */
     size_t n_sublayers, n_delta;      /* of the model: steps of all sublayers, and of delta sublayers */
-    size_t most_steps;                /* of a sublayer */
     size_t c;                         /* channels of the state */
-    bool has_streams;
-    uint64_t every;             /* singular values of every `every`-th row; 0: of none */
-    struct sublayer_sums *sums; /* (n_sublayers) */
+    uint64_t every;                   /* singular values of every `every`-th row; 0: of none */
+    struct sublayer_sums *sums;       /* (n_sublayers) */
     struct ddl_loss loss;
     int32_t *first_tokens;         /* (DDL_INSPECT_EXACT) of the first rows */
     uint64_t rows;                 /* of the passes before the present one */
@@ -45,12 +42,11 @@ struct ddl_inspection {
     /* The present pass. Copies in host memory. */
     const struct ddl_batch *batch;
     bool out_of_memory;
-    float *before, *after, *direction; /* (N, d, c), (N, d, c), (N, R, d) with R = most_steps           */
-    float *beta, *target, *tau;        /* (N, R), (N, R, c), (N, d)                                     */
-    float *between, *gate;             /* (d, c) a state between two steps; (N) the gates of a step     */
-    float *mixing;                     /* (N, c (c + 2)), with streams */
-    double *product;                   /* (N, c, c) of the mixing matrices so far, with streams */
-    double *k_now, *k_last, *readout;  /* (N, d) each; 2 c                                              */
+    struct ddl_rows copies; /* of the sublayer that is observed */
+    void *copies_memory;
+    double *product;                   /* (N, c, c) of the mixing matrices so far                       */
+    bool has_product;                  /* whether a sublayer of this pass had such a matrix             */
+    double *k_now, *k_last;            /* (N, d) each                                                   */
     size_t at;                         /* which sublayer is next                        */
     struct sublayer_sums *last;        /* the delta step before; NULL for the first     */
     size_t delta_at;                   /* which delta step it is                        */
@@ -60,13 +56,14 @@ struct ddl_inspection {
     /* Results. */
     struct ddl_inspect_sublayer *result; /* (n_sublayers) */
     double *channel_rms;                 /* (n_sublayers, c)   */
-    double *mixing_means;                /* (n_sublayers, c (c + 2) + c c), with streams */
     double *by_position;                 /* (n_sublayers, seq) */
     struct ddl_inspect_depth depth;
 };
 
+/* Numbers of `means` of a sublayer. */
+size_t inspection_means(const struct ddl_config *config, size_t layer, int sub);
 /* A ddl_sublayer_fn; user: the inspection. */
-void inspection_observe(void *user, const struct ddl_sublayer_step *step);
+void inspection_observe(void *user, const struct ddl_sublayer_trace *trace);
 /* How many of the rows [first, first + n) have singular values. */
 size_t inspection_sampled(const struct ddl_inspection *in, uint64_t first, size_t n);
 

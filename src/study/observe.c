@@ -1,17 +1,10 @@
-/* One sublayer of an inspection's pass: copies its tensors to host memory and adds its rows, step by step. */
+/* One sublayer of an inspection's pass: adds its rows, step by step. */
 #include "study/inspection.h"
 
 #include "base/mem.h"
-#include "ops/ops.h"
 
 #include <math.h>
 #include <string.h>
-
-static void download(const struct ddl_inspection *in, float *host, const float *x, size_t n)
-{
-    const struct ddl_backend *backend = ddl_model_backend(in->model);
-    backend->ops->download(backend->ctx, host, x, n * sizeof *host);
-}
 
 /* ---- gates ---- */
 
@@ -46,31 +39,32 @@ static void add_extreme(const struct ddl_inspection *in, struct extremes *list, 
 /* The memory of a sublayer's gate, when it is first seen. */
 static bool begin_gate(const struct ddl_inspection *in, struct sublayer_sums *sums, double top, size_t width)
 {
-    if (sums->figures.has_gate)
+    if (sums->position_sum)
         return true;
     sums->gate_width = width;
     sums->position_sum = ddl_mem_zalloc(in->config.seq * sizeof *sums->position_sum);
     sums->position_count = ddl_mem_zalloc(in->config.seq * sizeof *sums->position_count);
     if (width > 1)
         sums->gate_means = ddl_mem_alloc(DDL_INSPECT_EXACT * sizeof *sums->gate_means);
-    sums->figures.has_gate = ddl_distribution_init(&sums->figures.gate, top, DDL_INSPECT_EXACT);
-    return sums->figures.has_gate && sums->position_sum && sums->position_count &&
-           (width == 1 || sums->gate_means);
+    return ddl_distribution_init(&sums->figures.values, top, DDL_INSPECT_EXACT) && sums->position_sum &&
+           sums->position_count && (width == 1 || sums->gate_means);
 }
 
-/* gate (N, width) in [0, top]. */
-static void add_gates(struct ddl_inspection *in, struct sublayer_sums *sums, size_t rows, size_t width,
-                      double top, const float *gate)
+/* The tensor with a histogram in step r. */
+static void add_gate(struct ddl_inspection *in, struct sublayer_sums *sums,
+                     const struct ddl_sublayer_trace *trace, size_t r)
 {
-    if (!begin_gate(in, sums, top, width)) {
+    size_t gate = ddl_rows_gate(&in->copies, trace), width = trace->tensor[gate].width;
+    if (!begin_gate(in, sums, trace->tensor[gate].of->top(in->k), width)) {
         in->out_of_memory = true;
         return;
     }
-    for (size_t n = 0; n < rows; n++) {
+    for (size_t n = 0; n < trace->rows; n++) {
+        const float *x = ddl_rows_tensor(&in->copies, trace, gate, n, r);
         double mean = 0;
         for (size_t i = 0; i < width; i++) {
-            ddl_distribution_add(&sums->figures.gate, gate[n * width + i]);
-            mean += (double)gate[n * width + i] / (double)width;
+            ddl_distribution_add(&sums->figures.values, x[i]);
+            mean += (double)x[i] / (double)width;
         }
         if (sums->gate_means && in->rows + n < DDL_INSPECT_EXACT)
             sums->gate_means[in->rows + n] = (float)mean;
@@ -79,36 +73,6 @@ static void add_gates(struct ddl_inspection *in, struct sublayer_sums *sums, siz
         add_extreme(in, &sums->highest, n, mean, 1);
         add_extreme(in, &sums->lowest, n, mean, -1);
     }
-}
-
-/* ---- one row ---- */
-
-/* Adds step r of row n, which takes it from `before` to `after`. */
-static void add_row(struct ddl_inspection *in, struct sublayer_sums *sums,
-                    const struct ddl_sublayer_step *step, size_t r, size_t n)
-{
-    size_t d = in->k->d_model, c = in->c, at = n * step->steps + r;
-    bool last = r + 1 == step->steps;
-    float *before = in->before + n * d * c;
-    struct ddl_sublayer_row row = { .d = d,
-                                    .c = c,
-                                    .before = before,
-                                    .after = last ? in->after + n * d * c : in->between,
-                                    .direction = step->direction ? in->direction + at * d : NULL,
-                                    .target = step->target ? in->target + at * c : NULL,
-                                    .mixing = step->mixing ? in->mixing + n * c * (c + 2) : NULL,
-                                    .k_eps = step->k_eps,
-                                    .beta = step->beta ? in->beta[at] : 0 };
-    ddl_figures_set_strides(&row, step->by_column);
-    if (!last)
-        ddl_figures_take_step(&row, step->update, in->k_now + n * d, in->readout, in->between);
-    double size = ddl_figures_add(&sums->figures, &row, in->k_now + n * d, in->readout);
-    if (!last)
-        memcpy(before, in->between, d * c * sizeof *before);
-    if (in->rows + n < DDL_INSPECT_EXACT)
-        sums->steps[in->rows + n] = (float)size;
-    if (row.target)
-        in->log_det += log(fabs(1 - (double)row.beta));
 }
 
 /* ---- from one delta step to the next ---- */
@@ -121,23 +85,26 @@ size_t inspection_sampled(const struct ddl_inspection *in, uint64_t first, size_
     return (size_t)(end / in->every + (end % in->every != 0) - before);
 }
 
-/* Keeps k and beta of the sampled rows. */
-static void keep_for_spectrum(struct ddl_inspection *in, size_t rows)
+/* Keeps k and the gate of the sampled rows. */
+static void keep_for_spectrum(struct ddl_inspection *in, const struct ddl_sublayer_trace *trace, size_t r)
 {
     size_t d = in->k->d_model, slot = 0;
-    for (size_t n = 0; n < rows && in->every; n++) {
+    for (size_t n = 0; n < trace->rows && in->every; n++) {
         if ((in->rows + n) % in->every)
             continue;
         size_t at = slot++ * in->n_delta + in->delta_at;
         for (size_t i = 0; i < d; i++)
             in->spectrum_k[at * d + i] = (float)in->k_now[n * d + i];
-        in->spectrum_beta[at] = in->gate[n];
+        in->spectrum_beta[at] = *ddl_rows_tensor(&in->copies, trace, trace->update->gate, n, r);
     }
 }
 
-static void follow_delta(struct ddl_inspection *in, struct sublayer_sums *sums, size_t rows)
+static void follow_delta(struct ddl_inspection *in, struct sublayer_sums *sums,
+                         const struct ddl_sublayer_trace *trace, size_t r)
 {
-    size_t d = in->k->d_model;
+    size_t d = in->k->d_model, rows = trace->rows;
+    for (size_t n = 0; n < rows; n++)
+        in->log_det += log(fabs(1 - (double)*ddl_rows_tensor(&in->copies, trace, trace->update->gate, n, r)));
     for (size_t n = 0; n < rows && in->last; n++) {
         double overlap = 0;
         for (size_t i = 0; i < d; i++)
@@ -145,7 +112,7 @@ static void follow_delta(struct ddl_inspection *in, struct sublayer_sums *sums, 
         in->last->figures.overlap_next += fabs(overlap);
         in->last->figures.next_rows++;
     }
-    keep_for_spectrum(in, rows);
+    keep_for_spectrum(in, trace, r);
     double *free_memory = in->k_last;
     in->k_last = in->k_now;
     in->k_now = free_memory;
@@ -153,7 +120,18 @@ static void follow_delta(struct ddl_inspection *in, struct sublayer_sums *sums, 
     in->delta_at++;
 }
 
-/* ---- mixing matrices ---- */
+/* ---- means of tensors ---- */
+
+size_t inspection_means(const struct ddl_config *config, size_t layer, int sub)
+{
+    const struct trace_tensor *of;
+    size_t n = 0;
+    for (size_t i = 0; (of = trace_tensor_at(config, layer, i)); i++) {
+        if (of->summary == TRACE_MEAN || of->summary == TRACE_MIXING)
+            n += of->width ? of->width(config, layer, sub) : 1;
+    }
+    return n;
+}
 
 /* P = M P for the product of a row so far, which is the identity before the first sublayer. */
 static void multiply(size_t c, const float *M, bool first, double *P)
@@ -168,79 +146,68 @@ static void multiply(size_t c, const float *M, bool first, double *P)
     }
 }
 
-/* The weights of all rows: their sums, and the products up to this sublayer. */
-static void add_mixing(struct ddl_inspection *in, struct sublayer_sums *sums,
-                       const struct ddl_sublayer_step *step)
+/* The products of the mixing matrices (c, c) of all rows up to this sublayer, and their sums. */
+static void add_products(struct ddl_inspection *in, struct sublayer_sums *sums,
+                         const struct ddl_sublayer_trace *trace, size_t i, double *products)
 {
-    size_t c = in->c, weights = c * (c + 2);
-    bool first = step->layer == 0 && step->sub == DDL_SUBLAYER_ATTN;
-    download(in, in->mixing, step->mixing, step->rows * weights);
-    for (size_t n = 0; n < step->rows; n++) {
-        const float *w = in->mixing + n * weights;
+    size_t c = in->c;
+    for (size_t n = 0; n < trace->rows; n++) {
         double *P = in->product + n * c * c;
-        multiply(c, w + 2 * c, first, P);
-        ddl_figures_add_gains(c, P, &sums->figures.product_row, &sums->figures.product_column);
-        sums->figures.product_rows++;
-        for (size_t i = 0; i < weights; i++)
-            sums->mixing[i] += (double)w[i];
-        for (size_t i = 0; i < c * c; i++)
-            sums->mixing[weights + i] += P[i];
+        multiply(c, ddl_rows_tensor(&in->copies, trace, i, n, 0), !in->has_product, P);
+        ddl_figures_add_product(&sums->figures, &in->copies.table, trace->tensor[i].of, c, P);
+        for (size_t j = 0; j < c * c; j++)
+            products[j] += P[j];
+    }
+    in->has_product = true;
+}
+
+/* The sums of the numbers of the tensors that have means. */
+static void add_means(struct ddl_inspection *in, struct sublayer_sums *sums,
+                      const struct ddl_sublayer_trace *trace, size_t r)
+{
+    double *means = sums->means, *products = means + inspection_means(in->k, trace->layer, trace->sub);
+    for (size_t i = 0; i < trace->n; i++) {
+        const struct ddl_traced *tensor = &trace->tensor[i];
+        bool is_mixing = tensor->of->summary == TRACE_MIXING;
+        if (!is_mixing && tensor->of->summary != TRACE_MEAN)
+            continue;
+        for (size_t n = 0; n < trace->rows && in->copies.x[i]; n++) {
+            const float *x = ddl_rows_tensor(&in->copies, trace, i, n, r);
+            for (size_t j = 0; j < tensor->width; j++)
+                means[j] += (double)x[j];
+        }
+        if (is_mixing && in->copies.x[i])
+            add_products(in, sums, trace, i, products);
+        means += tensor->width;
+        products += tensor->width;
     }
 }
 
 /* ---- one sublayer ---- */
 
-static void add_gate(struct ddl_inspection *in, struct sublayer_sums *sums,
-                     const struct ddl_sublayer_step *step, size_t r)
-{
-    size_t rows = step->rows;
-    if (step->beta) {
-        for (size_t n = 0; n < rows; n++)
-            in->gate[n] = in->beta[n * step->steps + r];
-        add_gates(in, sums, rows, 1, 2, in->gate);
-    }
-    if (step->tau)
-        add_gates(in, sums, rows, step->width, 1, in->tau);
-    if (step->lambda)
-        ddl_figures_set_lambda(&sums->figures, step->width, in->tau);
-    if (step->mixing)
-        add_mixing(in, sums, step);
-    ddl_figures_set_factors(&sums->figures, ddl_model_backend(in->model), step);
-}
-
 /* Adds the rows of step r. */
-static void add_step(struct ddl_inspection *in, const struct ddl_sublayer_step *step, size_t r)
+static void add_step(struct ddl_inspection *in, const struct ddl_sublayer_trace *trace, size_t r)
 {
     struct sublayer_sums *sums = &in->sums[in->at + r];
-    add_gate(in, sums, step, r);
-    sums->figures.is_delta = step->target != NULL;
-    sums->figures.update = step->update;
-    for (size_t n = 0; n < step->rows; n++)
-        add_row(in, sums, step, r, n);
-    if (sums->figures.is_delta)
-        follow_delta(in, sums, step->rows);
+    ddl_rows_begin(&in->copies, trace, &sums->figures);
+    if (sums->figures.gate)
+        add_gate(in, sums, trace, r);
+    add_means(in, sums, trace, r);
+    for (size_t n = 0; n < trace->rows; n++) {
+        double size = ddl_rows_add(&in->copies, trace, r, n, &sums->figures, in->k_now + n * in->k->d_model);
+        if (in->rows + n < DDL_INSPECT_EXACT)
+            sums->steps[in->rows + n] = (float)size;
+    }
+    ddl_rows_next(&in->copies, trace, r);
+    if (trace->update)
+        follow_delta(in, sums, trace, r);
 }
 
-void inspection_observe(void *user, const struct ddl_sublayer_step *step)
+void inspection_observe(void *user, const struct ddl_sublayer_trace *trace)
 {
     struct ddl_inspection *in = user;
-    size_t rows = step->rows, d = in->k->d_model, c = in->c, R = step->steps;
-    if (!step->after) {
-        download(in, in->before, step->X, rows * d * c);
-        return;
-    }
-    download(in, in->after, step->X, rows * d * c);
-    if (step->direction)
-        download(in, in->direction, step->direction, rows * R * d);
-    if (step->beta)
-        download(in, in->beta, step->beta, rows * R);
-    if (step->tau)
-        download(in, in->tau, step->tau, rows * step->width);
-    if (step->lambda)
-        download(in, in->tau, step->lambda, step->width);
-    if (step->target)
-        download(in, in->target, step->target, rows * R * c);
-    for (size_t r = 0; r < R; r++)
-        add_step(in, step, r);
-    in->at += R;
+    ddl_rows_copy(&in->copies, trace);
+    for (size_t r = 0; trace->after && r < trace->steps; r++)
+        add_step(in, trace, r);
+    in->at += trace->after ? trace->steps : 0;
 }

@@ -78,16 +78,15 @@ static ddl_status check_sublayer(struct inspect_case *t, json_t *entry, struct d
     json_object_foreach(entry, name, value)
     {
         char label[96];
-        const struct ddl_inspect_row *row = ddl_inspect_rows();
+        size_t figure = 0;
         if (status || strcmp(name, "layer") == 0 || strcmp(name, "sub") == 0)
             continue;
-        while (row->name && strcmp(row->name, name) != 0)
-            row++;
+        while (ddl_figure_list(figure) && strcmp(ddl_figure_list(figure)->name, name) != 0)
+            figure++;
         snprintf(label, sizeof label, "%.40s, layer %zu %s", name, sublayer->layer,
                  ddl_sublayer_names[sublayer->sub]);
-        if (row->name)
-            status =
-                compare_figure(t, "figures", label, value, ddl_inspect_figure(&sublayer->figures, row), err);
+        if (ddl_figure_list(figure))
+            status = compare_figure(t, "figures", label, value, sublayer->figures.value[figure], err);
         else if (strcmp(name, "channel_rms") == 0)
             status = check_channels(t, sublayer, value, err);
         else

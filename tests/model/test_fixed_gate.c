@@ -56,8 +56,15 @@ static float *copy_of(const struct step_check *c, const float *x, size_t n)
     return host;
 }
 
+/* A tensor that the sublayer shows, or NULL. */
+static const float *tensor_of(const struct ddl_sublayer_trace *s, const char *name)
+{
+    const struct ddl_traced *tensor = ddl_trace_find(s, name);
+    return tensor ? tensor->x : NULL;
+}
+
 /* X + B k (v - k^T X)^T of one row of the delta rule, with k = q / sqrt(|q|^2 + eps^2). */
-static void delta_by_hand(const struct step_check *c, const struct ddl_sublayer_step *s, const float *q,
+static void delta_by_hand(const struct step_check *c, const struct ddl_sublayer_trace *s, const float *q,
                           const float *v, double *X)
 {
     size_t d = c->config->d_model, channels = c->config->channels;
@@ -68,21 +75,21 @@ static void delta_by_hand(const struct step_check *c, const struct ddl_sublayer_
         double readout = 0;
         for (size_t i = 0; i < d; i++)
             readout += (double)q[i] / sqrt(norm) * X[i * channels + j];
-        double error = s->update == DDL_UPDATE_WRITE   ? (double)v[j]
-                       : s->update == DDL_UPDATE_ERASE ? -readout
-                                                       : (double)v[j] - readout;
+        double error = s->kind == DDL_UPDATE_WRITE   ? (double)v[j]
+                       : s->kind == DDL_UPDATE_ERASE ? -readout
+                                                     : (double)v[j] - readout;
         for (size_t i = 0; i < d; i++)
             X[i * channels + j] += (double)B * (double)q[i] / sqrt(norm) * error;
     }
 }
 
-static void check_step(struct step_check *c, const struct ddl_sublayer_step *s)
+static void check_step(struct step_check *c, const struct ddl_sublayer_trace *s)
 {
     size_t d = c->config->d_model, channels = c->config->channels, n = s->rows * d * channels;
     size_t steps = s->rows * s->steps;
     float *found = copy_of(c, s->X, n), *expected = malloc(n * sizeof *expected);
-    float *beta = copy_of(c, s->beta, steps), *q = copy_of(c, s->direction, steps * d);
-    float *v = s->target ? copy_of(c, s->target, steps * channels) : NULL;
+    float *beta = copy_of(c, tensor_of(s, "beta"), steps), *q = copy_of(c, s->direction, steps * d);
+    float *v = s->update ? copy_of(c, tensor_of(s, "target"), steps * channels) : NULL;
     for (size_t step = 0; step < steps; step++) {
         double *X = c->X + step / s->steps * d * channels;
         assert_true(beta[step] == B);
@@ -103,11 +110,11 @@ static void check_step(struct step_check *c, const struct ddl_sublayer_step *s)
     free(v);
 }
 
-static void on_step(void *user, const struct ddl_sublayer_step *s)
+static void on_step(void *user, const struct ddl_sublayer_trace *s)
 {
     struct step_check *c = user;
     size_t n = s->rows * c->config->d_model * c->config->channels;
-    if (s->after && s->beta)
+    if (s->after && tensor_of(s, "beta"))
         check_step(c, s);
     if (s->after)
         return;

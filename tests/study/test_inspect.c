@@ -106,6 +106,11 @@ static ddl_inspection *inspect(struct small_model *f, size_t batch)
     return in;
 }
 
+static double figure(const struct ddl_inspect_sublayer *s, const char *name)
+{
+    return ddl_inspect_figure(&s->figures, name);
+}
+
 /* Which figures a rule has. */
 static bool applies(const struct ddl_config *k, const struct ddl_inspect_sublayer *s, const char *name,
                     bool last)
@@ -145,15 +150,16 @@ static void each_rule_has_its_figures(ddl_backend *backend)
         assert_true((ddl_inspect_depth(in) != NULL) == (last < n));
         for (size_t s = 0; s < n; s++) {
             const struct ddl_inspect_sublayer *sub = ddl_inspect_sublayer(in, s);
-            for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++) {
-                double value = ddl_inspect_figure(&sub->figures, row);
+            const struct ddl_figure *row;
+            for (size_t at = 0; (row = ddl_figure_list(at)); at++) {
+                double value = sub->figures.value[at];
                 if (isfinite(value) != applies(&k, sub, row->name, s == last))
                     fail_msg("%s, sublayer %zu (%s): %s is %g", small_variants[i].name, s, sub->rule,
                              row->name, value);
             }
-            if (sub->is_delta && sub->update == DDL_UPDATE_DELTA && !(sub->figures.e_identity < 1e-5))
+            if (sub->is_delta && sub->update == DDL_UPDATE_DELTA && !(figure(sub, "e_identity") < 1e-5))
                 fail_msg("%s, sublayer %zu: e_identity %g", small_variants[i].name, s,
-                         sub->figures.e_identity);
+                         figure(sub, "e_identity"));
             assert_true((sub->histogram != NULL) == (sub->by_position != NULL));
         }
         close_enough(ddl_inspect_loss(in).sum / (double)ddl_inspect_loss(in).n_targets, small_mean_loss(&f),
@@ -187,7 +193,7 @@ static void check_gates(const char *preset)
         double steps = 0;
         for (size_t n = 0; n < SMALL_B * SMALL_T; n++)
             steps += (double)sub->steps[n] / (SMALL_B * SMALL_T);
-        close_enough(steps, sub->figures.step, 1e-6, "steps");
+        close_enough(steps, figure(sub, "step"), 1e-6, "steps");
         for (size_t t = 0; t < SMALL_T; t++)
             close_enough(sub->by_position[t], ((double)beta[t] + (double)beta[SMALL_T + t]) / 2, 1e-12,
                          "position");
@@ -235,7 +241,7 @@ static void steps_follow_each_other(void **state)
         for (size_t i = 0; i < SMALL_B * SMALL_T * 4; i++)
             squares += ((double)p[i] - (double)v[i]) * ((double)p[i] - (double)v[i]);
         double rms = sqrt(squares / (SMALL_B * SMALL_T * 4));
-        close_enough(of->figures.e_pre_rms, rms, 1e-5 * rms, "e_pre");
+        close_enough(figure(of, "e_pre_rms"), rms, 1e-5 * rms, "e_pre");
     }
     ddl_inspect_free(in);
     small_model_free(&f);
@@ -264,8 +270,9 @@ static void passes_do_not_matter(void **state)
                                               *b = ddl_inspect_sublayer(in[i], s);
             close_enough(b->sigma_max, a->sigma_max, 1e-9, "sigma_max");
             close_enough(b->sigma_min, a->sigma_min, 1e-9, "sigma_min");
-            for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++) {
-                double x = ddl_inspect_figure(&a->figures, row), y = ddl_inspect_figure(&b->figures, row);
+            const struct ddl_figure *row;
+            for (size_t at = 0; (row = ddl_figure_list(at)); at++) {
+                double x = a->figures.value[at], y = b->figures.value[at];
                 if (!isnan(x) || !isnan(y))
                     close_enough(y, x, 1e-9, row->name);
             }
@@ -290,15 +297,16 @@ static void forced_gates_show(void **state)
             assert_ok(ddl_model_force(f.model, s / 2, (int)(s % 2), &force, &err), err);
         ddl_inspection *in = inspect(&f, SMALL_B);
         for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
-            const struct ddl_inspect_figures *x = &ddl_inspect_sublayer(in, s)->figures;
+            const struct ddl_inspect_sublayer *x = ddl_inspect_sublayer(in, s);
             char behavior[256];
             ddl_inspect_behavior(ddl_inspect_sublayer(in, s), behavior, sizeof behavior);
-            assert_true(x->beta_mean == open && x->beta_q05 == open && x->skip == !open && x->match == open);
+            assert_true(figure(x, "beta_mean") == open && figure(x, "beta_q05") == open &&
+                        figure(x, "skip") == !open && figure(x, "match") == open);
             if (open) {
-                assert_true(x->e_post_rms < 1e-6 && x->step > 0);
+                assert_true(figure(x, "e_post_rms") < 1e-6 && figure(x, "step") > 0);
                 assert_string_equal(behavior, "gate within 1.00–1.00: behaves as overwrite");
             } else {
-                assert_true(x->step == 0 && x->e_post_rms == x->e_pre_rms);
+                assert_true(figure(x, "step") == 0 && figure(x, "e_post_rms") == figure(x, "e_pre_rms"));
                 assert_string_equal(behavior, "gate within 0.00–0.00: behaves as skip");
             }
         }
@@ -319,11 +327,12 @@ static void fixed_gates_show(void **state)
     small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
     ddl_inspection *in = inspect(&f, SMALL_B);
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
-        const struct ddl_inspect_figures *x = &ddl_inspect_sublayer(in, s)->figures;
+        const struct ddl_inspect_sublayer *x = ddl_inspect_sublayer(in, s);
         char behavior[256];
         ddl_inspect_behavior(ddl_inspect_sublayer(in, s), behavior, sizeof behavior);
-        assert_true(x->beta_min == 0.5 && x->beta_max == 0.5 && x->step > 0);
-        close_enough(x->e_post_rms, 0.5 * x->e_pre_rms, 1e-5 * x->e_pre_rms, "e_post");
+        assert_true(figure(x, "beta_min") == 0.5 && figure(x, "beta_max") == 0.5 && figure(x, "step") > 0);
+        close_enough(figure(x, "e_post_rms"), 0.5 * figure(x, "e_pre_rms"), 1e-5 * figure(x, "e_pre_rms"),
+                     "e_post");
         assert_string_equal(behavior, "gate within 0.50–0.50: behaves as a constant");
     }
     ddl_inspect_free(in);

@@ -195,9 +195,9 @@ static void see(void *user, const struct ddl_place *place, const float *x)
 static void compare_figures(const struct ddl_telemetry_sublayer *found,
                             const struct ddl_inspect_sublayer *expected)
 {
-    for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++) {
-        double a = ddl_inspect_figure(&found->figures, row);
-        double b = ddl_inspect_figure(&expected->figures, row);
+    const struct ddl_figure *row;
+    for (size_t i = 0; (row = ddl_figure_list(i)); i++) {
+        double a = found->figures.value[i], b = expected->figures.value[i];
         bool quantile = strstr(row->name, "_q");
         if (strcmp(row->name, "overlap_next") == 0 || strncmp(row->name, "product_", 8) == 0)
             assert_true(isnan(a)); /* a record has no figures of several sublayers */

@@ -12,6 +12,7 @@
 #define DDL_MODEL_PROBE_H
 
 #include "ddl/model.h"
+#include "model/observe/trace.h"
 
 #define DDL_NO_LAYER SIZE_MAX
 
@@ -27,34 +28,30 @@ struct ddl_place {
 };
 
 /* A sublayer of the forward pass, before and after it is computed. Pointers are memory of the model's
- * backend, valid during the call; those that its residual rule does not have, and all but X before, are
- * NULL. */
-struct ddl_sublayer_step {
+ * backend, valid during the call; before, all but X is NULL or 0. */
+struct ddl_sublayer_trace {
     bool after;
-    size_t layer;           /* from 0                                                        */
-    int sub;                /* enum ddl_sublayer                                             */
-    size_t rows;            /* N                                                             */
-    size_t steps;           /* R, 1 unless it is a delta sublayer with ddl_steps             */
-    const float *X;         /* (N, d, c) the stream; (N, c, d) if by_column                  */
-    bool by_column;         /* see struct state_form                                         */
-    const float *direction; /* (N, R, d) q, before normalization; F's output where it is added  */
-    const float *f;         /* (N, R, d) F's output; NULL where it was added to X in place      */
-    float k_eps;            /* k = q / sqrt(|q|^2 + k_eps^2)                                 */
-    int update;             /* enum ddl_update, with a target                                */
-    const float *beta;      /* (N, R)                                                        */
-    const float *readout;   /* (N, R, c) k^T X of the state that each step was given         */
-    const float *target;    /* (N, R, c) v; NULL unless it is a delta sublayer               */
-    size_t width;           /* of lambda and tau: 1, or d                                    */
-    const float *lambda;    /* (width) the parameter                                         */
-    const float *tau;       /* (N, width)                                                    */
-    const float *mixing;    /* (N, c (c + 2)) of c streams: r_j, b_k, M_kj (ops.h)           */
-    const float *values;    /* (2) attention: factors of its own values and of those of layer 0 */
-    const float *mix;       /* (2) laurel: the parameter, m = 2 softmax(mix)                 */
+    size_t layer;                      /* from 0                                                     */
+    int sub;                           /* enum ddl_sublayer                                          */
+    size_t rows;                       /* N                                                          */
+    size_t steps;                      /* R, 1 unless it is a delta sublayer with ddl_steps          */
+    const float *X;                    /* (N, d, c) the stream; (N, c, d) if by_column               */
+    bool by_column;                    /* see struct state_form                                      */
+    const float *f;                    /* (N, R, d) F's output; NULL where it was added to X in place */
+    const float *direction;            /* (N, R, d) q, before normalization: f, or one of the tensors */
+    const struct trace_update *update; /* its rule's; NULL: F's output is added                      */
+    int kind;                          /* with `update`: enum ddl_update                             */
+    float k_eps;                       /* k = q / sqrt(|q|^2 + k_eps^2)                              */
+    size_t n;                          /* tensors of its rule, and of options                        */
+    struct ddl_traced tensor[DDL_MOST_TRACED];
 };
+
+/* The tensor of that name; NULL if there is none. */
+const struct ddl_traced *ddl_trace_find(const struct ddl_sublayer_trace *trace, const char *name);
 
 /* `x` is memory of the model's backend, valid during the call. */
 typedef void ddl_look_fn(void *user, const struct ddl_place *place, const float *x);
-typedef void ddl_sublayer_fn(void *user, const struct ddl_sublayer_step *step);
+typedef void ddl_sublayer_fn(void *user, const struct ddl_sublayer_trace *trace);
 struct ddl_probe {
     ddl_look_fn *look;     /* may be NULL */
     ddl_sublayer_fn *step; /* may be NULL */

@@ -2,6 +2,7 @@
 #ifndef DDL_MODEL_ATTENTION_H
 #define DDL_MODEL_ATTENTION_H
 
+#include "model/observe/trace.h"
 #include "model/pass/pass.h"
 
 /* ctx (N, d) -> f (N, R, d), R the steps of the layer's residual rule; `add` accumulates into f. bwd
@@ -12,5 +13,8 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
 /* The factors (2) with which attention of the layer mixes its values with those of layer 0, in backend
  * memory; NULL if it does not, or is forced to read its own. */
 const float *attention_value_mix(const struct pass *p, size_t layer);
+
+/* What value_residual shows. */
+extern const struct trace_tensor attention_traced[];
 
 #endif

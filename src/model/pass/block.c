@@ -68,23 +68,18 @@ static void norm_bwd(const struct sublayer *s, const float *x_in)
 static void probe_sublayer(const struct sublayer *s, bool after)
 {
     const struct ddl_probe *probe = s->p->probe;
-    const struct residual_rule *rule = residual_rule_of(s->p->config, s->layer);
     if (!probe || !probe->step)
         return;
-    struct ddl_sublayer_step step = { .after = after,
-                                      .layer = s->layer,
-                                      .sub = s->sub,
-                                      .rows = s->p->N,
-                                      .steps = 1,
-                                      .X = s->stream->X,
-                                      .by_column = s->stream->form->by_column };
-    if (after && !rule->adds_in_place)
-        step.f = s->acts->f;
-    if (after && s->sub == ATTN)
-        step.values = attention_value_mix(s->p, s->layer);
-    if (after && rule->trace)
-        rule->trace(s, &step);
-    probe->step(probe->user, &step);
+    struct ddl_sublayer_trace trace = { .after = after,
+                                        .layer = s->layer,
+                                        .sub = s->sub,
+                                        .rows = s->p->N,
+                                        .steps = 1,
+                                        .X = s->stream->X,
+                                        .by_column = s->stream->form->by_column };
+    if (after)
+        trace_collect(s, &trace);
+    probe->step(probe->user, &trace);
 }
 
 /* F(ctx) into the stream (add), or into `out`, which is then written. */

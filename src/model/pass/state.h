@@ -14,7 +14,7 @@ struct state_form {
     bool (*is_read)(const struct ddl_config *config);
     /* Where the numbers of a token are. true: (N, c, d), column by column; false: (N, d, c). */
     bool by_column;
-    /* Whether every sublayer mixes the columns by a matrix, which the rule's `trace` reports. */
+    /* Whether every sublayer mixes the columns by a matrix, which the rule shows (trace.h). */
     bool is_mixed;
     /* The embeddings x (N, d) -> the state, and its gradient -> dx (N, d) =. */
     void (*embed_fwd)(const struct pass *p, const struct stream *stream, const float *x);

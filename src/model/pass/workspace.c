@@ -156,17 +156,28 @@ static void share_layer(const struct layout *l, struct ddl_workspace *ws, size_t
     place_residual(l, ws, layer, &ws->layer[layer]);
 }
 
+/* The widest rows of a product of the rules' own parameters. */
+static size_t widest_of_rules(const struct ddl_config *k)
+{
+    size_t widest = 0;
+    for (size_t layer = 0; layer < k->n_layers; layer++) {
+        const struct residual_rule *rule = residual_rule_of(k, layer);
+        widest = larger(widest, rule->widest ? rule->widest(k) : 0);
+    }
+    return widest;
+}
+
 /* The widest rows that a product of the layers reads, and writes. */
 static size_t widest_input(const struct ddl_config *k)
 {
     size_t sublayers = larger(k->n_heads * k->head_dim, ddl_config_mlp_size(k));
-    return larger(larger(k->d_model, larger(k->k_rank, k->laurel_rank)), sublayers);
+    return larger(larger(k->d_model, widest_of_rules(k)), sublayers);
 }
 
 static size_t widest_output(const struct ddl_config *k)
 {
     size_t sublayers = larger(3 * k->n_heads * k->head_dim, 2 * ddl_config_mlp_size(k));
-    return larger(larger(widest_f(k), larger(k->k_rank, k->laurel_rank)), sublayers);
+    return larger(larger(widest_f(k), widest_of_rules(k)), sublayers);
 }
 
 static void place_bf16(const struct layout *l, struct ddl_workspace *ws)
@@ -375,8 +386,8 @@ void ddl_workspace_free(ddl_workspace *ws)
     ddl_mem_free(ws);
 }
 
-/* The values of a sublayer that was computed in the last pass. */
-static struct ddl_sublayer_step trace_of(const struct ddl_workspace *ws, size_t layer, int sub)
+/* The tensors of a sublayer that was computed in the last pass. */
+static struct ddl_sublayer_trace trace_of(const struct ddl_workspace *ws, size_t layer, int sub)
 {
     const struct ddl_model *m = ws->model;
     const struct pass p = { .m = (struct ddl_model *)m, .config = &m->config };
@@ -386,27 +397,25 @@ static struct ddl_sublayer_step trace_of(const struct ddl_workspace *ws, size_t 
                                 .slots = m->params.layer[layer].residual[sub],
                                 .acts = &ws->layer[layer].sub[sub],
                                 .force = model_forced(m, layer, sub) };
-    const struct residual_rule *rule = residual_rule_of(&m->config, layer);
-    struct ddl_sublayer_step step = { .layer = layer, .sub = sub };
-    if (rule->trace)
-        rule->trace(&s, &step);
-    return step;
+    struct ddl_sublayer_trace trace = { .layer = layer, .sub = sub };
+    trace_collect(&s, &trace);
+    return trace;
 }
 
 size_t ddl_workspace_n_delta(const ddl_workspace *ws)
 {
     size_t n = 0;
     for (size_t l = 0; l < ws->model->config.n_layers; l++)
-        n += trace_of(ws, l, ATTN).target ? 2 * ddl_config_residual_steps(&ws->model->config, l) : 0;
+        n += trace_of(ws, l, ATTN).update ? 2 * ddl_config_residual_steps(&ws->model->config, l) : 0;
     return n;
 }
 
 /* The sublayer of delta step number *s, which becomes the number within the sublayer; false past the last. */
-static bool find_trace(const struct ddl_workspace *ws, size_t *s, struct ddl_sublayer_step *out)
+static bool find_trace(const struct ddl_workspace *ws, size_t *s, struct ddl_sublayer_trace *out)
 {
     for (size_t sublayer = 0; sublayer < 2 * ws->model->config.n_layers; sublayer++) {
         *out = trace_of(ws, sublayer / 2, sublayer % 2 ? MLP : ATTN);
-        if (!out->target)
+        if (!out->update)
             continue;
         if (*s < out->steps)
             return true;
@@ -429,19 +438,25 @@ static void download_rows(const struct ddl_workspace *ws, float *host, const flo
         backend->ops->download(backend->ctx, host + n * width, x + n * stride, width * sizeof *host);
 }
 
+/* Step `step` of a tensor by its name. */
+static void read_tensor(const struct ddl_workspace *ws, const struct ddl_sublayer_trace *trace,
+                        const char *name, size_t step, float *out)
+{
+    const struct ddl_traced *tensor = ddl_trace_find(trace, name);
+    if (out)
+        download_rows(ws, out, tensor->x + step * tensor->width, tensor->width, trace->steps * tensor->width);
+}
+
 ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
                                     float *target, struct ddl_error *err)
 {
-    size_t c = ws->model->config.channels, step = s;
-    struct ddl_sublayer_step trace;
+    size_t step = s;
+    struct ddl_sublayer_trace trace;
     if (!find_trace(ws, &step, &trace))
         return ddl_error_set(err, DDL_E_USAGE, "trace: step %zu: the model has %zu delta steps", s,
                              ddl_workspace_n_delta(ws));
-    if (beta)
-        download_rows(ws, beta, trace.beta + step, 1, trace.steps);
-    if (readout)
-        download_rows(ws, readout, trace.readout + step * c, c, trace.steps * c);
-    if (target)
-        download_rows(ws, target, trace.target + step * c, c, trace.steps * c);
+    read_tensor(ws, &trace, "beta", step, beta);
+    read_tensor(ws, &trace, "readout", step, readout);
+    read_tensor(ws, &trace, "target", step, target);
     return DDL_OK;
 }

@@ -6,6 +6,7 @@
 #include "model/pass/linear.h"
 #include "model/params/precision.h"
 #include "model/observe/probe_calls.h"
+#include "model/residual/delta_figures.h"
 #include "model/residual/gate.h"
 #include "model/residual/table.h"
 
@@ -275,15 +276,83 @@ static double flops(const struct ddl_config *config)
     return (double)config->steps * (4 * d * c + 4 * d);
 }
 
-static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+static size_t step_channels(const struct ddl_config *config, size_t layer, int sub)
 {
-    out->steps = s->p->config->steps;
-    out->beta = s->acts->rule[GATE_BETA];
-    out->readout = s->acts->rule[READOUT];
-    out->target = s->acts->rule[TARGET];
-    out->direction = direction_of(s);
-    out->k_eps = s->p->config->k_eps;
-    out->update = update_of(s);
+    (void)layer;
+    (void)sub;
+    return config->channels;
+}
+
+static size_t features(const struct ddl_config *config, size_t layer, int sub)
+{
+    (void)layer;
+    (void)sub;
+    return config->d_model;
+}
+
+static const float *readout_data(const struct sublayer *s)
+{
+    return s->acts->rule[READOUT];
+}
+
+static const float *target_data(const struct sublayer *s)
+{
+    return s->acts->rule[TARGET];
+}
+
+/* NULL with the k-map. */
+static const float *q_data(const struct sublayer *s)
+{
+    return s->acts->rule[Q];
+}
+
+static const struct ddl_behavior behaviors[] = {
+    { 0, 0.1, "behaves as skip" },
+    { 0.9, 1.1, "behaves as overwrite" },
+    { 1.9, 2, "behaves as reflection" },
+    { 0 },
+};
+
+static const struct trace_tensor traced[] = {
+    [DELTA_BETA] = GATE_TRACED(behaviors),
+    [DELTA_READOUT] = { .name = "readout",
+                        .about = "kᵀX of the state that a step was given",
+                        .extent = TRACE_STEPS,
+                        .width = step_channels,
+                        .data = readout_data },
+    [DELTA_TARGET] = { .name = "target",
+                       .about = "target v",
+                       .extent = TRACE_STEPS,
+                       .is_used = true,
+                       .width = step_channels,
+                       .data = target_data },
+    [DELTA_Q] = { .name = "q",
+                  .about = "v-map: the direction before normalization",
+                  .extent = TRACE_TOKENS,
+                  .width = features,
+                  .data = q_data },
+    { 0 },
+};
+
+static float k_eps(const struct ddl_config *config)
+{
+    return config->k_eps;
+}
+
+static const struct trace_update update = {
+    .figures = delta_figures,
+    .direction = DELTA_Q,
+    .gate = DELTA_BETA,
+    .k_eps = k_eps,
+    .update = update_of,
+    .add = delta_figures_add,
+    .set = delta_figures_set,
+    .take = delta_figures_take,
+};
+
+static size_t widest(const struct ddl_config *config)
+{
+    return config->k_rank;
 }
 
 static const char *release_file(const struct ddl_config *config, const char **why)
@@ -330,6 +399,8 @@ const struct residual_rule residual_delta = {
     .uses_f = uses_f,
     .flops = flops,
     .force_keys = DDL_FORCE_BETA | DDL_FORCE_SCALE | DDL_FORCE_UPDATE,
-    .trace = trace,
+    .traced = traced,
+    .update = &update,
+    .widest = widest,
     .release_file = release_file,
 };

@@ -144,3 +144,38 @@ void gate_bwd(const struct sublayer *s, size_t steps, const float *ctx, float *d
         probe_grad(p, s->slots[GATE_IN]);
     }
 }
+
+/* ---- what it shows ---- */
+
+const float *gate_data(const struct sublayer *s)
+{
+    return s->acts->rule[GATE_BETA];
+}
+
+double gate_top(const struct ddl_config *config)
+{
+    (void)config;
+    return 2;
+}
+
+const struct ddl_figure gate_figures[] = {
+    { "beta_mean", "mean of the gate β", "β", NULL, 2, DDL_FIGURE_MEAN },
+    { "beta_q05", "5 % quantile of β", "5%", NULL, 2, DDL_FIGURE_Q05 },
+    { "beta_q25", "25 % quantile of β", NULL, NULL, 2, DDL_FIGURE_Q25 },
+    { "beta_q50", "median of β", NULL, NULL, 2, DDL_FIGURE_Q50 },
+    { "beta_q75", "75 % quantile of β", NULL, NULL, 2, DDL_FIGURE_Q75 },
+    { "beta_q95", "95 % quantile of β", "95%", NULL, 2, DDL_FIGURE_Q95 },
+    { "beta_min", "lowest β", NULL, NULL, 2, DDL_FIGURE_MIN },
+    { "beta_max", "highest β", NULL, NULL, 2, DDL_FIGURE_MAX },
+    { "skip", "share of β < 0.1", "skip", NULL, 2, DDL_FIGURE_SKIP },
+    { "match", "share of 0.9 ≤ β ≤ 1.1", "match", NULL, 2, DDL_FIGURE_MATCH },
+    { "over", "share of β > 1.1", "over", NULL, 2, DDL_FIGURE_OVER },
+    { "reflect", "share of β > 1.9", "refl", NULL, 2, DDL_FIGURE_REFLECT },
+    { 0 },
+};
+
+const struct ddl_behavior gate_factor_behaviors[] = {
+    { 0, 0.1, "behaves as skip" },
+    { 0.9, 1.1, "behaves as addition" },
+    { 0 },
+};

@@ -25,4 +25,20 @@ void gate_bwd(const struct sublayer *s, size_t steps, const float *ctx, float *d
 struct project_grad_args project_grad(const struct pass *p, const struct project_args *fwd, const float *dy,
                                       float *dx, int weight, int bias);
 
+/* The row of a rule's list of tensors; what its range says of the sublayer. */
+#define GATE_TRACED(its_behaviors)                                                                           \
+    {                                                                                                        \
+        .name = "beta", .about = "gate β", .extent = TRACE_STEPS, .summary = TRACE_HISTOGRAM,                \
+        .data = gate_data, .top = gate_top, .figures = gate_figures, .behaviors = (its_behaviors),           \
+        .symbol = "gate", .range = {                                                                         \
+            1,                                                                                               \
+            5                                                                                                \
+        }                                                                                                    \
+    }
+const float *gate_data(const struct sublayer *s);
+double gate_top(const struct ddl_config *config);
+extern const struct ddl_figure gate_figures[];
+/* Of a factor of F's output. */
+extern const struct ddl_behavior gate_factor_behaviors[];
+
 #endif

@@ -64,11 +64,7 @@ static double flops(const struct ddl_config *config)
     return 2 * (double)config->d_model;
 }
 
-static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
-{
-    out->direction = s->acts->f;
-    out->beta = s->acts->rule[GATE_BETA];
-}
+static const struct trace_tensor traced[] = { GATE_TRACED(gate_factor_behaviors), { 0 } };
 
 const struct residual_rule residual_gated = {
     .prefix = "res",
@@ -84,5 +80,5 @@ const struct residual_rule residual_gated = {
     .context_bwd = context_bwd,
     .flops = flops,
     .force_keys = DDL_FORCE_F_SCALE,
-    .trace = trace,
+    .traced = traced,
 };

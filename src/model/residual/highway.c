@@ -101,12 +101,54 @@ static double flops(const struct ddl_config *config)
     return 4 * (double)config->d_model;
 }
 
-static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+static size_t tau_width(const struct ddl_config *config, size_t layer, int sub)
 {
-    out->direction = s->acts->f;
-    out->tau = s->acts->rule[TAU];
-    out->width = weights_per_row(s->p->config);
+    (void)layer;
+    (void)sub;
+    return weights_per_row(config);
 }
+
+static const float *tau_data(const struct sublayer *s)
+{
+    return s->acts->rule[TAU];
+}
+
+static double tau_top(const struct ddl_config *config)
+{
+    (void)config;
+    return 1;
+}
+
+static const struct ddl_figure tau_figures[] = {
+    { "tau_mean", "mean of the gate τ", "τ", NULL, 2, DDL_FIGURE_MEAN },
+    { "tau_q05", "5 % quantile of τ", "5%", NULL, 2, DDL_FIGURE_Q05 },
+    { "tau_q50", "median of τ", NULL, NULL, 2, DDL_FIGURE_Q50 },
+    { "tau_q95", "95 % quantile of τ", "95%", NULL, 2, DDL_FIGURE_Q95 },
+    { "tau_min", "lowest τ", NULL, NULL, 2, DDL_FIGURE_MIN },
+    { "tau_max", "highest τ", NULL, NULL, 2, DDL_FIGURE_MAX },
+    { 0 },
+};
+
+static const struct ddl_behavior tau_behaviors[] = {
+    { 0, 0.1, "behaves as carry" },
+    { 0.9, 1, "behaves as replacement" },
+    { 0 },
+};
+
+static const struct trace_tensor traced[] = {
+    { .name = "tau",
+      .about = "gate τ",
+      .extent = TRACE_TOKENS,
+      .summary = TRACE_HISTOGRAM,
+      .width = tau_width,
+      .data = tau_data,
+      .top = tau_top,
+      .figures = tau_figures,
+      .behaviors = tau_behaviors,
+      .symbol = "τ",
+      .range = { 1, 3 } },
+    { 0 },
+};
 
 const struct residual_rule residual_highway = {
     .prefix = "res",
@@ -122,5 +164,5 @@ const struct residual_rule residual_highway = {
     .context_bwd = context_bwd,
     .flops = flops,
     .force_keys = DDL_FORCE_F_SCALE,
-    .trace = trace,
+    .traced = traced,
 };

@@ -155,5 +155,5 @@ const struct residual_rule residual_hyper = {
     .write_bwd = streams_write_bwd,
     .flops = flops,
     .force_keys = DDL_FORCE_F_SCALE | DDL_FORCE_MIX,
-    .trace = streams_trace,
+    .traced = streams_traced,
 };

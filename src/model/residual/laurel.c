@@ -8,6 +8,8 @@
 #include "model/observe/probe_calls.h"
 #include "model/residual/table.h"
 
+#include <math.h>
+
 enum { MIX, DOWN, UP }; /* its parameters; D and U only with a rank */
 enum { LOW };           /* (N, r) m_1 D X                          */
 enum { DLOW };          /* (N, r) its gradient, then that of D X   */
@@ -117,11 +119,48 @@ static double flops(const struct ddl_config *config)
     return 3 * (double)config->d_model;
 }
 
-static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+static size_t widest(const struct ddl_config *config)
 {
-    out->direction = s->acts->f;
-    out->mix = is_identity(s) ? NULL : param_value(s->p, s->slots[MIX]);
+    return config->laurel_rank;
 }
+
+static size_t two(const struct ddl_config *config, size_t layer, int sub)
+{
+    (void)config;
+    (void)layer;
+    (void)sub;
+    return 2;
+}
+
+static const float *mix_data(const struct sublayer *s)
+{
+    return is_identity(s) ? NULL : param_value(s->p, s->slots[MIX]);
+}
+
+/* m = 2 softmax(mix). */
+static void mix_derive(size_t width, const float *mix, double *m)
+{
+    (void)width;
+    m[0] = 2 / (1 + exp((double)mix[1] - (double)mix[0]));
+    m[1] = 2 / (1 + exp((double)mix[0] - (double)mix[1]));
+}
+
+static const struct ddl_figure mix_figures[] = {
+    { "mix_f", "laurel: factor m₀ of F(x)", "m_f", "m of F(x)", 3, DDL_FIGURE_FACTOR },
+    { "mix_x", "laurel: factor m₁ of the stream", "m_x", "m of x", 3, DDL_FIGURE_FACTOR },
+    { 0 },
+};
+
+static const struct trace_tensor traced[] = {
+    { .name = "mix",
+      .about = "logits of the factors m",
+      .extent = TRACE_PARAMETER,
+      .width = two,
+      .data = mix_data,
+      .figures = mix_figures,
+      .derive = mix_derive },
+    { 0 },
+};
 
 const struct residual_rule residual_laurel = {
     .prefix = "res",
@@ -136,5 +175,6 @@ const struct residual_rule residual_laurel = {
     .write_bwd = write_bwd,
     .flops = flops,
     .force_keys = DDL_FORCE_F_SCALE | DDL_FORCE_MIX,
-    .trace = trace,
+    .traced = traced,
+    .widest = widest,
 };

@@ -163,5 +163,5 @@ const struct residual_rule residual_mhc = {
     .write_bwd = streams_write_bwd,
     .flops = streams_flops,
     .force_keys = DDL_FORCE_F_SCALE | DDL_FORCE_MIX,
-    .trace = streams_trace,
+    .traced = streams_traced,
 };

@@ -17,6 +17,7 @@
 #define DDL_MODEL_RESIDUAL_RULE_H
 
 #include "model/observe/force.h"
+#include "model/observe/trace.h"
 #include "model/pass/history.h"
 #include "model/pass/layout.h"
 #include "model/params/param_plan.h"
@@ -83,6 +84,8 @@ struct residual_rule {
     size_t (*steps)(const struct ddl_config *config);
     /* Whether f has an effect on the loss; NULL: always. */
     bool (*uses_f)(const struct ddl_config *config);
+    /* Numbers of the widest row of a product of its parameters, other than d_model; NULL: none. */
+    size_t (*widest)(const struct ddl_config *config);
     /* Sums over rows in the largest gradient of its parameters that one op computes (ddl_limits.d_c_taps);
      * NULL: no more than d c. */
     size_t (*most_sums)(const struct ddl_config *config);
@@ -90,9 +93,10 @@ struct residual_rule {
     double (*flops)(const struct ddl_config *config);
     /* The keys of struct ddl_force that it accepts. block.c applies f_scale, the rule the others. */
     unsigned force_keys;
-    /* Sets the members of *out, of a sublayer that was just computed, that the rule has; the others are zero.
-     * NULL: none. s->stream and s->scratch are not used. */
-    void (*trace)(const struct sublayer *s, struct ddl_sublayer_step *out);
+    /* The tensors that it shows of a sublayer (model/observe/trace.h), ended by one without a name; NULL:
+     * none. Its update, if that is more than an addition to the stream. */
+    const struct trace_tensor *traced;
+    const struct trace_update *update;
     /* The file of the release that runs such a model in every layer, or NULL and the reason in *why. */
     const char *(*release_file)(const struct ddl_config *config, const char **why);
 };

@@ -4,7 +4,10 @@
 #include "model/params/gradients.h"
 #include "model/params/precision.h"
 #include "model/observe/probe_calls.h"
+#include "model/residual/gate.h"
 #include "model/residual/table.h"
+
+#include <math.h>
 
 enum { LAMBDA }; /* its parameter */
 
@@ -60,12 +63,50 @@ static double flops(const struct ddl_config *config)
     return 2 * (double)config->d_model;
 }
 
-static void trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+static size_t lambda_width(const struct ddl_config *config, size_t layer, int sub)
 {
-    out->direction = s->acts->f;
-    out->lambda = param_value(s->p, s->slots[LAMBDA]);
-    out->width = weights_per_row(s->p->config);
+    (void)layer;
+    (void)sub;
+    return weights_per_row(config);
 }
+
+static const float *lambda_data(const struct sublayer *s)
+{
+    return param_value(s->p, s->slots[LAMBDA]);
+}
+
+static void lambda_derive(size_t width, const float *lambda, double *figures)
+{
+    figures[0] = 0;
+    figures[1] = INFINITY;
+    figures[2] = -INFINITY;
+    for (size_t i = 0; i < width; i++) {
+        figures[0] += (double)lambda[i] / (double)width;
+        figures[1] = fmin(figures[1], (double)lambda[i]);
+        figures[2] = fmax(figures[2], (double)lambda[i]);
+    }
+}
+
+static const struct ddl_figure lambda_figures[] = {
+    { "lambda_mean", "mean of λ over features", "λ", "λ", 3, DDL_FIGURE_FACTOR },
+    { "lambda_min", "lowest λ", "min", "λ lowest", 3, DDL_FIGURE_FACTOR },
+    { "lambda_max", "highest λ", "max", "λ highest", 3, DDL_FIGURE_FACTOR },
+    { 0 },
+};
+
+static const struct trace_tensor traced[] = {
+    { .name = "lambda",
+      .about = "factor λ of F's output",
+      .extent = TRACE_PARAMETER,
+      .width = lambda_width,
+      .data = lambda_data,
+      .figures = lambda_figures,
+      .derive = lambda_derive,
+      .behaviors = gate_factor_behaviors,
+      .symbol = "λ",
+      .range = { 1, 2 } },
+    { 0 },
+};
 
 const struct residual_rule residual_scale = {
     .prefix = "res",
@@ -78,5 +119,5 @@ const struct residual_rule residual_scale = {
     .write_bwd = write_bwd,
     .flops = flops,
     .force_keys = DDL_FORCE_F_SCALE,
-    .trace = trace,
+    .traced = traced,
 };

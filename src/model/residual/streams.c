@@ -208,8 +208,86 @@ const float *streams_write_bwd(const struct sublayer *s)
     return p->ws->df;
 }
 
-void streams_trace(const struct sublayer *s, struct ddl_sublayer_step *out)
+/* ---- what they show ---- */
+
+static size_t all_weights(const struct ddl_config *config, size_t layer, int sub)
 {
-    out->direction = s->acts->f;
-    out->mixing = s->acts->rule[STREAMS_W];
+    (void)layer;
+    (void)sub;
+    return streams_weights(config);
 }
+
+static size_t each_stream(const struct ddl_config *config, size_t layer, int sub)
+{
+    (void)layer;
+    (void)sub;
+    return config->streams;
+}
+
+static size_t matrix(const struct ddl_config *config, size_t layer, int sub)
+{
+    (void)layer;
+    (void)sub;
+    return config->streams * config->streams;
+}
+
+static const float *weights_data(const struct sublayer *s)
+{
+    return s->acts->rule[STREAMS_W];
+}
+
+static size_t at_read(const struct ddl_config *config)
+{
+    (void)config;
+    return 0;
+}
+
+static size_t at_write(const struct ddl_config *config)
+{
+    return config->streams;
+}
+
+static size_t at_matrix(const struct ddl_config *config)
+{
+    return 2 * config->streams;
+}
+
+static const struct ddl_figure figures[] = {
+    { "mix_diagonal", "mean of M_kk over streams", "diag", NULL, 3, DDL_FIGURE_MIXING },
+    { "mix_row", "mean of max_k |Σ_j M_kj|, the gain of mixing forward", "row", NULL, 3, DDL_FIGURE_MIXING },
+    { "mix_column", "mean of max_j |Σ_k M_kj|, the gain of mixing backward", "column", NULL, 3,
+      DDL_FIGURE_MIXING },
+    { "product_row", "the same as mix_row of the product of all M up to this sublayer", "∏ row", NULL, 3,
+      DDL_FIGURE_MIXING },
+    { "product_column", "the same as mix_column of that product", "∏ col", NULL, 3, DDL_FIGURE_MIXING },
+    { 0 },
+};
+
+const struct trace_tensor streams_traced[] = {
+    { .name = "mixing",
+      .about = "weights of reading, of writing, and the mixing matrix",
+      .extent = TRACE_TOKENS,
+      .is_used = true,
+      .width = all_weights,
+      .data = weights_data },
+    { .name = "mix_read",
+      .about = "weights of reading",
+      .title = "read",
+      .summary = TRACE_MEAN,
+      .width = each_stream,
+      .offset = at_read },
+    { .name = "mix_write",
+      .about = "weights of writing",
+      .title = "write",
+      .summary = TRACE_MEAN,
+      .width = each_stream,
+      .offset = at_write },
+    { .name = "mix_mean",
+      .about = "mixing matrices",
+      .summary = TRACE_MIXING,
+      .width = matrix,
+      .offset = at_matrix,
+      .product = "mix_product",
+      .figures = figures },
+    { 0 },
+};

@@ -46,6 +46,6 @@ void streams_probe_bwd(const struct sublayer *s, struct streams_projection by);
 const float *streams_read_again(const struct sublayer *s);
 void streams_write_fwd(const struct sublayer *s, const float *x_in, const float *ctx);
 const float *streams_write_bwd(const struct sublayer *s);
-void streams_trace(const struct sublayer *s, struct ddl_sublayer_step *out);
+extern const struct trace_tensor streams_traced[];
 
 #endif

@@ -1,6 +1,5 @@
 #include "train/log/telemetry.h"
 
-#include "ops/ops.h"
 #include "train/step/param_layer.h"
 
 #include <math.h>
@@ -12,34 +11,21 @@
 /* Measures or places all buffers: struct ddl_arena. */
 static void carve(struct ddl_telemetry *t, struct ddl_arena *a, const struct ddl_config *k, size_t n_params)
 {
-    size_t d = k->d_model, c = ddl_config_state_channels(k), rows = t->rows, R = t->most_steps;
     t->sublayers = ddl_arena_take(a, t->n_sublayers, sizeof *t->sublayers);
     t->grad_layers = ddl_arena_take(a, k->n_layers, sizeof *t->grad_layers);
-    t->before = ddl_arena_take(a, rows * d, c * sizeof *t->before);
-    t->after = ddl_arena_take(a, rows * d, c * sizeof *t->after);
-    t->between = ddl_arena_take(a, rows * d, c * sizeof *t->between);
-    t->direction = ddl_arena_take(a, rows, R * d * sizeof *t->direction);
-    t->f = ddl_arena_take(a, rows, R * d * sizeof *t->f);
-    t->beta = ddl_arena_take(a, t->batch_rows, R * sizeof *t->beta);
-    t->gate = ddl_arena_take(a, t->batch_rows + rows * d, sizeof *t->gate);
-    t->target = ddl_arena_take(a, rows, R * c * sizeof *t->target);
-    t->k = ddl_arena_take(a, d, sizeof *t->k);
-    t->scratch = ddl_arena_take(a, 2 * c, sizeof *t->scratch);
-    t->mixing = ddl_arena_take(a, rows * c, (c + 2) * sizeof *t->mixing);
-    t->sums.channel2 = ddl_arena_take(a, c, sizeof *t->sums.channel2);
+    ddl_rows_place(&t->copies, a);
+    t->k = ddl_arena_take(a, k->d_model, sizeof *t->k);
+    t->sums.channel2 = ddl_arena_take(a, t->copies.c, sizeof *t->sums.channel2);
     t->squares = ddl_arena_take(a, n_params, sizeof *t->squares);
 }
 
 static struct ddl_telemetry sized(const struct ddl_config *k, size_t batch_rows)
 {
-    struct ddl_telemetry t = { .batch_rows = batch_rows,
-                               .rows = batch_rows < DDL_TELEMETRY_ROWS ? batch_rows : DDL_TELEMETRY_ROWS };
-    for (size_t l = 0; l < k->n_layers; l++) {
-        size_t steps = ddl_config_residual_steps(k, l);
-        t.n_sublayers += DDL_SUBLAYERS * steps;
-        t.most_steps = steps > t.most_steps ? steps : t.most_steps;
-    }
-    return t;
+    size_t rows = batch_rows < DDL_TELEMETRY_ROWS ? batch_rows : DDL_TELEMETRY_ROWS, most;
+    return (
+        struct ddl_telemetry){ .rows = rows,
+                               .n_sublayers = ddl_rows_steps(k, &most),
+                               .copies = { .config = k, .all = batch_rows, .most = rows, .with_f = true } };
 }
 
 size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows)
@@ -50,7 +36,7 @@ size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows)
     return arena.overflow ? SIZE_MAX : arena.used;
 }
 
-static void observe(void *user, const struct ddl_sublayer_step *step);
+static void observe(void *user, const struct ddl_sublayer_trace *trace);
 
 ddl_status ddl_telemetry_init(struct ddl_telemetry *t, ddl_model *model, size_t batch_rows,
                               struct ddl_error *err)
@@ -59,10 +45,11 @@ ddl_status ddl_telemetry_init(struct ddl_telemetry *t, ddl_model *model, size_t 
     struct ddl_arena arena = { 0 };
     *t = sized(k, batch_rows);
     t->model = model;
+    t->copies.backend = ddl_model_backend(model);
     t->probe = (struct ddl_probe){ .step = observe, .user = t };
     carve(t, &arena, k, ddl_model_n_params(model));
     t->block = arena.overflow ? NULL : ddl_mem_zalloc(arena.used);
-    if (!t->block || !ddl_distribution_init(&t->sums.gate, 1, 0))
+    if (!t->block || !ddl_distribution_init(&t->sums.values, 1, 0))
         return ddl_error_set(err, DDL_E_MEMORY, "telemetry: out of memory for %zu sublayers of %zu tokens",
                              t->n_sublayers, batch_rows);
     arena = (struct ddl_arena){ .base = t->block };
@@ -72,27 +59,12 @@ ddl_status ddl_telemetry_init(struct ddl_telemetry *t, ddl_model *model, size_t 
 
 void ddl_telemetry_free(struct ddl_telemetry *t)
 {
-    ddl_distribution_free(&t->sums.gate);
+    ddl_distribution_free(&t->sums.values);
     ddl_mem_free(t->block);
     *t = (struct ddl_telemetry){ 0 };
 }
 
 /* ---- the forward pass ---- */
-
-static void download(const struct ddl_telemetry *t, float *host, const float *x, size_t n)
-{
-    const ddl_backend *backend = ddl_model_backend(t->model);
-    backend->ops->download(backend->ctx, host, x, n * sizeof *host);
-}
-
-/* Copies the sampled rows of x (total, width). Returns how many. */
-static size_t sample(const struct ddl_telemetry *t, float *host, const float *x, size_t total, size_t width)
-{
-    size_t n = total < t->rows ? total : t->rows;
-    for (size_t i = 0; i < n; i++)
-        download(t, host + i * width, x + i * total / n * width, width);
-    return n;
-}
 
 /* Root mean square of n rows of `width` numbers, `stride` apart; with y of the differences to its rows. */
 static double root_mean_square(size_t n, size_t width, size_t stride, const float *x, const float *y)
@@ -107,127 +79,70 @@ static double root_mean_square(size_t n, size_t width, size_t stride, const floa
     return sqrt(sum / (double)(n * width));
 }
 
-/* gate (n) in [0, top]. */
-static void add_gates(struct ddl_telemetry *t, size_t n, double top)
+/* The distribution of the gate in step r. */
+static void add_gate(struct ddl_telemetry *t, const struct ddl_sublayer_trace *trace, size_t r)
 {
-    ddl_distribution_reset(&t->sums.gate, top);
-    t->sums.has_gate = true;
-    for (size_t i = 0; i < n; i++)
-        ddl_distribution_add(&t->sums.gate, t->gate[i]);
-}
-
-/* The gates of step r. */
-static void observe_gate(struct ddl_telemetry *t, const struct ddl_sublayer_step *step, size_t r)
-{
-    if (step->lambda) {
-        download(t, t->gate, step->lambda, step->width);
-        ddl_figures_set_lambda(&t->sums, step->width, t->gate);
-    }
-    ddl_figures_set_factors(&t->sums, ddl_model_backend(t->model), step);
-    if (step->tau && step->width > 1) {
-        add_gates(t, sample(t, t->gate, step->tau, step->rows, step->width) * step->width, 1);
-    } else if (step->tau) {
-        download(t, t->gate, step->tau, step->rows);
-        add_gates(t, step->rows, 1);
-    } else if (step->beta) {
-        for (size_t i = 0; i < step->rows; i++)
-            t->gate[i] = t->beta[i * step->steps + r];
-        add_gates(t, step->rows, 2);
-    }
-}
-
-/* The figures of the n sampled rows in step r, which takes them from t->before to t->after or t->between. */
-static void add_rows(struct ddl_telemetry *t, const struct ddl_sublayer_step *step, size_t r, size_t n)
-{
-    const struct ddl_config *k = ddl_model_config(t->model);
-    size_t d = k->d_model, c = ddl_config_state_channels(k);
-    bool last = r + 1 == step->steps;
+    const struct ddl_rows *rows = &t->copies;
+    size_t gate = ddl_rows_gate(rows, trace);
+    if (gate == trace->n)
+        return;
+    const struct ddl_traced *tensor = &trace->tensor[gate];
+    size_t n = ddl_rows_has_all(tensor) ? trace->rows : rows->n;
+    ddl_distribution_reset(&t->sums.values, tensor->of->top(rows->config));
     for (size_t i = 0; i < n; i++) {
-        size_t at = i * step->steps + r;
-        float *between = t->between + i * d * c;
-        struct ddl_sublayer_row row = { .d = d,
-                                        .c = c,
-                                        .before = t->before + i * d * c,
-                                        .after = last ? t->after + i * d * c : between,
-                                        .direction = step->direction ? t->direction + at * d : NULL,
-                                        .target = step->target ? t->target + at * c : NULL,
-                                        .mixing = step->mixing ? t->mixing + i * c * (c + 2) : NULL,
-                                        .k_eps = step->k_eps,
-                                        .beta = step->beta ? t->gate[i * step->rows / n] : 0 };
-        ddl_figures_set_strides(&row, step->by_column);
-        if (!last)
-            ddl_figures_take_step(&row, step->update, t->k, t->scratch, between);
-        ddl_figures_add(&t->sums, &row, t->k, t->scratch);
+        const float *x = ddl_rows_tensor(rows, trace, gate, i, r);
+        for (size_t j = 0; j < tensor->width; j++)
+            ddl_distribution_add(&t->sums.values, x[j]);
     }
 }
 
-static void set_result(struct ddl_telemetry *t, const struct ddl_sublayer_step *step, size_t r, size_t n,
-                       const float *after)
+static void set_result(struct ddl_telemetry *t, const struct ddl_sublayer_trace *trace, size_t r)
 {
-    const struct ddl_config *k = ddl_model_config(t->model);
-    const struct ddl_distribution *gate = &t->sums.gate;
+    const struct ddl_rows *rows = &t->copies;
+    const struct ddl_distribution *gate = &t->sums.values;
+    const float *after = ddl_rows_after(rows, trace, r);
     struct ddl_telemetry_sublayer *out = &t->sublayers[t->at++];
-    size_t d = k->d_model, c = ddl_config_state_channels(k), dc = d * c;
+    size_t d = rows->config->d_model, dc = d * rows->c, n = rows->n;
     *out = (struct ddl_telemetry_sublayer){
-        .layer = step->layer,
-        .sub = step->sub,
+        .layer = trace->layer,
+        .sub = trace->sub,
         .step = r,
-        .n_steps = step->steps,
+        .n_steps = trace->steps,
         .x_rms = root_mean_square(n, dc, dc, after, NULL),
-        .f_rms = step->f ? root_mean_square(n, d, step->steps * d, t->f + r * d, NULL)
-                         : root_mean_square(n, dc, dc, after, t->before),
+        .f_rms = rows->f ? root_mean_square(n, d, trace->steps * d, rows->f + r * d, NULL)
+                         : root_mean_square(n, dc, dc, after, rows->before),
     };
-    if (t->sums.has_gate) {
+    if (t->sums.gate) {
         out->gate_max = gate->top;
         out->gate_values = gate->n;
         out->gate_squares = gate->sum_squares;
+        out->gate_mean = ddl_distribution_mean(gate);
+        out->gate_low = gate->min;
+        out->gate_high = gate->max;
         memcpy(out->histogram, gate->histogram, sizeof out->histogram);
     }
     /* Without exact quantiles it needs no memory. */
-    (void)ddl_figures_of(&t->sums, c, &out->figures);
-}
-
-/* Step r on the n sampled rows, with the present states in t->before. */
-static void observe_step(struct ddl_telemetry *t, const struct ddl_sublayer_step *step, size_t r, size_t n)
-{
-    const struct ddl_config *k = ddl_model_config(t->model);
-    bool last = r + 1 == step->steps;
-    ddl_figures_begin(&t->sums, ddl_config_state_channels(k));
-    t->sums.is_delta = step->target != NULL;
-    t->sums.update = step->update;
-    observe_gate(t, step, r);
-    add_rows(t, step, r, n);
-    set_result(t, step, r, n, last ? t->after : t->between);
-    if (!last) {
-        float *states = t->before;
-        t->before = t->between;
-        t->between = states;
-    }
+    (void)ddl_figures_of(&t->sums, &rows->table, rows->c, &out->figures);
 }
 
 /* A ddl_sublayer_fn; user: the telemetry. */
-static void observe(void *user, const struct ddl_sublayer_step *step)
+static void observe(void *user, const struct ddl_sublayer_trace *trace)
 {
     struct ddl_telemetry *t = user;
-    const struct ddl_config *k = ddl_model_config(t->model);
-    size_t d = k->d_model, c = ddl_config_state_channels(k), R = step->steps;
-    size_t n = sample(t, step->after ? t->after : t->before, step->X, step->rows, d * c);
-    if (!step->after) {
-        t->at = step->layer || step->sub ? t->at : 0;
+    ddl_rows_copy(&t->copies, trace);
+    if (!trace->after) {
+        t->at = trace->layer || trace->sub ? t->at : 0;
         return;
     }
-    if (step->direction)
-        sample(t, t->direction, step->direction, step->rows, R * d);
-    if (step->f)
-        sample(t, t->f, step->f, step->rows, R * d);
-    if (step->target)
-        sample(t, t->target, step->target, step->rows, R * c);
-    if (step->mixing)
-        sample(t, t->mixing, step->mixing, step->rows, c * (c + 2));
-    if (step->beta)
-        download(t, t->beta, step->beta, step->rows * R);
-    for (size_t r = 0; r < R; r++)
-        observe_step(t, step, r, n);
+    for (size_t r = 0; r < trace->steps; r++) {
+        ddl_figures_begin(&t->sums, t->copies.c);
+        ddl_rows_begin(&t->copies, trace, &t->sums);
+        add_gate(t, trace, r);
+        for (size_t i = 0; i < t->copies.n; i++)
+            ddl_rows_add(&t->copies, trace, r, i, &t->sums, t->k);
+        set_result(t, trace, r);
+        ddl_rows_next(&t->copies, trace, r);
+    }
 }
 
 /* ---- gradients ---- */
@@ -273,10 +188,9 @@ static void write_sublayer(const struct ddl_telemetry *t, size_t s, struct ddl_j
     ddl_json_string(json, "rule", ddl_config_residual_name(ddl_model_config(t->model), sublayer->layer));
     ddl_json_number(json, "x_rms", sublayer->x_rms, DIGITS);
     ddl_json_number(json, "f_rms", sublayer->f_rms, DIGITS);
-    for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name; row++) {
-        double value = ddl_inspect_figure(&sublayer->figures, row);
-        if (!isnan(value))
-            ddl_json_number(json, row->name, value, DIGITS);
+    for (size_t i = 0; i < t->copies.table.n; i++) {
+        if (!isnan(sublayer->figures.value[i]))
+            ddl_json_number(json, t->copies.table.row[i]->name, sublayer->figures.value[i], DIGITS);
     }
     if (sublayer->gate_max > 0) {
         ddl_json_number(json, "gate_max", sublayer->gate_max, DIGITS);

@@ -7,8 +7,7 @@
 #include "comm/comm.h"
 #include "ddl/json.h"
 #include "ddl/model.h"
-#include "model/observe/figures.h"
-#include "model/observe/probe.h"
+#include "model/observe/rows.h"
 #include "train/step/optim.h"
 
 /* Rows (tokens) of a micro-batch that are copied for figures of vectors: at most these, evenly spaced. Gates
@@ -24,7 +23,7 @@ struct ddl_telemetry_sublayer {
     double x_rms, f_rms;  /* root mean square of the stream X' after the sublayer, of F's output    */
     double gate_max;      /* 2 of beta, 1 of tau; 0: no gate, and no histogram                      */
     uint64_t gate_values; /* how many; gate_squares: the sum of their squares */
-    double gate_squares;
+    double gate_squares, gate_mean, gate_low, gate_high; /* mean, lowest and highest gate           */
     uint64_t histogram[DDL_DISTRIBUTION_BINS]; /* of the gate, bins of equal width in [0, gate_max] */
 };
 
@@ -39,17 +38,12 @@ struct ddl_telemetry {
     /* What results are computed in. */
     ddl_model *model;
     struct ddl_probe probe;
-    size_t batch_rows;                     /* of a micro-batch                                    */
-    size_t most_steps;                     /* R, of a sublayer                                    */
-    size_t at;                             /* which element of `sublayers` is next                */
-    struct ddl_sublayer_sums sums;         /* of the present step                                 */
-    float *before, *after, *direction, *f; /* (rows, d, c) twice, (rows, R, d) twice              */
-    float *between;                        /* (rows, d, c) the state after a step but the last    */
-    float *beta, *gate, *target;           /* (batch_rows, R), (batch_rows + rows d), (rows, R, c) */
-    double *k, *scratch;                   /* (d), (2 c)                                          */
-    float *mixing;                         /* (rows, c (c + 2)) weights of rules with c streams   */
-    double *squares;                       /* (n_params) of gradients                             */
-    void *block;                           /* the memory of all of these                          */
+    struct ddl_rows copies;        /* of the sublayer that is observed   */
+    size_t at;                     /* which element of `sublayers` is next */
+    struct ddl_sublayer_sums sums; /* of the present step                */
+    double *k;                     /* (d)                                */
+    double *squares;               /* (n_params) of gradients                             */
+    void *block;                   /* the memory of all of these                          */
 };
 
 /* Allocates all memory. `model` is borrowed; batch_rows: tokens of a micro-batch. Free with

@@ -138,8 +138,6 @@ static ddl_status add_gate(struct ddl_tensorboard *tb, uint64_t step, char *tag,
                            const struct ddl_telemetry_sublayer *sublayer, struct ddl_error *err)
 {
     double limits[DDL_DISTRIBUTION_BINS], counts[DDL_DISTRIBUTION_BINS];
-    const struct ddl_inspect_figures *f = &sublayer->figures;
-    bool is_beta = !isnan(f->beta_mean);
     double n = (double)sublayer->gate_values;
     Tensorboard__HistogramProto histogram = TENSORBOARD__HISTOGRAM_PROTO__INIT;
     Tensorboard__Summary__Value value = TENSORBOARD__SUMMARY__VALUE__INIT;
@@ -152,10 +150,10 @@ static ddl_status add_gate(struct ddl_tensorboard *tb, uint64_t step, char *tag,
         limits[i] = sublayer->gate_max * (double)(i + 1) / DDL_DISTRIBUTION_BINS;
         counts[i] = (double)sublayer->histogram[i];
     }
-    histogram.min = is_beta ? f->beta_min : f->tau_min;
-    histogram.max = is_beta ? f->beta_max : f->tau_max;
+    histogram.min = sublayer->gate_low;
+    histogram.max = sublayer->gate_high;
     histogram.num = n;
-    histogram.sum = n * (is_beta ? f->beta_mean : f->tau_mean);
+    histogram.sum = n * sublayer->gate_mean;
     histogram.sum_squares = sublayer->gate_squares;
     histogram.n_bucket_limit = histogram.n_bucket = last + 1 - first;
     histogram.bucket_limit = limits + first;
@@ -167,6 +165,7 @@ static ddl_status add_gate(struct ddl_tensorboard *tb, uint64_t step, char *tag,
 }
 
 static ddl_status add_sublayer(struct ddl_tensorboard *tb, uint64_t step,
+                               const struct ddl_figure_table *table,
                                const struct ddl_telemetry_sublayer *sublayer, struct ddl_error *err)
 {
     char place[48], index[16] = "", tag[TAG];
@@ -179,9 +178,9 @@ static ddl_status add_sublayer(struct ddl_tensorboard *tb, uint64_t step,
     snprintf(tag, sizeof tag, "f_rms/%s", place);
     if (!status)
         status = add_scalar(tb, step, tag, sublayer->f_rms, err);
-    for (const struct ddl_inspect_row *row = ddl_inspect_rows(); row->name && !status; row++) {
-        double figure = ddl_inspect_figure(&sublayer->figures, row);
-        snprintf(tag, sizeof tag, "%s/%s", row->name, place);
+    for (size_t i = 0; i < table->n && !status; i++) {
+        double figure = sublayer->figures.value[i];
+        snprintf(tag, sizeof tag, "%s/%s", table->row[i]->name, place);
         if (!isnan(figure))
             status = add_scalar(tb, step, tag, figure, err);
     }
@@ -209,7 +208,7 @@ ddl_status ddl_tensorboard_telemetry(struct ddl_tensorboard *tb, uint64_t step, 
     if (!tb->file.stream)
         return DDL_OK;
     for (size_t s = 0; s < t->n_sublayers && !status; s++)
-        status = add_sublayer(tb, step, &t->sublayers[s], err);
+        status = add_sublayer(tb, step, &t->copies.table, &t->sublayers[s], err);
     if (!status)
         status = add_gradients(tb, step, t, err);
     return status ? status : ddl_event_file_flush(&tb->file, err);

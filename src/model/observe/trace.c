@@ -1,0 +1,124 @@
+#include "model/observe/trace.h"
+
+#include "model/observe/probe.h"
+#include "model/pass/attention.h"
+#include "model/residual/table.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The tensors of options, which any rule may have. */
+static const struct trace_tensor *const of_options[] = { attention_traced };
+enum { OPTIONS = sizeof of_options / sizeof *of_options };
+
+/* List number i of a rule's tensors and those of options; NULL past the last. */
+static const struct trace_tensor *list_at(const struct residual_rule *rule, size_t i)
+{
+    static const struct trace_tensor none[] = { { 0 } };
+    if (i == 0)
+        return rule->traced ? rule->traced : none;
+    return i <= OPTIONS ? of_options[i - 1] : NULL;
+}
+
+const struct trace_tensor *trace_tensor_at(const struct ddl_config *config, size_t layer, size_t i)
+{
+    const struct residual_rule *rule = residual_rule_of(config, layer);
+    const struct trace_tensor *row;
+    for (size_t list = 0; (row = list_at(rule, list)); list++) {
+        for (; row->name; row++) {
+            if (i-- == 0)
+                return row;
+        }
+    }
+    return NULL;
+}
+
+bool trace_has_update(const struct ddl_config *config, size_t layer)
+{
+    return residual_rule_of(config, layer)->update != NULL;
+}
+
+void trace_collect(const struct sublayer *s, struct ddl_sublayer_trace *out)
+{
+    const struct ddl_config *k = s->p->config;
+    const struct residual_rule *rule = residual_rule_of(k, s->layer);
+    const struct trace_tensor *of;
+    size_t owner = 0;
+    out->steps = ddl_config_residual_steps(k, s->layer);
+    out->f = out->direction = rule->adds_in_place ? NULL : s->acts->f;
+    for (out->n = 0; out->n < DDL_MOST_TRACED && (of = trace_tensor_at(k, s->layer, out->n)); out->n++) {
+        owner = of->data ? out->n : owner;
+        out->tensor[out->n] = (struct ddl_traced){ .of = of,
+                                                   .width = of->width ? of->width(k, s->layer, s->sub) : 1,
+                                                   .x = of->data ? of->data(s) : NULL,
+                                                   .part = owner,
+                                                   .offset = of->data ? 0 : of->offset(k) };
+    }
+    out->update = rule->update;
+    if (!rule->update)
+        return;
+    const float *q = out->tensor[rule->update->direction].x;
+    out->direction = q ? q : out->f;
+    out->kind = rule->update->update(s);
+    out->k_eps = rule->update->k_eps(k);
+}
+
+const struct ddl_traced *ddl_trace_find(const struct ddl_sublayer_trace *trace, const char *name)
+{
+    for (size_t i = 0; i < trace->n; i++) {
+        if (strcmp(trace->tensor[i].of->name, name) == 0)
+            return &trace->tensor[i];
+    }
+    return NULL;
+}
+
+static const struct ddl_figure shared_figures[] = { DDL_FIGURE_ROW_STEP, DDL_FIGURE_ROW_STREAM, { 0 } };
+
+/* Adds the figures of a list that the table does not have. */
+static void add_figures(struct ddl_figure_table *table, const struct ddl_figure *list)
+{
+    for (; list && list->name; list++) {
+        if (ddl_figure_find(table, list->name) == table->n && table->n < DDL_MOST_FIGURES)
+            table->row[table->n++] = list;
+    }
+}
+
+void ddl_figure_table_init(struct ddl_figure_table *table)
+{
+    const struct trace_tensor *row;
+    table->n = 0;
+    for (int rule = 0; rule < DDL_RESIDUALS; rule++) {
+        const struct residual_rule *of = residual_rule_at(rule);
+        for (row = list_at(of, 0); row->name; row++)
+            add_figures(table, row->figures);
+        add_figures(table, of->update ? of->update->figures : NULL);
+    }
+    add_figures(table, shared_figures);
+    for (size_t list = 1; (row = list_at(residual_rule_at(0), list)); list++) {
+        for (; row->name; row++)
+            add_figures(table, row->figures);
+    }
+}
+
+size_t ddl_figure_find(const struct ddl_figure_table *table, const char *name)
+{
+    size_t i = 0;
+    while (i < table->n && strcmp(table->row[i]->name, name) != 0)
+        i++;
+    return i;
+}
+
+const struct ddl_figure *ddl_figure_list(size_t i)
+{
+    struct ddl_figure_table table;
+    ddl_figure_table_init(&table);
+    return i < table.n ? table.row[i] : NULL;
+}
+
+double ddl_inspect_figure(const struct ddl_inspect_figures *figures, const char *name)
+{
+    struct ddl_figure_table table;
+    ddl_figure_table_init(&table);
+    size_t i = ddl_figure_find(&table, name);
+    return i < table.n ? figures->value[i] : (double)NAN;
+}
