@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 import torch.nn as nn
 
-from ddl_torch import RULES, Compressor, Config, Mixing, Norm, initialize, read, write
+from ddl_torch import RULES, Compressor, Config, Mixing, Norm, initialize, normalized, read, write
 
 
 class State(NamedTuple):
@@ -82,7 +82,7 @@ class Connection(nn.Module):
         self.rule = kind(cfg)
         for name, parameter in self.rule.named_parameters():
             initialize(cfg, f"transformer.h.{index // 2}.{prefix}_{('attn', 'mlp')[index % 2]}.{name}", parameter)
-        self.norm, self.reader = norm, reader
+        self.norm, self.reader, self.normalizes_f = norm, reader, cfg.normalizes_f(0)
         if norm is None:
             self.norm = Norm(width)
             nn.init.ones_(self.norm.weight)
@@ -96,6 +96,7 @@ class Connection(nn.Module):
 
     def write(self, state: State, f: torch.Tensor) -> torch.Tensor:
         """The state of read and the sublayer's output -> the next state (B, T, d, c)"""
+        f = normalized(f) if self.normalizes_f else f
         return write(state.X, self.rule, state.x_in, state.mixing, self.norm(state.x_in), f)
 
     def forward(self, X: torch.Tensor, sublayer) -> torch.Tensor:

@@ -94,6 +94,8 @@ class Config:
     value_residual: bool = False  # attention mixes its values with those of layer 0
     ddl_beta_constant: bool = False  # delta, gated: the gate is ddl_beta_constant_value for every token
     ddl_beta_constant_value: float = 1.0
+    ddl_beta_max: float = 2.0  # delta, gated: upper end of the gate
+    ddl_f_norm: bool = False  # not delta, hyper, mhc: a sublayer's output is divided by its root mean square
     mlp_size: int = 0  # 0: 8 hidden_size / 3, rounded down
     ddl_residual_by_layer: list[str] | None = None  # c = 1: a rule for each layer
 
@@ -110,6 +112,15 @@ class Config:
     def steps(self, layer: int) -> int:
         """Vectors of width hidden_size that each sublayer of a layer outputs."""
         return self.ddl_steps if self.rule(layer) == "delta" else 1
+
+    @property
+    def gate_start(self) -> float:
+        """Initial value of the gate."""
+        unset = self.ddl_beta_init == 1 and self.ddl_beta_max <= 1
+        return self.ddl_beta_max / 2 if unset else self.ddl_beta_init
+
+    def normalizes_f(self, layer: int) -> bool:
+        return self.ddl_f_norm and self.rule(layer) not in ("delta", "hyper", "mhc")
 
     def averaged(self, block: int) -> list[int]:
         """States whose weighted sum the stream becomes after block 1, 2, ...; 0 is the embedding's. Empty: no sum."""
@@ -332,16 +343,16 @@ class ScaleRule(nn.Module):
 
 
 class Gate(nn.Module):
-    """Logits (B, T, R) of R steps -> beta in (0, 2), in float32 or better; a constant if ddl_beta_constant is set"""
+    """Logits (B, T, R) of R steps -> beta in (0, ddl_beta_max), in float32 or better; a constant if ddl_beta_constant is set"""
 
     def __init__(self, cfg: Config) -> None:
         super().__init__()
-        self.constant = cfg.ddl_beta_constant_value if cfg.ddl_beta_constant else None
+        self.constant, self.most = cfg.ddl_beta_constant_value if cfg.ddl_beta_constant else None, cfg.ddl_beta_max
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         if self.constant is not None:
             return torch.full_like(widened(logits), self.constant)
-        return 2 * torch.sigmoid(widened(logits))
+        return self.most * torch.sigmoid(widened(logits))
 
 
 class HighwayGate(nn.Linear):
@@ -585,6 +596,11 @@ def widened(x: torch.Tensor) -> torch.Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def normalized(f: torch.Tensor) -> torch.Tensor:
+    """f / sqrt(mean(f^2) + 1e-5)"""
+    return F.rms_norm(f, f.shape[-1:], None, 1e-5)
+
+
 class Block(nn.Module):
     def __init__(self, cfg: Config, layer: int) -> None:
         super().__init__()
@@ -592,6 +608,7 @@ class Block(nn.Module):
             self.compress = Compressor(cfg)
         self.attn, self.mlp = Attention(cfg, layer), MLP(cfg, layer)
         self.ln_1, self.ln_2 = Norm(cfg.hidden_size), Norm(cfg.hidden_size)
+        self.normalizes_f = cfg.normalizes_f(layer)
         self.rules = []  # names of the rules' modules; none for "add"
         if cfg.rule(layer) in RULES:
             prefix, rule = RULES[cfg.rule(layer)]
@@ -606,6 +623,8 @@ class Block(nn.Module):
             x_in, mixing = read(X, rule, getattr(self, "compress", None))
             ctx = norm(x_in)
             f = self.mlp(ctx) if i else self.attn(ctx, first)
+            if self.normalizes_f:
+                f = normalized(f)
             X = write(X, rule, x_in, mixing, ctx, f)
         return X
 
@@ -659,7 +678,7 @@ def initialize(cfg: Config, name: str, parameter: nn.Parameter) -> None:
     elif name.endswith(".gate.bias"):
         parameter.fill_(logit(cfg.ddl_highway_init))
     elif name.endswith((".beta.bias", ".beta_out.bias")):
-        parameter.fill_(logit(min(max(cfg.ddl_beta_init / 2, 1e-6), 1 - 1e-6)))
+        parameter.fill_(logit(min(max(cfg.gate_start / cfg.ddl_beta_max, 1e-6), 1 - 1e-6)))
     elif name.endswith(".v_proj.bias"):
         parameter.uniform_(-1.0 / math.sqrt(d), 1.0 / math.sqrt(d))
     elif name == "input_embed.conv.weight":

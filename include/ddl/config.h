@@ -68,7 +68,7 @@ struct ddl_config {
     float embedding_init_std;     /* deviation of the embedding                        */
     float hidden_init_std_factor; /* times 1/sqrt(d): deviation of the other matrices  */
     float read_init;              /* ddl_state_read_init; 0 means 1/c                       */
-    float beta_init;              /* ddl_beta_init, in [0, 2]                               */
+    float beta_init;              /* ddl_beta_init; ddl_config_beta_init has its meaning    */
     float scale_init;             /* ddl_scale_init: rule scale                             */
     float highway_init;           /* ddl_highway_init: rule highway, initial tau            */
     /* residual rule, from here to the end; the enums are stored as int for the option table */
@@ -97,6 +97,8 @@ struct ddl_config {
     bool value_residual; /* attention's values in layers above the first are mixed with those of layer 0 */
     bool beta_constant;  /* rules delta, gated: the gate is beta_constant_value for every token */
     float beta_constant_value;
+    float beta_max;             /* ddl_beta_max: rules delta, gated: upper end of the gate */
+    bool f_norm;                /* ddl_f_norm: F's output is divided by its root mean square */
     size_t streams;             /* ddl_streams: rules hyper, mhc: n                                 */
     bool hyper_dynamic;         /* ddl_hyper_dynamic: the weights of hyper depend on the token      */
     size_t sinkhorn_iterations; /* ddl_sinkhorn_iterations: rule mhc                                */
@@ -183,6 +185,9 @@ DDL_API size_t ddl_config_rope_dims(const struct ddl_config *config); /* R of th
 DDL_API size_t ddl_config_state_kernel(const struct ddl_config *config);
 /* The read vector's initial value of config, 1/c where it says 0. */
 DDL_API float ddl_config_read_init(const struct ddl_config *config);
+/* The gate's initial value of config: beta_init, or beta_max / 2 where beta_init is 1, its default, and
+ * beta_max at most 1. */
+DDL_API float ddl_config_beta_init(const struct ddl_config *config);
 /* A copy of config with the values that files contain: a field whose 0 means a default has that default. An
  * mlp_size equal to its default is 0 instead, and files omit it. */
 DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
@@ -199,6 +204,8 @@ DDL_API bool ddl_config_average_follows(const struct ddl_config *config, size_t 
 DDL_API size_t ddl_config_residual_steps(const struct ddl_config *config, size_t layer);
 /* The name of the rule of `layer` of config: "add", "delta", ... */
 DDL_API const char *ddl_config_residual_name(const struct ddl_config *config, size_t layer);
+/* Whether F's output in `layer` of config is normalized: ddl_f_norm, in a layer whose rule allows it. */
+DDL_API bool ddl_config_normalizes_f(const struct ddl_config *config, size_t layer);
 /* Whether attention in `layer` of config mixes its values with those of layer 0. */
 DDL_API bool ddl_config_mixes_values(const struct ddl_config *config, size_t layer);
 /* s in logits = s E x: 1, or with muP d_base/d. */

@@ -315,12 +315,27 @@ struct project_grad_args {
     float *dW, *db;  /* +=        */
 };
 
-/* X += lambda (*) f: lambda one number (w = 1), or one per feature (w = d). Backward takes X back to what it
- * was. Section 9 */
+/* f times rsqrt(mean(f^2) + eps), in place. Backward has the result; df = rstd (g - f mean(f g)). Section 9
+ */
+struct f_norm_args {
+    size_t N, d;
+    float eps;
+    float *f;    /* (N, d) in place   */
+    float *rstd; /* (N) =, or NULL    */
+};
+struct f_norm_grad_args {
+    size_t N, d;
+    const float *f; /* (N, d) the result of forward     */
+    const float *rstd;
+    float *df; /* (N, d) the gradient of the result -> that of f, in place */
+};
+
+/* X += lambda (*) f: lambda one number (w = 1), or one per feature (w = d); 1 where it is NULL (w = 1).
+ * Backward takes X back to what it was. Section 9 */
 struct scale_args {
     size_t N, d, w;
     const float *f;      /* (N, d) */
-    const float *lambda; /* (w)    */
+    const float *lambda; /* (w), or NULL */
     float *X;            /* (N, d) += */
 };
 struct scale_grad_args {
@@ -329,7 +344,7 @@ struct scale_grad_args {
     const float *G; /* (N, d) gradient of X', which is that of X too */
     float *X;       /* (N, d) X' -> X, or NULL                       */
     float *df;      /* (N, d) = */
-    float *dlambda; /* (w) +=   */
+    float *dlambda; /* (w) +=; NULL where lambda is */
 };
 
 /* out = sum_j w_j X_j over n arrays X_stride apart, each with a weight of its own, w_stride apart; with

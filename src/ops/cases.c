@@ -429,6 +429,16 @@ SIZES(pool_bwd)
 
 enum { PER_FEATURE, ONE_NUMBER };
 
+SIZES(f_norm_fwd)
+{
+    ARGS(f_norm_args, .N = tokens(s), .d = s->d, .eps = 1e-5f);
+}
+
+SIZES(f_norm_bwd)
+{
+    ARGS(f_norm_grad_args, .N = tokens(s), .d = s->d);
+}
+
 SIZES(scale_fwd)
 {
     ARGS(scale_args, .N = tokens(s), .d = s->d, .w = option == ONE_NUMBER ? 1 : s->d);
@@ -612,9 +622,13 @@ static const struct ddl_op_case cases[] = {
     CASE(project_bwd, "gate", project_bwd, GATE),
     CASE(project_fwd, "target", project_fwd, TARGET),
     CASE(project_bwd, "target", project_bwd, TARGET),
+    BOTH(f_norm),
+    CHECK(f_norm_fwd, "without_rstd", f_norm_fwd, 0, ",rstd,"),
     BOTH(scale),
     CHECK(scale_fwd, "one", scale_fwd, ONE_NUMBER, NULL),
     CHECK(scale_bwd, "one", scale_bwd, ONE_NUMBER, ",X,"),
+    CHECK(scale_fwd, "plain", scale_fwd, ONE_NUMBER, ",lambda,"),
+    CHECK(scale_bwd, "plain", scale_bwd, ONE_NUMBER, ",lambda,dlambda,"),
     BOTH(gated),
     CHECK(gated_bwd, "kept", gated_bwd, 0, ",X,"),
     BOTH(highway),

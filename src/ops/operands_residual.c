@@ -6,11 +6,28 @@ static double product(size_t x, size_t y)
     return (double)x * (double)y;
 }
 
+void describe_f_norm_fwd(struct ddl_op_use *u, const struct f_norm_args *a)
+{
+    ITEMS(N, ALONE);
+    UPDATE(f, ROW(a->d));
+    WRITE(rstd, ROW(1), OPTIONAL);
+    u->flops = 3 * product(a->N, a->d);
+}
+
+void describe_f_norm_bwd(struct ddl_op_use *u, const struct f_norm_grad_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(f, ROW(a->d));
+    READ(rstd, ROW(1), VALUES(POSITIVE));
+    UPDATE(df, ROW(a->d), CANCELS);
+    u->flops = 5 * product(a->N, a->d);
+}
+
 void describe_scale_fwd(struct ddl_op_use *u, const struct scale_args *a)
 {
     ITEMS(N, ALONE);
     READ(f, ROW(a->d));
-    READ(lambda, NUMBERS(a->w));
+    READ(lambda, NUMBERS(a->w), OPTIONAL);
     UPDATE(X, ROW(a->d));
     u->flops = 2 * product(a->N, a->d);
 }
@@ -19,11 +36,11 @@ void describe_scale_bwd(struct ddl_op_use *u, const struct scale_grad_args *a)
 {
     ITEMS(N, ALONE);
     READ(f, ROW(a->d));
-    READ(lambda, NUMBERS(a->w));
+    READ(lambda, NUMBERS(a->w), OPTIONAL);
     READ(G, ROW(a->d));
     UPDATE(X, ROW(a->d), OPTIONAL);
     WRITE(df, ROW(a->d));
-    UPDATE(dlambda, NUMBERS(a->w));
+    UPDATE(dlambda, NUMBERS(a->w), OPTIONAL);
     u->flops = 5 * product(a->N, a->d);
 }
 

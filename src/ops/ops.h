@@ -69,6 +69,8 @@ struct ddl_memory_request {
     OP(swiglu_bwd,      swiglu_grad_args) \
     OP(project_fwd,     project_args) \
     OP(project_bwd,     project_grad_args) \
+    OP(f_norm_fwd,      f_norm_args) \
+    OP(f_norm_bwd,      f_norm_grad_args) \
     OP(scale_fwd,       scale_args) \
     OP(scale_bwd,       scale_grad_args) \
     OP(weighted_sum,     weighted_sum_args) \

@@ -292,6 +292,13 @@ static void checks(void **state)
         { "ddl-cc", "rope_base", "0", "rope_base: 0 is out of range" },
         { "ddl-cc", "rope_ratio", "1.5", "rope_ratio: 1.5 is out of range (0 to 1)" },
         { "ddl-cc", "ddl_beta_init", "2.5", "ddl_beta_init: 2.5 is out of range (0 to 2)" },
+        { "ddl-cc", "ddl_beta_max", "0", "ddl_beta_max: 0 is out of range (1e-06 to 1000000)" },
+        { "ddl-cc", "ddl_beta_max", "0.5", NULL },
+        { "gated", "ddl_beta_max", "0.75", NULL },
+        { "gated", "ddl_f_norm", "true", NULL },
+        { "ddl-1", "ddl_f_norm", "true",
+          "ddl_f_norm: expected a layer with the rule add, scale, gated, highway or laurel, found none" },
+        { "mhc", "ddl_f_norm", "true", "ddl_f_norm: expected a layer" },
         { "ddl-cc", "ddl_value_channels", "0", "ddl_value_channels: 0 is out of range (1 to 4096)" },
         { "ddl-cc", "ddl_k_eps", "0", "ddl_k_eps: 0 is out of range" },
         { "ddl-cc", "ddl_beta_hidden_size", "0", "ddl_beta_hidden_size: 0 is out of range" },
@@ -324,9 +331,40 @@ static void checks(void **state)
         struct ddl_option open = *ddl_option_find(ddl_config_options(), cases[i].key);
         open.min = open.max = 0; /* put the bad value in as a program could */
         assert_ok(ddl_option_set(&open, &c, cases[i].text, "x", &err), err);
+        if (!cases[i].sentence) {
+            assert_ok(ddl_config_check(&c, &err), err);
+            continue;
+        }
         assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
         if (strncmp(err.text, cases[i].sentence, strlen(cases[i].sentence)) != 0)
             fail_msg("'%s', wanted '%s'", err.text, cases[i].sentence);
+    }
+}
+
+/* The initial value of the gate: half of a range up to at most 1 unless it is given, and inside the range. */
+static void gate_range(void **state)
+{
+    (void)state;
+    static const struct {
+        float most, init, found; /* found: 0 for an error */
+    } cases[] = { { 2, 1, 1 },       { 2, 0, 0 },    { 2, 2, 2 },       { 3, 2.5f, 2.5f }, { 3, 3, 0 },
+                  { 3, 0, 0 },       { 1, 1, 0.5f }, { 1, 0.9f, 0.9f }, { 1, 1.5f, 0 },    { 0.5f, 1, 0.25f },
+                  { 0.5f, 0.5f, 0 }, { 1.5f, 1, 1 }, { 1.5f, 1.5f, 0 }, { 2, 2.1f, 0 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_error err;
+        struct ddl_config c = ddl_config_defaults();
+        c.residual = DDL_RESIDUAL_DELTA;
+        c.beta_max = cases[i].most;
+        c.beta_init = cases[i].init;
+        bool closed = cases[i].most == 2 && cases[i].init == 0; /* the closed gate of the default range */
+        ddl_status status = ddl_config_check(&c, &err);
+        assert_int_equal(status, cases[i].found > 0 || closed ? DDL_OK : DDL_E_USAGE);
+        if (status)
+            assert_non_null(strstr(err.text, "ddl_beta_init: "));
+        else
+            assert_true(ddl_config_beta_init(&c) == cases[i].found);
+        if (!status)
+            assert_true(ddl_config_resolved(&c).beta_init == cases[i].found);
     }
 }
 
@@ -408,6 +446,7 @@ int main(void)
         cmocka_unit_test(sizes),
         cmocka_unit_test(derived),
         cmocka_unit_test(checks),
+        cmocka_unit_test(gate_range),
         cmocka_unit_test(more_checks),
         cmocka_unit_test(rule_by_layer),
     };

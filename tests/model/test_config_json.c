@@ -258,6 +258,8 @@ static const char *const ours[] = { "model_type",
                                     "ddl_sinkhorn_iterations",
                                     "ddl_laurel_rank",
                                     "value_residual",
+                                    "ddl_f_norm",
+                                    "ddl_beta_max",
                                     NULL };
 static const char *const all_that_shapes_tell[] = {
     "model_type",
@@ -280,6 +282,8 @@ static const char *const all_that_shapes_tell[] = {
     "ddl_sinkhorn_iterations",
     "ddl_laurel_rank",
     "value_residual",
+    "ddl_f_norm",
+    "ddl_beta_max",
     "ddl_residual_by_layer",
     "ddl_value_channels",
     "use_qk_rmsnorm",
@@ -317,7 +321,7 @@ static struct ddl_config as_release(const char *name, const struct ddl_config *c
 /* Rules and options that the release does not have are stated by our own keys only. */
 static bool only_ours(const struct ddl_config *config)
 {
-    if (config->value_residual)
+    if (config->value_residual || config->f_norm || config->beta_max != 2)
         return true;
     for (size_t l = 0; l < config->n_layers; l++) {
         if (!residual_rule_of(config, l)->release_file)

@@ -21,7 +21,7 @@ DELTA = [dict(), dict(ddl_map="v"), dict(ddl_map="v", ddl_k_rank=5), dict(ddl_up
          dict(ddl_beta_constant=True, ddl_v_sigmoid=False)]
 WIDE = [dict(), dict(ddl_compress="channel"), dict(ddl_compress="mix", ddl_map="v"), dict(ddl_steps=3, ddl_compress="channel")]
 CASES = ([("delta", 1, options) for options in DELTA] + [("delta", 3, options) for options in WIDE] +
-         [("scale", 1, dict(ddl_per_feature=True)), ("gated", 1, {}), ("highway", 1, {}), ("laurel", 1, dict(ddl_laurel_rank=4)),
+         [("scale", 1, dict(ddl_per_feature=True)), ("gated", 1, {}), ("gated", 1, dict(ddl_f_norm=True, ddl_beta_max=3.0)), ("highway", 1, {}), ("laurel", 1, dict(ddl_laurel_rank=4)),
           ("hyper", 3, {}), ("hyper", 2, dict(ddl_hyper_dynamic=False)), ("mhc", 3, dict(ddl_sinkhorn_iterations=4))])
 
 

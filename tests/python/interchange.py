@@ -403,6 +403,9 @@ def configurations():
     one_channel.append(dict(ddl_residual_by_layer=["gated", "delta", "highway"]))
     one_channel += [dict(ddl_residual="laurel"), dict(ddl_residual="laurel", ddl_laurel_rank=7), dict(value_residual=True),
                     dict(ddl_residual_by_layer=["laurel", "delta", "add"], ddl_laurel_rank=5, value_residual=True)]
+    one_channel += [delta | dict(ddl_beta_max=1.0), dict(ddl_residual="gated", ddl_beta_max=3.0, ddl_beta_init=2.5),
+                    dict(ddl_f_norm=True), dict(ddl_residual="scale", ddl_per_feature=True, ddl_f_norm=True),
+                    dict(ddl_residual_by_layer=["highway", "delta", "laurel"], ddl_f_norm=True)]
     expanded = [delta | dict(ddl_value_channels=c, ddl_compress=compress, ddl_embed=embed, ddl_map=m, ddl_state_read_init=read)
                 for c, compress, embed, m, read in ((4, "token", "repeat", "k", 0.0), (3, "channel", "conv", "k", 0.4),
                                                     (2, "mix", "conv", "v", 0.0))]

@@ -235,6 +235,34 @@ static void dense_period_erase(struct ddl_config *k)
     k->dense_period = 2;
 }
 
+static void normalized(struct ddl_config *k)
+{
+    k->f_norm = true;
+}
+
+static void normalized_features_mixed(struct ddl_config *k)
+{
+    scale_features_mixed(k);
+    k->f_norm = true;
+}
+
+static void normalized_highway_laurel(struct ddl_config *k)
+{
+    highway(k);
+    k->by_layer = true;
+    k->residual_by_layer[0] = DDL_RESIDUAL_HIGHWAY;
+    k->residual_by_layer[1] = DDL_RESIDUAL_LAUREL;
+    k->residual_by_layer[2] = DDL_RESIDUAL_GATED;
+    k->f_norm = true;
+    k->beta_max = 3;
+    k->dense_average = true;
+}
+
+static void gate_to_one(struct ddl_config *k)
+{
+    k->beta_max = 1;
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -283,6 +311,10 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "ddl-tc dense", "ddl-tc", dense },
     { "ddl-1 mixed with highway per feature, dense dilation 2", "ddl-1", dense_dilation_mixed },
     { "ddl-tc-ec three steps erase, dense period 2", "ddl-tc-ec", dense_period_erase },
+    { "baseline normalized", "baseline", normalized },
+    { "ddl-1 mixed with scale per feature, normalized", "ddl-1", normalized_features_mixed },
+    { "highway, laurel and gated, normalized, dense", "baseline", normalized_highway_laurel },
+    { "ddl-1 gate to 1", "ddl-1", gate_to_one },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

@@ -49,7 +49,9 @@ void cpu_project_bwd(void *ctx, const struct project_grad_args *a)
 void cpu_scale_bwd(void *ctx, const struct scale_grad_args *a)
 {
     const struct cpu *cpu = ctx;
-    add(a->w, parallel_sums(cpu, a->N, 6 * a->d, cpu->k->scale_bwd, a, a->w), a->dlambda);
+    const float *sums = parallel_sums(cpu, a->N, 6 * a->d, cpu->k->scale_bwd, a, a->w);
+    if (a->dlambda)
+        add(a->w, sums, a->dlambda);
 }
 
 void cpu_highway_bwd(void *ctx, const struct highway_grad_args *a)

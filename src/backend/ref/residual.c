@@ -3,12 +3,42 @@
 
 #include <math.h>
 
+void ref_f_norm_fwd(void *ctx, const struct f_norm_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        float *f = a->f + n * a->d;
+        double squares = 0;
+        for (size_t i = 0; i < a->d; i++)
+            squares += (double)f[i] * (double)f[i];
+        double rstd = 1 / sqrt(squares / (double)a->d + (double)a->eps);
+        for (size_t i = 0; i < a->d; i++)
+            f[i] = (float)((double)f[i] * rstd);
+        if (a->rstd)
+            a->rstd[n] = (float)rstd;
+    }
+}
+
+void ref_f_norm_bwd(void *ctx, const struct f_norm_grad_args *a)
+{
+    (void)ctx;
+    for (size_t n = 0; n < a->N; n++) {
+        const float *f = a->f + n * a->d;
+        float *df = a->df + n * a->d;
+        double dot = 0;
+        for (size_t i = 0; i < a->d; i++)
+            dot += (double)f[i] * (double)df[i];
+        for (size_t i = 0; i < a->d; i++)
+            df[i] = (float)((double)a->rstd[n] * ((double)df[i] - (double)f[i] * dot / (double)a->d));
+    }
+}
+
 void ref_scale_fwd(void *ctx, const struct scale_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
         for (size_t i = 0; i < a->d; i++) {
-            double lambda = (double)a->lambda[a->w == 1 ? 0 : i];
+            double lambda = a->lambda ? (double)a->lambda[a->w == 1 ? 0 : i] : 1;
             float *X = &a->X[n * a->d + i];
             *X = (float)((double)*X + lambda * (double)a->f[n * a->d + i]);
         }
@@ -18,7 +48,7 @@ void ref_scale_fwd(void *ctx, const struct scale_args *a)
 void ref_scale_bwd(void *ctx, const struct scale_grad_args *a)
 {
     (void)ctx;
-    for (size_t j = 0; j < a->w; j++) {
+    for (size_t j = 0; a->dlambda && j < a->w; j++) {
         double sum = 0;
         for (size_t ni = 0; ni < a->N * a->d; ni++) {
             if (a->w == 1 || ni % a->d == j)
@@ -27,7 +57,7 @@ void ref_scale_bwd(void *ctx, const struct scale_grad_args *a)
         a->dlambda[j] += (float)sum;
     }
     for (size_t ni = 0; ni < a->N * a->d; ni++) {
-        double lambda = (double)a->lambda[a->w == 1 ? 0 : ni % a->d];
+        double lambda = a->lambda ? (double)a->lambda[a->w == 1 ? 0 : ni % a->d] : 1;
         a->df[ni] = (float)(lambda * (double)a->G[ni]);
         if (a->X)
             a->X[ni] = (float)((double)a->X[ni] - lambda * (double)a->f[ni]);

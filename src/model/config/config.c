@@ -90,7 +90,8 @@ static const struct ddl_other_name mlps[] = {
         "the gate is one linear map, not an MLP")                                                            \
     ROW(SIZE, ddl_beta_hidden_size, beta_hidden, 1, MAX_WIDTH, NULL, RESIDUAL | OF(DELTA) | OF(GATED),       \
         "hidden width of the gate's MLP")                                                                    \
-    ROW(FLOAT, ddl_beta_init, beta_init, 0, 2, NULL, OF(DELTA) | OF(GATED), "initial value of the gate")     \
+    ROW(FLOAT, ddl_beta_init, beta_init, 0, 1e6, NULL, OF(DELTA) | OF(GATED),                                \
+        "initial value of the gate (1: ddl_beta_max / 2 where that is at most 0.5)")                         \
     ROW(BOOL, ddl_v_sigmoid, v_sigmoid, 0, 0, NULL, RESIDUAL | OF(DELTA),                                    \
         "apply a scaled sigmoid to the target")                                                              \
     ROW(FLOAT, ddl_v_sigmoid_scale, v_scale, -1e6, 1e6, NULL, RESIDUAL | OF(DELTA),                          \
@@ -127,6 +128,11 @@ static const struct ddl_other_name mlps[] = {
         "delta, gated: the gate is a constant")                                                              \
     ROW(FLOAT, ddl_beta_constant_value, beta_constant_value, 0, 2, NULL,                                     \
         RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED), "value of the constant gate")                         \
+    ROW(FLOAT, ddl_beta_max, beta_max, 1e-6, 1e6, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED),       \
+        "delta, gated: upper end of the gate")                                                               \
+    ROW(BOOL, ddl_f_norm, f_norm, 0, 0, NULL,                                                                \
+        RESIDUAL | OWN_IF_SET | OF(ADD) | OF(SCALE) | OF(GATED) | OF(HIGHWAY) | OF(LAUREL),                  \
+        "not delta, hyper, mhc: divide a sublayer's output by its root mean square")                         \
     ROW(SIZE, ddl_streams, streams, 1, DDL_MAX_STREAMS, NULL, RESIDUAL | OWN_IF_USED | OF(HYPER) | OF(MHC),  \
         "hyper, mhc: streams n of the state")                                                                \
     ROW(BOOL, ddl_hyper_dynamic, hyper_dynamic, 0, 0, NULL, RESIDUAL | OWN_IF_USED | OF(HYPER),              \
@@ -235,6 +241,7 @@ struct ddl_config ddl_config_defaults(void)
         .v_scale = 4,
         .v_constant_value = 2,
         .beta_constant_value = 1,
+        .beta_max = 2,
         .streams = 4,
         .hyper_dynamic = true,
         .sinkhorn_iterations = 20,
@@ -526,6 +533,8 @@ struct ddl_config ddl_config_without_idle(const struct ddl_config *config)
         out.v_constant_value = fresh.v_constant_value;
     if (!out.beta_constant)
         out.beta_constant_value = fresh.beta_constant_value;
+    if (out.beta_init == out.beta_max / 2 && out.beta_max <= 1)
+        out.beta_init = fresh.beta_init;
     return out;
 }
 
@@ -564,6 +573,31 @@ const char *ddl_config_preset_name(const struct ddl_config *config)
 
 /* ---- checks ---- */
 
+/* beta_init lies inside (0, beta_max); with the default range of the gate its ends are allowed too. */
+static ddl_status check_gate(const struct ddl_config *config, struct ddl_error *err)
+{
+    double beta = (double)ddl_config_beta_init(config), most = (double)config->beta_max;
+    const struct ddl_config fresh = ddl_config_defaults();
+    bool ends = config->beta_max == fresh.beta_max;
+    if (ends ? beta <= most : beta > 0 && beta < most)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE, "ddl_beta_init: %g is out of range (%s0 to %s%g)", beta,
+                         ends ? "" : "above ", ends ? "" : "below ddl_beta_max, ", most);
+}
+
+/* ddl_f_norm is set only if it has an effect in some layer. */
+static ddl_status check_f_norm(const struct ddl_config *config, struct ddl_error *err)
+{
+    size_t l = 0;
+    while (l < config->n_layers && !ddl_config_normalizes_f(config, l))
+        l++;
+    if (!config->f_norm || l < config->n_layers)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE,
+                         "ddl_f_norm: expected a layer with the rule add, scale, gated, highway or laurel, "
+                         "found none");
+}
+
 ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *err)
 {
     ddl_status status = ddl_option_check(rows, config, err);
@@ -589,5 +623,7 @@ ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *e
         else if (rule->check)
             status = rule->check(config, err);
     }
-    return status;
+    if (!status)
+        status = check_gate(config, err);
+    return status ? status : check_f_norm(config, err);
 }

@@ -40,11 +40,17 @@ float ddl_config_read_init(const struct ddl_config *config)
     return config->read_init != 0 ? config->read_init : 1 / (float)config->channels;
 }
 
+float ddl_config_beta_init(const struct ddl_config *config)
+{
+    return config->beta_init == 1 && config->beta_max <= 1 ? config->beta_max / 2 : config->beta_init;
+}
+
 struct ddl_config ddl_config_resolved(const struct ddl_config *config)
 {
     struct ddl_config out = *config;
     out.state_kernel = ddl_config_state_kernel(config);
     out.read_init = ddl_config_read_init(config);
+    out.beta_init = ddl_config_beta_init(config);
     out.mlp_size = config->mlp_size == default_mlp_size(config) ? 0 : config->mlp_size;
     return out;
 }

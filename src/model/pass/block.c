@@ -82,15 +82,42 @@ static void probe_sublayer(const struct sublayer *s, bool after)
     probe->step(probe->user, &trace);
 }
 
-/* F(ctx) into the stream (add), or into `out`, which is then written. */
+/* Divides f (N, d) by its root mean square, with ddl_f_norm. */
+static void normalize_f(const struct sublayer *s, float *f)
+{
+    const struct pass *p = s->p;
+    if (ddl_config_normalizes_f(p->config, s->layer))
+        p->ops->f_norm_fwd(
+            p->ctx,
+            &(struct f_norm_args){
+                .N = p->N, .d = p->config->d_model, .eps = NORM_EPS, .f = f, .rstd = s->acts->f_rstd });
+}
+
+/* The gradient of f: df is in the workspace's df if f was normalized. */
+static void normalize_f_bwd(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    if (!ddl_config_normalizes_f(p->config, s->layer))
+        return;
+    p->ops->f_norm_bwd(
+        p->ctx,
+        &(struct f_norm_grad_args){
+            .N = p->N, .d = p->config->d_model, .f = s->acts->f, .rstd = s->acts->f_rstd, .df = p->ws->df });
+    probe_tensor(p, "df", p->ws->df, p->config->d_model);
+}
+
+/* F(ctx) into the stream (add), or into `out`, which is then written. A forced factor applies to what enters
+ * the stream. */
 static void branch(const struct sublayer *s, const float *ctx, float *out, bool add)
 {
     const struct pass *p = s->p;
     if (!s->force || !(s->force->keys & DDL_FORCE_F_SCALE)) {
         branch_fwd[s->sub](p, s->layer, ctx, out, add);
+        normalize_f(s, out);
         return;
     }
     branch_fwd[s->sub](p, s->layer, ctx, force_f(p), false);
+    normalize_f(s, force_f(p));
     if (!add)
         p->ops->zero(p->ctx, out, p->N * p->config->d_model * sizeof *out);
     force_add_f(p, s->force->f_scale, out);
@@ -161,6 +188,7 @@ void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int
     if (rule->earlier != STREAM_REVERSED)
         stream->X = state_before(rule, &s);
     const float *df = rule->write_bwd(&s);
+    normalize_f_bwd(&s);
     const float *x_in = read_again(rule, &s);
     const float *ctx = norm_again(&s, x_in);
     if (df)

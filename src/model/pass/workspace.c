@@ -98,6 +98,7 @@ static void place_residual(const struct layout *l, const struct ddl_workspace *w
         struct sublayer_acts *of = &acts->sub[sub];
         bool shared = sub == ATTN && ws->options.recompute == DDL_RECOMPUTE_BLOCK;
         of->f = layout_rows(l, !rule->adds_in_place, f_width(k, layer));
+        of->f_rstd = layout_rows(l, l->train && ddl_config_normalizes_f(k, layer), 1);
         of->state = layout_rows(l, copies, state_width(k));
         of->next = moves && shared ? ws->between : layout_rows(l, moves, state_width(k));
         if (rule->layout)

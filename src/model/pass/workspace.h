@@ -16,6 +16,7 @@ struct sublayer_acts {
     float *x_in;       /* (N, d) what is read of the state; NULL where that is X. Elementwise */
     float *ctx, *rstd; /* (N, d), (N) its norm. Elementwise                         */
     float *f;          /* (N, d) F's output; NULL where it is added in place        */
+    float *f_rstd;     /* (N) its reciprocal root mean square, where f is divided by it; training only */
     float *state;      /* (N, d, c) a copy of the state before, of rules with STREAM_SAVED; training only */
     float *next;       /* (N, d, c) for the state after, of rules with STREAM_KEPT; training only */
     float *before;     /* (N, d, c) where the last pass found the state, or copied it */

@@ -1,4 +1,6 @@
-/* add: X' = X + f, done by F's output product itself. Backward: dX = dX', df = dX'. */
+/* add: X' = X + f, done by F's output product itself. Backward: dX = dX', df = dX'. With ddl_f_norm f is
+ * added once it is normalized, and backward reverses the state in place. */
+#include "model/observe/probe_calls.h"
 #include "model/residual/table.h"
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
@@ -18,9 +20,52 @@ static const char *release_file(const struct ddl_config *config, const char **wh
     return "gpt_base";
 }
 
+static void write_normalized_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    const struct pass *p = s->p;
+    (void)x_in;
+    (void)ctx;
+    p->ops->scale_fwd(p->ctx,
+                      &(struct scale_args){
+                          .N = p->N, .d = p->config->d_model, .w = 1, .f = s->acts->f, .X = s->stream->X });
+}
+
+static const float *write_normalized_bwd(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    p->ops->scale_bwd(p->ctx, &(struct scale_grad_args){ .N = p->N,
+                                                         .d = p->config->d_model,
+                                                         .w = 1,
+                                                         .f = s->acts->f,
+                                                         .G = s->stream->dX,
+                                                         .X = s->stream->X,
+                                                         .df = p->ws->df });
+    probe_tensor(p, "X", s->stream->X, p->config->d_model);
+    return p->ws->df;
+}
+
+static double flops_normalized(const struct ddl_config *config)
+{
+    return (double)config->d_model;
+}
+
+static const struct residual_rule normalized = {
+    .earlier = STREAM_REVERSED,
+    .normalizes_f = true,
+    .force_keys = DDL_FORCE_F_SCALE,
+    .check = check,
+    .read_fwd = read_stream_fwd,
+    .read_bwd = read_stream_bwd,
+    .write_fwd = write_normalized_fwd,
+    .write_bwd = write_normalized_bwd,
+    .flops = flops_normalized,
+};
+
 const struct residual_rule residual_add = {
     .earlier = STREAM_SAVED,
     .adds_in_place = true,
+    .normalizes_f = true,
+    .normalized = &normalized,
     .force_keys = DDL_FORCE_F_SCALE,
     .check = check,
     .read_fwd = read_stream_fwd,

@@ -364,6 +364,8 @@ static const char *release_file(const struct ddl_config *config, const char **wh
         *why = config->update == DDL_UPDATE_WRITE ? "ddl_update write" : "ddl_update erase";
     else if (config->beta_constant)
         *why = "ddl_beta_constant";
+    else if (config->beta_max != 2)
+        *why = "ddl_beta_max";
     else if (config->steps > 1)
         *why = "ddl_steps";
     else if (config->v_input == DDL_V_CONTEXT && !config->v_constant)

@@ -7,10 +7,10 @@
 
 #include <math.h>
 
-/* b with 2 sigmoid(b) = beta0. */
-static double bias_of(double beta0)
+/* b with most sigmoid(b) = beta0. */
+static double bias_of(double beta0, double most)
 {
-    double p = fmin(fmax(beta0 / 2, 1e-6), 1 - 1e-6);
+    double p = fmin(fmax(beta0 / most, 1e-6), 1 - 1e-6);
     return log(p / (1 - p));
 }
 
@@ -20,7 +20,8 @@ void gate_params(struct param_plan *plan, size_t steps, int *slots)
     size_t d = k->d_model, hidden = k->beta_hidden;
     int idle = k->beta_constant ? PARAM_INACTIVE : 0;
     struct param_init matrix = param_init_matrix(k),
-                      bias = param_init_constant(bias_of((double)k->beta_init));
+                      bias =
+                          param_init_constant(bias_of((double)ddl_config_beta_init(k), (double)k->beta_max));
     const struct param_row weight = { "beta.weight", { steps, d }, DDL_GROUP_MATRIX, matrix, idle, NULL };
     const struct param_row one_bias = { "beta.bias", { steps }, DDL_GROUP_BIAS, bias, idle, NULL };
     const struct param_row in = { "beta_in.weight", { hidden, d }, DDL_GROUP_MATRIX, matrix, idle, NULL };
@@ -74,7 +75,7 @@ static struct project_args gate_args(const struct sublayer *s, size_t steps, con
                                   .d = k->beta_linear ? k->d_model : k->beta_hidden,
                                   .c = steps,
                                   .sigmoid = true,
-                                  .scale = 2 * scale_of(s),
+                                  .scale = k->beta_max * scale_of(s),
                                   .x = k->beta_linear ? ctx : s->acts->rule[GATE_HIDDEN],
                                   .W = param_value(s->p, s->slots[GATE_WEIGHT]),
                                   .b = param_value(s->p, s->slots[GATE_BIAS]),

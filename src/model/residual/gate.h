@@ -1,5 +1,5 @@
-/* The gate beta of a sublayer: 2 sigmoid(...) of ctx, through one linear map or an MLP with a tanh; or, with
- * ddl_beta_constant, a constant. Its parameters then exist and are inactive. */
+/* The gate beta of a sublayer: ddl_beta_max sigmoid(...) of ctx, through one linear map or an MLP with a
+ * tanh; or, with ddl_beta_constant, a constant. Its parameters then exist and are inactive. */
 #ifndef DDL_MODEL_RESIDUAL_GATE_H
 #define DDL_MODEL_RESIDUAL_GATE_H
 

@@ -69,6 +69,7 @@ static const struct trace_tensor traced[] = { GATE_TRACED(gate_factor_behaviors)
 const struct residual_rule residual_gated = {
     .prefix = "res",
     .earlier = STREAM_REVERSED,
+    .normalizes_f = true,
     .check = check,
     .params = params,
     .layout = layout,

@@ -165,6 +165,7 @@ static const struct trace_tensor traced[] = {
 const struct residual_rule residual_laurel = {
     .prefix = "res",
     .earlier = STREAM_SAVED,
+    .normalizes_f = true,
     .check = check,
     .params = params,
     .layout = layout,

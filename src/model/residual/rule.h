@@ -50,6 +50,12 @@ struct residual_rule {
     /* F's output projection adds f to the stream itself; there is no write_fwd, and no f is kept. */
     bool adds_in_place;
 
+    /* With ddl_f_norm, f is divided by its root mean square before write_fwd reads it (acts->f holds the
+     * result). `normalized` is the form of the rule then, if it is another one: f cannot be added in place.
+     */
+    bool normalizes_f;
+    const struct residual_rule *normalized;
+
     /* DDL_E_USAGE with the key's name unless the rule can be used in this configuration. */
     ddl_status (*check)(const struct ddl_config *config, struct ddl_error *err);
     /* Declares its parameters in one sublayer (param_plan_add); slots: (RULE_SLOTS), -1 each beforehand. */

@@ -111,6 +111,7 @@ static const struct trace_tensor traced[] = {
 const struct residual_rule residual_scale = {
     .prefix = "res",
     .earlier = STREAM_REVERSED,
+    .normalizes_f = true,
     .check = check,
     .params = params,
     .read_fwd = read_stream_fwd,

@@ -22,13 +22,19 @@ const struct residual_rule *residual_rule_at(int rule)
 
 const struct residual_rule *residual_rule_of(const struct ddl_config *config, size_t layer)
 {
-    return rules[ddl_config_residual(config, layer)];
+    const struct residual_rule *rule = rules[ddl_config_residual(config, layer)];
+    return config->f_norm && rule->normalized ? rule->normalized : rule;
 }
 
 size_t ddl_config_residual_steps(const struct ddl_config *config, size_t layer)
 {
     const struct residual_rule *rule = residual_rule_of(config, layer);
     return rule->steps ? rule->steps(config) : 1;
+}
+
+bool ddl_config_normalizes_f(const struct ddl_config *config, size_t layer)
+{
+    return config->f_norm && rules[ddl_config_residual(config, layer)]->normalizes_f;
 }
 
 const char *ddl_config_residual_name(const struct ddl_config *config, size_t layer)

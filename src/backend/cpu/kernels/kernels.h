@@ -153,6 +153,8 @@ struct parts_args {
     X(swiglu_bwd)        /* rows                                       */                                    \
     X(project_fwd)       /* rows                                       */                                    \
     X(project_bwd)       /* rows; dW (c, d), then db (c)               */                                    \
+    X(f_norm_fwd)        /* rows                                       */                                    \
+    X(f_norm_bwd)        /* rows                                       */                                    \
     X(scale_fwd)         /* rows                                       */                                    \
     X(scale_bwd)         /* rows; dlambda                              */                                    \
     X(gated_fwd)         /* rows                                       */                                    \

@@ -3,11 +3,41 @@
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/kernels/vmath.h"
 
-/* X += sign lambda (*) f; lambda (w), w = 1 or d. */
+#include <math.h>
+
+void DDL_KERNEL(f_norm_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct f_norm_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        float *f = a->f + n * a->d;
+        float rstd = 1 / sqrtf(dot(a->d, f, f) / (float)a->d + a->eps);
+#pragma omp simd
+        for (size_t i = 0; i < a->d; i++)
+            f[i] *= rstd;
+        if (a->rstd)
+            a->rstd[n] = rstd;
+    }
+}
+
+void DDL_KERNEL(f_norm_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct f_norm_grad_args *a = args;
+    (void)scratch;
+    for (size_t n = lo; n < hi; n++) {
+        const float *f = a->f + n * a->d;
+        float *df = a->df + n * a->d, rstd = a->rstd[n], along = dot(a->d, f, df) / (float)a->d;
+#pragma omp simd
+        for (size_t i = 0; i < a->d; i++)
+            df[i] = rstd * (df[i] - along * f[i]);
+    }
+}
+
+/* X += sign lambda (*) f; lambda (w), w = 1 or d; NULL: 1. */
 INLINE void add_times_lambda(size_t d, size_t w, float sign, const float *lambda, const float *f, float *X)
 {
     if (w == 1) {
-        add_scaled(d, sign * lambda[0], f, X);
+        add_scaled(d, lambda ? sign * lambda[0] : sign, f, X);
         return;
     }
 #pragma omp simd
@@ -28,11 +58,12 @@ void DDL_KERNEL(scale_bwd)(const void *args, size_t lo, size_t hi, float *scratc
     const struct scale_grad_args *a = args;
     for (size_t n = lo; n < hi; n++) {
         const float *f = a->f + n * a->d, *G = a->G + n * a->d, *lambda = a->lambda;
-        float *df = a->df + n * a->d, one = lambda[0];
+        float *df = a->df + n * a->d, one = lambda ? lambda[0] : 1;
         if (a->X)
             add_times_lambda(a->d, a->w, -1, lambda, f, a->X + n * a->d);
         if (a->w == 1) {
-            scratch[0] += dot(a->d, G, f);
+            if (lambda)
+                scratch[0] += dot(a->d, G, f);
 #pragma omp simd
             for (size_t i = 0; i < a->d; i++)
                 df[i] = one * G[i];
