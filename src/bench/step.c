@@ -62,13 +62,14 @@ static ddl_status set_up(struct bench *b, struct ddl_error *err)
                                  .seq = at->seq,
                                  .tokens = b->tokens,
                                  .targets = b->tokens + n };
-    return DDL_OK;
+    return ddl_step_reserve(&b->step, err);
 }
 
 static void tear_down(struct bench *b)
 {
     if (b->model && !b->planned)
         ddl_model_replace_backend(b->model, &b->profile.backend);
+    ddl_step_release(&b->step);
     free(b->tokens);
     bench_products_free(b->products);
     ddl_optim_free(b->optim);

@@ -579,13 +579,30 @@ struct pool_grad_args {
     float *dw_a;     /* (d) +=, NULL where w_a is */
 };
 
-/* sum = or += x_0 + x_1 + ..., and the same of squares: in double, in an order that depends on n and the
- * backend's thread count alone. sum adds in ascending order. */
+/* sum = x_0 + x_1 + ..., in double and in ascending order. */
 struct sum_args {
     size_t n;
     const float *x;
-    bool accumulate;
-    double *sum; /* (1) backend memory */
+    double *sum; /* (1) = */
+};
+
+/* Parts of an array of `total` numbers: part i is numbers [begin_i, begin_i + size_i). No two parts overlap.
+ * The parts that an optimizer updates are a list like this, so that all of them take one call. */
+struct ddl_parts {
+    size_t n, total;
+    size_t numbers;       /* of all parts; at most `total` */
+    const int64_t *begin; /* (n) */
+    const int64_t *size;  /* (n), may be 0 */
+};
+
+/* sum_s = the squares of the numbers of all parts i with slot_i = s, part by part in ascending order; of each
+ * part in double, in an order that depends on its size and the backend's thread count alone. */
+struct sum_squares_args {
+    struct ddl_parts parts;
+    const float *x;      /* (total) */
+    const int32_t *slot; /* (n) each in [0, slots), or NULL: all 0 */
+    size_t slots;
+    double *sum; /* (slots) = */
 };
 
 /* x = value, n times */
@@ -639,14 +656,34 @@ struct rank_args {
     float *entropy;         /* (N) = of every row, also where ignored; or NULL */
 };
 
-/* One AdamW step on n numbers, as PyTorch (section 10). g is multiplied by g_scale (clipping) first. */
-struct adamw_args {
+/* What clipping multiplies a gradient with by: factor = min(1, clip / (norm + 1e-6)) with norm = sqrt(square)
+ * the global norm, 1 where clip is 0; computed in double. NaN, with which adamw changes nothing, unless the
+ * square and all n losses are finite.  Section 10 */
+struct clip_args {
+    float clip;
     size_t n;
-    float *p;
-    uint16_t *p16; /* = the new p rounded to bfloat16, or NULL */
-    const float *g;
-    float *m, *v;
-    float g_scale, lr, beta1, beta2, eps, weight_decay;
+    const double *losses; /* (n) */
+    const double *square; /* (1) */
+    float *factor;        /* (1) = */
+};
+
+/* One AdamW step on the parts of a parameter array, as PyTorch (section 10). g is multiplied by g_scale
+ * (clipping) first; where that is NaN, nothing changes. */
+struct adamw_args {
+    struct ddl_parts parts;    /* of p and g */
+    const int64_t *moments;    /* (n) where the moments of each part begin in m and v */
+    const int64_t *copy;       /* (n) where its copy begins in p16, -1: it has none; NULL where p16 is */
+    const float *lr_scale;     /* (n) the learning rate of a part is lr lr_scale, rounded to float32 */
+    const float *weight_decay; /* (n) */
+    float *p;                  /* (total) */
+    size_t copies;             /* numbers of p16, all of which parts have */
+    uint16_t *p16;             /* = the new p rounded to bfloat16, or NULL */
+    const float *g;            /* (total) */
+    size_t n_moments;
+    float *m, *v;         /* (n_moments) */
+    const float *g_scale; /* (1) */
+    double lr;
+    float beta1, beta2, eps;
     float bias1, bias2; /* 1 - beta1^t, 1 - beta2^t */
 };
 

@@ -178,6 +178,22 @@ static void after_contiguous(struct ddl_audit *audit, const char *op, size_t n, 
     after_rounding(audit, op, &a);
 }
 
+/* The copies of the updated parts. */
+static void after_adamw(struct ddl_audit *audit, const struct adamw_args *a)
+{
+    size_t n = a->p16 ? a->parts.n : 0;
+    int64_t *begin = fetch(audit, a->parts.begin, n, sizeof *begin);
+    int64_t *size = fetch(audit, a->parts.size, n, sizeof *size);
+    int64_t *copy = fetch(audit, a->copy, n, sizeof *copy);
+    for (size_t i = 0; begin && size && copy && i < n; i++) {
+        if (size[i] && copy[i] >= 0)
+            after_contiguous(audit, "adamw", (size_t)size[i], a->p + begin[i], a->p16 + copy[i]);
+    }
+    ddl_mem_free(begin);
+    ddl_mem_free(size);
+    ddl_mem_free(copy);
+}
+
 /* ---- the loss's gradient ---- */
 
 /* dz = scale (p - [target]), p = exp(z - top) / total. In float32 the argument z - top is off by half a unit
@@ -235,9 +251,7 @@ static void after_op(void *user, int op, const void *args)
     } else if (op == DDL_OP_loss_grad) {
         after_loss_grad(audit, args);
     } else if (op == DDL_OP_adamw) {
-        const struct adamw_args *a = args;
-        if (a->p16)
-            after_contiguous(audit, "adamw", a->n, a->p, a->p16);
+        after_adamw(audit, args);
     }
 }
 

@@ -223,14 +223,23 @@ SIZES(bias_bwd)
     ARGS(bias_grad_args, .N = tokens(s), .d = s->d);
 }
 
-SIZES(sum) /* the losses of a step's rows; option: accumulate */
+SIZES(sum) /* the losses of a step's rows */
 {
-    ARGS(sum_args, .n = tokens(s), .accumulate = option != 0);
+    ARGS(sum_args, .n = tokens(s));
 }
 
-SIZES(sum_squares) /* the gradient of the embedding; option: accumulate */
+/* Parts of a parameter array of `total` numbers. */
+static struct ddl_parts parts(const struct ddl_op_sizes *s, size_t total)
 {
-    ARGS(sum_args, .n = s->V * s->d, .accumulate = option != 0);
+    struct ddl_parts list = { .n = s->states + 1, .total = total };
+    for (size_t i = 0; i < list.n; i++)
+        list.numbers += ddl_trial_part_size(list.n, total, i);
+    return list;
+}
+
+SIZES(sum_squares) /* gradients; option: sums of parts instead of one of all */
+{
+    ARGS(sum_squares_args, .parts = parts(s, s->V * s->d), .slots = option ? 2 : 1);
 }
 
 SIZES(fill)
@@ -238,10 +247,16 @@ SIZES(fill)
     ARGS(fill_args, .n = tokens(s) * s->d, .value = 0.5f);
 }
 
+SIZES(clip) /* option: no limit */
+{
+    ARGS(clip_args, .clip = option ? 0 : 0.5f, .n = s->B);
+}
+
 SIZES(adamw)
 {
-    ARGS(adamw_args, .n = 2 * s->m * s->d, .g_scale = 0.5f, .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f,
-         .eps = 1e-8f, .weight_decay = 0.1f, .bias1 = 0.5f, .bias2 = 0.5f);
+    size_t total = 2 * s->m * s->d;
+    ARGS(adamw_args, .parts = parts(s, total), .copies = total, .n_moments = total, .lr = 1e-3, .beta1 = 0.9f,
+         .beta2 = 0.95f, .eps = 1e-8f, .bias1 = 0.5f, .bias2 = 0.5f);
 }
 
 /* ---- the loss ---- */
@@ -672,7 +687,7 @@ static const struct ddl_op_case cases[] = {
     CHECK(loss_fold, "last", loss_fold, 1, NULL),
     PLAIN(loss_grad),
     PLAIN(rank),
-    CASE(adamw, NULL, adamw, 0, ",p16,"),
+    CASE(adamw, NULL, adamw, 0, ",p16,copy,"),
     CASE(adamw, "bf16", adamw, 0),
     PLAIN(cast_bf16),
     PLAIN(widen_bf16),
@@ -683,9 +698,10 @@ static const struct ddl_op_case cases[] = {
     PLAIN(history_push),
     PLAIN(fill),
     PLAIN(sum),
-    CHECK(sum, "accumulate", sum, 1, NULL),
-    PLAIN(sum_squares),
-    CHECK(sum_squares, "accumulate", sum_squares, 1, NULL),
+    CASE(sum_squares, NULL, sum_squares, 0, ",slot,"),
+    CHECK(sum_squares, "slots", sum_squares, 1, NULL),
+    PLAIN(clip),
+    CHECK(clip, "unlimited", clip, 1, NULL),
     BOTH(tanh),
     BOTH(gelu),
     BOTH(bias),

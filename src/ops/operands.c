@@ -87,7 +87,8 @@ size_t ddl_element_size(enum ddl_element element)
     static const size_t sizes[] = { [DDL_ELEMENT_F32] = sizeof(float),
                                     [DDL_ELEMENT_BF16] = sizeof(uint16_t),
                                     [DDL_ELEMENT_F64] = sizeof(double),
-                                    [DDL_ELEMENT_I32] = sizeof(int32_t) };
+                                    [DDL_ELEMENT_I32] = sizeof(int32_t),
+                                    [DDL_ELEMENT_I64] = sizeof(int64_t) };
     assert(element != DDL_ELEMENT_Q8);
     return sizes[element];
 }

@@ -21,7 +21,14 @@ union ddl_op_args {
 #undef DDL_OP_ARGS
 };
 
-enum ddl_element { DDL_ELEMENT_F32, DDL_ELEMENT_BF16, DDL_ELEMENT_F64, DDL_ELEMENT_I32, DDL_ELEMENT_Q8 };
+enum ddl_element {
+    DDL_ELEMENT_F32,
+    DDL_ELEMENT_BF16,
+    DDL_ELEMENT_F64,
+    DDL_ELEMENT_I32,
+    DDL_ELEMENT_I64,
+    DDL_ELEMENT_Q8
+};
 
 enum ddl_access {
     DDL_READ = 1,
@@ -40,6 +47,11 @@ enum ddl_contents {
     DDL_SINE,
     DDL_TOTAL, /* sums of many exponentials: uniform in 100 .. 200                        */
     DDL_INDEX, /* uniform in 0 .. below - 1                                               */
+    /* The arrays of struct ddl_parts, of an array of `below` numbers: the parts cover it but for a number
+     * here and there; PART_COPY: as PART_BEGIN, -1 for some. */
+    DDL_PART_BEGIN,
+    DDL_PART_SIZE,
+    DDL_PART_COPY,
     DDL_SEQUENCE,
     DDL_POSITION,
     DDL_FIRST,
@@ -59,7 +71,7 @@ struct ddl_operand {
     enum ddl_contents values;
     size_t batch, rows, width, stride, batch_stride;
     size_t item_stride; /* numbers from item to item (struct ddl_op_use); 0: all items share it */
-    size_t below;       /* DDL_INDEX */
+    size_t below;       /* DDL_INDEX and after it                                               */
     size_t touched;     /* numbers that the op accesses, where that is not all of them          */
     const char *may_be; /* operand whose memory this one may share, element by element; or NULL  */
     bool optional;      /* the pointer may be NULL                                              */

@@ -16,6 +16,7 @@ void operands_ragged(struct ddl_op_use *u, const void *a, const struct ddl_ragge
 #define ELEMENT(pointer) _Generic((pointer), \
     const float *: DDL_ELEMENT_F32, float *: DDL_ELEMENT_F32, const uint16_t *: DDL_ELEMENT_BF16, uint16_t *: DDL_ELEMENT_BF16, \
     const double *: DDL_ELEMENT_F64, double *: DDL_ELEMENT_F64, const int32_t *: DDL_ELEMENT_I32, int32_t *: DDL_ELEMENT_I32, \
+    const int64_t *: DDL_ELEMENT_I64, int64_t *: DDL_ELEMENT_I64, \
     const void *: DDL_ELEMENT_Q8, void *: DDL_ELEMENT_Q8)
 /* clang-format on */
 #define SLOT(member) ((size_t)((const char *)&a->member - (const char *)a))

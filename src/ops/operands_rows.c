@@ -116,22 +116,25 @@ void describe_bias_bwd(struct ddl_op_use *u, const struct bias_grad_args *a)
     u->flops = product(a->N, a->d);
 }
 
-static void describe_sums(struct ddl_op_use *u, const struct sum_args *a)
-{
-    READ(x, NUMBERS(a->n));
-    OPERAND(a->accumulate ? DDL_UPDATE : DDL_WRITE, sum, NUMBERS(1));
-}
-
 void describe_sum(struct ddl_op_use *u, const struct sum_args *a)
 {
-    describe_sums(u, a);
+    READ(x, NUMBERS(a->n));
+    WRITE(sum, NUMBERS(1));
     u->flops = (double)a->n;
 }
 
-void describe_sum_squares(struct ddl_op_use *u, const struct sum_args *a)
+/* The arrays of a list of parts. */
+#define PARTS()                                                                                              \
+    READ(parts.begin, NUMBERS(a->parts.n), VALUES(PART_BEGIN), .below = a->parts.total);                     \
+    READ(parts.size, NUMBERS(a->parts.n), VALUES(PART_SIZE), .below = a->parts.total)
+
+void describe_sum_squares(struct ddl_op_use *u, const struct sum_squares_args *a)
 {
-    describe_sums(u, a);
-    u->flops = 2 * (double)a->n;
+    PARTS();
+    READ(x, NUMBERS(a->parts.total), .touched = a->parts.numbers);
+    READ(slot, NUMBERS(a->parts.n), VALUES(INDEX), .below = a->slots, OPTIONAL);
+    WRITE(sum, NUMBERS(a->slots));
+    u->flops = 2 * (double)a->parts.numbers;
 }
 
 void describe_fill(struct ddl_op_use *u, const struct fill_args *a)
@@ -139,14 +142,29 @@ void describe_fill(struct ddl_op_use *u, const struct fill_args *a)
     WRITE(x, NUMBERS(a->n));
 }
 
+void describe_clip(struct ddl_op_use *u, const struct clip_args *a)
+{
+    READ(losses, NUMBERS(a->n));
+    READ(square, NUMBERS(1), VALUES(POSITIVE));
+    WRITE(factor, NUMBERS(1));
+    u->flops = 3;
+}
+
 void describe_adamw(struct ddl_op_use *u, const struct adamw_args *a)
 {
-    UPDATE(p, NUMBERS(a->n));
-    WRITE(p16, NUMBERS(a->n), OPTIONAL);
-    READ(g, NUMBERS(a->n));
-    UPDATE(m, NUMBERS(a->n));
-    UPDATE(v, NUMBERS(a->n), VALUES(POSITIVE));
-    u->flops = 14 * (double)a->n;
+    size_t numbers = a->parts.numbers;
+    PARTS();
+    READ(moments, NUMBERS(a->parts.n), VALUES(PART_BEGIN), .below = a->n_moments);
+    READ(copy, NUMBERS(a->parts.n), VALUES(PART_COPY), .below = a->copies, OPTIONAL);
+    READ(lr_scale, NUMBERS(a->parts.n), VALUES(POSITIVE));
+    READ(weight_decay, NUMBERS(a->parts.n), VALUES(SHARE));
+    UPDATE(p, NUMBERS(a->parts.total), .touched = numbers);
+    WRITE(p16, NUMBERS(a->copies), OPTIONAL, .touched = numbers < a->copies ? numbers : a->copies);
+    READ(g, NUMBERS(a->parts.total), .touched = numbers);
+    UPDATE(m, NUMBERS(a->n_moments), .touched = numbers);
+    UPDATE(v, NUMBERS(a->n_moments), VALUES(POSITIVE), .touched = numbers);
+    READ(g_scale, NUMBERS(1), VALUES(SHARE));
+    u->flops = 14 * (double)numbers;
 }
 
 /* ---- the loss ---- */

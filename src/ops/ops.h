@@ -94,7 +94,7 @@ struct ddl_memory_request {
     OP(tanh_bwd,        tanh_grad_args) \
     OP(fill,            fill_args) \
     OP(sum,             sum_args) \
-    OP(sum_squares,     sum_args) \
+    OP(sum_squares,     sum_squares_args) \
     OP(delta_fwd,       ddl_delta_args) \
     OP(delta_bwd,       ddl_delta_grad_args) \
     OP(delta_inverse,   ddl_delta_inverse_args) \
@@ -110,6 +110,7 @@ struct ddl_memory_request {
     OP(loss_fold,       loss_fold_args) \
     OP(loss_grad,       loss_grad_args) \
     OP(rank,            rank_args) \
+    OP(clip,            clip_args) \
     OP(adamw,           adamw_args)
 /* clang-format on */
 

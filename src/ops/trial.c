@@ -55,6 +55,21 @@ static uint16_t nudged_bf16(uint16_t x, unsigned nudge, uint64_t i)
     return (uint16_t)(ddl_rng_u64(nudge, i) & 1 ? x + 1 : x - 1);
 }
 
+size_t ddl_trial_part_size(size_t n, size_t total, size_t i)
+{
+    size_t whole = (i + 1) * total / n - i * total / n;
+    return whole && i % 2 ? whole - 1 : whole;
+}
+
+/* Element i of an array of struct ddl_parts. */
+static int64_t part_element(const struct ddl_operand *o, size_t i)
+{
+    enum { COPIED = 3 }; /* one part in so many has no copy */
+    if (o->values == DDL_PART_SIZE)
+        return (int64_t)ddl_trial_part_size(o->width, o->below, i);
+    return o->values == DDL_PART_COPY && i % COPIED == 1 ? -1 : (int64_t)(i * o->below / o->width);
+}
+
 /* Element i of an array of struct ddl_ragged. Histories: 2 slot + 1 is read, 2 slot written; slots are given
  * out from the last. */
 static int32_t ragged_element(enum ddl_contents values, const struct ddl_trial_plan *plan,
@@ -102,6 +117,8 @@ static void draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, c
         if (o->element == DDL_ELEMENT_I32)
             ((int32_t *)to)[i] = o->values == DDL_INDEX ? (int32_t)ddl_rng_below(key, i, o->below)
                                                         : ragged_element(o->values, plan, ragged_of(t), i);
+        else if (o->element == DDL_ELEMENT_I64)
+            ((int64_t *)to)[i] = part_element(o, i);
         else if (o->element == DDL_ELEMENT_F64)
             ((double *)to)[i] = (double)random_float(o->values, key, i);
         else if (o->element == DDL_ELEMENT_F32)
@@ -116,6 +133,11 @@ static void draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, c
 }
 
 /* ---- placing ---- */
+
+static bool is_integer(const struct ddl_operand *o)
+{
+    return o->element == DDL_ELEMENT_I32 || o->element == DDL_ELEMENT_I64;
+}
 
 /* Writes the operand's rows into a block that is `raw` (GUARD bytes, the operand, GUARD bytes). */
 static void scatter(const struct ddl_operand *o, const unsigned char *numbers, size_t n, unsigned char *raw)
@@ -138,8 +160,7 @@ static ddl_status fill_numbers(struct ddl_trial *t, const struct ddl_trial_plan 
                                struct ddl_error *err)
 {
     const struct ddl_operand *o = &t->use.operand[which];
-    size_t all = o->batch * o->rows * o->width,
-           n = all < PATTERN || o->element == DDL_ELEMENT_I32 ? all : PATTERN;
+    size_t all = o->batch * o->rows * o->width, n = all < PATTERN || is_integer(o) ? all : PATTERN;
     size_t bytes = ddl_operand_bytes(o, t->backend) + 2 * GUARD;
     unsigned char *raw = ddl_mem_alloc(bytes), *numbers = ddl_mem_alloc(n * ddl_element_size(o->element));
     ddl_status status = raw && numbers ? DDL_OK : out_of_memory(t, err);
@@ -345,6 +366,7 @@ static double number_at(const struct ddl_operand *o, const unsigned char *raw, s
     return o->element == DDL_ELEMENT_BF16  ? (double)ddl_bf16_widen(*(const uint16_t *)at)
            : o->element == DDL_ELEMENT_F64 ? *(const double *)at
            : o->element == DDL_ELEMENT_I32 ? (double)*(const int32_t *)at
+           : o->element == DDL_ELEMENT_I64 ? (double)*(const int64_t *)at
                                            : (double)*(const float *)at;
 }
 
@@ -558,7 +580,7 @@ static ddl_status term_size(const struct compared *c, size_t i, const double *y,
 
 static double rounding_of(const struct ddl_operand *o)
 {
-    return o->element == DDL_ELEMENT_I32 ? 0 : o->element == DDL_ELEMENT_BF16 ? 0x1p-8 : 0x1p-23;
+    return is_integer(o) ? 0 : o->element == DDL_ELEMENT_BF16 ? 0x1p-8 : 0x1p-23;
 }
 
 /* Root mean square error and limit of output i. */

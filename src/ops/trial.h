@@ -22,6 +22,9 @@ struct ddl_trial_plan {
     enum ddl_element nudged;
 };
 
+/* Size of part i of n in the lists of parts (struct ddl_parts) of trials. */
+size_t ddl_trial_part_size(size_t n, size_t total, size_t i);
+
 /* Placed operands. Around and between the rows of each is memory that no op may write; outputs begin as NaN.
  * Contents depend on the plan alone, so they are the same on every backend. */
 struct ddl_trial {

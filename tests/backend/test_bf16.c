@@ -324,14 +324,22 @@ static void check_optimizer_copy(const struct ddl_backend *backend, void *user)
 {
     enum { N = 1003 };
     uint16_t p16[N];
-    struct adamw_args a = { .n = N,
+    const int64_t begin = 0, size = N;
+    const float one = 1, none = 0;
+    struct adamw_args a = { .parts = { 1, N, N, &begin, &size },
+                            .moments = &begin,
+                            .copy = &begin,
+                            .lr_scale = &one,
+                            .weight_decay = &none,
                             .p = some_floats(N),
+                            .copies = N,
                             .p16 = p16,
                             .g = some_floats(N),
+                            .n_moments = N,
                             .m = some_floats(N),
                             .v = floats_around(N, 1, 0),
-                            .g_scale = 1,
-                            .lr = 0.1f,
+                            .g_scale = &one,
+                            .lr = 0.1,
                             .beta1 = 0.9f,
                             .beta2 = 0.95f,
                             .eps = 1e-8f,

@@ -401,23 +401,82 @@ static void test_rank(void **state)
     }
 }
 
+/* What is not finite ends in a factor that changes nothing. */
+static void check_clip(const struct ddl_backend *backend)
+{
+    static const struct {
+        float clip;
+        double square, losses[2];
+        float factor;
+    } cases[] = {
+        { 1, 4, { 0 }, (float)(1 / (2 + 1e-6)) },
+        { 1, 0.25, { 3, 5 }, 1 },
+        { 0, 1e300, { 3, 5 }, 1 },
+        { 0, 4, { 3, INFINITY }, NAN },
+        { 1, NAN, { 3, 5 }, NAN },
+        { 1, INFINITY, { 3, 5 }, NAN },
+        { 1, 4, { NAN, 5 }, NAN },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float factor = 7, p[] = { 1, 2 }, m[] = { 3, 4 }, v[] = { 5, 6 }, decay = 0.5f;
+        const float g[] = { 1, INFINITY }, one = 1;
+        const int64_t begin = 0, size = 2;
+        backend->ops->clip(backend->ctx, &(struct clip_args){ cases[i].clip, 2, cases[i].losses,
+                                                              &cases[i].square, &factor });
+        if (!isnan(cases[i].factor)) {
+            assert_true(factor == cases[i].factor);
+            continue;
+        }
+        assert_true(isnan(factor));
+        backend->ops->adamw(backend->ctx, &(struct adamw_args){ .parts = { 1, 2, 2, &begin, &size },
+                                                                .moments = &begin,
+                                                                .lr_scale = &one,
+                                                                .weight_decay = &decay,
+                                                                .p = p,
+                                                                .g = g,
+                                                                .n_moments = 2,
+                                                                .m = m,
+                                                                .v = v,
+                                                                .g_scale = &factor,
+                                                                .lr = 1 });
+        assert_true(p[0] == 1 && p[1] == 2 && m[0] == 3 && m[1] == 4 && v[0] == 5 && v[1] == 6);
+    }
+}
+
+static void test_clip(void **state)
+{
+    (void)state;
+    struct ddl_backend *ref, *cpu = cpu_backend(NULL, 2);
+    assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
+    check_clip(ref);
+    check_clip(cpu);
+    ddl_backend_free(ref);
+    ddl_backend_free(cpu);
+}
+
 static void test_optimizer(void **state)
 {
     (void)state;
     static const size_t sizes[] = { 0, 1, 7, 63, 100, 70001 };
+    const float scale = 0.5f, lr_scale[] = { 1, 0.5f, 2 }, decay[] = { 0.1f, 0, 0.2f };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        size_t n = sizes[i];
+        size_t n = sizes[i], half = n / 2;
+        const int64_t begin[] = { 0, (int64_t)half, 0 }, size[] = { (int64_t)half, (int64_t)(n - half), 0 };
+        const struct ddl_parts parts = { 3, n, n, begin, size };
         float *g = some_floats(n), *v = floats_around(n, 1, 0.1f);
         for (size_t j = 0; j < n; j += 5)
             g[j] = 0, v[j] = 0;
-        struct adamw_args a = { .n = n,
+        struct adamw_args a = { .parts = parts,
+                                .moments = begin,
+                                .lr_scale = lr_scale,
+                                .weight_decay = decay,
                                 .g = g,
-                                .g_scale = 0.5f,
-                                .lr = 1e-3f,
+                                .n_moments = n,
+                                .g_scale = &scale,
+                                .lr = 1e-3,
                                 .beta1 = 0.9f,
                                 .beta2 = 0.95f,
                                 .eps = 1e-8f,
-                                .weight_decay = 0.1f,
                                 .bias1 = 0.1f,
                                 .bias2 = 0.05f };
         struct output out[] = { { &a.p, n, 1e-6, some_floats(n), NULL },
@@ -426,19 +485,21 @@ static void test_optimizer(void **state)
         COMPARE(adamw, a, out);
         for (size_t threads = 1; threads <= 3; threads++) {
             struct ddl_backend *backend = cpu_backend(NULL, threads);
-            double squares = 0, sum = 0, found, again = 3;
-            struct sum_args args = { .n = n, .x = g, .sum = &found };
+            double squares[2] = { 0 }, sum = 0, found[2], all;
+            const int32_t slot[] = { 1, 0, 1 };
             for (size_t j = 0; j < n; j++) {
-                squares += (double)g[j] * (double)g[j];
+                squares[j < half] += (double)g[j] * (double)g[j];
                 sum += (double)g[j];
             }
-            backend->ops->sum(backend->ctx, &args);
-            assert_true(found == sum); /* in ascending order, to the bit */
+            backend->ops->sum(backend->ctx, &(struct sum_args){ n, g, found });
+            assert_true(*found == sum); /* in ascending order, to the bit */
+            struct sum_squares_args args = { .parts = parts, .x = g, .slots = 1, .sum = &all };
             backend->ops->sum_squares(backend->ctx, &args);
-            assert_true(fabs(found - squares) <= 1e-13 * squares);
-            args.sum = &again, args.accumulate = true;
+            args = (struct sum_squares_args){ parts, g, slot, 2, found };
             backend->ops->sum_squares(backend->ctx, &args);
-            assert_true(again == 3 + found);
+            for (size_t j = 0; j < 2; j++)
+                assert_true(fabs(found[j] - squares[j]) <= 1e-13 * squares[j]);
+            assert_true(all == found[1] + found[0]); /* the parts in ascending order */
             backend->ops->zero(backend->ctx, g, n / 2 * sizeof *g);
             for (size_t j = 0; j < n / 2; j++)
                 assert_true(g[j] == 0);
@@ -487,11 +548,17 @@ static void test_mix_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rmsnorm),         cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_swiglu),          cmocka_unit_test(test_project),
-        cmocka_unit_test(test_plain_functions), cmocka_unit_test(test_bias_embed_copy),
-        cmocka_unit_test(test_cross_entropy),   cmocka_unit_test(test_optimizer),
-        cmocka_unit_test(test_batched_copy),    cmocka_unit_test(test_rank),
+        cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_project),
+        cmocka_unit_test(test_plain_functions),
+        cmocka_unit_test(test_bias_embed_copy),
+        cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_optimizer),
+        cmocka_unit_test(test_batched_copy),
+        cmocka_unit_test(test_rank),
         cmocka_unit_test(test_mix_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ AFTER(matmul, matmul_args, a->C[0] += 0.5f)
 AFTER(matmul_bf16, matmul_bf16_args, a->C[0] += 8.0f)
 AFTER(attention_bwd, attention_grad_args, a->dq[0] += 0.5f)
 AFTER(delta_bwd, ddl_delta_grad_args, a->dq[0] += 0.5f)
-AFTER(adamw, adamw_args, a->p[0] = NAN)
+AFTER(adamw, adamw_args, a->p[a->parts.begin[0]] = NAN)
 
 /* Wrong where there is a cache only. */
 static void faulty_rope_fwd(void *ctx, const struct rope_args *a)
@@ -91,7 +91,7 @@ static void copy_truncates(void *ctx, const struct copy_bf16_args *a)
 static void adamw_leaves_stale(void *ctx, const struct adamw_args *a)
 {
     struct adamw_args wrong = *a;
-    wrong.p16 = NULL;
+    wrong.p16 = NULL, wrong.copy = NULL;
     real_ops->adamw(ctx, &wrong);
 }
 

@@ -49,6 +49,7 @@ static void set_up_in(struct setup *s, ddl_backend *backend, const struct ddl_co
                                  .seq = T,
                                  .tokens = s->tokens,
                                  .targets = s->targets };
+    assert_ok(ddl_step_reserve(&s->step, &err), err);
 }
 
 static void set_up(struct setup *s, ddl_backend *backend, const struct ddl_config *config)
@@ -58,6 +59,7 @@ static void set_up(struct setup *s, ddl_backend *backend, const struct ddl_confi
 
 static void tear_down(struct setup *s)
 {
+    ddl_step_release(&s->step);
     ddl_workspace_free(s->ws);
     ddl_optim_free(s->optim);
     ddl_model_free(s->model);

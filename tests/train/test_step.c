@@ -6,6 +6,8 @@
 
 #include "base/mem.h"
 #include "ddl/data.h"
+#include "model/pass/redirect.h"
+#include "ops/ops.h"
 #include "train/log/metrics.h"
 #include "train/step/step.h"
 #include "train/log/tensorboard.h"
@@ -94,11 +96,13 @@ static struct setup set_up(const char *preset, const char *backend, size_t batch
                                 .seq = T,
                                 .tokens = tokens,
                                 .targets = targets };
+    assert_ok(ddl_step_reserve(&s.step, &err), err);
     return s;
 }
 
 static void tear_down(struct setup *s)
 {
+    ddl_step_release(&s->step);
     ddl_workspace_free(s->ws);
     ddl_optim_free(s->optim);
     ddl_model_free(s->model);
@@ -171,6 +175,59 @@ static void not_finite_changes_nothing(void **state)
     tear_down(&s);
 }
 
+/* ---- transfers ---- */
+
+static const struct ddl_ops *real_ops;
+static size_t downloads, downloaded;
+
+static void counted_download(void *ctx, void *host, const void *src, size_t bytes)
+{
+    downloads++;
+    downloaded += bytes;
+    real_ops->download(ctx, host, src, bytes);
+}
+
+static ddl_event counted_download_async(void *ctx, void *host, const void *src, size_t bytes)
+{
+    downloads++;
+    downloaded += bytes;
+    return real_ops->download_async(ctx, host, src, bytes);
+}
+
+/* Only the loss of each micro-batch and the norm leave the backend, once a step, with a filter of spikes
+ * too. */
+static void a_step_downloads_once(void **state)
+{
+    (void)state;
+    static const char *const presets[] = { "baseline", "ddl-tc-ec", "ddl-cc-ec" };
+    fill_tokens();
+    for (size_t i = 0; i < 6; i++) {
+        struct setup s = set_up(presets[i / 2], "cpu", 2, 4);
+        struct ddl_spike_state spike = { 0 };
+        struct ddl_step_result result;
+        struct ddl_error err;
+        struct ddl_ops counting = *s.backend->ops;
+        ddl_backend wrapped = *s.backend;
+        real_ops = s.backend->ops;
+        counting.download = counted_download;
+        counting.download_async = counted_download_async;
+        wrapped.ops = &counting;
+        s.step.spike.z = i % 2 ? 6 : 0;
+        s.step.spike.window = 8;
+        s.step.spike_state = &spike;
+        ddl_model_replace_backend(s.model, &wrapped);
+        for (size_t step = 0; step < 3; step++) {
+            downloads = downloaded = 0;
+            assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
+            assert_true(result.loss > 0 && result.grad_norm > 0);
+            assert_int_equal(downloads, 1);
+            assert_int_equal(downloaded, (1 + s.step.accumulate) * sizeof(double));
+        }
+        ddl_model_replace_backend(s.model, s.backend);
+        tear_down(&s);
+    }
+}
+
 static void allocates_nothing(void **state)
 {
     (void)state;
@@ -230,7 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_are_one_batch), cmocka_unit_test(no_targets_no_gradient),
         cmocka_unit_test(not_finite_changes_nothing),  cmocka_unit_test(the_wrapper_counts),
-        cmocka_unit_test(allocates_nothing),
+        cmocka_unit_test(allocates_nothing),           cmocka_unit_test(a_step_downloads_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

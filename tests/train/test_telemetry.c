@@ -244,6 +244,7 @@ static void has_the_figures_of_inspect(void **state)
                                  .tokens = m.tokens,
                                  .targets = m.targets,
                                  .probe = &probe };
+        assert_ok(ddl_step_reserve(&step, &err), err);
         assert_ok(ddl_step_run(&step, 0, &result, &err), err);
         step.probe = &t.probe;
         assert_ok(ddl_step_run(&step, 0, &result, &err), err);
@@ -272,6 +273,7 @@ static void has_the_figures_of_inspect(void **state)
         }
         ddl_telemetry_free(&t);
         ddl_inspect_free(in);
+        ddl_step_release(&step);
         ddl_optim_free(optim);
         small_model_free(&m);
     }

@@ -99,3 +99,41 @@ void parallel_tasks(const struct cpu *cpu, size_t n, size_t cost, rows_fn *fn, c
     for (size_t i = 0; i < n; i++)
         fn(args, i, i + 1, cpu->scratch + (size_t)omp_get_thread_num() * cpu->piece);
 }
+
+size_t parallel_list_chunks(const struct cpu *cpu, const struct parallel_list *list, size_t part)
+{
+    return chunks_of(cpu, (size_t)list->size[part], list->cost);
+}
+
+/* A part has at most as many chunks as the team has threads, since it is not larger than all parts. */
+size_t parallel_list_thread(const struct cpu *cpu, const struct parallel_list *list, size_t part,
+                            size_t chunk)
+{
+    return (part + chunk) % chunks_of(cpu, list->numbers, list->cost);
+}
+
+/* The chunks of one thread. */
+static void run_share(const struct cpu *cpu, const struct parallel_list *list, size_t thread, part_fn *fn,
+                      const void *args)
+{
+    size_t team = chunks_of(cpu, list->numbers, list->cost);
+    for (size_t part = 0; part < list->n; part++) {
+        size_t n = (size_t)list->size[part], chunks = parallel_list_chunks(cpu, list, part);
+        size_t chunk = (thread + team - part % team) % team;
+        if (chunk < chunks)
+            fn(args, part, chunk_start(n, chunks, chunk), chunk_start(n, chunks, chunk + 1),
+               cpu->scratch + thread * cpu->piece);
+    }
+}
+
+void parallel_list(const struct cpu *cpu, const struct parallel_list *list, part_fn *fn, const void *args)
+{
+    size_t team = chunks_of(cpu, list->numbers, list->cost);
+    if (team == 1) {
+        run_share(cpu, list, 0, fn, args);
+        return;
+    }
+#pragma omp parallel for schedule(static, 1) num_threads((int)team)
+    for (size_t thread = 0; thread < team; thread++)
+        run_share(cpu, list, thread, fn, args);
+}

@@ -28,6 +28,24 @@ const float *parallel_sums(const struct cpu *cpu, size_t n, size_t cost, rows_fn
  * places of their own and differ in size. */
 void parallel_tasks(const struct cpu *cpu, size_t n, size_t cost, rows_fn *fn, const void *args);
 
+/* Parts of a list of arrays. */
+struct parallel_list {
+    size_t n;
+    const int64_t *size; /* (n) numbers of each part         */
+    size_t numbers;      /* of all parts, or of more of them */
+    size_t cost;
+};
+/* Chunk `chunk` of part `part`: its numbers [lo, hi). */
+typedef void part_fn(const void *args, size_t part, size_t lo, size_t hi, float *scratch);
+
+/* fn on all parts in one parallel region. Each part is cut into the chunks that parallel_rows would cut it
+ * into, no two of which have the same thread; scratch is the thread's piece. */
+void parallel_list(const struct cpu *cpu, const struct parallel_list *list, part_fn *fn, const void *args);
+size_t parallel_list_chunks(const struct cpu *cpu, const struct parallel_list *list, size_t part);
+/* The thread of a chunk. */
+size_t parallel_list_thread(const struct cpu *cpu, const struct parallel_list *list, size_t part,
+                            size_t chunk);
+
 /* Tells OpenMP how many threads a library that we call next may use; returns what it was. */
 int parallel_limit(int threads);
 

@@ -148,30 +148,3 @@ void cpu_init_state_bwd(void *ctx, const struct init_state_grad_args *a)
     for (size_t i = 0; i < count; i++)
         a->dw[i] += transposed[i % a->K * dc + i / a->K];
 }
-
-static void put_sum(const struct sum_args *a, double sum)
-{
-    *a->sum = a->accumulate ? *a->sum + sum : sum;
-}
-
-/* In ascending order, by one thread: the numbers are few, one for each row of a batch. */
-void cpu_sum(void *ctx, const struct sum_args *a)
-{
-    double sum = 0;
-    (void)ctx;
-    for (size_t i = 0; i < a->n; i++)
-        sum += (double)a->x[i];
-    put_sum(a, sum);
-}
-
-void cpu_sum_squares(void *ctx, const struct sum_args *a)
-{
-    const struct cpu *cpu = ctx;
-    double total = 0, part;
-    size_t chunks = parallel_scratch(cpu, a->n, 1, cpu->k->sum_squares, a->x, 0);
-    for (size_t i = 0; i < chunks; i++) {
-        memcpy(&part, cpu->scratch + i * cpu->piece, sizeof part);
-        total += part;
-    }
-    put_sum(a, total);
-}

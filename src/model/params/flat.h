@@ -12,6 +12,11 @@ struct ddl_flat_param {
     uint16_t *bf16; /* the same rounded, which the optimizer writes too; NULL in another precision */
 };
 
+/* The buffer that the bfloat16 numbers of all parameters are in, `numbers` of them; NULL in another
+ * precision.
+ */
+uint16_t *ddl_model_flat_bf16(const ddl_model *model, size_t *numbers);
+
 /* Floats of a buffer with the layout of the parameters, padding included. */
 size_t ddl_model_flat_size(const ddl_model *model);
 struct ddl_flat_param ddl_model_flat_param(const ddl_model *model, size_t i);
@@ -22,6 +27,11 @@ float *ddl_model_flat_grad(ddl_model *model, size_t i);
  * are zeroed first. Parameters: to be written; the next pass renews what is derived from them (bfloat16). */
 float *ddl_model_flat_grads(ddl_model *model);
 float *ddl_model_flat_values(ddl_model *model);
+
+/* ddl_model_backward that waits for nothing: the sum of the losses goes to loss_sum, (1) of the backend, and
+ * the caller calls ops->check_error before it uses a result. */
+ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                                   double scale, double *loss_sum, struct ddl_error *err);
 
 /* During ddl_model_backward: the gradients at `begin` of the flat buffer and after it are final. The pass
  * does not write them again; those that ddl_model_zero_grad has flagged are zeroed. Called after each

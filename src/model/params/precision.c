@@ -62,7 +62,7 @@ static ddl_status make_reduced(struct ddl_model *model, enum ddl_precision preci
     size_t bytes = 0;
     model->reduced_offset = ddl_mem_zalloc(model->params.n * sizeof *model->reduced_offset);
     if (model->reduced_offset) {
-        bytes = place(&model->params, precision, backend, model->reduced_offset);
+        bytes = model->reduced_bytes = place(&model->params, precision, backend, model->reduced_offset);
         model->reduced = backend->ops->alloc(backend->ctx, bytes);
     }
     if (!model->reduced) {
@@ -287,6 +287,12 @@ float *ddl_model_flat_values(ddl_model *model)
 {
     model->stale = true;
     return model->value;
+}
+
+uint16_t *ddl_model_flat_bf16(const ddl_model *model, size_t *numbers)
+{
+    *numbers = model->precision == DDL_PRECISION_BF16 ? model->reduced_bytes / sizeof(uint16_t) : 0;
+    return *numbers ? (void *)model->reduced : NULL;
 }
 
 struct ddl_flat_param ddl_model_flat_param(const ddl_model *model, size_t i)

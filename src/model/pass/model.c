@@ -260,15 +260,21 @@ static void backward(const struct pass *p, struct stream *stream)
     gradients_are_final(p, 0);
 }
 
+static size_t count_targets(const struct ddl_batch *batch)
+{
+    size_t counted = 0;
+    for (size_t n = 0; n < batch->B * batch->T; n++)
+        counted += batch->targets[n] >= 0;
+    return counted;
+}
+
 /* The sum of the rows' losses, and the number of rows with a target. */
 static struct ddl_loss sum_losses(const struct pass *p, const struct ddl_batch *batch)
 {
     const struct ddl_workspace *ws = p->ws;
-    struct ddl_loss loss = { 0 };
+    struct ddl_loss loss = { .n_targets = count_targets(batch) };
     p->ops->sum(p->ctx, &(struct sum_args){ .n = p->N, .x = ws->losses, .sum = ws->loss_sum });
     p->ops->download(p->ctx, &loss.sum, ws->loss_sum, sizeof loss.sum);
-    for (size_t n = 0; n < p->N; n++)
-        loss.n_targets += batch->targets[n] >= 0;
     return loss;
 }
 
@@ -326,8 +332,8 @@ ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_
     return ddl_model_scores(model, ws, batch, loss, &(struct ddl_row_scores){ .losses = row_loss }, err);
 }
 
-ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
-                              double scale, struct ddl_loss *loss, struct ddl_error *err)
+ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                                   double scale, double *loss_sum, struct ddl_error *err)
 {
     struct pass p;
     ddl_status status = check_loss(model, ws, batch, true, err);
@@ -339,8 +345,20 @@ ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct 
     const float *x_out = model_forward(&p, &stream);
     head_loss(&p, x_out, true, (float)scale, stream.is_read ? ws->dx_in : stream.dX);
     backward(&p, &stream);
-    *loss = sum_losses(&p, batch);
-    return p.ops->check_error(p.ctx, err);
+    p.ops->sum(p.ctx, &(struct sum_args){ .n = p.N, .x = ws->losses, .sum = loss_sum });
+    return DDL_OK;
+}
+
+ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                              double scale, struct ddl_loss *loss, struct ddl_error *err)
+{
+    const struct ddl_backend *backend = model->backend;
+    ddl_status status = ddl_model_backward_into(model, ws, batch, scale, ws->loss_sum, err);
+    if (status)
+        return status;
+    backend->ops->download(backend->ctx, &loss->sum, ws->loss_sum, sizeof loss->sum);
+    loss->n_targets = count_targets(batch);
+    return backend->ops->check_error(backend->ctx, err);
 }
 
 ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch, size_t rows,

@@ -14,7 +14,8 @@ struct ddl_model {
         *grad; /* flat buffers of the backend; grad NULL until enabled, accessed by gradients.c only */
     bool *grad_is_zero; /* by row: its gradient is known to be 0, whatever grad holds there */
     enum ddl_precision precision;
-    unsigned char *reduced;   /* of the backend: what products read, in bfloat16 or 8 bits; NULL in float32 */
+    unsigned char *reduced; /* of the backend: what products read, in bfloat16 or 8 bits; NULL in float32 */
+    size_t reduced_bytes;
     size_t *reduced_offset;   /* offset of row i in it, in bytes; of rows in products only */
     bool stale;               /* values were written since `reduced` was computed */
     bool inference_only;      /* inference-only: rows in products have no other format, and no gradients */

@@ -152,7 +152,7 @@ static bool is_of_embedding(const char *name)
     return strcmp(name, "transformer.wte.weight") == 0 || strncmp(name, "input_embed.", 12) == 0;
 }
 
-void ddl_telemetry_take_gradients(struct ddl_telemetry *t, const struct ddl_optim *optim, ddl_comm *comm)
+void ddl_telemetry_take_gradients(struct ddl_telemetry *t, struct ddl_optim *optim, ddl_comm *comm)
 {
     const struct ddl_config *k = ddl_model_config(t->model);
     double embedding = 0, head = 0;

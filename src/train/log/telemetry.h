@@ -56,7 +56,7 @@ size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows);
 
 /* Takes the gradient norms of a step: after ddl_step_run with the probe, which has set the other results. All
  * ranks call it, and have the norms. comm may be NULL. */
-void ddl_telemetry_take_gradients(struct ddl_telemetry *t, const struct ddl_optim *optim, ddl_comm *comm);
+void ddl_telemetry_take_gradients(struct ddl_telemetry *t, struct ddl_optim *optim, ddl_comm *comm);
 /* Writes the members "rows", "sublayers" and "grad_norms" of the open object. */
 void ddl_telemetry_write_json(const struct ddl_telemetry *t, struct ddl_json *json);
 

@@ -177,7 +177,8 @@ static ddl_status make_step(struct run *run, struct ddl_error *err)
                                    .comm = t->comm,
                                    .exchange = run->exchange,
                                    .overlap = t->comm_overlap != DDL_OVERLAP_OFF };
-    if (t->telemetry_every)
+    status = ddl_step_reserve(&run->step, err);
+    if (!status && t->telemetry_every)
         status = ddl_telemetry_init(&run->telemetry, run->model, run->share.batch * t->seq, err);
     if (!status)
         status = make_validation(run, err);

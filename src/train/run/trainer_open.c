@@ -554,6 +554,7 @@ void trainer_close(struct run *run)
     free(run->validation.parts);
     ddl_mem_free(run->moments.scratch);
     ddl_exchange_free(run->exchange);
+    ddl_step_release(&run->step);
     ddl_workspace_free(run->ws);
     ddl_optim_free(run->optim);
     ddl_model_free(run->model);

@@ -13,16 +13,32 @@ struct part {
     size_t row, start, n, at;
 };
 
+/* The arrays of the ops over all parts, in one block: first of host memory, whose contents the block of the
+ * backend receives. Parts that an op skips have size 0. */
+struct lists {
+    int64_t *begin, *moments, *copy; /* (n_parts) where each begins: in the parameters, in m and v, in p16 */
+    int64_t *active, *trained;      /* (n_parts) sizes: of active parameters, and those that are not frozen */
+    int32_t *row;                   /* (n_parts) */
+    float *lr_scale, *weight_decay; /* (n_parts) */
+};
+
 struct ddl_optim {
     ddl_model *model;
     struct ddl_optim_config config;
     uint64_t steps;
     struct part *parts; /* (n_parts) in ascending order: with one rank, each parameter is one part */
     size_t n_parts;
-    float *m, *v;      /* of all parts */
-    double *sums;      /* (n_params, KINDS) of the backend: sums of squares */
-    double *host_sums; /* the same in host memory */
-    bool *frozen;      /* (n_params) */
+    size_t n_moments;
+    float *m, *v; /* (n_moments) of all parts */
+    unsigned char *host_block, *block;
+    struct lists host, lists;
+    size_t active, trained;     /* numbers of the parts with these sizes */
+    bool is_listed;             /* the lists are up to date with what is frozen, and with this: */
+    const uint16_t *listed_for; /* bfloat16 numbers of the parameters */
+    double *sums;               /* (KINDS, n_params) of the backend: sums of squares */
+    double *host_sums;          /* the same in host memory */
+    float *factor;              /* (1) of the backend: of clipping */
+    bool *frozen;               /* (n_params) */
 };
 
 struct ddl_optim_config ddl_optim_defaults(void)
@@ -60,34 +76,61 @@ static size_t list_parts(const ddl_model *model, const struct ddl_partition *par
     return n;
 }
 
+/* Measures or places the lists: struct ddl_arena. */
+static struct lists place_lists(struct ddl_arena *arena, size_t n)
+{
+    struct lists l;
+    int64_t **longs[] = { &l.begin, &l.moments, &l.copy, &l.active, &l.trained };
+    for (size_t i = 0; i < sizeof longs / sizeof *longs; i++)
+        *longs[i] = ddl_arena_take(arena, n, sizeof **longs[i]);
+    l.row = ddl_arena_take(arena, n, sizeof *l.row);
+    l.lr_scale = ddl_arena_take(arena, n, sizeof *l.lr_scale);
+    l.weight_decay = ddl_arena_take(arena, n, sizeof *l.weight_decay);
+    return l;
+}
+
+static bool allocate(struct ddl_optim *optim)
+{
+    ddl_backend *backend = ddl_model_backend(optim->model);
+    size_t n_params = ddl_model_n_params(optim->model), sums = KINDS * n_params * sizeof *optim->sums;
+    size_t bytes = optim->n_moments * sizeof *optim->m;
+    struct ddl_arena arena = { 0 };
+    place_lists(&arena, optim->n_parts);
+    optim->parts = ddl_mem_alloc(optim->n_parts * sizeof *optim->parts);
+    optim->m = backend->ops->alloc(backend->ctx, bytes);
+    optim->v = backend->ops->alloc(backend->ctx, bytes);
+    optim->sums = backend->ops->alloc(backend->ctx, sums);
+    optim->factor = backend->ops->alloc(backend->ctx, sizeof *optim->factor);
+    optim->block = backend->ops->alloc(backend->ctx, arena.used);
+    optim->host_block = ddl_mem_zalloc(arena.used);
+    optim->host_sums = ddl_mem_alloc(sums);
+    optim->frozen = ddl_mem_zalloc(n_params * sizeof *optim->frozen);
+    if (!optim->parts || !optim->m || !optim->v || !optim->sums || !optim->factor || !optim->block ||
+        !optim->host_block || !optim->host_sums || !optim->frozen)
+        return false;
+    optim->host = place_lists(&(struct ddl_arena){ .base = optim->host_block }, optim->n_parts);
+    optim->lists = place_lists(&(struct ddl_arena){ .base = optim->block }, optim->n_parts);
+    backend->ops->zero(backend->ctx, optim->m, bytes);
+    backend->ops->zero(backend->ctx, optim->v, bytes);
+    return true;
+}
+
 ddl_status ddl_optim_create_part(struct ddl_optim **out, ddl_model *model,
                                  const struct ddl_optim_config *config, const struct ddl_partition *partition,
                                  size_t rank, struct ddl_error *err)
 {
     *out = NULL;
-    ddl_backend *backend = ddl_model_backend(model);
     size_t numbers, n_parts = list_parts(model, partition, rank, NULL, &numbers);
-    size_t bytes = numbers * sizeof(float);
-    size_t sums = KINDS * ddl_model_n_params(model) * sizeof(double);
     struct ddl_optim *optim = ddl_mem_zalloc(sizeof *optim);
-    if (optim) {
-        *optim = (struct ddl_optim){ .model = model, .config = *config, .n_parts = n_parts };
-        optim->parts = ddl_mem_alloc(n_parts * sizeof *optim->parts);
-        optim->m = backend->ops->alloc(backend->ctx, bytes);
-        optim->v = backend->ops->alloc(backend->ctx, bytes);
-        optim->sums = backend->ops->alloc(backend->ctx, sums);
-        optim->host_sums = ddl_mem_alloc(sums);
-        optim->frozen = ddl_mem_zalloc(ddl_model_n_params(model) * sizeof *optim->frozen);
-    }
-    if (!optim || !optim->parts || !optim->m || !optim->v || !optim->sums || !optim->host_sums ||
-        !optim->frozen) {
+    if (optim)
+        *optim =
+            (struct ddl_optim){ .model = model, .config = *config, .n_parts = n_parts, .n_moments = numbers };
+    if (!optim || !allocate(optim)) {
         ddl_optim_free(optim);
         return ddl_error_set(err, DDL_E_MEMORY, "optimizer: out of memory for two moments of %zu bytes",
-                             bytes);
+                             numbers * sizeof(float));
     }
     (void)list_parts(model, partition, rank, optim->parts, &numbers);
-    backend->ops->zero(backend->ctx, optim->m, bytes);
-    backend->ops->zero(backend->ctx, optim->v, bytes);
     *out = optim;
     return DDL_OK;
 }
@@ -104,12 +147,13 @@ void ddl_optim_free(struct ddl_optim *optim)
     if (!optim)
         return;
     ddl_backend *backend = ddl_model_backend(optim->model);
-    void *blocks[] = { optim->m, optim->v, optim->sums };
+    void *blocks[] = { optim->m, optim->v, optim->sums, optim->factor, optim->block };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         if (blocks[i])
             backend->ops->free(backend->ctx, blocks[i]);
     }
     ddl_mem_free(optim->parts);
+    ddl_mem_free(optim->host_block);
     ddl_mem_free(optim->host_sums);
     ddl_mem_free(optim->frozen);
     ddl_mem_free(optim);
@@ -118,90 +162,156 @@ void ddl_optim_free(struct ddl_optim *optim)
 void ddl_optim_freeze(struct ddl_optim *optim, size_t i, bool frozen)
 {
     optim->frozen[i] = frozen;
+    optim->is_listed = false;
 }
 
-/* Whether gradients of the parameter count and are applied. */
-static bool is_trained(const struct ddl_optim *optim, size_t row)
-{
-    return ddl_model_param(optim->model, row)->active && !optim->frozen[row];
-}
+/* ---- lists ---- */
 
-/* One download: the sum over all parameters is accumulated in backend memory. */
-double ddl_optim_grad_square(const struct ddl_optim *optim)
-{
-    ddl_model *model = optim->model;
-    const ddl_backend *backend = ddl_model_backend(model);
-    struct sum_args args = { .sum = optim->sums };
-    double sum = 0;
-    for (const struct part *part = optim->parts; part < optim->parts + optim->n_parts; part++) {
-        if (!is_trained(optim, part->row))
-            continue;
-        args.n = part->n;
-        args.x = ddl_model_flat_grad(model, part->row) + part->start;
-        backend->ops->sum_squares(backend->ctx, &args);
-        args.accumulate = true;
-    }
-    if (args.accumulate)
-        backend->ops->download(backend->ctx, &sum, optim->sums, sizeof sum);
-    return sum;
-}
-
-double ddl_optim_grad_norm(const struct ddl_optim *optim)
-{
-    return sqrt(ddl_optim_grad_square(optim));
-}
-
-/* Adds the sum of squares of x (n) to one that begins with the part if it is the first of its row. */
-static void add_squares(const struct ddl_optim *optim, const struct part *part, const float *x, double *sum)
-{
-    const ddl_backend *backend = ddl_model_backend(optim->model);
-    bool first = part == optim->parts || part[-1].row != part->row;
-    backend->ops->sum_squares(backend->ctx,
-                              &(struct sum_args){ .n = part->n, .x = x, .sum = sum, .accumulate = !first });
-}
-
-void ddl_optim_grad_squares(const struct ddl_optim *optim, double *squares)
-{
-    ddl_model *model = optim->model;
-    const ddl_backend *backend = ddl_model_backend(model);
-    size_t bytes = ddl_model_n_params(model) * sizeof *squares;
-    backend->ops->zero(backend->ctx, optim->sums, bytes);
-    for (const struct part *part = optim->parts; part < optim->parts + optim->n_parts; part++) {
-        if (is_trained(optim, part->row))
-            add_squares(optim, part, ddl_model_flat_grad(model, part->row) + part->start,
-                        optim->sums + part->row);
-    }
-    backend->ops->download(backend->ctx, squares, optim->sums, bytes);
-}
-
-void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
+/* Brings the lists up to date. */
+static void list(struct ddl_optim *optim)
 {
     const struct ddl_optim_config *k = &optim->config;
-    ddl_model *model = optim->model;
-    const ddl_backend *backend = ddl_model_backend(model);
+    const ddl_backend *backend = ddl_model_backend(optim->model);
+    struct lists *to = &optim->host;
+    size_t copies;
+    const uint16_t *bf16 = ddl_model_flat_bf16(optim->model, &copies);
+    if (optim->is_listed && optim->listed_for == bf16)
+        return;
+    optim->active = optim->trained = 0;
+    for (size_t i = 0; i < optim->n_parts; i++) {
+        const struct part *part = &optim->parts[i];
+        const struct ddl_param *row = ddl_model_param(optim->model, part->row);
+        const struct ddl_flat_param flat = ddl_model_flat_param(optim->model, part->row);
+        size_t active = row->active ? part->n : 0, trained = optim->frozen[part->row] ? 0 : active;
+        to->begin[i] = (int64_t)(flat.offset + part->start);
+        to->moments[i] = (int64_t)part->at;
+        to->copy[i] = flat.bf16 ? (int64_t)(flat.bf16 - bf16) + (int64_t)part->start : -1;
+        to->active[i] = (int64_t)active;
+        to->trained[i] = (int64_t)trained;
+        to->row[i] = (int32_t)part->row;
+        to->lr_scale[i] = k->use_lr_scale ? row->lr_scale : 1;
+        to->weight_decay[i] = k->weight_decay[row->group];
+        optim->active += active;
+        optim->trained += trained;
+    }
+    struct ddl_arena arena = { 0 };
+    place_lists(&arena, optim->n_parts);
+    backend->ops->upload(backend->ctx, optim->block, optim->host_block, arena.used);
+    optim->is_listed = true;
+    optim->listed_for = bf16;
+}
+
+/* The parameters. */
+static float *parameters(const struct ddl_optim *optim)
+{
+    const struct ddl_flat_param first = ddl_model_flat_param(optim->model, 0);
+    return first.value - first.offset;
+}
+
+/* Where the parts that are trained are in the parameters. */
+static struct ddl_parts trained_parts(const struct ddl_optim *optim)
+{
+    return (struct ddl_parts){ .n = optim->n_parts,
+                               .total = ddl_model_flat_size(optim->model),
+                               .numbers = optim->trained,
+                               .begin = optim->lists.begin,
+                               .size = optim->lists.trained };
+}
+
+/* All gradients; those of trained parameters that are flagged as zero are zeroed. */
+static const float *gradients(const struct ddl_optim *optim)
+{
+    for (size_t i = 0; i < optim->n_parts; i++) {
+        if (optim->host.trained[i])
+            (void)ddl_model_flat_grad(optim->model, optim->parts[i].row);
+    }
+    return ddl_model_flat_grad(optim->model, 0) - ddl_model_flat_param(optim->model, 0).offset;
+}
+
+/* Squares of all gradients into `sum`, (1) of the backend, or those of each row: (n_params). */
+static void add_squares(struct ddl_optim *optim, bool by_row, double *sum)
+{
+    const ddl_backend *backend = ddl_model_backend(optim->model);
+    list(optim);
+    backend->ops->sum_squares(
+        backend->ctx, &(struct sum_squares_args){ .parts = trained_parts(optim),
+                                                  .x = gradients(optim),
+                                                  .slot = by_row ? optim->lists.row : NULL,
+                                                  .slots = by_row ? ddl_model_n_params(optim->model) : 1,
+                                                  .sum = sum });
+}
+
+/* ---- a step ---- */
+
+void ddl_optim_square(struct ddl_optim *optim, double *square)
+{
+    add_squares(optim, false, square);
+}
+
+double ddl_optim_grad_norm(struct ddl_optim *optim)
+{
+    const ddl_backend *backend = ddl_model_backend(optim->model);
+    double square;
+    ddl_optim_square(optim, optim->sums);
+    backend->ops->download(backend->ctx, &square, optim->sums, sizeof square);
+    return sqrt(square);
+}
+
+void ddl_optim_grad_squares(struct ddl_optim *optim, double *squares)
+{
+    const ddl_backend *backend = ddl_model_backend(optim->model);
+    add_squares(optim, true, optim->sums);
+    backend->ops->download(backend->ctx, squares, optim->sums,
+                           ddl_model_n_params(optim->model) * sizeof *squares);
+}
+
+void ddl_optim_clip(struct ddl_optim *optim, const double *square, size_t n, const double *losses)
+{
+    const ddl_backend *backend = ddl_model_backend(optim->model);
+    backend->ops->clip(backend->ctx, &(struct clip_args){ .clip = optim->config.clip,
+                                                          .n = n,
+                                                          .losses = losses,
+                                                          .square = square,
+                                                          .factor = optim->factor });
+}
+
+void ddl_optim_update(struct ddl_optim *optim, double lr)
+{
+    const struct ddl_optim_config *k = &optim->config;
+    const ddl_backend *backend = ddl_model_backend(optim->model);
     double t = (double)++optim->steps;
-    struct adamw_args args = { .g_scale = k->clip > 0 ? (float)fmin(1, (double)k->clip / (norm + 1e-6)) : 1,
+    struct adamw_args args = { .moments = optim->lists.moments,
+                               .lr_scale = optim->lists.lr_scale,
+                               .weight_decay = optim->lists.weight_decay,
+                               .p = parameters(optim),
+                               .n_moments = optim->n_moments,
+                               .m = optim->m,
+                               .v = optim->v,
+                               .g_scale = optim->factor,
+                               .lr = lr,
                                .beta1 = k->beta1,
                                .beta2 = k->beta2,
                                .eps = k->eps,
                                .bias1 = (float)(1 - pow((double)k->beta1, t)),
                                .bias2 = (float)(1 - pow((double)k->beta2, t)) };
-    for (const struct part *part = optim->parts; part < optim->parts + optim->n_parts; part++) {
-        const struct ddl_param *row = ddl_model_param(model, part->row);
-        const struct ddl_flat_param flat = ddl_model_flat_param(model, part->row);
-        if (!is_trained(optim, part->row))
-            continue;
-        args.n = part->n;
-        args.p = flat.value + part->start;
-        args.p16 = flat.bf16 ? flat.bf16 + part->start : NULL;
-        args.g = ddl_model_flat_grad(model, part->row) + part->start;
-        args.m = optim->m + part->at;
-        args.v = optim->v + part->at;
-        args.lr = (float)(lr * (k->use_lr_scale ? (double)row->lr_scale : 1));
-        args.weight_decay = k->weight_decay[row->group];
-        backend->ops->adamw(backend->ctx, &args);
-    }
+    list(optim);
+    args.parts = trained_parts(optim);
+    args.g = gradients(optim);
+    args.p16 = ddl_model_flat_bf16(optim->model, &args.copies);
+    args.copy = args.p16 ? optim->lists.copy : NULL;
+    backend->ops->adamw(backend->ctx, &args);
 }
+
+void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
+{
+    const ddl_backend *backend = ddl_model_backend(optim->model);
+    double clip = (double)optim->config.clip;
+    float factor = clip > 0 ? (float)fmin(1, clip / (norm + 1e-6)) : 1;
+    backend->ops->upload(backend->ctx, optim->factor, &factor, sizeof factor);
+    ddl_optim_update(optim, lr);
+}
+
+/* ---- numbers that are not finite ---- */
 
 /* The numbers of a part, of one kind. */
 static const float *numbers_of(const struct ddl_optim *optim, const struct part *part, int kind)
@@ -224,30 +334,41 @@ static struct ddl_values values_of(const struct ddl_optim *optim, size_t row, in
     return values;
 }
 
-const char *ddl_optim_spoiled(const struct ddl_optim *optim, size_t *row, struct ddl_values *values)
+const char *ddl_optim_spoiled(struct ddl_optim *optim, size_t *row, struct ddl_values *values)
 {
-    static const char *const names[] = { "parameter", "first moment", "second moment" };
-    const ddl_model *model = optim->model;
-    ddl_backend *backend = ddl_model_backend(model);
-    size_t n = KINDS * ddl_model_n_params(model);
+    static const char *const names[KINDS] = { "parameter", "first moment", "second moment" };
+    ddl_backend *backend = ddl_model_backend(optim->model);
+    const struct lists *l = &optim->lists;
+    const float *numbers[KINDS] = { parameters(optim), optim->m, optim->v };
+    size_t n = ddl_model_n_params(optim->model);
+    list(optim);
     /* A sum is in double: squares of float32 numbers do not overflow it. Those of inactive parameters are 0.
      */
-    backend->ops->zero(backend->ctx, optim->sums, n * sizeof *optim->sums);
-    for (const struct part *part = optim->parts; part < optim->parts + optim->n_parts; part++) {
-        for (int kind = 0; kind < KINDS && ddl_model_param(model, part->row)->active; kind++)
-            add_squares(optim, part, numbers_of(optim, part, kind),
-                        optim->sums + KINDS * part->row + (size_t)kind);
+    for (size_t kind = 0; kind < KINDS; kind++) {
+        struct sum_squares_args args = {
+            .parts = { .n = optim->n_parts, .numbers = optim->active, .size = l->active },
+            .x = numbers[kind],
+            .slot = l->row,
+            .slots = n,
+            .sum = optim->sums + kind * n
+        };
+        args.parts.begin = kind == PARAMETER ? l->begin : l->moments;
+        args.parts.total = kind == PARAMETER ? ddl_model_flat_size(optim->model) : optim->n_moments;
+        backend->ops->sum_squares(backend->ctx, &args);
     }
-    backend->ops->download(backend->ctx, optim->host_sums, optim->sums, n * sizeof *optim->host_sums);
-    for (size_t i = 0; i < n; i++) {
-        if (isfinite(optim->host_sums[i]))
-            continue;
+    backend->ops->download(backend->ctx, optim->host_sums, optim->sums, KINDS * n * sizeof *optim->host_sums);
+    for (size_t i = 0; i < KINDS * n; i++) {
+        size_t kind = i % KINDS;
         *row = i / KINDS;
-        *values = values_of(optim, *row, (int)(i % KINDS));
-        return names[i % KINDS];
+        if (isfinite(optim->host_sums[kind * n + *row]))
+            continue;
+        *values = values_of(optim, *row, (int)kind);
+        return names[kind];
     }
     return NULL;
 }
+
+/* ---- state ---- */
 
 uint64_t ddl_optim_steps(const struct ddl_optim *optim)
 {

@@ -34,19 +34,25 @@ void ddl_optim_free(struct ddl_optim *optim); /* NULL is allowed */
 void ddl_optim_freeze(struct ddl_optim *optim, size_t i, bool frozen);
 
 /* The sum of squares of the model's gradients, over active parameters that are not frozen, the tied embedding
- * once; and its square root, the global norm. */
-double ddl_optim_grad_square(const struct ddl_optim *optim);
-double ddl_optim_grad_norm(const struct ddl_optim *optim);
+ * once: into `square`, (1) of the backend. Its square root is the global norm. */
+void ddl_optim_square(struct ddl_optim *optim, double *square);
+/* The factor of clipping from the square of the norm, (1) of the backend; a factor with which the next update
+ * changes nothing where that or one of the n losses, of the backend too, is not finite. */
+void ddl_optim_clip(struct ddl_optim *optim, const double *square, size_t n, const double *losses);
+/* One step at learning rate lr with this factor. Inactive parameters are left untouched, decay included. */
+void ddl_optim_update(struct ddl_optim *optim, double lr);
+
+/* The same with a norm in host memory: the norm of the gradient, and clipping and an update. */
+double ddl_optim_grad_norm(struct ddl_optim *optim);
+void ddl_optim_step(struct ddl_optim *optim, double lr, double norm);
 /* The sum of squares of each parameter's gradient, 0 of an inactive or frozen one, into squares (n_params) in
  * host memory. */
-void ddl_optim_grad_squares(const struct ddl_optim *optim, double *squares);
-/* One step at learning rate lr; `norm` as above. Inactive parameters are left untouched, decay included. */
-void ddl_optim_step(struct ddl_optim *optim, double lr, double norm);
+void ddl_optim_grad_squares(struct ddl_optim *optim, double *squares);
 
 /* The first active parameter that is not all finite, or whose moments are not: the row goes to *row,
  * "parameter", "first moment" or "second moment" is returned, and NULL if all are finite. Training cannot
  * continue from such a state, nor from a checkpoint of it. */
-const char *ddl_optim_spoiled(const struct ddl_optim *optim, size_t *row, struct ddl_values *values);
+const char *ddl_optim_spoiled(struct ddl_optim *optim, size_t *row, struct ddl_values *values);
 
 /* State for checkpoints: steps taken, and numbers [start, start + n) of the moments of parameter i, to and
  * from host memory; m or v may be NULL. Of numbers that the optimizer does not own, arrays keep their values,

@@ -1,5 +1,9 @@
 #include "train/step/step.h"
 
+#include "base/mem.h"
+#include "model/params/flat.h"
+#include "ops/ops.h"
+
 #include <math.h>
 
 size_t ddl_step_sequences(const struct ddl_step *step, size_t k)
@@ -20,31 +24,86 @@ static double scale_of(const struct ddl_step *step)
     return counted ? 1 / (double)counted : 0;
 }
 
-/* The gradient of this rank's micro-batches; ends at the first whose loss is not finite. */
-static ddl_status own_gradient(const struct ddl_step *step, struct ddl_step_result *out,
-                               struct ddl_error *err)
+/* Numbers of a step in backend memory: the square of the gradient's norm, then the loss of each micro-batch.
+ */
+static double *losses_of(const struct ddl_step *step)
 {
+    return step->sums + 1;
+}
+
+static size_t sums_bytes(const struct ddl_step *step)
+{
+    return (1 + step->accumulate) * sizeof *step->sums;
+}
+
+ddl_status ddl_step_reserve(struct ddl_step *step, struct ddl_error *err)
+{
+    ddl_backend *backend = ddl_model_backend(step->model);
+    step->sums = backend->ops->alloc(backend->ctx, sums_bytes(step));
+    step->host_sums = ddl_mem_zalloc(sums_bytes(step));
+    if (step->sums && step->host_sums)
+        return DDL_OK;
+    ddl_step_release(step);
+    return ddl_error_set(err, DDL_E_MEMORY, "out of memory for the losses of %zu micro-batches",
+                         step->accumulate);
+}
+
+void ddl_step_release(struct ddl_step *step)
+{
+    if (step->sums) {
+        ddl_backend *backend = ddl_model_backend(step->model);
+        backend->ops->free(backend->ctx, step->sums);
+    }
+    ddl_mem_free(step->host_sums);
+    step->sums = step->host_sums = NULL;
+}
+
+/* The gradient of this rank's micro-batches, and their losses in backend memory. */
+static ddl_status own_gradient(const struct ddl_step *step, double scale, struct ddl_error *err)
+{
+    const ddl_backend *backend = ddl_model_backend(step->model);
     size_t rows = step->batch * step->seq;
+    ddl_status status = DDL_OK;
     ddl_model_zero_grad(step->model);
-    for (size_t k = 0; k < step->accumulate; k++) {
-        struct ddl_loss loss;
+    for (size_t k = 0; k < step->accumulate && !status; k++) {
         struct ddl_batch batch = { ddl_step_sequences(step, k), step->seq, step->tokens + k * rows,
                                    step->targets + k * rows };
         if (step->overlap && k + 1 == step->accumulate)
             ddl_exchange_overlap(step->exchange, step->ws);
         ddl_workspace_set_probe(step->ws, k == 0 ? step->probe : NULL);
-        ddl_status status = ddl_model_backward(step->model, step->ws, &batch, out->scale, &loss, err);
+        status = ddl_model_backward_into(step->model, step->ws, &batch, scale, losses_of(step) + k, err);
         ddl_workspace_set_probe(step->ws, NULL);
-        if (status)
-            return status;
-        out->loss += loss.sum * out->scale;
+    }
+    return status ? status : backend->ops->check_error(backend->ctx, err);
+}
+
+/* Downloads the numbers of the step, and sums the losses up to the first that is not finite. */
+static ddl_status read_sums(const struct ddl_step *step, struct ddl_step_result *out, struct ddl_error *err)
+{
+    const ddl_backend *backend = ddl_model_backend(step->model);
+    backend->ops->download(backend->ctx, step->host_sums, step->sums, sums_bytes(step));
+    ddl_status status = backend->ops->check_error(backend->ctx, err);
+    if (status)
+        return status;
+    for (size_t k = 0; k < step->accumulate; k++) {
+        double sum = step->host_sums[1 + k];
+        out->loss += sum * out->scale;
         out->failed = k;
-        if (!isfinite(loss.sum))
+        if (!isfinite(sum))
             return ddl_error_set(err, DDL_E_NUMERIC, "the loss of micro-batch %zu of %zu is not finite",
                                  k + 1, step->accumulate);
     }
     out->failed = step->accumulate;
+    out->rank = ddl_comm_size(step->comm);
+    out->grad_norm = sqrt(step->host_sums[0]);
     return DDL_OK;
+}
+
+static ddl_status check_norm(const struct ddl_step_result *out, struct ddl_error *err)
+{
+    return isfinite(out->grad_norm)
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_NUMERIC, "the gradient is not finite, the loss is %.6g", out->loss);
 }
 
 /* Combines the results of all ranks: loss, norm and status. */
@@ -52,7 +111,7 @@ static ddl_status combine(const struct ddl_step *step, ddl_status status, struct
                           struct ddl_error *err)
 {
     size_t ranks = ddl_comm_size(step->comm);
-    double sums[] = { out->loss, ddl_optim_grad_square(step->optim), status != DDL_OK };
+    double sums[] = { out->loss, step->host_sums[0], status != DDL_OK };
     ddl_comm_sum_f64(step->comm, sizeof sums / sizeof *sums, sums);
     out->loss = sums[0];
     out->grad_norm = sqrt(sums[1]);
@@ -63,27 +122,31 @@ static ddl_status combine(const struct ddl_step *step, ddl_status status, struct
         out->rank = ranks - (size_t)first;
         return ddl_comm_agree(step->comm, status, err);
     }
-    if (!isfinite(out->grad_norm))
-        return ddl_error_set(err, DDL_E_NUMERIC, "the gradient is not finite, the loss is %.6g", out->loss);
-    return DDL_OK;
+    return check_norm(out, err);
 }
 
-/* All ranks exchange their gradients, also one that could not compute its own: the others wait for it. */
-static ddl_status gradient(const struct ddl_step *step, struct ddl_step_result *out, struct ddl_error *err)
+/* One rank: the update is computed without waiting for the numbers of the step. Those that are not finite
+ * make it change nothing. */
+static ddl_status update_unread(const struct ddl_step *step, double lr, struct ddl_step_result *out,
+                                struct ddl_error *err)
 {
-    out->scale = scale_of(step);
-    ddl_status status = own_gradient(step, out, err);
-    if (!step->comm && status)
-        return status;
-    ddl_exchange_gradients(step->exchange, step->ws);
-    return combine(step, status, out, err);
+    ddl_optim_clip(step->optim, step->sums, step->accumulate, losses_of(step));
+    ddl_optim_update(step->optim, lr);
+    ddl_status status = read_sums(step, out, err);
+    if (!status)
+        status = check_norm(out, err);
+    if (status)
+        ddl_optim_set_steps(step->optim, ddl_optim_steps(step->optim) - 1);
+    return status;
 }
 
-ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_result *out,
-                        struct ddl_error *err)
+/* Several ranks, or a filter of spikes: the numbers of the step decide whether there is an update. */
+static ddl_status update_read(const struct ddl_step *step, double lr, struct ddl_step_result *out,
+                              ddl_status status, struct ddl_error *err)
 {
-    *out = (struct ddl_step_result){ 0 };
-    ddl_status status = gradient(step, out, err);
+    if (!status)
+        status = read_sums(step, out, err);
+    status = step->comm ? combine(step, status, out, err) : status ? status : check_norm(out, err);
     if (status)
         return status;
     if (step->spike.z > 0)
@@ -93,4 +156,18 @@ ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_
         ddl_exchange_parameters(step->exchange);
     }
     return DDL_OK;
+}
+
+/* All ranks exchange their gradients, also one that could not compute its own: the others wait for it. */
+ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_result *out,
+                        struct ddl_error *err)
+{
+    *out = (struct ddl_step_result){ .scale = scale_of(step) };
+    ddl_status status = own_gradient(step, out->scale, err);
+    if (!step->comm && status)
+        return status;
+    ddl_exchange_gradients(step->exchange, step->ws);
+    ddl_optim_square(step->optim, step->sums);
+    return step->comm || step->spike.z > 0 ? update_read(step, lr, out, status, err)
+                                           : update_unread(step, lr, out, err);
 }

@@ -21,6 +21,7 @@ struct ddl_step {
     ddl_comm *comm;                      /* NULL: one rank; as all below */
     struct ddl_exchange *exchange;       /* of `optim`'s partition */
     bool overlap;                        /* gradients are exchanged while the last micro-batch runs */
+    double *sums, *host_sums;            /* of ddl_step_reserve */
 };
 struct ddl_step_result {
     double loss;      /* mean over the targets of all micro-batches of all ranks; 0 where there are none */
@@ -37,6 +38,11 @@ struct ddl_step_result {
 
 /* Sequences of micro-batch k. */
 size_t ddl_step_sequences(const struct ddl_step *step, size_t k);
+
+/* Allocates what the step reads from the backend: nothing else is downloaded in a step, except by `probe`.
+ * `model` and `accumulate` are set before. */
+ddl_status ddl_step_reserve(struct ddl_step *step, struct ddl_error *err);
+void ddl_step_release(struct ddl_step *step);
 
 /* The gradient of the mean, and one step of the optimizer at rate lr unless the norm is a spike.
  * DDL_E_NUMERIC, before any parameter or moment changes, if a loss or the norm is not finite. Allocates

@@ -102,6 +102,15 @@ struct mixed_args {
 };
 
 /* Adds parts 1, 2, ... to part 0, in that order. */
+/* A part of adamw_args, on its own: numbers from p, g, m and v on. */
+struct adamw_part {
+    const struct adamw_args *all;
+    float lr, weight_decay;
+    float *p, *m, *v;
+    const float *g;
+    uint16_t *p16;
+};
+
 struct parts_args {
     size_t parts, stride;
     float *first; /* part 0; part p is p * stride further */
