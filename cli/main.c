@@ -100,13 +100,16 @@ static int print_libraries(void)
 {
     struct ddl_error err;
     ddl_backend *backend;
-    char library[1100];
+    char library[1100], name[DDL_BACKEND_NAME_SIZE];
     if (ddl_backend_create(&backend, NULL, 0, &err)) {
         fprintf(stderr, "ddl: %s\n", printable(err.text));
         return EXIT_FAILED;
     }
-    printf("backend: %s\n", printable(ddl_backend_description(backend)));
+    printf("backend: %s\nbackends:", printable(ddl_backend_description(backend)));
     ddl_backend_free(backend);
+    for (size_t i = 0; ddl_backend_list(i, name); i++)
+        printf(" %s", name);
+    printf("\n");
     ddl_comm_library(library, sizeof library);
     printf("MPI: %s\n", printable(library));
     return EXIT_OK;

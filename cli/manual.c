@@ -293,6 +293,8 @@ static void print_program(void)
             { "DDL_COMM_PLUGIN", "Path of the MPI plugin, if not the one in the folders of the program and "
                                  "its library; no other "
                                  "place is searched" },
+            { "DDL_BACKEND_PLUGIN", "Path of a plugin with a backend, libddl_NAME.so, besides those in the "
+                                    "folders of the program and its library" },
             { "DDL_COMM_TIMEOUT", "Seconds to wait for another rank before the job is aborted; 0: no limit" },
             { 0 } });
     notes("files", (const struct note[]){ { "PREFIX/share/ddl/tokenizer",

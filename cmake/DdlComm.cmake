@@ -1,7 +1,7 @@
-# Communication between processes: where the library looks for the MPI plugin, and the plugin if MPI is installed. Sanitized
-# trees have none: MPI libraries are not clean under sanitizers.
+# Where the library looks for plugins, and the MPI plugin if MPI is installed. Sanitized trees have none: MPI libraries are
+# not clean under sanitizers.
 file(RELATIVE_PATH plugin_folder ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/ddl)
-set_source_files_properties(src/comm/plugin.c PROPERTIES COMPILE_DEFINITIONS DDL_PLUGIN_FOLDER="${plugin_folder}")
+set_source_files_properties(src/base/plugin.c PROPERTIES COMPILE_DEFINITIONS DDL_PLUGIN_FOLDER="${plugin_folder}")
 
 if(DDL_MPI AND NOT DDL_SANITIZE)
   find_package(MPI QUIET COMPONENTS C)

@@ -9,7 +9,7 @@ status=0
 # The headers of a layer that other layers may include.
 interface() {
     case $1 in
-    base) echo 'bf16|clock|crc32c|distribution|file|held|json|json_scan|locale|lock|machine|mem|noise|path|pattern|process|rng|sha256|utf8' ;;
+    base) echo 'bf16|clock|crc32c|distribution|file|held|json|json_scan|locale|lock|machine|mem|noise|path|pattern|plugin|process|rng|sha256|utf8' ;;
     tensor) echo 'safetensors' ;;
     ops) echo 'args|audit|cases|operands|ops|profile|trial' ;;
     text) echo 'limits|train' ;;

@@ -24,8 +24,7 @@ static const char *size_name(size_t i, char *out, size_t size)
 
 static const char *backend_name(size_t i, char *out, size_t size)
 {
-    (void)out, (void)size;
-    return ddl_backend_list(i);
+    return size < DDL_BACKEND_NAME_SIZE ? NULL : ddl_backend_list(i, out);
 }
 
 static const char *page_name(size_t i, char *out, size_t size)

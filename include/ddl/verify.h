@@ -25,7 +25,7 @@ extern "C" {
 
 /* How cases are run. */
 struct ddl_verify_config {
-    char backend[16];     /* "all", or one name of ddl_backend_list                                  */
+    char backend[48];     /* "all", or as ddl_backend_create                                         */
     size_t threads;       /* of the backend; 0: all cores                                            */
     int dtype;            /* enum ddl_precision, f32 or bf16: products of models; others are skipped */
     int recompute;        /* enum ddl_recompute of models and curves; a dump's is its run's          */
@@ -54,7 +54,8 @@ enum { DDL_VERIFY_MEASURES = 16 /* of one case at most */ };
 struct ddl_verify_case {
     const char *path;    /* the case's folder or file                                                     */
     const char *kind;    /* "model", "operator", "block", "elementwise", "tokenizer", "curve", "tasks",
-                            "inspect", "trouble", "op"; of what is not recognized "unknown"               */
+                            "inspect", "trouble", "op"; "backend": of all, one whose device is missing;
+                            of what is not recognized "unknown"                                           */
     const char *backend; /* its name, or NULL where none computes                                         */
     int outcome;         /* enum ddl_verify_outcome                                                       */
     size_t n_measures;   /* of them are set */

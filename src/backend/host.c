@@ -60,11 +60,9 @@ size_t host_memory_capacity(void *ctx)
     return ddl_mem_machine();
 }
 
-ddl_status host_check_device(const char *backend, size_t device, struct ddl_error *err)
+size_t host_devices(void)
 {
-    return device == 0 ? DDL_OK
-                       : ddl_error_set(err, DDL_E_USAGE, "backend %s:%zu: the only device of %s is %s:0",
-                                       backend, device, backend, backend);
+    return 1;
 }
 
 ddl_status host_check_error(void *ctx, struct ddl_error *err)

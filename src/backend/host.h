@@ -16,8 +16,7 @@ bool host_is_done(void *ctx, ddl_event event);
 void host_wait(void *ctx, ddl_event event);
 void host_synchronize(void *ctx);
 size_t host_memory_capacity(void *ctx);
-/* DDL_E_USAGE for a device index other than 0: there is one host. */
-ddl_status host_check_device(const char *backend, size_t device, struct ddl_error *err);
+size_t host_devices(void); /* one */
 
 size_t host_q8_bytes(void *ctx, size_t rows, size_t width); /* of q8.h */
 

@@ -1,57 +1,178 @@
-/* The backends of this build, by name. */
+/* The backends by name: those of this build, and plugins. */
 #include "backend/cpu/cpu.h"
+#include "backend/plugin.h"
 #include "backend/ref/ref.h"
 
 #include "base/mem.h"
+#include "base/plugin.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TABLE_ROW(name) &ddl_ops_##name,
-static const struct ddl_ops *const backends[] = { DDL_BACKENDS(TABLE_ROW) };
-#undef TABLE_ROW
-#define NAME_ROW(name) #name,
-const char *const ddl_backend_names[] = { DDL_BACKENDS(NAME_ROW) NULL };
-#undef NAME_ROW
-enum { N_BACKENDS = sizeof backends / sizeof *backends };
+_Static_assert((int)DDL_BACKEND_NAME_SIZE == (int)DDL_PLUGIN_NAME_SIZE,
+               "the name of a plugin is that of its backend");
 
-const char *ddl_backend_list(size_t i)
+static const struct ddl_ops *const built_in[] = { &ddl_ops_cpu, &ddl_ops_ref };
+enum { BUILT_IN = sizeof built_in / sizeof *built_in, MOST_BACKENDS = 16 };
+
+/* ---- names ---- */
+
+static const struct ddl_ops *find_built_in(const char *name)
 {
-    return i < N_BACKENDS ? ddl_backend_names[i] : NULL;
+    for (size_t i = 0; i < BUILT_IN; i++) {
+        if (strcmp(built_in[i]->name, name) == 0)
+            return built_in[i];
+    }
+    return NULL;
+}
+
+/* The plugin that the environment names; NULL if it names none. */
+static const char *chosen_plugin(void)
+{
+    const char *path = getenv("DDL_BACKEND_PLUGIN");
+    return path && *path ? path : NULL;
+}
+
+const char *ddl_backend_list(size_t i, char *name)
+{
+    char names[MOST_BACKENDS][DDL_PLUGIN_NAME_SIZE], chosen[DDL_PLUGIN_NAME_SIZE];
+    if (i < BUILT_IN) {
+        snprintf(name, DDL_BACKEND_NAME_SIZE, "%s", built_in[i]->name);
+        return name;
+    }
+    size_t n = ddl_plugin_names(names, MOST_BACKENDS), kept = 0, at = i - BUILT_IN;
+    bool has_chosen = chosen_plugin() && ddl_plugin_name(chosen, chosen_plugin()) && !find_built_in(chosen);
+    for (size_t k = 0; k < n; k++) {
+        bool is_backend = strcmp(names[k], "mpi") != 0 && !find_built_in(names[k]) &&
+                          !(has_chosen && strcmp(names[k], chosen) == 0);
+        if (is_backend && kept++ == at) {
+            memcpy(name, names[k], DDL_BACKEND_NAME_SIZE);
+            return name;
+        }
+    }
+    if (!has_chosen || at != kept)
+        return NULL;
+    memcpy(name, chosen, DDL_BACKEND_NAME_SIZE);
+    return name;
 }
 
 /* NAME or NAME:INDEX. */
-static ddl_status parse(const char *text, const struct ddl_ops **ops, size_t *device, struct ddl_error *err)
+struct choice {
+    char name[DDL_BACKEND_NAME_SIZE];
+    bool has_index;
+    size_t index;
+};
+
+static ddl_status unknown_name(const char *text, struct ddl_error *err)
 {
-    const char *colon = strchr(text, ':'), *digits = colon ? colon + 1 : NULL;
-    size_t length = colon ? (size_t)(colon - text) : strlen(text);
-    *ops = NULL;
-    *device = 0;
-    for (size_t i = 0; i < N_BACKENDS && !*ops; i++) {
-        if (strlen(backends[i]->name) == length && strncmp(backends[i]->name, text, length) == 0)
-            *ops = backends[i];
-    }
-    if (!*ops)
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "unknown backend '%s': expected " DDL_BACKEND_HELP
-                             " (this build has these; both run on the processor)",
-                             text);
-    if (!digits)
-        return DDL_OK;
-    size_t n = strspn(digits, "0123456789");
+    char list[MOST_BACKENDS * (DDL_BACKEND_NAME_SIZE + 1)] = "", name[DDL_BACKEND_NAME_SIZE], file[64];
+    for (size_t i = 0, at = 0; at < sizeof list && ddl_backend_list(i, name); i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, " %s", name);
+    snprintf(file, sizeof file, "libddl_%.*s.so", (int)strcspn(text, ":"), text);
+    if (!ddl_plugin_name(name, file))
+        return ddl_error_set(err, DDL_E_USAGE, "unknown backend '%s': expected one of:%s", text, list);
+    return ddl_error_set(err, DDL_E_USAGE,
+                         "unknown backend '%s': expected one of:%s; the plugin %s is not installed", text,
+                         list, file);
+}
+
+static ddl_status parse(struct choice *out, const char *text, struct ddl_error *err)
+{
+    const char *colon = strchr(text, ':'), *digits = colon ? colon + 1 : "0";
+    size_t length = colon ? (size_t)(colon - text) : strlen(text), n = strspn(digits, "0123456789");
+    if (length >= sizeof out->name)
+        return unknown_name(text, err);
+    memcpy(out->name, text, length);
+    out->name[length] = '\0';
     if (n == 0 || n > 4 || digits[n] != '\0')
         return ddl_error_set(err, DDL_E_USAGE, "backend '%s': expected a device index after ':', found '%s'",
                              text, digits);
-    *device = (size_t)strtoul(digits, NULL, 10);
+    out->has_index = colon != NULL;
+    out->index = (size_t)strtoul(digits, NULL, 10);
     return DDL_OK;
 }
 
+/* ---- plugins ---- */
+
+static const struct ddl_plugin_kind kind = { .a = "a backend plugin",
+                                             .the = "the backend plugin",
+                                             .symbol = DDL_BACKEND_PLUGIN_SYMBOL,
+                                             .abi = DDL_BACKEND_ABI };
+
+/* `text`: the whole name, with an index, for the error message. */
+static ddl_status load(const struct ddl_ops **out, const char *name, const char *text, struct ddl_error *err)
+{
+    char found[DDL_PLUGIN_PATH_SIZE], chosen[DDL_PLUGIN_NAME_SIZE];
+    const char *path = chosen_plugin();
+    const void *symbol;
+    if (path && !ddl_plugin_name(chosen, path))
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "DDL_BACKEND_PLUGIN: expected a file libddl_NAME.so, found '%s'", path);
+    if (!path || strcmp(chosen, name) != 0) {
+        if (!ddl_plugin_find(found, sizeof found, name))
+            return unknown_name(text, err);
+        path = found;
+    }
+    ddl_status status = ddl_plugin_load(&symbol, &kind, path, err);
+    if (status)
+        return status;
+    const struct ddl_backend_plugin *plugin = symbol;
+    if (strcmp(plugin->ops->name, name) != 0)
+        return ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: expected the backend %s, found %s", path, name,
+                             plugin->ops->name);
+    *out = plugin->ops;
+    return DDL_OK;
+}
+
+/* ---- devices ---- */
+
+/* The number of this process among those on its machine, as launchers put it into the environment; 0 without
+ * one. A process may have the variables of several, if one runs under another: the first row counts. */
+static size_t local_rank(void)
+{
+    static const char *const variables[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                             "MV2_COMM_WORLD_LOCAL_RANK",  "FLUX_TASK_LOCAL_ID",
+                                             "PALS_LOCAL_RANKID",          "SLURM_LOCALID" };
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *text = getenv(variables[i]);
+        if (text && *text)
+            return (size_t)strtoull(text, NULL, 10);
+    }
+    return 0;
+}
+
+/* Where the name has no index, the processes on a machine take its devices in turn. A backend without a
+ * device reports the reason when it is opened. */
+static ddl_status choose_device(size_t *device, const struct ddl_ops *ops, const struct choice *choice,
+                                struct ddl_error *err)
+{
+    size_t n = ops->devices();
+    *device = choice->has_index ? choice->index : n ? local_rank() % n : 0;
+    if (n == 0 || *device < n)
+        return DDL_OK;
+    return n == 1 ? ddl_error_set(err, DDL_E_USAGE, "backend %s:%zu: the only device of %s is %s:0",
+                                  ops->name, *device, ops->name, ops->name)
+                  : ddl_error_set(err, DDL_E_USAGE, "backend %s:%zu: expected a device from %s:0 to %s:%zu",
+                                  ops->name, *device, ops->name, ops->name, n - 1);
+}
+
+/* ---- backends ---- */
+
 ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t threads, struct ddl_error *err)
 {
-    const struct ddl_ops *ops;
-    size_t device;
+    struct choice choice;
+    size_t device = 0;
     *out = NULL;
-    ddl_status status = parse(name ? name : ddl_backend_names[0], &ops, &device, err);
+    name = name ? name : built_in[0]->name;
+    ddl_status status = parse(&choice, name, err);
+    if (status)
+        return status;
+    const struct ddl_ops *ops = find_built_in(choice.name);
+    if (!ops)
+        status = load(&ops, choice.name, name, err);
+    if (!status)
+        status = choose_device(&device, ops, &choice, err);
     if (status)
         return status;
     struct ddl_backend *backend = ddl_mem_zalloc(sizeof *backend);

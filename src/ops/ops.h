@@ -122,8 +122,11 @@ struct ddl_ops {
     const char *name;
     bool host_memory; /* backend memory is host memory: ops accept any host array */
     size_t step_rows; /* products of at most so many rows give a row the same bits for any number of rows */
-    /* Opens device number `device` of the backend; DDL_E_USAGE if there is none. *ctx is the backend's state,
-     * passed to every other member. `text` receives one line of description. */
+    /* Number of devices on this machine; 0 if there is none or it is unknown, then open reports the reason.
+     */
+    size_t (*devices)(void);
+    /* Opens device number `device` of them. *ctx is the backend's state, passed to every other member. `text`
+     * receives one line of description. */
     ddl_status (*open)(void **ctx, size_t device, size_t threads, char *text, size_t text_size,
                        struct ddl_error *err);
     void (*close)(void *ctx);

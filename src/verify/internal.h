@@ -42,6 +42,10 @@ struct context {
 /* Adds the outcome of a case to the totals. */
 void verify_count(struct ddl_verify_totals *totals, const struct ddl_verify_case *result);
 
+/* Whether backend number i of all is left out because creating it returned `status`: a plugin whose device is
+ * missing. */
+bool verify_skips_backend(const struct ddl_verify_config *config, size_t i, ddl_status status);
+
 /* Records one error of a quantity; the largest, as a share of its limit, is kept. A case fails above a limit.
  */
 void measure(struct context *c, const char *quantity, double limit, const char *tensor, double error);

@@ -95,18 +95,36 @@ static ddl_status run_backend(const struct ddl_verify_config *config, const char
     return status;
 }
 
+static ddl_status skip_backend(const char *name, const struct ddl_error *why, ddl_verify_fn *each, void *user,
+                               struct ddl_verify_totals *totals)
+{
+    struct ddl_verify_case result = { .path = name, .kind = "backend", .outcome = DDL_VERIFY_SKIP };
+    snprintf(result.sentence, sizeof result.sentence, "%s", why->text);
+    verify_count(totals, &result);
+    if (each)
+        each(user, &result);
+    return DDL_OK;
+}
+
 ddl_status ddl_verify_ops(const struct ddl_verify_config *config, ddl_verify_fn *each, void *user,
                           struct ddl_verify_totals *totals, struct ddl_error *err)
 {
     bool all = strcmp(config->backend, "all") == 0;
+    char name[DDL_BACKEND_NAME_SIZE];
     ddl_status status = DDL_OK;
     *totals = (struct ddl_verify_totals){ 0 };
     if (strcmp(config->backend, "ref") == 0)
         return ddl_error_set(err, DDL_E_USAGE,
                              "backend ref: ops are compared with this backend: expected another one");
-    for (size_t i = 0; !status && all && ddl_backend_list(i); i++) {
-        if (strcmp(ddl_backend_list(i), "ref") != 0)
-            status = run_backend(config, ddl_backend_list(i), each, user, totals, err);
+    for (size_t i = 0; !status && all && ddl_backend_list(i, name); i++) {
+        struct ddl_error why;
+        if (strcmp(name, "ref") == 0)
+            continue;
+        status = run_backend(config, name, each, user, totals, &why);
+        if (verify_skips_backend(config, i, status))
+            status = skip_backend(name, &why, each, user, totals);
+        else if (status)
+            ddl_error_set(err, status, "%s", why.text);
     }
     return all ? status : run_backend(config, config->backend, each, user, totals, err);
 }

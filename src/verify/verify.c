@@ -62,6 +62,11 @@ void verify_count(struct ddl_verify_totals *totals, const struct ddl_verify_case
     ++*counts[result->outcome];
 }
 
+bool verify_skips_backend(const struct ddl_verify_config *config, size_t i, ddl_status status)
+{
+    return status == DDL_E_UNSUPPORTED && i > 0 && strcmp(config->backend, "all") == 0;
+}
+
 static void report(struct run *run, const struct ddl_verify_case *result)
 {
     verify_count(run->totals, result);
@@ -289,18 +294,23 @@ static ddl_status walk(struct run *run, const char *path, size_t depth, struct d
 
 /* --- the run ------------------------------------------------------------------------------------------ */
 
+/* Of all backends, plugins that cannot be opened on this machine are skipped. */
 static ddl_status open_backends(struct run *run, struct ddl_error *err)
 {
     bool all = strcmp(run->config->backend, "all") == 0;
-    for (size_t i = 0; all ? ddl_backend_list(i) != NULL : i < 1; i++) {
-        const char *name = all ? ddl_backend_list(i) : run->config->backend;
+    char name[DDL_BACKEND_NAME_SIZE];
+    for (size_t i = 0; all ? ddl_backend_list(i, name) != NULL : i < 1; i++) {
+        struct ddl_error why;
         if (run->n_backends == MAX_BACKENDS)
             return ddl_error_set(err, DDL_E_UNSUPPORTED, "more than %d backends", MAX_BACKENDS);
-        ddl_status status =
-            ddl_backend_create(&run->backends[run->n_backends], name, run->config->threads, err);
-        if (status)
-            return status;
-        run->n_backends++;
+        ddl_status status = ddl_backend_create(&run->backends[run->n_backends],
+                                               all ? name : run->config->backend, run->config->threads, &why);
+        if (verify_skips_backend(run->config, i, status))
+            skip(run, name, "backend", why.text);
+        else if (status)
+            return ddl_error_set(err, status, "%s", why.text);
+        else
+            run->n_backends++;
     }
     return DDL_OK;
 }

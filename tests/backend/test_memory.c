@@ -11,10 +11,10 @@ enum { BYTES = 100003, THREADS = 2 };
 
 static void each_backend(void (*test)(const struct ddl_ops *ops, void *ctx))
 {
-    for (size_t i = 0; ddl_backend_list(i); i++) {
+    for (size_t i = 0; test_backend(i); i++) {
         ddl_backend *backend;
         struct ddl_error err;
-        assert_ok(ddl_backend_create(&backend, ddl_backend_list(i), THREADS, &err), err);
+        assert_ok(ddl_backend_create(&backend, test_backend(i), THREADS, &err), err);
         test(backend->ops, backend->ctx);
         assert_ok(backend->ops->check_error(backend->ctx, &err), err);
         ddl_backend_free(backend);

@@ -119,7 +119,7 @@ static void one_loader(void **state)
     snprintf(command, sizeof command, "cd '%s' && grep -rl --include=*.c 'dlopen(' src cli",
              source_path("."));
     assert_int_equal(run_command(command, out, sizeof out), 0);
-    assert_string_equal(out, "src/comm/plugin.c\n");
+    assert_string_equal(out, "src/base/plugin.c\n");
 }
 
 int main(void)

@@ -294,7 +294,7 @@ static void ragged_prefill_is_the_forward_pass(void **state)
     static const size_t rows[] = { 1, 2, 7, 33, 200 };
     for (size_t i = 0; i < PRESETS * 2; i++) {
         struct ddl_config config = config_of(presets[i / 2]);
-        ddl_backend *backend = backend_of(ddl_backend_list(i % 2), 2);
+        ddl_backend *backend = backend_of(test_backend(i % 2), 2);
         ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
             check_ragged(model, rows[r], presets[i / 2]);
@@ -415,7 +415,7 @@ static void choices_of_the_last_token(void **state)
     static const size_t rows[] = { 1, 4, 100 };
     struct ddl_config config = config_of("ddl-cc-ec");
     for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
-        ddl_backend *backend = backend_of(ddl_backend_list(i % 2), 2);
+        ddl_backend *backend = backend_of(test_backend(i % 2), 2);
         ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
         ddl_session *session = session_of(model, 2, rows[i / 2]);
         int32_t tokens[2][ROWS], targets[2][ROWS], choices[2][CHOICES], ranks[2][CHOICES];
@@ -490,9 +490,9 @@ static void a_prefill_is_interrupted(void **state)
 {
     (void)state;
     enum { ROWS = 5, TOKENS = 13, FIRST = 4 };
-    for (size_t b = 0; ddl_backend_list(b); b++) {
+    for (size_t b = 0; test_backend(b); b++) {
         struct ddl_config config = config_of("ddl-cc-ec");
-        ddl_backend *backend = backend_of(ddl_backend_list(b), 1);
+        ddl_backend *backend = backend_of(test_backend(b), 1);
         ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
         struct polls polls = { 0 };
         const struct ddl_session_options options = {

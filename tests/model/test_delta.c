@@ -512,10 +512,10 @@ static void host_memory_is_not_copied(void **state)
     (void)state;
     enum { N = 3, D = 7, C = 2 };
     struct ddl_error err = { 0 };
-    for (size_t b = 0; ddl_backend_list(b); b++) {
+    for (size_t b = 0; test_backend(b); b++) {
         ddl_backend *backend;
         struct device_stub stub;
-        assert_ok(ddl_backend_create(&backend, ddl_backend_list(b), 2, &err), err);
+        assert_ok(ddl_backend_create(&backend, test_backend(b), 2, &err), err);
         device_stub_init(&stub, backend);
         stub.ops.host_memory = backend->ops->host_memory;
         device_stub_allow(0);

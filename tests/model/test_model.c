@@ -78,12 +78,12 @@ static void accumulation_is_one_batch(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SMALL_VARIANTS; i++) {
-        for (size_t b = 0; ddl_backend_list(b); b++) {
+        for (size_t b = 0; test_backend(b); b++) {
             struct ddl_config config = variant_config(&small_variants[i]);
             struct small_model f;
             struct ddl_loss loss;
             struct ddl_error err;
-            small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
+            small_model_make(&f, test_backend(b), &config, DDL_PRECISION_F32);
             double scale = 1.0 / (SMALL_B * SMALL_T - 4);
             assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, scale, &loss, &err), err);
             float *whole = all_gradients(f.model);
@@ -105,12 +105,12 @@ static void accumulation_is_one_batch(void **state)
 static void runs_repeat(void **state)
 {
     (void)state;
-    for (size_t b = 0; ddl_backend_list(b); b++) {
+    for (size_t b = 0; test_backend(b); b++) {
         struct ddl_config config = small_config("ddl-tc-ec");
         struct small_model f;
         struct ddl_loss loss;
         struct ddl_error err;
-        small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
+        small_model_make(&f, test_backend(b), &config, DDL_PRECISION_F32);
         float *first = NULL;
         for (int run = 0; run < 3; run++) {
             ddl_model_zero_grad(f.model);
@@ -170,9 +170,9 @@ static void decoding_is_the_forward_pass(void **state)
         { 1, 1, 1, 1, 1, 1, 1, 1, 1 }, { 5, 1, 3 }, { 2, 2, 2, 2, 1 }, { 9 }
     };
     for (size_t i = 0; i < SMALL_VARIANTS; i++) {
-        for (size_t b = 0; ddl_backend_list(b); b++) {
+        for (size_t b = 0; test_backend(b); b++) {
             for (size_t s = 0; s < sizeof splits / sizeof *splits; s++)
-                decode_in_pieces(&small_variants[i], ddl_backend_list(b), splits[s]);
+                decode_in_pieces(&small_variants[i], test_backend(b), splits[s]);
         }
     }
 }
@@ -184,14 +184,14 @@ static void rebuilt_state_drifts_little(void **state)
     (void)state;
     static const size_t depths[] = { 12, 24, 48 };
     static const char *const presets[] = { "ddl-1", "ddl-tc", "ddl-cc-ec" };
-    for (size_t b = 0; ddl_backend_list(b); b++) {
+    for (size_t b = 0; test_backend(b); b++) {
         for (size_t i = 0; i < 9; i++) {
             struct ddl_config config = small_config(presets[i / 3]);
             config.n_layers = depths[i % 3];
             struct small_model f;
             struct ddl_loss loss;
             struct ddl_error err;
-            small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
+            small_model_make(&f, test_backend(b), &config, DDL_PRECISION_F32);
             assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);
             size_t n = SMALL_B * SMALL_T * config.d_model * config.channels, bytes = n * sizeof(float);
             float *rebuilt = malloc(bytes), *start = malloc(bytes);
@@ -304,12 +304,12 @@ static void bad_batches_are_refused(void **state)
 static void nothing_to_predict(void **state)
 {
     (void)state;
-    for (size_t b = 0; ddl_backend_list(b); b++) {
+    for (size_t b = 0; test_backend(b); b++) {
         struct ddl_config config = small_config("ddl-cc");
         struct small_model f;
         struct ddl_loss loss;
         struct ddl_error err;
-        small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_F32);
+        small_model_make(&f, test_backend(b), &config, DDL_PRECISION_F32);
         for (size_t i = 0; i < SMALL_B * SMALL_T; i++)
             f.targets[i] = -1;
         assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);

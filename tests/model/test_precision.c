@@ -144,11 +144,11 @@ static void faults_are_found(void **state)
 static void logits_give_the_loss(void **state)
 {
     (void)state;
-    for (size_t b = 0; ddl_backend_list(b); b++) {
+    for (size_t b = 0; test_backend(b); b++) {
         struct ddl_config config = small_config("ddl-cc-ec");
         struct small_model f;
         struct ddl_error err;
-        small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_BF16);
+        small_model_make(&f, test_backend(b), &config, DDL_PRECISION_BF16);
         size_t V = config.vocab_size, N = SMALL_B * SMALL_T;
         float *logits = malloc(N * V * sizeof *logits);
         double sum = 0, counted = 0, loss = small_mean_loss(&f);
@@ -173,15 +173,15 @@ static void logits_give_the_loss(void **state)
 static void products_see_what_was_written(void **state)
 {
     (void)state;
-    for (size_t b = 0; ddl_backend_list(b); b++) {
+    for (size_t b = 0; test_backend(b); b++) {
         struct ddl_config config = small_config("ddl-tc-ec");
         struct ddl_optim_config optim_config = ddl_optim_defaults();
         struct small_model f, g;
         struct ddl_optim *optim;
         struct ddl_loss loss;
         struct ddl_error err;
-        small_model_make(&f, ddl_backend_list(b), &config, DDL_PRECISION_BF16);
-        small_model_make(&g, ddl_backend_list(b), &config, DDL_PRECISION_BF16);
+        small_model_make(&f, test_backend(b), &config, DDL_PRECISION_BF16);
+        small_model_make(&g, test_backend(b), &config, DDL_PRECISION_BF16);
         (void)small_mean_loss(&g); /* its first values are rounded */
         assert_ok(ddl_optim_create(&optim, f.model, &optim_config, &err), err);
         for (int step = 0; step < 3; step++) {

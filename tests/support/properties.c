@@ -7,10 +7,10 @@
 
 void on_every_backend(property_fn *property)
 {
-    for (size_t i = 0; ddl_backend_list(i); i++) {
+    for (size_t i = 0; test_backend(i); i++) {
         struct ddl_error err = { 0 };
         ddl_backend *backend;
-        assert_ok(ddl_backend_create(&backend, ddl_backend_list(i), 0, &err), err);
+        assert_ok(ddl_backend_create(&backend, test_backend(i), 0, &err), err);
         property(backend);
         ddl_backend_free(backend);
     }

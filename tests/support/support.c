@@ -59,6 +59,22 @@ bool test_takes(size_t i, size_t stride)
     return !test_sample_sanitized() || i % stride == 0;
 }
 
+const char *test_backend(size_t i)
+{
+    static char names[8][64];
+    static int next;
+    const char *list = getenv("DDL_TEST_BACKENDS"), *at = list && *list ? list : "cpu,ref";
+    for (; *at && i > 0; i--) {
+        at += strcspn(at, ",");
+        at += *at == ',';
+    }
+    if (!*at)
+        return NULL;
+    char *name = names[next++ % 8];
+    snprintf(name, sizeof names[0], "%.*s", (int)strcspn(at, ","), at);
+    return name;
+}
+
 const char *ddl_program(void)
 {
     return environment("DDL_PROGRAM");

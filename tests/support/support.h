@@ -22,6 +22,10 @@ bool test_sample(void);
 bool test_sample_sanitized(void);
 /* Whether case i is tested: every `stride`-th one in a sample of the second kind, else all. */
 bool test_takes(size_t i, size_t stride);
+/* Name of backend i that tests run on, or NULL past the last: those built in, or those that DDL_TEST_BACKENDS
+ * lists ("cuda:1,cpu"); the first is the one of tests that need only one. Each call returns one of a few
+ * rotating static buffers. */
+const char *test_backend(size_t i);
 /* The `ddl` program under test. */
 const char *ddl_program(void);
 

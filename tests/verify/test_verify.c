@@ -257,10 +257,11 @@ static void golden_cases_pass(int recompute, const char *backend, const char *cu
     snprintf(config.data, sizeof config.data, "%s", source_path("data"));
     static struct path folders[MAX_CASES];
     const char *paths[MAX_CASES];
+    char name[DDL_BACKEND_NAME_SIZE];
     size_t n = golden_folders(curves, all_wide, folders), backends = 0;
     for (size_t i = 0; i < n; i++)
         paths[i] = folders[i].text;
-    while (ddl_backend_list(backends))
+    while (ddl_backend_list(backends, name))
         backends++;
     if (!all)
         backends = 1;

@@ -15,14 +15,13 @@ enum { MOST_THREADS = 4096, LINE = DDL_ALIGN / sizeof(float) };
 static ddl_status open_cpu(void **ctx, size_t device, size_t threads, char *text, size_t text_size,
                            struct ddl_error *err)
 {
+    (void)device;
     const char *isa;
     struct cpu cpu = { .threads = threads ? threads : parallel_default_threads() };
     if (cpu.threads > MOST_THREADS)
         return ddl_error_set(err, DDL_E_USAGE, "backend cpu: %zu threads exceed the limit of %d", cpu.threads,
                              MOST_THREADS);
-    ddl_status status = host_check_device("cpu", device, err);
-    if (!status)
-        status = isa_choose(&cpu.k, &isa, err);
+    ddl_status status = isa_choose(&cpu.k, &isa, err);
     if (status)
         return status;
     status = library_open(&cpu.library, err);
@@ -183,6 +182,7 @@ void cpu_copy(void *ctx, const struct copy_args *a)
 const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
                                      .host_memory = true,
                                      .step_rows = MOST_SKINNY,
+                                     .devices = host_devices,
                                      .open = open_cpu,
                                      .close = close_cpu,
                                      .reserve = reserve,

@@ -9,10 +9,10 @@
 static ddl_status open_ref(void **ctx, size_t device, size_t threads, char *text, size_t text_size,
                            struct ddl_error *err)
 {
-    (void)threads;
+    (void)threads, (void)device, (void)err;
     *ctx = NULL;
     snprintf(text, text_size, "ref (scalar, double accumulators)");
-    return host_check_device("ref", device, err);
+    return DDL_OK;
 }
 
 static void close_ref(void *ctx)
@@ -56,6 +56,7 @@ void ref_copy(void *ctx, const struct copy_args *a)
 const struct ddl_ops ddl_ops_ref = { .name = "ref",
                                      .host_memory = true,
                                      .step_rows = SIZE_MAX,
+                                     .devices = host_devices,
                                      .open = open_ref,
                                      .close = close_ref,
                                      .reserve = reserve_nothing,
