@@ -17,7 +17,7 @@ interface() {
     model) echo 'files/(load|sums)|observe/(poll|probe|rows)|params/flat|pass/(decode|measure|redirect)' ;;
     infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
-    train) echo 'config/(recipe|train_config)|nonfinite/nonfinite|run/run_data|step/(optim|spike|step)' ;;
+    train) echo 'config/(configure|recipe|recipe_writer|train_config)|nonfinite/nonfinite|run/run_data|step/(optim|spike|step)' ;;
     *) echo 'none' ;;
     esac
 }

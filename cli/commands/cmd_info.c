@@ -5,7 +5,7 @@
 #include "ddl/train.h"
 #include "cli/output/escape.h"
 #include "cli/model/folder.h"
-#include "cli/model/match.h"
+#include "cli/output/match_print.h"
 
 #include <stdbool.h>
 #include <stddef.h>

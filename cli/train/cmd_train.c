@@ -4,7 +4,7 @@
 #include "ddl/json.h"
 #include "ddl/train.h"
 #include "cli/output/escape.h"
-#include "cli/model/match.h"
+#include "cli/output/match_print.h"
 #include "cli/train/train_display.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "cli/output/escape.h"
 
 #include "cli/cli.h"
-#include "cli/model/match.h"
+#include "cli/output/match_print.h"
 
 #include <math.h>
 #include <string.h>

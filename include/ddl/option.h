@@ -141,6 +141,11 @@ DDL_API ddl_status ddl_option_parse(const struct ddl_option *table, void *object
                                     const struct ddl_option *table2, void *object2, int argc, char **argv,
                                     int *n_positional, struct ddl_error *err);
 
+/* Sets given[i] to whether argv[1..argc-1] has an option for row i of `table`; ddl_option_parse has accepted
+ * it with `table` and `table2`. */
+DDL_API void ddl_option_find_given(const struct ddl_option *table, const struct ddl_option *table2, int argc,
+                                   char **argv, bool *given);
+
 #ifdef __cplusplus
 }
 #endif

@@ -568,3 +568,16 @@ ddl_status ddl_option_parse(const struct ddl_option *table, void *object, const 
     *n_positional = kept;
     return DDL_OK;
 }
+
+void ddl_option_find_given(const struct ddl_option *table, const struct ddl_option *table2, int argc,
+                           char **argv, bool *given)
+{
+    const struct pair pair = { { table, table2 }, { given, NULL } };
+    for (size_t i = 0; table[i].name; i++)
+        given[i] = false;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        struct flag flag;
+        if (is_flag(argv[i]) && !take_flag(&pair, argc, argv, &i, &flag, NULL) && flag.object == given)
+            given[flag.option - table] = true;
+    }
+}

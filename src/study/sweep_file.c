@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "train/config/train_config.h"
 
 #include <stdlib.h>
 #include <string.h>

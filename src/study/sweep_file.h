@@ -3,7 +3,7 @@
 #define DDL_STUDY_SWEEP_FILE_H
 
 #include "ddl/sweep.h"
-#include "train/config/train_config.h"
+#include "train/config/recipe.h"
 
 /* Values of one key, each an entry of `values` with its line. */
 struct sweep_axis {

@@ -3,6 +3,7 @@
 #include "study/sweep_internal.h"
 
 #include "base/file.h"
+#include "train/config/configure.h"
 
 #include <math.h>
 #include <stdlib.h>

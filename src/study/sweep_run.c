@@ -10,6 +10,7 @@
 #include "base/lock.h"
 #include "base/process.h"
 #include "comm/comm.h"
+#include "train/config/recipe_writer.h"
 #include "train/config/train_config.h"
 
 #include <stdio.h>

@@ -8,6 +8,7 @@
 #include "base/lock.h"
 #include "ddl/json.h"
 #include "ddl/run.h"
+#include "train/config/train_config.h"
 
 #include <stdio.h>
 #include <string.h>

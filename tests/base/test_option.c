@@ -430,6 +430,19 @@ static void command_line_errors(void **state)
     assert_non_null(strstr(err.text, "unknown option '--xxx"));
 }
 
+/* By any name, with either value of a switch; not what follows "--". */
+static void given_rows(void **state)
+{
+    (void)state;
+    char program[] = "prog", no_flag[] = "--no-flag", any[] = "--any=2", out[] = "--out", seed[] = "seed",
+         end[] = "--", lr[] = "--lr=1";
+    char *argv[] = { program, no_flag, any, out, seed, end, lr };
+    bool given[7];
+    ddl_option_find_given(table, table2, 7, argv, given);
+    for (size_t i = 0; i < 7; i++)
+        assert_int_equal(given[i], i == 0 || i == 5);
+}
+
 static void without_tables(void **state)
 {
     (void)state;
@@ -461,6 +474,7 @@ int main(void)
         cmocka_unit_test(command_line),
         cmocka_unit_test(command_line_aliases),
         cmocka_unit_test(command_line_errors),
+        cmocka_unit_test(given_rows),
         cmocka_unit_test(without_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

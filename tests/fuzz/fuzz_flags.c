@@ -6,6 +6,7 @@
 #include "ddl/generate.h"
 #include "ddl/train.h"
 #include "ddl/verify.h"
+#include "train/config/recipe_writer.h"
 #include "train/config/train_config.h"
 
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 #include "fuzz.h"
 
 #include "ddl/train.h"
+#include "train/config/recipe_writer.h"
 #include "train/config/train_config.h"
 
 #include <string.h>

@@ -5,6 +5,7 @@
 #include "ddl/compare.h"
 #include "ddl/tasks.h"
 #include "train/run/resume.h"
+#include "train/config/recipe_writer.h"
 #include "train/config/train_config.h"
 
 #include <math.h>

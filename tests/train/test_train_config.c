@@ -6,6 +6,7 @@
 #include "ddl/data.h"
 #include "ddl/train.h"
 #include "train/config/recipe.h"
+#include "train/config/recipe_writer.h"
 #include "train/config/train_config.h"
 
 #include <math.h>

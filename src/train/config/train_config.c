@@ -1,19 +1,13 @@
-#define _POSIX_C_SOURCE 200809L
 #include "train/config/train_config.h"
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "base/path.h"
 #include "checkpoint/folder.h"
 #include "comm/comm.h"
-#include "ddl/data.h"
 #include "ddl/run.h"
 #include "train/config/freeze.h"
-#include "train/run/run_data.h"
 #include "train/step/schedule.h"
 #include "train/step/spike.h"
 #include "train/log/tensorboard.h"
-#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -336,8 +330,6 @@ static const struct ddl_option rows[] = { ROWS(OPTION){ 0 } };
 #define ON_RESUME(on_resume, ...) DDL_RESUME_##on_resume,
 static const enum ddl_on_resume rows_on_resume[] = { ROWS(ON_RESUME) };
 
-enum { N_ROWS = sizeof rows / sizeof *rows - 1 };
-
 const struct ddl_option *ddl_train_options(void)
 {
     return rows;
@@ -421,10 +413,9 @@ size_t ddl_train_ranks(const struct ddl_train_config *config)
     return config->ranks ? config->ranks : ddl_comm_size(config->comm);
 }
 
-/* The field of a row that may be computed. */
-static uint64_t *automatic_field(const struct ddl_option *row, struct ddl_train_config *t)
+uint64_t *ddl_train_automatic_field(const struct ddl_option *row, struct ddl_train_config *config)
 {
-    return (uint64_t *)((char *)t + row->offset);
+    return (uint64_t *)((char *)config + row->offset);
 }
 
 /* Its bit in ddl_train_config.computed: the rows that may be computed are counted. */
@@ -442,11 +433,16 @@ void ddl_train_set_computed(const struct ddl_option *row, struct ddl_train_confi
         config->computed |= computed_bit(row);
 }
 
+bool ddl_train_is_computed(const struct ddl_option *row, const struct ddl_train_config *config)
+{
+    return row->automatic && config->computed & computed_bit(row);
+}
+
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config)
 {
     struct ddl_train_config t = *config;
     for (const struct ddl_option *row = rows; row->name; row++) {
-        if (row->automatic && *automatic_field(row, &t) == DDL_OPTION_AUTO)
+        if (row->automatic && *ddl_train_automatic_field(row, &t) == DDL_OPTION_AUTO)
             ddl_train_set_computed(row, &t);
     }
     t.seq = t.seq ? t.seq : t.config.block_size;
@@ -500,418 +496,6 @@ struct ddl_generate_config ddl_train_sample(const struct ddl_train_config *confi
     return generate;
 }
 
-/* ---- putting it together ---- */
-
-/* Our rows and the model's in one table (malloc'ed), all offsets in struct ddl_train_config. */
-static struct ddl_option *all_rows(struct ddl_error *err)
-{
-    const struct ddl_option *model = ddl_config_options();
-    size_t n = 0;
-    while (model[n].name)
-        n++;
-    struct ddl_option *table = calloc(N_ROWS + n + 1, sizeof *table);
-    if (!table) {
-        ddl_error_set(err, DDL_E_MEMORY, "out of memory for the table of options");
-        return NULL;
-    }
-    memcpy(table, rows, N_ROWS * sizeof *table);
-    for (size_t i = 0; i < n; i++) {
-        table[N_ROWS + i] = model[i];
-        table[N_ROWS + i].offset += AT(config);
-    }
-    return table;
-}
-
-/* nanoGPT's values of init_from, which are no folders here. */
-static ddl_status check_init_from(const char *value, struct ddl_error *err)
-{
-    static const struct {
-        const char *value, *advice;
-    } others[] = { { "scratch", "leave init_from out: a model then starts from random weights" },
-                   { "resume", "ddl train --resume continues the run in out" } };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (strcmp(value, others[i].value) == 0 && !ddl_file_exists(value))
-            return ddl_error_set(err, DDL_E_USAGE,
-                                 "init_from: expected the folder of a model or run, found '%s'; %s", value,
-                                 others[i].advice);
-    }
-    return DDL_OK;
-}
-
-/* The configuration that the names alone give. */
-static ddl_status named_config(const struct ddl_train_config *t, struct ddl_config *out,
-                               struct ddl_error *err)
-{
-    *out = ddl_config_defaults();
-    ddl_status status = DDL_OK;
-    if (*t->init_from && (*t->model || *t->size))
-        return ddl_error_set(err, DDL_E_USAGE, "init_from determines the whole model: leave out %s '%s'",
-                             *t->model ? "model" : "size", *t->model ? t->model : t->size);
-    status = check_init_from(t->init_from, err);
-    if (!status && *t->init_from)
-        return ddl_run_config(out, t->init_from, t->verify, NULL, NULL, err);
-    if (!status && *t->size)
-        status = ddl_config_set_size(out, t->size, err);
-    if (!status && *t->model)
-        status = ddl_config_set_preset(out, t->model, err);
-    return status;
-}
-
-/* An earlier line may not set the key of entry i by another name to another value. */
-static ddl_status check_names(const struct ddl_recipe *recipe, size_t i, const struct ddl_option *table,
-                              const char *where, struct ddl_error *err)
-{
-    const struct ddl_recipe_entry *entry = &recipe->entries[i];
-    const struct ddl_option *row = ddl_option_find(table, entry->key);
-    for (const struct ddl_recipe_entry *earlier = recipe->entries; earlier < entry; earlier++) {
-        if (ddl_option_find(table, earlier->key) == row &&
-            !ddl_option_same(row, earlier->value, entry->value))
-            return ddl_error_set(
-                err, DDL_E_USAGE,
-                "%s: '%.80s' is the same key as '%.80s' at line %zu: expected %.80s, found %.80s", where,
-                entry->key, earlier->key, earlier->line, earlier->value, entry->value);
-    }
-    return DDL_OK;
-}
-
-/* The keys that a recipe has and that are not keys of a run. */
-struct file_keys {
-    int relative_to;    /* enum ddl_relative_to */
-    char computed[512]; /* keys, separated by commas */
-};
-static const char computed_key[] = "computed";
-static const struct ddl_option file_rows[] = {
-    { ddl_relative_to_key, DDL_OPTION_CHOICE, offsetof(struct file_keys, relative_to), 0, 0, 0,
-      ddl_relative_to_names, "NAME", "what relative paths in the recipe are relative to" },
-    { computed_key, DDL_OPTION_STRING, offsetof(struct file_keys, computed),
-      sizeof(((struct file_keys *)0)->computed), 0, 0, NULL, "NAMES",
-      "keys whose values in the recipe were computed: computed again for another number of steps" },
-    { 0 },
-};
-
-static ddl_status read_file_keys(const struct ddl_train_layer *layer, struct file_keys *keys,
-                                 struct ddl_error *err)
-{
-    const struct ddl_recipe *recipe = layer->recipe;
-    ddl_status status = DDL_OK;
-    *keys = (struct file_keys){ 0 };
-    keys->relative_to = layer->relative ? DDL_RELATIVE_TO_RECIPE : DDL_RELATIVE_TO_WORKING_DIRECTORY;
-    for (size_t i = 0; !status && i < recipe->n; i++) {
-        const struct ddl_recipe_entry *entry = &recipe->entries[i];
-        const struct ddl_option *row = ddl_option_find(file_rows, entry->key);
-        char where[1200];
-        if (!row)
-            continue;
-        snprintf(where, sizeof where, "%.1024s:%zu: %s", layer->path, entry->line, row->name);
-        status = ddl_option_set(row, keys, entry->value, where, err);
-    }
-    return status;
-}
-
-/* Sets a key of a recipe in `folder` (NULL: paths are relative to the working directory). */
-static ddl_status apply_entry(const struct ddl_option *row, const char *value, const char *folder,
-                              const char *where, struct ddl_train_config *t, struct ddl_error *err)
-{
-    char mapped[DDL_PATHS_SIZE];
-    if (!folder || !ddl_option_is_path(row))
-        return ddl_option_set(row, t, ddl_train_current_value(row->name, value), where, err);
-    if (!ddl_train_map_paths(row, DDL_PATHS_LOAD, folder, value, mapped, sizeof mapped))
-        return ddl_error_set(err, DDL_E_USAGE, "%s: the path is too long: '%.200s'", where, value);
-    return ddl_option_set(row, t, mapped, where, err);
-}
-
-static ddl_status unknown_key(const struct ddl_option *table, const char *where, const char *key,
-                              struct ddl_error *err)
-{
-    struct ddl_error found;
-    ddl_status status = ddl_option_unknown(table, where, "key", key, &found);
-    return ddl_error_set(err, status, "%.900s%s", found.text,
-                         found.has_no_hint ? "; 'ddl help train' lists the keys" : "");
-}
-
-static ddl_status apply_recipe(const struct ddl_train_layer *layer, const struct ddl_option *table,
-                               struct ddl_train_config *t, struct ddl_error *err)
-{
-    const struct ddl_recipe *recipe = layer->recipe;
-    const char *path = layer->path;
-    struct file_keys keys;
-    char folder[DDL_PATHS_SIZE] = ".";
-    ddl_status status = read_file_keys(layer, &keys, err);
-    if (!status && !ddl_path_folder(path, folder, sizeof folder))
-        status = ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
-    const char *base = keys.relative_to == DDL_RELATIVE_TO_RECIPE ? folder : NULL;
-    for (size_t i = 0; !status && i < recipe->n; i++) {
-        const struct ddl_recipe_entry *entry = &recipe->entries[i];
-        char where[1200];
-        snprintf(where, sizeof where, "%.1024s:%zu", path, entry->line);
-        const struct ddl_option *row = ddl_option_find(table, entry->key);
-        if (ddl_option_find(file_rows, entry->key))
-            continue;
-        if (!row)
-            return unknown_key(table, where, entry->key, err);
-        status = row->aliases || row->others ? check_names(recipe, i, table, where, err) : DDL_OK;
-        snprintf(where, sizeof where, "%.1024s:%zu: %s", path, entry->line, row->name);
-        if (!status)
-            status = apply_entry(row, entry->value, base, where, t, err);
-    }
-    return status;
-}
-
-struct sources {
-    const struct ddl_option *table, *more;
-    void *more_object;
-    const struct ddl_train_layer *layers; /* n_layers recipes; a later one overrides the ones before */
-    size_t n_layers;
-    int argc;
-    char **argv;
-};
-
-/* The recipes from `first` on, and the flags, onto *t. The flags are read from a copy: reading moves them
- * about. */
-static ddl_status apply_from(const struct sources *s, size_t first, struct ddl_train_config *t, char **copy,
-                             int *n_positional, struct ddl_error *err)
-{
-    ddl_status status = DDL_OK;
-    for (size_t i = first; !status && i < s->n_layers; i++)
-        status = apply_recipe(&s->layers[i], s->table, t, err);
-    if (status)
-        return status;
-    memcpy(copy, s->argv, (size_t)s->argc * sizeof *copy);
-    return ddl_option_parse(s->table, t, s->more, s->more_object, s->argc, copy, n_positional, err);
-}
-
-static ddl_status apply_all(const struct sources *s, struct ddl_train_config *t, char **copy,
-                            int *n_positional, struct ddl_error *err)
-{
-    return apply_from(s, 0, t, copy, n_positional, err);
-}
-
-/* block_size without seq, as an option or in a later recipe, sets the length of the sequences too: the first
- * recipe's seq was chosen for its own block_size. */
-static ddl_status follow_block_size(const struct sources *s, struct ddl_train_config *t, char **copy,
-                                    int *n_positional, struct ddl_error *err)
-{
-    struct ddl_train_config later = { .seq = SIZE_MAX };
-    ddl_status status = apply_from(s, 1, &later, copy, n_positional, err);
-    if (!status && later.config.block_size && later.seq == SIZE_MAX)
-        t->seq = 0;
-    return status;
-}
-
-/* accumulate without global_batch, as an option or in a later recipe, sets the size of a step too: the
- * global_batch of the first recipe would leave it without effect. */
-static ddl_status follow_accumulate(const struct sources *s, struct ddl_train_config *t, char **copy,
-                                    int *n_positional, struct ddl_error *err)
-{
-    struct ddl_train_config later = { .global_batch = UINT64_MAX };
-    ddl_status status = apply_from(s, 1, &later, copy, n_positional, err);
-    if (!status && later.accumulate && later.global_batch == UINT64_MAX)
-        t->global_batch = 0;
-    return status;
-}
-
-/* Whether `list`, names separated by commas, has the name. */
-static bool is_listed(const char *list, const char *name)
-{
-    for (size_t n; *list; list += n + (list[n] == ',')) {
-        n = strcspn(list, ",");
-        if (n == strlen(name) && memcmp(list, name, n) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* The values that layer l lists as computed: computed again if steps is set to another number than the
- * layer's, unless a later layer or a flag sets them. */
-static ddl_status follow_steps(const struct sources *s, size_t l, struct ddl_train_config *t, char **copy,
-                               int *n_positional, struct ddl_error *err)
-{
-    static const uint64_t unset = DDL_OPTION_AUTO - 1; /* beyond the range of every row */
-    struct ddl_train_config own = ddl_train_defaults(), later = { 0 };
-    struct file_keys keys;
-    ddl_status status = read_file_keys(&s->layers[l], &keys, err);
-    if (status || !*keys.computed)
-        return status;
-    for (const struct ddl_option *row = rows; row->name; row++) {
-        if (row->automatic)
-            *automatic_field(row, &later) = unset;
-    }
-    status = apply_recipe(&s->layers[l], s->table, &own, err);
-    if (!status)
-        status = apply_from(s, l + 1, &later, copy, n_positional, err);
-    for (const struct ddl_option *row = rows; row->name && !status; row++) {
-        if (!row->automatic || !is_listed(keys.computed, row->name) || *automatic_field(row, &later) != unset)
-            continue;
-        if (t->steps == own.steps)
-            ddl_train_set_computed(row, t);
-        else
-            *automatic_field(row, t) = DDL_OPTION_AUTO;
-    }
-    return status;
-}
-
-/* The vocabulary of the tokenizer, or of the one that built the shards; 0 if neither can be read: the run
- * then reports why. */
-static ddl_status vocabulary_of(const struct ddl_train_config *t, size_t *n, struct ddl_error *err)
-{
-    struct ddl_tokenizer_identity id = { 0 };
-    ddl_tokenizer *tokenizer;
-    ddl_shards *shards;
-    ddl_status status = DDL_OK;
-    *n = 0;
-    if (*t->tokenizer) {
-        status = ddl_tokenizer_load(&tokenizer, t->tokenizer, err);
-        if (!status) {
-            *n = ddl_tokenizer_vocab_size(tokenizer);
-            ddl_tokenizer_free(tokenizer);
-        }
-    } else if (*t->train_data) {
-        status = ddl_train_open_train(t, &shards, err);
-        if (!status) {
-            status = ddl_shards_identity(shards, &id, err);
-            *n = id.vocab_size;
-            ddl_shards_close(shards);
-        }
-    }
-    return status == DDL_E_MEMORY ? status : DDL_OK;
-}
-
-/* vocab_size, if it is not among the given keys. */
-static ddl_status default_vocabulary(const struct ddl_config *given, struct ddl_train_config *t,
-                                     struct ddl_error *err)
-{
-    size_t n = 0;
-    ddl_status status = DDL_OK;
-    if (!given->vocab_size && !*t->init_from)
-        status = vocabulary_of(t, &n, err);
-    if (!status && n) {
-        t->config.vocab_size = ddl_vocab_size_padded(n);
-        t->vocab_automatic = true;
-    }
-    return status;
-}
-
-/* Whether an earlier version stored hidden_size or num_attention_heads in the recipe of a run without their
- * head_dim, which then is that of the named size. A stored recipe is one with both size and init_from: in a
- * recipe written by hand they exclude each other. */
-static bool has_former_head_dim(const struct sources *s)
-{
-    for (size_t l = 0; l < s->n_layers; l++) {
-        const struct ddl_recipe *recipe = s->layers[l].recipe;
-        if (ddl_recipe_find(recipe, "size") && ddl_recipe_find(recipe, "init_from") &&
-            (ddl_recipe_find(recipe, "hidden_size") || ddl_recipe_find(recipe, "num_attention_heads")))
-            return true;
-    }
-    return false;
-}
-
-/* head_dim, if it is not among the given keys and one of those that it depends on is. */
-static ddl_status default_head_dim(const struct sources *s, const struct ddl_config *given,
-                                   struct ddl_train_config *t, struct ddl_error *err)
-{
-    if (given->head_dim || (!given->d_model && !given->n_heads) || *t->init_from || has_former_head_dim(s))
-        return DDL_OK;
-    t->head_dim_automatic = true;
-    t->named_head_dim = t->config.head_dim;
-    return ddl_config_set_head_dim(&t->config, given, err);
-}
-
-/* Once to learn the names, once more over what the names give, and once onto zeros to learn which keys are
- * given. */
-static ddl_status configure(const struct sources *s, struct ddl_train_config *out, char **copy,
-                            int *n_positional, struct ddl_error *err)
-{
-    struct ddl_train_config names = ddl_train_defaults(), t = names, given = { 0 };
-    struct ddl_match match;
-    ddl_status status = apply_all(s, &names, copy, n_positional, err);
-    if (!status)
-        status = named_config(&names, &t.config, err);
-    if (!status)
-        status = apply_all(s, &t, copy, n_positional, err);
-    if (!status)
-        status = follow_block_size(s, &t, copy, n_positional, err);
-    if (!status)
-        status = follow_accumulate(s, &t, copy, n_positional, err);
-    for (size_t l = 0; !status && l < s->n_layers; l++)
-        status = follow_steps(s, l, &t, copy, n_positional, err);
-    if (!status)
-        status = apply_all(s, &given, copy, n_positional, err);
-    if (!status)
-        status = default_vocabulary(&given.config, &t, err);
-    if (!status)
-        status = default_head_dim(s, &given.config, &t, err);
-    if (!status && *t.ddl_residual_by_layer)
-        status = ddl_config_set_by_layer(&t.config, t.ddl_residual_by_layer, "ddl_residual_by_layer", err);
-    if (!status)
-        status = ddl_train_match(&t, &match, err);
-    if (!status)
-        status = ddl_train_check(&t, err);
-    if (!status)
-        *out = t;
-    return status;
-}
-
-/* The path of the recipe: `recipe`, or else the first argument that is no flag, or NULL. */
-static ddl_status find_recipe(const struct sources *s, char **copy, const char **recipe,
-                              struct ddl_error *err)
-{
-    struct ddl_train_config ignored = { 0 };
-    int n = 0;
-    if (*recipe)
-        return DDL_OK;
-    ddl_status status = apply_all(s, &ignored, copy, &n, err);
-    if (!status && n > 0)
-        *recipe = copy[1];
-    return status;
-}
-
-ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc, char **argv,
-                               const struct ddl_option *more, void *more_object, int *n_positional,
-                               struct ddl_error *err)
-{
-    struct ddl_option *table = all_rows(err);
-    char **copy = calloc((size_t)argc + 1, sizeof *copy);
-    struct ddl_recipe keys = { 0 };
-    struct ddl_train_layer layer = { .recipe = &keys };
-    struct sources s = {
-        .table = table, .more = more, .more_object = more_object, .argc = argc, .argv = argv
-    };
-    ddl_status status = DDL_OK;
-    *n_positional = 0;
-    if (!table || !copy)
-        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the table of options");
-    if (!status)
-        status = find_recipe(&s, copy, &recipe, err);
-    if (!status && recipe) {
-        layer.path = recipe;
-        s.layers = &layer;
-        s.n_layers = 1;
-        status = ddl_recipe_read(&keys, recipe, err);
-    }
-    if (!status)
-        status = configure(&s, out, copy, n_positional, err);
-    if (!status)
-        memcpy(argv, copy, (size_t)argc * sizeof *argv);
-    ddl_recipe_free(&keys);
-    free(copy);
-    free(table);
-    return status;
-}
-
-ddl_status ddl_train_configure_layers(struct ddl_train_config *out, const struct ddl_train_layer *layers,
-                                      size_t n, struct ddl_error *err)
-{
-    char name[] = "", *argv[] = { name, NULL }, *copy[] = { name, NULL };
-    struct ddl_option *table = all_rows(err);
-    const struct sources s = { .table = table, .layers = layers, .n_layers = n, .argc = 1, .argv = argv };
-    int n_positional = 0;
-    ddl_status status = table ? configure(&s, out, copy, &n_positional, err) : DDL_E_MEMORY;
-    free(table);
-    return status;
-}
-
-/* ---- checks ---- */
-
 ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err)
 {
     struct ddl_train_config t = ddl_train_resolved(config);
@@ -953,96 +537,4 @@ ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_err
     if (*t.tasks && !*t.tokenizer)
         return ddl_error_set(err, DDL_E_USAGE, "tasks are set, but no tokenizer is set");
     return ddl_freeze_check(&t, err);
-}
-
-/* ---- writing ---- */
-
-/* Whether YAML accepts the character unescaped within quotes: no control, line break or byte order mark. */
-static bool stands_in_quotes(uint32_t code)
-{
-    return code >= 0x20 && code != '"' && code != '\\' && !(code >= 0x7f && code <= 0x9f) && code != 0x2028 &&
-           code != 0x2029 && code != 0xfeff && code != 0xfffe && code != 0xffff;
-}
-
-/* A double-quoted YAML scalar of a text that is UTF-8. */
-static void write_quoted(FILE *out, const char *text)
-{
-    putc('"', out);
-    for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
-        uint32_t code;
-        n = ddl_utf8_decode((const unsigned char *)text, left, &code);
-        if (stands_in_quotes(code))
-            fwrite(text, 1, n, out);
-        else
-            fprintf(out, "\\u%04lx", (unsigned long)code);
-    }
-    putc('"', out);
-}
-
-/* The line with the keys whose values are computed, if there are any. */
-static void write_computed(FILE *out, const struct ddl_train_config *t)
-{
-    const char *before = "";
-    for (const struct ddl_option *row = rows; row->name; row++) {
-        bool computed = row->automatic && t->computed & computed_bit(row);
-        if (computed && !*before)
-            fprintf(out,
-                    "# Computed values, computed again for another number of steps:\n%s: ", computed_key);
-        if (computed)
-            fprintf(out, "%s%s", before, row->name);
-        before = computed ? "," : before;
-    }
-    if (*before)
-        putc('\n', out);
-}
-
-/* Paths are bytes, YAML is not: what is not valid UTF-8 is left out. */
-static void write_row(FILE *out, const struct ddl_option *row, const void *object)
-{
-    char value[DDL_RECIPE_VALUE];
-    ddl_option_format(row, object, value, sizeof value);
-    if (!ddl_utf8_is_valid(value, strlen(value))) {
-        fprintf(out, "# %s is not valid UTF-8: left out\n", row->name);
-        return;
-    }
-    fprintf(out, "%s: ", row->name);
-    if (ddl_option_is_text(row))
-        write_quoted(out, value);
-    else
-        fputs(value, out);
-    putc('\n', out);
-}
-
-ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const char *path,
-                                 struct ddl_error *err)
-{
-    struct ddl_config named;
-    struct ddl_file_writer w;
-    struct ddl_train_config stored = *config;
-    char folder[DDL_PATHS_SIZE];
-    if (!ddl_path_folder(path, folder, sizeof folder))
-        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
-    ddl_status status = named_config(config, &named, err);
-    if (!status)
-        status = ddl_train_store_paths(rows, &stored, folder, err);
-    if (!status)
-        status = ddl_file_writer_begin(&w, path, err);
-    if (status)
-        return status;
-    fprintf(w.stream, "# Relative paths are relative to the folder of this file.\n%s: %s\n",
-            ddl_relative_to_key, ddl_relative_to_names[DDL_RELATIVE_TO_RECIPE]);
-    write_computed(w.stream, config);
-    for (const struct ddl_option *row = rows; row->name; row++)
-        write_row(w.stream, row, &stored);
-    /* Read again, hidden_size or num_attention_heads alone would change head_dim. */
-    bool heads = config->config.d_model != named.d_model || config->config.n_heads != named.n_heads;
-    for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
-        char value[64], implied[64];
-        ddl_option_format(row, &config->config, value, sizeof value);
-        ddl_option_format(row, &named, implied, sizeof implied);
-        if (strcmp(value, implied) != 0 || strcmp(row->name, "vocab_size") == 0 ||
-            (heads && strcmp(row->name, "head_dim") == 0))
-            write_row(w.stream, row, &config->config);
-    }
-    return ddl_file_writer_commit(&w, err);
 }

@@ -4,13 +4,15 @@
 
 #include "ddl/generate.h"
 #include "ddl/train.h"
-#include "train/config/recipe.h"
 
 /* A copy with the values that depend on other keys: seq 0, and each DDL_OPTION_AUTO. */
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config);
 
 /* Notes that the row's value is computed, so that a stored recipe lists it. */
 void ddl_train_set_computed(const struct ddl_option *row, struct ddl_train_config *config);
+bool ddl_train_is_computed(const struct ddl_option *row, const struct ddl_train_config *config);
+/* The field of a row that may be computed. */
+uint64_t *ddl_train_automatic_field(const struct ddl_option *row, struct ddl_train_config *config);
 
 /* The ranks of a run. */
 size_t ddl_train_ranks(const struct ddl_train_config *config);
@@ -29,17 +31,6 @@ struct ddl_workspace_options ddl_train_workspace(const struct ddl_train_config *
 
 /* How text is sampled after `step` steps. */
 struct ddl_generate_config ddl_train_sample(const struct ddl_train_config *config, uint64_t step);
-
-/* Keys of a recipe from one file. */
-struct ddl_train_layer {
-    const char *path; /* of the file, for messages */
-    const struct ddl_recipe *recipe;
-    bool relative; /* relative paths are relative to the folder of `path`, as with the key relative_to */
-};
-/* As ddl_train_configure, from n recipes in place of a recipe and flags: a later layer overrides the ones
- * before, as flags override a recipe. */
-ddl_status ddl_train_configure_layers(struct ddl_train_config *out, const struct ddl_train_layer *layers,
-                                      size_t n, struct ddl_error *err);
 
 /* What a resumed run may change. A key is compared with the checkpoint's unless its row says otherwise. */
 enum ddl_on_resume {
@@ -73,10 +64,5 @@ ddl_status ddl_train_store_paths(const struct ddl_option *rows, struct ddl_train
 extern const char ddl_relative_to_key[];
 enum ddl_relative_to { DDL_RELATIVE_TO_WORKING_DIRECTORY, DDL_RELATIVE_TO_RECIPE };
 extern const char *const ddl_relative_to_names[];
-
-/* Writes the recipe that gives this configuration to `path`, with relative paths relative to its folder,
- * without keys that the model's names imply, but with vocab_size, whose default depends on the tokenizer. */
-ddl_status ddl_train_save_recipe(const struct ddl_train_config *config, const char *path,
-                                 struct ddl_error *err);
 
 #endif

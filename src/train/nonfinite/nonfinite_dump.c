@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "checkpoint/folder.h"
+#include "train/config/recipe_writer.h"
 #include "train/config/train_config.h"
 #include "tensor/safetensors.h"
 

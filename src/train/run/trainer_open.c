@@ -12,6 +12,7 @@
 #include "train/run/run_data.h"
 #include "train/run/run_folder.h"
 #include "train/run/run_model.h"
+#include "train/config/recipe_writer.h"
 #include "train/config/train_config.h"
 
 #include <errno.h>

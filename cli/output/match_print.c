@@ -1,4 +1,4 @@
-#include "cli/model/match.h"
+#include "cli/output/match_print.h"
 
 static double relative_difference(const struct ddl_match *match)
 {

@@ -1,6 +1,6 @@
 /* Output of a matched width of the MLP. */
-#ifndef DDL_CLI_MATCH_H
-#define DDL_CLI_MATCH_H
+#ifndef DDL_CLI_MATCH_PRINT_H
+#define DDL_CLI_MATCH_PRINT_H
 
 #include "ddl/config.h"
 #include "ddl/json.h"
