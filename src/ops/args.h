@@ -2,9 +2,11 @@
  *
  * Every pointer to numbers is memory of the backend (ops->alloc). Shapes use the letters of
  * docs/equations.md, which has the derivations in the sections named below; row-major, last index fastest.
- * "=" marks an output that is written, "+=" one that is added to. Outputs may not overlap inputs except
- * where a comment allows it. ops/operands.c describes every operand in a form that programs read. This header
- * needs the freestanding headers of C alone, so that device code can include it. */
+ * "=" marks an output that is written, "+=" one that is added to. A member whose name ends in 16 is in
+ * bfloat16: what an op writes there is rounded as cast_bf16 does, once, from the float32 result. Outputs may
+ * not overlap inputs except where a comment allows it. ops/operands.c describes every operand in a form that
+ * programs read. This header needs the freestanding headers of C alone, so that device code can include it.
+ */
 #ifndef DDL_OPS_ARGS_H
 #define DDL_OPS_ARGS_H
 
@@ -193,14 +195,17 @@ struct rmsnorm_args {
     float eps;
     const float *x; /* (N, d) */
     const float *w; /* (d)    */
-    float *y;       /* (N, d) =, may be x */
-    float *rstd;    /* (N) =, or NULL     */
+    float *y;       /* (N, d) =, may be x; or NULL */
+    uint16_t *y16;  /* (N, d) = y, or NULL         */
+    uint16_t *x16;  /* (N, d) = x, or NULL         */
+    float *rstd;    /* (N) =, or NULL              */
 };
 struct rmsnorm_grad_args {
     size_t N, d;
     const float *x, *w, *rstd, *dy;
     bool accumulate; /* dx += instead of dx = */
     float *dx;       /* (N, d), may be dy     */
+    uint16_t *dx16;  /* (N, d) = dx, or NULL  */
     float *dw;       /* (d) +=                */
 };
 

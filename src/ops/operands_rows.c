@@ -11,7 +11,9 @@ void describe_rmsnorm_fwd(struct ddl_op_use *u, const struct rmsnorm_args *a)
     ITEMS(N, ALONE);
     READ(x, ROW(a->d));
     READ(w, NUMBERS(a->d), VALUES(POSITIVE));
-    WRITE(y, ROW(a->d), MAY_BE(x));
+    WRITE(y, ROW(a->d), MAY_BE(x), OPTIONAL);
+    WRITE(y16, ROW(a->d), OPTIONAL);
+    WRITE(x16, ROW(a->d), OPTIONAL);
     WRITE(rstd, ROW(1), OPTIONAL);
     u->flops = 4 * product(a->N, a->d);
 }
@@ -27,6 +29,7 @@ void describe_rmsnorm_bwd(struct ddl_op_use *u, const struct rmsnorm_grad_args *
         UPDATE(dx, ROW(a->d), CANCELS);
     else
         WRITE(dx, ROW(a->d), MAY_BE(dy), CANCELS);
+    WRITE(dx16, ROW(a->d), OPTIONAL, CANCELS);
     UPDATE(dw, NUMBERS(a->d));
     u->flops = 10 * product(a->N, a->d);
 }

@@ -126,6 +126,19 @@ static size_t bytes_of(const struct ddl_config *config, int precision, int recom
     return bytes;
 }
 
+/* Float32 numbers of a token that ctx, and in bfloat16 x_in, take in all sublayers. */
+static size_t inputs(const struct ddl_config *k, bool bf16)
+{
+    size_t numbers = 0;
+    for (size_t l = 0; l < k->n_layers; l++) {
+        unsigned reads = residual_reads(k, l);
+        numbers += !bf16 || reads & RULE_READS_CTX ? 2 * k->d_model : 0;
+        numbers += bf16 ? k->d_model : 0; /* two of half the size */
+        numbers += bf16 && reads & RULE_MULTIPLIES_X_IN ? k->d_model : 0;
+    }
+    return numbers;
+}
+
 /* What the choices save is what layers share: so many numbers a token, but for the rounding of each piece. */
 static void memory_is_what_is_kept(void **state)
 {
@@ -137,11 +150,11 @@ static void memory_is_what_is_kept(void **state)
         size_t L = k.n_layers, d = k.d_model, a = k.n_heads * k.head_dim, m = ddl_config_mlp_size(&k);
         size_t c = ddl_config_state_channels(&k);
         bool moved = residual_rule_of(&k, 0)->earlier == STREAM_KEPT && !k.dense_average;
-        size_t input = d + 1 + (state_form_of(&k)->is_read(&k) ? d : 0);
-        size_t elementwise = 2 * L * input + (L - 1) * (2 * a + m),
-               block = (L - 1) * (4 * a + k.n_heads + 2 * m + (moved ? c * d : 0));
-        elementwise += k.value_residual ? (L - 2) * a : 0;
+        size_t block = (L - 1) * (4 * a + k.n_heads + 2 * m + (moved ? c * d : 0));
         for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_BF16; precision++) {
+            bool bf16 = precision == DDL_PRECISION_BF16;
+            size_t elementwise = (L - 1) * (2 * a + m) + (k.value_residual ? (L - 2) * a : 0);
+            elementwise += 2 * L * (1 + (state_form_of(&k)->is_read(&k) ? d : 0)) + inputs(&k, bf16);
             size_t none = bytes_of(&k, precision, DDL_RECOMPUTE_NONE, T),
                    some = bytes_of(&k, precision, DDL_RECOMPUTE_ELEMENTWISE, T),
                    least = bytes_of(&k, precision, DDL_RECOMPUTE_BLOCK, T);

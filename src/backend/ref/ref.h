@@ -3,6 +3,7 @@
 #ifndef DDL_BACKEND_REF_H
 #define DDL_BACKEND_REF_H
 
+#include "base/bf16.h"
 #include "ops/ops.h"
 
 extern const struct ddl_ops ddl_ops_ref;
@@ -14,5 +15,20 @@ DDL_OPS(DECLARE_OP)
  * batch (ragged->B > 0) perhaps in its history (histories, keep, width). NULL before the sequence. */
 const float *ref_earlier_row(const struct ddl_ragged *ragged, size_t n, size_t t, size_t back, size_t keep,
                              size_t width, const float *X, const float *history);
+
+/* Number i of an operand in one of two formats. */
+static inline float ref_get(const float *x, const uint16_t *x16, size_t i)
+{
+    return x16 ? ddl_bf16_widen(x16[i]) : x[i];
+}
+
+/* Number i of a result, as float32 and rounded to bfloat16, where these are not NULL. */
+static inline void ref_put(float *x, uint16_t *x16, size_t i, double value)
+{
+    if (x)
+        x[i] = (float)value;
+    if (x16)
+        x16[i] = ddl_bf16_round((float)value);
+}
 
 #endif

@@ -11,8 +11,11 @@ void ref_rmsnorm_fwd(void *ctx, const struct rmsnorm_args *a)
         for (size_t i = 0; i < a->d; i++)
             squares += (double)x[i] * (double)x[i];
         double rstd = 1 / sqrt(squares / (double)a->d + (double)a->eps);
-        for (size_t i = 0; i < a->d; i++)
-            a->y[n * a->d + i] = (float)((double)x[i] * rstd * (double)a->w[i]);
+        for (size_t i = 0; i < a->d; i++) {
+            if (a->x16)
+                a->x16[n * a->d + i] = ddl_bf16_round(x[i]);
+            ref_put(a->y, a->y16, n * a->d + i, (double)x[i] * rstd * (double)a->w[i]);
+        }
         if (a->rstd)
             a->rstd[n] = (float)rstd;
     }
@@ -30,14 +33,14 @@ void ref_rmsnorm_bwd(void *ctx, const struct rmsnorm_grad_args *a)
     }
     for (size_t n = 0; n < a->N; n++) {
         const float *x = a->x + n * a->d, *dy = a->dy + n * a->d;
-        float *dx = a->dx + n * a->d;
+        const float *dx = a->dx + n * a->d;
         double rstd = a->rstd[n], dot = 0;
         for (size_t i = 0; i < a->d; i++)
             dot += (double)dy[i] * (double)a->w[i] * (double)x[i];
         for (size_t i = 0; i < a->d; i++) {
             double g =
                 rstd * ((double)dy[i] * (double)a->w[i] - (double)x[i] * rstd * rstd * dot / (double)a->d);
-            dx[i] = (float)(a->accumulate ? (double)dx[i] + g : g);
+            ref_put(a->dx, a->dx16, n * a->d + i, a->accumulate ? (double)dx[i] + g : g);
         }
     }
 }

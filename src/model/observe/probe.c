@@ -4,6 +4,7 @@
 #include "model/params/gradients.h"
 #include "model/pass/workspace.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 void ddl_workspace_set_probe(ddl_workspace *ws, struct ddl_probe *probe)
@@ -42,6 +43,29 @@ void probe_rows(const struct pass *p, const char *tensor, const float *x, size_t
 void probe_tensor(const struct pass *p, const char *tensor, const float *x, size_t width)
 {
     probe_rows(p, tensor, x, 0, p->N, width);
+}
+
+void probe_bf16(const struct pass *p, const char *tensor, const uint16_t *x, size_t rows, size_t width)
+{
+    float *part = p->ws->logits;
+    size_t most = p->ws->logit_numbers / width, n;
+    if (!p->probe || !p->probe->look || !x)
+        return;
+    assert(most > 0);
+    for (size_t row = 0; row < rows; row += n) {
+        n = rows - row < most ? rows - row : most;
+        p->ops->widen_bf16(p->ctx, &(struct widen_bf16_args){ n * width, x + row * width, part });
+        probe_rows(p, tensor, part, row, n, width);
+    }
+}
+
+void probe_activation(const struct pass *p, const char *tensor, struct activation x, size_t rows,
+                      size_t width)
+{
+    if (x.value)
+        probe_rows(p, tensor, x.value, 0, rows, width);
+    else
+        probe_bf16(p, tensor, x.bf16, rows, width);
 }
 
 void probe_grad(const struct pass *p, int slot)

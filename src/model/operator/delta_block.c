@@ -221,7 +221,7 @@ static void linear(ddl_backend *backend, size_t N, size_t in, size_t out, const 
                    float *y)
 {
     struct pass p = on(backend);
-    linear_fwd(&p, N, in, out, x, (struct weight){ .form = { .value = W } }, y, false);
+    linear_fwd(&p, N, in, out, value_operand(x), (struct weight){ .form = { .value = W } }, y, false);
 }
 
 /* dx (N, in) = dy W, or += where `add`;  dW (out, in) += dy^T x */
@@ -229,7 +229,8 @@ static void linear_back(ddl_backend *backend, size_t N, size_t in, size_t out, c
                         const float *dy, float *dx, bool add, float *dW)
 {
     struct pass p = on(backend);
-    linear_bwd(&p, N, in, out, x, dy, (struct weight){ .form = { .value = W }, .grad = dW }, dx, add);
+    linear_bwd(&p, N, in, out, value_operand(x), value_operand(dy),
+               (struct weight){ .form = { .value = W }, .grad = dW }, dx, add);
 }
 
 static const float *pooled(ddl_block *b, size_t N, const float *X)

@@ -184,7 +184,7 @@ static void values_bwd(const struct pass *p, size_t layer, float *dqkv)
 }
 
 /* Everything before the output product: ctx -> qkv -> qn, kn -> y. */
-static void attend(const struct pass *p, size_t layer, const float *ctx)
+static void attend(const struct pass *p, size_t layer, struct operand ctx)
 {
     const struct ddl_config *k = p->config;
     const struct layer_slots *slots = &p->m->params.layer[layer];
@@ -230,17 +230,17 @@ static void attend(const struct pass *p, size_t layer, const float *ctx)
     probe_tensor(p, "y", acts->y, a);
 }
 
-void attention_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
+void attention_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, bool add)
 {
     const struct ddl_config *k = p->config;
     size_t out = ddl_config_residual_steps(k, layer) * k->d_model;
     attend(p, layer, ctx);
-    linear_fwd(p, p->N, k->n_heads * k->head_dim, out, p->ws->layer[layer].y,
+    linear_fwd(p, p->N, k->n_heads * k->head_dim, out, value_operand(p->ws->layer[layer].y),
                param_weight(p, p->m->params.layer[layer].attn_proj), f, add);
 }
 
 /* What attention's backward reads and forward did not keep. */
-static void attend_again(const struct pass *p, size_t layer, const float *ctx)
+static void attend_again(const struct pass *p, size_t layer, struct operand ctx)
 {
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
@@ -254,7 +254,7 @@ static void attend_again(const struct pass *p, size_t layer, const float *ctx)
     }
 }
 
-void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx)
+void attention_bwd(const struct pass *p, size_t layer, struct operand ctx, struct operand df, float *dctx)
 {
     const struct ddl_config *k = p->config;
     const struct layer_slots *slots = &p->m->params.layer[layer];
@@ -263,7 +263,8 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
     size_t a = k->n_heads * k->head_dim, out = ddl_config_residual_steps(k, layer) * k->d_model;
     bool mixes = slots->v_mix >= 0;
     attend_again(p, layer, ctx);
-    linear_bwd(p, p->N, a, out, acts->y, df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
+    linear_bwd(p, p->N, a, out, value_operand(acts->y), df, param_weight_bwd(p, slots->attn_proj), ws->dy,
+               false);
     probe_grad(p, slots->attn_proj);
     probe_tensor(p, "dy", ws->dy, a);
     p->ops->attention_bwd(p->ctx,
@@ -293,7 +294,8 @@ void attention_bwd(const struct pass *p, size_t layer, const float *ctx, const f
     probe_tensor(p, "dqkv", ws->dqkv, 3 * a);
     probe_grad(p, slots->q_rms);
     probe_grad(p, slots->k_rms);
-    linear_bwd(p, p->N, k->d_model, 3 * a, ctx, ws->dqkv, param_weight_bwd(p, slots->c_q), dctx, false);
+    linear_bwd(p, p->N, k->d_model, 3 * a, ctx, value_operand(ws->dqkv), param_weight_bwd(p, slots->c_q),
+               dctx, false);
     probe_grad(p, slots->c_q);
     probe_grad(p, slots->c_k);
     probe_grad(p, slots->c_v);

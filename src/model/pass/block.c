@@ -10,8 +10,8 @@
 #include "model/observe/probe_calls.h"
 #include "model/residual/table.h"
 
-typedef void branch_fwd_fn(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);
-typedef void branch_bwd_fn(const struct pass *p, size_t layer, const float *ctx, const float *df,
+typedef void branch_fwd_fn(const struct pass *p, size_t layer, struct operand ctx, float *f, bool add);
+typedef void branch_bwd_fn(const struct pass *p, size_t layer, struct operand ctx, struct operand df,
                            float *dctx);
 static branch_fwd_fn *const branch_fwd[] = { [ATTN] = attention_fwd, [MLP] = mlp_fwd };
 static branch_bwd_fn *const branch_bwd[] = { [ATTN] = attention_bwd, [MLP] = mlp_bwd };
@@ -29,7 +29,7 @@ static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, 
 }
 
 /* ctx = norm(x_in). */
-static const float *norm_fwd(const struct sublayer *s, const float *x_in)
+static struct operand norm_fwd(const struct sublayer *s, const float *x_in)
 {
     const struct pass *p = s->p;
     p->ops->rmsnorm_fwd(p->ctx,
@@ -38,10 +38,18 @@ static const float *norm_fwd(const struct sublayer *s, const float *x_in)
                                                 .eps = NORM_EPS,
                                                 .x = x_in,
                                                 .w = param_value(p, p->m->params.layer[s->layer].ln[s->sub]),
-                                                .y = s->acts->ctx,
+                                                .y = s->acts->ctx.value,
+                                                .y16 = s->acts->ctx.bf16,
+                                                .x16 = s->acts->x16,
                                                 .rstd = s->acts->rstd });
-    probe_tensor(p, "ctx", s->acts->ctx, p->config->d_model);
-    return s->acts->ctx;
+    probe_activation(p, "ctx", s->acts->ctx, p->N, p->config->d_model);
+    return operand_of(s->acts->ctx);
+}
+
+/* x_in, and its copy in bfloat16 that norm_fwd wrote. */
+static struct operand with_bf16(const struct sublayer *s, const float *x_in)
+{
+    return (struct operand){ .value = x_in, .bf16 = s->acts->x16 };
 }
 
 /* dctx -> dx_in; for c = 1 that is the stream's gradient, which is added to. */
@@ -108,7 +116,7 @@ static void normalize_f_bwd(const struct sublayer *s)
 
 /* F(ctx) into the stream (add), or into `out`, which is then written. A forced factor applies to what enters
  * the stream. */
-static void branch(const struct sublayer *s, const float *ctx, float *out, bool add)
+static void branch(const struct sublayer *s, struct operand ctx, float *out, bool add)
 {
     const struct pass *p = s->p;
     if (!s->force || !(s->force->keys & DDL_FORCE_F_SCALE)) {
@@ -132,7 +140,7 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
     probe_enter(p, false, layer, ddl_sublayer_names[sub]);
     probe_sublayer(&s, false);
     const float *x_in = rule->read_fwd(&s, p->cache ? &p->cache->layer[layer].compress[sub] : NULL);
-    const float *ctx = norm_fwd(&s, x_in);
+    struct operand ctx = norm_fwd(&s, x_in);
     if (s.acts->state)
         p->ops->copy(p->ctx,
                      &(struct copy_args){ .rows = 1, .width = n, .src = stream->X, .dst = s.acts->state });
@@ -143,7 +151,7 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
     } else {
         branch(&s, ctx, s.acts->f, false);
         probe_tensor(p, "f", s.acts->f, width);
-        rule->write_fwd(&s, x_in, ctx);
+        rule->write_fwd(&s, with_bf16(&s, x_in), ctx);
     }
     stream->X = stream->X_next;
     probe_tensor(p, "X", stream->X, d * stream->channels);
@@ -160,7 +168,7 @@ static float *state_before(const struct residual_rule *rule, const struct sublay
         stream.X = s->p->ws->layer[s->layer].sub[ATTN].before;
         stream.X_next = shared;
         const struct sublayer first = sublayer_of(s->p, &stream, s->layer, ATTN);
-        rule->write_fwd(&first, NULL, NULL);
+        rule->write_fwd(&first, (struct operand){ 0 }, (struct operand){ 0 });
     }
     return before;
 }
@@ -174,9 +182,9 @@ static const float *read_again(const struct residual_rule *rule, const struct su
     return rule->read_again ? rule->read_again(s) : rule->read_fwd(s, NULL);
 }
 
-static const float *norm_again(const struct sublayer *s, const float *x_in)
+static struct operand norm_again(const struct sublayer *s, const float *x_in)
 {
-    return s->p->ws->options.recompute == DDL_RECOMPUTE_NONE ? s->acts->ctx : norm_fwd(s, x_in);
+    return s->p->ws->options.recompute == DDL_RECOMPUTE_NONE ? operand_of(s->acts->ctx) : norm_fwd(s, x_in);
 }
 
 void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int sub)
@@ -190,15 +198,15 @@ void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int
     const float *df = rule->write_bwd(&s);
     normalize_f_bwd(&s);
     const float *x_in = read_again(rule, &s);
-    const float *ctx = norm_again(&s, x_in);
+    struct operand ctx = norm_again(&s, x_in);
     if (df)
-        branch_bwd[sub](p, layer, ctx, df, dctx);
+        branch_bwd[sub](p, layer, ctx, (struct operand){ .value = df }, dctx);
     else
         p->ops->zero(p->ctx, dctx, p->N * p->config->d_model * sizeof *dctx);
     if (rule->context_bwd)
         rule->context_bwd(&s, ctx, dctx);
     norm_bwd(&s, x_in);
     if (rule->input_bwd)
-        rule->input_bwd(&s, x_in, sublayer_dx_in(&s));
+        rule->input_bwd(&s, with_bf16(&s, x_in), sublayer_dx_in(&s));
     rule->read_bwd(&s);
 }

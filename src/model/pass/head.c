@@ -14,20 +14,21 @@ struct part {
     size_t row, rows, column, columns;
 };
 
-/* y = norm(x), N rows; in bfloat16 rounded into x16 too. */
-static void final_norm(const struct pass *p, size_t N, const float *x, float *y)
+/* ctx = norm(x), N rows, in the format that the product reads. */
+static void final_norm(const struct pass *p, size_t N, const float *x)
 {
+    const struct ddl_workspace *ws = p->ws;
+    const struct activation ctx = { .value = ws->ctx16 ? NULL : ws->ctx, .bf16 = ws->ctx16 };
     size_t d = p->config->d_model;
     p->ops->rmsnorm_fwd(p->ctx, &(struct rmsnorm_args){ .N = N,
                                                         .d = d,
                                                         .eps = NORM_EPS,
                                                         .x = x,
                                                         .w = param_value(p, p->m->params.slots.ln_f),
-                                                        .y = y,
-                                                        .rstd = p->ws->rstd });
-    probe_rows(p, "ctx", y, 0, N, d);
-    if (p->ws->x16)
-        p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ N * d, y, p->ws->x16 });
+                                                        .y = ctx.value,
+                                                        .y16 = ctx.bf16,
+                                                        .rstd = ws->rstd });
+    probe_activation(p, "ctx", ctx, N, d);
 }
 
 /* The product that makes a part's logits: z = scale x E^T, with its columns' rows of the embedding. */
@@ -43,7 +44,7 @@ static struct linear product_of(const struct pass *p, struct part part, struct w
 
 static struct operand normed(const struct pass *p, struct part part)
 {
-    const struct operand all = { .value = p->ws->ctx, .bf16 = p->ws->x16 };
+    const struct operand all = { .value = p->ws->ctx, .bf16 = p->ws->ctx16 };
     return operand_rows(all, part.row, p->config->d_model);
 }
 
@@ -156,7 +157,7 @@ void head_loss(const struct pass *p, const float *x_out, bool grad, float scale,
 {
     const struct ddl_workspace *ws = p->ws;
     int slot = p->m->params.slots.ln_f;
-    final_norm(p, p->N, x_out, ws->ctx);
+    final_norm(p, p->N, x_out);
     (ws->tile ? loss_by_tiles : loss_by_rows)(p, grad, scale);
     if (grad) {
         probe_enter(p, true, DDL_NO_LAYER, "head");
@@ -189,7 +190,7 @@ void head_logits(const struct pass *p, const float *x_out, size_t rows, float *h
                                               .dst = ws->ctx,
                                               .dst_stride = d,
                                               .dst_batch = rows * d });
-    final_norm(p, N, ws->ctx, ws->ctx);
+    final_norm(p, N, ws->ctx);
     for (size_t row = 0; row < N; row += step) {
         struct part part = { row, N - row < step ? N - row : step, 0, V };
         logits_fwd(p, part);
@@ -305,7 +306,7 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
     const int32_t *rows = upload_rows(p, batch);
     p->ops->embed_fwd(
         p->ctx, &(struct embed_args){ .N = n, .d = d, .V = p->N, .tokens = rows, .E = x_out, .x = ws->ctx });
-    final_norm(p, n, ws->ctx, ws->ctx);
+    final_norm(p, n, ws->ctx);
     for (size_t row = 0; row < n && !probe_stopped(p); row += step) {
         struct part part = { row, n - row < step ? n - row : step, 0, V };
         logits_fwd(p, part);

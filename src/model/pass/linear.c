@@ -97,24 +97,26 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
 enum side { FORWARD, BACKWARD }; /* where a factor comes from; each has a buffer of the workspace */
 
 /* x (n numbers) in the format that a product with W reads. */
-static struct operand operand_for(const struct pass *p, const struct weight *W, size_t n, const float *x,
+static struct operand operand_for(const struct pass *p, const struct weight *W, size_t n, struct operand x,
                                   enum side side)
 {
     if (!W->form.bf16)
-        return (struct operand){ .value = x };
+        return value_operand(x.value);
+    if (x.bf16)
+        return (struct operand){ .bf16 = x.bf16 };
     uint16_t *cast = side == FORWARD ? p->ws->x16 : p->ws->dy16;
-    p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ n, x, cast });
+    p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ n, x.value, cast });
     return (struct operand){ .bf16 = cast };
 }
 
-void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, struct weight W,
+void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct weight W,
                 float *y, bool accumulate)
 {
     const struct linear l = { N, in, out, 1, W };
     product_fwd(p, &l, operand_for(p, &W, N * in, x, FORWARD), y, accumulate);
 }
 
-void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, const float *dy,
+void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct operand dy,
                 struct weight W, float *dx, bool accumulate)
 {
     const struct linear l = { N, in, out, 1, W };

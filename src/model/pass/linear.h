@@ -6,10 +6,10 @@
 #include "model/pass/pass.h"
 
 /* y (N, out) = x (N, in) W (out, in)^T, += where `accumulate`. Backward: W.grad += dy^T x, then dx = (or +=)
- * dy W; dx may be x. */
-void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, struct weight W,
+ * dy W; dx may be x. Operands that lack the weight's format are rounded to it first. */
+void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct weight W,
                 float *y, bool accumulate);
-void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, const float *x, const float *dy,
+void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct operand dy,
                 struct weight W, float *dx, bool accumulate);
 /* The same, all three products times `scale`, for operands that are in the weight's format already. */
 struct linear {

@@ -15,7 +15,7 @@ static void activate(const struct pass *p, const struct layer_acts *acts)
 }
 
 /* Everything before the output product: ctx -> ug -> s. */
-static void hidden(const struct pass *p, size_t layer, const float *ctx)
+static void hidden(const struct pass *p, size_t layer, struct operand ctx)
 {
     const struct layer_acts *acts = &p->ws->layer[layer];
     size_t m = ddl_config_mlp_size(p->config);
@@ -26,16 +26,16 @@ static void hidden(const struct pass *p, size_t layer, const float *ctx)
     probe_tensor(p, "s", acts->s, m);
 }
 
-void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add)
+void mlp_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, bool add)
 {
     size_t out = ddl_config_residual_steps(p->config, layer) * p->config->d_model;
     hidden(p, layer, ctx);
-    linear_fwd(p, p->N, ddl_config_mlp_size(p->config), out, p->ws->layer[layer].s,
+    linear_fwd(p, p->N, ddl_config_mlp_size(p->config), out, value_operand(p->ws->layer[layer].s),
                param_weight(p, p->m->params.layer[layer].mlp_proj), f, add);
 }
 
 /* What backward reads and forward did not keep. */
-static void hidden_again(const struct pass *p, size_t layer, const float *ctx)
+static void hidden_again(const struct pass *p, size_t layer, struct operand ctx)
 {
     if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK)
         hidden(p, layer, ctx);
@@ -44,7 +44,7 @@ static void hidden_again(const struct pass *p, size_t layer, const float *ctx)
 }
 
 /* ds goes over s and dug over ug, which nothing needs any more. */
-void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx)
+void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct operand df, float *dctx)
 {
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
@@ -52,13 +52,13 @@ void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
     size_t out = ddl_config_residual_steps(p->config, layer) * d;
     hidden_again(p, layer, ctx);
-    linear_bwd(p, p->N, m, out, s, df, param_weight_bwd(p, slots->mlp_proj), s, false);
+    linear_bwd(p, p->N, m, out, value_operand(s), df, param_weight_bwd(p, slots->mlp_proj), s, false);
     probe_grad(p, slots->mlp_proj);
     probe_tensor(p, "ds", s, m);
     p->ops->swiglu_bwd(
         p->ctx, &(struct swiglu_grad_args){ .N = p->N, .m = m, .ug = acts->ug, .ds = s, .dug = acts->ug });
     probe_tensor(p, "dug", acts->ug, 2 * m);
-    linear_bwd(p, p->N, d, 2 * m, ctx, acts->ug, param_weight_bwd(p, slots->fc1), dctx, false);
+    linear_bwd(p, p->N, d, 2 * m, ctx, value_operand(acts->ug), param_weight_bwd(p, slots->fc1), dctx, false);
     probe_grad(p, slots->fc1);
     probe_grad(p, slots->fc2);
     probe_tensor(p, "dctx", dctx, d);

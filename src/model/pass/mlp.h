@@ -2,11 +2,12 @@
 #ifndef DDL_MODEL_MLP_H
 #define DDL_MODEL_MLP_H
 
+#include "model/pass/operand.h"
 #include "model/pass/pass.h"
 
 /* ctx (N, d) -> f (N, R, d), R the steps of the layer's residual rule; `add` accumulates into f. bwd
  * recomputes what was not kept and writes dctx. */
-void mlp_fwd(const struct pass *p, size_t layer, const float *ctx, float *f, bool add);
-void mlp_bwd(const struct pass *p, size_t layer, const float *ctx, const float *df, float *dctx);
+void mlp_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, bool add);
+void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct operand df, float *dctx);
 
 #endif

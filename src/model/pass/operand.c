@@ -1,5 +1,15 @@
 #include "model/pass/operand.h"
 
+struct operand operand_of(struct activation x)
+{
+    return (struct operand){ .value = x.value, .bf16 = x.bf16 };
+}
+
+struct operand value_operand(const float *x)
+{
+    return (struct operand){ .value = x };
+}
+
 struct operand operand_rows(struct operand x, size_t first, size_t width)
 {
     size_t at = first * width;

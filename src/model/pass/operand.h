@@ -19,6 +19,14 @@ struct weight {
     bool grad_is_zero; /* or overwrite it where it is known to be zero  */
 };
 
+/* Rows that an op writes and others read: in float32, in bfloat16 for products of that format, or both. */
+struct activation {
+    float *value;
+    uint16_t *bf16;
+};
+struct operand operand_of(struct activation x);
+struct operand value_operand(const float *x); /* float32 alone */
+
 /* The same from row `first` on, rows of `width` numbers. */
 struct operand operand_rows(struct operand x, size_t first, size_t width);
 struct weight weight_rows(struct weight W, size_t first, size_t width);

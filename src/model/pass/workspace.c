@@ -13,6 +13,11 @@
 
 #include <stdlib.h>
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Blocks of about `numbers` logits with sides of at least `least`: how long the other side may be. */
 static size_t other_side(size_t side, size_t most, size_t numbers, size_t least)
 {
@@ -41,18 +46,13 @@ static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
     size_t few = N <= SIZE_MAX / V ? ws->tile * N / V : rows;
     few = few ? few : 1;
     ws->logit_rows = ws->tile && few < rows ? few : rows;
-    ws->logit_numbers = ws->logit_rows * V > ws->tile * N ? ws->logit_rows * V : ws->tile * N;
+    ws->logit_numbers = larger(ws->logit_rows * V, ws->tile * N);
 }
 
 const char *const ddl_recompute_names[] = { [DDL_RECOMPUTE_ELEMENTWISE] = "elementwise",
                                             [DDL_RECOMPUTE_NONE] = "none",
                                             [DDL_RECOMPUTE_BLOCK] = "block",
                                             NULL };
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 /* Numbers of a token's state. */
 static size_t state_width(const struct ddl_config *k)
@@ -112,11 +112,16 @@ static void place_elementwise(const struct layout *l, const struct ddl_workspace
 {
     const struct ddl_config *k = l->config;
     bool none = l->train && ws->options.recompute == DDL_RECOMPUTE_NONE;
-    size_t a = k->n_heads * k->head_dim;
+    bool bf16 = ws->precision == DDL_PRECISION_BF16;
+    size_t a = k->n_heads * k->head_dim, d = k->d_model;
+    unsigned reads = residual_reads(k, (size_t)(acts - ws->layer));
+    bool ctx = !bf16 || reads & RULE_READS_CTX, x16 = bf16 && reads & RULE_MULTIPLIES_X_IN;
     for (int sub = 0; sub < 2; sub++) {
         struct sublayer_acts *of = &acts->sub[sub];
-        of->x_in = none ? layout_rows(l, state_is_read(k), k->d_model) : ws->x_in;
-        of->ctx = none ? layout_rows(l, true, k->d_model) : ws->ctx;
+        of->x_in = none ? layout_rows(l, state_is_read(k), d) : ws->x_in;
+        of->ctx.value = none ? layout_rows(l, ctx, d) : ctx ? ws->ctx : NULL;
+        of->ctx.bf16 = none ? layout_bf16(l, bf16, l->N, d) : ws->ctx16;
+        of->x16 = none ? layout_bf16(l, x16, l->N, d) : x16 ? ws->x_in16 : NULL;
         of->rstd = none ? layout_rows(l, true, 1) : ws->rstd;
     }
     if (!none && acts != ws->layer)
@@ -155,6 +160,7 @@ static void share_layer(const struct layout *l, struct ddl_workspace *ws, size_t
     }
     ws->layer[layer] = ws->layer[0];
     place_residual(l, ws, layer, &ws->layer[layer]);
+    place_elementwise(l, ws, &ws->layer[layer]);
 }
 
 /* The widest rows of a product of the rules' own parameters. */
@@ -181,9 +187,21 @@ static size_t widest_output(const struct ddl_config *k)
     return larger(larger(widest_f(k), widest_of_rules(k)), sublayers);
 }
 
+/* What the rules of all layers read. */
+static unsigned all_reads(const struct ddl_config *k)
+{
+    unsigned reads = 0;
+    for (size_t layer = 0; layer < k->n_layers; layer++)
+        reads |= residual_reads(k, layer);
+    return reads;
+}
+
 static void place_bf16(const struct layout *l, struct ddl_workspace *ws)
 {
     bool bf16 = ws->precision == DDL_PRECISION_BF16, tiles = ws->tile > 0;
+    ws->ctx16 = layout_bf16(l, bf16, l->N, l->config->d_model);
+    ws->x_in16 =
+        layout_bf16(l, bf16 && all_reads(l->config) & RULE_MULTIPLIES_X_IN, l->N, l->config->d_model);
     ws->x16 = layout_bf16(l, bf16, l->N, widest_input(l->config));
     ws->dy16 = layout_bf16(l, bf16 && l->train, l->N, larger(widest_output(l->config), ws->tile));
     ws->top = layout_rows(l, tiles, 1);
@@ -241,6 +259,7 @@ static void place(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
     const struct layout *l = &layout;
     size_t d = k->d_model, c = k->channels, N = layout.N;
     plan_logits(ws, N, k->vocab_size);
+    ws->logit_numbers = larger(ws->logit_numbers, widest_output(k)); /* for probes */
     ws->tokens = ddl_arena_take(arena, N, sizeof *ws->tokens);
     ws->targets = ddl_arena_take(arena, N, sizeof *ws->targets);
     ws->averages = average_layout(l);

@@ -5,6 +5,7 @@
 #include "model/pass/average.h"
 #include "model/params/flat.h"
 #include "model/pass/model.h"
+#include "model/pass/operand.h"
 #include "model/observe/probe.h"
 #include "model/pass/rope.h"
 
@@ -13,13 +14,15 @@ enum { RULE_ACTS = 8, RULE_SCRATCH = 8 }; /* activations and scratch of a residu
 /* What a sublayer keeps for backward; (N, ...) each, NULL where the rule does not use it. The memory of what
  * backward recomputes (enum ddl_recompute) is shared by all layers: it holds what was computed last. */
 struct sublayer_acts {
-    float *x_in;       /* (N, d) what is read of the state; NULL where that is X. Elementwise */
-    float *ctx, *rstd; /* (N, d), (N) its norm. Elementwise                         */
-    float *f;          /* (N, d) F's output; NULL where it is added in place        */
-    float *f_rstd;     /* (N) its reciprocal root mean square, where f is divided by it; training only */
-    float *state;      /* (N, d, c) a copy of the state before, of rules with STREAM_SAVED; training only */
-    float *next;       /* (N, d, c) for the state after, of rules with STREAM_KEPT; training only */
-    float *before;     /* (N, d, c) where the last pass found the state, or copied it */
+    float *x_in;           /* (N, d) what is read of the state; NULL where that is X. Elementwise */
+    struct activation ctx; /* (N, d) its norm; float32 only where something reads that. Elementwise */
+    float *rstd;           /* (N) of the norm. Elementwise                              */
+    uint16_t *x16;         /* (N, d) x_in in bfloat16, where the rule multiplies it. Elementwise */
+    float *f;              /* (N, d) F's output; NULL where it is added in place        */
+    float *f_rstd;         /* (N) its reciprocal root mean square, where f is divided by it; training only */
+    float *state;  /* (N, d, c) a copy of the state before, of rules with STREAM_SAVED; training only */
+    float *next;   /* (N, d, c) for the state after, of rules with STREAM_KEPT; training only */
+    float *before; /* (N, d, c) where the last pass found the state, or copied it */
     float *rule[RULE_ACTS]; /* numbered by the residual rule                         */
 };
 struct layer_acts {
@@ -48,6 +51,7 @@ struct ddl_workspace {
     struct averages averages; /* the states of a pass, with dense_average */
     float *x_in;              /* (N, d) the readout, and sublayers' that are recomputed; NULL if it is X */
     float *ctx, *rstd;        /* (N, d), (N) its norm, likewise */
+    uint16_t *ctx16, *x_in16; /* (N, d) each in bfloat16; x_in16 NULL where no rule multiplies x_in */
     float *v0;                /* (N, H h) values of layer 0; NULL unless others are mixed with them */
     float *e;                 /* (taps, d c) folded compressor */
     float *logits;            /* (logit_rows, V) or (N, tile) */

@@ -20,7 +20,7 @@ static const char *release_file(const struct ddl_config *config, const char **wh
     return "gpt_base";
 }
 
-static void write_normalized_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+static void write_normalized_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
     const struct pass *p = s->p;
     (void)x_in;

@@ -47,6 +47,13 @@ static bool uses_f(const struct ddl_config *config)
     return config->map == DDL_MAP_K || uses_target(config);
 }
 
+static unsigned reads(const struct ddl_config *config)
+{
+    bool target = config->map == DDL_MAP_K && config->v_input == DDL_V_CONTEXT && uses_target(config);
+    bool direction = config->map == DDL_MAP_V && config->channels > 1;
+    return gate_reads(config) | (target ? RULE_READS_CTX : 0) | (direction ? RULE_MULTIPLIES_X_IN : 0);
+}
+
 static void params(struct param_plan *plan, int *slots)
 {
     const struct ddl_config *k = plan->config;
@@ -154,7 +161,7 @@ static void target_bwd(const struct sublayer *s, const float *source, float *dso
 }
 
 /* q = phi_k(source), v-map. */
-static void direction_fwd(const struct sublayer *s, const float *source)
+static void direction_fwd(const struct sublayer *s, struct operand source)
 {
     const struct pass *p = s->p;
     size_t d = p->config->d_model, r = p->config->k_rank;
@@ -162,7 +169,7 @@ static void direction_fwd(const struct sublayer *s, const float *source)
     if (r) {
         linear_fwd(p, p->N, d, r, source, param_weight(p, s->slots[K_DOWN]), low, false);
         probe_tensor(p, "low", low, r);
-        linear_fwd(p, p->N, r, d, low, param_weight(p, s->slots[K_UP]), q, false);
+        linear_fwd(p, p->N, r, d, value_operand(low), param_weight(p, s->slots[K_UP]), q, false);
     } else {
         linear_fwd(p, p->N, d, d, source, param_weight(p, s->slots[K_PROJ]), q, false);
     }
@@ -170,16 +177,18 @@ static void direction_fwd(const struct sublayer *s, const float *source)
 }
 
 /* Adds to dsource. */
-static void direction_bwd(const struct sublayer *s, const float *source, float *dsource)
+static void direction_bwd(const struct sublayer *s, struct operand source, float *dsource)
 {
     const struct pass *p = s->p;
     size_t d = p->config->d_model, r = p->config->k_rank;
-    float *dq = s->scratch[DQ], *dlow = s->scratch[DLOW];
+    float *dlow = s->scratch[DLOW];
+    const struct operand dq = value_operand(s->scratch[DQ]), low = value_operand(s->acts->rule[LOW]);
     if (r) {
-        linear_bwd(p, p->N, r, d, s->acts->rule[LOW], dq, param_weight_bwd(p, s->slots[K_UP]), dlow, false);
+        linear_bwd(p, p->N, r, d, low, dq, param_weight_bwd(p, s->slots[K_UP]), dlow, false);
         probe_grad(p, s->slots[K_UP]);
         probe_tensor(p, "dlow", dlow, r);
-        linear_bwd(p, p->N, d, r, source, dlow, param_weight_bwd(p, s->slots[K_DOWN]), dsource, true);
+        linear_bwd(p, p->N, d, r, source, value_operand(dlow), param_weight_bwd(p, s->slots[K_DOWN]), dsource,
+                   true);
         probe_grad(p, s->slots[K_DOWN]);
     } else {
         linear_bwd(p, p->N, d, d, source, dq, param_weight_bwd(p, s->slots[K_PROJ]), dsource, true);
@@ -187,14 +196,14 @@ static void direction_bwd(const struct sublayer *s, const float *source, float *
     }
 }
 
-static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
     const struct pass *p = s->p;
     const struct ddl_config *k = p->config;
-    gate_fwd(s, k->steps, ctx);
+    gate_fwd(s, k->steps, ctx.value);
     if (k->map == DDL_MAP_V)
         direction_fwd(s, k->channels > 1 ? x_in : ctx);
-    target_fwd(s, x_in, ctx);
+    target_fwd(s, x_in.value, ctx.value);
     p->ops->delta_fwd(p->ctx, &(struct ddl_delta_args){ .N = p->N,
                                                         .d = k->d_model,
                                                         .c = k->channels,
@@ -248,22 +257,22 @@ static const float *write_bwd(const struct sublayer *s)
     return p->ws->df;
 }
 
-static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)
+static void context_bwd(const struct sublayer *s, struct operand ctx, float *dctx)
 {
     const struct ddl_config *k = s->p->config;
-    gate_bwd(s, k->steps, ctx, dctx);
+    gate_bwd(s, k->steps, ctx.value, dctx);
     if (k->map == DDL_MAP_K && k->v_input == DDL_V_CONTEXT && uses_target(k))
-        target_bwd(s, ctx, dctx);
+        target_bwd(s, ctx.value, dctx);
     if (k->map == DDL_MAP_V && k->channels == 1)
         direction_bwd(s, ctx, dctx);
     probe_tensor(s->p, "dctx", dctx, k->d_model);
 }
 
-static void input_bwd(const struct sublayer *s, const float *x_in, float *dx_in)
+static void input_bwd(const struct sublayer *s, struct operand x_in, float *dx_in)
 {
     const struct ddl_config *k = s->p->config;
     if (k->map == DDL_MAP_K && k->v_input == DDL_V_STREAM && uses_target(k))
-        target_bwd(s, x_in, dx_in);
+        target_bwd(s, x_in.value, dx_in);
     if (k->map == DDL_MAP_V && k->channels > 1)
         direction_bwd(s, x_in, dx_in);
     probe_tensor(s->p, k->channels > 1 ? "dx_in" : "dX", dx_in, k->d_model);
@@ -391,6 +400,7 @@ const struct residual_rule residual_delta = {
     .params = params,
     .layout = layout,
     .scratch = scratch,
+    .reads = reads,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,
     .write_fwd = write_fwd,

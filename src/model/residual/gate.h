@@ -12,6 +12,8 @@ enum { GATE_DBETA, GATE_DHIDDEN, GATE_SCRATCH };
 
 /* steps: how many gates a sublayer has. */
 void gate_params(struct param_plan *plan, size_t steps, int *slots);
+/* What it reads: constants of rule.h. */
+unsigned gate_reads(const struct ddl_config *config);
 void gate_layout(const struct layout *l, size_t steps, float **acts);
 void gate_scratch(const struct layout *l, size_t steps, float **scratch);
 /* ctx (N, d) -> acts[GATE_BETA]. */

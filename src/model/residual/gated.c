@@ -14,6 +14,11 @@ static void params(struct param_plan *plan, int *slots)
     gate_params(plan, 1, slots);
 }
 
+static unsigned reads(const struct ddl_config *config)
+{
+    return gate_reads(config);
+}
+
 static void layout(const struct layout *l, float **acts)
 {
     gate_layout(l, 1, acts);
@@ -24,11 +29,11 @@ static void scratch(const struct layout *l, float **out)
     gate_scratch(l, 1, out);
 }
 
-static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
     const struct pass *p = s->p;
     (void)x_in;
-    gate_fwd(s, 1, ctx);
+    gate_fwd(s, 1, ctx.value);
     p->ops->gated_fwd(p->ctx, &(struct gated_args){ .N = p->N,
                                                     .d = p->config->d_model,
                                                     .f = s->acts->f,
@@ -53,9 +58,9 @@ static const float *write_bwd(const struct sublayer *s)
     return p->ws->df;
 }
 
-static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)
+static void context_bwd(const struct sublayer *s, struct operand ctx, float *dctx)
 {
-    gate_bwd(s, 1, ctx, dctx);
+    gate_bwd(s, 1, ctx.value, dctx);
     probe_tensor(s->p, "dctx", dctx, s->p->config->d_model);
 }
 
@@ -74,6 +79,7 @@ const struct residual_rule residual_gated = {
     .params = params,
     .layout = layout,
     .scratch = scratch,
+    .reads = reads,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,
     .write_fwd = write_fwd,

@@ -38,6 +38,12 @@ static void params(struct param_plan *plan, int *slots)
     param_plan_add(plan, &bias, &slots[BIAS]);
 }
 
+/* One gate per row is computed in float32. */
+static unsigned reads(const struct ddl_config *config)
+{
+    return weights_per_row(config) > 1 ? 0 : RULE_READS_CTX;
+}
+
 static void layout(const struct layout *l, float **acts)
 {
     acts[TAU] = layout_rows(l, true, weights_per_row(l->config));
@@ -48,7 +54,7 @@ static void scratch(const struct layout *l, float **out)
     out[DZ] = layout_rows(l, true, weights_per_row(l->config));
 }
 
-static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
     const struct pass *p = s->p;
     size_t d = p->config->d_model, w = weights_per_row(p->config);
@@ -87,11 +93,12 @@ static const float *write_bwd(const struct sublayer *s)
     return p->ws->df;
 }
 
-static void context_bwd(const struct sublayer *s, const float *ctx, float *dctx)
+static void context_bwd(const struct sublayer *s, struct operand ctx, float *dctx)
 {
     const struct pass *p = s->p;
     size_t d = p->config->d_model, w = weights_per_row(p->config);
-    linear_bwd(p, p->N, d, w, ctx, s->scratch[DZ], param_weight_bwd(p, s->slots[WEIGHT]), dctx, true);
+    linear_bwd(p, p->N, d, w, ctx, value_operand(s->scratch[DZ]), param_weight_bwd(p, s->slots[WEIGHT]), dctx,
+               true);
     probe_grad(p, s->slots[WEIGHT]);
     probe_tensor(p, "dctx", dctx, d);
 }
@@ -158,6 +165,7 @@ const struct residual_rule residual_highway = {
     .params = params,
     .layout = layout,
     .scratch = scratch,
+    .reads = reads,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,
     .write_fwd = write_fwd,

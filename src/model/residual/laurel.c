@@ -43,6 +43,11 @@ static void params(struct param_plan *plan, int *slots)
     param_plan_add(plan, &up, &slots[UP]);
 }
 
+static unsigned reads(const struct ddl_config *config)
+{
+    return config->laurel_rank ? RULE_MULTIPLIES_X_IN : 0;
+}
+
 static void layout(const struct layout *l, float **acts)
 {
     acts[LOW] = layout_rows(l, l->config->laurel_rank > 0, l->config->laurel_rank);
@@ -59,7 +64,7 @@ static bool is_identity(const struct sublayer *s)
     return s->force && (s->force->keys & DDL_FORCE_MIX);
 }
 
-static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
     const struct pass *p = s->p;
     bool identity = is_identity(s);
@@ -78,7 +83,7 @@ static void write_fwd(const struct sublayer *s, const float *x_in, const float *
     if (!r)
         return;
     probe_tensor(p, "low", low, r);
-    linear_fwd(p, p->N, r, d, low, param_weight(p, s->slots[UP]), s->stream->X, true);
+    linear_fwd(p, p->N, r, d, value_operand(low), param_weight(p, s->slots[UP]), s->stream->X, true);
 }
 
 static const float *write_bwd(const struct sublayer *s)
@@ -87,7 +92,8 @@ static const float *write_bwd(const struct sublayer *s)
     size_t d = p->config->d_model, r = p->config->laurel_rank;
     float *low = s->acts->rule[LOW], *dlow = s->scratch[DLOW], *dX = s->stream->dX;
     if (r) {
-        linear_bwd(p, p->N, r, d, low, dX, param_weight_bwd(p, s->slots[UP]), dlow, false);
+        linear_bwd(p, p->N, r, d, value_operand(low), value_operand(dX), param_weight_bwd(p, s->slots[UP]),
+                   dlow, false);
         probe_grad(p, s->slots[UP]);
     }
     p->ops->laurel_bwd(p->ctx, &(struct laurel_grad_args){ .N = p->N,
@@ -106,7 +112,8 @@ static const float *write_bwd(const struct sublayer *s)
     probe_tensor(p, "df", p->ws->df, d);
     if (r) {
         probe_tensor(p, "dlow", dlow, r);
-        linear_bwd(p, p->N, d, r, s->stream->X, dlow, param_weight_bwd(p, s->slots[DOWN]), dX, true);
+        linear_bwd(p, p->N, d, r, value_operand(s->stream->X), value_operand(dlow),
+                   param_weight_bwd(p, s->slots[DOWN]), dX, true);
         probe_grad(p, s->slots[DOWN]);
     }
     probe_tensor(p, "dX", dX, d);
@@ -170,6 +177,7 @@ const struct residual_rule residual_laurel = {
     .params = params,
     .layout = layout,
     .scratch = scratch,
+    .reads = reads,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,
     .write_fwd = write_fwd,

@@ -37,6 +37,12 @@ struct sublayer {
     const struct ddl_force *force;    /* what is forced in it; NULL: nothing                      */
 };
 
+/* What a rule reads in a pass with products in bfloat16, in addition to f and df. */
+enum {
+    RULE_READS_CTX = 1,       /* ctx in float32: gates and targets do */
+    RULE_MULTIPLIES_X_IN = 2, /* x_in in bfloat16, for products       */
+};
+
 /* Members that a rule has no use for are NULL. */
 struct residual_rule {
     /* Its parameters in layer l are transformer.h.{l}.<prefix>_attn.* and transformer.h.{l}.<prefix>_mlp.* */
@@ -67,6 +73,9 @@ struct residual_rule {
      * scratch (RULE_SCRATCH). */
     void (*scratch)(const struct layout *l, float **scratch);
 
+    /* The constants above that apply; NULL: none. */
+    unsigned (*reads)(const struct ddl_config *config);
+
     /* The stream -> x_in (N, d), in acts->x_in unless it is the stream itself. `history` is NULL without a
      * cache. */
     const float *(*read_fwd)(const struct sublayer *s, struct history *history);
@@ -76,14 +85,14 @@ struct residual_rule {
      * sublayer_dx_in. */
     void (*read_bwd)(const struct sublayer *s);
     /* stream->X, x_in, ctx (N, d) and acts->f (N, steps, d) -> stream->X_next. With STREAM_KEPT x_in and ctx
-     * may be NULL. */
-    void (*write_fwd)(const struct sublayer *s, const float *x_in, const float *ctx);
+     * may have no format. */
+    void (*write_fwd)(const struct sublayer *s, struct operand x_in, struct operand ctx);
     /* The first step of backward, see above. Unless STREAM_REVERSED the stream is X already. Returns df
      * (N, steps, d), for which the workspace's df may be used, or NULL where f has no effect. A rule may
      * leave the stream's gradient at dX', and do all of it in read_bwd. */
     const float *(*write_bwd)(const struct sublayer *s);
-    void (*context_bwd)(const struct sublayer *s, const float *ctx, float *dctx);
-    void (*input_bwd)(const struct sublayer *s, const float *x_in, float *dx_in);
+    void (*context_bwd)(const struct sublayer *s, struct operand ctx, float *dctx);
+    void (*input_bwd)(const struct sublayer *s, struct operand x_in, float *dx_in);
 
     /* Steps of one sublayer: F's output f has that many blocks of d numbers in a row, (N, steps, d), and the
      * output projection as many rows. NULL: 1. Only 1 with adds_in_place or DDL_FORCE_F_SCALE. */

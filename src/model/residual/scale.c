@@ -26,7 +26,7 @@ static void params(struct param_plan *plan, int *slots)
     param_plan_add(plan, &row, &slots[LAMBDA]);
 }
 
-static void write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
     const struct pass *p = s->p;
     (void)x_in;

@@ -175,7 +175,7 @@ const float *streams_read_again(const struct sublayer *s)
     return s->acts->x_in; /* streams_write_bwd computed it */
 }
 
-void streams_write_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+void streams_write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
     const struct pass *p = s->p;
     (void)x_in;

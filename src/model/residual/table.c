@@ -26,6 +26,12 @@ const struct residual_rule *residual_rule_of(const struct ddl_config *config, si
     return config->f_norm && rule->normalized ? rule->normalized : rule;
 }
 
+unsigned residual_reads(const struct ddl_config *config, size_t layer)
+{
+    const struct residual_rule *rule = residual_rule_of(config, layer);
+    return rule->reads ? rule->reads(config) : 0;
+}
+
 size_t ddl_config_residual_steps(const struct ddl_config *config, size_t layer)
 {
     const struct residual_rule *rule = residual_rule_of(config, layer);

@@ -1,17 +1,9 @@
 /* bfloat16: rounding, and products where the processor has no units for it. */
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
-#include "backend/cpu/kernels/vec.h"
 #include "backend/host.h"
-#include "base/bf16.h"
 
 #include <string.h>
-
-static void round_row(size_t n, const float *restrict x, uint16_t *restrict y)
-{
-#pragma omp simd
-    for (size_t i = 0; i < n; i++)
-        y[i] = ddl_bf16_round(x[i]);
-}
 
 void DDL_KERNEL(cast_bf16)(const void *args, size_t lo, size_t hi, float *scratch)
 {

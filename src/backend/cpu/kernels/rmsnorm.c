@@ -1,5 +1,5 @@
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
-#include "backend/cpu/kernels/vec.h"
 
 #include <math.h>
 
@@ -9,11 +9,21 @@ void DDL_KERNEL(rmsnorm_fwd)(const void *args, size_t lo, size_t hi, float *scra
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
         const float *x = a->x + n * a->d, *w = a->w;
-        float *y = a->y + n * a->d;
         float rstd = 1 / sqrtf(dot(a->d, x, x) / (float)a->d + a->eps);
+        if (a->x16)
+            round_row(a->d, x, a->x16 + n * a->d);
+        if (a->y16) {
+            uint16_t *y16 = a->y16 + n * a->d;
 #pragma omp simd
-        for (size_t i = 0; i < a->d; i++)
-            y[i] = x[i] * rstd * w[i];
+            for (size_t i = 0; i < a->d; i++)
+                y16[i] = ddl_bf16_round(x[i] * rstd * w[i]);
+        }
+        if (a->y) {
+            float *y = a->y + n * a->d;
+#pragma omp simd
+            for (size_t i = 0; i < a->d; i++)
+                y[i] = x[i] * rstd * w[i];
+        }
         if (a->rstd)
             a->rstd[n] = rstd;
     }
@@ -41,5 +51,7 @@ void DDL_KERNEL(rmsnorm_bwd)(const void *args, size_t lo, size_t hi, float *scra
             for (size_t i = 0; i < a->d; i++)
                 dx[i] = rstd * w[i] * dy[i] - along * x[i];
         }
+        if (a->dx16)
+            round_row(a->d, dx, a->dx16 + n * a->d);
     }
 }

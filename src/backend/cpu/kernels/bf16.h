@@ -1,0 +1,24 @@
+/* Rows of numbers in bfloat16. */
+#ifndef DDL_BACKEND_CPU_BF16_H
+#define DDL_BACKEND_CPU_BF16_H
+
+#include "backend/cpu/kernels/vec.h"
+#include "base/bf16.h"
+
+/* y = x rounded. */
+INLINE void round_row(size_t n, const float *restrict x, uint16_t *restrict y)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        y[i] = ddl_bf16_round(x[i]);
+}
+
+/* y = x as float32. */
+INLINE void widen_row(size_t n, const uint16_t *restrict x, float *restrict y)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        y[i] = ddl_bf16_widen(x[i]);
+}
+
+#endif
