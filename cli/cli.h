@@ -44,7 +44,9 @@ struct command {
     const char *about;       /* one line, no final stop                                                     */
     const char *const *text; /* further paragraphs                                                    */
     struct option_group options[MAX_OPTION_GROUPS];
-    const struct note *examples; /* name: the line without its "$ "                                   */
+    const char *keys_title;           /* of the keys below: "keys of --force"                        */
+    const struct note *(*keys)(void); /* KEY=VALUE pairs of an option and what each does; NULL: none  */
+    const struct note *examples;      /* name: the line without its "$ "                                   */
     const struct note *files;
     const struct command *const *actions; /* then run is NULL: the first argument names one of them   */
     enum command_processes processes;

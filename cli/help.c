@@ -167,6 +167,10 @@ void print_help(const struct command *command)
     if (command->actions)
         printf("\n'ddl help %s ACTION' lists the options of an action.\n", command->name);
     print_options(command);
+    if (command->keys)
+        printf("\n%s:\n", command->keys_title);
+    for (const struct note *key = command->keys ? command->keys() : NULL; key && key->name; key++)
+        printf("  %-32s  %s\n", key->name, key->about);
     for (size_t i = 0; command->examples && command->examples[i].name; i++)
         printf("%s  %s\n      %s\n", i ? "" : "\nexamples:\n", command->examples[i].name,
                command->examples[i].about);

@@ -340,6 +340,8 @@ static void print_command(const struct command *command)
     }
     options(command, NULL);
     exit_statuses();
+    if (command->keys)
+        notes(command->keys_title, command->keys());
     notes("files", command->files);
     notes("examples", command->examples);
     snprintf(name, sizeof name, "ddl-%s", command->name);

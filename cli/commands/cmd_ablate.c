@@ -273,6 +273,8 @@ const struct command ablate_command = {
             "'ddl eval'. The table is sorted by the increase in loss. If interrupted, the",
             "command prints the sublayers evaluated so far.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
+    .keys_title = "keys of --force",
+    .keys = force_notes,
     .examples =
         (const struct note[]){
             { "ddl ablate my/run --val-data my/shards", "each sublayer left out in turn" },

@@ -93,7 +93,6 @@ static void print_gate(struct ddl_json *json, const struct inspected *i, const s
 static void print_sublayer(struct ddl_json *json, const struct inspected *i,
                            const struct ddl_inspect_sublayer *s)
 {
-    static const char *const updates[] = { "delta", "write", "erase" };
     size_t c = ddl_config_state_channels(ddl_model_config(i->folder->model));
     char behavior[128];
     ddl_inspect_behavior(s, behavior, sizeof behavior);
@@ -103,7 +102,7 @@ static void print_sublayer(struct ddl_json *json, const struct inspected *i,
     if (s->n_steps > 1)
         ddl_json_count(json, "step_index", s->step);
     ddl_json_string(json, "rule", s->rule);
-    ddl_json_string(json, "update", s->is_delta ? updates[s->update] : NULL);
+    ddl_json_string(json, "update", s->is_delta ? ddl_update_names[s->update] : NULL);
     ddl_json_string(json, "behavior", *behavior ? behavior : NULL);
     const struct ddl_figure *figure;
     for (size_t f = 0; (figure = ddl_figure_list(f)); f++)
@@ -241,9 +240,39 @@ void print_inspection_json(const struct inspected *i)
     putchar('\n');
 }
 
+/* The lists of means that sublayers have, each once. */
+static void put_lists(struct ddl_json *json, const ddl_inspection *in)
+{
+    const char *last[DDL_MOST_MEANS] = { NULL };
+    size_t n = 0;
+    ddl_json_open(json, "lists", '[');
+    for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
+        const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(in, s);
+        for (size_t m = 0; m < sublayer->n_means; m++) {
+            const struct ddl_inspect_mean *mean = &sublayer->means[m];
+            size_t i = 0;
+            while (i < n && strcmp(last[i], mean->name) != 0)
+                i++;
+            if (i < n || mean->rows || n == DDL_MOST_MEANS)
+                continue;
+            last[n++] = mean->name;
+            ddl_json_open(json, NULL, '{');
+            ddl_json_string(json, "name", mean->name);
+            ddl_json_string(json, "about", mean->about);
+            ddl_json_close(json, '}');
+        }
+    }
+    ddl_json_close(json, ']');
+}
+
 static void write_data(struct ddl_json *json, const void *object)
 {
-    write_inspection_json(json, "result", object);
+    const struct inspected *i = object;
+    bool streams = ddl_config_has_streams(ddl_model_config(i->folder->model));
+    write_inspection_json(json, "result", i);
+    page_put_figures(json);
+    put_lists(json, i->inspection);
+    ddl_json_string(json, "columns", streams ? "stream" : "value channel");
 }
 
 ddl_status write_inspection_html(const struct inspected *i, const char *path, struct ddl_error *err)

@@ -13,7 +13,7 @@
 static bool has_column(const ddl_inspection *in, size_t f, bool of_update)
 {
     const struct ddl_figure *figure = ddl_figure_list(f);
-    if (!figure->title || (figure->kind == DDL_FIGURE_UPDATE) != of_update)
+    if (!figure->title || (figure->kind <= DDL_FIGURE_SHRINK) != of_update)
         return false;
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
         if (!isnan(ddl_inspect_sublayer(in, s)->figures.value[f]))

@@ -17,51 +17,21 @@ struct spec {
 
 enum { ALL = DDL_SUBLAYERS };
 static const char *const subs[] = { "attn", "mlp", "all", NULL };
-static const char *const updates[] = { "delta", "write", "erase", NULL };
 
-#define AT(field) offsetof(struct spec, field)
-static const struct ddl_option rows[] = {
+/* What selects sublayers. */
+static const struct ddl_option selectors[] = {
     { .name = "layers", .type = DDL_OPTION_STRING },
-    { .name = "sub", .type = DDL_OPTION_CHOICE, .offset = AT(sub), .choices = subs },
-    { .name = "beta", .type = DDL_OPTION_FLOAT, .offset = AT(force.beta), .max = 2 },
-    { .name = "scale", .type = DDL_OPTION_FLOAT, .offset = AT(force.scale), .max = 1e6 },
-    { .name = "update", .type = DDL_OPTION_CHOICE, .offset = AT(force.update), .choices = updates },
-    { .name = "mix", .type = DDL_OPTION_CHOICE, .offset = AT(force.mix), .choices = ddl_force_mix_names },
-    { .name = "f_scale", .type = DDL_OPTION_FLOAT, .offset = AT(force.f_scale), .max = 1e6 },
-    { .name = "values",
-      .type = DDL_OPTION_CHOICE,
-      .offset = AT(force.values),
-      .choices = ddl_force_values_names },
-    { .name = "average",
-      .type = DDL_OPTION_CHOICE,
-      .offset = AT(force.average),
-      .choices = ddl_force_average_names },
-    { 0 },
+    { .name = "sub", .type = DDL_OPTION_CHOICE, .offset = offsetof(struct spec, sub), .choices = subs },
 };
+enum { LAYERS, SUB, SELECTORS };
 
-/* The keys of a force: how messages name them, and the layers that accept them. */
-static const struct {
-    const char *name;
-    unsigned key;
-    const char *group, *layers;
-} key_rows[] = {
-    { "f_scale", DDL_FORCE_F_SCALE, "f_scale", "a rule other than delta" },
-    { "mix", DDL_FORCE_MIX, "mix", "the rule hyper, mhc or laurel" },
-    { "values", DDL_FORCE_VALUES, "values", "value_residual above the first, sub=attn" },
-    { "average", DDL_FORCE_AVERAGE, "average", "a sum of dense_average after it, sub=mlp" },
-    { "beta", DDL_FORCE_BETA, "beta, scale and update", "the rule delta" },
-    { "scale", DDL_FORCE_SCALE, "beta, scale and update", "the rule delta" },
-    { "update", DDL_FORCE_UPDATE, "beta, scale and update", "the rule delta" },
-};
-enum { N_KEYS = sizeof key_rows / sizeof *key_rows };
-
-static unsigned key_of(const char *name)
+/* The row of a key of struct ddl_force by its name; NULL if there is none. */
+static const struct ddl_force_row *key_row(const char *name)
 {
-    for (size_t i = 0; i < N_KEYS; i++) {
-        if (strcmp(name, key_rows[i].name) == 0)
-            return key_rows[i].key;
-    }
-    return 0;
+    const struct ddl_force_row *row = ddl_force_rows();
+    while (row->key && strcmp(row->option.name, name) != 0)
+        row++;
+    return row->key ? row : NULL;
 }
 
 /* ---- reading ---- */
@@ -75,20 +45,45 @@ static ddl_status add_layers(struct spec *spec, const char *text, size_t n_layer
     return DDL_OK;
 }
 
+enum { MOST_KEYS = 32 };
+
+static ddl_status unknown_key(const char *name, struct ddl_error *err)
+{
+    struct ddl_option all[MOST_KEYS + 1] = { selectors[LAYERS], selectors[SUB] };
+    const struct ddl_force_row *row = ddl_force_rows();
+    for (size_t i = SELECTORS; row->key && i < MOST_KEYS; i++, row++)
+        all[i] = row->option;
+    return ddl_option_unknown(all, NULL, "key", name, err);
+}
+
 static ddl_status add_value(struct spec *spec, const char *name, const char *value, size_t n_layers,
                             struct ddl_error *err)
 {
-    const struct ddl_option *row = ddl_option_find(rows, name);
-    if (!row)
-        return ddl_option_unknown(rows, NULL, "key", name, err);
-    if (row == &rows[0])
+    const struct ddl_force_row *row = key_row(name);
+    if (strcmp(name, selectors[LAYERS].name) == 0)
         return add_layers(spec, value, n_layers, err);
-    spec->force.keys |= key_of(row->name);
-    if (strcmp(row->name, "beta") == 0 && strcmp(value, "mean") == 0) {
+    if (strcmp(name, selectors[SUB].name) == 0)
+        return ddl_option_set(&selectors[SUB], spec, value, name, err);
+    if (!row)
+        return unknown_key(name, err);
+    spec->force.keys |= row->key;
+    if (row->has_mean && strcmp(value, "mean") == 0) {
         spec->mean = true;
         return DDL_OK;
     }
-    return ddl_option_set(row, spec, value, row->name, err);
+    return ddl_option_set(&row->option, &spec->force, value, row->option.name, err);
+}
+
+/* "expected one of a, b and c, found none". */
+static ddl_status no_key(struct ddl_error *err)
+{
+    char names[256] = "";
+    size_t used = 0;
+    for (const struct ddl_force_row *row = ddl_force_rows(); row->key && used < sizeof names; row++) {
+        const char *before = row == ddl_force_rows() ? "" : row[1].key ? ", " : " and ";
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", before, row->option.name);
+    }
+    return ddl_error_set(err, DDL_E_USAGE, "expected one of %s, found none", names);
 }
 
 /* KEY=VALUE pairs with commas between them; the value of layers may be a list with commas itself. `text` is
@@ -116,40 +111,39 @@ static ddl_status read_spec(struct spec *spec, char *text, size_t n_layers, stru
     }
     spec->all = spec->all || !layers;
     if (!status && !spec->force.keys)
-        status = ddl_error_set(err, DDL_E_USAGE,
-                               "expected one of beta, scale, update, f_scale, mix, values and average, found "
-                               "none");
+        status = no_key(err);
     return status;
 }
 
 /* ---- what it applies to ---- */
 
-/* The spec's keys for sublayer `sub`: values are those of attention, and a sum of states follows an MLP. */
+/* The spec's keys for sublayer `sub`. */
 static unsigned keys_of(const struct spec *spec, int sub)
 {
-    unsigned other = sub == DDL_SUBLAYER_ATTN ? DDL_FORCE_AVERAGE : DDL_FORCE_VALUES;
-    return spec->force.keys & ~other;
+    unsigned keys = spec->force.keys;
+    for (const struct ddl_force_row *row = ddl_force_rows(); row->key; row++)
+        keys &= row->sub == DDL_SUBLAYERS || row->sub == sub ? ~0U : ~row->key;
+    return keys;
+}
+
+/* Bytes of a key's member of struct ddl_force. */
+static size_t size_of(const struct ddl_force_row *row)
+{
+    return row->option.type == DDL_OPTION_CHOICE ? sizeof(int) : sizeof(float);
 }
 
 /* Adds keys of the spec to those of the sublayer. */
 static void merge(struct sublayer_force *to, const struct spec *spec, unsigned keys)
 {
-    if (keys & (DDL_FORCE_BETA | DDL_FORCE_SCALE)) { /* one replaces the other */
-        to->force.keys &= ~(unsigned)(DDL_FORCE_BETA | DDL_FORCE_SCALE);
-        to->force.beta = spec->force.beta;
-        to->force.scale = spec->force.scale;
-        to->mean = spec->mean;
+    for (const struct ddl_force_row *row = ddl_force_rows(); row->key; row++) {
+        if (!(keys & row->key))
+            continue;
+        memcpy((char *)&to->force + row->option.offset, (const char *)&spec->force + row->option.offset,
+               size_of(row));
+        to->force.keys &= ~row->replaces;
+        if (row->has_mean || row->replaces) /* the mean belongs to one of keys that replace each other */
+            to->mean = spec->mean;
     }
-    if (keys & DDL_FORCE_UPDATE)
-        to->force.update = spec->force.update;
-    if (keys & DDL_FORCE_F_SCALE)
-        to->force.f_scale = spec->force.f_scale;
-    if (keys & DDL_FORCE_MIX)
-        to->force.mix = spec->force.mix;
-    if (keys & DDL_FORCE_VALUES)
-        to->force.values = spec->force.values;
-    if (keys & DDL_FORCE_AVERAGE)
-        to->force.average = spec->force.average;
     to->force.keys |= keys;
 }
 
@@ -158,22 +152,39 @@ static ddl_status not_accepted(const struct spec *spec, const struct ddl_config 
                                struct ddl_error *err)
 {
     unsigned rejected = spec->force.keys & ~ddl_config_force_keys(config, layer);
-    size_t i = 0;
-    while (!((rejected ? rejected : spec->force.keys) & key_rows[i].key))
-        i++;
-    const char *key = key_rows[i].group, *rules = key_rows[i].layers;
+    const struct ddl_force_row *row = ddl_force_rows();
+    char keys[128], layers[256];
+    while (!((rejected ? rejected : spec->force.keys) & row->key))
+        row++;
+    ddl_force_group(row, keys, sizeof keys);
+    ddl_force_layers(row, layers, sizeof layers);
     if (spec->all)
-        return ddl_error_set(err, DDL_E_USAGE, "%s: expected layers with %s, the model has none", key, rules);
-    return ddl_error_set(err, DDL_E_USAGE, "%s: expected a layer with %s, layer %zu has the rule %s", key,
-                         rules, layer, ddl_config_residual_name(config, layer));
+        return ddl_error_set(err, DDL_E_USAGE, "%s: expected layers with %s, the model has none", keys,
+                             layers);
+    return ddl_error_set(err, DDL_E_USAGE, "%s: expected a layer with %s, layer %zu has the rule %s", keys,
+                         layers, layer, ddl_config_residual_name(config, layer));
+}
+
+/* That no two keys of the spec replace each other. */
+static ddl_status check_together(const struct spec *spec, struct ddl_error *err)
+{
+    for (const struct ddl_force_row *row = ddl_force_rows(); row->key; row++) {
+        for (const struct ddl_force_row *other = row; other->key; other++) {
+            if (spec->force.keys & row->key && spec->force.keys & other->key & row->replaces)
+                return ddl_error_set(err, DDL_E_USAGE, "expected one of %s and %s, found both",
+                                     row->option.name, other->option.name);
+        }
+    }
+    return DDL_OK;
 }
 
 static ddl_status add_spec(struct force_plan *plan, const struct spec *spec, const struct ddl_config *config,
                            struct ddl_error *err)
 {
     size_t n = 0;
-    if ((spec->force.keys & DDL_FORCE_BETA) && (spec->force.keys & DDL_FORCE_SCALE))
-        return ddl_error_set(err, DDL_E_USAGE, "expected one of beta and scale, found both");
+    ddl_status status = check_together(spec, err);
+    if (status)
+        return status;
     for (size_t l = 0; l < config->n_layers; l++) {
         bool accepts = (spec->force.keys & ~ddl_config_force_keys(config, l)) == 0;
         if (!spec->all && spec->layer[l] && !accepts)
@@ -223,7 +234,10 @@ ddl_status force_plan_close_all(struct force_plan *plan, const struct ddl_config
     ddl_status status = begin(plan, config, err);
     for (size_t s = 0; s < plan->n && !status; s++) {
         unsigned keys = ddl_config_force_keys(config, s / DDL_SUBLAYERS);
-        plan->sublayer[s].force.keys = keys & DDL_FORCE_BETA ? DDL_FORCE_BETA : keys & DDL_FORCE_F_SCALE;
+        const struct ddl_force_row *row = ddl_force_rows();
+        while (row->key && !(row->closes && keys & row->key))
+            row++;
+        plan->sublayer[s].force.keys = row->key;
     }
     return status;
 }
@@ -259,17 +273,37 @@ void force_describe(const struct sublayer_force *force, char *out, size_t size)
 {
     size_t used = 0;
     *out = '\0';
-    for (const struct ddl_option *row = rows; row->name && used < size; row++) {
-        struct spec spec = { .force = force->force };
+    for (const struct ddl_force_row *row = ddl_force_rows(); row->key && used < size; row++) {
         char value[64];
-        if (!(key_of(row->name) & force->force.keys))
+        if (!(row->key & force->force.keys))
             continue;
-        ddl_option_format(row, &spec, value, sizeof value);
-        bool mean = force->mean && strcmp(row->name, "beta") == 0;
-        int n =
-            snprintf(out + used, size - used, "%s%s=%s", used ? "," : "", row->name, mean ? "mean" : value);
+        ddl_option_format(&row->option, &force->force, value, sizeof value);
+        bool mean = force->mean && row->has_mean;
+        int n = snprintf(out + used, size - used, "%s%s=%s", used ? "," : "", row->option.name,
+                         mean ? "mean" : value);
         used += (size_t)n;
     }
+}
+
+const struct note *force_notes(void)
+{
+    static char names[MOST_KEYS][64], abouts[MOST_KEYS][384];
+    static struct note notes[MOST_KEYS + 1];
+    const struct ddl_force_row *row = ddl_force_rows();
+    for (size_t i = 0; row->key && i < MOST_KEYS; i++, row++) {
+        char layers[256];
+        size_t used = (size_t)snprintf(names[i], sizeof names[i], "%s=", row->option.name);
+        for (size_t c = 0; row->option.choices && row->option.choices[c]; c++)
+            used += (size_t)snprintf(names[i] + used, sizeof names[i] - used, "%s%s", c ? "|" : "",
+                                     row->option.choices[c]);
+        snprintf(names[i] + used, sizeof names[i] - used, "%s%s",
+                 row->option.choices ? "" : row->option.value, row->has_mean ? "|mean" : "");
+        ddl_force_layers(row, layers, sizeof layers);
+        snprintf(abouts[i], sizeof abouts[i], "%s%s; layers with %s", row->option.help,
+                 row->has_mean ? " (mean: its mean on the same tokens)" : "", layers);
+        notes[i] = (struct note){ names[i], abouts[i] };
+    }
+    return notes;
 }
 
 void print_force_json(struct ddl_json *json, const char *specs)

@@ -2,6 +2,7 @@
 #ifndef DDL_CLI_FORCE_H
 #define DDL_CLI_FORCE_H
 
+#include "cli/cli.h"
 #include "ddl/force.h"
 #include "ddl/inspect.h"
 #include "ddl/json.h"
@@ -50,6 +51,9 @@ ddl_status force_plan_apply(const struct force_plan *plan, ddl_model *model, con
                             struct ddl_error *err);
 /* "beta=0", "scale=0.5,update=write": what is forced, as a spec has it. */
 void force_describe(const struct sublayer_force *force, char *out, size_t size);
+
+/* The keys of a spec that force something: for the help. */
+const struct note *force_notes(void);
 
 /* The key "force" of an object: the list of specs, one a line; nothing if there is none. */
 void print_force_json(struct ddl_json *json, const char *specs);

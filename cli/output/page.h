@@ -44,4 +44,8 @@ ddl_status page_check(const char *path, struct ddl_error *err);
 /* Writes the page, whose data is an object with the keys kind, title, made and those of `write`. */
 ddl_status page_write(const struct page *page, struct ddl_error *err);
 
+/* Writes the member "figures" of the open object: what the figures of sublayers are, for pages that show
+ * them. */
+void page_put_figures(struct ddl_json *json);
+
 #endif

@@ -7,8 +7,8 @@ const sublayers = result.sublayers;
 const gated = sublayers.filter((s) => s.histogram);
 const labelOf = (s) => `${s.layer} ${s.sub}${s.step_index === undefined ? "" : `.${s.step_index}`}`;
 const has = (name) => sublayers.some((s) => isNumber(s[name]));
-/* The gate is beta, or tau of the rule highway. */
-const gateKey = (s, part) => s[`${isNumber(s.beta_mean) ? "beta" : "tau"}_${part}`];
+/* A figure of the sublayer's gate by its kind: "mean", "q05". */
+const gateKey = (s, kind) => data.figures.filter((one) => one.kind === kind).map((one) => s[one.name]).find(isNumber);
 
 /* ---- summary ---- */
 
@@ -44,9 +44,9 @@ function gates() {
     table([
       ...identity(), column("mean", "mean"), column("5 %", "q05"), column("25 %", "q25"), column("50 %", "q50"),
       column("75 %", "q75"), column("95 %", "q95"), column("lowest", "min"), column("highest", "max"),
-      ...["skip", "match", "over", "reflect"].map((name) => ({ title: name, cell: (s) => fixed(s[name], 3) })),
+      ...["skip", "match", "over", "reflect"].map((name) => ({ title: name, cell: (s) => fixed(gateKey(s, name), 3) })),
     ], gated, { caption: "Quantiles of the gate, and shares of tokens" })),
-    note("The gate is β, or τ of a highway sublayer. Shares: skip is β < 0.1, match 0.9 to 1.1, over β > 1.1, reflect β > 1.9."));
+    note("Shares: skip is a gate < 0.1, match 0.9 to 1.1, over > 1.1, reflect > 1.9."));
   section("Gates by position", heatMap({
     label: "Mean gate by sublayer and position", name: "mean gate", scale, xTitle: "position",
     rows: gated.map(labelOf), columns: gated[0].by_position.map((value, i) => i), values: gated.map((s) => s.by_position),
@@ -108,31 +108,28 @@ function overSublayers(list, series, y) {
 }
 
 function updates() {
-  const names = ["erase", "write", "step"].filter(has);
+  const names = data.figures.filter((one) => one.kind === "size").map((one) => one.name).filter(has);
   const all = sublayers.flatMap((s) => names.map((name) => s[name])).filter((value) => value > 0);
   const log = all.length > 0 && Math.max(...all) > 30 * Math.min(...all);
   const sizes = chart({
     label: `Sizes of ${names.join(", ")} by sublayer`, height: 300,
-    caption: "Means over tokens, relative to the norm of the state: the erased part, the written part and the whole step.",
+    caption: "Means over tokens, relative to the norm of the state: parts of the step, and the whole step.",
   }, () => overSublayers(sublayers, names.map((name) => ({ name, value: (s) => (log && !(s[name] > 0) ? null : s[name]) })), { title: "relative size", log }));
   section("Sizes of the updates", row(sizes.node, table([
     ...identity(),
-    ...[["e_pre_rms", "e_pre"], ["e_post_rms", "e_post"], ["e_identity", "identity"], ["erase", "erase"], ["write", "write"], ["step", "step"],
-      ["overlap_stream", "k with stream"], ["overlap_next", "k with next k"], ["lambda_mean", "λ"], ["lambda_min", "λ lowest"], ["lambda_max", "λ highest"],
-      ["mix_f", "m of F(x)"], ["mix_x", "m of x"],
-      ["values_own", "m of own values"], ["values_first", "m of layer 0's values"]]
-      .filter(([name]) => has(name)).map(([name, title]) => ({ title, cell: (s) => precise(s[name]) })),
-  ], sublayers, { caption: "Root mean squares of kᵀX − v before and after the step, and means of the relative sizes and overlaps" })));
+    ...data.figures.filter((one) => one.label && has(one.name)).map((one) => ({ title: one.label, cell: (s) => precise(s[one.name]) })),
+  ], sublayers, { caption: "Root mean squares of kᵀX − v before and after the step, means of the relative sizes and overlaps, and factors" })));
 }
 
 function spectrum() {
-  if (!has("eigenvalue_mean")) return;
-  const list = sublayers.filter((s) => isNumber(s.eigenvalue_mean));
+  const figure = data.figures.find((one) => one.kind === "shrink" && has(one.name));
+  if (!figure) return;
+  const list = sublayers.filter((s) => isNumber(s[figure.name]));
   const depth = result.depth;
   const drawn = chart({
     label: "Eigenvalue of the shortcut of each sublayer", height: 260,
     caption: "Mean over tokens of 1 − β‖k‖², the eigenvalue of the shortcut I − β k kᵀ for k: 1 keeps this direction, 0 erases it, −1 reflects it.",
-  }, () => overSublayers(list, [{ name: "eigenvalue", value: (s) => s.eigenvalue_mean }], { title: "1 − β‖k‖²", min: 1 - gateScale(list).high, max: 1, bounds: "data" }));
+  }, () => overSublayers(list, [{ name: "eigenvalue", value: (s) => s[figure.name] }], { title: "1 − β‖k‖²", min: 1 - gateScale(list).high, max: 1, bounds: "data" }));
   const products = depth && depth.tokens ? chart({
     label: "Singular values of the product of the shortcuts up to each sublayer", height: 260,
     caption: "Means over tokens of the extreme singular values of A_s ⋯ A_1 on the span of k_1 … k_s: how much of the earlier state is left.",
@@ -141,7 +138,7 @@ function spectrum() {
   ], { title: "singular value" })) : null;
   section("Spectrum over depth", row(drawn.node, products ? products.node : null),
     row(table([
-      ...identity(), { title: "1 − β‖k‖²", cell: (s) => precise(s.eigenvalue_mean) },
+      ...identity(), { title: "1 − β‖k‖²", cell: (s) => precise(s[figure.name]) },
       ...(products ? [{ title: "smallest", cell: (s) => precise(s.sigma_min) }, { title: "largest", cell: (s) => precise(s.sigma_max) }] : []),
     ], list, { caption: "Mean eigenvalue by sublayer, and singular values of the product up to it" }),
     depth ? table([
@@ -154,7 +151,7 @@ function channels() {
   const n = sublayers[0].channel_rms.length;
   if (n < 2) return;
   const names = sublayers[0].channel_rms.map((value, j) => j);
-  const one = sublayers[0].mix_mean ? "stream" : "value channel", column = sublayers[0].mix_mean ? "stream" : "channel";
+  const one = data.columns, column = one.split(" ").pop();
   /* Sublayers differ by more than channels do, so colors are relative to the mean of a row. */
   const scale = { low: 0, middle: 1, high: 2 }, cells = [];
   const cell = (s, j) => {
@@ -166,12 +163,24 @@ function channels() {
     ...identity(), ...names.map((j) => ({ title: `${column} ${j}`, cell: (s) => cell(s, j) })),
   ], sublayers, { caption: `Root mean square of each ${one} after each sublayer` });
   paintCells(cells.map(([node, value]) => [node.parentNode, value]), scale);
-  section(sublayers[0].mix_mean ? "Streams" : "Value channels",
+  section(`${one[0].toUpperCase()}${one.slice(1)}s`,
     row(sizes, result.read ? table([
       { title: "read vector", text: true, cell: (row) => row.name }, ...names.map((j) => ({ title: `${column} ${j}`, cell: (row) => fixed(row.values[j], 3) })),
     ], result.read.map((values, l) => ({ name: l < result.read.length - 1 ? `layer ${l}` : "readout", values })), { caption: `How much of each ${column} a layer reads` }) : null,
     element("div", { class: "aside" }, legendOf(scale, "relative to the mean of the row"),
       note(`The state grows over depth; colors show how the ${column}s of one sublayer differ.`))));
+}
+
+/* ---- means over tokens of lists of numbers ---- */
+
+function lists() {
+  for (const { name, about } of data.lists) {
+    const shown = sublayers.filter((s) => s[name]);
+    const most = Math.max(...shown.map((s) => s[name].length));
+    section(`${about[0].toUpperCase()}${about.slice(1)}`, table([
+      ...identity(), ...Array.from({ length: most }, (unused, i) => ({ title: String(i), cell: (s) => (i < s[name].length ? fixed(s[name][i], 3) : "") })),
+    ], shown, { caption: "Means over tokens" }));
+  }
 }
 
 /* ---- sums of states (dense_average) ---- */
@@ -215,6 +224,7 @@ gates();
 updates();
 spectrum();
 channels();
+lists();
 averages();
 extremes();
 startPage();

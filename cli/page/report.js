@@ -92,12 +92,12 @@ function stepTable() {
 const GATE = gateScale(telemetry.flatMap((record) => record.sublayers));
 const FACTOR = { low: 0, middle: 1, high: 2 };
 const SHARE = { low: 0, high: 1 };
+const GATES = ["mean", "q05", "q25", "q50", "q75", "q95", "min", "max"];
+const scaleOf = (kind) => ({ factor: FACTOR, overlap: SHARE, skip: SHARE, match: SHARE, over: SHARE, reflect: SHARE,
+  shrink: { low: 1 - GATE.high, middle: 0, high: 1 } })[kind] || (GATES.includes(kind) ? GATE : undefined);
+const rank = (one) => (GATES.includes(one.kind) ? GATES.indexOf(one.kind) : GATES.length);
 const FIGURES = [
-  ["beta_mean", "gate β, mean", GATE], ["tau_mean", "gate τ, mean", GATE], ["beta_q05", "gate β, 5 % quantile", GATE], ["beta_q95", "gate β, 95 % quantile", GATE],
-  ["lambda_mean", "λ, mean", FACTOR], ["skip", "share of tokens with β < 0.1", SHARE], ["match", "share of tokens with β from 0.9 to 1.1", SHARE],
-  ["over", "share of tokens with β > 1.1", SHARE], ["reflect", "share of tokens with β > 1.9", SHARE],
-  ["eigenvalue_mean", "eigenvalue of the shortcut", { low: 1 - GATE.high, middle: 0, high: 1 }], ["erase", "relative size of the erase term"],
-  ["write", "relative size of the write term"], ["step", "relative size of the step"], ["overlap_stream", "overlap of k with the stream", SHARE],
+  ...[...data.figures].sort((a, b) => rank(a) - rank(b)).map((one) => [one.name, one.about, scaleOf(one.kind)]),
   ["x_rms", "root mean square of the stream"], ["f_rms", "root mean square of the sublayer's output"],
 ];
 
@@ -162,7 +162,7 @@ function histograms(sublayers, columns) {
 /* The quantiles of the last record. */
 function latestHistograms(sublayers, gated) {
   const last = telemetry[telemetry.length - 1];
-  const value = (s, part) => fixed(s[`${isNumber(s.beta_mean) ? "beta" : "tau"}_${part}`], 3);
+  const value = (s, kind) => fixed(data.figures.filter((one) => one.kind === kind).map((one) => s[one.name]).find(isNumber), 3);
   return table([
     { title: "sublayer", text: true, cell: (s) => labelOf(s) }, { title: "rule", text: true, cell: (s) => s.rule },
     ...[["mean", "mean"], ["5 %", "q05"], ["50 %", "q50"], ["95 %", "q95"], ["lowest", "min"], ["highest", "max"]]

@@ -71,6 +71,7 @@ static void print_text(const struct report *r)
 static void write_data(struct ddl_json *json, const void *object)
 {
     write_report_json(json, "result", object);
+    page_put_figures(json);
 }
 
 static ddl_status write_page(const struct report *r, const struct flags *flags, struct ddl_error *err)

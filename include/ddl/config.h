@@ -194,6 +194,8 @@ DDL_API struct ddl_config ddl_config_resolved(const struct ddl_config *config);
 /* Columns of the state of config, a checked configuration: ddl_value_channels, or ddl_streams of a residual
  * rule with streams. */
 DDL_API size_t ddl_config_state_channels(const struct ddl_config *config);
+/* By enum ddl_update, ended by NULL: "delta", "write", "erase". */
+DDL_API extern const char *const ddl_update_names[];
 /* Whether these are streams that every sublayer mixes by a matrix (the rules hyper and mhc). */
 DDL_API bool ddl_config_has_streams(const struct ddl_config *config);
 /* The rule (enum ddl_residual) of one layer of config. */

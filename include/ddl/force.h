@@ -4,8 +4,10 @@
 
 #include "ddl/config.h"
 #include "ddl/model.h"
+#include "ddl/option.h"
 #include "ddl/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -21,15 +23,15 @@ enum ddl_sublayer {
 /* "attn", "mlp", NULL: choices for a struct ddl_option. */
 DDL_API extern const char *const ddl_sublayer_names[];
 
-/* Members of struct ddl_force, for its `keys`. */
+/* Members of struct ddl_force, for its `keys`. ddl_force_rows has where each applies. */
 enum ddl_force_key {
-    DDL_FORCE_BETA = 1,     /* beta: delta sublayers    */
-    DDL_FORCE_SCALE = 2,    /* scale: delta sublayers   */
-    DDL_FORCE_UPDATE = 4,   /* update: delta sublayers  */
-    DDL_FORCE_F_SCALE = 8,  /* f_scale: all others      */
-    DDL_FORCE_MIX = 16,     /* mix: hyper, mhc and laurel sublayers */
-    DDL_FORCE_VALUES = 32,  /* values: attention with value_residual, in layers above the first */
-    DDL_FORCE_AVERAGE = 64, /* average: MLP sublayers that a weighted sum of states follows */
+    DDL_FORCE_BETA = 1,     /* beta    */
+    DDL_FORCE_SCALE = 2,    /* scale   */
+    DDL_FORCE_UPDATE = 4,   /* update  */
+    DDL_FORCE_F_SCALE = 8,  /* f_scale */
+    DDL_FORCE_MIX = 16,     /* mix     */
+    DDL_FORCE_VALUES = 32,  /* values  */
+    DDL_FORCE_AVERAGE = 64, /* average */
 };
 
 /* What the mixture of the state before a sublayer is forced to. */
@@ -68,8 +70,28 @@ struct ddl_force {
     int average;   /* enum ddl_force_average                                      */
 };
 
-/* The keys that layer `layer` of config accepts: a sum of enum ddl_force_key. DDL_FORCE_VALUES is accepted by
- * its attention only, DDL_FORCE_AVERAGE by its MLP only, the others by both sublayers. */
+/* A key: a member of struct ddl_force, and where it applies. */
+struct ddl_force_row {
+    unsigned key;             /* enum ddl_force_key                                                     */
+    struct ddl_option option; /* its name, type, member of struct ddl_force, range, choices, and effect */
+    unsigned replaces;        /* keys that it is not set together with                                  */
+    bool has_mean;            /* "mean" is a value too: what ddl_inspect_freeze sets                     */
+    bool closes;              /* 0 leaves the stream without the sublayer's output                      */
+    int sub;                  /* the sublayer that it applies to; DDL_SUBLAYERS: both                   */
+    /* Whether it applies to a layer, by an option; NULL: it applies to the layers whose rule has it. */
+    bool (*applies)(const struct ddl_config *config, size_t layer);
+    const char *where; /* with `applies`: what such a layer has, for messages */
+};
+/* All keys, ended by a row without a key. */
+DDL_API const struct ddl_force_row *ddl_force_rows(void);
+/* Writes the names of the keys that apply to the same layers as that of `row` to out (size bytes): "beta,
+ * scale and update". */
+DDL_API void ddl_force_group(const struct ddl_force_row *row, char *out, size_t size);
+/* Writes what layers have to which the key of `row` applies to out (size bytes): "the rule delta". */
+DDL_API void ddl_force_layers(const struct ddl_force_row *row, char *out, size_t size);
+
+/* The keys that layer `layer` of config accepts: a sum of enum ddl_force_key. Some apply to one of its
+ * sublayers (struct ddl_force_row). */
 DDL_API unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer);
 
 /* Replaces what is forced in sublayer `sub` (enum ddl_sublayer) of a layer by *force, which is copied; NULL

@@ -39,9 +39,12 @@ DDL_API struct ddl_inspect_config ddl_inspect_defaults(void);
 
 /* What a figure is of. */
 enum ddl_figure_kind {
-    DDL_FIGURE_UPDATE,  /* the update: sizes, errors, overlaps        */
-    DDL_FIGURE_FACTOR,  /* factors, such as parameters                */
-    DDL_FIGURE_MIXING,  /* a matrix that mixes the columns of the state */
+    DDL_FIGURE_UPDATE,  /* the update: errors                                   */
+    DDL_FIGURE_SIZE,    /* the update: sizes relative to the state              */
+    DDL_FIGURE_OVERLAP, /* the update: overlaps of its direction, from 0 to 1   */
+    DDL_FIGURE_SHRINK,  /* the update: 1 - b of a gate b, an eigenvalue         */
+    DDL_FIGURE_FACTOR,  /* factors, such as parameters                          */
+    DDL_FIGURE_MIXING,  /* a matrix that mixes the columns of the state         */
     DDL_FIGURE_MEAN,    /* a gate: its mean                           */
     DDL_FIGURE_Q05,     /* its 5 % quantile                           */
     DDL_FIGURE_Q25,     /* its 25 % quantile                          */
@@ -55,6 +58,9 @@ enum ddl_figure_kind {
     DDL_FIGURE_OVER,    /* share of values above 1.1                  */
     DDL_FIGURE_REFLECT, /* share of values above 1.9                  */
 };
+
+/* By enum ddl_figure_kind, ended by NULL: "update", "size", ..., as pages have them. */
+DDL_API extern const char *const ddl_figure_kind_names[];
 
 /* A figure of a sublayer's step over all rows (tokens). docs/inspect.md has the formulas. */
 struct ddl_figure {

@@ -363,8 +363,10 @@ ddl_status ddl_inspect_freeze(const ddl_inspection *in, ddl_model *model, size_t
     double mean = 0;
     for (size_t i = 0; i < in->n_sublayers; i++) {
         const struct ddl_inspect_sublayer *at = &in->result[i];
-        if (at->layer == layer && at->sub == sub)
-            mean += ddl_inspect_figure(&at->figures, "beta_mean") / (double)at->n_steps;
+        for (size_t f = 0; f < in->copies.table.n && at->layer == layer && at->sub == sub; f++) {
+            if (in->copies.table.row[f]->kind == DDL_FIGURE_MEAN && !isnan(at->figures.value[f]))
+                mean += at->figures.value[f] / (double)at->n_steps;
+        }
     }
     force.keys |= DDL_FORCE_BETA;
     force.beta = (float)mean;

@@ -114,29 +114,32 @@ static ddl_status check_depth(struct inspect_case *t, struct ddl_error *err)
 
 /* ---- forced updates ---- */
 
+/* The keys of struct ddl_force that an object has. */
 static ddl_status read_force(const struct inspect_case *t, const json_t *json, struct ddl_force *out,
                              struct ddl_error *err)
 {
-    static const char *const updates[] = { "delta", "write", "erase" };
-    const json_t *beta = json_object_get(json, "beta"), *scale = json_object_get(json, "scale");
-    const char *update = json_string_value(json_object_get(json, "update"));
-    *out = (struct ddl_force){ .beta = (float)json_number_value(beta),
-                               .scale = (float)json_number_value(scale) };
-    out->keys |= beta ? DDL_FORCE_BETA : 0;
-    out->keys |= scale ? DDL_FORCE_SCALE : 0;
-    for (int i = 0; update && i < 3; i++) {
-        if (strcmp(update, updates[i]) == 0) {
-            out->keys |= DDL_FORCE_UPDATE;
-            out->update = i;
-        }
+    ddl_status status = DDL_OK;
+    *out = (struct ddl_force){ 0 };
+    for (const struct ddl_force_row *row = ddl_force_rows(); row->key && !status; row++) {
+        const json_t *value = json_object_get(json, row->option.name);
+        char text[64];
+        if (!value)
+            continue;
+        if (json_is_string(value))
+            snprintf(text, sizeof text, "%s", json_string_value(value));
+        else
+            snprintf(text, sizeof text, "%.9g", json_number_value(value));
+        status = ddl_option_set(&row->option, out, text, row->option.name, err);
+        out->keys |= row->key;
     }
-    if (!out->keys)
-        return ddl_error_set(err, DDL_E_FORMAT, "%s: force: expected beta, scale or update", t->c->path);
-    return DDL_OK;
+    if (!status && !out->keys)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s: force: expected a key of forced updates, found none",
+                             t->c->path);
+    return status;
 }
 
-/* Forces the sublayers that layers ("all" or a number) and sub ("both" or a name) select, of those with the
- * delta rule. */
+/* Forces the sublayers that layers ("all" or a number) and sub ("both" or a name) select, of those that
+ * accept the keys. */
 static ddl_status apply_force(struct inspect_case *t, const json_t *json, struct ddl_error *err)
 {
     const char *layers = json_string_value(json_object_get(json, "layers"));

@@ -140,9 +140,12 @@ static void sums_are_left_out(ddl_backend *backend)
     assert_int_equal(ddl_config_force_keys(&k, 0) & DDL_FORCE_AVERAGE, 0);
     assert_int_equal(ddl_model_force(f.model, 0, DDL_SUBLAYER_MLP, &none, &err), DDL_E_USAGE);
     assert_string_equal(err.text,
-                        "force: average does not apply to layer 0: no weighted sum of states follows it");
+                        "force: average does not apply to layer 0 mlp: expected a layer with a sum of "
+                        "dense_average after it, sub=mlp");
     assert_int_equal(ddl_model_force(f.model, 1, DDL_SUBLAYER_ATTN, &none, &err), DDL_E_USAGE);
-    assert_string_equal(err.text, "force: average: expected sublayer mlp, found attn");
+    assert_string_equal(err.text,
+                        "force: average does not apply to layer 1 attn: expected a layer with a sum of "
+                        "dense_average after it, sub=mlp");
     const struct ddl_force other = { .keys = DDL_FORCE_AVERAGE, .average = DDL_AVERAGES };
     assert_int_equal(ddl_model_force(f.model, 1, DDL_SUBLAYER_MLP, &other, &err), DDL_E_USAGE);
     assert_string_equal(err.text, "force: average: 1 is out of range (0 to 0)");
@@ -337,10 +340,7 @@ static void refusals(void **state)
           { .keys = DDL_FORCE_BETA, .beta = -1 },
           "force: beta: expected a number of at least 0, found -1" },
         { 0, 0, { .keys = DDL_FORCE_SCALE, .scale = NAN }, "force: scale: expected a number of at least 0" },
-        { 0,
-          0,
-          { .keys = DDL_FORCE_UPDATE, .update = 3 },
-          "force: update: expected a value of enum ddl_update, found 3" },
+        { 0, 0, { .keys = DDL_FORCE_UPDATE, .update = 3 }, "force: update: 3 is out of range (0 to 2)" },
         { 0,
           0,
           { .keys = DDL_FORCE_BETA | DDL_FORCE_SCALE },
@@ -352,8 +352,9 @@ static void refusals(void **state)
         { 1,
           0,
           { .keys = DDL_FORCE_VALUES },
-          "force: values does not apply to layer 1 attn: expected attention in a layer above the first, with "
-          "value_residual" },
+          "force: values does not apply to layer 1 attn: expected a layer with value_residual above the "
+          "first, "
+          "sub=attn" },
         { 0, 0, { .keys = 128 }, "force: keys: expected a sum of enum ddl_force_key, found 128" },
     };
     struct small_model f;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const char *const map_names[] = { "k", "v", NULL };
-static const char *const update_names[] = { "delta", "write", "erase", NULL };
+const char *const ddl_update_names[] = { "delta", "write", "erase", NULL };
 static const char *const v_input_names[] = { "stream", "context", NULL };
 static const char *const compress_names[] = { "token", "channel", "mix", NULL };
 static const char *const embed_names[] = { "repeat", "conv", NULL };
@@ -104,7 +104,7 @@ static const struct ddl_other_name mlps[] = {
         "the sublayer's output determines the direction (k) or the target (v)")                              \
     ROW(SIZE, ddl_k_rank, k_rank, 0, MAX_WIDTH, NULL, RESIDUAL | OWN | OF(DELTA),                            \
         "v-map: rank of the direction's map (0: full)")                                                      \
-    ROW(CHOICE, ddl_update, update, 0, 0, update_names, RESIDUAL | OWN | OF(DELTA),                          \
+    ROW(CHOICE, ddl_update, update, 0, 0, ddl_update_names, RESIDUAL | OWN | OF(DELTA),                      \
         "the delta update, or only its write or erase term (ablations)")                                     \
     ROW(SIZE, ddl_steps, steps, 1, 64, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA),                              \
         "k-map: delta steps per sublayer")                                                                   \

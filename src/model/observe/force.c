@@ -6,6 +6,7 @@
 #include "model/pass/workspace.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 _Static_assert((int)DDL_SUBLAYER_ATTN == (int)ATTN && (int)DDL_SUBLAYER_MLP == (int)MLP,
@@ -16,50 +17,172 @@ const char *const ddl_force_values_names[] = { [DDL_VALUES_OWN] = "own", [DDL_VA
 const char *const ddl_force_average_names[] = { [DDL_AVERAGE_NONE] = "none", [DDL_AVERAGES] = NULL };
 const char *const ddl_sublayer_names[] = { [DDL_SUBLAYER_ATTN] = "attn", [DDL_SUBLAYER_MLP] = "mlp", NULL };
 
-unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer)
+#define AT(field) offsetof(struct ddl_force, field)
+#define NUMBER(name, field, max, help)                                                                       \
+    {                                                                                                        \
+        name, DDL_OPTION_FLOAT, AT(field), 0, 0, max, NULL, "X", help                                        \
+    }
+#define CHOICE(name, field, choices, help)                                                                   \
+    {                                                                                                        \
+        name, DDL_OPTION_CHOICE, AT(field), 0, 0, 0, choices, "NAME", help                                   \
+    }
+
+static const struct ddl_force_row rows[] = {
+    { .key = DDL_FORCE_BETA,
+      .option = NUMBER("beta", beta, 2, "the gate of every token is this number"),
+      .replaces = DDL_FORCE_SCALE,
+      .has_mean = true,
+      .closes = true,
+      .sub = DDL_SUBLAYERS },
+    { .key = DDL_FORCE_SCALE,
+      .option = NUMBER("scale", scale, 1e6, "the gate is multiplied by this factor"),
+      .replaces = DDL_FORCE_BETA,
+      .sub = DDL_SUBLAYERS },
+    { .key = DDL_FORCE_UPDATE,
+      .option = CHOICE("update", update, ddl_update_names, "the whole update, or only one of its terms"),
+      .sub = DDL_SUBLAYERS },
+    { .key = DDL_FORCE_F_SCALE,
+      .option = NUMBER("f_scale", f_scale, 1e6, "the sublayer's output is multiplied by this factor"),
+      .closes = true,
+      .sub = DDL_SUBLAYERS },
+    { .key = DDL_FORCE_MIX,
+      .option = CHOICE("mix", mix, ddl_force_mix_names, "how the stream is mixed before the output is added"),
+      .sub = DDL_SUBLAYERS },
+    { .key = DDL_FORCE_VALUES,
+      .option = CHOICE("values", values, ddl_force_values_names, "attention reads its layer's own values"),
+      .sub = DDL_SUBLAYER_ATTN,
+      .applies = ddl_config_mixes_values,
+      .where = "value_residual above the first, sub=attn" },
+    { .key = DDL_FORCE_AVERAGE,
+      .option =
+          CHOICE("average", average, ddl_force_average_names, "the sum of states that follows is left out"),
+      .sub = DDL_SUBLAYER_MLP,
+      .applies = ddl_config_average_follows,
+      .where = "a sum of dense_average after it, sub=mlp" },
+    { 0 },
+};
+
+const struct ddl_force_row *ddl_force_rows(void)
 {
-    unsigned values = ddl_config_mixes_values(config, layer) ? DDL_FORCE_VALUES : 0;
-    unsigned average = ddl_config_average_follows(config, layer) ? DDL_FORCE_AVERAGE : 0;
-    return residual_rule_of(config, layer)->force_keys | values | average;
+    return rows;
 }
 
-/* Names of the keys, as messages have them. */
-static const struct {
-    unsigned key;
-    const char *name;
-} names[] = { { DDL_FORCE_BETA, "beta" },       { DDL_FORCE_SCALE, "scale" }, { DDL_FORCE_UPDATE, "update" },
-              { DDL_FORCE_F_SCALE, "f_scale" }, { DDL_FORCE_MIX, "mix" },     { DDL_FORCE_VALUES, "values" },
-              { DDL_FORCE_AVERAGE, "average" } };
-
-static ddl_status check_factor(const struct ddl_force *force, unsigned key, const char *name, float value,
-                               struct ddl_error *err)
+unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer)
 {
-    if (!(force->keys & key) || (isfinite(value) && value >= 0))
+    unsigned keys = residual_rule_of(config, layer)->force_keys;
+    for (const struct ddl_force_row *row = rows; row->key; row++)
+        keys |= row->applies && row->applies(config, layer) ? row->key : 0;
+    return keys;
+}
+
+/* ---- where keys apply ---- */
+
+/* Whether rule number `rule` has the key of a row. */
+static bool has(int rule, const struct ddl_force_row *row)
+{
+    return residual_rule_at(rule)->force_keys & row->key;
+}
+
+/* Appends names with commas and a word before the last: "a, b or c". */
+static void append(char *out, size_t size, const char *name, size_t i, size_t n, const char *word)
+{
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, "%s%s%s%s",
+             i == 0      ? ""
+             : i + 1 < n ? ", "
+                         : " ",
+             i && i + 1 == n ? word : "", i && i + 1 == n ? " " : "", name);
+}
+
+void ddl_force_group(const struct ddl_force_row *row, char *out, size_t size)
+{
+    const struct ddl_force_row *same[sizeof rows / sizeof *rows];
+    size_t n = 0;
+    for (const struct ddl_force_row *other = rows; other->key; other++) {
+        bool differs = row->applies || other->applies;
+        for (int rule = 0; rule < DDL_RESIDUALS; rule++)
+            differs = differs || has(rule, row) != has(rule, other);
+        if (other == row || !differs)
+            same[n++] = other;
+    }
+    *out = '\0';
+    for (size_t i = 0; i < n; i++)
+        append(out, size, same[i]->option.name, i, n, "and");
+}
+
+void ddl_force_layers(const struct ddl_force_row *row, char *out, size_t size)
+{
+    size_t n = 0, at = 0;
+    for (int rule = 0; rule < DDL_RESIDUALS; rule++)
+        n += has(rule, row);
+    bool others = 2 * n > DDL_RESIDUALS;
+    snprintf(out, size, "%s", row->applies ? row->where : others ? "a rule other than " : "the rule ");
+    n = others ? DDL_RESIDUALS - n : n;
+    char names[256] = "";
+    for (int rule = 0; rule < DDL_RESIDUALS && !row->applies; rule++) {
+        if (has(rule, row) != others)
+            append(names, sizeof names, residual_rule_names[rule], at++, n, "or");
+    }
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, "%s", names);
+}
+
+/* ---- checks ---- */
+
+static ddl_status check_value(const struct ddl_force *force, const struct ddl_force_row *row,
+                              struct ddl_error *err)
+{
+    const char *field = (const char *)force + row->option.offset;
+    if (row->option.type == DDL_OPTION_CHOICE) {
+        char where[64];
+        snprintf(where, sizeof where, "force: %s", row->option.name);
+        return ddl_choice_check(where, row->option.choices, *(const int *)(const void *)field, err);
+    }
+    float value = *(const float *)(const void *)field;
+    if (isfinite(value) && value >= 0)
         return DDL_OK;
-    return ddl_error_set(err, DDL_E_USAGE, "force: %s: expected a number of at least 0, found %g", name,
-                         (double)value);
+    return ddl_error_set(err, DDL_E_USAGE, "force: %s: expected a number of at least 0, found %g",
+                         row->option.name, (double)value);
 }
 
 static ddl_status check_values(const struct ddl_force *force, struct ddl_error *err)
 {
-    ddl_status status = check_factor(force, DDL_FORCE_BETA, "beta", force->beta, err);
-    if (!status)
-        status = check_factor(force, DDL_FORCE_SCALE, "scale", force->scale, err);
-    if (!status)
-        status = check_factor(force, DDL_FORCE_F_SCALE, "f_scale", force->f_scale, err);
-    if (!status && (force->keys & DDL_FORCE_UPDATE) &&
-        (force->update < DDL_UPDATE_DELTA || force->update > DDL_UPDATE_ERASE))
-        status = ddl_error_set(err, DDL_E_USAGE,
-                               "force: update: expected a value of enum ddl_update, found %d", force->update);
-    if (!status && (force->keys & DDL_FORCE_MIX))
-        status = ddl_choice_check("force: mix", ddl_force_mix_names, force->mix, err);
-    if (!status && (force->keys & DDL_FORCE_VALUES))
-        status = ddl_choice_check("force: values", ddl_force_values_names, force->values, err);
-    if (!status && (force->keys & DDL_FORCE_AVERAGE))
-        status = ddl_choice_check("force: average", ddl_force_average_names, force->average, err);
-    if (!status && (force->keys & DDL_FORCE_BETA) && (force->keys & DDL_FORCE_SCALE))
-        status = ddl_error_set(err, DDL_E_USAGE, "force: expected one of beta and scale, found both");
+    ddl_status status = DDL_OK;
+    for (const struct ddl_force_row *row = rows; row->key && !status; row++) {
+        if (force->keys & row->key)
+            status = check_value(force, row, err);
+    }
+    for (const struct ddl_force_row *row = rows; row->key && !status; row++) {
+        for (const struct ddl_force_row *other = row; other->key && !status; other++) {
+            if (force->keys & row->key && force->keys & other->key & row->replaces)
+                status = ddl_error_set(err, DDL_E_USAGE, "force: expected one of %s and %s, found both",
+                                       row->option.name, other->option.name);
+        }
+    }
     return status;
+}
+
+/* That the keys apply to the sublayer. */
+static ddl_status check_keys(const struct ddl_config *k, size_t layer, int sub, unsigned keys,
+                             struct ddl_error *err)
+{
+    unsigned known = 0;
+    for (const struct ddl_force_row *row = rows; row->key; row++) {
+        known |= row->key;
+        if (!(keys & row->key))
+            continue;
+        if (row->applies && (!row->applies(k, layer) || sub != row->sub))
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "force: %s does not apply to layer %zu %s: expected a layer with %s",
+                                 row->option.name, layer, ddl_sublayer_names[sub], row->where);
+        if (!row->applies && !(residual_rule_of(k, layer)->force_keys & row->key))
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "force: %s does not apply to layer %zu: its residual rule is %s",
+                                 row->option.name, layer, ddl_config_residual_name(k, layer));
+    }
+    return keys & ~known ? ddl_error_set(err, DDL_E_USAGE,
+                                         "force: keys: expected a sum of enum ddl_force_key, found %u", keys)
+                         : DDL_OK;
 }
 
 static ddl_status check_force(const ddl_model *model, size_t layer, int sub, const struct ddl_force *force,
@@ -71,30 +194,8 @@ static ddl_status check_force(const ddl_model *model, size_t layer, int sub, con
                              layer);
     if (sub < 0 || sub >= DDL_SUBLAYERS)
         return ddl_error_set(err, DDL_E_USAGE, "force: sublayer: expected attn or mlp, found number %d", sub);
-    if (force && force->keys & DDL_FORCE_VALUES && (sub != ATTN || !ddl_config_mixes_values(k, layer)))
-        return ddl_error_set(
-            err, DDL_E_USAGE,
-            "force: values does not apply to layer %zu %s: expected attention in a layer above "
-            "the first, with value_residual",
-            layer, ddl_sublayer_names[sub]);
-    if (force && force->keys & DDL_FORCE_AVERAGE && !ddl_config_average_follows(k, layer))
-        return ddl_error_set(
-            err, DDL_E_USAGE,
-            "force: average does not apply to layer %zu: no weighted sum of states follows it", layer);
-    if (force && force->keys & DDL_FORCE_AVERAGE && sub != MLP)
-        return ddl_error_set(err, DDL_E_USAGE, "force: average: expected sublayer mlp, found %s",
-                             ddl_sublayer_names[sub]);
-    unsigned refused = force ? force->keys & ~ddl_config_force_keys(k, layer) : 0;
-    for (size_t i = 0; refused && i < sizeof names / sizeof *names; i++) {
-        if (refused & names[i].key)
-            return ddl_error_set(err, DDL_E_USAGE,
-                                 "force: %s does not apply to layer %zu: its residual rule is %s",
-                                 names[i].name, layer, residual_rule_names[ddl_config_residual(k, layer)]);
-    }
-    if (refused)
-        return ddl_error_set(err, DDL_E_USAGE, "force: keys: expected a sum of enum ddl_force_key, found %u",
-                             force->keys);
-    return force ? check_values(force, err) : DDL_OK;
+    ddl_status status = force ? check_keys(k, layer, sub, force->keys, err) : DDL_OK;
+    return status || !force ? status : check_values(force, err);
 }
 
 ddl_status ddl_model_force(ddl_model *model, size_t layer, int sub, const struct ddl_force *force,

@@ -7,6 +7,28 @@
 #include <math.h>
 #include <string.h>
 
+const char *const ddl_figure_kind_names[] = {
+    [DDL_FIGURE_UPDATE] = "update",
+    [DDL_FIGURE_SIZE] = "size",
+    [DDL_FIGURE_OVERLAP] = "overlap",
+    [DDL_FIGURE_SHRINK] = "shrink",
+    [DDL_FIGURE_FACTOR] = "factor",
+    [DDL_FIGURE_MIXING] = "mixing",
+    [DDL_FIGURE_MEAN] = "mean",
+    [DDL_FIGURE_Q05] = "q05",
+    [DDL_FIGURE_Q25] = "q25",
+    [DDL_FIGURE_Q50] = "q50",
+    [DDL_FIGURE_Q75] = "q75",
+    [DDL_FIGURE_Q95] = "q95",
+    [DDL_FIGURE_MIN] = "min",
+    [DDL_FIGURE_MAX] = "max",
+    [DDL_FIGURE_SKIP] = "skip",
+    [DDL_FIGURE_MATCH] = "match",
+    [DDL_FIGURE_OVER] = "over",
+    [DDL_FIGURE_REFLECT] = "reflect",
+    NULL,
+};
+
 /* The tensors of options, which any rule may have. */
 static const struct trace_tensor *const of_options[] = { attention_traced };
 enum { OPTIONS = sizeof of_options / sizeof *of_options };

@@ -112,11 +112,11 @@ size_t ddl_figure_find(const struct ddl_figure_table *table, const char *name);
  * place in the table: step, overlap_stream, overlap_next. */
 #define DDL_FIGURE_ROW_STEP                                                                                  \
     {                                                                                                        \
-        "step", "mean of ‖X′ − X‖ / ‖X‖", "step", "step", 3, DDL_FIGURE_UPDATE                               \
+        "step", "mean of ‖X′ − X‖ / ‖X‖", "step", "step", 3, DDL_FIGURE_SIZE                                 \
     }
 #define DDL_FIGURE_ROW_STREAM                                                                                \
     {                                                                                                        \
-        "overlap_stream", "mean of ‖p‖ / ‖X‖", "stream", "k with stream", 3, DDL_FIGURE_UPDATE               \
+        "overlap_stream", "mean of ‖p‖ / ‖X‖", "stream", "k with stream", 3, DDL_FIGURE_OVERLAP              \
     }
 
 /* out (c) = k^T X of one of the states of a row; returns its length. trace_row.c */

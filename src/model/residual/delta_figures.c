@@ -8,17 +8,17 @@ enum { EIGENVALUE, E_PRE, E_POST, E_IDENTITY, ERASE, WRITE };
 
 const struct ddl_figure delta_figures[] = {
     [EIGENVALUE] = { "eigenvalue_mean", "mean of 1 − β‖k‖², the eigenvalue of the shortcut that is not 1",
-                     NULL, NULL, 3, DDL_FIGURE_UPDATE },
+                     NULL, NULL, 3, DDL_FIGURE_SHRINK },
     [E_PRE] = { "e_pre_rms", "root mean square of kᵀX − v", "e_pre", "e_pre", 3, DDL_FIGURE_UPDATE },
     [E_POST] = { "e_post_rms", "root mean square of kᵀX′ − v", "e_post", "e_post", 3, DDL_FIGURE_UPDATE },
     [E_IDENTITY] = { "e_identity", "rms of e_post − (1 − β‖k‖²) e_pre, relative to e_pre_rms", NULL,
                      "identity", 3, DDL_FIGURE_UPDATE },
-    [ERASE] = { "erase", "mean of β‖k‖‖p‖ / ‖X‖", "erase", "erase", 3, DDL_FIGURE_UPDATE },
-    [WRITE] = { "write", "mean of β‖k‖‖v‖ / ‖X‖", "write", "write", 3, DDL_FIGURE_UPDATE },
+    [ERASE] = { "erase", "mean of β‖k‖‖p‖ / ‖X‖", "erase", "erase", 3, DDL_FIGURE_SIZE },
+    [WRITE] = { "write", "mean of β‖k‖‖v‖ / ‖X‖", "write", "write", 3, DDL_FIGURE_SIZE },
     DDL_FIGURE_ROW_STEP,
     DDL_FIGURE_ROW_STREAM,
     { "overlap_next", "mean of |k · k_next|, k_next of the next delta sublayer", "next", "k with next k", 3,
-      DDL_FIGURE_UPDATE },
+      DDL_FIGURE_OVERLAP },
     { 0 },
 };
 
