@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/plugin.h"
+#include "ops/defaults.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +160,12 @@ static ddl_status choose_device(size_t *device, const struct ddl_ops *ops, const
 
 /* ---- backends ---- */
 
+/* A backend, and its table if it is another than that of its library. */
+struct completed {
+    struct ddl_backend backend; /* first: what is freed */
+    struct ddl_ops ops;
+};
+
 ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t threads, struct ddl_error *err)
 {
     struct choice choice;
@@ -175,15 +182,22 @@ ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t thread
         status = choose_device(&device, ops, &choice, err);
     if (status)
         return status;
-    struct ddl_backend *backend = ddl_mem_zalloc(sizeof *backend);
-    if (!backend)
+    struct completed *made = ddl_mem_zalloc(sizeof *made);
+    if (!made)
         return ddl_error_set(err, DDL_E_MEMORY, "backend %s: out of memory", ops->name);
+    struct ddl_backend *backend = &made->backend;
     backend->ops = ops;
     status =
         ops->open(&backend->ctx, device, threads, backend->description, sizeof backend->description, err);
     if (status) {
-        ddl_mem_free(backend);
+        ddl_mem_free(made);
         return status;
+    }
+    if (!ddl_ops_are_complete(ops)) {
+        made->ops = *ops;
+        ddl_ops_complete(&made->ops);
+        backend->ops = &made->ops;
+        ((struct ddl_context *)backend->ctx)->ops = &made->ops;
     }
     *out = backend;
     return DDL_OK;

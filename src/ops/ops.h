@@ -118,6 +118,13 @@ struct ddl_memory_request {
  * always complete. */
 typedef uint64_t ddl_event;
 
+struct ddl_ops;
+/* The beginning of the state of a backend that leaves ops out (members of struct ddl_ops that are NULL). */
+struct ddl_context {
+    const struct ddl_ops
+        *ops; /* set by ddl_backend_create: the table with the compositions of ops/defaults.c */
+};
+
 struct ddl_ops {
     const char *name;
     bool host_memory; /* backend memory is host memory: ops accept any host array */

@@ -135,7 +135,7 @@ static int run_beside(const char *environment, const char *arguments)
     char command[3 * 4096];
     snprintf(
         command, sizeof command,
-        "mkdir -p '%s' && cd '%s' && { test -e ddl || ln '%s' ddl 2>/dev/null || cp '%s' ddl; } && "
+        "mkdir -p '%s' && cd '%s' && { ln -f '%s' ddl 2>/dev/null || cp '%s' ddl; } && "
         "cp '%s' libddl_twin.so && cp '%s' libddl_mpi.so && touch libddl_.so libddl_UP.so libddl_x.so.1 && "
         "%s '%s/ddl' %s 2>&1",
         scratch_path("beside"), scratch_path("beside"), ddl_program(), ddl_program(), getenv("DDL_TWIN"),
@@ -175,6 +175,22 @@ static void without_a_device(void **state)
     assert_non_null(strstr(printed, "ddl: backend twin: no driver"));
 }
 
+/* Ops that it leaves out are composed of others, or reported when a model needs them. */
+static void without_some_ops(void **state)
+{
+    (void)state;
+    char arguments[4096];
+    unsetenv("DDL_BACKEND_PLUGIN");
+    snprintf(arguments, sizeof arguments, "verify '%s' --backend twin", source_path("tests/golden/gated"));
+    assert_int_equal(run_beside("TWIN_LACKS=,gated_fwd,weighted_sum,", arguments), 0);
+    assert_non_null(strstr(printed, " 0 failed, 0 skipped\n"));
+    assert_int_equal(run_beside("TWIN_LACKS=,swiglu_fwd,gated_bwd,", arguments), 1);
+    assert_non_null(strstr(printed, "backend twin: the op swiglu_fwd is missing, which a model needs"));
+    assert_int_equal(run_beside("TWIN_LACKS=,gated_bwd,", arguments), 1);
+    assert_non_null(
+        strstr(printed, "backend twin: the op gated_bwd is missing, which ddl_residual gated needs"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +200,7 @@ int main(void)
         cmocka_unit_test_setup(other_files_are_refused, clear_environment),
         cmocka_unit_test_setup(found_beside_the_program, clear_environment),
         cmocka_unit_test_setup(without_a_device, clear_environment),
+        cmocka_unit_test_setup(without_some_ops, clear_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

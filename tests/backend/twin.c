@@ -19,11 +19,18 @@ static ddl_status open_twin(void **ctx, size_t device, size_t threads, char *tex
                             struct ddl_error *err)
 {
     (void)threads;
-    *ctx = NULL;
     if (count_devices() == 0)
         return ddl_error_set(err, DDL_E_UNSUPPORTED, "backend " TWIN_NAME ": no driver");
+    *ctx = calloc(1, sizeof(struct ddl_context)); /* the ops of "ref" have no state */
+    if (!*ctx)
+        return ddl_error_set(err, DDL_E_MEMORY, "backend " TWIN_NAME ": out of memory");
     snprintf(text, text_size, TWIN_NAME ":%zu (ref)", device);
     return DDL_OK;
+}
+
+static void close_twin(void *ctx)
+{
+    free(ctx);
 }
 
 static struct ddl_ops twin;
@@ -35,6 +42,7 @@ __attribute__((constructor)) static void make_twin(void)
     twin.name = TWIN_NAME;
     twin.devices = count_devices;
     twin.open = open_twin;
+    twin.close = close_twin;
 #define REMOVE(name, args)                                                                                   \
     if (lacks && strstr(lacks, "," #name ","))                                                               \
         twin.name = NULL;

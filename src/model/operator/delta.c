@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "model/operator/staging.h"
+#include "ops/defaults.h"
 
 #include <math.h>
 
@@ -68,6 +69,8 @@ ddl_status ddl_delta_forward(ddl_backend *backend, const struct ddl_delta_args *
     struct ddl_delta_args a = *args;
     struct shape shape = { a.N, a.d, a.c, steps_of(a.steps), a.eps, a.form, a.update };
     ddl_status status = check(&shape, "ddl_delta_forward", err);
+    if (!status)
+        status = ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_delta_fwd), "ddl_delta_forward", err);
     if (status || a.N == 0)
         return status;
     if ((status = NEED("ddl_delta_forward", names, a.X, a.q, a.v, a.beta, a.X_out)))
@@ -93,6 +96,8 @@ ddl_status ddl_delta_backward(ddl_backend *backend, const struct ddl_delta_grad_
     struct ddl_delta_grad_args a = *args;
     struct shape shape = { a.N, a.d, a.c, steps_of(a.steps), a.eps, a.form, a.update };
     ddl_status status = check(&shape, "ddl_delta_backward", err);
+    if (!status)
+        status = ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_delta_bwd), "ddl_delta_backward", err);
     if (status || a.N == 0)
         return status;
     if (shape.steps > 1 && !a.X_next)
@@ -129,6 +134,8 @@ ddl_status ddl_delta_inverse(ddl_backend *backend, const struct ddl_delta_invers
     struct ddl_delta_inverse_args a = *args;
     struct shape shape = { a.N, a.d, a.c, steps_of(a.steps), a.eps, a.form, a.update };
     ddl_status status = check(&shape, "ddl_delta_inverse", err);
+    if (!status)
+        status = ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_delta_inverse), "ddl_delta_inverse", err);
     if (status || a.N == 0)
         return status;
     if ((status = NEED("ddl_delta_inverse", names, a.X_out, a.q, a.v, a.beta, a.readout, a.X)))
@@ -153,6 +160,9 @@ ddl_status ddl_elementwise_forward(ddl_backend *backend, const struct ddl_elemen
     struct ddl_elementwise_args a = *args;
     struct shape shape = { a.N, a.d, 1, 1, a.eps, DDL_FORM_UNIT, DDL_UPDATE_DELTA };
     ddl_status status = check(&shape, "ddl_elementwise_forward", err);
+    if (!status)
+        status =
+            ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_elementwise_fwd), "ddl_elementwise_forward", err);
     if (status || a.N == 0)
         return status;
     if ((status = NEED("ddl_elementwise_forward", names, a.x, a.q, a.v, a.beta, a.x_out)))
@@ -176,6 +186,9 @@ ddl_status ddl_elementwise_backward(ddl_backend *backend, const struct ddl_eleme
     struct ddl_elementwise_grad_args a = *args;
     struct shape shape = { a.N, a.d, 1, 1, a.eps, DDL_FORM_UNIT, DDL_UPDATE_DELTA };
     ddl_status status = check(&shape, "ddl_elementwise_backward", err);
+    if (!status)
+        status =
+            ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_elementwise_bwd), "ddl_elementwise_backward", err);
     if (status || a.N == 0)
         return status;
     if ((status =

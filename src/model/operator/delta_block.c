@@ -11,6 +11,7 @@
 #include "model/pass/linear.h"
 #include "model/pass/pass.h"
 #include "model/operator/staging.h"
+#include "ops/defaults.h"
 
 #include <math.h>
 
@@ -95,11 +96,20 @@ static bool fits(const struct ddl_block_config *k, size_t rows, size_t *Z)
     return ddl_size_mul(most, dc, &bytes) && ddl_size_mul(bytes, sizeof(float), &bytes);
 }
 
+/* The ops that a block may call. */
+static const enum ddl_op needed[] = { DDL_OP_matmul,      DDL_OP_pool_fwd, DDL_OP_pool_bwd,
+                                      DDL_OP_tanh_fwd,    DDL_OP_tanh_bwd, DDL_OP_project_fwd,
+                                      DDL_OP_project_bwd, DDL_OP_bias_fwd, DDL_OP_bias_bwd,
+                                      DDL_OP_gelu_fwd,    DDL_OP_gelu_bwd, DDL_OP_delta_fwd,
+                                      DDL_OP_delta_bwd,   DDL_OP_COUNT };
+
 ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_config *config, size_t max_rows,
                             ddl_backend *backend, struct ddl_error *err)
 {
     *out = NULL;
     ddl_status status = check(config, err);
+    if (!status)
+        status = ddl_ops_require(backend, needed, "a block", err);
     if (status)
         return status;
     size_t Z = 0;

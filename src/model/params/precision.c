@@ -8,6 +8,7 @@
 #include "ddl/option.h"
 #include "model/params/flat.h"
 #include "model/pass/measure.h"
+#include "model/pass/requirements.h"
 
 enum {
     PIECE = 1 << 16, /* numbers that are transferred between host and backend at a time, or one wider row */
@@ -60,6 +61,10 @@ static ddl_status make_reduced(struct ddl_model *model, enum ddl_precision preci
 {
     const struct ddl_backend *backend = model->backend;
     size_t bytes = 0;
+    ddl_status status = requirements_check(
+        &model->config, precision == DDL_PRECISION_INT8 ? USE_INT8 : USE_BF16, backend, err);
+    if (status)
+        return status;
     model->reduced_offset = ddl_mem_zalloc(model->params.n * sizeof *model->reduced_offset);
     if (model->reduced_offset) {
         bytes = model->reduced_bytes = place(&model->params, precision, backend, model->reduced_offset);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "model/pass/compress.h"
+#include "model/pass/requirements.h"
 #include "ops/ops.h"
 
 #include <stdlib.h>
@@ -102,11 +103,14 @@ ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, const struc
                             struct ddl_error *err)
 {
     *out = NULL;
+    ddl_status status = requirements_check(&model->config, USE_CACHE, model->backend, err);
+    if (status)
+        return status;
     struct ddl_cache *cache = ddl_mem_zalloc(sizeof *cache);
     if (!cache)
         return ddl_error_set(err, DDL_E_MEMORY, "cache: out of memory");
     *cache = (struct ddl_cache){ .model = model, .options = *options };
-    ddl_status status = make(cache, err);
+    status = make(cache, err);
     if (status) {
         ddl_cache_free(cache);
         return status;

@@ -12,6 +12,7 @@
 #include "model/params/precision.h"
 #include "model/observe/probe_calls.h"
 #include "model/pass/redirect.h"
+#include "model/pass/requirements.h"
 #include "model/pass/state.h"
 #include "model/pass/workspace.h"
 
@@ -38,6 +39,8 @@ ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_conf
     ddl_status status = ddl_config_check(config, err);
     if (!status)
         status = precision_check(precision, err);
+    if (!status)
+        status = requirements_check(config, USE_FORWARD, backend, err);
     if (status)
         return status;
     struct ddl_model *model = ddl_mem_zalloc(sizeof *model);
@@ -109,6 +112,8 @@ ddl_status ddl_model_init(ddl_model *model, uint64_t seed, struct ddl_error *err
 ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err)
 {
     ddl_status status = precision_check_values(model, "to train, load", err);
+    if (!status)
+        status = requirements_check(&model->config, USE_BACKWARD, model->backend, err);
     if (status || model->grad)
         return status;
     if (!model->grad_is_zero &&

@@ -152,6 +152,9 @@ const struct residual_rule residual_mhc = {
     .state = &streams_form,
     .earlier = STREAM_KEPT,
     .check = check,
+    .ops_fwd =
+        DDL_OP_LIST(DDL_OP_streams_fold_fwd, DDL_OP_streams_sum, DDL_OP_streams_write_fwd, DDL_OP_mhc_fwd),
+    .ops_bwd = DDL_OP_LIST(DDL_OP_streams_fold_bwd, DDL_OP_streams_write_bwd, DDL_OP_mhc_bwd),
     .params = params,
     .layout = layout,
     .scratch = scratch,

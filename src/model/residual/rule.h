@@ -24,6 +24,7 @@
 #include "model/pass/state.h"
 #include "model/pass/stream.h"
 #include "model/pass/workspace.h"
+#include "ops/defaults.h"
 
 /* One sublayer of a pass. */
 struct sublayer {
@@ -97,6 +98,9 @@ struct residual_rule {
     /* Steps of one sublayer: F's output f has that many blocks of d numbers in a row, (N, steps, d), and the
      * output projection as many rows. NULL: 1. Only 1 with adds_in_place or DDL_FORCE_F_SCALE. */
     size_t (*steps)(const struct ddl_config *config);
+    /* The ops that it may call, ended by DDL_OP_COUNT, besides those of every model (pass/requirements.c):
+     * DDL_OP_LIST. NULL: none. */
+    const enum ddl_op *ops_fwd, *ops_bwd;
     /* Whether f has an effect on the loss; NULL: always. */
     bool (*uses_f)(const struct ddl_config *config);
     /* Numbers of the widest row of a product of its parameters, other than d_model; NULL: none. */

@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "model/params/flat.h"
-#include "ops/ops.h"
+#include "ops/defaults.h"
 
 #include <math.h>
 
@@ -119,7 +119,11 @@ ddl_status ddl_optim_create_part(struct ddl_optim **out, ddl_model *model,
                                  const struct ddl_optim_config *config, const struct ddl_partition *partition,
                                  size_t rank, struct ddl_error *err)
 {
+    const enum ddl_op *needed = DDL_OP_LIST(DDL_OP_sum_squares, DDL_OP_clip, DDL_OP_adamw);
     *out = NULL;
+    ddl_status status = ddl_ops_require(ddl_model_backend(model), needed, "the optimizer", err);
+    if (status)
+        return status;
     size_t numbers, n_parts = list_parts(model, partition, rank, NULL, &numbers);
     struct ddl_optim *optim = ddl_mem_zalloc(sizeof *optim);
     if (optim)
