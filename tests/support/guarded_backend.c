@@ -149,6 +149,50 @@ static void guarded_download(void *ctx, void *host, const void *src, size_t byte
     leave(guard);
 }
 
+/* Transfers are complete when they return, and every event is. */
+static ddl_event guarded_upload_async(void *ctx, void *dst, const void *host, size_t bytes)
+{
+    guarded_upload(ctx, dst, host, bytes);
+    return 0;
+}
+
+static ddl_event guarded_download_async(void *ctx, void *host, const void *src, size_t bytes)
+{
+    guarded_download(ctx, host, src, bytes);
+    return 0;
+}
+
+static void *guarded_alloc_host(void *ctx, size_t bytes)
+{
+    const struct guard *guard = ctx;
+    return guard->real.ops->alloc_host(guard->real.ctx, bytes);
+}
+
+static void guarded_free_host(void *ctx, void *block)
+{
+    const struct guard *guard = ctx;
+    guard->real.ops->free_host(guard->real.ctx, block);
+}
+
+static ddl_event guarded_record(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+static bool guarded_is_done(void *ctx, ddl_event event)
+{
+    (void)ctx;
+    (void)event;
+    return true;
+}
+
+static void guarded_wait(void *ctx, ddl_event event)
+{
+    (void)ctx;
+    (void)event;
+}
+
 static void guarded_zero(void *ctx, void *dst, size_t bytes)
 {
     check_range(ctx, dst, bytes, "zero of memory that is not the backend's");
@@ -216,6 +260,13 @@ void guarded_backend_wrap(struct ddl_backend *backend)
                                    .memory_capacity = guarded_memory_capacity,
                                    .check_error = guarded_check_error,
                                    .synchronize = guarded_synchronize,
+                                   .upload_async = guarded_upload_async,
+                                   .download_async = guarded_download_async,
+                                   .alloc_host = guarded_alloc_host,
+                                   .free_host = guarded_free_host,
+                                   .record = guarded_record,
+                                   .is_done = guarded_is_done,
+                                   .wait = guarded_wait,
                                    .alloc = guarded_alloc,
                                    .free = guarded_free,
                                    .upload = guarded_upload,

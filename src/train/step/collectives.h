@@ -1,0 +1,38 @@
+/* Collectives on ranges of backend memory: the table that the exchange of gradients and parameters
+ * (step/exchange.h) calls, as the model calls the table of ops. A way of moving the numbers is an
+ * implementation: through host memory and the communicator (collectives_host.c).
+ *
+ * Calls return before they are complete. Ranges are processed in the order of the calls, and all ranks make
+ * the same calls in the same order. A range has at most as many floats as the implementation was created for,
+ * and is divided among the ranks as by ddl_comm_cut. Ops may neither read nor write it until `finish`. */
+#ifndef DDL_TRAIN_COLLECTIVES_H
+#define DDL_TRAIN_COLLECTIVES_H
+
+#include "comm/comm.h"
+#include "ops/ops.h"
+
+struct ddl_collectives_ops {
+    /* The piece of x (n) that this rank owns = its sum over all ranks; the others are undefined. x is
+     * complete at the event `ready`. */
+    void (*reduce_scatter)(void *ctx, float *x, size_t n, ddl_event ready);
+    /* Each piece of x (n) = that piece of the rank that owns it. */
+    void (*all_gather)(void *ctx, float *x, size_t n, ddl_event ready);
+    /* Moves what is in flight, without waiting: to be called now and then while computing. */
+    void (*progress)(void *ctx);
+    /* Ops that are submitted afterwards see all results. */
+    void (*finish)(void *ctx);
+    void (*free)(void *ctx);
+};
+struct ddl_collectives {
+    const struct ddl_collectives_ops *ops; /* NULL: none */
+    void *ctx;
+};
+
+/* Over the communicator, which sends from host memory: `in_flight` ranges at a time of up to `capacity`
+ * floats, gradients as `dtype`. A call waits for the one that was made `in_flight` calls earlier. Borrows the
+ * communicator and the backend. */
+ddl_status ddl_collectives_create_host(struct ddl_collectives *out, ddl_comm *comm,
+                                       const ddl_backend *backend, size_t capacity, enum ddl_comm_dtype dtype,
+                                       size_t in_flight, struct ddl_error *err);
+
+#endif
