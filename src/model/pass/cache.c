@@ -17,11 +17,12 @@ bool ddl_cache_is_bf16(enum ddl_precision precision, enum ddl_cache_form form)
     return form == DDL_CACHE_AUTO ? precision != DDL_PRECISION_F32 : form == DDL_CACHE_BF16;
 }
 
-/* Integers of a pass: two arrays of struct ddl_ragged, the head's rows and ranks by row, five by sequence. */
+/* Integers of a pass: two arrays of struct ddl_ragged and the head's rows by row, five by sequence. The
+ * host's copy holds the head's scores too. */
 static size_t count_integers(const struct ddl_cache_options *o)
 {
     size_t by_sequence = o->slots < o->rows ? o->slots : o->rows;
-    return 4 * o->rows + 5 * by_sequence + 1;
+    return 3 * o->rows + 5 * by_sequence + 1;
 }
 
 static void take_layer(const struct ddl_cache *cache, struct cache_layer *layer, struct ddl_arena *arena,
@@ -50,7 +51,7 @@ static void carve(struct ddl_cache *cache, struct ddl_arena *arena, const struct
         return;
     }
     cache->integers = ddl_arena_take(arena, count_integers(o), sizeof *cache->integers);
-    cache->entropies = ddl_arena_take(arena, o->rows, sizeof *cache->entropies);
+    cache->scores = ddl_arena_take(arena, o->rows, DDL_SCORES * sizeof *cache->scores);
     for (size_t l = 0; l < k->n_layers; l++) {
         struct cache_layer unplaced = { 0 }, *layer = cache->layer ? &cache->layer[l] : &unplaced;
         take_layer(cache, layer, arena, numbers);

@@ -7,6 +7,9 @@
 #include "model/pass/model.h"
 #include "model/pass/rope.h"
 
+/* What is known of an output's target: loss, rank (an int32_t), entropy. */
+enum { DDL_SCORES = 3 };
+
 struct cache_layer {
     float *k, *v;               /* slots slot_stride apart, (tokens, H h) each; NULL: */
     uint16_t *k16, *v16;        /* the same in bfloat16 */
@@ -18,8 +21,8 @@ struct ddl_cache {
     size_t slot_stride; /* numbers from slot to slot of keys, and of values; even */
     void *memory;       /* of the backend; everything below is carved from it, `layer` and `host` excepted */
     struct rope rope;   /* (options.tokens) positions */
-    int32_t *integers;  /* arrays of a pass (struct ddl_ragged, rows and ranks of the head) */
-    float *entropies;   /* (options.rows) of the head                                       */
+    int32_t *integers;  /* arrays of a pass (struct ddl_ragged, rows of the head) */
+    float *scores;      /* (DDL_SCORES, options.rows) of the head                 */
     struct history embed, readout;
     struct cache_layer *layer; /* (n_layers), host memory */
     int32_t *host;             /* the integers, host memory */

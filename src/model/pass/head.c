@@ -62,17 +62,6 @@ static void logits_bwd(const struct pass *p, struct part part, struct weight E, 
     product_bwd(p, &l, normed(p, part), dz, p->ws->dctx + part.row * l.in, part.column > 0);
 }
 
-/* Ranks of the part's targets, and entropies unless NULL, from its logits. */
-static void rank_rows(const struct pass *p, struct part part, int32_t *ranks, float *entropies)
-{
-    p->ops->rank(p->ctx, &(struct rank_args){ .N = part.rows,
-                                              .V = part.columns,
-                                              .z = p->ws->logits,
-                                              .targets = p->ws->targets + part.row,
-                                              .rank = ranks + part.row,
-                                              .entropy = entropies ? entropies + part.row : NULL });
-}
-
 static void loss_by_rows(const struct pass *p, bool grad, float scale)
 {
     const struct ddl_workspace *ws = p->ws;
@@ -90,7 +79,12 @@ static void loss_by_rows(const struct pass *p, bool grad, float scale)
                                                                     .loss = ws->losses + row });
         probe_rows(p, "loss", ws->losses + row, row, part.rows, 1);
         if (ws->ranks)
-            rank_rows(p, part, ws->ranks, ws->entropies);
+            p->ops->rank(p->ctx, &(struct rank_args){ .N = part.rows,
+                                                      .V = V,
+                                                      .z = ws->logits,
+                                                      .targets = ws->targets + row,
+                                                      .rank = ws->ranks + row,
+                                                      .entropy = ws->entropies + row });
         if (!grad)
             continue;
         probe_enter(p, true, DDL_NO_LAYER, "head");
@@ -198,24 +192,6 @@ void head_logits(const struct pass *p, const float *x_out, size_t rows, float *h
     }
 }
 
-/* The head's integers in the cache, which follow the arrays of the ragged batch: row numbers of the outputs,
- * then ranks. */
-static int32_t *head_integers(const struct pass *p)
-{
-    return p->cache->integers + 2 * p->N + 5 * p->ragged.B + 1;
-}
-
-/* Uploads the row numbers of the outputs, and returns them. */
-static const int32_t *upload_rows(const struct pass *p, const struct ddl_decode_batch *batch)
-{
-    size_t n = batch->n_outputs;
-    int32_t *host = p->cache->host, *rows = head_integers(p);
-    for (size_t i = 0; i < n; i++)
-        host[i] = (int32_t)batch->outputs[i].row;
-    p->ops->upload(p->ctx, rows, host, n * sizeof *host);
-    return rows;
-}
-
 /* Logits of `rows` rows to their places in host memory, adjacent ones together. */
 static void download_logits(const struct pass *p, const struct ddl_decode_output *outputs, size_t rows)
 {
@@ -243,33 +219,21 @@ static bool upload_targets(const struct pass *p, const struct ddl_decode_output 
     return any;
 }
 
-static void download_losses(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k)
-{
-    float *host = (void *)p->cache->host;
-    p->ops->download(p->ctx, host, p->ws->losses, n * sizeof *host);
-    for (size_t i = 0; i < n; i++) {
-        if (k < outputs[i].n_targets)
-            outputs[i].losses[k] = host[i];
-    }
-}
-
-static void download_ranks(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k)
+/* Downloads the first `kinds` arrays of the cache's scores, (kinds, n), of target number k of n outputs. */
+static void download_scores(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k,
+                            size_t kinds)
 {
     int32_t *host = p->cache->host;
-    p->ops->download(p->ctx, host, head_integers(p) + p->N, n * sizeof *host);
+    const float *losses = (const void *)host, *entropies = losses + 2 * n;
+    p->ops->download(p->ctx, host, p->cache->scores, kinds * n * sizeof *host);
     for (size_t i = 0; i < n; i++) {
-        if (k < outputs[i].n_targets && outputs[i].ranks)
-            outputs[i].ranks[k] = host[i];
-    }
-}
-
-static void download_entropies(const struct pass *p, const struct ddl_decode_output *outputs, size_t n)
-{
-    float *host = (void *)p->cache->host;
-    p->ops->download(p->ctx, host, p->cache->entropies, n * sizeof *host);
-    for (size_t i = 0; i < n; i++) {
-        if (outputs[i].entropy)
-            *outputs[i].entropy = host[i];
+        const struct ddl_decode_output *out = &outputs[i];
+        if (k < out->n_targets)
+            out->losses[k] = losses[i];
+        if (k < out->n_targets && out->ranks)
+            out->ranks[k] = host[n + i];
+        if (k == 0 && out->entropy)
+            *out->entropy = entropies[i];
     }
 }
 
@@ -277,25 +241,27 @@ static void download_entropies(const struct pass *p, const struct ddl_decode_out
  * then of its second. */
 static void score_rows(const struct pass *p, const struct ddl_decode_output *outputs, size_t n)
 {
-    const struct part part = { 0, n, 0, p->config->vocab_size };
+    float *losses = p->cache->scores;
     bool ranks = false, entropies = false;
     for (size_t i = 0; i < n; i++) {
         ranks = ranks || outputs[i].ranks;
         entropies = entropies || outputs[i].entropy;
     }
     for (size_t k = 0; upload_targets(p, outputs, n, k); k++) {
+        bool entropy = entropies && k == 0;
         p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = n,
-                                                                    .V = part.columns,
+                                                                    .V = p->config->vocab_size,
                                                                     .z = p->ws->logits,
                                                                     .targets = p->ws->targets,
-                                                                    .loss = p->ws->losses });
-        download_losses(p, outputs, n, k);
-        if (ranks || (entropies && k == 0))
-            rank_rows(p, part, head_integers(p) + p->N, entropies && k == 0 ? p->cache->entropies : NULL);
-        if (ranks)
-            download_ranks(p, outputs, n, k);
-        if (entropies && k == 0)
-            download_entropies(p, outputs, n);
+                                                                    .loss = losses });
+        if (ranks || entropy)
+            p->ops->rank(p->ctx, &(struct rank_args){ .N = n,
+                                                      .V = p->config->vocab_size,
+                                                      .z = p->ws->logits,
+                                                      .targets = p->ws->targets,
+                                                      .rank = (void *)(losses + n),
+                                                      .entropy = entropy ? losses + 2 * n : NULL });
+        download_scores(p, outputs, n, k, entropy ? 3 : ranks ? 2 : 1);
     }
 }
 
@@ -303,7 +269,11 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
 {
     const struct ddl_workspace *ws = p->ws;
     size_t d = p->config->d_model, V = p->config->vocab_size, n = batch->n_outputs, step = ws->logit_rows;
-    const int32_t *rows = upload_rows(p, batch);
+    /* After the arrays of the ragged batch. */
+    int32_t *host = p->cache->host, *rows = p->cache->integers + 2 * p->N + 5 * p->ragged.B + 1;
+    for (size_t i = 0; i < n; i++)
+        host[i] = (int32_t)batch->outputs[i].row;
+    p->ops->upload(p->ctx, rows, host, n * sizeof *host);
     p->ops->embed_fwd(
         p->ctx, &(struct embed_args){ .N = n, .d = d, .V = p->N, .tokens = rows, .E = x_out, .x = ws->ctx });
     final_norm(p, n, ws->ctx);

@@ -444,18 +444,23 @@ static bool find_trace(const struct ddl_workspace *ws, size_t *s, struct ddl_sub
     return false;
 }
 
-/* Rows of `width` numbers, `stride` apart, to host memory. */
+/* Rows of `width` numbers, at most the channels, `stride` apart, to host memory: first side by side into the
+ * stream, which no pass uses now. */
 static void download_rows(const struct ddl_workspace *ws, float *host, const float *x, size_t width,
                           size_t stride)
 {
     const ddl_backend *backend = ws->model->backend;
     size_t N = ws->trace_rows;
-    if (width == stride) {
-        backend->ops->download(backend->ctx, host, x, N * width * sizeof *host);
-        return;
+    if (width != stride) {
+        backend->ops->copy(backend->ctx, &(struct copy_args){ .rows = N,
+                                                              .width = width,
+                                                              .src = x,
+                                                              .src_stride = stride,
+                                                              .dst = ws->X,
+                                                              .dst_stride = width });
+        x = ws->X;
     }
-    for (size_t n = 0; n < N; n++)
-        backend->ops->download(backend->ctx, host + n * width, x + n * stride, width * sizeof *host);
+    backend->ops->download(backend->ctx, host, x, N * width * sizeof *host);
 }
 
 /* Step `step` of a tensor by its name. */
