@@ -111,12 +111,53 @@ static void test_products(void **state)
 {
     (void)state;
     static const size_t shapes[][3] = {
-        { 1, 1, 1 },      { 1, 7, 63 },   { 7, 1, 5 },     { 3, 5, 7 },     { 1, 700, 100 },
-        { 4, 130, 768 },  { 63, 64, 65 }, { 100, 1, 300 }, { 100, 129, 7 }, { 65, 257, 100 },
-        { 64, 128, 256 }, { 0, 4, 4 },    { 4, 0, 4 },     { 3, 4, 0 },     { 2, 513, 100 },
-        { 5, 63, 95 },    { 6, 513, 66 }, { 8, 701, 96 },  { 9, 70, 96 },
+        { 1, 1, 1 },      { 1, 7, 63 },    { 7, 1, 5 },     { 3, 5, 7 },     { 1, 700, 100 },
+        { 4, 130, 768 },  { 63, 64, 65 },  { 100, 1, 300 }, { 100, 129, 7 }, { 65, 257, 100 },
+        { 64, 128, 256 }, { 0, 4, 4 },     { 4, 0, 4 },     { 3, 4, 0 },     { 2, 513, 100 },
+        { 5, 63, 95 },    { 6, 513, 66 },  { 8, 701, 96 },  { 9, 70, 96 },   { 197, 45, 401 },
+        { 97, 389, 9 },   { 67, 33, 769 },
     };
     each_product(sizeof shapes / sizeof *shapes, shapes, check_product);
+}
+
+/* Kernels that convert to float32 sum in one order: in blocks of A and B of any size, for any number of rows
+ * and threads. */
+static void test_order_of_sums(void **state)
+{
+    (void)state;
+    enum { M = 230, N = 331, K = 500, FIRST = 101, ROWS = 83 };
+    static const struct ddl_limits little = { .d_c_taps = 1 }, much = { .d_c_taps = 1 << 18 };
+    float *once = floats_around((size_t)M * N, NAN, 0), *rows = floats_around((size_t)ROWS * N, NAN, 0);
+    struct matmul_bf16_args a = { .trans_b = true,
+                                  .M = M,
+                                  .N = N,
+                                  .K = K,
+                                  .alpha = 0.75f,
+                                  .A = some_halves((size_t)M * K),
+                                  .lda = K,
+                                  .B = some_halves((size_t)N * K),
+                                  .ldb = K,
+                                  .C = once,
+                                  .ldc = N };
+    const struct matmul_bf16_args all = a;
+    for (size_t i = 0; isa_name(i); i++) {
+        if (strcmp(isa_name(i), "avx512bf16") == 0) /* the library's products */
+            continue;
+        for (size_t threads = 1; threads <= 3; threads++) {
+            struct ddl_backend *cpu =
+                cpu_backend_within(threads == 2 ? &little : &much, isa_name(i), threads);
+            if (!cpu)
+                continue;
+            a = all, a.C = threads == 1 ? once : floats_around((size_t)M * N, NAN, 0);
+            call_matmul_bf16(cpu, &a);
+            assert_memory_equal(a.C, once, (size_t)M * N * sizeof *once);
+            a.M = ROWS, a.A += (size_t)FIRST * K, a.C = rows;
+            call_matmul_bf16(cpu, &a);
+            assert_memory_equal(rows, once + (size_t)FIRST * N, (size_t)ROWS * N * sizeof *once);
+            ddl_backend_free(cpu);
+        }
+    }
+    release_all();
 }
 
 /* C = A op(B) with contiguous rows on one backend. */
@@ -156,7 +197,7 @@ static void test_many_shapes(void **state)
     ddl_backend_free(cpu);
 }
 
-/* Few rows without reserved scratch take another path. */
+/* Without reserved scratch few rows take another path, and many where the kernels convert to float32. */
 static void test_without_scratch(void **state)
 {
     (void)state;
@@ -164,6 +205,7 @@ static void test_without_scratch(void **state)
     struct ddl_error err;
     assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
     check_by_number(cpu, 3, 5, 300, true);
+    check_by_number(cpu, 70, 90, 300, true);
     ddl_backend_free(cpu);
 }
 
@@ -361,13 +403,10 @@ static void test_adamw_rounds_what_it_wrote(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_many_shapes),
-        cmocka_unit_test(test_without_scratch),
-        cmocka_unit_test(test_products_in_any_thread),
-        cmocka_unit_test(test_loss_over_tiles),
-        cmocka_unit_test(test_adamw_rounds_what_it_wrote),
+        cmocka_unit_test(test_rounding),        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_order_of_sums),   cmocka_unit_test(test_many_shapes),
+        cmocka_unit_test(test_without_scratch), cmocka_unit_test(test_products_in_any_thread),
+        cmocka_unit_test(test_loss_over_tiles), cmocka_unit_test(test_adamw_rounds_what_it_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,8 @@ static ddl_status check_error(void *ctx, struct ddl_error *err)
 }
 
 /* A piece holds the sums of the largest parameter gradient and as much again (a bias beside a weight, or the
- * convolution's weights transposed), attention's blocks, or WIDENED rows of a product in float32. Its
+ * convolution's weights transposed), attention's blocks, WIDENED rows of a product in float32, or blocks of a
+ * bfloat16 product. Its
  * numbers, in whole lines, and the bytes of a piece for each thread; false: out of range. */
 static bool size_piece(const struct cpu *cpu, const struct ddl_limits *limits, size_t *piece, size_t *bytes)
 {
@@ -77,6 +78,8 @@ static bool size_piece(const struct cpu *cpu, const struct ddl_limits *limits, s
         !ddl_size_mul(ddl_q8_groups(limits->widest), DDL_GROUP * WIDENED, &rows) || blocks == SIZE_MAX)
         return false;
     sums = sums > rows ? sums : rows;
+    if (!cpu->bf16_units && sums < LEAST_PACKED)
+        sums = LEAST_PACKED;
     if (!ddl_size_add(sums > blocks ? sums : blocks, LINE - 1, piece))
         return false;
     *piece = *piece / LINE * LINE;

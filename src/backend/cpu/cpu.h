@@ -32,6 +32,9 @@ void cpu_attention_products_bwd(void *ctx, const struct attention_grad_args *a);
  * skinny GEMM, those that are multiplied with 8-bit weights, or its share of a panel of such weights. */
 enum { WIDENED = 64 };
 
+/* Numbers of a thread's scratch that products of bfloat16 by packing need at least. */
+enum { LEAST_PACKED = (PACKED_ROWS + 256) * PACKED_DEPTH };
+
 /* Numbers of scratch that attention over spans up to T with heads of width h needs; SIZE_MAX: out of range.
  */
 size_t cpu_attention_scratch(size_t T, size_t h);

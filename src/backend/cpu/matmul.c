@@ -54,7 +54,32 @@ void cpu_matmul(void *ctx, const struct matmul_args *a)
         by_library(cpu, a);
 }
 
-/* Without bfloat16 instructions in the library's reach the kernels convert to float32. */
+static size_t round_up(size_t n, size_t to)
+{
+    return (n / to + (n % to != 0)) * to;
+}
+
+/* By the kernels, which convert to float32: in as many tasks as there are threads, divided among rows and
+ * columns so that the largest task has the least to multiply and to pack. */
+static void by_packing(const struct cpu *cpu, const struct matmul_bf16_args *a)
+{
+    enum { PACKED_COST = 16 }; /* of a number, in multiplications */
+    struct packed_bf16_args by = { .product = a };
+    by.panel = (cpu->piece / PACKED_DEPTH - PACKED_ROWS) / MOST_PANEL * MOST_PANEL;
+    for (size_t down = 1; down <= cpu->threads; down++) {
+        size_t across = cpu->threads / down;
+        size_t rows = round_up((a->M - 1) / down + 1, MOST_TILE_ROWS);
+        size_t columns = round_up((a->N - 1) / across + 1, MOST_PANEL);
+        size_t cost = rows * columns + PACKED_COST * (rows + columns);
+        if (down > 1 && cost >= by.rows * by.columns + PACKED_COST * (by.rows + by.columns))
+            continue;
+        by.rows = rows, by.columns = columns;
+    }
+    by.tasks_of_a_row = (a->N - 1) / by.columns + 1;
+    parallel_scratch(cpu, ((a->M - 1) / by.rows + 1) * by.tasks_of_a_row, by.rows * by.columns / 16 * a->K,
+                     cpu->k->matmul_bf16_tiles, &by, 0);
+}
+
 void cpu_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
 {
     const struct cpu *cpu = ctx;
@@ -70,7 +95,11 @@ void cpu_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
         outcome = library_matmul_bf16(cpu->library, a);
         parallel_limit(before);
     }
-    if (is_left(cpu, outcome))
+    if (!is_left(cpu, outcome))
+        return;
+    if (a->M * a->N * a->K > SMALL && !cpu->bf16_units && cpu->piece >= LEAST_PACKED)
+        by_packing(cpu, a);
+    else
         parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul_bf16_plain, a);
 }
 

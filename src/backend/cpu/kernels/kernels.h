@@ -74,6 +74,19 @@ struct strip_args {
     bool add;
 };
 
+/* Blocks of matmul_bf16_tiles, which are packed in float32: of A this many rows, of A and B this many numbers
+ * of the sum. */
+enum { PACKED_ROWS = 96, PACKED_DEPTH = 384 };
+enum { MOST_TILE_ROWS = 12 }; /* rows of the tallest set's tiles, a multiple of every set's */
+
+/* A product, divided into tasks of `rows` rows and `columns` columns of C, row by row; the last ones have
+ * fewer. Scratch: PACKED_ROWS + panel times PACKED_DEPTH numbers. */
+struct packed_bf16_args {
+    const struct matmul_bf16_args *product;
+    size_t rows, columns, tasks_of_a_row;
+    size_t panel; /* columns of B that are packed at a time, a multiple of MOST_PANEL */
+};
+
 /* A product with tiles: `slices` holds the rows of A as slice_q8 prepares them, in no more space than M rows
  * of K floats take, rounded up to whole groups. */
 struct tiles_q8_args {
@@ -140,6 +153,7 @@ struct parts_args {
     X(pack)              /* rows of x; pack_args                       */                                    \
     X(strip)             /* rows of C; strip_args                      */                                    \
     X(matmul_bf16_plain) /* rows of C; any shape                       */                                    \
+    X(matmul_bf16_tiles) /* tasks; packed_bf16_args                    */                                    \
     X(embed_fwd)         /* tokens                                     */                                    \
     X(embed_bf16_fwd)    /* tokens                                     */                                    \
     X(embed_bwd)         /* features: two tokens may share a row of dE */                                    \

@@ -3,18 +3,12 @@
  * broadcast.
  */
 #include "backend/cpu/kernels/kernels.h"
-#include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/kernels/tile.h"
 #include "base/bf16.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* A tile: rows of two vectors of sums each, as many as there are registers for beside the operands. */
-#if defined(__AVX512F__) || defined(__aarch64__)
-enum { TILE_ROWS = 12, PANEL = 2 * V };
-#else
-enum { TILE_ROWS = 6, PANEL = 2 * V };
-#endif
 static_assert(MOST_PANEL % PANEL == 0, "whole panels");
 static_assert(PANEL % 4 == 0 && TILE_ROWS % 3 == 0, "columns are turned in fours, fewer rows meet in thirds");
 
@@ -39,6 +33,12 @@ INLINE void pack_row(const struct pack_args *a, size_t row, const bool narrow)
     for (size_t i = 0; i < a->width; i += PANEL) {
         float *to = a->panels + i * a->depth + row * PANEL;
         size_t n = a->width - i < PANEL ? a->width - i : PANEL;
+        if (narrow && n == PANEL) {
+            const uint16_t *x = a->x16 + row * a->stride + i;
+            store(to, load_bf16(x));
+            store(to + V, load_bf16(x + V));
+            continue;
+        }
         for (size_t j = 0; j < n; j++)
             to[j] = number(a, row * a->stride + i + j, narrow);
         memset(to + n, 0, (PANEL - n) * sizeof *to);
@@ -68,6 +68,34 @@ INLINE size_t turn_fours(const struct pack_args *a, size_t row, float *to)
     return k;
 }
 
+/* The same of bfloat16 rows, as far as their numbers go in eights: pairs of numbers become columns, then the
+ * first number of a pair, in its lower half, and the second are converted. */
+INLINE size_t turn_fours_bf16(const struct pack_args *a, size_t row, float *to)
+{
+    typedef uint32_t four __attribute__((vector_size(16)));
+    typedef uint32_t four_anywhere __attribute__((vector_size(16), aligned(2), may_alias));
+    const uint16_t *x = a->x16 + row * a->stride;
+    size_t k = 0;
+    for (; k + 8 <= a->width; k += 8, to += 8 * PANEL) {
+        four r[4], low[2], high[2], pairs[4];
+        for (size_t i = 0; i < 4; i++)
+            r[i] = *(const four_anywhere *)(x + i * a->stride + k);
+        for (size_t i = 0; i < 2; i++) {
+            low[i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 4, 1, 5);
+            high[i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 6, 3, 7);
+        }
+        pairs[0] = __builtin_shufflevector(low[0], low[1], 0, 1, 4, 5);
+        pairs[1] = __builtin_shufflevector(low[0], low[1], 2, 3, 6, 7);
+        pairs[2] = __builtin_shufflevector(high[0], high[1], 0, 1, 4, 5);
+        pairs[3] = __builtin_shufflevector(high[0], high[1], 2, 3, 6, 7);
+        for (size_t i = 0; i < 4; i++) {
+            *(four_anywhere *)(to + 2 * i * PANEL) = pairs[i] << 16;
+            *(four_anywhere *)(to + (2 * i + 1) * PANEL) = pairs[i] & 0xffff0000u;
+        }
+    }
+    return k;
+}
+
 /* Columns of the panel that begins at j: n of x's rows, zeros beside them. */
 INLINE void pack_columns(const struct pack_args *a, size_t j, size_t n, const bool narrow)
 {
@@ -75,8 +103,8 @@ INLINE void pack_columns(const struct pack_args *a, size_t j, size_t n, const bo
     for (size_t i = 0; i < PANEL; i += 4) {
         size_t rows = i >= n ? 0 : n - i < 4 ? n - i : 4, k = 0;
         ask_for_rows(a, j + i, rows, narrow);
-        if (!narrow && rows == 4)
-            k = turn_fours(a, j + i, to + i);
+        if (rows == 4)
+            k = narrow ? turn_fours_bf16(a, j + i, to + i) : turn_fours(a, j + i, to + i);
         for (; k < a->width; k++) {
             for (size_t r = 0; r < 4; r++)
                 to[k * PANEL + i + r] = r < rows ? number(a, (j + i + r) * a->stride + k, narrow) : 0;
