@@ -6,7 +6,7 @@ objects=$1
 shift
 status=0
 for layer in "$@"; do
-    list=$(find "$objects/$layer" -name '*.o' | sort)
+    list=$(find "$objects/$layer" -name '*.o' ! -path '*/cli/main.c.o' | sort)
     [ -n "$list" ] || { echo "$objects/$layer: no object files"; exit 1; }
     # shellcheck disable=SC2086 # one word per file
     circles=$(nm -A -P $list | sed 's/: / /' | awk '

@@ -27,12 +27,7 @@ struct compare_options {
     size_t width, height;
 };
 
-const char *const axis_names[] = { "steps", "tokens", "flops", "seconds", "train_seconds", NULL };
-
 static const char *const figure_names[] = { "curves", "final", NULL };
-
-const char *const axis_labels[] = { "steps", "tokens", "FLOPs", "seconds of wall time",
-                                    "seconds of training time" };
 
 #define AT(field) offsetof(struct compare_options, field)
 static const struct ddl_option options[] = {
@@ -104,22 +99,6 @@ static const struct ddl_option options[] = {
     HTML_ROW(struct compare_options),
     { 0 },
 };
-
-double axis_value(const struct ddl_run_point *point, int axis)
-{
-    const double of[] = { [AXIS_STEPS] = (double)point->step,
-                          [AXIS_TOKENS] = point->tokens,
-                          [AXIS_FLOPS] = point->flops,
-                          [AXIS_SECONDS] = point->seconds,
-                          [AXIS_TRAIN_SECONDS] = point->train_seconds };
-    return of[axis];
-}
-
-double drawn_loss(const struct ddl_run_point *point, bool val, double highest)
-{
-    double loss = val ? point->val_loss : point->loss;
-    return highest > 0 && loss > highest ? NAN : loss;
-}
 
 static bool has_points(const struct curve *curve)
 {

@@ -68,11 +68,12 @@ static bool rotate(size_t n, double *a, double *b)
     return true;
 }
 
-/* M <- M - beta u (u^T M), with u = Q^T k, for the leading r x r block of M (S, S). u (r) and row (r) are
+/* M <- M - beta u (u^T M), with u = Q^T k, for the leading r x r block of M (S, S). u (2 S) is
  * scratch. */
 static void apply_step(size_t S, size_t d, size_t r, const float *k, float beta, const double *Q, double *u,
-                       double *row, double *M)
+                       double *M)
 {
+    double *row = u + S; /* u^T M */
     memset(row, 0, r * sizeof *row);
     for (size_t i = 0; i < r; i++) {
         u[i] = 0;
@@ -123,7 +124,7 @@ static void extremes_of(size_t S, size_t r, const double *M, double *R, double *
 void spectrum_of(size_t S, size_t d, const float *k, const float *beta, double *scratch, double *sigma_max,
                  double *sigma_min)
 {
-    double *Q = scratch, *M = Q + S * d, *R = M + S * S, *u = R + S * S, *row = u + S;
+    double *Q = scratch, *M = Q + S * d, *R = M + S * S, *u = R + S * S;
     size_t r = 0;
     memset(M, 0, S * S * sizeof *M);
     for (size_t s = 0; s < S; s++) {
@@ -131,7 +132,7 @@ void spectrum_of(size_t S, size_t d, const float *k, const float *beta, double *
             M[r * S + r] = 1;
             r++;
         }
-        apply_step(S, d, r, k + s * d, beta[s], Q, u, row, M);
+        apply_step(S, d, r, k + s * d, beta[s], Q, u, M);
         extremes_of(S, r, M, R, &sigma_max[s], &sigma_min[s]);
     }
 }

@@ -60,10 +60,18 @@ ddl_status ddl_safetensors_write(const char *path, const struct ddl_tensor *tens
 struct ddl_safetensors_metadata {
     const char *key, *value;
 };
+/* What a file is to contain. */
+struct ddl_safetensors_content {
+    const struct ddl_safetensors_metadata *entries; /* (n_entries) */
+    size_t n_entries;
+    const struct ddl_tensor *tensors; /* (n) */
+    size_t n;
+    ddl_tensor_fill_fn *fill; /* may be NULL without tensors */
+    void *user;               /* for fill */
+};
 ddl_status ddl_safetensors_write_with_metadata(const char *path,
-                                               const struct ddl_safetensors_metadata *entries,
-                                               size_t n_entries, const struct ddl_tensor *tensors, size_t n,
-                                               ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err);
+                                               const struct ddl_safetensors_content *content,
+                                               struct ddl_error *err);
 
 /* A file that is complete under its temporary name: ddl_file_writer_publish or _discard must follow. */
 struct ddl_safetensors_output {
@@ -74,8 +82,6 @@ struct ddl_safetensors_output {
 /* The same as ddl_safetensors_write_with_metadata, without replacing the file. After an error *out needs no
  * discard. */
 ddl_status ddl_safetensors_prepare(struct ddl_safetensors_output *out, const char *path,
-                                   const struct ddl_safetensors_metadata *entries, size_t n_entries,
-                                   const struct ddl_tensor *tensors, size_t n, ddl_tensor_fill_fn *fill,
-                                   void *user, struct ddl_error *err);
+                                   const struct ddl_safetensors_content *content, struct ddl_error *err);
 
 #endif

@@ -101,14 +101,12 @@ static ddl_status write_tensor(struct ddl_safetensors_output *out, struct ddl_te
 }
 
 ddl_status ddl_safetensors_prepare(struct ddl_safetensors_output *out, const char *path,
-                                   const struct ddl_safetensors_metadata *entries, size_t n_entries,
-                                   const struct ddl_tensor *tensors, size_t n, ddl_tensor_fill_fn *fill,
-                                   void *user, struct ddl_error *err)
+                                   const struct ddl_safetensors_content *content, struct ddl_error *err)
 {
     *out = (struct ddl_safetensors_output){ 0 };
     struct ddl_error why = { 0 };
-    json_t *header = json_pack("{s:o}", "__metadata__", metadata_of(entries, n_entries));
-    header = header_of(path, header, tensors, n, &why);
+    json_t *header = json_pack("{s:o}", "__metadata__", metadata_of(content->entries, content->n_entries));
+    header = header_of(path, header, content->tensors, content->n, &why);
     if (!header)
         return ddl_error_set(err, why.status, "%s", why.text);
     char *text = ddl_json_dumps(header, JSON_COMPACT);
@@ -119,8 +117,8 @@ ddl_status ddl_safetensors_prepare(struct ddl_safetensors_output *out, const cha
                             : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its header", path);
     if (!status)
         status = write_header(out, text, err);
-    for (size_t i = 0; i < n && !status; i++)
-        status = write_tensor(out, tensors[i], i, piece, fill, user, err);
+    for (size_t i = 0; i < content->n && !status; i++)
+        status = write_tensor(out, content->tensors[i], i, piece, content->fill, content->user, err);
     if (!status)
         status = ddl_file_writer_finish(&out->writer, err);
     if (status)
@@ -131,17 +129,17 @@ ddl_status ddl_safetensors_prepare(struct ddl_safetensors_output *out, const cha
 }
 
 ddl_status ddl_safetensors_write_with_metadata(const char *path,
-                                               const struct ddl_safetensors_metadata *entries,
-                                               size_t n_entries, const struct ddl_tensor *tensors, size_t n,
-                                               ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
+                                               const struct ddl_safetensors_content *content,
+                                               struct ddl_error *err)
 {
     struct ddl_safetensors_output out;
-    ddl_status status = ddl_safetensors_prepare(&out, path, entries, n_entries, tensors, n, fill, user, err);
+    ddl_status status = ddl_safetensors_prepare(&out, path, content, err);
     return status ? status : ddl_file_writer_publish(&out.writer, err);
 }
 
 ddl_status ddl_safetensors_write(const char *path, const struct ddl_tensor *tensors, size_t n,
                                  ddl_tensor_fill_fn *fill, void *user, struct ddl_error *err)
 {
-    return ddl_safetensors_write_with_metadata(path, NULL, 0, tensors, n, fill, user, err);
+    const struct ddl_safetensors_content content = { .tensors = tensors, .n = n, .fill = fill, .user = user };
+    return ddl_safetensors_write_with_metadata(path, &content, err);
 }

@@ -124,7 +124,8 @@ static void save(const struct ddl_config *config, const char *folder)
     snprintf(path, sizeof path, "%s/config.json", folder);
     assert_ok(ddl_config_save(config, path, &err), err);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    assert_ok(ddl_safetensors_write_with_metadata(path, notes.list, notes.n, NULL, 0, NULL, NULL, &err), err);
+    const struct ddl_safetensors_content content = { .entries = notes.list, .n_entries = notes.n };
+    assert_ok(ddl_safetensors_write_with_metadata(path, &content, &err), err);
 }
 
 static void saves_and_reads_back(const char *name, const struct ddl_config *config)
@@ -433,9 +434,10 @@ static void bad_metadata_has_its_sentence(void **state)
     assert_ok(ddl_file_make_dir(scratch_path("saved"), &err), err);
     save(&c, scratch_path("saved"));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_ok(ddl_safetensors_write_with_metadata(scratch_path("saved/model.safetensors"), &cases[i].note,
-                                                      1, NULL, 0, NULL, NULL, &err),
-                  err);
+        const struct ddl_safetensors_content content = { .entries = &cases[i].note, .n_entries = 1 };
+        assert_ok(
+            ddl_safetensors_write_with_metadata(scratch_path("saved/model.safetensors"), &content, &err),
+            err);
         assert_int_equal(ddl_config_load(&c, scratch_path("saved"), NULL, NULL, &err), DDL_E_FORMAT);
         if (!strstr(err.text, cases[i].says))
             fail_msg("'%s', wanted '%s'", err.text, cases[i].says);

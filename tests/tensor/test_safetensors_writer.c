@@ -83,14 +83,17 @@ static void metadata_entries(void **state)
     struct ddl_error err;
     ddl_safetensors *st;
     const char *path = scratch_path("noted.safetensors");
-    assert_ok(ddl_safetensors_write_with_metadata(path, entries, 2, NULL, 0, fill, NULL, &err), err);
+    assert_ok(ddl_safetensors_write_with_metadata(
+                  path, &(struct ddl_safetensors_content){ .entries = entries, .n_entries = 2 }, &err),
+              err);
     assert_ok(ddl_safetensors_open(&st, path, &err), err);
     assert_string_equal(ddl_safetensors_metadata(st, "format"), "pt");
     for (size_t i = 0; i < 2; i++)
         assert_string_equal(ddl_safetensors_metadata(st, entries[i].key), entries[i].value);
     ddl_safetensors_close(st);
     const struct ddl_safetensors_metadata bad = { "who", "\xff" };
-    assert_int_equal(ddl_safetensors_write_with_metadata(path, &bad, 1, NULL, 0, fill, NULL, &err),
+    assert_int_equal(ddl_safetensors_write_with_metadata(
+                         path, &(struct ddl_safetensors_content){ .entries = &bad, .n_entries = 1 }, &err),
                      DDL_E_MEMORY);
 }
 

@@ -258,7 +258,8 @@ static void allocates_nothing(void **state)
             calls = 0;
             ddl_loader_next(&loader, 8, tokens, targets);
             assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
-            assert_ok(ddl_validation_run(&v, s.model, s.ws, tokens, targets, NULL, NULL, &val, &err), err);
+            const struct ddl_validation_work work = { s.model, s.ws, tokens, targets, NULL, NULL };
+            assert_ok(ddl_validation_run(&v, &work, &val, &err), err);
             assert_ok(ddl_metrics_write(&metrics, &progress, &err), err);
             ddl_telemetry_take_gradients(&telemetry, s.optim, NULL);
             assert_ok(ddl_metrics_write_telemetry(&metrics, 1, 1, &telemetry, &err), err);

@@ -135,15 +135,20 @@ static double normed_products(size_t width, size_t n_out, double eps, const floa
     return rstd;
 }
 
-/* The gradient of a token's state, in place: dX_:j = sum_k M_kj G_:k + r_j dx_in, and through t = rstd W x,
- * for `groups` rows x of `width` numbers, dz = rstd dt (n_out): sum_o dz_o W_o - rstd (sum_o dz_o t_o) x /
- * width. */
-static void state_bwd(size_t d, size_t n, const float *w, const float *dx_in, size_t groups, size_t n_out,
-                      const float *rstd, const float *x, const float *W, const float *t, const float *dz,
+/* t = rstd W x of one token: `groups` rows x of n d / groups numbers, rstd (groups), W (n_out, n d / groups),
+ * t and its gradient dz = rstd dt (groups, n_out). */
+struct projection {
+    size_t groups, n_out;
+    const float *rstd, *x, *W, *t, *dz;
+};
+
+/* The gradient of a token's state, in place: dX_:j = sum_k M_kj G_:k + r_j dx_in, and through the projection
+ * of each row, sum_o dz_o W_o - rstd (sum_o dz_o t_o) x / width. */
+static void state_bwd(size_t d, size_t n, const float *w, const float *dx_in, const struct projection *p,
                       float *dX)
 {
     const float *r = w, *M = w + 2 * n;
-    size_t width = n * d / groups;
+    size_t width = n * d / p->groups;
     for (size_t i = 0; i < d; i++) {
         double next[MAX_N];
         for (size_t j = 0; j < n; j++) {
@@ -151,10 +156,11 @@ static void state_bwd(size_t d, size_t n, const float *w, const float *dx_in, si
             next[j] = (double)r[j] * (double)dx_in[i];
             for (size_t k = 0; k < n; k++)
                 next[j] += (double)M[k * n + j] * (double)dX[k * d + i];
-            for (size_t o = 0; o < n_out; o++) {
-                double by = (double)dz[g * n_out + o];
-                next[j] += by * (double)W[o * width + at % width];
-                next[j] -= by * (double)rstd[g] * (double)t[g * n_out + o] * (double)x[at] / (double)width;
+            for (size_t o = 0; o < p->n_out; o++) {
+                double by = (double)p->dz[g * p->n_out + o];
+                next[j] += by * (double)p->W[o * width + at % width];
+                next[j] -= by * (double)p->rstd[g] * (double)p->t[g * p->n_out + o] * (double)p->x[at] /
+                           (double)width;
             }
         }
         for (size_t j = 0; j < n; j++)
@@ -243,8 +249,14 @@ void ref_hyper_bwd(void *ctx, const struct hyper_grad_args *a)
     for (size_t token = 0; token < a->N; token++) {
         size_t at = token * n * out, projected = a->Wf ? out : 0;
         hyper_weights_bwd(a, token, &sums);
-        state_bwd(d, n, a->w + at, a->dx_in + token * d, n, projected, a->rstd ? a->rstd + token * n : NULL,
-                  a->X + token * n * d, a->Wf, a->t ? a->t + at : NULL, a->dz ? a->dz + at : NULL,
+        state_bwd(d, n, a->w + at, a->dx_in + token * d,
+                  &(struct projection){ .groups = n,
+                                        .n_out = projected,
+                                        .rstd = a->rstd ? a->rstd + token * n : NULL,
+                                        .x = a->X + token * n * d,
+                                        .W = a->Wf,
+                                        .t = a->t ? a->t + at : NULL,
+                                        .dz = a->dz ? a->dz + at : NULL },
                   a->dX + token * n * d);
     }
     for (size_t i = 0; i < n * (n + 1); i++)
@@ -393,8 +405,14 @@ void ref_mhc_bwd(void *ctx, const struct mhc_grad_args *a)
     (void)ctx;
     for (size_t token = 0; token < a->N; token++) {
         mhc_weights_bwd(a, token, &total);
-        state_bwd(d, n, a->w + token * out, a->dx_in + token * d, 1, out, a->rstd + token,
-                  a->X + token * n * d, a->Wf, a->t + token * out, a->dz + token * out,
+        state_bwd(d, n, a->w + token * out, a->dx_in + token * d,
+                  &(struct projection){ .groups = 1,
+                                        .n_out = out,
+                                        .rstd = a->rstd + token,
+                                        .x = a->X + token * n * d,
+                                        .W = a->Wf,
+                                        .t = a->t + token * out,
+                                        .dz = a->dz + token * out },
                   a->dX + token * n * d);
     }
     for (size_t i = 0; i < out; i++) {

@@ -79,9 +79,10 @@ static ddl_status write_tensors(const struct job *job, const char *folder, struc
         file_name(job, job->file_of[first], name);
         if (!path_of(path, folder, name, err))
             return DDL_E_USAGE;
-        status = ddl_safetensors_write_with_metadata(path, job->notes.list, job->notes.n,
-                                                     job->content->tensors + first, last - first, fill,
-                                                     &slice, err);
+        const struct ddl_safetensors_content content = {
+            job->notes.list, job->notes.n, job->content->tensors + first, last - first, fill, &slice
+        };
+        status = ddl_safetensors_write_with_metadata(path, &content, err);
     }
     return status;
 }

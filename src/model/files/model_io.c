@@ -150,8 +150,9 @@ static ddl_status prepare_weights(struct prepared *p, const ddl_model *model, co
     ddl_config_notes(&model->config, &notes);
     if (entry)
         notes.list[notes.n++] = *entry;
-    ddl_status status = ddl_safetensors_prepare(&p->weights, path, notes.list, notes.n, plan, n,
-                                                fill_from_model, (void *)(uintptr_t)model, err);
+    const struct ddl_safetensors_content content = { notes.list, notes.n,         plan,
+                                                     n,          fill_from_model, (void *)(uintptr_t)model };
+    ddl_status status = ddl_safetensors_prepare(&p->weights, path, &content, err);
     free(plan);
     return status;
 }

@@ -174,8 +174,9 @@ static ddl_status validate(struct run *run, struct ddl_validation_result *out, s
     double start = ddl_clock_seconds();
     ddl_comm_describe(run->config.comm, "the validation after step %llu",
                       (unsigned long long)run->state.step);
-    ddl_status status = ddl_validation_run(&run->validation, run->model, run->ws, run->tokens, run->targets,
-                                           validation_progress, run, out, err);
+    const struct ddl_validation_work work = { run->model,          run->ws, run->tokens, run->targets,
+                                              validation_progress, run };
+    ddl_status status = ddl_validation_run(&run->validation, &work, out, err);
     if (!status)
         ddl_timing_add_part(&run->timing, DDL_PART_VALIDATION, ddl_clock_seconds() - start);
     run->progress.has_val = run->state.has_val = status == DDL_OK;

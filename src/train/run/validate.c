@@ -31,16 +31,6 @@ static void fill(const struct ddl_validation *v, uint64_t i, int32_t *tokens, in
         targets[t] = -1;
 }
 
-/* What the batches of a validation are computed with. */
-struct work {
-    const struct ddl_validation *v;
-    ddl_model *model;
-    ddl_workspace *ws;
-    int32_t *tokens, *targets;
-    ddl_progress_fn *progress;
-    void *user;
-};
-
 /* Sequences of the batch that begins with sequence `first`. */
 static size_t sequences(const struct ddl_validation *v, uint64_t first)
 {
@@ -49,10 +39,9 @@ static size_t sequences(const struct ddl_validation *v, uint64_t first)
 }
 
 /* The batch that begins with sequence `first`; `done` sequences are reported as evaluated. */
-static ddl_status run_batch(const struct work *p, uint64_t first, uint64_t done, struct ddl_loss *loss,
-                            struct ddl_error *err)
+static ddl_status run_batch(const struct ddl_validation *v, const struct ddl_validation_work *p,
+                            uint64_t first, uint64_t done, struct ddl_loss *loss, struct ddl_error *err)
 {
-    const struct ddl_validation *v = p->v;
     const struct ddl_poll poll = { p->progress, p->user, done * v->seq, v->n * v->seq };
     const struct ddl_batch batch = { sequences(v, first), v->seq, p->tokens, p->targets };
     for (size_t b = 0; b < batch.B; b++)
@@ -64,14 +53,14 @@ static ddl_status run_batch(const struct work *p, uint64_t first, uint64_t done,
 }
 
 /* One batch for each rank, from sequence `first` on; parts (ranks) get their results. */
-static ddl_status run_round(const struct work *p, uint64_t first, struct ddl_validation_part *parts,
-                            struct ddl_error *err)
+static ddl_status run_round(const struct ddl_validation *v, const struct ddl_validation_work *work,
+                            uint64_t first, struct ddl_validation_part *parts, struct ddl_error *err)
 {
-    ddl_comm *comm = p->v->comm;
+    ddl_comm *comm = v->comm;
     size_t rank = ddl_comm_rank(comm);
-    uint64_t own = first + rank * p->v->batch;
+    uint64_t own = first + rank * v->batch;
     struct ddl_loss loss = { 0 };
-    ddl_status status = own < p->v->n ? run_batch(p, own, first, &loss, err) : DDL_OK;
+    ddl_status status = own < v->n ? run_batch(v, work, own, first, &loss, err) : DDL_OK;
     parts[rank] = (struct ddl_validation_part){ loss.sum, loss.n_targets, (uint64_t)status };
     ddl_comm_gather(comm, sizeof *parts, &parts[rank], parts);
     for (size_t r = 0; r < ddl_comm_size(comm); r++) {
@@ -81,18 +70,16 @@ static ddl_status run_round(const struct work *p, uint64_t first, struct ddl_val
     return DDL_OK;
 }
 
-ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, ddl_workspace *ws,
-                              int32_t *tokens, int32_t *targets, ddl_progress_fn *progress, void *user,
+ddl_status ddl_validation_run(const struct ddl_validation *v, const struct ddl_validation_work *work,
                               struct ddl_validation_result *out, struct ddl_error *err)
 {
-    const struct work p = { v, model, ws, tokens, targets, progress, user };
     struct ddl_validation_part one, *parts = v->parts ? v->parts : &one;
     size_t ranks = ddl_comm_size(v->comm);
     double sum = 0;
     uint64_t counted = 0;
     *out = (struct ddl_validation_result){ 0 };
     for (uint64_t first = 0; first < v->n; first += ranks * v->batch) {
-        ddl_status status = run_round(&p, first, parts, err);
+        ddl_status status = run_round(v, work, first, parts, err);
         while (status && !parts[out->rank].status)
             out->rank++;
         if (status) {

@@ -28,11 +28,18 @@ struct ddl_validation_result {
     size_t rank;   /* after DDL_E_NUMERIC: the rank whose batch has a loss that is not finite, */
     size_t failed; /* and the sequences of that batch, which its tokens and targets still hold */
 };
-/* tokens, targets: (batch, seq) scratch. progress, in tokens, may be NULL. DDL_E_NUMERIC at the first batch
+/* What the batches of a validation are computed with. */
+struct ddl_validation_work {
+    ddl_model *model;
+    ddl_workspace *ws;
+    int32_t *tokens, *targets; /* (batch, seq) scratch */
+    ddl_progress_fn *progress; /* in tokens; may be NULL */
+    void *user;                /* for progress */
+};
+/* DDL_E_NUMERIC at the first batch
  * whose loss is not finite. Allocates nothing. Ranks divide the batches: all call it, and have the same
  * status, error and result, which has the same bits for every number of ranks if `batch` is the same. */
-ddl_status ddl_validation_run(const struct ddl_validation *v, ddl_model *model, ddl_workspace *ws,
-                              int32_t *tokens, int32_t *targets, ddl_progress_fn *progress, void *user,
+ddl_status ddl_validation_run(const struct ddl_validation *v, const struct ddl_validation_work *work,
                               struct ddl_validation_result *out, struct ddl_error *err);
 
 #endif

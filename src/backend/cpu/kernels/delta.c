@@ -178,11 +178,21 @@ struct sweep {
     double by_X[TILE];
 };
 
-/* One sweep over X (rebuilt first if `rebuilt`, which is then X_next) and G. dX may be G. */
-INLINE void grad_sweep(size_t d, size_t tile, const struct sweep *s, const float *q, const float *X,
-                       float *rebuilt, const float *G, float *dX, float *along, const size_t c,
-                       const bool fast)
+/* The states of a sweep, from the first channel of a tile on: X is rebuilt first if `rebuilt`, which is then
+ * X_next, is not NULL. dX may be G. */
+struct sweep_states {
+    const float *X;
+    float *rebuilt;
+    const float *G;
+    float *dX;
+};
+
+/* One sweep over X and G of `tile` channels. */
+INLINE void grad_sweep(size_t d, size_t tile, const struct sweep *s, const float *q,
+                       const struct sweep_states states, float *along, const size_t c, const bool fast)
 {
+    const float *X = states.X, *G = states.G;
+    float *rebuilt = states.rebuilt, *dX = states.dX;
     size_t vectored = vector_features(d, fast);
     if (fast) {
         vec undo[MAX_PARTS], take[MAX_PARTS], by_G[MAX_PARTS], by_X[MAX_PARTS], wide[MAX_PARTS],
@@ -227,16 +237,20 @@ struct channel_sums {
     double g_delta, g_p, dbeta;
 };
 
+/* Channels [first, first + n). */
+struct tile {
+    size_t first, n;
+};
+
 /* From q.G and q.X of a tile (readout, if there is one, for the second): dv, the sums, and the factors of the
  * second sweep. */
-INLINE void plan_tile(const struct ddl_delta_grad_args *a, size_t r, size_t first, size_t tile,
-                      const struct factors *f, const double *q_X, const double *q_G, struct sweep *s,
-                      struct channel_sums *sums)
+INLINE void plan_tile(const struct ddl_delta_grad_args *a, size_t r, struct tile t, const struct factors *f,
+                      const double *q_X, const double *q_G, struct sweep *s, struct channel_sums *sums)
 {
     double beta = (double)a->beta[r], erase = f->erase * beta;
     double by_X = a->form == DDL_FORM_RATIO ? erase * f->read : erase;
-    for (size_t j = 0; j < tile; j++) {
-        size_t rj = r * a->c + first + j;
+    for (size_t j = 0; j < t.n; j++) {
+        size_t rj = r * a->c + t.first + j;
         double p = a->readout ? (double)a->readout[rj] : f->read * q_X[j];
         double g = f->write * q_G[j], error = discrepancy(f, (double)a->v[rj], p);
         double delta = beta == 0 ? 0 : beta * error;
@@ -286,13 +300,16 @@ INLINE void bwd_step(const struct ddl_delta_grad_args *a, size_t r, const float 
         column_dots(d, tile, q, G + first, q_G, c, fast);
         if (!a->readout && f.erase != 0)
             column_dots(d, tile, q, X + first, q_X, c, fast);
-        plan_tile(a, r, first, tile, &f, q_X, q_G, &s, &sums);
+        plan_tile(a, r, (struct tile){ first, tile }, &f, q_X, q_G, &s, &sums);
         if (a->beta[r] == 0)
             continue;
-        if (rebuilt)
-            grad_sweep(d, tile, &s, q, X + first, rebuilt + first, G + first, dX + first, dq, c, fast);
-        else
-            grad_sweep(d, tile, &s, q, X + first, NULL, G + first, dX + first, dq, c, fast);
+        struct sweep_states states = { X + first, NULL, G + first, dX + first };
+        if (rebuilt) {
+            states.rebuilt = rebuilt + first;
+            grad_sweep(d, tile, &s, q, states, dq, c, fast);
+        } else {
+            grad_sweep(d, tile, &s, q, states, dq, c, fast);
+        }
     }
     a->dbeta[r] = (float)sums.dbeta;
     if (a->beta[r] == 0)

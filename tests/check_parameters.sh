@@ -1,0 +1,32 @@
+#!/bin/sh
+# Checks that no function has more than eight parameters: more become a struct. Expects sources formatted by clang-format,
+# in which a definition starts in the first column and ends with a line "{".
+# check_parameters.sh SOURCE
+set -eu
+cd "$1"
+# Not yet divided: those of the delta block, the product of a layer with its gradients, and two of the public interface.
+exempt='ddl_block_forward|ddl_block_backward|linear_back|backward|direction_bwd|linear_bwd|ddl_eval_text|ddl_inspect_text'
+find src cli examples tests -name '*.[ch]' | sort | xargs awk -v most=8 '
+    FNR == 1 { text = "" }
+    /^[A-Za-z_].*\(/ { text = $0; line = FNR; if ($0 !~ /;$/ && $0 !~ /\\$/) next; text = ""; next }
+    text != "" && /^\{/ {
+        list = text
+        sub(/^[^(]*\(/, "", list)
+        depth = 0; n = 1
+        for (i = 1; i <= length(list); i++) {
+            c = substr(list, i, 1)
+            if (c == "(") depth++
+            if (c == ")") depth--
+            if (c == "," && depth == 0) n++
+        }
+        name = text
+        sub(/\(.*/, "", name)
+        sub(/.*[ *]/, "", name)
+        if (n > most)
+            printf "%s:%d: %s has %d parameters, at most %d\n", FILENAME, line, name, n, most
+        text = ""
+        next
+    }
+    text != "" && /[;{}]/ { text = ""; next }
+    text != "" { text = text $0 }' | grep -vE ": ($exempt) has " || exit 0
+exit 1
