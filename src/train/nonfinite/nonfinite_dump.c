@@ -223,6 +223,41 @@ static ddl_status read_values(const struct reader *r, const json_t *object, stru
     return status ? status : read_number(r, object, "largest", &out->largest);
 }
 
+/* A member of an object and where its value goes. */
+struct field {
+    const char *key;
+    enum { FIELD_SIZE, FIELD_NUMBER, FIELD_TEXT, FIELD_WORD } kind;
+    void *out;                /* size_t, or the index of a word; double; char[size] */
+    const char *const *words; /* (size) */
+    size_t size;
+    bool is_skipped; /* *out keeps its value */
+};
+
+static ddl_status read_fields(const struct reader *r, const json_t *object, const struct field *field,
+                              size_t n)
+{
+    ddl_status status = DDL_OK;
+    for (; !status && n > 0; field++, n--) {
+        if (field->is_skipped)
+            continue;
+        switch (field->kind) {
+        case FIELD_SIZE:
+            status = read_size(r, object, field->key, field->out);
+            break;
+        case FIELD_NUMBER:
+            status = read_number(r, object, field->key, field->out);
+            break;
+        case FIELD_TEXT:
+            status = read_text(r, object, field->key, field->out, field->size);
+            break;
+        case FIELD_WORD:
+            status = read_word(r, object, field->key, field->words, field->size, field->out);
+            break;
+        }
+    }
+    return status;
+}
+
 static ddl_status read_first(const struct reader *r, const json_t *object, struct ddl_finding *out)
 {
     struct ddl_place *place = &out->place;
@@ -234,18 +269,16 @@ static ddl_status read_first(const struct reader *r, const json_t *object, struc
     out->found = true;
     place->backward = json_is_true(json_object_get(object, "backward"));
     place->layer = DDL_NO_LAYER;
-    ddl_status status = read_word(r, object, "part", ddl_nonfinite_parts, DDL_NONFINITE_PARTS, &part);
+    const struct field fields[] = {
+        { "part", FIELD_WORD, &part, ddl_nonfinite_parts, DDL_NONFINITE_PARTS },
+        { "layer", FIELD_SIZE, &place->layer, .is_skipped = json_is_null(json_object_get(object, "layer")) },
+        { "tensor", FIELD_TEXT, place->tensor, NULL, sizeof place->tensor },
+        { "first_row", FIELD_SIZE, &place->first_row },
+        { "rows", FIELD_SIZE, &place->rows },
+        { "width", FIELD_SIZE, &place->width },
+    };
+    ddl_status status = read_fields(r, object, fields, COUNT(fields));
     place->part = ddl_nonfinite_parts[part % DDL_NONFINITE_PARTS];
-    if (!status && !json_is_null(json_object_get(object, "layer")))
-        status = read_size(r, object, "layer", &place->layer);
-    if (!status)
-        status = read_text(r, object, "tensor", place->tensor, sizeof place->tensor);
-    if (!status)
-        status = read_size(r, object, "first_row", &place->first_row);
-    if (!status)
-        status = read_size(r, object, "rows", &place->rows);
-    if (!status)
-        status = read_size(r, object, "width", &place->width);
     if (!status && (place->rows == 0 || place->width == 0))
         status = missing(r, "width", "size of a tensor");
     return status ? status : read_values(r, object, &out->values);
@@ -268,38 +301,35 @@ static ddl_status read_all(const struct reader *r, const json_t *root, struct dd
 {
     struct ddl_nonfinite *t = &out->nonfinite;
     size_t version = 0, step = 0, what = 0, precision = 0, recompute = 0;
+    const struct field batch[] = { { "step", FIELD_SIZE, &step },
+                                   { "what", FIELD_WORD, &what, what_names, COUNT(what_names) },
+                                   { "micro_batch", FIELD_SIZE, &t->micro_batch },
+                                   { "micro_batches", FIELD_SIZE, &t->micro_batches } },
+                       ranks[] = { { "ranks", FIELD_SIZE, &t->ranks }, { "rank", FIELD_SIZE, &t->rank } },
+                       others[] = { { "scale", FIELD_NUMBER, &t->scale },
+                                    { "loss", FIELD_NUMBER, &t->loss },
+                                    { "grad_norm", FIELD_NUMBER, &t->grad_norm },
+                                    { "backend", FIELD_TEXT, out->backend, NULL, sizeof out->backend },
+                                    { "dtype", FIELD_WORD, &precision, ddl_training_precision_names,
+                                      DDL_PRECISION_INT8 },
+                                    { "recompute", FIELD_WORD, &recompute, ddl_recompute_names,
+                                      DDL_RECOMPUTES,
+                                      /* dumps of earlier versions have none: they are of the default */
+                                      .is_skipped = !json_object_get(root, "recompute") } };
     ddl_status status = read_size(r, root, "version", &version);
     if (!status && version != VERSION)
         return ddl_error_set(r->err, DDL_E_UNSUPPORTED, "%s: version %zu, this program reads %d", r->path,
                              version, VERSION);
     if (!status)
-        status = read_size(r, root, "step", &step);
-    if (!status)
-        status = read_word(r, root, "what", what_names, COUNT(what_names), &what);
-    if (!status)
-        status = read_size(r, root, "micro_batch", &t->micro_batch);
-    if (!status)
-        status = read_size(r, root, "micro_batches", &t->micro_batches);
+        status = read_fields(r, root, batch, COUNT(batch));
     t->ranks = 1;
     if (!status && json_object_get(root, "ranks")) { /* dumps of earlier versions have none */
-        status = read_size(r, root, "ranks", &t->ranks);
-        if (!status)
-            status = read_size(r, root, "rank", &t->rank);
+        status = read_fields(r, root, ranks, COUNT(ranks));
         if (!status && t->rank >= t->ranks)
             status = missing(r, "rank", "number below ranks");
     }
     if (!status)
-        status = read_number(r, root, "scale", &t->scale);
-    if (!status)
-        status = read_number(r, root, "loss", &t->loss);
-    if (!status)
-        status = read_number(r, root, "grad_norm", &t->grad_norm);
-    if (!status)
-        status = read_text(r, root, "backend", out->backend, sizeof out->backend);
-    if (!status)
-        status = read_word(r, root, "dtype", ddl_training_precision_names, DDL_PRECISION_INT8, &precision);
-    if (!status && json_object_get(root, "recompute")) /* older dumps have none: they are of the default */
-        status = read_word(r, root, "recompute", ddl_recompute_names, DDL_RECOMPUTES, &recompute);
+        status = read_fields(r, root, others, COUNT(others));
     if (!status)
         status = read_first(r, json_object_get(root, "first"), &t->finding);
     if (!status)
