@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 . bench/peers/figures.sh
 
 ddl=${DDL:-build/release/ddl}
-models="hyper mhc laurel denseformer resformer ddl-1 ddl-cc-ec ddl-2step" reference=baseline
+models="hyper mhc laurel attnres attnres-block denseformer resformer ddl-1 ddl-cc-ec ddl-2step" reference=baseline
 size=mini batch=2 seq=512 dtype=f32 recompute=elementwise match="" rounds=3 steps=4 runs=in-turn
 take_options "--models --reference --size --batch --seq --dtype --recompute --match --rounds --steps --runs" "$@"
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }

@@ -33,8 +33,9 @@ def expand(x: torch.Tensor, channels: int) -> torch.Tensor:
 
 
 def configuration(width: int, channels: int, rule: str, options: dict) -> Config:
-    if rule not in RULES:
-        raise ValueError(f"rule: expected one of {', '.join(RULES)}, found {rule!r}")
+    if rule not in RULES or rule == "attnres":  # attnres reads the outputs of other sublayers
+        rules = ", ".join(name for name in RULES if name != "attnres")
+        raise ValueError(f"rule: expected one of {rules}, found {rule!r}")
     options = {"head_dim": 1} | options  # there is no attention
     if rule in ("hyper", "mhc"):
         return Config(hidden_size=width, ddl_residual=rule, ddl_streams=channels, **options)

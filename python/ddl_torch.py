@@ -73,7 +73,7 @@ class Config:
     ddl_v_constant: bool = False
     ddl_v_constant_value: float = 2.0
     # ---- our own
-    ddl_residual: str = "add"  # add | delta | scale | gated | highway | laurel | hyper | mhc
+    ddl_residual: str = "add"  # add | delta | scale | gated | highway | laurel | hyper | mhc | attnres
     ddl_map: str = "k"  # k: the sublayer's output is the direction; v: it is the target
     ddl_k_rank: int = 0  # v-map: rank of the direction's map, 0 is full
     ddl_update: str = "delta"  # delta | write | erase
@@ -95,7 +95,8 @@ class Config:
     ddl_beta_constant: bool = False  # delta, gated: the gate is ddl_beta_constant_value for every token
     ddl_beta_constant_value: float = 1.0
     ddl_beta_max: float = 2.0  # delta, gated: upper end of the gate
-    ddl_f_norm: bool = False  # not delta, hyper, mhc: a sublayer's output is divided by its root mean square
+    ddl_attnres_block: int = 1  # attnres: sublayers of a block
+    ddl_f_norm: bool = False  # not delta, hyper, mhc, attnres: a sublayer's output is divided by its root mean square
     mlp_size: int = 0  # 0: 8 hidden_size / 3, rounded down
     ddl_residual_by_layer: list[str] | None = None  # c = 1: a rule for each layer
 
@@ -120,7 +121,7 @@ class Config:
         return self.ddl_beta_max / 2 if unset else self.ddl_beta_init
 
     def normalizes_f(self, layer: int) -> bool:
-        return self.ddl_f_norm and self.rule(layer) not in ("delta", "hyper", "mhc")
+        return self.ddl_f_norm and self.rule(layer) not in ("delta", "hyper", "mhc", "attnres")
 
     def averaged(self, block: int) -> list[int]:
         """States whose weighted sum the stream becomes after block 1, 2, ...; 0 is the embedding's. Empty: no sum."""
@@ -587,9 +588,36 @@ def mix_streams(X: torch.Tensor, f: torch.Tensor, mixing: Mixing) -> torch.Tenso
     return (moved + widened(f)[..., None] * mixing.write[..., None, :]).to(X.dtype)
 
 
+class Depth(nn.Module):
+    """Attention over depth: sources (B, T, d) -> sum_i alpha_i v_i, alpha a softmax of query . norm(v_i)"""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        self.query, self.norm = Vector(cfg.hidden_size), Norm(cfg.hidden_size)
+        self.alpha = DepthWeights()
+
+    def forward(self, sources: list[torch.Tensor]) -> torch.Tensor:
+        V = torch.stack(sources, -2)
+        alpha = self.alpha(widened(self.norm(V)) @ widened(self.query.weight))
+        return (alpha[..., None] * V).sum(-2).to(V.dtype)
+
+
+class Vector(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width))
+
+
+class DepthWeights(nn.Module):
+    """Scores (B, T, sources) -> weights of the sources"""
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores.softmax(-1)
+
+
 # Of each rule but "add": the prefix of its parameters, and its class.
 RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule), "gated": ("res", GatedRule), "highway": ("res", HighwayRule),
-         "laurel": ("res", LaurelRule), "hyper": ("res", HyperRule), "mhc": ("res", MhcRule)}
+         "laurel": ("res", LaurelRule), "hyper": ("res", HyperRule), "mhc": ("res", MhcRule), "attnres": ("res", Depth)}
 
 
 def widened(x: torch.Tensor) -> torch.Tensor:
@@ -615,6 +643,16 @@ class Block(nn.Module):
             self.rules = [f"{prefix}_attn", f"{prefix}_mlp"]
             for name in self.rules:
                 setattr(self, name, rule(cfg))
+
+    def read_depth(self, sources: list[torch.Tensor], first: list[torch.Tensor], s: int, block: int) -> None:
+        """The rule attnres: finished blocks and the running part, to which sublayers s and s + 1 add theirs"""
+        for i, norm in enumerate((self.ln_1, self.ln_2)):
+            ctx = norm(getattr(self, self.rules[i])(sources))
+            f = self.mlp(ctx) if i else self.attn(ctx, first)
+            if (s + i) % block == 0:
+                sources.append(f)
+            else:
+                sources[-1] = sources[-1] + f
 
     def forward(self, X: torch.Tensor, first: list[torch.Tensor] | None = None) -> torch.Tensor:
         """X (B, T, d, c); first: see Attention"""
@@ -667,11 +705,11 @@ def initialize(cfg: Config, name: str, parameter: nn.Parameter) -> None:
         parameter.zero_()[-1] = 1.0
     elif name.endswith(".v_mix"):
         parameter.fill_(0.5)
-    elif name.endswith(("q_rms.weight", "k_rms.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
+    elif name.endswith(("q_rms.weight", "k_rms.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight", ".norm.weight")):
         parameter.fill_(1.0)
     elif name.endswith(".read"):
         parameter.fill_(cfg.ddl_state_read_init or 1.0 / cfg.ddl_value_channels)
-    elif name.endswith((".mix", ".up.weight")):
+    elif name.endswith((".mix", ".up.weight", ".query.weight")):
         parameter.zero_()
     elif name.endswith(".scale"):
         parameter.fill_(cfg.ddl_scale_init)
@@ -725,6 +763,8 @@ class Model(nn.Module):
             self.readout = Compressor(cfg)
             if cfg.ddl_embed == "conv":
                 self.input_embed = InputEmbed(cfg)
+        if cfg.ddl_residual == "attnres":
+            self.readout = Depth(cfg)
         self.ln_f = Norm(cfg.hidden_size)
         for name, parameter in self.named_parameters():
             initialize(cfg, name, parameter)
@@ -738,15 +778,18 @@ class Model(nn.Module):
             X = self.input_embed(x)
         else:
             X = x[..., None].expand(*x.shape, self.config.channels)
-        first, states = [], [X]
+        first, states, sources = [], [X], [x]
         for i, block in enumerate(self.transformer["h"], 1):
+            if self.config.ddl_residual == "attnres":
+                block.read_depth(sources, first, 2 * i - 2, self.config.ddl_attnres_block)
+                continue
             X = block(X, first)
             if self.config.dense_average:
                 states.append(X)
             if self.config.averaged(i):
                 X = self.transformer["dwa"][str(i)]([states[j] for j in self.config.averaged(i)])
         if hasattr(self, "readout"):
-            x = self.readout(X)
+            x = self.readout(sources if self.config.ddl_residual == "attnres" else X)
         else:  # streams, or one column
             x = X.sum(-1) if self.config.channels > 1 else X.squeeze(-1)
         scale = self.config.hidden_size_base / self.config.hidden_size if self.config.mup else 1.0

@@ -27,6 +27,8 @@ enum ddl_residual {
     DDL_RESIDUAL_HYPER,   /* n streams, read, mixed and written with weights that depend on the token */
     DDL_RESIDUAL_MHC,     /* the same, mixed by doubly stochastic matrices */
     DDL_RESIDUAL_LAUREL,  /* m_0 F(x) + m_1 (x + U D x), m and the low rank U D learned */
+    DDL_RESIDUAL_ATTNRES, /* each sublayer reads a weighted sum of all earlier outputs (attention over depth)
+                           */
     DDL_RESIDUALS         /* how many there are                */
 };
 /* Delta rule: what the sublayer's output determines. */
@@ -97,6 +99,7 @@ struct ddl_config {
     bool value_residual; /* attention's values in layers above the first are mixed with those of layer 0 */
     bool beta_constant;  /* rules delta, gated: the gate is beta_constant_value for every token */
     float beta_constant_value;
+    size_t attnres_block;       /* ddl_attnres_block: rule attnres: sublayers of a block */
     float beta_max;             /* ddl_beta_max: rules delta, gated: upper end of the gate */
     bool f_norm;                /* ddl_f_norm: F's output is divided by its root mean square */
     size_t streams;             /* ddl_streams: rules hyper, mhc: n                                 */
@@ -112,9 +115,10 @@ DDL_API struct ddl_config ddl_config_defaults(void);
 
 /* Sets the residual fields of config (only) to those of the model called name: "baseline", "ddl-1", "ddl-tc",
  * "ddl-tc-ec", "ddl-cc", "ddl-cc-ec", "ddl-mix", "ddl-mix-ec", "scale", "gated", "highway", "hyper", "mhc",
- * "laurel", "resformer", "denseformer", "ddl-2step"; those from "ddl-1" to "ddl-mix-ec" also with the suffix
- * of a control: "-write", "-erase", "-beta1", "-v0", "-vmap". Names of the release's model files are accepted
- * too: "gpt_base", "DDL-vdim1", "DDL", "DDL-EC", "DDL-CC", "DDL-CC-EC", "DDL-gpt-mha-rope-CC-EC", ... */
+ * "laurel", "attnres", "attnres-block", "scale-norm", "resformer", "denseformer", "ddl-2step"; those from
+ * "ddl-1" to "ddl-mix-ec" also with the suffix of a control: "-write", "-erase", "-beta1", "-v0", "-vmap".
+ * Names of the release's model files are accepted too: "gpt_base", "DDL-vdim1", "DDL", "DDL-EC", "DDL-CC",
+ * "DDL-CC-EC", "DDL-gpt-mha-rope-CC-EC", ... */
 DDL_API ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, struct ddl_error *err);
 /* Sets the size fields of config (only; context and vocabulary too) to those called name: "small", "medium"
  * (the paper's), "mini", "tiny", "micro". */

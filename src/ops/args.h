@@ -531,6 +531,43 @@ struct laurel_grad_args {
     float *dmix;      /* (2) +=                                   */
 };
 
+/* Attention over depth: of each row the sources v_i, n finished blocks and the running part, in this order;
+ * with r_i = rsqrt(mean(v_i^2) + eps), alpha = softmax_i(r_i v_i . q) and h = sum_i alpha_i v_i.  Section 9
+ */
+struct depth_args {
+    size_t N, d, n;
+    float eps;
+    const float *blocks; /* n arrays (N, d), `stride` numbers apart */
+    size_t stride;
+    const float *part; /* (N, d) */
+    const float *q;    /* (d)    */
+    size_t width;      /* numbers from row to row of alpha, n + 1 or more */
+    float *alpha;      /* (N, n + 1) = */
+    float *h;          /* (N, d) =     */
+};
+/* With g_i = dh . v_i and e_i = alpha_i (g_i - sum_j alpha_j g_j) r_i, the gradient of the score times r_i:
+ * dq = sum e_i v_i over rows and sources. source_bwd computes the gradients of the sources. */
+struct depth_grad_args {
+    struct depth_args fwd; /* without alpha and h */
+    const float *dh;       /* (N, d) */
+    float *alpha, *e;      /* (N, n + 1) =, rows fwd.width apart */
+    float *dq;             /* (d) = */
+};
+/* The gradient of a source v from the n sums s that read it, each with its q_s, alpha_s, e_s and dh_s: with
+ * Q = sum_s e_s q_s and r = rsqrt(mean(v^2) + eps), dv = sum_s alpha_s dh_s + Q - v r^2 mean(v Q). */
+struct source_grad_args {
+    size_t N, d, n;
+    float eps;
+    const float *v;         /* (N, d) */
+    const float *q;         /* (n, d) */
+    const float *alpha, *e; /* n arrays, weights_stride apart, of N numbers, width apart */
+    size_t width, weights_stride;
+    const float *dh; /* n arrays (N, d), dh_stride apart */
+    size_t dh_stride;
+    bool accumulate;
+    float *dv; /* (N, d) = or += */
+};
+
 /* y = tanh(x) element by element; dx = dy (1 - y^2). In place allowed. */
 struct tanh_args {
     size_t n;

@@ -507,6 +507,28 @@ SIZES(weighted_sum_bwd)
     ARGS(weighted_sum_grad_args, .count = n, .n = s->states, .X_stride = n + s->pad);
 }
 
+SIZES(depth_fwd) /* option: the embedding alone */
+{
+    size_t n = option ? 0 : s->states;
+    ARGS(depth_args, .N = tokens(s), .d = s->d, .n = n, .eps = 1e-5f, .stride = tokens(s) * s->d + s->pad,
+         .width = s->states + 1 + s->pad);
+}
+
+SIZES(depth_bwd)
+{
+    struct depth_args fwd;
+    depth_fwd(&fwd, s, option);
+    ARGS(depth_grad_args, .fwd = fwd);
+}
+
+SIZES(source_bwd) /* option: a part that goes on */
+{
+    size_t n = option ? 1 : s->states, width = s->states + 1 + s->pad;
+    ARGS(source_grad_args, .N = tokens(s), .d = s->d, .n = n, .eps = 1e-5f, .width = width,
+         .weights_stride = tokens(s) * width, .dh_stride = tokens(s) * s->d + s->pad,
+         .accumulate = option != 0);
+}
+
 SIZES(streams_fold_fwd) /* of mhc; option: of hyper */
 {
     size_t n = s->n;
@@ -664,6 +686,11 @@ static const struct ddl_op_case cases[] = {
     BOTH(laurel),
     CHECK(laurel_fwd, "fixed", laurel_fwd, 1, ",mix,low,"),
     CHECK(laurel_bwd, "no_rank", laurel_bwd, 1, ",low,dlow,"),
+    BOTH(depth),
+    CHECK(depth_fwd, "first", depth_fwd, 1, NULL),
+    CHECK(depth_bwd, "first", depth_bwd, 1, NULL),
+    PLAIN(source_bwd),
+    CHECK(source_bwd, "part", source_bwd, 1, NULL),
     PLAIN(weighted_sum),
     CHECK(weighted_sum, "accumulate", weighted_sum, 1, NULL),
     PLAIN(weighted_sum_bwd),

@@ -130,6 +130,43 @@ void describe_weighted_sum_bwd(struct ddl_op_use *u, const struct weighted_sum_g
     u->flops = 2 * product(a->n, a->count);
 }
 
+void describe_depth_fwd(struct ddl_op_use *u, const struct depth_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(blocks, EACH(a->n, a->d, a->stride, a->d), .optional = a->n == 0);
+    READ(part, ROW(a->d));
+    READ(q, NUMBERS(a->d));
+    WRITE(alpha, ROWS(a->n + 1, a->width));
+    WRITE(h, ROW(a->d));
+    u->flops = 6 * product(a->N, a->d) * (double)(a->n + 1);
+}
+
+void describe_depth_bwd(struct ddl_op_use *u, const struct depth_grad_args *a)
+{
+    const struct depth_args *fwd = &a->fwd;
+    ITEMS(fwd.N, ALONE);
+    READ(fwd.blocks, EACH(fwd->n, fwd->d, fwd->stride, fwd->d), .optional = fwd->n == 0);
+    READ(fwd.part, ROW(fwd->d));
+    READ(fwd.q, NUMBERS(fwd->d));
+    READ(dh, ROW(fwd->d));
+    WRITE(alpha, ROWS(fwd->n + 1, fwd->width));
+    WRITE(e, ROWS(fwd->n + 1, fwd->width), CANCELS);
+    WRITE(dq, NUMBERS(fwd->d));
+    u->flops = 8 * product(fwd->N, fwd->d) * (double)(fwd->n + 1);
+}
+
+void describe_source_bwd(struct ddl_op_use *u, const struct source_grad_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(v, ROW(a->d));
+    READ(q, MATRIX(a->n, a->d, a->d));
+    READ(alpha, EACH(a->n, 1, a->weights_stride, a->width), VALUES(SHARE));
+    READ(e, EACH(a->n, 1, a->weights_stride, a->width));
+    READ(dh, EACH(a->n, a->d, a->dh_stride, a->d));
+    OPERAND(a->accumulate ? DDL_UPDATE : DDL_WRITE, dv, ROW(a->d), CANCELS);
+    u->flops = 4 * product(a->N, a->d) * (double)(a->n + 1);
+}
+
 /* ---- hyper-connections ---- */
 
 /* Mixing weights of a token. */

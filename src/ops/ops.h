@@ -90,6 +90,9 @@ struct ddl_memory_request {
     OP(mhc_bwd,         mhc_grad_args) \
     OP(laurel_fwd,      laurel_args) \
     OP(laurel_bwd,      laurel_grad_args) \
+    OP(depth_fwd,       depth_args) \
+    OP(depth_bwd,       depth_grad_args) \
+    OP(source_bwd,      source_grad_args) \
     OP(tanh_fwd,        tanh_args) \
     OP(tanh_bwd,        tanh_grad_args) \
     OP(fill,            fill_args) \

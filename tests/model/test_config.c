@@ -43,6 +43,9 @@ static void presets(void **state)
         { "hyper", DDL_RESIDUAL_HYPER, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "mhc", DDL_RESIDUAL_MHC, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "laurel", DDL_RESIDUAL_LAUREL, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "attnres", DDL_RESIDUAL_ATTNRES, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "attnres-block", DDL_RESIDUAL_ATTNRES, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
+        { "scale-norm", DDL_RESIDUAL_SCALE, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "denseformer", DDL_RESIDUAL_ADD, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "resformer", DDL_RESIDUAL_ADD, DDL_COMPRESS_TOKEN, DDL_EMBED_REPEAT, 1 },
         { "ddl-2step", DDL_RESIDUAL_DELTA, DDL_COMPRESS_CHANNEL, DDL_EMBED_CONV, 4 },
@@ -78,7 +81,8 @@ static void presets(void **state)
     assert_string_equal(
         err.text,
         "unknown model 'perceptron' (there are: baseline, ddl-1, ddl-tc, ddl-tc-ec, "
-        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway, hyper, mhc, laurel, denseformer, "
+        "ddl-cc, ddl-cc-ec, ddl-mix, ddl-mix-ec, scale, gated, highway, hyper, mhc, laurel, attnres, "
+        "attnres-block, scale-norm, denseformer, "
         "resformer, ddl-2step; delta models also with the suffixes -write, -erase, -beta1, -v0, -vmap)");
 }
 
@@ -309,6 +313,11 @@ static void checks(void **state)
         { "ddl-cc", "ddl_residual", "gated", "ddl_value_channels is 4, but ddl_residual gated has only 1" },
         { "ddl-cc", "ddl_residual", "highway",
           "ddl_value_channels is 4, but ddl_residual highway has only 1" },
+        { "attnres", "dense_average", "true",
+          "dense_average: expected false with ddl_residual attnres, found true" },
+        { "attnres", "ddl_attnres_block", "0", "ddl_attnres_block: 0 is out of range (1 to 1024)" },
+        { "attnres", "ddl_value_channels", "2",
+          "ddl_value_channels is 2, but ddl_residual attnres has only 1" },
         { "denseformer", "dense_period", "0", "dense_period: 0 is out of range (1 to 512)" },
         { "ddl-cc", "dense_dilation", "513", "dense_dilation: 513 is out of range (1 to 512)" },
         { "ddl-cc", "ddl_steps", "0", "ddl_steps: 0 is out of range (1 to 64)" },

@@ -261,6 +261,7 @@ static const char *const ours[] = { "model_type",
                                     "value_residual",
                                     "ddl_f_norm",
                                     "ddl_beta_max",
+                                    "ddl_attnres_block",
                                     NULL };
 static const char *const all_that_shapes_tell[] = {
     "model_type",
@@ -285,6 +286,7 @@ static const char *const all_that_shapes_tell[] = {
     "value_residual",
     "ddl_f_norm",
     "ddl_beta_max",
+    "ddl_attnres_block",
     "ddl_residual_by_layer",
     "ddl_value_channels",
     "use_qk_rmsnorm",

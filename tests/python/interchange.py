@@ -411,12 +411,13 @@ def configurations():
                                                     (2, "mix", "conv", "v", 0.0))]
     streams = [dict(ddl_residual="hyper"), dict(ddl_residual="hyper", ddl_streams=3, ddl_hyper_dynamic=False),
                dict(ddl_residual="mhc"), dict(ddl_residual="mhc", ddl_streams=2, ddl_sinkhorn_iterations=3, dense_average=True)]
+    depth = [dict(ddl_residual="attnres"), dict(ddl_residual="attnres", ddl_attnres_block=4, value_residual=True)]
     sums = [dict(dense_average=True), dict(dense_average=True, dense_dilation=2, ddl_residual="gated"),
             dict(dense_average=True, dense_period=2, value_residual=True)]
     steps = [delta | dict(ddl_steps=2),
              delta | dict(ddl_steps=3, ddl_value_channels=2, ddl_compress="channel", ddl_embed="conv", dense_average=True),
              delta | dict(ddl_steps=2, ddl_update="write", ddl_v_input="context", ddl_beta_single_linear=False)]
-    return [SMALL | changes for changes in one_channel + expanded + streams + sums + steps]
+    return [SMALL | changes for changes in one_channel + expanded + streams + depth + sums + steps]
 
 
 def has_gradient(model, name):
@@ -428,6 +429,8 @@ def has_gradient(model, name):
         return False
     if cfg.ddl_residual == "hyper":  # the dynamic weights are 0
         return not name.endswith((".alpha.scale", ".beta.scale", ".norm.weight"))
+    if cfg.ddl_residual == "attnres" and (".res_" in name or name.startswith("readout.")):
+        return not name.endswith(".norm.weight") and ".0.res_attn." not in name  # queries are 0; one source
     return not name.endswith(".down.weight")  # laurel: U is 0
 
 

@@ -263,6 +263,13 @@ static void gate_to_one(struct ddl_config *k)
     k->beta_max = 1;
 }
 
+static void depth_blocks(struct ddl_config *k)
+{
+    k->n_layers = 4;
+    k->attnres_block = 3;
+    k->value_residual = true;
+}
+
 const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
@@ -315,6 +322,8 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "ddl-1 mixed with scale per feature, normalized", "ddl-1", normalized_features_mixed },
     { "highway, laurel and gated, normalized, dense", "baseline", normalized_highway_laurel },
     { "ddl-1 gate to 1", "ddl-1", gate_to_one },
+    { "attnres", "attnres", NULL },
+    { "attnres, blocks of three, mixed values", "attnres", depth_blocks },
 };
 
 struct ddl_config variant_config(const struct small_variant *variant)

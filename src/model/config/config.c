@@ -132,13 +132,15 @@ static const struct ddl_other_name mlps[] = {
         "delta, gated: upper end of the gate")                                                               \
     ROW(BOOL, ddl_f_norm, f_norm, 0, 0, NULL,                                                                \
         RESIDUAL | OWN_IF_SET | OF(ADD) | OF(SCALE) | OF(GATED) | OF(HIGHWAY) | OF(LAUREL),                  \
-        "not delta, hyper, mhc: divide a sublayer's output by its root mean square")                         \
+        "not delta, hyper, mhc, attnres: divide a sublayer's output by its root mean square")                \
     ROW(SIZE, ddl_streams, streams, 1, DDL_MAX_STREAMS, NULL, RESIDUAL | OWN_IF_USED | OF(HYPER) | OF(MHC),  \
         "hyper, mhc: streams n of the state")                                                                \
     ROW(BOOL, ddl_hyper_dynamic, hyper_dynamic, 0, 0, NULL, RESIDUAL | OWN_IF_USED | OF(HYPER),              \
         "hyper: the mixing weights depend on the token")                                                     \
     ROW(SIZE, ddl_sinkhorn_iterations, sinkhorn_iterations, 1, DDL_MAX_SINKHORN, NULL,                       \
         RESIDUAL | OWN_IF_USED | OF(MHC), "mhc: Sinkhorn iterations of the mixing matrix")                   \
+    ROW(SIZE, ddl_attnres_block, attnres_block, 1, 2 * DDL_MAX_LAYERS, NULL,                                 \
+        RESIDUAL | OWN_IF_USED | OF(ATTNRES), "attnres: sublayers of a block")                               \
     ROW(BOOL, dense_average, dense_average, 0, 0, NULL, RESIDUAL | OWN_IF_SET | SEPARATE,                    \
         "after blocks the stream becomes a weighted sum of the states so far")                               \
     ROW(SIZE, dense_period, dense_period, 1, DDL_MAX_LAYERS, NULL, RESIDUAL | OWN_IF_SET | SEPARATE,         \
@@ -242,6 +244,7 @@ struct ddl_config ddl_config_defaults(void)
         .v_constant_value = 2,
         .beta_constant_value = 1,
         .beta_max = 2,
+        .attnres_block = 1,
         .streams = 4,
         .hyper_dynamic = true,
         .sinkhorn_iterations = 20,
@@ -315,6 +318,12 @@ static const struct preset {
       false },
     { ALONE("laurel"), "LAuReL: m_0 F(x) + m_1 (x + U D x), m and the low rank U D learned",
       DDL_RESIDUAL_LAUREL, 1, 0, 0, false },
+    { ALONE("attnres"), "attention over depth: weighted sums of all earlier outputs", DDL_RESIDUAL_ATTNRES, 1,
+      0, 0, false },
+    { ALONE("attnres-block"), "attention over depth, of blocks of four sublayers", DDL_RESIDUAL_ATTNRES, 1, 0,
+      0, false },
+    { ALONE("scale-norm"), "control: post-norm, x + lambda F(x) / rms(F(x)), lambda by feature",
+      DDL_RESIDUAL_SCALE, 1, 0, 0, false },
     { ALONE("denseformer"), "additive, with weighted sums of all states between blocks", DDL_RESIDUAL_ADD, 1,
       0, 0, false },
     { ALONE("resformer"), "ResFormer: values of attention mixed with those of layer 0", DDL_RESIDUAL_ADD, 1,
@@ -328,9 +337,9 @@ enum { N_PRESETS = sizeof presets / sizeof *presets };
 static const struct {
     const char *preset, *key, *value;
 } preset_keys[] = {
-    { "resformer", "value_residual", "true" },
-    { "denseformer", "dense_average", "true" },
-    { "ddl-2step", "ddl_steps", "2" },
+    { "attnres-block", "ddl_attnres_block", "4" }, { "scale-norm", "ddl_f_norm", "true" },
+    { "scale-norm", "ddl_per_feature", "true" },   { "resformer", "value_residual", "true" },
+    { "denseformer", "dense_average", "true" },    { "ddl-2step", "ddl_steps", "2" },
 };
 
 const char *ddl_config_preset_list(size_t i, const char **about)

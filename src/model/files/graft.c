@@ -316,15 +316,21 @@ static size_t name_rule_params(const struct ddl_graft *graft, const struct ddl_g
     return used;
 }
 
-/* Those of the rule, and of options that the source does not have. */
+/* Those of the rule and of its readout, and of options that the source does not have. */
 static void name_new_params(const struct job *job, const struct ddl_graft_result *result, char *out,
                             size_t size)
 {
-    bool new_sum = false;
+    static const char readout[] = "readout.";
+    bool new_sum = false, new_readout = false;
     *out = '\0';
     size_t used = name_rule_params(job->graft, result, out, size);
-    for (size_t i = 0; i < job->params.n && job->source; i++)
-        new_sum |= !job->source[i] && is_of_sum(job->params.row[i].name);
+    for (size_t i = 0; i < job->params.n && job->source; i++) {
+        const char *name = job->params.row[i].name;
+        new_sum |= !job->source[i] && is_of_sum(name);
+        new_readout |= !job->source[i] && strncmp(name, readout, sizeof readout - 1) == 0;
+    }
+    if (new_readout && used < size)
+        used += (size_t)snprintf(out + used, size - used, "%s%s*", used ? "," : "", readout);
     if (new_sum && used < size)
         used += (size_t)snprintf(out + used, size - used, "%s%s*", used ? "," : "", sums_prefix);
     if (result->config.value_residual && !result->source.value_residual && used < size)

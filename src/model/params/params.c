@@ -238,6 +238,11 @@ static void add_model(struct param_plan *plan)
     for (size_t l = 0; l < plan->config->n_layers; l++)
         add_layer(plan, l, out->layer ? &out->layer[l] : &ignored);
     size_t after = out->n;
+    const struct state_form *form = state_form_of(plan->config);
+    if (form->params) {
+        strcpy(plan->prefix, "readout.");
+        form->params(plan, out->slots.readout_form);
+    }
     strcpy(plan->prefix, "");
     add_rows(plan, DDL_NO_LAYER, final_rows, COUNT(final_rows), no_branch, &out->slots);
     out->slots.after_layers = after + (out->slots.embed_conv == (int)after);

@@ -6,6 +6,8 @@
 
 enum { RULE_SLOTS = 12 }; /* parameters of a residual rule in a sublayer, at most */
 
+enum { READOUT_SLOTS = 2 };
+
 /* Rows of the parameter table by meaning. An int is -1 where the configuration has none. */
 struct compressor_slots {
     int weight, read;
@@ -23,6 +25,7 @@ struct model_slots {
     size_t after_layers; /* row: the first that is used after the layers */
     int wte, embed_conv, ln_f;
     struct compressor_slots readout;
+    int readout_form[READOUT_SLOTS]; /* parameters of the readout that the form of the state has */
 };
 
 /* How the values of a parameter start; normal and uniform ones are keyed by its name. */

@@ -147,7 +147,8 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
     p->ws->layer[layer].sub[sub].before = s.acts->state ? s.acts->state : stream->X;
     stream->X_next = s.acts->next ? s.acts->next : stream->X;
     if (rule->adds_in_place) {
-        branch(&s, ctx, stream->X, true);
+        bool add = rule->place ? rule->place(&s) : true;
+        branch(&s, ctx, stream->X_next, add);
     } else {
         branch(&s, ctx, s.acts->f, false);
         probe_tensor(p, "f", s.acts->f, width);

@@ -3,6 +3,8 @@
 #ifndef DDL_MODEL_STATE_H
 #define DDL_MODEL_STATE_H
 
+#include "model/params/param_plan.h"
+#include "model/pass/layout.h"
 #include "model/pass/pass.h"
 #include "model/pass/stream.h"
 
@@ -16,6 +18,11 @@ struct state_form {
     bool by_column;
     /* Whether every sublayer mixes the columns by a matrix, which the rule shows (trace.h). */
     bool is_mixed;
+    /* How many states the workspace's X holds, one after the other; NULL: 1. */
+    size_t (*states)(const struct ddl_config *config, bool train);
+    /* Parameters and activations of the readout, readout.*, numbered by the form; NULL: none. */
+    void (*params)(struct param_plan *plan, int *slots);
+    void (*layout)(const struct layout *l, float **acts);
     /* The embeddings x (N, d) -> the state, and its gradient -> dx (N, d) =. */
     void (*embed_fwd)(const struct pass *p, const struct stream *stream, const float *x);
     void (*embed_bwd)(const struct pass *p, const struct stream *stream, float *dx);

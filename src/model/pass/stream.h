@@ -14,6 +14,8 @@ enum stream_earlier {
     STREAM_KEPT,     /* write_fwd writes the new state to memory of the sublayer, and the state before remains
                         where it is. With DDL_RECOMPUTE_BLOCK that memory is shared by the first sublayers of
                         all blocks, and backward repeats their write_fwd. */
+    STREAM_PLACED,   /* the form of the state has memory for all states of a pass (state_form.states), and the
+                        rule moves the stream from one to the next */
 };
 
 /* The state that flows from sublayer to sublayer; memory of the backend. */

@@ -93,7 +93,8 @@ static void place_residual(const struct layout *l, const struct ddl_workspace *w
 {
     const struct ddl_config *k = l->config;
     const struct residual_rule *rule = residual_rule_of(k, layer);
-    bool moves = moves_state(l, rule), copies = l->train && !moves && rule->earlier != STREAM_REVERSED;
+    bool moves = moves_state(l, rule);
+    bool copies = l->train && !moves && rule->earlier != STREAM_REVERSED && rule->earlier != STREAM_PLACED;
     for (int sub = 0; sub < 2; sub++) {
         struct sublayer_acts *of = &acts->sub[sub];
         bool shared = sub == ATTN && ws->options.recompute == DDL_RECOMPUTE_BLOCK;
@@ -257,13 +258,17 @@ static void place(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
         .arena = arena, .config = k, .N = ws->options.batch * ws->options.tokens, .train = ws->options.train
     };
     const struct layout *l = &layout;
-    size_t d = k->d_model, c = k->channels, N = layout.N;
+    const struct state_form *form = state_form_of(k);
+    size_t d = k->d_model, c = k->channels, N = layout.N,
+           states = form->states ? form->states(k, l->train) : 1;
     plan_logits(ws, N, k->vocab_size);
     ws->logit_numbers = larger(ws->logit_numbers, widest_output(k)); /* for probes */
     ws->tokens = ddl_arena_take(arena, N, sizeof *ws->tokens);
     ws->targets = ddl_arena_take(arena, N, sizeof *ws->targets);
     ws->averages = average_layout(l);
-    ws->X = k->dense_average ? ws->averages.states : layout_rows(l, true, state_width(k));
+    ws->X = k->dense_average ? ws->averages.states : layout_rows(l, true, states * state_width(k));
+    if (form->layout)
+        form->layout(l, ws->readout);
     ws->x_in = layout_rows(l, state_is_read(k), d);
     ws->ctx = layout_rows(l, true, d);
     ws->rstd = layout_rows(l, true, 1);

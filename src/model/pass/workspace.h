@@ -47,21 +47,22 @@ struct ddl_workspace {
     struct rope rope;     /* of options.tokens positions */
     void *memory;         /* of the backend; everything below is carved from it */
     int32_t *tokens, *targets;
-    float *X;                 /* (N, d, c) the stream at the embedding */
-    struct averages averages; /* the states of a pass, with dense_average */
-    float *x_in;              /* (N, d) the readout, and sublayers' that are recomputed; NULL if it is X */
-    float *ctx, *rstd;        /* (N, d), (N) its norm, likewise */
-    uint16_t *ctx16, *x_in16; /* (N, d) each in bfloat16; x_in16 NULL where no rule multiplies x_in */
-    float *v0;                /* (N, H h) values of layer 0; NULL unless others are mixed with them */
-    float *e;                 /* (taps, d c) folded compressor */
-    float *logits;            /* (logit_rows, V) or (N, tile) */
-    float *losses;            /* (N)            */
-    double *loss_sum;         /* (1) their sum  */
-    int32_t *ranks;           /* (N) of the targets, with options.ranks; else NULL  */
-    float *entropies;         /* (N) of the predictions, likewise */
-    uint16_t *x16, *dy16;     /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
-    float *top, *at_target;   /* (N) each, bfloat16: the loss over tiles of logits */
-    double *total;            /* (N) */
+    float *X;                  /* (N, d, c) the stream at the embedding */
+    struct averages averages;  /* the states of a pass, with dense_average */
+    float *readout[RULE_ACTS]; /* activations of the readout, numbered by the form of the state */
+    float *x_in;               /* (N, d) the readout, and sublayers' that are recomputed; NULL if it is X */
+    float *ctx, *rstd;         /* (N, d), (N) its norm, likewise */
+    uint16_t *ctx16, *x_in16;  /* (N, d) each in bfloat16; x_in16 NULL where no rule multiplies x_in */
+    float *v0;                 /* (N, H h) values of layer 0; NULL unless others are mixed with them */
+    float *e;                  /* (taps, d c) folded compressor */
+    float *logits;             /* (logit_rows, V) or (N, tile) */
+    float *losses;             /* (N)            */
+    double *loss_sum;          /* (1) their sum  */
+    int32_t *ranks;            /* (N) of the targets, with options.ranks; else NULL  */
+    float *entropies;          /* (N) of the predictions, likewise */
+    uint16_t *x16, *dy16;      /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
+    float *top, *at_target;    /* (N) each, bfloat16: the loss over tiles of logits */
+    double *total;             /* (N) */
     /* backward */
     float *dX;        /* (N, d, c) */
     float *dx_in;     /* (N, d); NULL where x_in is X, and this dX */

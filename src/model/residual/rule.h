@@ -54,7 +54,8 @@ struct residual_rule {
     /* The form of its state; NULL: state_channels. Rules with another form are in all layers or in none. */
     const struct state_form *state;
     enum stream_earlier earlier;
-    /* F's output projection adds f to the stream itself; there is no write_fwd, and no f is kept. */
+    /* F's output projection adds f to the stream itself (see also `place`); there is no write_fwd, and no f
+     * is kept. */
     bool adds_in_place;
 
     /* With ddl_f_norm, f is divided by its root mean square before write_fwd reads it (acts->f holds the
@@ -85,6 +86,9 @@ struct residual_rule {
     /* The last step of backward: adds to the stream's gradient what flows through x_in, whose gradient is
      * sublayer_dx_in. */
     void (*read_bwd)(const struct sublayer *s);
+    /* With STREAM_PLACED and adds_in_place: moves stream->X_next to the memory of the next state. Returns
+     * whether F's output is added to what it holds, or written. */
+    bool (*place)(const struct sublayer *s);
     /* stream->X, x_in, ctx (N, d) and acts->f (N, steps, d) -> stream->X_next. With STREAM_KEPT x_in and ctx
      * may have no format. */
     void (*write_fwd)(const struct sublayer *s, struct operand x_in, struct operand ctx);

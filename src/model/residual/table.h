@@ -14,7 +14,8 @@
     RULE(HIGHWAY, highway)                                                                                   \
     RULE(HYPER, hyper)                                                                                       \
     RULE(MHC, mhc)                                                                                           \
-    RULE(LAUREL, laurel)
+    RULE(LAUREL, laurel)                                                                                     \
+    RULE(ATTNRES, attnres)
 
 #define DDL_DECLARE_RULE(constant, name) extern const struct residual_rule residual_##name;
 DDL_RESIDUAL_RULES(DDL_DECLARE_RULE)

@@ -197,6 +197,9 @@ struct parts_args {
     X(laurel_bwd)        /* rows; m_0 dm_0, m_1 dm_1                   */                                    \
     X(weighted_sum)      /* numbers                                    */                                    \
     X(weighted_sum_bwd)  /* numbers; dw                                */                                    \
+    X(depth_fwd)         /* rows                                       */                                    \
+    X(depth_bwd)         /* rows; dq (d), then n + 1 more              */                                    \
+    X(source_bwd)        /* rows; 2 d                                  */                                    \
     X(tanh_fwd)          /* numbers                                    */                                    \
     X(tanh_bwd)          /* numbers                                    */                                    \
     X(gelu_fwd)          /* numbers                                    */                                    \

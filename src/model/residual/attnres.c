@@ -1,0 +1,323 @@
+/* attnres: attention over depth (docs/equations.md, 9; attention residuals, arXiv 2603.15031). The input of a
+ * sublayer is a weighted sum of the finished blocks and the running part, h = sum_i alpha_i v_i, the weights
+ * a softmax of the products of a learned query with the normalized v_i. F's output begins a new part every
+ * ddl_attnres_block sublayers, after which the part before is a finished block, and is added to the part
+ * otherwise. The readout is one more such sum.
+ *
+ * In training every part is kept: slot s of the state is the part before sublayer s, so the sources of
+ * sublayer s are the slots 0, B, 2B, ... below s, and s. Backward keeps the gradient of h of sublayer s in
+ * slot s + 1, which nothing reads any more, and computes the gradient of a slot as one sum over the sublayers
+ * that read it. Without training only the finished blocks and one part are kept. */
+#include "model/observe/probe_calls.h"
+#include "model/params/gradients.h"
+#include "model/params/precision.h"
+#include "model/residual/table.h"
+
+enum { QUERY, NORM }; /* parameters */
+/* Activations: the query times the norm's weight (d); the weights of n + 1 sources (N, n + 1). With M the
+ * most sources there are: */
+enum { Q, ALPHA };
+/* Scratch, by sublayer with the readout last: the same two (2L + 1, d) and (2L + 1, N, M); the gradients of
+ * the scores, times the reciprocal norms (2L + 1, N, M); the gradient of q (d). */
+enum { ALL_Q, ALL_ALPHA, ALL_E, DQ };
+
+/* One weighted sum: a sublayer, or the readout. */
+struct depth {
+    const struct pass *p;
+    size_t s; /* number of the sublayer; 2L: the readout */
+    const int *slots;
+    float *const *acts;
+};
+
+static size_t sublayers(const struct ddl_config *k)
+{
+    return 2 * k->n_layers;
+}
+
+/* Blocks that are finished before sublayer s. */
+static size_t finished(const struct ddl_config *k, size_t s)
+{
+    return s / k->attnres_block + (s % k->attnres_block != 0);
+}
+
+/* Sources of the readout, which are the most. */
+static size_t most_sources(const struct ddl_config *k)
+{
+    return finished(k, sublayers(k)) + 1;
+}
+
+/* The part before sublayer s. */
+static float *part_of(const struct pass *p, size_t s)
+{
+    size_t slot = p->ws->options.train ? s : finished(p->config, s);
+    return p->ws->X + slot * p->N * p->config->d_model;
+}
+
+static struct depth depth_of(const struct sublayer *s)
+{
+    return (struct depth){
+        .p = s->p, .s = 2 * s->layer + (size_t)s->sub, .slots = s->slots, .acts = s->acts->rule
+    };
+}
+
+static struct depth depth_of_readout(const struct pass *p)
+{
+    return (struct depth){
+        .p = p, .s = sublayers(p->config), .slots = p->m->params.slots.readout_form, .acts = p->ws->readout
+    };
+}
+
+static void fold(const struct depth *at, float *q)
+{
+    const struct pass *p = at->p;
+    p->ops->streams_fold_fwd(p->ctx, &(struct streams_fold_args){ .d = p->config->d_model,
+                                                                  .n = 1,
+                                                                  .rows = { 1 },
+                                                                  .W = { param_value(p, at->slots[QUERY]) },
+                                                                  .norm = param_value(p, at->slots[NORM]),
+                                                                  .Wf = q });
+}
+
+static struct depth_args sources_of(const struct depth *at, const float *q)
+{
+    const struct pass *p = at->p;
+    size_t slots = p->ws->options.train ? p->config->attnres_block : 1;
+    return (struct depth_args){ .N = p->N,
+                                .d = p->config->d_model,
+                                .n = finished(p->config, at->s),
+                                .eps = NORM_EPS,
+                                .blocks = p->ws->X,
+                                .stride = slots * p->N * p->config->d_model,
+                                .part = part_of(p, at->s),
+                                .q = q,
+                                .width = most_sources(p->config) };
+}
+
+static void depth_fwd(const struct depth *at, float *h)
+{
+    const struct pass *p = at->p;
+    fold(at, at->acts[Q]);
+    struct depth_args args = sources_of(at, at->acts[Q]);
+    args.width = args.n + 1;
+    args.alpha = at->acts[ALPHA];
+    args.h = h;
+    p->ops->depth_fwd(p->ctx, &args);
+    probe_tensor(p, "alpha", args.alpha, args.width);
+    probe_tensor(p, "x_in", h, p->config->d_model);
+}
+
+/* From the gradient of h: those of the parameters, and what the sources' gradients are computed from. */
+static void depth_bwd(const struct depth *at, const float *dh)
+{
+    const struct pass *p = at->p;
+    float *const *all = p->ws->scratch[DDL_RESIDUAL_ATTNRES];
+    size_t d = p->config->d_model, at_s = at->s * p->N * most_sources(p->config);
+    float *q = all[ALL_Q] + at->s * d;
+    fold(at, q);
+    p->ops->depth_bwd(p->ctx, &(struct depth_grad_args){ .fwd = sources_of(at, q),
+                                                         .dh = dh,
+                                                         .alpha = all[ALL_ALPHA] + at_s,
+                                                         .e = all[ALL_E] + at_s,
+                                                         .dq = all[DQ] });
+    p->ops->streams_fold_bwd(p->ctx,
+                             &(struct streams_fold_grad_args){ .d = d,
+                                                               .n = 1,
+                                                               .rows = { 1 },
+                                                               .W = { param_value(p, at->slots[QUERY]) },
+                                                               .norm = param_value(p, at->slots[NORM]),
+                                                               .dWf = all[DQ],
+                                                               .dW = { param_grad(p, at->slots[QUERY]) },
+                                                               .dnorm = param_grad(p, at->slots[NORM]) });
+    probe_grad(p, at->slots[QUERY]);
+    probe_grad(p, at->slots[NORM]);
+    p->ops->copy(
+        p->ctx, &(struct copy_args){ .rows = 1, .width = p->N * d, .src = dh, .dst = part_of(p, at->s + 1) });
+}
+
+/* The gradient of the part before sublayer s: it is a source of that sublayer, and as a finished block of all
+ * that follow. A part that goes on has the gradient of the next part besides, which dv holds. */
+static void source_bwd(const struct pass *p, size_t s, float *dv)
+{
+    const struct ddl_config *k = p->config;
+    float *const *all = p->ws->scratch[DDL_RESIDUAL_ATTNRES];
+    bool block = s % k->attnres_block == 0;
+    size_t d = k->d_model, width = most_sources(k), first = s * p->N * width + finished(k, s);
+    p->ops->source_bwd(p->ctx, &(struct source_grad_args){ .N = p->N,
+                                                           .d = d,
+                                                           .n = block ? sublayers(k) + 1 - s : 1,
+                                                           .eps = NORM_EPS,
+                                                           .v = part_of(p, s),
+                                                           .q = all[ALL_Q] + s * d,
+                                                           .alpha = all[ALL_ALPHA] + first,
+                                                           .e = all[ALL_E] + first,
+                                                           .width = width,
+                                                           .weights_stride = p->N * width,
+                                                           .dh = part_of(p, s + 1),
+                                                           .dh_stride = p->N * d,
+                                                           .accumulate = !block,
+                                                           .dv = dv });
+    probe_tensor(p, "dX", dv, d);
+}
+
+/* ---- the form of the state ---- */
+
+static size_t channels(const struct ddl_config *config)
+{
+    (void)config;
+    return 1;
+}
+
+static bool is_read(const struct ddl_config *config)
+{
+    (void)config;
+    return true;
+}
+
+static size_t states(const struct ddl_config *config, bool train)
+{
+    return train ? sublayers(config) + 2 : most_sources(config);
+}
+
+static void add_params(struct param_plan *plan, int *slots)
+{
+    size_t d = plan->config->d_model;
+    const struct param_row query = {
+        "query.weight", { d }, DDL_GROUP_MATRIX, param_init_constant(0), 0, NULL
+    };
+    const struct param_row norm = { "norm.weight", { d }, DDL_GROUP_NORM, param_init_constant(1), 0, NULL };
+    param_plan_add(plan, &query, &slots[QUERY]);
+    param_plan_add(plan, &norm, &slots[NORM]);
+}
+
+static void layout(const struct layout *l, float **acts)
+{
+    acts[Q] = layout_floats(l, true, 1, l->config->d_model);
+    acts[ALPHA] = layout_rows(l, true, most_sources(l->config));
+}
+
+static void embed_depth_fwd(const struct pass *p, const struct stream *stream, const float *x)
+{
+    p->ops->copy(p->ctx, &(struct copy_args){
+                             .rows = 1, .width = p->N * p->config->d_model, .src = x, .dst = stream->X });
+}
+
+static void embed_depth_bwd(const struct pass *p, const struct stream *stream, float *dx)
+{
+    p->ops->copy(p->ctx, &(struct copy_args){
+                             .rows = 1, .width = p->N * p->config->d_model, .src = stream->dX, .dst = dx });
+}
+
+static const float *readout_depth_fwd(const struct pass *p, const struct stream *stream)
+{
+    const struct depth at = depth_of_readout(p);
+    (void)stream;
+    depth_fwd(&at, p->ws->x_in);
+    return p->ws->x_in;
+}
+
+static void readout_depth_bwd(const struct pass *p, const struct stream *stream)
+{
+    const struct depth at = depth_of_readout(p);
+    depth_bwd(&at, p->ws->dx_in);
+    p->ops->zero(p->ctx, stream->dX, p->N * p->config->d_model * sizeof *stream->dX);
+    source_bwd(p, at.s, stream->dX);
+}
+
+static const struct state_form form = {
+    .channels = channels,
+    .is_read = is_read,
+    .states = states,
+    .params = add_params,
+    .layout = layout,
+    .embed_fwd = embed_depth_fwd,
+    .embed_bwd = embed_depth_bwd,
+    .readout_fwd = readout_depth_fwd,
+    .readout_bwd = readout_depth_bwd,
+};
+
+/* ---- the rule ---- */
+
+static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
+{
+    if (config->dense_average)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "dense_average: expected false with ddl_residual attnres, found true");
+    return check_one_channel(config, "attnres", err);
+}
+
+static void scratch(const struct layout *l, float **out)
+{
+    size_t reads = sublayers(l->config) + 1, width = reads * most_sources(l->config);
+    out[ALL_Q] = layout_floats(l, true, reads, l->config->d_model);
+    out[ALL_ALPHA] = layout_rows(l, true, width);
+    out[ALL_E] = layout_rows(l, true, width);
+    out[DQ] = layout_floats(l, true, 1, l->config->d_model);
+}
+
+static size_t most_sums(const struct ddl_config *config)
+{
+    return config->d_model + most_sources(config);
+}
+
+static const float *read_fwd(const struct sublayer *s, struct history *history)
+{
+    const struct depth at = depth_of(s);
+    (void)history;
+    depth_fwd(&at, s->acts->x_in);
+    return s->acts->x_in;
+}
+
+static bool place(const struct sublayer *s)
+{
+    const struct pass *p = s->p;
+    size_t at = 2 * s->layer + (size_t)s->sub;
+    struct stream *stream = s->stream;
+    bool adds = at % p->config->attnres_block != 0;
+    stream->X_next = part_of(p, at + 1);
+    if (adds && stream->X_next != stream->X)
+        p->ops->copy(p->ctx, &(struct copy_args){ .rows = 1,
+                                                  .width = p->N * p->config->d_model,
+                                                  .src = stream->X,
+                                                  .dst = stream->X_next });
+    return adds;
+}
+
+static const float *write_bwd(const struct sublayer *s)
+{
+    return s->stream->dX;
+}
+
+static void read_bwd(const struct sublayer *s)
+{
+    const struct depth at = depth_of(s);
+    depth_bwd(&at, sublayer_dx_in(s));
+    source_bwd(s->p, at.s, s->stream->dX);
+}
+
+/* The mean of all sums, the readout's included: scores and weighted sums of the sources. One product of each
+ * query is counted with the matrices. */
+static double flops(const struct ddl_config *config)
+{
+    double sources = 0, S = (double)sublayers(config);
+    for (size_t s = 0; s <= sublayers(config); s++)
+        sources += (double)finished(config, s) + 1;
+    return (4 * sources - 2 * (S + 1)) * (double)config->d_model / S;
+}
+
+const struct residual_rule residual_attnres = {
+    .prefix = "res",
+    .state = &form,
+    .earlier = STREAM_PLACED,
+    .adds_in_place = true,
+    .check = check,
+    .params = add_params,
+    .layout = layout,
+    .scratch = scratch,
+    .most_sums = most_sums,
+    .read_fwd = read_fwd,
+    .read_bwd = read_bwd,
+    .place = place,
+    .write_bwd = write_bwd,
+    .flops = flops,
+    .force_keys = DDL_FORCE_F_SCALE,
+};
