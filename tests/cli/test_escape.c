@@ -5,6 +5,7 @@
 #include "support/runs.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* A control character, one of the two-byte controls, a change of direction, and a byte that is not UTF-8. */
 #define HOSTILE                                                                                              \
@@ -47,6 +48,7 @@ static void names_and_contents(void **state)
 {
     (void)state;
     struct ddl_error err;
+    assert_int_equal(chdir(scratch_path(".")), 0); /* what has no path of its own is written there */
     const char *folder = HOSTILE "run";
     write_random_shard(scratch_path("train.bin"), 1, 300, 4000);
     write_random_shard(scratch_path(HOSTILE ".bin"), 1, 300, 4000);
