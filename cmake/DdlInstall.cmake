@@ -83,3 +83,8 @@ if(DDL_HELP_PROGRAM)
   install(FILES ${DDL_HELP_DIR}/fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d RENAME ddl.fish
           COMPONENT program)
 endif()
+
+# The Python package (python/pyproject.toml) has the two modules that can also be copied, beside its folder.
+if(SKBUILD)
+  install(FILES python/ddl_torch.py python/ddl_connection.py DESTINATION ${SKBUILD_PLATLIB_DIR} COMPONENT python)
+endif()

@@ -55,14 +55,20 @@ class Reader(Compressor):
 
 
 class Readout(nn.Module):
-    """The last state (B, T, d, c) -> (B, T, d): a Reader, or the sum of the streams of the rules hyper and mhc."""
+    """The last state (B, T, d, c) -> (B, T, d): a Reader, or the sum of the streams of the rules hyper and mhc.
+    disable: as for the connections before it."""
 
-    def __init__(self, width: int, channels: int = 1, rule: str = "delta", **options) -> None:
+    def __init__(self, width: int, channels: int = 1, rule: str = "delta", disable: bool = False, **options) -> None:
         super().__init__()
+        self.disable = disable
+        if disable:
+            return
         if rule not in ("hyper", "mhc") and channels > 1:
             self.reader = Reader(width, channels, **options)
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
+        if self.disable:
+            return X[..., 0]
         return self.reader(X) if hasattr(self, "reader") else X.sum(-1)
 
 
@@ -73,17 +79,22 @@ class Connection(nn.Module):
     norm: the module that the sublayer applies to x_in; the gate reads its output. Default: an RMS norm of its own.
     reader: the Reader of x_in for c > 1. Default: one of its own.
     index: counts the sublayers from 0; the rule hyper starts with stream index mod c.
+    disable: the plain residual X + f instead, for comparisons; the state keeps its shape, with equal channels.
     A sublayer outputs f (B, T, d), or (B, T, R d) with ddl_steps=R."""
 
     def __init__(self, width: int, channels: int = 1, rule: str = "delta", norm: nn.Module | None = None,
-                 reader: nn.Module | None = None, index: int = 0, **options) -> None:
+                 reader: nn.Module | None = None, index: int = 0, disable: bool = False, **options) -> None:
         super().__init__()
         cfg = configuration(width, channels, rule, options)
+        self.disable = disable
+        self.norm = norm
+        if disable:
+            return
         prefix, kind = RULES[rule]
         self.rule = kind(cfg)
         for name, parameter in self.rule.named_parameters():
             initialize(cfg, f"transformer.h.{index // 2}.{prefix}_{('attn', 'mlp')[index % 2]}.{name}", parameter)
-        self.norm, self.reader, self.normalizes_f = norm, reader, cfg.normalizes_f(0)
+        self.reader, self.normalizes_f = reader, cfg.normalizes_f(0)
         if norm is None:
             self.norm = Norm(width)
             nn.init.ones_(self.norm.weight)
@@ -92,11 +103,15 @@ class Connection(nn.Module):
 
     def read(self, X: torch.Tensor) -> tuple[torch.Tensor, State]:
         """X (B, T, d, c) -> the sublayer's input (B, T, d), before its norm, and what write needs"""
+        if self.disable:
+            return X[..., 0], State(X, X[..., 0], None)
         x_in, mixing = read(X, self.rule, self.reader)
         return x_in, State(X, x_in, mixing)
 
     def write(self, state: State, f: torch.Tensor) -> torch.Tensor:
         """The state of read and the sublayer's output -> the next state (B, T, d, c)"""
+        if self.disable:
+            return state.X + f[..., None]
         f = normalized(f) if self.normalizes_f else f
         return write(state.X, self.rule, state.x_in, state.mixing, self.norm(state.x_in), f)
 

@@ -458,6 +458,7 @@ class DeltaRule(GatedRule):
             self.k_proj = linear(d, d)
 
         self.direction, self.target, self.readout = Direction(cfg), Target(cfg), Readout()
+        self.fused = None  # (X, k (B, T, d), beta (B, T, 1), v (B, T, c), ddl_update) -> X', instead of the loop's body
 
     def unnormalized_direction(self, f: torch.Tensor, x_in: torch.Tensor, ctx: torch.Tensor) -> torch.Tensor:
         """q (B, T, R d)"""
@@ -477,6 +478,9 @@ class DeltaRule(GatedRule):
         v, beta = self.target(self.target_logits(f, x_in, ctx)), self.gate(self.gate_logits(ctx))
         for q_s, v_s, beta_s in zip(q.chunk(steps, -1), v.chunk(steps, -1), beta.chunk(steps, -1)):
             k = self.direction(q_s)
+            if self.fused is not None:
+                X = self.fused(X, k, beta_s, v_s, self.cfg.ddl_update)
+                continue
             readout = self.readout(X, k)
             error = {"delta": v_s - readout, "write": v_s, "erase": -readout}[self.cfg.ddl_update]
             X = X + (k[..., None] * (beta_s * error)[..., None, :]).to(X.dtype)

@@ -1,0 +1,37 @@
+"""Deep Delta Learning in Python: connections for PyTorch, the program ddl, its engine and its runs.
+
+Connection, Reader, Readout, expand, wrap    residual connections for any PyTorch model (needs torch)
+load                                         a model folder or run as a PyTorch module (needs torch)
+Engine                                       the same by the C library: losses, logits, sessions, text, gates
+runs                                         what a run has written, as numpy arrays
+cli                                          the program ddl: cli.train(...), cli.run(...)
+"""
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from deep_delta import cli, runs
+from deep_delta.engine import Engine, Scores, Session
+from deep_delta.errors import DdlError
+
+if TYPE_CHECKING:
+    from deep_delta.connection import Connection, Reader, Readout, expand, load, wrap
+
+try:
+    __version__ = version("deep-delta")
+except PackageNotFoundError:  # a source tree that is not installed
+    __version__ = "0"
+
+NEEDS_TORCH = ("Connection", "Reader", "Readout", "expand", "load", "wrap")
+__all__ = ["DdlError", "Engine", "Scores", "Session", "cli", "runs",
+           "Connection", "Reader", "Readout", "expand", "load", "wrap"]
+
+
+def __getattr__(name: str) -> Any:
+    """Names that need torch are imported when they are first used."""
+    if name not in NEEDS_TORCH:
+        raise AttributeError(f"module 'deep_delta' has no attribute {name!r}")
+    from deep_delta import connection
+
+    return getattr(connection, name)

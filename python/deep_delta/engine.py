@@ -1,0 +1,387 @@
+"""The engine of ddl in Python: ctypes over libddl, for inference. The weights stay in the library; a call releases the
+interpreter's lock. One engine serves one thread at a time.
+"""
+from __future__ import annotations
+
+import ctypes as c
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deep_delta.errors import DdlError
+from deep_delta.paths import library
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
+
+PRECISIONS = {"f32": 0, "bf16": 1, "int8": 2}
+CACHES = {"auto": 0, "f32": 1, "bf16": 2}
+FINISH = ("length", "end", "stop", "context", "cancelled")
+
+
+class Error(c.Structure):
+    """struct ddl_error"""
+
+    _fields_ = [("status", c.c_int), ("text", c.c_char * 1024), ("has_no_hint", c.c_bool)]
+
+
+class Batch(c.Structure):
+    """struct ddl_batch"""
+
+    _fields_ = [("B", c.c_size_t), ("T", c.c_size_t), ("tokens", c.c_void_p), ("targets", c.c_void_p)]
+
+
+class Loss(c.Structure):
+    """struct ddl_loss"""
+
+    _fields_ = [("sum", c.c_double), ("n_targets", c.c_size_t)]
+
+
+class RowScores(c.Structure):
+    """struct ddl_row_scores"""
+
+    _fields_ = [("losses", c.c_void_p), ("ranks", c.c_void_p), ("entropies", c.c_void_p)]
+
+
+class LoadOptions(c.Structure):
+    """struct ddl_load_options"""
+
+    _fields_ = [("ignore_extra", c.c_bool), ("warn", c.c_void_p), ("user", c.c_void_p), ("no_verify", c.c_bool),
+                ("precision", c.c_int)]
+
+
+class WorkspaceOptions(c.Structure):
+    """struct ddl_workspace_options"""
+
+    _fields_ = [("batch", c.c_size_t), ("tokens", c.c_size_t), ("train", c.c_bool), ("recompute", c.c_int),
+                ("ranks", c.c_bool)]
+
+
+class SessionOptions(c.Structure):
+    """struct ddl_session_options"""
+
+    _fields_ = [("slots", c.c_size_t), ("tokens", c.c_size_t), ("rows", c.c_size_t), ("form", c.c_int),
+                ("progress", c.c_void_p), ("user", c.c_void_p)]
+
+
+class SessionInput(c.Structure):
+    """struct ddl_session_input"""
+
+    _fields_ = [("slot", c.c_size_t), ("n", c.c_size_t), ("tokens", c.c_void_p), ("n_logits", c.c_size_t),
+                ("logits", c.c_void_p), ("targets", c.c_void_p), ("losses", c.c_void_p), ("ranks", c.c_void_p),
+                ("entropies", c.c_void_p), ("n_choices", c.c_size_t), ("choices", c.c_void_p),
+                ("choice_losses", c.c_void_p), ("choice_ranks", c.c_void_p)]
+
+
+class GenerateConfig(c.Structure):
+    """struct ddl_generate_config"""
+
+    _fields_ = [("max_tokens", c.c_size_t), ("temperature", c.c_float), ("top_k", c.c_size_t), ("top_p", c.c_float),
+                ("seed", c.c_uint64), ("n", c.c_size_t), ("cache", c.c_int), ("stop", c.POINTER(c.c_char_p)),
+                ("n_stop", c.c_size_t)]
+
+
+TEXT_FN = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_size_t, c.POINTER(c.c_char), c.c_size_t)
+
+
+class GenerateRequest(c.Structure):
+    """struct ddl_generate_request"""
+
+    _fields_ = [("model", c.c_void_p), ("tokenizer", c.c_void_p), ("config", c.POINTER(GenerateConfig)),
+                ("prompt", c.c_char_p), ("size", c.c_size_t), ("text", TEXT_FN), ("user", c.c_void_p)]
+
+
+class GenerateResult(c.Structure):
+    """struct ddl_generate_result"""
+
+    _fields_ = [("prompt_tokens", c.c_size_t), ("tokens", c.c_size_t), ("finish", c.c_int)]
+
+
+class TokenIds(c.Structure):
+    """struct ddl_ids"""
+
+    _fields_ = [("ids", c.POINTER(c.c_int32)), ("n", c.c_size_t), ("capacity", c.c_size_t)]
+
+
+class ConfigStart(c.Structure):
+    """The first members of struct ddl_config."""
+
+    _fields_ = [("vocab_size", c.c_size_t), ("n_layers", c.c_size_t), ("n_heads", c.c_size_t), ("d_model", c.c_size_t),
+                ("head_dim", c.c_size_t), ("block_size", c.c_size_t)]
+
+
+class RunModel(c.Structure):
+    """struct ddl_run_model"""
+
+    _fields_ = [("path", c.c_char * 1280), ("name", c.c_char * 32), ("has_step", c.c_bool), ("step", c.c_uint64),
+                ("is_newer", c.c_bool)]
+
+
+# The structs above by their names in C: tests compare sizes and offsets with the headers.
+STRUCTS = {"ddl_error": Error, "ddl_batch": Batch, "ddl_loss": Loss, "ddl_row_scores": RowScores,
+           "ddl_load_options": LoadOptions, "ddl_workspace_options": WorkspaceOptions,
+           "ddl_session_options": SessionOptions, "ddl_session_input": SessionInput,
+           "ddl_generate_config": GenerateConfig, "ddl_generate_request": GenerateRequest,
+           "ddl_generate_result": GenerateResult, "ddl_ids": TokenIds, "ddl_run_model": RunModel}
+
+# Functions: the type of the result, and of the arguments.
+P, SIZE, ERROR = c.c_void_p, c.c_size_t, c.POINTER(Error)
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "ddl_version": (c.c_char_p, []),
+    "ddl_status_name": (c.c_char_p, [c.c_int]),
+    "ddl_backend_create": (c.c_int, [c.POINTER(P), c.c_char_p, SIZE, ERROR]),
+    "ddl_backend_free": (None, [P]),
+    "ddl_run_find": (c.c_int, [c.POINTER(RunModel), c.c_char_p, c.c_char_p, c.c_bool, P, P, ERROR]),
+    "ddl_model_load_with": (c.c_int, [c.POINTER(P), c.c_char_p, P, c.POINTER(LoadOptions), ERROR]),
+    "ddl_model_free": (None, [P]),
+    "ddl_model_config": (c.POINTER(ConfigStart), [P]),
+    "ddl_model_size": (SIZE, [P]),
+    "ddl_workspace_create": (c.c_int, [c.POINTER(P), P, c.POINTER(WorkspaceOptions), ERROR]),
+    "ddl_workspace_free": (None, [P]),
+    "ddl_model_logits": (c.c_int, [P, P, c.POINTER(Batch), SIZE, P, ERROR]),
+    "ddl_model_scores": (c.c_int, [P, P, c.POINTER(Batch), c.POINTER(Loss), c.POINTER(RowScores), ERROR]),
+    "ddl_session_create": (c.c_int, [c.POINTER(P), P, c.POINTER(SessionOptions), ERROR]),
+    "ddl_session_free": (None, [P]),
+    "ddl_session_length": (SIZE, [P, SIZE]),
+    "ddl_session_prefill": (c.c_int, [P, c.POINTER(SessionInput), SIZE, ERROR]),
+    "ddl_session_step": (c.c_int, [P, SIZE, P, P, P, ERROR]),
+    "ddl_session_fork": (c.c_int, [P, SIZE, SIZE, ERROR]),
+    "ddl_session_reset": (c.c_int, [P, SIZE, ERROR]),
+    "ddl_tokenizer_load": (c.c_int, [c.POINTER(P), c.c_char_p, ERROR]),
+    "ddl_tokenizer_free": (None, [P]),
+    "ddl_tokenizer_encode": (c.c_int, [P, c.c_char_p, SIZE, c.c_bool, c.POINTER(TokenIds), ERROR]),
+    "ddl_tokenizer_bytes": (P, [P, c.c_int32, c.POINTER(SIZE)]),
+    "ddl_ids_free": (None, [c.POINTER(TokenIds)]),
+    "ddl_generate": (c.c_int, [c.POINTER(GenerateRequest), c.POINTER(GenerateResult), ERROR]),
+}
+
+
+def open_library() -> c.CDLL:
+    """Libddl with the types of its functions declared."""
+    lib = c.CDLL(str(library()))
+    for name, (result, parameters) in FUNCTIONS.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, parameters
+    return lib
+
+
+def ids_of(tokens: ArrayLike) -> Ids:
+    """Token ids as the library reads them: int32, in order."""
+    return np.ascontiguousarray(tokens, np.int32)
+
+
+@dataclass
+class Scores:
+    """Of every position (B, T) of a batch of tokens."""
+
+    loss: float  # mean over all targets, in nats
+    losses: Floats  # (B, T) -log p of the target; 0 where it is -1
+    ranks: Ids  # (B, T) 0 if greedy decoding would choose the target; -1 where it is -1
+    entropies: Floats  # (B, T) of the prediction, in nats
+
+
+class Handle:
+    """An object of the library, freed with this one. owner: what it must not outlive."""
+
+    def __init__(self, lib: c.CDLL, free: str, owner: Handle | None = None) -> None:
+        self.lib, self.free, self.owner = lib, free, owner
+        self.pointer = c.c_void_p()
+
+    def check(self, status: int, error: Error) -> None:
+        """Raises DdlError for a status other than ok."""
+        if status != 0:
+            raise DdlError(error.text.decode("utf-8", "replace"), self.lib.ddl_status_name(status).decode())
+
+    def __del__(self) -> None:
+        if self.pointer:
+            getattr(self.lib, self.free)(self.pointer)
+
+
+class Engine:
+    """A model for inference.
+
+    path: a model folder, or a run, of which `which` selects the model: "last", "best", "final" or a step.
+    dtype: "f32", "bf16" or "int8", the format of the weights. threads 0: one for each core. verify: compare the files
+    with their checksums. tokenizer: a folder or tokenizer.json; default: the one in the model folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], which: str | int = "last", dtype: str = "f32", threads: int = 0,
+                 backend: str | None = None, verify: bool = True,
+                 tokenizer: str | os.PathLike[str] | None = None) -> None:
+        if dtype not in PRECISIONS:
+            raise ValueError(f"dtype: expected one of {', '.join(PRECISIONS)}, found {dtype!r}")
+        self.lib = lib = open_library()
+        error, found = Error(), RunModel()
+        self._backend = Handle(lib, "ddl_backend_free")
+        self._model = Handle(lib, "ddl_model_free", self._backend)
+        self._check = self._model.check
+        self._check(lib.ddl_run_find(found, os.fsencode(path), str(which).encode(), verify, None, None, error), error)
+        self.path = Path(os.fsdecode(found.path))
+        name = backend.encode() if backend else None
+        self._check(lib.ddl_backend_create(self._backend.pointer, name, threads, error), error)
+        # ddl_run_find has compared the files.
+        options = LoadOptions(no_verify=True, precision=PRECISIONS[dtype])
+        self._check(lib.ddl_model_load_with(self._model.pointer, found.path, self._backend.pointer, options, error), error)
+        config = lib.ddl_model_config(self._model.pointer).contents
+        self.vocab_size, self.context = int(config.vocab_size), int(config.block_size)
+        self.parameters = int(lib.ddl_model_size(self._model.pointer))
+        self._tokenizer_path = Path(tokenizer) if tokenizer is not None else self.path
+        self._tokenizer: Handle | None = None
+
+    def tokenizer(self) -> Handle:
+        """The tokenizer, loaded when it is first needed."""
+        if self._tokenizer is None:
+            loaded, error = Handle(self.lib, "ddl_tokenizer_free"), Error()
+            path = os.fsencode(self._tokenizer_path)
+            self._check(self.lib.ddl_tokenizer_load(loaded.pointer, path, error), error)
+            self._tokenizer = loaded
+        return self._tokenizer
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The token ids of a text. special: texts of special tokens become their ids."""
+        ids, error, raw = TokenIds(), Error(), text.encode()
+        try:
+            self._check(self.lib.ddl_tokenizer_encode(self.tokenizer().pointer, raw, len(raw), special, ids, error), error)
+            return [int(token) for token in ids.ids[:ids.n]]
+        finally:
+            self.lib.ddl_ids_free(ids)
+
+    def decode(self, tokens: ArrayLike) -> str:
+        """The text of token ids; bytes that are not UTF-8 are replaced by U+FFFD."""
+        out, size = b"", c.c_size_t()
+        for token in ids_of(tokens).ravel().tolist():
+            text = self.lib.ddl_tokenizer_bytes(self.tokenizer().pointer, token, size)
+            if text is None:
+                raise ValueError(f"token {token}: the tokenizer has none of this id")
+            out += c.string_at(text, size.value)
+        return out.decode("utf-8", "replace")
+
+    def _batch(self, tokens: ArrayLike, targets: ArrayLike | None) -> tuple[Batch, Ids, Ids]:
+        """A batch and the arrays that it points to."""
+        rows = np.atleast_2d(ids_of(tokens))
+        if rows.ndim != 2 or rows.size == 0:
+            raise ValueError(f"tokens: expected a sequence of ids, or an array (B, T), found shape {rows.shape}")
+        if targets is None:
+            expected = np.full_like(rows, -1)
+            expected[:, :-1] = rows[:, 1:]
+        else:
+            expected = np.atleast_2d(ids_of(targets))
+            if expected.shape != rows.shape:
+                raise ValueError(f"targets: expected the shape of tokens, {rows.shape}, found {expected.shape}")
+        return Batch(rows.shape[0], rows.shape[1], rows.ctypes.data, expected.ctypes.data), rows, expected
+
+    def _workspace(self, batch: Batch, ranks: bool) -> Handle:
+        """Memory for a pass over a batch."""
+        workspace, error = Handle(self.lib, "ddl_workspace_free", self._model), Error()
+        options = WorkspaceOptions(batch=batch.B, tokens=batch.T, ranks=ranks)
+        self._check(self.lib.ddl_workspace_create(workspace.pointer, self._model.pointer, options, error), error)
+        return workspace
+
+    def logits(self, tokens: ArrayLike, rows: int | None = None) -> Floats:
+        """Logits (B, rows, V) of the last `rows` positions of tokens (B, T), by default of all. One sequence (T)
+        gives (rows, V).
+        """
+        batch, held, expected = self._batch(tokens, None)
+        rows = batch.T if rows is None else rows
+        if not 1 <= rows <= batch.T:
+            raise ValueError(f"rows: expected 1 to {batch.T}, found {rows}")
+        out, error = np.empty((batch.B, rows, self.vocab_size), np.float32), Error()
+        workspace = self._workspace(batch, False)
+        self._check(self.lib.ddl_model_logits(self._model.pointer, workspace.pointer, batch, rows, out.ctypes.data, error),
+                    error)
+        return out if np.ndim(tokens) == 2 else out[0]
+
+    def scores(self, tokens: ArrayLike, targets: ArrayLike | None = None) -> Scores:
+        """Losses of tokens (B, T) against targets (B, T), -1 where there is none; by default each sequence's next
+        token, the last one without.
+        """
+        batch, held, expected = self._batch(tokens, targets)
+        shape, error, loss = (batch.B, batch.T), Error(), Loss()
+        losses, entropies, ranks = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty(shape, np.int32)
+        rows = RowScores(losses.ctypes.data, ranks.ctypes.data, entropies.ctypes.data)
+        workspace = self._workspace(batch, True)
+        self._check(self.lib.ddl_model_scores(self._model.pointer, workspace.pointer, batch, loss, rows, error), error)
+        return Scores(loss.sum / loss.n_targets if loss.n_targets else float("nan"), losses, ranks, entropies)
+
+    def session(self, slots: int = 1, tokens: int | None = None, cache: str = "auto") -> Session:
+        """Sequences that grow, each in a slot of its own with room for `tokens` (default: the context)."""
+        return Session(self, slots, self.context if tokens is None else tokens, cache)
+
+    def generate(self, prompt: str = "", *, max_tokens: int = 200, temperature: float = 1.0, top_k: int = 0,
+                 top_p: float = 1.0, seed: int = 0, stop: Sequence[str] = (), cache: str = "auto",
+                 on_text: Callable[[str], Any] | None = None) -> str:
+        """Text after a prompt (empty: the end-of-text token), as `ddl generate` with the same options. on_text gets
+        each piece as soon as it is certain; an exception in it ends the generation and is raised.
+        """
+        texts = (c.c_char_p * len(stop))(*[item.encode() for item in stop])
+        config = GenerateConfig(max_tokens, temperature, top_k, top_p, seed, 1, CACHES[cache], texts, len(stop))
+        pieces: list[bytes] = []
+        raised: list[BaseException] = []
+
+        def receive(user: Any, sequence: int, text: Any, size: int) -> int:
+            pieces.append(c.string_at(text, size))
+            try:
+                if on_text is not None:
+                    on_text(pieces[-1].decode("utf-8", "replace"))
+            except BaseException as exception:  # must not cross the library
+                raised.append(exception)
+                return 1
+            return 0
+
+        raw, error, result = prompt.encode(), Error(), GenerateResult()
+        request = GenerateRequest(self._model.pointer, self.tokenizer().pointer, c.pointer(config), raw, len(raw),
+                                  TEXT_FN(receive), None)
+        status = self.lib.ddl_generate(request, result, error)
+        if raised:
+            raise raised[0]
+        self._check(status, error)
+        return b"".join(pieces).decode("utf-8", "replace")
+
+
+class Session:
+    """Slots with sequences of their own lengths (Engine.session)."""
+
+    def __init__(self, engine: Engine, slots: int, tokens: int, cache: str) -> None:
+        self.engine = engine
+        self._session, error = Handle(engine.lib, "ddl_session_free", engine._model), Error()
+        options = SessionOptions(slots=slots, tokens=tokens, form=CACHES[cache])
+        engine._check(engine.lib.ddl_session_create(self._session.pointer, engine._model.pointer, options, error), error)
+
+    def length(self, slot: int = 0) -> int:
+        """Tokens in a slot."""
+        return int(self.engine.lib.ddl_session_length(self._session.pointer, slot))
+
+    def prefill(self, tokens: ArrayLike, slot: int = 0, n_logits: int = 1) -> Floats:
+        """Appends tokens (n) to a slot. Returns the logits (n_logits, V) after the last n_logits of them."""
+        ids, error = ids_of(tokens).ravel(), Error()
+        out = np.empty((n_logits, self.engine.vocab_size), np.float32)
+        given = SessionInput(slot=slot, n=ids.size, tokens=ids.ctypes.data, n_logits=n_logits,
+                             logits=out.ctypes.data if n_logits else None)
+        self.engine._check(self.engine.lib.ddl_session_prefill(self._session.pointer, given, 1, error), error)
+        return out
+
+    def step(self, tokens: ArrayLike, slots: Sequence[int] | None = None) -> Floats:
+        """Appends one token to each of n slots (default: the first n). Returns the logits (n, V) after them."""
+        ids, error = ids_of(tokens).ravel(), Error()
+        where = np.arange(ids.size, dtype=np.uintp) if slots is None else np.ascontiguousarray(slots, np.uintp)
+        if where.size != ids.size:
+            raise ValueError(f"slots: expected {ids.size}, one a token, found {where.size}")
+        out = np.empty((ids.size, self.engine.vocab_size), np.float32)
+        self.engine._check(self.engine.lib.ddl_session_step(self._session.pointer, ids.size, where.ctypes.data,
+                                                            ids.ctypes.data, out.ctypes.data, error), error)
+        return out
+
+    def fork(self, source: int, target: int) -> None:
+        """Copies slot source to slot target, whose content is replaced."""
+        error = Error()
+        self.engine._check(self.engine.lib.ddl_session_fork(self._session.pointer, source, target, error), error)
+
+    def reset(self, slot: int = 0) -> None:
+        """Empties a slot."""
+        error = Error()
+        self.engine._check(self.engine.lib.ddl_session_reset(self._session.pointer, slot, error), error)

@@ -1,0 +1,30 @@
+"""Where the program and the library are."""
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def installed() -> Path:
+    """The folder with bin/, lib/ and share/: DEEP_DELTA_PREFIX, or the package's own."""
+    return Path(os.environ.get("DEEP_DELTA_PREFIX") or Path(__file__).parent / "prefix")
+
+
+def program() -> Path:
+    """The program ddl: of the folder above or, in a package without one, of PATH."""
+    path = installed() / "bin" / "ddl"
+    if path.is_file():
+        return path
+    found = shutil.which("ddl")
+    if found is None:
+        raise FileNotFoundError(f"{path}: missing, and PATH has no ddl")
+    return Path(found)
+
+
+def library() -> Path:
+    """The shared library libddl.so."""
+    found = sorted((installed() / "lib").glob("libddl.so*"))
+    if not found:
+        raise FileNotFoundError(f"{installed() / 'lib'}: there is no libddl.so")
+    return found[0]

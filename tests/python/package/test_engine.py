@@ -1,0 +1,160 @@
+"""deep_delta.Engine: the numbers and texts of the program, errors, lifetimes, threads."""
+import json
+import re
+import shutil
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import deep_delta as dd
+from conftest import SOURCE
+from deep_delta import engine as module
+from deep_delta.paths import program
+
+TEXT = "First Citizen:\nBefore we proceed any further, hear me speak."
+
+
+@pytest.fixture(scope="module")
+def engine(run):
+    return dd.Engine(run)
+
+
+def test_structs_are_those_of_the_headers(tmp_path):
+    """Sizes and offsets by a C program."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    lines, expected = [], []
+    for name, struct in {**module.STRUCTS, "ddl_config": module.ConfigStart}.items():
+        for field, *_ in struct._fields_:
+            lines.append(f'printf("%zu\\n", offsetof(struct {name}, {field}));')
+            expected.append(getattr(struct, field).offset)
+        if name != "ddl_config":
+            lines.append(f'printf("%zu\\n", sizeof(struct {name}));')
+            expected.append(module.c.sizeof(struct))
+    headers = sorted(path.name for path in (SOURCE / "include/ddl").glob("*.h"))
+    source = "".join(f'#include "ddl/{name}"\n' for name in headers if name != "delta_args.h") + "#include <stdio.h>\n"
+    (tmp_path / "sizes.c").write_text(source + "int main(void) {" + "\n".join(lines) + "}")
+    subprocess.run(["cc", "-I", SOURCE / "include", tmp_path / "sizes.c", "-o", tmp_path / "sizes"], check=True)
+    found = subprocess.run([tmp_path / "sizes"], capture_output=True, text=True, check=True).stdout.split()
+    assert [int(number) for number in found] == expected
+
+
+def test_precisions_are_those_of_the_library():
+    array = (module.c.c_char_p * 4).in_dll(module.open_library(), "ddl_precision_names")
+    assert [name.decode() for name in array[:3]] == list(module.PRECISIONS) and array[3] is None
+
+
+def test_tokens(engine):
+    ids = engine.encode(TEXT)
+    assert engine.decode(ids) == TEXT and len(ids) > 10
+    assert engine.encode("<|endoftext|>", special=True) == [50256]
+    with pytest.raises(ValueError, match="99999"):
+        engine.decode([99999])
+
+
+def test_losses_are_those_of_the_logits(engine):
+    ids = engine.encode(TEXT)
+    scores = engine.scores(ids)
+    logits = engine.logits(ids).astype(np.float64)
+    logp = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) - logits.max(-1, keepdims=True)
+    expected = -logp[np.arange(len(ids) - 1), ids[1:]]
+    np.testing.assert_allclose(scores.losses[0, :-1], expected, rtol=1e-5)
+    assert scores.losses[0, -1] == 0 and scores.ranks[0, -1] == -1
+    assert scores.loss == pytest.approx(expected.mean(), rel=1e-6)
+    np.testing.assert_array_equal(scores.ranks[0, :-1], (logits[:-1] > logits[np.arange(len(ids) - 1), ids[1:]][:, None]).sum(-1))
+
+
+def test_scores_are_those_of_the_program(engine, run):
+    """A text after an end-of-text token, as ddl logprobs reads it."""
+    said = subprocess.run([program(), "logprobs", run, "--json"], input=TEXT, check=True, capture_output=True, text=True)
+    rows = [json.loads(line) for line in said.stdout.splitlines()]
+    scores = engine.scores([50256, *engine.encode(TEXT)])
+    np.testing.assert_allclose(-scores.losses[0, :-1], [row["logprob"] for row in rows], atol=2e-6)
+    np.testing.assert_array_equal(scores.ranks[0, :-1], [row["rank"] for row in rows])
+    np.testing.assert_allclose(scores.entropies[0, :-1], [row["entropy"] for row in rows], atol=2e-6)
+
+
+def test_batches(engine):
+    ids = np.array([engine.encode(TEXT)[:8], engine.encode(TEXT)[3:11]])
+    both = engine.logits(ids, rows=2)
+    assert both.shape == (2, 2, engine.vocab_size)
+    np.testing.assert_allclose(both[1], engine.logits(ids[1])[-2:], atol=1e-5)
+    with pytest.raises(ValueError):
+        engine.logits(ids, rows=9)
+    with pytest.raises(dd.DdlError, match="vocabulary"):
+        engine.logits([engine.vocab_size])
+
+
+def test_sessions(engine):
+    ids = engine.encode(TEXT)
+    full = engine.logits(ids)
+    session = engine.session(slots=3, tokens=64)
+    np.testing.assert_allclose(session.prefill(ids[:5]), full[4:5], atol=1e-5)
+    session.fork(0, 2)
+    np.testing.assert_allclose(session.step([ids[5]], slots=[2]), full[5:6], atol=1e-5)
+    assert (session.length(0), session.length(1), session.length(2)) == (5, 0, 6)
+    session.reset(2)
+    assert session.length(2) == 0
+    with pytest.raises(dd.DdlError):
+        session.step([1], slots=[7])
+
+
+@pytest.mark.parametrize("options", [dict(temperature=0), dict(seed=7, top_k=20), dict(seed=3, temperature=0.7, top_p=0.9)])
+def test_text_is_that_of_the_program(engine, run, options):
+    flags = dd.cli.arguments(dict(options, max_tokens=20, prompt="The king"))
+    said = subprocess.run([program(), "generate", run, *flags], capture_output=True, text=True, check=True).stdout
+    pieces = []
+    text = engine.generate("The king", max_tokens=20, on_text=pieces.append, **options)
+    assert said.rstrip("\n") == text.rstrip("\n") and "".join(pieces) == text
+
+
+def test_an_exception_ends_the_generation(engine):
+    def stop(text):
+        raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        engine.generate("The", max_tokens=50, on_text=stop)
+
+
+def test_precision_of_weights(run):
+    ids = list(range(100, 116))
+    exact = dd.Engine(run).scores(ids).loss
+    for dtype in ("bf16", "int8"):
+        assert dd.Engine(run, dtype=dtype).scores(ids).loss == pytest.approx(exact, rel=1e-2)
+    with pytest.raises(ValueError, match="f16"):
+        dd.Engine(run, dtype="f16")
+
+
+def test_errors(tmp_path, run):
+    with pytest.raises(dd.DdlError, match=re.escape(str(tmp_path))) as caught:
+        dd.Engine(tmp_path / "none")
+    assert caught.value.status == "io"
+    with pytest.raises(dd.DdlError):
+        dd.Engine(run, which="7")
+
+
+def test_objects_may_be_dropped_in_any_order(run):
+    session = dd.Engine(run).session(tokens=16)
+    assert session.prefill([1, 2, 3]).shape[0] == 1
+
+
+def test_the_interpreter_runs_during_a_call(engine):
+    """Another thread counts while a pass is computed."""
+    counts, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            counts[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    before = counts[0]
+    engine.logits(np.ones((8, 128), np.int32), rows=1)
+    during = counts[0] - before
+    stop.set()
+    thread.join()
+    assert during > 2
