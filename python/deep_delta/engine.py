@@ -309,7 +309,7 @@ class Engine:
         return Scores(loss.sum / loss.n_targets if loss.n_targets else float("nan"), losses, ranks, entropies)
 
     def session(self, slots: int = 1, tokens: int | None = None, cache: str = "auto") -> Session:
-        """Sequences that grow, each in a slot of its own with room for `tokens` (default: the context)."""
+        """Sequences that grow, each in a slot of its own with a capacity of `tokens` (default: the context)."""
         return Session(self, slots, self.context if tokens is None else tokens, cache)
 
     def generate(self, prompt: str = "", *, max_tokens: int = 200, temperature: float = 1.0, top_k: int = 0,
