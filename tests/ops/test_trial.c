@@ -110,13 +110,23 @@ static void faults_are_found(void **state)
     ddl_backend_free(ref);
 }
 
-static void check_all(const struct ddl_backend *backend, const struct ddl_backend *ref)
+/* Sizes with as many rows as several threads share. */
+static bool are_shared(const struct ddl_op_sizes *s)
+{
+    return s->B * s->T > 200;
+}
+
+enum which { ALL_SIZES, SHARED_SIZES, OTHER_SIZES };
+
+static void check_all(const struct ddl_backend *backend, const struct ddl_backend *ref, enum which which)
 {
     struct ddl_error err;
     struct ddl_trial_result found;
     size_t n;
     const struct ddl_op_case *cases = ddl_op_cases(&n);
     for (size_t s = 0; ddl_op_awkward_sizes(s); s++) {
+        if (which != ALL_SIZES && are_shared(ddl_op_awkward_sizes(s)) != (which == SHARED_SIZES))
+            continue;
         struct ddl_limits limits = ddl_op_limits(ddl_op_awkward_sizes(s));
         assert_ok(backend->ops->reserve(backend->ctx, &limits, &err), err);
         for (size_t i = 0; i < n; i++) {
@@ -128,21 +138,42 @@ static void check_all(const struct ddl_backend *backend, const struct ddl_backen
     }
 }
 
-/* Also without the vector instructions that this machine has, and with threads. */
+static bool is_tested(const char *name)
+{
+    for (size_t b = 0; test_backend(b); b++) {
+        if (strcmp(test_backend(b), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* On every backend; on "cpu" without the vector instructions that this machine has, too, and with one to
+ * three threads. */
 static void every_case_passes(void **state)
 {
     (void)state;
+    enum { THREADS = 3 };
     struct ddl_backend *ref;
     struct ddl_error err;
     assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
-    check_all(ref, ref);
-    for (size_t i = 0; isa_name(i); i++) {
-        struct ddl_backend *backend = cpu_backend(isa_name(i), 1 + i % 3);
-        if (!backend || !test_takes(i, 5)) {
-            ddl_backend_free(backend);
+    for (size_t b = 0; test_backend(b); b++) {
+        if (strcmp(test_backend(b), "cpu") == 0)
             continue;
-        }
-        check_all(backend, ref);
+        struct ddl_backend *backend;
+        assert_ok(ddl_backend_create(&backend, test_backend(b), 2, &err), err);
+        check_all(backend, ref, ALL_SIZES);
+        ddl_backend_free(backend);
+    }
+    for (size_t i = 0; is_tested("cpu") && i < THREADS; i++) {
+        struct ddl_backend *backend = test_takes(i + 1, THREADS) ? cpu_backend(NULL, 1 + i) : NULL;
+        if (backend)
+            check_all(backend, ref, SHARED_SIZES);
+        ddl_backend_free(backend);
+    }
+    for (size_t i = 0; is_tested("cpu") && isa_name(i); i++) {
+        struct ddl_backend *backend = test_takes(i, 5) ? cpu_backend(isa_name(i), 1 + i % THREADS) : NULL;
+        if (backend)
+            check_all(backend, ref, OTHER_SIZES);
         ddl_backend_free(backend);
     }
     ddl_backend_free(ref);

@@ -103,6 +103,26 @@ struct ddl_backend *cpu_backend(const char *isa, size_t threads)
     return cpu_backend_within(&enough, isa, threads);
 }
 
+void on_every_set(on_backend_fn *fn)
+{
+    for (size_t b = 0; test_backend(b); b++) {
+        bool is_cpu = strcmp(test_backend(b), "cpu") == 0;
+        for (size_t i = 0; is_cpu ? isa_name(i) != NULL : i < 1; i++) {
+            struct ddl_backend *backend = NULL;
+            struct ddl_error err;
+            if (is_cpu)
+                backend = cpu_backend(isa_name(i), 2);
+            else
+                assert_ok(ddl_backend_create(&backend, test_backend(b), 2, &err), err);
+            if (!backend) /* the machine lacks the set */
+                continue;
+            assert_ok(backend->ops->reserve(backend->ctx, &enough, &err), err);
+            fn(backend);
+            ddl_backend_free(backend);
+        }
+    }
+}
+
 static float *filled(const struct output *o)
 {
     float *x = poisoned_floats(o->n);

@@ -54,6 +54,11 @@ struct ddl_backend *cpu_backend_within(const struct ddl_limits *limits, const ch
 /* Instruction set i as in DDL_ISA; NULL past the last. */
 const char *isa_name(size_t i);
 
+/* Calls fn with every backend of test_backend, "cpu" with each instruction set that this machine has and two
+ * threads, and enough scratch. */
+typedef void on_backend_fn(ddl_backend *backend);
+void on_every_set(on_backend_fn *fn);
+
 /* Arrays that live until release_all. some_floats: standard normal, another stream for each call. */
 float *some_floats(size_t n);
 float *floats_around(size_t n, float center, float spread); /* center + spread * some_floats */
