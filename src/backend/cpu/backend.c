@@ -69,8 +69,8 @@ static ddl_status check_error(void *ctx, struct ddl_error *err)
 
 /* A piece holds the sums of the largest parameter gradient and as much again (a bias beside a weight, or the
  * convolution's weights transposed), attention's blocks, WIDENED rows of a product in float32, or blocks of a
- * bfloat16 product. Its
- * numbers, in whole lines, and the bytes of a piece for each thread; false: out of range. */
+ * bfloat16 product. Its numbers, in whole lines, and the bytes of a piece for each thread; false: out of
+ * range. */
 static bool size_piece(const struct cpu *cpu, const struct ddl_limits *limits, size_t *piece, size_t *bytes)
 {
     size_t sums, rows, blocks = cpu_attention_scratch(limits->T, limits->h);
