@@ -1,4 +1,5 @@
 /* The backends by name: those of this build, and plugins. */
+#define _POSIX_C_SOURCE 200809L /* struct sigaction */
 #include "backend/cpu/cpu.h"
 #include "backend/plugin.h"
 #include "backend/ref/ref.h"

@@ -1,3 +1,4 @@
+#define _POSIX_C_SOURCE 200809L /* struct sigaction */
 #include "comm/plugin.h"
 
 #include "base/plugin.h"
