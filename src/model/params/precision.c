@@ -8,7 +8,6 @@
 #include "ddl/option.h"
 #include "model/params/flat.h"
 #include "model/pass/measure.h"
-#include "model/pass/requirements.h"
 
 enum {
     PIECE = 1 << 16, /* numbers that are transferred between host and backend at a time, or one wider row */
@@ -61,10 +60,6 @@ static ddl_status make_reduced(struct ddl_model *model, enum ddl_precision preci
 {
     const struct ddl_backend *backend = model->backend;
     size_t bytes = 0;
-    ddl_status status = requirements_check(
-        &model->config, precision == DDL_PRECISION_INT8 ? USE_INT8 : USE_BF16, backend, err);
-    if (status)
-        return status;
     model->reduced_offset = ddl_mem_zalloc(model->params.n * sizeof *model->reduced_offset);
     if (model->reduced_offset) {
         bytes = model->reduced_bytes = place(&model->params, precision, backend, model->reduced_offset);
@@ -121,17 +116,8 @@ void precision_drop(struct ddl_model *model)
     model->precision = DDL_PRECISION_F32;
 }
 
-ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision, struct ddl_error *err)
+ddl_status precision_change(struct ddl_model *model, enum ddl_precision precision, struct ddl_error *err)
 {
-    ddl_status status = precision_check(precision, err);
-    if (status)
-        return status;
-    if (model->inference_only && precision != model->precision)
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "the model holds its weights in %s alone; load it again for %s",
-                             ddl_precision_names[model->precision], ddl_precision_names[precision]);
-    if (model->inference_only)
-        return DDL_OK;
     precision_drop(model);
     return precision == DDL_PRECISION_F32 ? DDL_OK : make_reduced(model, precision, err);
 }

@@ -14,6 +14,8 @@ struct weight param_exact(const struct pass *p, int slot);
 /* Recomputes the reduced format if it is stale; frees it. */
 void precision_refresh(struct ddl_model *model);
 void precision_drop(struct ddl_model *model);
+/* Replaces the reduced format, if the model is not inference-only. */
+ddl_status precision_change(struct ddl_model *model, enum ddl_precision precision, struct ddl_error *err);
 /* Makes a model inference-only whose value buffer leaves out the rows in products. Drop after a failure too.
  */
 ddl_status precision_make_only(struct ddl_model *model, enum ddl_precision precision, struct ddl_error *err);

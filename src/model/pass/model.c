@@ -30,6 +30,16 @@ static ddl_status alloc_flat(struct ddl_model *model, float **out, const char *w
     return DDL_OK;
 }
 
+/* The ops with which a model of this configuration computes with weights in a reduced format. */
+static ddl_status check_reduced(const struct ddl_config *config, enum ddl_precision precision,
+                                const ddl_backend *backend, struct ddl_error *err)
+{
+    return precision == DDL_PRECISION_F32
+               ? DDL_OK
+               : requirements_check(config, precision == DDL_PRECISION_INT8 ? USE_INT8 : USE_BF16, backend,
+                                    err);
+}
+
 ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_config *config,
                                           enum ddl_precision precision, ddl_backend *backend,
                                           struct ddl_error *err)
@@ -41,6 +51,8 @@ ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_conf
         status = precision_check(precision, err);
     if (!status)
         status = requirements_check(config, USE_FORWARD, backend, err);
+    if (!status)
+        status = check_reduced(config, precision, backend, err);
     if (status)
         return status;
     struct ddl_model *model = ddl_mem_zalloc(sizeof *model);
@@ -83,6 +95,21 @@ void ddl_model_free(ddl_model *model)
     ddl_model_clear_forces(model);
     ddl_mem_free(model->grad_is_zero);
     ddl_mem_free(model);
+}
+
+ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precision, struct ddl_error *err)
+{
+    ddl_status status = precision_check(precision, err);
+    if (status)
+        return status;
+    if (model->inference_only && precision != model->precision)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "the model holds its weights in %s alone; load it again for %s",
+                             ddl_precision_names[model->precision], ddl_precision_names[precision]);
+    if (model->inference_only)
+        return DDL_OK;
+    status = check_reduced(&model->config, precision, model->backend, err);
+    return status ? status : precision_change(model, precision, err);
 }
 
 /* Numbers of row i in the piece that starts at `start`. */

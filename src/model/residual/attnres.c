@@ -318,6 +318,8 @@ const struct residual_rule residual_attnres = {
     .read_bwd = read_bwd,
     .place = place,
     .write_bwd = write_bwd,
+    .ops_fwd = DDL_OP_LIST(DDL_OP_streams_fold_fwd, DDL_OP_depth_fwd),
+    .ops_bwd = DDL_OP_LIST(DDL_OP_streams_fold_bwd, DDL_OP_depth_bwd, DDL_OP_source_bwd),
     .flops = flops,
     .force_keys = DDL_FORCE_F_SCALE,
 };
