@@ -202,13 +202,16 @@ DDL_API ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const
 DDL_API ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
                                     size_t rows, float *out, struct ddl_error *err);
 
-/* How many delta steps the sublayers of the model of a training workspace take: ddl_steps each. */
-DDL_API size_t ddl_workspace_n_delta(const ddl_workspace *ws);
-/* Values of delta step s of the last pass, in order (attention before MLP, layer by layer, and the steps of a
- * sublayer in turn): beta (N), readout p (N, c), target v (N, c), N = B*T of that pass, host memory. Any
- * pointer may be NULL. DDL_E_USAGE for s past the last delta step. */
-DDL_API ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
-                                            float *target, struct ddl_error *err);
+/* How many steps all sublayers of the model of a workspace have: one each, with ddl_steps as many. */
+DDL_API size_t ddl_workspace_n_steps(const ddl_workspace *ws);
+/* Numbers of a token in the tensor called `tensor` of step s, in order (attention before MLP, layer by layer,
+ * and the steps of a sublayer in turn); 0 if the last pass of the training workspace has no such tensor
+ * there. docs/inspect.md lists the tensors. */
+DDL_API size_t ddl_workspace_trace_width(const ddl_workspace *ws, size_t s, const char *tensor);
+/* Copies that tensor of step `s` to `out`, (N, width) with N = B*T of the last pass, or (width) of a
+ * parameter. DDL_E_USAGE if there is none. */
+DDL_API ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, const char *tensor, float *out,
+                                            struct ddl_error *err);
 
 /* Floating-point operations of one token of a config's model in sequences of T tokens (on average it sees (T
  * + 1) / 2): the matrix products, the head, attention, compressors and the residual rule; the formula is

@@ -84,19 +84,22 @@ static ddl_status read_params(struct context *c, const struct sample *s, read_fn
 static ddl_status read_traces(struct context *c, struct sample *s, const struct ddl_batch *batch,
                               struct ddl_error *err)
 {
-    size_t S = ddl_workspace_n_delta(s->ws), N = batch->B * batch->T;
-    size_t width = N * ddl_model_config(s->model)->channels;
-    float *beta, *readout, *target;
-    if (S == 0)
-        return DDL_OK;
-    ddl_status status = add_tensor(c, s, "beta", S * N, &beta, err);
-    if (!status)
-        status = add_tensor(c, s, "readout", S * width, &readout, err);
-    if (!status)
-        status = add_tensor(c, s, "target", S * width, &target, err);
-    for (size_t i = 0; i < S && !status; i++)
-        status =
-            ddl_workspace_read_trace(s->ws, i, beta + i * N, readout + i * width, target + i * width, err);
+    static const char *const names[] = { "beta", "readout", "target" };
+    size_t S = 0, N = batch->B * batch->T, steps = ddl_workspace_n_steps(s->ws);
+    ddl_status status = DDL_OK;
+    for (size_t j = 0; j < steps; j++)
+        S += ddl_workspace_trace_width(s->ws, j, "target") > 0;
+    for (size_t i = 0; i < 3 && S && !status; i++) {
+        size_t width = i ? N * ddl_model_config(s->model)->channels : N;
+        float *out;
+        status = add_tensor(c, s, names[i], S * width, &out, err);
+        for (size_t j = 0; j < steps && !status; j++) {
+            if (!ddl_workspace_trace_width(s->ws, j, "target"))
+                continue;
+            status = ddl_workspace_read_trace(s->ws, j, names[i], out, err);
+            out += width;
+        }
+    }
     return status;
 }
 

@@ -73,7 +73,7 @@ static void constant_gate_is_identical(ddl_backend *backend)
     }
     double free_loss = loss_of(&f);
     for (size_t s = 0; s < 2 * k.n_layers; s++) {
-        assert_ok(ddl_workspace_read_trace(f.ws, s, beta, NULL, NULL, &err), err);
+        assert_ok(ddl_workspace_read_trace(f.ws, s, "beta", beta, &err), err);
         const struct ddl_force force = { .keys = DDL_FORCE_BETA, .beta = beta[s % 5] };
         assert_ok(ddl_model_force(f.model, s / 2, (int)(s % 2), &force, &err), err);
     }

@@ -1,46 +1,179 @@
-/* ddl_workspace_read_trace: delta steps only, in order, and an error past the last. */
+/* What sublayers show (model/observe/trace.h): declarations are complete and true, and
+ * ddl_workspace_read_trace finds each tensor by its name. */
+#include "model/observe/probe.h"
+#include "model/residual/table.h"
+#include "ops/ops.h"
 #include "support/models.h"
+#include "support/properties.h"
 
 #include <math.h>
+#include <string.h>
 
-static void read_all(const char *preset, size_t expected)
+enum { N = SMALL_B * SMALL_T };
+
+/* Tensors that the probe reported in the forward pass of the sublayer before its trace. */
+struct seen {
+    const struct small_model *model;
+    const struct ddl_config *config;
+    const char *variant;
+    size_t n, width[32], compared;
+    char name[32][DDL_PLACE_NAME];
+};
+
+static void see(void *user, const struct ddl_place *place, const float *x)
+{
+    struct seen *seen = user;
+    (void)x;
+    if (place->backward || place->layer == DDL_NO_LAYER || seen->n == 32)
+        return;
+    assert_int_equal(place->rows, N);
+    seen->width[seen->n] = place->width;
+    strcpy(seen->name[seen->n++], place->tensor);
+}
+
+/* Each tensor of the present pass is as the declaration states: the probe has reported it with that shape;
+ * parts lie within the tensor that they are a part of. */
+static void check_sublayer(void *user, const struct ddl_sublayer_trace *trace)
+{
+    struct seen *seen = user;
+    for (size_t i = 0; i < trace->n; i++) {
+        const struct ddl_traced *tensor = &trace->tensor[i];
+        size_t steps = tensor->of->extent == TRACE_STEPS ? trace->steps : 1, at = 0;
+        assert_true(*tensor->of->name && *tensor->of->about && tensor->width > 0);
+        assert_true(!tensor->of->behaviors || (tensor->of->symbol && tensor->of->figures));
+        if (!tensor->of->data)
+            assert_true(tensor->offset + tensor->width <= trace->tensor[tensor->part].width);
+        if (!tensor->x || tensor->of->extent == TRACE_PARAMETER)
+            continue;
+        while (at < seen->n && strcmp(seen->name[at], tensor->of->name) != 0)
+            at++;
+        if (at == seen->n || seen->width[at] != steps * tensor->width)
+            fail_msg("%s, layer %zu: %s: declared with %zu numbers, reported with %zu", seen->variant,
+                     trace->layer, tensor->of->name, steps * tensor->width,
+                     at == seen->n ? 0 : seen->width[at]);
+        seen->compared++;
+    }
+    seen->n = 0;
+}
+
+static void the_probe_sees_what_is_declared(ddl_backend *backend)
+{
+    size_t compared = 0;
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+        struct ddl_config k = variant_config(&small_variants[i]);
+        struct small_model f;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        struct seen seen = { .model = &f, .config = &k, .variant = small_variants[i].name };
+        struct ddl_probe probe = { .look = see, .step = check_sublayer, .user = &seen };
+        ddl_workspace_set_probe(f.ws, &probe);
+        (void)small_mean_loss(&f);
+        ddl_workspace_set_probe(f.ws, NULL);
+        compared += seen.compared;
+        small_model_free(&f);
+    }
+    assert_true(compared > 100);
+}
+PROPERTY(the_probe_sees_what_is_declared)
+
+/* Every figure has a name of its own, and every rule's lists fit. */
+static void figures_have_names_of_their_own(void **state)
+{
+    (void)state;
+    const struct ddl_figure *figure, *other;
+    size_t n = 0;
+    for (; (figure = ddl_figure_list(n)); n++) {
+        assert_true(*figure->about && figure->digits > 0);
+        assert_non_null(ddl_figure_kind_names[figure->kind]);
+        for (size_t i = 0; i < n && (other = ddl_figure_list(i)); i++)
+            assert_string_not_equal(figure->name, other->name);
+    }
+    assert_true(n > 30 && n < DDL_MOST_FIGURES);
+    struct ddl_config k = small_config("baseline");
+    for (int rule = 0; rule < DDL_RESIDUALS; rule++) {
+        size_t tensors = 0;
+        k.residual = rule;
+        while (trace_tensor_at(&k, 0, tensors))
+            tensors++;
+        assert_true(tensors <= DDL_MOST_TRACED);
+    }
+}
+
+/* A tensor of every step, in order, and an error where there is none. */
+static void read_all(const char *preset, size_t expected, const char *tensor)
 {
     struct ddl_config config = small_config(preset);
     struct small_model f;
     struct ddl_loss loss;
     struct ddl_error err;
-    float beta[SMALL_B * SMALL_T];
+    float beta[N];
     small_model_make(&f, "cpu", &config, DDL_PRECISION_F32);
     assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);
-    assert_int_equal(ddl_workspace_n_delta(f.ws), expected);
+    assert_int_equal(ddl_workspace_n_steps(f.ws), expected);
     for (size_t s = 0; s < expected; s++) {
-        assert_ok(ddl_workspace_read_trace(f.ws, s, beta, NULL, NULL, &err), err);
-        for (size_t n = 0; n < SMALL_B * SMALL_T; n++)
+        assert_int_equal(ddl_workspace_trace_width(f.ws, s, "no such tensor"), 0);
+        if (!tensor) {
+            assert_int_equal(ddl_workspace_read_trace(f.ws, s, "beta", beta, &err), DDL_E_USAGE);
+            continue;
+        }
+        assert_int_equal(ddl_workspace_trace_width(f.ws, s, tensor), 1);
+        assert_ok(ddl_workspace_read_trace(f.ws, s, tensor, beta, &err), err);
+        for (size_t n = 0; n < N; n++)
             assert_true(beta[n] > 0 && beta[n] < 2);
     }
     const size_t beyond[] = { expected, expected + 1, SIZE_MAX };
     for (size_t i = 0; i < 3; i++)
-        assert_int_equal(ddl_workspace_read_trace(f.ws, beyond[i], beta, NULL, NULL, &err), DDL_E_USAGE);
+        assert_int_equal(ddl_workspace_read_trace(f.ws, beyond[i], "beta", beta, &err), DDL_E_USAGE);
     small_model_free(&f);
 }
 
-static void sublayers_in_order(void **state)
+static void tensors_are_found_by_name(void **state)
 {
     (void)state;
-    read_all("ddl-1", 2 * small_config("ddl-1").n_layers);
-    read_all("ddl-cc-ec", 2 * small_config("ddl-cc-ec").n_layers);
-    read_all("ddl-2step", 4 * small_config("ddl-2step").n_layers);
+    read_all("ddl-1", 2 * small_config("ddl-1").n_layers, "beta");
+    read_all("ddl-cc-ec", 2 * small_config("ddl-cc-ec").n_layers, "beta");
+    read_all("ddl-2step", 4 * small_config("ddl-2step").n_layers, "beta");
+    read_all("highway", 2 * small_config("highway").n_layers, "tau");
+    read_all("baseline", 2 * small_config("baseline").n_layers, NULL);
 }
 
-static void a_baseline_has_none(void **state)
+/* Every key of a forced update that a layer accepts changes the loss. */
+static void every_key_acts(ddl_backend *backend)
 {
-    (void)state;
-    read_all("baseline", 0);
+    unsigned acted = 0, all = 0;
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+        struct ddl_config k = variant_config(&small_variants[i]);
+        struct small_model f;
+        struct ddl_error err;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        for (size_t p = 0; p < ddl_model_n_params(f.model); p++) /* factors that leave mixtures unequal */
+            change_param(f.model, p, 0, SIZE_MAX, 0.9f, 0.05f);
+        double free_loss = small_mean_loss(&f);
+        for (const struct ddl_force_row *row = ddl_force_rows(); row->key; row++) {
+            size_t l = k.n_layers - 1;
+            int sub = row->sub == DDL_SUBLAYERS ? DDL_SUBLAYER_ATTN : row->sub;
+            struct ddl_force force = {
+                .keys = row->key, .beta = 0.3f, .scale = 0.3f, .f_scale = 0.3f, .update = DDL_UPDATE_ERASE
+            };
+            all |= row->key;
+            if (!(ddl_config_force_keys(&k, l) & row->key))
+                continue;
+            assert_ok(ddl_model_force(f.model, l, sub, &force, &err), err);
+            acted |= small_mean_loss(&f) != free_loss ? row->key : 0;
+            ddl_model_clear_forces(f.model);
+        }
+        small_model_free(&f);
+    }
+    assert_int_equal(acted, all);
 }
+PROPERTY(every_key_acts)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(sublayers_in_order),
-                                        cmocka_unit_test(a_baseline_has_none) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_probe_sees_what_is_declared),
+        cmocka_unit_test(figures_have_names_of_their_own),
+        cmocka_unit_test(tensors_are_found_by_name),
+        cmocka_unit_test(test_every_key_acts),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,7 +183,7 @@ static void check_gates(const char *preset)
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
         const struct ddl_inspect_sublayer *sub = ddl_inspect_sublayer(in, s);
         size_t highest = 0, lowest = 0;
-        assert_ok(ddl_workspace_read_trace(f.ws, s, beta, NULL, NULL, &err), err);
+        assert_ok(ddl_workspace_read_trace(f.ws, s, "beta", beta, &err), err);
         assert_int_equal(sub->n_rows, SMALL_B * SMALL_T);
         assert_memory_equal(sub->gates, beta, sizeof beta);
         for (size_t n = 0; n < SMALL_B * SMALL_T; n++) {
@@ -231,13 +231,14 @@ static void steps_follow_each_other(void **state)
     small_model_make(&f, "ref", &k, DDL_PRECISION_F32);
     ddl_inspection *in = inspect(&f, SMALL_B);
     assert_ok(ddl_model_loss(f.model, f.ws, &f.batch, &loss, NULL, &err), err);
-    assert_int_equal(ddl_inspect_n_sublayers(in), ddl_workspace_n_delta(f.ws));
+    assert_int_equal(ddl_inspect_n_sublayers(in), ddl_workspace_n_steps(f.ws));
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
         const struct ddl_inspect_sublayer *of = ddl_inspect_sublayer(in, s);
         double squares = 0;
         assert_true(of->layer == s / 4 && of->sub == (int)(s / 2 % 2) && of->step == s % 2 &&
                     of->n_steps == 2);
-        assert_ok(ddl_workspace_read_trace(f.ws, s, NULL, p, v, &err), err);
+        assert_ok(ddl_workspace_read_trace(f.ws, s, "readout", p, &err), err);
+        assert_ok(ddl_workspace_read_trace(f.ws, s, "target", v, &err), err);
         for (size_t i = 0; i < SMALL_B * SMALL_T * 4; i++)
             squares += ((double)p[i] - (double)v[i]) * ((double)p[i] - (double)v[i]);
         double rms = sqrt(squares / (SMALL_B * SMALL_T * 4));

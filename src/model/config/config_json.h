@@ -35,7 +35,7 @@ ddl_status ddl_config_from_tensors(struct ddl_config *config, const json_t *root
 
 /* The keys of our own with their values, as metadata of model.safetensors. `list` points into the rest of the
  * struct, which must not be copied or moved. */
-enum { DDL_CONFIG_NOTES = 32, DDL_RULE_NAME = 16 }; /* keys; bytes of a rule's name and a comma */
+enum { DDL_CONFIG_NOTES = 128, DDL_RULE_NAME = 16 }; /* keys, at most; bytes of a rule's name and a comma */
 struct ddl_config_notes {
     struct ddl_safetensors_metadata list[DDL_CONFIG_NOTES];
     size_t n;

@@ -427,26 +427,36 @@ static struct ddl_sublayer_trace trace_of(const struct ddl_workspace *ws, size_t
     return trace;
 }
 
-size_t ddl_workspace_n_delta(const ddl_workspace *ws)
+size_t ddl_workspace_n_steps(const ddl_workspace *ws)
 {
     size_t n = 0;
     for (size_t l = 0; l < ws->model->config.n_layers; l++)
-        n += trace_of(ws, l, ATTN).update ? 2 * ddl_config_residual_steps(&ws->model->config, l) : 0;
+        n += 2 * ddl_config_residual_steps(&ws->model->config, l);
     return n;
 }
 
-/* The sublayer of delta step number *s, which becomes the number within the sublayer; false past the last. */
-static bool find_trace(const struct ddl_workspace *ws, size_t *s, struct ddl_sublayer_trace *out)
+/* The tensor of step *s of all, which becomes the number within the sublayer; NULL if there is none. */
+static const struct ddl_traced *find_tensor(const struct ddl_workspace *ws, size_t *s, const char *tensor,
+                                            struct ddl_sublayer_trace *out)
 {
     for (size_t sublayer = 0; sublayer < 2 * ws->model->config.n_layers; sublayer++) {
-        *out = trace_of(ws, sublayer / 2, sublayer % 2 ? MLP : ATTN);
-        if (!out->update)
+        size_t steps = ddl_config_residual_steps(&ws->model->config, sublayer / 2);
+        if (*s >= steps) {
+            *s -= steps;
             continue;
-        if (*s < out->steps)
-            return true;
-        *s -= out->steps;
+        }
+        *out = trace_of(ws, sublayer / 2, sublayer % 2 ? MLP : ATTN);
+        const struct ddl_traced *found = ddl_trace_find(out, tensor);
+        return found && found->x ? found : NULL;
     }
-    return false;
+    return NULL;
+}
+
+size_t ddl_workspace_trace_width(const ddl_workspace *ws, size_t s, const char *tensor)
+{
+    struct ddl_sublayer_trace trace;
+    const struct ddl_traced *found = find_tensor(ws, &s, tensor, &trace);
+    return found ? found->width : 0;
 }
 
 /* Rows of `width` numbers, at most the channels, `stride` apart, to host memory: first side by side into the
@@ -468,25 +478,23 @@ static void download_rows(const struct ddl_workspace *ws, float *host, const flo
     backend->ops->download(backend->ctx, host, x, N * width * sizeof *host);
 }
 
-/* Step `step` of a tensor by its name. */
-static void read_tensor(const struct ddl_workspace *ws, const struct ddl_sublayer_trace *trace,
-                        const char *name, size_t step, float *out)
-{
-    const struct ddl_traced *tensor = ddl_trace_find(trace, name);
-    if (out)
-        download_rows(ws, out, tensor->x + step * tensor->width, tensor->width, trace->steps * tensor->width);
-}
-
-ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, float *beta, float *readout,
-                                    float *target, struct ddl_error *err)
+ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, const char *tensor, float *out,
+                                    struct ddl_error *err)
 {
     size_t step = s;
     struct ddl_sublayer_trace trace;
-    if (!find_trace(ws, &step, &trace))
-        return ddl_error_set(err, DDL_E_USAGE, "trace: step %zu: the model has %zu delta steps", s,
-                             ddl_workspace_n_delta(ws));
-    read_tensor(ws, &trace, "beta", step, beta);
-    read_tensor(ws, &trace, "readout", step, readout);
-    read_tensor(ws, &trace, "target", step, target);
+    const struct ddl_traced *found = find_tensor(ws, &step, tensor, &trace);
+    if (!found)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "trace: expected a tensor of one of %zu steps, found %s of step %zu",
+                             ddl_workspace_n_steps(ws), tensor, s);
+    const ddl_backend *backend = ws->model->backend;
+    size_t width = found->width;
+    if (found->of->extent == TRACE_PARAMETER)
+        backend->ops->download(backend->ctx, out, found->x, width * sizeof *out);
+    else if (found->of->extent == TRACE_STEPS)
+        download_rows(ws, out, found->x + step * width, width, trace.steps * width);
+    else
+        download_rows(ws, out, found->x, width, width);
     return DDL_OK;
 }
