@@ -45,7 +45,8 @@ struct widen_bf16_args {
     float *y;
 };
 
-/* The product of matmul_args with operands in bfloat16; sums and C are float32. Strides in numbers. */
+/* The product of matmul_args with operands in bfloat16; sums and C are float32. Strides in numbers. C16
+ * instead of C: each number is rounded once; then beta is 0. A backend may round subnormal numbers to 0. */
 struct matmul_bf16_args {
     bool trans_a, trans_b;
     size_t M, N, K;
@@ -56,7 +57,8 @@ struct matmul_bf16_args {
     size_t ldb;
     float beta;
     float *C;
-    size_t ldc;
+    uint16_t *C16; /* or NULL */
+    size_t ldc;    /* of C or C16 */
 };
 
 /* 8-bit weights: 32 consecutive numbers of a row are a group, each scale * q with q an integer in [-127,
@@ -288,14 +290,18 @@ struct attention_grad_args { /* past 0 */
 /* s = silu(u) (*) g, with u and g in one row: ug row = (u_0 .. u_(m-1), g_0 .. g_(m-1)).  Section 7 */
 struct swiglu_args {
     size_t N, m;
-    const float *ug; /* (N, 2m) */
-    float *s;        /* (N, m) = */
+    const float *ug;      /* (N, 2m) */
+    const uint16_t *ug16; /* in bfloat16 instead: then ug is NULL */
+    float *s;             /* (N, m) = */
+    uint16_t *s16;        /* then instead of s */
 };
 struct swiglu_grad_args {
     size_t N, m;
-    const float *ug; /* (N, 2m)                */
-    const float *ds; /* (N, m)                 */
-    float *dug;      /* (N, 2m) =, may be ug   */
+    const float *ug; /* (N, 2m) */
+    const uint16_t *ug16;
+    const float *ds; /* (N, m)                    */
+    float *dug;      /* (N, 2m) =, may be ug      */
+    uint16_t *dug16; /* with ug16; may be ug16    */
 };
 
 /* y = scale sigmoid(x W^T + b), or x W^T + b without the sigmoid: the gate (c = 1, scale 2) and the target.

@@ -87,6 +87,7 @@ bool ddl_audit_matmul_bf16(const struct matmul_bf16_args *a, const float *before
         exact[i] = alpha * s.value + added;
         bound[i] = roundings * (unit * (fabs(alpha) * s.sizes + fabs(added)) + (double)FLT_MIN) +
                    fabs(alpha) * s.flushed;
+        bound[i] += a->C16 ? 0x1p-8 * (fabs(exact[i]) + bound[i]) : 0;
         bound[i] = isfinite(bound[i]) ? bound[i] : (double)INFINITY;
     }
     bool done = A && B;
@@ -115,12 +116,26 @@ static void keep_before(struct ddl_audit *audit, const struct matmul_bf16_args *
         audit->before = fetch(audit, a->C, span(a->M, a->N, a->ldc), sizeof *a->C);
 }
 
+/* C as float32 on the host. */
+static float *fetch_result(struct ddl_audit *audit, const struct matmul_bf16_args *a)
+{
+    size_t n = span(a->M, a->N, a->ldc);
+    if (!a->C16)
+        return fetch(audit, a->C, n, sizeof *a->C);
+    uint16_t *rounded = fetch(audit, a->C16, n, sizeof *rounded);
+    float *C = rounded ? ddl_mem_alloc(n * sizeof *C) : NULL;
+    for (size_t i = 0; C && i < n; i++)
+        C[i] = ddl_bf16_widen(rounded[i]);
+    ddl_mem_free(rounded);
+    return C;
+}
+
 static void after_matmul(struct ddl_audit *audit, const struct matmul_bf16_args *a)
 {
     struct matmul_bf16_args host = *a;
     uint16_t *A = fetch(audit, a->A, span(a->trans_a ? a->K : a->M, a->trans_a ? a->M : a->K, a->lda), 2);
     uint16_t *B = fetch(audit, a->B, span(a->trans_b ? a->N : a->K, a->trans_b ? a->K : a->N, a->ldb), 2);
-    float *C = fetch(audit, a->C, span(a->M, a->N, a->ldc), sizeof *C);
+    float *C = fetch_result(audit, a);
     host.A = A, host.B = B, host.C = C;
     double *exact = ddl_mem_alloc(2 * a->M * a->N * sizeof *exact), *bound = exact + a->M * a->N;
     if (A && B && C && exact && (a->beta == 0 || audit->before) &&

@@ -6,7 +6,8 @@
  * - matmul_bf16: products of two bfloat16 numbers are exact in float32. A float32 sum of K of them in any
  *   order, scaled and added to beta C, is off by at most (K + 4) u (|alpha| sum |a||b| + |beta C|), u =
  * 2^-24. A processor may flush subnormal operands, products and sums to zero: that adds |a||b| of a subnormal
- *   operand, and 2^-126 for each addition.
+ *   operand, and 2^-126 for each addition. A result in bfloat16 is off by half a unit in its last place more,
+ *   2^-8 of it.
  * - loss_grad: half a unit in the last place of bfloat16, 2^-8 of the result, and the float32 error of the
  *   exponential (see audit.c). */
 #ifndef DDL_OPS_AUDIT_H

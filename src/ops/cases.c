@@ -86,7 +86,7 @@ SIZES(matmul_bf16)
 {
     struct matmul_args a = product(s, option, true);
     ARGS(matmul_bf16_args, a.trans_a, a.trans_b, a.M, a.N, a.K, a.alpha, NULL, a.lda, NULL, a.ldb, a.beta,
-         NULL, a.ldc);
+         NULL, NULL, a.ldc);
 }
 
 SIZES(matmul_q8)
@@ -593,6 +593,10 @@ SIZES(mhc_bwd)
     CASE(op, label ".fwd", op, (kind) + FORWARD), \
     CASE(op, label ".dw", op, (kind) + WEIGHT_GRAD), \
     CASE(op, label ".dx", op, (kind) + INPUT_GRAD)
+#define PRODUCTS_BF16(label, kind) \
+    CASE(matmul_bf16, label ".fwd", matmul_bf16, (kind) + FORWARD, ",C16,"), \
+    CASE(matmul_bf16, label ".dw", matmul_bf16, (kind) + WEIGHT_GRAD, ",C16,"), \
+    CASE(matmul_bf16, label ".dx", matmul_bf16, (kind) + INPUT_GRAD, ",C16,")
 #define CHECK(op, label, sizes, option, without) CASE(op, label, sizes, option, without, true)
 #define UPDATE_OF(update, form) (DDL_UPDATE_##update + 4 * DDL_FORM_##form)
 #define VARIANTS(op) \
@@ -614,15 +618,18 @@ static const struct ddl_op_case cases[] = {
     CHECK(matmul, "scaled", matmul, SCALED + FORWARD, NULL),
     CHECK(matmul, "scaled.both", matmul, SCALED + WEIGHT_GRAD, NULL),
     CHECK(matmul, "scaled.plain", matmul, SCALED + INPUT_GRAD, NULL),
-    PRODUCTS(matmul_bf16, "qkv", QKV),
-    PRODUCTS(matmul_bf16, "proj", PROJ),
-    PRODUCTS(matmul_bf16, "fc", FC),
-    PRODUCTS(matmul_bf16, "mlp", MLP),
-    PRODUCTS(matmul_bf16, "head", HEAD),
-    CASE(matmul_bf16, "fc.one", matmul_bf16, ONE),
-    CHECK(matmul_bf16, "scaled", matmul_bf16, SCALED + FORWARD, NULL),
-    CHECK(matmul_bf16, "scaled.both", matmul_bf16, SCALED + WEIGHT_GRAD, NULL),
-    CHECK(matmul_bf16, "scaled.plain", matmul_bf16, SCALED + INPUT_GRAD, NULL),
+    PRODUCTS_BF16("qkv", QKV),
+    PRODUCTS_BF16("proj", PROJ),
+    PRODUCTS_BF16("fc", FC),
+    PRODUCTS_BF16("mlp", MLP),
+    PRODUCTS_BF16("head", HEAD),
+    CASE(matmul_bf16, "fc.one", matmul_bf16, ONE, ",C16,"),
+    CHECK(matmul_bf16, "scaled", matmul_bf16, SCALED + FORWARD, ",C16,"),
+    CHECK(matmul_bf16, "scaled.both", matmul_bf16, SCALED + WEIGHT_GRAD, ",C16,"),
+    CHECK(matmul_bf16, "scaled.plain", matmul_bf16, SCALED + INPUT_GRAD, ",C16,"),
+    CASE(matmul_bf16, "fc.rounded", matmul_bf16, FC + FORWARD, ",C,"),
+    CHECK(matmul_bf16, "fc.one.rounded", matmul_bf16, ONE, ",C,"),
+    CHECK(matmul_bf16, "fc.dx.rounded", matmul_bf16, FC + INPUT_GRAD, ",C,"),
     CASE(matmul_q8, "fc", matmul_q8, FC),
     CASE(matmul_q8, "fc.one", matmul_q8, ONE),
     CHECK(matmul_q8, "accumulate", matmul_q8, SCALED, NULL),
@@ -708,7 +715,10 @@ static const struct ddl_op_case cases[] = {
     BOTH(mix_values),
     CHECK(mix_values_fwd, "sum", mix_values_fwd, 0, ",mix,"),
     CHECK(mix_values_bwd, "write", mix_values_bwd, 1, NULL),
-    BOTH(swiglu),
+    CASE(swiglu_fwd, NULL, swiglu_fwd, 0, ",ug16,s16,"),
+    CASE(swiglu_bwd, NULL, swiglu_bwd, 0, ",ug16,dug16,"),
+    CASE(swiglu_fwd, "bf16", swiglu_fwd, 0, ",ug,s,"),
+    CASE(swiglu_bwd, "bf16", swiglu_bwd, 0, ",ug,dug,"),
     BOTH(embed),
     PLAIN(embed_bf16_fwd),
     PLAIN(embed_q8_fwd),

@@ -2,7 +2,7 @@
 #include "ops/operands_internal.h"
 
 /* C = A B^T, the product of a linear layer, gives a row of C the same bits for any other rows. */
-#define PRODUCT()                                                                                            \
+#define PRODUCT(...)                                                                                         \
     do {                                                                                                     \
         ITEMS(M, MIXED);                                                                                     \
         if (!a->trans_a && a->trans_b)                                                                       \
@@ -12,18 +12,19 @@
         else                                                                                                 \
             READ(A, ROWS(a->K, a->lda));                                                                     \
         READ(B, MATRIX(a->trans_b ? a->N : a->K, a->trans_b ? a->K : a->N, a->ldb));                         \
-        OPERAND(a->beta == 0 ? DDL_WRITE : DDL_UPDATE, C, ROWS(a->N, a->ldc));                               \
+        OPERAND(a->beta == 0 ? DDL_WRITE : DDL_UPDATE, C, ROWS(a->N, a->ldc), __VA_ARGS__);                  \
         u->flops = 2 * (double)a->M * (double)a->N * (double)a->K;                                           \
     } while (0)
 
 void describe_matmul(struct ddl_op_use *u, const struct matmul_args *a)
 {
-    PRODUCT();
+    PRODUCT(.optional = false);
 }
 
 void describe_matmul_bf16(struct ddl_op_use *u, const struct matmul_bf16_args *a)
 {
-    PRODUCT();
+    PRODUCT(OPTIONAL);
+    WRITE(C16, ROWS(a->N, a->ldc), OPTIONAL);
 }
 
 void describe_matmul_q8(struct ddl_op_use *u, const struct matmul_q8_args *a)

@@ -150,19 +150,21 @@ static void memory_is_what_is_kept(void **state)
         size_t L = k.n_layers, d = k.d_model, a = k.n_heads * k.head_dim, m = ddl_config_mlp_size(&k);
         size_t c = ddl_config_state_channels(&k);
         bool moved = residual_rule_of(&k, 0)->earlier == STREAM_KEPT && !k.dense_average;
-        size_t block = (L - 1) * (4 * a + k.n_heads + 2 * m + (moved ? c * d : 0));
         for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_BF16; precision++) {
             bool bf16 = precision == DDL_PRECISION_BF16;
-            size_t elementwise = (L - 1) * (2 * a + m) + (k.value_residual ? (L - 2) * a : 0);
-            elementwise += 2 * L * (1 + (state_form_of(&k)->is_read(&k) ? d : 0)) + inputs(&k, bf16);
+            size_t number = bf16 ? sizeof(uint16_t) : sizeof(float); /* of ug and s */
+            size_t block = (L - 1) * (4 * a + k.n_heads + (moved ? c * d : 0)) * sizeof(float);
+            size_t elementwise = (L - 1) * 2 * a + (k.value_residual ? (L - 2) * a : 0) + inputs(&k, bf16);
+            elementwise += 2 * L * (1 + (state_form_of(&k)->is_read(&k) ? d : 0));
+            elementwise = elementwise * sizeof(float) + (L - 1) * m * number;
+            block += (L - 1) * 2 * m * number;
             size_t none = bytes_of(&k, precision, DDL_RECOMPUTE_NONE, T),
                    some = bytes_of(&k, precision, DDL_RECOMPUTE_ELEMENTWISE, T),
                    least = bytes_of(&k, precision, DDL_RECOMPUTE_BLOCK, T);
             assert_true(none > some && some > least);
-            if (none - some != elementwise * T * sizeof(float) || some - least != block * T * sizeof(float))
+            if (none - some != elementwise * T || some - least != block * T)
                 fail_msg("%s: elementwise saves %zu bytes, block %zu more; expected %zu and %zu",
-                         small_variants[i].name, none - some, some - least, elementwise * T * sizeof(float),
-                         block * T * sizeof(float));
+                         small_variants[i].name, none - some, some - least, elementwise * T, block * T);
         }
     }
 }

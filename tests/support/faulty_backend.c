@@ -8,15 +8,21 @@
 
 static const struct ddl_ops *real_ops;
 
+/* *x += added, in bfloat16. */
+static void add_bf16(uint16_t *x, float added)
+{
+    *x = ddl_bf16_round(ddl_bf16_widen(*x) + added);
+}
+
 #define AFTER(op, args_type, fault)                                                                          \
     static void faulty_##op(void *ctx, const struct args_type *a)                                            \
     {                                                                                                        \
         real_ops->op(ctx, a);                                                                                \
         fault;                                                                                               \
     }
-AFTER(rmsnorm_fwd, rmsnorm_args, a->y[0] += 0.5f)
+AFTER(rmsnorm_fwd, rmsnorm_args, a->y ? (void)(a->y[0] += 0.5f) : add_bf16(a->y16, 0.5f))
 AFTER(matmul, matmul_args, a->C[0] += 0.5f)
-AFTER(matmul_bf16, matmul_bf16_args, a->C[0] += 8.0f)
+AFTER(matmul_bf16, matmul_bf16_args, a->C ? (void)(a->C[0] += 8.0f) : add_bf16(a->C16, 8.0f))
 AFTER(attention_bwd, attention_grad_args, a->dq[0] += 0.5f)
 AFTER(delta_bwd, ddl_delta_grad_args, a->dq[0] += 0.5f)
 AFTER(adamw, adamw_args, a->p[a->parts.begin[0]] = NAN)
@@ -56,7 +62,7 @@ static void matmul_q8_lacks_term(void *ctx, const struct matmul_q8_args *a)
 static void matmul_bf16_rounds_output(void *ctx, const struct matmul_bf16_args *a)
 {
     real_ops->matmul_bf16(ctx, a);
-    for (size_t i = 0; i < a->M; i++) {
+    for (size_t i = 0; a->C && i < a->M; i++) {
         for (size_t j = 0; j < a->N; j++)
             a->C[i * a->ldc + j] = ddl_bf16_widen(ddl_bf16_round(a->C[i * a->ldc + j]));
     }

@@ -31,12 +31,14 @@ static ddl_status open_cpu(void **ctx, size_t device, size_t threads, char *text
     cpu.bf16_units = library_has_bf16() && cpu.k == isa_best();
     cpu.piece = LINE;
     cpu.scratch = ddl_mem_alloc(cpu.threads * cpu.piece * sizeof *cpu.scratch);
+    cpu.sums = ddl_mem_alloc(CPU_SUMS * sizeof *cpu.sums);
     cpu.failed = ddl_mem_zalloc(sizeof *cpu.failed);
     struct cpu *kept = ddl_mem_alloc(sizeof *kept);
-    if (!kept || !cpu.scratch || !cpu.failed) {
+    if (!kept || !cpu.scratch || !cpu.sums || !cpu.failed) {
         ddl_mem_free(kept);
         ddl_mem_free(cpu.failed);
         ddl_mem_free(cpu.scratch);
+        ddl_mem_free(cpu.sums);
         library_close(cpu.library);
         return ddl_error_set(err, DDL_E_MEMORY, "backend cpu: out of memory");
     }
@@ -53,6 +55,7 @@ static void close_cpu(void *ctx)
 {
     struct cpu *cpu = ctx;
     ddl_mem_free(cpu->scratch);
+    ddl_mem_free(cpu->sums);
     ddl_mem_free(cpu->failed);
     library_close(cpu->library);
     ddl_mem_free(cpu);
@@ -94,7 +97,8 @@ static size_t memory_estimate(void *ctx, const struct ddl_memory_request *reques
         !ddl_size_add(bytes, library_memory(cpu->threads, request->rows, request->width, request->bf16),
                       &bytes))
         return SIZE_MAX;
-    return bytes;
+    size_t sums = request->bf16 && !cpu->bf16_units ? CPU_SUMS * sizeof *cpu->sums : 0;
+    return ddl_size_add(bytes, sums, &bytes) ? bytes : SIZE_MAX;
 }
 
 static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)

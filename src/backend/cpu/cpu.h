@@ -9,12 +9,15 @@
 
 extern const struct ddl_ops ddl_ops_cpu;
 
+enum { CPU_SUMS = 1 << 20 };
+
 /* The backend's state. */
 struct cpu {
     size_t threads;
     const struct ddl_kernels *k; /* of the instruction set in use                           */
     float *scratch;              /* threads pieces of `piece` numbers each, aligned         */
     size_t piece;
+    float *sums; /* (CPU_SUMS) of a product whose result is rounded             */
     struct library *library;
     bool *failed;    /* a matrix product failed: see ddl_ops.check_error                         */
     bool bf16_units; /* the library multiplies bfloat16 at more than float32's rate here */

@@ -80,6 +80,26 @@ static void by_packing(const struct cpu *cpu, const struct matmul_bf16_args *a)
                      cpu->k->matmul_bf16_tiles, &by, 0);
 }
 
+/* The same with a rounded result: as many rows at a time as cpu->sums holds in float32. */
+static void by_packing_rounded(const struct cpu *cpu, const struct matmul_bf16_args *a)
+{
+    size_t most = CPU_SUMS / a->N;
+    for (size_t m = 0; m < a->M; m += most) {
+        struct matmul_bf16_args part = *a;
+        part.M = a->M - m < most ? a->M - m : most;
+        part.A += a->trans_a ? m : m * a->lda;
+        part.C = cpu->sums, part.C16 = NULL, part.ldc = a->N;
+        by_packing(cpu, &part);
+        const struct copy_bf16_args round = { .rows = part.M,
+                                              .width = a->N,
+                                              .src = cpu->sums,
+                                              .src_stride = a->N,
+                                              .dst = a->C16 + m * a->ldc,
+                                              .dst_stride = a->ldc };
+        parallel_rows(cpu, part.M, a->N, cpu->k->copy_bf16, &round);
+    }
+}
+
 void cpu_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
 {
     const struct cpu *cpu = ctx;
@@ -97,10 +117,15 @@ void cpu_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
     }
     if (!is_left(cpu, outcome))
         return;
-    if (a->M * a->N * a->K > SMALL && !cpu->bf16_units && cpu->piece >= LEAST_PACKED)
-        by_packing(cpu, a);
-    else
+    if (a->M * a->N * a->K > SMALL && !cpu->bf16_units && cpu->piece >= LEAST_PACKED &&
+        (!a->C16 || a->N <= CPU_SUMS)) {
+        (a->C16 ? by_packing_rounded : by_packing)(cpu, a);
+    } else if (a->C16) {
+        parallel_fits(cpu, a->N);
+        parallel_scratch(cpu, a->M, a->N * a->K, cpu->k->matmul_bf16_plain, a, 0);
+    } else {
         parallel_rows(cpu, a->M, a->N * a->K, cpu->k->matmul_bf16_plain, a);
+    }
 }
 
 /* C's columns of the n rows of tiles from `tile` on, dequantized to a panel for the library. */

@@ -9,7 +9,7 @@
 
 /* The key of a primitive: all arguments but the addresses. */
 struct shape {
-    bool trans_a, trans_b;
+    bool trans_a, trans_b, rounds; /* rounds: C is in bfloat16 */
     size_t M, N, K, lda, ldb, ldc;
     float alpha, beta;
 };
@@ -112,9 +112,9 @@ bool library_has_bf16(void)
 
 static bool same_shape(const struct shape *x, const struct shape *y)
 {
-    return x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->M == y->M && x->N == y->N &&
-           x->K == y->K && x->lda == y->lda && x->ldb == y->ldb && x->ldc == y->ldc && x->alpha == y->alpha &&
-           x->beta == y->beta;
+    return x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->rounds == y->rounds && x->M == y->M &&
+           x->N == y->N && x->K == y->K && x->lda == y->lda && x->ldb == y->ldb && x->ldc == y->ldc &&
+           x->alpha == y->alpha && x->beta == y->beta;
 }
 
 /* The part that both versions of the interface share: the attributes of alpha (x) + beta C. */
@@ -218,7 +218,7 @@ static dnnl_status_t make_product(struct product *out, struct library *library, 
     } rows[] = {
         { { M, K }, { s->trans_a ? 1 : lda, s->trans_a ? lda : 1 }, dnnl_bf16, &out->A },
         { { K, N }, { s->trans_b ? 1 : ldb, s->trans_b ? ldb : 1 }, dnnl_bf16, &out->B },
-        { { M, N }, { (dnnl_dim_t)s->ldc, 1 }, dnnl_f32, &out->C },
+        { { M, N }, { (dnnl_dim_t)s->ldc, 1 }, s->rounds ? dnnl_bf16 : dnnl_f32, &out->C },
     };
     matrix_desc matrix[3] = { 0 };
     dnnl_primitive_attr_t attributes = NULL;
@@ -272,9 +272,8 @@ static bool place(dnnl_memory_t memory, void *at)
 
 enum library_outcome library_matmul_bf16(struct library *library, const struct matmul_bf16_args *a)
 {
-    struct shape shape = {
-        a->trans_a, a->trans_b, a->M, a->N, a->K, a->lda, a->ldb, a->ldc, a->alpha, a->beta
-    };
+    struct shape shape = { a->trans_a, a->trans_b, a->C16 != NULL, a->M,     a->N,   a->K,
+                           a->lda,     a->ldb,     a->ldc,         a->alpha, a->beta };
     struct product *product = has_vector(a) ? NULL : find_product(library, &shape);
     if (!product)
         return LIBRARY_NOT_TAKEN;
@@ -284,7 +283,8 @@ enum library_outcome library_matmul_bf16(struct library *library, const struct m
                                { DNNL_ARG_DST, product->C },
                                { DNNL_ARG_SCRATCHPAD, product->scratch } };
     if (!place(product->A, (void *)(uintptr_t)a->A) || !place(product->B, (void *)(uintptr_t)a->B) ||
-        !place(product->C, a->C) || !place(product->scratch, library->scratch))
+        !place(product->C, a->C16 ? (void *)a->C16 : (void *)a->C) ||
+        !place(product->scratch, library->scratch))
         return LIBRARY_NOT_TAKEN;
     dnnl_status_t status =
         dnnl_primitive_execute(product->primitive, library->stream, product->scratch ? 4 : 3, args);

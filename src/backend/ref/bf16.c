@@ -51,8 +51,9 @@ void ref_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
                 uint16_t y = a->trans_b ? a->B[n * a->ldb + k] : a->B[k * a->ldb + n];
                 sum += (double)ddl_bf16_widen(x) * (double)ddl_bf16_widen(y);
             }
-            float *C = &a->C[m * a->ldc + n];
-            *C = (float)((double)a->alpha * sum + (a->beta == 0 ? 0 : (double)a->beta * (double)*C));
+            size_t at = m * a->ldc + n;
+            double added = a->beta == 0 ? 0 : (double)a->beta * (double)a->C[at];
+            ref_put(a->C, a->C16, at, (double)a->alpha * sum + added);
         }
     }
 }

@@ -12,8 +12,9 @@ void ref_swiglu_fwd(void *ctx, const struct swiglu_args *a)
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
         for (size_t i = 0; i < a->m; i++) {
-            double u = a->ug[n * 2 * a->m + i], g = a->ug[n * 2 * a->m + a->m + i];
-            a->s[n * a->m + i] = (float)(u * sigmoid(u) * g);
+            size_t at = n * 2 * a->m + i;
+            double u = (double)ref_get(a->ug, a->ug16, at), g = (double)ref_get(a->ug, a->ug16, at + a->m);
+            ref_put(a->s, a->s16, n * a->m + i, u * sigmoid(u) * g);
         }
     }
 }
@@ -24,10 +25,11 @@ void ref_swiglu_bwd(void *ctx, const struct swiglu_grad_args *a)
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
         for (size_t i = 0; i < a->m; i++) {
-            double u = a->ug[n * 2 * a->m + i], g = a->ug[n * 2 * a->m + a->m + i], ds = a->ds[n * a->m + i];
-            double sigma = sigmoid(u);
-            a->dug[n * 2 * a->m + i] = (float)(ds * g * sigma * (1 + u * (1 - sigma)));
-            a->dug[n * 2 * a->m + a->m + i] = (float)(ds * u * sigma);
+            size_t at = n * 2 * a->m + i;
+            double u = (double)ref_get(a->ug, a->ug16, at), g = (double)ref_get(a->ug, a->ug16, at + a->m);
+            double ds = a->ds[n * a->m + i], sigma = sigmoid(u);
+            ref_put(a->dug, a->dug16, at, ds * g * sigma * (1 + u * (1 - sigma)));
+            ref_put(a->dug, a->dug16, at + a->m, ds * u * sigma);
         }
     }
 }

@@ -9,8 +9,8 @@ struct product {
     size_t M, N, K;
     float alpha;
     struct operand A, B;
-    float beta; /* 0 or 1 */
-    float *C;
+    float beta;          /* 0 or 1 */
+    struct activation C; /* bf16 where that is not NULL */
 };
 
 /* Calls the op for the format of B. 8-bit matrices are multiplied as B^T only: they are not trained. */
@@ -27,7 +27,7 @@ static void multiply(const struct pass *p, const struct product *a)
                                                             .first = a->B.first,
                                                             .B = a->B.q8,
                                                             .accumulate = a->beta != 0,
-                                                            .C = a->C,
+                                                            .C = a->C.value,
                                                             .ldc = a->N });
     else if (a->B.bf16)
         p->ops->matmul_bf16(p->ctx, &(struct matmul_bf16_args){ .trans_a = a->trans_a,
@@ -41,7 +41,8 @@ static void multiply(const struct pass *p, const struct product *a)
                                                                 .B = a->B.bf16,
                                                                 .ldb = ldb,
                                                                 .beta = a->beta,
-                                                                .C = a->C,
+                                                                .C = a->C.bf16 ? NULL : a->C.value,
+                                                                .C16 = a->C.bf16,
                                                                 .ldc = a->N });
     else
         p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_a = a->trans_a,
@@ -55,7 +56,7 @@ static void multiply(const struct pass *p, const struct product *a)
                                                       .B = a->B.value,
                                                       .ldb = ldb,
                                                       .beta = a->beta,
-                                                      .C = a->C,
+                                                      .C = a->C.value,
                                                       .ldc = a->N });
 }
 
@@ -69,7 +70,7 @@ void product_fwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .A = x,
                                    .B = l->W.form,
                                    .beta = accumulate ? 1 : 0,
-                                   .C = y });
+                                   .C.value = y });
 }
 
 void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
@@ -83,7 +84,7 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .A = dy,
                                    .B = x,
                                    .beta = l->W.grad_is_zero ? 0 : 1,
-                                   .C = l->W.grad });
+                                   .C.value = l->W.grad });
     multiply(p, &(struct product){ .M = l->N,
                                    .N = l->in,
                                    .K = l->out,
@@ -91,7 +92,7 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .A = dy,
                                    .B = l->W.form,
                                    .beta = accumulate ? 1 : 0,
-                                   .C = dx });
+                                   .C.value = dx });
 }
 
 enum side { FORWARD, BACKWARD }; /* where a factor comes from; each has a buffer of the workspace */
@@ -114,6 +115,19 @@ void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, struct op
 {
     const struct linear l = { N, in, out, 1, W };
     product_fwd(p, &l, operand_for(p, &W, N * in, x, FORWARD), y, accumulate);
+}
+
+void linear_fwd_rounded(const struct pass *p, size_t N, size_t in, size_t out, struct operand x,
+                        struct weight W, struct activation y)
+{
+    multiply(p, &(struct product){ .trans_b = true,
+                                   .M = N,
+                                   .N = out,
+                                   .K = in,
+                                   .alpha = 1,
+                                   .A = operand_for(p, &W, N * in, x, FORWARD),
+                                   .B = W.form,
+                                   .C = y });
 }
 
 void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct operand dy,

@@ -9,9 +9,12 @@
 
 static void activate(const struct pass *p, const struct layer_acts *acts)
 {
-    p->ops->swiglu_fwd(p->ctx,
-                       &(struct swiglu_args){
-                           .N = p->N, .m = ddl_config_mlp_size(p->config), .ug = acts->ug, .s = acts->s });
+    p->ops->swiglu_fwd(p->ctx, &(struct swiglu_args){ .N = p->N,
+                                                      .m = ddl_config_mlp_size(p->config),
+                                                      .ug = acts->ug.value,
+                                                      .ug16 = acts->ug.bf16,
+                                                      .s = acts->s.value,
+                                                      .s16 = acts->s.bf16 });
 }
 
 /* Everything before the output product: ctx -> ug -> s. */
@@ -19,18 +22,18 @@ static void hidden(const struct pass *p, size_t layer, struct operand ctx)
 {
     const struct layer_acts *acts = &p->ws->layer[layer];
     size_t m = ddl_config_mlp_size(p->config);
-    linear_fwd(p, p->N, p->config->d_model, 2 * m, ctx, param_weight(p, p->m->params.layer[layer].fc1),
-               acts->ug, false);
-    probe_tensor(p, "ug", acts->ug, 2 * m);
+    linear_fwd_rounded(p, p->N, p->config->d_model, 2 * m, ctx,
+                       param_weight(p, p->m->params.layer[layer].fc1), acts->ug);
+    probe_activation(p, "ug", acts->ug, p->N, 2 * m);
     activate(p, acts);
-    probe_tensor(p, "s", acts->s, m);
+    probe_activation(p, "s", acts->s, p->N, m);
 }
 
 void mlp_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, bool add)
 {
     size_t out = ddl_config_residual_steps(p->config, layer) * p->config->d_model;
     hidden(p, layer, ctx);
-    linear_fwd(p, p->N, ddl_config_mlp_size(p->config), out, value_operand(p->ws->layer[layer].s),
+    linear_fwd(p, p->N, ddl_config_mlp_size(p->config), out, operand_of(p->ws->layer[layer].s),
                param_weight(p, p->m->params.layer[layer].mlp_proj), f, add);
 }
 
@@ -43,22 +46,27 @@ static void hidden_again(const struct pass *p, size_t layer, struct operand ctx)
         activate(p, &p->ws->layer[layer]);
 }
 
-/* ds goes over s and dug over ug, which nothing needs any more. */
+/* dug goes over ug, which nothing needs any more, and in float32 ds over s. */
 void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct operand df, float *dctx)
 {
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
-    float *s = acts->s;
+    float *ds = p->ws->ds ? p->ws->ds : acts->s.value;
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
     size_t out = ddl_config_residual_steps(p->config, layer) * d;
     hidden_again(p, layer, ctx);
-    linear_bwd(p, p->N, m, out, value_operand(s), df, param_weight_bwd(p, slots->mlp_proj), s, false);
+    linear_bwd(p, p->N, m, out, operand_of(acts->s), df, param_weight_bwd(p, slots->mlp_proj), ds, false);
     probe_grad(p, slots->mlp_proj);
-    probe_tensor(p, "ds", s, m);
-    p->ops->swiglu_bwd(
-        p->ctx, &(struct swiglu_grad_args){ .N = p->N, .m = m, .ug = acts->ug, .ds = s, .dug = acts->ug });
-    probe_tensor(p, "dug", acts->ug, 2 * m);
-    linear_bwd(p, p->N, d, 2 * m, ctx, value_operand(acts->ug), param_weight_bwd(p, slots->fc1), dctx, false);
+    probe_tensor(p, "ds", ds, m);
+    p->ops->swiglu_bwd(p->ctx, &(struct swiglu_grad_args){ .N = p->N,
+                                                           .m = m,
+                                                           .ug = acts->ug.value,
+                                                           .ug16 = acts->ug.bf16,
+                                                           .ds = ds,
+                                                           .dug = acts->ug.value,
+                                                           .dug16 = acts->ug.bf16 });
+    probe_activation(p, "dug", acts->ug, p->N, 2 * m);
+    linear_bwd(p, p->N, d, 2 * m, ctx, operand_of(acts->ug), param_weight_bwd(p, slots->fc1), dctx, false);
     probe_grad(p, slots->fc1);
     probe_grad(p, slots->fc2);
     probe_tensor(p, "dctx", dctx, d);

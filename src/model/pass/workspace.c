@@ -107,6 +107,13 @@ static void place_residual(const struct layout *l, const struct ddl_workspace *w
     }
 }
 
+/* (N, width) numbers in the format of products. */
+static struct activation place_activation(const struct layout *l, bool bf16, size_t width)
+{
+    return (struct activation){ .value = layout_rows(l, !bf16, width),
+                                .bf16 = layout_bf16(l, bf16, l->N, width) };
+}
+
 /* Places the elementwise part of a layer: its own, or (a sublayer's input) the workspace's and the first
  * layer's. */
 static void place_elementwise(const struct layout *l, const struct ddl_workspace *ws, struct layer_acts *acts)
@@ -130,7 +137,7 @@ static void place_elementwise(const struct layout *l, const struct ddl_workspace
     acts->qn = layout_rows(l, true, a);
     acts->kn = layout_rows(l, true, a);
     acts->v = layout_rows(l, ddl_config_mixes_values(k, none ? (size_t)(acts - ws->layer) : 1), a);
-    acts->s = layout_rows(l, true, ddl_config_mlp_size(k));
+    acts->s = place_activation(l, bf16, ddl_config_mlp_size(k));
 }
 
 static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t layer)
@@ -146,7 +153,7 @@ static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t
     acts->qkv = layout_rows(l, true, 3 * a);
     acts->y = layout_rows(l, true, a);
     acts->lse = layout_rows(l, l->train, k->n_heads);
-    acts->ug = layout_rows(l, true, 2 * ddl_config_mlp_size(k));
+    acts->ug = place_activation(l, ws->precision == DDL_PRECISION_BF16, 2 * ddl_config_mlp_size(k));
 }
 
 /* Without training a layer uses the memory of the first layer, and that of the first layer of its rule. */
@@ -246,6 +253,7 @@ static void place_backward(const struct layout *l, struct ddl_workspace *ws)
         layout_rows(l, any_moves(l) && ws->options.recompute == DDL_RECOMPUTE_BLOCK, state_width(k));
     ws->dctx = layout_rows(l, true, d);
     ws->dy = layout_rows(l, true, a);
+    ws->ds = layout_rows(l, ws->precision == DDL_PRECISION_BF16, ddl_config_mlp_size(k));
     ws->dqkv = layout_rows(l, true, 3 * a);
     ws->dv0 = layout_rows(l, ddl_config_mixes_values(k, 1), a);
     ws->de = layout_floats(l, c > 1, compress_taps(k), d * c);

@@ -32,8 +32,8 @@ struct layer_acts {
     float *v;       /* (N, H h) values mixed with those of layer 0, where that is done. Elementwise */
     float *y;       /* (N, H h) attention's output. Block                                       */
     float *lse;     /* (N, H) Block                                                             */
-    float *ug;      /* (N, 2m) Block                                                            */
-    float *s;       /* (N, m) Elementwise                                                       */
+    /* (N, 2m) Block; (N, m) Elementwise. In bfloat16 alone with products of that format. */
+    struct activation ug, s;
 };
 
 struct ddl_workspace {
@@ -70,6 +70,7 @@ struct ddl_workspace {
                          it is recomputed */
     float *dctx, *df; /* (N, d); df NULL where no rule needs it */
     float *dy;        /* (N, H h) */
+    float *ds;        /* (N, m); NULL where it goes over s */
     float *dqkv;      /* (N, 3 H h) */
     float *dv0;       /* (N, H h) gradient of v0; NULL where v0 is */
     float *scratch[DDL_RESIDUALS][RULE_SCRATCH]; /* by rule, numbered by it */

@@ -1,12 +1,29 @@
 /* SwiGLU and functions of single numbers. */
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
-#include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/kernels/vmath.h"
+
+static void swiglu_bf16_fwd(const struct swiglu_args *a, size_t lo, size_t hi)
+{
+    for (size_t n = lo; n < hi; n++) {
+        const uint16_t *u16 = a->ug16 + n * 2 * a->m, *g16 = u16 + a->m;
+        uint16_t *s = a->s16 + n * a->m;
+#pragma omp simd
+        for (size_t i = 0; i < a->m; i++) {
+            float u = ddl_bf16_widen(u16[i]), g = ddl_bf16_widen(g16[i]);
+            s[i] = ddl_bf16_round(u * vsigmoid(u) * g);
+        }
+    }
+}
 
 void DDL_KERNEL(swiglu_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct swiglu_args *a = args;
     (void)scratch;
+    if (a->ug16) {
+        swiglu_bf16_fwd(a, lo, hi);
+        return;
+    }
     for (size_t n = lo; n < hi; n++) {
         const float *u = a->ug + n * 2 * a->m, *g = u + a->m;
         float *s = a->s + n * a->m;
@@ -17,10 +34,30 @@ void DDL_KERNEL(swiglu_fwd)(const void *args, size_t lo, size_t hi, float *scrat
 }
 
 /* silu' = sigma (1 + u (1 - sigma)) */
+static void swiglu_bf16_bwd(const struct swiglu_grad_args *a, size_t lo, size_t hi)
+{
+    for (size_t n = lo; n < hi; n++) {
+        const uint16_t *u16 = a->ug16 + n * 2 * a->m, *g16 = u16 + a->m;
+        const float *ds = a->ds + n * a->m;
+        uint16_t *du = a->dug16 + n * 2 * a->m, *dg = du + a->m;
+#pragma omp simd
+        for (size_t i = 0; i < a->m; i++) {
+            float u = ddl_bf16_widen(u16[i]), g = ddl_bf16_widen(g16[i]);
+            float sigma = vsigmoid(u), silu = u * sigma, slope = sigma + silu * (1 - sigma);
+            du[i] = ddl_bf16_round(ds[i] * g * slope);
+            dg[i] = ddl_bf16_round(ds[i] * silu);
+        }
+    }
+}
+
 void DDL_KERNEL(swiglu_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct swiglu_grad_args *a = args;
     (void)scratch;
+    if (a->ug16) {
+        swiglu_bf16_bwd(a, lo, hi);
+        return;
+    }
     for (size_t n = lo; n < hi; n++) {
         const float *u = a->ug + n * 2 * a->m, *g = u + a->m, *ds = a->ds + n * a->m;
         float *du = a->dug + n * 2 * a->m, *dg = du + a->m;

@@ -74,15 +74,14 @@ void DDL_KERNEL(mixed_few_nn)(const void *args, size_t lo, size_t hi, float *scr
     }
 }
 
-/* Rows [lo, hi) of C. */
+/* Rows [lo, hi) of C; C16 is summed in scratch, a row of N numbers. */
 void DDL_KERNEL(matmul_bf16_plain)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul_bf16_args *a = args;
     size_t row_a = a->trans_a ? 1 : a->lda, step_a = a->trans_a ? a->lda : 1;
-    (void)scratch;
     for (size_t i = lo; i < hi; i++) {
         const uint16_t *A = a->A + i * row_a;
-        float *C = a->C + i * a->ldc;
+        float *C = a->C16 ? scratch : a->C + i * a->ldc;
         for (size_t j = 0; j < a->N; j++)
             C[j] = a->beta == 0 ? 0 : a->beta * C[j];
         for (size_t k = 0; !a->trans_b && k < a->K; k++)
@@ -96,5 +95,7 @@ void DDL_KERNEL(matmul_bf16_plain)(const void *args, size_t lo, size_t hi, float
                 sum += ddl_bf16_widen(A[k * step_a]) * ddl_bf16_widen(B[k]);
             C[j] += a->alpha * sum;
         }
+        if (a->C16)
+            round_row(a->N, C, a->C16 + i * a->ldc);
     }
 }

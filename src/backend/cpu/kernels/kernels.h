@@ -152,7 +152,7 @@ struct parts_args {
     X(copy_bf16)         /* rows of all matrices                       */                                    \
     X(pack)              /* rows of x; pack_args                       */                                    \
     X(strip)             /* rows of C; strip_args                      */                                    \
-    X(matmul_bf16_plain) /* rows of C; any shape                       */                                    \
+    X(matmul_bf16_plain) /* rows of C; any shape; N floats for C16     */                                    \
     X(matmul_bf16_tiles) /* tasks; packed_bf16_args                    */                                    \
     X(embed_fwd)         /* tokens                                     */                                    \
     X(embed_bf16_fwd)    /* tokens                                     */                                    \

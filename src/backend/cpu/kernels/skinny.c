@@ -19,6 +19,7 @@ struct skinny {
     size_t M, K, lda, ldb, ldc; /* strides in numbers */
     const void *A, *B;
     float alpha, beta, *C;
+    uint16_t *C16; /* instead of C, or NULL */
 };
 
 /* A tile of C is up to BLOCK rows of a few columns. One row leaves a core waiting for memory, which is read
@@ -124,8 +125,12 @@ __attribute__((noinline)) static void put(const struct skinny *a, size_t m, size
 {
     for (size_t r = 0; r < s.R; r++) {
         for (size_t i = 0; i < s.M; i++) {
-            float *c = a->C + (m + i) * a->ldc + j + r;
-            *c = scaled_sum(a->alpha, dots[r * stride_of(s) + i], a->beta, a->beta == 0 ? 0 : *c);
+            size_t at = (m + i) * a->ldc + j + r;
+            float x = dots[r * stride_of(s) + i];
+            if (a->C16)
+                a->C16[at] = ddl_bf16_round(scaled_sum(a->alpha, x, 0, 0));
+            else
+                a->C[at] = scaled_sum(a->alpha, x, a->beta, a->beta == 0 ? 0 : a->C[at]);
         }
     }
 }
@@ -194,7 +199,9 @@ static void pass_mixed(const void *args, const struct pass *p)
 void DDL_KERNEL(matmul_skinny)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul_args *a = args;
-    const struct skinny by = { a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->B, a->alpha, a->beta, a->C };
+    const struct skinny by = {
+        a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->B, a->alpha, a->beta, a->C, NULL
+    };
     (void)scratch;
     in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(float), pass_f32, &by);
 }
@@ -202,7 +209,7 @@ void DDL_KERNEL(matmul_skinny)(const void *args, size_t lo, size_t hi, float *sc
 void DDL_KERNEL(mixed_skinny)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct mixed_args *a = args;
-    const struct skinny by = { a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->B, a->alpha, 0, a->C };
+    const struct skinny by = { a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->B, a->alpha, 0, a->C, NULL };
     (void)scratch;
     in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(uint16_t), pass_mixed, &by);
 }
@@ -217,7 +224,9 @@ static void pass_pairs(const void *args, const struct pass *p)
 void DDL_KERNEL(matmul_bf16_skinny)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul_bf16_args *a = args;
-    const struct skinny by = { a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->B, a->alpha, a->beta, a->C };
+    const struct skinny by = {
+        a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->B, a->alpha, a->beta, a->C, a->C16
+    };
     (void)scratch;
     in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(uint16_t), pass_pairs, &by);
 }
@@ -228,7 +237,8 @@ void DDL_KERNEL(matmul_bf16_skinny)(const void *args, size_t lo, size_t hi, floa
 void DDL_KERNEL(matmul_bf16_skinny)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct matmul_bf16_args *a = args;
-    const struct skinny by = { a->M, a->K, a->K, a->ldb, a->ldc, scratch, a->B, a->alpha, a->beta, a->C };
+    const struct skinny by = { a->M, a->K,     a->K,    a->ldb, a->ldc, scratch,
+                               a->B, a->alpha, a->beta, a->C,   a->C16 };
     for (size_t m = 0; m < a->M; m++) {
 #pragma omp simd
         for (size_t k = 0; k < a->K; k++)
