@@ -160,6 +160,44 @@ static void test_order_of_sums(void **state)
     release_all();
 }
 
+/* A rounded result (C16) is that of the same product rounded, also where its rows do not fit into the
+ * backend's memory at once. Without bfloat16 instructions: a library may sum in another order. */
+static void test_rounded_products(void **state)
+{
+    (void)state;
+    enum { M = 5, N = 300000, K = 4 };
+    static const struct ddl_limits limits = { .d_c_taps = 1 };
+    float *C = floats_around((size_t)M * N, NAN, 0);
+    uint16_t *C16 = malloc((size_t)M * N * sizeof *C16);
+    assert_non_null(C16);
+    for (size_t i = 0; isa_name(i); i++) {
+        struct ddl_backend *cpu =
+            strcmp(isa_name(i), "avx512bf16") ? cpu_backend_within(&limits, isa_name(i), 2) : NULL;
+        for (int trans_a = 0; cpu && trans_a < 2; trans_a++) {
+            struct matmul_bf16_args a = { .trans_a = trans_a != 0,
+                                          .M = M,
+                                          .N = N,
+                                          .K = K,
+                                          .alpha = 0.75f,
+                                          .A = some_halves((size_t)M * K),
+                                          .lda = trans_a ? M : K,
+                                          .B = some_halves((size_t)K * N),
+                                          .ldb = N,
+                                          .C = C,
+                                          .ldc = N };
+            call_matmul_bf16(cpu, &a);
+            a.C = NULL, a.C16 = C16;
+            memset(C16, 0xff, (size_t)M * N * sizeof *C16);
+            call_matmul_bf16(cpu, &a);
+            for (size_t j = 0; j < (size_t)M * N; j++)
+                assert_int_equal(C16[j], ddl_bf16_round(C[j]));
+        }
+        ddl_backend_free(cpu);
+    }
+    free(C16);
+    release_all();
+}
+
 /* C = A op(B) with contiguous rows on one backend. */
 static void check_by_number(struct ddl_backend *cpu, size_t M, size_t N, size_t K, bool trans_b)
 {
@@ -403,10 +441,15 @@ static void test_adamw_rounds_what_it_wrote(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounding),        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_order_of_sums),   cmocka_unit_test(test_many_shapes),
-        cmocka_unit_test(test_without_scratch), cmocka_unit_test(test_products_in_any_thread),
-        cmocka_unit_test(test_loss_over_tiles), cmocka_unit_test(test_adamw_rounds_what_it_wrote),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_order_of_sums),
+        cmocka_unit_test(test_rounded_products),
+        cmocka_unit_test(test_many_shapes),
+        cmocka_unit_test(test_without_scratch),
+        cmocka_unit_test(test_products_in_any_thread),
+        cmocka_unit_test(test_loss_over_tiles),
+        cmocka_unit_test(test_adamw_rounds_what_it_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
