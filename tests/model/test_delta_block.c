@@ -375,6 +375,7 @@ static void bad_passes(ddl_backend *backend)
 static void device_memory(void **state)
 {
     (void)state;
+    skip_if_simulated();
     struct ddl_error err = { 0 };
     ddl_backend *ref;
     assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);

@@ -30,7 +30,7 @@ static void *alloc_nan(void *ctx, size_t bytes)
 {
     void *block = real_ops->alloc(ctx, bytes);
     if (block)
-        memset(block, 0xff, bytes);
+        real_ops->fill(ctx, &(struct fill_args){ .n = bytes / sizeof(float), .value = NAN, .x = block });
     return block;
 }
 

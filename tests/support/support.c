@@ -75,6 +75,12 @@ const char *test_backend(size_t i)
     return name;
 }
 
+void skip_if_simulated(void)
+{
+    if (getenv("DDL_SIMULATED"))
+        skip();
+}
+
 const char *ddl_program(void)
 {
     return environment("DDL_PROGRAM");

@@ -1,5 +1,8 @@
-/* Linked with --wrap=ddl_backend_create: every backend of the program is guarded. */
-#include "support/guarded_backend.h"
+/* Linked with --wrap=ddl_backend_create: with DDL_SIMULATED in the environment, every backend of the program
+ * is a simulated device. */
+#include "support/simulated_device.h"
+
+#include <stdlib.h>
 
 /* Names that the linker gives. NOLINTBEGIN(bugprone-reserved-identifier) */
 ddl_status __real_ddl_backend_create(ddl_backend **out, const char *name, size_t threads,
@@ -11,8 +14,8 @@ ddl_status __wrap_ddl_backend_create(ddl_backend **out, const char *name, size_t
                                      struct ddl_error *err)
 {
     ddl_status status = __real_ddl_backend_create(out, name, threads, err);
-    if (!status)
-        guarded_backend_wrap(*out);
+    if (!status && getenv("DDL_SIMULATED"))
+        simulated_device_wrap(*out);
     return status;
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
