@@ -122,12 +122,13 @@ struct embed_grad_args {
 /* A ragged batch: the N rows of a pass belong to B sequences, of different lengths, that continue slots of a
  * cache. Rows of a sequence are contiguous, in the order of its tokens. Sequence b is rows [first[b],
  * first[b + 1]); its slot holds past[b] tokens before them. An op that takes a `ragged` batch has B T = N
- * rows too (B = 1, T = N); NULL: B dense sequences of T rows each, all from position 0. The arrays are
- * backend memory. No two sequences of a batch may have the same slot. */
+ * rows too (B = 1, T = N); B = 0: dense sequences of T rows each, all from position 0. The arrays are
+ * backend memory. No two sequences of a batch may have the same slot. What changes from pass to pass with the
+ * same numbers of sequences and rows is in the arrays alone. */
 struct ddl_ragged {
     size_t B, N;
     size_t max_rows;         /* of a sequence                                              */
-    size_t max_span;         /* largest past + rows of a sequence                          */
+    size_t max_span;         /* of the cache: positions of a slot, past + rows at most     */
     size_t slots, histories; /* of the cache: slot[b] < slots, from[b] and to[b] < histories */
     const int32_t *sequence; /* (N) of each row                                            */
     const int32_t *position; /* (N) of each row's token, from 0                            */

@@ -5,7 +5,8 @@
 
 #include "base/rng.h"
 #include "ddl/session.h"
-#include "ops/ops.h"
+#include "model/pass/redirect.h"
+#include "ops/profile.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -741,6 +742,86 @@ static void memory_is_known_beforehand(void **state)
     }
 }
 
+/* ---- a step that a device can capture and replay ---- */
+
+struct recording {
+    size_t n, most;
+    struct recorded {
+        enum ddl_op op;
+        struct ddl_op_use use;
+        const void *at[DDL_MOST_OPERANDS];
+    } * calls;
+};
+
+static void record(void *user, int op, const void *args)
+{
+    struct recording *r = user;
+    if (r->n == r->most) {
+        r->most = 2 * r->most + 64;
+        r->calls = realloc(r->calls, r->most * sizeof *r->calls);
+        assert_non_null(r->calls);
+    }
+    struct recorded *call = &r->calls[r->n++];
+    *call = (struct recorded){ .op = (enum ddl_op)op };
+    ddl_op_describe(call->op, args, &call->use);
+    for (size_t i = 0; i < call->use.n; i++)
+        call->at[i] = ddl_operand_get(&call->use.operand[i], args);
+}
+
+/* Whether two calls are of one op with the same operands, of the same shapes. */
+static bool are_equal(const struct recorded *x, const struct recorded *y)
+{
+    bool equal = x->op == y->op && x->use.n == y->use.n && x->use.items == y->use.items &&
+                 memcmp(&x->use.flops, &y->use.flops, sizeof x->use.flops) == 0;
+    for (size_t i = 0; equal && i < x->use.n; i++) {
+        const struct ddl_operand *a = &x->use.operand[i], *b = &y->use.operand[i];
+        equal = x->at[i] == y->at[i] && a->access == b->access && a->batch == b->batch &&
+                a->rows == b->rows && a->width == b->width && a->stride == b->stride &&
+                a->batch_stride == b->batch_stride;
+    }
+    return equal;
+}
+
+/* Steps of two slots: their ops have the same arguments, whatever the slots and their lengths are. */
+static void steps_differ_in_memory_only(void **state)
+{
+    (void)state;
+    enum { STEPS = 3, FIRST_LENGTH = 3 };
+    static const size_t slots[STEPS][2] = { { 0, 2 }, { 0, 2 }, { 3, 1 } };
+    for (size_t i = 0; i < PRESETS * PRECISIONS; i++) {
+        struct ddl_config config = config_of(presets[i / PRECISIONS]);
+        ddl_backend *backend = backend_of("cpu", 1);
+        ddl_model *model = model_of(&config, (enum ddl_precision)(i % PRECISIONS), backend);
+        ddl_session *session = session_of(model, 4, 16);
+        struct ddl_profile profile;
+        struct recording recordings[STEPS] = { { 0 } };
+        float logits[2 * V];
+        struct ddl_error err;
+        for (size_t slot = 0; slot < 4; slot++)
+            prefill(session, slot, slot, FIRST_LENGTH + slot, logits);
+        ddl_profile_init(&profile, backend);
+        ddl_model_replace_backend(model, &profile.backend);
+        profile.watch = record;
+        for (size_t s = 0; s < STEPS; s++) {
+            const int32_t tokens[] = { (int32_t)s, (int32_t)s + 7 };
+            profile.watch_user = &recordings[s];
+            assert_ok(ddl_session_step(session, 2, slots[s], tokens, logits, &err), err);
+            assert_true(recordings[s].n > 20 && recordings[s].n == recordings[0].n);
+            for (size_t c = 0; c < recordings[s].n; c++) {
+                if (!are_equal(&recordings[s].calls[c], &recordings[0].calls[c]))
+                    fail_msg("%s, step %zu: call %zu, %s, has other arguments", presets[i / PRECISIONS], s, c,
+                             ddl_op_name(recordings[s].calls[c].op));
+            }
+        }
+        for (size_t s = 0; s < STEPS; s++)
+            free(recordings[s].calls);
+        ddl_model_replace_backend(model, backend);
+        ddl_session_free(session);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -754,6 +835,7 @@ int main(void)
         cmocka_unit_test(a_prefill_is_interrupted),
         cmocka_unit_test(misuse),
         cmocka_unit_test(memory_is_known_beforehand),
+        cmocka_unit_test(steps_differ_in_memory_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -350,14 +350,26 @@ static void dense_fwd(const struct cpu *cpu, const struct attention_args *a, boo
     parallel_tasks(cpu, heads * task.shares, (1 + a->T / task.shares / 4) * span * a->h, share_fwd, &task);
 }
 
+/* The largest past + rows of a sequence. */
+static size_t longest_span(const struct ddl_ragged *r)
+{
+    size_t longest = 0;
+    for (size_t b = 0; b < r->B; b++) {
+        size_t span = (size_t)(r->past[b] + r->first[b + 1] - r->first[b]);
+        longest = span > longest ? span : longest;
+    }
+    return longest;
+}
+
 /* Sequences with few queries are computed together, so that the threads share them; every other sequence is
  * computed by itself. */
 static void ragged_fwd(const struct cpu *cpu, const struct attention_args *a, bool products_only)
 {
     const struct ddl_ragged *r = &a->ragged;
+    size_t span = longest_span(r);
     struct task task = { .cpu = cpu, .args = a, .shares = 1, .products_only = products_only };
-    parallel_fits(cpu, cpu_attention_scratch(r->max_span, a->h));
-    parallel_tasks(cpu, r->B * a->H, (1 + FEW_QUERIES / 4) * r->max_span * a->h, few_fwd, &task);
+    parallel_fits(cpu, cpu_attention_scratch(span, a->h));
+    parallel_tasks(cpu, r->B * a->H, (1 + FEW_QUERIES / 4) * span * a->h, few_fwd, &task);
     for (size_t b = 0; r->max_rows > FEW_QUERIES && b < r->B; b++) {
         const struct attention_args one = sequence_of(a, b);
         if (one.T > FEW_QUERIES)

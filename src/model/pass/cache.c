@@ -17,12 +17,37 @@ bool ddl_cache_is_bf16(enum ddl_precision precision, enum ddl_cache_form form)
     return form == DDL_CACHE_AUTO ? precision != DDL_PRECISION_F32 : form == DDL_CACHE_BF16;
 }
 
-/* Integers of a pass: two arrays of struct ddl_ragged and the head's rows by row, five by sequence. The
+/* Sequences of a pass. */
+static size_t most_sequences(const struct ddl_cache_options *o)
+{
+    return o->slots < o->rows ? o->slots : o->rows;
+}
+
+/* Integers of a pass: five arrays by sequence and two by row of struct ddl_ragged, and the head's rows. The
  * host's copy holds the head's scores too. */
 static size_t count_integers(const struct ddl_cache_options *o)
 {
-    size_t by_sequence = o->slots < o->rows ? o->slots : o->rows;
-    return 3 * o->rows + 5 * by_sequence + 1;
+    return 5 * most_sequences(o) + 1 + 3 * o->rows;
+}
+
+/* Places the arrays in `integers`. */
+static void place_integers(struct ddl_cache *cache)
+{
+    const struct ddl_cache_options *o = &cache->options;
+    size_t S = most_sequences(o);
+    int32_t *first = cache->integers, *past = first + S + 1, *slot = past + S, *from = slot + S;
+    int32_t *to = from + S, *position = to + S, *sequence = position + o->rows;
+    cache->ragged = (struct ddl_ragged){ .max_span = o->tokens,
+                                         .slots = o->slots,
+                                         .histories = o->histories,
+                                         .sequence = sequence,
+                                         .position = position,
+                                         .first = first,
+                                         .past = past,
+                                         .slot = slot,
+                                         .from = from,
+                                         .to = to };
+    cache->outputs = sequence + o->rows;
 }
 
 static void take_layer(const struct ddl_cache *cache, struct cache_layer *layer, struct ddl_arena *arena,
@@ -88,13 +113,14 @@ static ddl_status make(struct ddl_cache *cache, struct ddl_error *err)
     const struct ddl_backend *backend = cache->model->backend;
     size_t bytes = measure(k, o);
     cache->layer = calloc(k->n_layers, sizeof *cache->layer);
-    cache->host = bytes == SIZE_MAX ? NULL : ddl_mem_alloc(count_integers(o) * sizeof *cache->host);
+    cache->host = bytes == SIZE_MAX ? NULL : ddl_mem_zalloc(count_integers(o) * sizeof *cache->host);
     if (cache->layer && cache->host)
         cache->memory = backend->ops->alloc(backend->ctx, bytes);
     if (!cache->memory)
         return ddl_error_set(err, DDL_E_MEMORY, "cache: out of memory for %zu sequences of %zu tokens",
                              o->slots, o->tokens);
     carve(cache, &(struct ddl_arena){ .base = cache->memory }, k);
+    place_integers(cache);
     ddl_status status =
         backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .T = o->tokens, .h = k->head_dim }, err);
     return status ? status : rope_make(&cache->rope, cache->model, o->tokens, err);

@@ -21,11 +21,15 @@ struct ddl_cache {
     size_t slot_stride; /* numbers from slot to slot of keys, and of values; even */
     void *memory;       /* of the backend; everything below is carved from it, `layer` and `host` excepted */
     struct rope rope;   /* (options.tokens) positions */
-    int32_t *integers;  /* arrays of a pass (struct ddl_ragged, rows of the head) */
-    float *scores;      /* (DDL_SCORES, options.rows) of the head                 */
+    /* The arrays of every pass, each with its largest size, so that the ops of two passes with the same
+     * numbers of sequences and rows have the same arguments. */
+    int32_t *integers;        /* all of them; `host` has the same order */
+    struct ddl_ragged ragged; /* the first ones; B and N are 0 */
+    int32_t *outputs;         /* (options.rows) the head's: rows of the outputs */
+    float *scores;            /* (DDL_SCORES, options.rows) of the head         */
     struct history embed, readout;
     struct cache_layer *layer; /* (n_layers), host memory */
-    int32_t *host;             /* the integers, host memory */
+    int32_t *host;             /* host memory for `integers` */
 };
 
 #endif

@@ -13,37 +13,30 @@
 static struct ddl_ragged upload_ragged(const struct ddl_cache *cache, const struct ddl_decode_batch *batch)
 {
     const struct ddl_backend *backend = cache->model->backend;
-    struct ddl_ragged r = { .B = batch->n_sequences,
-                            .slots = cache->options.slots,
-                            .histories = cache->options.histories };
+    struct ddl_ragged r = cache->ragged;
+    const int32_t *base = cache->integers;
+    int32_t *host = cache->host, *sequence = host + (r.sequence - base),
+            *position = host + (r.position - base);
+    int32_t *first = host + (r.first - base), *past = host + (r.past - base), *slot = host + (r.slot - base);
+    int32_t *from = host + (r.from - base), *to = host + (r.to - base);
+    r.B = batch->n_sequences;
     for (size_t b = 0; b < r.B; b++) {
         const struct ddl_decode_sequence *s = &batch->sequences[b];
+        first[b] = (int32_t)r.N;
+        past[b] = (int32_t)s->past;
+        slot[b] = (int32_t)s->slot;
+        from[b] = (int32_t)s->from;
+        to[b] = (int32_t)s->to;
+        for (size_t t = 0; t < s->rows; t++) {
+            sequence[r.N + t] = (int32_t)b;
+            position[r.N + t] = (int32_t)(s->past + t);
+        }
         r.N += s->rows;
         r.max_rows = s->rows > r.max_rows ? s->rows : r.max_rows;
-        r.max_span = s->past + s->rows > r.max_span ? s->past + s->rows : r.max_span;
     }
-    /* offsets of the arrays: sequence, position, then by sequence first, past, slot, from, to */
-    size_t position = r.N, first = 2 * r.N, past = first + r.B + 1, slot = past + r.B, from = slot + r.B,
-           to = from + r.B;
-    int32_t *host = cache->host;
-    size_t n = 0;
-    for (size_t b = 0; b < r.B; b++) {
-        const struct ddl_decode_sequence *s = &batch->sequences[b];
-        host[first + b] = (int32_t)n;
-        host[past + b] = (int32_t)s->past;
-        host[slot + b] = (int32_t)s->slot;
-        host[from + b] = (int32_t)s->from;
-        host[to + b] = (int32_t)s->to;
-        for (size_t t = 0; t < s->rows; t++, n++) {
-            host[n] = (int32_t)b;
-            host[position + n] = (int32_t)(s->past + t);
-        }
-    }
-    host[first + r.B] = (int32_t)n;
-    backend->ops->upload(backend->ctx, cache->integers, host, (to + r.B) * sizeof *host);
-    const int32_t *at = cache->integers;
-    r.sequence = at, r.position = at + position, r.first = at + first, r.past = at + past;
-    r.slot = at + slot, r.from = at + from, r.to = at + to;
+    first[r.B] = (int32_t)r.N;
+    backend->ops->upload(backend->ctx, cache->integers, host,
+                         ((size_t)(r.sequence - base) + r.N) * sizeof *host);
     return r;
 }
 

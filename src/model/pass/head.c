@@ -269,8 +269,7 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
 {
     const struct ddl_workspace *ws = p->ws;
     size_t d = p->config->d_model, V = p->config->vocab_size, n = batch->n_outputs, step = ws->logit_rows;
-    /* After the arrays of the ragged batch. */
-    int32_t *host = p->cache->host, *rows = p->cache->integers + 2 * p->N + 5 * p->ragged.B + 1;
+    int32_t *host = p->cache->host, *rows = p->cache->outputs;
     for (size_t i = 0; i < n; i++)
         host[i] = (int32_t)batch->outputs[i].row;
     p->ops->upload(p->ctx, rows, host, n * sizeof *host);
