@@ -127,7 +127,7 @@ struct ddl_inspect_sublayer {
     size_t n_rows;      /* at most DDL_INSPECT_EXACT                                                  */
     /* Of the gate, beta or tau; NULL without one. */
     const uint64_t *histogram; /* (DDL_INSPECT_BINS) counts; bins of equal width in [0, gate_max]    */
-    double gate_max;           /* 2 of beta, 1 of tau                                                */
+    double gate_max;           /* ddl_beta_max of beta, 1 of tau                                     */
     bool exact; /* whether quantiles are exact: at most DDL_INSPECT_EXACT values. Else they come
                    from a histogram of 8192 bins, with an error of at most gate_max / 8192 */
     const double *by_position; /* (seq) mean at each position of a sequence; NAN where none was read */

@@ -261,6 +261,8 @@ static void has_the_figures_of_inspect(void **state)
             size_t at = DDL_SUBLAYERS * found->layer + (size_t)found->sub;
             double f = seen.f[at], n_steps = (double)found->n_steps;
             compare_figures(found, ddl_inspect_sublayer(in, s));
+            assert_true(found->gate_max == 0 || found->gate_max == 1 ||
+                        found->gate_max == (double)k.beta_max);
             assert_int_equal(found->step, ddl_inspect_sublayer(in, s)->step);
             f_squares = (found->step ? f_squares : 0) + found->f_rms * found->f_rms / n_steps;
             if (found->step + 1 < found->n_steps)

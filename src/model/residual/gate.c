@@ -161,8 +161,7 @@ const float *gate_data(const struct sublayer *s)
 
 double gate_top(const struct ddl_config *config)
 {
-    (void)config;
-    return 2;
+    return (double)config->beta_max;
 }
 
 const struct ddl_figure gate_figures[] = {

@@ -21,7 +21,7 @@ struct ddl_telemetry_sublayer {
     size_t step, n_steps;               /* which of the sublayer's steps, from 0; 1 or ddl_steps */
     struct ddl_inspect_figures figures; /* NAN: does not apply to the residual rule                   */
     double x_rms, f_rms;  /* root mean square of the stream X' after the sublayer, of F's output    */
-    double gate_max;      /* 2 of beta, 1 of tau; 0: no gate, and no histogram                      */
+    double gate_max;      /* ddl_beta_max of beta, 1 of tau; 0: no gate, and no histogram */
     uint64_t gate_values; /* how many; gate_squares: the sum of their squares */
     double gate_squares, gate_mean, gate_low, gate_high; /* mean, lowest and highest gate           */
     uint64_t histogram[DDL_DISTRIBUTION_BINS]; /* of the gate, bins of equal width in [0, gate_max] */
