@@ -125,10 +125,10 @@ static ddl_status no_error(void *ctx, struct ddl_error *err)
     return DDL_OK;
 }
 
-static size_t no_memory_of_its_own(void *ctx, const struct ddl_memory_request *request)
+static size_t no_memory_of_its_own(void *ctx, const struct ddl_limits *limits)
 {
     (void)ctx;
-    (void)request;
+    (void)limits;
     return 0;
 }
 

@@ -944,9 +944,9 @@ struct ddl_limits ddl_op_limits(const struct ddl_op_sizes *s)
     size_t most_taps = larger(s->K, s->K_embed), mixing = s->n * (s->n + 2), span = s->T;
     for (size_t b = 0; b < s->n_sequences; b++)
         span = larger(span, s->sequences[b].past + s->sequences[b].rows);
-    return (struct ddl_limits){ .d_c_taps =
+    return (struct ddl_limits){ .summed =
                                     larger(larger(s->d * s->c * most_taps, s->h), mixing * (s->n * s->d + 2)),
                                 .T = span,
                                 .h = s->h,
-                                .widest = larger(2 * s->m, larger(s->d, s->H * s->h)) };
+                                .K = larger(2 * s->m, larger(s->d, s->H * s->h)) };
 }

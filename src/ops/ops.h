@@ -16,20 +16,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The largest sizes that will be used, so that scratch memory is allocated before the first op. 0: not used.
- */
+/* The largest sizes of a model and its passes, from which a backend derives its scratch memory, allocated
+ * before the first op. 0: not used. */
 struct ddl_limits {
-    size_t d_c_taps; /* largest row-reduced parameter gradient: numbers (d*c*taps, d, h, ...) */
-    size_t T;        /* longest attention span, past included                                 */
-    size_t h;        /* width of a head                                                        */
-    size_t widest;   /* row of the left operand of a matmul with few rows: K numbers          */
-};
-
-/* What the memory that a backend itself uses in a training run depends on. */
-struct ddl_memory_request {
-    struct ddl_limits limits;
-    size_t rows, width; /* of the activations that products read and write: N, d */
-    bool bf16;          /* products in bfloat16 */
+    size_t N;      /* rows of a pass; for memory_estimate alone                                */
+    size_t T;      /* positions of a sequence, past included                                   */
+    size_t d;      /* width of the stream; for memory_estimate alone                           */
+    size_t h;      /* width of a head                                                          */
+    size_t K;      /* numbers of a row that a product with few rows reads                      */
+    size_t summed; /* numbers of the largest parameter whose gradient an op sums over rows:
+                      norms, biases, convolutions, weights of mixtures; not the weights of products */
+    bool bf16;     /* products in bfloat16; for memory_estimate alone */
 };
 
 /* Every op: its name, and that of its argument struct. The table below and wrappers of all ops
@@ -145,7 +142,7 @@ struct ddl_ops {
 
     /* Bytes that the backend will use besides those of alloc: scratch, and its library's code and buffers.
      * The latter are an estimate. SIZE_MAX for sizes out of range. */
-    size_t (*memory_estimate)(void *ctx, const struct ddl_memory_request *request);
+    size_t (*memory_estimate)(void *ctx, const struct ddl_limits *limits);
     /* Bytes of memory that the device has; SIZE_MAX if unknown. */
     size_t (*memory_capacity)(void *ctx);
 

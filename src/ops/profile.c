@@ -49,10 +49,10 @@ static ddl_status pass_reserve(void *ctx, const struct ddl_limits *limits, struc
     return real->ops->reserve(real->ctx, limits, err);
 }
 
-static size_t pass_memory_estimate(void *ctx, const struct ddl_memory_request *request)
+static size_t pass_memory_estimate(void *ctx, const struct ddl_limits *limits)
 {
     struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
-    return real->ops->memory_estimate(real->ctx, request);
+    return real->ops->memory_estimate(real->ctx, limits);
 }
 
 static size_t pass_memory_capacity(void *ctx)

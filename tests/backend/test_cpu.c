@@ -60,14 +60,14 @@ static void test_sizes_that_do_not_fit(void **state)
     struct ddl_backend *backend = cpu_backend(NULL, 2);
     struct ddl_error err;
     assert_int_equal(
-        backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .d_c_taps = SIZE_MAX / 2 }, &err),
+        backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .summed = SIZE_MAX / 2 }, &err),
         DDL_E_MEMORY);
     assert_int_equal(backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .T = SIZE_MAX / 64 }, &err),
                      DDL_E_MEMORY);
     assert_int_equal(
-        backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .d_c_taps = SIZE_MAX / 10 }, &err),
+        backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .summed = SIZE_MAX / 10 }, &err),
         DDL_E_MEMORY);
-    struct ddl_memory_request huge = { .limits.T = SIZE_MAX / 64 };
+    struct ddl_limits huge = { .T = SIZE_MAX / 64 };
     assert_true(backend->ops->memory_estimate(backend->ctx, &huge) == SIZE_MAX);
     ddl_backend_free(backend);
 }
@@ -75,9 +75,7 @@ static void test_sizes_that_do_not_fit(void **state)
 static size_t overhead_of(size_t threads, size_t T, size_t h)
 {
     struct ddl_backend *backend = cpu_backend(NULL, threads);
-    const struct ddl_memory_request demand = { .limits = { .T = T, .h = h, .widest = 64 },
-                                               .rows = T,
-                                               .width = 384 };
+    const struct ddl_limits demand = { .N = T, .T = T, .d = 384, .h = h, .K = 64 };
     size_t bytes = backend->ops->memory_estimate(backend->ctx, &demand);
     ddl_backend_free(backend);
     return bytes;

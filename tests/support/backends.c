@@ -79,7 +79,7 @@ const char *isa_name(size_t i)
 }
 
 /* Enough for all of these tests. */
-static const struct ddl_limits enough = { .d_c_taps = 1 << 16, .T = 2048, .h = 256, .widest = 4096 };
+static const struct ddl_limits enough = { .summed = 1 << 16, .T = 2048, .h = 256, .K = 4096 };
 
 struct ddl_backend *cpu_backend_within(const struct ddl_limits *limits, const char *isa, size_t threads)
 {

@@ -421,10 +421,10 @@ static ddl_status simulated_reserve(void *ctx, const struct ddl_limits *limits, 
     return device->real.ops->reserve(device->real.ctx, limits, err);
 }
 
-static size_t simulated_memory_estimate(void *ctx, const struct ddl_memory_request *request)
+static size_t simulated_memory_estimate(void *ctx, const struct ddl_limits *limits)
 {
     const struct device *device = ctx;
-    return device->real.ops->memory_estimate(device->real.ctx, request);
+    return device->real.ops->memory_estimate(device->real.ctx, limits);
 }
 
 static size_t simulated_memory_capacity(void *ctx)

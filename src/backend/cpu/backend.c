@@ -77,8 +77,8 @@ static ddl_status check_error(void *ctx, struct ddl_error *err)
 static bool size_piece(const struct cpu *cpu, const struct ddl_limits *limits, size_t *piece, size_t *bytes)
 {
     size_t sums, rows, blocks = cpu_attention_scratch(limits->T, limits->h);
-    if (!ddl_size_mul(limits->d_c_taps, 2, &sums) ||
-        !ddl_size_mul(ddl_q8_groups(limits->widest), DDL_GROUP * WIDENED, &rows) || blocks == SIZE_MAX)
+    if (!ddl_size_mul(limits->summed, 2, &sums) ||
+        !ddl_size_mul(ddl_q8_groups(limits->K), DDL_GROUP * WIDENED, &rows) || blocks == SIZE_MAX)
         return false;
     sums = sums > rows ? sums : rows;
     if (!cpu->bf16_units && sums < LEAST_PACKED)
@@ -89,13 +89,12 @@ static bool size_piece(const struct cpu *cpu, const struct ddl_limits *limits, s
     return ddl_size_mul(*piece, cpu->threads, bytes) && ddl_size_mul(*bytes, sizeof(float), bytes);
 }
 
-static size_t memory_estimate(void *ctx, const struct ddl_memory_request *request)
+static size_t memory_estimate(void *ctx, const struct ddl_limits *limits)
 {
     const struct cpu *cpu = ctx;
     size_t piece, bytes;
-    if (!size_piece(cpu, &request->limits, &piece, &bytes) ||
-        !ddl_size_add(bytes, library_memory(cpu->threads, request->rows, request->width, request->bf16),
-                      &bytes))
+    if (!size_piece(cpu, limits, &piece, &bytes) ||
+        !ddl_size_add(bytes, library_memory(cpu->threads, limits->N, limits->d, limits->bf16), &bytes))
         return SIZE_MAX;
     size_t sums = request->bf16 && !cpu->bf16_units ? CPU_SUMS * sizeof *cpu->sums : 0;
     return ddl_size_add(bytes, sums, &bytes) ? bytes : SIZE_MAX;

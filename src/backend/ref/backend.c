@@ -28,10 +28,10 @@ static ddl_status reserve_nothing(void *ctx, const struct ddl_limits *limits, st
     return DDL_OK;
 }
 
-static size_t no_memory(void *ctx, const struct ddl_memory_request *request)
+static size_t no_memory(void *ctx, const struct ddl_limits *limits)
 {
     (void)ctx;
-    (void)request;
+    (void)limits;
     return 0;
 }
 

@@ -121,7 +121,7 @@ ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_config *conf
                              config->d, config->c);
     /* the longest rows that are summed over N: w_a, b1, b2, the gate's out */
     size_t reduced = config->hidden > config->d ? config->hidden : config->d;
-    struct ddl_limits limits = { .d_c_taps = reduced > config->gate_hidden ? reduced : config->gate_hidden };
+    struct ddl_limits limits = { .summed = reduced > config->gate_hidden ? reduced : config->gate_hidden };
     status = backend->ops->reserve(backend->ctx, &limits, err);
     if (status)
         return status;

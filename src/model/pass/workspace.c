@@ -299,17 +299,18 @@ struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens
 {
     size_t taps = k->channels > 1 ? compress_taps(k) : 1;
     size_t embed = k->embed == DDL_EMBED_CONV ? k->embed_kernel : 1;
-    size_t widest = k->d_model * k->channels * larger(larger(taps, embed), k->steps);
+    size_t conv = k->d_model * k->channels * larger(larger(taps, embed), k->steps);
     size_t others = larger(k->steps * k->beta_hidden, k->head_dim); /* the gate's, QK-norm's */
     for (size_t layer = 0; layer < k->n_layers; layer++) {
         const struct residual_rule *rule = residual_rule_of(k, layer);
         others = larger(others, rule->most_sums ? rule->most_sums(k) : 0);
     }
     others = larger(others, k->n_layers + 1); /* weights of a sum of states */
-    return (struct ddl_limits){ .d_c_taps = widest > others ? widest : others,
+    return (struct ddl_limits){ .summed = larger(conv, others),
                                 .T = tokens, /* a cache requests its own */
+                                .d = k->d_model,
                                 .h = k->head_dim,
-                                .widest = widest_input(k) };
+                                .K = widest_input(k) };
 }
 
 static ddl_status measure(struct ddl_workspace *ws, const struct ddl_config *config, struct ddl_arena *arena,

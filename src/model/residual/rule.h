@@ -109,7 +109,7 @@ struct residual_rule {
     bool (*uses_f)(const struct ddl_config *config);
     /* Numbers of the widest row of a product of its parameters, other than d_model; NULL: none. */
     size_t (*widest)(const struct ddl_config *config);
-    /* Sums over rows in the largest gradient of its parameters that one op computes (ddl_limits.d_c_taps);
+    /* Sums over rows in the largest gradient of its parameters that one op computes (ddl_limits.summed);
      * NULL: no more than d c. */
     size_t (*most_sums)(const struct ddl_config *config);
     /* Floating-point operations of one sublayer for a token, without matrices of the group "matrix". */

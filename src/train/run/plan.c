@@ -68,16 +68,15 @@ static double data_bytes(const struct ddl_train_config *t, double tokens)
 static ddl_status backend_bytes(const struct ddl_train_config *t, size_t *bytes, size_t *capacity,
                                 bool *host_memory, struct ddl_error *err)
 {
-    const struct ddl_memory_request request = { .limits = ddl_workspace_limits(&t->config, t->seq),
-                                                .rows = ddl_train_share(t, 0).batch * t->seq,
-                                                .width = t->config.d_model,
-                                                .bf16 = t->precision == DDL_PRECISION_BF16 };
+    struct ddl_limits limits = ddl_workspace_limits(&t->config, t->seq);
+    limits.N = ddl_train_share(t, 0).batch * t->seq;
+    limits.bf16 = t->precision == DDL_PRECISION_BF16;
     ddl_backend *backend;
     ddl_status status = ddl_backend_create(&backend, t->backend, ddl_comm_threads(t->comm, t->threads), err);
     if (status)
         return status;
     *host_memory = backend->ops->host_memory;
-    *bytes = backend->ops->memory_estimate(backend->ctx, &request);
+    *bytes = backend->ops->memory_estimate(backend->ctx, &limits);
     *capacity = backend->ops->memory_capacity(backend->ctx);
     ddl_backend_free(backend);
     return *bytes < SIZE_MAX ? DDL_OK
