@@ -126,7 +126,7 @@ static void test_order_of_sums(void **state)
 {
     (void)state;
     enum { M = 230, N = 331, K = 500, FIRST = 101, ROWS = 83 };
-    static const struct ddl_limits little = { .d_c_taps = 1 }, much = { .d_c_taps = 1 << 18 };
+    static const struct ddl_limits little = { .summed = 1 }, much = { .summed = 1 << 18 };
     float *once = floats_around((size_t)M * N, NAN, 0), *rows = floats_around((size_t)ROWS * N, NAN, 0);
     struct matmul_bf16_args a = { .trans_b = true,
                                   .M = M,
@@ -166,7 +166,7 @@ static void test_rounded_products(void **state)
 {
     (void)state;
     enum { M = 5, N = 300000, K = 4 };
-    static const struct ddl_limits limits = { .d_c_taps = 1 };
+    static const struct ddl_limits limits = { .summed = 1 };
     float *C = floats_around((size_t)M * N, NAN, 0);
     uint16_t *C16 = malloc((size_t)M * N * sizeof *C16);
     assert_non_null(C16);

@@ -96,7 +96,7 @@ static size_t memory_estimate(void *ctx, const struct ddl_limits *limits)
     if (!size_piece(cpu, limits, &piece, &bytes) ||
         !ddl_size_add(bytes, library_memory(cpu->threads, limits->N, limits->d, limits->bf16), &bytes))
         return SIZE_MAX;
-    size_t sums = request->bf16 && !cpu->bf16_units ? CPU_SUMS * sizeof *cpu->sums : 0;
+    size_t sums = limits->bf16 && !cpu->bf16_units ? CPU_SUMS * sizeof *cpu->sums : 0;
     return ddl_size_add(bytes, sums, &bytes) ? bytes : SIZE_MAX;
 }
 

@@ -418,11 +418,12 @@ uint64_t *ddl_train_automatic_field(const struct ddl_option *row, struct ddl_tra
     return (uint64_t *)((char *)config + row->offset);
 }
 
-/* Its bit in ddl_train_config.computed: the rows that may be computed are counted. */
+/* Its bit in ddl_train_config.computed: the rows that may be computed are counted. `row` may be a copy of
+ * one, in a table of the caller's. */
 static uint64_t computed_bit(const struct ddl_option *row)
 {
     unsigned n = 0;
-    for (const struct ddl_option *before = rows; before < row; before++)
+    for (const struct ddl_option *before = rows; before->offset != row->offset; before++)
         n += before->automatic != NULL;
     return UINT64_C(1) << n;
 }
