@@ -3,7 +3,6 @@
 
 #include "base/file.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
@@ -105,25 +104,32 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
+static bool is_plugin(void *user, const char *name)
+{
+    char ignored[DDL_PLUGIN_NAME_SIZE];
+    (void)user;
+    return ddl_plugin_name(ignored, name);
+}
+
 size_t ddl_plugin_names(char (*names)[DDL_PLUGIN_NAME_SIZE], size_t most)
 {
-    char in[DDL_PLUGIN_PATH_SIZE], name[DDL_PLUGIN_NAME_SIZE];
-    const struct dirent *entry;
+    char in[DDL_PLUGIN_PATH_SIZE];
     size_t n = 0;
     bool exists;
     for (size_t i = 0; folder(i, in, &exists); i++) {
-        DIR *dir = exists ? opendir(in) : NULL;
-        while (dir && (entry = readdir(dir))) {
+        struct ddl_file_names files;
+        if (!exists || ddl_file_list(&files, in, is_plugin, NULL, NULL) != DDL_OK)
+            continue;
+        for (size_t f = 0; f < files.n; f++) {
+            char name[DDL_PLUGIN_NAME_SIZE];
             size_t known = 0;
-            if (!ddl_plugin_name(name, entry->d_name))
-                continue;
+            ddl_plugin_name(name, files.names[f]);
             while (known < n && strcmp(names[known], name) != 0)
                 known++;
             if (known == n && n < most)
                 memcpy(names[n++], name, sizeof name);
         }
-        if (dir)
-            closedir(dir);
+        ddl_file_names_free(&files);
     }
     qsort(names, n, sizeof *names, by_name);
     return n;

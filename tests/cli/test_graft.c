@@ -124,7 +124,7 @@ static void refusals(void **state)
         { add, "--layers 0 --rule deltas", "--rule: 'deltas' is none of add, delta, scale, gated, highway",
           2 },
         { add, "--layers 0 --rule gated --ddl-map v", "ddl_map: expected a key of the rule gated", 2 },
-        { add, "--layers 0 --beta-init 3", "--beta-init: 3 is out of range (0 to 2)", 2 },
+        { add, "--layers 0 --beta-init 3", "ddl_beta_init: 3 is out of range (0 to 2)", 2 },
         { add, "--rule delta", "graft: missing argument: expected --layers LIST, --sweep or", 2 },
         { add, "--layers 0 --csv", "--csv, --markdown: expected with --sweep", 2 },
         { add, "--sweep --json --csv", "expected one of --json, --csv and --markdown, found several", 2 },

@@ -37,6 +37,8 @@ python3 python/study_tables.py mixing runs/rivals-cpu|needs the runs of a study
 python3 python/study_tables.py forces runs/rivals-cpu|needs the runs of a study
 sh bench/models.sh|needs an idle machine
 ./dev build|builds the program under test
+./dev wheel|needs packages from PyPI
+pip install ./python|changes the Python that runs it
 hf download|downloads 30 GB
 sh bench/against_torch.sh|needs PyTorch and an idle machine
 sh bench/against_llama.sh|needs llama-cpp-python and an idle machine

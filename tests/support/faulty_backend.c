@@ -20,7 +20,12 @@ static void add_bf16(uint16_t *x, float added)
         real_ops->op(ctx, a);                                                                                \
         fault;                                                                                               \
     }
-AFTER(rmsnorm_fwd, rmsnorm_args, a->y ? (void)(a->y[0] += 0.5f) : add_bf16(a->y16, 0.5f))
+AFTER(rmsnorm_fwd, rmsnorm_args, {
+    if (a->y)
+        a->y[0] += 0.5f;
+    if (a->y16)
+        add_bf16(a->y16, 0.5f);
+})
 AFTER(matmul, matmul_args, a->C[0] += 0.5f)
 AFTER(matmul_bf16, matmul_bf16_args, a->C ? (void)(a->C[0] += 8.0f) : add_bf16(a->C16, 8.0f))
 AFTER(attention_bwd, attention_grad_args, a->dq[0] += 0.5f)
