@@ -4,12 +4,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import ddl_torch
 import torch
 import torch.nn as nn
-
-import ddl_torch
 from ddl_connection import Connection as PlainConnection
 from ddl_connection import Reader, Readout, State, expand
+
 from deep_delta import fused
 
 __all__ = ["Connection", "Reader", "Readout", "State", "expand", "load", "wrap"]
