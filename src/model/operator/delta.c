@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/operator/staging.h"
 #include "ops/defaults.h"
+#include "ops/operands.h"
 
 #include <math.h>
 
@@ -50,164 +51,102 @@ static ddl_status check(const struct shape *s, const char *call, struct ddl_erro
     return DDL_OK;
 }
 
-/* Names the first of n arrays that is missing. */
-static ddl_status need(const char *call, size_t n, const float *const *arrays, const char *const *names,
-                       struct ddl_error *err)
+/* Whether a call can be made: its shape, and the op that the backend needs for it. */
+static ddl_status check_call(const ddl_backend *backend, enum ddl_op op, const char *call,
+                             const struct shape *s, struct ddl_error *err)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (!arrays[i])
-            return ddl_error_set(err, DDL_E_USAGE, "%s: the array %s is NULL", call, names[i]);
-    }
-    return DDL_OK;
+    ddl_status status = check(s, call, err);
+    return status ? status : ddl_ops_require(backend, DDL_OP_LIST(op), call, err);
 }
-#define NEED(call, names, ...)                                                                               \
-    need(call, sizeof(names) / sizeof *(names), (const float *const[]){ __VA_ARGS__ }, names, err)
+
+static ddl_status missing(const char *call, const char *array, struct ddl_error *err)
+{
+    return ddl_error_set(err, DDL_E_USAGE, "%s: the array %s is NULL", call, array);
+}
+
+/* Calls the op with arguments whose arrays are host memory: staged as the op's description says. */
+static ddl_status call_staged(ddl_backend *backend, enum ddl_op op, const char *call, void *args,
+                              struct ddl_error *err)
+{
+    struct ddl_op_use use;
+    ddl_op_describe(op, args, &use);
+    for (size_t i = 0; i < use.n; i++) {
+        if (!use.operand[i].optional && !ddl_operand_get(&use.operand[i], args))
+            return missing(call, use.operand[i].name, err);
+    }
+    struct ddl_staging s = { .backend = backend };
+    for (size_t i = 0; i < use.n; i++) {
+        const struct ddl_operand *o = &use.operand[i];
+        float *host = ddl_operand_get(o, args);
+        size_t count = ddl_operand_span(o);
+        ddl_operand_set(o, args,
+                        o->access == DDL_READ    ? ddl_staging_in(&s, host, count)
+                        : o->access == DDL_WRITE ? ddl_staging_out(&s, host, count)
+                                                 : ddl_staging_inout(&s, host, count));
+    }
+    if (!s.failed)
+        ddl_op_call(op, backend, args);
+    return ddl_staging_finish(&s, err);
+}
 
 ddl_status ddl_delta_forward(ddl_backend *backend, const struct ddl_delta_args *args, struct ddl_error *err)
 {
-    static const char *const names[] = { "X", "q", "v", "beta", "X_out" };
+    static const char call[] = "ddl_delta_forward";
     struct ddl_delta_args a = *args;
     struct shape shape = { a.N, a.d, a.c, steps_of(a.steps), a.eps, a.form, a.update };
-    ddl_status status = check(&shape, "ddl_delta_forward", err);
-    if (!status)
-        status = ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_delta_fwd), "ddl_delta_forward", err);
-    if (status || a.N == 0)
-        return status;
-    if ((status = NEED("ddl_delta_forward", names, a.X, a.q, a.v, a.beta, a.X_out)))
-        return status;
-    size_t NR = a.N * shape.steps, NRc = NR * a.c, NRd = NR * a.d, Ndc = a.N * a.d * a.c;
-    struct ddl_staging s = { .backend = backend };
-    a.X = ddl_staging_in(&s, a.X, Ndc);
-    a.q = ddl_staging_in(&s, a.q, NRd);
-    a.v = ddl_staging_in(&s, a.v, NRc);
-    a.beta = ddl_staging_in(&s, a.beta, NR);
-    a.X_out = ddl_staging_out(&s, a.X_out, Ndc);
-    a.readout = ddl_staging_out(&s, a.readout, NRc);
-    if (!s.failed)
-        backend->ops->delta_fwd(backend->ctx, &a);
-    return ddl_staging_finish(&s, err);
+    ddl_status status = check_call(backend, DDL_OP_delta_fwd, call, &shape, err);
+    return status || a.N == 0 ? status : call_staged(backend, DDL_OP_delta_fwd, call, &a, err);
 }
 
 ddl_status ddl_delta_backward(ddl_backend *backend, const struct ddl_delta_grad_args *args,
                               struct ddl_error *err)
 {
-    static const char *const names[] = { "X (or X_next)", "q", "v", "beta", "G", "dX", "dq", "dv", "dbeta" };
-    static const char *const with_next[] = { "readout (needed with X_next)" };
+    static const char call[] = "ddl_delta_backward";
     struct ddl_delta_grad_args a = *args;
     struct shape shape = { a.N, a.d, a.c, steps_of(a.steps), a.eps, a.form, a.update };
-    ddl_status status = check(&shape, "ddl_delta_backward", err);
-    if (!status)
-        status = ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_delta_bwd), "ddl_delta_backward", err);
+    ddl_status status = check_call(backend, DDL_OP_delta_bwd, call, &shape, err);
     if (status || a.N == 0)
         return status;
     if (shape.steps > 1 && !a.X_next)
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "ddl_delta_backward: expected X_next with %zu steps, found X_next NULL",
+        return ddl_error_set(err, DDL_E_USAGE, "%s: expected X_next with %zu steps, found X_next NULL", call,
                              shape.steps);
-    const float *state = a.X_next ? a.X_next : a.X;
-    if ((status = NEED("ddl_delta_backward", names, state, a.q, a.v, a.beta, a.G, a.dX, a.dq, a.dv, a.dbeta)))
-        return status;
-    if (a.X_next && (status = NEED("ddl_delta_backward", with_next, a.readout)))
-        return status;
-    size_t NR = a.N * shape.steps, NRc = NR * a.c, NRd = NR * a.d, Ndc = a.N * a.d * a.c;
-    struct ddl_staging s = { .backend = backend };
-    a.X = a.X_next ? NULL : ddl_staging_in(&s, a.X, Ndc);
-    a.X_next = ddl_staging_inout(&s, a.X_next, Ndc);
-    a.q = ddl_staging_in(&s, a.q, NRd);
-    a.v = ddl_staging_in(&s, a.v, NRc);
-    a.beta = ddl_staging_in(&s, a.beta, NR);
-    a.readout = ddl_staging_in(&s, a.readout, NRc);
-    a.G = ddl_staging_in(&s, a.G, Ndc);
-    a.dX = ddl_staging_out(&s, a.dX, Ndc);
-    a.dq = ddl_staging_out(&s, a.dq, NRd);
-    a.dv = ddl_staging_out(&s, a.dv, NRc);
-    a.dbeta = ddl_staging_out(&s, a.dbeta, NR);
-    if (!s.failed)
-        backend->ops->delta_bwd(backend->ctx, &a);
-    return ddl_staging_finish(&s, err);
+    if (!a.X_next && !a.X)
+        return missing(call, "X (or X_next)", err);
+    if (a.X_next && !a.readout)
+        return missing(call, "readout (needed with X_next)", err);
+    if (a.X_next)
+        a.X = NULL;
+    return call_staged(backend, DDL_OP_delta_bwd, call, &a, err);
 }
 
 ddl_status ddl_delta_inverse(ddl_backend *backend, const struct ddl_delta_inverse_args *args,
                              struct ddl_error *err)
 {
-    static const char *const names[] = { "X_out", "q", "v", "beta", "readout", "X" };
+    static const char call[] = "ddl_delta_inverse";
     struct ddl_delta_inverse_args a = *args;
     struct shape shape = { a.N, a.d, a.c, steps_of(a.steps), a.eps, a.form, a.update };
-    ddl_status status = check(&shape, "ddl_delta_inverse", err);
-    if (!status)
-        status = ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_delta_inverse), "ddl_delta_inverse", err);
-    if (status || a.N == 0)
-        return status;
-    if ((status = NEED("ddl_delta_inverse", names, a.X_out, a.q, a.v, a.beta, a.readout, a.X)))
-        return status;
-    size_t NR = a.N * shape.steps, NRc = NR * a.c, NRd = NR * a.d, Ndc = a.N * a.d * a.c;
-    struct ddl_staging s = { .backend = backend };
-    a.X_out = ddl_staging_in(&s, a.X_out, Ndc);
-    a.q = ddl_staging_in(&s, a.q, NRd);
-    a.v = ddl_staging_in(&s, a.v, NRc);
-    a.beta = ddl_staging_in(&s, a.beta, NR);
-    a.readout = ddl_staging_in(&s, a.readout, NRc);
-    a.X = ddl_staging_out(&s, a.X, Ndc);
-    if (!s.failed)
-        backend->ops->delta_inverse(backend->ctx, &a);
-    return ddl_staging_finish(&s, err);
+    ddl_status status = check_call(backend, DDL_OP_delta_inverse, call, &shape, err);
+    return status || a.N == 0 ? status : call_staged(backend, DDL_OP_delta_inverse, call, &a, err);
 }
 
 ddl_status ddl_elementwise_forward(ddl_backend *backend, const struct ddl_elementwise_args *args,
                                    struct ddl_error *err)
 {
-    static const char *const names[] = { "x", "q", "v", "beta", "x_out" };
+    static const char call[] = "ddl_elementwise_forward";
     struct ddl_elementwise_args a = *args;
     struct shape shape = { a.N, a.d, 1, 1, a.eps, DDL_FORM_UNIT, DDL_UPDATE_DELTA };
-    ddl_status status = check(&shape, "ddl_elementwise_forward", err);
-    if (!status)
-        status =
-            ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_elementwise_fwd), "ddl_elementwise_forward", err);
-    if (status || a.N == 0)
-        return status;
-    if ((status = NEED("ddl_elementwise_forward", names, a.x, a.q, a.v, a.beta, a.x_out)))
-        return status;
-    size_t Nd = a.N * a.d;
-    struct ddl_staging s = { .backend = backend };
-    a.x = ddl_staging_in(&s, a.x, Nd);
-    a.q = ddl_staging_in(&s, a.q, Nd);
-    a.v = ddl_staging_in(&s, a.v, Nd);
-    a.beta = ddl_staging_in(&s, a.beta, a.N);
-    a.x_out = ddl_staging_out(&s, a.x_out, Nd);
-    if (!s.failed)
-        backend->ops->elementwise_fwd(backend->ctx, &a);
-    return ddl_staging_finish(&s, err);
+    ddl_status status = check_call(backend, DDL_OP_elementwise_fwd, call, &shape, err);
+    return status || a.N == 0 ? status : call_staged(backend, DDL_OP_elementwise_fwd, call, &a, err);
 }
 
 ddl_status ddl_elementwise_backward(ddl_backend *backend, const struct ddl_elementwise_grad_args *args,
                                     struct ddl_error *err)
 {
-    static const char *const names[] = { "x", "q", "v", "beta", "G", "dx", "dq", "dv", "dbeta" };
+    static const char call[] = "ddl_elementwise_backward";
     struct ddl_elementwise_grad_args a = *args;
     struct shape shape = { a.N, a.d, 1, 1, a.eps, DDL_FORM_UNIT, DDL_UPDATE_DELTA };
-    ddl_status status = check(&shape, "ddl_elementwise_backward", err);
-    if (!status)
-        status =
-            ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_elementwise_bwd), "ddl_elementwise_backward", err);
-    if (status || a.N == 0)
-        return status;
-    if ((status =
-             NEED("ddl_elementwise_backward", names, a.x, a.q, a.v, a.beta, a.G, a.dx, a.dq, a.dv, a.dbeta)))
-        return status;
-    size_t Nd = a.N * a.d;
-    struct ddl_staging s = { .backend = backend };
-    a.x = ddl_staging_in(&s, a.x, Nd);
-    a.q = ddl_staging_in(&s, a.q, Nd);
-    a.v = ddl_staging_in(&s, a.v, Nd);
-    a.beta = ddl_staging_in(&s, a.beta, a.N);
-    a.G = ddl_staging_in(&s, a.G, Nd);
-    a.dx = ddl_staging_out(&s, a.dx, Nd);
-    a.dq = ddl_staging_out(&s, a.dq, Nd);
-    a.dv = ddl_staging_out(&s, a.dv, Nd);
-    a.dbeta = ddl_staging_out(&s, a.dbeta, a.N);
-    if (!s.failed)
-        backend->ops->elementwise_bwd(backend->ctx, &a);
-    return ddl_staging_finish(&s, err);
+    ddl_status status = check_call(backend, DDL_OP_elementwise_bwd, call, &shape, err);
+    return status || a.N == 0 ? status : call_staged(backend, DDL_OP_elementwise_bwd, call, &a, err);
 }
 
 struct ddl_spectrum ddl_delta_spectrum(size_t d, size_t c, const float *q, float beta, float eps, int form)
