@@ -208,6 +208,8 @@ DDL_API int ddl_config_residual(const struct ddl_config *config, size_t layer);
 DDL_API bool ddl_config_average_follows(const struct ddl_config *config, size_t layer);
 /* How many steps a sublayer of `layer` of config takes: ddl_steps with the rule delta, 1 with others. */
 DDL_API size_t ddl_config_residual_steps(const struct ddl_config *config, size_t layer);
+/* How many steps all sublayers of config take together. */
+DDL_API size_t ddl_config_steps(const struct ddl_config *config);
 /* The name of the rule of `layer` of config: "add", "delta", ... */
 DDL_API const char *ddl_config_residual_name(const struct ddl_config *config, size_t layer);
 /* Whether F's output in `layer` of config is normalized: ddl_f_norm, in a layer whose rule allows it. */

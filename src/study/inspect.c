@@ -21,8 +21,7 @@ struct ddl_inspect_config ddl_inspect_defaults(void)
 /* Counts the steps of all sublayers, and those of which singular values are computed. */
 static void count_steps(struct ddl_inspection *in)
 {
-    size_t most;
-    in->n_sublayers = ddl_rows_steps(in->k, &most);
+    in->n_sublayers = ddl_config_steps(in->k);
     for (size_t l = 0; l < in->k->n_layers; l++)
         in->n_delta += trace_has_update(in->k, l) ? DDL_SUBLAYERS * ddl_config_residual_steps(in->k, l) : 0;
 }
@@ -48,7 +47,7 @@ static bool allocate_sums(struct ddl_inspection *in)
             size_t means = inspection_means(in->k, layer, (int)(sublayer % DDL_SUBLAYERS));
             sums->figures.channel2 = take(&fits, in->c, sizeof *sums->figures.channel2);
             sums->steps = take(&fits, DDL_INSPECT_EXACT, sizeof *sums->steps);
-            sums->means = take(&fits, 2 * means, sizeof *sums->means);
+            sums->means = take(&fits, 4 * means, sizeof *sums->means);
             if (fits)
                 ddl_figures_begin(&sums->figures, in->c);
         }

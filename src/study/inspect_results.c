@@ -6,16 +6,17 @@
 _Static_assert((int)DDL_INSPECT_BINS == (int)DDL_DISTRIBUTION_BINS,
                "a histogram is that of its distribution");
 
-/* The means of tensors, which take the place of their sums. */
+/* The means of tensors, behind their sums. */
 static void set_means(const struct ddl_inspection *in, struct sublayer_sums *sums,
                       struct ddl_inspect_sublayer *out)
 {
     const struct trace_tensor *of;
-    double *means = sums->means, *products = means + inspection_means(in->k, out->layer, out->sub);
-    for (double *mean = means; mean < 2 * (products - means) + means; mean++)
-        *mean /= (double)in->rows;
+    size_t n = inspection_means(in->k, out->layer, out->sub);
+    double *means = sums->means + 2 * n, *products = means + n;
+    for (size_t i = 0; i < 2 * n; i++)
+        means[i] = sums->means[i] / (double)in->rows;
     for (size_t i = 0; (of = trace_tensor_at(in->k, out->layer, i)); i++) {
-        size_t width = of->width ? of->width(in->k, out->layer, out->sub) : 1;
+        size_t width = trace_width(of, in->k, out->layer, out->sub);
         size_t rows = of->summary == TRACE_MIXING ? in->c : 0;
         if ((of->summary != TRACE_MEAN && of->summary != TRACE_MIXING) || out->n_means + 2 > DDL_MOST_MEANS)
             continue;

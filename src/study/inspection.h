@@ -19,7 +19,9 @@ struct sublayer_sums {
     float *steps;             /* (DDL_INSPECT_EXACT) |X' - X| / |X| of the first rows */
     double *position_sum;     /* (seq)  */
     uint64_t *position_count; /* (seq)  */
-    double *means; /* (n_means of the sublayer) sums of the numbers of tensors, and of products of matrices */
+    /* (2, 2, inspection_means of the sublayer): sums, then means; of the numbers of tensors, then of the
+     * products of matrices. */
+    double *means;
     struct extremes highest, lowest;
 };
 
@@ -60,7 +62,7 @@ struct ddl_inspection {
     struct ddl_inspect_depth depth;
 };
 
-/* Numbers of `means` of a sublayer. */
+/* Numbers of the tensors of a sublayer of which means are taken. */
 size_t inspection_means(const struct ddl_config *config, size_t layer, int sub);
 /* A ddl_sublayer_fn; user: the inspection. */
 void inspection_observe(void *user, const struct ddl_sublayer_trace *trace);

@@ -55,7 +55,7 @@ static void add_gate(struct ddl_inspection *in, struct sublayer_sums *sums,
                      const struct ddl_sublayer_trace *trace, size_t r)
 {
     size_t gate = ddl_rows_gate(&in->copies, trace), width = trace->tensor[gate].width;
-    if (!begin_gate(in, sums, trace->tensor[gate].of->top(in->k), width)) {
+    if (in->out_of_memory || !begin_gate(in, sums, trace->tensor[gate].of->top(in->k), width)) {
         in->out_of_memory = true;
         return;
     }
@@ -128,7 +128,7 @@ size_t inspection_means(const struct ddl_config *config, size_t layer, int sub)
     size_t n = 0;
     for (size_t i = 0; (of = trace_tensor_at(config, layer, i)); i++) {
         if (of->summary == TRACE_MEAN || of->summary == TRACE_MIXING)
-            n += of->width ? of->width(config, layer, sub) : 1;
+            n += trace_width(of, config, layer, sub);
     }
     return n;
 }

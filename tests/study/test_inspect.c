@@ -101,6 +101,7 @@ static ddl_inspection *inspect(struct small_model *f, size_t batch)
     for (size_t b = 0; b < SMALL_B; b += batch) {
         struct ddl_batch part = { batch, SMALL_T, f->tokens + b * SMALL_T, f->targets + b * SMALL_T };
         assert_ok(ddl_inspect_batch(in, &part, &err), err);
+        assert_ok(ddl_inspect_finish(in, &err), err); /* may be repeated, with batches between */
     }
     assert_ok(ddl_inspect_finish(in, &err), err);
     return in;
@@ -372,6 +373,28 @@ static int stop(void *user, uint64_t done, uint64_t total)
     return 1;
 }
 
+/* Results can be computed again: the means of the rule's tensors stay what they are. */
+static void finished_again(void **state)
+{
+    (void)state;
+    struct ddl_config k = small_config("hyper");
+    struct small_model f;
+    struct ddl_error err;
+    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    ddl_inspection *in = inspect(&f, SMALL_B);
+    const struct ddl_inspect_sublayer *s = ddl_inspect_sublayer(in, 1);
+    double before[DDL_MOST_MEANS];
+    assert_true(s->n_means > 0);
+    for (size_t i = 0; i < s->n_means; i++)
+        before[i] = s->means[i].value[0];
+    assert_ok(ddl_inspect_finish(in, &err), err);
+    s = ddl_inspect_sublayer(in, 1);
+    for (size_t i = 0; i < s->n_means; i++)
+        assert_true(s->means[i].value[0] == before[i]);
+    ddl_inspect_free(in);
+    small_model_free(&f);
+}
+
 static void errors(void **state)
 {
     (void)state;
@@ -410,6 +433,7 @@ int main(void)
         cmocka_unit_test(forced_gates_show),
         cmocka_unit_test(fixed_gates_show),
         cmocka_unit_test(freezing_a_constant_gate_is_identical),
+        cmocka_unit_test(finished_again),
         cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

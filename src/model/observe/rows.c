@@ -4,18 +4,6 @@
 
 /* ---- memory ---- */
 
-size_t ddl_rows_steps(const struct ddl_config *config, size_t *most)
-{
-    size_t n = 0;
-    *most = 0;
-    for (size_t l = 0; l < config->n_layers; l++) {
-        size_t steps = ddl_config_residual_steps(config, l);
-        n += DDL_SUBLAYERS * steps;
-        *most = steps > *most ? steps : *most;
-    }
-    return n;
-}
-
 bool ddl_rows_has_all(const struct ddl_traced *tensor)
 {
     return tensor->of->summary == TRACE_HISTOGRAM && tensor->width == 1;
@@ -43,7 +31,7 @@ static size_t numbers_of_sublayer(const struct ddl_rows *rows, size_t layer, int
     const struct trace_tensor *of;
     size_t n = 0;
     for (size_t i = 0; (of = trace_tensor_at(k, layer, i)); i++) {
-        const struct ddl_traced tensor = { .of = of, .width = of->width ? of->width(k, layer, sub) : 1 };
+        const struct ddl_traced tensor = { .of = of, .width = trace_width(of, k, layer, sub) };
         if (is_copied(of))
             n += numbers_of(&tensor, rows->all, rows->most, ddl_config_residual_steps(k, layer));
     }
@@ -55,7 +43,11 @@ void ddl_rows_place(struct ddl_rows *rows, struct ddl_arena *arena)
     const struct ddl_config *k = rows->config;
     size_t d = k->d_model, numbers = 0, most = rows->most;
     rows->c = ddl_config_state_channels(k);
-    ddl_rows_steps(k, &rows->most_steps);
+    rows->most_steps = 0;
+    for (size_t l = 0; l < k->n_layers; l++) {
+        size_t steps = ddl_config_residual_steps(k, l);
+        rows->most_steps = steps > rows->most_steps ? steps : rows->most_steps;
+    }
     ddl_figure_table_init(&rows->table);
     for (size_t s = 0; s < DDL_SUBLAYERS * k->n_layers; s++) {
         size_t n = numbers_of_sublayer(rows, s / DDL_SUBLAYERS, (int)(s % DDL_SUBLAYERS));

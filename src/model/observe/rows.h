@@ -27,8 +27,6 @@ struct ddl_rows {
 
 /* Sets the first members and measures or places the others. */
 void ddl_rows_place(struct ddl_rows *rows, struct ddl_arena *arena);
-/* How many steps all sublayers of a model have together. */
-size_t ddl_rows_steps(const struct ddl_config *config, size_t *most);
 
 /* Copies a sublayer's state before it is computed, or its state and its tensors after. */
 void ddl_rows_copy(struct ddl_rows *rows, const struct ddl_sublayer_trace *trace);

@@ -60,6 +60,11 @@ bool trace_has_update(const struct ddl_config *config, size_t layer)
     return residual_rule_of(config, layer)->update != NULL;
 }
 
+size_t trace_width(const struct trace_tensor *of, const struct ddl_config *config, size_t layer, int sub)
+{
+    return of->width ? of->width(config, layer, sub) : 1;
+}
+
 void trace_collect(const struct sublayer *s, struct ddl_sublayer_trace *out)
 {
     const struct ddl_config *k = s->p->config;
@@ -71,7 +76,7 @@ void trace_collect(const struct sublayer *s, struct ddl_sublayer_trace *out)
     for (out->n = 0; out->n < DDL_MOST_TRACED && (of = trace_tensor_at(k, s->layer, out->n)); out->n++) {
         owner = of->data ? out->n : owner;
         out->tensor[out->n] = (struct ddl_traced){ .of = of,
-                                                   .width = of->width ? of->width(k, s->layer, s->sub) : 1,
+                                                   .width = trace_width(of, k, s->layer, s->sub),
                                                    .x = of->data ? of->data(s) : NULL,
                                                    .part = owner,
                                                    .offset = of->data ? 0 : of->offset(k) };

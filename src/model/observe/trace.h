@@ -126,6 +126,8 @@ void trace_row_set(struct trace_row *row, double *k, double *p);
 
 /* The tensors of the rule of a layer, then those of options: number i of a sublayer, or NULL. */
 const struct trace_tensor *trace_tensor_at(const struct ddl_config *config, size_t layer, size_t i);
+/* Its numbers in a sublayer (struct trace_tensor, width). */
+size_t trace_width(const struct trace_tensor *of, const struct ddl_config *config, size_t layer, int sub);
 /* Whether the rule of a layer has a struct trace_update. */
 bool trace_has_update(const struct ddl_config *config, size_t layer);
 /* Sets the members of *out that describe a sublayer which was just computed, from f on. s->stream and

@@ -438,10 +438,7 @@ static struct ddl_sublayer_trace trace_of(const struct ddl_workspace *ws, size_t
 
 size_t ddl_workspace_n_steps(const ddl_workspace *ws)
 {
-    size_t n = 0;
-    for (size_t l = 0; l < ws->model->config.n_layers; l++)
-        n += 2 * ddl_config_residual_steps(&ws->model->config, l);
-    return n;
+    return ddl_config_steps(&ws->model->config);
 }
 
 /* The tensor of step *s of all, which becomes the number within the sublayer; NULL if there is none. */

@@ -38,6 +38,14 @@ size_t ddl_config_residual_steps(const struct ddl_config *config, size_t layer)
     return rule->steps ? rule->steps(config) : 1;
 }
 
+size_t ddl_config_steps(const struct ddl_config *config)
+{
+    size_t n = 0;
+    for (size_t l = 0; l < config->n_layers; l++)
+        n += DDL_SUBLAYERS * ddl_config_residual_steps(config, l);
+    return n;
+}
+
 bool ddl_config_normalizes_f(const struct ddl_config *config, size_t layer)
 {
     return config->f_norm && rules[ddl_config_residual(config, layer)]->normalizes_f;

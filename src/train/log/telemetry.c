@@ -21,10 +21,10 @@ static void carve(struct ddl_telemetry *t, struct ddl_arena *a, const struct ddl
 
 static struct ddl_telemetry sized(const struct ddl_config *k, size_t batch_rows)
 {
-    size_t rows = batch_rows < DDL_TELEMETRY_ROWS ? batch_rows : DDL_TELEMETRY_ROWS, most;
+    size_t rows = batch_rows < DDL_TELEMETRY_ROWS ? batch_rows : DDL_TELEMETRY_ROWS;
     return (
         struct ddl_telemetry){ .rows = rows,
-                               .n_sublayers = ddl_rows_steps(k, &most),
+                               .n_sublayers = ddl_config_steps(k),
                                .copies = { .config = k, .all = batch_rows, .most = rows, .with_f = true } };
 }
 
