@@ -61,16 +61,11 @@ static float *slot_of(const struct pass *p, const struct stream *stream, size_t 
     return p->ws->averages.states + i * state_size(p, stream);
 }
 
-static void copy(const struct pass *p, size_t n, const float *src, float *dst)
-{
-    p->ops->copy(p->ctx, &(struct copy_args){ .rows = 1, .width = n, .src = src, .dst = dst });
-}
-
 /* Leaves X_i in slot i, and the stream in slot i + 1 with the same values. */
 static void keep(const struct pass *p, struct stream *stream, size_t i)
 {
     float *next = slot_of(p, stream, i + 1);
-    copy(p, state_size(p, stream), stream->X, next);
+    pass_copy(p, state_size(p, stream), stream->X, next);
     stream->X = next;
 }
 
@@ -165,8 +160,8 @@ static void sum_bwd(const struct pass *p, const struct stream *stream, size_t la
                                                                .G = stream->dX,
                                                                .dw = param_grad(p, slot) });
     probe_grad(p, slot);
-    copy(p, n, stream->dX, slot_of(p, stream, i + 1));
-    copy(p, terms, param_value(p, slot), p->ws->averages.weights + i * (k->n_layers + 1));
+    pass_copy(p, n, stream->dX, slot_of(p, stream, i + 1));
+    pass_copy(p, terms, param_value(p, slot), p->ws->averages.weights + i * (k->n_layers + 1));
 }
 
 void average_bwd(const struct pass *p, struct stream *stream, size_t layer)

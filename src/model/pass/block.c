@@ -142,8 +142,7 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
     const float *x_in = rule->read_fwd(&s, p->cache ? &p->cache->layer[layer].compress[sub] : NULL);
     struct operand ctx = norm_fwd(&s, x_in);
     if (s.acts->state)
-        p->ops->copy(p->ctx,
-                     &(struct copy_args){ .rows = 1, .width = n, .src = stream->X, .dst = s.acts->state });
+        pass_copy(p, n, stream->X, s.acts->state);
     p->ws->layer[layer].sub[sub].before = s.acts->state ? s.acts->state : stream->X;
     stream->X_next = s.acts->next ? s.acts->next : stream->X;
     if (rule->adds_in_place) {

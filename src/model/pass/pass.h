@@ -23,4 +23,10 @@ struct pass {
     struct ddl_ragged ragged; /* with a cache; then B = 1, T = N */
 };
 
+/* Copies n floats from src to dst. */
+static inline void pass_copy(const struct pass *p, size_t n, const float *src, float *dst)
+{
+    p->ops->copy(p->ctx, &(struct copy_args){ .rows = 1, .width = n, .src = src, .dst = dst });
+}
+
 #endif

@@ -14,8 +14,8 @@
 #include "model/residual/table.h"
 
 enum { QUERY, NORM }; /* parameters */
-/* Activations: the query times the norm's weight (d); the weights of n + 1 sources (N, n + 1). With M the
- * most sources there are: */
+/* Memory of the readout, which the sublayers share, as backward computes both again: the query times the
+ * norm's weight (d); the weights of n + 1 sources (N, n + 1). With M the most sources there are: */
 enum { Q, ALPHA };
 /* Scratch, by sublayer with the readout last: the same two (2L + 1, d) and (2L + 1, N, M); the gradients of
  * the scores, times the reciprocal norms (2L + 1, N, M); the gradient of q (d). */
@@ -26,7 +26,6 @@ struct depth {
     const struct pass *p;
     size_t s; /* number of the sublayer; 2L: the readout */
     const int *slots;
-    float *const *acts;
 };
 
 static size_t sublayers(const struct ddl_config *k)
@@ -53,18 +52,19 @@ static float *part_of(const struct pass *p, size_t s)
     return p->ws->X + slot * p->N * p->config->d_model;
 }
 
+static size_t number_of(const struct sublayer *s)
+{
+    return 2 * s->layer + (size_t)s->sub;
+}
+
 static struct depth depth_of(const struct sublayer *s)
 {
-    return (struct depth){
-        .p = s->p, .s = 2 * s->layer + (size_t)s->sub, .slots = s->slots, .acts = s->acts->rule
-    };
+    return (struct depth){ s->p, number_of(s), s->slots };
 }
 
 static struct depth depth_of_readout(const struct pass *p)
 {
-    return (struct depth){
-        .p = p, .s = sublayers(p->config), .slots = p->m->params.slots.readout_form, .acts = p->ws->readout
-    };
+    return (struct depth){ p, sublayers(p->config), p->m->params.slots.readout_form };
 }
 
 static void fold(const struct depth *at, float *q)
@@ -96,10 +96,11 @@ static struct depth_args sources_of(const struct depth *at, const float *q)
 static void depth_fwd(const struct depth *at, float *h)
 {
     const struct pass *p = at->p;
-    fold(at, at->acts[Q]);
-    struct depth_args args = sources_of(at, at->acts[Q]);
+    float *const *shared = p->ws->readout;
+    fold(at, shared[Q]);
+    struct depth_args args = sources_of(at, shared[Q]);
     args.width = args.n + 1;
-    args.alpha = at->acts[ALPHA];
+    args.alpha = shared[ALPHA];
     args.h = h;
     p->ops->depth_fwd(p->ctx, &args);
     probe_tensor(p, "alpha", args.alpha, args.width);
@@ -130,8 +131,7 @@ static void depth_bwd(const struct depth *at, const float *dh)
                                                                .dnorm = param_grad(p, at->slots[NORM]) });
     probe_grad(p, at->slots[QUERY]);
     probe_grad(p, at->slots[NORM]);
-    p->ops->copy(
-        p->ctx, &(struct copy_args){ .rows = 1, .width = p->N * d, .src = dh, .dst = part_of(p, at->s + 1) });
+    pass_copy(p, p->N * d, dh, part_of(p, at->s + 1));
 }
 
 /* The gradient of the part before sublayer s: it is a source of that sublayer, and as a finished block of all
@@ -197,14 +197,12 @@ static void layout(const struct layout *l, float **acts)
 
 static void embed_depth_fwd(const struct pass *p, const struct stream *stream, const float *x)
 {
-    p->ops->copy(p->ctx, &(struct copy_args){
-                             .rows = 1, .width = p->N * p->config->d_model, .src = x, .dst = stream->X });
+    pass_copy(p, p->N * p->config->d_model, x, stream->X);
 }
 
 static void embed_depth_bwd(const struct pass *p, const struct stream *stream, float *dx)
 {
-    p->ops->copy(p->ctx, &(struct copy_args){
-                             .rows = 1, .width = p->N * p->config->d_model, .src = stream->dX, .dst = dx });
+    pass_copy(p, p->N * p->config->d_model, stream->dX, dx);
 }
 
 static const float *readout_depth_fwd(const struct pass *p, const struct stream *stream)
@@ -270,15 +268,12 @@ static const float *read_fwd(const struct sublayer *s, struct history *history)
 static bool place(const struct sublayer *s)
 {
     const struct pass *p = s->p;
-    size_t at = 2 * s->layer + (size_t)s->sub;
+    size_t at = number_of(s);
     struct stream *stream = s->stream;
     bool adds = at % p->config->attnres_block != 0;
     stream->X_next = part_of(p, at + 1);
     if (adds && stream->X_next != stream->X)
-        p->ops->copy(p->ctx, &(struct copy_args){ .rows = 1,
-                                                  .width = p->N * p->config->d_model,
-                                                  .src = stream->X,
-                                                  .dst = stream->X_next });
+        pass_copy(p, p->N * p->config->d_model, stream->X, stream->X_next);
     return adds;
 }
 
@@ -311,7 +306,6 @@ const struct residual_rule residual_attnres = {
     .adds_in_place = true,
     .check = check,
     .params = add_params,
-    .layout = layout,
     .scratch = scratch,
     .most_sums = most_sums,
     .read_fwd = read_fwd,
