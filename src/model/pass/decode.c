@@ -9,7 +9,8 @@
 #include "model/observe/probe_calls.h"
 #include "model/pass/workspace.h"
 
-/* Sizes of the batch, and its arrays in the cache's integers, first in host memory, then uploaded. */
+/* Sizes of the batch, and its arrays in the cache's integers, the rows of its outputs last: first in host
+ * memory, then uploaded. */
 static struct ddl_ragged upload_ragged(const struct ddl_cache *cache, const struct ddl_decode_batch *batch)
 {
     const struct ddl_backend *backend = cache->model->backend;
@@ -35,8 +36,11 @@ static struct ddl_ragged upload_ragged(const struct ddl_cache *cache, const stru
         r.max_rows = s->rows > r.max_rows ? s->rows : r.max_rows;
     }
     first[r.B] = (int32_t)r.N;
-    backend->ops->upload(backend->ctx, cache->integers, host,
-                         ((size_t)(r.sequence - base) + r.N) * sizeof *host);
+    int32_t *outputs = host + (cache->outputs - base);
+    for (size_t i = 0; i < batch->n_outputs; i++)
+        outputs[i] = (int32_t)batch->outputs[i].row;
+    const int32_t *end = batch->n_outputs ? cache->outputs + batch->n_outputs : r.sequence + r.N;
+    backend->ops->upload(backend->ctx, cache->integers, host, (size_t)(end - base) * sizeof *host);
     return r;
 }
 
