@@ -52,7 +52,7 @@ static struct operand normed(const struct pass *p, struct part part)
 static void logits_fwd(const struct pass *p, struct part part)
 {
     const struct linear l = product_of(p, part, param_weight(p, p->m->params.slots.wte));
-    product_fwd(p, &l, normed(p, part), p->ws->logits, false);
+    product_fwd(p, &l, normed(p, part), (struct activation){ .value = p->ws->logits }, false);
 }
 
 /* From the part's dz: dE += scale dz^T x, and its share of dx = scale dz E in dctx. */

@@ -60,7 +60,8 @@ static void multiply(const struct pass *p, const struct product *a)
                                                       .ldc = a->N });
 }
 
-void product_fwd(const struct pass *p, const struct linear *l, struct operand x, float *y, bool accumulate)
+void product_fwd(const struct pass *p, const struct linear *l, struct operand x, struct activation y,
+                 bool accumulate)
 {
     multiply(p, &(struct product){ .trans_b = true,
                                    .M = l->N,
@@ -70,7 +71,7 @@ void product_fwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .A = x,
                                    .B = l->W.form,
                                    .beta = accumulate ? 1 : 0,
-                                   .C.value = y });
+                                   .C = y });
 }
 
 void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
@@ -114,20 +115,14 @@ void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, struct op
                 float *y, bool accumulate)
 {
     const struct linear l = { N, in, out, 1, W };
-    product_fwd(p, &l, operand_for(p, &W, N * in, x, FORWARD), y, accumulate);
+    product_fwd(p, &l, operand_for(p, &W, N * in, x, FORWARD), (struct activation){ .value = y }, accumulate);
 }
 
 void linear_fwd_rounded(const struct pass *p, size_t N, size_t in, size_t out, struct operand x,
                         struct weight W, struct activation y)
 {
-    multiply(p, &(struct product){ .trans_b = true,
-                                   .M = N,
-                                   .N = out,
-                                   .K = in,
-                                   .alpha = 1,
-                                   .A = operand_for(p, &W, N * in, x, FORWARD),
-                                   .B = W.form,
-                                   .C = y });
+    const struct linear l = { N, in, out, 1, W };
+    product_fwd(p, &l, operand_for(p, &W, N * in, x, FORWARD), y, false);
 }
 
 void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct operand dy,

@@ -20,7 +20,8 @@ struct linear {
     float scale;
     struct weight W;
 };
-void product_fwd(const struct pass *p, const struct linear *l, struct operand x, float *y, bool accumulate);
+void product_fwd(const struct pass *p, const struct linear *l, struct operand x, struct activation y,
+                 bool accumulate);
 void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
                  bool accumulate);
 
