@@ -36,26 +36,30 @@ static const char *chosen_plugin(void)
     return path && *path ? path : NULL;
 }
 
+typedef char plugin_name[DDL_PLUGIN_NAME_SIZE];
+
+/* The names of the backends that are plugins, that of the environment last. Returns their number. */
+static size_t list_plugins(plugin_name names[MOST_BACKENDS + 1])
+{
+    plugin_name chosen;
+    bool has_chosen = chosen_plugin() && ddl_plugin_name(chosen, chosen_plugin()) && !find_built_in(chosen);
+    size_t n = ddl_plugin_names(names, MOST_BACKENDS), kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(names[i], "mpi") != 0 && !find_built_in(names[i]) &&
+            !(has_chosen && strcmp(names[i], chosen) == 0))
+            memmove(names[kept++], names[i], sizeof *names);
+    }
+    if (has_chosen)
+        memcpy(names[kept++], chosen, sizeof *names);
+    return kept;
+}
+
 const char *ddl_backend_list(size_t i, char *name)
 {
-    char names[MOST_BACKENDS][DDL_PLUGIN_NAME_SIZE], chosen[DDL_PLUGIN_NAME_SIZE];
-    if (i < BUILT_IN) {
-        snprintf(name, DDL_BACKEND_NAME_SIZE, "%s", built_in[i]->name);
-        return name;
-    }
-    size_t n = ddl_plugin_names(names, MOST_BACKENDS), kept = 0, at = i - BUILT_IN;
-    bool has_chosen = chosen_plugin() && ddl_plugin_name(chosen, chosen_plugin()) && !find_built_in(chosen);
-    for (size_t k = 0; k < n; k++) {
-        bool is_backend = strcmp(names[k], "mpi") != 0 && !find_built_in(names[k]) &&
-                          !(has_chosen && strcmp(names[k], chosen) == 0);
-        if (is_backend && kept++ == at) {
-            memcpy(name, names[k], DDL_BACKEND_NAME_SIZE);
-            return name;
-        }
-    }
-    if (!has_chosen || at != kept)
+    plugin_name names[MOST_BACKENDS + 1];
+    if (i >= BUILT_IN && i - BUILT_IN >= list_plugins(names))
         return NULL;
-    memcpy(name, chosen, DDL_BACKEND_NAME_SIZE);
+    snprintf(name, DDL_BACKEND_NAME_SIZE, "%s", i < BUILT_IN ? built_in[i]->name : names[i - BUILT_IN]);
     return name;
 }
 

@@ -139,6 +139,12 @@ static void pass_wait(void *ctx, ddl_event event)
     real->ops->wait(real->ctx, event);
 }
 
+static size_t pass_q8_bytes(void *ctx, size_t rows, size_t width)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->q8_bytes(real->ctx, rows, width);
+}
+
 void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
 {
     *profile = (struct ddl_profile){ .real = real, .ops = *real->ops };
@@ -162,6 +168,7 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
     profile->ops.upload = pass_upload;
     profile->ops.download = pass_download;
     profile->ops.zero = timed_zero;
+    profile->ops.q8_bytes = pass_q8_bytes;
 #define REPLACE(name, args) profile->ops.name = real->ops->name ? timed_##name : NULL;
     DDL_OPS(REPLACE)
 #undef REPLACE

@@ -23,11 +23,6 @@ enum {
 };
 static_assert(PIECE % BLOCK == 0 && PIECE % MOST_PANEL == 0, "whole blocks of queries, whole panels");
 
-static size_t round_up(size_t n, size_t to)
-{
-    return (n / to + (n % to != 0)) * to;
-}
-
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;

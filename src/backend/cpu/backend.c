@@ -31,10 +31,10 @@ static ddl_status open_cpu(void **ctx, size_t device, size_t threads, char *text
     cpu.bf16_units = library_has_bf16() && cpu.k == isa_best();
     cpu.piece = LINE;
     cpu.scratch = ddl_mem_alloc(cpu.threads * cpu.piece * sizeof *cpu.scratch);
-    cpu.sums = ddl_mem_alloc(CPU_SUMS * sizeof *cpu.sums);
+    cpu.sums = cpu.bf16_units ? NULL : ddl_mem_alloc(CPU_SUMS * sizeof *cpu.sums);
     cpu.failed = ddl_mem_zalloc(sizeof *cpu.failed);
     struct cpu *kept = ddl_mem_alloc(sizeof *kept);
-    if (!kept || !cpu.scratch || !cpu.sums || !cpu.failed) {
+    if (!kept || !cpu.scratch || !(cpu.sums || cpu.bf16_units) || !cpu.failed) {
         ddl_mem_free(kept);
         ddl_mem_free(cpu.failed);
         ddl_mem_free(cpu.scratch);

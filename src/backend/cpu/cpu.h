@@ -17,7 +17,7 @@ struct cpu {
     const struct ddl_kernels *k; /* of the instruction set in use                           */
     float *scratch;              /* threads pieces of `piece` numbers each, aligned         */
     size_t piece;
-    float *sums; /* (CPU_SUMS) of a product whose result is rounded             */
+    float *sums; /* (CPU_SUMS) of a product whose result is rounded; NULL with bf16_units */
     struct library *library;
     bool *failed;    /* a matrix product failed: see ddl_ops.check_error                         */
     bool bf16_units; /* the library multiplies bfloat16 at more than float32's rate here */
@@ -41,5 +41,11 @@ enum { LEAST_PACKED = (PACKED_ROWS + 256) * PACKED_DEPTH };
 /* Numbers of scratch that attention over spans up to T with heads of width h needs; SIZE_MAX: out of range.
  */
 size_t cpu_attention_scratch(size_t T, size_t h);
+
+/* The least multiple of `to` that is not below n. */
+static inline size_t round_up(size_t n, size_t to)
+{
+    return (n / to + (n % to != 0)) * to;
+}
 
 #endif

@@ -17,9 +17,9 @@ static bool is_skinny(bool trans_a, bool trans_b, size_t M)
     return !trans_a && trans_b && M <= MOST_SKINNY;
 }
 
-static bool is_small(const struct matmul_args *a)
+static bool is_small(size_t M, size_t N, size_t K)
 {
-    return a->K == 0 || (a->M <= SMALL && a->N <= SMALL && a->K <= SMALL && a->M * a->N * a->K <= SMALL);
+    return K == 0 || (M <= SMALL && N <= SMALL && K <= SMALL && M * N * K <= SMALL);
 }
 
 /* Whether the library left the product undone. One that failed halfway is reported by ops->check_error. */
@@ -46,17 +46,12 @@ void cpu_matmul(void *ctx, const struct matmul_args *a)
         return;
     if (is_skinny(a->trans_a, a->trans_b, a->M))
         parallel_rows(cpu, a->N, a->K, cpu->k->matmul_skinny, a);
-    else if (is_small(a))
+    else if (is_small(a->M, a->N, a->K))
         cpu->k->matmul_plain(a, 0, a->M, NULL);
     else if (!a->trans_a && !a->trans_b && a->M <= FEW_ROWS)
         parallel_rows(cpu, a->N, a->K, cpu->k->matmul_few_nn, a);
     else
         by_library(cpu, a);
-}
-
-static size_t round_up(size_t n, size_t to)
-{
-    return (n / to + (n % to != 0)) * to;
 }
 
 /* By the kernels, which convert to float32: in as many tasks as there are threads, divided among rows and
@@ -65,15 +60,16 @@ static void by_packing(const struct cpu *cpu, const struct matmul_bf16_args *a)
 {
     enum { PACKED_COST = 16 }; /* of a number, in multiplications */
     struct packed_bf16_args by = { .product = a };
+    size_t best = SIZE_MAX;
     by.panel = (cpu->piece / PACKED_DEPTH - PACKED_ROWS) / MOST_PANEL * MOST_PANEL;
     for (size_t down = 1; down <= cpu->threads; down++) {
         size_t across = cpu->threads / down;
         size_t rows = round_up((a->M - 1) / down + 1, MOST_TILE_ROWS);
         size_t columns = round_up((a->N - 1) / across + 1, MOST_PANEL);
         size_t cost = rows * columns + PACKED_COST * (rows + columns);
-        if (down > 1 && cost >= by.rows * by.columns + PACKED_COST * (by.rows + by.columns))
+        if (cost >= best)
             continue;
-        by.rows = rows, by.columns = columns;
+        best = cost, by.rows = rows, by.columns = columns;
     }
     by.tasks_of_a_row = (a->N - 1) / by.columns + 1;
     parallel_scratch(cpu, ((a->M - 1) / by.rows + 1) * by.tasks_of_a_row, by.rows * by.columns / 16 * a->K,
@@ -117,7 +113,7 @@ void cpu_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
     }
     if (!is_left(cpu, outcome))
         return;
-    if (a->M * a->N * a->K > SMALL && !cpu->bf16_units && cpu->piece >= LEAST_PACKED &&
+    if (!is_small(a->M, a->N, a->K) && !cpu->bf16_units && cpu->piece >= LEAST_PACKED &&
         (!a->C16 || a->N <= CPU_SUMS)) {
         (a->C16 ? by_packing_rounded : by_packing)(cpu, a);
     } else if (a->C16) {

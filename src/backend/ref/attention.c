@@ -4,14 +4,6 @@
 
 #include <math.h>
 
-static double dot(size_t h, const float *x, const float *y)
-{
-    double sum = 0;
-    for (size_t i = 0; i < h; i++)
-        sum += (double)x[i] * (double)y[i];
-    return sum;
-}
-
 /* h numbers from `at` on, of x or, in bfloat16, of x16: in place, or as float32 in `buffer`. */
 static const float *row_of(const float *x, const uint16_t *x16, size_t at, size_t h, float *buffer)
 {
@@ -25,7 +17,7 @@ static const float *row_of(const float *x, const uint16_t *x16, size_t at, size_
 static double score(const struct attention_args *a, const float *q, size_t key)
 {
     float buffer[DDL_MAX_HEAD_DIM];
-    return (double)a->scale * dot(a->h, q, row_of(a->k, a->k16, key, a->h, buffer));
+    return (double)a->scale * ref_dot(a->h, q, row_of(a->k, a->k16, key, a->h, buffer));
 }
 
 void ref_attention_fwd(void *ctx, const struct attention_args *a)
@@ -77,12 +69,12 @@ static void head_bwd(const struct attention_grad_args *a, size_t b, size_t head)
         size_t n = first + t;
         const float *q = a->q + n * a->q_stride + offset, *y = a->y + n * width + offset,
                     *dy = a->dy + n * width + offset;
-        double mean = dot(a->h, dy, y);
+        double mean = ref_dot(a->h, dy, y);
         for (size_t s = 0; s <= t; s++) {
             const float *k = a->k + (first + s) * a->k_stride + offset,
                         *v = a->v + (first + s) * a->v_stride + offset;
-            double w = exp((double)a->scale * dot(a->h, q, k) - (double)a->lse[n * a->H + head]);
-            double ds = w * (dot(a->h, dy, v) - mean) * (double)a->scale;
+            double w = exp((double)a->scale * ref_dot(a->h, q, k) - (double)a->lse[n * a->H + head]);
+            double ds = w * (ref_dot(a->h, dy, v) - mean) * (double)a->scale;
             for (size_t i = 0; i < a->h; i++) {
                 a->dv[(first + s) * a->dv_stride + offset + i] += (float)(w * (double)dy[i]);
                 a->dq[n * a->dq_stride + offset + i] += (float)(ds * (double)k[i]);

@@ -9,23 +9,15 @@ static const float *source(const struct depth_args *a, size_t i, size_t n)
     return (i < a->n ? a->blocks + i * a->stride : a->part) + n * a->d;
 }
 
-static double dot(size_t d, const float *x, const float *y)
-{
-    double sum = 0;
-    for (size_t i = 0; i < d; i++)
-        sum += (double)x[i] * (double)y[i];
-    return sum;
-}
-
 static double rstd_of(size_t d, const float *v, float eps)
 {
-    return 1 / sqrt(dot(d, v, v) / (double)d + (double)eps);
+    return 1 / sqrt(ref_dot(d, v, v) / (double)d + (double)eps);
 }
 
 static double score(const struct depth_args *a, size_t i, size_t n)
 {
     const float *v = source(a, i, n);
-    return rstd_of(a->d, v, a->eps) * dot(a->d, v, a->q);
+    return rstd_of(a->d, v, a->eps) * ref_dot(a->d, v, a->q);
 }
 
 /* The largest score of row n, and the sum of the exponentials relative to it. */
@@ -65,12 +57,12 @@ void ref_depth_bwd(void *ctx, const struct depth_grad_args *a)
         const float *dh = a->dh + n * d;
         double total, top = top_score(fwd, n, &total), mean = 0;
         for (size_t i = 0; i <= fwd->n; i++)
-            mean += exp(score(fwd, i, n) - top) / total * dot(d, dh, source(fwd, i, n));
+            mean += exp(score(fwd, i, n) - top) / total * ref_dot(d, dh, source(fwd, i, n));
         for (size_t i = 0; i <= fwd->n; i++) {
             double alpha = exp(score(fwd, i, n) - top) / total;
             double rstd = rstd_of(d, source(fwd, i, n), fwd->eps);
             a->alpha[n * fwd->width + i] = (float)alpha;
-            a->e[n * fwd->width + i] = (float)(alpha * (dot(d, dh, source(fwd, i, n)) - mean) * rstd);
+            a->e[n * fwd->width + i] = (float)(alpha * (ref_dot(d, dh, source(fwd, i, n)) - mean) * rstd);
         }
     }
     for (size_t j = 0; j < d; j++) {
@@ -90,7 +82,7 @@ void ref_source_bwd(void *ctx, const struct source_grad_args *a)
         const float *v = a->v + n * a->d;
         double rstd = rstd_of(a->d, v, a->eps), along = 0;
         for (size_t s = 0; s < a->n; s++)
-            along += (double)a->e[s * a->weights_stride + n * a->width] * dot(a->d, v, a->q + s * a->d);
+            along += (double)a->e[s * a->weights_stride + n * a->width] * ref_dot(a->d, v, a->q + s * a->d);
         for (size_t j = 0; j < a->d; j++) {
             float *dv = &a->dv[n * a->d + j];
             double sum = a->accumulate ? (double)*dv : 0;

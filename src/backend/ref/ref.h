@@ -16,6 +16,15 @@ DDL_OPS(DECLARE_OP)
 const float *ref_earlier_row(const struct ddl_ragged *ragged, size_t n, size_t t, size_t back, size_t keep,
                              size_t width, const float *X, const float *history);
 
+/* The sum of the products of n numbers. */
+static inline double ref_dot(size_t n, const float *x, const float *y)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
 /* Number i of an operand in one of two formats. */
 static inline float ref_get(const float *x, const uint16_t *x16, size_t i)
 {

@@ -80,14 +80,6 @@ static void weigh(size_t d, size_t n, const float *by, const float *X, float *y)
     }
 }
 
-static double inner(size_t d, const float *x, const float *y)
-{
-    double sum = 0;
-    for (size_t i = 0; i < d; i++)
-        sum += (double)x[i] * (double)y[i];
-    return sum;
-}
-
 void ref_streams_write_fwd(void *ctx, const struct streams_write_args *a)
 {
     size_t d = a->d, n = a->n;
@@ -115,9 +107,9 @@ void ref_streams_write_bwd(void *ctx, const struct streams_write_grad_args *a)
         const float *X = a->X + t * n * d, *G = a->G + t * n * d, *w = a->w + t * n * (n + 2);
         float *db = a->dw + t * n * (n + 2) + n, *dM = db + n;
         for (size_t k = 0; k < n; k++) {
-            db[k] = (float)inner(d, G + k * d, a->f + t * d);
+            db[k] = (float)ref_dot(d, G + k * d, a->f + t * d);
             for (size_t j = 0; j < n; j++)
-                dM[k * n + j] = (float)inner(d, G + k * d, X + j * d);
+                dM[k * n + j] = (float)ref_dot(d, G + k * d, X + j * d);
         }
         weigh(d, n, w + n, G, a->df + t * d);
         if (a->x_in)
@@ -129,9 +121,9 @@ void ref_streams_write_bwd(void *ctx, const struct streams_write_grad_args *a)
 static double normed_products(size_t width, size_t n_out, double eps, const float *x, const float *W,
                               float *t)
 {
-    double rstd = 1 / sqrt(inner(width, x, x) / (double)width + eps);
+    double rstd = 1 / sqrt(ref_dot(width, x, x) / (double)width + eps);
     for (size_t o = 0; o < n_out; o++)
-        t[o] = (float)(rstd * inner(width, W + o * width, x));
+        t[o] = (float)(rstd * ref_dot(width, W + o * width, x));
     return rstd;
 }
 
@@ -225,7 +217,7 @@ static void hyper_weights_bwd(const struct hyper_grad_args *a, size_t token, str
     const float *db = a->dw + token * n * out + n, *dM = db + n;
     for (size_t j = 0; j < n; j++) {
         double grad[MAX_N + 2];
-        grad[0] = inner(d, a->dx_in + token * d, a->X + (token * n + j) * d);
+        grad[0] = ref_dot(d, a->dx_in + token * d, a->X + (token * n + j) * d);
         for (size_t k = 0; k < n; k++)
             grad[1 + k] = (double)dM[k * n + j];
         grad[n + 1] = (double)db[j];
@@ -385,7 +377,7 @@ static void mhc_weights_bwd(const struct mhc_grad_args *a, size_t token, struct 
     for (size_t i = 0; i < out; i++) {
         double s = sigmoid(z[i]), grad = (double)dw[i];
         if (i < n)
-            grad = inner(d, a->dx_in + token * d, a->X + (token * n + i) * d);
+            grad = ref_dot(d, a->dx_in + token * d, a->X + (token * n + i) * d);
         dz[i] = i < 2 * n ? (i < n ? 1 : 2) * grad * s * (1 - s) : grad;
     }
     sinkhorn(n, a->iterations, z + 2 * n, sums);

@@ -1,3 +1,4 @@
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "base/bf16.h"
 
@@ -23,8 +24,5 @@ void DDL_KERNEL(adamw)(const void *args, size_t lo, size_t hi, float *scratch)
     }
     if (!part->p16)
         return;
-    uint16_t *restrict p16 = part->p16;
-#pragma omp simd
-    for (size_t i = lo; i < hi; i++)
-        p16[i] = ddl_bf16_round(p[i]);
+    round_row(hi - lo, p + lo, part->p16 + lo);
 }

@@ -16,9 +16,7 @@ void DDL_KERNEL(widen_bf16)(const void *args, size_t lo, size_t hi, float *scrat
 {
     const struct widen_bf16_args *a = args;
     (void)scratch;
-#pragma omp simd
-    for (size_t i = lo; i < hi; i++)
-        a->y[i] = ddl_bf16_widen(a->x[i]);
+    widen_row(hi - lo, a->x + lo, a->y + lo);
 }
 
 void DDL_KERNEL(copy_bf16)(const void *args, size_t lo, size_t hi, float *scratch)

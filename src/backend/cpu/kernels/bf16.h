@@ -16,8 +16,10 @@ INLINE void round_row(size_t n, const float *restrict x, uint16_t *restrict y)
 /* y = x as float32. */
 INLINE void widen_row(size_t n, const uint16_t *restrict x, float *restrict y)
 {
-#pragma omp simd
-    for (size_t i = 0; i < n; i++)
+    size_t i = 0;
+    for (; i + V <= n; i += V)
+        store(y + i, load_bf16(x + i));
+    for (; i < n; i++)
         y[i] = ddl_bf16_widen(x[i]);
 }
 

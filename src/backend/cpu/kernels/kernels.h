@@ -114,7 +114,6 @@ struct mixed_args {
     size_t ldc;
 };
 
-/* Adds parts 1, 2, ... to part 0, in that order. */
 /* A part of adamw_args, on its own: numbers from p, g, m and v on. */
 struct adamw_part {
     const struct adamw_args *all;
@@ -124,6 +123,7 @@ struct adamw_part {
     uint16_t *p16;
 };
 
+/* Adds parts 1, 2, ... to part 0, in that order. */
 struct parts_args {
     size_t parts, stride;
     float *first; /* part 0; part p is p * stride further */

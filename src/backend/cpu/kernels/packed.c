@@ -3,6 +3,7 @@
  *
  * Order of summation: a number of C is the sum over PACKED_DEPTH numbers of k, in their order, and such sums
  * are added in their order. It does not depend on M, N, the tile or the number of tasks. */
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/tile.h"
 #include "base/bf16.h"
@@ -28,12 +29,7 @@ static void pack_rows(const struct matmul_bf16_args *a, size_t i, size_t rows, s
 {
     for (size_t r = 0; r < rows; r++) {
         const uint16_t *x = a->A + (i + r) * a->lda + k;
-        float *y = to + r * PACKED_DEPTH;
-        size_t j = 0;
-        for (; j + V <= n; j += V)
-            store(y + j, load_bf16(x + j));
-        for (; j < n; j++)
-            y[j] = ddl_bf16_widen(x[j]);
+        widen_row(n, x, to + r * PACKED_DEPTH);
     }
     for (size_t r = rows; r % TILE_ROWS > 0; r++)
         memset(to + r * PACKED_DEPTH, 0, n * sizeof *to);
@@ -46,13 +42,9 @@ static void pack_columns(const struct matmul_bf16_args *a, size_t i, size_t rows
     float column[PACKED_ROWS] = { 0 };
     for (size_t j = 0; j < n; j++) {
         const uint16_t *x = a->A + (k + j) * a->lda + i;
-        size_t r = 0;
         prefetch(x, ROWS_AHEAD * a->lda * sizeof *x, rows * sizeof *x);
-        for (; r + V <= rows; r += V)
-            store(column + r, load_bf16(x + r));
-        for (; r < rows; r++)
-            column[r] = ddl_bf16_widen(x[r]);
-        for (r = 0; r < rows; r += TILE_ROWS)
+        widen_row(rows, x, column);
+        for (size_t r = 0; r < rows; r += TILE_ROWS)
             memcpy(to + r * n + j * TILE_ROWS, column + r, TILE_ROWS * sizeof *to);
     }
 }

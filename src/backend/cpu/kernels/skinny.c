@@ -5,6 +5,7 @@
  * Order of summation: lane l of one vector sums the products of k = l, l + V, l + 2 V, ... in this order (of
  * pairs of k where the processor multiplies pairs), then the lanes are summed by a fixed tree. It does not
  * depend on the tile that computes a number, so a row of C is bitwise the same for any number of rows. */
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/passes.h"
 #include "backend/cpu/kernels/vec.h"
@@ -239,11 +240,8 @@ void DDL_KERNEL(matmul_bf16_skinny)(const void *args, size_t lo, size_t hi, floa
     const struct matmul_bf16_args *a = args;
     const struct skinny by = { a->M, a->K,     a->K,    a->ldb, a->ldc, scratch,
                                a->B, a->alpha, a->beta, a->C,   a->C16 };
-    for (size_t m = 0; m < a->M; m++) {
-#pragma omp simd
-        for (size_t k = 0; k < a->K; k++)
-            scratch[m * a->K + k] = ddl_bf16_widen(a->A[m * a->lda + k]);
-    }
+    for (size_t m = 0; m < a->M; m++)
+        widen_row(a->K, a->A + m * a->lda, scratch + m * a->K);
     in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(uint16_t), pass_mixed, &by);
 }
 
