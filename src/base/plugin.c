@@ -32,7 +32,7 @@ void ddl_signals_restore(const struct ddl_signals *saved)
 /* From the folder of the program or library: in a build beside them; installed below the library's folder,
  * where DDL_PLUGIN_FOLDER leads from the program's. */
 static const char *const folders[] = { "", "ddl", DDL_PLUGIN_FOLDER };
-enum { PLACES = sizeof folders / sizeof *folders };
+enum { PLACES = sizeof folders / sizeof *folders, FOLDERS = 2 * PLACES };
 
 /* The shared library that has this code. If it is linked statically, that is the program, whose entry has an
  * empty name (and as dli_fname argv[0], which the caller of execve chooses). */
@@ -54,21 +54,16 @@ static bool find_program(char *out)
     return n > 0;
 }
 
-/* Folder i in which plugins are searched for; *exists is false where it is not known. False past the last. */
-static bool folder(size_t i, char *out, bool *exists)
+/* Folder i in which plugins are searched for; false where it is not known. */
+static bool folder(size_t i, char *out)
 {
     char file[DDL_PLUGIN_PATH_SIZE];
-    if (i >= 2 * PLACES)
+    bool found = i < PLACES ? find_library(file) : find_program(file);
+    if (!found || *file != '/') /* relative to a folder that may have changed since */
         return false;
-    *exists = i < PLACES ? find_library(file) : find_program(file);
-    if (*exists && *file == '/') { /* else relative to a folder that may have changed since */
-        int n = snprintf(out, DDL_PLUGIN_PATH_SIZE, "%.*s/%s", (int)(strrchr(file, '/') - file), file,
-                         folders[i % PLACES]);
-        *exists = n > 0 && n < DDL_PLUGIN_PATH_SIZE;
-    } else {
-        *exists = false;
-    }
-    return true;
+    int n = snprintf(out, DDL_PLUGIN_PATH_SIZE, "%.*s/%s", (int)(strrchr(file, '/') - file), file,
+                     folders[i % PLACES]);
+    return n > 0 && n < DDL_PLUGIN_PATH_SIZE;
 }
 
 bool ddl_plugin_name(char name[DDL_PLUGIN_NAME_SIZE], const char *path)
@@ -89,9 +84,8 @@ bool ddl_plugin_name(char name[DDL_PLUGIN_NAME_SIZE], const char *path)
 bool ddl_plugin_find(char *out, size_t size, const char *name)
 {
     char in[DDL_PLUGIN_PATH_SIZE], checked[DDL_PLUGIN_NAME_SIZE];
-    bool exists;
-    for (size_t i = 0; folder(i, in, &exists); i++) {
-        int n = exists ? snprintf(out, size, "%s/" PREFIX "%s" SUFFIX, in, name) : 0;
+    for (size_t i = 0; i < FOLDERS; i++) {
+        int n = folder(i, in) ? snprintf(out, size, "%s/" PREFIX "%s" SUFFIX, in, name) : 0;
         if (n > 0 && (size_t)n < size && ddl_plugin_name(checked, out) && strcmp(checked, name) == 0 &&
             ddl_file_exists(out))
             return true;
@@ -115,10 +109,9 @@ size_t ddl_plugin_names(char (*names)[DDL_PLUGIN_NAME_SIZE], size_t most)
 {
     char in[DDL_PLUGIN_PATH_SIZE];
     size_t n = 0;
-    bool exists;
-    for (size_t i = 0; folder(i, in, &exists); i++) {
+    for (size_t i = 0; i < FOLDERS; i++) {
         struct ddl_file_names files;
-        if (!exists || ddl_file_list(&files, in, is_plugin, NULL, NULL) != DDL_OK)
+        if (!folder(i, in) || ddl_file_list(&files, in, is_plugin, NULL, NULL) != DDL_OK)
             continue;
         for (size_t f = 0; f < files.n; f++) {
             char name[DDL_PLUGIN_NAME_SIZE];

@@ -5,8 +5,7 @@
 #include "checkpoint/checkpoint.h"
 
 /* Dumps of non-finite steps (train/nonfinite/nonfinite.h) are named so, with a dot before it until they are
- * complete.
- */
+ * complete. */
 #define DDL_DUMP_PREFIX "trouble-"
 
 /* The longest path of a run's folder, in bytes. The limit of ddl_file_writer is 1023; the longest name in the

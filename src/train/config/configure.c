@@ -265,8 +265,9 @@ static ddl_status follow_steps(const struct sources *s, size_t l, struct ddl_tra
     struct ddl_train_config own = ddl_train_defaults();
     struct file_keys keys;
     ddl_status status = read_file_keys(&s->layers[l], &keys, err);
-    if (!status && *keys.computed)
-        status = apply_recipe(&s->layers[l], s->table, &own, err);
+    if (status || !*keys.computed)
+        return status;
+    status = apply_recipe(&s->layers[l], s->table, &own, err);
     for (size_t i = 0; !status && s->table[i].name; i++) {
         const struct ddl_option *row = &s->table[i];
         if (!row->automatic || !is_listed(keys.computed, row->name) || s->given[i] > OF_LAYER(l))

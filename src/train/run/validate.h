@@ -36,9 +36,9 @@ struct ddl_validation_work {
     ddl_progress_fn *progress; /* in tokens; may be NULL */
     void *user;                /* for progress */
 };
-/* DDL_E_NUMERIC at the first batch
- * whose loss is not finite. Allocates nothing. Ranks divide the batches: all call it, and have the same
- * status, error and result, which has the same bits for every number of ranks if `batch` is the same. */
+/* DDL_E_NUMERIC at the first batch whose loss is not finite. Allocates nothing. Ranks divide the batches: all
+ * call it, and have the same status, error and result, which has the same bits for every number of ranks if
+ * `batch` is the same. */
 ddl_status ddl_validation_run(const struct ddl_validation *v, const struct ddl_validation_work *work,
                               struct ddl_validation_result *out, struct ddl_error *err);
 

@@ -51,7 +51,7 @@ static void send_complete(const struct host *h)
     }
 }
 
-/* Waits for the oldest range that is not idle. */
+/* Completes a range: sends it if it waits to be sent, and waits for it. */
 static void complete(const struct host *h, struct flight *flight)
 {
     const struct ddl_ops *ops = h->backend->ops;
@@ -145,7 +145,6 @@ ddl_status ddl_collectives_create_host(struct ddl_collectives *out, ddl_comm *co
         status = ddl_comm_exchange_create(&flight->exchange, comm, capacity, dtype, err);
         if (!status && !ops->host_memory) {
             flight->pinned = ops->alloc_host(backend->ctx, capacity * sizeof *flight->pinned);
-            flight->event = ops->record(backend->ctx);
             status = flight->pinned ? DDL_OK : DDL_E_MEMORY;
         }
     }

@@ -22,9 +22,8 @@
 struct ddl_exchange;
 
 /* Borrows the communicator and the model, which has gradients enabled. `in_flight` buckets at a time, at
- * least
- * 1. All ranks call it, and all functions below, in the same order. *out is NULL for one rank: the functions
- * accept it and do nothing. Free before the communicator is closed. */
+ * least 1. All ranks call it, and all functions below, in the same order. *out is NULL for one rank: the
+ * functions accept it and do nothing. Free before the communicator is closed. */
 ddl_status ddl_exchange_create(struct ddl_exchange **out, ddl_comm *comm, ddl_model *model,
                                const struct ddl_partition *partition, enum ddl_comm_dtype dtype,
                                size_t in_flight, struct ddl_error *err);
