@@ -5,7 +5,8 @@
 set -eu
 cd "$1"
 # Not yet divided: those of the delta block, the product of a layer with its gradients, and two of the public interface.
-exempt='ddl_block_forward|ddl_block_backward|linear_back|backward|direction_bwd|linear_bwd|ddl_eval_text|ddl_inspect_text'
+block='ddl_block_forward|ddl_block_backward|linear_back|backward|direction_bwd'
+exempt="^src/model/operator/delta_block\\.c:[0-9]+: ($block) has |: (linear_bwd|ddl_eval_text|ddl_inspect_text) has "
 find src cli examples tests -name '*.[ch]' | sort | xargs awk -v most=8 '
     FNR == 1 { text = "" }
     /^[A-Za-z_].*\(/ { text = $0; line = FNR; if ($0 !~ /;$/ && $0 !~ /\\$/) next; text = ""; next }
@@ -28,5 +29,5 @@ find src cli examples tests -name '*.[ch]' | sort | xargs awk -v most=8 '
         next
     }
     text != "" && /[;{}]/ { text = ""; next }
-    text != "" { text = text $0 }' | grep -vE ": ($exempt) has " || exit 0
+    text != "" { text = text $0 }' | grep -vE "$exempt" || exit 0
 exit 1

@@ -2,7 +2,7 @@
 
 Connection, Reader, Readout, expand, wrap    residual connections for any PyTorch model (needs torch)
 load                                         a model folder or run as a PyTorch module (needs torch)
-Engine                                       the same by the C library: losses, logits, sessions, text, gates
+Engine                                       the same by the C library: losses, logits, sessions, text
 runs                                         what a run has written, as numpy arrays
 cli                                          the program ddl: cli.train(...), cli.run(...)
 """

@@ -18,8 +18,9 @@ from deep_delta.paths import program
 
 Value = Union[str, int, float, bool, "os.PathLike[str]", Sequence[Any]]
 
+REPEATED = ("stop", "force")  # options that are given once for each value
 EXIT = {1: "failed", 2: "usage", 3: "interrupted"}
-POLL = 0.1  # seconds between looks at a run
+POLL = 0.1  # seconds between reads of metrics.jsonl
 
 
 def main() -> NoReturn:
@@ -30,7 +31,7 @@ def main() -> NoReturn:
 
 def arguments(options: dict[str, Value]) -> list[str]:
     """Options as the command line has them: dtype="bf16" is --dtype bf16, quiet=True --quiet, verify=False
-    --no-verify; the values of a sequence are joined by commas. None is left out.
+    --no-verify; the values of a sequence are joined by commas, those of stop and force given one by one. None is left out.
     """
     out: list[str] = []
     for name, value in options.items():
@@ -39,6 +40,8 @@ def arguments(options: dict[str, Value]) -> list[str]:
             continue
         if isinstance(value, bool):
             out.append(f"--{flag}" if value else f"--no-{flag}")
+        elif name in REPEATED and isinstance(value, (list, tuple)):
+            out += [part for item in value for part in (f"--{flag}", str(item))]
         elif isinstance(value, (list, tuple)):
             out += [f"--{flag}", ",".join(str(item) for item in value)]
         else:
@@ -54,7 +57,7 @@ def failure(code: int, errors: str) -> DdlError:
 
 
 def run(*words: str | os.PathLike[str], **options: Value) -> Any:
-    """Runs `ddl WORDS --options` and returns its --json output, or its text for commands without --json.
+    """Runs `ddl WORDS --options` and returns its --json output (JSON lines as a list), or its text for commands without --json.
 
     run("data", "build", "input.txt", out="data") or run("eval", "runs/a", val_data="data"). DdlError carries the
     message of a command that failed. Commands that are shown in a terminal (ddl train): train().
@@ -67,7 +70,10 @@ def run(*words: str | os.PathLike[str], **options: Value) -> Any:
             return done.stdout
     if done.returncode != 0:
         raise failure(done.returncode, done.stderr)
-    return json.loads(done.stdout)
+    try:
+        return json.loads(done.stdout)
+    except json.JSONDecodeError:  # a line for each record: ddl logprobs
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def train(recipe: str | os.PathLike[str] | None = None, *, progress: bool = True, resume: bool = False,
@@ -102,7 +108,7 @@ def train(recipe: str | os.PathLike[str] | None = None, *, progress: bool = True
 
 
 class Watched:
-    """A running ddl train: what it says, and its steps as they are logged."""
+    """A running ddl train: its output and its logged steps."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -115,7 +121,7 @@ class Watched:
             reader.start()
 
     def read_errors(self) -> None:
-        """Collects standard error; the header says where the run is and how many steps it has."""
+        """Collects standard error; the header has where the run is and how many steps it has."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.errors += line

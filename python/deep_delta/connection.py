@@ -19,7 +19,7 @@ class Connection(PlainConnection):  # type: ignore[misc]
     """One sublayer's residual connection: ddl_connection.Connection, whose arguments it takes, with the delta step as
     one autograd function (deep_delta.fused).
 
-    fused: "yes" (default), which keeps a step's error (B, T, c) instead of its state for the backward pass; "release",
+    fused: "yes" (default), which keeps the next state and the step's error (B, T, c) for the backward pass; "release",
     which also frees the memory of the state before each step and rebuilds it, so that a stack holds one state, not for
     torch.compile; "no", autograd through plain operations. Other rules than delta have plain operations only.
     """

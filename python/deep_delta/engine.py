@@ -170,6 +170,13 @@ def open_library() -> c.CDLL:
     return lib
 
 
+def choice(what: str, value: str, choices: dict[str, int]) -> int:
+    """The number of a choice in the library."""
+    if value not in choices:
+        raise ValueError(f"{what}: expected one of {', '.join(choices)}, found {value!r}")
+    return choices[value]
+
+
 def ids_of(tokens: ArrayLike) -> Ids:
     """Token ids as the library reads them: int32, in order."""
     return np.ascontiguousarray(tokens, np.int32)
@@ -213,8 +220,7 @@ class Engine:
     def __init__(self, path: str | os.PathLike[str], which: str | int = "last", dtype: str = "f32", threads: int = 0,
                  backend: str | None = None, verify: bool = True,
                  tokenizer: str | os.PathLike[str] | None = None) -> None:
-        if dtype not in PRECISIONS:
-            raise ValueError(f"dtype: expected one of {', '.join(PRECISIONS)}, found {dtype!r}")
+        precision = choice("dtype", dtype, PRECISIONS)
         self.lib = lib = open_library()
         error, found = Error(), RunModel()
         self._backend = Handle(lib, "ddl_backend_free")
@@ -225,7 +231,7 @@ class Engine:
         name = backend.encode() if backend else None
         self._check(lib.ddl_backend_create(self._backend.pointer, name, threads, error), error)
         # ddl_run_find has compared the files.
-        options = LoadOptions(no_verify=True, precision=PRECISIONS[dtype])
+        options = LoadOptions(no_verify=True, precision=precision)
         self._check(lib.ddl_model_load_with(self._model.pointer, found.path, self._backend.pointer, options, error), error)
         config = lib.ddl_model_config(self._model.pointer).contents
         self.vocab_size, self.context = int(config.vocab_size), int(config.block_size)
@@ -319,7 +325,7 @@ class Engine:
         each piece as soon as it is certain; an exception in it ends the generation and is raised.
         """
         texts = (c.c_char_p * len(stop))(*[item.encode() for item in stop])
-        config = GenerateConfig(max_tokens, temperature, top_k, top_p, seed, 1, CACHES[cache], texts, len(stop))
+        config = GenerateConfig(max_tokens, temperature, top_k, top_p, seed, 1, choice("cache", cache, CACHES), texts, len(stop))
         pieces: list[bytes] = []
         raised: list[BaseException] = []
 
@@ -349,7 +355,7 @@ class Session:
     def __init__(self, engine: Engine, slots: int, tokens: int, cache: str) -> None:
         self.engine = engine
         self._session, error = Handle(engine.lib, "ddl_session_free", engine._model), Error()
-        options = SessionOptions(slots=slots, tokens=tokens, form=CACHES[cache])
+        options = SessionOptions(slots=slots, tokens=tokens, form=choice("cache", cache, CACHES))
         engine._check(engine.lib.ddl_session_create(self._session.pointer, engine._model.pointer, options, error), error)
 
     def length(self, slot: int = 0) -> int:

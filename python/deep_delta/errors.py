@@ -4,7 +4,7 @@ from __future__ import annotations
 
 class DdlError(Exception):
     """A call or command that failed. The text is the library's message; status its name: "usage", "io", "format",
-    "memory", "unsupported", "interrupted" or "numeric", and for commands "failed", "usage" or "interrupted".
+    "memory", "unsupported", "interrupted", "numeric" or "device", and for commands "failed", "usage" or "interrupted".
     """
 
     def __init__(self, message: str, status: str) -> None:

@@ -1,8 +1,8 @@
-"""One delta step as an autograd function that keeps no state for the backward pass.
+"""One delta step as an autograd function.
 
-A step stores what it added, delta (B, T, c), and rebuilds the state before it as X = X' - k delta'. With `release` the
-memory of X is given back as soon as X' exists, and filled again in the backward pass just before the operations that
-read X need it: a stack of steps holds one state instead of one per step. On CUDA devices the arithmetic is one Triton
+It saves the next state, k, beta and the error e (B, T, c), from which the backward pass computes the state before the
+step, X = X' - k (beta e)'. With `release` the memory of X is freed as soon as X' exists, and filled again in the backward
+pass before the operations that read X need it: a stack of steps holds one state instead of one per step. On CUDA devices the arithmetic is one Triton
 kernel in each direction (triton_delta.py).
 """
 from __future__ import annotations

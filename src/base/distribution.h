@@ -13,7 +13,7 @@ struct ddl_distribution {
     double top; /* values above it are counted in the last bin */
     uint64_t n;
     double sum, sum_squares, min, max;
-    uint64_t skip, match, over, reflect; /* of gates in [0, 2] */
+    uint64_t skip, match, over, reflect; /* of gates beta       */
     uint64_t histogram[DDL_DISTRIBUTION_BINS];
     uint64_t fine[DDL_DISTRIBUTION_FINE_BINS];
     size_t capacity;

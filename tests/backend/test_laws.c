@@ -223,8 +223,8 @@ static void equal_logits_of_laurel(ddl_backend *backend)
     }
 }
 
-/* Rows and columns of M sum to 1 after enough iterations, also for large and very unequal logits. */
-static void mixing_matrices_are_doubly_stochastic(ddl_backend *backend)
+/* Rows of M, which are normalized last, sum to 1, also for large and very unequal logits. */
+static void rows_of_mixing_matrices_sum_to_one(ddl_backend *backend)
 {
     enum { N = 21, D = 19, n = 4, MIXING = n * (n + 2) };
     float *X = some_floats(N * n * D), *Wf = some_floats(MIXING * n * D), w[N * MIXING];
@@ -324,7 +324,7 @@ LAW(no_direction)
 LAW(the_initial_weights_of_a_sum)
 LAW(saturated_gates_of_a_highway)
 LAW(equal_logits_of_laurel)
-LAW(mixing_matrices_are_doubly_stochastic)
+LAW(rows_of_mixing_matrices_sum_to_one)
 LAW(copies_of_several_matrices)
 
 int main(void)
@@ -336,7 +336,7 @@ int main(void)
         cmocka_unit_test(test_the_initial_weights_of_a_sum),
         cmocka_unit_test(test_saturated_gates_of_a_highway),
         cmocka_unit_test(test_equal_logits_of_laurel),
-        cmocka_unit_test(test_mixing_matrices_are_doubly_stochastic),
+        cmocka_unit_test(test_rows_of_mixing_matrices_sum_to_one),
         cmocka_unit_test(test_copies_of_several_matrices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

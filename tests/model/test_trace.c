@@ -13,8 +13,6 @@ enum { N = SMALL_B * SMALL_T };
 
 /* Tensors that the probe reported in the forward pass of the sublayer before its trace. */
 struct seen {
-    const struct small_model *model;
-    const struct ddl_config *config;
     const char *variant;
     size_t n, width[32], compared;
     char name[32][DDL_PLACE_NAME];
@@ -63,7 +61,7 @@ static void the_probe_sees_what_is_declared(ddl_backend *backend)
         struct ddl_config k = variant_config(&small_variants[i]);
         struct small_model f;
         small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
-        struct seen seen = { .model = &f, .config = &k, .variant = small_variants[i].name };
+        struct seen seen = { .variant = small_variants[i].name };
         struct ddl_probe probe = { .look = see, .step = check_sublayer, .user = &seen };
         ddl_workspace_set_probe(f.ws, &probe);
         (void)small_mean_loss(&f);

@@ -521,7 +521,7 @@ def hooks_watch_and_replace_values():
     """Outputs of .direction, .target, .readout and .gate are the values of the update; a hook can replace them."""
     torch.manual_seed(2)
     for changes in configurations():
-        if changes.get("ddl_residual") in ("hyper", "mhc") or changes.get("ddl_steps", 1) > 1:
+        if changes.get("ddl_residual") in ("hyper", "mhc", "attnres") or changes.get("ddl_steps", 1) > 1:
             continue  # their updates are not one step from X and f
         model, seen = ddl_torch.Model(ddl_torch.Config(**changes)), {}
         keys = set(model.state_dict())
@@ -547,7 +547,7 @@ def hooks_watch_and_replace_values():
                 assert ((values["gate"] > 0) & (values["gate"] < 1)).all(), what
                 expected = X + values["gate"][..., None] * (f[..., None] - X)
             elif isinstance(rule, ddl_torch.GatedRule):
-                assert ((values["gate"] > 0) & (values["gate"] < 2)).all(), what
+                assert ((values["gate"] > 0) & (values["gate"] < model.config.ddl_beta_max)).all(), what
                 expected = X + (values["gate"] * f)[..., None]
             elif isinstance(rule, ddl_torch.LaurelRule):
                 m = 2 * rule.mix.softmax(-1)

@@ -6,6 +6,7 @@
 #include "ddl/compare.h"
 #include "ddl/inspect.h"
 #include "ddl/train.h"
+#include "model/residual/table.h"
 #include "ops/ops.h"
 #include "train/step/step.h"
 #include "train/log/telemetry.h"
@@ -211,12 +212,6 @@ static void compare_figures(const struct ddl_telemetry_sublayer *found,
         assert_memory_equal(found->histogram, expected->histogram, sizeof found->histogram);
 }
 
-/* Whether F's output is added to the state without ever being a tensor of its own. */
-static bool adds_in_place(const char *rule)
-{
-    return strcmp(rule, "add") == 0 || strcmp(rule, "attnres") == 0;
-}
-
 /* In every variant of a model: the figures of ddl_inspect on the same tokens, the norms of f, X and the
  * gradients. */
 static void has_the_figures_of_inspect(void **state)
@@ -277,7 +272,7 @@ static void has_the_figures_of_inspect(void **state)
             if (f > 0)
                 close_enough(sqrt(f_squares), f, 1e-9 * f, "f_rms");
             else /* added in place */
-                assert_true(adds_in_place(ddl_inspect_sublayer(in, s)->rule) && found->f_rms > 0);
+                assert_true(residual_rule_of(&k, found->layer)->adds_in_place && found->f_rms > 0);
         }
         ddl_telemetry_free(&t);
         ddl_inspect_free(in);

@@ -16,6 +16,16 @@ def test_arguments():
         "--dtype", "bf16", "--quiet", "--no-verify", "--freeze", "a,b", "--seed", "0", "--out", "x"]
 
 
+def test_repeated_options():
+    assert cli.arguments(dict(stop=["a", "b,c"])) == ["--stop", "a", "--stop", "b,c"]
+
+
+def test_run_returns_json_lines(run, tmp_path):
+    (tmp_path / "text").write_text("hello world")
+    rows = cli.run("logprobs", run, tmp_path / "text")
+    assert len(rows) == 2 and rows[1]["position"] == 1
+
+
 def test_run_returns_json(run, shards):
     result = cli.run("eval", run, val_data=shards, max_tokens=512)
     assert isinstance(result, (dict, list))

@@ -126,6 +126,8 @@ def test_precision_of_weights(run):
         assert dd.Engine(run, dtype=dtype).scores(ids).loss == pytest.approx(exact, rel=1e-2)
     with pytest.raises(ValueError, match="f16"):
         dd.Engine(run, dtype="f16")
+    with pytest.raises(ValueError, match="cache: expected one of auto, f32, bf16, found 'int8'"):
+        dd.Engine(run).session(cache="int8")
 
 
 def test_errors(tmp_path, run):
