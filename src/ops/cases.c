@@ -589,14 +589,10 @@ SIZES(mhc_bwd)
 #define CASE(op, ...) { DDL_OP_##op, __VA_ARGS__ }
 #define PLAIN(op) CASE(op, NULL, op)
 #define BOTH(op) PLAIN(op##_fwd), PLAIN(op##_bwd)
-#define PRODUCTS(op, label, kind) \
-    CASE(op, label ".fwd", op, (kind) + FORWARD), \
-    CASE(op, label ".dw", op, (kind) + WEIGHT_GRAD), \
-    CASE(op, label ".dx", op, (kind) + INPUT_GRAD)
-#define PRODUCTS_BF16(label, kind) \
-    CASE(matmul_bf16, label ".fwd", matmul_bf16, (kind) + FORWARD, ",C16,"), \
-    CASE(matmul_bf16, label ".dw", matmul_bf16, (kind) + WEIGHT_GRAD, ",C16,"), \
-    CASE(matmul_bf16, label ".dx", matmul_bf16, (kind) + INPUT_GRAD, ",C16,")
+#define PRODUCTS(op, label, kind, without) \
+    CASE(op, label ".fwd", op, (kind) + FORWARD, without), \
+    CASE(op, label ".dw", op, (kind) + WEIGHT_GRAD, without), \
+    CASE(op, label ".dx", op, (kind) + INPUT_GRAD, without)
 #define CHECK(op, label, sizes, option, without) CASE(op, label, sizes, option, without, true)
 #define UPDATE_OF(update, form) (DDL_UPDATE_##update + 4 * DDL_FORM_##form)
 #define VARIANTS(op) \
@@ -609,20 +605,20 @@ SIZES(mhc_bwd)
 #define delta_inverse_without NULL
 
 static const struct ddl_op_case cases[] = {
-    PRODUCTS(matmul, "qkv", QKV),
-    PRODUCTS(matmul, "proj", PROJ),
-    PRODUCTS(matmul, "fc", FC),
-    PRODUCTS(matmul, "mlp", MLP),
-    PRODUCTS(matmul, "head", HEAD),
+    PRODUCTS(matmul, "qkv", QKV, NULL),
+    PRODUCTS(matmul, "proj", PROJ, NULL),
+    PRODUCTS(matmul, "fc", FC, NULL),
+    PRODUCTS(matmul, "mlp", MLP, NULL),
+    PRODUCTS(matmul, "head", HEAD, NULL),
     CASE(matmul, "fc.one", matmul, ONE),
     CHECK(matmul, "scaled", matmul, SCALED + FORWARD, NULL),
     CHECK(matmul, "scaled.both", matmul, SCALED + WEIGHT_GRAD, NULL),
     CHECK(matmul, "scaled.plain", matmul, SCALED + INPUT_GRAD, NULL),
-    PRODUCTS_BF16("qkv", QKV),
-    PRODUCTS_BF16("proj", PROJ),
-    PRODUCTS_BF16("fc", FC),
-    PRODUCTS_BF16("mlp", MLP),
-    PRODUCTS_BF16("head", HEAD),
+    PRODUCTS(matmul_bf16, "qkv", QKV, ",C16,"),
+    PRODUCTS(matmul_bf16, "proj", PROJ, ",C16,"),
+    PRODUCTS(matmul_bf16, "fc", FC, ",C16,"),
+    PRODUCTS(matmul_bf16, "mlp", MLP, ",C16,"),
+    PRODUCTS(matmul_bf16, "head", HEAD, ",C16,"),
     CASE(matmul_bf16, "fc.one", matmul_bf16, ONE, ",C16,"),
     CHECK(matmul_bf16, "scaled", matmul_bf16, SCALED + FORWARD, ",C16,"),
     CHECK(matmul_bf16, "scaled.both", matmul_bf16, SCALED + WEIGHT_GRAD, ",C16,"),

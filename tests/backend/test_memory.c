@@ -1,4 +1,5 @@
 /* Memory, transfers and events of every backend. Only host memory is accessed here. */
+#include "support/properties.h"
 #include "support/support.h"
 
 #include "ddl/backend.h"
@@ -7,19 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { BYTES = 100003, THREADS = 2 };
-
-static void each_backend(void (*test)(const struct ddl_ops *ops, void *ctx))
-{
-    for (size_t i = 0; test_backend(i); i++) {
-        ddl_backend *backend;
-        struct ddl_error err;
-        assert_ok(ddl_backend_create(&backend, test_backend(i), THREADS, &err), err);
-        test(backend->ops, backend->ctx);
-        assert_ok(backend->ops->check_error(backend->ctx, &err), err);
-        ddl_backend_free(backend);
-    }
-}
+enum { BYTES = 100003 };
 
 static void numbers(unsigned char *bytes, unsigned first)
 {
@@ -27,8 +16,16 @@ static void numbers(unsigned char *bytes, unsigned first)
         bytes[i] = (unsigned char)(first + i % 251);
 }
 
-static void check_transfers(const struct ddl_ops *ops, void *ctx)
+static void check_error(const ddl_backend *backend)
 {
+    struct ddl_error err;
+    assert_ok(backend->ops->check_error(backend->ctx, &err), err);
+}
+
+static void transfers(ddl_backend *backend)
+{
+    const struct ddl_ops *ops = backend->ops;
+    void *ctx = backend->ctx;
     static unsigned char up[BYTES], down[BYTES];
     unsigned char *block = ops->alloc(ctx, BYTES);
     assert_non_null(block);
@@ -47,17 +44,15 @@ static void check_transfers(const struct ddl_ops *ops, void *ctx)
     memcpy(up + BYTES - 2, "ab", 2);
     assert_memory_equal(down, up, BYTES);
     ops->free(ctx, block);
+    check_error(backend);
 }
-
-static void transfers(void **state)
-{
-    (void)state;
-    each_backend(check_transfers);
-}
+PROPERTY(transfers)
 
 /* Each download sees what was submitted before it, whatever is submitted after it. */
-static void check_order(const struct ddl_ops *ops, void *ctx)
+static void transfers_take_place_in_order(ddl_backend *backend)
 {
+    const struct ddl_ops *ops = backend->ops;
+    void *ctx = backend->ctx;
     enum { TIMES = 5 };
     unsigned char *block = ops->alloc(ctx, BYTES), *up[TIMES], *down[TIMES], zeros[100] = { 0 };
     ddl_event event[TIMES];
@@ -84,16 +79,14 @@ static void check_order(const struct ddl_ops *ops, void *ctx)
         ops->free_host(ctx, up[t]);
         ops->free_host(ctx, down[t]);
     }
+    check_error(backend);
 }
+PROPERTY(transfers_take_place_in_order)
 
-static void transfers_take_place_in_order(void **state)
+static void events_complete(ddl_backend *backend)
 {
-    (void)state;
-    each_backend(check_order);
-}
-
-static void check_events(const struct ddl_ops *ops, void *ctx)
-{
+    const struct ddl_ops *ops = backend->ops;
+    void *ctx = backend->ctx;
     float *x = ops->alloc(ctx, sizeof *x), *host = ops->alloc_host(ctx, sizeof *host);
     assert_true(x && host);
     assert_true(ops->is_done(ctx, 0));
@@ -109,20 +102,16 @@ static void check_events(const struct ddl_ops *ops, void *ctx)
     assert_true(*host == 3.0f);
     ops->free_host(ctx, host);
     ops->free(ctx, x);
+    check_error(backend);
 }
-
-static void events_complete(void **state)
-{
-    (void)state;
-    each_backend(check_events);
-}
+PROPERTY(events_complete)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(transfers),
-        cmocka_unit_test(transfers_take_place_in_order),
-        cmocka_unit_test(events_complete),
+        cmocka_unit_test(test_transfers),
+        cmocka_unit_test(test_transfers_take_place_in_order),
+        cmocka_unit_test(test_events_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

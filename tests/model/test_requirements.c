@@ -1,5 +1,6 @@
 /* model/pass/requirements.c: the ops that a model declares are those that it calls, and a missing one is
  * reported where the use of the model begins. */
+#include "support/backends.h"
 #include "support/models.h"
 
 #include "ddl/session.h"
@@ -168,11 +169,7 @@ static void a_missing_op_is_reported(void **state)
             if (!needed.has[op] || (backward.has[op] && !trains) || !test_takes(i + op, 7))
                 continue;
             lacking.ops = &table;
-#define REMOVE(name, args)                                                                                   \
-    if (op == DDL_OP_##name)                                                                                 \
-        table.name = NULL;
-            DDL_OPS(REMOVE)
-#undef REMOVE
+            remove_op(&table, op);
             assert_int_equal(use_all(&config, &lacking, precisions[i % 3], &err), DDL_E_UNSUPPORTED);
             snprintf(expected, sizeof expected, "backend ref: the op %s is missing, which ", ddl_op_name(op));
             if (strncmp(err.text, expected, strlen(expected)) != 0)

@@ -1,4 +1,5 @@
 /* ops/defaults.c: a backend that leaves ops out passes their cases with the compositions. */
+#include "support/backends.h"
 #include "support/support.h"
 
 #include "ops/cases.h"
@@ -7,15 +8,6 @@
 static const enum ddl_op composed[] = { DDL_OP_copy_bf16, DDL_OP_weighted_sum, DDL_OP_weighted_sum_bwd,
                                         DDL_OP_gated_fwd };
 enum { COMPOSED = sizeof composed / sizeof *composed };
-
-static void remove_op(struct ddl_ops *ops, enum ddl_op op)
-{
-#define REMOVE(name, args)                                                                                   \
-    if (op == DDL_OP_##name)                                                                                 \
-        ops->name = NULL;
-    DDL_OPS(REMOVE)
-#undef REMOVE
-}
 
 static void compositions_pass_the_cases(void **state)
 {

@@ -3,7 +3,7 @@
 #ifndef DDL_TEST_BACKENDS_H
 #define DDL_TEST_BACKENDS_H
 
-#include "ops/ops.h"
+#include "ops/operands.h"
 #include "support/support.h"
 
 typedef void op_call(const struct ddl_backend *backend, const void *args);
@@ -58,6 +58,8 @@ const char *isa_name(size_t i);
  * threads, and enough scratch. */
 typedef void on_backend_fn(ddl_backend *backend);
 void on_every_set(on_backend_fn *fn);
+/* Leaves an op out of a table. */
+void remove_op(struct ddl_ops *ops, enum ddl_op op);
 
 /* Arrays that live until release_all. some_floats: standard normal, another stream for each call. */
 float *some_floats(size_t n);

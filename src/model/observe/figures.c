@@ -5,12 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* a / b; 0 / 0 is 0. */
-static double ratio(double a, double b)
-{
-    return a == 0 ? 0 : a / b;
-}
-
 /* ---- sums ---- */
 
 void ddl_figures_begin(struct ddl_sublayer_sums *sums, size_t c)
@@ -31,10 +25,10 @@ double ddl_figures_add(struct ddl_sublayer_sums *sums, const struct trace_row *r
             sums->channel2[j] += x * x;
         }
     }
-    double step = ratio(sqrt(squares), row->x_length);
+    double step = trace_ratio(sqrt(squares), row->x_length);
     sums->rows++;
     sums->step += step;
-    sums->overlap_stream += ratio(row->p_length, row->x_length);
+    sums->overlap_stream += trace_ratio(row->p_length, row->x_length);
     if (sums->update)
         sums->update->add(row, sums->of_update, scratch);
     return step;

@@ -119,7 +119,9 @@ size_t ddl_figure_find(const struct ddl_figure_table *table, const char *name);
         "overlap_stream", "mean of ‖p‖ / ‖X‖", "stream", "k with stream", 3, DDL_FIGURE_OVERLAP              \
     }
 
-/* out (c) = k^T X of one of the states of a row; returns its length. trace_row.c */
+/* a / b; 0 / 0 is 0. trace_row.c, as the two below. */
+double trace_ratio(double a, double b);
+/* out (c) = k^T X of one of the states of a row; returns its length. */
 double trace_row_read(const struct trace_row *row, const float *X, double *out);
 /* Sets what is computed of a row: k (d), p (c). */
 void trace_row_set(struct trace_row *row, double *k, double *p);

@@ -3,6 +3,11 @@
 #include <math.h>
 #include <string.h>
 
+double trace_ratio(double a, double b)
+{
+    return a == 0 ? 0 : a / b;
+}
+
 double trace_row_read(const struct trace_row *row, const float *X, double *out)
 {
     double squares = 0;
@@ -25,11 +30,11 @@ void trace_row_set(struct trace_row *row, double *k, double *p)
     }
     double length = sqrt(squares + row->k_eps * row->k_eps);
     for (size_t i = 0; i < row->d; i++)
-        k[i] = k[i] == 0 ? 0 : k[i] / length;
+        k[i] = trace_ratio(k[i], length);
     for (size_t i = 0; i < row->d * row->c; i++)
         size += (double)row->before[i] * (double)row->before[i];
     row->k = k;
-    row->length = squares == 0 ? 0 : sqrt(squares) / length;
+    row->length = trace_ratio(sqrt(squares), length);
     row->p = p;
     row->p_length = trace_row_read(row, row->before, p);
     row->x_length = sqrt(size);

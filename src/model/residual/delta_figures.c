@@ -22,12 +22,6 @@ const struct ddl_figure delta_figures[] = {
     { 0 },
 };
 
-/* a / b; 0 / 0 is 0. */
-static double ratio(double a, double b)
-{
-    return a == 0 ? 0 : a / b;
-}
-
 void delta_figures_add(const struct trace_row *row, double *sums, double *post)
 {
     double beta = (double)*row->x[DELTA_BETA], length = row->length, written = 0;
@@ -43,8 +37,8 @@ void delta_figures_add(const struct trace_row *row, double *sums, double *post)
         written += v * v;
     }
     sums[EIGENVALUE] += eigenvalue;
-    sums[ERASE] += ratio(beta * length * row->p_length, row->x_length);
-    sums[WRITE] += ratio(beta * length * sqrt(written), row->x_length);
+    sums[ERASE] += trace_ratio(beta * length * row->p_length, row->x_length);
+    sums[WRITE] += trace_ratio(beta * length * sqrt(written), row->x_length);
 }
 
 void delta_figures_set(const double *sums, double rows, double c, int update, double *figures)
