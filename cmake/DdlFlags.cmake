@@ -6,6 +6,8 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
+# A failed assert names src/..., not the folder of the build.
+add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 
 if(DDL_SANITIZE)
   add_compile_options(-fsanitize=${DDL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
