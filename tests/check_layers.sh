@@ -14,10 +14,10 @@ interface() {
     ops) echo 'args|audit|cases|defaults|operands|ops|profile|trial' ;;
     text) echo 'limits|train' ;;
     comm) echo 'comm' ;;
-    model) echo 'files/(load|sums)|observe/(poll|probe|rows)|params/flat|pass/(decode|measure|redirect)' ;;
+    model) echo 'files/(model_io|sums)|observe/(probe|rows)|params/flat|pass/(decode|measure|poll|redirect)' ;;
     infer) echo 'tasks/random|text_ids' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
-    train) echo 'config/(configure|recipe|recipe_writer|train_config)|nonfinite/nonfinite|run/run_data|step/(optim|spike|step)' ;;
+    train) echo 'config/(configure|recipe|recipe_writer|run_data|train_config)|nonfinite/nonfinite|step/(optim|spike|step)' ;;
     *) echo 'none' ;;
     esac
 }

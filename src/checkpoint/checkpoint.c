@@ -6,7 +6,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/state.h"
-#include "model/files/load.h"
+#include "model/files/model_io.h"
 
 #include <stdlib.h>
 #include <string.h>

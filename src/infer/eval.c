@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "infer/text_ids.h"
-#include "model/observe/poll.h"
+#include "model/pass/poll.h"
 
 #include <assert.h>
 #include <math.h>

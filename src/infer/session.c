@@ -5,7 +5,7 @@
 #include "ddl/option.h"
 #include "model/pass/decode.h"
 #include "model/pass/measure.h"
-#include "model/observe/poll.h"
+#include "model/pass/poll.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "checkpoint/files.h"
 #include "ddl/backend.h"
 #include "ddl/tokenizer.h"
-#include "train/run/run_data.h"
+#include "train/config/run_data.h"
 #include "train/config/train_config.h"
 
 #include <math.h>

@@ -1,11 +1,11 @@
-/* model/config/config_json.c and config_release.c: golden configurations, also in the release's form, writing
+/* model/files/config_json.c and config_release.c: golden configurations, also in the release's form, writing
  * and reading them again, and every error message about an invalid config.json. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/support.h"
 
 #include "base/file.h"
 #include "ddl/model.h"
-#include "model/config/config_json.h"
+#include "model/files/config_json.h"
 #include "model/residual/table.h"
 
 #include <dirent.h>

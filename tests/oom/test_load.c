@@ -6,7 +6,7 @@
 #include "ddl/compare.h"
 #include "ddl/data.h"
 #include "ddl/train.h"
-#include "model/files/load.h"
+#include "model/files/model_io.h"
 #include "tensor/safetensors.h"
 
 #include <jansson.h>

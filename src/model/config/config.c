@@ -1,7 +1,7 @@
 #include "ddl/config.h"
 
-#include "model/config/config_json.h"
-#include "model/config/config_rows.h"
+#include "model/files/config_json.h"
+#include "model/config/config.h"
 #include "model/residual/table.h"
 
 #include <assert.h>

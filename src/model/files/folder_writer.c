@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "model/config/config_json.h"
+#include "model/files/config_json.h"
 #include "model/pass/model.h"
 #include "model/files/sums.h"
 

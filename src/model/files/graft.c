@@ -1,6 +1,6 @@
 #include "ddl/graft.h"
 
-#include "model/config/config_rows.h"
+#include "model/config/config.h"
 #include "model/files/folder_writer.h"
 #include "model/params/params.h"
 #include "model/residual/table.h"

@@ -1,11 +1,11 @@
 /* A model in a folder: config.json and model.safetensors (docs/formats.md). Settings that the
  * release's keys cannot express are in the __metadata__ of the latter. */
-#include "model/files/load.h"
+#include "model/files/model_io.h"
 
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/config/config_json.h"
+#include "model/files/config_json.h"
 #include "model/pass/model.h"
 #include "model/params/precision.h"
 #include "model/files/sums.h"

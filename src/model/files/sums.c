@@ -1,7 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "model/files/sums.h"
 
-#include "model/files/load.h"
+#include "model/files/model_io.h"
 
 #include "base/crc32c.h"
 #include "base/file.h"

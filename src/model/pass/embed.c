@@ -3,7 +3,7 @@
 #include "model/params/gradients.h"
 #include "model/params/precision.h"
 #include "model/observe/probe_calls.h"
-#include "model/pass/state.h"
+#include "model/residual/state.h"
 #include "model/pass/workspace.h"
 
 float *embed_gather(const struct pass *p, float *x)

@@ -13,7 +13,7 @@
 #include "model/observe/probe_calls.h"
 #include "model/pass/redirect.h"
 #include "model/pass/requirements.h"
-#include "model/pass/state.h"
+#include "model/residual/state.h"
 #include "model/pass/workspace.h"
 
 #include <math.h>

@@ -21,7 +21,7 @@
 #include "model/pass/history.h"
 #include "model/pass/layout.h"
 #include "model/params/param_plan.h"
-#include "model/pass/state.h"
+#include "model/residual/state.h"
 #include "model/pass/stream.h"
 #include "model/pass/workspace.h"
 #include "ops/defaults.h"
@@ -127,7 +127,7 @@ struct residual_rule {
 /* The gradient of x_in: the workspace's memory for it, or the stream's gradient if x_in is the stream. */
 float *sublayer_dx_in(const struct sublayer *s);
 
-/* read.c: read_fwd and read_bwd with the layer's compressor; for c = 1 the stream itself. */
+/* read_fwd and read_bwd with the layer's compressor; for c = 1 the stream itself. */
 const float *read_stream_fwd(const struct sublayer *s, struct history *history);
 void read_stream_bwd(const struct sublayer *s);
 /* For rules with ddl_per_feature: d, or 1. */

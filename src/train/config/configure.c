@@ -6,7 +6,7 @@
 #include "ddl/data.h"
 #include "ddl/run.h"
 #include "train/config/train_config.h"
-#include "train/run/run_data.h"
+#include "train/config/run_data.h"
 
 #include <stdio.h>
 #include <stdlib.h>

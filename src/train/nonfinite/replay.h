@@ -3,7 +3,7 @@
 #define DDL_TRAIN_REPLAY_H
 
 #include "model/observe/probe.h"
-#include "train/nonfinite/values.h"
+#include "train/step/values.h"
 
 struct ddl_replay {
     ddl_model *model; /* with `backward` gradients enabled; they are overwritten */

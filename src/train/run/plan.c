@@ -5,7 +5,7 @@
 #include "model/pass/measure.h"
 #include "ops/ops.h"
 #include "train/step/exchange.h"
-#include "train/run/run_data.h"
+#include "train/config/run_data.h"
 #include "train/log/telemetry.h"
 #include "train/config/train_config.h"
 

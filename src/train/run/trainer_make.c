@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "ddl/run.h"
 #include "model/params/flat.h"
-#include "model/files/load.h"
+#include "model/files/model_io.h"
 #include "train/config/freeze.h"
 
 #include <stdio.h>

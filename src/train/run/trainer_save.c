@@ -1,6 +1,6 @@
 #include "checkpoint/checkpoint.h"
-#include "model/files/load.h"
-#include "train/run/run_model.h"
+#include "model/files/model_io.h"
+#include "train/config/run_model.h"
 #include "train/run/trainer.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "train/run/validate.h"
 
-#include "model/observe/poll.h"
+#include "model/pass/poll.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 
 #include "ddl/model.h"
 #include "train/step/partition.h"
-#include "train/nonfinite/values.h"
+#include "train/step/values.h"
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "model/pass/state.h"
+#include "model/residual/state.h"
 
 #include "model/pass/cache.h"
 #include "model/pass/compress.h"

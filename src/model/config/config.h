@@ -1,6 +1,6 @@
 /* Properties of the rows of ddl_config_options. */
-#ifndef DDL_MODEL_CONFIG_ROWS_H
-#define DDL_MODEL_CONFIG_ROWS_H
+#ifndef DDL_MODEL_CONFIG_H
+#define DDL_MODEL_CONFIG_H
 
 #include "ddl/config.h"
 

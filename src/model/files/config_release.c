@@ -1,7 +1,7 @@
 /* The configuration of a folder that the authors' release wrote: settings that its config.json lacks are
  * inferred from the names and shapes of its tensors. */
 #include "ddl/export.h"
-#include "model/config/config_json.h"
+#include "model/files/config_json.h"
 #include "model/residual/table.h"
 #include "tensor/safetensors.h"
 

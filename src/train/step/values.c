@@ -1,4 +1,4 @@
-#include "train/nonfinite/values.h"
+#include "train/step/values.h"
 
 #include "base/locale.h"
 #include "ops/ops.h"

@@ -1,4 +1,4 @@
-#include "model/observe/poll.h"
+#include "model/pass/poll.h"
 
 #include "model/observe/probe.h"
 

@@ -1,6 +1,6 @@
 /* The keys of our own in the __metadata__ of model.safetensors, where config.json cannot hold them because
  * the release has none of them. */
-#include "model/config/config_json.h"
+#include "model/files/config_json.h"
 #include "model/residual/table.h"
 
 #include <stdio.h>

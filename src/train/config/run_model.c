@@ -13,7 +13,7 @@
 #include "tensor/safetensors.h"
 #include "train/log/metrics.h"
 #include "train/config/recipe.h"
-#include "train/run/run_model.h"
+#include "train/config/run_model.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "train/run/run_data.h"
+#include "train/config/run_data.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Weights from a folder into an existing model, and a model into a folder. */
-#ifndef DDL_MODEL_LOAD_H
-#define DDL_MODEL_LOAD_H
+#ifndef DDL_MODEL_IO_H
+#define DDL_MODEL_IO_H
 
 #include "ddl/model.h"
 #include "tensor/safetensors.h"

@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-#include "model/config/config_json.h"
+#include "model/files/config_json.h"
 
 #include "base/file.h"
 #include "base/json.h"
