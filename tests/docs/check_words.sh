@@ -20,8 +20,8 @@ export LC_ALL
 
 # Files without generated, binary and third-party content.
 {
-    find include src cli tests examples cmake docs bench python recipes demo data .ci -type f \( -name '*.[ch]' -o -name '*.md' -o \
-        -name '*.sh' -o -name '*.py' -o -name '*.awk' -o -name '*.cmake' -o -name CMakeLists.txt -o -name '*.yaml' -o \
+    find include src cli tests examples cmake docs bench python recipes demo data .ci -type f \( -name '*.[ch]' -o -name '*.cpp' -o \
+        -name '*.cu' -o -name '*.cuh' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.awk' -o -name '*.cmake' -o -name CMakeLists.txt -o -name '*.yaml' -o \
         -name '*.dict' \) ! -path 'tests/golden/*.md' ! -path 'tests/fuzz/corpus/*' ! -path 'tests/fuzz/regressions/*'
     for file in dev README.md CONTRIBUTING.md CMakeLists.txt CMakePresets.json; do
         [ ! -f "$file" ] || echo "$file"
@@ -66,7 +66,7 @@ awk -v terms="$here/banned_terms.txt" -v exemptions="$here/word_exemptions.txt" 
         while ((getline line < exemptions) > 0)
             if (line !~ /^#/ && line != "") exempt[line] = 1
     }
-    FNR == 1 { in_comment = fence = 0; kind = FILENAME ~ /\.[ch]$/ ? "c" : FILENAME ~ /\.md$/ ? "document" : "script" }
+    FNR == 1 { in_comment = fence = 0; kind = FILENAME ~ /\.([ch]|cpp|cuh?)$/ ? "c" : FILENAME ~ /\.md$/ ? "document" : "script" }
     {
         text = $0
         if (kind == "c") text = words_of_c($0)
