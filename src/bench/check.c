@@ -159,7 +159,7 @@ static ddl_status step_and_loss(struct training *t, const struct ddl_batch *batc
     ddl_status status = ddl_optim_create(&optim, t->s.model, &config, err);
     if (status)
         return status;
-    ddl_optim_step(optim, 1e-3, ddl_optim_grad_norm(optim));
+    ddl_optim_step(optim, 1e-3);
     status = ddl_model_loss(t->s.model, t->s.ws, batch, &sum, t->row_loss + B * T, err);
     ddl_optim_free(optim);
     return status;

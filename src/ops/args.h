@@ -668,8 +668,8 @@ struct cross_entropy_args {
     float *z;               /* (N, V) logits */
     const int32_t *targets; /* (N)           */
     bool grad;
-    float grad_scale;
-    float *loss; /* (N) =         */
+    const float *grad_scale; /* (1), NULL without grad */
+    float *loss;             /* (N) =         */
 };
 
 /* Cross-entropy of logits that exist a tile of columns at a time: columns [first, first + n) of all rows.
@@ -690,8 +690,8 @@ struct loss_grad_args {
     const int32_t *targets;
     const float *top;
     const double *total;
-    float grad_scale;
-    uint16_t *dz; /* (N, n) = */
+    const float *grad_scale; /* (1)      */
+    uint16_t *dz;            /* (N, n) = */
 };
 
 /* The place of each row's target among its logits. rank = number of j with z_j > z_target, or z_j = z_target
@@ -718,6 +718,7 @@ struct clip_args {
 
 /* One AdamW step on the parts of a parameter array, as PyTorch (section 10). g is multiplied by g_scale
  * (clipping) first; where that is NaN, nothing changes. */
+enum { DDL_RATES = 3 };
 struct adamw_args {
     struct ddl_parts parts;    /* of p and g */
     const int64_t *moments;    /* (n) where the moments of each part begin in m and v */
@@ -731,9 +732,8 @@ struct adamw_args {
     size_t n_moments;
     float *m, *v;         /* (n_moments) */
     const float *g_scale; /* (1) */
-    double lr;
+    const double *rates;  /* (DDL_RATES) lr; the float32 numbers 1 - beta1^t and 1 - beta2^t */
     float beta1, beta2, eps;
-    float bias1, bias2; /* 1 - beta1^t, 1 - beta2^t */
 };
 
 /* dst = src for `batch` matrices of rows x width numbers. Strides in numbers, from row to row and from matrix

@@ -214,13 +214,10 @@ static void after_adamw(struct ddl_audit *audit, const struct adamw_args *a)
 /* dz = scale (p - [target]), p = exp(z - top) / total. In float32 the argument z - top is off by half a unit
  * in its last place, which exp passes on: |z - top| u of p. The exponential itself, the division and the
  * product are off by a few u, 8 together. */
-static double loss_grad_share(const struct loss_grad_args *a, size_t row, size_t j, const float *z,
-                              double total, float top, int32_t target, uint16_t dz)
+static double loss_grad_share(double scale, float z, float top, double total, bool is_target, uint16_t dz)
 {
-    double at = (double)z[row * a->n + j] - (double)top, p = exp(at) / total;
-    double exact = target < 0 ? 0 : (double)a->grad_scale * (p - (target == (int32_t)(a->first + j)));
-    double bound =
-        0x1p-8 * fabs(exact) + fabs((double)a->grad_scale) * (fabs(at) + 8) * unit + (double)FLT_MIN;
+    double at = (double)z - (double)top, exact = scale * (exp(at) / total - is_target);
+    double bound = 0x1p-8 * fabs(exact) + fabs(scale) * (fabs(at) + 8) * unit + (double)FLT_MIN;
     return fabs((double)ddl_bf16_widen(dz) - exact) / bound;
 }
 
@@ -230,10 +227,13 @@ static void after_loss_grad(struct ddl_audit *audit, const struct loss_grad_args
     double *total = fetch(audit, a->total, a->N, sizeof *total), worst = 0;
     int32_t *targets = fetch(audit, a->targets, a->N, sizeof *targets);
     uint16_t *dz = fetch(audit, a->dz, a->N * a->n, sizeof *dz);
-    if (z && top && total && targets && dz) {
+    float *scale = fetch(audit, a->grad_scale, 1, sizeof *scale);
+    if (z && top && total && targets && dz && scale) {
         for (size_t i = 0; i < a->N * a->n; i++) {
             size_t row = i / a->n;
-            double share = loss_grad_share(a, row, i % a->n, z, total[row], top[row], targets[row], dz[i]);
+            bool is_target = targets[row] == (int32_t)(a->first + i % a->n);
+            double share = loss_grad_share(targets[row] < 0 ? 0 : (double)*scale, z[i], top[row], total[row],
+                                           is_target, dz[i]);
             worst = isnan(share) ? (double)INFINITY : fmax(worst, share);
         }
         note(audit, worst, "loss_grad", a->N, a->n, 0);
@@ -243,6 +243,7 @@ static void after_loss_grad(struct ddl_audit *audit, const struct loss_grad_args
     ddl_mem_free(total);
     ddl_mem_free(targets);
     ddl_mem_free(dz);
+    ddl_mem_free(scale);
 }
 
 /* ---- hooks ---- */

@@ -255,15 +255,15 @@ SIZES(clip) /* option: no limit */
 SIZES(adamw)
 {
     size_t total = 2 * s->m * s->d;
-    ARGS(adamw_args, .parts = parts(s, total), .copies = total, .n_moments = total, .lr = 1e-3, .beta1 = 0.9f,
-         .beta2 = 0.95f, .eps = 1e-8f, .bias1 = 0.5f, .bias2 = 0.5f);
+    ARGS(adamw_args, .parts = parts(s, total), .copies = total, .n_moments = total, .beta1 = 0.9f,
+         .beta2 = 0.95f, .eps = 1e-8f);
 }
 
 /* ---- the loss ---- */
 
 SIZES(cross_entropy) /* option: the losses alone */
 {
-    ARGS(cross_entropy_args, .N = s->rows, .V = s->V, .grad = option == 0, .grad_scale = 0.5f);
+    ARGS(cross_entropy_args, .N = s->rows, .V = s->V, .grad = option == 0);
 }
 
 SIZES(loss_fold) /* option: a tile after the first */
@@ -273,7 +273,7 @@ SIZES(loss_fold) /* option: a tile after the first */
 
 SIZES(loss_grad)
 {
-    ARGS(loss_grad_args, .N = tokens(s), .n = s->tile, .grad_scale = 0.5f);
+    ARGS(loss_grad_args, .N = tokens(s), .n = s->tile);
 }
 
 SIZES(rank)

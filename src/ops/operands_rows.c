@@ -171,6 +171,7 @@ void describe_adamw(struct ddl_op_use *u, const struct adamw_args *a)
     UPDATE(m, NUMBERS(a->n_moments), .touched = numbers);
     UPDATE(v, NUMBERS(a->n_moments), VALUES(POSITIVE), .touched = numbers);
     READ(g_scale, NUMBERS(1), VALUES(SHARE));
+    READ(rates, NUMBERS(DDL_RATES), VALUES(POSITIVE));
     u->flops = 14 * (double)numbers;
 }
 
@@ -181,6 +182,8 @@ void describe_cross_entropy(struct ddl_op_use *u, const struct cross_entropy_arg
     ITEMS(N, ALONE);
     OPERAND(a->grad ? DDL_UPDATE : DDL_READ, z, ROW(a->V));
     READ(targets, ROW(1), VALUES(INDEX), .below = a->V);
+    if (a->grad)
+        READ(grad_scale, NUMBERS(1), VALUES(SHARE));
     WRITE(loss, ROW(1));
     u->flops = (a->grad ? 7 : 4) * product(a->N, a->V);
 }
@@ -206,6 +209,7 @@ void describe_loss_grad(struct ddl_op_use *u, const struct loss_grad_args *a)
     READ(targets, ROW(1), VALUES(INDEX), .below = a->first + a->n);
     READ(top, ROW(1), VALUES(POSITIVE));
     READ(total, ROW(1), VALUES(TOTAL));
+    READ(grad_scale, NUMBERS(1), VALUES(SHARE));
     WRITE(dz, ROW(a->n));
     u->flops = 4 * product(a->N, a->n);
 }

@@ -133,7 +133,7 @@ static ddl_status train(struct context *c, struct sample *s, const struct ddl_ba
     for (size_t i = 0; i < TRAIN_STEPS && !status; i++) {
         status = backward(s, batch, losses + i * N, err);
         if (!status)
-            ddl_optim_step(optim, 1e-3, ddl_optim_grad_norm(optim));
+            ddl_optim_step(optim, 1e-3);
     }
     ddl_optim_free(optim);
     return status;

@@ -212,7 +212,7 @@ static ddl_status follow(struct work *w, struct ddl_error *err)
         if (status)
             return status;
         compare_number(w->c, "curve", LIMIT_CURVE, step, loss.sum / (double)(B * T), w->expected[s]);
-        ddl_optim_step(w->optim, rate(&w->recipe, s), ddl_optim_grad_norm(w->optim));
+        ddl_optim_step(w->optim, rate(&w->recipe, s));
     }
     return DDL_OK;
 }

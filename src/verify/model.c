@@ -205,7 +205,7 @@ static ddl_status train(struct work *w, double losses[TRAIN_STEPS], struct ddl_e
     for (size_t s = 0; s < TRAIN_STEPS && !status; s++) {
         status = loss_and_gradient(w, &losses[s], err);
         if (!status)
-            ddl_optim_step(optim, 1e-3, ddl_optim_grad_norm(optim));
+            ddl_optim_step(optim, 1e-3);
     }
     ddl_optim_free(optim);
     return status;

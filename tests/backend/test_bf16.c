@@ -319,6 +319,8 @@ static const size_t losses[][3] = {
     { 1, 1, 1 }, { 3, 7, 7 }, { 2, 64, 16 }, { 5, 65, 16 }, { 17, 1000, 256 }, { 33, 515, 512 }, { 4, 9, 2 },
 };
 
+static const float grad_scale = 0.125f;
+
 struct loss_case {
     size_t N, V, tile;
     float *z;                        /* (N, V)  */
@@ -360,7 +362,8 @@ static void check_tiles(const struct ddl_backend *backend, void *user)
     for (size_t first = 0; first < c->V; first += c->tile) {
         size_t n = c->V - first < c->tile ? c->V - first : c->tile;
         cut_tile(c, first, n);
-        struct loss_grad_args grad = { c->N, n, first, c->tile_z, c->targets, c->top, c->total, 0.125f, dz };
+        struct loss_grad_args grad = { c->N,   n,        first,       c->tile_z, c->targets,
+                                       c->top, c->total, &grad_scale, dz };
         backend->ops->loss_grad(backend->ctx, &grad);
         for (size_t i = 0; i < c->N * n;
              i++) { /* half a unit in bfloat16's last place, and float32's error */
@@ -391,7 +394,7 @@ static void test_loss_over_tiles(void **state)
             c.targets[n] = n % 4 == 3 ? -1 : (int32_t)(n * 7919 % c.V);
         assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
         ref->ops->cross_entropy(
-            ref->ctx, &(struct cross_entropy_args){ c.N, c.V, c.grad, c.targets, true, 0.125f, c.loss });
+            ref->ctx, &(struct cross_entropy_args){ c.N, c.V, c.grad, c.targets, true, &grad_scale, c.loss });
         ddl_backend_free(ref);
         on_all(check_tiles, &c);
         free(c.total);
@@ -406,6 +409,7 @@ static void check_optimizer_copy(const struct ddl_backend *backend, void *user)
     uint16_t p16[N];
     const int64_t begin = 0, size = N;
     const float one = 1, none = 0;
+    const double rates[DDL_RATES] = { 0.1, 1, 1 };
     struct adamw_args a = { .parts = { 1, N, N, &begin, &size },
                             .moments = &begin,
                             .copy = &begin,
@@ -419,12 +423,10 @@ static void check_optimizer_copy(const struct ddl_backend *backend, void *user)
                             .m = some_floats(N),
                             .v = floats_around(N, 1, 0),
                             .g_scale = &one,
-                            .lr = 0.1,
+                            .rates = rates,
                             .beta1 = 0.9f,
                             .beta2 = 0.95f,
-                            .eps = 1e-8f,
-                            .bias1 = 1,
-                            .bias2 = 1 };
+                            .eps = 1e-8f };
     (void)user;
     backend->ops->adamw(backend->ctx, &a);
     for (size_t i = 0; i < N; i++)

@@ -330,6 +330,7 @@ static void test_cross_entropy(void **state)
     static const struct shape cases[] = {
         { 0, 3 }, { 1, 1 }, { 3, 7 }, { 5, 100 }, { 9, 5003 }, { 40, 4999 }
     };
+    const float grad_scale = 0.01f;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t N = cases[i].N, V = cases[i].d;
         float *z = floats_around(N * V, -50, 4);
@@ -340,7 +341,7 @@ static void test_cross_entropy(void **state)
         if (N > 2 && V > 1) /* a row that is sure of its target, and one that is sure of another */
             z[targets[0]] = 30, z[2 * V + (size_t)(targets[2] + 1) % V] = 80;
         struct cross_entropy_args a = {
-            .N = N, .V = V, .targets = targets, .grad = true, .grad_scale = 0.01f
+            .N = N, .V = V, .targets = targets, .grad = true, .grad_scale = &grad_scale
         };
         double limit = V > 1 ? 2e-6 : 0; /* of a vocabulary of one, loss and gradient are 0 */
         struct output with_grad[] = { { &a.loss, N, limit, NULL, NULL }, { &a.z, N * V, limit, z, NULL } };
@@ -420,6 +421,7 @@ static void check_clip(const struct ddl_backend *backend)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         float factor = 7, p[] = { 1, 2 }, m[] = { 3, 4 }, v[] = { 5, 6 }, decay = 0.5f;
         const float g[] = { 1, INFINITY }, one = 1;
+        const double rates[DDL_RATES] = { 1, 1, 1 };
         const int64_t begin = 0, size = 2;
         backend->ops->clip(backend->ctx, &(struct clip_args){ cases[i].clip, 2, cases[i].losses,
                                                               &cases[i].square, &factor });
@@ -438,7 +440,7 @@ static void check_clip(const struct ddl_backend *backend)
                                                                 .m = m,
                                                                 .v = v,
                                                                 .g_scale = &factor,
-                                                                .lr = 1 });
+                                                                .rates = rates });
         assert_true(p[0] == 1 && p[1] == 2 && m[0] == 3 && m[1] == 4 && v[0] == 5 && v[1] == 6);
     }
 }
@@ -459,6 +461,7 @@ static void test_optimizer(void **state)
     (void)state;
     static const size_t sizes[] = { 0, 1, 7, 63, 100, 70001 };
     const float scale = 0.5f, lr_scale[] = { 1, 0.5f, 2 }, decay[] = { 0.1f, 0, 0.2f };
+    const double rates[DDL_RATES] = { 1e-3, (double)0.1f, (double)0.05f };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t n = sizes[i], half = n / 2;
         const int64_t begin[] = { 0, (int64_t)half, 0 }, size[] = { (int64_t)half, (int64_t)(n - half), 0 };
@@ -473,12 +476,10 @@ static void test_optimizer(void **state)
                                 .g = g,
                                 .n_moments = n,
                                 .g_scale = &scale,
-                                .lr = 1e-3,
+                                .rates = rates,
                                 .beta1 = 0.9f,
                                 .beta2 = 0.95f,
-                                .eps = 1e-8f,
-                                .bias1 = 0.1f,
-                                .bias2 = 0.05f };
+                                .eps = 1e-8f };
         struct output out[] = { { &a.p, n, 1e-6, some_floats(n), NULL },
                                 { &a.m, n, 1e-6, floats_around(n, 0, 1e-3f), NULL },
                                 { &a.v, n, 1e-6, v, NULL } };

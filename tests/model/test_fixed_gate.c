@@ -243,7 +243,7 @@ static void step_leaves_gates(struct small_model *f, const char *name)
         ddl_model_read_param(f->model, i, at);
     assert_ok(ddl_model_backward(f->model, f->ws, &f->batch, 0.1, &loss, &err), err);
     float *grads = all_gradients(f->model);
-    ddl_optim_step(optim, 0.01, ddl_optim_grad_norm(optim));
+    ddl_optim_step(optim, 0.01);
     for (size_t i = 0; i < ddl_model_n_params(f->model); row += ddl_model_param(f->model, i++)->count) {
         const struct ddl_param *param = ddl_model_param(f->model, i);
         ddl_model_read_param(f->model, i, after);

@@ -238,7 +238,7 @@ static void the_optimiser_sees_zeros(ddl_backend *backend)
         prepare(f[zeros].model, (struct before){ .blank = !zeros });
         if (zeros)
             assert_true(ddl_optim_grad_norm(optim) == 0);
-        ddl_optim_step(optim, 0.1, 1);
+        ddl_optim_step(optim, 0.1);
         assert_true(ddl_optim_grad_norm(optim) == 0);
         ddl_optim_free(optim);
     }

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "ddl/data.h"
 #include "model/pass/redirect.h"
-#include "ops/ops.h"
+#include "ops/operands.h"
 #include "train/log/metrics.h"
 #include "train/step/step.h"
 #include "train/log/tensorboard.h"
@@ -75,7 +75,8 @@ static void fill_tokens(void)
     }
 }
 
-static struct setup set_up(const char *preset, const char *backend, size_t batch, size_t accumulate)
+static struct setup set_up_with(const char *preset, enum ddl_precision precision, const char *backend,
+                                size_t batch, size_t accumulate)
 {
     struct setup s = { 0 };
     struct ddl_error err;
@@ -83,6 +84,7 @@ static struct setup set_up(const char *preset, const char *backend, size_t batch
     assert_ok(ddl_backend_create(&s.backend, backend, 2, &err), err);
     s.model = tiny_model(preset, V, 3, s.backend);
     assert_ok(ddl_model_enable_grad(s.model, &err), err);
+    assert_ok(ddl_model_set_precision(s.model, precision, &err), err);
     assert_ok(ddl_optim_create(&s.optim, s.model, &config, &err), err);
     assert_ok(ddl_workspace_create(
                   &s.ws, s.model,
@@ -98,6 +100,11 @@ static struct setup set_up(const char *preset, const char *backend, size_t batch
                                 .targets = targets };
     assert_ok(ddl_step_reserve(&s.step, &err), err);
     return s;
+}
+
+static struct setup set_up(const char *preset, const char *backend, size_t batch, size_t accumulate)
+{
+    return set_up_with(preset, DDL_PRECISION_F32, backend, batch, accumulate);
 }
 
 static void tear_down(struct setup *s)
@@ -178,7 +185,13 @@ static void not_finite_changes_nothing(void **state)
 /* ---- transfers ---- */
 
 static const struct ddl_ops *real_ops;
-static size_t downloads, downloaded;
+static size_t downloads, downloaded, blocking_uploads;
+
+static void counted_upload(void *ctx, void *dst, const void *host, size_t bytes)
+{
+    blocking_uploads++;
+    real_ops->upload(ctx, dst, host, bytes);
+}
 
 static void counted_download(void *ctx, void *host, const void *src, size_t bytes)
 {
@@ -195,7 +208,7 @@ static ddl_event counted_download_async(void *ctx, void *host, const void *src, 
 }
 
 /* Only the loss of each micro-batch and the norm leave the backend, once a step, with a filter of spikes
- * too. */
+ * too. What a step uploads is in pinned memory, but for the optimizer's lists in the first one. */
 static void a_step_downloads_once(void **state)
 {
     (void)state;
@@ -211,20 +224,133 @@ static void a_step_downloads_once(void **state)
         real_ops = s.backend->ops;
         counting.download = counted_download;
         counting.download_async = counted_download_async;
+        counting.upload = counted_upload;
         wrapped.ops = &counting;
         s.step.spike.z = i % 2 ? 6 : 0;
         s.step.spike.window = 8;
         s.step.spike_state = &spike;
         ddl_model_replace_backend(s.model, &wrapped);
         for (size_t step = 0; step < 3; step++) {
-            downloads = downloaded = 0;
+            downloads = downloaded = blocking_uploads = 0;
             assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
             assert_true(result.loss > 0 && result.grad_norm > 0);
             assert_int_equal(downloads, 1);
             assert_int_equal(downloaded, (1 + s.step.accumulate) * sizeof(double));
+            assert_int_equal(blocking_uploads, step == 0);
         }
         ddl_model_replace_backend(s.model, s.backend);
         tear_down(&s);
+    }
+}
+
+/* ---- a captured step ---- */
+
+enum { TAPE = 4096 };
+
+/* Calls of a step, as a device captures them: transfers are not among them. */
+static struct {
+    enum { RECORD, REPLAY } mode;
+    size_t n;
+    struct taped {
+        int op; /* -1: zero */
+        union ddl_op_args args;
+        void *dst;
+        size_t bytes;
+    } call[TAPE];
+} tape;
+
+static void taped_op(void *ctx, enum ddl_op op, const void *args)
+{
+    struct taped *call = &tape.call[tape.n];
+    if (tape.mode == REPLAY)
+        return;
+    assert_true(tape.n++ < TAPE);
+    call->op = (int)op;
+    memcpy(&call->args, args, ddl_op_args_size(op));
+    ddl_op_call(op, &(ddl_backend){ .ops = real_ops, .ctx = ctx }, args);
+}
+
+#define TAPED(name, args)                                                                                    \
+    static void taped_##name(void *ctx, const struct args *a)                                                \
+    {                                                                                                        \
+        taped_op(ctx, DDL_OP_##name, a);                                                                     \
+    }
+DDL_OPS(TAPED)
+#undef TAPED
+
+static void taped_zero(void *ctx, void *dst, size_t bytes)
+{
+    if (tape.mode == REPLAY)
+        return;
+    assert_true(tape.n < TAPE);
+    tape.call[tape.n++] = (struct taped){ .op = -1, .dst = dst, .bytes = bytes };
+    real_ops->zero(ctx, dst, bytes);
+}
+
+/* The step's only download: before it, the captured calls run. */
+static void replay(void *ctx, void *host, const void *src, size_t bytes)
+{
+    const ddl_backend backend = { .ops = real_ops, .ctx = ctx };
+    for (size_t i = 0; tape.mode == REPLAY && i < tape.n; i++) {
+        const struct taped *call = &tape.call[i];
+        if (call->op < 0)
+            real_ops->zero(ctx, call->dst, call->bytes);
+        else
+            ddl_op_call((enum ddl_op)call->op, &backend, &call->args);
+    }
+    real_ops->download(ctx, host, src, bytes);
+}
+
+/* Steps with other tokens, numbers of targets and learning rates, three of which replay the ops of the step
+ * before them. */
+static void run_steps(struct setup *s, bool captured)
+{
+    for (size_t step = 0; step < 5; step++) {
+        struct ddl_step_result result;
+        struct ddl_error err;
+        for (size_t i = 0; i < ROWS; i++) {
+            tokens[i] = (int32_t)((i * 7 + step) % V);
+            targets[i] = i % (step + 2) == 0 ? -1 : (int32_t)((i * 7 + 3 * step) % V);
+        }
+        tape.mode = captured && step > 1 ? REPLAY : RECORD;
+        tape.n = tape.mode == RECORD ? 0 : tape.n;
+        assert_ok(ddl_step_run(&s->step, 1e-3 * (double)(step + 1), &result, &err), err);
+        assert_true(tape.n > 0 && result.loss > 0);
+    }
+}
+
+/* The calls of a step have the same arguments as those of the step before: what changes is in device memory.
+ */
+static void a_captured_step_can_be_replayed(void **state)
+{
+    (void)state;
+    static const char *const presets[] = { "baseline", "ddl-tc-ec", "ddl-cc-ec", "hyper", "denseformer" };
+    static const enum ddl_precision precisions[] = { DDL_PRECISION_F32, DDL_PRECISION_BF16 };
+    for (size_t i = 0; i < 2 * (sizeof presets / sizeof *presets); i++) {
+        float *found[2];
+        size_t count = 0;
+        for (int captured = 0; captured < 2; captured++) {
+            struct setup s = set_up_with(presets[i / 2], precisions[i % 2], "cpu", 8, 1);
+            struct ddl_ops taping = *s.backend->ops;
+            ddl_backend wrapped = *s.backend;
+            real_ops = s.backend->ops;
+#define FILL_OP(op, args) taping.op = taped_##op;
+            DDL_OPS(FILL_OP)
+#undef FILL_OP
+            taping.zero = taped_zero;
+            taping.download = replay;
+            wrapped.ops = &taping;
+            ddl_model_replace_backend(s.model, &wrapped);
+            run_steps(&s, captured == 1);
+            ddl_model_replace_backend(s.model, s.backend);
+            count = ddl_model_param(s.model, 0)->count;
+            found[captured] = ddl_mem_alloc(count * sizeof **found);
+            ddl_model_read_param(s.model, 0, found[captured]);
+            tear_down(&s);
+        }
+        assert_memory_equal(found[0], found[1], count * sizeof **found);
+        ddl_mem_free(found[0]);
+        ddl_mem_free(found[1]);
     }
 }
 
@@ -286,9 +412,13 @@ static void the_wrapper_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(micro_batches_are_one_batch), cmocka_unit_test(no_targets_no_gradient),
-        cmocka_unit_test(not_finite_changes_nothing),  cmocka_unit_test(the_wrapper_counts),
-        cmocka_unit_test(allocates_nothing),           cmocka_unit_test(a_step_downloads_once),
+        cmocka_unit_test(micro_batches_are_one_batch),
+        cmocka_unit_test(no_targets_no_gradient),
+        cmocka_unit_test(not_finite_changes_nothing),
+        cmocka_unit_test(the_wrapper_counts),
+        cmocka_unit_test(allocates_nothing),
+        cmocka_unit_test(a_step_downloads_once),
+        cmocka_unit_test(a_captured_step_can_be_replayed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static void update_chunk(const void *args, size_t part, size_t lo, size_t hi, fl
     const struct update *u = args;
     const struct adamw_args *a = u->a;
     const struct adamw_part x = { .all = a,
-                                  .lr = (float)(a->lr * (double)a->lr_scale[part]),
+                                  .lr = (float)(a->rates[0] * (double)a->lr_scale[part]),
                                   .weight_decay = a->weight_decay[part],
                                   .p = a->p + a->parts.begin[part],
                                   .g = a->g + a->parts.begin[part],

@@ -43,7 +43,7 @@ static void update(const struct adamw_args *a, size_t k)
     float *p = a->p + a->parts.begin[k], *m = a->m + a->moments[k], *v = a->v + a->moments[k];
     const float *g = a->g + a->parts.begin[k];
     uint16_t *p16 = a->p16 && a->copy[k] >= 0 ? a->p16 + a->copy[k] : NULL;
-    double lr = (double)(float)(a->lr * (double)a->lr_scale[k]);
+    double lr = (double)(float)(a->rates[0] * (double)a->lr_scale[k]);
     for (int64_t i = 0; i < a->parts.size[k]; i++) {
         double grad = (double)g[i] * (double)*a->g_scale;
         double m_i = (double)a->beta1 * (double)m[i] + (1 - (double)a->beta1) * grad;
@@ -51,8 +51,7 @@ static void update(const struct adamw_args *a, size_t k)
         double decayed = (double)p[i] * (1 - lr * (double)a->weight_decay[k]);
         m[i] = (float)m_i;
         v[i] = (float)v_i;
-        p[i] = (float)(decayed -
-                       lr * (m_i / (double)a->bias1) / (sqrt(v_i / (double)a->bias2) + (double)a->eps));
+        p[i] = (float)(decayed - lr * (m_i / a->rates[1]) / (sqrt(v_i / a->rates[2]) + (double)a->eps));
         if (p16)
             p16[i] = ddl_bf16_round(p[i]);
     }

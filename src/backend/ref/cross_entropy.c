@@ -24,7 +24,7 @@ void ref_cross_entropy(void *ctx, const struct cross_entropy_args *a)
         a->loss[n] = target < 0 ? 0 : (float)(lse - (double)z[target]);
         for (size_t j = 0; a->grad && j < a->V; j++) {
             double p = exp((double)z[j] - lse) - (j == (size_t)target ? 1 : 0);
-            z[j] = target < 0 ? 0 : (float)((double)a->grad_scale * p);
+            z[j] = target < 0 ? 0 : (float)((double)*a->grad_scale * p);
         }
     }
 }
@@ -55,7 +55,7 @@ void ref_loss_grad(void *ctx, const struct loss_grad_args *a)
         for (size_t j = 0; j < a->n; j++) {
             double p = exp((double)a->z[n * a->n + j] - (double)a->top[n]) / a->total[n];
             p -= a->first + j == (size_t)a->targets[n] ? 1 : 0;
-            a->dz[n * a->n + j] = ddl_bf16_round(a->targets[n] < 0 ? 0 : (float)((double)a->grad_scale * p));
+            a->dz[n * a->n + j] = ddl_bf16_round(a->targets[n] < 0 ? 0 : (float)((double)*a->grad_scale * p));
         }
     }
 }

@@ -23,8 +23,7 @@ static size_t most_sequences(const struct ddl_cache_options *o)
     return o->slots < o->rows ? o->slots : o->rows;
 }
 
-/* Integers of a pass: five arrays by sequence and two by row of struct ddl_ragged, and the head's rows. The
- * host's copy holds the head's scores too. */
+/* Integers of a pass: five arrays by sequence and two by row of struct ddl_ragged, and the head's rows. */
 static size_t count_integers(const struct ddl_cache_options *o)
 {
     return 5 * most_sequences(o) + 1 + 3 * o->rows;
@@ -113,8 +112,9 @@ static ddl_status make(struct ddl_cache *cache, struct ddl_error *err)
     const struct ddl_backend *backend = cache->model->backend;
     size_t bytes = measure(k, o);
     cache->layer = calloc(k->n_layers, sizeof *cache->layer);
-    cache->host = bytes == SIZE_MAX ? NULL : ddl_mem_zalloc(count_integers(o) * sizeof *cache->host);
-    if (cache->layer && cache->host)
+    cache->host = bytes == SIZE_MAX ? NULL : ddl_mem_zalloc(DDL_SCORES * o->rows * sizeof *cache->host);
+    if (cache->layer && cache->host &&
+        ddl_uploads_init(&cache->uploads, backend, (count_integers(o) + o->rows) * sizeof(int32_t)))
         cache->memory = backend->ops->alloc(backend->ctx, bytes);
     if (!cache->memory)
         return ddl_error_set(err, DDL_E_MEMORY, "cache: out of memory for %zu sequences of %zu tokens",
@@ -151,6 +151,7 @@ void ddl_cache_free(ddl_cache *cache)
     if (!cache)
         return;
     const struct ddl_backend *backend = cache->model->backend;
+    ddl_uploads_free(&cache->uploads, backend);
     if (cache->memory)
         backend->ops->free(backend->ctx, cache->memory);
     rope_free(&cache->rope, cache->model);

@@ -6,6 +6,7 @@
 #include "model/pass/history.h"
 #include "model/pass/model.h"
 #include "model/pass/rope.h"
+#include "ops/uploads.h"
 
 /* What is known of an output's target: loss, rank (an int32_t), entropy. */
 enum { DDL_SCORES = 3 };
@@ -19,17 +20,18 @@ struct ddl_cache {
     const struct ddl_model *model;
     struct ddl_cache_options options;
     size_t slot_stride; /* numbers from slot to slot of keys, and of values; even */
-    void *memory;       /* of the backend; everything below is carved from it, `layer` and `host` excepted */
+    void *memory;       /* of the backend; everything below is carved from it, but for `layer` and `host` */
     struct rope rope;   /* (options.tokens) positions */
     /* The arrays of every pass, each with its largest size, so that the ops of two passes with the same
      * numbers of sequences and rows have the same arguments. */
-    int32_t *integers;        /* all of them; `host` has the same order */
+    int32_t *integers;        /* all of them */
     struct ddl_ragged ragged; /* the first ones; B and N are 0 */
     int32_t *outputs;         /* (options.rows) the head's: rows of the outputs */
     float *scores;            /* (DDL_SCORES, options.rows) of the head         */
     struct history embed, readout;
-    struct cache_layer *layer; /* (n_layers), host memory */
-    int32_t *host;             /* host memory for `integers` */
+    struct cache_layer *layer;  /* (n_layers), host memory */
+    struct ddl_uploads uploads; /* of `integers`, and of a pass's tokens */
+    int32_t *host;              /* (DDL_SCORES, options.rows) host memory for targets and scores */
 };
 
 #endif

@@ -9,14 +9,17 @@
 #include "model/observe/probe_calls.h"
 #include "model/pass/workspace.h"
 
-/* Sizes of the batch, and its arrays in the cache's integers, the rows of its outputs last: first in host
- * memory, then uploaded. */
-static struct ddl_ragged upload_ragged(const struct ddl_cache *cache, const struct ddl_decode_batch *batch)
+#include <string.h>
+
+/* Sizes of the batch, and its arrays in the cache's integers, the rows of its outputs last; its tokens go to
+ * `tokens`. All are written in pinned host memory and uploaded from there. */
+static struct ddl_ragged upload_ragged(struct ddl_cache *cache, const struct ddl_decode_batch *batch,
+                                       int32_t *tokens)
 {
     const struct ddl_backend *backend = cache->model->backend;
     struct ddl_ragged r = cache->ragged;
     const int32_t *base = cache->integers;
-    int32_t *host = cache->host, *sequence = host + (r.sequence - base),
+    int32_t *host = ddl_uploads_next(&cache->uploads, backend), *sequence = host + (r.sequence - base),
             *position = host + (r.position - base);
     int32_t *first = host + (r.first - base), *past = host + (r.past - base), *slot = host + (r.slot - base);
     int32_t *from = host + (r.from - base), *to = host + (r.to - base);
@@ -40,7 +43,10 @@ static struct ddl_ragged upload_ragged(const struct ddl_cache *cache, const stru
     for (size_t i = 0; i < batch->n_outputs; i++)
         outputs[i] = (int32_t)batch->outputs[i].row;
     const int32_t *end = batch->n_outputs ? cache->outputs + batch->n_outputs : r.sequence + r.N;
-    backend->ops->upload(backend->ctx, cache->integers, host, (size_t)(end - base) * sizeof *host);
+    size_t n = (size_t)(end - base);
+    ddl_uploads_send(&cache->uploads, backend, cache->integers, host, n * sizeof *host);
+    memcpy(host + n, batch->tokens, r.N * sizeof *host);
+    ddl_uploads_send(&cache->uploads, backend, tokens, host + n, r.N * sizeof *host);
     return r;
 }
 
@@ -61,10 +67,9 @@ ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
                       .config = &model->config,
                       .ops = model->backend->ops,
                       .ctx = model->backend->ctx,
-                      .ragged = upload_ragged(cache, batch),
+                      .ragged = upload_ragged(cache, batch, ws->tokens),
                       .B = 1 };
     p.N = p.T = p.ragged.N;
-    p.ops->upload(p.ctx, ws->tokens, batch->tokens, p.N * sizeof *ws->tokens);
     ws->trace_rows = p.N;
     precision_refresh(model);
     struct stream stream = model_stream(&p);

@@ -62,7 +62,7 @@ static void logits_bwd(const struct pass *p, struct part part, struct weight E, 
     product_bwd(p, &l, normed(p, part), dz, p->ws->dctx + part.row * l.in, part.column > 0);
 }
 
-static void loss_by_rows(const struct pass *p, bool grad, float scale)
+static void loss_by_rows(const struct pass *p, bool grad)
 {
     const struct ddl_workspace *ws = p->ws;
     size_t V = p->config->vocab_size, step = ws->logit_rows;
@@ -75,7 +75,7 @@ static void loss_by_rows(const struct pass *p, bool grad, float scale)
                                                                     .z = ws->logits,
                                                                     .targets = ws->targets + row,
                                                                     .grad = grad,
-                                                                    .grad_scale = scale,
+                                                                    .grad_scale = ws->grad_scale,
                                                                     .loss = ws->losses + row });
         probe_rows(p, "loss", ws->losses + row, row, part.rows, 1);
         if (ws->ranks)
@@ -104,7 +104,7 @@ static struct part tile(const struct pass *p, size_t i)
 }
 
 /* dz of each tile, and what comes of it; all tiles together fill the embedding's gradient. */
-static void gradient_by_tiles(const struct pass *p, float scale)
+static void gradient_by_tiles(const struct pass *p)
 {
     const struct ddl_workspace *ws = p->ws;
     struct weight E = param_weight_bwd(p, p->m->params.slots.wte);
@@ -118,13 +118,13 @@ static void gradient_by_tiles(const struct pass *p, float scale)
                                                             .targets = ws->targets,
                                                             .top = ws->top,
                                                             .total = ws->total,
-                                                            .grad_scale = scale,
+                                                            .grad_scale = ws->grad_scale,
                                                             .dz = ws->dy16 });
         logits_bwd(p, part, E, (struct operand){ .bf16 = ws->dy16 });
     }
 }
 
-static void loss_by_tiles(const struct pass *p, bool grad, float scale)
+static void loss_by_tiles(const struct pass *p, bool grad)
 {
     const struct ddl_workspace *ws = p->ws;
     struct part part;
@@ -144,15 +144,15 @@ static void loss_by_tiles(const struct pass *p, bool grad, float scale)
     }
     probe_tensor(p, "loss", ws->losses, 1);
     if (grad)
-        gradient_by_tiles(p, scale);
+        gradient_by_tiles(p);
 }
 
-void head_loss(const struct pass *p, const float *x_out, bool grad, float scale, float *dx_out)
+void head_loss(const struct pass *p, const float *x_out, bool grad, float *dx_out)
 {
     const struct ddl_workspace *ws = p->ws;
     int slot = p->m->params.slots.ln_f;
     final_norm(p, p->N, x_out);
-    (ws->tile ? loss_by_tiles : loss_by_rows)(p, grad, scale);
+    (ws->tile ? loss_by_tiles : loss_by_rows)(p, grad);
     if (grad) {
         probe_enter(p, true, DDL_NO_LAYER, "head");
         probe_grad(p, p->m->params.slots.wte);

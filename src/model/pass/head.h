@@ -5,9 +5,9 @@
 #include "model/pass/decode.h"
 #include "model/pass/pass.h"
 
-/* Losses (N) into the workspace; with grad the gradient of scale * their sum into dx_out (N, d) and the
- * parameters. */
-void head_loss(const struct pass *p, const float *x_out, bool grad, float scale, float *dx_out);
+/* Losses (N) into the workspace; with grad the gradient of their sum, times the workspace's grad_scale, into
+ * dx_out (N, d) and the parameters. */
+void head_loss(const struct pass *p, const float *x_out, bool grad, float *dx_out);
 /* Logits of the last `rows` positions of every sequence: host (B, rows, V). */
 void head_logits(const struct pass *p, const float *x_out, size_t rows, float *host);
 /* Logits, losses, ranks and entropies that are wanted of single rows of a ragged batch. */

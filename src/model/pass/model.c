@@ -209,9 +209,28 @@ static ddl_status check_ids(const char *what, const struct ddl_batch *batch, con
     return DDL_OK;
 }
 
+/* Uploads the batch, and what the gradient of its loss is multiplied with if that is not NULL. */
+static void upload(const struct pass *p, const struct ddl_batch *batch, const float *grad_scale)
+{
+    struct ddl_workspace *ws = p->ws;
+    const ddl_backend *backend = p->m->backend;
+    int32_t *tokens = ddl_uploads_next(&ws->uploads, backend), *targets = tokens + p->N;
+    float *scale = (float *)(targets + p->N);
+    memcpy(tokens, batch->tokens, p->N * sizeof *tokens);
+    ddl_uploads_send(&ws->uploads, backend, ws->tokens, tokens, p->N * sizeof *tokens);
+    if (batch->targets) {
+        memcpy(targets, batch->targets, p->N * sizeof *targets);
+        ddl_uploads_send(&ws->uploads, backend, ws->targets, targets, p->N * sizeof *targets);
+    }
+    if (grad_scale) {
+        *scale = *grad_scale;
+        ddl_uploads_send(&ws->uploads, backend, ws->grad_scale, scale, sizeof *scale);
+    }
+}
+
 /* Checks the batch against the workspace, uploads it and fills *p. */
 static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
-                        struct ddl_error *err)
+                        const float *grad_scale, struct ddl_error *err)
 {
     const struct ddl_config *k = &model->config;
     if (ws->model != model)
@@ -238,9 +257,7 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, con
                         .B = batch->B,
                         .T = batch->T,
                         .N = batch->B * batch->T };
-    p->ops->upload(p->ctx, ws->tokens, batch->tokens, p->N * sizeof *ws->tokens);
-    if (batch->targets)
-        p->ops->upload(p->ctx, ws->targets, batch->targets, p->N * sizeof *ws->targets);
+    upload(p, batch, grad_scale);
     ws->trace_rows = p->N;
     precision_refresh(model);
     return DDL_OK;
@@ -346,11 +363,11 @@ ddl_status ddl_model_scores(ddl_model *model, ddl_workspace *ws, const struct dd
     if (!status && (rows->ranks || rows->entropies) && !ws->options.ranks)
         status = ddl_error_set(err, DDL_E_USAGE, "ranks and entropies need a workspace with ranks");
     if (!status)
-        status = begin(&p, model, ws, batch, err);
+        status = begin(&p, model, ws, batch, NULL, err);
     if (status)
         return status;
     struct stream stream = model_stream(&p);
-    head_loss(&p, model_forward(&p, &stream), false, 0, NULL);
+    head_loss(&p, model_forward(&p, &stream), false, NULL);
     if (probe_stopped(&p))
         return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
     *loss = sum_losses(&p, batch);
@@ -367,15 +384,16 @@ ddl_status ddl_model_loss(ddl_model *model, ddl_workspace *ws, const struct ddl_
 ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
                                    double scale, double *loss_sum, struct ddl_error *err)
 {
+    const float grad_scale = (float)scale;
     struct pass p;
     ddl_status status = check_loss(model, ws, batch, true, err);
     if (!status)
-        status = begin(&p, model, ws, batch, err);
+        status = begin(&p, model, ws, batch, &grad_scale, err);
     if (status)
         return status;
     struct stream stream = model_stream(&p);
     const float *x_out = model_forward(&p, &stream);
-    head_loss(&p, x_out, true, (float)scale, stream.is_read ? ws->dx_in : stream.dX);
+    head_loss(&p, x_out, true, stream.is_read ? ws->dx_in : stream.dX);
     backward(&p, &stream);
     p.ops->sum(p.ctx, &(struct sum_args){ .n = p.N, .x = ws->losses, .sum = loss_sum });
     return DDL_OK;
@@ -400,7 +418,7 @@ ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct dd
     if (rows > batch->T)
         return ddl_error_set(err, DDL_E_USAGE,
                              "logits of the last %zu positions requested, the batch has %zu", rows, batch->T);
-    ddl_status status = begin(&p, model, ws, batch, err);
+    ddl_status status = begin(&p, model, ws, batch, NULL, err);
     if (status)
         return status;
     struct stream stream = model_stream(&p);

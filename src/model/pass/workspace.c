@@ -273,6 +273,7 @@ static void place(struct ddl_workspace *ws, struct ddl_arena *arena, const struc
     ws->logit_numbers = larger(ws->logit_numbers, widest_output(k)); /* for probes */
     ws->tokens = ddl_arena_take(arena, N, sizeof *ws->tokens);
     ws->targets = ddl_arena_take(arena, N, sizeof *ws->targets);
+    ws->grad_scale = ddl_arena_take(arena, 1, sizeof *ws->grad_scale);
     ws->averages = average_layout(l);
     ws->X = k->dense_average ? ws->averages.states : layout_rows(l, true, states * state_width(k));
     if (form->layout)
@@ -362,6 +363,12 @@ size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_preci
     return bytes != SIZE_MAX && tables != SIZE_MAX && ddl_size_add(bytes, tables, &bytes) ? bytes : SIZE_MAX;
 }
 
+/* Tokens and targets, and the scale of the gradient. */
+static size_t upload_bytes(const struct ddl_workspace_options *o)
+{
+    return 2 * o->batch * o->tokens * sizeof(int32_t) + sizeof(float);
+}
+
 ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
                                 const struct ddl_workspace_options *options, struct ddl_error *err)
 {
@@ -392,7 +399,8 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
         struct ddl_limits limits = ddl_workspace_limits(k, tokens);
         status = backend->ops->reserve(backend->ctx, &limits, err);
     }
-    if (!status && !(ws->memory = backend->ops->alloc(backend->ctx, arena.used)))
+    if (!status && (!ddl_uploads_init(&ws->uploads, backend, upload_bytes(options)) ||
+                    !(ws->memory = backend->ops->alloc(backend->ctx, arena.used))))
         status = ddl_error_set(err, DDL_E_MEMORY,
                                "workspace: out of memory for %zu bytes (%zu sequences of %zu tokens)",
                                arena.used, batch, tokens);
@@ -412,6 +420,7 @@ void ddl_workspace_free(ddl_workspace *ws)
     if (!ws)
         return;
     ddl_backend *backend = ws->model->backend;
+    ddl_uploads_free(&ws->uploads, backend);
     if (ws->memory)
         backend->ops->free(backend->ctx, ws->memory);
     force_release(ws);

@@ -8,6 +8,7 @@
 #include "model/pass/operand.h"
 #include "model/observe/probe.h"
 #include "model/pass/rope.h"
+#include "ops/uploads.h"
 
 enum { RULE_ACTS = 8, RULE_SCRATCH = 8 }; /* activations and scratch of a residual rule, at most */
 
@@ -40,13 +41,14 @@ struct ddl_workspace {
     const struct ddl_model *model;
     struct ddl_workspace_options options;
     enum ddl_precision precision;
-    size_t logit_rows;    /* rows of logits at a time */
-    size_t tile;          /* bfloat16: columns of logits at a time for a loss; 0: whole rows */
-    size_t logit_numbers; /* capacity of `logits` */
-    size_t trace_rows;    /* N of the last pass; 0 before the first */
-    struct rope rope;     /* of options.tokens positions */
-    void *memory;         /* of the backend; everything below is carved from it */
-    int32_t *tokens, *targets;
+    size_t logit_rows;         /* rows of logits at a time */
+    size_t tile;               /* bfloat16: columns of logits at a time for a loss; 0: whole rows */
+    size_t logit_numbers;      /* capacity of `logits` */
+    size_t trace_rows;         /* N of the last pass; 0 before the first */
+    struct rope rope;          /* of options.tokens positions */
+    void *memory;              /* of the backend; everything below is carved from it */
+    int32_t *tokens, *targets; /* (N) */
+    float *grad_scale;         /* (1) of the loss's gradient */
     float *X;                  /* (N, d, c) the stream at the embedding */
     struct averages averages;  /* the states of a pass, with dense_average */
     float *readout[RULE_ACTS]; /* activations of the readout, numbered by the form of the state */
@@ -76,6 +78,7 @@ struct ddl_workspace {
     float *scratch[DDL_RESIDUALS][RULE_SCRATCH]; /* by rule, numbered by it */
     float *de;                                   /* (taps, d c) */
     struct layer_acts *layer;                    /* (n_layers), host memory */
+    struct ddl_uploads uploads;                  /* of tokens, targets and grad_scale */
     struct ddl_probe *probe;                     /* borrowed; may be NULL   */
     ddl_grads_final_fn *grads_final;             /* may be NULL             */
     void *grads_user;                            /* for grads_final         */

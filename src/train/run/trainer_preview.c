@@ -1,5 +1,6 @@
 /* What a run will do: its summary, and a dry run, which estimates its time on a scratch model. */
 #include "base/clock.h"
+#include "ops/ops.h"
 #include "train/config/train_config.h"
 #include "train/run/trainer.h"
 
@@ -91,10 +92,12 @@ static ddl_status measure_gradient(struct run *run, struct trial *out, struct dd
 /* Seconds of an update; the first one touches the moments for the first time and does not count. */
 static double measure_update(struct run *run)
 {
+    const ddl_backend *backend = run->backend;
     double seconds = 0;
     for (int i = 0; i < 2; i++) {
         double start = ddl_clock_seconds();
-        ddl_optim_step(run->optim, 1e-6, ddl_optim_grad_norm(run->optim));
+        ddl_optim_step(run->optim, 1e-6);
+        backend->ops->synchronize(backend->ctx);
         seconds = ddl_clock_seconds() - start;
     }
     return seconds;

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "model/params/flat.h"
 #include "ops/defaults.h"
+#include "ops/uploads.h"
 
 #include <math.h>
 
@@ -38,6 +39,8 @@ struct ddl_optim {
     double *sums;               /* (KINDS, n_params) of the backend: sums of squares */
     double *host_sums;          /* the same in host memory */
     float *factor;              /* (1) of the backend: of clipping */
+    double *rates;              /* (DDL_RATES) of the backend: of the next update */
+    struct ddl_uploads uploads; /* of the rates */
     bool *frozen;               /* (n_params) */
 };
 
@@ -101,12 +104,14 @@ static bool allocate(struct ddl_optim *optim)
     optim->v = backend->ops->alloc(backend->ctx, bytes);
     optim->sums = backend->ops->alloc(backend->ctx, sums);
     optim->factor = backend->ops->alloc(backend->ctx, sizeof *optim->factor);
+    optim->rates = backend->ops->alloc(backend->ctx, DDL_RATES * sizeof *optim->rates);
     optim->block = backend->ops->alloc(backend->ctx, arena.used);
     optim->host_block = ddl_mem_zalloc(arena.used);
     optim->host_sums = ddl_mem_alloc(sums);
     optim->frozen = ddl_mem_zalloc(n_params * sizeof *optim->frozen);
-    if (!optim->parts || !optim->m || !optim->v || !optim->sums || !optim->factor || !optim->block ||
-        !optim->host_block || !optim->host_sums || !optim->frozen)
+    if (!optim->parts || !optim->m || !optim->v || !optim->sums || !optim->factor || !optim->rates ||
+        !optim->block || !optim->host_block || !optim->host_sums || !optim->frozen ||
+        !ddl_uploads_init(&optim->uploads, backend, DDL_RATES * sizeof *optim->rates))
         return false;
     optim->host = place_lists(&(struct ddl_arena){ .base = optim->host_block }, optim->n_parts);
     optim->lists = place_lists(&(struct ddl_arena){ .base = optim->block }, optim->n_parts);
@@ -151,7 +156,8 @@ void ddl_optim_free(struct ddl_optim *optim)
     if (!optim)
         return;
     ddl_backend *backend = ddl_model_backend(optim->model);
-    void *blocks[] = { optim->m, optim->v, optim->sums, optim->factor, optim->block };
+    void *blocks[] = { optim->m, optim->v, optim->sums, optim->factor, optim->rates, optim->block };
+    ddl_uploads_free(&optim->uploads, backend);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         if (blocks[i])
             backend->ops->free(backend->ctx, blocks[i]);
@@ -283,7 +289,7 @@ void ddl_optim_update(struct ddl_optim *optim, double lr)
 {
     const struct ddl_optim_config *k = &optim->config;
     const ddl_backend *backend = ddl_model_backend(optim->model);
-    double t = (double)++optim->steps;
+    double t = (double)++optim->steps, *rates = ddl_uploads_next(&optim->uploads, backend);
     struct adamw_args args = { .moments = optim->lists.moments,
                                .lr_scale = optim->lists.lr_scale,
                                .weight_decay = optim->lists.weight_decay,
@@ -292,12 +298,14 @@ void ddl_optim_update(struct ddl_optim *optim, double lr)
                                .m = optim->m,
                                .v = optim->v,
                                .g_scale = optim->factor,
-                               .lr = lr,
+                               .rates = optim->rates,
                                .beta1 = k->beta1,
                                .beta2 = k->beta2,
-                               .eps = k->eps,
-                               .bias1 = (float)(1 - pow((double)k->beta1, t)),
-                               .bias2 = (float)(1 - pow((double)k->beta2, t)) };
+                               .eps = k->eps };
+    rates[0] = lr;
+    rates[1] = (double)(float)(1 - pow((double)k->beta1, t));
+    rates[2] = (double)(float)(1 - pow((double)k->beta2, t));
+    ddl_uploads_send(&optim->uploads, backend, optim->rates, rates, DDL_RATES * sizeof *rates);
     list(optim);
     args.parts = trained_parts(optim);
     args.g = gradients(optim);
@@ -306,12 +314,10 @@ void ddl_optim_update(struct ddl_optim *optim, double lr)
     backend->ops->adamw(backend->ctx, &args);
 }
 
-void ddl_optim_step(struct ddl_optim *optim, double lr, double norm)
+void ddl_optim_step(struct ddl_optim *optim, double lr)
 {
-    const ddl_backend *backend = ddl_model_backend(optim->model);
-    double clip = (double)optim->config.clip;
-    float factor = clip > 0 ? (float)fmin(1, clip / (norm + 1e-6)) : 1;
-    backend->ops->upload(backend->ctx, optim->factor, &factor, sizeof factor);
+    ddl_optim_square(optim, optim->sums);
+    ddl_optim_clip(optim, optim->sums, 0, NULL);
     ddl_optim_update(optim, lr);
 }
 

@@ -41,10 +41,11 @@ void ddl_optim_square(struct ddl_optim *optim, double *square);
 void ddl_optim_clip(struct ddl_optim *optim, const double *square, size_t n, const double *losses);
 /* One step at learning rate lr with this factor. Inactive parameters are left untouched, decay included. */
 void ddl_optim_update(struct ddl_optim *optim, double lr);
+/* All three: a step with the gradient of one rank. */
+void ddl_optim_step(struct ddl_optim *optim, double lr);
 
-/* The same with a norm in host memory: the norm of the gradient, and clipping and an update. */
+/* The norm, downloaded. */
 double ddl_optim_grad_norm(struct ddl_optim *optim);
-void ddl_optim_step(struct ddl_optim *optim, double lr, double norm);
 /* The sum of squares of each parameter's gradient, 0 of an inactive or frozen one, into squares (n_params) in
  * host memory. */
 void ddl_optim_grad_squares(struct ddl_optim *optim, double *squares);

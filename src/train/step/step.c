@@ -106,13 +106,15 @@ static ddl_status check_norm(const struct ddl_step_result *out, struct ddl_error
                : ddl_error_set(err, DDL_E_NUMERIC, "the gradient is not finite, the loss is %.6g", out->loss);
 }
 
-/* Combines the results of all ranks: loss, norm and status. */
+/* Combines the results of all ranks: loss, status and norm, whose square is uploaded. */
 static ddl_status combine(const struct ddl_step *step, ddl_status status, struct ddl_step_result *out,
                           struct ddl_error *err)
 {
+    const ddl_backend *backend = ddl_model_backend(step->model);
     size_t ranks = ddl_comm_size(step->comm);
     double sums[] = { out->loss, step->host_sums[0], status != DDL_OK };
     ddl_comm_sum_f64(step->comm, sizeof sums / sizeof *sums, sums);
+    backend->ops->upload(backend->ctx, step->sums, &sums[1], sizeof sums[1]);
     out->loss = sums[0];
     out->grad_norm = sqrt(sums[1]);
     out->rank = ranks;
@@ -152,7 +154,8 @@ static ddl_status update_read(const struct ddl_step *step, double lr, struct ddl
     if (step->spike.z > 0)
         out->decision = ddl_spike_decide(&step->spike, step->spike_state, out->grad_norm, &out->spike);
     if (out->decision != DDL_SPIKE_SKIP) {
-        ddl_optim_step(step->optim, lr, out->grad_norm);
+        ddl_optim_clip(step->optim, step->sums, 0, NULL);
+        ddl_optim_update(step->optim, lr);
         ddl_exchange_parameters(step->exchange);
     }
     return DDL_OK;

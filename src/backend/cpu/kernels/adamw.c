@@ -11,8 +11,8 @@ void DDL_KERNEL(adamw)(const void *args, size_t lo, size_t hi, float *scratch)
     float *restrict p = part->p, *restrict m = part->m, *restrict v = part->v;
     const float *restrict g = part->g;
     float beta1 = a->beta1, beta2 = a->beta2, new1 = 1 - beta1, new2 = 1 - beta2, g_scale = *a->g_scale;
-    float decay = part->lr * part->weight_decay, step = part->lr / a->bias1;
-    float bias2 = 1 / a->bias2, eps = a->eps;
+    float decay = part->lr * part->weight_decay, step = part->lr / (float)a->rates[1];
+    float bias2 = 1 / (float)a->rates[2], eps = a->eps;
     (void)scratch;
 #pragma omp simd
     for (size_t i = lo; i < hi; i++) {

@@ -48,13 +48,13 @@ void DDL_KERNEL(cross_entropy)(const void *args, size_t lo, size_t hi, float *sc
         a->loss[n] = (float)(log(total) + ((double)top - (double)at_target));
         if (!a->grad)
             continue;
-        float factor = (float)((double)a->grad_scale / total);
+        float factor = (float)((double)*a->grad_scale / total);
         /* the target's own p - 1 = -(sum of the others): in double, since both may be near 1 */
         double of_target = ((double)z[target] - total) / total;
 #pragma omp simd
         for (size_t j = 0; j < a->V; j++)
             z[j] *= factor;
-        z[target] = (float)((double)a->grad_scale * of_target);
+        z[target] = (float)((double)*a->grad_scale * of_target);
     }
 }
 
@@ -93,7 +93,7 @@ void DDL_KERNEL(loss_grad)(const void *args, size_t lo, size_t hi, float *scratc
             memset(dz, 0, a->n * sizeof *dz);
             continue;
         }
-        float top = a->top[n], factor = (float)((double)a->grad_scale / a->total[n]);
+        float top = a->top[n], factor = (float)((double)*a->grad_scale / a->total[n]);
 #pragma omp simd
         for (size_t j = 0; j < a->n; j++)
             dz[j] = ddl_bf16_round(vexp(z[j] - top) * factor);
@@ -101,7 +101,7 @@ void DDL_KERNEL(loss_grad)(const void *args, size_t lo, size_t hi, float *scratc
         if ((size_t)target >= a->first && at < a->n) {
             /* p - 1 = -(sum of the others): in double, since both may be near 1 */
             double of_target = ((double)vexp(z[at] - top) - a->total[n]) / a->total[n];
-            dz[at] = ddl_bf16_round((float)((double)a->grad_scale * of_target));
+            dz[at] = ddl_bf16_round((float)((double)*a->grad_scale * of_target));
         }
     }
 }
