@@ -6,7 +6,7 @@
 #include "ddl/session.h"
 #include "model/pass/decode.h"
 #include "model/pass/measure.h"
-#include "model/pass/redirect.h"
+#include "model/pass/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>

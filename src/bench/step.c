@@ -3,7 +3,7 @@
 #include "bench/planned.h"
 
 #include "base/mem.h"
-#include "model/pass/redirect.h"
+#include "model/pass/model.h"
 #include "base/clock.h"
 #include "ops/profile.h"
 #include "train/step/step.h"

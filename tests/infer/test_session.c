@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "ddl/session.h"
-#include "model/pass/redirect.h"
+#include "model/pass/model.h"
 #include "ops/profile.h"
 
 #include <math.h>

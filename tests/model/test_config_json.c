@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "ddl/model.h"
-#include "model/files/config_json.h"
+#include "model/files/config_metadata.h"
 #include "model/residual/table.h"
 
 #include <dirent.h>
@@ -118,9 +118,9 @@ static void golden(void **state)
 static void save(const struct ddl_config *config, const char *folder)
 {
     struct ddl_error err;
-    struct ddl_config_notes notes;
+    struct ddl_config_metadata notes;
     char path[4096];
-    ddl_config_notes(config, &notes);
+    ddl_config_metadata(config, &notes);
     snprintf(path, sizeof path, "%s/config.json", folder);
     assert_ok(ddl_config_save(config, path, &err), err);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);

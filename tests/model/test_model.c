@@ -5,7 +5,7 @@
 #include "ddl/session.h"
 #include "model/pass/compress.h"
 #include "model/pass/embed.h"
-#include "model/pass/forward.h"
+#include "model/pass/model.h"
 #include "model/pass/workspace.h"
 #include "base/rng.h"
 

@@ -8,7 +8,7 @@
 #include "ddl/session.h"
 
 #include "base/noise.h"
-#include "model/pass/redirect.h"
+#include "model/pass/model.h"
 #include "train/step/optim.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "support/models.h"
 
 #include "ddl/session.h"
-#include "model/pass/redirect.h"
+#include "model/pass/model.h"
 #include "model/pass/requirements.h"
 #include "ops/profile.h"
 #include "train/step/optim.h"

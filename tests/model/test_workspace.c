@@ -7,7 +7,6 @@
 #include "model/pass/compress.h"
 #include "model/pass/measure.h"
 #include "model/residual/table.h"
-#include "model/residual/state.h"
 #include "model/pass/workspace.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "ddl/data.h"
-#include "model/pass/redirect.h"
+#include "model/pass/model.h"
 #include "ops/operands.h"
 #include "train/log/metrics.h"
 #include "train/step/step.h"

@@ -1,6 +1,6 @@
 #include "ddl/config.h"
 
-#include "model/files/config_json.h"
+#include "model/config/config_size.h"
 #include "model/config/config.h"
 #include "model/residual/table.h"
 
@@ -159,7 +159,7 @@ static const struct ddl_other_name mlps[] = {
 #define PROPERTIES(type, key, field, lo, hi, choices, properties, ...) properties,
 static const struct ddl_option rows[] = { CONFIG_ROWS(OPTION){ 0 } };
 static const unsigned properties[] = { CONFIG_ROWS(PROPERTIES) };
-_Static_assert(sizeof properties / sizeof *properties < DDL_CONFIG_NOTES,
+_Static_assert(sizeof properties / sizeof *properties < DDL_CONFIG_KEYS,
                "every key of a configuration fits its metadata");
 
 static unsigned properties_of(const struct ddl_option *row)

@@ -1,7 +1,7 @@
 /* Named sizes of models. */
 #include "ddl/config.h"
 
-#include "model/files/config_json.h"
+#include "model/config/config_size.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,6 +5,9 @@
 #include "base/json.h"
 #include "base/locale.h"
 #include "ddl/model.h"
+#include "model/config/config.h"
+#include "model/files/config_metadata.h"
+#include "model/files/config_release.h"
 #include "model/files/tensor_names.h"
 
 #include <math.h>
@@ -299,7 +302,7 @@ static ddl_status read_tensors(const char *folder, json_t *root, struct ddl_conf
                                 "config.json does not say which model it is, nor do the tensors");
     if (status)
         return status;
-    status = ddl_config_from_notes(config, root, st, folder, err);
+    status = ddl_config_from_metadata(config, root, st, folder, err);
     if (!status)
         status = ddl_config_from_tensors(config, root, st, err);
     ddl_safetensors_close(st);

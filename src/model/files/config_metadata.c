@@ -1,6 +1,7 @@
 /* The keys of our own in the __metadata__ of model.safetensors, where config.json cannot hold them because
  * the release has none of them. */
-#include "model/files/config_json.h"
+#include "model/files/config_metadata.h"
+
 #include "model/residual/table.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ ddl_status ddl_config_file_status(ddl_status status, struct ddl_error *err)
     return status ? DDL_E_FORMAT : DDL_OK;
 }
 
-void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *out)
+void ddl_config_metadata(const struct ddl_config *config, struct ddl_config_metadata *out)
 {
     const struct ddl_config resolved = ddl_config_resolved(config);
     out->n = 0;
@@ -34,9 +35,9 @@ void ddl_config_notes(const struct ddl_config *config, struct ddl_config_notes *
 }
 
 /* One key of ours, where config.json lacks it and the tensors' __metadata__ has it. */
-static ddl_status read_note(struct ddl_config *config, json_t *root, const char *key,
-                            const struct ddl_option *row, const struct ddl_safetensors *st,
-                            const char *folder, struct ddl_error *err)
+static ddl_status read_key(struct ddl_config *config, json_t *root, const char *key,
+                           const struct ddl_option *row, const struct ddl_safetensors *st, const char *folder,
+                           struct ddl_error *err)
 {
     const char *value = ddl_safetensors_metadata(st, key);
     char where[1200];
@@ -52,13 +53,13 @@ static ddl_status read_note(struct ddl_config *config, json_t *root, const char 
                : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", where);
 }
 
-ddl_status ddl_config_from_notes(struct ddl_config *config, json_t *root, const struct ddl_safetensors *st,
-                                 const char *folder, struct ddl_error *err)
+ddl_status ddl_config_from_metadata(struct ddl_config *config, json_t *root, const struct ddl_safetensors *st,
+                                    const char *folder, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
     for (const struct ddl_option *row = ddl_config_options(); row->name && !status; row++) {
         if (ddl_config_row_is_own(row))
-            status = read_note(config, root, row->name, row, st, folder, err);
+            status = read_key(config, root, row->name, row, st, folder, err);
     }
-    return status ? status : read_note(config, root, ddl_by_layer_key, NULL, st, folder, err);
+    return status ? status : read_key(config, root, ddl_by_layer_key, NULL, st, folder, err);
 }

@@ -1,9 +1,10 @@
 /* The configuration of a folder that the authors' release wrote: settings that its config.json lacks are
  * inferred from the names and shapes of its tensors. */
+#include "model/files/config_release.h"
+
 #include "ddl/export.h"
-#include "model/files/config_json.h"
+#include "model/files/config_metadata.h"
 #include "model/residual/table.h"
-#include "tensor/safetensors.h"
 
 #include <stdio.h>
 #include <string.h>

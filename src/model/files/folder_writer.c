@@ -3,8 +3,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "model/files/config_json.h"
-#include "model/pass/model.h"
+#include "model/files/config_metadata.h"
+#include "model/pass/pass.h"
 #include "model/files/sums.h"
 
 #include <jansson.h>
@@ -20,7 +20,7 @@ static const char index_file[] = "model.safetensors.index.json";
 /* One folder under way: the file of each tensor. */
 struct job {
     const struct ddl_folder_content *content;
-    struct ddl_config_notes notes;
+    struct ddl_config_metadata notes;
     size_t *file_of, n_files; /* (content->n) */
 };
 
@@ -225,7 +225,7 @@ ddl_status ddl_folder_write(const struct ddl_folder_content *content, const char
         job->content = content;
         job->file_of = file_of;
         plan_files(job, content->max_file_size);
-        ddl_config_notes(content->config, &job->notes);
+        ddl_config_metadata(content->config, &job->notes);
         status = write_whole(job, to, err);
         *n_files = job->n_files;
     }

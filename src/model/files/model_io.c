@@ -6,7 +6,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/files/config_json.h"
-#include "model/pass/model.h"
+#include "model/files/config_metadata.h"
+#include "model/pass/pass.h"
 #include "model/params/precision.h"
 #include "model/files/sums.h"
 #include "model/files/weights.h"
@@ -146,8 +147,8 @@ static ddl_status prepare_weights(struct prepared *p, const ddl_model *model, co
     for (size_t i = 0; i < n; i++)
         plan[i] = tensor_of(&model->params.row[row_of(model, i)]);
     plan[n - 1].name = ddl_head_name;
-    struct ddl_config_notes notes;
-    ddl_config_notes(&model->config, &notes);
+    struct ddl_config_metadata notes;
+    ddl_config_metadata(&model->config, &notes);
     if (entry)
         notes.list[notes.n++] = *entry;
     const struct ddl_safetensors_content content = { notes.list, notes.n,         plan,

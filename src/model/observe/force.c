@@ -2,6 +2,7 @@
 #include "model/observe/force.h"
 
 #include "base/mem.h"
+#include "model/params/precision.h"
 #include "model/residual/table.h"
 #include "model/pass/workspace.h"
 
@@ -274,4 +275,12 @@ void force_add_f(const struct pass *p, float factor, float *out)
         p->ctx,
         &(struct scale_args){
             .N = p->N, .d = p->config->d_model, .w = 1, .f = force_f(p), .lambda = p->ws->forced, .X = out });
+}
+
+const float *force_value_mix(const struct pass *p, size_t layer)
+{
+    const struct ddl_force *force = model_forced(p->m, layer, ATTN);
+    if (!ddl_config_mixes_values(p->config, layer) || (force && force->keys & DDL_FORCE_VALUES))
+        return NULL;
+    return param_value(p, p->m->params.layer[layer].v_mix);
 }

@@ -7,6 +7,9 @@
 
 /* What is forced in a sublayer; NULL: nothing. */
 const struct ddl_force *model_forced(const ddl_model *model, size_t layer, int sub);
+/* The factors (2) with which attention of the layer mixes its values with those of layer 0, in backend
+ * memory; NULL if it does not, or is forced to read its own. */
+const float *force_value_mix(const struct pass *p, size_t layer);
 /* Allocates what a forced factor of F needs in the workspace, the first time it is used there. */
 ddl_status force_reserve(ddl_workspace *ws, const ddl_model *model, struct ddl_error *err);
 void force_release(ddl_workspace *ws);

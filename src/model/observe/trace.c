@@ -1,7 +1,7 @@
 #include "model/observe/trace.h"
 
+#include "model/observe/force.h"
 #include "model/observe/probe.h"
-#include "model/pass/attention.h"
 #include "model/residual/table.h"
 
 #include <math.h>
@@ -29,8 +29,47 @@ const char *const ddl_figure_kind_names[] = {
     NULL,
 };
 
+/* value_residual: the factors of attention. */
+static const float *values_data(const struct sublayer *s)
+{
+    return s->sub == ATTN ? force_value_mix(s->p, s->layer) : NULL;
+}
+
+static size_t two(const struct ddl_config *config, size_t layer, int sub)
+{
+    (void)config;
+    (void)layer;
+    (void)sub;
+    return 2;
+}
+
+static void values_derive(size_t width, const float *mix, double *figures)
+{
+    for (size_t i = 0; i < width; i++)
+        figures[i] = (double)mix[i];
+}
+
+static const struct ddl_figure values_figures[] = {
+    { "values_own", "value_residual: factor m₀ of the layer's own values", "v_l", "m of own values", 3,
+      DDL_FIGURE_FACTOR },
+    { "values_first", "value_residual: factor m₁ of the values of layer 0", "v_0", "m of layer 0's values", 3,
+      DDL_FIGURE_FACTOR },
+    { 0 },
+};
+
+static const struct trace_tensor values_traced[] = {
+    { .name = "values",
+      .about = "factors of the layer's own values and of those of layer 0",
+      .extent = TRACE_PARAMETER,
+      .width = two,
+      .data = values_data,
+      .figures = values_figures,
+      .derive = values_derive },
+    { 0 },
+};
+
 /* The tensors of options, which any rule may have. */
-static const struct trace_tensor *const of_options[] = { attention_traced };
+static const struct trace_tensor *const of_options[] = { values_traced };
 enum { OPTIONS = sizeof of_options / sizeof *of_options };
 
 /* List number i of a rule's tensors and those of options; NULL past the last. */

@@ -28,11 +28,6 @@ float *ddl_model_flat_grad(ddl_model *model, size_t i);
 float *ddl_model_flat_grads(ddl_model *model);
 float *ddl_model_flat_values(ddl_model *model);
 
-/* ddl_model_backward that waits for nothing: the sum of the losses goes to loss_sum, (1) of the backend, and
- * the caller calls ops->check_error before it uses a result. */
-ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
-                                   double scale, double *loss_sum, struct ddl_error *err);
-
 /* During ddl_model_backward: the gradients at `begin` of the flat buffer and after it are final. The pass
  * does not write them again; those that ddl_model_zero_grad has flagged are zeroed. Called after each
  * sublayer, with a `begin` that never increases, and at the end of the pass with 0. */

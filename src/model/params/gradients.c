@@ -3,8 +3,6 @@
  * it; any other access goes through gradient_of(), which clears it first. This saves one pass over all
  * gradients per step. No other file takes the address of a gradient. */
 #include "model/params/gradients.h"
-#include "model/params/flat.h"
-#include "model/pass/model.h"
 #include "model/params/precision.h"
 #include "model/pass/workspace.h"
 
@@ -73,13 +71,7 @@ struct weight param_exact_bwd(const struct pass *p, int slot)
     return with_grad(p, slot, param_exact(p, slot));
 }
 
-float *ddl_model_flat_grad(ddl_model *model, size_t i)
-{
-    return gradient_of(model, i);
-}
-
-/* Zeroes the gradients of row `first` and of the rows after it that are flagged. */
-static void zero_flagged(struct ddl_model *model, size_t first)
+void gradients_zero_flagged(struct ddl_model *model, size_t first)
 {
     for (size_t i = first; i < model->params.n; i++) {
         if (model->grad_is_zero[i])
@@ -87,23 +79,11 @@ static void zero_flagged(struct ddl_model *model, size_t first)
     }
 }
 
-float *ddl_model_flat_grads(ddl_model *model)
-{
-    zero_flagged(model, 0);
-    return model->grad;
-}
-
 void gradients_are_final(const struct pass *p, size_t first)
 {
     const struct ddl_workspace *ws = p->ws;
     if (!ws->grads_final)
         return;
-    zero_flagged(p->m, first);
+    gradients_zero_flagged(p->m, first);
     ws->grads_final(ws->grads_user, p->m->grad, first ? p->m->params.offset[first] : 0);
-}
-
-void ddl_workspace_set_grads_final(ddl_workspace *ws, ddl_grads_final_fn *call, void *user)
-{
-    ws->grads_final = call;
-    ws->grads_user = user;
 }

@@ -12,6 +12,8 @@ float *param_grad(const struct pass *p, int slot);
  * must write all of it: the gradient is no longer known to be zero. */
 struct weight param_weight_bwd(const struct pass *p, int slot);
 struct weight param_exact_bwd(const struct pass *p, int slot);
+/* Zeroes the gradients of row `first` and of the rows after it that are flagged. */
+void gradients_zero_flagged(struct ddl_model *model, size_t first);
 /* Reports that this pass writes no more to the gradients of row `first` and of the rows after it. */
 void gradients_are_final(const struct pass *p, size_t first);
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/pass/average.h"
+#include "model/config/config.h"
 #include "model/params/param_plan.h"
 #include "model/pass/pass.h"
 #include "model/observe/probe.h"
@@ -205,6 +205,18 @@ static void add_rows(struct param_plan *plan, size_t layer, const struct row *ro
     }
 }
 
+/* The weights of the sum that follows a layer. */
+static void add_average(struct param_plan *plan, size_t layer, int *slot)
+{
+    char name[48];
+    snprintf(name, sizeof name, "transformer.dwa.%zu.weight", layer + 1);
+    const struct param_row weight = { .name = name,
+                                      .shape = { ddl_config_average_terms(plan->config, layer) },
+                                      .group = DDL_GROUP_NORM,
+                                      .init = { INIT_LAST_TAP, 1 } };
+    param_plan_add(plan, &weight, slot);
+}
+
 static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots *slots)
 {
     static const char *const sublayers[] = { [ATTN] = "attn", [MLP] = "mlp" };
@@ -225,7 +237,8 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
     strcpy(plan->prefix, prefix);
     add_rows(plan, layer, norm_rows, COUNT(norm_rows), no_branch, slots);
     strcpy(plan->prefix, "");
-    average_params(plan, layer, &slots->average);
+    if (ddl_config_average_follows(plan->config, layer))
+        add_average(plan, layer, &slots->average);
 }
 
 /* Adds the rows of the model in the order of its files. */

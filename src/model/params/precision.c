@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "ddl/option.h"
-#include "model/params/flat.h"
 #include "model/pass/measure.h"
 
 enum {
@@ -265,29 +264,4 @@ struct weight param_exact(const struct pass *p, int slot)
 struct weight param_weight(const struct pass *p, int slot)
 {
     return (struct weight){ .form = form_of(p->m, (size_t)slot) };
-}
-
-/* ---- for the optimizer ---- */
-
-size_t ddl_model_flat_size(const ddl_model *model)
-{
-    return model->params.total;
-}
-
-float *ddl_model_flat_values(ddl_model *model)
-{
-    model->stale = true;
-    return model->value;
-}
-
-uint16_t *ddl_model_flat_bf16(const ddl_model *model, size_t *numbers)
-{
-    *numbers = model->precision == DDL_PRECISION_BF16 ? model->reduced_bytes / sizeof(uint16_t) : 0;
-    return *numbers ? (void *)model->reduced : NULL;
-}
-
-struct ddl_flat_param ddl_model_flat_param(const ddl_model *model, size_t i)
-{
-    size_t offset = model->params.offset[i];
-    return (struct ddl_flat_param){ offset, model->value + offset, precision_bf16(model, i) };
 }

@@ -74,58 +74,12 @@ struct values {
     size_t stride;
 };
 
-const float *attention_value_mix(const struct pass *p, size_t layer)
-{
-    const struct ddl_force *force = model_forced(p->m, layer, ATTN);
-    if (!ddl_config_mixes_values(p->config, layer) || (force && force->keys & DDL_FORCE_VALUES))
-        return NULL;
-    return param_value(p, p->m->params.layer[layer].v_mix);
-}
-
-static const float *values_data(const struct sublayer *s)
-{
-    return s->sub == ATTN ? attention_value_mix(s->p, s->layer) : NULL;
-}
-
-static size_t two(const struct ddl_config *config, size_t layer, int sub)
-{
-    (void)config;
-    (void)layer;
-    (void)sub;
-    return 2;
-}
-
-static void values_derive(size_t width, const float *mix, double *figures)
-{
-    for (size_t i = 0; i < width; i++)
-        figures[i] = (double)mix[i];
-}
-
-static const struct ddl_figure values_figures[] = {
-    { "values_own", "value_residual: factor m₀ of the layer's own values", "v_l", "m of own values", 3,
-      DDL_FIGURE_FACTOR },
-    { "values_first", "value_residual: factor m₁ of the values of layer 0", "v_0", "m of layer 0's values", 3,
-      DDL_FIGURE_FACTOR },
-    { 0 },
-};
-
-const struct trace_tensor attention_traced[] = {
-    { .name = "values",
-      .about = "factors of the layer's own values and of those of layer 0",
-      .extent = TRACE_PARAMETER,
-      .width = two,
-      .data = values_data,
-      .figures = values_figures,
-      .derive = values_derive },
-    { 0 },
-};
-
 /* The values that attention reads, from those of the fused projection. Layer 0 keeps its values for the
  * others, which mix theirs with them. */
 static struct values values_fwd(const struct pass *p, size_t layer)
 {
     const struct layer_acts *acts = &p->ws->layer[layer];
-    const float *mix = attention_value_mix(p, layer);
+    const float *mix = force_value_mix(p, layer);
     size_t a = p->config->n_heads * p->config->head_dim;
     const struct values own = { acts->qkv + 2 * a, 3 * a };
     if (layer == 0 && p->ws->v0)

@@ -7,30 +7,12 @@
  * other states are accumulated meanwhile. */
 #include "model/pass/average.h"
 
+#include "model/config/config.h"
 #include "model/observe/force.h"
 #include "model/params/gradients.h"
 #include "model/params/precision.h"
 #include "model/observe/probe_calls.h"
 #include "model/pass/workspace.h"
-
-#include <stdio.h>
-
-size_t average_terms(const struct ddl_config *k, size_t layer)
-{
-    return (layer + 1) / k->dense_dilation + 1;
-}
-
-void average_params(struct param_plan *plan, size_t layer, int *slot)
-{
-    char name[48];
-    const struct param_row weight = { .name = name,
-                                      .shape = { average_terms(plan->config, layer) },
-                                      .group = DDL_GROUP_NORM,
-                                      .init = { INIT_LAST_TAP, 1 } };
-    snprintf(name, sizeof name, "transformer.dwa.%zu.weight", layer + 1);
-    if (ddl_config_average_follows(plan->config, layer))
-        param_plan_add(plan, &weight, slot);
-}
 
 struct averages average_layout(const struct layout *l)
 {
@@ -46,7 +28,7 @@ double average_flops(const struct ddl_config *k)
 {
     double terms = 0;
     for (size_t layer = 0; layer < k->n_layers; layer++)
-        terms += ddl_config_average_follows(k, layer) ? (double)average_terms(k, layer) : 0;
+        terms += ddl_config_average_follows(k, layer) ? (double)ddl_config_average_terms(k, layer) : 0;
     return 2 * terms * (double)k->d_model * (double)ddl_config_state_channels(k);
 }
 
@@ -96,7 +78,7 @@ void average_fwd(const struct pass *p, struct stream *stream, size_t layer)
     probe_enter(p, false, layer, "average");
     p->ops->weighted_sum(p->ctx,
                          &(struct weighted_sum_args){ .count = n,
-                                                      .n = average_terms(k, layer),
+                                                      .n = ddl_config_average_terms(k, layer),
                                                       .X = slot_of(p, stream, i % k->dense_dilation),
                                                       .X_stride = k->dense_dilation * n,
                                                       .w = param_value(p, p->m->params.layer[layer].average),
@@ -150,7 +132,7 @@ static void gather_gradient(const struct pass *p, const struct stream *stream, s
 static void sum_bwd(const struct pass *p, const struct stream *stream, size_t layer)
 {
     const struct ddl_config *k = p->config;
-    size_t i = layer + 1, n = state_size(p, stream), terms = average_terms(k, layer);
+    size_t i = layer + 1, n = state_size(p, stream), terms = ddl_config_average_terms(k, layer);
     int slot = p->m->params.layer[layer].average;
     p->ops->weighted_sum_bwd(p->ctx,
                              &(struct weighted_sum_grad_args){ .count = n,

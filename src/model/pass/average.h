@@ -14,10 +14,6 @@ struct averages {
     float *weights; /* (n_layers + 1, n_layers + 1), training: the weights that backward used  */
 };
 
-/* How many states the sum that follows `layer` has. */
-size_t average_terms(const struct ddl_config *config, size_t layer);
-/* Declares the weights of the sum that follows a layer, if there is one. */
-void average_params(struct param_plan *plan, size_t layer, int *slot);
 /* Places the memory; the stream begins in slot 0. */
 struct averages average_layout(const struct layout *l);
 /* Operations of all sums of a token, forward. */

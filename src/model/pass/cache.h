@@ -4,7 +4,7 @@
 
 #include "model/pass/decode.h"
 #include "model/pass/history.h"
-#include "model/pass/model.h"
+#include "model/pass/pass.h"
 #include "model/pass/rope.h"
 #include "ops/uploads.h"
 

@@ -3,7 +3,7 @@
 
 #include "model/pass/cache.h"
 #include "model/observe/force.h"
-#include "model/pass/forward.h"
+#include "model/pass/model.h"
 #include "model/pass/head.h"
 #include "model/params/precision.h"
 #include "model/observe/probe_calls.h"

@@ -6,14 +6,12 @@
 #include "model/pass/block.h"
 #include "model/pass/embed.h"
 #include "model/observe/force.h"
-#include "model/pass/forward.h"
 #include "model/params/gradients.h"
 #include "model/pass/head.h"
 #include "model/params/precision.h"
 #include "model/observe/probe_calls.h"
-#include "model/pass/redirect.h"
 #include "model/pass/requirements.h"
-#include "model/residual/state.h"
+#include "model/residual/table.h"
 #include "model/pass/workspace.h"
 
 #include <math.h>

@@ -1,27 +1,25 @@
-/* The memory of a model. */
+/* What other layers and the parts of a pass call of model.c, beside ddl/model.h. */
 #ifndef DDL_MODEL_MODEL_H
 #define DDL_MODEL_MODEL_H
 
-#include "ddl/force.h"
-#include "model/params/params.h"
-#include "ops/ops.h"
+#include "ddl/model.h"
 
-struct ddl_model {
-    struct ddl_config config;
-    ddl_backend *backend;
-    struct params params;
-    float *value,
-        *grad; /* flat buffers of the backend; grad NULL until enabled, accessed by gradients.c only */
-    bool *grad_is_zero; /* by row: its gradient is known to be 0, whatever grad holds there */
-    enum ddl_precision precision;
-    unsigned char *reduced; /* of the backend: what products read, in bfloat16 or 8 bits; NULL in float32 */
-    size_t reduced_bytes;
-    size_t *reduced_offset;   /* offset of row i in it, in bytes; of rows in products only */
-    bool stale;               /* values were written since `reduced` was computed */
-    bool inference_only;      /* inference-only: rows in products have no other format, and no gradients */
-    float *staging;           /* inference-only, of the backend: one piece of a row during conversion */
-    struct ddl_force *forces; /* (n_layers, 2), host memory; NULL until an update is forced */
-    size_t n_forced;          /* sublayers in which something is forced */
-};
+struct pass;
+struct stream;
+
+/* ddl_model_backward that waits for nothing: the sum of the losses goes to loss_sum, (1) of the backend, and
+ * the caller calls ops->check_error before it uses a result. */
+ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
+                                   double scale, double *loss_sum, struct ddl_error *err);
+
+/* Later passes run on `backend` (borrowed), which must share the memory of the present one: a wrapper of it,
+ * or the wrapped one. Returns the present one. */
+ddl_backend *ddl_model_replace_backend(ddl_model *model, ddl_backend *backend);
+
+/* The stream of a pass, in the workspace's memory. */
+struct stream model_stream(const struct pass *p);
+/* The workspace's tokens -> the last state in *stream, and the input of the final norm (N, d), borrowed until
+ * the next pass. */
+const float *model_forward(const struct pass *p, struct stream *stream);
 
 #endif

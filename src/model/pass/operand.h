@@ -30,9 +30,5 @@ struct operand value_operand(const float *x); /* float32 alone */
 /* The same from row `first` on, rows of `width` numbers. */
 struct operand operand_rows(struct operand x, size_t first, size_t width);
 struct weight weight_rows(struct weight W, size_t first, size_t width);
-/* Rows of a matrix E (V, d) in any format by number, converted to float32: an embedding whose a->E is
- * ignored.
- */
-void operand_gather(const struct ddl_backend *backend, struct operand E, const struct embed_args *a);
 
 #endif

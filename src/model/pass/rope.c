@@ -2,6 +2,7 @@
  * config.json's block_size alone claims no memory. */
 #include "model/pass/rope.h"
 
+#include "model/pass/pass.h"
 #include "base/mem.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef DDL_MODEL_ROPE_H
 #define DDL_MODEL_ROPE_H
 
-#include "model/pass/model.h"
+#include "ddl/model.h"
 
 /* Cosines and sines of the first positions, (positions, R/2) of the backend. */
 struct rope {

@@ -1,4 +1,4 @@
-/* The residual stream of a pass. */
+/* The residual stream of a pass. Types only. */
 #ifndef DDL_MODEL_STREAM_H
 #define DDL_MODEL_STREAM_H
 

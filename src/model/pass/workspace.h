@@ -4,7 +4,7 @@
 
 #include "model/pass/average.h"
 #include "model/params/flat.h"
-#include "model/pass/model.h"
+#include "model/pass/pass.h"
 #include "model/pass/operand.h"
 #include "model/observe/probe.h"
 #include "model/pass/rope.h"

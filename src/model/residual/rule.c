@@ -2,11 +2,6 @@
 #include "model/pass/compress.h"
 #include "model/residual/rule.h"
 
-float *sublayer_dx_in(const struct sublayer *s)
-{
-    return s->stream->is_read ? s->p->ws->dx_in : s->stream->dX;
-}
-
 const float *read_stream_fwd(const struct sublayer *s, struct history *history)
 {
     const struct compressor_slots *slots = &s->p->m->params.layer[s->layer].compress;

@@ -125,7 +125,10 @@ struct residual_rule {
 };
 
 /* The gradient of x_in: the workspace's memory for it, or the stream's gradient if x_in is the stream. */
-float *sublayer_dx_in(const struct sublayer *s);
+static inline float *sublayer_dx_in(const struct sublayer *s)
+{
+    return s->stream->is_read ? s->p->ws->dx_in : s->stream->dX;
+}
 
 /* read_fwd and read_bwd with the layer's compressor; for c = 1 the stream itself. */
 const float *read_stream_fwd(const struct sublayer *s, struct history *history);

@@ -9,22 +9,6 @@
 #include "model/residual/table.h"
 #include "model/pass/workspace.h"
 
-const struct state_form *state_form_of(const struct ddl_config *config)
-{
-    const struct state_form *form = residual_rule_of(config, 0)->state;
-    return form ? form : &state_channels;
-}
-
-size_t ddl_config_state_channels(const struct ddl_config *config)
-{
-    return state_form_of(config)->channels(config);
-}
-
-bool ddl_config_has_streams(const struct ddl_config *config)
-{
-    return state_form_of(config)->is_mixed;
-}
-
 /* ---- value channels ---- */
 
 static size_t channels(const struct ddl_config *config)

@@ -35,7 +35,4 @@ struct state_form {
 /* The form of rules that name none: value channels, (N, d, c). */
 extern const struct state_form state_channels;
 
-/* The form of a checked configuration. */
-const struct state_form *state_form_of(const struct ddl_config *config);
-
 #endif

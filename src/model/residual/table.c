@@ -55,3 +55,19 @@ const char *ddl_config_residual_name(const struct ddl_config *config, size_t lay
 {
     return residual_rule_names[ddl_config_residual(config, layer)];
 }
+
+const struct state_form *state_form_of(const struct ddl_config *config)
+{
+    const struct state_form *form = residual_rule_of(config, 0)->state;
+    return form ? form : &state_channels;
+}
+
+size_t ddl_config_state_channels(const struct ddl_config *config)
+{
+    return state_form_of(config)->channels(config);
+}
+
+bool ddl_config_has_streams(const struct ddl_config *config)
+{
+    return state_form_of(config)->is_mixed;
+}

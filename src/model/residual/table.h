@@ -26,6 +26,8 @@ extern const char *const residual_rule_names[];
 /* Rule number `rule` < DDL_RESIDUALS, and the rule of a layer of a checked configuration. */
 const struct residual_rule *residual_rule_at(int rule);
 const struct residual_rule *residual_rule_of(const struct ddl_config *config, size_t layer);
+/* The form of the state, which all rules of a checked configuration share. */
+const struct state_form *state_form_of(const struct ddl_config *config);
 /* What that rule reads: constants of rule.h. */
 unsigned residual_reads(const struct ddl_config *config, size_t layer);
 

@@ -1,7 +1,7 @@
 #include "train/step/step.h"
 
 #include "base/mem.h"
-#include "model/params/flat.h"
+#include "model/pass/model.h"
 #include "ops/ops.h"
 
 #include <math.h>
