@@ -1,5 +1,6 @@
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "support/simulated_device.h"
+
+#include "support/simulated_memory.h"
 
 #include "ops/operands.h"
 
@@ -11,15 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CAPACITY = 1024, ALIGN = 64, POISON = 0xff };
-
-/* Memory of alloc: `at` is what the host has, `numbers` what ops use. Of alloc_host: both are the same. */
-struct block {
-    unsigned char *at, *numbers, *pages; /* pages: of `numbers` */
-    size_t bytes, whole;                 /* whole: bytes of each mapping */
-    uint64_t last_use;                   /* of alloc_host: the last call that transfers it */
-    struct block *next;
-};
+enum { CAPACITY = 1024 };
 
 /* A call in the queue, with pointers to what ops use. `staged` has the bytes of a synchronous upload, and
  * those of an asynchronous download from its execution on. */
@@ -31,13 +24,15 @@ struct call {
     const void *src;
     size_t bytes;
     void *staged;
-    struct block *block;
+    struct simulated_block *block;
 };
 
 struct device {
-    struct ddl_ops ops;
+    struct ddl_ops ops; /* of simulated_device_wrap */
     struct ddl_backend real;
-    struct block *blocks, *host_blocks;
+    struct simulated_device_options options;
+    struct simulated_block *blocks, *host_blocks;
+    size_t allocated; /* bytes of `blocks` */
     /* Call number i, from 1, is queue[i % CAPACITY]. Calls up to `delivered` are done, and the host knows. */
     struct call queue[CAPACITY];
     uint64_t submitted, delivered;
@@ -45,117 +40,67 @@ struct device {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t wanted, done;
+    uint64_t executed;      /* ops */
     struct ddl_error error; /* of the first op that failed */
     bool stopped;
     pthread_t thread;
     pid_t process; /* that has the thread */
 };
 
-static _Noreturn void stop(const char *what)
-{
-    fprintf(stderr, "simulated device: %s\n", what);
-    abort();
-}
-
 /* ---- memory ---- */
-
-/* Not malloc, which some programs count. */
-static void *map(size_t bytes, int protection)
-{
-    void *at = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
-}
-
-static struct block *block_create(size_t bytes, bool device_memory)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    size_t whole = (used / page + 2) * page, filled = whole - page;
-    struct block *block = bytes < SIZE_MAX / 2 ? map(sizeof *block, PROT_READ | PROT_WRITE) : NULL;
-    if (!block)
-        return NULL;
-    *block = (struct block){ .bytes = bytes, .whole = whole };
-    block->pages = map(whole, PROT_READ | PROT_WRITE);
-    unsigned char *reserved = device_memory ? map(whole, PROT_NONE) : NULL;
-    if (!block->pages || (device_memory && !reserved)) {
-        if (block->pages)
-            munmap(block->pages, whole);
-        munmap(block, sizeof *block);
-        return NULL;
-    }
-    block->numbers = block->pages + filled - used;
-    block->at = device_memory ? reserved + filled - used : block->numbers;
-    memset(block->numbers, POISON, used);
-    if (mprotect(block->pages + filled, page, PROT_NONE))
-        stop("mprotect failed");
-    return block;
-}
-
-static void block_free(struct block *block)
-{
-    if (block->at != block->numbers)
-        munmap(block->at - (block->numbers - block->pages), block->whole);
-    munmap(block->pages, block->whole);
-    munmap(block, sizeof *block);
-}
-
-/* The block in the list that has [at, at + bytes); NULL if there is none. */
-static struct block *find(struct block *list, const void *at, size_t bytes)
-{
-    uintptr_t from = (uintptr_t)at;
-    for (struct block *block = list; block; block = block->next) {
-        uintptr_t start = (uintptr_t)block->at;
-        if (from >= start && from <= start + block->bytes && bytes <= start + block->bytes - from)
-            return block;
-    }
-    return NULL;
-}
-
-/* Takes the block that begins at `at` out of the list. */
-static struct block *take(struct block **list, const void *at, const char *message)
-{
-    for (struct block **link = list; *link; link = &(*link)->next) {
-        struct block *block = *link;
-        if (block->at != at)
-            continue;
-        *link = block->next;
-        return block;
-    }
-    stop(message);
-}
 
 /* Where ops find [at, at + bytes) of the device's memory. */
 static void *translate(const struct device *device, const void *at, size_t bytes, const char *message)
 {
-    const struct block *block = find(device->blocks, at, bytes);
+    const struct simulated_block *block = simulated_block_find(device->blocks, at, bytes);
     if (!block && bytes)
-        stop(message);
+        simulated_stop(message);
     return block ? block->numbers + ((const unsigned char *)at - block->at) : NULL;
 }
 
 /* ---- the thread ---- */
 
-static void execute(struct device *device, struct call *call)
+static void execute_op(struct device *device, const struct call *call)
 {
     const struct ddl_backend *real = &device->real;
     struct ddl_error err;
+    if (++device->executed == device->options.fail_at) {
+        ddl_error_set(&device->error, DDL_E_DEVICE, "the device failed in op %s (simulated)",
+                      ddl_op_name(call->op));
+        return;
+    }
+    ddl_op_call(call->op, real, &call->args);
+    real->ops->synchronize(real->ctx);
+    if (real->ops->check_error(real->ctx, &err) && !device->error.status)
+        device->error = err;
+}
+
+/* A device that failed computes and transfers nothing. */
+static void execute(struct device *device, struct call *call)
+{
+    const struct ddl_backend *real = &device->real;
+    bool failed = device->error.status == DDL_E_DEVICE;
     switch (call->kind) {
     case OP:
-        ddl_op_call(call->op, real, &call->args);
-        real->ops->synchronize(real->ctx);
-        if (real->ops->check_error(real->ctx, &err) && !device->error.status)
-            device->error = err;
+        if (!failed)
+            execute_op(device, call);
         break;
     case ZERO:
-        real->ops->zero(real->ctx, call->dst, call->bytes);
+        if (!failed)
+            real->ops->zero(real->ctx, call->dst, call->bytes);
         break;
     case UPLOAD:
-        memcpy(call->dst, call->src, call->bytes);
+        if (!failed)
+            memcpy(call->dst, call->src, call->bytes);
         break;
     case DOWNLOAD:
-        memcpy(call->staged, call->src, call->bytes);
+        if (failed)
+            memset(call->staged, SIMULATED_POISON, call->bytes);
+        else
+            memcpy(call->staged, call->src, call->bytes);
         break;
     case FREE:
-        block_free(call->block);
+        simulated_block_free(call->block);
         break;
     }
 }
@@ -189,7 +134,7 @@ static void start(struct device *device)
     device->process = getpid();
     if (pthread_mutex_init(&device->lock, NULL) || pthread_cond_init(&device->changed, NULL) ||
         pthread_create(&device->thread, NULL, run, device))
-        stop("could not start a thread");
+        simulated_stop("could not start a thread");
 }
 
 /* What the host finds once it waited: results of asynchronous downloads. */
@@ -207,7 +152,7 @@ static void deliver(struct device *device, uint64_t until)
 static void wait_for(struct device *device, uint64_t event)
 {
     if (event > device->submitted)
-        stop("wait for an event that was not returned");
+        simulated_stop("wait for an event that was not returned");
     start(device);
     pthread_mutex_lock(&device->lock);
     if (event > device->wanted) {
@@ -264,11 +209,14 @@ DDL_OPS(SUBMIT_OP)
 static void *simulated_alloc(void *ctx, size_t bytes)
 {
     struct device *device = ctx;
-    struct block *block = block_create(bytes, true);
+    size_t memory = device->options.memory;
+    struct simulated_block *block =
+        memory && bytes > memory - device->allocated ? NULL : simulated_block_create(bytes, true);
     if (!block)
         return NULL;
     block->next = device->blocks;
     device->blocks = block;
+    device->allocated += bytes;
     return block->at;
 }
 
@@ -277,14 +225,15 @@ static void simulated_free(void *ctx, void *at)
     struct device *device = ctx;
     struct call *call = next_call(device);
     call->kind = FREE;
-    call->block = take(&device->blocks, at, "free of a pointer that alloc did not return");
+    call->block = simulated_block_take(&device->blocks, at, "free of a pointer that alloc did not return");
+    device->allocated -= call->block->bytes;
     device->submitted++;
 }
 
 static void *simulated_alloc_host(void *ctx, size_t bytes)
 {
     struct device *device = ctx;
-    struct block *block = block_create(bytes, false);
+    struct simulated_block *block = simulated_block_create(bytes, false);
     if (!block)
         return NULL;
     block->next = device->host_blocks;
@@ -295,19 +244,19 @@ static void *simulated_alloc_host(void *ctx, size_t bytes)
 static void simulated_free_host(void *ctx, void *at)
 {
     struct device *device = ctx;
-    struct block *block =
-        take(&device->host_blocks, at, "free_host of a pointer that alloc_host did not return");
+    struct simulated_block *block = simulated_block_take(
+        &device->host_blocks, at, "free_host of a pointer that alloc_host did not return");
     if (block->last_use > device->delivered)
-        stop("free_host of memory that a transfer uses: its event was not waited for");
-    block_free(block);
+        simulated_stop("free_host of memory that a transfer uses: its event was not waited for");
+    simulated_block_free(block);
 }
 
 /* Notes that the next call transfers [at, at + bytes) of alloc_host. */
 static void use_host_memory(struct device *device, const void *at, size_t bytes, const char *message)
 {
-    struct block *block = find(device->host_blocks, at, bytes);
+    struct simulated_block *block = simulated_block_find(device->host_blocks, at, bytes);
     if (!block && bytes)
-        stop(message);
+        simulated_stop(message);
     if (block)
         block->last_use = device->submitted + 1;
 }
@@ -332,9 +281,9 @@ static void simulated_upload(void *ctx, void *dst, const void *host, size_t byte
         return;
     call->kind = UPLOAD;
     call->dst = translate(device, dst, bytes, "upload to memory that is not the device's");
-    call->staged = map(bytes, PROT_READ | PROT_WRITE);
+    call->staged = simulated_map(bytes, PROT_READ | PROT_WRITE);
     if (!call->staged)
-        stop("out of memory");
+        simulated_stop("out of memory");
     memcpy(call->staged, host, bytes);
     call->src = call->staged;
     call->bytes = bytes;
@@ -348,10 +297,10 @@ static ddl_event submit_download(struct device *device, void *host, const void *
     call->dst = host;
     call->src = translate(device, src, bytes, "download from memory that is not the device's");
     call->bytes = bytes;
-    call->staged = map(bytes, PROT_READ | PROT_WRITE);
+    call->staged = simulated_map(bytes, PROT_READ | PROT_WRITE);
     if (!call->staged)
-        stop("out of memory");
-    memset(host, POISON, bytes);
+        simulated_stop("out of memory");
+    memset(host, SIMULATED_POISON, bytes);
     return ++device->submitted;
 }
 
@@ -408,7 +357,8 @@ static ddl_status simulated_check_error(void *ctx, struct ddl_error *err)
 {
     struct device *device = ctx;
     const struct ddl_error error = device->error;
-    device->error = (struct ddl_error){ .status = DDL_OK };
+    if (error.status != DDL_E_DEVICE)
+        device->error = (struct ddl_error){ .status = DDL_OK };
     if (error.status && err)
         *err = error;
     return error.status;
@@ -430,7 +380,8 @@ static size_t simulated_memory_estimate(void *ctx, const struct ddl_limits *limi
 static size_t simulated_memory_capacity(void *ctx)
 {
     const struct device *device = ctx;
-    return device->real.ops->memory_capacity(device->real.ctx);
+    return device->options.memory ? device->options.memory
+                                  : device->real.ops->memory_capacity(device->real.ctx);
 }
 
 static size_t simulated_q8_bytes(void *ctx, size_t rows, size_t width)
@@ -444,7 +395,7 @@ static void simulated_close(void *ctx)
     struct device *device = ctx;
     simulated_synchronize(ctx);
     if (device->blocks || device->host_blocks)
-        stop("memory was not freed");
+        simulated_stop("memory was not freed");
     pthread_mutex_lock(&device->lock);
     device->stopped = true;
     pthread_cond_broadcast(&device->changed);
@@ -454,42 +405,52 @@ static void simulated_close(void *ctx)
     free(device);
 }
 
-void simulated_device_wrap(struct ddl_backend *backend)
+struct ddl_ops simulated_device_table(const struct ddl_ops *real)
+{
+    struct ddl_ops table = { .name = real->name,
+                             .step_rows = real->step_rows,
+                             .close = simulated_close,
+                             .reserve = simulated_reserve,
+                             .memory_estimate = simulated_memory_estimate,
+                             .memory_capacity = simulated_memory_capacity,
+                             .check_error = simulated_check_error,
+                             .alloc = simulated_alloc,
+                             .free = simulated_free,
+                             .alloc_host = simulated_alloc_host,
+                             .free_host = simulated_free_host,
+                             .upload_async = simulated_upload_async,
+                             .download_async = simulated_download_async,
+                             .upload = simulated_upload,
+                             .download = simulated_download,
+                             .zero = simulated_zero,
+                             .record = simulated_record,
+                             .is_done = simulated_is_done,
+                             .wait = simulated_wait,
+                             .synchronize = simulated_synchronize,
+                             .q8_bytes = simulated_q8_bytes,
+#define FILL_OP(op, args) .op = real->op ? simulated_##op : NULL,
+                             DDL_OPS(FILL_OP)
+#undef FILL_OP
+    };
+    return table;
+}
+
+void *simulated_device_create(const struct ddl_backend *real, const struct simulated_device_options *options)
 {
     struct device *device = calloc(1, sizeof *device);
     if (!device)
-        stop("out of memory");
-    device->real = *backend;
-    device->ops = (struct ddl_ops){ .name = backend->ops->name,
-                                    .step_rows = backend->ops->step_rows,
-                                    .close = simulated_close,
-                                    .reserve = simulated_reserve,
-                                    .memory_estimate = simulated_memory_estimate,
-                                    .memory_capacity = simulated_memory_capacity,
-                                    .check_error = simulated_check_error,
-                                    .alloc = simulated_alloc,
-                                    .free = simulated_free,
-                                    .alloc_host = simulated_alloc_host,
-                                    .free_host = simulated_free_host,
-                                    .upload_async = simulated_upload_async,
-                                    .download_async = simulated_download_async,
-                                    .upload = simulated_upload,
-                                    .download = simulated_download,
-                                    .zero = simulated_zero,
-                                    .record = simulated_record,
-                                    .is_done = simulated_is_done,
-                                    .wait = simulated_wait,
-                                    .synchronize = simulated_synchronize,
-                                    .q8_bytes = simulated_q8_bytes,
-#define FILL_OP(op, args) .op = simulated_##op,
-                                    DDL_OPS(FILL_OP)
-#undef FILL_OP
-    };
-#define LEAVE_OUT(op, args)                                                                                  \
-    if (!backend->ops->op)                                                                                   \
-        device->ops.op = NULL;
-    DDL_OPS(LEAVE_OUT)
-#undef LEAVE_OUT
+        return NULL;
+    device->real = *real;
+    device->options = *options;
+    return device;
+}
+
+void simulated_device_wrap(struct ddl_backend *backend)
+{
+    struct device *device = simulated_device_create(backend, &(struct simulated_device_options){ 0 });
+    if (!device)
+        simulated_stop("out of memory");
+    device->ops = simulated_device_table(backend->ops);
     backend->ops = &device->ops;
     backend->ctx = device;
 }
