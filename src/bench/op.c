@@ -19,7 +19,7 @@ static size_t at_most(size_t x, size_t most)
     return x < most ? x : most;
 }
 
-/* About what a workspace takes (src/model/pass/workspace.c): logits of 64 MB at a time, tiles of 4 MB. */
+/* About what a workspace takes (src/model/pass/measure.c): logits of 64 MB at a time, tiles of 4 MB. */
 static void plan_head(struct ddl_op_sizes *s)
 {
     size_t N = s->B * s->T, rows = ((size_t)1 << 24) / s->V, tile = ((size_t)1 << 20) / N;

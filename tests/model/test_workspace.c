@@ -1,4 +1,4 @@
-/* model/pass/workspace.c, and what block.c, attention.c and mlp.c recompute: with every choice of `recompute`
+/* model/pass/measure.c, and what block.c, attention.c and mlp.c recompute: with every choice of `recompute`
  * the loss is bit-identical, so are gradients where no state is reversed, and memory is as documented. */
 #include "support/properties.h"
 #include "support/models.h"

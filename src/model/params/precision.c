@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "ddl/option.h"
-#include "model/pass/measure.h"
 
 enum {
     PIECE = 1 << 16, /* numbers that are transferred between host and backend at a time, or one wider row */
@@ -23,16 +22,6 @@ size_t precision_row_bytes(const struct params *params, size_t i, enum ddl_preci
     size_t offset = params->row_offset[i]; /* fused rows are one matrix */
     return backend->ops->q8_bytes(backend->ctx, offset + row->shape[0], row->shape[1]) -
            backend->ops->q8_bytes(backend->ctx, offset, row->shape[1]);
-}
-
-size_t ddl_model_pass_bytes(const ddl_model *model)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < model->params.n; i++)
-        bytes += model->params.row[i].active
-                     ? precision_row_bytes(&model->params, i, model->precision, model->backend)
-                     : 0;
-    return bytes;
 }
 
 /* ---- allocation ---- */

@@ -5,6 +5,8 @@
 #include "ddl/model.h"
 #include "ops/ops.h"
 
+struct ddl_arena;
+
 /* Bytes of weights that a pass reads: those that take part, in the model's precision. */
 size_t ddl_model_pass_bytes(const ddl_model *model);
 /* ddl_workspace_bytes with a status: DDL_E_USAGE for sizes out of range, or DDL_E_MEMORY. */
@@ -16,5 +18,12 @@ size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_preci
                                  const struct ddl_workspace_options *options);
 /* The limits that such a workspace reserves on its backend. */
 struct ddl_limits ddl_workspace_limits(const struct ddl_config *config, size_t tokens);
+
+/* Measures a workspace whose options and precision are set, with an arena without memory; ws->layer is to be
+ * freed, after an error too. */
+ddl_status workspace_measure(ddl_workspace *ws, const struct ddl_config *config, struct ddl_arena *arena,
+                             struct ddl_error *err);
+/* Places it: sets the pointers to everything that it needs. */
+void workspace_place(ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *config);
 
 #endif

@@ -1,4 +1,6 @@
-/* The memory and the operations that a run needs: ddl_train_plan. */
+/* The memory and the operations that a run needs. */
+#include "train/run/plan.h"
+
 #include "base/mem.h"
 #include "ddl/data.h"
 #include "ddl/tokenizer.h"
@@ -64,21 +66,22 @@ static double data_bytes(const struct ddl_train_config *t, double tokens)
     return bytes;
 }
 
+ddl_status ddl_train_open_backend(const struct ddl_train_config *config, ddl_backend **backend,
+                                  struct ddl_error *err)
+{
+    size_t threads = ddl_comm_threads(config->comm, config->threads);
+    return *backend ? DDL_OK : ddl_backend_create(backend, config->backend, threads, err);
+}
+
 /* Memory that the backend will use besides the model's, and memory that it has. */
-static ddl_status backend_bytes(const struct ddl_train_config *t, size_t *bytes, size_t *capacity,
-                                bool *host_memory, struct ddl_error *err)
+static ddl_status backend_bytes(const struct ddl_train_config *t, const ddl_backend *backend, size_t *bytes,
+                                size_t *capacity, struct ddl_error *err)
 {
     struct ddl_limits limits = ddl_workspace_limits(&t->config, t->seq);
     limits.N = ddl_train_share(t, 0).batch * t->seq;
     limits.bf16 = t->precision == DDL_PRECISION_BF16;
-    ddl_backend *backend;
-    ddl_status status = ddl_backend_create(&backend, t->backend, ddl_comm_threads(t->comm, t->threads), err);
-    if (status)
-        return status;
-    *host_memory = backend->ops->host_memory;
     *bytes = backend->ops->memory_estimate(backend->ctx, &limits);
     *capacity = backend->ops->memory_capacity(backend->ctx);
-    ddl_backend_free(backend);
     return *bytes < SIZE_MAX ? DDL_OK
                              : ddl_error_set(err, DDL_E_USAGE,
                                              "sequences of %zu tokens do not fit the address space", t->seq);
@@ -137,8 +140,8 @@ static ddl_status plan_ranks(const struct ddl_train_config *t, bool host_memory,
     return DDL_OK;
 }
 
-ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,
-                          struct ddl_error *err)
+ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend **backend,
+                             struct ddl_train_plan *out, struct ddl_error *err)
 {
     ddl_status status = ddl_train_check(config, err);
     if (status)
@@ -158,14 +161,15 @@ ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_trai
                                    &out->bytes_workspace, err);
     if (status)
         return status;
-    size_t backend;
-    bool host_memory;
-    status = backend_bytes(&t, &backend, &out->bytes_capacity, &host_memory, err);
+    size_t of_backend;
+    status = ddl_train_open_backend(&t, backend, err);
     if (!status)
-        status = plan_ranks(&t, host_memory, out, err);
+        status = backend_bytes(&t, *backend, &of_backend, &out->bytes_capacity, err);
+    if (!status)
+        status = plan_ranks(&t, (*backend)->ops->host_memory, out, err);
     if (status)
         return status;
-    out->bytes_other = (size_t)(other_bytes(&t) + (double)backend);
+    out->bytes_other = (size_t)(other_bytes(&t) + (double)of_backend);
     if (t.precision == DDL_PRECISION_BF16)
         out->bytes_params +=
             4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16, NULL);
@@ -175,4 +179,13 @@ ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_trai
         return ddl_error_set(err, DDL_E_USAGE, "%zu sequences of %zu tokens do not fit the address space",
                              t.batch, t.seq);
     return DDL_OK;
+}
+
+ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,
+                          struct ddl_error *err)
+{
+    ddl_backend *backend = NULL;
+    ddl_status status = ddl_train_plan_on(config, &backend, out, err);
+    ddl_backend_free(backend);
+    return status;
 }

@@ -76,7 +76,7 @@ ddl_status trainer_agree(const struct run *run, ddl_status status, struct ddl_er
 bool trainer_any(const struct run *run, bool yes);
 /* DDL_E_USAGE, with the first rank and value that differ, unless all ranks have the same program and
  * configuration; data and tokenizer; parameters. Another number of threads or instruction set is reported. */
-ddl_status trainer_compare_ranks(const struct run *run, struct ddl_error *err);
+ddl_status trainer_compare_ranks(struct run *run, struct ddl_error *err);
 ddl_status trainer_compare_data(const struct run *run, struct ddl_error *err);
 ddl_status trainer_compare_model(const struct run *run, struct ddl_error *err);
 /* Copies the configuration and the state that rank 0 has found in the run folder to the other ranks. */

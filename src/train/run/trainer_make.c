@@ -6,6 +6,7 @@
 #include "model/params/flat.h"
 #include "model/files/model_io.h"
 #include "train/config/freeze.h"
+#include "train/run/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ ddl_status trainer_check_memory(struct run *run, struct ddl_error *err)
     struct ddl_train_plan *plan = &run->plan;
     size_t local = ddl_comm_local_size(run->config.comm);
     char ranks[64] = "";
-    ddl_status status = ddl_train_plan(&run->config, plan, err);
+    ddl_status status = ddl_train_plan_on(&run->config, &run->backend, plan, err);
     if (status || plan->bytes_total <= plan->bytes_capacity / local)
         return status;
     if (local > 1)
@@ -105,8 +106,7 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     const struct ddl_workspace_options ws = ddl_train_workspace(t);
-    ddl_status status =
-        ddl_backend_create(&run->backend, t->backend, ddl_comm_threads(t->comm, t->threads), err);
+    ddl_status status = ddl_train_open_backend(t, &run->backend, err);
     if (!status)
         status = ddl_model_create(&run->model, &t->config, run->backend, err);
     if (!status)

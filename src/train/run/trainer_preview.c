@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "ops/ops.h"
 #include "train/config/train_config.h"
+#include "train/run/plan.h"
 #include "train/run/trainer.h"
 
 #include <math.h>
@@ -184,11 +185,10 @@ ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
     run->config = *config;
     run->config.resume = false;
     run->config.init_from[0] = '\0'; /* the values do not change the time */
-    ddl_status status = ddl_train_plan(config, &run->plan, &why);
+    ddl_status status = ddl_train_plan_on(config, &run->backend, &run->plan, &why);
     if (!status)
         status = dry_run(run, out, &why);
-    if (!run->backend)
-        (void)ddl_backend_create(&run->backend, run->config.backend, run->config.threads, NULL);
+    (void)ddl_train_open_backend(&run->config, &run->backend, NULL);
     trainer_summary(run, &out->summary);
     out->summary.config = config;
     trainer_close(run);

@@ -10,6 +10,7 @@
 #include "model/params/flat.h"
 #include "ops/ops.h"
 #include "train/config/train_config.h"
+#include "train/run/plan.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -50,16 +51,13 @@ static uint32_t code_checksum(void)
 }
 
 /* Differences that change no more than rounding are reported. */
-static ddl_status note_hosts(const struct run *run, struct ddl_error *err)
+static ddl_status note_hosts(struct run *run, struct ddl_error *err)
 {
     struct ddl_error message;
-    char backend[128] = "unknown";
-    ddl_backend *opened;
+    const char *backend = "unknown";
     size_t threads = ddl_comm_threads(run->config.comm, run->config.threads);
-    if (!ddl_backend_create(&opened, run->config.backend, threads, NULL)) {
-        snprintf(backend, sizeof backend, "%s", ddl_backend_description(opened));
-        ddl_backend_free(opened);
-    }
+    if (!ddl_train_open_backend(&run->config, &run->backend, NULL))
+        backend = ddl_backend_description(run->backend);
     ddl_comm_list *list = ddl_comm_list_create();
     ddl_comm_list_add(list, "threads: %zu", threads);
     ddl_comm_list_add(list, "backend: %s", backend);
@@ -71,7 +69,7 @@ static ddl_status note_hosts(const struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
-ddl_status trainer_compare_ranks(const struct run *run, struct ddl_error *err)
+ddl_status trainer_compare_ranks(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     if (!t->comm)
