@@ -25,6 +25,7 @@ struct ddl_param {
     bool active;    /* takes part in the computation (an inactive one is never touched)                  */
     float lr_scale; /* 1, or d_base/d for the matrices that muP scales                                   */
     int group;      /* enum ddl_param_group, for weight decay by group                                   */
+    long layer;     /* from 0; -1: none, as of the embedding and the head                                */
 };
 /* What a parameter is to the optimizer: each group may have a weight decay of its own. */
 enum ddl_param_group {

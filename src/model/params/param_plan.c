@@ -29,7 +29,9 @@ void param_plan_add(struct param_plan *plan, const struct param_row *row, int *s
     if (!out->row)
         return;
     struct ddl_param *param = &out->row[i];
-    *param = (struct ddl_param){ .name = plan->names[i], .count = 1, .group = row->group, .lr_scale = 1 };
+    *param = (struct ddl_param){
+        .name = plan->names[i], .count = 1, .lr_scale = 1, .group = row->group, .layer = plan->layer
+    };
     snprintf(plan->names[i], DDL_PARAM_NAME, "%s%s", plan->prefix, row->name);
     for (; param->ndim < 3 && row->shape[param->ndim]; param->ndim++) {
         param->shape[param->ndim] = row->shape[param->ndim];

@@ -29,6 +29,7 @@ struct param_plan {
     const struct ddl_config *config;
     char (*names)[DDL_PARAM_NAME];
     char prefix[DDL_PARAM_NAME];
+    long layer;      /* of the rows that are added; -1: none */
     size_t sublayer; /* number of the sublayer whose rows are added, of all */
     bool overflow;
 };

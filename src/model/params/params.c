@@ -227,6 +227,7 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
     char prefix[48];
     snprintf(prefix, sizeof prefix, "transformer.h.%zu.", layer);
     strcpy(plan->prefix, prefix);
+    plan->layer = (long)layer;
     slots->first = plan->out->n;
     add_rows(plan, layer, branch_rows, COUNT(branch_rows), f, slots);
     for (int sub = 0; sub < 2 && rule->params; sub++) {
@@ -239,6 +240,7 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
     strcpy(plan->prefix, "");
     if (ddl_config_average_follows(plan->config, layer))
         add_average(plan, layer, &slots->average);
+    plan->layer = -1;
 }
 
 /* Adds the rows of the model in the order of its files. */
@@ -279,7 +281,7 @@ static void carve(struct param_plan *plan, struct ddl_arena *arena, size_t n)
 
 ddl_status params_plan(struct params *params, const struct ddl_config *config, struct ddl_error *err)
 {
-    struct param_plan plan = { .out = params, .config = config };
+    struct param_plan plan = { .out = params, .config = config, .layer = -1 };
     *params = (struct params){ 0 };
     add_model(&plan);
     size_t n = params->n;

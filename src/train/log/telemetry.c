@@ -1,7 +1,5 @@
 #include "train/log/telemetry.h"
 
-#include "train/step/param_layer.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,12 +158,11 @@ void ddl_telemetry_take_gradients(struct ddl_telemetry *t, struct ddl_optim *opt
     ddl_optim_grad_squares(optim, t->squares);
     ddl_comm_sum_f64(comm, ddl_model_n_params(t->model), t->squares);
     for (size_t i = 0; i < ddl_model_n_params(t->model); i++) {
-        const char *name = ddl_model_param(t->model, i)->name;
-        long layer = ddl_param_layer(name);
-        if (layer >= 0)
-            t->grad_layers[layer] += t->squares[i];
+        const struct ddl_param *param = ddl_model_param(t->model, i);
+        if (param->layer >= 0)
+            t->grad_layers[param->layer] += t->squares[i];
         else
-            *(is_of_embedding(name) ? &embedding : &head) += t->squares[i];
+            *(is_of_embedding(param->name) ? &embedding : &head) += t->squares[i];
     }
     for (size_t l = 0; l < k->n_layers; l++)
         t->grad_layers[l] = sqrt(t->grad_layers[l]);

@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "model/params/flat.h"
 #include "train/step/collectives.h"
-#include "train/step/param_layer.h"
 
 struct ddl_exchange {
     ddl_model *model;
@@ -111,10 +110,9 @@ static size_t largest_layer(const struct ddl_param *params, size_t n)
 {
     size_t largest = 0, sum = 0;
     for (size_t i = 0; i < n; i++) {
-        long layer = ddl_param_layer(params[i].name);
-        if (i == 0 || layer != ddl_param_layer(params[i - 1].name))
+        if (i == 0 || params[i].layer != params[i - 1].layer)
             sum = 0;
-        sum += layer >= 0 ? params[i].count : 0;
+        sum += params[i].layer >= 0 ? params[i].count : 0;
         largest = sum > largest ? sum : largest;
     }
     return largest;
