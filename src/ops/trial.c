@@ -750,7 +750,12 @@ ddl_status ddl_trial_check(const struct ddl_trial_plan *plan, const struct ddl_b
 {
     struct compared c = { .plan = plan, .backend = backend, .ref = ref, .result = result };
     *result = (struct ddl_trial_result){ 0 };
-    ddl_status status = check(&c, err);
+    struct ddl_error failure;
+    ddl_status status = check(&c, err), failed = backend->ops->check_error(backend->ctx, &failure);
+    if (failed) { /* explains whatever was found */
+        status = failed;
+        *err = failure;
+    }
     ddl_trial_free(&c.expected);
     ddl_trial_free(&c.found);
     ddl_trial_free(&c.before);

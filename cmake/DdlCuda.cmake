@@ -1,0 +1,31 @@
+# The CUDA backend: libddl_cuda.so, a plugin. It is incomplete (docs/design.md), so that it is not built unless DDL_CUDA is
+# ON. Needs nvcc of CUDA 13; the driver's library is loaded when a device is used.
+option(DDL_CUDA "Build the CUDA backend plugin (incomplete; needs nvcc)" OFF)
+file(GLOB DDL_CUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.c)
+file(GLOB DDL_CUDA_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/kernels/*.cu)
+if(DDL_CUDA)
+  find_program(DDL_NVCC nvcc HINTS /usr/local/cuda/bin REQUIRED)
+  set(architectures -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90
+      -gencode=arch=compute_100,code=sm_100 -gencode=arch=compute_120,code=[sm_120,compute_120])
+  set(images "")
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/kernels/*.h
+                                      ${PROJECT_SOURCE_DIR}/src/backend/cuda/kernels/*.cuh)
+  foreach(kernels ${DDL_CUDA_KERNELS})
+    get_filename_component(name ${kernels} NAME_WE)
+    set(image ${CMAKE_BINARY_DIR}/cuda/${name}.fatbin)
+    add_custom_command(OUTPUT ${image} DEPENDS ${kernels} ${headers} ${PROJECT_SOURCE_DIR}/src/ops/args.h
+      COMMAND ${DDL_NVCC} -std=c++17 -O3 ${architectures} -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include
+              -fatbin -o ${image} ${kernels} VERBATIM)
+    list(APPEND images ${image})
+  endforeach()
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/image.c PROPERTIES OBJECT_DEPENDS "${images}"
+                              COMPILE_DEFINITIONS CUDA_IMAGE_FOLDER="${CMAKE_BINARY_DIR}/cuda")
+  add_library(ddl_cuda MODULE ${DDL_CUDA_SOURCES})
+  set_target_properties(ddl_cuda PROPERTIES NO_SONAME ON)
+  ddl_target(ddl_cuda)
+  target_link_libraries(ddl_cuda PRIVATE ddl ${CMAKE_DL_LIBS})
+  if(DDL_INSTALL)
+    install(TARGETS ddl_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ddl COMPONENT cuda)
+  endif()
+endif()

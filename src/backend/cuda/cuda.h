@@ -1,0 +1,93 @@
+/* The CUDA backend: its state, and what its files share. One stream executes everything in the order of the
+ * calls. */
+#ifndef DDL_CUDA_H
+#define DDL_CUDA_H
+
+#include "backend/cuda/driver.h"
+#include "backend/cuda/kernels/kernels.h"
+#include "ops/ops.h"
+
+/* The kernels by number: CUDA_copy, ... */
+enum cuda_kernel {
+#define CUDA_KERNEL_NUMBER(file, name, threads) CUDA_##name,
+    CUDA_KERNELS(CUDA_KERNEL_NUMBER)
+#undef CUDA_KERNEL_NUMBER
+        CUDA_KERNEL_COUNT
+};
+
+/* The files of kernels by number: CUDA_FILE_rows, ... Each is a module of the driver. */
+enum cuda_file {
+#define CUDA_FILE_NUMBER(file) CUDA_FILE_##file,
+    CUDA_FILES(CUDA_FILE_NUMBER)
+#undef CUDA_FILE_NUMBER
+        CUDA_FILE_COUNT
+};
+
+enum { CUDA_EVENTS = 64 }; /* the newest; older ones are complete when the oldest of these is */
+
+struct cuda_device {
+    struct ddl_context context; /* first */
+    const struct cuda_driver *driver;
+    CUdevice device;
+    CUcontext primary;
+    CUstream stream;
+    CUmodule modules[CUDA_FILE_COUNT];
+    CUfunction functions[CUDA_KERNEL_COUNT];
+    CUevent events[CUDA_EVENTS]; /* event e is in events[e % CUDA_EVENTS] */
+    ddl_event recorded;          /* the newest event */
+    size_t memory;               /* bytes of the device */
+    unsigned multiprocessors;
+    float *scratch; /* partial sums: (cuda_blocks_of_sums, summed) */
+    size_t summed;
+    CUresult error;       /* the first error of the device; it remains */
+    const char *error_at; /* the call that reported it */
+};
+
+/* Makes the device's context that of the calling thread. */
+const struct cuda_driver *cuda_enter(struct cuda_device *device);
+/* Records an error of a call for check_error. */
+void cuda_note(struct cuda_device *device, CUresult result, const char *at);
+
+/* Launches a kernel with blocks of its `threads`; `arguments` are copied. `shared`: bytes of dynamic shared
+ * memory. */
+void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t shared,
+                 const void *arguments);
+/* Blocks for `n` items of which each block handles `each`, at most as many as keep the device busy: kernels
+ * loop. */
+size_t cuda_blocks(const struct cuda_device *device, size_t n, size_t each);
+
+/* Blocks of a kernel that writes partial sums over n rows. */
+size_t cuda_blocks_of_sums(const struct cuda_device *device, size_t n);
+
+/* memory.c: members of struct ddl_ops */
+void *cuda_alloc(void *ctx, size_t bytes);
+void cuda_free(void *ctx, void *block);
+void *cuda_alloc_host(void *ctx, size_t bytes);
+void cuda_free_host(void *ctx, void *block);
+ddl_event cuda_upload_async(void *ctx, void *dst, const void *host, size_t bytes);
+ddl_event cuda_download_async(void *ctx, void *host, const void *src, size_t bytes);
+void cuda_upload(void *ctx, void *dst, const void *host, size_t bytes);
+void cuda_download(void *ctx, void *host, const void *src, size_t bytes);
+void cuda_zero(void *ctx, void *dst, size_t bytes);
+ddl_event cuda_record(void *ctx);
+bool cuda_is_done(void *ctx, ddl_event event);
+void cuda_wait(void *ctx, ddl_event event);
+void cuda_synchronize(void *ctx);
+
+/* Ops, by the file of their kernels. */
+#define CUDA_OPS(OP)                                                                                         \
+    OP(copy, copy_args)                                                                                      \
+    OP(copy_bf16, copy_bf16_args)                                                                            \
+    OP(cast_bf16, cast_bf16_args)                                                                            \
+    OP(widen_bf16, widen_bf16_args)                                                                          \
+    OP(fill, fill_args)                                                                                      \
+    OP(rmsnorm_fwd, rmsnorm_args)                                                                            \
+    OP(rmsnorm_bwd, rmsnorm_grad_args)                                                                       \
+    OP(swiglu_fwd, swiglu_args)                                                                              \
+    OP(swiglu_bwd, swiglu_grad_args)
+
+#define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);
+CUDA_OPS(CUDA_DECLARE)
+#undef CUDA_DECLARE
+
+#endif

@@ -1,0 +1,281 @@
+/* Opening and closing a device, launches, and the plugin's symbol. */
+#include "backend/cuda/cuda.h"
+
+#include "backend/plugin.h"
+#include "backend/q8.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The kernels of each file, compiled for every supported architecture (image.S). */
+#define CUDA_IMAGE(file) extern const unsigned char cuda_image_##file[];
+CUDA_FILES(CUDA_IMAGE)
+#undef CUDA_IMAGE
+static const unsigned char *const images[] = {
+#define CUDA_IMAGE_ROW(file) cuda_image_##file,
+    CUDA_FILES(CUDA_IMAGE_ROW)
+#undef CUDA_IMAGE_ROW
+};
+
+static const struct {
+    enum cuda_file file;
+    const char *name;
+    unsigned threads;
+} kernels[] = {
+#define CUDA_KERNEL_ROW(file, name, threads) { CUDA_FILE_##file, #name, threads },
+    CUDA_KERNELS(CUDA_KERNEL_ROW)
+#undef CUDA_KERNEL_ROW
+};
+
+/* ---- calls ---- */
+
+const struct cuda_driver *cuda_enter(struct cuda_device *device)
+{
+    cuda_note(device, device->driver->context_set(device->primary), "cuCtxSetCurrent");
+    return device->driver;
+}
+
+void cuda_note(struct cuda_device *device, CUresult result, const char *at)
+{
+    if (result && !device->error) {
+        device->error = result;
+        device->error_at = at;
+    }
+}
+
+void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t shared,
+                 const void *arguments)
+{
+    void *parameters[] = { (void *)(uintptr_t)arguments }; /* read during the call alone */
+    cuda_note(device,
+              cuda_enter(device)->launch(device->functions[kernel], (unsigned)blocks, 1, 1,
+                                         kernels[kernel].threads, 1, 1, (unsigned)shared, device->stream,
+                                         parameters, NULL),
+              kernels[kernel].name);
+}
+
+size_t cuda_blocks(const struct cuda_device *device, size_t n, size_t each)
+{
+    size_t blocks = n / each + (n % each != 0), most = 16 * (size_t)device->multiprocessors;
+    return blocks < most ? blocks : most;
+}
+
+size_t cuda_blocks_of_sums(const struct cuda_device *device, size_t n)
+{
+    size_t most = 4 * (size_t)device->multiprocessors;
+    return n < most ? n : most;
+}
+
+static ddl_status check_error(void *ctx, struct ddl_error *err)
+{
+    struct cuda_device *d = ctx;
+    char text[128];
+    if (!d->error)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_DEVICE, "backend cuda: %s: %s", d->error_at,
+                         cuda_driver_error(d->driver, d->error, text, sizeof text));
+}
+
+/* ---- devices ---- */
+
+static size_t count_devices(void)
+{
+    const struct cuda_driver *driver;
+    int count;
+    struct ddl_error ignored;
+    return cuda_driver_load(&driver, &count, &ignored) == DDL_OK ? (size_t)count : 0;
+}
+
+static void close_device(void *ctx)
+{
+    struct cuda_device *d = ctx;
+    const struct cuda_driver *driver = d->driver;
+    if (d->primary) {
+        driver->context_set(d->primary);
+        if (d->scratch)
+            driver->free((CUdeviceptr)(uintptr_t)d->scratch, d->stream);
+        if (d->stream)
+            driver->stream_wait(d->stream);
+        for (size_t i = 0; i < CUDA_EVENTS && d->events[i]; i++)
+            driver->event_destroy(d->events[i]);
+        for (size_t f = 0; f < CUDA_FILE_COUNT && d->modules[f]; f++)
+            driver->module_unload(d->modules[f]);
+        if (d->stream)
+            driver->stream_destroy(d->stream);
+        driver->context_release(d->device);
+    }
+    free(d);
+}
+
+/* What open does step by step, so that close_device can follow a failure. Returns the failed call. */
+static const char *prepare(struct cuda_device *d, CUresult *result)
+{
+    const struct cuda_driver *driver = d->driver;
+    if ((*result = driver->context_retain(&d->primary, d->device)))
+        return "cuDevicePrimaryCtxRetain";
+    if ((*result = driver->context_set(d->primary)))
+        return "cuCtxSetCurrent";
+    if ((*result = driver->stream_create(&d->stream, CU_STREAM_NON_BLOCKING)))
+        return "cuStreamCreate";
+    for (size_t i = 0; i < CUDA_EVENTS; i++) {
+        if ((*result = driver->event_create(&d->events[i], CU_EVENT_DISABLE_TIMING)))
+            return "cuEventCreate";
+    }
+    /* Freed memory remains with the process: allocations of later passes are fast. */
+    CUmemoryPool pool;
+    uint64_t threshold = UINT64_MAX;
+    if ((*result = driver->device_pool(&pool, d->device)) ||
+        (*result = driver->pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)))
+        return "cuMemPoolSetAttribute";
+    for (size_t f = 0; f < CUDA_FILE_COUNT; f++) {
+        if ((*result = driver->module_load(&d->modules[f], images[f])))
+            return "cuModuleLoadData";
+    }
+    for (size_t k = 0; k < CUDA_KERNEL_COUNT; k++) {
+        if ((*result =
+                 driver->module_function(&d->functions[k], d->modules[kernels[k].file], kernels[k].name)))
+            return kernels[k].name;
+    }
+    return NULL;
+}
+
+static ddl_status describe(struct cuda_device *d, size_t index, char *text, size_t size,
+                           struct ddl_error *err)
+{
+    const struct cuda_driver *driver = d->driver;
+    char name[64] = "";
+    int major = 0, minor = 0, multiprocessors = 0;
+    CUresult result = driver->device_get(&d->device, (int)index);
+    if (!result)
+        result = driver->device_name(name, (int)sizeof name, d->device);
+    if (!result)
+        result = driver->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, d->device);
+    if (!result)
+        result = driver->device_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, d->device);
+    if (!result)
+        result =
+            driver->device_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->device);
+    if (!result)
+        result = driver->device_memory(&d->memory, d->device);
+    char reason[128];
+    if (result)
+        return ddl_error_set(err, DDL_E_DEVICE, "backend cuda:%zu: %s", index,
+                             cuda_driver_error(driver, result, reason, sizeof reason));
+    if (major < 8)
+        return ddl_error_set(err, DDL_E_UNSUPPORTED,
+                             "backend cuda:%zu: %s has compute capability %d.%d: expected 8.0 or newer",
+                             index, name, major, minor);
+    d->multiprocessors = (unsigned)multiprocessors;
+    snprintf(text, size, "cuda:%zu (%s, %d.%d, %.1f GiB)", index, name, major, minor,
+             (double)d->memory / (double)(1 << 30));
+    return DDL_OK;
+}
+
+static ddl_status open_device(void **ctx, size_t device, size_t threads, char *text, size_t text_size,
+                              struct ddl_error *err)
+{
+    (void)threads;
+    const struct cuda_driver *driver;
+    int count;
+    *ctx = NULL;
+    ddl_status status = cuda_driver_load(&driver, &count, err);
+    if (status)
+        return status;
+    struct cuda_device *d = calloc(1, sizeof *d);
+    if (!d)
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of memory");
+    d->driver = driver;
+    status = describe(d, device, text, text_size, err);
+    if (status) {
+        free(d);
+        return status;
+    }
+    CUresult result;
+    char reason[128];
+    const char *failed = prepare(d, &result);
+    if (failed) {
+        status = ddl_error_set(err, result == CUDA_ERROR_OUT_OF_MEMORY ? DDL_E_MEMORY : DDL_E_DEVICE,
+                               "backend cuda:%zu: %s: %s", device, failed,
+                               cuda_driver_error(driver, result, reason, sizeof reason));
+        close_device(d);
+        return status;
+    }
+    *ctx = d;
+    return DDL_OK;
+}
+
+/* ---- the table ---- */
+
+/* Bytes of the partial sums. */
+static size_t scratch_bytes(const struct cuda_device *d, size_t summed)
+{
+    return cuda_blocks_of_sums(d, SIZE_MAX) * summed * sizeof(float);
+}
+
+static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
+{
+    struct cuda_device *d = ctx;
+    if (limits->summed <= d->summed)
+        return DDL_OK;
+    float *scratch = cuda_alloc(d, scratch_bytes(d, limits->summed));
+    if (!scratch)
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: scratch of %zu MiB",
+                             scratch_bytes(d, limits->summed) >> 20);
+    if (d->scratch)
+        cuda_free(d, d->scratch);
+    d->scratch = scratch;
+    d->summed = limits->summed;
+    return DDL_OK;
+}
+
+static size_t memory_estimate(void *ctx, const struct ddl_limits *limits)
+{
+    const struct cuda_device *d = ctx;
+    const size_t library = (size_t)512 << 20; /* the context and the kernels */
+    if (limits->summed > SIZE_MAX / 2 / (4 * sizeof(float)) / (d->multiprocessors + 1))
+        return SIZE_MAX;
+    return library + scratch_bytes(d, limits->summed);
+}
+
+static size_t memory_capacity(void *ctx)
+{
+    const struct cuda_device *d = ctx;
+    return d->memory;
+}
+
+static size_t q8_bytes(void *ctx, size_t rows, size_t width)
+{
+    (void)ctx;
+    return ddl_q8_tiles(rows, width) * sizeof(struct ddl_q8);
+}
+
+static const struct ddl_ops cuda_ops = { .name = "cuda",
+                                         .step_rows = 0,
+                                         .devices = count_devices,
+                                         .open = open_device,
+                                         .close = close_device,
+                                         .reserve = reserve,
+                                         .memory_estimate = memory_estimate,
+                                         .memory_capacity = memory_capacity,
+                                         .check_error = check_error,
+                                         .alloc = cuda_alloc,
+                                         .free = cuda_free,
+                                         .alloc_host = cuda_alloc_host,
+                                         .free_host = cuda_free_host,
+                                         .upload_async = cuda_upload_async,
+                                         .download_async = cuda_download_async,
+                                         .upload = cuda_upload,
+                                         .download = cuda_download,
+                                         .zero = cuda_zero,
+                                         .record = cuda_record,
+                                         .is_done = cuda_is_done,
+                                         .wait = cuda_wait,
+                                         .synchronize = cuda_synchronize,
+                                         .q8_bytes = q8_bytes,
+#define CUDA_MEMBER(name, args) .name = cuda_##name,
+                                         CUDA_OPS(CUDA_MEMBER)
+#undef CUDA_MEMBER
+};
+
+extern const struct ddl_backend_plugin ddl_backend_plugin;
+DDL_API const struct ddl_backend_plugin ddl_backend_plugin = { DDL_BACKEND_ABI, &cuda_ops };

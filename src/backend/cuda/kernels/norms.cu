@@ -1,0 +1,184 @@
+/* RMSNorm. A block computes a row at a time. Thread t sums the numbers 4 (t + 128 j) .. 4 (t + 128 j) + 3, j
+ * = 0, 1, ..., in this order, so that a row's bits do not depend on where it is in memory. Rows of up to MOST
+ * numbers are read once, into registers; longer ones are read again for the result. */
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/vectors.cuh"
+
+enum { THREADS = 128, FOURS = 8, MOST = 4 * THREADS * FOURS };
+
+/* The first of the four numbers that this thread has, in turn j. */
+__device__ inline size_t begin(size_t j)
+{
+    return 4 * (threadIdx.x + THREADS * j);
+}
+
+__device__ inline float dot4(float4 a, float4 b)
+{
+    return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+
+__device__ inline float4 multiply4(float4 a, float4 b)
+{
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+
+__device__ inline float4 add4(float4 a, float4 b)
+{
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+__device__ inline float4 scale4(float4 a, float s)
+{
+    return make_float4(a.x * s, a.y * s, a.z * s, a.w * s);
+}
+
+struct forward_row {
+    const struct rmsnorm_args &a;
+    size_t row; /* where it begins */
+    bool fast;
+
+    __device__ float4 x(size_t i) const
+    {
+        return load_row4(a.x + row, i, a.d, fast);
+    }
+    __device__ void finish(size_t i, float4 x, float rstd) const
+    {
+        const float4 y = multiply4(scale4(x, rstd), load_row4(a.w, i, a.d, fast));
+        if (a.y)
+            store_row4(a.y + row, i, a.d, fast, y);
+        if (a.y16)
+            store_row4_bf16(a.y16 + row, i, a.d, fast, y);
+        if (a.x16)
+            store_row4_bf16(a.x16 + row, i, a.d, fast, x);
+    }
+};
+
+KERNEL(rmsnorm_fwd, 128, struct rmsnorm_args)
+{
+    SHARED(float, sums, THREADS / 32);
+    const bool fast = a.d % 4 == 0 && aligned16(a.x, a.w, a.y) && aligned8(a.y16, a.x16);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const forward_row r = { a, n * a.d, fast };
+        float4 x[FOURS];
+        float squares = 0;
+        if (a.d <= MOST) {
+#pragma unroll
+            for (unsigned j = 0; j < FOURS; j++) {
+                x[j] = begin(j) < a.d ? r.x(begin(j)) : make_float4(0, 0, 0, 0);
+                squares += dot4(x[j], x[j]);
+            }
+        } else {
+            for (size_t i = begin(0); i < a.d; i += 4 * THREADS)
+                squares += dot4(r.x(i), r.x(i));
+        }
+        const float rstd = 1.0f / sqrtf(block_sum(squares, sums) / static_cast<float>(a.d) + a.eps);
+        if (a.d <= MOST) {
+#pragma unroll
+            for (unsigned j = 0; j < FOURS; j++)
+                if (begin(j) < a.d)
+                    r.finish(begin(j), x[j], rstd);
+        } else {
+            for (size_t i = begin(0); i < a.d; i += 4 * THREADS)
+                r.finish(i, r.x(i), rstd);
+        }
+        if (a.rstd && threadIdx.x == 0)
+            a.rstd[n] = rstd;
+    }
+}
+
+/* dx = rstd (w dy - x rstd^2 mean(w dy x)) */
+struct backward_row {
+    const struct rmsnorm_grad_args &a;
+    size_t row;
+    bool fast;
+    float rstd;
+
+    __device__ float4 x(size_t i) const
+    {
+        return load_row4(a.x + row, i, a.d, fast);
+    }
+    __device__ float4 dy(size_t i) const
+    {
+        return load_row4(a.dy + row, i, a.d, fast);
+    }
+    __device__ float4 w(size_t i) const
+    {
+        return load_row4(a.w, i, a.d, fast);
+    }
+    __device__ void finish(size_t i, float4 x, float4 dy, float factor) const
+    {
+        float4 dx = scale4(add4(multiply4(dy, w(i)), scale4(x, -factor)), rstd);
+        if (a.accumulate)
+            dx = add4(load_row4(a.dx + row, i, a.d, fast), dx);
+        if (a.dx)
+            store_row4(a.dx + row, i, a.d, fast, dx);
+        if (a.dx16)
+            store_row4_bf16(a.dx16 + row, i, a.d, fast, dx);
+    }
+};
+
+/* The rows b, b + grid, ... of block b, with partial sums of dw = dy x rstd. */
+KERNEL(rmsnorm_bwd, 128, struct cuda_rmsnorm_grad)
+{
+    SHARED(float, sums, THREADS / 32);
+    const struct rmsnorm_grad_args &op = a.op;
+    const size_t d = op.d;
+    float *partial = a.partial + blockIdx.x * d;
+    const bool fast = d % 4 == 0 && aligned16(op.x, op.w, op.dy, op.dx) && aligned8(op.dx16);
+    float4 dw[FOURS];
+#pragma unroll
+    for (unsigned j = 0; j < FOURS; j++)
+        dw[j] = make_float4(0, 0, 0, 0);
+    for (size_t i = begin(0); d > MOST && i < d; i += 4 * THREADS)
+        store_row4(partial, i, d, false, make_float4(0, 0, 0, 0));
+    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+        const backward_row r = { op, n * d, fast, op.rstd[n] };
+        const float rstd = r.rstd;
+        float4 x[FOURS], dy[FOURS];
+        float dot = 0;
+        if (d <= MOST) {
+#pragma unroll
+            for (unsigned j = 0; j < FOURS; j++) {
+                if (begin(j) >= d)
+                    continue;
+                x[j] = r.x(begin(j));
+                dy[j] = r.dy(begin(j));
+                const float4 product = multiply4(x[j], dy[j]);
+                dot += dot4(product, r.w(begin(j)));
+                dw[j] = add4(dw[j], scale4(product, rstd));
+            }
+        } else {
+            for (size_t i = begin(0); i < d; i += 4 * THREADS) {
+                const float4 product = multiply4(r.x(i), r.dy(i));
+                dot += dot4(product, r.w(i));
+                store_row4(partial, i, d, false,
+                           add4(load_row4(partial, i, d, false), scale4(product, rstd)));
+            }
+        }
+        const float factor = rstd * rstd * (block_sum(dot, sums) / static_cast<float>(d));
+        if (d <= MOST) {
+#pragma unroll
+            for (unsigned j = 0; j < FOURS; j++)
+                if (begin(j) < d)
+                    r.finish(begin(j), x[j], dy[j], factor);
+        } else {
+            for (size_t i = begin(0); i < d; i += 4 * THREADS)
+                r.finish(i, r.x(i), r.dy(i), factor);
+        }
+    }
+#pragma unroll
+    for (unsigned j = 0; j < FOURS; j++)
+        if (d <= MOST && begin(j) < d)
+            store_row4(partial, begin(j), d, d % 4 == 0 && aligned16(partial), dw[j]);
+}
+
+KERNEL(add_columns, 256, struct cuda_columns)
+{
+    for (size_t i = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x; i < a.width;
+         i += gridDim.x * static_cast<size_t>(blockDim.x)) {
+        float sum = 0;
+        for (size_t b = 0; b < a.blocks; b++)
+            sum += a.partial[b * a.width + i];
+        a.y[i] += sum;
+    }
+}

@@ -1,0 +1,108 @@
+/* Copies and conversions. Threads loop over the numbers of a grid's stride. */
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/vectors.cuh"
+
+#define FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
+#define STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
+
+/* Where number i of the numbers of all matrices is. */
+template <class Args> __device__ inline void place(const Args &a, size_t i, size_t *src, size_t *dst)
+{
+    const size_t row = i / a.width, column = i - row * a.width;
+    const size_t matrix = row / a.rows, in_matrix = row - matrix * a.rows;
+    *src = matrix * a.src_batch + in_matrix * a.src_stride + column;
+    *dst = matrix * a.dst_batch + in_matrix * a.dst_stride + column;
+}
+
+/* Whether rows, matrices and both arrays begin at multiples of four numbers. */
+template <class Args> __device__ inline bool in_fours(const Args &a)
+{
+    return ((a.width | a.src_stride | a.dst_stride | (a.batch > 1 ? a.src_batch | a.dst_batch : 0)) & 3) ==
+               0 &&
+           aligned16(a.src, a.dst);
+}
+
+template <class Args> __device__ inline size_t numbers(const Args &a)
+{
+    return (a.batch ? a.batch : 1) * a.rows * a.width;
+}
+
+KERNEL(copy, 256, struct copy_args)
+{
+    const size_t n = numbers(a);
+    size_t src, dst;
+    if (in_fours(a)) {
+        for (size_t i = 4 * FIRST; i < n; i += 4 * STRIDE) {
+            place(a, i, &src, &dst);
+            store4(a.dst, dst, load4(a.src, src));
+        }
+        return;
+    }
+    for (size_t i = FIRST; i < n; i += STRIDE) {
+        place(a, i, &src, &dst);
+        a.dst[dst] = a.src[src];
+    }
+}
+
+/* Source and destination overlap, the destination begins first: block b copies matrices b, b + grid, ..., in
+ * ascending order, and reads numbers before it writes the places that they may be in. */
+KERNEL(copy_in_order, 256, struct copy_args)
+{
+    const size_t n = a.rows * a.width;
+    for (size_t matrix = blockIdx.x; matrix < (a.batch ? a.batch : 1); matrix += gridDim.x) {
+        for (size_t begin = 0; begin < n; begin += blockDim.x) {
+            const size_t i = begin + threadIdx.x;
+            size_t src = 0, dst = 0;
+            place(a, matrix * n + i, &src, &dst);
+            const float x = i < n ? a.src[src] : 0;
+            __syncthreads();
+            if (i < n)
+                a.dst[dst] = x;
+            __syncthreads();
+        }
+    }
+}
+
+KERNEL(copy_bf16, 256, struct copy_bf16_args)
+{
+    const size_t n = numbers(a);
+    size_t src, dst;
+    if (in_fours(a)) {
+        for (size_t i = 4 * FIRST; i < n; i += 4 * STRIDE) {
+            place(a, i, &src, &dst);
+            store4_bf16(a.dst, dst, load4(a.src, src));
+        }
+        return;
+    }
+    for (size_t i = FIRST; i < n; i += STRIDE) {
+        place(a, i, &src, &dst);
+        a.dst[dst] = bf16_of(a.src[src]);
+    }
+}
+
+KERNEL(cast_bf16, 256, struct cast_bf16_args)
+{
+    const size_t fours = aligned16(a.x) && aligned8(a.y) ? a.n / 4 : 0;
+    for (size_t i = FIRST; i < fours; i += STRIDE)
+        store4_bf16(a.y, 4 * i, load4(a.x, 4 * i));
+    for (size_t i = 4 * fours + FIRST; i < a.n; i += STRIDE)
+        a.y[i] = bf16_of(a.x[i]);
+}
+
+KERNEL(widen_bf16, 256, struct widen_bf16_args)
+{
+    const size_t fours = aligned16(a.y) && aligned8(a.x) ? a.n / 4 : 0;
+    for (size_t i = FIRST; i < fours; i += STRIDE)
+        store4(a.y, 4 * i, load4_bf16(a.x, 4 * i));
+    for (size_t i = 4 * fours + FIRST; i < a.n; i += STRIDE)
+        a.y[i] = float_of_bf16(a.x[i]);
+}
+
+KERNEL(fill, 256, struct fill_args)
+{
+    const size_t fours = aligned16(a.x) ? a.n / 4 : 0;
+    for (size_t i = FIRST; i < fours; i += STRIDE)
+        store4(a.x, 4 * i, make_float4(a.value, a.value, a.value, a.value));
+    for (size_t i = 4 * fours + FIRST; i < a.n; i += STRIDE)
+        a.x[i] = a.value;
+}

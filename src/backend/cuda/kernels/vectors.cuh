@@ -1,0 +1,91 @@
+/* Loads and stores of four consecutive numbers, in float32 or bfloat16, and sums over a block. */
+#ifndef DDL_CUDA_VECTORS_CUH
+#define DDL_CUDA_VECTORS_CUH
+
+#include "backend/cuda/kernels/device.cuh"
+
+#define ALL_LANES 0xffffffffu
+
+/* Numbers i .. i + 3 of x; i is a multiple of 4 and x is aligned to 16. */
+__device__ inline float4 load4(const float *x, size_t i)
+{
+    return *reinterpret_cast<const float4 *>(x + i);
+}
+
+__device__ inline void store4(float *x, size_t i, float4 v)
+{
+    *reinterpret_cast<float4 *>(x + i) = v;
+}
+
+__device__ inline float4 load4_bf16(const uint16_t *x, size_t i)
+{
+    const uint2 pairs = *reinterpret_cast<const uint2 *>(x + i);
+    return make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
+                       __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
+}
+
+__device__ inline void store4_bf16(uint16_t *x, size_t i, float4 v)
+{
+    *reinterpret_cast<uint2 *>(x + i) = make_uint2(bf16_pair(v.x, v.y), bf16_pair(v.z, v.w));
+}
+
+/* Whether all addresses are multiples of 16, or of 8 (NULL is). */
+__device__ inline bool aligned16(const void *a, const void *b = nullptr, const void *c = nullptr,
+                                 const void *d = nullptr)
+{
+    return ((reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) |
+             reinterpret_cast<uintptr_t>(c) | reinterpret_cast<uintptr_t>(d)) &
+            15) == 0;
+}
+
+__device__ inline bool aligned8(const void *a, const void *b = nullptr)
+{
+    return ((reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) & 7) == 0;
+}
+
+/* Numbers i .. i + 3 of the d numbers of a row, 0 past the end. `fast`: d is a multiple of 4, and the row is
+ * aligned. */
+__device__ inline float4 load_row4(const float *x, size_t i, size_t d, bool fast)
+{
+    if (fast)
+        return load4(x, i);
+    return make_float4(x[i], i + 1 < d ? x[i + 1] : 0, i + 2 < d ? x[i + 2] : 0, i + 3 < d ? x[i + 3] : 0);
+}
+
+__device__ inline void store_row4(float *x, size_t i, size_t d, bool fast, float4 v)
+{
+    const float each[4] = { v.x, v.y, v.z, v.w };
+    if (fast)
+        store4(x, i, v);
+    else
+        for (unsigned k = 0; k < 4 && i + k < d; k++)
+            x[i + k] = each[k];
+}
+
+__device__ inline void store_row4_bf16(uint16_t *x, size_t i, size_t d, bool fast, float4 v)
+{
+    const float each[4] = { v.x, v.y, v.z, v.w };
+    if (fast)
+        store4_bf16(x, i, v);
+    else
+        for (unsigned k = 0; k < 4 && i + k < d; k++)
+            x[i + k] = bf16_of(each[k]);
+}
+
+/* The sum over the block of x, in every thread; `sums` is shared memory for one number a warp, which may be
+ * used again after the next barrier. */
+__device__ inline float block_sum(float x, float *sums)
+{
+    for (int bits = 16; bits > 0; bits /= 2)
+        x += __shfl_xor_sync(ALL_LANES, x, bits);
+    __syncthreads(); /* sums may still be read from the last call */
+    if (threadIdx.x % 32 == 0)
+        sums[threadIdx.x / 32] = x;
+    __syncthreads();
+    float total = 0;
+    for (unsigned warp = 0; warp < blockDim.x / 32; warp++)
+        total += sums[warp];
+    return total;
+}
+
+#endif

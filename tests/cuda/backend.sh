@@ -1,0 +1,54 @@
+#!/bin/sh
+# backend.sh SOURCE PROGRAM MEMORY_TEST [PLUGIN DRIVER_FOLDER]: the CUDA backend on simulated devices: its ops compared with
+# `ref`, its memory, transfers and events, and its error messages.
+set -eu
+source=$1
+ddl=$2
+memory=$3
+. "$source/tests/support/checks.sh"
+[ $# -eq 5 ] || { skip backend "there is no C++ compiler"; finish; }
+driver=$5
+DDL_BACKEND_PLUGIN=$4
+export DDL_BACKEND_PLUGIN
+simulated() { LD_LIBRARY_PATH="$driver" "$@"; }
+
+# Every op that the backend has, on device $1, with another order of threads on each.
+ops() {
+    CUDA_SIM_DEVICES=2 CUDA_SIM_SEED=$1 simulated "$ddl" verify --ops --backend "cuda:$1" >ops.txt || { cat ops.txt; fail "an op differs"; }
+    ! grep -q 'simulated CUDA device' ops.txt
+    grep -q 'rmsnorm_bwd.*PASS' ops.txt || fail "rmsnorm_bwd was not tested"
+}
+
+transfers() { DDL_TEST_BACKENDS=cuda simulated "$memory"; }
+
+# message EXPECTED COMMAND...: the command fails with one line, EXPECTED (a regular expression).
+message() {
+    expected=$1
+    shift
+    ! env "$@" "$ddl" verify --ops --backend "$backend" >out 2>&1 || fail "no error"
+    [ "$(wc -l <out)" -eq 1 ] || { cat out; fail "more than a line"; }
+    grep -qE -e "$expected" out || { cat out; fail "expected: $expected"; }
+}
+
+lost_device() {
+    ! CUDA_SIM_FAIL=7 simulated "$ddl" verify --ops --backend cuda >out 2>&1 || fail "no error"
+    grep -q 'CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)' out || { cat out; fail "no message"; }
+}
+
+check ops ops 0
+check ops_of_the_second_device ops 1
+check transfers transfers
+backend=cuda
+in=LD_LIBRARY_PATH=$driver
+# Without the simulated driver the machine may have a real one.
+if ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
+    check no_driver message 'libcuda.so.1.*install the NVIDIA driver' A=
+fi
+check no_device message 'there is no NVIDIA GPU' "$in" CUDA_SIM_DEVICES=0
+check old_driver message 'the driver is for CUDA 12.4: expected 13.0 or newer' "$in" CUDA_SIM_VERSION=12040
+check old_device message 'simulated GPU has compute capability 7.5: expected 8.0 or newer' "$in" CUDA_SIM_CAPABILITY=75
+check small_device message 'out of device memory' "$in" CUDA_SIM_MEMORY=10000
+check lost_device lost_device
+backend=cuda:2
+check unknown_device message 'backend cuda:2: expected a device from cuda:0 to cuda:1' "$in" CUDA_SIM_DEVICES=2
+finish

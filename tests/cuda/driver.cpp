@@ -1,0 +1,585 @@
+/* A stand-in for the CUDA driver: a libcuda.so.1 whose devices execute kernels on the emulator. The backend's
+ * host code runs on it unchanged, and mistakes that a GPU would not always show end the program with a
+ * message:
+ *
+ *   - device memory cannot be accessed by the host, nor by a kernel beyond a block (the page behind it has no
+ * access rights); a new block is filled with NaN
+ *   - work is executed when the host waits for it, only as far as it waits; a query executes a part
+ *   - the destination of a download to pinned memory is NaN until the work is executed, and the source of an
+ * upload from pinned memory is read then
+ *   - calls without a current context, on freed memory, and on ranges outside of blocks are errors
+ *
+ * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_MEMORY (bytes of a device, 4 GiB), CUDA_SIM_VERSION (13000),
+ * CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL (number of the launch that fails, from 1).
+ */
+#include "backend/cuda/driver.h"
+#include "emulator.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#define DRIVER extern "C" __attribute__((visibility("default")))
+
+struct CUctx_st {
+    int device;
+    unsigned retained;
+};
+
+struct block {
+    char *start;
+    size_t bytes;
+    char *pages;
+    size_t page_bytes; /* without the guard page */
+    int device;
+};
+
+struct CUevent_st {
+    uint64_t position; /* of its last record in the stream: complete once so many commands are executed */
+    CUstream stream;
+};
+
+struct CUstream_st {
+    std::deque<std::function<CUresult()>> queue;
+    uint64_t submitted, executed; /* commands */
+    int device;
+};
+
+struct CUmod_st {
+    int device;
+};
+
+struct CUfunc_st {
+    std::string name;
+    size_t bytes;
+};
+
+static const size_t PAGE = 4096;
+static bool is_initialized, is_executing;
+static thread_local CUcontext current;
+static std::map<int, CUctx_st> contexts;
+static std::map<char *, block> blocks;       /* of device memory, by start */
+static std::map<char *, size_t> host_blocks; /* pinned */
+static std::vector<CUstream> streams;
+static std::map<int, size_t> used; /* bytes of each device */
+static std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
+static CUresult sticky; /* an error of the device: every later call reports it */
+static uint64_t random_state, launches;
+static std::string executing; /* for messages */
+
+static size_t setting(const char *name, size_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, nullptr, 10) : otherwise;
+}
+
+static uint64_t random_below(uint64_t limit)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (random_state >> 33) % limit;
+}
+
+static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void complain(const char *format, ...)
+{
+    char text[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    fprintf(stderr, "simulated CUDA device: %s\n", text);
+}
+
+/* ---- memory ---- */
+
+/* The block that an address is in, or the nearest before it. */
+static const block *nearest(const char *address)
+{
+    auto after = blocks.upper_bound(const_cast<char *>(address));
+    return after == blocks.begin() ? nullptr : &std::prev(after)->second;
+}
+
+static bool in_block(const void *address, size_t bytes)
+{
+    const char *start = static_cast<const char *>(address);
+    const block *b = nearest(start);
+    return b && start + bytes <= b->start + b->bytes;
+}
+
+static void on_fault(int, siginfo_t *info, void *)
+{
+    const char *address = static_cast<const char *>(info->si_addr);
+    const block *b = nearest(address);
+    if (!b || address >= b->pages + b->page_bytes + PAGE) {
+        signal(SIGSEGV, SIG_DFL); /* not ours */
+        return;
+    }
+    if (is_executing)
+        complain("%s accesses a number %td bytes after the start of a block of %zu bytes", executing.c_str(),
+                 address - b->start, b->bytes);
+    else
+        complain("the host accesses device memory, %td bytes after the start of a block of %zu bytes",
+                 address - b->start, b->bytes);
+    _exit(99);
+}
+
+static void protect(bool accessible)
+{
+    for (const auto &each : blocks)
+        mprotect(each.second.pages, each.second.page_bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+    is_executing = accessible;
+}
+
+static CUresult check()
+{
+    if (!is_initialized)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!current)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return sticky;
+}
+
+/* ---- execution ---- */
+
+/* Executes the commands of a stream up to number `position`. */
+static CUresult execute(CUstream stream, uint64_t position)
+{
+    if (stream->executed >= position)
+        return sticky;
+    protect(true);
+    while (stream->executed < position) {
+        const std::function<CUresult()> command = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        stream->executed++;
+        if (!sticky)
+            sticky = command();
+    }
+    protect(false);
+    return sticky;
+}
+
+static CUresult submit(CUstream stream, std::function<CUresult()> command)
+{
+    stream->queue.push_back(std::move(command));
+    stream->submitted++;
+    return CUDA_SUCCESS;
+}
+
+/* ---- initialization and devices ---- */
+
+DRIVER CUresult cuInit(unsigned)
+{
+    static char stack[1 << 16]; /* the faulting thread may be a fiber */
+    const stack_t alternative = { stack, 0, sizeof stack };
+    struct sigaction action = {};
+    if (setting("CUDA_SIM_DEVICES", 1) == 0)
+        return CUDA_ERROR_NO_DEVICE;
+    is_initialized = true;
+    random_state = setting("CUDA_SIM_SEED", 1);
+    sigaltstack(&alternative, nullptr);
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, nullptr);
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuDriverGetVersion(int *version)
+{
+    *version = static_cast<int>(setting("CUDA_SIM_VERSION", 13000));
+    return CUDA_SUCCESS;
+}
+
+static const struct {
+    CUresult result;
+    const char *name, *text;
+} errors[] = {
+    { CUDA_SUCCESS, "CUDA_SUCCESS", "no error" },
+    { CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument" },
+    { CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory" },
+    { CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error" },
+    { CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected" },
+    { CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal" },
+    { CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context" },
+    { CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
+    { CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready" },
+    { CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure" },
+};
+
+static CUresult describe_error(CUresult result, bool name, const char **text)
+{
+    for (const auto &each : errors)
+        if (each.result == result) {
+            *text = name ? each.name : each.text;
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+DRIVER CUresult cuGetErrorName(CUresult result, const char **text)
+{
+    return describe_error(result, true, text);
+}
+
+DRIVER CUresult cuGetErrorString(CUresult result, const char **text)
+{
+    return describe_error(result, false, text);
+}
+
+DRIVER CUresult cuDeviceGetCount(int *count)
+{
+    *count = static_cast<int>(setting("CUDA_SIM_DEVICES", 1));
+    return is_initialized ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+static bool is_device(CUdevice device)
+{
+    return device >= 0 && static_cast<size_t>(device) < setting("CUDA_SIM_DEVICES", 1);
+}
+
+DRIVER CUresult cuDeviceGet(CUdevice *device, int index)
+{
+    *device = index;
+    return is_device(index) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+DRIVER CUresult cuDeviceGetName(char *name, int size, CUdevice device)
+{
+    snprintf(name, static_cast<size_t>(size), "simulated GPU");
+    return is_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+DRIVER CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
+{
+    const int capability = static_cast<int>(setting("CUDA_SIM_CAPABILITY", 90));
+    if (!is_device(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+        *value = capability / 10;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+        *value = capability % 10;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        *value = 3; /* few: kernels loop */
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static size_t capacity()
+{
+    return setting("CUDA_SIM_MEMORY", static_cast<size_t>(4) << 30);
+}
+
+DRIVER CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+    *bytes = capacity();
+    return is_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+DRIVER CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    *pool = reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(device + 1));
+    return is_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+DRIVER CUresult cuMemPoolSetAttribute(CUmemoryPool, int attribute, void *)
+{
+    return attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+DRIVER CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    if (!is_device(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    contexts[device].device = device;
+    contexts[device].retained++;
+    *context = &contexts[device];
+    return CUDA_SUCCESS;
+}
+
+/* What the last owner of a context has not freed. */
+DRIVER CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    if (!is_device(device) || contexts[device].retained == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (--contexts[device].retained == 0 && used[device])
+        complain("%zu bytes of device %d are not freed", used[device], device);
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuCtxSetCurrent(CUcontext context)
+{
+    current = context;
+    return sticky;
+}
+
+/* ---- streams and events ---- */
+
+DRIVER CUresult cuStreamCreate(CUstream *stream, unsigned)
+{
+    if (CUresult result = check())
+        return result;
+    *stream = new CUstream_st{ {}, 0, 0, current->device };
+    streams.push_back(*stream);
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuStreamSynchronize(CUstream stream)
+{
+    if (CUresult result = check())
+        return result;
+    return execute(stream, stream->submitted);
+}
+
+DRIVER CUresult cuStreamDestroy_v2(CUstream stream)
+{
+    execute(stream, stream->submitted);
+    streams.erase(std::remove(streams.begin(), streams.end(), stream), streams.end());
+    delete stream;
+    return sticky;
+}
+
+DRIVER CUresult cuEventCreate(CUevent *event, unsigned)
+{
+    if (CUresult result = check())
+        return result;
+    *event = new CUevent_st{ 0, nullptr };
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuEventDestroy_v2(CUevent event)
+{
+    delete event;
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    if (CUresult result = check())
+        return result;
+    event->stream = stream;
+    event->position = stream->submitted;
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuEventQuery(CUevent event)
+{
+    if (CUresult result = check())
+        return result;
+    if (!event->stream || event->stream->executed >= event->position)
+        return CUDA_SUCCESS;
+    const uint64_t left = event->position - event->stream->executed;
+    const CUresult result = execute(event->stream, event->stream->executed + 1 + random_below(left));
+    return result ? result : event->stream->executed >= event->position ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+DRIVER CUresult cuEventSynchronize(CUevent event)
+{
+    if (CUresult result = check())
+        return result;
+    return event->stream ? execute(event->stream, event->position) : CUDA_SUCCESS;
+}
+
+/* ---- memory ---- */
+
+DRIVER CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
+{
+    if (CUresult result = check())
+        return result;
+    if (bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > capacity() || used[stream->device] > capacity() - bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const size_t rounded = (bytes + 255) / 256 * 256, page_bytes = (rounded + PAGE - 1) / PAGE * PAGE;
+    void *pages = mmap(nullptr, page_bytes + PAGE, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    block b = { static_cast<char *>(pages) + page_bytes - rounded, bytes, static_cast<char *>(pages),
+                page_bytes, stream->device };
+    if (page_bytes <= 1 << 20) /* larger ones would take long */
+        memset(pages, 0xff, page_bytes);
+    mprotect(pages, page_bytes + PAGE, PROT_NONE);
+    blocks[b.start] = b;
+    used[b.device] += bytes;
+    *out = reinterpret_cast<uintptr_t>(b.start);
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    if (CUresult result = check())
+        return result;
+    char *start = reinterpret_cast<char *>(static_cast<uintptr_t>(address));
+    if (!blocks.count(start)) {
+        complain("cuMemFreeAsync of what is not a block");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return submit(stream, [start] {
+        const block b = blocks[start];
+        used[b.device] -= b.bytes;
+        blocks.erase(start);
+        munmap(b.pages, b.page_bytes + PAGE);
+        return CUDA_SUCCESS;
+    });
+}
+
+DRIVER CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned)
+{
+    if (CUresult result = check())
+        return result;
+    *out = aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
+    if (!*out)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    host_blocks[static_cast<char *>(*out)] = bytes;
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuMemFreeHost(void *address)
+{
+    if (CUresult result = check())
+        return result;
+    for (CUstream stream : streams) /* as the real one, which waits for the device */
+        execute(stream, stream->submitted);
+    if (!host_blocks.erase(static_cast<char *>(address)))
+        return CUDA_ERROR_INVALID_VALUE;
+    free(address);
+    return CUDA_SUCCESS;
+}
+
+static bool is_pinned(const void *address, size_t bytes)
+{
+    char *start = static_cast<char *>(const_cast<void *>(address));
+    auto after = host_blocks.upper_bound(start);
+    return after != host_blocks.begin() &&
+           start + bytes <= std::prev(after)->first + std::prev(after)->second;
+}
+
+static CUresult check_range(const char *call, const void *address, size_t bytes)
+{
+    if (in_block(address, bytes))
+        return CUDA_SUCCESS;
+    complain("%s of %zu bytes outside of a block", call, bytes);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+DRIVER CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr address, const void *from, size_t bytes, CUstream stream)
+{
+    char *to = reinterpret_cast<char *>(static_cast<uintptr_t>(address));
+    CUresult result = check();
+    if (!result)
+        result = check_range("a copy to the device", to, bytes);
+    if (result)
+        return result;
+    if (is_pinned(from, bytes))
+        return submit(stream, [to, from, bytes] {
+            memcpy(to, from, bytes);
+            return CUDA_SUCCESS;
+        });
+    auto staged = std::make_shared<std::vector<char>>(static_cast<const char *>(from),
+                                                      static_cast<const char *>(from) + bytes);
+    return submit(stream, [to, staged] {
+        memcpy(to, staged->data(), staged->size());
+        return CUDA_SUCCESS;
+    });
+}
+
+DRIVER CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr address, size_t bytes, CUstream stream)
+{
+    const char *from = reinterpret_cast<const char *>(static_cast<uintptr_t>(address));
+    CUresult result = check();
+    if (!result)
+        result = check_range("a copy from the device", from, bytes);
+    if (result)
+        return result;
+    memset(to, 0xff, bytes);
+    submit(stream, [to, from, bytes] {
+        memcpy(to, from, bytes);
+        return CUDA_SUCCESS;
+    });
+    return is_pinned(to, bytes) ? CUDA_SUCCESS : execute(stream, stream->submitted);
+}
+
+DRIVER CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream)
+{
+    char *to = reinterpret_cast<char *>(static_cast<uintptr_t>(address));
+    CUresult result = check();
+    if (!result)
+        result = check_range("cuMemsetD8Async", to, bytes);
+    if (result)
+        return result;
+    return submit(stream, [to, value, bytes] {
+        memset(to, value, bytes);
+        return CUDA_SUCCESS;
+    });
+}
+
+/* ---- kernels ---- */
+
+DRIVER CUresult cuModuleLoadData(CUmodule *module, const void *)
+{
+    if (CUresult result = check())
+        return result;
+    *module = new CUmod_st{ current->device };
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuModuleUnload(CUmodule module)
+{
+    delete module;
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuModuleGetFunction(CUfunction *function, CUmodule, const char *name)
+{
+    const size_t bytes = emulator_kernel(name);
+    if (bytes == 0)
+        return CUDA_ERROR_NOT_FOUND;
+    std::unique_ptr<CUfunc_st> &f = functions[name];
+    if (!f)
+        f.reset(new CUfunc_st{ name, bytes });
+    *function = f.get();
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                               unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                               CUstream stream, void **arguments, void **)
+{
+    if (CUresult result = check())
+        return result;
+    if (grid_x * grid_y * grid_z == 0) {
+        complain("kernel %s: an empty grid", function->name.c_str());
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const char *bytes = static_cast<const char *>(arguments[0]);
+    auto copied = std::make_shared<std::vector<char>>(bytes, bytes + function->bytes);
+    return submit(stream, [=] {
+        const struct emulator_launch launch = {
+            function->name.c_str(), { grid_x, grid_y, grid_z }, { block_x, block_y, block_z }, shared,
+            copied->data(),         random_below(1 << 30)
+        };
+        char message[512];
+        executing = "kernel " + function->name;
+        if (++launches == setting("CUDA_SIM_FAIL", 0))
+            return static_cast<CUresult>(CUDA_ERROR_LAUNCH_FAILED);
+        if (emulator_run(&launch, message, sizeof message))
+            return static_cast<CUresult>(CUDA_SUCCESS);
+        complain("%s", message);
+        return static_cast<CUresult>(CUDA_ERROR_LAUNCH_FAILED);
+    });
+}
