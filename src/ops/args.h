@@ -92,26 +92,27 @@ struct matmul_q8_args {
     size_t ldc;
 };
 
-/* x_n = E[token_n].  Section 3 */
-struct embed_args {
-    size_t N, d, V;
-    const int32_t *tokens; /* (N) backend memory, each in [0, V) */
-    const float *E;        /* (V, d) */
-    float *x;              /* (N, d) = */
+/* Rows of a matrix by their numbers: y_n = x[index_n]. The embedding of tokens is one (section 3). */
+struct gather_args {
+    size_t N, width, rows; /* rows of y, and of x             */
+    const int32_t *index;  /* (N) each in [0, rows)           */
+    const float *x;        /* (rows, width)                   */
+    float *y;              /* (N, width) =                    */
 };
-/* The same from a matrix in bfloat16, and from an 8-bit matrix: x is float32. */
-struct embed_bf16_args {
-    size_t N, d, V;
-    const int32_t *tokens;
-    const uint16_t *E; /* (V, d) */
-    float *x;
+/* The same from a matrix in bfloat16, and from an 8-bit matrix: y is float32. */
+struct gather_bf16_args {
+    size_t N, width, rows;
+    const int32_t *index;
+    const uint16_t *x; /* (rows, width) */
+    float *y;
 };
-struct embed_q8_args {
-    size_t N, d, V, first; /* token t is row first + t of the matrix */
-    const int32_t *tokens;
-    const void *E; /* rows of d numbers */
-    float *x;
+struct gather_q8_args {
+    size_t N, width, rows, first; /* the rows begin at row `first` of the matrix */
+    const int32_t *index;
+    const void *x; /* rows of `width` numbers */
+    float *y;
 };
+/* dE[token_n] += dx_n.  Section 3 */
 struct embed_grad_args {
     size_t N, d, V;
     const int32_t *tokens; /* (N)        */

@@ -336,19 +336,19 @@ SIZES(attention_bwd)
 
 /* ---- the state ---- */
 
-SIZES(embed_fwd)
+SIZES(gather)
 {
-    ARGS(embed_args, .N = tokens(s), .d = s->d, .V = s->V);
+    ARGS(gather_args, .N = tokens(s), .width = s->d, .rows = s->V);
 }
 
-SIZES(embed_bf16_fwd)
+SIZES(gather_bf16)
 {
-    ARGS(embed_bf16_args, .N = tokens(s), .d = s->d, .V = s->V);
+    ARGS(gather_bf16_args, .N = tokens(s), .width = s->d, .rows = s->V);
 }
 
-SIZES(embed_q8_fwd)
+SIZES(gather_q8)
 {
-    ARGS(embed_q8_args, .N = tokens(s), .d = s->d, .V = s->V, .first = s->pad);
+    ARGS(gather_q8_args, .N = tokens(s), .width = s->d, .rows = s->V, .first = s->pad);
 }
 
 SIZES(embed_bwd)
@@ -715,9 +715,10 @@ static const struct ddl_op_case cases[] = {
     CASE(swiglu_bwd, NULL, swiglu_bwd, 0, ",ug16,dug16,"),
     CASE(swiglu_fwd, "bf16", swiglu_fwd, 0, ",ug,s,"),
     CASE(swiglu_bwd, "bf16", swiglu_bwd, 0, ",ug,dug,"),
-    BOTH(embed),
-    PLAIN(embed_bf16_fwd),
-    PLAIN(embed_q8_fwd),
+    PLAIN(gather),
+    PLAIN(gather_bf16),
+    PLAIN(gather_q8),
+    PLAIN(embed_bwd),
     PLAIN(cross_entropy),
     CHECK(cross_entropy, "loss", cross_entropy, 1, NULL),
     CASE(loss_fold, NULL, loss_fold, 0, ",loss,"),

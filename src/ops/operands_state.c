@@ -3,29 +3,29 @@
 
 #include "ddl/kinds.h"
 
-/* ---- embedding ---- */
+/* ---- rows by number, and the embedding ---- */
 
-#define LOOKUP(first_row)                                                                                    \
+#define GATHER(first_row)                                                                                    \
     do {                                                                                                     \
         ITEMS(N, ALONE);                                                                                     \
-        READ(tokens, ROW(1), VALUES(INDEX), .below = a->V);                                                  \
-        READ(E, MATRIX((first_row) + a->V, a->d, a->d), .touched = a->N * a->d);                             \
-        WRITE(x, ROW(a->d));                                                                                 \
+        READ(index, ROW(1), VALUES(INDEX), .below = a->rows);                                                \
+        READ(x, MATRIX((first_row) + a->rows, a->width, a->width), .touched = a->N * a->width);              \
+        WRITE(y, ROW(a->width));                                                                             \
     } while (0)
 
-void describe_embed_fwd(struct ddl_op_use *u, const struct embed_args *a)
+void describe_gather(struct ddl_op_use *u, const struct gather_args *a)
 {
-    LOOKUP(0);
+    GATHER(0);
 }
 
-void describe_embed_bf16_fwd(struct ddl_op_use *u, const struct embed_bf16_args *a)
+void describe_gather_bf16(struct ddl_op_use *u, const struct gather_bf16_args *a)
 {
-    LOOKUP(0);
+    GATHER(0);
 }
 
-void describe_embed_q8_fwd(struct ddl_op_use *u, const struct embed_q8_args *a)
+void describe_gather_q8(struct ddl_op_use *u, const struct gather_q8_args *a)
 {
-    LOOKUP(a->first);
+    GATHER(a->first);
 }
 
 void describe_embed_bwd(struct ddl_op_use *u, const struct embed_grad_args *a)

@@ -44,9 +44,9 @@ struct ddl_limits {
     OP(quantize_q8,       quantize_q8_args) \
     OP(dequantize_q8,     dequantize_q8_args) \
     OP(matmul_q8,         matmul_q8_args) \
-    OP(embed_fwd,       embed_args) \
-    OP(embed_bf16_fwd,     embed_bf16_args) \
-    OP(embed_q8_fwd,      embed_q8_args) \
+    OP(gather,       gather_args) \
+    OP(gather_bf16,     gather_bf16_args) \
+    OP(gather_q8,      gather_q8_args) \
     OP(embed_bwd,       embed_grad_args) \
     OP(init_state_fwd,      init_state_args) \
     OP(init_state_bwd,      init_state_grad_args) \

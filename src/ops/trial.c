@@ -459,9 +459,9 @@ static bool is_exact(enum ddl_op op)
     case DDL_OP_widen_bf16:
     case DDL_OP_quantize_q8:
     case DDL_OP_dequantize_q8:
-    case DDL_OP_embed_q8_fwd:
-    case DDL_OP_embed_fwd:
-    case DDL_OP_embed_bf16_fwd:
+    case DDL_OP_gather_q8:
+    case DDL_OP_gather:
+    case DDL_OP_gather_bf16:
     case DDL_OP_fill:
         return true;
     default:

@@ -24,9 +24,9 @@ DEFINE_CALL(gelu_bwd, gelu_grad_args)
 DEFINE_CALL(fill, fill_args)
 DEFINE_CALL(bias_fwd, bias_args)
 DEFINE_CALL(bias_bwd, bias_grad_args)
-DEFINE_CALL(embed_fwd, embed_args)
-DEFINE_CALL(embed_bf16_fwd, embed_bf16_args)
-DEFINE_CALL(embed_q8_fwd, embed_q8_args)
+DEFINE_CALL(gather, gather_args)
+DEFINE_CALL(gather_bf16, gather_bf16_args)
+DEFINE_CALL(gather_q8, gather_q8_args)
 DEFINE_CALL(embed_bwd, embed_grad_args)
 DEFINE_CALL(copy, copy_args)
 DEFINE_CALL(cross_entropy, cross_entropy_args)
@@ -223,12 +223,12 @@ static void check_reduced_lookup(size_t N, size_t d, const int32_t *tokens, size
     ref->ops->cast_bf16(ref->ctx, &(struct cast_bf16_args){ V * d, E, halves });
     ref->ops->quantize_q8(ref->ctx, &(struct quantize_q8_args){ V, d, BEFORE, E, eighths });
     ddl_backend_free(ref);
-    struct embed_bf16_args e16 = { .N = N, .d = d, .tokens = tokens, .E = halves };
-    struct output x16[] = { { &e16.x, N * d, 0, NULL, NULL } };
-    COMPARE(embed_bf16_fwd, e16, x16);
-    struct embed_q8_args e8 = { .N = N, .d = d, .first = BEFORE, .tokens = tokens, .E = eighths };
-    struct output x8[] = { { &e8.x, N * d, 0, NULL, NULL } };
-    COMPARE(embed_q8_fwd, e8, x8);
+    struct gather_bf16_args e16 = { .N = N, .width = d, .index = tokens, .x = halves };
+    struct output x16[] = { { &e16.y, N * d, 0, NULL, NULL } };
+    COMPARE(gather_bf16, e16, x16);
+    struct gather_q8_args e8 = { .N = N, .width = d, .first = BEFORE, .index = tokens, .x = eighths };
+    struct output x8[] = { { &e8.y, N * d, 0, NULL, NULL } };
+    COMPARE(gather_q8, e8, x8);
     ddl_mem_free(halves);
     ddl_mem_free(eighths);
 }
@@ -251,9 +251,9 @@ static void test_bias_embed_copy(void **state)
         assert_non_null(tokens);
         for (size_t n = 0; n < N; n++)
             tokens[n] = (int32_t)(n * n % VOCABULARY);
-        struct embed_args e = { .N = N, .d = d, .tokens = tokens, .E = E };
-        struct output x[] = { { &e.x, N * d, 0, NULL, NULL } };
-        COMPARE(embed_fwd, e, x);
+        struct gather_args e = { .N = N, .width = d, .index = tokens, .x = E };
+        struct output x[] = { { &e.y, N * d, 0, NULL, NULL } };
+        COMPARE(gather, e, x);
         check_reduced_lookup(N, d, tokens, VOCABULARY, E);
         struct embed_grad_args g = { .N = N, .d = d, .tokens = tokens, .dx = dy };
         struct output dE[] = { { &g.dE, VOCABULARY * d, 2e-6, E, NULL } };

@@ -1,6 +1,7 @@
 /* What sublayers show (model/observe/trace.h): declarations are complete and true, and
  * ddl_workspace_read_trace finds each tensor by its name. */
 #include "model/observe/probe.h"
+#include "model/observe/rows.h"
 #include "model/residual/table.h"
 #include "ops/ops.h"
 #include "support/models.h"
@@ -165,6 +166,62 @@ static void every_key_acts(ddl_backend *backend)
 }
 PROPERTY(every_key_acts)
 
+/* ---- samples ---- */
+
+static const struct ddl_ops *real_ops;
+static size_t downloads;
+
+static void counted_download(void *ctx, void *host, const void *src, size_t bytes)
+{
+    downloads++;
+    real_ops->download(ctx, host, src, bytes);
+}
+
+/* Evenly spaced rows of a pass, in one transfer; all of a small one. */
+static void rows_are_sampled_at_once(void **state)
+{
+    (void)state;
+    enum { ALL = 7, MOST = 3 };
+    static const size_t expected[ALL + 1][MOST] = { [7] = { 0, 2, 4 }, [5] = { 0, 1, 3 }, [2] = { 0, 1 } };
+    static const size_t passes[] = { 7, 5, 7, 2 };
+    const struct ddl_config k = variant_config(&small_variants[0]);
+    struct ddl_rows rows = { .config = &k, .all = ALL, .most = MOST };
+    struct ddl_arena arena = { 0 };
+    struct ddl_error err;
+    ddl_backend *backend;
+    assert_ok(ddl_backend_create(&backend, "ref", 1, &err), err);
+    struct ddl_ops counting = *backend->ops;
+    const ddl_backend wrapped = { .ops = &counting, .ctx = backend->ctx };
+    real_ops = backend->ops;
+    counting.download = counted_download;
+    rows.backend = &wrapped;
+    ddl_rows_place(&rows, &arena);
+    void *memory = ddl_mem_zalloc(arena.used);
+    arena = (struct ddl_arena){ .base = memory };
+    ddl_rows_place(&rows, &arena);
+    assert_ok(ddl_rows_reserve(&rows, &err), err);
+    size_t width = k.d_model * rows.c, bytes = ALL * width * sizeof(float);
+    float *host = ddl_mem_alloc(bytes), *X = real_ops->alloc(backend->ctx, bytes);
+    for (size_t i = 0; i < ALL * width; i++)
+        host[i] = (float)i;
+    real_ops->upload(backend->ctx, X, host, bytes);
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        const struct ddl_sublayer_trace trace = { .rows = passes[i], .steps = 1, .X = X };
+        downloads = 0;
+        ddl_rows_copy(&rows, &trace);
+        assert_int_equal(downloads, 1);
+        assert_int_equal(rows.n, passes[i] < MOST ? passes[i] : MOST);
+        for (size_t n = 0; n < rows.n; n++)
+            assert_memory_equal(rows.before + n * width, host + expected[passes[i]][n] * width,
+                                width * sizeof *host);
+    }
+    real_ops->free(backend->ctx, X);
+    ddl_rows_release(&rows);
+    ddl_mem_free(host);
+    ddl_mem_free(memory);
+    ddl_backend_free(backend);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +229,7 @@ int main(void)
         cmocka_unit_test(figures_have_names_of_their_own),
         cmocka_unit_test(tensors_are_found_by_name),
         cmocka_unit_test(test_every_key_acts),
+        cmocka_unit_test(rows_are_sampled_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

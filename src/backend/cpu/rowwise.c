@@ -9,9 +9,9 @@
         parallel_rows(cpu, rows, cost, cpu->k->op, a);                                                       \
     }
 
-ROWWISE(embed_fwd, embed_args, a->N, a->d)
-ROWWISE(embed_bf16_fwd, embed_bf16_args, a->N, a->d)
-ROWWISE(embed_q8_fwd, embed_q8_args, a->N, a->d)
+ROWWISE(gather, gather_args, a->N, a->width)
+ROWWISE(gather_bf16, gather_bf16_args, a->N, a->width)
+ROWWISE(gather_q8, gather_q8_args, a->N, a->width)
 ROWWISE(embed_bwd, embed_grad_args, a->d, a->N)
 ROWWISE(fold_fwd, fold_args, 1, 1)
 ROWWISE(fold_bwd, fold_grad_args, 1, 1)

@@ -31,12 +31,12 @@ void ref_copy_bf16(void *ctx, const struct copy_bf16_args *a)
     }
 }
 
-void ref_embed_bf16_fwd(void *ctx, const struct embed_bf16_args *a)
+void ref_gather_bf16(void *ctx, const struct gather_bf16_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
-        for (size_t i = 0; i < a->d; i++)
-            a->x[n * a->d + i] = ddl_bf16_widen(a->E[(size_t)a->tokens[n] * a->d + i]);
+        for (size_t i = 0; i < a->width; i++)
+            a->y[n * a->width + i] = ddl_bf16_widen(a->x[(size_t)a->index[n] * a->width + i]);
     }
 }
 

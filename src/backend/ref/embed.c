@@ -2,11 +2,11 @@
 
 #include <string.h>
 
-void ref_embed_fwd(void *ctx, const struct embed_args *a)
+void ref_gather(void *ctx, const struct gather_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->N; n++)
-        memcpy(a->x + n * a->d, a->E + (size_t)a->tokens[n] * a->d, a->d * sizeof *a->x);
+        memcpy(a->y + n * a->width, a->x + (size_t)a->index[n] * a->width, a->width * sizeof *a->y);
 }
 
 void ref_embed_bwd(void *ctx, const struct embed_grad_args *a)

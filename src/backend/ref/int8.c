@@ -68,11 +68,11 @@ void ref_matmul_q8(void *ctx, const struct matmul_q8_args *a)
     }
 }
 
-void ref_embed_q8_fwd(void *ctx, const struct embed_q8_args *a)
+void ref_gather_q8(void *ctx, const struct gather_q8_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
-        for (size_t i = 0; i < a->d; i++)
-            a->x[n * a->d + i] = (float)number(a->E, a->d, a->first + (size_t)a->tokens[n], i);
+        for (size_t i = 0; i < a->width; i++)
+            a->y[n * a->width + i] = (float)number(a->x, a->width, a->first + (size_t)a->index[n], i);
     }
 }

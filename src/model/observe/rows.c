@@ -62,6 +62,58 @@ void ddl_rows_place(struct ddl_rows *rows, struct ddl_arena *arena)
     rows->numbers = ddl_arena_take(arena, numbers, sizeof *rows->numbers);
     rows->p = ddl_arena_take(arena, rows->c, sizeof *rows->p);
     rows->scratch = ddl_arena_take(arena, rows->c, sizeof *rows->scratch);
+    rows->host_index = ddl_arena_take(arena, most, sizeof *rows->host_index);
+}
+
+/* Numbers of the widest row that is sampled. */
+static size_t widest(const struct ddl_rows *rows)
+{
+    const struct ddl_config *k = rows->config;
+    const struct trace_tensor *of;
+    size_t widest = k->d_model * (rows->most_steps > rows->c ? rows->most_steps : rows->c);
+    for (size_t s = 0; s < DDL_SUBLAYERS * k->n_layers; s++) {
+        size_t layer = s / DDL_SUBLAYERS;
+        for (size_t i = 0; (of = trace_tensor_at(k, layer, i)); i++) {
+            const struct ddl_traced tensor = { .of = of,
+                                               .width = trace_width(of, k, layer, (int)(s % DDL_SUBLAYERS)) };
+            size_t n = is_copied(of) ? numbers_of(&tensor, 1, 1, ddl_config_residual_steps(k, layer)) : 0;
+            widest = n > widest ? n : widest;
+        }
+    }
+    return widest;
+}
+
+static size_t gathered_bytes(const struct ddl_rows *rows)
+{
+    return rows->most * widest(rows) * sizeof *rows->gathered;
+}
+
+size_t ddl_rows_reserved(const struct ddl_rows *rows)
+{
+    return rows->most < rows->all ? rows->most * sizeof *rows->index + gathered_bytes(rows) : 0;
+}
+
+ddl_status ddl_rows_reserve(struct ddl_rows *rows, struct ddl_error *err)
+{
+    const ddl_backend *backend = rows->backend;
+    if (rows->most == rows->all)
+        return DDL_OK;
+    rows->index = backend->ops->alloc(backend->ctx, rows->most * sizeof *rows->index);
+    rows->gathered = backend->ops->alloc(backend->ctx, gathered_bytes(rows));
+    return rows->index && rows->gathered
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu rows of a sublayer", rows->most);
+}
+
+void ddl_rows_release(struct ddl_rows *rows)
+{
+    void *blocks[] = { rows->index, rows->gathered };
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        if (blocks[i])
+            rows->backend->ops->free(rows->backend->ctx, blocks[i]);
+    }
+    rows->index = NULL;
+    rows->gathered = NULL;
 }
 
 /* ---- copies ---- */
@@ -71,17 +123,34 @@ static void download(const struct ddl_rows *rows, float *host, const float *x, s
     rows->backend->ops->download(rows->backend->ctx, host, x, n * sizeof *host);
 }
 
-/* Copies the sampled rows of x (total, width). Returns how many. */
-static size_t sample(const struct ddl_rows *rows, float *host, const float *x, size_t total, size_t width)
+/* Uploads the numbers of the sampled rows of `total`, `most` of them. */
+static void upload_index(struct ddl_rows *rows, size_t total)
 {
-    size_t n = total < rows->most ? total : rows->most;
-    if (n == total) {
-        download(rows, host, x, n * width);
-        return n;
+    const ddl_backend *backend = rows->backend;
+    for (size_t i = 0; i < rows->most; i++)
+        rows->host_index[i] = (int32_t)(i * total / rows->most);
+    backend->ops->upload(backend->ctx, rows->index, rows->host_index, rows->most * sizeof *rows->index);
+    rows->indexed = total;
+}
+
+/* Copies the sampled rows of x (total, width). Returns how many. */
+static size_t sample(struct ddl_rows *rows, float *host, const float *x, size_t total, size_t width)
+{
+    const ddl_backend *backend = rows->backend;
+    if (total <= rows->most) {
+        download(rows, host, x, total * width);
+        return total;
     }
-    for (size_t i = 0; i < n; i++)
-        download(rows, host + i * width, x + i * total / n * width, width);
-    return n;
+    if (rows->indexed != total)
+        upload_index(rows, total);
+    backend->ops->gather(backend->ctx, &(struct gather_args){ .N = rows->most,
+                                                              .width = width,
+                                                              .rows = total,
+                                                              .index = rows->index,
+                                                              .x = x,
+                                                              .y = rows->gathered });
+    download(rows, host, rows->gathered, rows->most * width);
+    return rows->most;
 }
 
 static void copy_tensors(struct ddl_rows *rows, const struct ddl_sublayer_trace *trace)

@@ -23,10 +23,22 @@ struct ddl_rows {
     const float *x[DDL_MOST_TRACED]; /* tensors in it; NULL: not copied. Those of one number per token or
                                         step that have a histogram with all rows of the pass         */
     double *p, *scratch;             /* (c) twice                                                   */
+    int32_t *host_index;             /* (most)                                                      */
+    /* Of the backend, where not all rows are copied. */
+    int32_t *index;  /* (most) the rows of a pass of `indexed` rows that are copied, evenly spaced */
+    float *gathered; /* (most, widest tensor)                                                      */
+    size_t indexed;
 };
 
 /* Sets the first members and measures or places the others. */
 void ddl_rows_place(struct ddl_rows *rows, struct ddl_arena *arena);
+
+/* Allocates the memory of the backend; the others are set before. Free with ddl_rows_release, also after an
+ * error. */
+ddl_status ddl_rows_reserve(struct ddl_rows *rows, struct ddl_error *err);
+void ddl_rows_release(struct ddl_rows *rows); /* zeroed is allowed */
+/* Bytes that it allocates. */
+size_t ddl_rows_reserved(const struct ddl_rows *rows);
 
 /* Copies a sublayer's state before it is computed, or its state and its tensors after. */
 void ddl_rows_copy(struct ddl_rows *rows, const struct ddl_sublayer_trace *trace);

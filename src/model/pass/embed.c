@@ -12,11 +12,11 @@ float *embed_gather(const struct pass *p, float *x)
     size_t N = p->N, d = p->config->d_model, V = p->config->vocab_size;
     const int32_t *tokens = p->ws->tokens;
     if (E.value)
-        p->ops->embed_fwd(p->ctx, &(struct embed_args){ N, d, V, tokens, E.value, x });
+        p->ops->gather(p->ctx, &(struct gather_args){ N, d, V, tokens, E.value, x });
     else if (E.bf16)
-        p->ops->embed_bf16_fwd(p->ctx, &(struct embed_bf16_args){ N, d, V, tokens, E.bf16, x });
+        p->ops->gather_bf16(p->ctx, &(struct gather_bf16_args){ N, d, V, tokens, E.bf16, x });
     else
-        p->ops->embed_q8_fwd(p->ctx, &(struct embed_q8_args){ N, d, V, E.first, tokens, E.q8, x });
+        p->ops->gather_q8(p->ctx, &(struct gather_q8_args){ N, d, V, E.first, tokens, E.q8, x });
     return x;
 }
 

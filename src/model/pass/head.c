@@ -269,9 +269,9 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
 {
     const struct ddl_workspace *ws = p->ws;
     size_t d = p->config->d_model, V = p->config->vocab_size, n = batch->n_outputs, step = ws->logit_rows;
-    p->ops->embed_fwd(p->ctx,
-                      &(struct embed_args){
-                          .N = n, .d = d, .V = p->N, .tokens = p->cache->outputs, .E = x_out, .x = ws->ctx });
+    p->ops->gather(
+        p->ctx, &(struct gather_args){
+                    .N = n, .width = d, .rows = p->N, .index = p->cache->outputs, .x = x_out, .y = ws->ctx });
     final_norm(p, n, ws->ctx);
     for (size_t row = 0; row < n && !probe_stopped(p); row += step) {
         struct part part = { row, n - row < step ? n - row : step, 0, V };

@@ -31,7 +31,7 @@ size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows)
     struct ddl_telemetry t = sized(config, batch_rows);
     struct ddl_arena arena = { 0 };
     carve(&t, &arena, config, 0);
-    return arena.overflow ? SIZE_MAX : arena.used;
+    return arena.overflow ? SIZE_MAX : arena.used + ddl_rows_reserved(&t.copies);
 }
 
 static void observe(void *user, const struct ddl_sublayer_trace *trace);
@@ -52,11 +52,12 @@ ddl_status ddl_telemetry_init(struct ddl_telemetry *t, ddl_model *model, size_t 
                              t->n_sublayers, batch_rows);
     arena = (struct ddl_arena){ .base = t->block };
     carve(t, &arena, k, ddl_model_n_params(model));
-    return DDL_OK;
+    return ddl_rows_reserve(&t->copies, err);
 }
 
 void ddl_telemetry_free(struct ddl_telemetry *t)
 {
+    ddl_rows_release(&t->copies);
     ddl_distribution_free(&t->sums.values);
     ddl_mem_free(t->block);
     *t = (struct ddl_telemetry){ 0 };

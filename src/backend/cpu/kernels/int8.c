@@ -285,12 +285,12 @@ INLINE void read_row(const struct ddl_q8 *W, size_t width, size_t row, float *x)
         x[i] = b->scale[lane] * (float)b->q[i % DDL_GROUP / 4][lane][i % 4];
 }
 
-void DDL_KERNEL(embed_q8_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(gather_q8)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct embed_q8_args *a = args;
+    const struct gather_q8_args *a = args;
     (void)scratch;
     for (size_t n = lo; n < hi; n++)
-        read_row(a->E, a->d, a->first + (size_t)a->tokens[n], a->x + n * a->d);
+        read_row(a->x, a->width, a->first + (size_t)a->index[n], a->y + n * a->width);
 }
 
 void DDL_KERNEL(dequantize_q8)(const void *args, size_t lo, size_t hi, float *scratch)

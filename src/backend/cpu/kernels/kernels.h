@@ -141,7 +141,7 @@ struct parts_args {
     X(quantize_q8)        /* rows                                           */                               \
     X(dequantize_q8)      /* rows                                           */                               \
     X(q8_panel)           /* rows of tiles; q8_panel_args                   */                               \
-    X(embed_q8_fwd)       /* tokens                                         */
+    X(gather_q8)          /* tokens                                         */
 
 #define DDL_OTHER_KERNELS(X)                                                                                 \
     X(matmul_plain)      /* rows of C; any shape                       */                                    \
@@ -154,8 +154,8 @@ struct parts_args {
     X(strip)             /* rows of C; strip_args                      */                                    \
     X(matmul_bf16_plain) /* rows of C; any shape; N floats for C16     */                                    \
     X(matmul_bf16_tiles) /* tasks; packed_bf16_args                    */                                    \
-    X(embed_fwd)         /* tokens                                     */                                    \
-    X(embed_bf16_fwd)    /* tokens                                     */                                    \
+    X(gather)            /* tokens                                     */                                    \
+    X(gather_bf16)       /* tokens                                     */                                    \
     X(embed_bwd)         /* features: two tokens may share a row of dE */                                    \
     X(init_state_fwd)    /* tokens; (K, d*c) for w transposed          */                                    \
     X(init_state_bwd)    /* tokens; (K, d*c) sums, then (K, d*c) for w */                                    \

@@ -1,4 +1,4 @@
-/* Plain vectors: fill, bias, sums, embedding rows. */
+/* Plain vectors: fill, bias, sums, rows by number. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 #include "base/bf16.h"
@@ -30,24 +30,24 @@ void DDL_KERNEL(bias_bwd)(const void *args, size_t lo, size_t hi, float *scratch
         add_scaled(a->d, 1, a->dy + n * a->d, scratch);
 }
 
-void DDL_KERNEL(embed_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(gather)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct embed_args *a = args;
+    const struct gather_args *a = args;
     (void)scratch;
     for (size_t n = lo; n < hi; n++)
-        memcpy(a->x + n * a->d, a->E + (size_t)a->tokens[n] * a->d, a->d * sizeof *a->x);
+        memcpy(a->y + n * a->width, a->x + (size_t)a->index[n] * a->width, a->width * sizeof *a->y);
 }
 
-void DDL_KERNEL(embed_bf16_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(gather_bf16)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct embed_bf16_args *a = args;
+    const struct gather_bf16_args *a = args;
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
-        const uint16_t *restrict E = a->E + (size_t)a->tokens[n] * a->d;
-        float *restrict x = a->x + n * a->d;
+        const uint16_t *restrict x = a->x + (size_t)a->index[n] * a->width;
+        float *restrict y = a->y + n * a->width;
 #pragma omp simd
-        for (size_t i = 0; i < a->d; i++)
-            x[i] = ddl_bf16_widen(E[i]);
+        for (size_t i = 0; i < a->width; i++)
+            y[i] = ddl_bf16_widen(x[i]);
     }
 }
 
