@@ -5,7 +5,7 @@
 #include "ddl/session.h"
 #include "model/pass/compress.h"
 #include "model/pass/embed.h"
-#include "model/pass/model.h"
+#include "model/residual/table.h"
 #include "model/pass/workspace.h"
 #include "base/rng.h"
 
@@ -204,7 +204,11 @@ static void rebuilt_state_drifts_little(void **state)
                               .B = SMALL_B,
                               .T = SMALL_T,
                               .N = SMALL_B * SMALL_T };
-            const struct stream stream = model_stream(&p);
+            const struct state_form *form = state_form_of(p.config);
+            const struct stream stream = { .X = f.ws->X,
+                                           .channels = form->channels(p.config),
+                                           .form = form,
+                                           .is_read = form->is_read(p.config) };
             embed_fwd(&p, &stream);
             f.backend->ops->download(f.backend->ctx, start, f.ws->X, bytes);
             assert_close(n, rebuilt, start, 1e-5);

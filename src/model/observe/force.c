@@ -232,22 +232,15 @@ const struct ddl_force *model_forced(const ddl_model *model, size_t layer, int s
     return force->keys ? force : NULL;
 }
 
-/* Whether F's output has a forced factor anywhere. */
-static bool scales_f(const ddl_model *model)
-{
-    for (size_t s = 0; model->n_forced && s < DDL_SUBLAYERS * model->config.n_layers; s++) {
-        if (model->forces[s].keys & DDL_FORCE_F_SCALE)
-            return true;
-    }
-    return false;
-}
-
 /* One number for the factor, and its padding, before F's output. */
 enum { FACTOR = DDL_ALIGN / sizeof(float) };
 
 ddl_status force_reserve(ddl_workspace *ws, const ddl_model *model, struct ddl_error *err)
 {
-    if (ws->forced || !scales_f(model))
+    bool is_scaled = false;
+    for (size_t s = 0; model->n_forced && s < DDL_SUBLAYERS * model->config.n_layers; s++)
+        is_scaled |= (model->forces[s].keys & DDL_FORCE_F_SCALE) != 0;
+    if (ws->forced || !is_scaled)
         return DDL_OK;
     size_t numbers = ws->options.batch * ws->options.tokens * model->config.d_model + FACTOR;
     ws->forced = model->backend->ops->alloc(model->backend->ctx, numbers * sizeof *ws->forced);

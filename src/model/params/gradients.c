@@ -37,27 +37,22 @@ float *param_grad(const struct pass *p, int slot)
     return slot < 0 ? NULL : gradient_of(p->m, (size_t)slot);
 }
 
-/* Clears the flags of row i and of the rows fused with it; true if all were set. Where only some were, those
- * gradients are zeroed, as the product that writes all of them must accumulate. */
-static bool take_zero_flags(struct ddl_model *model, size_t i)
+/* Adds the gradient of row `slot` and of the rows fused with it, and clears their flags. Where only some were
+ * set, those gradients are zeroed, as the product that writes all of them must accumulate. */
+static struct weight with_grad(const struct pass *p, int slot, struct weight W)
 {
+    struct ddl_model *model = p->m;
     const size_t *next = model->params.fused_next;
-    bool all_zero = true;
-    for (size_t j = i; j != DDL_NO_ROW; j = next[j])
-        all_zero &= model->grad_is_zero[j];
-    for (; i != DDL_NO_ROW; i = next[i]) {
-        if (all_zero)
+    W.grad = model->grad + model->params.offset[slot];
+    W.grad_is_zero = true;
+    for (size_t i = (size_t)slot; i != DDL_NO_ROW; i = next[i])
+        W.grad_is_zero &= model->grad_is_zero[i];
+    for (size_t i = (size_t)slot; i != DDL_NO_ROW; i = next[i]) {
+        if (W.grad_is_zero)
             model->grad_is_zero[i] = false;
         else
             gradient_of(model, i);
     }
-    return all_zero;
-}
-
-static struct weight with_grad(const struct pass *p, int slot, struct weight W)
-{
-    W.grad = p->m->grad + p->m->params.offset[slot];
-    W.grad_is_zero = take_zero_flags(p->m, (size_t)slot);
     return W;
 }
 

@@ -136,7 +136,7 @@ ddl_status precision_check_values(const ddl_model *model, const char *what, stru
 
 /* ---- writing and reading ---- */
 
-static unsigned char *reduced_row(const ddl_model *model, size_t i, enum ddl_precision precision)
+static void *reduced_row(const ddl_model *model, size_t i, enum ddl_precision precision)
 {
     bool there = model->reduced && model->precision == precision && model->params.in_products[i];
     return there ? model->reduced + model->reduced_offset[i] : NULL;
@@ -144,7 +144,7 @@ static unsigned char *reduced_row(const ddl_model *model, size_t i, enum ddl_pre
 
 uint16_t *precision_bf16(const ddl_model *model, size_t i)
 {
-    return (void *)reduced_row(model, i, DDL_PRECISION_BF16);
+    return reduced_row(model, i, DDL_PRECISION_BF16);
 }
 
 static void *precision_q8(const ddl_model *model, size_t i)
@@ -155,14 +155,6 @@ static void *precision_q8(const ddl_model *model, size_t i)
 static bool has_value(const ddl_model *model, size_t i)
 {
     return model->params.offset[i] != DDL_NO_PLACE;
-}
-
-static struct operand form_of(const ddl_model *model, size_t i)
-{
-    return (struct operand){ .value = has_value(model, i) ? model->value + model->params.offset[i] : NULL,
-                             .bf16 = precision_bf16(model, i),
-                             .q8 = precision_q8(model, i),
-                             .first = model->params.row_offset[i] };
 }
 
 /* Writes numbers [start, start + n) of row i, whole rows of the matrix, from `from` on the backend. */
@@ -252,5 +244,10 @@ struct weight param_exact(const struct pass *p, int slot)
 
 struct weight param_weight(const struct pass *p, int slot)
 {
-    return (struct weight){ .form = form_of(p->m, (size_t)slot) };
+    const ddl_model *m = p->m;
+    size_t i = (size_t)slot;
+    return (struct weight){ .form = { .value = has_value(m, i) ? m->value + m->params.offset[i] : NULL,
+                                      .bf16 = reduced_row(m, i, DDL_PRECISION_BF16),
+                                      .q8 = reduced_row(m, i, DDL_PRECISION_INT8),
+                                      .first = m->params.row_offset[i] } };
 }

@@ -46,12 +46,6 @@ static struct operand norm_fwd(const struct sublayer *s, const float *x_in)
     return operand_of(s->acts->ctx);
 }
 
-/* x_in, and its copy in bfloat16 that norm_fwd wrote. */
-static struct operand with_bf16(const struct sublayer *s, const float *x_in)
-{
-    return (struct operand){ .value = x_in, .bf16 = s->acts->x16 };
-}
-
 /* dctx -> dx_in; for c = 1 that is the stream's gradient, which is added to. */
 static void norm_bwd(const struct sublayer *s, const float *x_in)
 {
@@ -151,7 +145,7 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
     } else {
         branch(&s, ctx, s.acts->f, false);
         probe_tensor(p, "f", s.acts->f, width);
-        rule->write_fwd(&s, with_bf16(&s, x_in), ctx);
+        rule->write_fwd(&s, (struct operand){ .value = x_in, .bf16 = s.acts->x16 }, ctx);
     }
     stream->X = stream->X_next;
     probe_tensor(p, "X", stream->X, d * stream->channels);
@@ -173,20 +167,6 @@ static float *state_before(const struct residual_rule *rule, const struct sublay
     return before;
 }
 
-/* x_in and ctx as forward had them: kept, or recomputed (x_in from the state, which is the earlier one
- * again). */
-static const float *read_again(const struct residual_rule *rule, const struct sublayer *s)
-{
-    if (s->acts->x_in && s->p->ws->options.recompute == DDL_RECOMPUTE_NONE)
-        return s->acts->x_in;
-    return rule->read_again ? rule->read_again(s) : rule->read_fwd(s, NULL);
-}
-
-static struct operand norm_again(const struct sublayer *s, const float *x_in)
-{
-    return s->p->ws->options.recompute == DDL_RECOMPUTE_NONE ? operand_of(s->acts->ctx) : norm_fwd(s, x_in);
-}
-
 void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int sub)
 {
     const struct sublayer s = sublayer_of(p, stream, layer, sub);
@@ -197,8 +177,13 @@ void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int
         stream->X = state_before(rule, &s);
     const float *df = rule->write_bwd(&s);
     normalize_f_bwd(&s);
-    const float *x_in = read_again(rule, &s);
-    struct operand ctx = norm_again(&s, x_in);
+    /* x_in and ctx as forward had them: kept, or recomputed (x_in from the state, which is the earlier one
+     * again). */
+    bool is_kept = p->ws->options.recompute == DDL_RECOMPUTE_NONE;
+    const float *x_in = is_kept && s.acts->x_in ? s.acts->x_in
+                        : rule->read_again      ? rule->read_again(&s)
+                                                : rule->read_fwd(&s, NULL);
+    struct operand ctx = is_kept ? operand_of(s.acts->ctx) : norm_fwd(&s, x_in);
     if (df)
         branch_bwd[sub](p, layer, ctx, (struct operand){ .value = df }, dctx);
     else
@@ -207,6 +192,6 @@ void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int
         rule->context_bwd(&s, ctx, dctx);
     norm_bwd(&s, x_in);
     if (rule->input_bwd)
-        rule->input_bwd(&s, with_bf16(&s, x_in), sublayer_dx_in(&s));
+        rule->input_bwd(&s, (struct operand){ .value = x_in, .bf16 = s.acts->x16 }, sublayer_dx_in(&s));
     rule->read_bwd(&s);
 }

@@ -72,7 +72,7 @@ ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
     p.N = p.T = p.ragged.N;
     ws->trace_rows = p.N;
     precision_refresh(model);
-    struct stream stream = model_stream(&p);
+    struct stream stream;
     const float *x_out = model_forward(&p, &stream);
     if (batch->n_outputs && !probe_stopped(&p))
         head_outputs(&p, x_out, batch);

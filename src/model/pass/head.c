@@ -39,7 +39,9 @@ static struct linear product_of(const struct pass *p, struct part part, struct w
                             .in = d,
                             .out = part.columns,
                             .scale = ddl_config_logit_scale(p->config),
-                            .W = weight_rows(E, part.column, d) };
+                            .W = { .form = operand_rows(E.form, part.column, d),
+                                   .grad = E.grad ? E.grad + part.column * d : NULL,
+                                   .grad_is_zero = E.grad_is_zero } };
 }
 
 static struct operand normed(const struct pass *p, struct part part)

@@ -37,15 +37,6 @@ void mlp_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, b
                param_weight(p, p->m->params.layer[layer].mlp_proj), f, add);
 }
 
-/* What backward reads and forward did not keep. */
-static void hidden_again(const struct pass *p, size_t layer, struct operand ctx)
-{
-    if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK)
-        hidden(p, layer, ctx);
-    else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE)
-        activate(p, &p->ws->layer[layer]);
-}
-
 /* dug goes over ug, which nothing needs any more, and in float32 ds over s. */
 void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct operand df, float *dctx)
 {
@@ -54,7 +45,10 @@ void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct oper
     float *ds = p->ws->ds ? p->ws->ds : acts->s.value;
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
     size_t out = ddl_config_residual_steps(p->config, layer) * d;
-    hidden_again(p, layer, ctx);
+    if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK)
+        hidden(p, layer, ctx);
+    else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE)
+        activate(p, acts);
     linear_bwd(p, p->N, m, out, operand_of(acts->s), df, param_weight_bwd(p, slots->mlp_proj), ds, false);
     probe_grad(p, slots->mlp_proj);
     probe_tensor(p, "ds", ds, m);

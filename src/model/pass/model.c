@@ -233,7 +233,7 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, con
     const struct ddl_config *k = &model->config;
     if (ws->model != model)
         return ddl_error_set(err, DDL_E_USAGE, "the workspace was created for another model");
-    if (ddl_model_precision(model) != ws->precision)
+    if (model->precision != ws->precision)
         return ddl_error_set(err, DDL_E_USAGE, "the workspace was made for another precision of the model");
     if (batch->B > ws->options.batch || batch->T > ws->options.tokens)
         return ddl_error_set(err, DDL_E_USAGE, "a batch of %zu x %zu tokens, the workspace holds %zu x %zu",
@@ -261,19 +261,15 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, con
     return DDL_OK;
 }
 
-struct stream model_stream(const struct pass *p)
-{
-    const struct state_form *form = state_form_of(p->config);
-    return (struct stream){ .X = p->ws->X,
-                            .X_next = p->ws->X,
-                            .dX = p->ws->dX,
-                            .channels = form->channels(p->config),
-                            .form = form,
-                            .is_read = form->is_read(p->config) };
-}
-
 const float *model_forward(const struct pass *p, struct stream *stream)
 {
+    const struct state_form *form = state_form_of(p->config);
+    *stream = (struct stream){ .X = p->ws->X,
+                               .X_next = p->ws->X,
+                               .dX = p->ws->dX,
+                               .channels = form->channels(p->config),
+                               .form = form,
+                               .is_read = form->is_read(p->config) };
     embed_fwd(p, stream);
     average_begin(p, stream);
     for (size_t s = 0; s < 2 * p->config->n_layers && !probe_stopped(p); s++) {
@@ -364,7 +360,7 @@ ddl_status ddl_model_scores(ddl_model *model, ddl_workspace *ws, const struct dd
         status = begin(&p, model, ws, batch, NULL, err);
     if (status)
         return status;
-    struct stream stream = model_stream(&p);
+    struct stream stream;
     head_loss(&p, model_forward(&p, &stream), false, NULL);
     if (probe_stopped(&p))
         return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
@@ -389,7 +385,7 @@ ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const st
         status = begin(&p, model, ws, batch, &grad_scale, err);
     if (status)
         return status;
-    struct stream stream = model_stream(&p);
+    struct stream stream;
     const float *x_out = model_forward(&p, &stream);
     head_loss(&p, x_out, true, stream.is_read ? ws->dx_in : stream.dX);
     backward(&p, &stream);
@@ -419,7 +415,7 @@ ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct dd
     ddl_status status = begin(&p, model, ws, batch, NULL, err);
     if (status)
         return status;
-    struct stream stream = model_stream(&p);
+    struct stream stream;
     head_logits(&p, model_forward(&p, &stream), rows, out);
     return p.ops->check_error(p.ctx, err);
 }

@@ -16,10 +16,8 @@ ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const st
  * or the wrapped one. Returns the present one. */
 ddl_backend *ddl_model_replace_backend(ddl_model *model, ddl_backend *backend);
 
-/* The stream of a pass, in the workspace's memory. */
-struct stream model_stream(const struct pass *p);
-/* The workspace's tokens -> the last state in *stream, and the input of the final norm (N, d), borrowed until
- * the next pass. */
+/* The workspace's tokens -> *stream, in the workspace's memory, with the last state, and the input of the
+ * final norm (N, d), borrowed until the next pass. */
 const float *model_forward(const struct pass *p, struct stream *stream);
 
 #endif

@@ -24,11 +24,23 @@ struct activation {
     float *value;
     uint16_t *bf16;
 };
-struct operand operand_of(struct activation x);
-struct operand value_operand(const float *x); /* float32 alone */
-
+static inline struct operand operand_of(struct activation x)
+{
+    return (struct operand){ .value = x.value, .bf16 = x.bf16 };
+}
+/* float32 alone. */
+static inline struct operand value_operand(const float *x)
+{
+    return (struct operand){ .value = x };
+}
 /* The same from row `first` on, rows of `width` numbers. */
-struct operand operand_rows(struct operand x, size_t first, size_t width);
-struct weight weight_rows(struct weight W, size_t first, size_t width);
+static inline struct operand operand_rows(struct operand x, size_t first, size_t width)
+{
+    size_t at = first * width;
+    return (struct operand){ .value = x.value ? x.value + at : NULL,
+                             .bf16 = x.bf16 ? x.bf16 + at : NULL,
+                             .q8 = x.q8,
+                             .first = x.first + first };
+}
 
 #endif

@@ -32,6 +32,7 @@ struct ddl_optim {
     size_t n_moments;
     float *m, *v; /* (n_moments) of all parts */
     unsigned char *host_block, *block;
+    size_t block_bytes;
     struct lists host, lists;
     size_t active, trained;     /* numbers of the parts with these sizes */
     bool is_listed;             /* the lists are up to date with what is frozen, and with this: */
@@ -99,6 +100,7 @@ static bool allocate(struct ddl_optim *optim)
     size_t bytes = optim->n_moments * sizeof *optim->m;
     struct ddl_arena arena = { 0 };
     place_lists(&arena, optim->n_parts);
+    optim->block_bytes = arena.used;
     optim->parts = ddl_mem_alloc(optim->n_parts * sizeof *optim->parts);
     optim->m = backend->ops->alloc(backend->ctx, bytes);
     optim->v = backend->ops->alloc(backend->ctx, bytes);
@@ -204,9 +206,7 @@ static void list(struct ddl_optim *optim)
         optim->active += active;
         optim->trained += trained;
     }
-    struct ddl_arena arena = { 0 };
-    place_lists(&arena, optim->n_parts);
-    backend->ops->upload(backend->ctx, optim->block, optim->host_block, arena.used);
+    backend->ops->upload(backend->ctx, optim->block, optim->host_block, optim->block_bytes);
     optim->is_listed = true;
     optim->listed_for = bf16;
 }

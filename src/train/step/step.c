@@ -24,13 +24,6 @@ static double scale_of(const struct ddl_step *step)
     return counted ? 1 / (double)counted : 0;
 }
 
-/* Numbers of a step in backend memory: the square of the gradient's norm, then the loss of each micro-batch.
- */
-static double *losses_of(const struct ddl_step *step)
-{
-    return step->sums + 1;
-}
-
 static size_t sums_bytes(const struct ddl_step *step)
 {
     return (1 + step->accumulate) * sizeof *step->sums;
@@ -71,7 +64,7 @@ static ddl_status own_gradient(const struct ddl_step *step, double scale, struct
         if (step->overlap && k + 1 == step->accumulate)
             ddl_exchange_overlap(step->exchange, step->ws);
         ddl_workspace_set_probe(step->ws, k == 0 ? step->probe : NULL);
-        status = ddl_model_backward_into(step->model, step->ws, &batch, scale, losses_of(step) + k, err);
+        status = ddl_model_backward_into(step->model, step->ws, &batch, scale, step->sums + 1 + k, err);
         ddl_workspace_set_probe(step->ws, NULL);
     }
     return status ? status : backend->ops->check_error(backend->ctx, err);
@@ -132,7 +125,7 @@ static ddl_status combine(const struct ddl_step *step, ddl_status status, struct
 static ddl_status update_unread(const struct ddl_step *step, double lr, struct ddl_step_result *out,
                                 struct ddl_error *err)
 {
-    ddl_optim_clip(step->optim, step->sums, step->accumulate, losses_of(step));
+    ddl_optim_clip(step->optim, step->sums, step->accumulate, step->sums + 1);
     ddl_optim_update(step->optim, lr);
     ddl_status status = read_sums(step, out, err);
     if (!status)

@@ -21,7 +21,8 @@ struct ddl_step {
     ddl_comm *comm;                      /* NULL: one rank; as all below */
     struct ddl_exchange *exchange;       /* of `optim`'s partition */
     bool overlap;                        /* gradients are exchanged while the last micro-batch runs */
-    double *sums, *host_sums;            /* of ddl_step_reserve */
+    double *sums, *host_sums; /* of ddl_step_reserve, (1 + accumulate): the square of the gradient's norm,
+                                 then the loss of each micro-batch */
 };
 struct ddl_step_result {
     double loss;      /* mean over the targets of all micro-batches of all ranks; 0 where there are none */
