@@ -11,6 +11,9 @@
 #include <cstdint>
 #include <cstring>
 
+using std::isfinite;
+using std::isnan;
+
 #define __global__
 #define __device__
 #define __host__

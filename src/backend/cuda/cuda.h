@@ -39,6 +39,7 @@ struct cuda_device {
     unsigned multiprocessors;
     float *scratch; /* partial sums: (cuda_blocks_of_sums, summed) */
     size_t summed;
+    bool no_memory;       /* an op could not allocate */
     CUresult error;       /* the first error of the device; it remains */
     const char *error_at; /* the call that reported it */
 };
@@ -47,6 +48,9 @@ struct cuda_device {
 const struct cuda_driver *cuda_enter(struct cuda_device *device);
 /* Records an error of a call for check_error. */
 void cuda_note(struct cuda_device *device, CUresult result, const char *at);
+
+/* Memory of an op: cuda_alloc, recorded for check_error if there is none. */
+void *cuda_alloc_for_op(struct cuda_device *device, size_t bytes);
 
 /* Launches a kernel with blocks of its `threads`; `arguments` are copied. `shared`: bytes of dynamic shared
  * memory. */
@@ -84,7 +88,19 @@ void cuda_synchronize(void *ctx);
     OP(rmsnorm_fwd, rmsnorm_args)                                                                            \
     OP(rmsnorm_bwd, rmsnorm_grad_args)                                                                       \
     OP(swiglu_fwd, swiglu_args)                                                                              \
-    OP(swiglu_bwd, swiglu_grad_args)
+    OP(swiglu_bwd, swiglu_grad_args)                                                                         \
+    OP(tanh_fwd, tanh_args)                                                                                  \
+    OP(tanh_bwd, tanh_grad_args)                                                                             \
+    OP(gelu_fwd, gelu_args)                                                                                  \
+    OP(gelu_bwd, gelu_grad_args)                                                                             \
+    OP(bias_fwd, bias_args)                                                                                  \
+    OP(bias_bwd, bias_grad_args)                                                                             \
+    OP(gather, gather_args)                                                                                  \
+    OP(gather_bf16, gather_bf16_args)                                                                        \
+    OP(sum, sum_args)                                                                                        \
+    OP(sum_squares, sum_squares_args)                                                                        \
+    OP(clip, clip_args)                                                                                      \
+    OP(adamw, adamw_args)
 
 #define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);
 CUDA_OPS(CUDA_DECLARE)

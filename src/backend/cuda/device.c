@@ -43,6 +43,13 @@ void cuda_note(struct cuda_device *device, CUresult result, const char *at)
     }
 }
 
+void *cuda_alloc_for_op(struct cuda_device *device, size_t bytes)
+{
+    void *block = cuda_alloc(device, bytes);
+    device->no_memory = device->no_memory || !block;
+    return block;
+}
+
 void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t shared,
                  const void *arguments)
 {
@@ -70,6 +77,10 @@ static ddl_status check_error(void *ctx, struct ddl_error *err)
 {
     struct cuda_device *d = ctx;
     char text[128];
+    bool no_memory = d->no_memory;
+    d->no_memory = false;
+    if (!d->error && no_memory)
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory in an op");
     if (!d->error)
         return DDL_OK;
     return ddl_error_set(err, DDL_E_DEVICE, "backend cuda: %s: %s", d->error_at,

@@ -1,4 +1,4 @@
-/* Copies, conversions, and ops on rows. */
+/* Copies, conversions, and ops on rows and flat arrays. */
 #include "backend/cuda/cuda.h"
 
 enum { THREADS = 256, EACH = 4 * THREADS }; /* numbers of a block */
@@ -30,27 +30,6 @@ void cuda_copy_bf16(void *ctx, const struct copy_bf16_args *a)
         cuda_launch(d, CUDA_copy_bf16, cuda_blocks(d, n, EACH), 0, a);
 }
 
-void cuda_cast_bf16(void *ctx, const struct cast_bf16_args *a)
-{
-    struct cuda_device *d = ctx;
-    if (a->n)
-        cuda_launch(d, CUDA_cast_bf16, cuda_blocks(d, a->n, EACH), 0, a);
-}
-
-void cuda_widen_bf16(void *ctx, const struct widen_bf16_args *a)
-{
-    struct cuda_device *d = ctx;
-    if (a->n)
-        cuda_launch(d, CUDA_widen_bf16, cuda_blocks(d, a->n, EACH), 0, a);
-}
-
-void cuda_fill(void *ctx, const struct fill_args *a)
-{
-    struct cuda_device *d = ctx;
-    if (a->n)
-        cuda_launch(d, CUDA_fill, cuda_blocks(d, a->n, EACH), 0, a);
-}
-
 void cuda_rmsnorm_fwd(void *ctx, const struct rmsnorm_args *a)
 {
     struct cuda_device *d = ctx;
@@ -58,16 +37,70 @@ void cuda_rmsnorm_fwd(void *ctx, const struct rmsnorm_args *a)
         cuda_launch(d, CUDA_rmsnorm_fwd, cuda_blocks(d, a->N, 1), 0, a);
 }
 
+/* y += the sums that a kernel has written for `blocks` blocks. */
+static void add_columns(struct cuda_device *d, size_t blocks, size_t width, float *y)
+{
+    struct cuda_columns columns = { blocks, width, d->scratch, y };
+    cuda_launch(d, CUDA_add_columns, cuda_blocks(d, width, THREADS), 0, &columns);
+}
+
 void cuda_rmsnorm_bwd(void *ctx, const struct rmsnorm_grad_args *a)
 {
     struct cuda_device *d = ctx;
+    size_t blocks = cuda_blocks_of_sums(d, a->N);
     if (a->N == 0)
         return;
-    struct cuda_rmsnorm_grad grad = { *a, d->scratch };
-    struct cuda_columns columns = { cuda_blocks_of_sums(d, a->N), a->d, d->scratch, a->dw };
-    cuda_launch(d, CUDA_rmsnorm_bwd, columns.blocks, 0, &grad);
-    cuda_launch(d, CUDA_add_columns, cuda_blocks(d, a->d, THREADS), 0, &columns);
+    cuda_launch(d, CUDA_rmsnorm_bwd, blocks, 0, &(struct cuda_rmsnorm_grad){ *a, d->scratch });
+    add_columns(d, blocks, a->d, a->dw);
 }
+
+void cuda_bias_fwd(void *ctx, const struct bias_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->N)
+        cuda_launch(d, CUDA_bias_fwd, cuda_blocks(d, a->N * a->d, THREADS), 0, a);
+}
+
+void cuda_bias_bwd(void *ctx, const struct bias_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t blocks = cuda_blocks_of_sums(d, a->N);
+    if (a->N == 0)
+        return;
+    cuda_launch(d, CUDA_bias_bwd, blocks, 0, &(struct cuda_bias_grad){ *a, d->scratch });
+    add_columns(d, blocks, a->d, a->db);
+}
+
+void cuda_gather(void *ctx, const struct gather_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->N)
+        cuda_launch(d, CUDA_gather, cuda_blocks(d, a->N * a->width, EACH), 0, a);
+}
+
+void cuda_gather_bf16(void *ctx, const struct gather_bf16_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->N)
+        cuda_launch(d, CUDA_gather_bf16, cuda_blocks(d, a->N * a->width, EACH), 0, a);
+}
+
+/* Ops on a->n numbers. */
+#define FLAT(name, args)                                                                                     \
+    void cuda_##name(void *ctx, const struct args *a)                                                        \
+    {                                                                                                        \
+        struct cuda_device *d = ctx;                                                                         \
+        if (a->n)                                                                                            \
+            cuda_launch(d, CUDA_##name, cuda_blocks(d, a->n, EACH), 0, a);                                   \
+    }
+FLAT(cast_bf16, cast_bf16_args)
+FLAT(widen_bf16, widen_bf16_args)
+FLAT(fill, fill_args)
+FLAT(tanh_fwd, tanh_args)
+FLAT(tanh_bwd, tanh_grad_args)
+FLAT(gelu_fwd, gelu_args)
+FLAT(gelu_bwd, gelu_grad_args)
+#undef FLAT
 
 void cuda_swiglu_fwd(void *ctx, const struct swiglu_args *a)
 {

@@ -106,3 +106,29 @@ KERNEL(fill, 256, struct fill_args)
     for (size_t i = 4 * fours + FIRST; i < a.n; i += STRIDE)
         a.x[i] = a.value;
 }
+
+KERNEL(gather, 256, struct gather_args)
+{
+    const size_t each = a.width % 4 == 0 && aligned16(a.x, a.y) ? 4 : 1, columns = a.width / each;
+    for (size_t k = FIRST; k < a.N * columns; k += STRIDE) {
+        const size_t n = k / columns, i = each * (k - n * columns);
+        const size_t from = static_cast<size_t>(a.index[n]) * a.width + i;
+        if (each == 4)
+            store4(a.y, n * a.width + i, load4(a.x, from));
+        else
+            a.y[n * a.width + i] = a.x[from];
+    }
+}
+
+KERNEL(gather_bf16, 256, struct gather_bf16_args)
+{
+    const size_t each = a.width % 4 == 0 && aligned16(a.y) && aligned8(a.x) ? 4 : 1, columns = a.width / each;
+    for (size_t k = FIRST; k < a.N * columns; k += STRIDE) {
+        const size_t n = k / columns, i = each * (k - n * columns);
+        const size_t from = static_cast<size_t>(a.index[n]) * a.width + i;
+        if (each == 4)
+            store4(a.y, n * a.width + i, load4_bf16(a.x, from));
+        else
+            a.y[n * a.width + i] = float_of_bf16(a.x[from]);
+    }
+}

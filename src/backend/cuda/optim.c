@@ -1,0 +1,31 @@
+/* Sums, clipping and AdamW over lists of parameters. */
+#include "backend/cuda/cuda.h"
+
+void cuda_sum(void *ctx, const struct sum_args *a)
+{
+    cuda_launch(ctx, CUDA_sum, 1, 0, a);
+}
+
+void cuda_sum_squares(void *ctx, const struct sum_squares_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t blocks = a->parts.n * CUDA_PART_BLOCKS;
+    struct cuda_part_squares squares = { *a, cuda_alloc_for_op(d, blocks * sizeof(double)) };
+    if (!squares.partial)
+        return;
+    if (blocks)
+        cuda_launch(d, CUDA_part_squares, blocks, 0, &squares);
+    cuda_launch(d, CUDA_slot_squares, 1, 0, &squares);
+    cuda_free(d, squares.partial);
+}
+
+void cuda_clip(void *ctx, const struct clip_args *a)
+{
+    cuda_launch(ctx, CUDA_clip, 1, 0, a);
+}
+
+void cuda_adamw(void *ctx, const struct adamw_args *a)
+{
+    if (a->parts.n)
+        cuda_launch(ctx, CUDA_adamw, a->parts.n * CUDA_PART_BLOCKS, 0, a);
+}
