@@ -207,6 +207,14 @@ static ddl_event counted_download_async(void *ctx, void *host, const void *src, 
     return real_ops->download_async(ctx, host, src, bytes);
 }
 
+/* The next batch is read once the step is submitted. */
+static void nothing_was_downloaded(void *user)
+{
+    size_t *steps = user;
+    assert_int_equal(downloads, 0);
+    (*steps)++;
+}
+
 /* Only the loss of each micro-batch and the norm leave the backend, once a step, with a filter of spikes
  * too. What a step uploads is in pinned memory, but for the optimizer's lists in the first one. */
 static void a_step_downloads_once(void **state)
@@ -219,6 +227,7 @@ static void a_step_downloads_once(void **state)
         struct ddl_spike_state spike = { 0 };
         struct ddl_step_result result;
         struct ddl_error err;
+        size_t steps = 0;
         struct ddl_ops counting = *s.backend->ops;
         ddl_backend wrapped = *s.backend;
         real_ops = s.backend->ops;
@@ -229,6 +238,8 @@ static void a_step_downloads_once(void **state)
         s.step.spike.z = i % 2 ? 6 : 0;
         s.step.spike.window = 8;
         s.step.spike_state = &spike;
+        s.step.meanwhile = nothing_was_downloaded;
+        s.step.meanwhile_user = &steps;
         ddl_model_replace_backend(s.model, &wrapped);
         for (size_t step = 0; step < 3; step++) {
             downloads = downloaded = blocking_uploads = 0;
@@ -237,6 +248,7 @@ static void a_step_downloads_once(void **state)
             assert_int_equal(downloads, 1);
             assert_int_equal(downloaded, (1 + s.step.accumulate) * sizeof(double));
             assert_int_equal(blocking_uploads, step == 0);
+            assert_int_equal(steps, step + 1);
         }
         ddl_model_replace_backend(s.model, s.backend);
         tear_down(&s);

@@ -108,7 +108,7 @@ static double other_bytes(const struct ddl_train_config *t)
 {
     const struct ddl_share share = ddl_train_share(t, ddl_train_ranks(t) - 1); /* the largest */
     const double buffers = (double)(share.most * share.batch) * (double)t->seq;
-    double bytes = BYTES_PROGRAM + (ddl_train_ranks(t) > 1 ? BYTES_MPI : 0) + 2 * 4 * buffers;
+    double bytes = BYTES_PROGRAM + (ddl_train_ranks(t) > 1 ? BYTES_MPI : 0) + 4 * 4 * buffers;
     bytes += 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
     if (t->telemetry_every)
         bytes += (double)ddl_telemetry_bytes(&t->config, share.batch * t->seq);

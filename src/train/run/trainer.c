@@ -80,11 +80,45 @@ static void update_time(struct run *run)
     p->peak_memory = ddl_clock_peak_memory();
 }
 
-/* Reads this rank's part of the next global batch. */
+/* Reads this rank's part of the global batch at a position. */
+static void read_batch(struct run *run, uint64_t position, int32_t *tokens, int32_t *targets)
+{
+    run->loader.position = position + run->share.first;
+    ddl_loader_next(&run->loader, run->share.n, tokens, targets);
+}
+
+/* A step's `meanwhile`: reads the batch of the step after it. */
+static void read_next(void *user)
+{
+    struct run *run = user;
+    if (run->state.step + 1 >= run->config.steps)
+        return;
+    run->next_position = run->state.position + run->config.global_batch;
+    read_batch(run, run->next_position, run->next_tokens, run->next_targets);
+    run->has_next = true;
+}
+
+static void swap(int32_t **a, int32_t **b)
+{
+    int32_t *tokens = *a;
+    *a = *b;
+    *b = tokens;
+}
+
+/* The batch of the step, which may have been read during the last one. */
 static void load(struct run *run)
 {
-    run->loader.position = run->state.position + run->share.first;
-    ddl_loader_next(&run->loader, run->share.n, run->tokens, run->targets);
+    if (run->has_next && run->next_position == run->state.position) {
+        swap(&run->tokens, &run->next_tokens);
+        swap(&run->targets, &run->next_targets);
+    } else {
+        read_batch(run, run->state.position, run->tokens, run->targets);
+    }
+    run->has_next = false;
+    run->step.tokens = run->tokens;
+    run->step.targets = run->targets;
+    run->step.meanwhile = read_next;
+    run->step.meanwhile_user = run;
 }
 
 /* One step and its progress. */

@@ -40,6 +40,10 @@ struct run {
     struct ddl_exchange *exchange;
     struct ddl_share share;
     int32_t *tokens, *targets; /* (share.most, share.batch, seq); sequences after the share have no targets */
+    int32_t *next_tokens, *next_targets; /* the same; of the data at next_position if has_next */
+    uint64_t next_position;
+    bool has_next;
+    int32_t *buffers; /* memory of these */
     struct ddl_loader loader;
     struct ddl_step step;
     struct ddl_validation validation;

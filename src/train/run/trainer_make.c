@@ -125,20 +125,23 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
     return *t->init_from ? read_initial(run, err) : ddl_model_init(run->model, t->seed, err);
 }
 
-/* Memory for the sequences of a step, as many as the rank with the most has. Those beyond the share, which
+/* Memory for the sequences of two steps, as many as the rank with the most has. Those beyond the share, which
  * fill up the last micro-batch, are read where several micro-batches are replayed together: they have no
  * targets. */
 static ddl_status make_buffers(struct run *run, struct ddl_error *err)
 {
     const struct ddl_share *share = &run->share;
     size_t n = share->most * share->batch * run->config.seq; /* no overflow: ddl_train_check */
-    run->tokens = ddl_mem_alloc(2 * n * sizeof *run->tokens);
-    if (!run->tokens)
+    run->buffers = ddl_mem_alloc(4 * n * sizeof *run->buffers);
+    if (!run->buffers)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", n);
+    run->tokens = run->buffers;
     run->targets = run->tokens + n;
+    run->next_tokens = run->targets + n;
+    run->next_targets = run->next_tokens + n;
     for (size_t i = share->n * run->config.seq; i < n; i++) {
-        run->tokens[i] = 0;
-        run->targets[i] = -1;
+        run->tokens[i] = run->next_tokens[i] = 0;
+        run->targets[i] = run->next_targets[i] = -1;
     }
     return DDL_OK;
 }

@@ -551,7 +551,7 @@ void trainer_close(struct run *run)
     ddl_metrics_close(&run->samples);
     ddl_tensorboard_close(&run->tensorboard);
     ddl_telemetry_free(&run->telemetry);
-    ddl_mem_free(run->tokens);
+    ddl_mem_free(run->buffers);
     free(run->validation.parts);
     ddl_mem_free(run->moments.scratch);
     ddl_exchange_free(run->exchange);

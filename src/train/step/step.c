@@ -70,10 +70,13 @@ static ddl_status own_gradient(const struct ddl_step *step, double scale, struct
     return status ? status : backend->ops->check_error(backend->ctx, err);
 }
 
-/* Downloads the numbers of the step, and sums the losses up to the first that is not finite. */
+/* Downloads the numbers of the step, which waits for the device, and sums the losses up to the first that is
+ * not finite. */
 static ddl_status read_sums(const struct ddl_step *step, struct ddl_step_result *out, struct ddl_error *err)
 {
     const ddl_backend *backend = ddl_model_backend(step->model);
+    if (step->meanwhile)
+        step->meanwhile(step->meanwhile_user);
     backend->ops->download(backend->ctx, step->host_sums, step->sums, sums_bytes(step));
     ddl_status status = backend->ops->check_error(backend->ctx, err);
     if (status)

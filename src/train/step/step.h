@@ -16,6 +16,8 @@ struct ddl_step {
     size_t last;                         /* sequences of the last micro-batch; 0: `batch`, as of the others */
     const int32_t *tokens, *targets;     /* (accumulate, batch, seq) of this rank */
     struct ddl_probe *probe;             /* of the first micro-batch; NULL: none */
+    void (*meanwhile)(void *user);       /* called once the step is submitted, while the device computes; */
+    void *meanwhile_user;                /* NULL: nothing. It may not change `tokens` and `targets` */
     struct ddl_spike_config spike;       /* z 0: every step is taken */
     struct ddl_spike_state *spike_state; /* may be NULL where z is 0 */
     ddl_comm *comm;                      /* NULL: one rank; as all below */
