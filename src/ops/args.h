@@ -222,9 +222,11 @@ struct rope_args {
     float eps;
     const float *cos, *sin; /* (positions, R/2)                                          */
     const float *x;         /* (B*T) rows x_stride apart, each H*h                        */
+    const uint16_t *x16;    /* in bfloat16 instead: then x is NULL                        */
     size_t x_stride;
     const float *w; /* (h) or NULL                                               */
     float *y;
+    uint16_t *y16;   /* with x16, instead of y */
     size_t y_stride; /* rows of y */
 };
 struct rope_grad_args { /* dense sequences */
@@ -232,11 +234,14 @@ struct rope_grad_args { /* dense sequences */
     float eps;
     const float *cos, *sin;
     const float *x; /* as forward had it */
+    const uint16_t *x16;
     size_t x_stride;
     const float *w;
     const float *dy;
+    const uint16_t *dy16; /* with x16, instead of dy */
     size_t dy_stride;
-    float *dx; /* =, may be dy (with its stride) */
+    float *dx;      /* =, may be dy (with its stride)   */
+    uint16_t *dx16; /* with x16; may be dy16            */
     size_t dx_stride;
     float *dw; /* (h) +=, NULL where w is */
 };
@@ -245,19 +250,26 @@ struct rope_grad_args { /* dense sequences */
  * first layer. Section 6. */
 struct mix_values_args {
     size_t N, width;
-    const float *v; /* (N) rows v_stride apart, each of `width` numbers */
+    const float *v;      /* (N) rows v_stride apart, each of `width` numbers */
+    const uint16_t *v16; /* in bfloat16 instead: then y16 is written */
     size_t v_stride;
-    const float *first; /* (N, width)   */
-    const float *mix;   /* (2), or NULL */
-    float *y;           /* (N) rows =, may be v with its stride */
+    const float *first;      /* (N, width) */
+    const uint16_t *first16; /* with v16; or first */
+    const float *mix;        /* (2), or NULL */
+    float *y;                /* (N) rows =, may be v with its stride */
+    uint16_t *y16;           /* may be v16 */
     size_t y_stride;
 };
 struct mix_values_grad_args {
     size_t N, width;
     const float *v;
+    const uint16_t *v16; /* in bfloat16 all three: v, first and dv are NULL then */
     size_t v_stride;
-    const float *first, *mix; /* mix is not NULL */
-    float *dv;                /* (N) rows dv_stride apart: dy on entry, then m_0 dy */
+    const float *first;
+    const uint16_t *first16;
+    const float *mix; /* not NULL */
+    float *dv;        /* (N) rows dv_stride apart: dy on entry, then m_0 dy */
+    uint16_t *dv16;
     size_t dv_stride;
     bool accumulate; /* dfirst += instead of dfirst = */
     float *dfirst;   /* (N, width) m_1 dy */
@@ -270,22 +282,28 @@ struct mix_values_grad_args {
 struct attention_args {
     size_t B, T, H, h, past;
     struct ddl_ragged ragged;
-    float scale;    /* 1/sqrt(h) */
-    const float *q; /* (B*T) rows q_stride apart                          */
+    float scale;         /* 1/sqrt(h) */
+    const float *q;      /* (B*T) rows q_stride apart                          */
+    const uint16_t *q16; /* in bfloat16 instead: then q is NULL */
     size_t q_stride;
     const float *k, *v; /* (past + T) rows k_stride, v_stride apart; sequences k_batch, v_batch apart */
     const uint16_t *k16, *v16; /* in bfloat16 instead: then k and v are NULL */
     size_t k_stride, k_batch, v_stride, v_batch;
-    float *y;   /* (B*T, H*h) =                                       */
-    float *lse; /* (B*T, H) = log of the softmax's denominator, or NULL */
+    float *y;      /* (B*T, H*h) =                                       */
+    uint16_t *y16; /* or rounded: then y is NULL                         */
+    float *lse;    /* (B*T, H) = log of the softmax's denominator, or NULL */
 };
 struct attention_grad_args { /* past 0 */
     size_t B, T, H, h;
     float scale;
     const float *q, *k, *v;
+    const uint16_t *q16, *k16, *v16;     /* all in bfloat16 instead, with y16, dq16, dk16 and dv16 */
     size_t q_stride, k_stride, v_stride; /* sequences dense: batch stride = T * stride */
-    const float *y, *lse, *dy;           /* (B*T, H*h), (B*T, H), (B*T, H*h)           */
-    float *dq, *dk, *dv;                 /* =                                          */
+    const float *y;                      /* (B*T, H*h) */
+    const uint16_t *y16;
+    const float *lse, *dy; /* (B*T, H), (B*T, H*h)  */
+    float *dq, *dk, *dv;   /* =                     */
+    uint16_t *dq16, *dk16, *dv16;
     size_t dq_stride, dk_stride, dv_stride;
 };
 
@@ -743,13 +761,15 @@ struct adamw_args {
 struct copy_args {
     size_t rows, width;
     const float *src;
+    const uint16_t *src16; /* in bfloat16 both instead: src and dst are NULL then */
     size_t src_stride;
     float *dst;
+    uint16_t *dst16;
     size_t dst_stride;
     size_t batch; /* 0: one matrix */
     size_t src_batch, dst_batch;
 };
-/* The same with each number rounded as cast_bf16 does. No overlap. */
+/* The same of float32 numbers, with each rounded as cast_bf16 does. No overlap. */
 struct copy_bf16_args {
     size_t rows, width;
     const float *src;
@@ -760,11 +780,13 @@ struct copy_bf16_args {
     size_t src_batch, dst_batch;
 };
 
-/* Writes rows of a ragged batch to their positions in a cache, as float32 or rounded as cast_bf16 does. */
+/* Writes rows of a ragged batch to their positions in a cache, each in one of two formats: float32 numbers
+ * are rounded to bfloat16 as cast_bf16 does. */
 struct cache_append_args {
     struct ddl_ragged ragged;
     size_t width;
-    const float *src; /* (N) rows src_stride apart */
+    const float *src;      /* (N) rows src_stride apart */
+    const uint16_t *src16; /* then src is NULL */
     size_t src_stride;
     float *dst;      /* slots slot_stride apart, (positions, width) each; NULL: dst16 */
     uint16_t *dst16; /* the same in bfloat16 */

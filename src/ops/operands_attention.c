@@ -11,9 +11,11 @@ void describe_rope_fwd(struct ddl_op_use *u, const struct rope_args *a)
     operands_ragged(u, a, &a->ragged);
     READ(cos, MATRIX(positions, half, half), VALUES(COSINE));
     READ(sin, MATRIX(positions, half, half), VALUES(SINE));
-    READ(x, SEQUENCES(a->T, width, a->x_stride));
+    READ(x, SEQUENCES(a->T, width, a->x_stride), OPTIONAL);
+    READ(x16, SEQUENCES(a->T, width, a->x_stride), OPTIONAL);
     READ(w, NUMBERS(a->h), VALUES(POSITIVE), OPTIONAL);
-    WRITE(y, SEQUENCES(a->T, width, a->y_stride));
+    WRITE(y, SEQUENCES(a->T, width, a->y_stride), OPTIONAL);
+    WRITE(y16, SEQUENCES(a->T, width, a->y_stride), OPTIONAL);
     u->flops = (double)(a->B * a->T * a->H) * (3 * (double)a->R + (a->w ? 4 * (double)a->h : 0));
 }
 
@@ -23,10 +25,13 @@ void describe_rope_bwd(struct ddl_op_use *u, const struct rope_grad_args *a)
     ITEMS(B, ALONE);
     READ(cos, MATRIX(a->T, half, half), VALUES(COSINE));
     READ(sin, MATRIX(a->T, half, half), VALUES(SINE));
-    READ(x, SEQUENCES(a->T, width, a->x_stride));
+    READ(x, SEQUENCES(a->T, width, a->x_stride), OPTIONAL);
+    READ(x16, SEQUENCES(a->T, width, a->x_stride), OPTIONAL);
     READ(w, NUMBERS(a->h), VALUES(POSITIVE), OPTIONAL);
-    READ(dy, SEQUENCES(a->T, width, a->dy_stride));
-    WRITE(dx, SEQUENCES(a->T, width, a->dx_stride), MAY_BE(dy), CANCELS);
+    READ(dy, SEQUENCES(a->T, width, a->dy_stride), OPTIONAL);
+    READ(dy16, SEQUENCES(a->T, width, a->dy_stride), OPTIONAL);
+    WRITE(dx, SEQUENCES(a->T, width, a->dx_stride), MAY_BE(dy), CANCELS, OPTIONAL);
+    WRITE(dx16, SEQUENCES(a->T, width, a->dx_stride), MAY_BE(dy16), CANCELS, OPTIONAL);
     UPDATE(dw, NUMBERS(a->h), OPTIONAL);
     u->flops = (double)(a->B * a->T * a->H) * (6 * (double)a->R + (a->w ? 10 * (double)a->h : 0));
 }
@@ -34,20 +39,26 @@ void describe_rope_bwd(struct ddl_op_use *u, const struct rope_grad_args *a)
 void describe_mix_values_fwd(struct ddl_op_use *u, const struct mix_values_args *a)
 {
     ITEMS(N, ALONE);
-    READ(v, ROWS(a->width, a->v_stride));
-    READ(first, ROW(a->width));
+    READ(v, ROWS(a->width, a->v_stride), OPTIONAL);
+    READ(v16, ROWS(a->width, a->v_stride), OPTIONAL);
+    READ(first, ROW(a->width), OPTIONAL);
+    READ(first16, ROW(a->width), OPTIONAL);
     READ(mix, NUMBERS(2), OPTIONAL);
-    WRITE(y, ROWS(a->width, a->y_stride), MAY_BE(v));
+    WRITE(y, ROWS(a->width, a->y_stride), MAY_BE(v), OPTIONAL);
+    WRITE(y16, ROWS(a->width, a->y_stride), MAY_BE(v16), OPTIONAL);
     u->flops = 3 * (double)a->N * (double)a->width;
 }
 
 void describe_mix_values_bwd(struct ddl_op_use *u, const struct mix_values_grad_args *a)
 {
     ITEMS(N, ALONE);
-    READ(v, ROWS(a->width, a->v_stride));
-    READ(first, ROW(a->width));
+    READ(v, ROWS(a->width, a->v_stride), OPTIONAL);
+    READ(v16, ROWS(a->width, a->v_stride), OPTIONAL);
+    READ(first, ROW(a->width), OPTIONAL);
+    READ(first16, ROW(a->width), OPTIONAL);
     READ(mix, NUMBERS(2));
-    UPDATE(dv, ROWS(a->width, a->dv_stride));
+    UPDATE(dv, ROWS(a->width, a->dv_stride), OPTIONAL);
+    UPDATE(dv16, ROWS(a->width, a->dv_stride), OPTIONAL);
     OPERAND(a->accumulate ? DDL_UPDATE : DDL_WRITE, dfirst, ROW(a->width));
     UPDATE(dmix, NUMBERS(2));
     u->flops = 7 * (double)a->N * (double)a->width;
@@ -71,12 +82,14 @@ void describe_attention_fwd(struct ddl_op_use *u, const struct attention_args *a
     size_t width = a->H * a->h;
     ITEMS(B, ALONE);
     operands_ragged(u, a, r);
-    READ(q, SEQUENCES(a->T, width, a->q_stride));
+    READ(q, SEQUENCES(a->T, width, a->q_stride), OPTIONAL);
+    READ(q16, SEQUENCES(a->T, width, a->q_stride), OPTIONAL);
     READ(k, KEYS(a->k_stride, a->k_batch));
     READ(v, KEYS(a->v_stride, a->v_batch));
     READ(k16, KEYS(a->k_stride, a->k_batch));
     READ(v16, KEYS(a->v_stride, a->v_batch));
-    WRITE(y, SEQUENCES(a->T, width, width));
+    WRITE(y, SEQUENCES(a->T, width, width), OPTIONAL);
+    WRITE(y16, SEQUENCES(a->T, width, width), OPTIONAL);
     WRITE(lse, SEQUENCES(a->T, a->H, a->H), OPTIONAL);
     u->flops = 4 * (double)width * pairs(a);
 }
@@ -85,14 +98,21 @@ void describe_attention_bwd(struct ddl_op_use *u, const struct attention_grad_ar
 {
     size_t width = a->H * a->h;
     ITEMS(B, ALONE);
-    READ(q, SEQUENCES(a->T, width, a->q_stride));
-    READ(k, SEQUENCES(a->T, width, a->k_stride));
-    READ(v, SEQUENCES(a->T, width, a->v_stride));
-    READ(y, SEQUENCES(a->T, width, width));
+    READ(q, SEQUENCES(a->T, width, a->q_stride), OPTIONAL);
+    READ(k, SEQUENCES(a->T, width, a->k_stride), OPTIONAL);
+    READ(v, SEQUENCES(a->T, width, a->v_stride), OPTIONAL);
+    READ(y, SEQUENCES(a->T, width, width), OPTIONAL);
+    READ(q16, SEQUENCES(a->T, width, a->q_stride), OPTIONAL);
+    READ(k16, SEQUENCES(a->T, width, a->k_stride), OPTIONAL);
+    READ(v16, SEQUENCES(a->T, width, a->v_stride), OPTIONAL);
+    READ(y16, SEQUENCES(a->T, width, width), OPTIONAL);
     READ(lse, SEQUENCES(a->T, a->H, a->H), VALUES(POSITIVE));
     READ(dy, SEQUENCES(a->T, width, width));
-    WRITE(dq, SEQUENCES(a->T, width, a->dq_stride));
-    WRITE(dk, SEQUENCES(a->T, width, a->dk_stride));
-    WRITE(dv, SEQUENCES(a->T, width, a->dv_stride));
+    WRITE(dq, SEQUENCES(a->T, width, a->dq_stride), OPTIONAL);
+    WRITE(dk, SEQUENCES(a->T, width, a->dk_stride), OPTIONAL);
+    WRITE(dv, SEQUENCES(a->T, width, a->dv_stride), OPTIONAL);
+    WRITE(dq16, SEQUENCES(a->T, width, a->dq_stride), OPTIONAL);
+    WRITE(dk16, SEQUENCES(a->T, width, a->dk_stride), OPTIONAL);
+    WRITE(dv16, SEQUENCES(a->T, width, a->dv_stride), OPTIONAL);
     u->flops = 10 * (double)width * (double)(a->B * a->T) * ((double)a->T + 1) / 2;
 }

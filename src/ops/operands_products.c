@@ -64,29 +64,29 @@ void describe_dequantize_q8(struct ddl_op_use *u, const struct dequantize_q8_arg
     u->flops = (double)a->rows * (double)a->width;
 }
 
-#define COPY()                                                                                               \
-    do {                                                                                                     \
-        READ(src, .batch = a->batch, MATRIX(a->rows, a->width, a->src_stride),                               \
-             .batch_stride = a->src_batch);                                                                  \
-        WRITE(dst, .batch = a->batch, MATRIX(a->rows, a->width, a->dst_stride),                              \
-              .batch_stride = a->dst_batch);                                                                 \
-    } while (0)
+#define COPIED(side)                                                                                         \
+    .batch = a->batch, MATRIX(a->rows, a->width, a->side##_stride), .batch_stride = a->side##_batch
 
 void describe_copy(struct ddl_op_use *u, const struct copy_args *a)
 {
-    COPY();
+    READ(src, COPIED(src), OPTIONAL);
+    READ(src16, COPIED(src), OPTIONAL);
+    WRITE(dst, COPIED(dst), OPTIONAL);
+    WRITE(dst16, COPIED(dst), OPTIONAL);
 }
 
 void describe_copy_bf16(struct ddl_op_use *u, const struct copy_bf16_args *a)
 {
-    COPY();
+    READ(src, COPIED(src));
+    WRITE(dst, COPIED(dst));
 }
 
 void describe_cache_append(struct ddl_op_use *u, const struct cache_append_args *a)
 {
     const struct ddl_ragged *r = &a->ragged;
     operands_ragged(u, a, r);
-    READ(src, MATRIX(r->N, a->width, a->src_stride));
+    READ(src, MATRIX(r->N, a->width, a->src_stride), OPTIONAL);
+    READ(src16, MATRIX(r->N, a->width, a->src_stride), OPTIONAL);
     UPDATE(dst, .batch = r->slots, MATRIX(r->max_span, a->width, a->width), .batch_stride = a->slot_stride,
            .touched = r->N * a->width, OPTIONAL);
     UPDATE(dst16, .batch = r->slots, MATRIX(r->max_span, a->width, a->width), .batch_stride = a->slot_stride,

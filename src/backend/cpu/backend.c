@@ -137,14 +137,22 @@ static void zero_bytes(void *ctx, void *dst, size_t bytes)
     parallel_rows(ctx, blocks, ZERO_BLOCK / sizeof(float), zero_blocks, &(struct zero_args){ dst, bytes });
 }
 
-static const float *copy_src(const struct copy_args *a, size_t b, size_t row)
+/* Bytes of a number. */
+static size_t copy_size(const struct copy_args *a)
 {
-    return a->src + host_copy_offset(b, row, a->src_stride, a->src_batch);
+    return a->dst16 ? sizeof *a->dst16 : sizeof *a->dst;
 }
 
-static float *copy_dst(const struct copy_args *a, size_t b, size_t row)
+static const char *copy_src(const struct copy_args *a, size_t b, size_t row)
 {
-    return a->dst + host_copy_offset(b, row, a->dst_stride, a->dst_batch);
+    const void *src = a->dst16 ? (const void *)a->src16 : a->src;
+    return (const char *)src + host_copy_offset(b, row, a->src_stride, a->src_batch) * copy_size(a);
+}
+
+static char *copy_dst(const struct copy_args *a, size_t b, size_t row)
+{
+    void *dst = a->dst16 ? (void *)a->dst16 : a->dst;
+    return (char *)dst + host_copy_offset(b, row, a->dst_stride, a->dst_batch) * copy_size(a);
 }
 
 /* Rows [lo, hi) of all matrices. */
@@ -154,7 +162,7 @@ static void copy_rows(const void *args, size_t lo, size_t hi, float *scratch)
     (void)scratch;
     for (size_t n = lo; n < hi; n++)
         memmove(copy_dst(a, n / a->rows, n % a->rows), copy_src(a, n / a->rows, n % a->rows),
-                a->width * sizeof *a->dst);
+                a->width * copy_size(a));
 }
 
 /* Whole matrices [lo, hi). */

@@ -13,21 +13,22 @@ static void append_rows(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct task *task = args;
     const struct cache_append_args *a = task->args;
+    const struct ddl_kernels *k = task->cpu->k;
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
         size_t slot = (size_t)a->ragged.slot[a->ragged.sequence[n]];
         size_t at = slot * a->slot_stride + (size_t)a->ragged.position[n] * a->width;
-        const float *src = a->src + n * a->src_stride;
-        if (a->dst16)
-            task->cpu->k->copy_bf16(&(struct copy_bf16_args){ .rows = 1,
-                                                              .width = a->width,
-                                                              .src = src,
-                                                              .src_stride = a->width,
-                                                              .dst = a->dst16 + at,
-                                                              .dst_stride = a->width },
-                                    0, 1, NULL);
+        size_t src = n * a->src_stride;
+        if (a->src16 && a->dst16)
+            memcpy(a->dst16 + at, a->src16 + src, a->width * sizeof *a->dst16);
+        else if (a->src16)
+            k->widen_bf16(&(struct widen_bf16_args){ a->width, a->src16 + src, a->dst + at }, 0, a->width,
+                          NULL);
+        else if (a->dst16)
+            k->cast_bf16(&(struct cast_bf16_args){ a->width, a->src + src, a->dst16 + at }, 0, a->width,
+                         NULL);
         else
-            memcpy(a->dst + at, src, a->width * sizeof *src);
+            memcpy(a->dst + at, a->src + src, a->width * sizeof *a->dst);
     }
 }
 

@@ -46,10 +46,14 @@ void ref_copy(void *ctx, const struct copy_args *a)
 {
     (void)ctx;
     for (size_t b = 0; b < (a->batch ? a->batch : 1); b++) {
-        const float *src = a->src + host_copy_offset(b, 0, a->src_stride, a->src_batch);
-        float *dst = a->dst + host_copy_offset(b, 0, a->dst_stride, a->dst_batch);
-        for (size_t n = 0; n < a->rows; n++)
-            memmove(dst + n * a->dst_stride, src + n * a->src_stride, a->width * sizeof *dst);
+        for (size_t n = 0; n < a->rows; n++) {
+            size_t src = host_copy_offset(b, n, a->src_stride, a->src_batch);
+            size_t dst = host_copy_offset(b, n, a->dst_stride, a->dst_batch);
+            if (a->dst16)
+                memmove(a->dst16 + dst, a->src16 + src, a->width * sizeof *a->dst16);
+            else
+                memmove(a->dst + dst, a->src + src, a->width * sizeof *a->dst);
+        }
     }
 }
 

@@ -1,8 +1,6 @@
 /* Ragged batches: rows of earlier passes, and the ops that write a cache. */
 #include "backend/ref/ref.h"
 
-#include "base/bf16.h"
-
 const float *ref_earlier_row(const struct ddl_ragged *ragged, size_t n, size_t t, size_t back, size_t keep,
                              size_t width, const float *X, const float *history)
 {
@@ -23,11 +21,8 @@ void ref_cache_append(void *ctx, const struct cache_append_args *a)
         size_t slot = (size_t)a->ragged.slot[a->ragged.sequence[n]];
         size_t at = slot * a->slot_stride + (size_t)a->ragged.position[n] * a->width;
         for (size_t i = 0; i < a->width; i++) {
-            float x = a->src[n * a->src_stride + i];
-            if (a->dst16)
-                a->dst16[at + i] = ddl_bf16_round(x);
-            else
-                a->dst[at + i] = x;
+            float x = ref_get(a->src, a->src16, n * a->src_stride + i);
+            ref_put(a->dst, a->dst16, at + i, (double)x);
         }
     }
 }

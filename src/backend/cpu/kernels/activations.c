@@ -119,32 +119,51 @@ void DDL_KERNEL(gelu_bwd)(const void *args, size_t lo, size_t hi, float *scratch
     }
 }
 
+/* One row; the constants: which of v (and y) and first are in bfloat16. */
+INLINE void mix_row(const struct mix_values_args *a, size_t n, float m0, float m1, const bool v16,
+                    const bool first16)
+{
+    size_t v = n * a->v_stride, first = n * a->width, y = n * a->y_stride;
+#pragma omp simd
+    for (size_t i = 0; i < a->width; i++) {
+        float sum = m0 * get(a->v, a->v16, v + i, v16) + m1 * get(a->first, a->first16, first + i, first16);
+        if (v16)
+            a->y16[y + i] = ddl_bf16_round(sum);
+        else
+            a->y[y + i] = sum;
+    }
+}
+
 void DDL_KERNEL(mix_values_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct mix_values_args *a = args;
     float m0 = a->mix ? a->mix[0] : 1, m1 = a->mix ? a->mix[1] : 1;
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
-        const float *v = a->v + n * a->v_stride, *first = a->first + n * a->width;
-        float *y = a->y + n * a->y_stride;
-#pragma omp simd
-        for (size_t i = 0; i < a->width; i++)
-            y[i] = m0 * v[i] + m1 * first[i];
+        if (!a->v16)
+            mix_row(a, n, m0, m1, false, false);
+        else if (a->first16)
+            mix_row(a, n, m0, m1, true, true);
+        else
+            mix_row(a, n, m0, m1, true, false);
     }
 }
 
-/* One row. */
-INLINE void mix_values_row_bwd(const struct mix_values_grad_args *a, size_t n, bool accumulate, double *dmix)
+/* One row; `bf16`: v, first and dv in that format. */
+INLINE void mix_values_row_bwd(const struct mix_values_grad_args *a, size_t n, const bool bf16,
+                               const bool accumulate, double *dmix)
 {
-    const float *v = a->v + n * a->v_stride, *first = a->first + n * a->width;
-    float *dv = a->dv + n * a->dv_stride, *dfirst = a->dfirst + n * a->width;
-    float m0 = a->mix[0], m1 = a->mix[1], own = 0, other = 0;
+    size_t at = n * a->width, v = n * a->v_stride, dv = n * a->dv_stride;
+    float m0 = a->mix[0], m1 = a->mix[1], own = 0, other = 0, *dfirst = a->dfirst + at;
 #pragma omp simd reduction(+ : own, other)
     for (size_t i = 0; i < a->width; i++) {
-        float g = dv[i];
-        own += g * v[i];
-        other += g * first[i];
-        dv[i] = m0 * g;
+        float g = get(a->dv, a->dv16, dv + i, bf16);
+        own += g * get(a->v, a->v16, v + i, bf16);
+        other += g * get(a->first, a->first16, at + i, bf16);
+        if (bf16)
+            a->dv16[dv + i] = ddl_bf16_round(m0 * g);
+        else
+            a->dv[dv + i] = m0 * g;
         dfirst[i] = accumulate ? dfirst[i] + m1 * g : m1 * g;
     }
     dmix[0] += (double)own;
@@ -156,10 +175,14 @@ void DDL_KERNEL(mix_values_bwd)(const void *args, size_t lo, size_t hi, float *s
     const struct mix_values_grad_args *a = args;
     double dmix[2] = { 0 }; /* many rows, and their sums may cancel */
     for (size_t n = lo; n < hi; n++) {
-        if (a->accumulate)
-            mix_values_row_bwd(a, n, true, dmix);
+        if (a->dv16 && a->accumulate)
+            mix_values_row_bwd(a, n, true, true, dmix);
+        else if (a->dv16)
+            mix_values_row_bwd(a, n, true, false, dmix);
+        else if (a->accumulate)
+            mix_values_row_bwd(a, n, false, true, dmix);
         else
-            mix_values_row_bwd(a, n, false, dmix);
+            mix_values_row_bwd(a, n, false, false, dmix);
     }
     scratch[0] += (float)dmix[0];
     scratch[1] += (float)dmix[1];

@@ -5,6 +5,12 @@
 #include "backend/cpu/kernels/vec.h"
 #include "base/bf16.h"
 
+/* Number i of x or, with `bf16`, of x16. */
+INLINE float get(const float *x, const uint16_t *x16, size_t i, const bool bf16)
+{
+    return bf16 ? ddl_bf16_widen(x16[i]) : x[i];
+}
+
 /* y = x rounded. */
 INLINE void round_row(size_t n, const float *restrict x, uint16_t *restrict y)
 {

@@ -14,12 +14,12 @@ enum { MOST_SKINNY = 64 };
 
 typedef void rows_fn(const void *args, size_t lo, size_t hi, float *scratch);
 
-/* Attention's scores to weights, the keys a piece at a time: row r stands for query first + r, column s for
- * key key + s. What a row does not see becomes 0. The first piece begins at key 0, which every row sees; what
+/* Attention's scores to weights, a block of keys at a time: row r stands for query first + r, column s for
+ * key key + s. What a row does not see becomes 0. The first block begins at key 0, which every row sees; what
  * was found so far is read from the second on. */
 struct softmax_args {
     size_t first, key; /* positions of row 0 and of column 0 */
-    size_t span;       /* keys in the piece                  */
+    size_t span;       /* keys in the block                  */
     float *S;          /* (rows, span) scaled scores -> exp(S - top), unnormalized              */
     float *top;        /* (rows) the largest score so far                                       */
     double *total;     /* (rows) sum of exp(score - top) so far                                 */
@@ -27,6 +27,8 @@ struct softmax_args {
     float
         *y; /* rows y_stride apart: sum of exp(score - top) v so far, scaled to a new top; `finish` divides */
     size_t y_stride;
+    uint16_t *y16; /* rows y16_stride apart, = y rounded, or NULL: `finish` only */
+    size_t y16_stride;
     float *lse; /* rows lse_stride apart, =, or NULL: `finish` only */
     size_t lse_stride;
 };
@@ -39,19 +41,19 @@ struct softmax_grad_args {
     float *dP;      /* (rows, span) dP -> dS           */
     const float *v; /* (h) of key 0                    */
     const float *y, *dy;
-    size_t y_stride; /* of both */
+    size_t y_stride, dy_stride;
     const float *lse;
     size_t lse_stride;
 };
 
-/* A matrix (depth, n) in panels: as many of its columns as two vectors have, side by side in all its rows,
+/* A matrix (depth, n) in panels: as many of its columns as two vectors have, contiguous in all its rows,
  * then the next so many. The last panel is whole, with zeros in the place of columns that are not there. */
 enum { MOST_PANEL = 32 }; /* columns of the widest set's panels, a multiple of every set's */
 
-/* n rows of x, or in bfloat16 of x16, become rows of the matrix (at most depth) or, `turned`, its columns
- * (their width is then the depth). The kernel's rows are [0, n). */
+/* n rows of x, or in bfloat16 of x16, become rows of the matrix (at most depth) or, with `transpose`, its
+ * columns (their width is then the depth). The kernel's rows are [0, n). */
 struct pack_args {
-    bool turned;
+    bool transpose;
     size_t width, stride; /* numbers of a row; from row to row */
     const float *x;
     const uint16_t *x16; /* then x is NULL */
@@ -61,12 +63,12 @@ struct pack_args {
 
 /* C (M, N) = alpha A B, or += where `add`, with the first N columns of B, which is packed in panels; the sum
  * goes over [from, to). */
-struct strip_args {
+struct matmul_panels_args {
     size_t N, from, to;
     float alpha;
-    const float *A; /* rows lda apart; with `beside`, columns lda apart */
+    const float *A; /* rows lda apart; with `trans_a`, columns lda apart */
     size_t lda;
-    bool beside;
+    bool trans_a;
     const float *B;
     size_t depth;
     float *C;
@@ -151,7 +153,7 @@ struct parts_args {
     X(widen_bf16)        /* numbers                                    */                                    \
     X(copy_bf16)         /* rows of all matrices                       */                                    \
     X(pack)              /* rows of x; pack_args                       */                                    \
-    X(strip)             /* rows of C; strip_args                      */                                    \
+    X(matmul_panels)     /* rows of C; matmul_panels_args              */                                    \
     X(matmul_bf16_plain) /* rows of C; any shape; N floats for C16     */                                    \
     X(matmul_bf16_tiles) /* tasks; packed_bf16_args                    */                                    \
     X(gather)            /* tokens                                     */                                    \

@@ -111,7 +111,7 @@ static void multiply_by_columns(const struct block *b)
 /* Rows [k, k + n) and columns [j, j + columns) of op(B), in panels. */
 static void pack_B(const struct matmul_bf16_args *a, size_t j, size_t columns, size_t k, size_t n, float *to)
 {
-    struct pack_args pack = { .turned = a->trans_b, .stride = a->ldb, .panels = to, .depth = n };
+    struct pack_args pack = { .transpose = a->trans_b, .stride = a->ldb, .panels = to, .depth = n };
     pack.width = a->trans_b ? n : columns;
     pack.x16 = a->trans_b ? a->B + j * a->ldb + k : a->B + k * a->ldb + j;
     DDL_KERNEL(pack)(&pack, 0, a->trans_b ? columns : n, NULL);

@@ -10,43 +10,44 @@
 #include <string.h>
 
 static_assert(MOST_PANEL % PANEL == 0, "whole panels");
-static_assert(PANEL % 4 == 0 && TILE_ROWS % 3 == 0, "columns are turned in fours, fewer rows meet in thirds");
+static_assert(PANEL % 4 == 0 && TILE_ROWS % 3 == 0,
+              "columns are transposed in fours, remaining rows are a third of a tile");
 
-INLINE float number(const struct pack_args *a, size_t at, const bool narrow)
+INLINE float number(const struct pack_args *a, size_t at, const bool bf16)
 {
-    return narrow ? ddl_bf16_widen(a->x16[at]) : a->x[at];
+    return bf16 ? ddl_bf16_widen(a->x16[at]) : a->x[at];
 }
 
 /* Prefetches n rows of x, ROWS_AHEAD rows after `row`. */
-INLINE void ask_for_rows(const struct pack_args *a, size_t row, size_t n, const bool narrow)
+INLINE void prefetch_rows(const struct pack_args *a, size_t row, size_t n, const bool bf16)
 {
-    size_t bytes = narrow ? sizeof *a->x16 : sizeof *a->x;
-    const char *x = narrow ? (const char *)a->x16 : (const char *)a->x;
+    size_t bytes = bf16 ? sizeof *a->x16 : sizeof *a->x;
+    const char *x = bf16 ? (const char *)a->x16 : (const char *)a->x;
     for (size_t i = 0; i < n; i++)
         prefetch(x + (row + i) * a->stride * bytes, ROWS_AHEAD * a->stride * bytes, a->width * bytes);
 }
 
 /* Row `row` of the matrix, zeros behind it. */
-INLINE void pack_row(const struct pack_args *a, size_t row, const bool narrow)
+INLINE void pack_row(const struct pack_args *a, size_t row, const bool bf16)
 {
-    ask_for_rows(a, row, 1, narrow);
+    prefetch_rows(a, row, 1, bf16);
     for (size_t i = 0; i < a->width; i += PANEL) {
         float *to = a->panels + i * a->depth + row * PANEL;
         size_t n = a->width - i < PANEL ? a->width - i : PANEL;
-        if (narrow && n == PANEL) {
+        if (bf16 && n == PANEL) {
             const uint16_t *x = a->x16 + row * a->stride + i;
             store(to, load_bf16(x));
             store(to + V, load_bf16(x + V));
             continue;
         }
         for (size_t j = 0; j < n; j++)
-            to[j] = number(a, row * a->stride + i + j, narrow);
+            to[j] = number(a, row * a->stride + i + j, bf16);
         memset(to + n, 0, (PANEL - n) * sizeof *to);
     }
 }
 
 /* Rows row .. row + 3 of x, float32, become columns at `to`; as far as their numbers go in fours. */
-INLINE size_t turn_fours(const struct pack_args *a, size_t row, float *to)
+INLINE size_t transpose_fours(const struct pack_args *a, size_t row, float *to)
 {
     typedef float four __attribute__((vector_size(16)));
     typedef float four_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
@@ -70,7 +71,7 @@ INLINE size_t turn_fours(const struct pack_args *a, size_t row, float *to)
 
 /* The same of bfloat16 rows, as far as their numbers go in eights: pairs of numbers become columns, then the
  * first number of a pair, in its lower half, and the second are converted. */
-INLINE size_t turn_fours_bf16(const struct pack_args *a, size_t row, float *to)
+INLINE size_t transpose_fours_bf16(const struct pack_args *a, size_t row, float *to)
 {
     typedef uint32_t four __attribute__((vector_size(16)));
     typedef uint32_t four_anywhere __attribute__((vector_size(16), aligned(2), may_alias));
@@ -96,28 +97,28 @@ INLINE size_t turn_fours_bf16(const struct pack_args *a, size_t row, float *to)
     return k;
 }
 
-/* Columns of the panel that begins at j: n of x's rows, zeros beside them. */
-INLINE void pack_columns(const struct pack_args *a, size_t j, size_t n, const bool narrow)
+/* Columns of the panel that begins at j: n of x's rows, zeros trans_a them. */
+INLINE void pack_columns(const struct pack_args *a, size_t j, size_t n, const bool bf16)
 {
     float *to = a->panels + j * a->depth;
     for (size_t i = 0; i < PANEL; i += 4) {
         size_t rows = i >= n ? 0 : n - i < 4 ? n - i : 4, k = 0;
-        ask_for_rows(a, j + i, rows, narrow);
+        prefetch_rows(a, j + i, rows, bf16);
         if (rows == 4)
-            k = narrow ? turn_fours_bf16(a, j + i, to + i) : turn_fours(a, j + i, to + i);
+            k = bf16 ? transpose_fours_bf16(a, j + i, to + i) : transpose_fours(a, j + i, to + i);
         for (; k < a->width; k++) {
             for (size_t r = 0; r < 4; r++)
-                to[k * PANEL + i + r] = r < rows ? number(a, (j + i + r) * a->stride + k, narrow) : 0;
+                to[k * PANEL + i + r] = r < rows ? number(a, (j + i + r) * a->stride + k, bf16) : 0;
         }
     }
 }
 
-INLINE void pack(const struct pack_args *a, size_t lo, size_t hi, const bool narrow)
+INLINE void pack(const struct pack_args *a, size_t lo, size_t hi, const bool bf16)
 {
-    for (size_t row = lo; !a->turned && row < hi; row++)
-        pack_row(a, row, narrow);
-    for (size_t row = lo; a->turned && row < hi; row += PANEL)
-        pack_columns(a, row, hi - row < PANEL ? hi - row : PANEL, narrow);
+    for (size_t row = lo; !a->transpose && row < hi; row++)
+        pack_row(a, row, bf16);
+    for (size_t row = lo; a->transpose && row < hi; row += PANEL)
+        pack_columns(a, row, hi - row < PANEL ? hi - row : PANEL, bf16);
 }
 
 void DDL_KERNEL(pack)(const void *args, size_t lo, size_t hi, float *scratch)
@@ -147,10 +148,10 @@ INLINE void put(float *c, vec low, vec high, size_t n, bool add, const bool whol
 
 /* Columns of panel j of C's rows [i, i + M). The constants: the number of rows; whether rows or numbers of a
  * row are contiguous in A; whether all columns exist. */
-INLINE void tile(const struct strip_args *a, size_t i, size_t j, const size_t M, const bool beside,
+INLINE void tile(const struct matmul_panels_args *a, size_t i, size_t j, const size_t M, const bool trans_a,
                  const bool whole)
 {
-    size_t row = beside ? 1 : a->lda, column = beside ? a->lda : 1;
+    size_t row = trans_a ? 1 : a->lda, column = trans_a ? a->lda : 1;
     const float *A = a->A + i * row, *B = a->B + j * a->depth;
     vec sum[TILE_ROWS][2];
     for (size_t m = 0; m < M; m++)
@@ -168,32 +169,32 @@ INLINE void tile(const struct strip_args *a, size_t i, size_t j, const size_t M,
             a->add, whole);
 }
 
-INLINE void tiles(const struct strip_args *a, size_t i, const size_t M, const bool beside)
+INLINE void tiles(const struct matmul_panels_args *a, size_t i, const size_t M, const bool trans_a)
 {
     size_t whole = a->N / PANEL * PANEL;
     for (size_t j = 0; j < whole; j += PANEL)
-        tile(a, i, j, M, beside, true);
+        tile(a, i, j, M, trans_a, true);
     if (whole < a->N)
-        tile(a, i, whole, M, beside, false);
+        tile(a, i, whole, M, trans_a, false);
 }
 
-INLINE void strip(const struct strip_args *a, size_t lo, size_t hi, const bool beside)
+INLINE void multiply(const struct matmul_panels_args *a, size_t lo, size_t hi, const bool trans_a)
 {
     size_t i = lo;
     for (; i + TILE_ROWS <= hi; i += TILE_ROWS)
-        tiles(a, i, TILE_ROWS, beside);
+        tiles(a, i, TILE_ROWS, trans_a);
     for (; i + TILE_ROWS / 3 <= hi; i += TILE_ROWS / 3)
-        tiles(a, i, TILE_ROWS / 3, beside);
+        tiles(a, i, TILE_ROWS / 3, trans_a);
     for (; i < hi; i++)
-        tiles(a, i, 1, beside);
+        tiles(a, i, 1, trans_a);
 }
 
-void DDL_KERNEL(strip)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(matmul_panels)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct strip_args *a = args;
+    const struct matmul_panels_args *a = args;
     (void)scratch;
-    if (a->beside)
-        strip(a, lo, hi, true);
+    if (a->trans_a)
+        multiply(a, lo, hi, true);
     else
-        strip(a, lo, hi, false);
+        multiply(a, lo, hi, false);
 }

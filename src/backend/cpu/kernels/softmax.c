@@ -1,8 +1,7 @@
 /* Softmax: of the loss, and of attention's score blocks. */
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
-#include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/kernels/vmath.h"
-#include "base/bf16.h"
 
 #include <string.h>
 
@@ -198,6 +197,8 @@ void DDL_KERNEL(softmax_finish)(const void *args, size_t lo, size_t hi, float *s
 #pragma omp simd
         for (size_t i = 0; i < a->h; i++)
             y[i] *= by;
+        if (a->y16)
+            round_row(a->h, y, a->y16 + r * a->y16_stride);
         if (a->lse)
             a->lse[r * a->lse_stride] = (float)((double)a->top[r] + log(a->total[r]));
     }
@@ -209,7 +210,7 @@ void DDL_KERNEL(softmax_bwd)(const void *args, size_t lo, size_t hi, float *scra
     (void)scratch;
     for (size_t r = lo; r < hi; r++) {
         float *S = a->S + r * a->span, *dP = a->dP + r * a->span, scale = a->scale;
-        const float *dy = a->dy + r * a->y_stride;
+        const float *dy = a->dy + r * a->dy_stride;
         float lse = a->lse[r * a->lse_stride], mean = dot(a->h, a->y + r * a->y_stride, dy);
         size_t n = seen(a->first, r, a->key, a->span);
         /* The first query attends to one key: y is v, and dP equals the mean. dP is computed by the same sum
