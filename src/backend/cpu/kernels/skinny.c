@@ -120,19 +120,24 @@ INLINE float scaled_sum(float alpha, float x, float beta, float c)
 #endif
 }
 
-/* C's columns j + r of rows m + i. Not inlined: the same code rounds for tiles of all shapes. */
-__attribute__((noinline)) static void put(const struct skinny *a, size_t m, size_t j, const struct shape s,
-                                          const float *dots)
+/* C's columns j + r of rows m + i. Inlined into tiles of all shapes: scaled_sum rounds in the same way in
+ * each. */
+INLINE void put(const struct skinny *a, size_t m, size_t j, const struct shape s, const float *dots)
 {
     for (size_t r = 0; r < s.R; r++) {
         for (size_t i = 0; i < s.M; i++) {
-            size_t at = (m + i) * a->ldc + j + r;
-            float x = dots[r * stride_of(s) + i];
-            if (a->C16)
-                a->C16[at] = ddl_bf16_round(scaled_sum(a->alpha, x, 0, 0));
-            else
-                a->C[at] = scaled_sum(a->alpha, x, a->beta, a->beta == 0 ? 0 : a->C[at]);
+            float *c = a->C + (m + i) * a->ldc + j + r;
+            *c = scaled_sum(a->alpha, dots[r * stride_of(s) + i], a->beta, a->beta == 0 ? 0 : *c);
         }
+    }
+}
+
+INLINE void put_bf16(const struct skinny *a, size_t m, size_t j, const struct shape s, const float *dots)
+{
+    for (size_t r = 0; r < s.R; r++) {
+        for (size_t i = 0; i < s.M; i++)
+            a->C16[(m + i) * a->ldc + j + r] =
+                ddl_bf16_round(scaled_sum(a->alpha, dots[r * stride_of(s) + i], 0, 0));
     }
 }
 
@@ -162,7 +167,10 @@ INLINE void multiply(const struct skinny *a, const struct pass *p, size_t j, con
     if (k < a->K)
         add_step(&t, s, k, a->K - k, false);
     sum_lanes(&t, s, dots);
-    put(a, p->m, j, s, dots);
+    if (a->C16)
+        put_bf16(a, p->m, j, s, dots);
+    else
+        put(a, p->m, j, s, dots);
 }
 
 INLINE void tiles(const struct skinny *a, const struct pass *p, const struct shape s)
