@@ -19,7 +19,7 @@ static struct ddl_train_config a_run(const char *preset, enum ddl_precision prec
 {
     struct ddl_train_config t = tiny_run(preset, TINY_VOCAB, backend, out);
     snprintf(t.val_data, sizeof t.val_data, "%s", scratch_path("val.bin"));
-    t.precision = precision;
+    t.precision = (int)precision;
     t.steps = 6;
     t.accumulate = 2;
     t.log_every = 1;
