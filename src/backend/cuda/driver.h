@@ -85,6 +85,7 @@ enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4 };
 /* clang-format on */
 
 struct cuda_driver {
+/* Names and parameters take no parentheses. NOLINTNEXTLINE(bugprone-macro-parentheses) */
 #define CUDA_DRIVER_MEMBER(name, symbol, parameters) CUresult(*name) parameters;
     CUDA_DRIVER(CUDA_DRIVER_MEMBER)
 #undef CUDA_DRIVER_MEMBER
