@@ -111,13 +111,13 @@ static void loaded_by_another_program(void **state)
     }
 }
 
-/* Plugins are loaded in one place. */
+/* Plugins are loaded in one place. (What a plugin loads is its own: the CUDA driver.) */
 static void one_loader(void **state)
 {
     (void)state;
     char command[4096], out[256];
-    snprintf(command, sizeof command, "cd '%s' && grep -rl --include=*.c 'dlopen(' src cli",
-             source_path("."));
+    snprintf(command, sizeof command,
+             "cd '%s' && grep -rl --include=*.c --exclude-dir=cuda 'dlopen(' src cli", source_path("."));
     assert_int_equal(run_command(command, out, sizeof out), 0);
     assert_string_equal(out, "src/base/plugin.c\n");
 }

@@ -13,9 +13,12 @@ void cuda_copy(void *ctx, const struct copy_args *a)
     struct cuda_device *d = ctx;
     if (a->rows == 0 || a->width == 0)
         return;
-    const float *end = a->src + (a->rows - 1) * a->src_stride + a->width;
-    const float *dst_end = a->dst + (a->rows - 1) * a->dst_stride + a->width;
-    bool overlap = a->dst < end && a->src < dst_end;
+    size_t size = a->dst16 ? sizeof *a->dst16 : sizeof *a->dst;
+    const char *src = a->dst16 ? (const char *)a->src16 : (const char *)a->src;
+    const char *dst = a->dst16 ? (const char *)a->dst16 : (const char *)a->dst;
+    const char *src_end = src + size * ((a->rows - 1) * a->src_stride + a->width);
+    const char *dst_end = dst + size * ((a->rows - 1) * a->dst_stride + a->width);
+    bool overlap = dst < src_end && src < dst_end;
     if (overlap)
         cuda_launch(d, CUDA_copy_in_order, cuda_blocks(d, matrices(a->batch), 1), 0, a);
     else

@@ -14,12 +14,10 @@ template <class Args> __device__ inline void place(const Args &a, size_t i, size
     *dst = matrix * a.dst_batch + in_matrix * a.dst_stride + column;
 }
 
-/* Whether rows, matrices and both arrays begin at multiples of four numbers. */
+/* Whether rows and matrices begin at multiples of four numbers. */
 template <class Args> __device__ inline bool in_fours(const Args &a)
 {
-    return ((a.width | a.src_stride | a.dst_stride | (a.batch > 1 ? a.src_batch | a.dst_batch : 0)) & 3) ==
-               0 &&
-           aligned16(a.src, a.dst);
+    return ((a.width | a.src_stride | a.dst_stride | (a.batch > 1 ? a.src_batch | a.dst_batch : 0)) & 3) == 0;
 }
 
 template <class Args> __device__ inline size_t numbers(const Args &a)
@@ -27,26 +25,34 @@ template <class Args> __device__ inline size_t numbers(const Args &a)
     return (a.batch ? a.batch : 1) * a.rows * a.width;
 }
 
+/* Four: a type of the size of four T. */
+template <class Four, class T>
+__device__ inline void copy_numbers(const struct copy_args &a, const T *from, T *to)
+{
+    const size_t n = numbers(a),
+                 address = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to);
+    const size_t each = in_fours(a) && address % sizeof(Four) == 0 ? 4 : 1;
+    size_t src, dst;
+    for (size_t i = each * FIRST; i < n; i += each * STRIDE) {
+        place(a, i, &src, &dst);
+        if (each == 4)
+            *reinterpret_cast<Four *>(to + dst) = *reinterpret_cast<const Four *>(from + src);
+        else
+            to[dst] = from[src];
+    }
+}
+
 KERNEL(copy, 256, struct copy_args)
 {
-    const size_t n = numbers(a);
-    size_t src, dst;
-    if (in_fours(a)) {
-        for (size_t i = 4 * FIRST; i < n; i += 4 * STRIDE) {
-            place(a, i, &src, &dst);
-            store4(a.dst, dst, load4(a.src, src));
-        }
-        return;
-    }
-    for (size_t i = FIRST; i < n; i += STRIDE) {
-        place(a, i, &src, &dst);
-        a.dst[dst] = a.src[src];
-    }
+    if (a.dst16)
+        copy_numbers<uint2>(a, a.src16, a.dst16);
+    else
+        copy_numbers<float4>(a, a.src, a.dst);
 }
 
 /* Source and destination overlap, the destination begins first: block b copies matrices b, b + grid, ..., in
  * ascending order, and reads numbers before it writes the places that they may be in. */
-KERNEL(copy_in_order, 256, struct copy_args)
+template <class T> __device__ inline void copy_ascending(const struct copy_args &a, const T *from, T *to)
 {
     const size_t n = a.rows * a.width;
     for (size_t matrix = blockIdx.x; matrix < (a.batch ? a.batch : 1); matrix += gridDim.x) {
@@ -54,20 +60,28 @@ KERNEL(copy_in_order, 256, struct copy_args)
             const size_t i = begin + threadIdx.x;
             size_t src = 0, dst = 0;
             place(a, matrix * n + i, &src, &dst);
-            const float x = i < n ? a.src[src] : 0;
+            const T x = i < n ? from[src] : static_cast<T>(0);
             __syncthreads();
             if (i < n)
-                a.dst[dst] = x;
+                to[dst] = x;
             __syncthreads();
         }
     }
+}
+
+KERNEL(copy_in_order, 256, struct copy_args)
+{
+    if (a.dst16)
+        copy_ascending(a, a.src16, a.dst16);
+    else
+        copy_ascending(a, a.src, a.dst);
 }
 
 KERNEL(copy_bf16, 256, struct copy_bf16_args)
 {
     const size_t n = numbers(a);
     size_t src, dst;
-    if (in_fours(a)) {
+    if (in_fours(a) && aligned16(a.src) && aligned8(a.dst)) {
         for (size_t i = 4 * FIRST; i < n; i += 4 * STRIDE) {
             place(a, i, &src, &dst);
             store4_bf16(a.dst, dst, load4(a.src, src));
