@@ -56,12 +56,12 @@ static ddl_status unknown_key(const char *name, struct ddl_error *err)
     return ddl_option_unknown(all, NULL, "key", name, err);
 }
 
-static ddl_status add_value(struct spec *spec, const char *name, const char *value, size_t n_layers,
-                            struct ddl_error *err)
+static ddl_status add_value(struct spec *spec, const char *name, const char *value,
+                            const struct ddl_config *config, struct ddl_error *err)
 {
     const struct ddl_force_row *row = key_row(name);
     if (strcmp(name, selectors[LAYERS].name) == 0)
-        return add_layers(spec, value, n_layers, err);
+        return add_layers(spec, value, config->n_layers, err);
     if (strcmp(name, selectors[SUB].name) == 0)
         return ddl_option_set(&selectors[SUB], spec, value, name, err);
     if (!row)
@@ -71,7 +71,9 @@ static ddl_status add_value(struct spec *spec, const char *name, const char *val
         spec->mean = true;
         return DDL_OK;
     }
-    return ddl_option_set(&row->option, &spec->force, value, row->option.name, err);
+    struct ddl_option option = row->option;
+    option.max = row->most ? row->most(config) : option.max;
+    return ddl_option_set(&option, &spec->force, value, option.name, err);
 }
 
 /* "expected one of a, b and c, found none". */
@@ -88,7 +90,8 @@ static ddl_status no_key(struct ddl_error *err)
 
 /* KEY=VALUE pairs with commas between them; the value of layers may be a list with commas itself. `text` is
  * changed. */
-static ddl_status read_spec(struct spec *spec, char *text, size_t n_layers, struct ddl_error *err)
+static ddl_status read_spec(struct spec *spec, char *text, const struct ddl_config *config,
+                            struct ddl_error *err)
 {
     bool layers = false, in_layers = false;
     ddl_status status = DDL_OK;
@@ -99,7 +102,7 @@ static ddl_status read_spec(struct spec *spec, char *text, size_t n_layers, stru
             *next++ = '\0';
         char *equals = strchr(part, '=');
         if (!equals && in_layers) {
-            status = add_layers(spec, part, n_layers, err);
+            status = add_layers(spec, part, config->n_layers, err);
             continue;
         }
         if (!equals)
@@ -107,7 +110,7 @@ static ddl_status read_spec(struct spec *spec, char *text, size_t n_layers, stru
         *equals = '\0';
         in_layers = strcmp(part, "layers") == 0;
         layers = layers || in_layers;
-        status = add_value(spec, part, equals + 1, n_layers, err);
+        status = add_value(spec, part, equals + 1, config, err);
     }
     spec->all = spec->all || !layers;
     if (!status && !spec->force.keys)
@@ -218,7 +221,7 @@ ddl_status force_plan_make(struct force_plan *plan, const char *specs, const str
         struct spec spec;
         snprintf(text, sizeof text, "%.*s", (int)length, line);
         snprintf(where, sizeof where, "--force '%.200s'", text);
-        status = read_spec(&spec, text, config->n_layers, err);
+        status = read_spec(&spec, text, config, err);
         if (!status)
             status = add_spec(plan, &spec, config, err);
         if (status)

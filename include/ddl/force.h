@@ -34,12 +34,14 @@ enum ddl_force_key {
     DDL_FORCE_AVERAGE = 64, /* average */
 };
 
-/* What the mixture of the state before a sublayer is forced to. */
+/* What the mixture of the state before a sublayer is forced to. A rule accepts the first, or the others. */
 enum ddl_force_mix {
     DDL_MIX_IDENTITY, /* the identity: F's output is added to an unchanged state */
+    DDL_MIX_LAST,     /* attention over depth: the last source alone, the running part */
+    DDL_MIX_MEAN,     /* the mean of all sources */
     DDL_MIXES         /* how many there are */
 };
-/* "identity", NULL: choices for a struct ddl_option. */
+/* "identity", "last", "mean", NULL: choices for a struct ddl_option. */
 DDL_API extern const char *const ddl_force_mix_names[];
 
 /* What the values of attention are forced to. */
@@ -78,6 +80,8 @@ struct ddl_force_row {
     bool has_mean;            /* "mean" is a value too: what ddl_inspect_freeze sets                     */
     bool closes;              /* 0 leaves the stream without the sublayer's output                      */
     int sub;                  /* the sublayer that it applies to; DDL_SUBLAYERS: both                   */
+    /* The largest value that the model itself can have, up to which programs accept it; NULL: option.max. */
+    double (*most)(const struct ddl_config *config);
     /* Whether it applies to a layer, by an option; NULL: it applies to the layers whose rule has it. */
     bool (*applies)(const struct ddl_config *config, size_t layer);
     const char *where; /* with `applies`: what such a layer has, for messages */
@@ -93,6 +97,8 @@ DDL_API void ddl_force_layers(const struct ddl_force_row *row, char *out, size_t
 /* The keys that layer `layer` of config accepts: a sum of enum ddl_force_key. Some apply to one of its
  * sublayers (struct ddl_force_row). */
 DDL_API unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer);
+/* The values of `mix` that layer `layer` of config accepts: a sum of 1 << enum ddl_force_mix; 0: none. */
+DDL_API unsigned ddl_config_force_mixes(const struct ddl_config *config, size_t layer);
 
 /* Replaces what is forced in sublayer `sub` (enum ddl_sublayer) of a layer by *force, which is copied; NULL
  * or no keys: nothing. It applies to every following pass in any workspace or session of the model, until

@@ -569,6 +569,7 @@ struct depth_args {
     const float *q;    /* (d)    */
     size_t width;      /* numbers from row to row of alpha, n + 1 or more */
     float *alpha;      /* (N, n + 1) = */
+    float *rms;        /* (N, n + 1) = root mean squares of the sources, rows as of alpha; NULL: not wanted */
     float *h;          /* (N, d) =     */
 };
 /* With g_i = dh . v_i and e_i = alpha_i (g_i - sum_j alpha_j g_j) r_i, the gradient of the score times r_i:

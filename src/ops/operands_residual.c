@@ -137,6 +137,7 @@ void describe_depth_fwd(struct ddl_op_use *u, const struct depth_args *a)
     READ(part, ROW(a->d));
     READ(q, NUMBERS(a->d));
     WRITE(alpha, ROWS(a->n + 1, a->width));
+    WRITE(rms, ROWS(a->n + 1, a->width), .optional = true);
     WRITE(h, ROW(a->d));
     u->flops = 6 * product(a->N, a->d) * (double)(a->n + 1);
 }

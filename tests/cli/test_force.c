@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char delta[2048], add[2048], dense[2048], text[2048];
+static char delta[2048], add[2048], dense[2048], depth[2048], wide[2048], text[2048];
 
 static int write_inputs(void **state)
 {
@@ -17,6 +17,8 @@ static int write_inputs(void **state)
     snprintf(delta, sizeof delta, "%s", tiny_folder("delta", "ddl-cc-ec"));
     snprintf(add, sizeof add, "%s", tiny_folder("add", "baseline"));
     snprintf(dense, sizeof dense, "%s", tiny_folder("dense", "denseformer"));
+    snprintf(depth, sizeof depth, "%s", tiny_folder("depth", "attnres"));
+    snprintf(wide, sizeof wide, "%s", tiny_folder("wide", "ddl-cc-ec"));
     snprintf(text, sizeof text, "%s", tiny_text("text.txt", 400));
     return 0;
 }
@@ -46,8 +48,30 @@ static void own_values_leave_the_loss(void **state)
     assert_true(loss_of(add, "--force f_scale=1") == loss_of(add, ""));
 }
 
-/* Fixes the gate of the model in a folder at `beta`. */
-static void fix_gate(const char *folder, float beta)
+/* Of the initial queries, which are 0, the mean of the sources is the model's own mixture. */
+static void sources_are_mixed_as_forced(void **state)
+{
+    (void)state;
+    double free_loss = loss_of(depth, "");
+    assert_true(loss_of(depth, "--force mix=mean") == free_loss);
+    assert_true(loss_of(depth, "--force mix=last") != free_loss);
+    assert_true(loss_of(depth, "--force layers=0,sub=attn,mix=last") == free_loss); /* it has one source */
+}
+
+static void fix_to_wide(struct ddl_config *config, float most)
+{
+    config->beta_max = most;
+}
+
+static void fix_to_gate(struct ddl_config *config, float beta)
+{
+    config->beta_constant = true;
+    config->beta_constant_value = beta;
+}
+
+/* Changes the configuration of the model in a folder, not its weights. */
+static void change_model(const char *folder, void (*change)(struct ddl_config *config, float number),
+                         float number)
 {
     struct ddl_error err;
     ddl_backend *backend;
@@ -55,8 +79,7 @@ static void fix_gate(const char *folder, float beta)
     assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
     assert_ok(ddl_model_load(&model, folder, backend, NULL, NULL, &err), err);
     struct ddl_config config = *ddl_model_config(model);
-    config.beta_constant = true;
-    config.beta_constant_value = beta;
+    change(&config, number);
     assert_ok(ddl_model_create(&fixed, &config, backend, &err), err);
     for (size_t i = 0; i < ddl_model_n_params(model); i++) {
         float *x = malloc(ddl_model_param(model, i)->count * sizeof *x);
@@ -78,7 +101,7 @@ static void fixed_gates_are_forced_gates(void **state)
     char fixed[2048];
     copy_scratch("delta", "fixed");
     snprintf(fixed, sizeof fixed, "%s", scratch_path("fixed"));
-    fix_gate(fixed, 0.6f);
+    change_model(fixed, fix_to_gate, 0.6f);
     for (size_t i = 0; i < 3; i++) {
         char forced[64];
         snprintf(forced, sizeof forced, "--force beta=0.6 %s", dtypes[i]);
@@ -87,6 +110,17 @@ static void fixed_gates_are_forced_gates(void **state)
         assert_true(loss != loss_of(delta, dtypes[i]));
     }
     assert_true(loss_of(fixed, "--force beta=1") == loss_of(delta, "--force beta=1"));
+}
+
+/* A gate can be forced to what ddl_beta_max allows. */
+static void gates_are_forced_above_2(void **state)
+{
+    (void)state;
+    change_model(wide, fix_to_wide, 3);
+    double at_2 = loss_of(wide, "--force beta=2");
+    assert_true(at_2 == loss_of(delta, "--force beta=2"));
+    assert_true(isfinite(loss_of(wide, "--force beta=2.7")) && loss_of(wide, "--force beta=2.7") != at_2);
+    assert_true(loss_of(wide, "--force scale=1") != loss_of(delta, "--force scale=1"));
 }
 
 /* Later specs change what earlier ones set; several specs add up to one. */
@@ -158,7 +192,10 @@ static void refusals(void **state)
         { delta, "--force layers=1,beta=0,f_scale=0",
           "f_scale: expected a layer with a rule other than delta, layer 1 has the rule delta" },
         { delta, "--force layers=1,beta=0,mix=identity",
-          "mix: expected a layer with the rule hyper, mhc or laurel, layer 1 has the rule delta" },
+          "mix: expected a layer with the rule hyper, mhc, laurel or attnres, layer 1 has the rule delta" },
+        { depth, "--force mix=identity",
+          "force: mix: expected last or mean in layer 0, whose residual rule is attnres, found identity" },
+        { wide, "--force beta=3.5", "--force 'beta=3.5': beta: 3.5 is out of range (0 to 3)" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(ddl("eval '%s' --text '%s' %s", rows[i].folder, text, rows[i].options), 2);
@@ -227,6 +264,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_values_leave_the_loss),
         cmocka_unit_test(fixed_gates_are_forced_gates),
+        cmocka_unit_test(sources_are_mixed_as_forced),
+        cmocka_unit_test(gates_are_forced_above_2),
         cmocka_unit_test(specs_combine),
         cmocka_unit_test(sums_are_left_out),
         cmocka_unit_test(means_are_measured_first),

@@ -43,11 +43,13 @@ static void own_values_are_identical(ddl_backend *backend)
         struct small_model f;
         small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
         double free_loss = loss_of(&f);
-        unsigned mix = ddl_config_has_streams(&k) ? 0 : DDL_FORCE_MIX; /* streams are mixed at first */
+        unsigned mix = ddl_config_has_streams(&k) ? 0 : DDL_FORCE_MIX;    /* streams are mixed at first */
+        bool is_mean = ddl_config_force_mixes(&k, 0) >> DDL_MIX_MEAN & 1; /* queries are 0 at first */
         const struct ddl_force own = { .keys = DDL_FORCE_SCALE | DDL_FORCE_UPDATE | DDL_FORCE_F_SCALE | mix,
                                        .scale = 1,
                                        .update = k.update,
-                                       .f_scale = 1 };
+                                       .f_scale = 1,
+                                       .mix = is_mean ? DDL_MIX_MEAN : DDL_MIX_IDENTITY };
         assert_true(force_all(f.model, &own) > 0);
         if (loss_of(&f) != free_loss)
             fail_msg("%s: the loss changed", small_variants[i].name);
@@ -159,9 +161,8 @@ PROPERTY(sums_are_left_out)
 /* F is linear in its output matrix. */
 static void f_scale_is_a_factor_of_f(ddl_backend *backend)
 {
-    static const char *const presets[] = {
-        "baseline", "scale", "gated", "highway", "hyper", "mhc", "laurel"
-    };
+    static const char *const presets[] = { "baseline", "scale", "gated",  "highway",
+                                           "hyper",    "mhc",   "laurel", "attnres" };
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         struct ddl_config k = small_config(presets[i]);
         const struct ddl_force half = { .keys = DDL_FORCE_F_SCALE, .f_scale = 0.5f };
@@ -204,6 +205,79 @@ static void identity_is_no_mixing(ddl_backend *backend)
     }
 }
 PROPERTY(identity_is_no_mixing)
+
+static void set_queries(struct ddl_model *model)
+{
+    for (size_t p = 0; p < ddl_model_n_params(model); p++) {
+        if (strstr(ddl_model_param(model, p)->name, "query"))
+            change_param(model, p, 0, SIZE_MAX, 1, 0.2f);
+    }
+}
+
+/* Attention over depth: with the mean or the last source a query has no effect. A rule has the mixtures of
+ * its own kind only. */
+static void sources_are_mixed_as_forced(ddl_backend *backend)
+{
+    struct ddl_config k = small_config("attnres"), plain = small_config("baseline");
+    struct small_model f, g;
+    struct ddl_error err;
+    k.attnres_block = 2;
+    small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+    small_model_make(&g, ddl_backend_name(backend), &plain, DDL_PRECISION_F32);
+    double mean = loss_of(&f), last[2];
+    set_queries(f.model);
+    assert_true(fabs(loss_of(&f) - mean) > 1e-3);
+    struct ddl_force force = { .keys = DDL_FORCE_MIX, .mix = DDL_MIX_IDENTITY };
+    assert_int_equal(ddl_model_force(f.model, 1, DDL_SUBLAYER_ATTN, &force, &err), DDL_E_USAGE);
+    assert_string_equal(
+        err.text,
+        "force: mix: expected last or mean in layer 1, whose residual rule is attnres, found identity");
+    force.mix = DDL_MIX_LAST;
+    assert_int_equal(ddl_model_force(g.model, 0, DDL_SUBLAYER_ATTN, &force, &err), DDL_E_USAGE);
+    assert_int_equal(force_all(f.model, &force), 2 * k.n_layers);
+    last[0] = loss_of(&f);
+    assert_true(fabs(last[0] - mean) > 1e-3);
+    for (size_t l = 0; l < k.n_layers; l++) { /* queries do not matter to it either, but the readout's do */
+        char name[96];
+        snprintf(name, sizeof name, "transformer.h.%zu.res_mlp.query.weight", l);
+        change_param(f.model, param_row(f.model, name), 0, SIZE_MAX, -3, 0);
+    }
+    last[1] = loss_of(&f);
+    assert_true(last[0] == last[1]);
+    force.mix = DDL_MIX_MEAN;
+    assert_int_equal(force_all(f.model, &force), 2 * k.n_layers);
+    change_param(f.model, param_row(f.model, "readout.query.weight"), 0, SIZE_MAX, 0, 0);
+    assert_true(loss_of(&f) == mean);
+    small_model_free(&f);
+    small_model_free(&g);
+    struct ddl_config other = small_config("mhc");
+    small_model_make(&f, ddl_backend_name(backend), &other, DDL_PRECISION_F32);
+    assert_int_equal(ddl_model_force(f.model, 0, DDL_SUBLAYER_ATTN, &force, &err), DDL_E_USAGE);
+    assert_string_equal(err.text,
+                        "force: mix: expected identity in layer 0, whose residual rule is mhc, found mean");
+    small_model_free(&f);
+}
+PROPERTY(sources_are_mixed_as_forced)
+
+/* A gate may be forced beyond its range. */
+static void a_gate_beyond_its_range(ddl_backend *backend)
+{
+    static const char *const presets[] = { "ddl-1", "ddl-cc-ec" };
+    for (size_t i = 0; i < 2; i++) {
+        struct ddl_config k = small_config(presets[i]), wide = k;
+        const struct ddl_force high = { .keys = DDL_FORCE_BETA, .beta = 2.7f };
+        struct small_model f, g;
+        wide.beta_max = 3;
+        small_model_make(&f, ddl_backend_name(backend), &k, DDL_PRECISION_F32);
+        small_model_make(&g, ddl_backend_name(backend), &wide, DDL_PRECISION_F32);
+        force_all(f.model, &high);
+        force_all(g.model, &high);
+        assert_true(loss_of(&f) == loss_of(&g) && isfinite(loss_of(&f)));
+        small_model_free(&f);
+        small_model_free(&g);
+    }
+}
+PROPERTY(a_gate_beyond_its_range)
 
 /* ddl-1 and its write-only control have the same initial values. */
 static void update_is_replaced(ddl_backend *backend)
@@ -388,6 +462,8 @@ int main(void)
         cmocka_unit_test(test_sums_are_left_out),
         cmocka_unit_test(test_f_scale_is_a_factor_of_f),
         cmocka_unit_test(test_identity_is_no_mixing),
+        cmocka_unit_test(test_sources_are_mixed_as_forced),
+        cmocka_unit_test(test_a_gate_beyond_its_range),
         cmocka_unit_test(test_update_is_replaced),
         cmocka_unit_test(test_an_identity_mixture_is_an_addition),
         cmocka_unit_test(test_own_values_are_not_mixed),

@@ -97,6 +97,64 @@ static void figures_have_names_of_their_own(void **state)
     }
 }
 
+/* With attnres, the sources of a token: weights that add up to 1, of which the figures follow. */
+struct depth_seen {
+    const ddl_backend *backend;
+    size_t sublayers, block;
+};
+
+static void check_sources(void *user, const struct ddl_sublayer_trace *trace)
+{
+    struct depth_seen *seen = user;
+    if (!trace->after)
+        return;
+    const struct ddl_traced *alpha = ddl_trace_find(trace, "alpha"),
+                            *rms = ddl_trace_find(trace, "source_rms");
+    size_t s = 2 * trace->layer + (size_t)trace->sub;
+    assert_int_equal(alpha->width, 1 + (s + seen->block - 1) / seen->block);
+    assert_int_equal(rms->width, alpha->width);
+    double figures[3];
+    float weights[N * 8], sizes[N * 8];
+    assert_true(alpha->width <= 8 && trace->rows == N);
+    seen->backend->ops->download(seen->backend->ctx, weights, alpha->x, N * alpha->width * sizeof *weights);
+    seen->backend->ops->download(seen->backend->ctx, sizes, rms->x, N * rms->width * sizeof *sizes);
+    for (size_t n = 0; n < trace->rows; n++) {
+        const float *x = weights + n * alpha->width;
+        double sum = 0;
+        for (size_t i = 0; i < alpha->width; i++) {
+            sum += (double)x[i];
+            assert_true(sizes[n * rms->width + i] > 0);
+        }
+        assert_true(fabs(sum - 1) < 1e-5);
+        alpha->of->derive(alpha->width, x, figures);
+        assert_true(figures[0] >= 0 && figures[1] > 0 && figures[1] < 1 + 1e-6);
+        assert_true(fabs(figures[0] - figures[1] * log((double)alpha->width)) < 1e-6);
+        assert_true(figures[2] == (double)x[alpha->width - 1]);
+    }
+    seen->sublayers++;
+}
+
+static void sources_have_weights(void **state)
+{
+    static const size_t blocks[] = { 1, 2, 3, 6, 100 };
+    (void)state;
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        struct ddl_config k = small_config("attnres");
+        struct small_model f;
+        k.attnres_block = blocks[i];
+        small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+        for (size_t p = 0; p < ddl_model_n_params(f.model); p++)
+            change_param(f.model, p, 0, 5, 0.9f, 0.3f);
+        struct depth_seen seen = { .backend = f.backend, .block = blocks[i] };
+        struct ddl_probe probe = { .step = check_sources, .user = &seen };
+        ddl_workspace_set_probe(f.ws, &probe);
+        (void)small_mean_loss(&f);
+        ddl_workspace_set_probe(f.ws, NULL);
+        assert_int_equal(seen.sublayers, 2 * k.n_layers);
+        small_model_free(&f);
+    }
+}
+
 /* A tensor of every step, in order, and an error where there is none. */
 static void read_all(const char *preset, size_t expected, const char *tensor)
 {
@@ -133,6 +191,7 @@ static void tensors_are_found_by_name(void **state)
     read_all("ddl-2step", 4 * small_config("ddl-2step").n_layers, "beta");
     read_all("highway", 2 * small_config("highway").n_layers, "tau");
     read_all("baseline", 2 * small_config("baseline").n_layers, NULL);
+    read_all("attnres", 2 * small_config("attnres").n_layers, NULL); /* alpha: in a pass only */
 }
 
 /* Every key of a forced update that a layer accepts changes the loss. */
@@ -156,6 +215,8 @@ static void every_key_acts(ddl_backend *backend)
             all |= row->key;
             if (!(ddl_config_force_keys(&k, l) & row->key))
                 continue;
+            unsigned mixes = ddl_config_force_mixes(&k, l);
+            force.mix = mixes >> DDL_MIX_IDENTITY & 1 ? DDL_MIX_IDENTITY : DDL_MIX_LAST;
             assert_ok(ddl_model_force(f.model, l, sub, &force, &err), err);
             acted |= small_mean_loss(&f) != free_loss ? row->key : 0;
             ddl_model_clear_forces(f.model);
@@ -228,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_the_probe_sees_what_is_declared),
         cmocka_unit_test(figures_have_names_of_their_own),
         cmocka_unit_test(tensors_are_found_by_name),
+        cmocka_unit_test(sources_have_weights),
         cmocka_unit_test(test_every_key_acts),
         cmocka_unit_test(rows_are_sampled_at_once),
     };

@@ -124,6 +124,8 @@ static bool applies(const struct ddl_config *k, const struct ddl_inspect_sublaye
         return strcmp(s->rule, "scale") == 0;
     if (strcmp(name, "mix_f") == 0 || strcmp(name, "mix_x") == 0)
         return strcmp(s->rule, "laurel") == 0;
+    if (strncmp(name, "alpha_", 6) == 0)
+        return strcmp(s->rule, "attnres") == 0;
     if (strncmp(name, "tau", 3) == 0)
         return strcmp(s->rule, "highway") == 0;
     if (strncmp(name, "mix_", 4) == 0 || strncmp(name, "product_", 8) == 0)

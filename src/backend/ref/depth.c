@@ -39,6 +39,10 @@ void ref_depth_fwd(void *ctx, const struct depth_args *a)
         double total, top = top_score(a, n, &total);
         for (size_t i = 0; i <= a->n; i++)
             a->alpha[n * a->width + i] = (float)(exp(score(a, i, n) - top) / total);
+        for (size_t i = 0; i <= a->n && a->rms; i++) {
+            const float *v = source(a, i, n);
+            a->rms[n * a->width + i] = (float)sqrt(ref_dot(a->d, v, v) / (double)a->d);
+        }
         for (size_t j = 0; j < a->d; j++) {
             double h = 0;
             for (size_t i = 0; i <= a->n; i++)

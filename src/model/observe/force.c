@@ -13,7 +13,9 @@
 _Static_assert((int)DDL_SUBLAYER_ATTN == (int)ATTN && (int)DDL_SUBLAYER_MLP == (int)MLP,
                "the sublayers of pass.h");
 
-const char *const ddl_force_mix_names[] = { [DDL_MIX_IDENTITY] = "identity", [DDL_MIXES] = NULL };
+const char *const ddl_force_mix_names[] = {
+    [DDL_MIX_IDENTITY] = "identity", [DDL_MIX_LAST] = "last", [DDL_MIX_MEAN] = "mean", [DDL_MIXES] = NULL
+};
 const char *const ddl_force_values_names[] = { [DDL_VALUES_OWN] = "own", [DDL_VALUES] = NULL };
 const char *const ddl_force_average_names[] = { [DDL_AVERAGE_NONE] = "none", [DDL_AVERAGES] = NULL };
 const char *const ddl_sublayer_names[] = { [DDL_SUBLAYER_ATTN] = "attn", [DDL_SUBLAYER_MLP] = "mlp", NULL };
@@ -28,9 +30,15 @@ const char *const ddl_sublayer_names[] = { [DDL_SUBLAYER_ATTN] = "attn", [DDL_SU
         name, DDL_OPTION_CHOICE, AT(field), 0, 0, 0, choices, "NAME", help                                   \
     }
 
+static double largest_gate(const struct ddl_config *config)
+{
+    return (double)config->beta_max;
+}
+
 static const struct ddl_force_row rows[] = {
     { .key = DDL_FORCE_BETA,
-      .option = NUMBER("beta", beta, 2, "the gate of every token is this number"),
+      .option = NUMBER("beta", beta, 1e6, "the gate of every token is this number"),
+      .most = largest_gate,
       .replaces = DDL_FORCE_SCALE,
       .has_mean = true,
       .closes = true,
@@ -47,7 +55,8 @@ static const struct ddl_force_row rows[] = {
       .closes = true,
       .sub = DDL_SUBLAYERS },
     { .key = DDL_FORCE_MIX,
-      .option = CHOICE("mix", mix, ddl_force_mix_names, "how the stream is mixed before the output is added"),
+      .option = CHOICE("mix", mix, ddl_force_mix_names,
+                       "how streams, or the sources of attention over depth, are mixed"),
       .sub = DDL_SUBLAYERS },
     { .key = DDL_FORCE_VALUES,
       .option = CHOICE("values", values, ddl_force_values_names, "attention reads its layer's own values"),
@@ -74,6 +83,12 @@ unsigned ddl_config_force_keys(const struct ddl_config *config, size_t layer)
     for (const struct ddl_force_row *row = rows; row->key; row++)
         keys |= row->applies && row->applies(config, layer) ? row->key : 0;
     return keys;
+}
+
+unsigned ddl_config_force_mixes(const struct ddl_config *config, size_t layer)
+{
+    const struct residual_rule *rule = residual_rule_of(config, layer);
+    return !(rule->force_keys & DDL_FORCE_MIX) ? 0 : rule->mixes ? rule->mixes : 1U << DDL_MIX_IDENTITY;
 }
 
 /* ---- where keys apply ---- */
@@ -186,6 +201,26 @@ static ddl_status check_keys(const struct ddl_config *k, size_t layer, int sub, 
                          : DDL_OK;
 }
 
+/* That the rule of the layer has such a mixture. */
+static ddl_status check_mix(const struct ddl_config *k, size_t layer, const struct ddl_force *force,
+                            struct ddl_error *err)
+{
+    unsigned mixes = ddl_config_force_mixes(k, layer);
+    char names[64] = "";
+    size_t n = 0, at = 0;
+    if (!(force->keys & DDL_FORCE_MIX) || mixes >> force->mix & 1)
+        return DDL_OK;
+    for (int mix = 0; mix < DDL_MIXES; mix++)
+        n += mixes >> mix & 1;
+    for (int mix = 0; mix < DDL_MIXES; mix++) {
+        if (mixes >> mix & 1)
+            append(names, sizeof names, ddl_force_mix_names[mix], at++, n, "or");
+    }
+    return ddl_error_set(err, DDL_E_USAGE,
+                         "force: mix: expected %s in layer %zu, whose residual rule is %s, found %s", names,
+                         layer, ddl_config_residual_name(k, layer), ddl_force_mix_names[force->mix]);
+}
+
 static ddl_status check_force(const ddl_model *model, size_t layer, int sub, const struct ddl_force *force,
                               struct ddl_error *err)
 {
@@ -196,7 +231,9 @@ static ddl_status check_force(const ddl_model *model, size_t layer, int sub, con
     if (sub < 0 || sub >= DDL_SUBLAYERS)
         return ddl_error_set(err, DDL_E_USAGE, "force: sublayer: expected attn or mlp, found number %d", sub);
     ddl_status status = force ? check_keys(k, layer, sub, force->keys, err) : DDL_OK;
-    return status || !force ? status : check_values(force, err);
+    if (!status && force)
+        status = check_values(force, err);
+    return status || !force ? status : check_mix(k, layer, force, err);
 }
 
 ddl_status ddl_model_force(ddl_model *model, size_t layer, int sub, const struct ddl_force *force,

@@ -13,10 +13,13 @@
 #include "model/params/precision.h"
 #include "model/residual/table.h"
 
+#include <math.h>
+
 enum { QUERY, NORM }; /* parameters */
-/* Memory of the readout, which the sublayers share, as backward computes both again: the query times the
- * norm's weight (d); the weights of n + 1 sources (N, n + 1). With M the most sources there are: */
-enum { Q, ALPHA };
+/* Memory of the readout, which the sublayers share, as backward computes them again: the query times the
+ * norm's weight (d); the weights of n + 1 sources (N, n + 1), and their root mean squares, for a probe. With
+ * M the most sources there are: */
+enum { Q, ALPHA, RMS };
 /* Scratch, by sublayer with the readout last: the same two (2L + 1, d) and (2L + 1, N, M); the gradients of
  * the scores, times the reciprocal norms (2L + 1, N, M); the gradient of q (d). */
 enum { ALL_Q, ALL_ALPHA, ALL_E, DQ };
@@ -93,17 +96,30 @@ static struct depth_args sources_of(const struct depth *at, const float *q)
                                 .width = most_sources(p->config) };
 }
 
-static void depth_fwd(const struct depth *at, float *h)
+/* h of all sources, and what a probe shows of them. mix: enum ddl_force_mix, or DDL_MIXES. */
+static void depth_fwd(const struct depth *at, int mix, float *h)
 {
     const struct pass *p = at->p;
     float *const *shared = p->ws->readout;
-    fold(at, shared[Q]);
+    if (mix == DDL_MIX_MEAN)
+        p->ops->zero(p->ctx, shared[Q], p->config->d_model * sizeof *shared[Q]);
+    else
+        fold(at, shared[Q]);
     struct depth_args args = sources_of(at, shared[Q]);
     args.width = args.n + 1;
     args.alpha = shared[ALPHA];
+    args.rms = p->probe ? shared[RMS] : NULL;
     args.h = h;
     p->ops->depth_fwd(p->ctx, &args);
-    probe_tensor(p, "alpha", args.alpha, args.width);
+    if (mix == DDL_MIX_LAST) {
+        p->ops->zero(p->ctx, args.alpha, p->N * args.width * sizeof *args.alpha);
+        args.alpha += args.n;
+        args.rms = NULL;
+        args.n = 0;
+        p->ops->depth_fwd(p->ctx, &args);
+    }
+    probe_tensor(p, "alpha", shared[ALPHA], args.width);
+    probe_tensor(p, "source_rms", p->probe ? shared[RMS] : NULL, args.width);
     probe_tensor(p, "x_in", h, p->config->d_model);
 }
 
@@ -193,6 +209,7 @@ static void layout(const struct layout *l, float **acts)
 {
     acts[Q] = layout_floats(l, true, 1, l->config->d_model);
     acts[ALPHA] = layout_rows(l, true, most_sources(l->config));
+    acts[RMS] = layout_rows(l, true, most_sources(l->config));
 }
 
 static void embed_depth_fwd(const struct pass *p, const struct stream *stream, const float *x)
@@ -209,7 +226,7 @@ static const float *readout_depth_fwd(const struct pass *p, const struct stream 
 {
     const struct depth at = depth_of_readout(p);
     (void)stream;
-    depth_fwd(&at, p->ws->x_in);
+    depth_fwd(&at, DDL_MIXES, p->ws->x_in);
     return p->ws->x_in;
 }
 
@@ -261,7 +278,8 @@ static const float *read_fwd(const struct sublayer *s, struct history *history)
 {
     const struct depth at = depth_of(s);
     (void)history;
-    depth_fwd(&at, s->acts->x_in);
+    bool forced = s->force && s->force->keys & DDL_FORCE_MIX;
+    depth_fwd(&at, forced ? s->force->mix : DDL_MIXES, s->acts->x_in);
     return s->acts->x_in;
 }
 
@@ -299,6 +317,63 @@ static double flops(const struct ddl_config *config)
     return (4 * sources - 2 * (S + 1)) * (double)config->d_model / S;
 }
 
+/* ---- what it shows ---- */
+
+static size_t sources(const struct ddl_config *config, size_t layer, int sub)
+{
+    return finished(config, 2 * layer + (size_t)sub) + 1;
+}
+
+/* During a pass: the next sublayer uses the same memory. */
+static const float *alpha_data(const struct sublayer *s)
+{
+    return s->p->ws ? s->p->ws->readout[ALPHA] : NULL;
+}
+
+static const float *rms_data(const struct sublayer *s)
+{
+    return s->p->ws && s->p->probe ? s->p->ws->readout[RMS] : NULL;
+}
+
+static void alpha_derive(size_t width, const float *alpha, double *figures)
+{
+    double entropy = 0;
+    for (size_t i = 0; i < width; i++)
+        entropy -= alpha[i] > 0 ? (double)alpha[i] * log((double)alpha[i]) : 0;
+    figures[0] = entropy;
+    figures[1] = width > 1 ? entropy / log((double)width) : 1;
+    figures[2] = (double)alpha[width - 1];
+}
+
+static const struct ddl_figure alpha_figures[] = {
+    { "alpha_entropy", "mean entropy of the weights α over sources", "entropy", "entropy of α", 3,
+      DDL_FIGURE_FACTOR },
+    { "alpha_evenness", "the same divided by the entropy of equal weights", "even", "evenness of α", 3,
+      DDL_FIGURE_FACTOR },
+    { "alpha_part", "mean weight α of the running part", "part", "α of the part", 3, DDL_FIGURE_FACTOR },
+    { 0 },
+};
+
+static const struct trace_tensor traced[] = {
+    { .name = "alpha",
+      .about = "weights of the finished blocks and of the running part",
+      .title = "weights",
+      .extent = TRACE_TOKENS,
+      .summary = TRACE_MEAN,
+      .width = sources,
+      .data = alpha_data,
+      .figures = alpha_figures,
+      .derive = alpha_derive },
+    { .name = "source_rms",
+      .about = "root mean squares of the finished blocks and of the running part",
+      .title = "rms",
+      .extent = TRACE_TOKENS,
+      .summary = TRACE_MEAN,
+      .width = sources,
+      .data = rms_data },
+    { 0 },
+};
+
 const struct residual_rule residual_attnres = {
     .prefix = "res",
     .state = &form,
@@ -315,5 +390,7 @@ const struct residual_rule residual_attnres = {
     .ops_fwd = DDL_OP_LIST(DDL_OP_streams_fold_fwd, DDL_OP_depth_fwd),
     .ops_bwd = DDL_OP_LIST(DDL_OP_streams_fold_bwd, DDL_OP_depth_bwd, DDL_OP_source_bwd),
     .flops = flops,
-    .force_keys = DDL_FORCE_F_SCALE,
+    .force_keys = DDL_FORCE_F_SCALE | DDL_FORCE_MIX,
+    .mixes = 1U << DDL_MIX_LAST | 1U << DDL_MIX_MEAN,
+    .traced = traced,
 };

@@ -116,6 +116,8 @@ struct residual_rule {
     double (*flops)(const struct ddl_config *config);
     /* The keys of struct ddl_force that it accepts. block.c applies f_scale, the rule the others. */
     unsigned force_keys;
+    /* With DDL_FORCE_MIX, the values of mix: a sum of 1 << enum ddl_force_mix. 0: DDL_MIX_IDENTITY. */
+    unsigned mixes;
     /* The tensors that it shows of a sublayer (model/observe/trace.h), ended by one without a name; NULL:
      * none. Its update, if that is more than an addition to the stream. */
     const struct trace_tensor *traced;

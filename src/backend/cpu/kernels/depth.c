@@ -69,6 +69,8 @@ void DDL_KERNEL(depth_fwd)(const void *args, size_t lo, size_t hi, float *scratc
         for (size_t i = 0; i <= a->n; i++) {
             three_dots(a->d, source(a, i, n), a->q, NULL, dots);
             alpha[i] = dots[1] / sqrtf(dots[0] / (float)a->d + a->eps);
+            if (a->rms)
+                a->rms[n * a->width + i] = sqrtf(dots[0] / (float)a->d);
         }
         softmax(a->n + 1, alpha);
         for (size_t j = 0; j < a->d; j++)
