@@ -7,6 +7,7 @@ import ctypes as c
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Callable
 
@@ -193,20 +194,39 @@ class Scores:
 
 
 class Handle:
-    """An object of the library, freed with this one. owner: what it must not outlive."""
+    """An object of the library. owner: what it must not outlive. It is freed after this handle and those that it owns
+    are finalized: the collector of cycles finalizes objects in any order.
+    """
 
     def __init__(self, lib: c.CDLL, free: str, owner: Handle | None = None) -> None:
         self.lib, self.free, self.owner = lib, free, owner
         self.pointer = c.c_void_p()
+        self.number, self.owned, self.gone = next(NUMBERS), set[int](), False
+        if owner is not None:
+            owner.owned.add(self.number)
 
     def check(self, status: int, error: Error) -> None:
         """Raises DdlError for a status other than ok."""
         if status != 0:
             raise DdlError(error.text.decode("utf-8", "replace"), self.lib.ddl_status_name(status).decode())
 
-    def __del__(self) -> None:
+    def release(self) -> None:
+        """Frees the object, then its owner, where nothing needs them any more."""
+        if not self.gone or self.owned:
+            return
         if self.pointer:
             getattr(self.lib, self.free)(self.pointer)
+            self.pointer = c.c_void_p()
+        if self.owner is not None and self.number in self.owner.owned:
+            self.owner.owned.discard(self.number)
+            self.owner.release()
+
+    def __del__(self) -> None:
+        self.gone = True
+        self.release()
+
+
+NUMBERS = count()
 
 
 class Engine:

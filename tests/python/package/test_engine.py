@@ -1,4 +1,5 @@
 """deep_delta.Engine: the numbers and texts of the program, errors, lifetimes, threads."""
+import gc
 import json
 import re
 import shutil
@@ -141,6 +142,29 @@ def test_errors(tmp_path, run):
 def test_objects_may_be_dropped_in_any_order(run):
     session = dd.Engine(run).session(tokens=16)
     assert session.prefill([1, 2, 3]).shape[0] == 1
+
+
+def test_objects_in_a_cycle_are_freed_in_order(run, monkeypatch):
+    """The collector finalizes in any order; the library's objects are freed after those that use them."""
+    freed = []
+    release = module.Handle.release
+
+    def recorded(handle):
+        before = bool(handle.pointer)
+        release(handle)
+        if before and not handle.pointer:
+            freed.append(handle.free)
+
+    monkeypatch.setattr(module.Handle, "release", recorded)
+    for backwards in (False, True):
+        engine = dd.Engine(run)
+        handles = [engine._backend, engine._model, engine.session(tokens=16)._session]
+        handles = handles[::-1] if backwards else handles
+        handles.append(handles)
+        freed.clear()
+        del engine, handles
+        gc.collect()
+        assert sorted(freed) == ["ddl_backend_free", "ddl_model_free", "ddl_session_free"]
 
 
 def test_the_interpreter_runs_during_a_call(engine):
