@@ -11,9 +11,9 @@
 #include <string.h>
 
 struct flags {
-    char out[1024], which[32], max_shard_size[32];
+    char out[1024], which[32], max_shard_size[32], license[64];
     int dtype;
-    bool lm_head, ignore_extra, verify;
+    bool lm_head, ignore_extra, verify, hf;
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -26,6 +26,11 @@ static const struct ddl_option rows[] = {
       "split into files of at most this size, with an index: 500MB, 2GB, 1GiB (empty: one file)" },
     { "lm_head", DDL_OPTION_BOOL, AT(lm_head), 0, 0, 0, NULL, NULL,
       "write lm_head.weight, a copy of the embedding that some loaders need" },
+    { "hf", DDL_OPTION_BOOL, AT(hf), 0, 0, 0, NULL, NULL,
+      "a folder for Hugging Face's transformers and Hub: keys of its config.json, tokenizer.json, model "
+      "card" },
+    { "license", DDL_OPTION_STRING, AT(license), 64, 0, 0, NULL, "ID",
+      "with --hf: the model's license in the model card, such as apache-2.0" },
     { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,
       "ignore tensors that are not parameters" },
     VERIFY_ROW_OF(struct flags, verify),
@@ -96,12 +101,22 @@ static void print_result(const char *out, int dtype, const struct ddl_export_res
                why);
 }
 
+static void print_hf_result(const char *out, const struct ddl_export_hf *hf)
+{
+    printf("%s: loads in transformers after 'import deep_delta.hf' (docs/python.md); README.md is its model "
+           "card\n",
+           printable(out));
+    if (!hf->has_tokenizer)
+        printf("there is no tokenizer in it: the model's folder has none\n");
+}
+
 static int cmd_export(int argc, char **argv)
 {
     struct ddl_error err = { 0 };
     struct flags flags = initial;
     struct ddl_export_config config = { 0 };
     struct ddl_export_result result;
+    struct ddl_export_hf hf = { 0 };
     struct ddl_run_model from;
     int n = 0;
     ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
@@ -111,33 +126,56 @@ static int cmd_export(int argc, char **argv)
         status = ddl_option_missing("export", "--out DIR", &err);
     if (!status)
         status = parse_size(flags.max_shard_size, &config.max_shard_size, &err);
+    if (!status && *flags.license && !flags.hf)
+        status = ddl_error_set(&err, DDL_E_USAGE, "--license: requires --hf");
+    if (!status)
+        status = ddl_export_check_license(flags.license, "--license", &err);
     config.dtype = flags.dtype;
-    config.no_lm_head = !flags.lm_head;
+    config.no_lm_head = !flags.lm_head || flags.hf;
     config.ignore_extra = flags.ignore_extra;
     config.no_verify = true; /* folder_find does */
     if (!status)
         status = folder_find(&from, argv[1], flags.which, flags.verify, false, &err);
+    if (!status && flags.hf) {
+        hf = (struct ddl_export_hf){ .name = flags.out,
+                                     .run = *from.name ? argv[1] : NULL,
+                                     .has_step = from.has_step,
+                                     .step = from.step,
+                                     .license = flags.license,
+                                     .dtype = flags.dtype };
+        config.extra = ddl_export_hf_files;
+        config.extra_user = &hf;
+    }
     if (!status)
         status = ddl_export(from.path, flags.out, &config, print_warning, NULL, &result, &err);
     if (status)
         return report_error(&err);
     print_result(flags.out, flags.dtype, &result);
+    if (flags.hf)
+        print_hf_result(flags.out, &hf);
     return EXIT_OK;
 }
 
 const struct command export_command = {
     .name = "export",
-    .usage = "DIR --out DIR [--which last|best|final|STEP] [--dtype f32|bf16|f16] [--max-shard-size SIZE]",
+    .usage = "DIR --out DIR [--which last|best|final|STEP] [--dtype f32|bf16|f16] [--max-shard-size SIZE]"
+             " [--hf] [--license ID]",
     .about = "convert a model folder to another dtype",
     .text =
         (const char *const[]){
             "DIR is a run, a checkpoint, a model, or a folder of the authors' release. The new folder has",
             "config.json with the release's keys, the tensors (safetensors), and copies of the tokenizer's",
             "files. It is created atomically. Numbers are rounded to nearest, ties to even; a number outside",
-            "the range of the dtype is an error.", NULL },
+            "the range of the dtype is an error.",
+            "With --hf, config.json also has the keys that transformers needs, there is a tokenizer.json, "
+            "and",
+            "README.md is a model card with the run's recipe, without paths, and metrics. lm_head.weight is",
+            "left out: the embedding is tied.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples = (const struct note[]){ { "ddl export my/run --dtype bf16 --out my/shipped",
                                          "a folder of half the size, in bfloat16" },
+                                       { "ddl export my/run --hf --license apache-2.0 --out my/upload",
+                                         "a folder for transformers and the Hub" },
                                        { 0 } },
     .run = cmd_export,
 };

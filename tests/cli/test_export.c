@@ -2,7 +2,11 @@
 #include "support/program.h"
 #include "support/runs.h"
 
+#include "base/file.h"
+#include "base/json.h"
 #include "tensor/safetensors.h"
+
+#include <jansson.h>
 
 static void sentences(void **state)
 {
@@ -16,6 +20,9 @@ static void sentences(void **state)
           "--max-shard-size: 'much' is not a size such as 500MB, 2GB or 1GiB" },
         { "export a --out b --max-shard-size -1GB", 2, "is not a size" },
         { "export a --out b --max-shard-size 2 GB", 2, "found 2" },
+        { "export a --out b --license mit", 2, "--license: requires --hf" },
+        { "export a --out b --hf --license MIT/X", 2,
+          "--license: expected an identifier such as apache-2.0, found 'MIT/X'" },
         { "export /nowhere --out b", 1, "/nowhere/config.json: cannot open" },
     };
     assert_refused(cases, sizeof cases / sizeof *cases);
@@ -150,6 +157,137 @@ static void extra_tensors_need_the_flag(void **state)
     }
 }
 
+/* ---- --hf ---- */
+
+static json_t *json_of(const char *folder, const char *name)
+{
+    char path[4200];
+    json_t *root;
+    struct ddl_error err;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_ok(ddl_json_read(&root, path, 1 << 20, &err), err);
+    return root;
+}
+
+/* Asserts that ddl prints the same losses for a shard with both folders' models. */
+static void assert_same_losses(const char *from, const char *to, const char *shard)
+{
+    char first[256];
+    assert_int_equal(ddl("eval %s --shard %s", from, shard), 0);
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(strstr(printed, "loss "), "\n"),
+             strstr(printed, "loss "));
+    assert_int_equal(ddl("eval %s --shard %s", to, shard), 0);
+    assert_printed(first);
+    assert_null(strstr(printed, "unknown key"));
+}
+
+/* Every key of the configuration, for every named model and for rules by layer: config.json alone describes
+ * the model, which ddl reads as the one it was. */
+static void hf_folders_of_all_models(void **state)
+{
+    (void)state;
+    const char *preset, *to;
+    write_random_shard(scratch_path("val_000.bin"), 1, 300, 200);
+    for (size_t i = 0; (preset = ddl_config_preset_list(i, NULL)); i++) {
+        char from[4096], target[4096];
+        remove_scratch("from");
+        remove_scratch("to");
+        snprintf(from, sizeof from, "%s", tiny_folder("from", preset));
+        to = scratch_path("to");
+        snprintf(target, sizeof target, "%s", to);
+        assert_int_equal(ddl("export %s --hf --out %s", from, target), 0);
+        assert_printed("loads in transformers after 'import deep_delta.hf'");
+        json_t *root = json_of(target, "config.json");
+        assert_string_equal(json_string_value(json_object_get(root, "model_type")), "deep_delta");
+        for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
+            const json_t *value = json_object_get(root, row->name);
+            if (!value || json_is_null(value) || (row->type == DDL_OPTION_FLOAT && !json_is_real(value)))
+                fail_msg("%s: %s", preset, row->name);
+        }
+        json_decref(root);
+        assert_same_losses(from, target, scratch_path("val_000.bin"));
+    }
+}
+
+static void hf_folder_of_rules_by_layer(void **state)
+{
+    (void)state;
+    remove_scratch("to");
+    assert_int_equal(ddl("export %s --hf --dtype bf16 --out %s", source_path("tests/golden/ddl-1-mixed"),
+                         scratch_path("to")),
+                     0);
+    assert_printed("there is no tokenizer in it");
+    json_t *root = json_of(scratch_path("to"), "config.json");
+    assert_true(json_array_size(json_object_get(root, "ddl_residual_by_layer")) > 1);
+    assert_string_equal(json_string_value(json_object_get(root, "dtype")), "bfloat16");
+    assert_null(json_object_get(root, "eos_token_id"));
+    json_decref(root);
+    assert_false(ddl_file_exists(file_in(scratch_path("to"), "tokenizer_config.json")));
+    assert_false(ddl_file_exists(file_in(scratch_path("to"), "generation_config.json")));
+    assert_int_equal(ddl("info %s", scratch_path("to")), 0);
+}
+
+/* The tokenizer's files, and checksums of all that readers of models use. */
+static void hf_folder_has_the_tokenizer(void **state)
+{
+    (void)state;
+    char from[4096], command[8192], text[64];
+    snprintf(from, sizeof from, "%s", tiny_folder("from", "ddl-cc"));
+    remove_scratch("to");
+    assert_int_equal(ddl("export %s --hf --out %s", from, scratch_path("to")), 0);
+    json_t *root = json_of(scratch_path("to"), "tokenizer_config.json");
+    json_t *generation = json_of(scratch_path("to"), "generation_config.json");
+    json_t *sums = json_of(scratch_path("to"), "checksums.json");
+    assert_string_equal(json_string_value(json_object_get(root, "tokenizer_class")),
+                        "PreTrainedTokenizerFast");
+    assert_int_equal(json_integer_value(json_object_get(root, "model_max_length")), 16);
+    assert_string_equal(json_string_value(json_object_get(root, "eos_token")), "<|endoftext|>");
+    assert_true(json_is_integer(json_object_get(generation, "eos_token_id")));
+    static const char *const listed[] = { "tokenizer.json", "tokenizer_config.json", "generation_config.json",
+                                          "config.json", "model.safetensors" };
+    for (size_t i = 0; i < sizeof listed / sizeof *listed; i++)
+        assert_non_null(json_object_get(json_object_get(sums, "files"), listed[i]));
+    json_decref(root);
+    json_decref(generation);
+    json_decref(sums);
+    snprintf(command, sizeof command, "cmp %s/tokenizer.json %s/tokenizer.json", from, scratch_path("to"));
+    assert_int_equal(run_command(command, text, sizeof text), 0);
+}
+
+/* The recipe without paths, the metrics up to the saved model's step, and the license. */
+static void hf_card_describes_the_run(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    char *text;
+    size_t size;
+    write_random_shard(scratch_path("train.bin"), 1, 300, 3000);
+    struct ddl_train_config t = tiny_run("ddl-cc", 300, "cpu", scratch_path("run"));
+    t.checkpoint_every = 8;
+    t.log_every = 1;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    static const char *const which[] = { "last", "8" };
+    static const char *const has[][3] = {
+        { "| steps | 20 |", "license: apache-2.0", "\nsteps: 20\n" },
+        { "| steps | 8 |", "## License\n\nNot stated.", "| model | ddl-cc |" },
+    };
+    for (size_t i = 0; i < 2; i++) {
+        remove_scratch("to");
+        assert_int_equal(ddl("export %s --which %s --hf %s --out %s/", t.out, which[i],
+                             i ? "" : "--license apache-2.0", scratch_path("to")),
+                         0);
+        assert_ok(ddl_file_read(file_in(scratch_path("to"), "README.md"), 1 << 20, &text, &size, &err), err);
+        for (size_t k = 0; k < 3; k++) {
+            if (!strstr(text, has[i][k]))
+                fail_msg("expected '%s': %s", has[i][k], text);
+        }
+        assert_null(strstr(text, "train_data"));
+        assert_null(strstr(text, scratch_path("")));
+        assert_non_null(strstr(text, "\n# to\n"));
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +295,10 @@ int main(void)
         cmocka_unit_test(sizes_are_read),
         cmocka_unit_test(what_the_release_has_is_said),
         cmocka_unit_test(extra_tensors_need_the_flag),
+        cmocka_unit_test(hf_folders_of_all_models),
+        cmocka_unit_test(hf_folder_of_rules_by_layer),
+        cmocka_unit_test(hf_folder_has_the_tokenizer),
+        cmocka_unit_test(hf_card_describes_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

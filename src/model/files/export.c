@@ -108,7 +108,9 @@ ddl_status ddl_export(const char *from, const char *to, const struct ddl_export_
                                                     .fill = fill,
                                                     .user = &job,
                                                     .max_file_size = config->max_shard_size,
-                                                    .from = from };
+                                                    .from = from,
+                                                    .extra = config->extra,
+                                                    .extra_user = config->extra_user };
         status = ddl_folder_write(&content, to, &n_files, err);
     }
     if (!status)

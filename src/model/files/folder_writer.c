@@ -170,6 +170,8 @@ static ddl_status write_all(const struct job *job, const char *folder, struct dd
         status = ddl_config_save(job->content->config, path, err);
     if (!status)
         status = copy_companions(job->content->from, folder, err);
+    if (!status && job->content->extra)
+        status = job->content->extra(job->content->extra_user, folder, err);
     if (!status)
         status = write_sums(job, folder, err);
     return status ? status : ddl_file_sync_dir(folder, err);

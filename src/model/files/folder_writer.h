@@ -4,6 +4,7 @@
 #define DDL_MODEL_FOLDER_WRITER_H
 
 #include "ddl/config.h"
+#include "ddl/export.h"
 #include "tensor/safetensors.h"
 
 #include <stdint.h>
@@ -14,8 +15,10 @@ struct ddl_folder_content {
     size_t n;
     ddl_tensor_fill_fn *fill; /* of tensor i of `tensors`; called with `user` */
     void *user;
-    uint64_t max_file_size; /* bytes of tensors in a file; beyond, several and an index (0: one file) */
-    const char *from;       /* the folder whose tokenizer files are copied */
+    uint64_t max_file_size;     /* bytes of tensors in a file; beyond, several and an index (0: one file) */
+    const char *from;           /* the folder whose tokenizer files are copied */
+    ddl_export_extra_fn *extra; /* may be NULL: further files */
+    void *extra_user;
 };
 
 /* DDL_E_USAGE unless `to` does not exist or is an empty folder. */
