@@ -5,6 +5,7 @@
     model.folder                                  # of a run: the saved model that was loaded, "my/run/checkpoint-400"
     logits = model(tokens)                        # (B, T) int64 -> (B, T, vocab_size)
     loss = model.loss(tokens, targets)            # mean cross-entropy; target -1 is ignored
+    past = ddl_torch.Past()                       # decoding: model(prompt, past), then model(next_tokens, past), ...
     ddl_torch.save(model, "my/copy")              # a folder that ddl and the authors' release read
 
 The model is a plain nn.Module: parameters carry the names of the authors' release, and autograd and torch.compile
@@ -221,6 +222,52 @@ class Norm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, 1e-5)
 
 
+class Past:
+    """What tokens of earlier forward passes left for the next one: keys and values of attention, and the last inputs of
+    convolutions over tokens. valid (B, tokens so far and of the next pass), bool: False for padding, which has no effect
+    on other tokens; None: there is no padding. keep False: one pass only, with padding."""
+
+    def __init__(self, valid: torch.Tensor | None = None, keep: bool = True) -> None:
+        self.valid, self.keep = valid, keep
+        self.length, self.kept, self.at = 0, [], 0  # tokens so far; of each call of extend in a pass; the next call
+
+    def begin(self, tokens: torch.Tensor) -> None:
+        """Before a pass over tokens (B, T)."""
+        T, before = tokens.shape[1], self.length
+        self.at, self.length = 0, before + T
+        self.new, self.position = None, torch.arange(before, self.length, device=tokens.device)
+        if self.valid is not None:  # padding has no position
+            self.new, self.position = self.valid[:, before:], (self.valid.cumsum(1)[:, before:] - 1).clamp(min=0)
+        seen = torch.ones(T, self.length, dtype=torch.bool, device=tokens.device).tril(before)
+        # (T, tokens so far) or (B, 1, T, tokens so far); padding sees itself, a softmax over nothing would be NaN
+        self.mask = seen if self.valid is None else seen & (self.valid[:, None, None] | seen.triu(before))
+
+    def extend(self, x: torch.Tensor, most: int | None = None) -> torch.Tensor:
+        """x (B, T, ...) after what this call of earlier passes kept: the last `most` tokens (None: all)"""
+        if not self.keep:
+            return x
+        if self.at < len(self.kept):
+            x = torch.cat([self.kept[self.at], x], 1)
+        else:
+            self.kept.append(x)
+        self.kept[self.at] = x if most is None else x[:, max(x.shape[1] - most, 0) :]
+        self.at += 1
+        return x
+
+    def select(self, rows: torch.Tensor) -> None:
+        """Continues with sequences `rows` of the batch, as a beam search does."""
+        self.kept = [x.index_select(0, rows) for x in self.kept]
+        self.valid = None if self.valid is None else self.valid.index_select(0, rows)
+
+
+def with_past(x: torch.Tensor, taps: int, past: Past | None) -> torch.Tensor:
+    """x (B, T, w) -> (B, w, taps - 1 + T): the inputs before x, 0 where there are none, then x"""
+    T = x.shape[1]
+    if past is not None:
+        x = past.extend(x if past.new is None else x.masked_fill(~past.new[..., None], 0), taps - 1)
+    return F.pad(x.transpose(1, 2), (taps - 1 + T - x.shape[1], 0))
+
+
 class Attention(nn.Module):
     """Causal softmax attention. Queries and keys are rotated, then normalized."""
 
@@ -237,19 +284,20 @@ class Attention(nn.Module):
         self.rotated = int(cfg.head_dim * cfg.rope_ratio) // 2 * 2
         self.base = cfg.rope_base
 
-    def rotate(self, x: torch.Tensor) -> torch.Tensor:
+    def rotate(self, x: torch.Tensor, past: Past | None = None) -> torch.Tensor:
         """x (B, T, H, h): dimension i turns with i + R/2, by position * base^(-2i/R)."""
         R = self.rotated
         if R == 0:
             return x
         wide = dict(dtype=torch.float32, device=x.device)
         speed = 1.0 / self.base ** (torch.arange(0, R, 2, **wide) / R)
-        angle = (torch.arange(x.shape[1], **wide)[:, None] * speed)[None, :, None]
+        position = torch.arange(x.shape[1], **wide) if past is None else past.position.to(**wide)
+        angle = (position[..., None] * speed)[..., None, :]
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         a, b = x[..., : R // 2], x[..., R // 2 : R]
         return torch.cat([a * cos - b * sin, a * sin + b * cos, x[..., R:]], dim=-1)
 
-    def forward(self, x: torch.Tensor, first: list[torch.Tensor] | None = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, first: list[torch.Tensor] | None = None, past: Past | None = None) -> torch.Tensor:
         """first: empty in layer 0, which leaves its values in it; the others mix theirs with them"""
         B, T, _ = x.shape
         q, k, v = (c(x).view(B, T, self.heads, self.width) for c in (self.c_q, self.c_k, self.c_v))
@@ -257,10 +305,14 @@ class Attention(nn.Module):
             first.append(v)
         if hasattr(self, "v_mix"):
             v = self.v_mix[0] * v + self.v_mix[1] * first[0]
-        q, k = self.rotate(q), self.rotate(k)
+        q, k = self.rotate(q, past), self.rotate(k, past)
         if hasattr(self, "q_rms"):
             q, k = self.q_rms(q), self.k_rms(k)
-        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+        mask = past.mask if past is not None else None
+        if past is not None:
+            k, v = past.extend(k), past.extend(v)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=past is None)
         return self.c_proj(y.transpose(1, 2).reshape(B, T, self.heads * self.width))
 
 
@@ -281,11 +333,10 @@ class Taps(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, taps))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, past: Past | None = None) -> torch.Tensor:
         """x (B, T, channels)"""
         channels, taps = self.weight.shape
-        past = F.pad(x.transpose(1, 2), (taps - 1, 0))
-        return F.conv1d(past, self.weight[:, None], groups=channels).transpose(1, 2)
+        return F.conv1d(with_past(x, taps, past), self.weight[:, None], groups=channels).transpose(1, 2)
 
 
 class Compressor(nn.Module):
@@ -313,9 +364,9 @@ class Compressor(nn.Module):
         inside = (where >= 0) & (where < c)
         return self.weight @ (self.read[where.clamp(0, c - 1)] * inside)
 
-    def forward(self, X: torch.Tensor) -> torch.Tensor:
+    def forward(self, X: torch.Tensor, past: Past | None = None) -> torch.Tensor:
         if hasattr(self, "shortconv"):
-            return self.shortconv(X.flatten(2)).view(X.shape) @ self.read
+            return self.shortconv(X.flatten(2), past).view(X.shape) @ self.read
         return (X * self.collapsed()).sum(-1)
 
 
@@ -327,9 +378,8 @@ class InputEmbed(nn.Module):
         d, taps = cfg.hidden_size, cfg.input_embed_shortconv_kernel_size
         self.conv = nn.Conv1d(d, d * cfg.ddl_value_channels, taps, groups=d, bias=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        past = F.pad(x.transpose(1, 2), (self.conv.kernel_size[0] - 1, 0))
-        return self.conv(past).transpose(1, 2).reshape(*x.shape, -1)
+    def forward(self, x: torch.Tensor, past: Past | None = None) -> torch.Tensor:
+        return self.conv(with_past(x, self.conv.kernel_size[0], past)).transpose(1, 2).reshape(*x.shape, -1)
 
 
 class ScaleRule(nn.Module):
@@ -648,33 +698,37 @@ class Block(nn.Module):
             for name in self.rules:
                 setattr(self, name, rule(cfg))
 
-    def read_depth(self, sources: list[torch.Tensor], first: list[torch.Tensor], s: int, block: int) -> None:
-        """The rule attnres: finished blocks and the running part, to which sublayers s and s + 1 add theirs"""
+    def read_depth(self, sources: list[torch.Tensor], first: list[torch.Tensor], s: int, block: int,
+                   past: Past | None = None) -> list[torch.Tensor]:
+        """The rule attnres: finished blocks and the running part -> the same after sublayers s and s + 1"""
+        sources = list(sources)
         for i, norm in enumerate((self.ln_1, self.ln_2)):
             ctx = norm(getattr(self, self.rules[i])(sources))
-            f = self.mlp(ctx) if i else self.attn(ctx, first)
+            f = self.mlp(ctx) if i else self.attn(ctx, first, past)
             if (s + i) % block == 0:
                 sources.append(f)
             else:
                 sources[-1] = sources[-1] + f
+        return sources
 
-    def forward(self, X: torch.Tensor, first: list[torch.Tensor] | None = None) -> torch.Tensor:
+    def forward(self, X: torch.Tensor, first: list[torch.Tensor] | None = None, past: Past | None = None) -> torch.Tensor:
         """X (B, T, d, c); first: see Attention"""
         for i, norm in enumerate((self.ln_1, self.ln_2)):
             rule = getattr(self, self.rules[i]) if self.rules else None
-            x_in, mixing = read(X, rule, getattr(self, "compress", None))
+            x_in, mixing = read(X, rule, getattr(self, "compress", None), past)
             ctx = norm(x_in)
-            f = self.mlp(ctx) if i else self.attn(ctx, first)
+            f = self.mlp(ctx) if i else self.attn(ctx, first, past)
             if self.normalizes_f:
                 f = normalized(f)
             X = write(X, rule, x_in, mixing, ctx, f)
         return X
 
 
-def read(X: torch.Tensor, rule: nn.Module | None, compress: nn.Module | None) -> tuple[torch.Tensor, Mixing | None]:
+def read(X: torch.Tensor, rule: nn.Module | None, compress: nn.Module | None,
+         past: Past | None = None) -> tuple[torch.Tensor, Mixing | None]:
     """x_in (B, T, d) of the state X (B, T, d, c), and the mixing weights of a rule with streams"""
     if not hasattr(rule, "mixing"):
-        return compress(X) if compress is not None else X.squeeze(-1), None
+        return compress(X, past) if compress is not None else X.squeeze(-1), None
     mixing = rule.mixing(X)
     return (widened(X) @ mixing.read[..., None]).squeeze(-1).to(X.dtype), mixing
 
@@ -772,32 +826,49 @@ class Model(nn.Module):
         self.ln_f = Norm(cfg.hidden_size)
         for name, parameter in self.named_parameters():
             initialize(cfg, name, parameter)
+        self.checkpoint = None  # calls a block, such as torch.utils.checkpoint.checkpoint: (block, *arguments) -> its result
         self.folder = None  # the folder that the model was loaded from
         self.tokenizer = {}  # files of the folder that the model was loaded from: name -> bytes
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """tokens (B, T) -> logits (B, T, vocab_size)"""
+    def run(self, block, *arguments):
+        """A block's result, through `checkpoint` if there is one."""
+        return block(*arguments) if self.checkpoint is None else self.checkpoint(block, *arguments)
+
+    def hidden(self, tokens: torch.Tensor, past: Past | None = None) -> torch.Tensor:
+        """tokens (B, T) after those of `past`, to which they are added -> what the head reads (B, T, d)"""
+        if past is not None:
+            past.begin(tokens)
         x = self.transformer["wte"](tokens)
         if hasattr(self, "input_embed"):
-            X = self.input_embed(x)
+            X = self.input_embed(x, past)
         else:
             X = x[..., None].expand(*x.shape, self.config.channels)
         first, states, sources = [], [X], [x]
         for i, block in enumerate(self.transformer["h"], 1):
             if self.config.ddl_residual == "attnres":
-                block.read_depth(sources, first, 2 * i - 2, self.config.ddl_attnres_block)
+                sources = self.run(block.read_depth, sources, first, 2 * i - 2, self.config.ddl_attnres_block, past)
                 continue
-            X = block(X, first)
+            X = self.run(block, X, first, past)
             if self.config.dense_average:
                 states.append(X)
             if self.config.averaged(i):
                 X = self.transformer["dwa"][str(i)]([states[j] for j in self.config.averaged(i)])
-        if hasattr(self, "readout"):
-            x = self.readout(sources if self.config.ddl_residual == "attnres" else X)
+        if self.config.ddl_residual == "attnres":
+            x = self.readout(sources)
+        elif hasattr(self, "readout"):
+            x = self.readout(X, past)
         else:  # streams, or one column
             x = X.sum(-1) if self.config.channels > 1 else X.squeeze(-1)
+        return self.ln_f(x)
+
+    def head(self, x: torch.Tensor) -> torch.Tensor:
+        """x (..., d) -> logits (..., vocab_size)"""
         scale = self.config.hidden_size_base / self.config.hidden_size if self.config.mup else 1.0
-        return F.linear(self.ln_f(x), self.transformer["wte"].weight) * scale
+        return F.linear(x, self.transformer["wte"].weight) * scale
+
+    def forward(self, tokens: torch.Tensor, past: Past | None = None) -> torch.Tensor:
+        """tokens (B, T), after those of `past` -> logits (B, T, vocab_size)"""
+        return self.head(self.hidden(tokens, past))
 
     def loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(widened(self(tokens)).flatten(0, 1), targets.flatten(), ignore_index=-1)

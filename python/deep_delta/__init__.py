@@ -1,6 +1,7 @@
 """Deep Delta Learning in Python: connections for PyTorch, the program ddl, its engine and its runs.
 
 Connection, Reader, Readout, expand, wrap    residual connections for any PyTorch model (needs torch)
+DeepDeltaConfig, DeepDeltaForCausalLM        the classes of transformers (deep_delta.hf, which registers them)
 load                                         a model folder or run as a PyTorch module (needs torch)
 Engine                                       the same by the C library: losses, logits, sessions, text
 runs                                         what a run has written, as numpy arrays
@@ -17,6 +18,7 @@ from deep_delta.errors import DdlError
 
 if TYPE_CHECKING:
     from deep_delta.connection import Connection, Reader, Readout, expand, load, wrap
+    from deep_delta.hf import DeepDeltaConfig, DeepDeltaForCausalLM
 
 try:
     __version__ = version("deep-delta")
@@ -24,14 +26,20 @@ except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "0"
 
 NEEDS_TORCH = ("Connection", "Reader", "Readout", "expand", "load", "wrap")
+NEEDS_TRANSFORMERS = ("DeepDeltaConfig", "DeepDeltaForCausalLM")
 __all__ = ["DdlError", "Engine", "Scores", "Session", "cli", "runs",
-           "Connection", "Reader", "Readout", "expand", "load", "wrap"]
+           "Connection", "Reader", "Readout", "expand", "load", "wrap",
+           "DeepDeltaConfig", "DeepDeltaForCausalLM"]
 
 
 def __getattr__(name: str) -> Any:
-    """Names that need torch are imported when they are first used."""
-    if name not in NEEDS_TORCH:
-        raise AttributeError(f"module 'deep_delta' has no attribute {name!r}")
-    from deep_delta import connection
+    """Names that need torch or transformers are imported when they are first used."""
+    if name in NEEDS_TORCH:
+        from deep_delta import connection
 
-    return getattr(connection, name)
+        return getattr(connection, name)
+    if name in NEEDS_TRANSFORMERS:
+        from deep_delta import hf
+
+        return getattr(hf, name)
+    raise AttributeError(f"module 'deep_delta' has no attribute {name!r}")
