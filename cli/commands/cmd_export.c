@@ -167,10 +167,9 @@ const struct command export_command = {
             "config.json with the release's keys, the tensors (safetensors), and copies of the tokenizer's",
             "files. It is created atomically. Numbers are rounded to nearest, ties to even; a number outside",
             "the range of the dtype is an error.",
-            "With --hf, config.json also has the keys that transformers needs, there is a tokenizer.json, "
-            "and",
-            "README.md is a model card with the run's recipe, without paths, and metrics. lm_head.weight is",
-            "left out: the embedding is tied.", NULL },
+            "With --hf, config.json also has the keys that transformers needs, there is a tokenizer.json,",
+            "and README.md is a model card with the run's recipe, without paths, and metrics.",
+            "lm_head.weight is left out: the embedding is tied.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
     .examples = (const struct note[]){ { "ddl export my/run --dtype bf16 --out my/shipped",
                                          "a folder of half the size, in bfloat16" },
