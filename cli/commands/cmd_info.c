@@ -1,5 +1,6 @@
 /* ddl info: what a model folder, or a named model, is made of. */
 #include "cli/cli.h"
+#include "cli/commands/info_backends.h"
 #include "ddl/json.h"
 #include "ddl/model.h"
 #include "ddl/train.h"
@@ -16,7 +17,7 @@
 struct flags {
     char model[64], size[64], which[32], match_parameters[64], match_flops[64];
     size_t seq;
-    bool tensors, json, verify;
+    bool tensors, backends, json, verify;
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -31,6 +32,8 @@ static const struct ddl_option rows[] = {
     { "seq", DDL_OPTION_SIZE, AT(seq), 0, 0, 2147483647, NULL, "N",
       "sequence length for the FLOPs (0: the context)", DDL_SEQ_ALIASES },
     { "tensors", DDL_OPTION_BOOL, AT(tensors), 0, 0, 0, NULL, NULL, "list every parameter with its shape" },
+    { "backends", DDL_OPTION_BOOL, AT(backends), 0, 0, 0, NULL, NULL,
+      "list the backends and devices instead, and why others can't be used" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print as JSON" },
     VERIFY_ROW_OF(struct flags, verify),
     { 0 },
@@ -331,9 +334,13 @@ static int cmd_info(int argc, char **argv)
     struct facts facts = { .config = ddl_config_defaults() };
     int n = 0;
     ddl_status status = configure(argc, argv, &facts, &flags, &n, &err);
-    if (!status)
+    if (!status && flags.backends && n == 1)
+        status = ddl_error_set(&err, DDL_E_USAGE, "info: a folder or --backends, not both");
+    if (!status && !flags.backends)
         status = gather(&facts, flags.seq, &err);
-    if (!status && flags.json)
+    if (!status && flags.backends)
+        print_backends(flags.json);
+    else if (!status && flags.json)
         print_json(&facts, &flags);
     else if (!status)
         print_text(&facts, &flags);
@@ -351,13 +358,15 @@ static const void *model_defaults(void)
 
 const struct command info_command = {
     .name = "info",
-    .usage = "[DIR [--which last|best|final|STEP] | --model NAME --size NAME] [--tensors] [--json]",
+    .usage =
+        "[DIR [--which last|best|final|STEP] | --model NAME --size NAME | --backends] [--tensors] [--json]",
     .about = "print parameters, shapes and configuration of a model",
     .text =
         (const char *const[]){
             "ddl info DIR describes a model folder, and for a run folder also its checkpoints and the best "
             "one.",
-            "ddl info --model NAME --size NAME describes a named model. ddl info lists the names.", NULL },
+            "ddl info --model NAME --size NAME describes a named model. ddl info lists the names.",
+            "ddl info --backends lists the backends and devices of this machine.", NULL },
     .options = { { .rows = rows, .defaults = defaults },
                  { .title = "keys of the model", .table = ddl_config_options, .defaults = model_defaults } },
     .examples = (const struct note[]){ { "ddl info my/run --tensors", "parameters and tensors of a folder" },

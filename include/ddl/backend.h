@@ -41,6 +41,9 @@ DDL_API const char *ddl_backend_name(const ddl_backend *backend);
 /* Name of backend number `i`, stored in `name` (DDL_BACKEND_NAME_SIZE bytes): "cpu", "ref", then the plugins
  * that are found, which are not loaded for this; NULL past the last. */
 DDL_API const char *ddl_backend_list(size_t i, char *name);
+/* Number of devices of the backend `name`, which has no index, stored in *n; 0 if it finds none, and then
+ * ddl_backend_create reports why. A plugin is loaded, with the errors of ddl_backend_create. */
+DDL_API ddl_status ddl_backend_devices(size_t *n, const char *name, struct ddl_error *err);
 
 #ifdef __cplusplus
 }

@@ -163,6 +163,16 @@ static ddl_status choose_device(size_t *device, const struct ddl_ops *ops, const
                                   ops->name, *device, ops->name, ops->name, n - 1);
 }
 
+ddl_status ddl_backend_devices(size_t *n, const char *name, struct ddl_error *err)
+{
+    const struct ddl_ops *ops = find_built_in(name);
+    *n = 0;
+    ddl_status status = ops ? DDL_OK : load(&ops, name, name, err);
+    if (!status)
+        *n = ops->devices();
+    return status;
+}
+
 /* ---- backends ---- */
 
 /* A backend, and its table if it is another than that of its library. */

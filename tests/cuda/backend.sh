@@ -19,6 +19,15 @@ ops() {
     grep -q 'rmsnorm_bwd.*PASS' ops.txt || fail "rmsnorm_bwd was not tested"
 }
 
+# `ddl info` lists each device, and what is missing where there is none.
+listed() {
+    CUDA_SIM_DEVICES=2 simulated "$ddl" info --backends >list
+    grep -q '^  cpu  *cpu (' list && grep -q '^  cuda:1  *cuda:1 (simulated GPU, 9.0, 4.0 GiB)$' list || { cat list; fail "no device"; }
+    CUDA_SIM_DEVICES=0 simulated "$ddl" info --backends >list
+    grep -q '^  cuda  *not usable: .*there is no NVIDIA GPU' list || { cat list; fail "no reason"; }
+    DDL_BACKEND_PLUGIN='' "$ddl" info --backends --json | grep -q '"name":"cuda","usable":false' || fail "cuda is not listed"
+}
+
 transfers() { DDL_TEST_BACKENDS=cuda simulated "$memory"; }
 
 # message EXPECTED COMMAND...: the command fails with one line, EXPECTED (a regular expression).
@@ -37,6 +46,7 @@ lost_device() {
 
 check ops ops 0
 check ops_of_the_second_device ops 1
+check listed listed
 check transfers transfers
 backend=cuda
 in=LD_LIBRARY_PATH=$driver

@@ -172,6 +172,7 @@ static const struct command {
       0 },
     { "ddl info", "info run --tensors --json", 0 },
     { "ddl info without a model", "info --json", 0 },
+    { "ddl info --backends", "info --backends --json", 0 },
     { "ddl eval", "eval run --text text.txt --val-tokens 64 --backend ref --json", 0 },
     { NULL, "eval run --text text.txt --val-tokens 64 --backend ref --json --force beta=mean", 0 },
     { "ddl inspect", "inspect run --prompt 'Permission is hereby granted' --backend ref --json", 0 },
