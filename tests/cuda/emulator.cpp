@@ -39,7 +39,9 @@ static const size_t GAP_BYTES = 64;           /* between arrays, for AddressSani
 enum state { RUNNABLE, AT_BARRIER, AT_COLLECTIVE, ENDED };
 
 struct thread {
-    ucontext_t context;
+    ucontext_t context; /* before its first switch */
+    void *jump[5];      /* after it: switching takes no system call */
+    bool fresh, idle;   /* not entered yet; at the end of run_thread's loop */
     char *stack;
     void *tsan, *asan;
     enum state state;
@@ -71,7 +73,7 @@ static size_t stack_count;
 static const emulator_launch *launch;
 static const kernel *running;
 static dim3 block, size, grid;
-static ucontext_t scheduler;
+static void *scheduler_jump[5];
 static void *scheduler_tsan, *scheduler_asan;
 static const void *scheduler_stack;
 static size_t scheduler_stack_bytes;
@@ -142,14 +144,16 @@ static const char *base_name(const char *file)
 static void yield()
 {
     thread *t = &threads[current];
+    t->asan = nullptr;
     if (__sanitizer_start_switch_fiber)
         __sanitizer_start_switch_fiber(t->state == ENDED ? nullptr : &t->asan, scheduler_stack,
                                        scheduler_stack_bytes);
     if (__tsan_switch_to_fiber)
         __tsan_switch_to_fiber(scheduler_tsan, 1);
-    swapcontext(&t->context, &scheduler);
+    if (__builtin_setjmp(t->jump) == 0)
+        __builtin_longjmp(scheduler_jump, 1);
     if (__sanitizer_finish_switch_fiber)
-        __sanitizer_finish_switch_fiber(t->asan, nullptr, nullptr);
+        __sanitizer_finish_switch_fiber(threads[current].asan, nullptr, nullptr);
 }
 
 static void resume(unsigned i)
@@ -160,7 +164,12 @@ static void resume(unsigned i)
         __sanitizer_start_switch_fiber(&scheduler_asan, t->stack, STACK_BYTES);
     if (__tsan_switch_to_fiber)
         __tsan_switch_to_fiber(t->tsan, 1);
-    swapcontext(&scheduler, &t->context);
+    if (__builtin_setjmp(scheduler_jump) == 0) {
+        if (!t->fresh)
+            __builtin_longjmp(t->jump, 1);
+        t->fresh = false;
+        setcontext(&t->context);
+    }
     if (__sanitizer_finish_switch_fiber)
         __sanitizer_finish_switch_fiber(scheduler_asan, nullptr, nullptr);
 }
@@ -178,21 +187,23 @@ void fault(site where, const char *format, ...)
         yield();
 }
 
-/* What a fiber runs. */
+/* What a fiber runs: a thread of each block. */
 static void run_thread()
 {
     if (__sanitizer_finish_switch_fiber)
         __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_bytes);
-    acquire(&start_tag);
-    running->body(launch->arguments);
-    thread *t = &threads[current];
-    if (t->started > t->completed)
-        fault({ nullptr, 0 }, "a thread ended with %u asynchronous copies that it did not wait for",
-              t->started - t->completed);
-    t->state = ENDED;
-    release(&end_tag);
-    yield();
-    abort();
+    for (;;) {
+        acquire(&start_tag);
+        running->body(launch->arguments);
+        thread *t = &threads[current];
+        if (t->started > t->completed)
+            fault({ nullptr, 0 }, "a thread ended with %u asynchronous copies that it did not wait for",
+                  t->started - t->completed);
+        t->state = ENDED;
+        t->idle = true;
+        release(&end_tag);
+        yield();
+    }
 }
 
 void barrier(site where)
@@ -395,6 +406,7 @@ static void map_stacks()
     stack_count = n;
     for (unsigned i = 0; i < n; i++) {
         threads[i].stack = stacks + i * (GUARD_BYTES + STACK_BYTES) + GUARD_BYTES;
+        threads[i].idle = false;
         if (!__tsan_create_fiber)
             mprotect(threads[i].stack - GUARD_BYTES, GUARD_BYTES, PROT_NONE);
     }
@@ -470,14 +482,18 @@ static bool pass_barrier()
 static void start_thread(unsigned i)
 {
     thread *t = &threads[i];
-    getcontext(&t->context);
-    t->context.uc_stack.ss_sp = t->stack;
-    t->context.uc_stack.ss_size = STACK_BYTES;
-    t->context.uc_link = nullptr;
-    makecontext(&t->context, run_thread, 0);
-    poison(t->stack, STACK_BYTES, false); /* of a fiber that was abandoned */
-    if (__tsan_create_fiber)
-        t->tsan = __tsan_create_fiber(0);
+    if (!t->idle || __tsan_create_fiber) {
+        getcontext(&t->context);
+        t->context.uc_stack.ss_sp = t->stack;
+        t->context.uc_stack.ss_size = STACK_BYTES;
+        t->context.uc_link = nullptr;
+        makecontext(&t->context, run_thread, 0);
+        poison(t->stack, STACK_BYTES, false); /* of a fiber that was abandoned */
+        if (__tsan_create_fiber)
+            t->tsan = __tsan_create_fiber(0);
+        t->fresh = true;
+    }
+    t->idle = false;
     t->state = RUNNABLE;
     t->index = dim3(i % size.x, i / size.x % size.y, i / (size.x * size.y));
     t->started = t->completed = 0;
