@@ -7,16 +7,29 @@
 #include "model/residual/streams.h"
 #include "model/residual/table.h"
 
-/* Its parameters. */
+/* Its parameters; those from NORM on with ddl_hyper_dynamic only. */
 enum { ALPHA, BETA, NORM, ALPHA_WEIGHT, ALPHA_SCALE, BETA_WEIGHT, BETA_SCALE, N_SLOTS };
 _Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)STREAMS_ACTS <= RULE_ACTS &&
                    (int)STREAMS_SCRATCH <= RULE_SCRATCH,
                "the tables of workspace.h and params.h are too small for this rule");
 
-static struct streams_projection projection(const struct ddl_config *k)
+static struct streams_params declared(const struct ddl_config *k, size_t sublayer)
 {
-    return (struct streams_projection){ .groups = k->hyper_dynamic ? k->streams : 0,
-                                        .n_out = k->streams + 2 };
+    size_t d = k->d_model, n = k->streams;
+    const struct param_init zero = param_init_constant(0), one = param_init_constant(1),
+                            small = param_init_constant(0.01),
+                            read_one = { INIT_READ_ONE, (double)(sublayer % n) };
+    return (struct streams_params){
+        .n = k->hyper_dynamic ? N_SLOTS : NORM,
+        .norm = NORM,
+        .row = { [ALPHA] = { "alpha.static", { n, n + 1 }, DDL_GROUP_NORM, read_one, 0, NULL },
+                 [BETA] = { "beta.static", { n }, DDL_GROUP_NORM, one, 0, NULL },
+                 [NORM] = { "norm.weight", { d }, DDL_GROUP_NORM, one, 0, NULL },
+                 [ALPHA_WEIGHT] = { "alpha.weight", { n + 1, d }, DDL_GROUP_MATRIX, zero, 0, NULL },
+                 [ALPHA_SCALE] = { "alpha.scale", { 1 }, DDL_GROUP_NORM, small, 0, NULL },
+                 [BETA_WEIGHT] = { "beta.weight", { 1, d }, DDL_GROUP_MATRIX, zero, 0, NULL },
+                 [BETA_SCALE] = { "beta.scale", { 1 }, DDL_GROUP_NORM, small, 0, NULL } }
+    };
 }
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
@@ -26,60 +39,35 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
 
 static void params(struct param_plan *plan, int *slots)
 {
-    const struct ddl_config *k = plan->config;
-    size_t d = k->d_model, n = k->streams;
-    const struct param_init zero = param_init_constant(0), one = param_init_constant(1),
-                            small = param_init_constant(0.01),
-                            read_one = { INIT_READ_ONE, (double)(plan->sublayer % n) };
-    const struct param_row alpha = { "alpha.static", { n, n + 1 }, DDL_GROUP_NORM, read_one, 0, NULL };
-    const struct param_row beta = { "beta.static", { n }, DDL_GROUP_NORM, one, 0, NULL };
-    const struct param_row norm = { "norm.weight", { d }, DDL_GROUP_NORM, one, 0, NULL };
-    const struct param_row alpha_weight = { "alpha.weight", { n + 1, d }, DDL_GROUP_MATRIX, zero, 0, NULL };
-    const struct param_row alpha_scale = { "alpha.scale", { 1 }, DDL_GROUP_NORM, small, 0, NULL };
-    const struct param_row beta_weight = { "beta.weight", { 1, d }, DDL_GROUP_MATRIX, zero, 0, NULL };
-    const struct param_row beta_scale = { "beta.scale", { 1 }, DDL_GROUP_NORM, small, 0, NULL };
-    param_plan_add(plan, &alpha, &slots[ALPHA]);
-    param_plan_add(plan, &beta, &slots[BETA]);
-    if (!k->hyper_dynamic)
-        return;
-    param_plan_add(plan, &norm, &slots[NORM]);
-    param_plan_add(plan, &alpha_weight, &slots[ALPHA_WEIGHT]);
-    param_plan_add(plan, &alpha_scale, &slots[ALPHA_SCALE]);
-    param_plan_add(plan, &beta_weight, &slots[BETA_WEIGHT]);
-    param_plan_add(plan, &beta_scale, &slots[BETA_SCALE]);
+    const struct streams_params of = declared(plan->config, plan->sublayer);
+    streams_declare(plan, &of, slots);
 }
 
 static void layout(const struct layout *l, float **acts)
 {
-    streams_layout(l, projection(l->config), acts);
+    const struct streams_params of = declared(l->config, 0);
+    streams_layout(l, &of, acts);
 }
 
 static void scratch(const struct layout *l, float **out)
 {
-    streams_scratch(l, projection(l->config), out);
+    const struct streams_params of = declared(l->config, 0);
+    streams_scratch(l, &of, out);
 }
 
 static size_t most_sums(const struct ddl_config *config)
 {
-    return streams_sums(config, projection(config));
-}
-
-static struct streams_matrices matrices(const struct sublayer *s)
-{
-    return (struct streams_matrices){ .n = 1,
-                                      .norm = s->slots[NORM],
-                                      .matrix = { s->slots[ALPHA_WEIGHT], s->slots[BETA_WEIGHT], -1 },
-                                      .rows = { s->p->config->streams + 1, 1, 0 } };
+    const struct streams_params of = declared(config, 0);
+    return streams_sums(config, &of);
 }
 
 static const float *read_fwd(const struct sublayer *s, struct history *history)
 {
     const struct pass *p = s->p;
-    const struct streams_matrices of = matrices(s);
+    const struct streams_params of = declared(p->config, 0);
     float *const *acts = s->acts->rule;
     (void)history;
-    if (p->config->hyper_dynamic)
-        streams_fold(s, &of);
+    streams_fold(s, &of);
     p->ops->hyper_fwd(p->ctx, &(struct hyper_args){ .N = p->N,
                                                     .d = p->config->d_model,
                                                     .n = s->stream->channels,
@@ -95,14 +83,14 @@ static const float *read_fwd(const struct sublayer *s, struct history *history)
                                                     .rstd = acts[STREAMS_RSTD],
                                                     .w = acts[STREAMS_W],
                                                     .x_in = s->acts->x_in });
-    streams_probe(s, projection(p->config));
+    streams_probe(s, &of);
     return s->acts->x_in;
 }
 
 static void read_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
-    const struct streams_matrices of = matrices(s);
+    const struct streams_params of = declared(p->config, 0);
     float *const *acts = s->acts->rule;
     p->ops->hyper_bwd(p->ctx, &(struct hyper_grad_args){ .N = p->N,
                                                          .d = p->config->d_model,
@@ -123,13 +111,7 @@ static void read_bwd(const struct sublayer *s)
                                                          .da = param_grad(p, s->slots[ALPHA_SCALE]),
                                                          .de = param_grad(p, s->slots[BETA_SCALE]),
                                                          .dWf = s->scratch[STREAMS_DWF] });
-    streams_probe_bwd(s, projection(p->config));
-    probe_grad(p, s->slots[ALPHA]);
-    probe_grad(p, s->slots[BETA]);
-    probe_grad(p, s->slots[ALPHA_SCALE]);
-    probe_grad(p, s->slots[BETA_SCALE]);
-    if (p->config->hyper_dynamic)
-        streams_fold_bwd(s, &of);
+    streams_fold_bwd(s, &of);
 }
 
 /* The projections are applied to each stream. */

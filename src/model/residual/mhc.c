@@ -7,11 +7,12 @@
 #include "model/residual/streams.h"
 #include "model/residual/table.h"
 
-/* Its parameters: those of part p, pre, post and res, from FIRST + 3 p on. */
+/* Its parameters: the norm, then those of each part from FIRST + 3 part on. */
 enum { NORM, FIRST };
 enum { PRE, POST, RES, PARTS };
 enum { WEIGHT, BIAS, SCALE, OF_PART };
-_Static_assert((int)FIRST + (int)OF_PART * (int)PARTS <= RULE_SLOTS && (int)STREAMS_ACTS <= RULE_ACTS &&
+enum { N_SLOTS = (int)FIRST + (int)OF_PART * (int)PARTS };
+_Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)STREAMS_ACTS <= RULE_ACTS &&
                    (int)STREAMS_SCRATCH <= RULE_SCRATCH,
                "the tables of workspace.h and params.h are too small for this rule");
 
@@ -21,9 +22,25 @@ static int slot_of(const struct sublayer *s, int part, int which)
     return s->slots[FIRST + OF_PART * part + which];
 }
 
-static struct streams_projection projection(const struct ddl_config *k)
+static struct streams_params declared(const struct ddl_config *k)
 {
-    return (struct streams_projection){ .groups = 1, .n_out = streams_weights(k) };
+    size_t n = k->streams, width = n * k->d_model;
+    const struct param_init matrix = param_init_matrix(k), zero = param_init_constant(0),
+                            one = param_init_constant(1), small = param_init_constant(0.01),
+                            near_identity = { INIT_OFF_DIAGONAL, -4 };
+    return (struct streams_params){ .n = N_SLOTS,
+                                    .norm = NORM,
+                                    .row = {
+                                        { "norm.weight", { width }, DDL_GROUP_NORM, one, 0, NULL },
+                                        { "pre.weight", { n, width }, DDL_GROUP_MATRIX, matrix, 0, NULL },
+                                        { "pre.bias", { n }, DDL_GROUP_BIAS, zero, 0, NULL },
+                                        { "pre.scale", { 1 }, DDL_GROUP_NORM, small, 0, NULL },
+                                        { "post.weight", { n, width }, DDL_GROUP_MATRIX, matrix, 0, NULL },
+                                        { "post.bias", { n }, DDL_GROUP_BIAS, zero, 0, NULL },
+                                        { "post.scale", { 1 }, DDL_GROUP_NORM, small, 0, NULL },
+                                        { "res.weight", { n * n, width }, DDL_GROUP_MATRIX, matrix, 0, NULL },
+                                        { "res.bias", { n * n }, DDL_GROUP_BIAS, near_identity, 0, NULL },
+                                        { "res.scale", { 1 }, DDL_GROUP_NORM, small, 0, NULL } } };
 }
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
@@ -33,62 +50,32 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
 
 static void params(struct param_plan *plan, int *slots)
 {
-    const struct ddl_config *k = plan->config;
-    size_t n = k->streams, width = n * k->d_model;
-    static const char *const names[PARTS][OF_PART] = { { "pre.weight", "pre.bias", "pre.scale" },
-                                                       { "post.weight", "post.bias", "post.scale" },
-                                                       { "res.weight", "res.bias", "res.scale" } };
-    const struct param_init matrix = param_init_matrix(k), zero = param_init_constant(0),
-                            small = param_init_constant(0.01), near_identity = { INIT_OFF_DIAGONAL, -4 };
-    const struct param_row norm = {
-        "norm.weight", { width }, DDL_GROUP_NORM, param_init_constant(1), 0, NULL
-    };
-    param_plan_add(plan, &norm, &slots[NORM]);
-    for (int part = 0; part < PARTS; part++) {
-        size_t rows = part == RES ? n * n : n;
-        int *slot = slots + FIRST + OF_PART * part;
-        const struct param_row weight = {
-            names[part][WEIGHT], { rows, width }, DDL_GROUP_MATRIX, matrix, 0, NULL
-        };
-        const struct param_row bias = {
-            names[part][BIAS], { rows }, DDL_GROUP_BIAS, part == RES ? near_identity : zero, 0, NULL
-        };
-        const struct param_row scale = { names[part][SCALE], { 1 }, DDL_GROUP_NORM, small, 0, NULL };
-        param_plan_add(plan, &weight, &slot[WEIGHT]);
-        param_plan_add(plan, &bias, &slot[BIAS]);
-        param_plan_add(plan, &scale, &slot[SCALE]);
-    }
+    const struct streams_params of = declared(plan->config);
+    streams_declare(plan, &of, slots);
 }
 
 static void layout(const struct layout *l, float **acts)
 {
-    streams_layout(l, projection(l->config), acts);
+    const struct streams_params of = declared(l->config);
+    streams_layout(l, &of, acts);
 }
 
 static void scratch(const struct layout *l, float **out)
 {
-    streams_scratch(l, projection(l->config), out);
+    const struct streams_params of = declared(l->config);
+    streams_scratch(l, &of, out);
 }
 
 static size_t most_sums(const struct ddl_config *config)
 {
-    return streams_sums(config, projection(config));
-}
-
-static struct streams_matrices matrices(const struct sublayer *s)
-{
-    size_t n = s->p->config->streams;
-    return (struct streams_matrices){ .n = n,
-                                      .norm = s->slots[NORM],
-                                      .matrix = { slot_of(s, PRE, WEIGHT), slot_of(s, POST, WEIGHT),
-                                                  slot_of(s, RES, WEIGHT) },
-                                      .rows = { n, n, n * n } };
+    const struct streams_params of = declared(config);
+    return streams_sums(config, &of);
 }
 
 static const float *read_fwd(const struct sublayer *s, struct history *history)
 {
     const struct pass *p = s->p;
-    const struct streams_matrices of = matrices(s);
+    const struct streams_params of = declared(p->config);
     float *const *acts = s->acts->rule;
     struct mhc_args args = { .N = p->N,
                              .d = p->config->d_model,
@@ -109,14 +96,14 @@ static const float *read_fwd(const struct sublayer *s, struct history *history)
     }
     streams_fold(s, &of);
     p->ops->mhc_fwd(p->ctx, &args);
-    streams_probe(s, projection(p->config));
+    streams_probe(s, &of);
     return s->acts->x_in;
 }
 
 static void read_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
-    const struct streams_matrices of = matrices(s);
+    const struct streams_params of = declared(p->config);
     float *const *acts = s->acts->rule;
     struct mhc_grad_args args = { .N = p->N,
                                   .d = p->config->d_model,
@@ -139,11 +126,6 @@ static void read_bwd(const struct sublayer *s)
         args.dscale[part] = param_grad(p, slot_of(s, part, SCALE));
     }
     p->ops->mhc_bwd(p->ctx, &args);
-    streams_probe_bwd(s, projection(p->config));
-    for (int part = 0; part < PARTS; part++) {
-        probe_grad(p, slot_of(s, part, BIAS));
-        probe_grad(p, slot_of(s, part, SCALE));
-    }
     streams_fold_bwd(s, &of);
 }
 

@@ -72,40 +72,64 @@ const struct state_form streams_form = {
     .readout_bwd = readout_streams_bwd,
 };
 
-/* ---- sizes ---- */
+/* ---- parameters and sizes ---- */
 
 size_t streams_weights(const struct ddl_config *config)
 {
     return config->streams * (config->streams + 2);
 }
 
+static bool is_matrix(const struct streams_params *of, size_t i)
+{
+    return of->row[i].group == DDL_GROUP_MATRIX;
+}
+
+/* Vectors of a token that the matrices project, n or 1; 0 without matrices. */
+static size_t groups(const struct ddl_config *k, const struct streams_params *of)
+{
+    for (size_t i = 0; i < of->n; i++) {
+        if (is_matrix(of, i))
+            return k->streams * k->d_model / of->row[i].shape[1];
+    }
+    return 0;
+}
+
 /* Numbers of Wf. */
-static size_t projected(const struct ddl_config *k, struct streams_projection by)
+static size_t projected(const struct streams_params *of)
 {
-    return by.groups ? by.n_out * k->streams * k->d_model / by.groups : 0;
+    size_t sum = 0;
+    for (size_t i = 0; i < of->n; i++)
+        sum += is_matrix(of, i) ? of->row[i].shape[0] * of->row[i].shape[1] : 0;
+    return sum;
 }
 
-void streams_layout(const struct layout *l, struct streams_projection by, float **acts)
+void streams_declare(struct param_plan *plan, const struct streams_params *of, int *slots)
 {
-    bool projects = by.groups > 0;
+    for (size_t i = 0; i < of->n; i++)
+        param_plan_add(plan, &of->row[i], &slots[i]);
+}
+
+void streams_layout(const struct layout *l, const struct streams_params *of, float **acts)
+{
+    size_t projections = groups(l->config, of);
     acts[STREAMS_W] = layout_rows(l, true, streams_weights(l->config));
-    acts[STREAMS_T] = layout_rows(l, projects, streams_weights(l->config));
-    acts[STREAMS_RSTD] = layout_rows(l, projects, by.groups);
-    acts[STREAMS_WF] = layout_floats(l, projects, projected(l->config, by), 1);
+    acts[STREAMS_T] = layout_rows(l, projections > 0, streams_weights(l->config));
+    acts[STREAMS_RSTD] = layout_rows(l, projections > 0, projections);
+    acts[STREAMS_WF] = layout_floats(l, projections > 0, projected(of), 1);
 }
 
-void streams_scratch(const struct layout *l, struct streams_projection by, float **out)
+void streams_scratch(const struct layout *l, const struct streams_params *of, float **out)
 {
-    bool projects = by.groups > 0;
+    bool projects = groups(l->config, of) > 0;
     out[STREAMS_DW] = layout_rows(l, true, streams_weights(l->config));
     out[STREAMS_DZ] = layout_rows(l, projects, streams_weights(l->config));
-    out[STREAMS_DWF] = layout_floats(l, projects, projected(l->config, by), 1);
+    out[STREAMS_DWF] = layout_floats(l, projects, projected(of), 1);
 }
 
-size_t streams_sums(const struct ddl_config *config, struct streams_projection by)
+size_t streams_sums(const struct ddl_config *config, const struct streams_params *of)
 {
     enum { SCALES = 3 };
-    return projected(config, by) + streams_weights(config) + SCALES;
+    return projected(of) + streams_weights(config) + SCALES;
 }
 
 double streams_flops(const struct ddl_config *config)
@@ -120,54 +144,59 @@ bool streams_identity(const struct sublayer *s)
     return s->force && (s->force->keys & DDL_FORCE_MIX);
 }
 
-void streams_fold(const struct sublayer *s, const struct streams_matrices *of)
+void streams_fold(const struct sublayer *s, const struct streams_params *of)
 {
     const struct pass *p = s->p;
-    struct streams_fold_args args = {
-        .d = p->config->d_model, .n = of->n, .norm = param_value(p, of->norm), .Wf = s->acts->rule[STREAMS_WF]
-    };
-    for (size_t i = 0; i < 3; i++) {
-        args.rows[i] = of->rows[i];
-        args.W[i] = of->rows[i] ? param_value(p, of->matrix[i]) : NULL;
+    size_t projections = groups(p->config, of), m = 0;
+    if (projections == 0)
+        return;
+    struct streams_fold_args args = { .d = p->config->d_model,
+                                      .n = p->config->streams / projections,
+                                      .norm = param_value(p, s->slots[of->norm]),
+                                      .Wf = s->acts->rule[STREAMS_WF] };
+    for (size_t i = 0; i < of->n; i++) {
+        if (!is_matrix(of, i))
+            continue;
+        args.rows[m] = of->row[i].shape[0];
+        args.W[m++] = param_value(p, s->slots[i]);
     }
     p->ops->streams_fold_fwd(p->ctx, &args);
 }
 
-void streams_fold_bwd(const struct sublayer *s, const struct streams_matrices *of)
+void streams_fold_bwd(const struct sublayer *s, const struct streams_params *of)
 {
     const struct pass *p = s->p;
-    struct streams_fold_grad_args args = { .d = p->config->d_model,
-                                           .n = of->n,
-                                           .norm = param_value(p, of->norm),
-                                           .dWf = s->scratch[STREAMS_DWF],
-                                           .dnorm = param_grad(p, of->norm) };
-    for (size_t i = 0; i < 3 && of->rows[i]; i++) {
-        args.rows[i] = of->rows[i];
-        args.W[i] = param_value(p, of->matrix[i]);
-        args.dW[i] = param_grad(p, of->matrix[i]);
+    size_t projections = groups(p->config, of), m = 0;
+    if (projections)
+        probe_tensor(p, "dprojections", s->scratch[STREAMS_DZ], streams_weights(p->config));
+    probe_tensor(p, "dX", s->stream->dX, s->stream->channels * p->config->d_model);
+    if (projections) {
+        struct streams_fold_grad_args args = { .d = p->config->d_model,
+                                               .n = p->config->streams / projections,
+                                               .norm = param_value(p, s->slots[of->norm]),
+                                               .dWf = s->scratch[STREAMS_DWF],
+                                               .dnorm = param_grad(p, s->slots[of->norm]) };
+        for (size_t i = 0; i < of->n; i++) {
+            if (!is_matrix(of, i))
+                continue;
+            args.rows[m] = of->row[i].shape[0];
+            args.W[m] = param_value(p, s->slots[i]);
+            args.dW[m++] = param_grad(p, s->slots[i]);
+        }
+        p->ops->streams_fold_bwd(p->ctx, &args);
     }
-    p->ops->streams_fold_bwd(p->ctx, &args);
-    probe_grad(p, of->norm);
-    for (size_t i = 0; i < 3 && of->rows[i]; i++)
-        probe_grad(p, of->matrix[i]);
+    for (size_t i = 0; i < of->n; i++)
+        probe_grad(p, s->slots[i]);
 }
 
-void streams_probe(const struct sublayer *s, struct streams_projection by)
+void streams_probe(const struct sublayer *s, const struct streams_params *of)
 {
     const struct pass *p = s->p;
     size_t weights = streams_weights(p->config);
-    if (by.groups)
+    if (groups(p->config, of))
         probe_tensor(p, "projections", s->acts->rule[STREAMS_T], weights);
     probe_tensor(p, "mixing", s->acts->rule[STREAMS_W], weights);
     probe_tensor(p, "x_in", s->acts->x_in, p->config->d_model);
-}
-
-void streams_probe_bwd(const struct sublayer *s, struct streams_projection by)
-{
-    const struct pass *p = s->p;
-    if (by.groups)
-        probe_tensor(p, "dprojections", s->scratch[STREAMS_DZ], streams_weights(p->config));
-    probe_tensor(p, "dX", s->stream->dX, s->stream->channels * p->config->d_model);
 }
 
 const float *streams_read_again(const struct sublayer *s)

@@ -11,36 +11,37 @@ enum { STREAMS_W, STREAMS_T, STREAMS_RSTD, STREAMS_WF, STREAMS_ACTS };
 /* Scratch: the gradients of w, of Wf X, and of Wf. */
 enum { STREAMS_DW, STREAMS_DZ, STREAMS_DWF, STREAMS_SCRATCH };
 
-/* What Wf projects: `groups` vectors of a token, each with n_out projections; groups = 0: none. */
-struct streams_projection {
-    size_t groups, n_out;
+/* The parameters of a rule in a sublayer: one row per slot. The matrices (DDL_GROUP_MATRIX; at most three,
+ * with d or n d columns each) project the state, divided by its root mean square and times the norm's weight:
+ * by stream, or all streams of a token. Without matrices w does not depend on the state. */
+struct streams_params {
+    size_t n;
+    int norm; /* slot of the norm's weight */
+    struct param_row row[RULE_SLOTS];
 };
 
 extern const struct state_form streams_form;
 
 /* n (n + 2). */
 size_t streams_weights(const struct ddl_config *config);
-void streams_layout(const struct layout *l, struct streams_projection by, float **acts);
-void streams_scratch(const struct layout *l, struct streams_projection by, float **out);
+/* What the rules' members of these names do with the parameters. */
+void streams_declare(struct param_plan *plan, const struct streams_params *of, int *slots);
+void streams_layout(const struct layout *l, const struct streams_params *of, float **acts);
+void streams_scratch(const struct layout *l, const struct streams_params *of, float **out);
 /* Sums over rows of the gradients of Wf and of the other parameters. */
-size_t streams_sums(const struct ddl_config *config, struct streams_projection by);
+size_t streams_sums(const struct ddl_config *config, const struct streams_params *of);
 /* Operations of reading, mixing and writing, for a token. */
 double streams_flops(const struct ddl_config *config);
 
 /* Whether the mixing matrices are forced to the identity. */
 bool streams_identity(const struct sublayer *s);
-/* Parameters that are projected: those of a norm and up to three matrices, of `rows` rows each. */
-struct streams_matrices {
-    size_t n; /* streams that a row of the matrices spans: n, or 1 */
-    int norm, matrix[3];
-    size_t rows[3];
-};
-/* Wf, and from its gradient those of the parameters. */
-void streams_fold(const struct sublayer *s, const struct streams_matrices *of);
-void streams_fold_bwd(const struct sublayer *s, const struct streams_matrices *of);
-/* Reports the activations of a read that was just computed to the probe, and the gradients of it. */
-void streams_probe(const struct sublayer *s, struct streams_projection by);
-void streams_probe_bwd(const struct sublayer *s, struct streams_projection by);
+/* Wf of a read, if there are matrices. */
+void streams_fold(const struct sublayer *s, const struct streams_params *of);
+/* From the gradient of Wf those of the norm and the matrices. Reports the gradients of the read to the probe.
+ */
+void streams_fold_bwd(const struct sublayer *s, const struct streams_params *of);
+/* Reports the activations of a read that was just computed to the probe. */
+void streams_probe(const struct sublayer *s, const struct streams_params *of);
 
 /* Members of the rules. */
 const float *streams_read_again(const struct sublayer *s);
