@@ -15,9 +15,8 @@
 
 enum { V = 67, CONTEXT = 40, SLOTS = 11 };
 
-static const char *const presets[] = {
-    "baseline", "ddl-1", "ddl-tc-ec", "ddl-cc-ec", "hyper", "mhc", "mixed"
-};
+static const char *const presets[] = { "baseline", "ddl-1", "ddl-tc-ec", "ddl-cc-ec",
+                                       "hyper",    "mhc",   "attnres",   "mixed" };
 enum { PRESETS = sizeof presets / sizeof *presets, PRECISIONS = 3 };
 
 static struct ddl_config config_of(const char *preset)

@@ -283,10 +283,22 @@ def ddl_verifies_controls():
     controls = [delta | dict(ddl_beta_constant=True), delta | dict(ddl_beta_constant=True, ddl_beta_constant_value=0.4, ddl_value_channels=3),
                 dict(ddl_residual="gated", ddl_beta_constant=True, ddl_beta_constant_value=0.6, ddl_beta_single_linear=False),
                 dict(mlp_size=200), delta | dict(mlp_size=39)]
+    # Odd widths, heads narrower and wider than the model, blocks longer than the depth or that do not divide it, one layer.
+    odd = dict(hidden_size=37, num_attention_heads=3, head_dim=10, mlp_size=41)
+    controls += [odd | dict(ddl_residual="attnres", ddl_attnres_block=block, num_hidden_layers=layers) for block, layers in ((1, 1), (2, 1), (4, 3), (5, 4), (64, 2))]
+    controls += [odd | dict(ddl_f_norm=True, num_hidden_layers=1), odd | dict(ddl_residual="laurel", ddl_laurel_rank=3, ddl_f_norm=True),
+                 odd | dict(ddl_residual_by_layer=["highway", "delta", "gated"], ddl_f_norm=True, ddl_beta_max=0.7),
+                 odd | delta | dict(ddl_beta_max=1.0, ddl_steps=2, ddl_value_channels=3, ddl_compress="channel", head_dim=16),
+                 odd | dict(ddl_residual="gated", ddl_beta_max=5.0, ddl_beta_init=4.5, dense_average=True, dense_period=2)]
     torch.manual_seed(6)
     for i, changes in enumerate(controls):
         out = cases / f"case-{i}"
-        ddl_torch.save(ddl_torch.Model(ddl_torch.Config(**SMALL, **changes)), out)
+        model = ddl_torch.Model(ddl_torch.Config(**(SMALL | changes)))
+        if changes.get("ddl_residual") == "attnres":
+            for name, weight in model.named_parameters():
+                if ".query." in name or name == "readout.query.weight":
+                    torch.nn.init.normal_(weight)
+        ddl_torch.save(model, out)
         tokens = torch.randint(0, SMALL["vocab_size"], (2, 13))
         write_expected(out, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), rng)
     for precision in (["--backend", "cpu"], ["--backend", "ref"]):

@@ -10,6 +10,7 @@ program=$1
 source=$2
 scratch=$3
 steps=150
+model=ddl-cc-ec
 ranks_tried="2 3 4" kills=3 disks="40 250 730"
 ! is_sample || ranks_tried="2 3" kills=1 disks=250
 need_mpirun "${4:-}"
@@ -41,7 +42,7 @@ train() {
     forget_ranks
     # shellcheck disable=SC2086 # words of the launcher
     timeout -k 5 "${DDL_MPI_TIMEOUT:-600}" $mpirun -n "$ranks" sh -c "$prepare" "$scratch" \
-        "$program" train --model ddl-cc-ec --size micro --hidden-size 32 --seq 32 --batch 2 --global-batch 8 \
+        "$program" train --model $model --size micro --hidden-size 32 --seq 32 --batch 2 --global-batch 8 \
         --train-data "$scratch/data" --threads 1 --steps $steps --warmup 4 --lr 1e-3 --val-every 25 --val-tokens 2000 \
         --checkpoint-every 10 --log-every 1 --comm-bucket 16384 --out "$scratch/$out" "$@" >"$scratch/log" 2>&1
 }
@@ -112,6 +113,18 @@ killed() {
     same_run "ranks-$1" "killed-$1"
 }
 
+# The sources of attention over depth are memory of a rank.
+sources_of_ranks() {
+    model=attnres-block steps=40
+    train 1 depth
+    train 2 depth-2
+    same_losses depth depth-2 1e-4
+    signaled "wait_for_step depth-killed" 2 depth-killed 1 KILL || true
+    # shellcheck disable=SC2046
+    train 2 depth-killed $(resume_of depth-killed)
+    same_run depth-2 depth-killed
+}
+
 # A signal to one rank stops all of them after a step, with a checkpoint.
 terminated() {
     status=0
@@ -178,6 +191,7 @@ different() {
 check ranks_have_the_losses_of_one ranks_of_one
 check killed_2 killed 2
 check by_time by_time
+check sources_of_ranks sources_of_ranks
 check_full killed_4 killed 4
 check_full terminated terminated TERM
 check_full preempted terminated USR1

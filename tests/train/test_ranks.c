@@ -134,6 +134,7 @@ static void losses_are_those_of_one_rank(void **state)
                   { "baseline", "ref", DDL_PRECISION_F32, DDL_COMM_F32, DDL_OVERLAP_OFF, 12, 1e-4 },
                   { "ddl-1", "cpu", DDL_PRECISION_F32, DDL_COMM_F32, DDL_OVERLAP_ON, 11, 1e-4 },
                   { "ddl-tc-ec", "cpu", DDL_PRECISION_BF16, DDL_COMM_F32, DDL_OVERLAP_ON, 5, 2e-2 },
+                  { "attnres-block", "cpu", DDL_PRECISION_F32, DDL_COMM_F32, DDL_OVERLAP_ON, 11, 1e-4 },
                   { "ddl-cc", "cpu", DDL_PRECISION_F32, DDL_COMM_BF16, DDL_OVERLAP_ON, 12, 2e-2 } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_error err;

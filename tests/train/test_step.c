@@ -336,7 +336,8 @@ static void run_steps(struct setup *s, bool captured)
 static void a_captured_step_can_be_replayed(void **state)
 {
     (void)state;
-    static const char *const presets[] = { "baseline", "ddl-tc-ec", "ddl-cc-ec", "hyper", "denseformer" };
+    static const char *const presets[] = { "baseline", "ddl-tc-ec",   "ddl-cc-ec",
+                                           "hyper",    "denseformer", "attnres" };
     static const enum ddl_precision precisions[] = { DDL_PRECISION_F32, DDL_PRECISION_BF16 };
     for (size_t i = 0; i < 2 * (sizeof presets / sizeof *presets); i++) {
         float *found[2];

@@ -67,6 +67,8 @@ static void changes_nothing(void **state)
         { "gated", "cpu", DDL_PRECISION_BF16, DDL_RECOMPUTE_NONE },
         { "highway", "cpu", DDL_PRECISION_F32, DDL_RECOMPUTE_ELEMENTWISE },
         { "ddl-2step", "cpu", DDL_PRECISION_BF16, DDL_RECOMPUTE_BLOCK },
+        { "attnres", "cpu", DDL_PRECISION_F32, DDL_RECOMPUTE_NONE },
+        { "attnres-block", "cpu", DDL_PRECISION_BF16, DDL_RECOMPUTE_BLOCK },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_error err;

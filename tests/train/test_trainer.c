@@ -66,7 +66,8 @@ static void resumes_bit_for_bit(void **state)
     } cases[] = { { "baseline", "ref", DDL_ORDER_SEQUENTIAL },
                   { "ddl-cc-ec", "ref", DDL_ORDER_RANDOM },
                   { "ddl-cc-ec", "cpu", DDL_ORDER_RANDOM },
-                  { "ddl-tc-ec", "cpu", DDL_ORDER_SEQUENTIAL } };
+                  { "ddl-tc-ec", "cpu", DDL_ORDER_SEQUENTIAL },
+                  { "attnres", "cpu", DDL_ORDER_RANDOM } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_error err;
         struct ddl_train_config whole = a_run(cases[i].preset, cases[i].backend, "whole");
