@@ -205,6 +205,24 @@ static double mean_length(const struct ddl_shard_stats *stats)
                             : (double)NAN;
 }
 
+/* Tokens that are counted as targets. */
+static uint64_t counted_tokens(const struct ddl_shard_stats *stats)
+{
+    return stats->tokens - stats->groups[0];
+}
+
+static json_t *groups_json(const struct ddl_shard_stats *stats)
+{
+    json_t *groups = json_object();
+    for (int g = 1; g < DDL_MASK_GROUPS; g++) {
+        char name[8];
+        snprintf(name, sizeof name, "%d", g);
+        if (stats->groups[g])
+            json_object_set_new(groups, name, json_integer((json_int_t)stats->groups[g]));
+    }
+    return groups;
+}
+
 static json_t *stats_json(const char *path, int width, const struct ddl_shard_stats *stats)
 {
     json_t *row =
@@ -214,6 +232,8 @@ static json_t *stats_json(const char *path, int width, const struct ddl_shard_st
         json_object_set_new(row, "bytes_per_token", json_integer(width));
     json_object_set_new(row, "mean_document_tokens",
                         stats->documents ? json_real(mean_length(stats)) : json_null());
+    if (stats->masked)
+        json_object_set_new(row, "groups", groups_json(stats));
     return row;
 }
 
@@ -229,6 +249,14 @@ static void print_stats(const char *path, int width, const struct ddl_shard_stat
     else
         printf("  %20s", "");
     printf("  %s\n", printable(path));
+    if (!stats->masked)
+        return;
+    printf("%13" PRIu64 " tokens counted by the mask, by group:", counted_tokens(stats));
+    for (int g = 1; g < DDL_MASK_GROUPS; g++) {
+        if (stats->groups[g])
+            printf(" %d: %" PRIu64, g, stats->groups[g]);
+    }
+    putchar('\n');
 }
 
 /* Progress of a scan of shards. */
@@ -265,6 +293,9 @@ static void scan_files(const ddl_shards *shards, int32_t end_of_text, struct ddl
         progress_line_clear(&line);
         all->tokens += stats.tokens;
         all->documents += stats.documents;
+        all->masked = all->masked || stats.masked;
+        for (int g = 0; g < DDL_MASK_GROUPS; g++)
+            all->groups[g] += stats.groups[g];
         if (stats.largest > all->largest)
             all->largest = stats.largest;
         print_file(shards, i, &stats, files);

@@ -17,7 +17,8 @@ extern "C" {
 /* A memory-mapped set of shards: one file, the .bin files of a folder, a pattern "dir/prefix_*.bin", or
  * several of these separated by commas. The files, in name order, form one sequence of tokens. See
  * enum ddl_shards_format for the files. Opening fails if the size, magic, version or count of a file is
- * wrong, or if the set has no tokens. Immutable after opening: any number of threads may read. */
+ * wrong, if a mask has another size, or if the set has no tokens or counts none. Immutable after opening: any
+ * number of threads may read. */
 typedef struct ddl_shards ddl_shards;
 /* Which files of a set are opened. A file is a training shard if "train" is a word of its name, and a
  * validation shard if "val", "valid" or "validation" is one: train_000000.bin, val.bin,
@@ -64,14 +65,25 @@ DDL_API const char *ddl_shards_file(const ddl_shards *shards, size_t i, uint64_t
 /* Copies n tokens starting at position `start` to out; positions wrap around at the end. A uint32 token above
  * the int32 range is returned as a negative value; ddl_shards_check detects it. */
 DDL_API void ddl_shards_read(const ddl_shards *shards, uint64_t start, size_t n, int32_t *out);
+/* Copies n tokens from position `start` to out as ddl_shards_read does, but -1 in place of those that the
+ * mask of their shard ignores: a shard NAME.bin may have a mask NAME.mask in its folder, one byte per token.
+ * 0: the token is not counted as a target; g >= 1: it is, and belongs to group g. Without a mask all tokens
+ * are counted, in group 1. */
+DDL_API void ddl_shards_read_targets(const ddl_shards *shards, uint64_t start, size_t n, int32_t *out);
+/* Copies the bytes of the masks for n tokens from position `start` to out; 1 where there is no mask. */
+DDL_API void ddl_shards_read_groups(const ddl_shards *shards, uint64_t start, size_t n, unsigned char *out);
+DDL_API size_t ddl_shards_n_masks(const ddl_shards *shards); /* files with a mask */
 /* Checks that every token is below vocab_size; the error states file, position and token. Reads all files
  * once. progress, in tokens, may be NULL. */
 DDL_API ddl_status ddl_shards_check(const ddl_shards *shards, size_t vocab_size, ddl_progress_fn *progress,
                                     void *user, struct ddl_error *err);
+enum { DDL_MASK_GROUPS = 256 /* values of a byte of a mask */ };
 /* Statistics of one file, computed in one pass. A document begins at each token equal to end_of_text. */
 struct ddl_shard_stats {
     uint64_t tokens, largest_at, documents; /* total; index of the largest; that begin here */
     uint32_t largest;                       /* token */
+    bool masked;                            /* it has a mask */
+    uint64_t groups[DDL_MASK_GROUPS];       /* tokens by the byte of the mask: group 0 is ignored */
 };
 /* Computes stats of file i; no documents are counted if end_of_text is negative. progress, in tokens of the
  * whole set, may be NULL; the result is DDL_OK or DDL_E_INTERRUPTED. */
@@ -119,7 +131,8 @@ struct ddl_loader {
     size_t T;                 /* tokens of a sequence */
     uint64_t position;        /* sequences returned so far: save it to resume */
 };
-/* Reads the next B sequences into tokens and targets (B, T), host memory. Advances the position of loader. */
+/* Reads the next B sequences into tokens and targets (B, T), host memory; a target that a mask ignores is -1.
+ * Advances the position of loader. */
 DDL_API void ddl_loader_next(struct ddl_loader *loader, size_t B, int32_t *tokens, int32_t *targets);
 
 /* `ddl data build`: converts text to shards. The tokenizer's <|endoftext|> precedes every document. The

@@ -23,6 +23,6 @@ void ddl_loader_next(struct ddl_loader *loader, size_t B, int32_t *tokens, int32
     for (size_t b = 0; b < B; b++) {
         uint64_t start = sequence_start(loader, loader->position++);
         ddl_shards_read(loader->shards, start, loader->T, tokens + b * loader->T);
-        ddl_shards_read(loader->shards, start + 1, loader->T, targets + b * loader->T);
+        ddl_shards_read_targets(loader->shards, start + 1, loader->T, targets + b * loader->T);
     }
 }

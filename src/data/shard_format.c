@@ -20,6 +20,15 @@ bool ddl_shard_is_built(const char *name)
     return false;
 }
 
+bool ddl_shard_mask_path(char *path, size_t size, const char *shard)
+{
+    size_t length = strlen(shard);
+    if (length >= 4 && strcmp(shard + length - 4, ".bin") == 0)
+        length -= 4;
+    int n = snprintf(path, size, "%.*s.mask", (int)length, shard);
+    return n > 0 && (size_t)n < size;
+}
+
 void ddl_tokens_pack(unsigned char *bytes, const int32_t *ids, size_t n, int width)
 {
     for (size_t i = 0; i < n; i++) {

@@ -22,6 +22,9 @@ void ddl_shard_name(char name[DDL_SHARD_NAME], int split, size_t i);
 /* True if a build writes shards of this name. */
 bool ddl_shard_is_built(const char *name);
 
+/* Path of the mask of a shard: its name with .mask in place of .bin. False if it does not fit. */
+bool ddl_shard_mask_path(char *path, size_t size, const char *shard);
+
 /* Converts n tokens to little-endian integers of `width` bytes, and back. */
 void ddl_tokens_pack(unsigned char *bytes, const int32_t *ids, size_t n, int width);
 void ddl_tokens_unpack(int32_t *ids, const unsigned char *bytes, size_t n, int width);

@@ -16,7 +16,8 @@ struct shard {
     char *path;
     struct ddl_file_map map;
     struct ddl_shard_layout layout;
-    uint64_t start; /* tokens of the set before this file */
+    uint64_t start;           /* tokens of the set before this file */
+    struct ddl_file_map mask; /* one byte per token; data is NULL without a mask */
 };
 
 struct ddl_shards {
@@ -179,6 +180,33 @@ static void select_files(ddl_shards *shards, struct paths *paths, int split)
     paths->n = kept;
 }
 
+/* The mask beside a shard, if there is one. */
+static ddl_status open_mask(struct shard *shard, struct ddl_error *err)
+{
+    char path[2048];
+    if (!ddl_shard_mask_path(path, sizeof path, shard->path) || !ddl_file_exists(path))
+        return DDL_OK;
+    ddl_status status = ddl_file_map_open(&shard->mask, path, err);
+    if (!status && shard->mask.size != shard->layout.tokens)
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: expected %llu bytes, one per token of %s, found %zu",
+                               path, (unsigned long long)shard->layout.tokens, shard->path, shard->mask.size);
+    return status;
+}
+
+/* Whether a target is counted. Reads no more than the ignored ones before it. */
+static bool counts_any(const ddl_shards *shards)
+{
+    for (size_t i = 0; i < shards->n; i++) {
+        const struct shard *shard = &shards->files[i];
+        uint64_t at = 0;
+        while (shard->mask.data && at < shard->layout.tokens && shard->mask.data[at] == 0)
+            at++;
+        if (at < shard->layout.tokens)
+            return true;
+    }
+    return false;
+}
+
 static ddl_status open_all(ddl_shards *shards, struct paths *paths, int format, struct ddl_error *err)
 {
     shards->files = calloc(paths->n, sizeof *shards->files);
@@ -192,6 +220,8 @@ static ddl_status open_all(ddl_shards *shards, struct paths *paths, int format, 
         if (!status)
             status = ddl_shard_layout_find(&shard->layout, shard->path, shard->map.data, shard->map.size,
                                            format, err);
+        if (!status)
+            status = open_mask(shard, err);
         if (status)
             return status;
         shard->start = shards->tokens;
@@ -216,6 +246,8 @@ ddl_status ddl_shards_open_with(ddl_shards **out, const char *path, const struct
     if (!status && shards->tokens == 0)
         status = ddl_error_set(err, DDL_E_FORMAT, "%s: no tokens in %zu file%s", path, shards->n,
                                shards->n == 1 ? "" : "s");
+    if (!status && !counts_any(shards))
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: the masks of these shards count no token", path);
     paths_free(&paths);
     if (status) {
         ddl_shards_close(shards);
@@ -236,6 +268,7 @@ void ddl_shards_close(ddl_shards *shards)
         return;
     for (size_t i = 0; i < shards->n; i++) {
         ddl_file_map_close(&shards->files[i].map);
+        ddl_file_map_close(&shards->files[i].mask);
         free(shards->files[i].path);
     }
     free(shards->files);
@@ -307,31 +340,75 @@ int32_t ddl_shards_usual_end_of_text(const ddl_shards *shards)
     return shards->files[0].layout.end_of_text;
 }
 
-void ddl_shards_read(const ddl_shards *shards, uint64_t start, size_t n, int32_t *out)
+/* Tokens of one file. */
+struct span {
+    const struct shard *shard;
+    uint64_t offset; /* of the first token in the file */
+    size_t n;
+};
+
+/* The part of [at, at + n) that begins with `at` and is in one file; positions wrap around. */
+static struct span span_at(const ddl_shards *shards, uint64_t at, size_t n)
 {
     assert(shards->tokens > 0);
-    uint64_t at = start % shards->tokens;
-    size_t file = file_of(shards, at);
-    while (n > 0) {
-        const struct shard *shard = &shards->files[file];
-        uint64_t offset = at - shard->start, left = shard->layout.tokens - offset;
-        size_t take = left < n ? (size_t)left : n;
-        const unsigned char *p = shard_tokens(shard) + offset * (uint64_t)shard->layout.width;
-        if (shard->layout.width == 2) {
-            for (size_t i = 0; i < take; i++)
-                out[i] = (int32_t)token_at(p + 2 * i, 2);
-        } else {
-            for (size_t i = 0; i < take; i++)
-                out[i] = (int32_t)token_at(p + 4 * i, 4);
-        }
-        out += take;
-        n -= take;
-        at += take;
-        if (++file == shards->n) {
-            file = 0;
-            at = 0;
-        }
+    at %= shards->tokens;
+    const struct shard *shard = &shards->files[file_of(shards, at)];
+    uint64_t offset = at - shard->start, left = shard->layout.tokens - offset;
+    return (struct span){ shard, offset, left < n ? (size_t)left : n };
+}
+
+static void copy_tokens(const struct span *span, int32_t *out)
+{
+    int width = span->shard->layout.width;
+    const unsigned char *p = shard_tokens(span->shard) + span->offset * (uint64_t)width;
+    if (width == 2) {
+        for (size_t i = 0; i < span->n; i++)
+            out[i] = (int32_t)token_at(p + 2 * i, 2);
+    } else {
+        for (size_t i = 0; i < span->n; i++)
+            out[i] = (int32_t)token_at(p + 4 * i, 4);
     }
+}
+
+void ddl_shards_read(const ddl_shards *shards, uint64_t start, size_t n, int32_t *out)
+{
+    for (size_t done = 0; done < n;) {
+        struct span span = span_at(shards, start + done, n - done);
+        copy_tokens(&span, out + done);
+        done += span.n;
+    }
+}
+
+void ddl_shards_read_targets(const ddl_shards *shards, uint64_t start, size_t n, int32_t *out)
+{
+    for (size_t done = 0; done < n;) {
+        struct span span = span_at(shards, start + done, n - done);
+        const unsigned char *mask = span.shard->mask.data;
+        copy_tokens(&span, out + done);
+        for (size_t i = 0; mask && i < span.n; i++)
+            out[done + i] = mask[span.offset + i] ? out[done + i] : -1;
+        done += span.n;
+    }
+}
+
+void ddl_shards_read_groups(const ddl_shards *shards, uint64_t start, size_t n, unsigned char *out)
+{
+    for (size_t done = 0; done < n;) {
+        struct span span = span_at(shards, start + done, n - done);
+        if (span.shard->mask.data)
+            memcpy(out + done, span.shard->mask.data + span.offset, span.n);
+        else
+            memset(out + done, 1, span.n);
+        done += span.n;
+    }
+}
+
+size_t ddl_shards_n_masks(const ddl_shards *shards)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < shards->n; i++)
+        n += shards->files[i].mask.data != NULL;
+    return n;
 }
 
 /* Adds tokens [first, last) of the file to *stats. */
@@ -347,6 +424,7 @@ static void scan_part(const struct shard *shard, uint64_t first, uint64_t last, 
         }
         if (end_of_text >= 0 && token == (uint32_t)end_of_text)
             stats->documents++;
+        stats->groups[shard->mask.data ? shard->mask.data[i] : 1]++;
     }
 }
 
@@ -356,7 +434,7 @@ ddl_status ddl_shards_scan(const ddl_shards *shards, size_t file, int32_t end_of
 {
     const uint64_t part = 1 << 22; /* tokens between calls of progress: some milliseconds */
     const struct shard *shard = &shards->files[file];
-    *stats = (struct ddl_shard_stats){ .tokens = shard->layout.tokens };
+    *stats = (struct ddl_shard_stats){ .tokens = shard->layout.tokens, .masked = shard->mask.data != NULL };
     for (uint64_t done = 0; done < shard->layout.tokens;) {
         uint64_t left = shard->layout.tokens - done, end = done + (left < part ? left : part);
         scan_part(shard, done, end, end_of_text, stats);

@@ -191,6 +191,7 @@ ddl_status ddl_inspect_batch(ddl_inspection *in, const struct ddl_batch *batch, 
 /* Where tokens come from: `count` of them; read copies n from `start` on. */
 struct token_source {
     void (*read)(const void *from, uint64_t start, size_t n, int32_t *out);
+    void (*read_targets)(const void *from, uint64_t start, size_t n, int32_t *out); /* -1: ignored */
     const void *from;
     uint64_t count;
 };
@@ -198,6 +199,11 @@ struct token_source {
 static void read_shards(const void *from, uint64_t start, size_t n, int32_t *out)
 {
     ddl_shards_read(from, start, n, out);
+}
+
+static void read_targets_of_shards(const void *from, uint64_t start, size_t n, int32_t *out)
+{
+    ddl_shards_read_targets(from, start, n, out);
 }
 
 static void read_ids(const void *from, uint64_t start, size_t n, int32_t *out)
@@ -225,12 +231,12 @@ static ddl_status run_pass(struct ddl_inspection *in, const struct token_source 
     size_t N = B * T, rest = source->count - start > N ? N : N - 1;
     int32_t *tokens = buffer, *targets = buffer + N;
     source->read(source->from, start, N, tokens);
-    source->read(source->from, start + 1, rest, targets);
+    source->read_targets(source->from, start + 1, rest, targets);
     if (rest < N)
         targets[N - 1] = -1;
     ddl_status status = check_tokens(in, start, N, tokens, err);
-    if (!status)
-        status = check_tokens(in, start + 1, rest, targets, err);
+    if (!status && targets[N - 1] >= 0) /* the other targets are tokens */
+        status = check_tokens(in, start + N, 1, targets + N - 1, err);
     return status ? status : ddl_inspect_batch(in, &(struct ddl_batch){ B, T, tokens, targets }, err);
 }
 
@@ -293,7 +299,8 @@ ddl_status ddl_inspect_shards(ddl_inspection **out, ddl_model *model, const ddl_
                               const struct ddl_inspect_config *config, ddl_progress_fn *progress, void *user,
                               struct ddl_error *err)
 {
-    const struct token_source source = { read_shards, shards, ddl_shards_count(shards) };
+    const struct token_source source = { read_shards, read_targets_of_shards, shards,
+                                         ddl_shards_count(shards) };
     return inspect_source(out, model, &source, config, progress, user, err);
 }
 
@@ -301,7 +308,7 @@ ddl_status ddl_inspect_ids(ddl_inspection **out, ddl_model *model, const int32_t
                            const struct ddl_inspect_config *config, ddl_progress_fn *progress, void *user,
                            struct ddl_error *err)
 {
-    const struct token_source source = { read_ids, ids, n };
+    const struct token_source source = { read_ids, read_ids, ids, n };
     return inspect_source(out, model, &source, config, progress, user, err);
 }
 

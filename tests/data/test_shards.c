@@ -329,6 +329,66 @@ static void absent(void **state)
     assert_says(&err, "a_1.bin: 1 bytes");
 }
 
+/* a_0 has tokens 0 .. 4, a_1 token 5, a_2 tokens 6 .. 12; a_1 has no mask. */
+static void masks(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t start;
+        size_t n;
+        int32_t targets[8];
+        unsigned char groups[8];
+    } reads[] = {
+        { 0, 6, { -1, 1, 2, -1, 4, 5 }, { 0, 1, 2, 0, 255, 1 } },
+        { 4, 4, { 4, 5, -1, -1 }, { 255, 1, 0, 0 } },
+        { 11, 4, { -1, 12, -1, 1 }, { 0, 3, 0, 1 } },
+    };
+    write_set();
+    write_file(scratch_path("set/a_0.mask"), "\0\1\2\0\377", 5);
+    write_file(scratch_path("set/a_2.mask"), "\0\0\0\0\0\0\3", 7);
+    ddl_shards *shards = open_ok(scratch_path("set/a_*.bin"));
+    assert_int_equal(ddl_shards_n_masks(shards), 2);
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+        int32_t targets[8], tokens[8];
+        unsigned char groups[8];
+        ddl_shards_read_targets(shards, reads[i].start, reads[i].n, targets);
+        ddl_shards_read_groups(shards, reads[i].start, reads[i].n, groups);
+        ddl_shards_read(shards, reads[i].start, reads[i].n, tokens);
+        assert_memory_equal(targets, reads[i].targets, reads[i].n * sizeof *targets);
+        assert_memory_equal(groups, reads[i].groups, reads[i].n);
+        for (size_t j = 0; j < reads[i].n; j++)
+            assert_int_equal(tokens[j], (reads[i].start + j) % 13);
+    }
+    struct ddl_loader loader = { .shards = shards, .order = DDL_ORDER_SEQUENTIAL, .T = 3 };
+    int32_t tokens[6], targets[6];
+    ddl_loader_next(&loader, 2, tokens, targets);
+    assert_memory_equal(targets, ((int32_t[]){ 1, 2, -1, 4, 5, -1 }), sizeof targets);
+    struct ddl_shard_stats stats;
+    struct ddl_error err;
+    assert_ok(ddl_shards_scan(shards, 2, -1, &stats, NULL, NULL, &err), err);
+    assert_true(stats.masked && stats.groups[0] == 6 && stats.groups[3] == 1);
+    assert_ok(ddl_shards_scan(shards, 1, -1, &stats, NULL, NULL, &err), err);
+    assert_true(!stats.masked && stats.groups[1] == 1);
+    ddl_shards_close(shards);
+}
+
+static void wrong_masks(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_shards *shards;
+    write_set();
+    write_file(scratch_path("set/a_0.mask"), "\0\0\0\0", 4);
+    assert_int_equal(ddl_shards_open(&shards, scratch_path("set/a_0.bin"), &err), DDL_E_FORMAT);
+    assert_says(&err, "a_0.mask: expected 5 bytes, one per token of ");
+    assert_says(&err, "a_0.bin, found 4");
+    write_file(scratch_path("set/a_0.mask"), "\0\0\0\0\0", 5);
+    assert_int_equal(ddl_shards_open(&shards, scratch_path("set/a_0.bin"), &err), DDL_E_FORMAT);
+    assert_says(&err, "a_0.bin: the masks of these shards count no token");
+    assert_null(shards);
+    ddl_shards_close(open_ok(scratch_path("set/a_[01].bin")));
+}
+
 /* Written by the reference implementation, not by this program. */
 static void golden_shard(void **state)
 {
@@ -351,6 +411,8 @@ int main(void)
         cmocka_unit_test(vocabulary),
         cmocka_unit_test(broken_headers),
         cmocka_unit_test(absent),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(wrong_masks),
         cmocka_unit_test(golden_shard),
         cmocka_unit_test(formats),
     };

@@ -190,6 +190,67 @@ static void validation_does_not_depend_on_ranks(void **state)
     }
 }
 
+/* A mask that counts every fifth token, and none for long stretches: ranks and micro-batches have different
+ * numbers of targets, and some have none. */
+static void masks_are_means_over_all_ranks(void **state)
+{
+    (void)state;
+    enum { TOKENS = 5000, VAL_TOKENS = 700 };
+    unsigned char mask[TOKENS];
+    for (size_t i = 0; i < TOKENS; i++)
+        mask[i] = i % 5 == 0 && i / 100 % 3 == 0;
+    struct ddl_train_config plain = a_run("ddl-cc", "cpu", "plain");
+    struct ddl_error err;
+    assert_ok(ddl_train_run(&plain, NULL, NULL, &err), err);
+    struct ddl_train_config one = a_run("ddl-cc", "cpu", "one"), parts = a_run("ddl-cc", "cpu", "parts");
+    write_file(scratch_path("train.mask"), mask, TOKENS);
+    write_file(scratch_path("val.mask"), mask, VAL_TOKENS);
+    assert_ok(ddl_train_run(&one, NULL, NULL, &err), err);
+    parts.batch = 1;
+    assert_ok(ddl_train_run(&parts, NULL, NULL, &err), err);
+    assert_same_losses(one.out, parts.out, 1e-4);
+    for (size_t n = 2; n <= MAX_RANKS; n += 2) {
+        struct ddl_train_config t = one;
+        snprintf(t.out, sizeof t.out, "%s", scratch_path("ranks"));
+        remove_scratch("ranks");
+        run_ok(&t, n);
+        assert_same_losses(one.out, t.out, 1e-4);
+    }
+    struct ddl_run_log x, y;
+    assert_ok(ddl_run_log_read(&x, one.out, &err), err);
+    assert_ok(ddl_run_log_read(&y, plain.out, &err), err);
+    assert_true(x.points[0].loss != y.points[0].loss);
+    ddl_run_log_free(&x);
+    ddl_run_log_free(&y);
+    assert_int_equal(unlink(scratch_path("train.mask")) | unlink(scratch_path("val.mask")), 0);
+}
+
+/* A batch without counted targets is skipped, with a note; a validation without any is an error. */
+static void batches_without_targets(void **state)
+{
+    (void)state;
+    struct ddl_train_config t = a_run("ddl-cc", "cpu", "few");
+    unsigned char mask[5000] = { [4000] = 1 };
+    struct rank ranks[2];
+    write_file(scratch_path("train.mask"), mask, sizeof mask);
+    t.order = DDL_ORDER_SEQUENTIAL;
+    t.steps = 1;
+    t.warmup = 0;
+    prepare(ranks, 2, &t);
+    assert_ok(run_ranks(ranks, 2), ranks[0].err);
+    assert_true(ranks[0].last.skipped);
+    assert_non_null(strstr(ranks[0].note, "step 1: the masks count no target of its batch: skipped"));
+    memset(mask, 0, sizeof mask);
+    mask[699] = 1;
+    write_file(scratch_path("val.mask"), mask, 700);
+    t.val_tokens = 16;
+    remove_scratch("few");
+    prepare(ranks, 2, &t);
+    assert_int_equal(run_ranks(ranks, 2), DDL_E_FORMAT);
+    assert_says(&ranks[0].err, "val_data: the masks count none of the 16 validation tokens");
+    assert_int_equal(unlink(scratch_path("train.mask")) | unlink(scratch_path("val.mask")), 0);
+}
+
 /* ---- checkpoints ---- */
 
 /* Stopped at 10 of 20 steps by the last rank, and continued with as many ranks: the bits of a run that was
@@ -458,6 +519,8 @@ int main(void)
         cmocka_unit_test(a_resumed_run_keeps_its_global_batch),
         cmocka_unit_test(a_validation_is_stopped),
         cmocka_unit_test(a_write_fails),
+        cmocka_unit_test(masks_are_means_over_all_ranks),
+        cmocka_unit_test(batches_without_targets),
         cmocka_unit_test(the_folder_is_moved),
         cmocka_unit_test(samples_and_tasks),
         cmocka_unit_test(ranks_that_differ_are_named),

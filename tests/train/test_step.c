@@ -146,17 +146,27 @@ static void micro_batches_are_one_batch(void **state)
     }
 }
 
-static void no_targets_no_gradient(void **state)
+/* Nothing is updated, not even by weight decay. */
+static void no_targets_no_update(void **state)
 {
     (void)state;
     struct setup s = set_up("ddl-cc", "ref", 4, 2);
     struct ddl_step_result result;
     struct ddl_error err;
+    size_t count = ddl_model_param(s.model, 0)->count;
+    float *before = ddl_mem_alloc(count * sizeof *before), *after = ddl_mem_alloc(count * sizeof *after);
+    ddl_model_read_param(s.model, 0, before);
     fill_tokens();
     for (size_t i = 0; i < ROWS; i++)
         targets[i] = -1;
     assert_ok(ddl_step_run(&s.step, 1e-3, &result, &err), err);
-    assert_true(result.loss == 0 && result.grad_norm == 0);
+    assert_true(result.loss == 0 && result.grad_norm == 0 && result.scale == 0);
+    assert_int_equal(result.decision, DDL_SPIKE_SKIP);
+    ddl_model_read_param(s.model, 0, after);
+    assert_memory_equal(before, after, count * sizeof *before);
+    assert_int_equal(ddl_optim_steps(s.optim), 0);
+    ddl_mem_free(before);
+    ddl_mem_free(after);
     tear_down(&s);
 }
 
@@ -426,7 +436,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_are_one_batch),
-        cmocka_unit_test(no_targets_no_gradient),
+        cmocka_unit_test(no_targets_no_update),
         cmocka_unit_test(not_finite_changes_nothing),
         cmocka_unit_test(the_wrapper_counts),
         cmocka_unit_test(allocates_nothing),

@@ -32,11 +32,14 @@ static ddl_status step_failed(struct run *run, ddl_status status, const struct d
     return ddl_error_prefix(err, status, where);
 }
 
-static void note_spike(const struct run *run, const struct ddl_step_result *result)
+static void note_skipped(const struct run *run, const struct ddl_step_result *result)
 {
     const struct ddl_spike_figures *f = &result->spike;
     struct ddl_error message;
-    if (result->decision == DDL_SPIKE_SKIP)
+    if (result->scale == 0)
+        ddl_error_set(&message, DDL_OK, "step %llu: the masks count no target of its batch: skipped",
+                      (unsigned long long)run->state.step);
+    else if (result->decision == DDL_SPIKE_SKIP)
         ddl_error_set(
             &message, DDL_OK,
             "step %llu: the gradient norm %.4g is %.1f standard deviations above the mean %.4g of the last "
@@ -155,7 +158,7 @@ static ddl_status advance(struct run *run, bool observed, struct ddl_error *err)
                                                  .tokens = run->state.tokens,
                                                  .flops = run->state.flops };
     update_time(run);
-    note_spike(run, &result);
+    note_skipped(run, &result);
     return DDL_OK;
 }
 

@@ -86,7 +86,7 @@ ddl_status trainer_compare_ranks(struct run *run, struct ddl_error *err)
     return status ? status : note_hosts(run, err);
 }
 
-/* Tokens at evenly spaced places: a checksum of all would read all. */
+/* Tokens that are counted at evenly spaced places: a checksum of all would read all. */
 static uint32_t sample_checksum(const ddl_shards *shards)
 {
     enum { PLACES = 64, TOKENS = 64 };
@@ -94,7 +94,7 @@ static uint32_t sample_checksum(const ddl_shards *shards)
     uint32_t checksums[PLACES];
     for (uint64_t i = 0; i < PLACES; i++) {
         int32_t tokens[TOKENS];
-        ddl_shards_read(shards, count / PLACES * i, TOKENS, tokens);
+        ddl_shards_read_targets(shards, count / PLACES * i, TOKENS, tokens);
         checksums[i] = ddl_crc32c(tokens, sizeof tokens);
     }
     return ddl_crc32c(checksums, sizeof checksums);

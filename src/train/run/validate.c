@@ -26,7 +26,7 @@ static void fill(const struct ddl_validation *v, uint64_t i, int32_t *tokens, in
 {
     uint64_t start = start_of(v, i), left = ddl_shards_count(v->shards) - start;
     ddl_shards_read(v->shards, start, v->seq, tokens);
-    ddl_shards_read(v->shards, start + 1, v->seq, targets);
+    ddl_shards_read_targets(v->shards, start + 1, v->seq, targets);
     for (size_t t = left - 1 < v->seq ? (size_t)(left - 1) : v->seq; t < v->seq; t++)
         targets[t] = -1;
 }
@@ -91,6 +91,10 @@ ddl_status ddl_validation_run(const struct ddl_validation *v, const struct ddl_v
             counted += parts[r].n_targets;
         }
     }
-    out->loss = counted ? sum / (double)counted : 0;
+    if (counted == 0)
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "val_data: the masks count none of the %llu validation tokens",
+                             (unsigned long long)(v->n * v->seq));
+    out->loss = sum / (double)counted;
     return DDL_OK;
 }

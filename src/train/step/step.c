@@ -138,7 +138,8 @@ static ddl_status update_unread(const struct ddl_step *step, double lr, struct d
     return status;
 }
 
-/* Several ranks, or a filter of spikes: the numbers of the step decide whether there is an update. */
+/* Several ranks, a filter of spikes or no counted target: the numbers of the step decide whether there is an
+ * update. */
 static ddl_status update_read(const struct ddl_step *step, double lr, struct ddl_step_result *out,
                               ddl_status status, struct ddl_error *err)
 {
@@ -147,7 +148,9 @@ static ddl_status update_read(const struct ddl_step *step, double lr, struct ddl
     status = step->comm ? combine(step, status, out, err) : status ? status : check_norm(out, err);
     if (status)
         return status;
-    if (step->spike.z > 0)
+    if (out->scale == 0)
+        out->decision = DDL_SPIKE_SKIP;
+    else if (step->spike.z > 0)
         out->decision = ddl_spike_decide(&step->spike, step->spike_state, out->grad_norm, &out->spike);
     if (out->decision != DDL_SPIKE_SKIP) {
         ddl_optim_clip(step->optim, step->sums, 0, NULL);
@@ -167,6 +170,6 @@ ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_
         return status;
     ddl_exchange_gradients(step->exchange, step->ws);
     ddl_optim_square(step->optim, step->sums);
-    return step->comm || step->spike.z > 0 ? update_read(step, lr, out, status, err)
-                                           : update_unread(step, lr, out, err);
+    return step->comm || step->spike.z > 0 || out->scale == 0 ? update_read(step, lr, out, status, err)
+                                                              : update_unread(step, lr, out, err);
 }

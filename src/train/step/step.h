@@ -29,7 +29,7 @@ struct ddl_step {
 struct ddl_step_result {
     double loss;      /* mean over the targets of all micro-batches of all ranks; 0 where there are none */
     double grad_norm; /* before clipping */
-    int decision;     /* enum ddl_spike_decision; SKIP: nothing was updated */
+    int decision; /* enum ddl_spike_decision; SKIP: nothing was updated, also where there are no targets */
     struct ddl_spike_figures spike;
     double scale; /* 1 / (targets of all micro-batches of all ranks), the factor of the sum of losses; 0 where
                      there are none */
