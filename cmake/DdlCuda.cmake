@@ -1,10 +1,18 @@
-# The CUDA backend: libddl_cuda.so, a plugin. It is incomplete (docs/design.md), so that it is not built unless DDL_CUDA is
-# ON. Needs nvcc of CUDA 13; the driver's library is loaded when a device is used.
-option(DDL_CUDA "Build the CUDA backend plugin (incomplete; needs nvcc)" OFF)
+# The CUDA backend: libddl_cuda.so, a plugin, with nvcc of CUDA 13: AUTO builds it where nvcc is found. It is incomplete
+# (docs/cuda.md), so that it is not built by default. The driver's library is loaded when a device is used.
+set(DDL_CUDA OFF CACHE STRING "Build the CUDA backend plugin (incomplete; needs nvcc): AUTO, ON or OFF")
+set_property(CACHE DDL_CUDA PROPERTY STRINGS AUTO ON OFF)
+find_program(DDL_NVCC nvcc HINTS /usr/local/cuda/bin)
+if(DDL_CUDA STREQUAL "AUTO")
+  set(build_cuda ${DDL_NVCC})
+elseif(DDL_CUDA AND NOT DDL_NVCC)
+  message(FATAL_ERROR "DDL_CUDA: nvcc is not found: install CUDA 13, set DDL_NVCC to its path, or use -DDDL_CUDA=OFF")
+else()
+  set(build_cuda ${DDL_CUDA})
+endif()
 file(GLOB DDL_CUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.c)
 file(GLOB DDL_CUDA_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/kernels/*.cu)
-if(DDL_CUDA)
-  find_program(DDL_NVCC nvcc HINTS /usr/local/cuda/bin REQUIRED)
+if(build_cuda)
   set(architectures -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90
       -gencode=arch=compute_100,code=sm_100 -gencode=arch=compute_120,code=[sm_120,compute_120])
   set(images "")

@@ -1,5 +1,6 @@
 # `cpack -G DEB`: ddl, libddl0.1 and libddl-dev, one for each component of DdlInstall.cmake, as Debian separates a program, a
-# library and its headers; with MPI also ddl-mpi, the plugin of DdlComm.cmake. `./dev package` builds them for /usr.
+# library and its headers; also ddl-mpi and ddl-cuda where their plugins are built (DdlComm.cmake, DdlCuda.cmake).
+# `./dev package` builds them for /usr.
 set(DDL_MAINTAINER "the ddl authors <ddl@localhost>" CACHE STRING "Who answers for the packages, as Debian writes it")
 set(CPACK_PACKAGE_NAME ddl)
 set(CPACK_PACKAGE_VENDOR "the ddl authors")
@@ -9,9 +10,11 @@ set(CPACK_PACKAGE_FILE_NAME ddl)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package has its own, below
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL program runtime development)
-if(TARGET ddl_mpi)
-  list(APPEND CPACK_COMPONENTS_ALL mpi)
-endif()
+foreach(plugin mpi cuda)
+  if(TARGET ddl_${plugin})
+    list(APPEND CPACK_COMPONENTS_ALL ${plugin})
+  endif()
+endforeach()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
@@ -32,8 +35,10 @@ if(DDL_TENSORBOARD STREQUAL "protobuf")
   string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", libprotobuf-c-dev")
 endif()
 
-# The plugin fits the library of its own version only. mpirun is recommended, not required: Slurm starts ranks too.
-set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "ddl (= ${PROJECT_VERSION}) | ${DDL_RUNTIME_PACKAGE} (= ${PROJECT_VERSION})")
+# A plugin fits the library of its own version only. mpirun is recommended, not required: Slurm starts ranks too.
+set(DDL_PLUGIN_DEPENDS "ddl (= ${PROJECT_VERSION}) | ${DDL_RUNTIME_PACKAGE} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS ${DDL_PLUGIN_DEPENDS})
+set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS ${DDL_PLUGIN_DEPENDS})
 set(CPACK_DEBIAN_MPI_PACKAGE_RECOMMENDS openmpi-bin)
 
 # Debian requires a copyright file and a changelog in every package.
@@ -80,5 +85,10 @@ if(TARGET ddl_mpi)
   ddl_package(mpi ddl-mpi science "Deep Delta Learning, training on several machines"
 "The plugin with which ddl, started by mpirun or srun, trains one model with
 several processes, on one machine or many.")
+endif()
+if(TARGET ddl_cuda)
+  ddl_package(cuda ddl-cuda science "Deep Delta Learning, CUDA backend"
+"The plugin with which ddl computes on NVIDIA GPUs of compute capability 8.0 or
+newer. Needs the driver for CUDA 13.")
 endif()
 include(CPack)

@@ -31,7 +31,7 @@ docs=$top/share/doc/ddl
 mkdir -p "$out"
 cmake --build "$build" --target ddl_portable >"$out/bundle.log" || { cat "$out/bundle.log" >&2; exit 1; }
 rm -rf "$top"
-for component in program mpi; do
+for component in program mpi cuda; do
     cmake --install "$build" --prefix "$top" --component $component --strip >>"$out/bundle.log"
 done
 strip -o "$top/bin/ddl" "$build/ddl_portable"
@@ -44,7 +44,8 @@ owner() {
     { dpkg-query -S "$file" 2>/dev/null || dpkg-query -S "${file#/usr}" 2>/dev/null; } | sed 's/[:,].*//; q'
 }
 
-# ldd's lines "NAME => PATH (ADDRESS)". Plugins use the host's libraries: MPI has to be that of its launcher.
+# ldd's lines "NAME => PATH (ADDRESS)". Plugins use the host's libraries: MPI has to be that of its launcher,
+# CUDA that of the driver.
 ldd "$build/ddl_portable" >"$out/ldd.txt"
 ! grep 'not found' "$out/ldd.txt" >&2 || fail "libraries are missing"
 sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' "$out/ldd.txt" | sort >"$out/needed.txt"

@@ -117,6 +117,12 @@ static bool in_block(const void *address, size_t bytes)
     return b && start + bytes <= b->start + b->bytes;
 }
 
+/* For traffic.cpp. */
+extern "C" bool cuda_traffic_is_global(const void *address)
+{
+    return in_block(address, 1);
+}
+
 static void on_fault(int, siginfo_t *info, void *)
 {
     const char *address = static_cast<const char *>(info->si_addr);

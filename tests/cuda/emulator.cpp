@@ -26,6 +26,7 @@ void __sanitizer_start_switch_fiber(void **, const void *, size_t) WEAK;
 void __sanitizer_finish_switch_fiber(void *, const void **, size_t *) WEAK;
 void __asan_poison_memory_region(const volatile void *, size_t) WEAK;
 void __asan_unpoison_memory_region(const volatile void *, size_t) WEAK;
+void emulator_block_ended() WEAK;
 }
 
 namespace emulator
@@ -527,6 +528,8 @@ static void run_block()
             if (threads[order[i]].state == RUNNABLE)
                 resume(order[i]);
     }
+    if (emulator_block_ended)
+        emulator_block_ended();
     for (unsigned i = 0; i < n && __tsan_destroy_fiber; i++) {
         if (threads[i].state != ENDED ||
             failure[0] != 0) { /* the end of the launch comes after what it did, too */

@@ -34,6 +34,9 @@ size_t emulator_kernel(const char *name);
 /* Runs a kernel. False on failure, with what happened in message[0 .. size). One launch at a time. */
 bool emulator_run(const struct emulator_launch *launch, char *message, size_t size);
 
+/* Called after each block, where the program defines it. */
+void emulator_block_ended(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,82 @@
+#!/bin/sh
+# compiler.sh SOURCE [NVCC]: what nvcc makes of the CUDA kernels: none spills registers to memory, those of docs/cuda.md's
+# table have the registers, vector accesses and tensor-core instructions that it says.
+#   compiler.sh --table SOURCE NVCC prints that table.
+set -eu
+table=
+[ "$1" != --table ] || { table=1; shift; }
+source=$1
+nvcc=${2:-}
+architectures="80 90 100"
+. "$source/tests/support/checks.sh"
+[ -n "$nvcc" ] || { skip compiler "there is no nvcc"; finish; }
+
+# compile FILE: its kernels, a line "kernel ARCHITECTURE registers static_shared spilled_bytes" for each architecture, and
+# a line "kernel ptx threads vector_accesses mma".
+compile() {
+    name=$(basename "$1" .cu)
+    for architecture in $architectures; do
+        "$nvcc" -std=c++17 -O3 -arch="sm_$architecture" -cubin -Xptxas -v -I"$source/src" -I"$source/include" \
+            -o "$name.cubin" "$1" 2>&1 | awk -v architecture="$architecture" '
+            /Compiling entry function/ { split($0, part, "\047"); kernel = part[2] }
+            /bytes spill stores/ { spilled = $5 + $9 }
+            / Used [0-9]+ registers/ {
+                shared = 0
+                for (i = 1; i < NF; i++) {
+                    if ($i == "Used") registers = $(i + 1)
+                    if ($(i + 2) ~ /^smem/) shared = $i
+                }
+                print kernel, architecture, registers, shared, spilled
+            }'
+    done
+    "$nvcc" -std=c++17 -O3 -arch=sm_80 -ptx -I"$source/src" -I"$source/include" -o "$name.ptx" "$1"
+    awk '/\.entry/ { kernel = $3; sub(/\(.*/, "", kernel); order[++n] = kernel }
+        /^\.maxntid/ { threads[kernel] = $2 + 0 }
+        /(ld|st)\.global[.a-z]*\.v4\.|cp\.async\.cg/ { vectors[kernel]++ }
+        /mma\.sync/ { mma[kernel]++ }
+        END { for (i = 1; i <= n; i++) print order[i], "ptx", threads[order[i]], vectors[order[i]] + 0, mma[order[i]] + 0 }' \
+        "$name.ptx"
+}
+
+# The table of all kernels. Occupancy: the threads that registers and static shared memory let a multiprocessor of
+# architecture 9.0 (65,536 registers, 228 KiB, 2,048 threads) hold, as a share of the most.
+print_table() {
+    echo "| kernel | threads | registers: 8.0 | 9.0 | 10.0 | shared bytes | occupancy | 16-byte accesses | mma |"
+    echo "|---|---|---|---|---|---|---|---|---|"
+    awk '$2 == "ptx" { order[++n] = $1; threads[$1] = $3; vectors[$1] = $4; mma[$1] = $5; next }
+        { registers[$1, $2] = $3; if ($2 == 90) shared[$1] = $4 }
+        END {
+            for (i = 1; i <= n; i++) {
+                k = order[i]
+                rounded = int((registers[k, 90] + 7) / 8) * 8
+                blocks = int(65536 / (rounded * threads[k]))
+                if (blocks * threads[k] > 2048) blocks = int(2048 / threads[k])
+                if (shared[k] && blocks * (shared[k] + 1024) > 233472) blocks = int(233472 / (shared[k] + 1024))
+                if (blocks > 32) blocks = 32
+                printf "| `%s` | %d | %d | %d | %d | %d | %d %% | %d | %d |\n", k, threads[k], registers[k, 80], registers[k, 90],
+                    registers[k, 100], shared[k], 100 * blocks * threads[k] / 2048, vectors[k], mma[k]
+            }
+        }' "$1"
+}
+
+: >kernels.txt
+for file in "$source"/src/backend/cuda/kernels/*.cu; do
+    compile "$file" >>kernels.txt
+done
+[ -z "$table" ] || { print_table kernels.txt; exit 0; }
+
+no_spills() { ! awk '$2 != "ptx" && $5 > 0' kernels.txt | grep . || fail "registers are spilled to memory"; }
+
+# Other versions of nvcc allocate registers differently.
+as_documented() {
+    print_table kernels.txt >expected.txt
+    awk '/<!-- kernels -->/ { on = 1; next } /<!-- end -->/ { on = 0 } on && /^\|/' "$source/docs/cuda.md" >documented.txt
+    diff documented.txt expected.txt || fail "docs/cuda.md: replace the table by that of sh tests/cuda/compiler.sh --table . nvcc"
+}
+
+check no_spills no_spills
+case $("$nvcc" --version) in
+    *"release 13.0"*) check as_documented as_documented ;;
+    *) skip as_documented "the table is that of nvcc 13.0" ;;
+esac
+finish
