@@ -56,7 +56,12 @@ static const struct ddl_option rows[] = {
     { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print nothing but errors and the result" },
     { 0 },
 };
-static const struct ddl_option shard_rows[] = { FORMAT_ROW_OF(struct eval_flags, tokens.format), { 0 } };
+static const struct ddl_option shard_rows[] = {
+    FORMAT_ROW_OF(struct eval_flags, tokens.format),
+    { "groups", DDL_OPTION_BOOL, AT(groups), 0, 0, 0, NULL, NULL,
+      "also print the loss and the exact-match accuracy of each group of the masks" },
+    { 0 },
+};
 static const struct ddl_option window_rows[] = {
     WINDOW_ROWS(struct eval_flags),
     { "val_tokens", DDL_OPTION_U64, AT(windows.max_tokens), 0, 0, 9e15, NULL, "N",
@@ -241,7 +246,10 @@ const struct command eval_command = {
         (const char *const[]){
             "DIR is a run, one of its checkpoints, or any model folder. --which selects a model of a run.",
             "--val-data and --text print the loss in nats per token, the perplexity and the bits per byte of",
-            "text. Tasks are scored as by lm-evaluation-harness: each choice's log-likelihood after its",
+            "text. A mask (docs/formats.md) says which tokens count; --groups prints the loss of each of its",
+            "groups, the share of tokens that greedy decoding chooses, and the share of answers (runs of",
+            "counted tokens) of which it chooses every token. Tasks are scored as by lm-evaluation-harness: "
+            "each choice's log-likelihood after its",
             "context (acc), or that per character of the choice (acc_norm). docs/evaluation.md has the",
             "rules and the sources of the tasks' files.",
             "--force SPEC changes the updates of some sublayers. SPEC has comma-separated KEY=VALUE pairs:",
@@ -260,6 +268,7 @@ const struct command eval_command = {
             { "ddl eval my/run --val-data 'my/shards/val_*.bin'", "on shards" },
             { "ddl eval my/run --which best --val-data 'my/shards/val_*.bin'",
               "the checkpoint with the lowest validation loss" },
+            { "ddl eval my/run --val-data my/shards --groups", "by the groups of the shards' masks" },
             { "ddl eval my/run --text book.txt --stride 256",
               "on a text; after the first window, at least (context - 256) tokens precede each token" },
             { "ddl eval my/run other/run --text book.txt --markdown", "two models on a text, as a table" },

@@ -17,6 +17,7 @@ struct eval_flags {
     char tasks[4096], force[FORCE_SIZE];
     struct model_flags model;
     bool json, csv, markdown; /* at most one */
+    bool groups;              /* of the masks: their losses and accuracies too */
     bool quiet;
     struct ddl_eval_config windows; /* of --val-data and --text; its comm is */
     ddl_comm *comm;                 /* the ranks that evaluate               */
@@ -44,6 +45,7 @@ int eval_tasks(const struct eval_flags *flags, size_t n_folders, const char *con
 struct loss_row {
     struct eval_model model;
     struct ddl_eval_result result;
+    struct ddl_eval_group *groups; /* (DDL_MASK_GROUPS), or NULL */
 };
 void print_losses(const struct eval_flags *flags, const struct loss_row *rows, size_t n);
 

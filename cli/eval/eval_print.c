@@ -38,6 +38,80 @@ static void print_markdown_name(const struct eval_model *model)
 
 /* ---- losses ---- */
 
+/* What is printed of a group. */
+struct group_figures {
+    double loss, accuracy, exact_match;
+};
+
+static struct group_figures figures_of(const struct ddl_eval_group *g)
+{
+    return (struct group_figures){ g->nats / (double)g->tokens, (double)g->correct / (double)g->tokens,
+                                   (double)g->exact / (double)g->answers };
+}
+
+static void print_groups_text(const struct ddl_eval_group *groups)
+{
+    printf("\ngroup       loss   accuracy      tokens  exact match     answers\n");
+    for (int i = 1; i < DDL_MASK_GROUPS; i++) {
+        const struct ddl_eval_group *g = &groups[i];
+        const struct group_figures f = figures_of(g);
+        if (g->tokens)
+            printf("%5d  %9.6f  %9.6f  %10llu  %11.6f  %10llu\n", i, f.loss, f.accuracy,
+                   (unsigned long long)g->tokens, f.exact_match, (unsigned long long)g->answers);
+    }
+}
+
+static void print_groups_json(struct ddl_json *json, const struct ddl_eval_group *groups)
+{
+    ddl_json_open(json, "groups", '[');
+    for (int i = 1; i < DDL_MASK_GROUPS; i++) {
+        const struct ddl_eval_group *g = &groups[i];
+        const struct group_figures f = figures_of(g);
+        if (!g->tokens)
+            continue;
+        ddl_json_open(json, NULL, '{');
+        ddl_json_count(json, "group", (uint64_t)i);
+        ddl_json_number(json, "loss", f.loss, 9);
+        ddl_json_number(json, "accuracy", f.accuracy, 9);
+        ddl_json_count(json, "tokens", g->tokens);
+        ddl_json_number(json, "exact_match", f.exact_match, 9);
+        ddl_json_count(json, "answers", g->answers);
+        ddl_json_close(json, '}');
+    }
+    ddl_json_close(json, ']');
+}
+
+static void print_groups_csv(const struct loss_row *rows, size_t n)
+{
+    printf("model,saved_model,group,loss,accuracy,tokens,exact_match,answers\n");
+    for (size_t i = 0; i < n * DDL_MASK_GROUPS; i++) {
+        const struct loss_row *row = &rows[i / DDL_MASK_GROUPS];
+        const struct ddl_eval_group *g = &row->groups[i % DDL_MASK_GROUPS];
+        const struct group_figures f = figures_of(g);
+        if (!g->tokens)
+            continue;
+        print_csv_name(&row->model);
+        printf("%zu,%.9g,%.9g,%llu,%.9g,%llu\n", i % DDL_MASK_GROUPS, f.loss, f.accuracy,
+               (unsigned long long)g->tokens, f.exact_match, (unsigned long long)g->answers);
+    }
+}
+
+static void print_groups_markdown(const struct loss_row *rows, size_t n)
+{
+    printf("| model | group | loss | accuracy | tokens | exact match | answers "
+           "|\n|---|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < n * DDL_MASK_GROUPS; i++) {
+        const struct loss_row *row = &rows[i / DDL_MASK_GROUPS];
+        const struct ddl_eval_group *g = &row->groups[i % DDL_MASK_GROUPS];
+        const struct group_figures f = figures_of(g);
+        if (!g->tokens)
+            continue;
+        print_markdown_name(&row->model);
+        printf(" %zu | %.4f | %.4f | %llu | %.4f | %llu |\n", i % DDL_MASK_GROUPS, f.loss, f.accuracy,
+               (unsigned long long)g->tokens, f.exact_match, (unsigned long long)g->answers);
+    }
+}
+
 /* bits_per_byte is NaN where the text's bytes are not known. */
 static void print_losses_text(const struct loss_row *rows, size_t n)
 {
@@ -48,6 +122,8 @@ static void print_losses_text(const struct loss_row *rows, size_t n)
         if (!isnan(r->bits_per_byte))
             printf("bits per byte  %.6f\n", r->bits_per_byte);
         printf("tokens         %llu\nseconds        %.2f\n", (unsigned long long)r->tokens, r->seconds);
+        if (rows[i].groups)
+            print_groups_text(rows[i].groups);
     }
 }
 
@@ -69,6 +145,8 @@ static void print_losses_json(const struct eval_flags *flags, const struct loss_
         }
         ddl_json_count(&json, "tokens", r->tokens);
         ddl_json_fixed(&json, "seconds", r->seconds, 6);
+        if (rows[i].groups)
+            print_groups_json(&json, rows[i].groups);
         ddl_json_close(&json, '}');
     }
     ddl_json_close(&json, ']');
@@ -109,9 +187,9 @@ void print_losses(const struct eval_flags *flags, const struct loss_row *rows, s
     if (flags->json)
         print_losses_json(flags, rows, n);
     else if (flags->csv)
-        print_losses_csv(rows, n);
+        (flags->groups ? print_groups_csv : print_losses_csv)(rows, n);
     else if (flags->markdown)
-        print_losses_markdown(rows, n);
+        (flags->groups ? print_groups_markdown : print_losses_markdown)(rows, n);
     else
         print_losses_text(rows, n);
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "infer/eval_groups.h"
 #include "infer/text_ids.h"
 #include "model/pass/poll.h"
 
@@ -19,6 +20,7 @@ enum { DEFAULT_BATCH = 8, MAX_BATCH = 4096 };
 /* Where tokens come from: `count` of them; read copies n from `start` on, all inside. */
 struct source {
     void (*read)(const void *from, uint64_t start, size_t n, int32_t *out);
+    const ddl_shards *shards; /* whose masks apply; NULL: every token is counted */
     const void *from;
     uint64_t count;
     uint64_t prefix; /* tokens before position 0 */
@@ -27,7 +29,7 @@ struct source {
 /* What a batch of windows adds to the result. */
 struct part {
     double nats;
-    uint64_t tokens, bytes;
+    uint64_t tokens, bytes, positions;
 };
 
 struct evaluation {
@@ -36,10 +38,13 @@ struct evaluation {
     const ddl_tokenizer *tokenizer; /* or NULL */
     const struct source *source;
     size_t seq, batch, stride, vocab;
-    uint64_t windows, total;    /* of the whole evaluation: windows, scored tokens */
-    int32_t *tokens, *targets;  /* (batch, seq) */
-    ddl_token_scored_fn *each;  /* or NULL: then `rows` is not allocated */
-    struct ddl_row_scores rows; /* (batch, seq) */
+    uint64_t windows, total;     /* of the whole evaluation: windows, scored tokens */
+    int32_t *tokens, *targets;   /* (batch, seq) */
+    ddl_token_scored_fn *each;   /* or NULL */
+    struct ddl_eval_sums sums;   /* its groups may be NULL; then, without `each`, `rows` is not allocated */
+    struct ddl_row_scores rows;  /* (batch, seq) */
+    struct ddl_eval_mark *marks; /* (ranks, batch, seq), or NULL without groups */
+    unsigned char *groups;       /* (batch, seq): bytes of the masks */
     ddl_progress_fn *progress;
     void *user;
     ddl_comm *comm;
@@ -56,22 +61,39 @@ static void read_ids(const void *from, uint64_t start, size_t n, int32_t *out)
     memcpy(out, (const int32_t *)from + start, n * sizeof *out);
 }
 
-/* Window w takes tokens [w stride, w stride + seq) and predicts the one after each; what the window before
- * has scored, and what lies beyond the end, is not counted. Returns how many are. */
-static size_t fill_window(const struct evaluation *e, uint64_t w, int32_t *tokens, int32_t *targets)
+/* The marks of this rank's batch. */
+static struct ddl_eval_mark *own_marks(const struct evaluation *e)
 {
+    return e->marks + ddl_comm_rank(e->comm) * e->batch * e->seq;
+}
+
+/* Window w takes tokens [w stride, w stride + seq) and predicts the one after each; what the window before
+ * has scored, and what lies beyond the end, is not. Of row b of the batch. Adds to the counts of *out. */
+static void fill_window(const struct evaluation *e, uint64_t w, size_t b, struct part *out)
+{
+    int32_t *tokens = e->tokens + b * e->seq, *targets = e->targets + b * e->seq;
+    unsigned char *groups = e->groups + b * e->seq;
     uint64_t start = w * e->stride, left = e->source->count - start; /* at least 2 */
     size_t n = left - 1 < e->seq ? (size_t)(left - 1) : e->seq;
     size_t first = w ? e->seq - e->stride : 0;
     e->source->read(e->source->from, start, n, tokens);
     e->source->read(e->source->from, start + 1, n, targets);
+    memset(groups, 1, e->seq);
+    if (e->source->shards)
+        ddl_shards_read_groups(e->source->shards, start + 1, n, groups);
     for (size_t t = 0; t < e->seq; t++) {
         if (t >= n)
             tokens[t] = 0; /* behind all that is scored: of no effect */
-        if (t >= n || t < first)
+        if (t >= n || t < first || groups[t] == 0)
             targets[t] = -1;
+        out->tokens += targets[t] >= 0;
     }
-    return n - first;
+    out->positions += n - first;
+    if (!e->sums.groups)
+        return;
+    struct ddl_eval_mark *marks = own_marks(e) + b * e->seq;
+    for (size_t t = 0; t < e->seq; t++)
+        marks[t].group = t >= n || t < first ? DDL_EVAL_NO_TOKEN : groups[t];
 }
 
 static ddl_status check_window(const struct evaluation *e, uint64_t w, const int32_t *tokens,
@@ -132,9 +154,8 @@ static ddl_status run_batch(struct evaluation *e, uint64_t w, uint64_t done, str
     struct ddl_loss loss;
     size_t B = 0;
     for (; B < e->batch && w + B < e->windows; B++) {
-        int32_t *tokens = e->tokens + B * e->seq, *targets = e->targets + B * e->seq;
-        out->tokens += fill_window(e, w + B, tokens, targets);
-        ddl_status status = check_window(e, w + B, tokens, targets, err);
+        fill_window(e, w + B, B, out);
+        ddl_status status = check_window(e, w + B, e->tokens + B * e->seq, e->targets + B * e->seq, err);
         if (status)
             return status;
     }
@@ -145,7 +166,11 @@ static ddl_status run_batch(struct evaluation *e, uint64_t w, uint64_t done, str
     if (!status && !isfinite(loss.sum))
         status =
             ddl_error_set(err, DDL_E_NUMERIC, "the loss is not finite: the model's numbers are corrupted");
-    done += out->tokens;
+    done += out->positions;
+    for (size_t i = 0; !status && e->sums.groups && i < B * e->seq; i++) {
+        own_marks(e)[i].loss = e->rows.losses[i];
+        own_marks(e)[i].correct = e->rows.ranks[i] == 0;
+    }
     if (!status && e->each)
         status = pass_on(e, w, B, done, err);
     if (status)
@@ -162,7 +187,10 @@ static ddl_status run_round(struct evaluation *e, uint64_t first, struct ddl_eva
     size_t rank = ddl_comm_rank(e->comm);
     uint64_t own = first + rank * e->batch;
     struct part part = { 0 };
-    ddl_status status = own < e->windows ? run_batch(e, own, out->tokens, &part, err) : DDL_OK;
+    size_t rows = e->sums.groups ? e->batch * e->seq : 0;
+    for (size_t i = 0; i < rows; i++)
+        own_marks(e)[i] = (struct ddl_eval_mark){ .group = DDL_EVAL_NO_TOKEN };
+    ddl_status status = own < e->windows ? run_batch(e, own, out->positions, &part, err) : DDL_OK;
     status = ddl_comm_agree(e->comm, status, err);
     if (status)
         return status;
@@ -171,6 +199,11 @@ static ddl_status run_round(struct evaluation *e, uint64_t first, struct ddl_eva
         out->nats += e->parts[r].nats;
         out->tokens += e->parts[r].tokens;
         out->bytes += e->parts[r].bytes;
+        out->positions += e->parts[r].positions;
+    }
+    if (rows > 0) {
+        ddl_comm_gather(e->comm, rows * sizeof *e->marks, own_marks(e), e->marks);
+        ddl_eval_sums_add(&e->sums, e->marks, ddl_comm_size(e->comm) * rows);
     }
     return DDL_OK;
 }
@@ -182,6 +215,10 @@ static ddl_status run_windows(struct evaluation *e, struct ddl_eval_result *out,
     ddl_comm_describe(e->comm, "the losses of %zu batches", ranks);
     for (uint64_t first = 0; first < e->windows && !status; first += ranks * e->batch)
         status = run_round(e, first, out, err);
+    if (!status && out->tokens == 0)
+        status = ddl_error_set(err, DDL_E_FORMAT, "the masks count none of the %llu tokens",
+                               (unsigned long long)out->positions);
+    ddl_eval_sums_end(&e->sums);
     return status;
 }
 
@@ -220,20 +257,22 @@ static ddl_status plan(struct evaluation *e, const struct ddl_eval_config *confi
 
 static ddl_status allocate(struct evaluation *e, struct ddl_error *err)
 {
-    size_t rows = e->batch * e->seq;
-    const struct ddl_workspace_options options = { .batch = e->batch,
-                                                   .tokens = e->seq,
-                                                   .ranks = e->each != NULL };
+    size_t rows = e->batch * e->seq, ranks = ddl_comm_size(e->comm);
+    bool scores = e->each || e->sums.groups;
+    const struct ddl_workspace_options options = { .batch = e->batch, .tokens = e->seq, .ranks = scores };
     e->tokens = ddl_mem_alloc(rows * sizeof *e->tokens);
     e->targets = ddl_mem_alloc(rows * sizeof *e->targets);
-    if (e->each) {
+    e->groups = ddl_mem_alloc(rows);
+    if (e->sums.groups)
+        e->marks = ddl_mem_alloc(ranks * rows * sizeof *e->marks);
+    if (scores) {
         e->rows.losses = ddl_mem_alloc(rows * sizeof *e->rows.losses);
         e->rows.ranks = ddl_mem_alloc(rows * sizeof *e->rows.ranks);
         e->rows.entropies = ddl_mem_alloc(rows * sizeof *e->rows.entropies);
     }
-    e->parts = ddl_mem_alloc(ddl_comm_size(e->comm) * sizeof *e->parts);
-    if (!e->parts || !e->tokens || !e->targets ||
-        (e->each && (!e->rows.losses || !e->rows.ranks || !e->rows.entropies)))
+    e->parts = ddl_mem_alloc(ranks * sizeof *e->parts);
+    if (!e->parts || !e->tokens || !e->targets || !e->groups || (e->sums.groups && !e->marks) ||
+        (scores && (!e->rows.losses || !e->rows.ranks || !e->rows.entropies)))
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", rows);
     return ddl_workspace_create(&e->ws, e->model, &options, err);
 }
@@ -242,6 +281,8 @@ static void release(struct evaluation *e)
 {
     ddl_workspace_free(e->ws);
     ddl_mem_free(e->parts);
+    ddl_mem_free(e->groups);
+    ddl_mem_free(e->marks);
     ddl_mem_free(e->tokens);
     ddl_mem_free(e->targets);
     ddl_mem_free(e->rows.losses);
@@ -261,9 +302,9 @@ static ddl_status prepare_ranks(const struct evaluation *e, ddl_status status, s
 {
     char text[256];
     snprintf(text, sizeof text,
-             "tokens: %llu\nwindows: %llu\nseq: %zu\nstride: %zu\nbatch: %zu\nvocabulary: %zu\n",
+             "tokens: %llu\nwindows: %llu\nseq: %zu\nstride: %zu\nbatch: %zu\nvocabulary: %zu\ngroups: %d\n",
              (unsigned long long)e->source->count, (unsigned long long)e->windows, e->seq, e->stride,
-             e->batch, e->vocab);
+             e->batch, e->vocab, e->sums.groups != NULL);
     status = ddl_comm_agree(e->comm, status, err);
     return status || !e->comm ? status : ddl_comm_compare(e->comm, text, err);
 }
@@ -277,6 +318,9 @@ static ddl_status evaluate(struct evaluation *e, const struct ddl_eval_config *c
     *out = (struct ddl_eval_result){ 0 };
     e->each = config->each;
     e->comm = config->comm;
+    e->sums.groups = config->groups;
+    if (config->groups)
+        memset(config->groups, 0, DDL_MASK_GROUPS * sizeof *config->groups);
     assert(ddl_comm_size(e->comm) == 1 || !e->each);
     ddl_status status = plan(e, config, err);
     if (!status)
@@ -299,7 +343,9 @@ ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, con
                            const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
                            struct ddl_eval_result *out, struct ddl_error *err)
 {
-    struct source source = { .read = read_shards, .from = shards, .count = ddl_shards_count(shards) };
+    struct source source = {
+        .read = read_shards, .shards = shards, .from = shards, .count = ddl_shards_count(shards)
+    };
     struct evaluation e = {
         .model = model, .tokenizer = tokenizer, .source = &source, .progress = progress, .user = user
     };

@@ -118,6 +118,45 @@ static void shards_without_a_tokenizer(void **state)
     assert_printed(" | | 89 |\n");
 }
 
+/* --groups: what each form prints of the groups of a mask. */
+static void groups(void **state)
+{
+    (void)state;
+    unsigned char mask[90];
+    for (size_t i = 0; i < sizeof mask; i++)
+        mask[i] = i % 3 ? 0 : i % 2 ? 7 : 2;
+    write_random_shard(scratch_path("g.bin"), 1, 250, sizeof mask);
+    write_file(scratch_path("g.mask"), mask, sizeof mask);
+    const char *command = "eval '%s' --val-data '%s' --seq 8 --groups %s";
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, command, first, scratch_path("g.bin"), "--json"), 0);
+    json_t *root = printed_json();
+    const json_t *model = json_array_get(json_object_get(root, "models"), 0),
+                 *rows = json_object_get(model, "groups");
+    double nats = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(rows, i);
+        json_int_t tokens = json_integer_value(json_object_get(row, "tokens"));
+        assert_int_equal(json_integer_value(json_object_get(row, "group")), i ? 7 : 2);
+        assert_int_equal(tokens, i ? 15 : 14);
+        assert_int_equal(json_integer_value(json_object_get(row, "answers")), tokens);
+        nats += (double)tokens * json_number_value(json_object_get(row, "loss"));
+    }
+    assert_int_equal(json_array_size(rows), 2);
+    assert_int_equal(json_integer_value(json_object_get(model, "tokens")), 29);
+    assert_true(fabs(nats / 29 - json_number_value(json_object_get(model, "loss"))) < 1e-5);
+    json_decref(root);
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, command, first, scratch_path("g.bin"), ""), 0);
+    assert_printed("tokens         29\n");
+    assert_printed("group       loss   accuracy      tokens  exact match     answers\n    2  ");
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, command, first, scratch_path("g.bin"), "--csv"), 0);
+    assert_printed("model,saved_model,group,loss,accuracy,tokens,exact_match,answers\n");
+    assert_printed(",,7,");
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, command, first, scratch_path("g.bin"), "--markdown"), 0);
+    assert_printed(" | 2 | ");
+    assert_int_equal(ddl_stream(STANDARD_ERROR, "eval '%s' --text '%s' --groups", first, text), 2);
+    assert_printed("--groups: expected with --val-data, found with --text");
+}
+
 /* Nothing but the result, although there is something to warn of. */
 static void quiet(void **state)
 {
@@ -167,6 +206,7 @@ int main(void)
         cmocka_unit_test(forms_agree),
         cmocka_unit_test(standard_input),
         cmocka_unit_test(shards_without_a_tokenizer),
+        cmocka_unit_test(groups),
         cmocka_unit_test(quiet),
         cmocka_unit_test(refusals),
     };

@@ -434,6 +434,122 @@ static int stop_later(void *user, uint64_t done, uint64_t total)
 }
 
 /* An error of one rank ends all of them. */
+/* ---- masks ---- */
+
+/* Groups of the tokens of a shard whose tokens are 0 or 1. */
+static ddl_shards *masked_shards(unsigned char mask[N])
+{
+    struct ddl_error err;
+    ddl_shards *masked;
+    for (size_t i = 0; i < N; i++)
+        mask[i] = (unsigned char)("0110222213"[i % 10] - '0');
+    write_random_shard(scratch_path("masked.bin"), 4, 2, N);
+    write_file(scratch_path("masked.mask"), mask, N);
+    assert_ok(ddl_shards_open(&masked, scratch_path("masked.bin"), &err), err);
+    return masked;
+}
+
+/* The groups of the scores of all tokens, added up one answer after the other. */
+static void groups_of_scores(const struct collected *c, const unsigned char *mask,
+                             struct ddl_eval_group groups[DDL_MASK_GROUPS])
+{
+    memset(groups, 0, DDL_MASK_GROUPS * sizeof *groups);
+    for (size_t k = 0, end; k < c->n; k = end) {
+        const int g = mask[c->score[k].position];
+        bool exact = true;
+        for (end = k; end < c->n && mask[c->score[end].position] == g; end++) {
+            exact = exact && c->score[end].rank == 0;
+            groups[g].correct += c->score[end].rank == 0;
+            groups[g].nats -= c->score[end].logprob;
+            groups[g].tokens++;
+        }
+        groups[g].answers++;
+        groups[g].exact += exact;
+    }
+}
+
+/* With logits that are all equal, greedy decoding chooses token 0. */
+static void groups_by_hand(void **state)
+{
+    (void)state;
+    static const struct ddl_eval_config configs[] = { { .batch = 1 }, { .seq = 7, .stride = 3, .batch = 2 } };
+    unsigned char mask[N];
+    struct ddl_error err;
+    struct ddl_config zero = tiny_config("baseline", TINY_VOCAB);
+    ddl_model *zeros;
+    ddl_shards *masked = masked_shards(mask), *all;
+    assert_ok(ddl_model_create(&zeros, &zero, backend, &err), err);
+    write_random_shard(scratch_path("unmasked.bin"), 4, 2, N);
+    assert_ok(ddl_shards_open(&all, scratch_path("unmasked.bin"), &err), err);
+    for (size_t i = 0; i < 4; i++) {
+        ddl_model *scored = i / 2 ? zeros : model;
+        struct ddl_eval_config config = configs[i % 2];
+        struct ddl_eval_group expected[DDL_MASK_GROUPS], found[DDL_MASK_GROUPS];
+        struct ddl_eval_result r;
+        struct collected c = { 0 };
+        config.each = collect;
+        assert_ok(ddl_eval_shards(scored, NULL, all, &config, NULL, &c, &r, &err), err);
+        groups_of_scores(&c, mask, expected);
+        config.each = NULL;
+        config.groups = found;
+        assert_ok(ddl_eval_shards(scored, NULL, masked, &config, NULL, NULL, &r, &err), err);
+        assert_int_equal(r.positions, N - 1);
+        assert_int_equal(r.tokens, expected[1].tokens + expected[2].tokens + expected[3].tokens);
+        double nats = expected[1].nats + expected[2].nats + expected[3].nats;
+        assert_true(fabs(r.nats - nats) < 1e-5 * nats && fabs(r.loss - nats / (double)r.tokens) < 1e-5);
+        for (int g = 1; g < DDL_MASK_GROUPS; g++) {
+            assert_int_equal(found[g].tokens, expected[g].tokens);
+            assert_int_equal(found[g].correct, expected[g].correct);
+            assert_int_equal(found[g].answers, expected[g].answers);
+            assert_int_equal(found[g].exact, expected[g].exact);
+            assert_true(fabs(found[g].nats - expected[g].nats) <= 1e-5 * expected[g].nats);
+        }
+        assert_true(scored == model || (found[1].exact > 0 && found[1].exact < found[1].answers));
+        assert_true(found[0].tokens == 0);
+    }
+    ddl_shards_close(all);
+    ddl_shards_close(masked);
+    ddl_model_free(zeros);
+}
+
+static void ranks_have_the_groups_of_one(void **state)
+{
+    (void)state;
+    unsigned char mask[N];
+    ddl_shards *masked = masked_shards(mask);
+    struct ddl_eval_group groups[MAX_RANKS][DDL_MASK_GROUPS], one[DDL_MASK_GROUPS];
+    for (size_t n = 1; n <= MAX_RANKS; n++) {
+        struct rank ranks[MAX_RANKS];
+        for (size_t r = 0; r < n; r++)
+            ranks[r] =
+                (struct rank){ .config = { .seq = 3, .batch = 2, .groups = groups[r] }, .shards = masked };
+        assert_ok(evaluate_ranks(ranks, n), ranks[0].err);
+        if (n == 1)
+            memcpy(one, groups[0], sizeof one);
+        for (size_t r = 0; r < n; r++)
+            assert_memory_equal(groups[r], one, sizeof one);
+    }
+    assert_int_equal(one[2].answers, 5);
+    ddl_shards_close(masked);
+}
+
+static void masks_that_count_nothing_here(void **state)
+{
+    (void)state;
+    unsigned char mask[N] = { 0 };
+    struct ddl_error err;
+    struct ddl_eval_result r;
+    ddl_shards *masked;
+    mask[N - 1] = 1;
+    write_random_shard(scratch_path("masked.bin"), 4, 2, N);
+    write_file(scratch_path("masked.mask"), mask, N);
+    assert_ok(ddl_shards_open(&masked, scratch_path("masked.bin"), &err), err);
+    const struct ddl_eval_config config = { .seq = 8, .max_tokens = 16 };
+    assert_int_equal(ddl_eval_shards(model, NULL, masked, &config, NULL, NULL, &r, &err), DDL_E_FORMAT);
+    assert_says(&err, "the masks count none of the 16 tokens");
+    ddl_shards_close(masked);
+}
+
 static void an_error_of_a_rank(void **state)
 {
     (void)state;
@@ -548,6 +664,9 @@ int main(void)
         cmocka_unit_test(a_loss_that_is_no_number),
         cmocka_unit_test(reduced_weights_cost_little),
         cmocka_unit_test(ranks_have_the_result_of_one),
+        cmocka_unit_test(groups_by_hand),
+        cmocka_unit_test(ranks_have_the_groups_of_one),
+        cmocka_unit_test(masks_that_count_nothing_here),
         cmocka_unit_test(an_error_of_a_rank),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
