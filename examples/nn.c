@@ -245,7 +245,8 @@ void nn_residual_forward(struct nn_residual *r, size_t N, const float *X, const 
 {
     struct ddl_error err;
     if (r->delta) {
-        nn_check(ddl_block_forward(r->block, &r->params, N, X, u, X_out, NULL, NULL, &err), &err);
+        const struct ddl_block_args args = { .N = N, .X = X, .v = u, .X_out = X_out };
+        nn_check(ddl_block_forward(r->block, &r->params, &args, &err), &err);
         return;
     }
     for (size_t i = 0; i < N * r->d * r->c; i++)
@@ -256,10 +257,12 @@ void nn_residual_backward(struct nn_residual *r, size_t N, const float *X, const
                           float *du)
 {
     struct ddl_error err;
-    if (r->delta)
-        nn_check(ddl_block_backward(r->block, &r->params, N, X, u, G, G, du, &r->grads, &err), &err);
-    else
+    if (r->delta) {
+        const struct ddl_block_grad_args args = { .N = N, .X = X, .v = u, .G = G, .dX = G, .dv = du };
+        nn_check(ddl_block_backward(r->block, &r->params, &args, &r->grads, &err), &err);
+    } else {
         memcpy(du, G, N * r->d * r->c * sizeof *du);
+    }
 }
 
 void nn_mean(const double *values, size_t n, double *mean, double *deviation)

@@ -55,17 +55,34 @@ DDL_API ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_conf
                                     ddl_backend *backend, struct ddl_error *err);
 DDL_API void ddl_block_free(ddl_block *block); /* NULL is allowed */
 
-/* X (N, d, c), v (N, c) -> X_out (N, d, c), which may be X, by the weights in params. beta (N) and q (N, d)
- * receive the gate and the direction of the pass; either may be NULL. DDL_E_USAGE if N exceeds max_rows or a
- * needed array is NULL. */
-DDL_API ddl_status ddl_block_forward(ddl_block *block, const struct ddl_block_params *params, size_t N,
-                                     const float *X, const float *v, float *X_out, float *beta, float *q,
-                                     struct ddl_error *err);
-/* From X, v and G = dL/dX_out, by the weights in params: dX (N, d, c; may be G), dv (N, c), both written; the
- * gradients of the parameters are added to grads. DDL_E_USAGE as for ddl_block_forward. */
-DDL_API ddl_status ddl_block_backward(ddl_block *block, const struct ddl_block_params *params, size_t N,
-                                      const float *X, const float *v, const float *G, float *dX, float *dv,
-                                      struct ddl_block_params *grads, struct ddl_error *err);
+/* The arrays of a forward pass, host memory. X_out may be X; beta and q may be NULL. */
+struct ddl_block_args {
+    size_t N;       /* rows                                 */
+    const float *X; /* (N, d, c) state                      */
+    const float *v; /* (N, c) target                        */
+    float *X_out;   /* (N, d, c) the new state, written     */
+    float *beta;    /* (N) receives the gate of the pass    */
+    float *q;       /* (N, d) receives its direction        */
+};
+/* The arrays of a backward pass, host memory. dX may be G. */
+struct ddl_block_grad_args {
+    size_t N;       /* rows                                      */
+    const float *X; /* (N, d, c) state of the forward pass       */
+    const float *v; /* (N, c) target of the forward pass         */
+    const float *G; /* (N, d, c) gradient of X_out               */
+    float *dX;      /* (N, d, c) gradient of X, written          */
+    float *dv;      /* (N, c) gradient of v, written             */
+};
+
+/* X_out, beta and q from X and v, by the weights in params. DDL_E_USAGE if N exceeds max_rows or a needed
+ * array is NULL. */
+DDL_API ddl_status ddl_block_forward(ddl_block *block, const struct ddl_block_params *params,
+                                     const struct ddl_block_args *args, struct ddl_error *err);
+/* dX and dv from X, v and G, by the weights in params; the gradients of the parameters are added to grads.
+ * DDL_E_USAGE as for ddl_block_forward. */
+DDL_API ddl_status ddl_block_backward(ddl_block *block, const struct ddl_block_params *params,
+                                      const struct ddl_block_grad_args *args, struct ddl_block_params *grads,
+                                      struct ddl_error *err);
 
 #ifdef __cplusplus
 }

@@ -310,9 +310,10 @@ static ddl_status run_block(struct context *c, const ddl_safetensors *file, stru
     status = ddl_block_create(&block, &k, N, c->backend, err);
     if (status)
         return status;
-    status = ddl_block_forward(block, &params, N, X, v, Xp, NULL, NULL, err);
+    status = ddl_block_forward(block, &params, &(struct ddl_block_args){ N, X, v, Xp, NULL, NULL }, err);
     if (!status)
-        status = ddl_block_backward(block, &params, N, X, v, G, dX, dv, &grads, err);
+        status = ddl_block_backward(block, &params, &(struct ddl_block_grad_args){ N, X, v, G, dX, dv },
+                                    &grads, err);
     if (!status)
         compare_block(c, outputs, n);
     ddl_block_free(block);

@@ -73,14 +73,19 @@ static void forward(ddl_block *block, struct problem *p, float *beta, float *q)
 {
     struct ddl_error err = { 0 };
     struct ddl_block_params params = params_of(p->param);
-    assert_ok(ddl_block_forward(block, &params, p->N, p->X, p->v, p->X_out, beta, q, &err), err);
+    assert_ok(ddl_block_forward(block, &params,
+                                &(struct ddl_block_args){ p->N, p->X, p->v, p->X_out, beta, q }, &err),
+              err);
 }
 
 static void backward(ddl_block *block, struct problem *p)
 {
     struct ddl_error err = { 0 };
     struct ddl_block_params params = params_of(p->param), grads = params_of(p->grad);
-    assert_ok(ddl_block_backward(block, &params, p->N, p->X, p->v, p->G, p->dX, p->dv, &grads, &err), err);
+    assert_ok(ddl_block_backward(block, &params,
+                                 &(struct ddl_block_grad_args){ p->N, p->X, p->v, p->G, p->dX, p->dv },
+                                 &grads, &err),
+              err);
 }
 
 static const struct ddl_block_config configs[] = {
@@ -279,9 +284,14 @@ static void in_place_is_the_same(ddl_backend *backend)
         backward(block, &p);
         struct ddl_error err = { 0 };
         struct ddl_block_params params = params_of(p.param), grads = params_of(p.grad);
-        assert_ok(ddl_block_backward(block, &params, p.N, p.X, p.v, p.G, p.G, p.dv, &grads, &err), err);
+        assert_ok(ddl_block_backward(block, &params,
+                                     &(struct ddl_block_grad_args){ p.N, p.X, p.v, p.G, p.G, p.dv }, &grads,
+                                     &err),
+                  err);
         assert_memory_equal(p.G, p.dX, n * sizeof *p.G);
-        assert_ok(ddl_block_forward(block, &params, p.N, p.X, p.v, p.X, NULL, NULL, &err), err);
+        assert_ok(ddl_block_forward(block, &params,
+                                    &(struct ddl_block_args){ p.N, p.X, p.v, p.X, NULL, NULL }, &err),
+                  err);
         assert_memory_equal(p.X, p.X_out, n * sizeof *p.X);
         ddl_block_free(block);
         problem_free(&p);
@@ -300,9 +310,12 @@ static void gradients_accumulate(ddl_backend *backend)
         struct ddl_error err = { 0 };
         struct ddl_block_params params = params_of(halves.param), grads = params_of(halves.grad);
         for (size_t at = 0; at < 4; at += 2)
-            assert_ok(ddl_block_backward(block, &params, 2, halves.X + at * d * c, halves.v + at * c,
-                                         halves.G + at * d * c, halves.dX + at * d * c, halves.dv + at * c,
-                                         &grads, &err),
+            assert_ok(ddl_block_backward(
+                          block, &params,
+                          &(struct ddl_block_grad_args){ 2, halves.X + at * d * c, halves.v + at * c,
+                                                         halves.G + at * d * c, halves.dX + at * d * c,
+                                                         halves.dv + at * c },
+                          &grads, &err),
                       err);
         assert_close(4 * d * c, halves.dX, whole.dX, 1e-6);
         for (size_t j = 0; j < N_PARAMS; j++) {
@@ -353,21 +366,34 @@ static void bad_passes(ddl_backend *backend)
     ddl_block *block = block_make(backend, &configs[0]);
     struct ddl_block_params params = params_of(p.param), grads = params_of(p.grad), hole = params;
     struct ddl_error err = { 0 };
-    assert_int_equal(ddl_block_forward(block, &params, MAX_N + 1, p.X, p.v, p.X_out, NULL, NULL, &err),
+    assert_int_equal(ddl_block_forward(block, &params,
+                                       &(struct ddl_block_args){ MAX_N + 1, p.X, p.v, p.X_out, NULL, NULL },
+                                       &err),
                      DDL_E_USAGE);
     assert_non_null(strstr(err.text, "at most 6"));
     hole.w2 = NULL;
-    assert_int_equal(ddl_block_forward(block, &hole, 2, p.X, p.v, p.X_out, NULL, NULL, &err), DDL_E_USAGE);
+    assert_int_equal(
+        ddl_block_forward(block, &hole, &(struct ddl_block_args){ 2, p.X, p.v, p.X_out, NULL, NULL }, &err),
+        DDL_E_USAGE);
     assert_non_null(strstr(err.text, "parameter w2 is NULL"));
-    assert_int_equal(ddl_block_forward(block, &params, 2, p.X, NULL, p.X_out, NULL, NULL, &err), DDL_E_USAGE);
+    assert_int_equal(ddl_block_forward(block, &params,
+                                       &(struct ddl_block_args){ 2, p.X, NULL, p.X_out, NULL, NULL }, &err),
+                     DDL_E_USAGE);
     assert_non_null(strstr(err.text, "array v is NULL"));
     hole = grads;
     hole.gate_bias = NULL;
-    assert_int_equal(ddl_block_backward(block, &params, 2, p.X, p.v, p.G, p.dX, p.dv, &hole, &err),
+    assert_int_equal(ddl_block_backward(block, &params,
+                                        &(struct ddl_block_grad_args){ 2, p.X, p.v, p.G, p.dX, p.dv }, &hole,
+                                        &err),
                      DDL_E_USAGE);
     assert_non_null(strstr(err.text, "gradient gate_bias is NULL"));
-    assert_ok(ddl_block_forward(block, &params, 0, NULL, NULL, NULL, NULL, NULL, &err), err);
-    assert_ok(ddl_block_backward(block, &params, 0, NULL, NULL, NULL, NULL, NULL, &grads, &err), err);
+    assert_ok(
+        ddl_block_forward(block, &params, &(struct ddl_block_args){ 0, NULL, NULL, NULL, NULL, NULL }, &err),
+        err);
+    assert_ok(ddl_block_backward(block, &params,
+                                 &(struct ddl_block_grad_args){ 0, NULL, NULL, NULL, NULL, NULL }, &grads,
+                                 &err),
+              err);
     ddl_block_free(block);
     problem_free(&p);
 }
@@ -399,7 +425,9 @@ static void device_memory(void **state)
     struct ddl_block_params params = params_of(b.param), grads = params_of(b.grad);
     for (size_t allowed = 0; allowed < 19; allowed++) {
         device_stub_allow(allowed);
-        assert_int_equal(ddl_block_backward(block, &params, 3, b.X, b.v, b.G, b.dX, b.dv, &grads, &err),
+        assert_int_equal(ddl_block_backward(block, &params,
+                                            &(struct ddl_block_grad_args){ 3, b.X, b.v, b.G, b.dX, b.dv },
+                                            &grads, &err),
                          DDL_E_MEMORY);
         assert_int_equal(device_stub_blocks(), 1); /* the workspace of the block */
     }

@@ -8,15 +8,13 @@
 
 #include "base/mem.h"
 #include "ddl/delta.h"
-#include "model/pass/linear.h"
-#include "model/pass/pass.h"
 #include "model/operator/staging.h"
 #include "ops/defaults.h"
 
 #include <math.h>
 
 /* What a pass over N <= max_rows rows works in; the d-named ones belong to backward. */
-struct room {
+struct scratch {
     float *z;            /* (N, d) pooled; unused for flatten, where z is X itself */
     float *gate;         /* (N, gate_hidden) tanh(W_i z)                           */
     float *beta;         /* (N)                                                    */
@@ -33,19 +31,19 @@ struct ddl_block {
     size_t max_rows, Z;
     ddl_backend *backend;
     void *memory;
-    struct room room;
+    struct scratch scratch;
 };
 
-static struct room carve(struct ddl_arena *arena, const struct ddl_block_config *k, size_t N)
+static struct scratch carve(struct ddl_arena *arena, const struct ddl_block_config *k, size_t N)
 {
     size_t f = sizeof(float), gate, hidden, rows, channels;
     bool mlp = k->direction == DDL_DIRECTION_MLP, mean = k->pool == DDL_POOL_MEAN;
     if (!ddl_size_mul(N, k->gate_hidden, &gate) || !ddl_size_mul(N, mlp ? k->hidden : 0, &hidden) ||
         !ddl_size_mul(N, k->d, &rows) || !ddl_size_mul(N, mlp ? 0 : k->c, &channels)) {
         arena->overflow = true;
-        return (struct room){ 0 };
+        return (struct scratch){ 0 };
     }
-    return (struct room){
+    return (struct scratch){
         .z = ddl_arena_take(arena, mean ? rows : 0, f),
         .gate = ddl_arena_take(arena, gate, f),
         .beta = ddl_arena_take(arena, N, f),
@@ -136,7 +134,7 @@ ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_config *conf
         .config = *config, .max_rows = max_rows, .Z = Z, .backend = backend, .memory = memory
     };
     struct ddl_arena place = { .base = memory };
-    block->room = carve(&place, config, max_rows);
+    block->scratch = carve(&place, config, max_rows);
     *out = block;
     return DDL_OK;
 }
@@ -220,132 +218,200 @@ static struct ddl_block_params stage_params(const ddl_block *b, struct ddl_stagi
 
 /* --- the pass ---------------------------------------------------------------------------------------- */
 
-/* linear.c's products, which need nothing of a pass but the backend. */
-static struct pass on(const ddl_backend *backend)
+/* A pass; memory of the backend. */
+struct block_pass {
+    ddl_block *b;
+    const struct ddl_ops *ops;
+    void *ctx;
+    size_t N;
+    struct ddl_block_params p;
+    const float *X, *v; /* (N, d, c), (N, c)                        */
+    const float *z;     /* (N, Z) what the gate and the MLP read: X, or its mean over channels */
+    /* backward */
+    struct ddl_block_params g; /* gradients, added to */
+    const float *G;            /* (N, d, c)           */
+    float *dX, *dv;            /* (N, d, c), (N, c)   */
+    float *dz;                 /* (N, Z): dX if z is X */
+    bool add_dz;               /* dz holds a sum that others are added to */
+};
+
+/* y (N, out) = x (N, in) W (out, in)^T */
+static void matmul_fwd(const struct block_pass *p, size_t in, size_t out, const float *x, const float *W,
+                       float *y)
 {
-    return (struct pass){ .ops = backend->ops, .ctx = backend->ctx };
+    p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_b = true,
+                                                  .M = p->N,
+                                                  .N = out,
+                                                  .K = in,
+                                                  .alpha = 1,
+                                                  .A = x,
+                                                  .lda = in,
+                                                  .B = W,
+                                                  .ldb = in,
+                                                  .C = y,
+                                                  .ldc = out });
 }
 
-/* y (N, out) = x (N, in) W^T */
-static void linear(ddl_backend *backend, size_t N, size_t in, size_t out, const float *x, const float *W,
-                   float *y)
+/* dW (out, in) += dy (N, out)^T x (N, in);  dx (N, in) = dy W, or += with add_dx */
+struct matmul_grad {
+    size_t in, out;
+    const float *x, *W, *dy;
+    float *dW, *dx;
+    bool add_dx;
+};
+
+static void matmul_bwd(const struct block_pass *p, const struct matmul_grad *a)
 {
-    struct pass p = on(backend);
-    linear_fwd(&p, N, in, out, value_operand(x), (struct weight){ .form = { .value = W } }, y, false);
+    p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_a = true,
+                                                  .M = a->out,
+                                                  .N = a->in,
+                                                  .K = p->N,
+                                                  .alpha = 1,
+                                                  .A = a->dy,
+                                                  .lda = a->out,
+                                                  .B = a->x,
+                                                  .ldb = a->in,
+                                                  .beta = 1,
+                                                  .C = a->dW,
+                                                  .ldc = a->in });
+    p->ops->matmul(p->ctx, &(struct matmul_args){ .M = p->N,
+                                                  .N = a->in,
+                                                  .K = a->out,
+                                                  .alpha = 1,
+                                                  .A = a->dy,
+                                                  .lda = a->out,
+                                                  .B = a->W,
+                                                  .ldb = a->in,
+                                                  .beta = a->add_dx ? 1 : 0,
+                                                  .C = a->dx,
+                                                  .ldc = a->in });
 }
 
-/* dx (N, in) = dy W, or += where `add`;  dW (out, in) += dy^T x */
-static void linear_back(ddl_backend *backend, size_t N, size_t in, size_t out, const float *x, const float *W,
-                        const float *dy, float *dx, bool add, float *dW)
+/* z and beta. */
+static void gate_fwd(struct block_pass *p)
 {
-    struct pass p = on(backend);
-    linear_bwd(&p, N, in, out, value_operand(x), value_operand(dy),
-               (struct weight){ .form = { .value = W }, .grad = dW }, dx, add);
+    const struct ddl_block_config *k = &p->b->config;
+    const struct scratch *w = &p->b->scratch;
+    p->z = p->X;
+    if (k->pool == DDL_POOL_MEAN) {
+        p->ops->pool_fwd(p->ctx,
+                         &(struct pool_args){ .N = p->N, .d = k->d, .c = k->c, .X = p->X, .z = w->z });
+        p->z = w->z;
+    }
+    matmul_fwd(p, p->b->Z, k->gate_hidden, p->z, p->p.gate_in, w->gate);
+    p->ops->tanh_fwd(p->ctx, &(struct tanh_args){ .n = p->N * k->gate_hidden, .x = w->gate, .y = w->gate });
+    p->ops->project_fwd(p->ctx, &(struct project_args){ .N = p->N,
+                                                        .d = k->gate_hidden,
+                                                        .c = 1,
+                                                        .sigmoid = true,
+                                                        .scale = 2,
+                                                        .x = w->gate,
+                                                        .W = p->p.gate_out,
+                                                        .b = p->p.gate_bias,
+                                                        .y = w->beta });
 }
 
-static const float *pooled(ddl_block *b, size_t N, const float *X)
+/* q, after gate_fwd. */
+static void direction_fwd(const struct block_pass *p)
 {
-    const struct ddl_block_config *k = &b->config;
-    if (k->pool == DDL_POOL_FLATTEN)
-        return X;
-    b->backend->ops->pool_fwd(b->backend->ctx,
-                              &(struct pool_args){ .N = N, .d = k->d, .c = k->c, .X = X, .z = b->room.z });
-    return b->room.z;
-}
-
-static void gate_fwd(ddl_block *b, const struct ddl_block_params *p, size_t N, const float *z)
-{
-    const struct ddl_ops *ops = b->backend->ops;
-    void *ctx = b->backend->ctx;
-    struct room *r = &b->room;
-    size_t hidden = b->config.gate_hidden;
-    linear(b->backend, N, b->Z, hidden, z, p->gate_in, r->gate);
-    ops->tanh_fwd(ctx, &(struct tanh_args){ .n = N * hidden, .x = r->gate, .y = r->gate });
-    ops->project_fwd(ctx, &(struct project_args){ .N = N,
-                                                  .d = hidden,
-                                                  .c = 1,
-                                                  .sigmoid = true,
-                                                  .scale = 2,
-                                                  .x = r->gate,
-                                                  .W = p->gate_out,
-                                                  .b = p->gate_bias,
-                                                  .y = r->beta });
-}
-
-static void direction_fwd(ddl_block *b, const struct ddl_block_params *p, size_t N, const float *X,
-                          const float *z)
-{
-    const struct ddl_ops *ops = b->backend->ops;
-    void *ctx = b->backend->ctx;
-    struct room *r = &b->room;
-    const struct ddl_block_config *k = &b->config;
+    const struct ddl_block_config *k = &p->b->config;
+    const struct scratch *w = &p->b->scratch;
     if (k->direction == DDL_DIRECTION_ATTENTION) {
-        ops->pool_fwd(ctx, &(struct pool_args){
-                               .N = N, .d = k->d, .c = k->c, .X = X, .w_a = p->w_a, .a = r->a, .z = r->s });
-        linear(b->backend, N, k->d, k->d, r->s, p->w, r->q);
+        p->ops->pool_fwd(
+            p->ctx, &(struct pool_args){
+                        .N = p->N, .d = k->d, .c = k->c, .X = p->X, .w_a = p->p.w_a, .a = w->a, .z = w->s });
+        matmul_fwd(p, k->d, k->d, w->s, p->p.w, w->q);
         return;
     }
-    linear(b->backend, N, b->Z, k->hidden, z, p->w1, r->u);
-    ops->bias_fwd(ctx, &(struct bias_args){ .N = N, .d = k->hidden, .b = p->b1, .y = r->u });
-    ops->gelu_fwd(ctx, &(struct gelu_args){ .n = N * k->hidden, .x = r->u, .y = r->h });
-    linear(b->backend, N, k->hidden, k->d, r->h, p->w2, r->q);
-    ops->bias_fwd(ctx, &(struct bias_args){ .N = N, .d = k->d, .b = p->b2, .y = r->q });
+    matmul_fwd(p, p->b->Z, k->hidden, p->z, p->p.w1, w->u);
+    p->ops->bias_fwd(p->ctx, &(struct bias_args){ .N = p->N, .d = k->hidden, .b = p->p.b1, .y = w->u });
+    p->ops->gelu_fwd(p->ctx, &(struct gelu_args){ .n = p->N * k->hidden, .x = w->u, .y = w->h });
+    matmul_fwd(p, k->hidden, k->d, w->h, p->p.w2, w->q);
+    p->ops->bias_fwd(p->ctx, &(struct bias_args){ .N = p->N, .d = k->d, .b = p->p.b2, .y = w->q });
 }
 
-/* The direction's part of dX and dz, and its gradients, from room.dq. dz is added to once it has started. */
-static void direction_bwd(ddl_block *b, const struct ddl_block_params *p, struct ddl_block_params *g,
-                          size_t N, const float *X, const float *z, float *dX, float *dz, bool *dz_started)
+/* From dq: the direction's part of dX and dz, and its gradients. */
+static void direction_bwd(struct block_pass *p)
 {
-    const struct ddl_ops *ops = b->backend->ops;
-    void *ctx = b->backend->ctx;
-    struct room *r = &b->room;
-    const struct ddl_block_config *k = &b->config;
+    const struct ddl_block_config *k = &p->b->config;
+    const struct scratch *w = &p->b->scratch;
     if (k->direction == DDL_DIRECTION_ATTENTION) {
-        linear_back(b->backend, N, k->d, k->d, r->s, p->w, r->dq, r->ds, false, g->w);
-        ops->pool_bwd(ctx, &(struct pool_grad_args){ .N = N,
-                                                     .d = k->d,
-                                                     .c = k->c,
-                                                     .X = X,
-                                                     .w_a = p->w_a,
-                                                     .a = r->a,
-                                                     .dz = r->ds,
-                                                     .dX = dX,
-                                                     .dw_a = g->w_a });
+        matmul_bwd(p, &(struct matmul_grad){ k->d, k->d, w->s, p->p.w, w->dq, p->g.w, w->ds, false });
+        p->ops->pool_bwd(p->ctx, &(struct pool_grad_args){ .N = p->N,
+                                                           .d = k->d,
+                                                           .c = k->c,
+                                                           .X = p->X,
+                                                           .w_a = p->p.w_a,
+                                                           .a = w->a,
+                                                           .dz = w->ds,
+                                                           .dX = p->dX,
+                                                           .dw_a = p->g.w_a });
         return;
     }
-    ops->bias_bwd(ctx, &(struct bias_grad_args){ .N = N, .d = k->d, .dy = r->dq, .db = g->b2 });
-    linear_back(b->backend, N, k->hidden, k->d, r->h, p->w2, r->dq, r->dhidden, false, g->w2);
-    ops->gelu_bwd(
-        ctx, &(struct gelu_grad_args){ .n = N * k->hidden, .x = r->u, .dy = r->dhidden, .dx = r->dhidden });
-    ops->bias_bwd(ctx, &(struct bias_grad_args){ .N = N, .d = k->hidden, .dy = r->dhidden, .db = g->b1 });
-    linear_back(b->backend, N, b->Z, k->hidden, z, p->w1, r->dhidden, dz, *dz_started, g->w1);
-    *dz_started = true;
+    p->ops->bias_bwd(p->ctx, &(struct bias_grad_args){ .N = p->N, .d = k->d, .dy = w->dq, .db = p->g.b2 });
+    matmul_bwd(p, &(struct matmul_grad){ k->hidden, k->d, w->h, p->p.w2, w->dq, p->g.w2, w->dhidden, false });
+    p->ops->gelu_bwd(p->ctx, &(struct gelu_grad_args){
+                                 .n = p->N * k->hidden, .x = w->u, .dy = w->dhidden, .dx = w->dhidden });
+    p->ops->bias_bwd(p->ctx,
+                     &(struct bias_grad_args){ .N = p->N, .d = k->hidden, .dy = w->dhidden, .db = p->g.b1 });
+    matmul_bwd(
+        p, &(struct matmul_grad){ p->b->Z, k->hidden, p->z, p->p.w1, w->dhidden, p->g.w1, p->dz, p->add_dz });
+    p->add_dz = true;
 }
 
-static void gate_bwd(ddl_block *b, const struct ddl_block_params *p, struct ddl_block_params *g, size_t N,
-                     const float *z, float *dz, bool dz_started)
+/* From dbeta: the gate's part of dz, and its gradients. */
+static void gate_bwd(const struct block_pass *p)
 {
-    const struct ddl_ops *ops = b->backend->ops;
-    void *ctx = b->backend->ctx;
-    struct room *r = &b->room;
-    size_t hidden = b->config.gate_hidden;
-    ops->zero(ctx, r->dgate, N * hidden * sizeof *r->dgate);
-    ops->project_bwd(ctx, &(struct project_grad_args){ .N = N,
-                                                       .d = hidden,
-                                                       .c = 1,
-                                                       .sigmoid = true,
-                                                       .scale = 2,
-                                                       .x = r->gate,
-                                                       .W = p->gate_out,
-                                                       .y = r->beta,
-                                                       .dy = r->dbeta,
-                                                       .dx = r->dgate,
-                                                       .dW = g->gate_out,
-                                                       .db = g->gate_bias });
-    ops->tanh_bwd(ctx,
-                  &(struct tanh_grad_args){ .n = N * hidden, .y = r->gate, .dy = r->dgate, .dx = r->dgate });
-    linear_back(b->backend, N, b->Z, hidden, z, p->gate_in, r->dgate, dz, dz_started, g->gate_in);
+    const struct scratch *w = &p->b->scratch;
+    size_t hidden = p->b->config.gate_hidden;
+    p->ops->zero(p->ctx, w->dgate, p->N * hidden * sizeof *w->dgate);
+    p->ops->project_bwd(p->ctx, &(struct project_grad_args){ .N = p->N,
+                                                             .d = hidden,
+                                                             .c = 1,
+                                                             .sigmoid = true,
+                                                             .scale = 2,
+                                                             .x = w->gate,
+                                                             .W = p->p.gate_out,
+                                                             .y = w->beta,
+                                                             .dy = w->dbeta,
+                                                             .dx = w->dgate,
+                                                             .dW = p->g.gate_out,
+                                                             .db = p->g.gate_bias });
+    p->ops->tanh_bwd(
+        p->ctx, &(struct tanh_grad_args){ .n = p->N * hidden, .y = w->gate, .dy = w->dgate, .dx = w->dgate });
+    matmul_bwd(p, &(struct matmul_grad){ p->b->Z, hidden, p->z, p->p.gate_in, w->dgate, p->g.gate_in, p->dz,
+                                         p->add_dz });
 }
+
+static void backward(struct block_pass *p)
+{
+    const struct ddl_block_config *k = &p->b->config;
+    const struct scratch *w = &p->b->scratch;
+    gate_fwd(p);
+    direction_fwd(p);
+    p->ops->delta_bwd(p->ctx, &(struct ddl_delta_grad_args){ .N = p->N,
+                                                             .d = k->d,
+                                                             .c = k->c,
+                                                             .eps = k->eps,
+                                                             .X = p->X,
+                                                             .q = w->q,
+                                                             .v = p->v,
+                                                             .beta = w->beta,
+                                                             .G = p->G,
+                                                             .dX = p->dX,
+                                                             .dq = w->dq,
+                                                             .dv = p->dv,
+                                                             .dbeta = w->dbeta });
+    p->add_dz = k->pool == DDL_POOL_FLATTEN;
+    p->dz = p->add_dz ? p->dX : w->dz;
+    direction_bwd(p);
+    gate_bwd(p);
+    if (k->pool == DDL_POOL_MEAN)
+        p->ops->pool_bwd(p->ctx, &(struct pool_grad_args){
+                                     .N = p->N, .d = k->d, .c = k->c, .X = p->X, .dz = p->dz, .dX = p->dX });
+}
+
+/* --- public calls ------------------------------------------------------------------------------------ */
 
 static ddl_status check_arrays(size_t n, const float *const *arrays, const char *const *names,
                                struct ddl_error *err)
@@ -357,101 +423,76 @@ static ddl_status check_arrays(size_t n, const float *const *arrays, const char 
     return DDL_OK;
 }
 
-ddl_status ddl_block_forward(ddl_block *block, const struct ddl_block_params *params, size_t N,
-                             const float *X, const float *v, float *X_out, float *beta, float *q,
-                             struct ddl_error *err)
+/* A pass whose inputs and parameters are staged. */
+static struct block_pass begin(ddl_block *b, struct ddl_staging *s, const struct ddl_block_params *params,
+                               size_t N, const float *X, const float *v)
+{
+    const struct ddl_block_config *k = &b->config;
+    return (struct block_pass){ .b = b,
+                                .ops = b->backend->ops,
+                                .ctx = b->backend->ctx,
+                                .N = N,
+                                .p = stage_params(b, s, params, false),
+                                .X = ddl_staging_in(s, X, N * k->d * k->c),
+                                .v = ddl_staging_in(s, v, N * k->c) };
+}
+
+ddl_status ddl_block_forward(ddl_block *block, const struct ddl_block_params *params,
+                             const struct ddl_block_args *args, struct ddl_error *err)
 {
     static const char *const names[] = { "X", "v", "X_out" };
+    size_t N = args->N;
     ddl_status status = check_pass(block, N, params, "parameter", err);
     if (status || N == 0)
         return status;
-    if ((status = check_arrays(3, (const float *const[]){ X, v, X_out }, names, err)))
+    if ((status = check_arrays(3, (const float *const[]){ args->X, args->v, args->X_out }, names, err)))
         return status;
     const struct ddl_block_config *k = &block->config;
-    ddl_backend *backend = block->backend;
-    struct room *r = &block->room;
-    struct ddl_staging s = { .backend = backend };
-    struct ddl_block_params p = stage_params(block, &s, params, false);
-    X = ddl_staging_in(&s, X, N * k->d * k->c);
-    v = ddl_staging_in(&s, v, N * k->c);
-    X_out = ddl_staging_out(&s, X_out, N * k->d * k->c);
+    const struct scratch *w = &block->scratch;
+    struct ddl_staging s = { .backend = block->backend };
+    struct block_pass p = begin(block, &s, params, N, args->X, args->v);
+    float *X_out = ddl_staging_out(&s, args->X_out, N * k->d * k->c);
     if (s.failed)
         return ddl_staging_finish(&s, err);
-    const float *z = pooled(block, N, X);
-    gate_fwd(block, &p, N, z);
-    direction_fwd(block, &p, N, X, z);
-    backend->ops->delta_fwd(backend->ctx, &(struct ddl_delta_args){ .N = N,
-                                                                    .d = k->d,
-                                                                    .c = k->c,
-                                                                    .eps = k->eps,
-                                                                    .X = X,
-                                                                    .q = r->q,
-                                                                    .v = v,
-                                                                    .beta = r->beta,
-                                                                    .X_out = X_out });
-    if (beta)
-        backend->ops->download(backend->ctx, beta, r->beta, N * sizeof *beta);
-    if (q)
-        backend->ops->download(backend->ctx, q, r->q, N * k->d * sizeof *q);
+    gate_fwd(&p);
+    direction_fwd(&p);
+    p.ops->delta_fwd(p.ctx, &(struct ddl_delta_args){ .N = N,
+                                                      .d = k->d,
+                                                      .c = k->c,
+                                                      .eps = k->eps,
+                                                      .X = p.X,
+                                                      .q = w->q,
+                                                      .v = p.v,
+                                                      .beta = w->beta,
+                                                      .X_out = X_out });
+    if (args->beta)
+        p.ops->download(p.ctx, args->beta, w->beta, N * sizeof *w->beta);
+    if (args->q)
+        p.ops->download(p.ctx, args->q, w->q, N * k->d * sizeof *w->q);
     return ddl_staging_finish(&s, err);
 }
 
-/* With everything where the ops can reach it. */
-static void backward(ddl_block *b, const struct ddl_block_params *p, struct ddl_block_params *g, size_t N,
-                     const float *X, const float *v, const float *G, float *dX, float *dv)
-{
-    const struct ddl_block_config *k = &b->config;
-    const struct ddl_ops *ops = b->backend->ops;
-    void *ctx = b->backend->ctx;
-    struct room *r = &b->room;
-    const float *z = pooled(b, N, X);
-    gate_fwd(b, p, N, z);
-    direction_fwd(b, p, N, X, z);
-    ops->delta_bwd(ctx, &(struct ddl_delta_grad_args){ .N = N,
-                                                       .d = k->d,
-                                                       .c = k->c,
-                                                       .eps = k->eps,
-                                                       .X = X,
-                                                       .q = r->q,
-                                                       .v = v,
-                                                       .beta = r->beta,
-                                                       .G = G,
-                                                       .dX = dX,
-                                                       .dq = r->dq,
-                                                       .dv = dv,
-                                                       .dbeta = r->dbeta });
-    bool flatten = k->pool == DDL_POOL_FLATTEN;
-    bool dz_started = flatten; /* z is X, so dz adds to dX; else dz is written first */
-    float *dz = flatten ? dX : r->dz;
-    direction_bwd(b, p, g, N, X, z, dX, dz, &dz_started);
-    gate_bwd(b, p, g, N, z, dz, dz_started);
-    if (!flatten)
-        ops->pool_bwd(ctx,
-                      &(struct pool_grad_args){ .N = N, .d = k->d, .c = k->c, .X = X, .dz = dz, .dX = dX });
-}
-
-ddl_status ddl_block_backward(ddl_block *block, const struct ddl_block_params *params, size_t N,
-                              const float *X, const float *v, const float *G, float *dX, float *dv,
-                              struct ddl_block_params *grads, struct ddl_error *err)
+ddl_status ddl_block_backward(ddl_block *block, const struct ddl_block_params *params,
+                              const struct ddl_block_grad_args *args, struct ddl_block_params *grads,
+                              struct ddl_error *err)
 {
     static const char *const names[] = { "X", "v", "G", "dX", "dv" };
+    const float *const arrays[] = { args->X, args->v, args->G, args->dX, args->dv };
+    size_t N = args->N, Ndc = N * block->config.d * block->config.c;
     ddl_status status = check_pass(block, N, params, "parameter", err);
     if (!status)
         status = check_pass(block, N, grads, "gradient", err);
     if (status || N == 0)
         return status;
-    if ((status = check_arrays(5, (const float *const[]){ X, v, G, dX, dv }, names, err)))
+    if ((status = check_arrays(5, arrays, names, err)))
         return status;
-    const struct ddl_block_config *k = &block->config;
     struct ddl_staging s = { .backend = block->backend };
-    struct ddl_block_params p = stage_params(block, &s, params, false);
-    struct ddl_block_params g = stage_params(block, &s, grads, true);
-    X = ddl_staging_in(&s, X, N * k->d * k->c);
-    v = ddl_staging_in(&s, v, N * k->c);
-    G = ddl_staging_in(&s, G, N * k->d * k->c);
-    dX = ddl_staging_out(&s, dX, N * k->d * k->c);
-    dv = ddl_staging_out(&s, dv, N * k->c);
+    struct block_pass p = begin(block, &s, params, N, args->X, args->v);
+    p.g = stage_params(block, &s, grads, true);
+    p.G = ddl_staging_in(&s, args->G, Ndc);
+    p.dX = ddl_staging_out(&s, args->dX, Ndc);
+    p.dv = ddl_staging_out(&s, args->dv, N * block->config.c);
     if (!s.failed)
-        backward(block, &p, &g, N, X, v, G, dX, dv);
+        backward(&p);
     return ddl_staging_finish(&s, err);
 }

@@ -144,7 +144,7 @@ static void attend(const struct pass *p, size_t layer, struct operand ctx)
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     size_t a = k->n_heads * k->head_dim, dense = p->T * a;
-    linear_fwd(p, p->N, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv, false);
+    linear_fwd(p, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv, false);
     probe_tensor(p, "qkv", acts->qkv, 3 * a);
     rotate(p, acts->qkv, 0, slots->q_rms, acts->qn);
     probe_tensor(p, "qn", acts->qn, a);
@@ -189,7 +189,7 @@ void attention_fwd(const struct pass *p, size_t layer, struct operand ctx, float
     const struct ddl_config *k = p->config;
     size_t out = ddl_config_residual_steps(k, layer) * k->d_model;
     attend(p, layer, ctx);
-    linear_fwd(p, p->N, k->n_heads * k->head_dim, out, value_operand(p->ws->layer[layer].y),
+    linear_fwd(p, k->n_heads * k->head_dim, out, value_operand(p->ws->layer[layer].y),
                param_weight(p, p->m->params.layer[layer].attn_proj), f, add);
 }
 
@@ -217,8 +217,7 @@ void attention_bwd(const struct pass *p, size_t layer, struct operand ctx, struc
     size_t a = k->n_heads * k->head_dim, out = ddl_config_residual_steps(k, layer) * k->d_model;
     bool mixes = slots->v_mix >= 0;
     attend_again(p, layer, ctx);
-    linear_bwd(p, p->N, a, out, value_operand(acts->y), df, param_weight_bwd(p, slots->attn_proj), ws->dy,
-               false);
+    linear_bwd(p, a, out, value_operand(acts->y), df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
     probe_grad(p, slots->attn_proj);
     probe_tensor(p, "dy", ws->dy, a);
     p->ops->attention_bwd(p->ctx,
@@ -248,8 +247,8 @@ void attention_bwd(const struct pass *p, size_t layer, struct operand ctx, struc
     probe_tensor(p, "dqkv", ws->dqkv, 3 * a);
     probe_grad(p, slots->q_rms);
     probe_grad(p, slots->k_rms);
-    linear_bwd(p, p->N, k->d_model, 3 * a, ctx, value_operand(ws->dqkv), param_weight_bwd(p, slots->c_q),
-               dctx, false);
+    linear_bwd(p, k->d_model, 3 * a, ctx, value_operand(ws->dqkv), param_weight_bwd(p, slots->c_q), dctx,
+               false);
     probe_grad(p, slots->c_q);
     probe_grad(p, slots->c_k);
     probe_grad(p, slots->c_v);

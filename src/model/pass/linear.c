@@ -111,24 +111,25 @@ static struct operand operand_for(const struct pass *p, const struct weight *W, 
     return (struct operand){ .bf16 = cast };
 }
 
-void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct weight W,
-                float *y, bool accumulate)
+void linear_fwd(const struct pass *p, size_t in, size_t out, struct operand x, struct weight W, float *y,
+                bool accumulate)
 {
-    const struct linear l = { N, in, out, 1, W };
-    product_fwd(p, &l, operand_for(p, &W, N * in, x, FORWARD), (struct activation){ .value = y }, accumulate);
+    const struct linear l = { p->N, in, out, 1, W };
+    product_fwd(p, &l, operand_for(p, &W, p->N * in, x, FORWARD), (struct activation){ .value = y },
+                accumulate);
 }
 
-void linear_fwd_rounded(const struct pass *p, size_t N, size_t in, size_t out, struct operand x,
-                        struct weight W, struct activation y)
+void linear_fwd_rounded(const struct pass *p, size_t in, size_t out, struct operand x, struct weight W,
+                        struct activation y)
 {
-    const struct linear l = { N, in, out, 1, W };
-    product_fwd(p, &l, operand_for(p, &W, N * in, x, FORWARD), y, false);
+    const struct linear l = { p->N, in, out, 1, W };
+    product_fwd(p, &l, operand_for(p, &W, p->N * in, x, FORWARD), y, false);
 }
 
-void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct operand dy,
+void linear_bwd(const struct pass *p, size_t in, size_t out, struct operand x, struct operand dy,
                 struct weight W, float *dx, bool accumulate)
 {
-    const struct linear l = { N, in, out, 1, W };
-    struct operand x_form = operand_for(p, &W, N * in, x, FORWARD);
-    product_bwd(p, &l, x_form, operand_for(p, &W, N * out, dy, BACKWARD), dx, accumulate);
+    const struct linear l = { p->N, in, out, 1, W };
+    struct operand x_form = operand_for(p, &W, p->N * in, x, FORWARD);
+    product_bwd(p, &l, x_form, operand_for(p, &W, p->N * out, dy, BACKWARD), dx, accumulate);
 }

@@ -5,14 +5,15 @@
 #include "model/pass/operand.h"
 #include "model/pass/pass.h"
 
-/* y (N, out) = x (N, in) W (out, in)^T, += where `accumulate`. Backward: W.grad += dy^T x, then dx = (or +=)
- * dy W; dx may be x. Operands that lack the weight's format are rounded to it first. */
-void linear_fwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct weight W,
-                float *y, bool accumulate);
+/* Over all rows of the pass: y (N, out) = x (N, in) W (out, in)^T, += where `accumulate`. Backward: W.grad +=
+ * dy^T x, then dx = (or +=) dy W; dx may be x. Operands that lack the weight's format are rounded to it
+ * first. */
+void linear_fwd(const struct pass *p, size_t in, size_t out, struct operand x, struct weight W, float *y,
+                bool accumulate);
 /* The same with the result in the format of the weight, for an op that reads that. */
-void linear_fwd_rounded(const struct pass *p, size_t N, size_t in, size_t out, struct operand x,
-                        struct weight W, struct activation y);
-void linear_bwd(const struct pass *p, size_t N, size_t in, size_t out, struct operand x, struct operand dy,
+void linear_fwd_rounded(const struct pass *p, size_t in, size_t out, struct operand x, struct weight W,
+                        struct activation y);
+void linear_bwd(const struct pass *p, size_t in, size_t out, struct operand x, struct operand dy,
                 struct weight W, float *dx, bool accumulate);
 /* The same, all three products times `scale`, for operands that are in the weight's format already. */
 struct linear {

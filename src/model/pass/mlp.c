@@ -22,8 +22,8 @@ static void hidden(const struct pass *p, size_t layer, struct operand ctx)
 {
     const struct layer_acts *acts = &p->ws->layer[layer];
     size_t m = ddl_config_mlp_size(p->config);
-    linear_fwd_rounded(p, p->N, p->config->d_model, 2 * m, ctx,
-                       param_weight(p, p->m->params.layer[layer].fc1), acts->ug);
+    linear_fwd_rounded(p, p->config->d_model, 2 * m, ctx, param_weight(p, p->m->params.layer[layer].fc1),
+                       acts->ug);
     probe_activation(p, "ug", acts->ug, p->N, 2 * m);
     activate(p, acts);
     probe_activation(p, "s", acts->s, p->N, m);
@@ -33,7 +33,7 @@ void mlp_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, b
 {
     size_t out = ddl_config_residual_steps(p->config, layer) * p->config->d_model;
     hidden(p, layer, ctx);
-    linear_fwd(p, p->N, ddl_config_mlp_size(p->config), out, operand_of(p->ws->layer[layer].s),
+    linear_fwd(p, ddl_config_mlp_size(p->config), out, operand_of(p->ws->layer[layer].s),
                param_weight(p, p->m->params.layer[layer].mlp_proj), f, add);
 }
 
@@ -49,7 +49,7 @@ void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct oper
         hidden(p, layer, ctx);
     else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE)
         activate(p, acts);
-    linear_bwd(p, p->N, m, out, operand_of(acts->s), df, param_weight_bwd(p, slots->mlp_proj), ds, false);
+    linear_bwd(p, m, out, operand_of(acts->s), df, param_weight_bwd(p, slots->mlp_proj), ds, false);
     probe_grad(p, slots->mlp_proj);
     probe_tensor(p, "ds", ds, m);
     p->ops->swiglu_bwd(p->ctx, &(struct swiglu_grad_args){ .N = p->N,
@@ -60,7 +60,7 @@ void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct oper
                                                            .dug = acts->ug.value,
                                                            .dug16 = acts->ug.bf16 });
     probe_activation(p, "dug", acts->ug, p->N, 2 * m);
-    linear_bwd(p, p->N, d, 2 * m, ctx, operand_of(acts->ug), param_weight_bwd(p, slots->fc1), dctx, false);
+    linear_bwd(p, d, 2 * m, ctx, operand_of(acts->ug), param_weight_bwd(p, slots->fc1), dctx, false);
     probe_grad(p, slots->fc1);
     probe_grad(p, slots->fc2);
     probe_tensor(p, "dctx", dctx, d);

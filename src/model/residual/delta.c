@@ -167,11 +167,11 @@ static void direction_fwd(const struct sublayer *s, struct operand source)
     size_t d = p->config->d_model, r = p->config->k_rank;
     float *q = s->acts->rule[Q], *low = s->acts->rule[LOW];
     if (r) {
-        linear_fwd(p, p->N, d, r, source, param_weight(p, s->slots[K_DOWN]), low, false);
+        linear_fwd(p, d, r, source, param_weight(p, s->slots[K_DOWN]), low, false);
         probe_tensor(p, "low", low, r);
-        linear_fwd(p, p->N, r, d, value_operand(low), param_weight(p, s->slots[K_UP]), q, false);
+        linear_fwd(p, r, d, value_operand(low), param_weight(p, s->slots[K_UP]), q, false);
     } else {
-        linear_fwd(p, p->N, d, d, source, param_weight(p, s->slots[K_PROJ]), q, false);
+        linear_fwd(p, d, d, source, param_weight(p, s->slots[K_PROJ]), q, false);
     }
     probe_tensor(p, "q", q, d);
 }
@@ -184,14 +184,14 @@ static void direction_bwd(const struct sublayer *s, struct operand source, float
     float *dlow = s->scratch[DLOW];
     const struct operand dq = value_operand(s->scratch[DQ]), low = value_operand(s->acts->rule[LOW]);
     if (r) {
-        linear_bwd(p, p->N, r, d, low, dq, param_weight_bwd(p, s->slots[K_UP]), dlow, false);
+        linear_bwd(p, r, d, low, dq, param_weight_bwd(p, s->slots[K_UP]), dlow, false);
         probe_grad(p, s->slots[K_UP]);
         probe_tensor(p, "dlow", dlow, r);
-        linear_bwd(p, p->N, d, r, source, value_operand(dlow), param_weight_bwd(p, s->slots[K_DOWN]), dsource,
+        linear_bwd(p, d, r, source, value_operand(dlow), param_weight_bwd(p, s->slots[K_DOWN]), dsource,
                    true);
         probe_grad(p, s->slots[K_DOWN]);
     } else {
-        linear_bwd(p, p->N, d, d, source, dq, param_weight_bwd(p, s->slots[K_PROJ]), dsource, true);
+        linear_bwd(p, d, d, source, dq, param_weight_bwd(p, s->slots[K_PROJ]), dsource, true);
         probe_grad(p, s->slots[K_PROJ]);
     }
 }

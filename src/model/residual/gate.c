@@ -99,7 +99,7 @@ void gate_fwd(const struct sublayer *s, size_t steps, const float *ctx)
         return;
     }
     if (!p->config->beta_linear) {
-        linear_fwd(p, p->N, p->config->d_model, width, value_operand(ctx), param_exact(p, s->slots[GATE_IN]),
+        linear_fwd(p, p->config->d_model, width, value_operand(ctx), param_exact(p, s->slots[GATE_IN]),
                    hidden, false);
         p->ops->tanh_fwd(p->ctx, &(struct tanh_args){ p->N * width, hidden, hidden });
         probe_tensor(p, "gate_hidden", hidden, width);
@@ -146,7 +146,7 @@ void gate_bwd(const struct sublayer *s, size_t steps, const float *ctx, float *d
         p->ops->tanh_bwd(p->ctx,
                          &(struct tanh_grad_args){ p->N * fwd.d, s->acts->rule[GATE_HIDDEN], dx, dx });
         probe_tensor(p, "dgate_hidden", dx, fwd.d);
-        linear_bwd(p, p->N, p->config->d_model, fwd.d, value_operand(ctx), value_operand(dx),
+        linear_bwd(p, p->config->d_model, fwd.d, value_operand(ctx), value_operand(dx),
                    param_exact_bwd(p, s->slots[GATE_IN]), dctx, true);
         probe_grad(p, s->slots[GATE_IN]);
     }

@@ -60,7 +60,7 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
     size_t d = p->config->d_model, w = weights_per_row(p->config);
     float *tau = s->acts->rule[TAU];
     (void)x_in;
-    linear_fwd(p, p->N, d, w, ctx, param_weight(p, s->slots[WEIGHT]), tau, false);
+    linear_fwd(p, d, w, ctx, param_weight(p, s->slots[WEIGHT]), tau, false);
     p->ops->highway_fwd(p->ctx, &(struct highway_args){ .N = p->N,
                                                         .d = d,
                                                         .w = w,
@@ -97,7 +97,7 @@ static void context_bwd(const struct sublayer *s, struct operand ctx, float *dct
 {
     const struct pass *p = s->p;
     size_t d = p->config->d_model, w = weights_per_row(p->config);
-    linear_bwd(p, p->N, d, w, ctx, value_operand(s->scratch[DZ]), param_weight_bwd(p, s->slots[WEIGHT]), dctx,
+    linear_bwd(p, d, w, ctx, value_operand(s->scratch[DZ]), param_weight_bwd(p, s->slots[WEIGHT]), dctx,
                true);
     probe_grad(p, s->slots[WEIGHT]);
     probe_tensor(p, "dctx", dctx, d);

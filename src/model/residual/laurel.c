@@ -72,7 +72,7 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
     float *low = s->acts->rule[LOW];
     (void)ctx;
     if (r)
-        linear_fwd(p, p->N, d, r, x_in, param_weight(p, s->slots[DOWN]), low, false);
+        linear_fwd(p, d, r, x_in, param_weight(p, s->slots[DOWN]), low, false);
     p->ops->laurel_fwd(p->ctx, &(struct laurel_args){ .N = p->N,
                                                       .d = d,
                                                       .r = r,
@@ -83,7 +83,7 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
     if (!r)
         return;
     probe_tensor(p, "low", low, r);
-    linear_fwd(p, p->N, r, d, value_operand(low), param_weight(p, s->slots[UP]), s->stream->X, true);
+    linear_fwd(p, r, d, value_operand(low), param_weight(p, s->slots[UP]), s->stream->X, true);
 }
 
 static const float *write_bwd(const struct sublayer *s)
@@ -92,8 +92,8 @@ static const float *write_bwd(const struct sublayer *s)
     size_t d = p->config->d_model, r = p->config->laurel_rank;
     float *low = s->acts->rule[LOW], *dlow = s->scratch[DLOW], *dX = s->stream->dX;
     if (r) {
-        linear_bwd(p, p->N, r, d, value_operand(low), value_operand(dX), param_weight_bwd(p, s->slots[UP]),
-                   dlow, false);
+        linear_bwd(p, r, d, value_operand(low), value_operand(dX), param_weight_bwd(p, s->slots[UP]), dlow,
+                   false);
         probe_grad(p, s->slots[UP]);
     }
     p->ops->laurel_bwd(p->ctx, &(struct laurel_grad_args){ .N = p->N,
@@ -112,7 +112,7 @@ static const float *write_bwd(const struct sublayer *s)
     probe_tensor(p, "df", p->ws->df, d);
     if (r) {
         probe_tensor(p, "dlow", dlow, r);
-        linear_bwd(p, p->N, d, r, value_operand(s->stream->X), value_operand(dlow),
+        linear_bwd(p, d, r, value_operand(s->stream->X), value_operand(dlow),
                    param_weight_bwd(p, s->slots[DOWN]), dX, true);
         probe_grad(p, s->slots[DOWN]);
     }
