@@ -2,7 +2,7 @@
 # Prints, as a Markdown table, what a training step of each named model needs on a device: operations, traffic, and the
 # time that `ddl bench step --device-model` predicts from them, at each size.
 #
-#   bench/device.sh [--device "3.0TB/s 790TFLOP/s"] [--sizes "small medium"] [--models "baseline ddl-1 ..."]
+#   bench/device.sh [--device "3.0TB/s 790TFLOP/s 1.5us"] [--sizes "small medium"] [--models "baseline ddl-1 ..."]
 #                   [--batch 32] [--seq 1024] [--dtype bf16|f32] [--reference baseline]
 #
 # The last column of a size is the predicted speed relative to the reference's. Nothing is computed: it takes a second.
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 . bench/peers/figures.sh
 
 ddl=${DDL:-build/release/ddl}
-device="3.0TB/s 790TFLOP/s" sizes="small medium" models="" batch=32 seq=1024 dtype=bf16 reference=baseline
+device="3.0TB/s 790TFLOP/s 1.5us" sizes="small medium" models="" batch=32 seq=1024 dtype=bf16 reference=baseline
 take_options "--device --sizes --models --batch --seq --dtype --reference" "$@"
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
 [ -n "$models" ] || models=$("$ddl" info | awk '/^models/ { on = 1; next } /^[^ ]/ { on = 0 } on { print $1 }')

@@ -91,7 +91,8 @@ static const struct ddl_option step_rows[] = {
     OPS_ROW("additional steps"),
     BOOL_ROW("gemm", gemm, "also time the matrix products of a step alone"),
     TEXT_ROW("device-model", device_model, "RATES",
-             "count ops instead of computing, predict the time at '3.0TB/s 790TFLOP/s'"),
+             "count ops instead of computing, predict the time at '3.0TB/s 790TFLOP/s' or, with a "
+             "time per call, '3.0TB/s 790TFLOP/s 1.5us'"),
     ROOFLINE_ROW,
     { 0 },
 };

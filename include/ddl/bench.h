@@ -111,9 +111,10 @@ DDL_API ddl_status ddl_bench_op(const struct ddl_bench_op_config *config, ddl_ba
 /* A device that a step is predicted for. */
 struct ddl_bench_device {
     double bytes_per_s, flops_per_s; /* of its memory and its matrix products; 0: none */
+    double seconds_per_call;         /* that every call of an op takes besides         */
 };
-/* Reads *out from a text such as "3.0TB/s 790TFLOP/s": the rate of memory, then that of products, with the
- * prefixes G, T or P. DDL_E_USAGE for any other. */
+/* Reads *out from a text such as "3.0TB/s 790TFLOP/s 1.5us": the rate of memory, then that of products, with
+ * the prefixes G, T or P, and optionally the time per call. DDL_E_USAGE for any other. */
 DDL_API ddl_status ddl_bench_device_parse(const char *text, struct ddl_bench_device *out,
                                           struct ddl_error *err);
 
@@ -122,7 +123,8 @@ DDL_API ddl_status ddl_bench_device_parse(const char *text, struct ddl_bench_dev
 struct ddl_bench_step_config {
     struct ddl_bench_config at; /* the model and the batch; not DDL_PRECISION_INT8 */
     /* With both rates set nothing is computed: the ops of a step are counted, and each call is predicted to
-     * take as long as its operations or its traffic at these rates, whichever is longer. */
+     * take as long as its operations or its traffic at these rates, whichever is longer, and its time per
+     * call. */
     struct ddl_bench_device device;
     /* After each timed step also time its matrix products alone: the calls of a step are recorded and made
      * again, back to back, same operands in place. Attention's products count, with the packing of

@@ -80,7 +80,8 @@ static void count(struct bench_planned *p, size_t row, double flops, double byte
     share->calls++;
     share->flops += flops;
     share->bytes += bytes;
-    share->seconds += fmax(flops / p->device.flops_per_s, bytes / p->device.bytes_per_s);
+    share->seconds +=
+        p->device.seconds_per_call + fmax(flops / p->device.flops_per_s, bytes / p->device.bytes_per_s);
 }
 
 static void count_zero(void *ctx, void *dst, size_t bytes)
@@ -246,6 +247,15 @@ ddl_status ddl_bench_device_parse(const char *text, struct ddl_bench_device *out
         *rates[i] *= scales[prefix - prefixes];
         at = end + 1 + strlen(units[i]);
         at += strspn(at, " ,");
+    }
+    out->seconds_per_call = 0;
+    if (*at) {
+        char *end;
+        const double microseconds = ddl_parse_double(at, &end);
+        if (end != at && microseconds >= 0 && strcmp(end, "us") == 0) {
+            out->seconds_per_call = 1e-6 * microseconds;
+            return DDL_OK;
+        }
     }
     return *at ? ddl_error_set(err, DDL_E_USAGE, "device model: unexpected '%s' after the rates", at)
                : DDL_OK;

@@ -202,8 +202,9 @@ static ddl_status begin(const struct ddl_bench_step_config *config, ddl_backend 
     bench_set(out, "recompute", "%s", ddl_recompute_names[config->at.recompute]);
     ddl_status status = bench_check_steps(config->at.steps, err);
     if (!status && is_planned(config)) {
-        bench_set(out, "device", "%.4g TB/s, %.4g TFLOP/s", 1e-12 * config->device.bytes_per_s,
-                  1e-12 * config->device.flops_per_s);
+        bench_set(out, "device", "%.4g TB/s, %.4g TFLOP/s, %.4g us per call",
+                  1e-12 * config->device.bytes_per_s, 1e-12 * config->device.flops_per_s,
+                  1e6 * config->device.seconds_per_call);
         snprintf(out->check, sizeof out->check, "nothing: the ops of a step are counted, not computed");
     } else if (!status) {
         status = bench_check_gradients(&config->at, backend, out->check, sizeof out->check, err);

@@ -113,7 +113,9 @@ static void rates_are_read(void **state)
     struct ddl_bench_device device;
     struct ddl_error err;
     assert_ok(ddl_bench_device_parse("3.0TB/s 790TFLOP/s", &device, &err), err);
-    assert_true(device.bytes_per_s == 3e12 && device.flops_per_s == 790e12);
+    assert_true(device.bytes_per_s == 3e12 && device.flops_per_s == 790e12 && device.seconds_per_call == 0);
+    assert_ok(ddl_bench_device_parse("4.3TB/s 0.79PFLOP/s 1.5us", &device, &err), err);
+    assert_true(device.flops_per_s == 790e12 && device.seconds_per_call == 1.5e-6);
     static const char *const wrong[] = { "",
                                          "3",
                                          "3TB/s",
@@ -121,7 +123,9 @@ static void rates_are_read(void **state)
                                          "790TFLOP/s 3TB/s",
                                          "-1TB/s 1TFLOP/s",
                                          "3KB/s 1TFLOP/s",
-                                         "3TB/s 1TFLOP/s x" };
+                                         "3TB/s 1TFLOP/s x",
+                                         "3TB/s 1TFLOP/s 1ms",
+                                         "3TB/s 1TFLOP/s -1us" };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(ddl_bench_device_parse(wrong[i], &device, &err), DDL_E_USAGE);
 }
